@@ -1,0 +1,679 @@
+"""Encoding: the specification of a table, checked once; and encode, add_to and stream, which use it."""
+
+import functools
+import math
+import operator
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from posenc import _frequencies, _kernel
+
+LOWEST, BEYOND = -(2**63), 2**63        # positions p have LOWEST <= p < BEYOND
+CHUNK_BYTES = 1 << 22
+SIGN_BIT = np.uint64(1 << 63)
+CHOICES = {
+    "odd": ("truncate", "zero", "error"),
+    "spacing": ("paper", "endpoint"),
+    "exponents": ("pair", "column"),
+    "layout": ("interleaved", "halves"),
+    "order": ("sin", "cos"),
+}
+DEFAULTS = {
+    "base": 10000.0,
+    "frequency_scale": 1.0,
+    "position_offset": 0.0,
+    "position_scale": 1.0,
+    "scale": 1.0,
+    "odd": "truncate",
+    "spacing": "paper",
+    "shift": None,
+    "exponents": "pair",
+    "frequencies": None,
+    "layout": "interleaved",
+    "order": "sin",
+}
+
+
+class Chunk(NamedTuple):
+    """A piece of a stream: its positions and their encodings."""
+
+    positions: range
+    values: np.ndarray
+
+
+# ---- the convention -------------------------------------------------------------------------------------------------
+
+
+def _integer(name, value, lowest):
+    if isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} is a bool, expected an integer")
+    try:
+        value = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected an integer") from None
+    if value < lowest:
+        raise ValueError(f"{name} is {value}, expected at least {lowest}")
+    return value
+
+
+def _real(name, value):
+    if isinstance(value, (bool, np.bool_, str, bytes)) or np.ndim(value) != 0:
+        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected a real number")
+    try:
+        number = float(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected a real number") from None
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError(f"{name} is {value!r}, expected a finite number")
+    return number
+
+
+def _choice(name, value):
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected one of {CHOICES[name]}")
+    if value not in CHOICES[name]:
+        raise ValueError(f"{name} is {value!r}, expected one of {CHOICES[name]}")
+    return value
+
+
+def _frequency_tuple(value):
+    array = np.asarray(value)
+    if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
+        raise TypeError(f"frequencies has dtype {array.dtype}, expected real numbers of at most 64 bits")
+    if array.ndim != 1:
+        raise ValueError(f"frequencies has shape {array.shape}, expected one dimension")
+    array = array.astype(np.float64)
+    if not np.isfinite(array).all():
+        raise ValueError(f"frequencies has {array[~np.isfinite(array)][0]}, expected finite numbers")
+    return tuple(array.tolist())
+
+
+class Encoding:
+    """The specification of a table of sinusoidal positional encodings.
+
+    Column ``2 i`` holds ``sin`` and column ``2 i + 1`` holds ``cos`` of ``position * base**(-2 i / d_model)`` [1]_, each
+    correctly rounded to the output dtype.  Immutable, hashable and picklable.
+
+    Parameters
+    ----------
+    d_model : int
+        Number of columns, at least 0.
+    base : float, optional
+        Positive.  Frequency i is ``frequency_scale * base**(-i / D)``, with D as `spacing` says.
+    frequency_scale, position_offset, position_scale : float, optional
+        The angle of frequency i is ``(position + position_offset) * position_scale * frequency``, in radians: the exact
+        real product of the float64 arguments.
+    scale : float, optional
+        Multiplies the values; the product is what is correctly rounded.
+    odd : {"truncate", "zero", "error"}, optional
+        For an odd d_model the last column drops its cosine (h = d_model / 2), or is zero (h = d_model // 2), or a
+        ValueError is raised.
+    spacing : {"paper", "endpoint"}, optional
+        ``"paper"``: D = h.  ``"endpoint"``: the slowest frequency is exactly ``frequency_scale / base``.
+    shift : float, optional
+        D = h - shift, in place of `spacing`.
+    exponents : {"pair", "column"}, optional
+        ``"column"``: column j of the interleaved order has the exponent j / (2 D) of its own.
+    frequencies : array_like of float64, optional
+        In place of base, spacing, shift and frequency_scale, in radians per position: one for each pair of columns (for
+        each column with ``exponents="column"``).
+    layout : {"interleaved", "halves"}, optional
+        ``"halves"``: all columns of the first function, then all of the second.
+    order : {"sin", "cos"}, optional
+        The first function of a pair.
+
+    Attributes
+    ----------
+    d_model : int
+    frequencies : ndarray of float64
+        The frequencies in radians per position, rounded to float64; read-only.
+
+    References
+    ----------
+    .. [1] Vaswani et al., "Attention is all you need", 2017, section 3.5.
+
+    Examples
+    --------
+    >>> from posenc import Encoding
+    >>> enc = Encoding(4, base=100.0)
+    >>> enc
+    Encoding(4, base=100.0)
+    >>> enc.encode(2, dtype="float64")
+    array([[0.        , 1.        , 0.        , 1.        ],
+           [0.84147098, 0.54030231, 0.09983342, 0.99500417]])
+    """
+
+    __slots__ = ("__weakref__", "_columns", "_convention", "_frequencies", "_hash", "d_model")
+
+    def __init__(
+        self,
+        d_model,
+        *,
+        base=10000.0,
+        frequency_scale=1.0,
+        position_offset=0.0,
+        position_scale=1.0,
+        scale=1.0,
+        odd="truncate",
+        spacing="paper",
+        shift=None,
+        exponents="pair",
+        frequencies=None,
+        layout="interleaved",
+        order="sin",
+    ):
+        given = {
+            "base": _real("base", base),
+            "frequency_scale": _real("frequency_scale", frequency_scale),
+            "position_offset": _real("position_offset", position_offset),
+            "position_scale": _real("position_scale", position_scale),
+            "scale": _real("scale", scale),
+            "odd": _choice("odd", odd),
+            "spacing": _choice("spacing", spacing),
+            "shift": None if shift is None else _real("shift", shift),
+            "exponents": _choice("exponents", exponents),
+            "frequencies": None if frequencies is None else _frequency_tuple(frequencies),
+            "layout": _choice("layout", layout),
+            "order": _choice("order", order),
+        }
+        d_model = _integer("d_model", d_model, 0)
+        if given["base"] <= 0:
+            raise ValueError(f"base is {base!r}, expected a positive number")
+        if shift is not None and spacing != "paper":
+            raise ValueError(f"spacing is {spacing!r} and shift is {shift!r}, expected only one of them")
+        if frequencies is not None:
+            for name in ("base", "spacing", "shift", "frequency_scale"):
+                if given[name] != DEFAULTS[name]:
+                    raise ValueError(f"frequencies and {name} are both given, expected only one of them")
+        if not LOWEST <= given["position_offset"] < BEYOND:
+            raise ValueError(f"position_offset is {position_offset!r}, expected -2**63 <= position_offset < 2**63")
+        if odd == "error" and d_model % 2:
+            raise ValueError(f"d_model is {d_model}, expected an even number with odd='error'")
+        set_attribute = functools.partial(object.__setattr__, self)
+        set_attribute("d_model", d_model)
+        set_attribute("_convention", given)
+        set_attribute("_hash", hash((d_model, *given.values())))
+        set_attribute("_frequencies", None)
+        set_attribute("_columns", self._build())
+
+    def __setattr__(self, name, value):
+        raise AttributeError(f"Encoding is immutable, {name} cannot be set")
+
+    def __delattr__(self, name):
+        raise AttributeError(f"Encoding is immutable, {name} cannot be deleted")
+
+    def __eq__(self, other):
+        if not isinstance(other, Encoding):
+            return NotImplemented
+        return self.d_model == other.d_model and self._convention == other._convention
+
+    def __hash__(self):
+        return self._hash
+
+    def __reduce__(self):
+        return _rebuild, (self.d_model, self._changes())
+
+    def __repr__(self):
+        changes = "".join(f", {name}={value!r}" for name, value in self._changes().items())
+        return f"Encoding({self.d_model}{changes})"
+
+    def _changes(self):
+        """The convention's departures from the default."""
+        return {name: value for name, value in self._convention.items() if value != DEFAULTS[name]}
+
+    def _turns(self):
+        """Turns per position of each frequency, with position_scale, and the bits below their point."""
+        c, d = self._convention, self.d_model
+        zero_column = c["odd"] == "zero" and d % 2
+        pairs = d // 2 if zero_column else -(-d // 2)
+        count = d if c["exponents"] == "column" else pairs
+        if c["frequencies"] is not None:
+            if len(c["frequencies"]) != count:
+                raise ValueError(f"frequencies has length {len(c['frequencies'])}, expected {count} for this convention")
+            return _frequencies.given_turns(c["frequencies"], c["position_scale"])
+        per_frequency = 2 if c["exponents"] == "column" else 1      # exponent j / (2 D) for columns
+        half = Fraction(d // 2) if zero_column else Fraction(d, 2)
+        if c["spacing"] == "endpoint":
+            divisor = Fraction(count - 1)
+        else:
+            divisor = per_frequency * (half - Fraction(c["shift"] or 0))
+        if count > 1 and divisor == 0:
+            raise ValueError(f"shift is {c['shift']}, expected another number than d_model / 2 = {half}")
+        scales = (c["frequency_scale"], c["position_scale"])
+        return _frequencies.spaced_turns(count, divisor, c["base"], scales)
+
+    def _build(self):
+        """The columns in their final order, as the kernels read them."""
+        c, d = self._convention, self.d_model
+        turns, fraction_bits = self._turns()
+        interleaved = np.arange(d)
+        frequency = interleaved if c["exponents"] == "column" else interleaved // 2
+        cosine = interleaved % 2 == (c["order"] == "sin")
+        if c["layout"] == "halves":
+            order = np.argsort(interleaved % 2, kind="stable")
+        else:
+            order = interleaved
+        if c["odd"] == "zero" and d % 2:
+            order = np.append(order[order != d - 1], d - 1)
+            frequency[-1] = len(turns)                              # of no turns
+            cosine[-1] = False
+        columns = _kernel.padded(d)
+        which = np.full(columns, len(turns))
+        which[:d] = frequency[order]
+        quarter = np.zeros(columns, np.uint64)
+        quarter[:d] = np.where(cosine[order], ~np.uint64(0), np.uint64(0))
+        sign = np.array([SIGN_BIT if t < 0 else 0 for t in turns] + [0], np.uint64)[which]
+        limbs, integer_limbs = _frequencies.limbs([*turns, 0], fraction_bits)
+        return _kernel.Columns(
+            d,
+            np.ascontiguousarray(limbs[:, which]).tobytes(),
+            integer_limbs,
+            len(limbs) - integer_limbs,
+            sign.tobytes(),
+            quarter.tobytes(),
+            c["scale"],
+            c["position_offset"],
+        )
+
+    @property
+    def frequencies(self):
+        if self._frequencies is None:
+            c = self._convention
+            if c["frequencies"] is not None:
+                values = np.array(c["frequencies"], np.float64)
+            else:
+                values = Encoding(self.d_model, **self._changes() | {"position_scale": 1.0})._spaced()
+            values.flags.writeable = False
+            object.__setattr__(self, "_frequencies", values)
+        return self._frequencies
+
+    def _spaced(self):
+        return _frequencies.to_float64(*self._turns())
+
+    def encode(self, positions, *, dtype="float32", out=None, threads=None):
+        """Encodings of positions: see `posenc.encode`."""
+        dtype_name, element = _dtype(dtype)
+        threads = _threads(threads)
+        start, step, array, shape = _positions(positions, self._convention["position_offset"])
+        shape = (*shape, self.d_model)
+        if out is None:
+            out = np.empty(shape, element)
+        else:
+            _check_array("out", out, element)
+            if out.shape != shape:
+                raise ValueError(f"out has shape {out.shape}, expected {shape}")
+        if array is not None and np.may_share_memory(array, out):
+            array = array.copy()
+        for part, rows in _row_parts(out):
+            self._columns.run(
+                part, _kernel.DTYPES[dtype_name], False, start, step, None if array is None else array[rows], threads, 1.0
+            )
+        return out
+
+    def add_to(self, x, positions=None, *, x_scale=1.0, threads=None):
+        """Adds encodings onto an array in place: see `posenc.add_to`."""
+        if not isinstance(x, np.ndarray):
+            raise TypeError(f"x is of type {type(x).__name__}, expected a numpy.ndarray")
+        if x.ndim == 0 or x.shape[-1] != self.d_model:
+            raise ValueError(f"x has shape {x.shape}, expected (..., {self.d_model})")
+        dtype_name, element = _dtype(x.dtype, "x has dtype")
+        _check_array("x", x, element)
+        x_scale = _real("x_scale", x_scale)
+        threads = _threads(threads)
+        n = x.shape[-2] if x.ndim > 1 else None
+        if positions is None or isinstance(positions, range) or _is_index(positions):
+            if n is None:
+                raise ValueError(f"x has shape {x.shape}, expected (..., n, {self.d_model}) where positions is not an array")
+            if positions is None:
+                positions = range(n)
+        start, step, array, shape = _positions(positions, self._convention["position_offset"])
+        if shape == (n,):
+            parts = ((part, slice(None)) for part in _batch_parts(x))
+        elif array is None:
+            raise ValueError(f"positions has length {shape[0]}, expected {n}, the rows of x")
+        else:
+            try:
+                array = np.broadcast_to(array.reshape(shape), x.shape[:-1]).ravel()
+            except ValueError:
+                raise ValueError(f"positions has shape {shape}, expected one that broadcasts to {x.shape[:-1]}") from None
+            parts = _row_parts(x)
+        if array is not None and np.may_share_memory(array, x):
+            array = array.copy()
+        # the product x * x_scale is that of numbers of x's dtype
+        x_scale = float(np.array(x_scale).astype(element))
+        for part, rows in parts:
+            self._columns.run(
+                part, _kernel.DTYPES[dtype_name], True, start, step, None if array is None else array[rows], threads, x_scale
+            )
+        return x
+
+    def stream(self, positions=None, *, chunk=None, dtype="float32", out=None, threads=None):
+        """Encodings of many positions, chunk by chunk: see `posenc.stream`."""
+        _, element = _dtype(dtype)
+        threads = _threads(threads)
+        if positions is None:
+            positions = range(BEYOND)
+        elif not isinstance(positions, range):
+            if not _is_index(positions):
+                raise TypeError(f"positions is of type {type(positions).__name__}, expected an integer, a range or None")
+            positions = range(_integer("positions", positions, 0))
+        _check_domain(positions, self._convention["position_offset"])
+        if out is not None:
+            _check_array("out", out, element)
+            if out.ndim != 2 or out.shape[1] != self.d_model or len(out) == 0:
+                raise ValueError(f"out has shape {out.shape}, expected (chunk, {self.d_model}) with a chunk of at least 1")
+            if chunk is not None and _integer("chunk", chunk, 1) != len(out):
+                raise ValueError(f"chunk is {chunk}, expected {len(out)}, the rows of out")
+            chunk = len(out)
+        elif chunk is None:
+            chunk = max(1, CHUNK_BYTES // max(1, self.d_model * element.itemsize))
+        else:
+            chunk = _integer("chunk", chunk, 1)
+        return self._chunks(positions, chunk, dtype, out, threads)
+
+    def _chunks(self, positions, chunk, dtype, out, threads):
+        while positions:
+            now, positions = positions[:chunk], positions[chunk:]
+            buffer = None if out is None else out[: len(now)]
+            yield Chunk(now, self.encode(now, dtype=dtype, out=buffer, threads=threads))
+
+
+def _rebuild(d_model, changes):
+    return Encoding(d_model, **changes)
+
+
+# ---- arguments ------------------------------------------------------------------------------------------------------
+
+
+def _dtype(dtype, what="dtype is"):
+    """Name and np.dtype of an output dtype; bfloat16 is uint16 where ml_dtypes is not there."""
+    if isinstance(dtype, str) and dtype == "bfloat16" or getattr(dtype, "__name__", getattr(dtype, "name", None)) == "bfloat16":
+        return "bfloat16", _bfloat16()
+    try:
+        element = np.dtype(dtype)
+    except TypeError:
+        raise TypeError(f"{what} {dtype!r}, expected float64, float32, float16 or bfloat16") from None
+    if element.kind != "f" or element.name not in _kernel.DTYPES:
+        raise TypeError(f"{what} {dtype!r}, expected float64, float32, float16 or bfloat16")
+    if not element.isnative:
+        raise ValueError(f"{what} {dtype!r}, expected the byte order of the machine")
+    return element.name, element
+
+
+@functools.cache
+def _bfloat16():
+    try:
+        import ml_dtypes
+    except ImportError:
+        return np.dtype(np.uint16)
+    return np.dtype(ml_dtypes.bfloat16)
+
+
+def _threads(threads):
+    return None if threads is None else _integer("threads", threads, 1)
+
+
+def _is_index(positions):
+    """Whether positions is a number of positions: an integer, but no array."""
+    if isinstance(positions, np.generic):
+        return isinstance(positions, np.integer)
+    return hasattr(positions, "__index__") and not hasattr(positions, "__array__")
+
+
+def _positions(positions, offset):
+    """Positions as (start, step, None, shape) where evenly spaced, else (0, 0, array of all, shape)."""
+    if not isinstance(positions, (range, np.ndarray)):
+        if isinstance(positions, (bool, np.bool_, float, np.floating, complex, str, bytes)) or positions is None:
+            raise TypeError(f"positions is {positions!r} of type {type(positions).__name__}, expected an integer, a range or an array")
+        if _is_index(positions):
+            positions = range(_integer("positions", positions, 0))
+    if isinstance(positions, range):
+        _check_domain(positions, offset)
+        n = _length(positions)
+        return (positions.start if n else 0) % 2**64, (positions.step if n > 1 else 1) % 2**64, None, (n,)
+    array = np.asarray(positions)
+    kind = array.dtype.kind
+    if kind == "O" and array.size and all(type(p) is int for p in array.flat):
+        _raise_outside(next(p for p in array.flat if not LOWEST <= p < BEYOND))
+    if kind not in "iuf" or array.dtype.itemsize > 8:
+        raise TypeError(f"positions has dtype {array.dtype}, expected integers or real numbers of at most 64 bits")
+    shape = array.shape
+    array = array.ravel()
+    if kind == "f":
+        array = np.ascontiguousarray(array, np.float64)
+        outside = np.isfinite(array) & ~((array >= LOWEST) & (array < BEYOND))
+    else:
+        outside = array > np.uint64(BEYOND - 1) if kind == "u" and array.dtype.itemsize == 8 else None
+    if outside is not None and outside.any():
+        _raise_outside(array[outside][0])
+    array = np.ascontiguousarray(array, np.float64 if kind == "f" else np.int64)
+    if offset and array.size:
+        for p in (array[np.isfinite(array)] if kind == "f" else array).tolist() if array.size <= 2 else _extremes(array):
+            if not LOWEST <= Fraction(p) + Fraction(offset) < BEYOND:
+                _raise_outside(p, offset)
+    return 0, 0, array, shape
+
+
+def _extremes(array):
+    finite = array[np.isfinite(array)]
+    return [finite.min().item(), finite.max().item()] if finite.size else []
+
+
+def _length(positions):
+    try:
+        return len(positions)
+    except OverflowError:
+        raise ValueError(f"positions is {positions}, expected at most {BEYOND - 1} of them") from None
+
+
+def _check_domain(positions, offset):
+    if positions:
+        for p in (positions[0], positions[-1]):
+            if not LOWEST <= p < BEYOND:
+                # a range leaves the domain at one of its ends: the first position outside it follows from the step
+                _raise_outside(p if p is positions[0] or not LOWEST <= positions[0] < BEYOND else _first_outside(positions))
+            if offset and not LOWEST <= Fraction(p) + Fraction(offset) < BEYOND:
+                _raise_outside(p, offset)
+
+
+def _first_outside(positions):
+    bound = BEYOND if positions.step > 0 else LOWEST - 1
+    inside = -((positions[0] - bound) // positions.step) if positions.step > 0 else -((bound - positions[0]) // -positions.step)
+    return positions[abs(inside)]
+
+
+def _raise_outside(p, offset=0):
+    what = f"positions has {p}" + (f" with position_offset {offset}" if offset else "")
+    raise ValueError(f"{what}, expected -2**63 <= position < 2**63")
+
+
+def _check_array(name, array, element):
+    """What is written to: a plain array of `element`s, writeable, rows contiguous and without overlap."""
+    if type(array) not in (np.ndarray, np.memmap):
+        raise TypeError(f"{name} is of type {type(array).__name__}, expected a numpy.ndarray")
+    if array.dtype != element and not (element == _bfloat16() and array.dtype == np.uint16):
+        error = ValueError if array.dtype.kind == "f" else TypeError
+        raise error(f"{name} has dtype {array.dtype!r}, expected {element!r}")
+    if not array.flags.writeable:
+        raise ValueError(f"{name} is read-only, expected a writeable array")
+    if not array.flags.aligned:
+        raise ValueError(f"{name} is not aligned, expected elements at multiples of {element.itemsize} bytes")
+    if array.size == 0:
+        return
+    if array.ndim == 0:
+        raise ValueError(f"{name} has shape (), expected at least one dimension")
+    if array.shape[-1] > 1 and array.strides[-1] != array.itemsize:
+        raise ValueError(f"{name} has strides {array.strides}, expected contiguous columns (a last stride of {array.itemsize})")
+    extent = array.shape[-1] * array.itemsize
+    for stride, length in sorted((abs(s), n) for s, n in zip(array.strides[:-1], array.shape[:-1], strict=True) if n > 1):
+        if stride < extent:
+            raise ValueError(f"{name} has strides {array.strides}, expected rows that do not overlap")
+        extent += stride * (length - 1)
+
+
+def _buffer(array):
+    """The same memory with a dtype that the buffer protocol knows."""
+    return array.view(np.uint16) if array.dtype == _bfloat16() else array
+
+
+def _row_parts(array):
+    """Views of shape (rows, d_model) that cover the array, each with the slice of its rows in C order."""
+    if array.size == 0:
+        return
+    array = _buffer(array)
+    if array.ndim == 2:
+        yield array, slice(None)
+    elif array.flags.c_contiguous:
+        yield array.reshape(-1, array.shape[-1]), slice(None)
+    else:
+        n = array.shape[-2]
+        for i, index in enumerate(np.ndindex(array.shape[:-2])):
+            yield array[index], slice(i * n, (i + 1) * n)
+
+
+def _batch_parts(array):
+    """Views of shape (batch, n, d_model) or (n, d_model) that cover the array."""
+    if array.size == 0:
+        return
+    array = _buffer(array)
+    if array.ndim <= 3:
+        yield array
+    elif array.flags.c_contiguous:
+        yield array.reshape(-1, *array.shape[-2:])
+    else:
+        for index in np.ndindex(array.shape[:-3]):
+            yield array[index]
+
+
+# ---- the functional form ----------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=64)
+def _cached(d_model, changes):
+    return Encoding(d_model, **dict(changes))
+
+
+def _encoding(d_model, convention):
+    changes = tuple(convention.items())
+    try:
+        hash((d_model, changes))
+    except TypeError:
+        return Encoding(d_model, **convention)      # an array of frequencies
+    return _cached(d_model, changes)
+
+
+def encode(positions, d_model, *, dtype="float32", out=None, threads=None, **convention):
+    """Sinusoidal positional encodings, correctly rounded at every position.
+
+    Parameters
+    ----------
+    positions : int, range or array_like
+        An integer n means ``range(n)``.  A range may have any start, step and sign.  An array of integers or real numbers
+        may have any shape.  All positions are in [-2**63, 2**63); NaN and infinity give rows of NaN.
+    d_model : int
+        Number of columns.
+    dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
+        bfloat16 needs ``ml_dtypes``, or an `out` of dtype uint16 that takes its bits.
+    out : ndarray, optional
+        Written and returned: shape ``positions.shape + (d_model,)``, columns contiguous, rows of any stride.
+    threads : int, optional
+        At least 1; by default as many as the size of the work and the process's limits allow.
+    **convention
+        See `Encoding`.
+
+    Returns
+    -------
+    ndarray, shape ``positions.shape + (d_model,)``
+
+    Raises
+    ------
+    TypeError, ValueError
+        For an argument of the wrong kind or value, before anything is written.
+
+    References
+    ----------
+    Vaswani et al., "Attention is all you need", 2017, section 3.5.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> posenc.encode(3, 4)
+    array([[ 0.        ,  1.        ,  0.        ,  1.        ],
+           [ 0.84147096,  0.5403023 ,  0.00999983,  0.99995   ],
+           [ 0.9092974 , -0.41614684,  0.01999867,  0.9998    ]], dtype=float32)
+    >>> posenc.encode(range(10**18, 10**18 + 2), 512).shape
+    (2, 512)
+    """
+    return _encoding(d_model, convention).encode(positions, dtype=dtype, out=out, threads=threads)
+
+
+def add_to(x, positions=None, *, x_scale=1.0, threads=None, **convention):
+    """Adds encodings onto embeddings in place: ``x * x_scale + encode(...)``, without building the table.
+
+    Parameters
+    ----------
+    x : ndarray, shape (..., n, d_model)
+        Of dtype float32, float64, float16 or bfloat16; columns contiguous.  Overwritten.
+    positions : None, int, range or array_like, optional
+        None means ``range(n)``; an integer must equal n; a range has n positions; an array broadcasts to
+        ``x.shape[:-1]``.
+    x_scale : float, optional
+        Rounded to x's dtype, as the product and the sum are, each once.
+    threads : int, optional
+    **convention
+        See `Encoding`.
+
+    Returns
+    -------
+    ndarray
+        x itself.
+
+    Examples
+    --------
+    >>> import numpy as np, posenc
+    >>> x = np.ones((2, 3, 4), np.float32)
+    >>> posenc.add_to(x) is x
+    True
+    >>> bool((x == 1 + posenc.encode(3, 4)).all())
+    True
+    """
+    if not isinstance(x, np.ndarray):
+        raise TypeError(f"x is of type {type(x).__name__}, expected a numpy.ndarray")
+    if x.ndim == 0:
+        raise ValueError("x has shape (), expected (..., n, d_model)")
+    return _encoding(x.shape[-1], convention).add_to(x, positions, x_scale=x_scale, threads=threads)
+
+
+def stream(positions, d_model, *, chunk=None, dtype="float32", out=None, threads=None, **convention):
+    """Encodings of many positions, chunk by chunk, in constant memory.
+
+    Parameters
+    ----------
+    positions : int, range or None
+        None streams from 0 without end.
+    d_model : int
+    chunk : int, optional
+        Rows of a chunk; by default as many as 4 MiB hold.
+    dtype, threads
+        As in `encode`.
+    out : ndarray, shape (chunk, d_model), optional
+        Written for every chunk, the last one in ``out[:k]``; without it each chunk is an array of its own.
+    **convention
+        See `Encoding`.
+
+    Yields
+    ------
+    Chunk
+        ``positions``, a range, and ``values``, an ndarray.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> [(c.positions, c.values.shape) for c in posenc.stream(5, 8, chunk=2)]
+    [(range(0, 2), (2, 8)), (range(2, 4), (2, 8)), (range(4, 5), (1, 8))]
+    """
+    return _encoding(d_model, convention).stream(positions, chunk=chunk, dtype=dtype, out=out, threads=threads)

@@ -1,0 +1,146 @@
+"""Exact frequencies: base, spacing and scales as fractions of a full turn, to 256 significant bits.
+
+A frequency w is kept as the integer ``floor(w / (2 pi) * 2**fraction_bits)``.  ``fraction_bits`` is chosen so that the
+smallest frequency of an encoding keeps `SIGNIFICANT_BITS` bits; docs/numerics.md says why that many.
+"""
+
+import decimal
+import math
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+
+SIGNIFICANT_BITS = 256
+GUARD_BITS = 64
+LIMB_BITS = 32
+# The largest and smallest frequency in turns that the kernel's limbs hold, as powers of two.
+HIGHEST, LOWEST = 2200, -3400
+
+
+@lru_cache(maxsize=8)
+def _pi(bits):
+    """floor(pi * 2**bits), by Machin's formula."""
+
+    def arccot(x):
+        total = term = (1 << bits + 16) // x
+        square, sign, k = x * x, -1, 3
+        while term:
+            term //= square
+            total += sign * (term // k)
+            sign, k = -sign, k + 2
+        return total
+
+    return (16 * arccot(5) - 4 * arccot(239)) >> 16
+
+
+def _log2(x):
+    mantissa, exponent = math.frexp(x)
+    return exponent + math.log2(mantissa)
+
+
+def _over_two_pi(numerator, bits):
+    """floor(numerator / (2 pi) * 2**bits)."""
+    precision = bits + numerator.bit_length() + GUARD_BITS
+    return (numerator << bits + precision) // (2 * _pi(precision))
+
+
+def _geometric(count, divisor, base, bits):
+    """base**(-i / divisor) * 2**bits for i = 0 .. count - 1, rounded, as integers.
+
+    One logarithm and one exponential; each further power is a product, whose error of a few units is why `bits` holds
+    `GUARD_BITS` more than are kept.
+    """
+    one = 1 << bits
+    if count <= 1 or base == 1:
+        return [one] * count
+    ratio_bits = math.ceil(abs(math.log2(base) / divisor))
+    digits = math.ceil((bits + ratio_bits) * math.log10(2)) + 40
+    context = decimal.Context(prec=digits, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
+    over, under = (decimal.Decimal(n) for n in divisor.as_integer_ratio())
+    exponent = context.divide(context.multiply(context.ln(decimal.Decimal(base)), under), over)
+    ratio = int(context.multiply(context.exp(context.minus(exponent)), decimal.Decimal(one)))
+    powers = [one]
+    for _ in range(count - 1):
+        powers.append(powers[-1] * ratio >> bits)
+    return powers
+
+
+def _check_range(lowest, highest):
+    if lowest < LOWEST or highest > HIGHEST:
+        raise ValueError(
+            f"frequencies reach from 2**{lowest:.0f} to 2**{highest:.0f} turns per position, expected 2**{LOWEST} to 2**{HIGHEST}"
+        )
+
+
+def _fraction_bits(lowest):
+    """Bits below the point, in whole limbs, that leave the frequency 2**lowest its significant bits."""
+    bits = SIGNIFICANT_BITS + max(0, math.ceil(-lowest) + 1)
+    return -(-bits // LIMB_BITS) * LIMB_BITS
+
+
+def spaced_turns(count, divisor, base, scales):
+    """Turns per position of the frequencies ``prod(scales) * base**(-i / divisor)``.
+
+    Returns
+    -------
+    turns : list of int
+        ``floor(turns * 2**fraction_bits)``, with the sign of the frequency.
+    fraction_bits : int
+    """
+    if count == 0 or 0 in scales:
+        return [0] * count, SIGNIFICANT_BITS
+    first = sum(_log2(abs(s)) for s in scales) - _log2(2 * math.pi)
+    last = first - (count - 1) / divisor * math.log2(base) if count > 1 else first
+    _check_range(min(first, last), max(first, last))
+    fraction_bits = _fraction_bits(min(first, last))
+    bits = fraction_bits + GUARD_BITS + math.ceil(abs(first)) + math.ceil(abs(last))
+    scale = math.prod(map(Fraction, scales))
+    turn = _over_two_pi(abs(scale.numerator), bits) * (1 if scale > 0 else -1)
+    powers = _geometric(count, divisor, base, bits)
+    drop = 2 * bits - fraction_bits + scale.denominator.bit_length() - 1        # the denominator is a power of two
+    return [_toward_zero(turn * power, drop) for power in powers], fraction_bits
+
+
+def given_turns(frequencies, scale):
+    """Turns per position of the given float64 frequencies times `scale`: see `spaced_turns`."""
+    exact = [Fraction(w) * Fraction(scale) for w in frequencies]
+    sizes = [_log2(abs(w)) + _log2(abs(scale)) - _log2(2 * math.pi) for w, x in zip(frequencies, exact, strict=True) if x]
+    if not sizes:
+        return [0] * len(exact), SIGNIFICANT_BITS
+    _check_range(min(sizes), max(sizes))
+    fraction_bits = _fraction_bits(min(sizes))
+    precision = fraction_bits + max(0, math.ceil(max(sizes))) + GUARD_BITS
+    two_pi = 2 * _pi(precision)
+    turns = [(abs(x.numerator) << fraction_bits + precision) // (two_pi * x.denominator) for x in exact]
+    return [t if x >= 0 else -t for t, x in zip(turns, exact, strict=True)], fraction_bits
+
+
+def _toward_zero(x, bits):
+    return x >> bits if x >= 0 else -(-x >> bits)
+
+
+def limbs(turns, fraction_bits):
+    """The magnitudes of `turns` as limbs of 32 bits, highest first.
+
+    Returns
+    -------
+    matrix : ndarray of uint32, shape (limbs, len(turns))
+    integer_limbs : int
+        How many of the limbs are whole turns.
+    """
+    widest = max((abs(t).bit_length() for t in turns), default=0)
+    integer_limbs = max(0, -(-(widest - fraction_bits) // LIMB_BITS))
+    count = integer_limbs + fraction_bits // LIMB_BITS
+    data = b"".join(abs(t).to_bytes(4 * count, "big") for t in turns)
+    matrix = np.frombuffer(data, ">u4").reshape(len(turns), count).T
+    return np.ascontiguousarray(matrix, np.uint32), integer_limbs
+
+
+def to_float64(turns, fraction_bits, scale):
+    """The frequencies themselves, ``turns * 2 pi / scale``, each rounded to float64."""
+    bits = SIGNIFICANT_BITS + GUARD_BITS
+    two_pi = Fraction(2 * _pi(bits), 1 << bits)
+    values = np.array([float(Fraction(t, 1 << fraction_bits) * two_pi / Fraction(scale)) for t in turns], np.float64)
+    values.flags.writeable = False
+    return values

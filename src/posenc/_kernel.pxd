@@ -1,0 +1,69 @@
+"""The C contract of kernel/kernel.h as Cython sees it."""
+
+from libc.stddef cimport ptrdiff_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+
+cdef extern from "kernel.h" nogil:
+    enum:
+        TILE
+        FINE
+        COARSE
+        BLOCK
+
+    ctypedef enum dtype_t:
+        FLOAT64
+        FLOAT32
+        FLOAT16
+        BFLOAT16
+
+    ctypedef enum delivery_t:
+        STORE
+        STREAM
+        ADD
+
+    ctypedef struct spec_t:
+        ptrdiff_t d_model
+        ptrdiff_t columns
+        int integer_limbs
+        int fraction_limbs
+        const uint32_t *turns
+        const uint64_t *sign
+        const uint64_t *quarter
+        double scale
+        double position_offset
+        int fast
+
+    ctypedef struct offsets_t:
+        double *fine
+        double *fine_low
+        double *coarse
+        double *coarse_low
+        double *reach
+
+    ctypedef struct job_t:
+        dtype_t dtype
+        delivery_t delivery
+        char *out
+        ptrdiff_t row_stride
+        ptrdiff_t batch
+        ptrdiff_t batch_stride
+        double x_scale
+        uint64_t start
+        uint64_t step
+        const int64_t *integers
+        const double *reals
+        offsets_t offsets
+
+    ctypedef struct tally_t:
+        uint64_t doubted
+        uint64_t exact
+
+    ctypedef struct kernel_t:
+        const char *name
+        int (*runs_here)() noexcept nogil
+        void (*tabulate)(const spec_t *, uint64_t, const offsets_t *, ptrdiff_t, ptrdiff_t) noexcept nogil
+        void (*even_rows)(const spec_t *, const job_t *, ptrdiff_t, ptrdiff_t, tally_t *) noexcept nogil
+        void (*scattered_rows)(const spec_t *, const job_t *, ptrdiff_t, ptrdiff_t, tally_t *) noexcept nogil
+
+    const kernel_t *const *posenc_kernels

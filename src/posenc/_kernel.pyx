@@ -1,0 +1,322 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, freethreading_compatible=True
+"""The crossing from Python to the C kernels: buffers, threads, interrupts."""
+
+import os
+import threading
+
+from cpython.buffer cimport PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.exc cimport PyErr_CheckSignals
+from cython.parallel cimport prange, threadid
+from libc.stddef cimport ptrdiff_t
+from libc.stdint cimport int64_t, uint64_t, uintptr_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+cdef extern from *:
+    """
+    #include <time.h>
+    #if defined(_WIN32)
+    #include <process.h>
+    #define posenc_getpid _getpid
+    #else
+    #include <unistd.h>
+    #define posenc_getpid getpid
+    #endif
+    #if defined(_OPENMP)
+    #include <omp.h>
+    #define POSENC_OPENMP _OPENMP
+    #else
+    #define POSENC_OPENMP 0
+    static int omp_get_max_threads(void) { return 1; }
+    static int omp_in_parallel(void) { return 0; }
+    #endif
+    static double posenc_now(void) {
+        struct timespec t;
+        timespec_get(&t, TIME_UTC);
+        return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    }
+    """
+    int posenc_getpid() nogil
+    int POSENC_OPENMP
+    int omp_get_max_threads() nogil
+    int omp_in_parallel() nogil
+    double posenc_now() nogil
+
+cdef enum:
+    MAX_THREADS = 64
+    # Rows that are worth a table of offsets, which costs about FINE + COARSE directly evaluated rows to make.
+    FEW_ROWS = 4
+    MANY_ROWS = 64
+    VALUES_PER_THREAD = 1 << 20         # below about 1 ms of work threads cost more than they bring
+    VALUES_PER_ROUND = 1 << 24          # between looks at the clock
+
+cdef double SECONDS_BETWEEN_CHECKS = 0.1
+
+cdef const kernel_t *active = NULL
+cdef int home_process = posenc_getpid()
+cdef tally_t counted
+counted.doubted = counted.exact = 0
+
+DTYPES = {"float64": FLOAT64, "float32": FLOAT32, "float16": FLOAT16, "bfloat16": BFLOAT16}
+OPENMP = POSENC_OPENMP
+
+
+cdef struct slot_t:
+    # a thread's tally on a cache line of its own
+    tally_t tally
+    char padding[48]
+
+
+cdef list _built():
+    cdef list names = []
+    cdef int i = 0
+    while posenc_kernels[i] != NULL:
+        names.append((posenc_kernels[i].name).decode())
+        i += 1
+    return names
+
+
+def instruction_sets():
+    """Names of the instruction sets that were built, best first, each with whether it runs here."""
+    return {name: bool(posenc_kernels[i].runs_here()) for i, name in enumerate(_built())}
+
+
+def instruction_set():
+    """Name of the instruction set whose kernels run."""
+    return (active.name).decode()
+
+
+def use_instruction_set(name=None):
+    """Chooses the kernels, the best that run here if `name` is None.  Not while another thread computes."""
+    global active
+    cdef int i
+    for i, built in enumerate(_built()):
+        if posenc_kernels[i].runs_here() and name in (None, built):
+            active = posenc_kernels[i]
+            return
+    here = [built for built, runs in instruction_sets().items() if runs]
+    raise ValueError(f"instruction set {name!r} is not available, expected one of {here}")
+
+
+def counters():
+    """How many values were looked at again, and how many evaluated directly, since the last call."""
+    result = {"doubted": counted.doubted, "exact": counted.exact}
+    counted.doubted = counted.exact = 0
+    return result
+
+
+use_instruction_set(os.environ.get("POSENC_ISA") or None)
+
+
+cdef int _allowed_threads() except -1:
+    """Threads that the process may use now: OpenMP's setting and the processors left to it."""
+    cdef int most = omp_get_max_threads()
+    if hasattr(os, "sched_getaffinity"):
+        most = min(most, len(os.sched_getaffinity(0)))
+    return most
+
+
+cdef int _team(object threads, ptrdiff_t values, ptrdiff_t blocks) except -1:
+    """How many threads share the work: see design section 4."""
+    cdef ptrdiff_t most
+    if blocks <= 1 or not POSENC_OPENMP:
+        return 1
+    if threads is None:
+        if values < 2 * VALUES_PER_THREAD:
+            return 1
+        most = min(<ptrdiff_t>_allowed_threads(), values // VALUES_PER_THREAD)
+    else:
+        most = MAX_THREADS if threads > MAX_THREADS else threads
+    if most <= 1 or omp_in_parallel() or posenc_getpid() != home_process:
+        # GNU OpenMP waits for ever for the threads that a forked child did not inherit.
+        return 1
+    return <int>min(most, blocks, <ptrdiff_t>MAX_THREADS)
+
+
+cdef class Columns:
+    """The columns of an encoding as the kernels read them, with the offsets of consecutive positions once needed.
+
+    Parameters
+    ----------
+    d_model : int
+    turns : bytes
+        uint32 limbs, highest first, each for all columns; `d_model` is rounded up to whole tiles.
+    integer_limbs, fraction_limbs : int
+    sign, quarter : bytes
+        uint64, for each column.
+    scale, position_offset : float
+    """
+
+    cdef spec_t spec
+    cdef offsets_t consecutive
+    cdef bint has_consecutive
+    cdef object lock
+    cdef object keep
+
+    def __cinit__(self, ptrdiff_t d_model, bytes turns, int integer_limbs, int fraction_limbs, bytes sign, bytes quarter,
+                  double scale, double position_offset):
+        self.keep = (turns, sign, quarter)
+        self.lock = threading.Lock()
+        self.has_consecutive = False
+        memset(&self.consecutive, 0, sizeof(offsets_t))
+        self.spec.d_model = d_model
+        self.spec.columns = padded(d_model)
+        self.spec.integer_limbs = integer_limbs
+        self.spec.fraction_limbs = fraction_limbs
+        self.spec.turns = <const uint32_t *><const char *>turns
+        self.spec.sign = <const uint64_t *><const char *>sign
+        self.spec.quarter = <const uint64_t *><const char *>quarter
+        self.spec.scale = scale
+        self.spec.position_offset = position_offset
+        self.spec.fast = 2.0**-400 <= abs(scale) <= 2.0**400
+
+    def __dealloc__(self):
+        free(self.consecutive.fine)
+
+    cdef int tabulate(self, uint64_t step, offsets_t *offsets) except -1:
+        """Allocates and fills offsets; the caller frees offsets.fine."""
+        cdef ptrdiff_t fine = 2 * FINE * self.spec.columns, coarse = 2 * COARSE * self.spec.columns
+        cdef size_t size = (2 * fine + 2 * coarse + self.spec.columns) * sizeof(double)
+        cdef double *memory = <double *>malloc(size)
+        if memory == NULL:
+            raise MemoryError(f"Unable to allocate {size} bytes for the offsets of d_model {self.spec.d_model}")
+        offsets.fine = memory
+        offsets.coarse = offsets.fine + fine
+        offsets.fine_low = offsets.coarse + coarse
+        offsets.coarse_low = offsets.fine_low + fine
+        offsets.reach = offsets.coarse_low + coarse
+        with nogil:
+            active.tabulate(&self.spec, step, offsets, 0, self.spec.columns // TILE)
+        return 0
+
+    def run(self, object out, int dtype, bint add, uint64_t start, uint64_t step, object positions, object threads,
+            double x_scale):
+        """Writes or adds the rows of `positions`, or of start + row * step, onto out.
+
+        Parameters
+        ----------
+        out : ndarray, shape (rows, d_model), or (batch, rows, d_model) to add
+            Columns contiguous, elements aligned, of `dtype` or of its size.
+        positions : ndarray or None
+            int64 or float64, contiguous, shape (rows,).
+        """
+        cdef Py_buffer view, given
+        cdef job_t job
+        cdef ptrdiff_t rows, i
+        cdef bint own_offsets = False
+        cdef bint even = positions is None
+        cdef int64_t signed_step
+        memset(&job, 0, sizeof(job_t))
+        PyObject_GetBuffer(out, &view, PyBUF_STRIDES | PyBUF_WRITABLE)
+        try:
+            rows = view.shape[view.ndim - 2]
+            job.dtype = <dtype_t>dtype
+            job.delivery = ADD if add else STORE
+            job.out = <char *>view.buf
+            job.row_stride = view.strides[view.ndim - 2]
+            job.batch = view.shape[0] if view.ndim == 3 else 1
+            job.batch_stride = view.strides[0] if view.ndim == 3 else 0
+            job.x_scale = x_scale
+            if rows == 0 or job.batch == 0 or self.spec.d_model == 0:
+                return
+            if even:
+                signed_step = <int64_t>step
+                if signed_step < 0 and signed_step != -signed_step:
+                    # the same rows from the last one, upwards
+                    start += <uint64_t>(rows - 1) * step
+                    step = -step
+                    job.out += (rows - 1) * job.row_stride
+                    job.row_stride = -job.row_stride
+                job.start = start
+                job.step = step
+                # beyond, an offset times the step would leave the int64 range
+                even = step < <uint64_t>1 << 50
+                if even and step == 1:
+                    if not self.has_consecutive and rows >= FEW_ROWS:
+                        self.remember_consecutive()
+                    even = self.has_consecutive and rows >= FEW_ROWS
+                    job.offsets = self.consecutive
+                elif even:
+                    even = rows >= MANY_ROWS
+                    if even:
+                        self.tabulate(step, &job.offsets)
+                        own_offsets = True
+            else:
+                PyObject_GetBuffer(positions, &given, PyBUF_STRIDES)
+                if positions.dtype.kind == "f":
+                    job.reals = <const double *>given.buf
+                else:
+                    job.integers = <const int64_t *>given.buf
+                PyBuffer_Release(&given)        # the caller holds positions
+            self.work(&job, rows, even, threads)
+        finally:
+            if own_offsets:
+                free(job.offsets.fine)
+            PyBuffer_Release(&view)
+
+    cdef int remember_consecutive(self) except -1:
+        cdef offsets_t offsets
+        with self.lock:
+            if not self.has_consecutive:
+                self.tabulate(1, &offsets)
+                self.consecutive = offsets
+                self.has_consecutive = True
+        return 0
+
+    cdef int work(self, const job_t *job, ptrdiff_t rows, bint even, object threads) except -1:
+        """Blocks of rows over threads, with a look for Ctrl-C between rounds of blocks, at most every 100 ms."""
+        cdef slot_t slots[MAX_THREADS]
+        cdef spec_t *spec = &self.spec
+        cdef const kernel_t *kernel = active
+        cdef ptrdiff_t values = rows * spec.columns * job.batch
+        cdef ptrdiff_t unit = BLOCK, blocks, first, last, b, per_round
+        cdef int team, i
+        cdef double checked, now
+        team = _team(threads, values, (rows + FINE - 1) // FINE)
+        while unit > FINE and rows < 4 * team * unit:
+            unit //= 2
+        blocks = (rows + unit - 1) // unit
+        memset(slots, 0, sizeof(slots))
+        per_round = max(<ptrdiff_t>team, VALUES_PER_ROUND // (unit * spec.columns))
+        if per_round > blocks:
+            per_round = blocks
+        first = 0
+        with nogil:
+            checked = posenc_now()
+            while first < blocks:
+                last = min(first + per_round, blocks)
+                if team == 1:
+                    for b in range(first, last):
+                        run_block(kernel, spec, job, b * unit, min(unit, rows - b * unit), even, &slots[0].tally)
+                else:
+                    for b in prange(first, last, schedule="static", num_threads=team):
+                        run_block(kernel, spec, job, b * unit, min(unit, rows - b * unit), even, &slots[threadid()].tally)
+                first = last
+                if first < blocks:
+                    now = posenc_now()
+                    if now - checked >= SECONDS_BETWEEN_CHECKS or now < checked:
+                        checked = now
+                        with gil:
+                            PyErr_CheckSignals()
+        for i in range(team):
+            counted.doubted += slots[i].tally.doubted
+            counted.exact += slots[i].tally.exact
+        return 0
+
+
+cdef void run_block(const kernel_t *kernel, const spec_t *spec, const job_t *job, ptrdiff_t first, ptrdiff_t count,
+                    bint even, tally_t *tally) noexcept nogil:
+    if even:
+        kernel.even_rows(spec, job, first, count, tally)
+    else:
+        kernel.scattered_rows(spec, job, first, count, tally)
+
+
+def padded(ptrdiff_t d_model):
+    """Columns that the kernels' tables hold for d_model: whole tiles."""
+    return (d_model + TILE - 1) // TILE * TILE
+
+
+def allowed_threads():
+    """Threads that a large call takes by default."""
+    return min(_allowed_threads(), MAX_THREADS) if POSENC_OPENMP else 1

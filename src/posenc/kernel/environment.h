@@ -1,0 +1,39 @@
+/* The floating-point environment of a kernel: round to nearest, no flush-to-zero, whatever the host program set. */
+#ifndef POSENC_ENVIRONMENT_H
+#define POSENC_ENVIRONMENT_H
+
+#include <stdint.h>
+
+#if defined(__SSE2__) || defined(_M_X64) || (defined(_M_IX86_FP) && _M_IX86_FP == 2)
+#include <xmmintrin.h>
+typedef unsigned int environment_t;
+static inline environment_t environment_enter(void) {
+    const environment_t host = _mm_getcsr();
+    _mm_setcsr(0x1f80);
+    return host;
+}
+static inline void environment_leave(environment_t host) { _mm_setcsr(host); }
+
+#elif defined(__aarch64__) && defined(__GNUC__)
+typedef uint64_t environment_t;
+static inline environment_t environment_enter(void) {
+    environment_t host;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(host));
+    __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)0));
+    return host;
+}
+static inline void environment_leave(environment_t host) { __asm__ volatile("msr fpcr, %0" : : "r"(host)); }
+
+#else
+#include <fenv.h>
+typedef fenv_t environment_t;
+static inline environment_t environment_enter(void) {
+    environment_t host;
+    fegetenv(&host);
+    fesetenv(FE_DFL_ENV);
+    return host;
+}
+static inline void environment_leave(environment_t host) { fesetenv(&host); }
+#endif
+
+#endif

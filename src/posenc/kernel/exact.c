@@ -1,0 +1,184 @@
+/* Direct evaluation: plain, slow and always right.
+ *
+ * Method: position * turns is an exact product of integers; its whole quarter turns are dropped; what is left, at most an
+ * eighth of a turn, times 2 pi, goes into the Taylor series of sin or cos in fixed point.
+ * Bound: `turns` carries at least 256 significant bits and positions 64, so that after the cancellation of an adversarial
+ * position (at most 2**-90 of a turn from a multiple of a quarter: docs/numerics.md) the angle has a relative error below
+ * 2**-160.  The series adds less than 2**-250.
+ * Ties: only an angle of exactly 0 gives a value on a half-way point, and it is rounded exactly.  Any other value is
+ * transcendental.  Where the computed value agrees with a half-way point to 160 bits, the angle is so small that x (or 1)
+ * times the scale lies on that point, and |sin x| < |x|, cos x < 1 decide: toward zero.
+ */
+#include "exact.h"
+#include "rounding.h"
+
+enum { N = 10 };                 /* limbs of the working precision, 320 bits */
+enum { SERIES = 30 };            /* terms: (pi/4)**60 / 60! < 2**-290 */
+
+typedef struct { uint32_t m[N]; int exponent; } real_t;     /* 0.m * 2**exponent, m[N - 1] highest, normalised */
+
+/* 2 pi / 8, rounded down (docs/numerics.md names the script) */
+static const uint32_t EIGHTH_OF_TWO_PI[N] = {
+    0x8e3404ddu, 0x514a0879u, 0x3b139b22u, 0x020bbea6u, 0x8a67cc74u,
+    0x29024e08u, 0x80dc1cd1u, 0xc4c6628bu, 0x2168c234u, 0xc90fdaa2u,
+};
+
+static int leading_zeros(uint32_t x) {
+    int n = 0;
+    for (; !(x & 0x80000000u); x <<= 1) n++;
+    return n;
+}
+
+/* The leading N limbs of the number w[0 .. n) * 2**(32 * (place - n)), whose highest limb is not 0. */
+static real_t normalise(const uint32_t *w, int n, int place) {
+    real_t r = {.exponent = 32 * place};
+    const int shift = leading_zeros(w[n - 1]);
+    for (int i = 0; i < N; i++) {
+        const int at = n - N + i;
+        const uint32_t high = at >= 0 ? w[at] : 0, low = at >= 1 ? w[at - 1] : 0;
+        r.m[i] = shift ? high << shift | low >> (32 - shift) : high;
+    }
+    r.exponent -= shift;
+    return r;
+}
+
+static void multiply(const uint32_t *a, int na, const uint32_t *b, int nb, uint32_t *product) {
+    memset(product, 0, sizeof *product * (size_t)(na + nb));
+    for (int i = 0; i < na; i++) {
+        uint64_t carry = 0;
+        for (int j = 0; j < nb; j++) {
+            carry += (uint64_t)a[i] * b[j] + product[i + j];
+            product[i + j] = (uint32_t)carry;
+            carry >>= 32;
+        }
+        product[i + nb] = (uint32_t)carry;
+    }
+}
+
+static real_t times(const uint32_t *a, int na, const uint32_t *b, int nb, int exponent) {
+    uint32_t product[2 * N];
+    multiply(a, na, b, nb, product);
+    const int n = na + nb, top = product[n - 1] ? n : n - 1;
+    real_t r = normalise(product, top, top - n);
+    r.exponent += exponent;
+    return r;
+}
+
+/* Fixed point: N limbs, the highest one the integer part. */
+
+/* s = 1 - u * s / divisor */
+static void horner(uint32_t s[N], const uint32_t u[N], uint32_t divisor) {
+    uint32_t product[2 * N];
+    uint64_t rest = 0, borrow = 0;
+    multiply(u, N, s, N, product);
+    for (int i = N - 1; i >= 0; i--) {
+        rest = rest << 32 | product[i + N - 1];
+        s[i] = (uint32_t)(rest / divisor);
+        rest %= divisor;
+    }
+    for (int i = 0; i < N; i++) {
+        const uint64_t minuend = i == N - 1;
+        const uint64_t difference = minuend - s[i] - borrow;
+        s[i] = (uint32_t)difference;
+        borrow = difference >> 63;
+    }
+}
+
+/* sin(angle) or cos(angle) for 0 < angle <= pi/4 */
+static real_t series(const real_t *angle, int cosine) {
+    uint32_t u[N] = {0}, s[N] = {0}, square[2 * N];
+    multiply(angle->m, N, angle->m, N, square);             /* u = angle**2: `square` shifted right into fixed point */
+    const int right = -2 * angle->exponent + 32 * (N + 1), limbs = right / 32, bits = right % 32;
+    for (int i = 0; i < N; i++) {
+        const int at = i + limbs;
+        const uint32_t low = at < 2 * N ? square[at] : 0, high = at + 1 < 2 * N ? square[at + 1] : 0;
+        u[i] = bits ? low >> bits | high << (32 - bits) : low;
+    }
+    s[N - 1] = 1;
+    for (uint32_t k = SERIES; k > 0; k--) horner(s, u, cosine ? (2 * k - 1) * (2 * k) : 2 * k * (2 * k + 1));
+    if (cosine) {
+        const int top = s[N - 1] ? N : N - 1;
+        return normalise(s, top, top - N + 1);
+    }
+    real_t r = times(angle->m, N, s, N, angle->exponent + 32);
+    return r;
+}
+
+static double rounded(const real_t *value, int negative, dtype_t dtype) {
+    const format_t f = format_of(dtype);
+    const int exponent = value->exponent - 1;
+    const uint64_t sign = (uint64_t)(negative != 0) << 63;
+    int keep = f.precision;
+    if (exponent < f.min_exponent) keep -= f.min_exponent - exponent;
+    if (keep < 0) return double_of_bits(sign);
+    const uint64_t top = (uint64_t)value->m[N - 1] << 32 | value->m[N - 2];
+    uint64_t q = keep ? top >> (64 - keep) : 0;
+    const uint64_t half = (uint64_t)1 << (63 - keep);
+    uint64_t beyond = top & (half - 1);
+    for (int i = N - 3; i >= N - 7; i--) beyond |= value->m[i];
+    if ((top & half) && beyond) q++;
+    if (q == 0) return double_of_bits(sign);
+    /* q * 2**(exponent - keep + 1) */
+    int e = exponent - keep + 1;
+    const int width = 64 - (leading_zeros((uint32_t)(q >> 32 ? q >> 32 : q)) + (q >> 32 ? 0 : 32));
+    const uint64_t infinity = (uint64_t)0x7ff << 52;
+    if (e + width - 1 > 1023) return double_of_bits(infinity | sign);
+    uint64_t magnitude;
+    if (e + width - 1 < -1022) magnitude = q << (e + 1074);
+    else magnitude = ((q << (53 - width)) & 0xfffffffffffffu) | (uint64_t)(e + width - 1 + 1023) << 52;
+    if (double_of_bits(magnitude) > f.max) magnitude = infinity;
+    return double_of_bits(magnitude | sign);
+}
+
+double posenc_exact(const spec_t *spec, const position_t *position, ptrdiff_t column, dtype_t dtype) {
+    uint32_t turns[MAX_TURN_LIMBS], product[MAX_TURN_LIMBS + POSITION_LIMBS + 2] = {0};
+    const int limbs = spec->integer_limbs + spec->fraction_limbs;
+    for (int i = 0; i < limbs; i++) turns[i] = spec->turns[(limbs - 1 - i) * spec->columns + column];
+    multiply(position->limb, position->limbs, turns, limbs, product);
+
+    /* turns below the point: limbs 0 .. top of the product, the highest of weight 2**-32 */
+    const int top = spec->fraction_limbs - position->exponent - 1;
+    const int used = limbs + position->limbs;
+    int n = top + 1;
+    uint32_t wide[MAX_TURN_LIMBS + POSITION_LIMBS + 64] = {0};
+    for (int i = 0; i < n && i < used; i++) wide[i] = product[i];
+    int quadrant = (int)(((uint64_t)wide[top] + ((uint32_t)1 << 29)) >> 30);
+    wide[top] -= (uint32_t)quadrant << 30;
+    int negative = (int)(wide[top] >> 31);
+    if (negative) {
+        uint64_t carry = 1;
+        for (int i = 0; i < n; i++) {
+            carry += (uint32_t)~wide[i];
+            wide[i] = (uint32_t)carry;
+            carry >>= 32;
+        }
+    }
+    while (n > 0 && wide[n - 1] == 0) n--;
+
+    const uint64_t scale_bits = bits_of_double(spec->scale);
+    if (n == 0 || spec->scale == 0)
+        return spec->quarter[column] && spec->scale != 0 ? round_to(dtype, spec->scale) : 0.0;
+
+    const real_t turn = normalise(wide, n, n - 1 - top);
+    const real_t angle = times(turn.m, N, EIGHTH_OF_TWO_PI, N, turn.exponent + 3);
+
+    /* sin(angle + quadrant / 4 + quarter / 4), where the sign of position and frequency turns the angle round */
+    if (position->negative ^ (int)(spec->sign[column] >> 63)) {
+        negative = !negative;
+        quadrant = -quadrant;
+    }
+    quadrant += spec->quarter[column] ? 1 : 0;
+    const int cosine = quadrant & 1;
+    real_t value = series(&angle, cosine);
+    negative = (negative && !cosine) ^ (quadrant >> 1 & 1) ^ (int)(scale_bits >> 63);
+
+    int e = (int)(scale_bits >> 52 & 0x7ff);
+    uint64_t m = scale_bits & 0xfffffffffffffu;
+    if (e) m |= (uint64_t)1 << 52; else e = 1;
+    e += 53 - 1075;
+    m <<= 11;
+    for (; !(m >> 63); m <<= 1) e--;
+    const uint32_t scale[2] = {(uint32_t)m, (uint32_t)(m >> 32)};
+    value = times(value.m, N, scale, 2, value.exponent + e);
+    return rounded(&value, negative, dtype);
+}

@@ -1,0 +1,11 @@
+#ifndef POSENC_EXACT_H
+#define POSENC_EXACT_H
+
+#include "kernel.h"
+
+enum { MAX_TURN_LIMBS = 200 };
+
+/* The value of a column at a finite position, correctly rounded to dtype (as a double). */
+double posenc_exact(const spec_t *, const position_t *, ptrdiff_t column, dtype_t);
+
+#endif

@@ -1,0 +1,89 @@
+/* The contract between the crossing (_kernel.pyx) and the kernels: plain C11, no Python.
+ *
+ * A column of the table is scale * sin(2 pi (position * turns + quarter / 4)): a cosine is a sine a quarter turn ahead, a
+ * zero column turns nowhere.  Layout, order and odd d_model are decided by the order of the columns, in _encoding.py; the
+ * kernels know columns only.
+ */
+#ifndef POSENC_KERNEL_H
+#define POSENC_KERNEL_H
+
+#include <float.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0
+#error "posenc needs float and double arithmetic in their own precision (on i686: -msse2 -mfpmath=sse)"
+#endif
+
+enum {
+    TILE = 32,                   /* columns handled together: their offsets stay in L1, their anchors in registers */
+    FINE = 32,                   /* rows rotated from one anchor */
+    COARSE = 16,                 /* anchors rotated from one direct evaluation */
+    BLOCK = FINE * COARSE,       /* rows of one unit of work */
+    POSITION_LIMBS = 38          /* [-2**63, 2**63) down to 2**-1074, in limbs of 32 bits */
+};
+
+typedef enum { FLOAT64, FLOAT32, FLOAT16, BFLOAT16 } dtype_t;
+typedef enum { STORE, STREAM, ADD } delivery_t;
+
+/* |position + position_offset|, exact: the sum of limb[i] * 2**(32 * (exponent + i)). */
+typedef struct {
+    int negative;
+    int finite;
+    int limbs;                   /* 0: the position is zero */
+    int exponent;
+    uint32_t limb[POSITION_LIMBS];
+} position_t;
+
+/* The specification of an encoding as the kernels read it.  `columns` is d_model rounded up to whole tiles. */
+typedef struct {
+    ptrdiff_t d_model;
+    ptrdiff_t columns;
+    int integer_limbs;           /* limbs of `turns` before and ... */
+    int fraction_limbs;          /* ... after the point */
+    const uint32_t *turns;       /* (limbs, columns): |frequency| / 2 pi in turns a position, highest limb first */
+    const uint64_t *sign;        /* (columns): the sign bit of the frequency */
+    const uint64_t *quarter;     /* (columns): all ones for a cosine, 0 for a sine */
+    double scale;
+    double position_offset;
+    int fast;                    /* 0: scale or turns are beyond the fast path's range, all is evaluated directly */
+} spec_t;
+
+/* sin and cos of the angles of rows 0 .. FINE - 1 and of anchors 0 .. COARSE - 1, in double-double, for one step.
+ * Packed as they are read: (tile, row, {cos, sin}, TILE) of high parts, the same of low parts. */
+typedef struct {
+    double *fine, *fine_low, *coarse, *coarse_low;
+    double *reach;               /* (columns): the largest |sin| of the fine rows */
+} offsets_t;
+
+/* What to write where.  A row r of the table goes to out + r * row_stride, and for ADD onto `batch` such places,
+ * batch_stride apart: x * x_scale + value. */
+typedef struct {
+    dtype_t dtype;
+    delivery_t delivery;
+    char *out;
+    ptrdiff_t row_stride;
+    ptrdiff_t batch, batch_stride;
+    double x_scale;
+    /* positions: evenly spaced (start + row * step, modulo 2**64), or integers, or reals */
+    uint64_t start, step;
+    const int64_t *integers;
+    const double *reals;
+    offsets_t offsets;           /* of this step; not read for scattered positions */
+} job_t;
+
+/* Counters of the slow paths, for show_runtime() and the tests: how many values were looked at again with their own
+ * error bound, and how many had to be evaluated directly. */
+typedef struct { uint64_t doubted, exact; } tally_t;
+
+typedef struct {
+    const char *name;
+    int (*runs_here)(void);
+    void (*tabulate)(const spec_t *, uint64_t step, const offsets_t *, ptrdiff_t first_tile, ptrdiff_t last_tile);
+    void (*even_rows)(const spec_t *, const job_t *, ptrdiff_t first, ptrdiff_t count, tally_t *);
+    void (*scattered_rows)(const spec_t *, const job_t *, ptrdiff_t first, ptrdiff_t count, tally_t *);
+} kernel_t;
+
+extern const kernel_t *const posenc_kernels[];      /* best first, the baseline last, then NULL */
+
+#endif

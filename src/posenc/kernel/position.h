@@ -1,0 +1,89 @@
+/* Exact positions: an int64 or a float64, plus a float64 offset, as a sum of 32-bit limbs. */
+#ifndef POSENC_POSITION_H
+#define POSENC_POSITION_H
+
+#include <string.h>
+#include "kernel.h"
+
+enum { POSITION_BOTTOM = -36 };  /* limb exponents reach from 2**-1152 (below 2**-1074) ... */
+enum { POSITION_SPAN = 39 };     /* ... to 2**96: room for the sum of two positions */
+
+/* Adds m * 2**e (e >= -1074, the sum below 2**64 in magnitude) to the two's complement number w. */
+static inline void position_accumulate(uint32_t w[POSITION_SPAN], uint64_t m, int e, int negative) {
+    int place = e - 32 * POSITION_BOTTOM, at = place / 32, shift = place % 32;
+    uint32_t part[3] = {
+        (uint32_t)(m << shift),
+        (uint32_t)((m >> (32 - shift)) & 0xffffffffu),
+        shift ? (uint32_t)(m >> 32 >> (32 - shift)) : 0,
+    };
+    uint64_t carry = negative;
+    for (int i = 0; i < POSITION_SPAN; i++) {
+        uint32_t p = i >= at && i < at + 3 ? part[i - at] : 0;
+        uint64_t sum = (uint64_t)w[i] + (negative ? (uint32_t)~p : p) + carry;
+        w[i] = (uint32_t)sum;
+        carry = sum >> 32;
+    }
+}
+
+static inline int position_accumulate_real(uint32_t w[POSITION_SPAN], double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    int e = (int)(bits >> 52 & 0x7ff);
+    uint64_t m = bits & 0xfffffffffffffu;
+    if (e == 0x7ff) return 0;
+    if (e) m |= (uint64_t)1 << 52; else e = 1;
+    if (m == 0) return 1;
+    e -= 1075;
+    for (; !(m & 1); m >>= 1) e++;
+    position_accumulate(w, m, e, (int)(bits >> 63));
+    return 1;
+}
+
+static inline position_t position_from_sum(uint32_t w[POSITION_SPAN]) {
+    position_t p = {.finite = 1};
+    p.negative = w[POSITION_SPAN - 1] >> 31;
+    if (p.negative) {
+        uint64_t carry = 1;
+        for (int i = 0; i < POSITION_SPAN; i++) {
+            carry += (uint32_t)~w[i];
+            w[i] = (uint32_t)carry;
+            carry >>= 32;
+        }
+    }
+    int low = 0, high = POSITION_SPAN;
+    while (low < high && w[low] == 0) low++;
+    while (high > low && w[high - 1] == 0) high--;
+    p.limbs = high - low;
+    p.exponent = POSITION_BOTTOM + low;
+    for (int i = low; i < high; i++) p.limb[i - low] = w[i];
+    return p;
+}
+
+static inline position_t position_from_integer(uint64_t two_complement, double offset) {
+    int negative = (int)(two_complement >> 63);
+    uint64_t m = negative ? 0 - two_complement : two_complement;
+    if (offset == 0) {
+        position_t p = {.negative = negative && m, .finite = 1, .limb = {(uint32_t)m, (uint32_t)(m >> 32)}};
+        p.limbs = m >> 32 ? 2 : m != 0;
+        return p;
+    }
+    uint32_t w[POSITION_SPAN] = {0};
+    position_accumulate(w, m, 0, negative);
+    position_accumulate_real(w, offset);
+    return position_from_sum(w);
+}
+
+static inline position_t position_from_real(double x, double offset) {
+    uint32_t w[POSITION_SPAN] = {0};
+    if (!position_accumulate_real(w, x)) return (position_t){.finite = 0};
+    position_accumulate_real(w, offset);
+    return position_from_sum(w);
+}
+
+static inline position_t position_of(const spec_t *spec, const job_t *job, ptrdiff_t row) {
+    if (job->reals) return position_from_real(job->reals[row], spec->position_offset);
+    uint64_t p = job->integers ? (uint64_t)job->integers[row] : job->start + (uint64_t)row * job->step;
+    return position_from_integer(p, spec->position_offset);
+}
+
+#endif

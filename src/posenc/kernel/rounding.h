@@ -1,0 +1,81 @@
+/* Rounding of a double to the output dtype, to nearest, ties to even, as a double. */
+#ifndef POSENC_ROUNDING_H
+#define POSENC_ROUNDING_H
+
+#include <string.h>
+#include "kernel.h"
+
+static inline uint64_t bits_of_double(double x) { uint64_t u; memcpy(&u, &x, sizeof u); return u; }
+static inline double double_of_bits(uint64_t u) { double x; memcpy(&x, &u, sizeof x); return x; }
+
+/* precision in bits, smallest normal exponent, largest finite value */
+typedef struct { int precision, min_exponent; double max; } format_t;
+
+static inline format_t format_of(dtype_t dtype) {
+    switch (dtype) {
+    case FLOAT64: return (format_t){53, -1022, 0x1.fffffffffffffp1023};
+    case FLOAT32: return (format_t){24, -126, 0x1.fffffep127};
+    case FLOAT16: return (format_t){11, -14, 0x1.ffcp15};
+    default: return (format_t){8, -126, 0x1.fep127};
+    }
+}
+
+static inline double power_of_two(int e) { return double_of_bits((uint64_t)(e + 1023) << 52); }  /* normal only */
+
+static inline double round_to(dtype_t dtype, double x) {
+    if (dtype == FLOAT64) return x;
+    if (dtype == FLOAT32) return (double)(float)x;
+    const format_t f = format_of(dtype);
+    const uint64_t sign = bits_of_double(x) & (uint64_t)1 << 63, u = bits_of_double(x) ^ sign;
+    double magnitude = double_of_bits(u), r;
+    if (!(magnitude <= DBL_MAX)) return x;
+    if (magnitude < power_of_two(f.min_exponent)) {
+        /* below 1.5 * 2**52 units of the last place, an addition rounds to that unit */
+        const double shift = 1.5 * power_of_two(52 + f.min_exponent - f.precision + 1);
+        r = (magnitude + shift) - shift;
+    } else {
+        const int drop = 53 - f.precision;
+        const uint64_t odd = u >> drop & 1;
+        r = double_of_bits((u + ((uint64_t)1 << (drop - 1)) - 1 + odd) >> drop << drop);
+    }
+    if (r > f.max) r = double_of_bits((uint64_t)0x7ff << 52);
+    return double_of_bits(bits_of_double(r) | sign);
+}
+
+/* The bits of a float16 from a float that a float16 holds exactly or that rounds to it unambiguously. */
+static inline uint16_t half_of_float(float x) {
+    const double r = round_to(FLOAT16, (double)x);
+    const uint64_t u = bits_of_double(r);
+    const uint16_t sign = (uint16_t)(u >> 48 & 0x8000u);
+    const double magnitude = double_of_bits(u & ~((uint64_t)1 << 63));
+    if (magnitude != magnitude) return 0x7e00;
+    if (magnitude > 65504.0) return (uint16_t)(sign | 0x7c00u);
+    if (magnitude < 0x1p-14) return (uint16_t)(sign | (unsigned)(magnitude * 0x1p24));
+    return (uint16_t)(sign | ((u >> 42 & 0x1ffffu) - (1008u << 10)));
+}
+
+static inline float float_of_half(uint16_t h) {
+    const uint64_t sign = (uint64_t)(h >> 15) << 63;
+    const unsigned exponent = h >> 10 & 31u, fraction = h & 0x3ffu;
+    double x;
+    if (exponent == 31) x = double_of_bits((uint64_t)0x7ff << 52 | (uint64_t)fraction << 42);
+    else if (exponent == 0) x = (double)fraction * 0x1p-24;
+    else x = double_of_bits((uint64_t)(exponent + 1008) << 52 | (uint64_t)fraction << 42);
+    return (float)double_of_bits(bits_of_double(x) | sign);
+}
+
+static inline uint16_t bfloat_of_float(float x) {
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    if (x != x) return (uint16_t)(u >> 16 | 0x40u);
+    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
+}
+
+static inline float float_of_bfloat(uint16_t h) {
+    const uint32_t u = (uint32_t)h << 16;
+    float x;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+
+#endif

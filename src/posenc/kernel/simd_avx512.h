@@ -1,0 +1,51 @@
+/* Verbs of AVX-512 (F, DQ, BW, VL): see simd_baseline.h for what each does. */
+#ifndef POSENC_SIMD_H
+#define POSENC_SIMD_H
+
+#include <immintrin.h>
+#include "rounding.h"
+
+typedef __m512d V;
+typedef __m512i U;
+typedef __mmask16 M;
+enum { W = 8, FUSED = 1 };
+
+static inline V v_set(double x) { return _mm512_set1_pd(x); }
+static inline V v_load(const double *p) { return _mm512_loadu_pd(p); }
+static inline void v_store(double *p, V v) { _mm512_storeu_pd(p, v); }
+static inline void v_stream(double *p, V v) { _mm512_stream_pd(p, v); }
+static inline U u_set(uint64_t x) { return _mm512_set1_epi64((long long)x); }
+static inline U u_load(const uint64_t *p) { return _mm512_loadu_si512(p); }
+static inline U u_load32(const uint32_t *p) { return _mm512_cvtepu32_epi64(_mm256_loadu_si256((const __m256i *)(const void *)p)); }
+static inline V v_bits(U u) { return _mm512_castsi512_pd(u); }
+static inline U u_bits(V v) { return _mm512_castpd_si512(v); }
+
+static inline V v_add(V a, V b) { return _mm512_add_pd(a, b); }
+static inline V v_sub(V a, V b) { return _mm512_sub_pd(a, b); }
+static inline V v_mul(V a, V b) { return _mm512_mul_pd(a, b); }
+static inline V v_muladd(V a, V b, V c) { return _mm512_fmadd_pd(a, b, c); }
+static inline V v_fma(V a, V b, V c) { return _mm512_fmadd_pd(a, b, c); }
+
+static inline U u_add(U a, U b) { return _mm512_add_epi64(a, b); }
+static inline U u_sub(U a, U b) { return _mm512_sub_epi64(a, b); }
+static inline U u_and(U a, U b) { return _mm512_and_si512(a, b); }
+static inline U u_or(U a, U b) { return _mm512_or_si512(a, b); }
+static inline U u_xor(U a, U b) { return _mm512_xor_si512(a, b); }
+static inline U u_shl(U a, int n) { return _mm512_slli_epi64(a, (unsigned)n); }
+static inline U u_shr(U a, int n) { return _mm512_srli_epi64(a, (unsigned)n); }
+static inline U u_select(U mask, U a, U b) { return _mm512_ternarylogic_epi64(mask, a, b, 0xca); }
+static inline U u_mul32(U a, U b) { return _mm512_mul_epu32(a, b); }
+
+static inline M m_none(void) { return 0; }
+static inline M m_or_zero(M m, U x, U mask) { return (M)(m | _mm512_testn_epi32_mask(x, mask)); }
+static inline M m_or_unequal(M m, V a, V b) { return (M)(m | _mm512_cmp_pd_mask(a, b, _CMP_NEQ_OQ)); }
+static inline int m_any(M m) { return m != 0; }
+
+static inline __m512 f_pair(V a, V b) {
+    return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(a)), _mm512_cvtpd_ps(b), 1);
+}
+static inline void f_store(float *p, V a, V b) { _mm512_storeu_ps(p, f_pair(a, b)); }
+static inline void f_stream(float *p, V a, V b) { _mm512_stream_ps(p, f_pair(a, b)); }
+static inline void stream_fence(void) { _mm_sfence(); }
+
+#endif
