@@ -11,6 +11,7 @@ import numpy as np
 from posenc import _frequencies, _kernel
 
 LOWEST, BEYOND = -(2**63), 2**63        # positions p have LOWEST <= p < BEYOND
+WIDEST = 2**24                          # columns: an encoding keeps about 200 bytes for each
 CHUNK_BYTES = 1 << 22
 SIGN_BIT = np.uint64(1 << 63)
 CHOICES = {
@@ -181,6 +182,8 @@ class Encoding:
             "order": _choice("order", order),
         }
         d_model = _integer("d_model", d_model, 0)
+        if d_model > WIDEST:
+            raise ValueError(f"d_model is {d_model}, expected at most {WIDEST}")
         if given["base"] <= 0:
             raise ValueError(f"base is {base!r}, expected a positive number")
         if shift is not None and spacing != "paper":
@@ -225,8 +228,8 @@ class Encoding:
         """The convention's departures from the default."""
         return {name: value for name, value in self._convention.items() if value != DEFAULTS[name]}
 
-    def _turns(self):
-        """Turns per position of each frequency, with position_scale, and the bits below their point."""
+    def _turns(self, position_scale):
+        """Turns per position of each frequency times position_scale, and the bits below their point."""
         c, d = self._convention, self.d_model
         zero_column = c["odd"] == "zero" and d % 2
         pairs = d // 2 if zero_column else -(-d // 2)
@@ -234,7 +237,7 @@ class Encoding:
         if c["frequencies"] is not None:
             if len(c["frequencies"]) != count:
                 raise ValueError(f"frequencies has length {len(c['frequencies'])}, expected {count} for this convention")
-            return _frequencies.given_turns(c["frequencies"], c["position_scale"])
+            return _frequencies.given_turns(c["frequencies"], position_scale)
         per_frequency = 2 if c["exponents"] == "column" else 1      # exponent j / (2 D) for columns
         half = Fraction(d // 2) if zero_column else Fraction(d, 2)
         if c["spacing"] == "endpoint":
@@ -243,13 +246,12 @@ class Encoding:
             divisor = per_frequency * (half - Fraction(c["shift"] or 0))
         if count > 1 and divisor == 0:
             raise ValueError(f"shift is {c['shift']}, expected another number than d_model / 2 = {half}")
-        scales = (c["frequency_scale"], c["position_scale"])
-        return _frequencies.spaced_turns(count, divisor, c["base"], scales)
+        return _frequencies.spaced_turns(count, divisor, c["base"], (c["frequency_scale"], position_scale))
 
     def _build(self):
         """The columns in their final order, as the kernels read them."""
         c, d = self._convention, self.d_model
-        turns, fraction_bits = self._turns()
+        turns, fraction_bits = self._turns(c["position_scale"])
         interleaved = np.arange(d)
         frequency = interleaved if c["exponents"] == "column" else interleaved // 2
         cosine = interleaved % 2 == (c["order"] == "sin")
@@ -286,13 +288,10 @@ class Encoding:
             if c["frequencies"] is not None:
                 values = np.array(c["frequencies"], np.float64)
             else:
-                values = Encoding(self.d_model, **self._changes() | {"position_scale": 1.0})._spaced()
+                values = _frequencies.to_float64(*self._turns(position_scale=1.0))
             values.flags.writeable = False
             object.__setattr__(self, "_frequencies", values)
         return self._frequencies
-
-    def _spaced(self):
-        return _frequencies.to_float64(*self._turns())
 
     def encode(self, positions, *, dtype="float32", out=None, threads=None):
         """Encodings of positions: see `posenc.encode`."""
@@ -552,18 +551,15 @@ def _batch_parts(array):
 # ---- the functional form ----------------------------------------------------------------------------------------------
 
 
-@functools.lru_cache(maxsize=64)
-def _cached(d_model, changes):
-    return Encoding(d_model, **dict(changes))
+_cached = functools.lru_cache(maxsize=64, typed=True)(Encoding)
 
 
 def _encoding(d_model, convention):
-    changes = tuple(convention.items())
     try:
-        hash((d_model, changes))
+        return _cached(d_model, **convention)
     except TypeError:
-        return Encoding(d_model, **convention)      # an array of frequencies
-    return _cached(d_model, changes)
+        pass                            # an argument that cannot be hashed, such as an array, or one of the wrong kind
+    return Encoding(d_model, **convention)
 
 
 def encode(positions, d_model, *, dtype="float32", out=None, threads=None, **convention):

@@ -137,10 +137,8 @@ def limbs(turns, fraction_bits):
     return np.ascontiguousarray(matrix, np.uint32), integer_limbs
 
 
-def to_float64(turns, fraction_bits, scale):
-    """The frequencies themselves, ``turns * 2 pi / scale``, each rounded to float64."""
+def to_float64(turns, fraction_bits):
+    """The frequencies in radians per position, each rounded to float64."""
     bits = SIGNIFICANT_BITS + GUARD_BITS
-    two_pi = Fraction(2 * _pi(bits), 1 << bits)
-    values = np.array([float(Fraction(t, 1 << fraction_bits) * two_pi / Fraction(scale)) for t in turns], np.float64)
-    values.flags.writeable = False
-    return values
+    unit = Fraction(2 * _pi(bits), 1 << bits + fraction_bits)
+    return np.array([float(t * unit) for t in turns], np.float64)
