@@ -35,11 +35,13 @@ cdef extern from "kernel.h" nogil:
         int fast
 
     ctypedef struct offsets_t:
+        void *memory
         double *fine
         double *fine_low
         double *coarse
         double *coarse_low
         double *reach
+        double *turning
 
     ctypedef struct job_t:
         dtype_t dtype

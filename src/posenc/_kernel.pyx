@@ -49,6 +49,8 @@ cdef enum:
     MANY_ROWS = 64
     VALUES_PER_THREAD = 1 << 20         # below about 1 ms of work threads cost more than they bring
     VALUES_PER_ROUND = 1 << 24          # between looks at the clock
+    LINE = 64                           # bytes of a cache line
+    STREAM_BYTES = 1 << 23              # outputs beyond the caches are written past them
 
 cdef double SECONDS_BETWEEN_CHECKS = 0.1
 
@@ -99,7 +101,7 @@ def use_instruction_set(name=None):
 
 
 def counters():
-    """How many values were looked at again, and how many evaluated directly, since the last call."""
+    """How many rows of a tile were looked at again, and how many values evaluated directly, since the last call."""
     result = {"doubted": counted.doubted, "exact": counted.exact}
     counted.doubted = counted.exact = 0
     return result
@@ -171,20 +173,22 @@ cdef class Columns:
         self.spec.fast = 2.0**-400 <= abs(scale) <= 2.0**400
 
     def __dealloc__(self):
-        free(self.consecutive.fine)
+        free(self.consecutive.memory)
 
     cdef int tabulate(self, uint64_t step, offsets_t *offsets) except -1:
-        """Allocates and fills offsets; the caller frees offsets.fine."""
+        """Allocates and fills offsets; the caller frees offsets.memory."""
         cdef ptrdiff_t fine = 2 * FINE * self.spec.columns, coarse = 2 * COARSE * self.spec.columns
-        cdef size_t size = (2 * fine + 2 * coarse + self.spec.columns) * sizeof(double)
-        cdef double *memory = <double *>malloc(size)
+        cdef size_t size = (2 * fine + 2 * coarse + 2 * self.spec.columns) * sizeof(double) + LINE
+        cdef char *memory = <char *>malloc(size)
         if memory == NULL:
             raise MemoryError(f"Unable to allocate {size} bytes for the offsets of d_model {self.spec.d_model}")
-        offsets.fine = memory
+        offsets.memory = memory
+        offsets.fine = <double *>(memory + LINE - <uintptr_t>memory % LINE)     # loads must not straddle cache lines
         offsets.coarse = offsets.fine + fine
         offsets.fine_low = offsets.coarse + coarse
         offsets.coarse_low = offsets.fine_low + fine
         offsets.reach = offsets.coarse_low + coarse
+        offsets.turning = offsets.reach + self.spec.columns
         with nogil:
             active.tabulate(&self.spec, step, offsets, 0, self.spec.columns // TILE)
         return 0
@@ -219,6 +223,8 @@ cdef class Columns:
             job.x_scale = x_scale
             if rows == 0 or job.batch == 0 or self.spec.d_model == 0:
                 return
+            if not add and view.len >= STREAM_BYTES and <uintptr_t>job.out % LINE == 0 and job.row_stride % LINE == 0:
+                job.delivery = STREAM
             if even:
                 signed_step = <int64_t>step
                 if signed_step < 0 and signed_step != -signed_step:
@@ -251,7 +257,7 @@ cdef class Columns:
             self.work(&job, rows, even, threads)
         finally:
             if own_offsets:
-                free(job.offsets.fine)
+                free(job.offsets.memory)
             PyBuffer_Release(&view)
 
     cdef int remember_consecutive(self) except -1:

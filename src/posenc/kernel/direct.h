@@ -50,7 +50,7 @@ static const double COS_TAIL[TAIL] = {
     0x1.f2cf01972f578p-80, -0x1.88e85fc6a4e5ap-89, 0x1.0a18a2635085dp-98,
 };
 
-static inline VV direct_series(VV z, const double coefficients[][2], int pairs, const double tail[TAIL]) {
+INLINE VV direct_series(VV z, const double coefficients[][2], int pairs, const double tail[TAIL]) {
     V t = v_set(tail[TAIL - 1]);
     for (int k = TAIL - 2; k >= 0; k--) t = v_muladd(t, z.high, v_set(tail[k]));
     VV r = {t, v_set(0)};
@@ -60,49 +60,72 @@ static inline VV direct_series(VV z, const double coefficients[][2], int pairs, 
 }
 
 /* An integer below 2**52 as a double, less `bias`. */
-static inline V direct_number(U u, double bias) {
+INLINE V direct_number(U u, double bias) {
     return v_sub(v_bits(u_or(u, u_set(0x4330000000000000u))), v_set(0x1p52 + bias));
 }
 
-static inline VV direct_flip(VV a, U sign) {
-    return (VV){v_bits(u_xor(u_bits(a.high), sign)), v_bits(u_xor(u_bits(a.low), sign))};
-}
+/* The angle of columns column .. column + W - 1 as quarter turns and a rest of -1/8 .. 1/8 turn, in `limbs` limbs. */
+typedef struct { U quadrant; V first; U rest[PHASE_LIMBS]; } phase_t;
 
-static inline VV direct_select(U mask, VV a, VV b) {
-    return (VV){v_bits(u_select(mask, u_bits(a.high), u_bits(b.high))), v_bits(u_select(mask, u_bits(a.low), u_bits(b.low)))};
-}
-
-/* For columns column .. column + W - 1: sin and cos of the angle, where `with_quarters` the columns' quarter turns added. */
-static inline void direct(const spec_t *spec, const position_t *position, ptrdiff_t column, int with_quarters,
-                          VV *sine, VV *cosine) {
+INLINE phase_t direct_phase(const spec_t *spec, const position_t *position, ptrdiff_t column, int limbs) {
     const U limb_mask = u_set(0xffffffffu);
-    U phase[PHASE_LIMBS + 1];                       /* highest first: weights 2**-32, 2**-64 ... */
-    for (int i = 0; i <= PHASE_LIMBS; i++) phase[i] = u_set(0);
+    const int all = spec->integer_limbs + spec->fraction_limbs;
+    U sum[PHASE_LIMBS + 1];                         /* highest first: weights 2**-32, 2**-64 ... */
+    for (int i = 0; i <= limbs; i++) sum[i] = u_set(0);
     for (int a = 0; a < position->limbs; a++) {
         const U p = u_set(position->limb[a]);
         const int shift = spec->integer_limbs + position->exponent + a;
-        for (int i = 0; i <= PHASE_LIMBS; i++) {
+        for (int i = 0; i <= limbs; i++) {
             const int at = shift + i;
-            if (at < 0 || at >= spec->integer_limbs + spec->fraction_limbs) continue;
+            if (at < 0 || at >= all) continue;
             const U product = u_mul32(p, u_load32(spec->turns + at * spec->columns + column));
-            phase[i] = u_add(phase[i], u_and(product, limb_mask));
-            if (i) phase[i - 1] = u_add(phase[i - 1], u_shr(product, 32));
+            sum[i] = u_add(sum[i], u_and(product, limb_mask));
+            if (i) sum[i - 1] = u_add(sum[i - 1], u_shr(product, 32));
         }
     }
-    for (int i = PHASE_LIMBS; i > 0; i--) {
-        phase[i - 1] = u_add(phase[i - 1], u_shr(phase[i], 32));
-        phase[i] = u_and(phase[i], limb_mask);
+    phase_t phase;
+    for (int i = limbs; i > 0; i--) {
+        sum[i - 1] = u_add(sum[i - 1], u_shr(sum[i], 32));
+        phase.rest[i - 1] = u_and(sum[i - 1], limb_mask);
     }
-    const U shifted = u_add(u_and(phase[0], limb_mask), u_set(1u << 29));
-    const U quadrant = u_shr(shifted, 30);
+    const U shifted = u_add(phase.rest[0], u_set(1u << 29));
+    phase.quadrant = u_shr(shifted, 30);
+    phase.first = v_mul(direct_number(u_and(shifted, u_set((1u << 30) - 1)), 0x1p29), v_set(0x1p-32));
+    return phase;
+}
 
-    /* the rest, -1/8 .. 1/8 turn */
-    const V d0 = v_mul(direct_number(u_and(shifted, u_set((1u << 30) - 1)), 0x1p29), v_set(0x1p-32));
-    const V d1 = v_mul(direct_number(phase[1], 0), v_set(0x1p-64));
-    const V d2 = v_mul(direct_number(phase[2], 0), v_set(0x1p-96));
-    const V d3 = v_mul(direct_number(phase[3], 0), v_set(0x1p-128));
-    const V d4 = v_mul(direct_number(phase[4], 0), v_set(0x1p-160));
-    VV turn = quick_two_sum(d0, d1);
+/* What the quarter turns of the phase, the signs and the columns' own quarter turn make of sin and cos of the rest:
+ * (s, c) -> (c, -s) -> (-s, -c) -> (-c, s) for each quarter turn.  As masks: exchange s and c, then flip their signs. */
+typedef struct { U exchange, sin_sign, cos_sign; } turning_t;
+
+INLINE turning_t direct_turning(const spec_t *spec, const position_t *position, ptrdiff_t column, U quadrant, int with_quarters) {
+    const U zero = u_set(0), one = u_set(1);
+    const U backwards = u_xor(u_load(spec->sign + column), u_set((uint64_t)(position->negative != 0) << 63));
+    const U quarter = with_quarters ? u_load(spec->quarter + column) : zero;
+    turning_t t;
+    t.exchange = u_sub(zero, u_and(quadrant, one));
+    const U sin_sign = u_xor(u_shl(u_shr(quadrant, 1), 63), backwards);
+    const U cos_sign = u_shl(u_shr(u_add(quadrant, one), 1), 63);
+    /* the column's own quarter turn: sin' = cos, cos' = -sin */
+    t.exchange = u_xor(t.exchange, quarter);
+    t.sin_sign = u_select(quarter, cos_sign, sin_sign);
+    t.cos_sign = u_select(quarter, u_xor(sin_sign, u_set((uint64_t)1 << 63)), cos_sign);
+    return t;
+}
+
+INLINE V direct_turned(U exchange, V a, V b, U sign) {
+    return v_bits(u_xor(u_select(exchange, u_bits(b), u_bits(a)), sign));
+}
+
+/* sin and cos in double-double. */
+static inline void direct(const spec_t *spec, const position_t *position, ptrdiff_t column, int with_quarters,
+                          VV *sine, VV *cosine) {
+    const phase_t phase = direct_phase(spec, position, column, PHASE_LIMBS);
+    const V d1 = v_mul(direct_number(phase.rest[1], 0), v_set(0x1p-64));
+    const V d2 = v_mul(direct_number(phase.rest[2], 0), v_set(0x1p-96));
+    const V d3 = v_mul(direct_number(phase.rest[3], 0), v_set(0x1p-128));
+    const V d4 = v_mul(direct_number(phase.rest[4], 0), v_set(0x1p-160));
+    VV turn = quick_two_sum(phase.first, d1);
     turn = quick_two_sum(turn.high, v_add(turn.low, v_add(d2, v_add(d3, d4))));
 
     VV x = dd_product(turn, (VV){v_set(TWO_PI_HIGH), v_set(TWO_PI_LOW)});
@@ -113,21 +136,28 @@ static inline void direct(const spec_t *spec, const position_t *position, ptrdif
     s = quick_two_sum(s.high, s.low);
     const VV c = direct_series(z, COS_COEFFICIENTS, COS_PAIRS, COS_TAIL);
 
-    /* quarter turns: (s, c) -> (c, -s) -> (-s, -c) -> (-c, s) */
-    const U odd = u_sub(u_set(0), u_and(quadrant, u_set(1)));
-    const U sin_sign = u_shl(u_shr(quadrant, 1), 63), cos_sign = u_shl(u_shr(u_add(quadrant, u_set(1)), 1), 63);
-    VV sin_part = direct_flip(direct_select(odd, c, s), sin_sign);
-    VV cos_part = direct_flip(direct_select(odd, s, c), cos_sign);
-    const U backwards = u_xor(u_load(spec->sign + column), u_set((uint64_t)(position->negative != 0) << 63));
-    sin_part = direct_flip(sin_part, backwards);
-    if (with_quarters) {
-        const U quarter = u_load(spec->quarter + column);
-        const VV turned = direct_select(quarter, cos_part, sin_part);
-        cos_part = direct_select(quarter, dd_negated(sin_part), cos_part);
-        sin_part = turned;
-    }
-    *sine = sin_part;
-    *cosine = cos_part;
+    const turning_t t = direct_turning(spec, position, column, phase.quadrant, with_quarters);
+    sine->high = direct_turned(t.exchange, s.high, c.high, t.sin_sign);
+    sine->low = direct_turned(t.exchange, s.low, c.low, t.sin_sign);
+    cosine->high = direct_turned(t.exchange, c.high, s.high, t.cos_sign);
+    cosine->low = direct_turned(t.exchange, c.low, s.low, t.cos_sign);
+}
+
+/* sin and cos in double, with a relative error below 2**-51 plus 2**-90 of a full amplitude (docs/numerics.md): the series
+ * to x**17 and x**16, whose next terms are below 2**-62. */
+INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdiff_t column, V *sine, V *cosine) {
+    const phase_t phase = direct_phase(spec, position, column, 3);
+    const V d1 = v_mul(direct_number(phase.rest[1], 0), v_set(0x1p-64));
+    const V d2 = v_mul(direct_number(phase.rest[2], 0), v_set(0x1p-96));
+    const V x = v_mul(v_add(phase.first, v_add(d1, d2)), v_set(TWO_PI_HIGH)), z = v_mul(x, x);
+    V s = v_set(SIN_TAIL[1]), c = v_set(COS_TAIL[0]);
+    s = v_muladd(s, z, v_set(SIN_TAIL[0]));
+    for (int k = SIN_PAIRS - 1; k > 0; k--) s = v_muladd(s, z, v_set(SIN_COEFFICIENTS[k][0]));
+    for (int k = COS_PAIRS - 1; k >= 0; k--) c = v_muladd(c, z, v_set(COS_COEFFICIENTS[k][0]));
+    s = v_muladd(v_mul(s, z), x, x);
+    const turning_t t = direct_turning(spec, position, column, phase.quadrant, 1);
+    *sine = direct_turned(t.exchange, s, c, t.sin_sign);
+    *cosine = direct_turned(t.exchange, c, s, t.cos_sign);
 }
 
 #endif

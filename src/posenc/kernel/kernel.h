@@ -52,8 +52,10 @@ typedef struct {
 /* sin and cos of the angles of rows 0 .. FINE - 1 and of anchors 0 .. COARSE - 1, in double-double, for one step.
  * Packed as they are read: (tile, row, {cos, sin}, TILE) of high parts, the same of low parts. */
 typedef struct {
+    void *memory;                /* what to free; the tables begin on a cache line */
     double *fine, *fine_low, *coarse, *coarse_low;
-    double *reach;               /* (columns): the largest |sin| of the fine rows */
+    double *reach;               /* (columns): no less than |sin| of any fine row; 0 where nothing turns */
+    double *turning;             /* (columns): 1, or 0 where nothing turns */
 } offsets_t;
 
 /* What to write where.  A row r of the table goes to out + r * row_stride, and for ADD onto `batch` such places,
@@ -72,8 +74,8 @@ typedef struct {
     offsets_t offsets;           /* of this step; not read for scattered positions */
 } job_t;
 
-/* Counters of the slow paths, for show_runtime() and the tests: how many values were looked at again with their own
- * error bound, and how many had to be evaluated directly. */
+/* Counters of the slow paths, for the tests: how many rows of a tile were looked at again, each value with its own error
+ * bound, and how many values had to be evaluated directly. */
 typedef struct { uint64_t doubted, exact; } tally_t;
 
 typedef struct {

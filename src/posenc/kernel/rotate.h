@@ -17,25 +17,16 @@
 #define POSENC_ROTATE_H
 
 #include "direct.h"
-#include "exact.h"
 #include "environment.h"
+#include "exact.h"
 
 enum { VECTORS = TILE / W };
 
-#define DOUBLE_ERROR 0x1p-50
+#define DOUBLE_ERROR 0x1.8p-50
+#define DIRECT_DOUBLE_ERROR 0x1p-50
 #define PAIR_ERROR 0x1p-94
 #define DIRECT_ERROR 0x1p-112           /* of the full amplitude, where the phase is tiny */
 #define SMALLEST_SHARE 0x1p-12          /* of M that a value may be before it is in doubt */
-
-#if defined(__GNUC__)
-#define INLINE static inline __attribute__((always_inline))
-#define NOINLINE static __attribute__((noinline))
-#define UNLIKELY(x) __builtin_expect(!!(x), 0)
-#else
-#define INLINE static inline
-#define NOINLINE static
-#define UNLIKELY(x) (x)
-#endif
 
 #define JOIN_(a, b) a##_##b
 #define JOIN(a, b) JOIN_(a, b)
@@ -63,8 +54,8 @@ INLINE quick_t quick_of(dtype_t dtype) {
 /* What is added to the shifted bits: afterwards bit 62 - shift tells whether |value| >= smallest, and the low mask
  * whether the dropped bits keep their distance from the half-way point. */
 INLINE U quick_addend(quick_t q, V smallest) {
-    const U threshold = u_shl(u_shr(u_shr(u_bits(smallest), 32), q.shift), 32);
-    return u_add(u_sub(u_set((uint64_t)1 << (62 - q.shift)), threshold), u_set(q.near_half));
+    const U threshold = u_and(q.shift ? u_shr(u_bits(smallest), q.shift) : u_bits(smallest), u_set(0xffffffff00000000u));
+    return u_sub(u_set((uint64_t)1 << (62 - q.shift) | q.near_half), threshold);
 }
 
 INLINE M quick_doubt(M doubt, quick_t q, V value, U addend) {
@@ -74,24 +65,39 @@ INLINE M quick_doubt(M doubt, quick_t q, V value, U addend) {
 
 /* ---- settling what is in doubt --------------------------------------------------------------------------------------- */
 
-NOINLINE void settle(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t column, int width, row_t *values,
-                     tally_t *tally) {
-    const dtype_t dtype = job->dtype;
-    position_t position;
-    int known = 0;
-    for (int i = 0; i < width; i++) {
-        const double high = values->high[i], low = values->low[i], error = values->error[i];
-        const double below = round_to(dtype, high + (low - error)), above = round_to(dtype, high + (low + error));
-        tally->doubted++;
-        if (bits_of_double(below) == bits_of_double(above)) {
-            values->high[i] = below;
-            continue;
-        }
-        if (!known) position = position_of(spec, job, row);
-        known = 1;
-        tally->exact++;
-        values->high[i] = posenc_exact(spec, &position, column + i, dtype);
+/* Rounds the values of a row of a tile, each by its own error bound; what that leaves open is evaluated directly. */
+INLINE void settle(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t column, int width, row_t *values,
+                   dtype_t dtype, tally_t *tally) {
+    const format_t format = format_of(dtype);
+    const int drop = 53 - format.precision;
+    const uint64_t half = drop ? (uint64_t)1 << (drop - 1) : 0, normal = bits_of_double(power_of_two(format.min_exponent));
+    uint64_t open[TILE], any = 0;
+    double rounded[TILE];
+    for (int i = 0; i < TILE; i++) {
+        /* Rounded half away from zero: no value but an exact one lies on a half-way point. */
+        const uint64_t below = bits_of_double(values->high[i] + (values->low[i] - values->error[i])) + half;
+        const uint64_t above = bits_of_double(values->high[i] + (values->low[i] + values->error[i])) + half;
+        rounded[i] = double_of_bits(below >> drop << drop);
+        open[i] = ((below ^ above) >> drop) | (uint64_t)((below & INT64_MAX) < normal + half);
+        any |= open[i];
     }
+    tally->doubted++;
+    if (any) {
+        position_t position;
+        int known = 0;
+        for (int i = 0; i < width; i++) {
+            if (!open[i]) continue;
+            const double high = values->high[i], low = values->low[i], error = values->error[i];
+            const double below = round_to(dtype, high + (low - error)), above = round_to(dtype, high + (low + error));
+            rounded[i] = below;
+            if (bits_of_double(below) == bits_of_double(above)) continue;
+            if (!known) position = position_of(spec, job, row);
+            known = 1;
+            tally->exact++;
+            rounded[i] = posenc_exact(spec, &position, column + i, dtype);
+        }
+    }
+    memcpy(values->high, rounded, sizeof rounded);
 }
 
 /* ---- delivery -------------------------------------------------------------------------------------------------------- */
@@ -181,33 +187,35 @@ INLINE void deliver(const job_t *job, char *out, const V value[VECTORS], int wid
 /* Settles and delivers a row that is in doubt. */
 NOINLINE void deliver_settled(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t column, int width, char *out,
                               row_t *values, tally_t *tally) {
-    settle(spec, job, row, column, width, values, tally);
     V settled[VECTORS];
-    for (int v = 0; v < VECTORS; v++) settled[v] = v_load(values->high + v * W);
-#define CASE(T) case T: if (job->delivery == ADD) deliver(job, out, settled, width, T, ADD); \
-                        else deliver(job, out, settled, width, T, STORE); break;
+#define CASE(T) \
+    case T: \
+        settle(spec, job, row, column, width, values, T, tally); \
+        for (int v = 0; v < VECTORS; v++) settled[v] = v_load(values->high + v * W); \
+        deliver(job, out, settled, width, T, job->delivery == ADD ? ADD : STORE); \
+        break;
     switch (job->dtype) { CASE(FLOAT64) CASE(FLOAT32) CASE(FLOAT16) CASE(BFLOAT16) }
 #undef CASE
 }
 
 /* ---- anchors --------------------------------------------------------------------------------------------------------- */
 
-/* The first row of a block, or a row of its own: its columns' value and the value a quarter turn ahead, scaled.
- * Adding 0 turns -0 into 0. */
-INLINE void anchor(const spec_t *spec, const position_t *position, ptrdiff_t column, VV *p, VV *q) {
-    const V scale = v_set(spec->scale), zero = v_set(0);
+INLINE V v_abs(V a) { return v_bits(u_and(u_bits(a), u_set(0x7fffffffffffffffu))); }
+
+/* The columns' values at a position, and those a quarter turn ahead, scaled.  Adding 0 turns -0 into 0. */
+INLINE void anchor_pair(const spec_t *spec, const position_t *position, ptrdiff_t column, VV *p, VV *q) {
+    const V scale = v_set(spec->scale);
     direct(spec, position, column, 1, p, q);
     *p = dd_scaled(*p, scale);
     *q = dd_scaled(*q, scale);
-    p->high = v_add(p->high, zero);
+    p->high = v_add(p->high, v_set(0));
 }
 
-INLINE V v_abs(V a) { return v_bits(u_and(u_bits(a), u_set(0x7fffffffffffffffu))); }
-
-/* x where gate is not 0, else 0: the values of a zero column are exact, their magnitude is 0. */
-INLINE V v_where_nonzero(V gate, V x) {
-    const U one = u_shr(u_add(u_and(u_bits(gate), u_set(INT64_MAX)), u_set(INT64_MAX)), 63);
-    return v_bits(u_and(u_sub(u_set(0), one), u_bits(x)));
+INLINE void anchor_double(const spec_t *spec, const position_t *position, ptrdiff_t column, V *p, V *q) {
+    const V scale = v_set(spec->scale);
+    direct_double(spec, position, column, p, q);
+    *p = v_muladd(*p, scale, v_set(0));
+    *q = v_mul(*q, scale);
 }
 
 INLINE const double *offsets_at(const double *table, ptrdiff_t tile, int rows, int row) {
@@ -216,112 +224,181 @@ INLINE const double *offsets_at(const double *table, ptrdiff_t tile, int rows, i
 
 /* ---- evenly spaced rows ---------------------------------------------------------------------------------------------- */
 
-INLINE void even_tile_double(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t first,
-                             ptrdiff_t count, ptrdiff_t tile, dtype_t dtype, delivery_t delivery, tally_t *tally) {
-    const ptrdiff_t column = tile * TILE;
-    const int width = (int)(spec->d_model - column < TILE ? spec->d_model - column : TILE);
+/* What the fine rows of a tile are rotated from. */
+typedef struct {
+    ALIGNED double p[TILE], q[TILE], p_low[TILE], q_low[TILE], error[TILE];
+    ALIGNED uint64_t addend[TILE];
+} anchor_t;
+
+/* Rows [row, row + rows) of the table, columns [column, column + width) of them. */
+typedef struct { ptrdiff_t row; int rows; ptrdiff_t column; int width; char *out; const double *fine, *fine_low; } patch_t;
+
+INLINE VV pair_at(const double *high, const double *low, int v) {
+    return (VV){v_load(high + v * W), v_load(low + v * W)};
+}
+
+/* A value in double-double: the sum of a double and a much smaller rest. */
+INLINE VV pair_value(const anchor_t *a, const double *high, const double *low, int v) {
+    const VV p = pair_at(a->p, a->p_low, v), q = pair_at(a->q, a->q_low, v);
+    const VV c = pair_at(high, low, v), s = pair_at(high + TILE, low + TILE, v);
+    const VV x = two_product(p.high, c.high), y = two_product(q.high, s.high);
+    VV sum = two_sum(x.high, y.high);
+    const V cross = v_muladd(p.high, c.low, v_muladd(p.low, c.high, v_muladd(q.high, s.low, v_mul(q.low, s.high))));
+    sum.low = v_add(sum.low, v_add(v_add(x.low, y.low), cross));
+    return sum;
+}
+
+NOINLINE void doubtful_row(const spec_t *spec, const job_t *job, const anchor_t *a, const patch_t *patch, int r, char *out,
+                           tally_t *tally) {
+    const double *fine = patch->fine + r * 2 * TILE, *fine_low = patch->fine_low + r * 2 * TILE;
+    row_t t;
+    for (int v = 0; v < VECTORS; v++) {
+        VV value = {v_muladd(v_load(a->p + v * W), v_load(fine + v * W), v_mul(v_load(a->q + v * W), v_load(fine + TILE + v * W))),
+                    v_set(0)};
+        if (job->dtype == FLOAT64) value = pair_value(a, fine, fine_low, v);
+        v_store(t.high + v * W, value.high);
+        v_store(t.low + v * W, value.low);
+    }
+    memcpy(t.error, a->error, sizeof t.error);
+    deliver_settled(spec, job, patch->row + r, patch->column, patch->width, out, &t, tally);
+}
+
+/* Rows r, r + 1 ... of a patch, up to the first one in doubt, whose number is returned.  Nothing is called from the loop, so
+ * that the anchors stay in registers. */
+INLINE int fine_rows_double(const job_t *job, const anchor_t *a, const patch_t *patch, int r, int width, dtype_t dtype,
+                            delivery_t delivery) {
+    const quick_t quick = quick_of(dtype);
+    const ptrdiff_t row_stride = job->row_stride;
+    const double *fine = patch->fine + r * 2 * TILE;
+    char *out = patch->out + r * row_stride;
+    V p[VECTORS], q[VECTORS];
+    U addend[VECTORS];
+    for (int v = 0; v < VECTORS; v++) {
+        p[v] = v_load(a->p + v * W);
+        q[v] = v_load(a->q + v * W);
+        addend[v] = u_load(a->addend + v * W);
+    }
+    for (; r < patch->rows; r++, fine += 2 * TILE, out += row_stride) {
+        V value[VECTORS];
+        M doubt = m_none();
+        for (int v = 0; v < VECTORS; v++) {
+            value[v] = v_muladd(p[v], v_load(fine + v * W), v_mul(q[v], v_load(fine + TILE + v * W)));
+            doubt = quick_doubt(doubt, quick, value[v], addend[v]);
+        }
+        if (UNLIKELY(m_any(doubt))) return r;
+        deliver(job, out, value, width, dtype, delivery);
+    }
+    return r;
+}
+
+INLINE int fine_rows_pair(const job_t *job, const anchor_t *a, const patch_t *patch, int r, int width, dtype_t dtype,
+                          delivery_t delivery) {
+    const ptrdiff_t row_stride = job->row_stride;
+    const double *high = patch->fine + r * 2 * TILE, *low = patch->fine_low + r * 2 * TILE;
+    char *out = patch->out + r * row_stride;
+    for (; r < patch->rows; r++, high += 2 * TILE, low += 2 * TILE, out += row_stride) {
+        V value[VECTORS];
+        M doubt = m_none();
+        for (int v = 0; v < VECTORS; v++) {
+            const VV sum = pair_value(a, high, low, v);
+            const V error = v_load(a->error + v * W);
+            value[v] = v_add(sum.high, v_sub(sum.low, error));
+            doubt = m_or_unequal(doubt, value[v], v_add(sum.high, v_add(sum.low, error)));
+        }
+        if (UNLIKELY(m_any(doubt))) return r;
+        deliver(job, out, value, width, dtype, delivery);
+    }
+    return r;
+}
+
+/* One function for each dtype and delivery, with the common case of a full tile apart. */
+#define EVERY_DTYPE(CASE, D) CASE(FLOAT64, D, pair) CASE(FLOAT32, D, double) CASE(FLOAT16, D, double) CASE(BFLOAT16, D, double)
+#define EVERY_CASE(CASE) EVERY_DTYPE(CASE, STORE) EVERY_DTYPE(CASE, STREAM) EVERY_DTYPE(CASE, ADD)
+
+typedef int fine_rows_t(const job_t *, const anchor_t *, const patch_t *, int r);
+
+#define CASE(T, D, PRECISION) \
+    NOINLINE int fine_rows_##T##_##D(const job_t *job, const anchor_t *a, const patch_t *patch, int r) { \
+        if (patch->width == TILE) return fine_rows_##PRECISION(job, a, patch, r, TILE, T, D); \
+        return fine_rows_##PRECISION(job, a, patch, r, patch->width, T, D); \
+    }
+EVERY_CASE(CASE)
+#undef CASE
+#define CASE(T, D, PRECISION) [D][T] = fine_rows_##T##_##D,
+static fine_rows_t *const FINE_ROWS[3][4] = {EVERY_CASE(CASE)};
+#undef CASE
+
+/* M of the bound at the head, for each anchor: fixed + |Q0| |sin|, fixed = |P0| + (|P0| + |Q0|) reach. */
+INLINE V magnitude_fixed(const job_t *job, ptrdiff_t column, V p0, V q0) {
+    const V ap = v_abs(p0);
+    return v_muladd(v_add(ap, v_abs(q0)), v_load(job->offsets.reach + column), ap);
+}
+
+INLINE void anchors_double(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t tile, int anchors,
+                           dtype_t dtype, anchor_t *a) {
     const quick_t quick = quick_of(dtype);
     const V smallest_normal = v_set(dtype == FLOAT16 ? 0x1p-14 : 0x1p-126);
-    V p0[VECTORS], q0[VECTORS];
     for (int v = 0; v < VECTORS; v++) {
-        VV p, q;
-        anchor(spec, position, column + v * W, &p, &q);
-        p0[v] = p.high;
-        q0[v] = q.high;
-    }
-    for (int k = 0; k * FINE < count; k++) {
-        const double *coarse = offsets_at(job->offsets.coarse, tile, COARSE, k);
-        V p[VECTORS], q[VECTORS], magnitude[VECTORS];
-        U addend[VECTORS];
-        for (int v = 0; v < VECTORS; v++) {
-            const V c = v_load(coarse + v * W), s = v_load(coarse + TILE + v * W);
-            const V reach = v_load(job->offsets.reach + column + v * W);
-            const V ap = v_abs(p0[v]), aq = v_abs(q0[v]), as = v_abs(s);
-            p[v] = v_muladd(p0[v], c, v_mul(q0[v], s));
-            q[v] = v_sub(v_mul(q0[v], c), v_mul(p0[v], s));
-            magnitude[v] = v_add(v_muladd(aq, as, ap), v_mul(v_muladd(ap, as, aq), reach));
-            addend[v] = quick_addend(quick, v_where_nonzero(magnitude[v],
-                                                            v_muladd(magnitude[v], v_set(SMALLEST_SHARE), smallest_normal)));
-        }
-        const ptrdiff_t row = first + (ptrdiff_t)k * FINE;
-        const int rows = (int)(first + count - row < FINE ? first + count - row : FINE);
-        char *out = job->out + row * job->row_stride + column * (ptrdiff_t)size_of(dtype);
-        const double *fine = offsets_at(job->offsets.fine, tile, FINE, 0);
-        for (int r = 0; r < rows; r++, fine += 2 * TILE, out += job->row_stride) {
-            V value[VECTORS];
-            M doubt = m_none();
-            for (int v = 0; v < VECTORS; v++) {
-                value[v] = v_muladd(p[v], v_load(fine + v * W), v_mul(q[v], v_load(fine + TILE + v * W)));
-                doubt = quick_doubt(doubt, quick, value[v], addend[v]);
-            }
-            if (UNLIKELY(m_any(doubt))) {
-                row_t t = {.low = {0}};
-                for (int v = 0; v < VECTORS; v++) {
-                    v_store(t.high + v * W, value[v]);
-                    v_store(t.error + v * W, v_mul(magnitude[v], v_set(DOUBLE_ERROR)));
-                }
-                deliver_settled(spec, job, row + r, column, width, out, &t, tally);
-            } else {
-                deliver(job, out, value, width, dtype, delivery);
-            }
+        const ptrdiff_t column = tile * TILE + v * W;
+        V p0, q0;
+        anchor_double(spec, position, column, &p0, &q0);
+        const V minus_p0 = v_sub(v_set(0), p0), aq = v_abs(q0), fixed = magnitude_fixed(job, column, p0, q0);
+        const V least = v_mul(smallest_normal, v_load(job->offsets.turning + column));
+        for (int k = 0; k < anchors; k++) {
+            const double *coarse = offsets_at(job->offsets.coarse, tile, COARSE, k) + v * W;
+            const V c = v_load(coarse), s = v_load(coarse + TILE), magnitude = v_muladd(aq, v_abs(s), fixed);
+            v_store(a[k].p + v * W, v_muladd(p0, c, v_mul(q0, s)));
+            v_store(a[k].q + v * W, v_muladd(q0, c, v_mul(minus_p0, s)));
+            u_store(a[k].addend + v * W, quick_addend(quick, v_muladd(magnitude, v_set(SMALLEST_SHARE), least)));
+            v_store(a[k].error + v * W, v_mul(magnitude, v_set(DOUBLE_ERROR)));
         }
     }
 }
 
-INLINE void even_tile_pair(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t first,
-                           ptrdiff_t count, ptrdiff_t tile, delivery_t delivery, tally_t *tally) {
-    const ptrdiff_t column = tile * TILE;
-    const int width = (int)(spec->d_model - column < TILE ? spec->d_model - column : TILE);
+INLINE void anchors_pair(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t tile, int anchors,
+                         anchor_t *a) {
     const V absolute = v_mul(v_abs(v_set(spec->scale)), v_set(DIRECT_ERROR));
-    VV p0[VECTORS], q0[VECTORS];
-    for (int v = 0; v < VECTORS; v++) anchor(spec, position, column + v * W, &p0[v], &q0[v]);
-    for (int k = 0; k * FINE < count; k++) {
-        const double *high = offsets_at(job->offsets.coarse, tile, COARSE, k);
-        const double *low = offsets_at(job->offsets.coarse_low, tile, COARSE, k);
-        VV p[VECTORS], q[VECTORS];
-        V error[VECTORS];
-        for (int v = 0; v < VECTORS; v++) {
-            const VV c = {v_load(high + v * W), v_load(low + v * W)};
-            const VV s = {v_load(high + TILE + v * W), v_load(low + TILE + v * W)};
-            const V reach = v_load(job->offsets.reach + column + v * W);
-            const V ap = v_abs(p0[v].high), aq = v_abs(q0[v].high), as = v_abs(s.high);
-            p[v] = dd_product_sum(p0[v], c, q0[v], s);
-            q[v] = dd_product_sum(q0[v], c, dd_negated(p0[v]), s);
-            const V magnitude = v_add(v_muladd(aq, as, ap), v_mul(v_muladd(ap, as, aq), reach));
-            error[v] = v_where_nonzero(magnitude, v_muladd(magnitude, v_set(PAIR_ERROR), absolute));
+    for (int v = 0; v < VECTORS; v++) {
+        const ptrdiff_t column = tile * TILE + v * W;
+        VV p0, q0;
+        anchor_pair(spec, position, column, &p0, &q0);
+        const V aq = v_abs(q0.high), fixed = magnitude_fixed(job, column, p0.high, q0.high);
+        const V least = v_mul(absolute, v_load(job->offsets.turning + column));
+        for (int k = 0; k < anchors; k++) {
+            const double *high = offsets_at(job->offsets.coarse, tile, COARSE, k) + v * W;
+            const double *low = offsets_at(job->offsets.coarse_low, tile, COARSE, k) + v * W;
+            const VV c = {v_load(high), v_load(low)}, s = {v_load(high + TILE), v_load(low + TILE)};
+            const VV p = dd_product_sum(p0, c, q0, s), q = dd_product_sum(q0, c, dd_negated(p0), s);
+            v_store(a[k].p + v * W, p.high);
+            v_store(a[k].q + v * W, q.high);
+            v_store(a[k].p_low + v * W, p.low);
+            v_store(a[k].q_low + v * W, q.low);
+            v_store(a[k].error + v * W, v_muladd(v_muladd(aq, v_abs(s.high), fixed), v_set(PAIR_ERROR), least));
         }
-        const ptrdiff_t row = first + (ptrdiff_t)k * FINE;
-        const int rows = (int)(first + count - row < FINE ? first + count - row : FINE);
-        char *out = job->out + row * job->row_stride + column * (ptrdiff_t)sizeof(double);
-        high = offsets_at(job->offsets.fine, tile, FINE, 0);
-        low = offsets_at(job->offsets.fine_low, tile, FINE, 0);
-        for (int r = 0; r < rows; r++, high += 2 * TILE, low += 2 * TILE, out += job->row_stride) {
-            V value[VECTORS], rest[VECTORS];
-            M doubt = m_none();
-            for (int v = 0; v < VECTORS; v++) {
-                const VV c = {v_load(high + v * W), v_load(low + v * W)};
-                const VV s = {v_load(high + TILE + v * W), v_load(low + TILE + v * W)};
-                const VV a = two_product(p[v].high, c.high), b = two_product(q[v].high, s.high);
-                const VV sum = two_sum(a.high, b.high);
-                const V cross = v_muladd(p[v].high, c.low, v_muladd(p[v].low, c.high,
-                                v_muladd(q[v].high, s.low, v_mul(q[v].low, s.high))));
-                rest[v] = v_add(sum.low, v_add(v_add(a.low, b.low), cross));
-                value[v] = v_add(sum.high, v_sub(rest[v], error[v]));
-                doubt = m_or_unequal(doubt, value[v], v_add(sum.high, v_add(rest[v], error[v])));
-                rest[v] = v_add(v_sub(sum.high, value[v]), rest[v]);
-            }
-            if (UNLIKELY(m_any(doubt))) {
-                row_t t;
-                for (int v = 0; v < VECTORS; v++) {
-                    v_store(t.high + v * W, value[v]);
-                    v_store(t.low + v * W, rest[v]);
-                    v_store(t.error + v * W, error[v]);
-                }
-                deliver_settled(spec, job, row + r, column, width, out, &t, tally);
-            } else {
-                deliver(job, out, value, width, FLOAT64, delivery);
-            }
-        }
+    }
+}
+
+/* A tile of a block: its first row is evaluated directly, its anchors are rotated from it, its rows from them. */
+static void even_tile(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t first, ptrdiff_t count,
+                      ptrdiff_t tile, tally_t *tally) {
+    anchor_t a[COARSE];
+    const int anchors = (int)((count + FINE - 1) / FINE);
+    patch_t patch = {.column = tile * TILE};
+    patch.width = (int)(spec->d_model - patch.column < TILE ? spec->d_model - patch.column : TILE);
+    patch.fine = offsets_at(job->offsets.fine, tile, FINE, 0);
+    patch.fine_low = offsets_at(job->offsets.fine_low, tile, FINE, 0);
+    switch (job->dtype) {
+    case FLOAT64: anchors_pair(spec, job, position, tile, anchors, a); break;
+    case FLOAT32: anchors_double(spec, job, position, tile, anchors, FLOAT32, a); break;
+    case FLOAT16: anchors_double(spec, job, position, tile, anchors, FLOAT16, a); break;
+    case BFLOAT16: anchors_double(spec, job, position, tile, anchors, BFLOAT16, a); break;
+    }
+    for (int k = 0; k < anchors; k++) {
+        patch.row = first + (ptrdiff_t)k * FINE;
+        patch.rows = (int)(first + count - patch.row < FINE ? first + count - patch.row : FINE);
+        patch.out = job->out + patch.row * job->row_stride + patch.column * (ptrdiff_t)size_of(job->dtype);
+        for (int r = 0; (r = FINE_ROWS[job->delivery][job->dtype](job, &a[k], &patch, r)) < patch.rows; r++)
+            doubtful_row(spec, job, &a[k], &patch, r, patch.out + r * job->row_stride, tally);
     }
 }
 
@@ -331,23 +408,26 @@ INLINE void single_tile(const spec_t *spec, const job_t *job, const position_t *
                         dtype_t dtype, delivery_t delivery, tally_t *tally) {
     const int width = (int)(spec->d_model - column < TILE ? spec->d_model - column : TILE);
     const quick_t quick = quick_of(dtype);
-    const V absolute = v_mul(v_abs(v_set(spec->scale)), v_set(DIRECT_ERROR));
-    const V smallest = v_muladd(absolute, v_set(0x1p50), v_set(dtype == FLOAT16 ? 0x1p-14 : 0x1p-126));
-    const U addend = quick_addend(quick, smallest);
+    const V amplitude = v_abs(v_set(spec->scale));
     char *out = job->out + row * job->row_stride + column * (ptrdiff_t)size_of(dtype);
     V value[VECTORS];
     M doubt = m_none();
     row_t t;
     for (int v = 0; v < VECTORS; v++) {
-        VV p, q;
-        anchor(spec, position, column + v * W, &p, &q);
-        const V error = v_muladd(v_abs(p.high), v_set(PAIR_ERROR), absolute);
-        value[v] = p.high;
+        VV p = {v_set(0), v_set(0)}, q;
+        V error;
         if (dtype == FLOAT64) {
+            anchor_pair(spec, position, column + v * W, &p, &q);
+            error = v_muladd(v_abs(p.high), v_set(PAIR_ERROR), v_mul(amplitude, v_set(DIRECT_ERROR)));
             value[v] = v_add(p.high, v_sub(p.low, error));
             doubt = m_or_unequal(doubt, value[v], v_add(p.high, v_add(p.low, error)));
         } else {
-            doubt = quick_doubt(doubt, quick, value[v], addend);
+            /* |value| >= 2**-40 of the amplitude: the error is below 2**-49 of it, a few units of its last place */
+            const V smallest = v_muladd(amplitude, v_set(0x1p-40), v_set(dtype == FLOAT16 ? 0x1p-14 : 0x1p-126));
+            anchor_double(spec, position, column + v * W, &p.high, &q.high);
+            error = v_muladd(v_abs(p.high), v_set(DIRECT_DOUBLE_ERROR), v_mul(amplitude, v_set(0x1p-89)));
+            value[v] = p.high;
+            doubt = quick_doubt(doubt, quick, value[v], quick_addend(quick, smallest));
         }
         v_store(t.high + v * W, p.high);
         v_store(t.low + v * W, p.low);
@@ -378,10 +458,6 @@ static int is_fast(const spec_t *spec, const position_t *position) {
     return spec->fast && position->finite && position->limbs <= FAST_POSITION_LIMBS;
 }
 
-#define EVERY_CASE(CASE) \
-    CASE(FLOAT64, STORE) CASE(FLOAT64, STREAM) CASE(FLOAT64, ADD) CASE(FLOAT32, STORE) CASE(FLOAT32, STREAM) CASE(FLOAT32, ADD) \
-    CASE(FLOAT16, STORE) CASE(FLOAT16, ADD) CASE(BFLOAT16, STORE) CASE(BFLOAT16, ADD)
-
 static void scattered_rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptrdiff_t count, tally_t *tally) {
     const environment_t host = environment_enter();
     for (ptrdiff_t row = first; row < first + count; row++) {
@@ -390,7 +466,7 @@ static void scattered_rows(const spec_t *spec, const job_t *job, ptrdiff_t first
             exact_row(spec, job, &position, row, tally);
             continue;
         }
-#define CASE(T, D) \
+#define CASE(T, D, PRECISION) \
         if (job->dtype == T && job->delivery == D) \
             for (ptrdiff_t column = 0; column < spec->d_model; column += TILE) \
                 single_tile(spec, job, &position, row, column, T, D, tally);
@@ -409,13 +485,7 @@ static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptr
         return;
     }
     const environment_t host = environment_enter();
-#define CASE(T, D) \
-    if (job->dtype == T && job->delivery == D) \
-        for (ptrdiff_t tile = 0; tile < tiles; tile++) \
-            if (T == FLOAT64) even_tile_pair(spec, job, &position, first, count, tile, D, tally); \
-            else even_tile_double(spec, job, &position, first, count, tile, T, D, tally);
-    EVERY_CASE(CASE)
-#undef CASE
+    for (ptrdiff_t tile = 0; tile < tiles; tile++) even_tile(spec, job, &position, first, count, tile, tally);
     if (job->delivery == STREAM) stream_fence();
     environment_leave(host);
 }
@@ -442,12 +512,14 @@ static void tabulate(const spec_t *spec, uint64_t step, const offsets_t *offsets
         tabulate_rows(spec, step * FINE, offsets->coarse, offsets->coarse_low, tile, COARSE);
         for (ptrdiff_t column = tile * TILE; column < (tile + 1) * TILE; column++) {
             double reach = 0;
-            uint32_t turning = 0;
+            uint32_t turns = 0;
             const double *fine = offsets_at(offsets->fine, tile, FINE, 0) + TILE + column % TILE;
             for (int r = 0; r < FINE; r++, fine += 2 * TILE)
                 if (*fine > reach || -*fine > reach) reach = *fine < 0 ? -*fine : *fine;
-            for (int i = 0; i < spec->integer_limbs + spec->fraction_limbs; i++) turning |= spec->turns[i * spec->columns + column];
-            offsets->reach[column] = reach + (turning ? 0x1p-60 : 0);
+            for (int i = 0; i < spec->integer_limbs + spec->fraction_limbs; i++) turns |= spec->turns[i * spec->columns + column];
+            /* no less than the absolute error of a direct evaluation, of which it is a share */
+            offsets->reach[column] = turns ? reach + 0x1p-36 : 0;
+            offsets->turning[column] = turns ? 1 : 0;
         }
     }
     environment_leave(host);

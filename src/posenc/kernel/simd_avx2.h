@@ -16,6 +16,7 @@ static inline void v_store(double *p, V v) { _mm256_storeu_pd(p, v); }
 static inline void v_stream(double *p, V v) { _mm256_stream_pd(p, v); }
 static inline U u_set(uint64_t x) { return _mm256_set1_epi64x((long long)x); }
 static inline U u_load(const uint64_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
+static inline void u_store(uint64_t *p, U u) { _mm256_storeu_si256((__m256i *)(void *)p, u); }
 static inline U u_load32(const uint32_t *p) { return _mm256_cvtepu32_epi64(_mm_loadu_si128((const __m128i *)(const void *)p)); }
 static inline V v_bits(U u) { return _mm256_castsi256_pd(u); }
 static inline U u_bits(V v) { return _mm256_castpd_si256(v); }

@@ -16,6 +16,7 @@ static inline void v_store(double *p, V v) { _mm512_storeu_pd(p, v); }
 static inline void v_stream(double *p, V v) { _mm512_stream_pd(p, v); }
 static inline U u_set(uint64_t x) { return _mm512_set1_epi64((long long)x); }
 static inline U u_load(const uint64_t *p) { return _mm512_loadu_si512(p); }
+static inline void u_store(uint64_t *p, U u) { _mm512_storeu_si512(p, u); }
 static inline U u_load32(const uint32_t *p) { return _mm512_cvtepu32_epi64(_mm256_loadu_si256((const __m256i *)(const void *)p)); }
 static inline V v_bits(U u) { return _mm512_castsi512_pd(u); }
 static inline U u_bits(V v) { return _mm512_castpd_si512(v); }
@@ -36,10 +37,13 @@ static inline U u_shr(U a, int n) { return _mm512_srli_epi64(a, (unsigned)n); }
 static inline U u_select(U mask, U a, U b) { return _mm512_ternarylogic_epi64(mask, a, b, 0xca); }
 static inline U u_mul32(U a, U b) { return _mm512_mul_epu32(a, b); }
 
-static inline M m_none(void) { return 0; }
-static inline M m_or_zero(M m, U x, U mask) { return (M)(m | _mm512_testn_epi32_mask(x, mask)); }
-static inline M m_or_unequal(M m, V a, V b) { return (M)(m | _mm512_cmp_pd_mask(a, b, _CMP_NEQ_OQ)); }
-static inline int m_any(M m) { return m != 0; }
+/* M has a bit for each half of a lane, set as long as all is well. */
+static inline M m_none(void) { return 0xffff; }
+static inline M m_or_zero(M m, U x, U mask) { return _mm512_mask_test_epi32_mask(m, x, mask); }
+static inline M m_or_unequal(M m, V a, V b) {
+    return _mm512_kand(m, _mm512_kunpackb(0xff, _mm512_cmp_pd_mask(a, b, _CMP_EQ_OQ)));
+}
+static inline int m_any(M m) { return m != 0xffff; }
 
 static inline __m512 f_pair(V a, V b) {
     return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(a)), _mm512_cvtpd_ps(b), 1);

@@ -34,6 +34,7 @@ enum { FUSED = 0 };              /* v_fma is not to be had: two_product splits i
 static inline V v_load(const double *p) { V v; memcpy(&v, p, sizeof v); return v; }
 static inline void v_store(double *p, V v) { memcpy(p, &v, sizeof v); }
 static inline U u_load(const uint64_t *p) { U u; memcpy(&u, p, sizeof u); return u; }
+static inline void u_store(uint64_t *p, U u) { memcpy(p, &u, sizeof u); }
 static inline V v_bits(U u) { V v; memcpy(&v, &u, sizeof v); return v; }
 static inline U u_bits(V v) { U u; memcpy(&u, &v, sizeof u); return u; }
 

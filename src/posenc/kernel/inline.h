@@ -1,0 +1,17 @@
+/* Compilers' words for what the kernels ask of them. */
+#ifndef POSENC_INLINE_H
+#define POSENC_INLINE_H
+
+#if defined(__GNUC__)
+#define INLINE static inline __attribute__((always_inline))
+#define NOINLINE static __attribute__((noinline))
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define ALIGNED __attribute__((aligned(64)))
+#else
+#define INLINE static inline
+#define NOINLINE static
+#define UNLIKELY(x) (x)
+#define ALIGNED __declspec(align(64))
+#endif
+
+#endif
