@@ -67,5 +67,6 @@ cdef extern from "kernel.h" nogil:
         void (*tabulate)(const spec_t *, uint64_t, const offsets_t *, ptrdiff_t, ptrdiff_t) noexcept nogil
         void (*even_rows)(const spec_t *, const job_t *, ptrdiff_t, ptrdiff_t, tally_t *) noexcept nogil
         void (*scattered_rows)(const spec_t *, const job_t *, ptrdiff_t, ptrdiff_t, tally_t *) noexcept nogil
+        void (*fill)(double *, ptrdiff_t, double) noexcept nogil
 
     const kernel_t *const *posenc_kernels

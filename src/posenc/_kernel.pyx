@@ -326,3 +326,22 @@ def padded(ptrdiff_t d_model):
 def allowed_threads():
     """Threads that a large call takes by default."""
     return min(_allowed_threads(), MAX_THREADS) if POSENC_OPENMP else 1
+
+
+def fill_roof(out, int threads):
+    """Fills an array with a number by non-temporal stores: the roof line of the benchmark.
+
+    `out` is contiguous; up to a cache line at either end is left as it is.
+    """
+    cdef Py_buffer view
+    cdef const kernel_t *kernel = active
+    cdef double *start
+    cdef ptrdiff_t lines, share, i
+    PyObject_GetBuffer(out, &view, PyBUF_STRIDES | PyBUF_WRITABLE)
+    start = <double *>((<uintptr_t>view.buf + LINE - 1) // LINE * LINE)
+    lines = (<char *>view.buf + view.len - <char *>start) // LINE
+    share = (lines + threads - 1) // threads
+    with nogil:
+        for i in prange(threads, schedule="static", num_threads=threads):
+            kernel.fill(start + i * share * 8, min(share, max(0, lines - i * share)) * 8, 0.1)
+    PyBuffer_Release(&view)

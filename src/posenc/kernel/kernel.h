@@ -84,6 +84,7 @@ typedef struct {
     void (*tabulate)(const spec_t *, uint64_t step, const offsets_t *, ptrdiff_t first_tile, ptrdiff_t last_tile);
     void (*even_rows)(const spec_t *, const job_t *, ptrdiff_t first, ptrdiff_t count, tally_t *);
     void (*scattered_rows)(const spec_t *, const job_t *, ptrdiff_t first, ptrdiff_t count, tally_t *);
+    void (*fill)(double *out, ptrdiff_t count, double value);       /* out on a cache line */
 } kernel_t;
 
 extern const kernel_t *const posenc_kernels[];      /* best first, the baseline last, then NULL */

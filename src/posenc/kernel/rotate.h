@@ -328,79 +328,86 @@ EVERY_CASE(CASE)
 static fine_rows_t *const FINE_ROWS[3][4] = {EVERY_CASE(CASE)};
 #undef CASE
 
-/* M of the bound at the head, for each anchor: fixed + |Q0| |sin|, fixed = |P0| + (|P0| + |Q0|) reach. */
-INLINE V magnitude_fixed(const job_t *job, ptrdiff_t column, V p0, V q0) {
-    const V ap = v_abs(p0);
-    return v_muladd(v_add(ap, v_abs(q0)), v_load(job->offsets.reach + column), ap);
-}
+/* The first row of a block, and what does not change from anchor to anchor: M = fixed + |Q0| |sin| with
+ * fixed = |P0| + (|P0| + |Q0|) reach. */
+typedef struct { ALIGNED double p[TILE], q[TILE], p_low[TILE], q_low[TILE], fixed[TILE], least[TILE]; } first_row_t;
 
-INLINE void anchors_double(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t tile, int anchors,
-                           dtype_t dtype, anchor_t *a) {
-    const quick_t quick = quick_of(dtype);
+INLINE void first_row(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t tile, dtype_t dtype,
+                      first_row_t *first) {
     const V smallest_normal = v_set(dtype == FLOAT16 ? 0x1p-14 : 0x1p-126);
-    for (int v = 0; v < VECTORS; v++) {
-        const ptrdiff_t column = tile * TILE + v * W;
-        V p0, q0;
-        anchor_double(spec, position, column, &p0, &q0);
-        const V minus_p0 = v_sub(v_set(0), p0), aq = v_abs(q0), fixed = magnitude_fixed(job, column, p0, q0);
-        const V least = v_mul(smallest_normal, v_load(job->offsets.turning + column));
-        for (int k = 0; k < anchors; k++) {
-            const double *coarse = offsets_at(job->offsets.coarse, tile, COARSE, k) + v * W;
-            const V c = v_load(coarse), s = v_load(coarse + TILE), magnitude = v_muladd(aq, v_abs(s), fixed);
-            v_store(a[k].p + v * W, v_muladd(p0, c, v_mul(q0, s)));
-            v_store(a[k].q + v * W, v_muladd(q0, c, v_mul(minus_p0, s)));
-            u_store(a[k].addend + v * W, quick_addend(quick, v_muladd(magnitude, v_set(SMALLEST_SHARE), least)));
-            v_store(a[k].error + v * W, v_mul(magnitude, v_set(DOUBLE_ERROR)));
-        }
-    }
-}
-
-INLINE void anchors_pair(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t tile, int anchors,
-                         anchor_t *a) {
     const V absolute = v_mul(v_abs(v_set(spec->scale)), v_set(DIRECT_ERROR));
     for (int v = 0; v < VECTORS; v++) {
         const ptrdiff_t column = tile * TILE + v * W;
-        VV p0, q0;
-        anchor_pair(spec, position, column, &p0, &q0);
-        const V aq = v_abs(q0.high), fixed = magnitude_fixed(job, column, p0.high, q0.high);
-        const V least = v_mul(absolute, v_load(job->offsets.turning + column));
-        for (int k = 0; k < anchors; k++) {
-            const double *high = offsets_at(job->offsets.coarse, tile, COARSE, k) + v * W;
-            const double *low = offsets_at(job->offsets.coarse_low, tile, COARSE, k) + v * W;
-            const VV c = {v_load(high), v_load(low)}, s = {v_load(high + TILE), v_load(low + TILE)};
-            const VV p = dd_product_sum(p0, c, q0, s), q = dd_product_sum(q0, c, dd_negated(p0), s);
-            v_store(a[k].p + v * W, p.high);
-            v_store(a[k].q + v * W, q.high);
-            v_store(a[k].p_low + v * W, p.low);
-            v_store(a[k].q_low + v * W, q.low);
-            v_store(a[k].error + v * W, v_muladd(v_muladd(aq, v_abs(s.high), fixed), v_set(PAIR_ERROR), least));
+        VV p = {v_set(0), v_set(0)}, q = p;
+        if (dtype == FLOAT64) anchor_pair(spec, position, column, &p, &q);
+        else anchor_double(spec, position, column, &p.high, &q.high);
+        const V ap = v_abs(p.high), aq = v_abs(q.high), turning = v_load(job->offsets.turning + column);
+        v_store(first->p + v * W, p.high);
+        v_store(first->q + v * W, q.high);
+        v_store(first->p_low + v * W, p.low);
+        v_store(first->q_low + v * W, q.low);
+        v_store(first->fixed + v * W, v_muladd(v_add(ap, aq), v_load(job->offsets.reach + column), ap));
+        v_store(first->least + v * W, v_mul(dtype == FLOAT64 ? absolute : smallest_normal, turning));
+    }
+}
+
+INLINE void anchor_of(const job_t *job, const first_row_t *first, ptrdiff_t tile, int k, dtype_t dtype, anchor_t *a) {
+    const quick_t quick = quick_of(dtype);
+    const double *high = offsets_at(job->offsets.coarse, tile, COARSE, k);
+    const double *low = offsets_at(job->offsets.coarse_low, tile, COARSE, k);
+    for (int v = 0; v < VECTORS; v++) {
+        const V c = v_load(high + v * W), s = v_load(high + TILE + v * W);
+        const V p0 = v_load(first->p + v * W), q0 = v_load(first->q + v * W), least = v_load(first->least + v * W);
+        const V magnitude = v_muladd(v_abs(q0), v_abs(s), v_load(first->fixed + v * W));
+        if (dtype == FLOAT64) {
+            const VV cc = {c, v_load(low + v * W)}, ss = {s, v_load(low + TILE + v * W)};
+            const VV pp = pair_at(first->p, first->p_low, v), qq = pair_at(first->q, first->q_low, v);
+            const VV p = dd_product_sum(pp, cc, qq, ss), q = dd_product_sum(qq, cc, dd_negated(pp), ss);
+            v_store(a->p + v * W, p.high);
+            v_store(a->q + v * W, q.high);
+            v_store(a->p_low + v * W, p.low);
+            v_store(a->q_low + v * W, q.low);
+            v_store(a->error + v * W, v_muladd(magnitude, v_set(PAIR_ERROR), least));
+        } else {
+            v_store(a->p + v * W, v_muladd(p0, c, v_mul(q0, s)));
+            v_store(a->q + v * W, v_sub(v_mul(q0, c), v_mul(p0, s)));
+            u_store(a->addend + v * W, quick_addend(quick, v_muladd(magnitude, v_set(SMALLEST_SHARE), least)));
+            v_store(a->error + v * W, v_mul(magnitude, v_set(DOUBLE_ERROR)));
         }
     }
 }
 
 /* A tile of a block: its first row is evaluated directly, its anchors are rotated from it, its rows from them. */
-static void even_tile(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t first, ptrdiff_t count,
-                      ptrdiff_t tile, tally_t *tally) {
-    anchor_t a[COARSE];
-    const int anchors = (int)((count + FINE - 1) / FINE);
+INLINE void even_tile(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t count,
+                      ptrdiff_t tile, dtype_t dtype, tally_t *tally) {
+    fine_rows_t *const fine_rows = FINE_ROWS[job->delivery][dtype];
+    first_row_t first;
+    anchor_t a;
     patch_t patch = {.column = tile * TILE};
     patch.width = (int)(spec->d_model - patch.column < TILE ? spec->d_model - patch.column : TILE);
     patch.fine = offsets_at(job->offsets.fine, tile, FINE, 0);
     patch.fine_low = offsets_at(job->offsets.fine_low, tile, FINE, 0);
-    switch (job->dtype) {
-    case FLOAT64: anchors_pair(spec, job, position, tile, anchors, a); break;
-    case FLOAT32: anchors_double(spec, job, position, tile, anchors, FLOAT32, a); break;
-    case FLOAT16: anchors_double(spec, job, position, tile, anchors, FLOAT16, a); break;
-    case BFLOAT16: anchors_double(spec, job, position, tile, anchors, BFLOAT16, a); break;
-    }
-    for (int k = 0; k < anchors; k++) {
-        patch.row = first + (ptrdiff_t)k * FINE;
-        patch.rows = (int)(first + count - patch.row < FINE ? first + count - patch.row : FINE);
-        patch.out = job->out + patch.row * job->row_stride + patch.column * (ptrdiff_t)size_of(job->dtype);
-        for (int r = 0; (r = FINE_ROWS[job->delivery][job->dtype](job, &a[k], &patch, r)) < patch.rows; r++)
-            doubtful_row(spec, job, &a[k], &patch, r, patch.out + r * job->row_stride, tally);
+    first_row(spec, job, position, tile, dtype, &first);
+    for (int k = 0; k * FINE < count; k++) {
+        anchor_of(job, &first, tile, k, dtype, &a);
+        patch.row = row + (ptrdiff_t)k * FINE;
+        patch.rows = (int)(row + count - patch.row < FINE ? row + count - patch.row : FINE);
+        patch.out = job->out + patch.row * job->row_stride + patch.column * (ptrdiff_t)size_of(dtype);
+        for (int r = 0; (r = fine_rows(job, &a, &patch, r)) < patch.rows; r++)
+            doubtful_row(spec, job, &a, &patch, r, patch.out + r * job->row_stride, tally);
     }
 }
+
+#define CASE(T) \
+    NOINLINE void even_tile_##T(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, \
+                                ptrdiff_t count, ptrdiff_t tile, tally_t *tally) { \
+        even_tile(spec, job, position, row, count, tile, T, tally); \
+    }
+CASE(FLOAT64) CASE(FLOAT32) CASE(FLOAT16) CASE(BFLOAT16)
+#undef CASE
+typedef void even_tile_t(const spec_t *, const job_t *, const position_t *, ptrdiff_t, ptrdiff_t, ptrdiff_t, tally_t *);
+static even_tile_t *const EVEN_TILE[4] = {
+    [FLOAT64] = even_tile_FLOAT64, [FLOAT32] = even_tile_FLOAT32, [FLOAT16] = even_tile_FLOAT16, [BFLOAT16] = even_tile_BFLOAT16};
 
 /* ---- rows on their own ----------------------------------------------------------------------------------------------- */
 
@@ -485,7 +492,7 @@ static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptr
         return;
     }
     const environment_t host = environment_enter();
-    for (ptrdiff_t tile = 0; tile < tiles; tile++) even_tile(spec, job, &position, first, count, tile, tally);
+    for (ptrdiff_t tile = 0; tile < tiles; tile++) EVEN_TILE[job->dtype](spec, job, &position, first, count, tile, tally);
     if (job->delivery == STREAM) stream_fence();
     environment_leave(host);
 }
@@ -525,6 +532,13 @@ static void tabulate(const spec_t *spec, uint64_t step, const offsets_t *offsets
     environment_leave(host);
 }
 
-const kernel_t JOIN(posenc_kernel, ISA) = {STRING(ISA), RUNS_HERE, tabulate, even_rows, scattered_rows};
+/* The roof line of the benchmark: what writing past the caches costs when there is nothing to compute. */
+static void fill(double *out, ptrdiff_t count, double value) {
+    const V x = v_set(value);
+    for (ptrdiff_t i = 0; i + W <= count; i += W) v_stream(out + i, x);
+    stream_fence();
+}
+
+const kernel_t JOIN(posenc_kernel, ISA) = {STRING(ISA), RUNS_HERE, tabulate, even_rows, scattered_rows, fill};
 
 #endif

@@ -1,0 +1,329 @@
+"""Files in NumPy's .npy format: written complete or not at all, in the memory of one buffer.
+
+A table is written beside its target under another name and renamed when the disk has all of it, so that no reader, crash or
+full disk ever sees a part under the final name.  Never through a mapping: on a full disk that ends the process (SIGBUS), where
+a write raises an OSError.  It is the faster way too: the buffer stays near the processor, and no page of the file is read.
+"""
+
+import errno
+import io
+import os
+import shutil
+import stat
+import sys
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+import mmap
+import numpy as np
+
+# Measured on ext4 with 2 GB: writes of 1 MiB took twice the time of 4 MiB, those of 16 MiB no less than those of 4.
+BUFFER_BYTES = 4 << 20
+# Flushing while filling took a fifth off the time to a durable file; waiting for a flush before writing on lost it again.
+FLUSH_BYTES = 64 << 20
+
+STORED = {"float32": "<f4", "float64": "<f8", "float16": "<f2", "bfloat16": "<u2"}      # .npy has no name for bfloat16
+BINARY = getattr(os, "O_BINARY", 0)                                                     # Windows
+
+
+# ---- writing --------------------------------------------------------------------------------------------------------
+
+
+def write_npy(path, encoding, positions, dtype="float32", *, threads=None, force=False, progress=None):
+    """Writes the encodings of a range to a .npy file, which appears complete or not at all.
+
+    Parameters
+    ----------
+    path : path_like
+        A symbolic link stays one: the file that it names is written.
+    encoding : Encoding
+    positions : range
+    dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
+        A .npy file cannot name bfloat16: its bits are stored as uint16.
+    threads : int, optional
+        As in `posenc.encode`.
+    force : bool, optional
+        Replace an existing file, at the end and in one step.
+    progress : callable, optional
+        Called with the number of bytes after each write.
+
+    Returns
+    -------
+    int
+        Size of the file in bytes.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For an argument of the wrong kind or value.
+    FileExistsError
+        Where the file exists, or has come to exist meanwhile, without `force`.
+    OSError
+        Whatever else the system refuses; its ``filename`` is `path`.
+
+    Notes
+    -----
+    After any exception, KeyboardInterrupt included, the temporary file is gone.  A killed process leaves it, under a name
+    like ``.pe.npy.1234.0123456789abcdef.tmp``.
+    """
+    path = os.path.realpath(os.fsdecode(path))
+    dtype = _dtype_name(dtype)
+    try:
+        rows = len(positions)
+    except OverflowError:
+        raise ValueError(f"positions is {positions}, expected at most {sys.maxsize} of them") from None
+    header = _header((rows, encoding.d_model), STORED[dtype])
+    row_bytes = encoding.d_model * np.dtype(STORED[dtype]).itemsize
+    size = len(header) + rows * row_bytes
+    with _naming(path):
+        _check_target(path, force)
+        _check_space(path, size)
+        buffer = _row_buffer(min(rows, _rows_of(row_bytes)), encoding.d_model, STORED[dtype])
+        for end in (positions[:1], positions[-1:]):         # refuses what is outside the domain before there is a file
+            encoding.encode(end, dtype=dtype, out=buffer[: len(end)], threads=threads)
+        with _file_to_be(path, force) as fd:
+            _allocate(fd, size)
+            _write_at(fd, header, 0)
+            blocks = _blocks(encoding, positions, dtype, buffer, threads)
+            _write_blocks(fd, blocks, len(header), progress or (lambda written: None))
+    return size
+
+
+def _dtype_name(dtype):
+    name = dtype if isinstance(dtype, str) and dtype in STORED else np.dtype(dtype).name
+    if name not in STORED:
+        raise ValueError(f"dtype is {name}, expected one of {tuple(STORED)}")
+    return name
+
+
+def _header(shape, stored):
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": stored, "fortran_order": False, "shape": shape})
+    return file.getvalue()
+
+
+@contextmanager
+def _naming(path):
+    """Has every OSError name the user's file: system calls know a descriptor, or the temporary name."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, path) from error
+
+
+def _check_target(path, force):
+    if os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if os.path.lexists(path) and not force:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+    if os.path.lexists(path) and not os.path.isfile(path):
+        raise OSError(errno.EINVAL, "Not a regular file", path)     # root could rename onto /dev/null
+
+
+def _check_space(path, size):
+    total, _, free = shutil.disk_usage(os.path.dirname(path))
+    if size > free and total:                                       # some network folders say 0 of 0
+        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {size} bytes needed, {free} free", path)
+
+
+def _rows_of(row_bytes):
+    """Rows in a buffer: at least one, however long."""
+    return max(1, BUFFER_BYTES // max(1, row_bytes))
+
+
+def _row_buffer(rows, d_model, stored):
+    """An array that begins on a page: the kernels store whole cache lines, the system copies whole pages."""
+    dtype = np.dtype(stored).newbyteorder("=")
+    memory = mmap.mmap(-1, max(1, rows * d_model * dtype.itemsize))
+    return np.frombuffer(memory, dtype, rows * d_model).reshape(rows, d_model)
+
+
+def _blocks(encoding, positions, dtype, buffer, threads):
+    """The table from its first row to its last, each time in the same buffer."""
+    if not buffer.size:
+        return
+    for first in range(0, len(positions), len(buffer)):
+        part = positions[first : first + len(buffer)]
+        block = encoding.encode(part, dtype=dtype, out=buffer[: len(part)], threads=threads)
+        if sys.byteorder == "big":
+            block.byteswap(inplace=True)
+        yield block.reshape(-1).view(np.uint8)
+
+
+@contextmanager
+def _file_to_be(path, force):
+    """A descriptor of a new file beside `path`, which takes that name when all went well and is gone otherwise."""
+    folder, name = os.path.split(path)
+    # names have at most 255 bytes; O_EXCL, and a name that nobody can foresee, keep others' files and links out
+    temporary = os.path.join(folder, f".{name[:50]}.{os.getpid()}.{os.urandom(8).hex()}.tmp")
+    fd = None
+    try:
+        fd = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | BINARY, 0o666)     # less the umask
+        yield fd
+        os.fsync(fd)
+        closing, fd = fd, None
+        os.close(closing)
+        _publish(temporary, path, force)
+    finally:
+        if fd is not None:
+            os.close(fd)
+        with suppress(OSError):
+            os.unlink(temporary)        # after os.replace there is none
+    _sync_folder(folder)
+
+
+def _publish(temporary, path, force):
+    if force:
+        os.replace(temporary, path)
+        return
+    try:
+        os.link(temporary, path)        # unlike rename, refuses to overwrite a file made meanwhile
+    except FileExistsError:
+        raise
+    except (OSError, AttributeError):   # no hard links here, as on FAT: only a moment between test and rename is left
+        _check_target(path, force)
+        os.rename(temporary, path)
+
+
+def _sync_folder(folder):
+    """Makes the new name durable, where folders can be opened (not on Windows) and synced (not on every network)."""
+    with suppress(OSError):
+        fd = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def _allocate(fd, size):
+    """Reserves the blocks, so that a full disk is known now and not after an hour."""
+    try:
+        os.posix_fallocate(fd, 0, size)
+    except AttributeError:              # macOS, Windows
+        pass
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+            raise
+
+
+def _write_blocks(fd, blocks, offset, progress):
+    """Writes blocks one behind the other, while a thread takes to the disk what was written before."""
+    flush = getattr(os, "fdatasync", os.fsync)
+    flushing, unflushed = Future(), 0
+    flushing.set_result(None)
+    with ThreadPoolExecutor(1, "posenc-flush") as flusher:
+        for block in blocks:
+            _write_at(fd, block, offset)
+            offset += len(block)
+            unflushed += len(block)
+            if unflushed >= FLUSH_BYTES and flushing.done():
+                flushing.result()       # the system reports an error of the disk only once: to whoever syncs first
+                with suppress(RuntimeError):        # no thread to be had: then the last fsync does it all
+                    flushing, unflushed = flusher.submit(flush, fd), 0
+            progress(len(block))
+        flushing.result()
+
+
+def _write_at(fd, data, offset):
+    """Writes all of `data`: a single call may write less, as on a disk that is nearly full."""
+    view = memoryview(data)
+    while len(view):
+        written = _pwrite(fd, view, offset)
+        if not written:
+            raise OSError(errno.EIO, "The system writes nothing")
+        view = view[written:]
+        offset += written
+
+
+def _seek_and_write(fd, data, offset):
+    os.lseek(fd, offset, os.SEEK_SET)
+    return os.write(fd, data)
+
+
+_pwrite = getattr(os, "pwrite", _seek_and_write)        # Windows has none
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------
+
+
+class Table(NamedTuple):
+    """An open .npy file that holds a table."""
+
+    file: io.RawIOBase
+    shape: tuple
+    dtype: str          # one of STORED
+    bits: np.dtype      # unsigned integers of the file's byte order
+    offset: int
+
+    @property
+    def row_bytes(self):
+        return self.shape[1] * self.bits.itemsize
+
+    def read(self, first, rows):
+        """The bits of consecutive rows, as an array of unsigned integers of this machine's byte order."""
+        raw = np.empty(rows * self.row_bytes, np.uint8)
+        view = memoryview(raw)
+        self.file.seek(self.offset + first * self.row_bytes)
+        while len(view):
+            read = self.file.readinto(view)
+            if not read:
+                raise ValueError(f"{self.file.name}: the file became shorter while it was read")
+            view = view[read:]
+        return raw.view(self.bits).reshape(rows, self.shape[1]).astype(self.bits.newbyteorder("="), copy=False)
+
+
+@contextmanager
+def open_npy(path):
+    """Opens a .npy file that holds a table, without pickle, without a mapping, and believing its header only as far as its size.
+
+    Parameters
+    ----------
+    path : path_like
+
+    Yields
+    ------
+    Table
+
+    Raises
+    ------
+    ValueError
+        Where the file is not a complete two-dimensional table of one of the four dtypes in C order.
+    """
+    with open(path, "rb", buffering=0) as file:
+        try:
+            yield _table(file)
+        except ValueError as error:
+            text = str(error)
+            raise ValueError(text if text.startswith(f"{path}:") else f"{path}: {text}") from error
+
+
+def _table(file):
+    read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    status = os.fstat(file.fileno())
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError("not a regular file")
+    version = np.lib.format.read_magic(file)
+    if version not in read_header:
+        raise ValueError(f"has version {version} of the .npy format, expected (1, 0) or (2, 0)")
+    shape, fortran_order, dtype = read_header[version](file)
+    name = _dtype_of(dtype)
+    if len(shape) != 2 or min(shape) < 0:
+        raise ValueError(f"has shape {shape}, expected (positions, columns)")
+    if fortran_order:
+        raise ValueError("is in Fortran order, expected C order")
+    offset = file.tell()
+    expected = offset + shape[0] * shape[1] * dtype.itemsize
+    if status.st_size != expected:
+        raise ValueError(f"has {status.st_size} bytes, expected {expected} for shape {shape} of {dtype}")
+    return Table(file, shape, name, np.dtype(f"{dtype.str[0].replace('|', '<')}u{dtype.itemsize}"), offset)
+
+
+def _dtype_of(dtype):
+    if dtype.str in ("<u2", ">u2", "|V2", "<V2"):       # np.save makes V2 of the bfloat16 of ml_dtypes
+        return "bfloat16"
+    if dtype.name not in STORED:
+        raise ValueError(f"has dtype {dtype}, expected float32, float64, float16 or uint16 (the bits of bfloat16)")
+    return dtype.name
