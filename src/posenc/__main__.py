@@ -1,7 +1,3 @@
-"""``python -m posenc``."""
-
-import sys
-
 from posenc._cli import main
 
-sys.exit(main())
+raise SystemExit(main())

@@ -7,6 +7,7 @@ a write raises an OSError.  It is the faster way too: the buffer stays near the 
 
 import errno
 import io
+import mmap
 import os
 import shutil
 import stat
@@ -15,8 +16,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-import mmap
 import numpy as np
+
+from posenc._encoding import _dtype
 
 # Measured on ext4 with 2 GB: writes of 1 MiB took twice the time of 4 MiB, those of 16 MiB no less than those of 4.
 BUFFER_BYTES = 4 << 20
@@ -25,6 +27,7 @@ FLUSH_BYTES = 64 << 20
 
 STORED = {"float32": "<f4", "float64": "<f8", "float16": "<f2", "bfloat16": "<u2"}      # .npy has no name for bfloat16
 BINARY = getattr(os, "O_BINARY", 0)                                                     # Windows
+UNSUPPORTED = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)                            # by this file system
 
 
 # ---- writing --------------------------------------------------------------------------------------------------------
@@ -68,7 +71,7 @@ def write_npy(path, encoding, positions, dtype="float32", *, threads=None, force
     like ``.pe.npy.1234.0123456789abcdef.tmp``.
     """
     path = os.path.realpath(os.fsdecode(path))
-    dtype = _dtype_name(dtype)
+    dtype, _ = _dtype(dtype)
     try:
         rows = len(positions)
     except OverflowError:
@@ -88,13 +91,6 @@ def write_npy(path, encoding, positions, dtype="float32", *, threads=None, force
             blocks = _blocks(encoding, positions, dtype, buffer, threads)
             _write_blocks(fd, blocks, len(header), progress or (lambda written: None))
     return size
-
-
-def _dtype_name(dtype):
-    name = dtype if isinstance(dtype, str) and dtype in STORED else np.dtype(dtype).name
-    if name not in STORED:
-        raise ValueError(f"dtype is {name}, expected one of {tuple(STORED)}")
-    return name
 
 
 def _header(shape, stored):
@@ -161,7 +157,7 @@ def _file_to_be(path, force):
     temporary = os.path.join(folder, f".{name[:50]}.{os.getpid()}.{os.urandom(8).hex()}.tmp")
     fd = None
     try:
-        fd = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | BINARY, 0o666)     # less the umask
+        fd = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | BINARY, 0o666)     # less the umask
         yield fd
         os.fsync(fd)
         closing, fd = fd, None
@@ -189,23 +185,31 @@ def _publish(temporary, path, force):
 
 
 def _sync_folder(folder):
-    """Makes the new name durable, where folders can be opened (not on Windows) and synced (not on every network)."""
-    with suppress(OSError):
+    """Makes the new name durable."""
+    try:
         fd = os.open(folder, os.O_RDONLY)
-        try:
+    except PermissionError:             # Windows; a folder that one may write to and not read
+        return
+    try:
+        with _tolerating(UNSUPPORTED):
             os.fsync(fd)
-        finally:
-            os.close(fd)
+    finally:
+        os.close(fd)
 
 
 def _allocate(fd, size):
     """Reserves the blocks, so that a full disk is known now and not after an hour."""
+    if hasattr(os, "posix_fallocate"):  # not on macOS and Windows
+        with _tolerating(UNSUPPORTED):
+            os.posix_fallocate(fd, 0, size)
+
+
+@contextmanager
+def _tolerating(numbers):
     try:
-        os.posix_fallocate(fd, 0, size)
-    except AttributeError:              # macOS, Windows
-        pass
+        yield
     except OSError as error:
-        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+        if error.errno not in numbers:
             raise
 
 
@@ -250,7 +254,7 @@ _pwrite = getattr(os, "pwrite", _seek_and_write)        # Windows has none
 
 
 class Table(NamedTuple):
-    """An open .npy file that holds a table."""
+    """A table in an open .npy file."""
 
     file: io.RawIOBase
     shape: tuple
@@ -263,67 +267,68 @@ class Table(NamedTuple):
         return self.shape[1] * self.bits.itemsize
 
     def read(self, first, rows):
-        """The bits of consecutive rows, as an array of unsigned integers of this machine's byte order."""
+        """The bits of consecutive rows, as unsigned integers."""
         raw = np.empty(rows * self.row_bytes, np.uint8)
         view = memoryview(raw)
         self.file.seek(self.offset + first * self.row_bytes)
         while len(view):
             read = self.file.readinto(view)
             if not read:
-                raise ValueError(f"{self.file.name}: the file became shorter while it was read")
+                raise OSError(errno.EIO, "The file became shorter while it was read", self.file.name)
             view = view[read:]
         return raw.view(self.bits).reshape(rows, self.shape[1]).astype(self.bits.newbyteorder("="), copy=False)
 
 
-@contextmanager
-def open_npy(path):
-    """Opens a .npy file that holds a table, without pickle, without a mapping, and believing its header only as far as its size.
+def read_table(file):
+    """The table in a .npy file: read without pickle and without a mapping, the header believed only if the size confirms it.
 
     Parameters
     ----------
-    path : path_like
+    file : io.RawIOBase
+        Open for unbuffered reading, at its beginning.
 
-    Yields
-    ------
+    Returns
+    -------
     Table
 
     Raises
     ------
     ValueError
-        Where the file is not a complete two-dimensional table of one of the four dtypes in C order.
+        Where the file is not a complete two-dimensional table in C order of one of the four dtypes.
     """
-    with open(path, "rb", buffering=0) as file:
-        try:
-            yield _table(file)
-        except ValueError as error:
-            text = str(error)
-            raise ValueError(text if text.startswith(f"{path}:") else f"{path}: {text}") from error
+    try:
+        return _table(file)
+    except ValueError as error:
+        raise ValueError(f"{file.name}: {error}") from error
 
 
 def _table(file):
-    read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     status = os.fstat(file.fileno())
     if not stat.S_ISREG(status.st_mode):
         raise ValueError("not a regular file")
     version = np.lib.format.read_magic(file)
-    if version not in read_header:
-        raise ValueError(f"has version {version} of the .npy format, expected (1, 0) or (2, 0)")
-    shape, fortran_order, dtype = read_header[version](file)
-    name = _dtype_of(dtype)
+    if version not in READ_HEADER:
+        raise ValueError(f"version {version} of the .npy format, expected (1, 0) or (2, 0)")
+    shape, fortran_order, dtype = READ_HEADER[version](file)
+    name = _name_of(dtype)
     if len(shape) != 2 or min(shape) < 0:
-        raise ValueError(f"has shape {shape}, expected (positions, columns)")
+        raise ValueError(f"shape {shape}, expected (positions, columns)")
     if fortran_order:
-        raise ValueError("is in Fortran order, expected C order")
+        raise ValueError("Fortran order, expected C order")
     offset = file.tell()
-    expected = offset + shape[0] * shape[1] * dtype.itemsize
-    if status.st_size != expected:
-        raise ValueError(f"has {status.st_size} bytes, expected {expected} for shape {shape} of {dtype}")
-    return Table(file, shape, name, np.dtype(f"{dtype.str[0].replace('|', '<')}u{dtype.itemsize}"), offset)
+    size = offset + shape[0] * shape[1] * dtype.itemsize
+    if status.st_size != size:
+        raise ValueError(f"{status.st_size} bytes, expected {size} for shape {shape} of {dtype}")
+    byte_order = ">" if dtype.str[0] == ">" else "<"
+    return Table(file, shape, name, np.dtype(f"{byte_order}u{dtype.itemsize}"), offset)
 
 
-def _dtype_of(dtype):
-    if dtype.str in ("<u2", ">u2", "|V2", "<V2"):       # np.save makes V2 of the bfloat16 of ml_dtypes
+def _name_of(dtype):
+    if dtype.str in ("<u2", ">u2", "<V2", "|V2"):       # np.save makes V2 of the bfloat16 of ml_dtypes
         return "bfloat16"
     if dtype.name not in STORED:
-        raise ValueError(f"has dtype {dtype}, expected float32, float64, float16 or uint16 (the bits of bfloat16)")
+        raise ValueError(f"dtype {dtype}, expected float32, float64, float16 or uint16 (the bits of bfloat16)")
     return dtype.name
+
+
+READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}

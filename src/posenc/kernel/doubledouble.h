@@ -24,7 +24,7 @@ INLINE VV two_sum(V a, V b) {
 /* a * b exactly, but for underflow; without a fused operation |a|, |b| < 2**996 (Veltkamp's splitting) */
 INLINE VV two_product(V a, V b) {
     const V p = v_mul(a, b);
-    if (FUSED) return (VV){p, v_fma(a, b, v_sub(v_set(0), p))};
+    if (FUSED) return (VV){p, v_fms(a, b, p)};
     const V splitter = v_set(0x1p27 + 1);
     const V ca = v_mul(splitter, a), cb = v_mul(splitter, b);
     const V ah = v_sub(ca, v_sub(ca, a)), bh = v_sub(cb, v_sub(cb, b));

@@ -8,12 +8,14 @@
 typedef __m256d V;
 typedef __m256i U;
 typedef __m256i M;
-enum { W = 4, FUSED = 1 };
+enum { W = 4, GROUP = 16, FUSED = 1 };
 
 static inline V v_set(double x) { return _mm256_set1_pd(x); }
 static inline V v_load(const double *p) { return _mm256_loadu_pd(p); }
 static inline void v_store(double *p, V v) { _mm256_storeu_pd(p, v); }
-static inline void v_stream(double *p, V v) { _mm256_stream_pd(p, v); }
+static inline void v_put(double *p, V v, int stream) {
+    if (stream) _mm256_stream_pd(p, v); else _mm256_storeu_pd(p, v);
+}
 static inline U u_set(uint64_t x) { return _mm256_set1_epi64x((long long)x); }
 static inline U u_load(const uint64_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
 static inline void u_store(uint64_t *p, U u) { _mm256_storeu_si256((__m256i *)(void *)p, u); }
@@ -25,7 +27,7 @@ static inline V v_add(V a, V b) { return _mm256_add_pd(a, b); }
 static inline V v_sub(V a, V b) { return _mm256_sub_pd(a, b); }
 static inline V v_mul(V a, V b) { return _mm256_mul_pd(a, b); }
 static inline V v_muladd(V a, V b, V c) { return _mm256_fmadd_pd(a, b, c); }
-static inline V v_fma(V a, V b, V c) { return _mm256_fmadd_pd(a, b, c); }
+static inline V v_fms(V a, V b, V c) { return _mm256_fmsub_pd(a, b, c); }
 
 static inline U u_add(U a, U b) { return _mm256_add_epi64(a, b); }
 static inline U u_sub(U a, U b) { return _mm256_sub_epi64(a, b); }
@@ -37,16 +39,31 @@ static inline U u_shr(U a, int n) { return _mm256_srli_epi64(a, n); }
 static inline U u_select(U mask, U a, U b) { return _mm256_blendv_epi8(b, a, mask); }
 static inline U u_mul32(U a, U b) { return _mm256_mul_epu32(a, b); }
 
-static inline M m_none(void) { return _mm256_setzero_si256(); }
-static inline M m_or_zero(M m, U x, U mask) {
-    return _mm256_or_si256(m, _mm256_cmpeq_epi32(_mm256_and_si256(x, mask), _mm256_setzero_si256()));
-}
-static inline M m_or_unequal(M m, V a, V b) { return _mm256_or_si256(m, _mm256_castpd_si256(_mm256_cmp_pd(a, b, _CMP_NEQ_OQ))); }
-static inline int m_any(M m) { return !_mm256_testz_si256(m, m); }
+/* No half of a lane is zero. */
+static inline M m_all(void) { return _mm256_set1_epi32(-1); }
+static inline M m_and_nonzero(M m, U x, U mask) { return _mm256_min_epu32(m, _mm256_and_si256(x, mask)); }
+static inline M m_and_equal(M m, V a, V b) { return _mm256_and_si256(m, _mm256_castpd_si256(_mm256_cmp_pd(a, b, _CMP_EQ_OQ))); }
+static inline int m_is_all(M m) { return _mm256_movemask_epi8(_mm256_cmpeq_epi32(m, _mm256_setzero_si256())) == 0; }
 
 static inline __m256 f_pair(V a, V b) { return _mm256_set_m128(_mm256_cvtpd_ps(b), _mm256_cvtpd_ps(a)); }
-static inline void f_store(float *p, V a, V b) { _mm256_storeu_ps(p, f_pair(a, b)); }
-static inline void f_stream(float *p, V a, V b) { _mm256_stream_ps(p, f_pair(a, b)); }
+static inline void f_put(float *p, V a, V b, int stream) {
+    if (stream) _mm256_stream_ps(p, f_pair(a, b)); else _mm256_storeu_ps(p, f_pair(a, b));
+}
+static inline void sixteen_put(uint16_t *p, __m128i x, int stream) {
+    __m128i *q = (__m128i *)(void *)p;
+    if (stream) _mm_stream_si128(q, x); else _mm_storeu_si128(q, x);
+}
+static inline void h_put(uint16_t *p, V a, V b, int stream) {
+    sixteen_put(p, _mm256_cvtps_ph(f_pair(a, b), _MM_FROUND_TO_NEAREST_INT), stream);
+}
+static inline void b_put(uint16_t *p, V a, V b, int stream) {
+    const __m256i x = _mm256_castps_si256(f_pair(a, b)), odd = _mm256_and_si256(_mm256_srli_epi32(x, 16), _mm256_set1_epi32(1));
+    /* a NaN here is the canonical one, which rounding leaves alone */
+    const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(x, _mm256_set1_epi32(0x7fff)), odd), 16);
+    sixteen_put(p, _mm_packus_epi32(_mm256_castsi256_si128(rounded), _mm256_extracti128_si256(rounded, 1)), stream);
+}
 static inline void stream_fence(void) { _mm_sfence(); }
+
+#include "half_f16c.h"
 
 #endif

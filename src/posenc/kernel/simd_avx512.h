@@ -8,12 +8,14 @@
 typedef __m512d V;
 typedef __m512i U;
 typedef __mmask16 M;
-enum { W = 8, FUSED = 1 };
+enum { W = 8, GROUP = 32, FUSED = 1 };
 
 static inline V v_set(double x) { return _mm512_set1_pd(x); }
 static inline V v_load(const double *p) { return _mm512_loadu_pd(p); }
 static inline void v_store(double *p, V v) { _mm512_storeu_pd(p, v); }
-static inline void v_stream(double *p, V v) { _mm512_stream_pd(p, v); }
+static inline void v_put(double *p, V v, int stream) {
+    if (stream) _mm512_stream_pd(p, v); else _mm512_storeu_pd(p, v);
+}
 static inline U u_set(uint64_t x) { return _mm512_set1_epi64((long long)x); }
 static inline U u_load(const uint64_t *p) { return _mm512_loadu_si512(p); }
 static inline void u_store(uint64_t *p, U u) { _mm512_storeu_si512(p, u); }
@@ -25,7 +27,7 @@ static inline V v_add(V a, V b) { return _mm512_add_pd(a, b); }
 static inline V v_sub(V a, V b) { return _mm512_sub_pd(a, b); }
 static inline V v_mul(V a, V b) { return _mm512_mul_pd(a, b); }
 static inline V v_muladd(V a, V b, V c) { return _mm512_fmadd_pd(a, b, c); }
-static inline V v_fma(V a, V b, V c) { return _mm512_fmadd_pd(a, b, c); }
+static inline V v_fms(V a, V b, V c) { return _mm512_fmsub_pd(a, b, c); }
 
 static inline U u_add(U a, U b) { return _mm512_add_epi64(a, b); }
 static inline U u_sub(U a, U b) { return _mm512_sub_epi64(a, b); }
@@ -37,19 +39,35 @@ static inline U u_shr(U a, int n) { return _mm512_srli_epi64(a, (unsigned)n); }
 static inline U u_select(U mask, U a, U b) { return _mm512_ternarylogic_epi64(mask, a, b, 0xca); }
 static inline U u_mul32(U a, U b) { return _mm512_mul_epu32(a, b); }
 
-/* M has a bit for each half of a lane, set as long as all is well. */
-static inline M m_none(void) { return 0xffff; }
-static inline M m_or_zero(M m, U x, U mask) { return _mm512_mask_test_epi32_mask(m, x, mask); }
-static inline M m_or_unequal(M m, V a, V b) {
+/* A bit for each half of a lane. */
+static inline M m_all(void) { return 0xffff; }
+static inline M m_and_nonzero(M m, U x, U mask) { return _mm512_mask_test_epi32_mask(m, x, mask); }
+static inline M m_and_equal(M m, V a, V b) {
     return _mm512_kand(m, _mm512_kunpackb(0xff, _mm512_cmp_pd_mask(a, b, _CMP_EQ_OQ)));
 }
-static inline int m_any(M m) { return m != 0xffff; }
+static inline int m_is_all(M m) { return m == 0xffff; }
 
 static inline __m512 f_pair(V a, V b) {
     return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(a)), _mm512_cvtpd_ps(b), 1);
 }
-static inline void f_store(float *p, V a, V b) { _mm512_storeu_ps(p, f_pair(a, b)); }
-static inline void f_stream(float *p, V a, V b) { _mm512_stream_ps(p, f_pair(a, b)); }
+static inline void f_put(float *p, V a, V b, int stream) {
+    if (stream) _mm512_stream_ps(p, f_pair(a, b)); else _mm512_storeu_ps(p, f_pair(a, b));
+}
+static inline void sixteen_put(uint16_t *p, __m256i x, int stream) {
+    __m256i *q = (__m256i *)(void *)p;
+    if (stream) _mm256_stream_si256(q, x); else _mm256_storeu_si256(q, x);
+}
+static inline void h_put(uint16_t *p, V a, V b, int stream) {
+    sixteen_put(p, _mm512_cvtps_ph(f_pair(a, b), _MM_FROUND_TO_NEAREST_INT), stream);
+}
+static inline void b_put(uint16_t *p, V a, V b, int stream) {
+    const __m512i x = _mm512_castps_si512(f_pair(a, b)), odd = _mm512_and_si512(_mm512_srli_epi32(x, 16), _mm512_set1_epi32(1));
+    /* a NaN here is the canonical one, which rounding leaves alone */
+    const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(x, _mm512_set1_epi32(0x7fff)), odd);
+    sixteen_put(p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)), stream);
+}
 static inline void stream_fence(void) { _mm_sfence(); }
+
+#include "half_f16c.h"
 
 #endif
