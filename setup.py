@@ -63,7 +63,7 @@ class BuildKernels(build_ext):
         source = folder / "openmp_probe.c"
         source.write_text("#include <omp.h>\nint main(void) { return omp_get_max_threads() < 1; }\n")
         try:
-            objects = self.compiler.compile([str(source)], extra_postargs=[flag])
+            objects = self.compiler.compile([str(source)], output_dir=str(folder), extra_postargs=[flag])
             self.compiler.link_executable(objects, str(folder / "openmp_probe"), extra_postargs=[] if msvc else [flag])
         except Exception:
             return False

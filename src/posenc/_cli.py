@@ -9,6 +9,7 @@ import json
 import math
 import os
 import random
+import re
 import signal
 import sys
 import threading
@@ -188,7 +189,7 @@ def generate(args):
         "bytes": size,
         "seconds": seconds,
         "bytes_per_second": size / seconds,
-        "threads": args.threads or posenc.show_runtime()["threads"],
+        "threads": args.threads,
         "version": posenc.__version__,
     }
     report(args, document, f"{args.output}: {args.n} x {args.d_model} {args.dtype}{stored}, {rate(size, seconds)}")
@@ -223,9 +224,10 @@ def verify(args):
         rows, d_model = table.shape
         positions = positions_of(args, rows)
         encoding = posenc.Encoding(d_model, **convention(args))
+        _files.refuse_outside(encoding, positions, args.threads)
         samples = rows if args.all else min(rows, args.samples)
         with progress_bar(samples * table.row_bytes) as progress:
-            mismatch = first_mismatch(table, encoding, positions, parts_of(table, samples), args.threads, progress)
+            mismatch = first_mismatch(table, encoding, positions, samples, args.threads, progress)
     seconds = time.perf_counter() - begin
     document = {
         "path": args.file,
@@ -237,15 +239,212 @@ def verify(args):
         "equal": mismatch is None,
         "mismatch": mismatch,
         "rows_compared": samples if mismatch is None else None,
-        "bytes": samples * table.row_bytes,
         "seconds": seconds,
-        "bytes_per_second": samples * table.row_bytes / seconds,
-        "threads": args.threads or posenc.show_runtime()["threads"],
+        "threads": args.threads,
         "version": posenc.__version__,
     }
     if mismatch is None:
         report(args, document, f"{args.file}: {samples} of {rows} rows compared, every bit equal")
         return OK
     if args.json:
-        report(args, document, "")
-    raise Failure("{}: position {position}, column {column}: found {found}, expected {expected}".format(args.file, **mismatch))
+        report(args, document, None)
+    message = "position {position}, column {column}: found {found} ({found_bits}), expected {expected} ({expected_bits})"
+    raise Failure(f"{args.file}: {message.format(**mismatch)}")
+
+
+def first_mismatch(table, encoding, positions, samples, threads, progress):
+    """Where the table first differs from the encodings, as a dict, or None."""
+    import numpy as np
+    from posenc import _files
+
+    buffer = _files.row_buffer(*table.shape, table.dtype)
+    if not buffer.size:
+        return None
+    for rows in parts(len(positions), samples, len(buffer)):
+        found = table.read(rows.start, len(rows))
+        values = encoding.encode(
+            positions[rows.start : rows.stop], dtype=table.dtype, out=buffer[: len(rows)], threads=threads
+        )
+        expected = values.view(found.dtype)
+        if not np.array_equal(found, expected):
+            row, column = np.argwhere(found != expected)[0].tolist()
+            return {
+                "position": positions[rows.start + row],
+                "row": rows.start + row,
+                "column": column,
+                "found": value_of(found[row, column], table.dtype),
+                "expected": value_of(expected[row, column], table.dtype),
+                "found_bits": f"{found[row, column]:#x}",
+                "expected_bits": f"{expected[row, column]:#x}",
+            }
+        progress(found.nbytes)
+    return None
+
+
+def parts(rows, samples, most):
+    """Rows to compare, as ranges: all of them, at most so many at once, or samples one by one."""
+    if samples == rows:
+        return (range(first, min(first + most, rows)) for first in range(0, rows, most))
+    return (range(row, row + 1) for row in sampled(rows, samples))
+
+
+def sampled(rows, samples):
+    """One row from each of so many parts of equal size, the same every time, the first and the last row among them."""
+    choice = random.Random(0)
+    for k in range(samples):
+        first, last = k * rows // samples, (k + 1) * rows // samples - 1
+        if k == samples - 1:
+            yield last
+        else:
+            yield choice.randint(first, last) if k else first
+
+
+def value_of(bits, dtype):
+    """The number that bits stand for, or its name where JSON has no number for it."""
+    import numpy as np
+
+    if dtype == "bfloat16":
+        bits, dtype = bits.astype(np.uint32) << 16, "float32"
+    value = bits.view(dtype)
+    # its shortest decimals, not those of the float64 that holds it
+    return float(str(value)) if math.isfinite(value) else str(value)
+
+
+# ---- info -----------------------------------------------------------------------------------------------------------
+
+
+def add_info(commands):
+    parser = commands.add_parser("info", help="print what is installed and what runs")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.set_defaults(run=info)
+
+
+def info(args):
+    import posenc
+
+    runtime = posenc.show_runtime()
+    width = max(map(len, runtime))
+    report(args, runtime, "\n".join(f"{name:{width}}  {in_words(value)}" for name, value in runtime.items()))
+    return OK
+
+
+def in_words(value):
+    return ", ".join(f"{k}: {v}" for k, v in value.items()) if isinstance(value, dict) else value
+
+
+# ---- the program ----------------------------------------------------------------------------------------------------
+
+
+def build_parser():
+    from posenc import __version__
+
+    parser = Parser(
+        prog="posenc",
+        description="Sinusoidal positional encodings, correctly rounded.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"posenc {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for add in (add_generate, add_verify, add_info):
+        add(commands)
+    return parser
+
+
+class Parser(argparse.ArgumentParser):
+    """Without abbreviated options, which a later version could make ambiguous, also in subcommands."""
+
+    def __init__(self, **keywords):
+        super().__init__(allow_abbrev=False, **keywords)
+
+
+def join_negatives(argv):
+    """``--start -1e6`` as ``--start=-1e6``: argparse takes -1e6 for an option."""
+    joined = []
+    for word in argv:
+        if joined and re.fullmatch(r"--[a-z-]+", joined[-1]) and re.match(r"-[\d.]", word):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+@contextmanager
+def ending_on_signals():
+    """Has the signals that ask a program to end raise SystemExit, so that it tidies up; leaves a host's handlers alone."""
+    def end(number, frame):
+        raise SystemExit(128 + number)
+
+    signals = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    ours = []
+    if threading.current_thread() is threading.main_thread():
+        ours = [number for number in signals if signal.getsignal(number) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def complain(text):
+    print(f"posenc: error: {text}", file=sys.stderr)
+
+
+def run(argv):
+    """Runs the program; its own exceptions end here, as exit codes."""
+    try:
+        args = build_parser().parse_args(join_negatives(argv))
+        return args.run(args)
+    except SystemExit as ending:        # --help, wrong usage, a signal
+        return ending.code or OK
+    except FileExistsError as error:
+        complain(f"{error.filename} exists; --force overwrites it")
+        return USAGE
+    except (TypeError, ValueError) as error:
+        complain(error)
+        return USAGE
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        complain(f"{error.filename}: {error.strerror}" if error.filename else error)
+        return FAILED
+    except MemoryError as error:
+        complain(f"out of memory: {error}")
+        return FAILED
+    except Failure as error:
+        complain(error)
+        return FAILED
+
+
+def main(argv=None):
+    """Runs the program.
+
+    Parameters
+    ----------
+    argv : list of str, optional
+        The words after the program's name; by default those of the process.
+
+    Returns
+    -------
+    int
+        The exit code.
+
+    Examples
+    --------
+    >>> from posenc._cli import main
+    >>> main(["generate", "10", "8"])
+    2
+    """
+    try:
+        with ending_on_signals():
+            code = run(sys.argv[1:] if argv is None else argv)
+            sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        complain("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:             # whoever read our output has seen enough; Python must not try again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED

@@ -30,6 +30,31 @@ BINARY = getattr(os, "O_BINARY", 0)                                             
 UNSUPPORTED = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)                            # by this file system
 
 
+# ---- rows -----------------------------------------------------------------------------------------------------------
+
+
+def itemsize(dtype):
+    """Bytes of a value of the dtype of that name."""
+    return np.dtype(STORED[dtype]).itemsize
+
+
+def row_buffer(rows, d_model, dtype):
+    """An array for as many of the rows as BUFFER_BYTES hold, and for one however long; bfloat16 as uint16.
+
+    It begins on a page: the kernels store whole cache lines, the system copies whole pages.
+    """
+    row_bytes = d_model * itemsize(dtype)
+    rows = min(rows, max(1, BUFFER_BYTES // max(1, row_bytes)))
+    memory = mmap.mmap(-1, max(1, rows * row_bytes))
+    return np.frombuffer(memory, np.dtype(STORED[dtype]).newbyteorder("="), rows * d_model).reshape(rows, d_model)
+
+
+def refuse_outside(encoding, positions, threads):
+    """Raises what `encode` would raise on its way: a range leaves the domain at one of its ends."""
+    for end in (positions[:1], positions[-1:]):
+        encoding.encode(end, threads=threads)
+
+
 # ---- writing --------------------------------------------------------------------------------------------------------
 
 
@@ -77,14 +102,12 @@ def write_npy(path, encoding, positions, dtype="float32", *, threads=None, force
     except OverflowError:
         raise ValueError(f"positions is {positions}, expected at most {sys.maxsize} of them") from None
     header = _header((rows, encoding.d_model), STORED[dtype])
-    row_bytes = encoding.d_model * np.dtype(STORED[dtype]).itemsize
-    size = len(header) + rows * row_bytes
+    size = len(header) + rows * encoding.d_model * itemsize(dtype)
     with _naming(path):
         _check_target(path, force)
         _check_space(path, size)
-        buffer = _row_buffer(min(rows, _rows_of(row_bytes)), encoding.d_model, STORED[dtype])
-        for end in (positions[:1], positions[-1:]):         # refuses what is outside the domain before there is a file
-            encoding.encode(end, dtype=dtype, out=buffer[: len(end)], threads=threads)
+        refuse_outside(encoding, positions, threads)
+        buffer = row_buffer(rows, encoding.d_model, dtype)
         with _file_to_be(path, force) as fd:
             _allocate(fd, size)
             _write_at(fd, header, 0)
@@ -123,18 +146,6 @@ def _check_space(path, size):
     total, _, free = shutil.disk_usage(os.path.dirname(path))
     if size > free and total:                                       # some network folders say 0 of 0
         raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {size} bytes needed, {free} free", path)
-
-
-def _rows_of(row_bytes):
-    """Rows in a buffer: at least one, however long."""
-    return max(1, BUFFER_BYTES // max(1, row_bytes))
-
-
-def _row_buffer(rows, d_model, stored):
-    """An array that begins on a page: the kernels store whole cache lines, the system copies whole pages."""
-    dtype = np.dtype(stored).newbyteorder("=")
-    memory = mmap.mmap(-1, max(1, rows * d_model * dtype.itemsize))
-    return np.frombuffer(memory, dtype, rows * d_model).reshape(rows, d_model)
 
 
 def _blocks(encoding, positions, dtype, buffer, threads):

@@ -3,7 +3,7 @@
  * Phase: the product of the position's limbs and the limbs of `turns`, kept modulo one turn to 5 limbs (160 bits) below the
  * point; what is cut off is below 2**-156 turns.  Reduction to the nearest quarter turn is a subtraction of integers.
  * Series: Taylor on |x| <= pi/4, the leading coefficients and all of their products in double-double.
- * Bound (docs/numerics.md): the relative error of sin and of cos is below 2**-97, plus 2**-114 of a full amplitude.
+ * Bound (docs/numerics.md): the relative error of sin and of cos is below 2**-97, plus 2**-113 of a full amplitude.
  */
 #ifndef POSENC_DIRECT_H
 #define POSENC_DIRECT_H

@@ -2,9 +2,10 @@
  *
  * Method: position * turns is an exact product of integers; its whole quarter turns are dropped; what is left, at most an
  * eighth of a turn, times 2 pi, goes into the Taylor series of sin or cos in fixed point.
- * Bound: `turns` carries at least 256 significant bits and positions 64, so that after the cancellation of an adversarial
- * position (at most 2**-90 of a turn from a multiple of a quarter: docs/numerics.md) the angle has a relative error below
- * 2**-160.  The series adds less than 2**-250.
+ * Bound: `turns` is right to 2**-256 of itself and |position| < 2**63, so that the phase is right to 2**-193 turns.  A
+ * value whose phase comes within 2**-a of a multiple of a quarter turn and that lies within 2**-b of its last place of a
+ * half-way point is decided as long as a + b < 135.  All positions and columns there are make about 2**90 values, none of
+ * which is expected beyond a + b = 100 (docs/numerics.md).  Where nothing cancels the error is 2**-250 of the value.
  * Ties: only an angle of exactly 0 gives a value on a half-way point, and it is rounded exactly.  Any other value is
  * transcendental.  Where the computed value agrees with a half-way point to 160 bits, the angle is so small that x (or 1)
  * times the scale lies on that point, and |sin x| < |x|, cos x < 1 decide: toward zero.
@@ -17,7 +18,7 @@ enum { SERIES = 30 };            /* terms: (pi/4)**60 / 60! < 2**-290 */
 
 typedef struct { uint32_t m[N]; int exponent; } real_t;     /* 0.m * 2**exponent, m[N - 1] highest, normalised */
 
-/* 2 pi / 8, rounded down (docs/numerics.md names the script) */
+/* 2 pi / 8, rounded down: floor(pi / 4 * 2**320) */
 static const uint32_t EIGHTH_OF_TWO_PI[N] = {
     0x8e3404ddu, 0x514a0879u, 0x3b139b22u, 0x020bbea6u, 0x8a67cc74u,
     0x29024e08u, 0x80dc1cd1u, 0xc4c6628bu, 0x2168c234u, 0xc90fdaa2u,

@@ -23,7 +23,7 @@ enum { DOUBLE_VECTORS = GROUP / W, PAIR_VECTORS = 16 / W };
 #define PAIR_ERROR 0x1p-94
 #define DIRECT_DOUBLE_ERROR 0x1p-50     /* of the value ... */
 #define DIRECT_DOUBLE_FLOOR 0x1p-89     /* ... and of the full amplitude, where the phase is tiny */
-#define DIRECT_PAIR_FLOOR 0x1p-112
+#define DIRECT_PAIR_FLOOR 0x1p-110
 #define SMALLEST_SHARE 0x1p-12          /* of M that a value may be before it is in doubt */
 
 #define JOIN_(a, b) a##_##b
