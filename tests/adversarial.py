@@ -2,17 +2,18 @@
 
 from functools import lru_cache
 
-import gmpy2
 import numpy as np
 from gmpy2 import mpq
 
-from reference import FORMATS, Reference, arithmetic, exact
+from reference import FORMATS, arithmetic
+
+EXPONENTS = 2300  # bits that an angle of float64 arguments may have above the point, and some
 
 
 def best_fractions(x, limit):
-    """Fractions k / q with q <= limit that lie closest to x for their size: convergents and those between.
+    """Convergents of `x` with a denominator up to `limit`, and the first and last few fractions between them.
 
-    Between two convergents only the outermost few are taken, a partial quotient can be huge.
+    Yields numerator and denominator.
     """
     (k0, q0), (k, q) = (0, 1), (1, 0)
     while True:
@@ -41,9 +42,8 @@ def zeros(frequency_index, reference, function, count, limit=2**63 - 1):
     """
     if reference.offset:
         raise ValueError("zeros are found for position_offset=0 only")
-    precision = 512 + 1100  # 2**1024 turns and a 64-bit position leave bits enough
-    real = arithmetic(precision)
-    angle = real.mul(reference.frequency(frequency_index, precision), reference.position_scale)
+    real = arithmetic(512 + EXPONENTS)
+    angle = real.mul(reference.frequency(frequency_index, real.precision), reference.position_scale)
     unit = real.const_pi() if function == "sin" else real.div(real.const_pi(), 2)
     turns = abs(mpq(real.div(angle, unit)))
     found = {
@@ -54,12 +54,13 @@ def zeros(frequency_index, reference, function, count, limit=2**63 - 1):
     return sorted(found.items(), key=lambda pair: pair[1])[:count]
 
 
-POINTS = 16  # bits of the phase that pick a point of the table
+POINTS = 16  # bits of a phase that choose its point of the circle
+FRACTION = 192  # bits of a phase, as a fraction of a turn; the rest of a product by a position is exact
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=4)
 def circle(scale):
-    """scale * sin at 2**POINTS points of a full turn, each the sum of two float64."""
+    """``scale * sin`` at 2**POINTS points of a full turn, each the sum of two float64."""
     real = arithmetic(160)
     step = real.div(real.const_pi(), 2 ** (POINTS - 1))
     values = [real.mul(real.sin(real.mul(step, i)), scale) for i in range(2**POINTS)]
@@ -68,27 +69,49 @@ def circle(scale):
     return high, low
 
 
-def closeness(high, low, dtype):
-    """Distance in ulps of high + low from the nearest half-way point of `dtype`."""
-    precision, smallest, _ = FORMATS[dtype]
-    ulp = np.ldexp(1.0, np.maximum(np.frexp(high)[1] - precision, smallest))
-    units = high / ulp
-    return np.abs(np.abs(units - np.rint(units) + low / ulp) - 0.5)
+def evaluate(phases, scale):
+    """``scale * sin`` of phases, as sums of two float64 good to about ``scale * 2**-66``."""
+    spare = FRACTION - POINTS
+    points = (phases + (1 << (spare - 1))) >> spare
+    rest = (phases - (points << spare)).astype(float) * (2 * np.pi * 2.0**-FRACTION)
+    points = points.astype(int)
+    high, low = circle(scale)
+    sin, cos = (high[(points + quarter) % 2**POINTS] for quarter in (0, 2 ** (POINTS - 2)))
+    # The rest of the angle is below 2**-14, so that its share needs float64 only.
+    small = low[points % 2**POINTS] + (cos * np.sin(rest) - 2 * sin * np.sin(rest / 2) ** 2)
+    value = sin + small
+    from_small = value - sin
+    return value, (sin - (value - from_small)) + (small - from_small)
 
 
 def halfway(reference, column, dtype, seed, tries=2**18, count=16):
     """Integer positions whose value in `column` lies closest to a rounding boundary of `dtype`.
 
-    Scans `tries` random positions in double-double arithmetic, good to about 2**-65, and measures the
-    best with MPFR.
+    Of `tries` random positions, the best by double-double arithmetic are measured with MPFR.
 
     Returns
     -------
     list of (position, distance)
-        The `count` closest, closest first; the distance is that to the half-way point, in ulps.
+        The `count` closest, closest first; the distance to the half-way point is in ulps.
     """
     index, function = reference.columns[column]
-    fraction = 192
-    real = arithmetic(fraction + 64 + 1100)
+    precision, smallest, _ = FORMATS[dtype]
+
+    real = arithmetic(FRACTION + EXPONENTS)
     turn = real.div(reference.frequency(index, real.precision), real.mul(real.const_pi(), 2))
-    turn = int(gmpy2.floor(real.mul(turn, 1 << fraction)))
+    turn = mpq(real.mul(turn, reference.position_scale)) * 2**FRACTION
+    step, start = (int(x.numerator // x.denominator) for x in (turn, turn * reference.offset))
+    if function == "cos":
+        start += 1 << (FRACTION - 2)
+    positions = np.random.default_rng(seed).integers(-(2**63), 2**63, tries).astype(object)
+    high, low = evaluate((positions * step + start) % 2**FRACTION, reference.scale)
+
+    ulps = np.ldexp(1.0, np.maximum(np.frexp(high)[1] - precision, smallest))
+    units = high / ulps
+    estimates = np.abs(np.abs(units - np.rint(units) + low / ulps) - 0.5)
+
+    found = {}
+    for i in np.argpartition(estimates, min(16 * count, tries - 1))[: 16 * count]:
+        units = abs(mpq(reference.value(positions[i], column, 200)) / mpq(float(ulps[i])))
+        found[positions[i]] = float(abs(units - units.numerator // units.denominator - mpq(1, 2)))
+    return sorted(found.items(), key=lambda pair: pair[1])[:count]

@@ -317,10 +317,7 @@ def _table(file):
     status = os.fstat(file.fileno())
     if not stat.S_ISREG(status.st_mode):
         raise ValueError("not a regular file")
-    version = np.lib.format.read_magic(file)
-    if version not in READ_HEADER:
-        raise ValueError(f"version {version} of the .npy format, expected (1, 0) or (2, 0)")
-    shape, fortran_order, dtype = READ_HEADER[version](file)
+    shape, fortran_order, dtype = _read_header(file)
     name = _name_of(dtype)
     if len(shape) != 2 or min(shape) < 0:
         raise ValueError(f"shape {shape}, expected (positions, columns)")
@@ -332,6 +329,18 @@ def _table(file):
         raise ValueError(f"{status.st_size} bytes, expected {size} for shape {shape} of {dtype}")
     byte_order = ">" if dtype.str[0] == ">" else "<"
     return Table(file, shape, name, np.dtype(f"{byte_order}u{dtype.itemsize}"), offset)
+
+
+def _read_header(file):
+    try:
+        version = np.lib.format.read_magic(file)
+        if version not in READ_HEADER:
+            raise ValueError(f"version {version}, expected (1, 0) or (2, 0)")
+        return READ_HEADER[version](file)
+    except OSError:
+        raise
+    except Exception as error:          # a damaged header also ends in a SyntaxError, TokenError or MemoryError of the parser
+        raise ValueError(f"not a .npy file: {str(error)[:200]}") from error
 
 
 def _name_of(dtype):

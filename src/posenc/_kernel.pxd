@@ -24,6 +24,7 @@ cdef extern from "kernel.h" nogil:
 
     ctypedef struct spec_t:
         ptrdiff_t d_model
+        ptrdiff_t lead
         ptrdiff_t columns
         int integer_limbs
         int fraction_limbs
@@ -33,6 +34,7 @@ cdef extern from "kernel.h" nogil:
         double scale
         double position_offset
         int fast
+        int quick
 
     ctypedef struct offsets_t:
         void *memory

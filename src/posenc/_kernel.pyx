@@ -4,7 +4,9 @@
 import os
 import threading
 
-from cpython.buffer cimport PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from numpy import ndarray
+
+from cpython.buffer cimport PyBUF_FORMAT, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals
 from cython.parallel cimport prange, threadid
 from libc.stddef cimport ptrdiff_t
@@ -154,15 +156,18 @@ cdef class Columns:
     cdef bint has_consecutive
     cdef object lock
     cdef object keep
+    cdef dict leading               # lead: the same columns behind so many that do not exist
 
     def __cinit__(self, ptrdiff_t d_model, bytes turns, int integer_limbs, int fraction_limbs, bytes sign, bytes quarter,
-                  double scale, double position_offset):
+                  double scale, double position_offset, ptrdiff_t lead=0):
         self.keep = (turns, sign, quarter)
         self.lock = threading.Lock()
+        self.leading = {}
         self.has_consecutive = False
         memset(&self.consecutive, 0, sizeof(offsets_t))
         self.spec.d_model = d_model
-        self.spec.columns = padded(d_model)
+        self.spec.lead = lead
+        self.spec.columns = padded(lead + d_model)
         self.spec.integer_limbs = integer_limbs
         self.spec.fraction_limbs = fraction_limbs
         self.spec.turns = <const uint32_t *><const char *>turns
@@ -171,6 +176,7 @@ cdef class Columns:
         self.spec.scale = scale
         self.spec.position_offset = position_offset
         self.spec.fast = 2.0**-400 <= abs(scale) <= 2.0**400
+        self.spec.quick = abs(scale) <= 2.0**10
 
     def __dealloc__(self):
         free(self.consecutive.memory)
@@ -193,6 +199,83 @@ cdef class Columns:
             active.tabulate(&self.spec, step, offsets, 0, self.spec.columns // TILE)
         return 0
 
+    cdef Columns behind(self, ptrdiff_t lead):
+        """These columns behind `lead` columns that do not exist, so that tiles begin elsewhere."""
+        cdef ptrdiff_t d_model = self.spec.d_model, columns = self.spec.columns, more = padded(lead + d_model) - lead - d_model
+        with self.lock:
+            if lead not in self.leading:
+                turns, sign, quarter = self.keep
+
+                def shifted(data, size):
+                    rows = (data[at : at + d_model * size] for at in range(0, len(data), columns * size))
+                    return b"".join(bytes(lead * size) + row + bytes(more * size) for row in rows)
+
+                self.leading[lead] = Columns(
+                    d_model, shifted(turns, 4), self.spec.integer_limbs, self.spec.fraction_limbs, shifted(sign, 8),
+                    shifted(quarter, 8), self.spec.scale, self.spec.position_offset, lead,
+                )
+            return self.leading[lead]
+
+    def quick(self, object out, object positions, int dtype, bint add, double x_scale):
+        """What `run` does, for the plainest of calls only: a decode step must not cost more to check than to compute.
+
+        Returns False, and does nothing, unless `out` is a writeable C-ordered matrix of `dtype` (of any float dtype with a
+        buffer format if that is -1) with as many rows as `positions`, None, an int or a range.  What is refused here goes
+        the checked way, which tells what is wrong.
+        """
+        cdef Py_buffer view
+        cdef job_t job
+        cdef ptrdiff_t rows
+        cdef int64_t start = 0, step = 1, last
+        if type(out) is not ndarray or self.spec.position_offset != 0 or not -1e30 < x_scale < 1e30:
+            return False
+        try:
+            PyObject_GetBuffer(out, &view, PyBUF_STRIDES | PyBUF_WRITABLE | PyBUF_FORMAT)
+        except (BufferError, ValueError):
+            return False
+        try:
+            if view.ndim != 2 or view.shape[1] != self.spec.d_model or view.len == 0 or view.format[1] != 0:
+                return False
+            rows = view.shape[0]
+            if positions is not None:
+                if type(positions) is range:
+                    if len(positions) != rows:
+                        return False
+                    start = positions.start
+                    if rows > 1:
+                        step = positions.step
+                        last = positions[-1]
+                elif type(positions) is not int or positions != rows:
+                    return False
+            memset(&job, 0, sizeof(job_t))
+            if view.format[0] == b"f":
+                job.dtype = FLOAT32
+                x_scale = <double><float>x_scale
+            elif view.format[0] == b"d":
+                job.dtype = FLOAT64
+            elif view.format[0] == b"e" and x_scale == 1:
+                job.dtype = FLOAT16
+            else:
+                return False
+            if dtype >= 0 and dtype != <int>job.dtype:
+                return False
+            if (view.strides[1] != view.itemsize or view.strides[0] < view.shape[1] * view.itemsize
+                    or view.strides[0] % view.itemsize or <uintptr_t>view.buf % <size_t>view.itemsize):
+                return False
+            job.delivery = ADD if add else STORE
+            job.out = <char *>view.buf
+            job.row_stride = view.strides[0]
+            job.batch = 1
+            job.x_scale = x_scale
+            job.start = <uint64_t>start
+            job.step = <uint64_t>step
+            self.launch(&job, rows, view.itemsize, None)
+            return True
+        except OverflowError:
+            return False                # a position beyond int64
+        finally:
+            PyBuffer_Release(&view)
+
     def run(self, object out, int dtype, bint add, uint64_t start, uint64_t step, object positions, object threads,
             double x_scale):
         """Writes or adds the rows of `positions`, or of start + row * step, onto out.
@@ -206,10 +289,7 @@ cdef class Columns:
         """
         cdef Py_buffer view, given
         cdef job_t job
-        cdef ptrdiff_t rows, i
-        cdef bint own_offsets = False
-        cdef bint even = positions is None
-        cdef int64_t signed_step
+        cdef ptrdiff_t rows
         memset(&job, 0, sizeof(job_t))
         PyObject_GetBuffer(out, &view, PyBUF_STRIDES | PyBUF_WRITABLE)
         try:
@@ -221,44 +301,53 @@ cdef class Columns:
             job.batch = view.shape[0] if view.ndim == 3 else 1
             job.batch_stride = view.strides[0] if view.ndim == 3 else 0
             job.x_scale = x_scale
-            if rows == 0 or job.batch == 0 or self.spec.d_model == 0:
-                return
-            if not add and view.len >= STREAM_BYTES and <uintptr_t>job.out % LINE == 0 and job.row_stride % LINE == 0:
-                job.delivery = STREAM
-            if even:
-                signed_step = <int64_t>step
-                if signed_step < 0 and signed_step != -signed_step:
-                    # the same rows from the last one, upwards
-                    start += <uint64_t>(rows - 1) * step
-                    step = -step
-                    job.out += (rows - 1) * job.row_stride
-                    job.row_stride = -job.row_stride
-                job.start = start
-                job.step = step
-                # beyond, an offset times the step would leave the int64 range
-                even = step < <uint64_t>1 << 50
-                if even and step == 1:
-                    if not self.has_consecutive and rows >= FEW_ROWS:
-                        self.remember_consecutive()
-                    even = self.has_consecutive and rows >= FEW_ROWS
-                    job.offsets = self.consecutive
-                elif even:
-                    even = rows >= MANY_ROWS
-                    if even:
-                        self.tabulate(step, &job.offsets)
-                        own_offsets = True
-            else:
+            job.start = start
+            job.step = step
+            if positions is not None:
                 PyObject_GetBuffer(positions, &given, PyBUF_STRIDES)
                 if positions.dtype.kind == "f":
                     job.reals = <const double *>given.buf
                 else:
                     job.integers = <const int64_t *>given.buf
                 PyBuffer_Release(&given)        # the caller holds positions
-            self.work(&job, rows, even, threads)
+            if view.len and self.spec.d_model:
+                self.launch(&job, rows, view.itemsize, threads)
         finally:
-            if own_offsets:
-                free(job.offsets.memory)
             PyBuffer_Release(&view)
+
+    cdef int launch(self, job_t *job, ptrdiff_t rows, ptrdiff_t itemsize, object threads) except -1:
+        """Chooses how a job is done: past the caches or not, with which offsets."""
+        cdef ptrdiff_t beyond_line = <uintptr_t>job.out % LINE
+        cdef bint even = job.integers == NULL and job.reals == NULL
+        cdef bint whole_lines = job.row_stride % LINE == 0
+        if even and <int64_t>job.step < 0 and -job.step != job.step:
+            # the same rows from the last one, upwards
+            job.start += <uint64_t>(rows - 1) * job.step
+            job.step = -job.step
+            job.out += (rows - 1) * job.row_stride
+            job.row_stride = -job.row_stride
+        # beyond, an offset times the step would leave the int64 range
+        even = even and job.step < <uint64_t>1 << 50 and rows >= (FEW_ROWS if job.step == 1 else MANY_ROWS)
+        if even and job.delivery == STORE and whole_lines and rows * self.spec.d_model * itemsize >= STREAM_BYTES:
+            job.delivery = STREAM
+            if beyond_line:
+                return self.behind(TILE - (LINE - beyond_line) // itemsize).rotate(job, rows, threads)
+        if even:
+            return self.rotate(job, rows, threads)
+        return self.work(job, rows, False, threads)
+
+    cdef int rotate(self, job_t *job, ptrdiff_t rows, object threads) except -1:
+        """Evenly spaced rows, with the offsets of their step."""
+        if job.step == 1:
+            if not self.has_consecutive:
+                self.remember_consecutive()
+            job.offsets = self.consecutive
+            return self.work(job, rows, True, threads)
+        self.tabulate(job.step, &job.offsets)
+        try:
+            return self.work(job, rows, True, threads)
+        finally:
+            free(job.offsets.memory)
 
     cdef int remember_consecutive(self) except -1:
         cdef offsets_t offsets
@@ -279,16 +368,16 @@ cdef class Columns:
         cdef int team, i
         cdef double checked, now
         team = _team(threads, values, (rows + FINE - 1) // FINE)
-        while unit > FINE and rows < 4 * team * unit:
+        while team > 1 and unit > FINE and rows < 4 * team * unit:
             unit //= 2
         blocks = (rows + unit - 1) // unit
-        memset(slots, 0, sizeof(slots))
+        memset(slots, 0, team * sizeof(slot_t))
         per_round = max(<ptrdiff_t>team, VALUES_PER_ROUND // (unit * spec.columns))
         if per_round > blocks:
             per_round = blocks
         first = 0
         with nogil:
-            checked = posenc_now()
+            checked = posenc_now() if per_round < blocks else 0
             while first < blocks:
                 last = min(first + per_round, blocks)
                 if team == 1:

@@ -35,9 +35,11 @@ typedef struct {
     uint32_t limb[POSITION_LIMBS];
 } position_t;
 
-/* The specification of an encoding as the kernels read it.  `columns` is d_model rounded up to whole tiles. */
+/* The specification of an encoding as the kernels read it.  The table's columns are preceded by `lead` columns that do not
+ * exist, so that tiles begin on cache lines of the output, and followed by others up to whole tiles: `columns` in all. */
 typedef struct {
     ptrdiff_t d_model;
+    ptrdiff_t lead;
     ptrdiff_t columns;
     int integer_limbs;           /* limbs of `turns` before and ... */
     int fraction_limbs;          /* ... after the point */
@@ -46,7 +48,8 @@ typedef struct {
     const uint64_t *quarter;     /* (columns): all ones for a cosine, 0 for a sine */
     double scale;
     double position_offset;
-    int fast;                    /* 0: scale or turns are beyond the fast path's range, all is evaluated directly */
+    int fast;                    /* 0: |scale| is beyond 2**-400 .. 2**400, all is evaluated directly */
+    int quick;                   /* 0: |scale| is beyond 2**10, where the quick test's threshold would overflow */
 } spec_t;
 
 /* sin and cos of the angles of rows 0 .. FINE - 1 and of anchors 0 .. COARSE - 1, in double-double, for one step.

@@ -7,7 +7,7 @@
  * inner one, so that a group's anchors stay in registers and its offsets in L1, at any d_model.
  *
  * Bounds (docs/numerics.md), with M = |P0| + |Q0 sin_k| + (|P0| + |Q0|) reach, where P0, Q0 belong to the first row, sin_k
- * to the anchor, and reach >= |sin| of all fine rows: the error of a value is below 1.5 * 2**-50 M in double, 2**-94 M in
+ * to the anchor, and reach >= |sin| of all fine rows: the error of a value is below 13.5 * 2**-53 M in double, 2**-94 M in
  * double-double.  It is relative to the products, not to their sum: small angles keep their precision.
  */
 #ifndef POSENC_ROTATE_H
@@ -19,12 +19,14 @@
 
 enum { DOUBLE_VECTORS = GROUP / W, PAIR_VECTORS = 16 / W };
 
-#define DOUBLE_ERROR 0x1.8p-50
+#define DOUBLE_ERROR 0x1.bp-50
 #define PAIR_ERROR 0x1p-94
 #define DIRECT_DOUBLE_ERROR 0x1p-50     /* of the value ... */
 #define DIRECT_DOUBLE_FLOOR 0x1p-89     /* ... and of the full amplitude, where the phase is tiny */
 #define DIRECT_PAIR_FLOOR 0x1p-110
 #define SMALLEST_SHARE 0x1p-12          /* of M that a value may be before it is in doubt */
+
+#define ROWS_AHEAD 12
 
 #define JOIN_(a, b) a##_##b
 #define JOIN(a, b) JOIN_(a, b)
@@ -69,8 +71,8 @@ typedef struct {
     ALIGNED uint64_t addend[TILE];
 } anchor_t;
 
-/* Rows [row, row + rows) of the table, columns [column, column + width), which begin `at` columns into their tile. */
-typedef struct { ptrdiff_t row; int rows; ptrdiff_t column; int at, width; char *out; const double *fine, *fine_low; } patch_t;
+/* Rows [row, row + rows) of the table in the group of columns that begins at `column`, `at` columns into its tile. */
+typedef struct { ptrdiff_t row; int rows; ptrdiff_t column; int at; window_t window; char *out; const double *fine, *fine_low; } patch_t;
 
 /* P cos + Q sin in double-double: a double and a much smaller rest. */
 INLINE VV rotated_pair(VV p, VV q, VV c, VV s) {
@@ -94,16 +96,23 @@ NOINLINE void doubtful_row(const spec_t *spec, const job_t *job, const anchor_t 
         v_store(t.low + v * W, value.low);
         v_store(t.error + v * W, v_load(a->error + i));
     }
-    deliver_settled(spec, job, patch->row + r, patch->column, patch->width, patch->out + r * job->row_stride, &t, tally);
+    deliver_settled(spec, job, patch->row + r, patch->column, patch->window, patch->out + r * job->row_stride, &t, tally);
+}
+
+/* Rows of a group are far apart in memory, which no hardware prefetcher foresees. */
+INLINE void fetch_ahead(const char *out, ptrdiff_t row_stride, int columns, dtype_t dtype, delivery_t delivery) {
+    if (delivery == STREAM) return;
+    for (size_t byte = 0; byte < (size_t)columns * size_of(dtype); byte += 64) PREFETCH(out + ROWS_AHEAD * row_stride + (ptrdiff_t)byte);
 }
 
 /* Rows r, r + 1 ... of a patch, up to the first one in doubt, whose number is returned.  Nothing is called from the loops,
  * so that the anchors stay in registers. */
-INLINE int fine_rows_double(const job_t *job, const anchor_t *a, const patch_t *patch, int r, int width, dtype_t dtype,
+INLINE int fine_rows_double(const job_t *job, const anchor_t *a, const patch_t *patch, int r, int whole, dtype_t dtype,
                             delivery_t delivery) {
     enum { VECTORS = DOUBLE_VECTORS };
     const quick_t quick = quick_of(dtype);
     const ptrdiff_t row_stride = job->row_stride;
+    const window_t window = patch->window;
     const double *fine = patch->fine + r * 2 * TILE;
     char *out = patch->out + r * row_stride;
     V p[VECTORS], q[VECTORS];
@@ -122,15 +131,17 @@ INLINE int fine_rows_double(const job_t *job, const anchor_t *a, const patch_t *
             good = quick_test(good, quick, value[v], addend[v]);
         }
         if (UNLIKELY(!m_is_all(good))) return r;
-        deliver(job, out, value, VECTORS, width, dtype, delivery);
+        fetch_ahead(out, row_stride, VECTORS * W, dtype, delivery);
+        deliver(job, out, value, VECTORS, whole, window, dtype, delivery);
     }
     return r;
 }
 
-INLINE int fine_rows_pair(const job_t *job, const anchor_t *a, const patch_t *patch, int r, int width, dtype_t dtype,
+INLINE int fine_rows_pair(const job_t *job, const anchor_t *a, const patch_t *patch, int r, int whole, dtype_t dtype,
                           delivery_t delivery) {
     enum { VECTORS = PAIR_VECTORS };
     const ptrdiff_t row_stride = job->row_stride;
+    const window_t window = patch->window;
     const double *high = patch->fine + r * 2 * TILE, *low = patch->fine_low + r * 2 * TILE;
     char *out = patch->out + r * row_stride;
     VV p[VECTORS], q[VECTORS];
@@ -150,7 +161,8 @@ INLINE int fine_rows_pair(const job_t *job, const anchor_t *a, const patch_t *pa
             good = m_and_equal(good, value[v], v_add(sum.high, v_add(sum.low, error[v])));
         }
         if (UNLIKELY(!m_is_all(good))) return r;
-        deliver(job, out, value, VECTORS, width, dtype, delivery);
+        fetch_ahead(out, row_stride, VECTORS * W, dtype, delivery);
+        deliver(job, out, value, VECTORS, whole, window, dtype, delivery);
     }
     return r;
 }
@@ -161,8 +173,8 @@ typedef int fine_rows_t(const job_t *, const anchor_t *, const patch_t *, int r)
 enum { group_double = DOUBLE_VECTORS * W, group_pair = PAIR_VECTORS * W };
 #define CASE(T, D, PRECISION) \
     NOINLINE int fine_rows_##T##_##D(const job_t *job, const anchor_t *a, const patch_t *patch, int r) { \
-        if (patch->width == group_##PRECISION) return fine_rows_##PRECISION(job, a, patch, r, group_##PRECISION, T, D); \
-        return fine_rows_##PRECISION(job, a, patch, r, patch->width, T, D); \
+        if (patch->window.width == group_##PRECISION) return fine_rows_##PRECISION(job, a, patch, r, 1, T, D); \
+        return fine_rows_##PRECISION(job, a, patch, r, 0, T, D); \
     }
 EVERY_CASE(CASE)
 #undef CASE
@@ -226,20 +238,20 @@ INLINE void even_tile(const spec_t *spec, const job_t *job, const position_t *po
     enum { PAIR = group_pair, DOUBLE = group_double };
     const int group = dtype == FLOAT64 ? PAIR : DOUBLE;
     fine_rows_t *const fine_rows = FINE_ROWS[job->delivery][dtype];
-    const int columns = smaller(spec->d_model - tile * TILE, TILE);
     first_row_t first;
     anchor_t a;
     first_row(spec, job, position, tile, dtype, &first);
     for (int k = 0; k * FINE < count; k++) {
         anchor_of(job, &first, tile, k, dtype, &a);
-        for (int at = 0; at < columns; at += group) {
+        for (int at = 0; at < TILE; at += group) {
             patch_t patch = {
                 .row = row + (ptrdiff_t)k * FINE, .column = tile * TILE + at, .at = at,
                 .fine = offsets_at(job->offsets.fine, tile, FINE, 0) + at,
                 .fine_low = offsets_at(job->offsets.fine_low, tile, FINE, 0) + at};
             patch.rows = smaller(row + count - patch.row, FINE);
-            patch.width = smaller(columns - at, group);
-            patch.out = job->out + patch.row * job->row_stride + patch.column * (ptrdiff_t)size_of(dtype);
+            patch.window = window_of(spec, patch.column, group);
+            if (patch.window.width == 0) continue;
+            patch.out = place(spec, job, patch.row, patch.column + patch.window.skip);
             for (int r = 0; (r = fine_rows(job, &a, &patch, r)) < patch.rows; r++) doubtful_row(spec, job, &a, &patch, r, tally);
         }
     }
@@ -251,13 +263,13 @@ INLINE void single_tile(const spec_t *spec, const job_t *job, const position_t *
                         dtype_t dtype, delivery_t delivery, tally_t *tally) {
     enum { VECTORS = TILE / W };
     const ptrdiff_t column = tile * TILE;
-    const int width = smaller(spec->d_model - column, TILE);
+    const window_t window = window_of(spec, column, TILE);
     const quick_t quick = quick_of(dtype);
     const V amplitude = v_abs(v_set(spec->scale));
     /* |value| >= 2**-40 of the amplitude: the error is below 2**-48 of it, a few units of its last place */
     const V smallest = v_muladd(amplitude, v_set(0x1p-40), v_set(dtype == FLOAT16 ? 0x1p-14 : 0x1p-126));
     const U addend = quick_addend(quick, smallest);
-    char *out = job->out + row * job->row_stride + column * (ptrdiff_t)size_of(dtype);
+    char *out = place(spec, job, row, column + window.skip);
     V value[VECTORS];
     M good = m_all();
     row_t t;
@@ -279,21 +291,23 @@ INLINE void single_tile(const spec_t *spec, const job_t *job, const position_t *
         v_store(t.low + v * W, p.low);
         v_store(t.error + v * W, error);
     }
-    if (UNLIKELY(!m_is_all(good))) deliver_settled(spec, job, row, column, width, out, &t, tally);
-    else deliver(job, out, value, VECTORS, width, dtype, delivery);
+    const int tested = dtype == FLOAT64 || spec->quick;
+    if (UNLIKELY(!tested || !m_is_all(good))) deliver_settled(spec, job, row, column, window, out, &t, tally);
+    else if (window.width == TILE) deliver(job, out, value, VECTORS, 1, window, dtype, delivery);
+    else deliver(job, out, value, VECTORS, 0, window, dtype, delivery);
 }
 
 /* A row beyond the fast path, or of a position that is not finite. */
 NOINLINE void exact_row(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, tally_t *tally) {
     const double nan = double_of_bits(0x7ff8000000000000u), infinity = double_of_bits((uint64_t)0x7ff << 52);
-    for (ptrdiff_t column = 0; column < spec->d_model; column += TILE) {
+    for (ptrdiff_t column = 0; column < spec->columns; column += TILE) {
+        const window_t window = window_of(spec, column, TILE);
         row_t t = {.low = {0}};
         for (int i = 0; i < TILE; i++) {
             t.high[i] = position->finite ? 0 : nan;
             t.error[i] = position->finite ? infinity : 0;
         }
-        deliver_settled(spec, job, row, column, smaller(spec->d_model - column, TILE),
-                        job->out + row * job->row_stride + column * (ptrdiff_t)size_of(job->dtype), &t, tally);
+        deliver_settled(spec, job, row, column, window, place(spec, job, row, column + window.skip), &t, tally);
     }
 }
 
@@ -338,7 +352,7 @@ static void scattered_rows(const spec_t *spec, const job_t *job, ptrdiff_t first
 
 static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptrdiff_t count, tally_t *tally) {
     const position_t position = position_of(spec, job, first);
-    if (!is_fast(spec, &position)) {
+    if (!is_fast(spec, &position) || (job->dtype != FLOAT64 && !spec->quick)) {
         scattered_rows(spec, job, first, count, tally);
         return;
     }

@@ -49,6 +49,9 @@ static inline __m256 f_pair(V a, V b) { return _mm256_set_m128(_mm256_cvtpd_ps(b
 static inline void f_put(float *p, V a, V b, int stream) {
     if (stream) _mm256_stream_ps(p, f_pair(a, b)); else _mm256_storeu_ps(p, f_pair(a, b));
 }
+static inline void f_add(float *p, V a, V b, float x_scale) {
+    _mm256_storeu_ps(p, _mm256_add_ps(_mm256_mul_ps(_mm256_loadu_ps(p), _mm256_set1_ps(x_scale)), f_pair(a, b)));
+}
 static inline void sixteen_put(uint16_t *p, __m128i x, int stream) {
     __m128i *q = (__m128i *)(void *)p;
     if (stream) _mm_stream_si128(q, x); else _mm_storeu_si128(q, x);

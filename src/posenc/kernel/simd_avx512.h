@@ -53,6 +53,9 @@ static inline __m512 f_pair(V a, V b) {
 static inline void f_put(float *p, V a, V b, int stream) {
     if (stream) _mm512_stream_ps(p, f_pair(a, b)); else _mm512_storeu_ps(p, f_pair(a, b));
 }
+static inline void f_add(float *p, V a, V b, float x_scale) {
+    _mm512_storeu_ps(p, _mm512_add_ps(_mm512_mul_ps(_mm512_loadu_ps(p), _mm512_set1_ps(x_scale)), f_pair(a, b)));
+}
 static inline void sixteen_put(uint16_t *p, __m256i x, int stream) {
     __m256i *q = (__m256i *)(void *)p;
     if (stream) _mm256_stream_si256(q, x); else _mm256_storeu_si256(q, x);

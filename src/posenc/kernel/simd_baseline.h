@@ -73,6 +73,10 @@ static inline __m128 f_pair(V a, V b) { return _mm_movelh_ps(_mm_cvtpd_ps((__m12
 static inline void f_put(float *p, V a, V b, int stream) {
     if (stream) _mm_stream_ps(p, f_pair(a, b)); else _mm_storeu_ps(p, f_pair(a, b));
 }
+/* p * x_scale + the two vectors as floats */
+static inline void f_add(float *p, V a, V b, float x_scale) {
+    _mm_storeu_ps(p, _mm_add_ps(_mm_mul_ps(_mm_loadu_ps(p), _mm_set1_ps(x_scale)), f_pair(a, b)));
+}
 static inline void v_put(double *p, V v, int stream) {
     if (stream) _mm_stream_pd(p, (__m128d)v); else v_store(p, v);
 }
@@ -90,6 +94,11 @@ static inline void f_put(float *p, V a, V b, int stream) {
     v_store(t, a);
     v_store(t + W, b);
     for (int i = 0; i < 2 * W; i++) p[i] = (float)t[i];
+}
+static inline void f_add(float *p, V a, V b, float x_scale) {
+    float t[2 * W];
+    f_put(t, a, b, 0);
+    for (int i = 0; i < 2 * W; i++) p[i] = p[i] * x_scale + t[i];
 }
 static inline void v_put(double *p, V v, int stream) {
     (void)stream;

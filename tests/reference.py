@@ -1,0 +1,187 @@
+"""The oracle: slow, obviously right, independent of the library.
+
+Every value is evaluated with MPFR from exact rational arguments and rounded to the output type by
+integer arithmetic written here.  Where MPFR's result does not settle the rounding, the precision is
+raised until it does (Ziv's strategy).
+"""
+
+import math
+from fractions import Fraction
+from functools import lru_cache
+
+import gmpy2
+import numpy as np
+from gmpy2 import mpq
+
+# dtype: (bits of precision, exponent of the smallest subnormal, unsigned type of the same size)
+FORMATS = {
+    "float64": (53, -1074, np.uint64),
+    "float32": (24, -149, np.uint32),
+    "float16": (11, -24, np.uint16),
+    "bfloat16": (8, -133, np.uint16),
+}
+INFINITY = {"float64": 0x7FF << 52, "float32": 0xFF << 23, "float16": 0x1F << 10, "bfloat16": 0xFF << 7}
+NAN = {"float64": 0x7FF8 << 48, "float32": 0x7FC0 << 16, "float16": 0x7E00, "bfloat16": 0x7FC0}
+
+# The smallest angle that float64 arguments can make is near 2**-5000, and cos differs from 1 by its square.
+MAX_PRECISION = 2**15
+
+
+def exact(x):
+    """The rational number that `x` holds."""
+    if isinstance(x, Fraction):
+        return mpq(x.numerator, x.denominator)
+    if isinstance(x, (float, np.floating)):
+        return mpq(*x.as_integer_ratio())
+    return mpq(int(x))
+
+
+@lru_cache(maxsize=None)
+def arithmetic(precision):
+    """MPFR operations that round to `precision` bits; the default exponent range, 2**30, is ample."""
+    return gmpy2.context(precision=precision)
+
+
+def round_to(mantissa, exponent, dtype):
+    """Bits of ``mantissa * 2**exponent`` rounded to nearest, ties to even.
+
+    Within one binade and on into the next, consecutive values of a type have consecutive bit
+    patterns: the biased exponent counts binades, and a carry out of the significand raises it.
+    """
+    if mantissa == 0:
+        return 0
+    precision, smallest, unsigned = FORMATS[dtype]
+    sign = int(mantissa < 0) << (8 * unsigned().itemsize - 1)
+    mantissa = abs(mantissa)
+    ulp = max(exponent + mantissa.bit_length() - precision, smallest)
+    drop = ulp - exponent
+    if drop <= 0:
+        count = mantissa << -drop
+    else:
+        count, rest, half = mantissa >> drop, mantissa & ((1 << drop) - 1), 1 << (drop - 1)
+        count += rest > half or (rest == half and count & 1)
+    return sign | min(int(count) + ((ulp - smallest) << (precision - 1)), INFINITY[dtype])
+
+
+class Reference:
+    """Correctly rounded sinusoidal positional encoding under one convention.
+
+    Takes the convention keywords of `posenc.Encoding`.
+
+    Attributes
+    ----------
+    columns : list
+        For each output column its ``(frequency index, "sin" or "cos")``, or None if it is zero.
+    """
+
+    def __init__(self, d_model, *, base=10000.0, frequency_scale=1.0, position_offset=0.0,
+                 position_scale=1.0, scale=1.0, odd="truncate", spacing="paper", shift=None,
+                 exponents="pair", frequencies=None, layout="interleaved", order="sin"):
+        self.d_model = d_model
+        self.base = exact(base)
+        self.offset = exact(position_offset)
+        self.position_scale = exact(position_scale)
+        self.scale = exact(scale)
+
+        padded = odd == "zero" and d_model % 2 == 1
+        filled = d_model - padded
+        half = mpq(filled, 2)
+        functions = ("sin", "cos") if order == "sin" else ("cos", "sin")
+        columns = [(j if exponents == "column" else j // 2, functions[j % 2]) for j in range(filled)]
+        if layout == "halves":
+            columns = columns[0::2] + columns[1::2]
+        self.columns = columns + [None] * padded
+
+        # w = factor * base**-exponent; both are exact.
+        # A padded column has a frequency of its own under "column", though it is never seen.
+        count = d_model if exponents == "column" else math.ceil(half)
+        if frequencies is not None:
+            self.factors = [exact(float(w)) for w in frequencies]
+            if len(self.factors) != count:
+                raise ValueError(f"{len(self.factors)} frequencies, expected {count}")
+            self.exponents = [mpq(0)] * count
+        else:
+            per_frequency = 2 if exponents == "column" else 1
+            if spacing == "endpoint":
+                divisor = mpq(count - 1)
+            else:
+                divisor = (half - exact(shift or 0.0)) * per_frequency
+            self.factors = [exact(frequency_scale)] * count
+            # Index 0 apart, because a single frequency may have the divisor 0.
+            self.exponents = [mpq(0) if i == 0 else i / divisor for i in range(count)]
+        self._roots = {}
+
+    def _root(self, index, precision):
+        """``base**-exponent`` with a relative error below ``2**-precision``."""
+        key = index, precision
+        if key not in self._roots:
+            # The logarithm's error is multiplied by at most 2**50.
+            wide = arithmetic(precision + 64)
+            power = wide.mul(wide.log(gmpy2.mpfr(self.base, precision + 64)), -self.exponents[index])
+            assert abs(power) < 2**50
+            self._roots[key] = wide.exp(power)
+        return self._roots[key]
+
+    def frequency(self, index, precision):
+        """Frequency `index` as an mpfr with a relative error below ``2**(1 - precision)``."""
+        return arithmetic(precision + 8).mul(self._root(index, precision), self.factors[index])
+
+    def value(self, position, column, precision):
+        """The exact value as an mpfr with a relative error below ``2**-precision``."""
+        return self._value(exact(position), column, precision)
+
+    def _value(self, position, column, precision):
+        if self.columns[column] is None:
+            return gmpy2.mpfr(0)
+        index, function = self.columns[column]
+        multiple = (position + self.offset) * self.position_scale * self.factors[index]
+        result = arithmetic(precision + 32)
+        if multiple == 0 or self.scale == 0:
+            return result.mul(gmpy2.mpfr(1), self.scale if function == "cos" else 0)
+
+        # The angle's absolute error is below 2**(its exponent + 3 - working); that of sin and cos is no
+        # larger, and near their zeros it has to be small beside the value itself.
+        magnitude = multiple.numerator.bit_length() - multiple.denominator.bit_length()
+        working = precision + max(magnitude, 0) + 64
+        while True:
+            working += -working % 64  # few distinct precisions, so that the cached powers serve
+            angle = arithmetic(working).mul(self._root(index, working), gmpy2.mpfr(multiple, working))
+            value = (result.sin if function == "sin" else result.cos)(angle)
+            lost = gmpy2.get_exp(angle) - gmpy2.get_exp(value)
+            if working >= precision + lost + 8:
+                return result.mul(value, self.scale)
+            working = precision + lost + 64
+
+    def bits(self, position, column, dtype):
+        """Bit pattern of the correctly rounded value at `position` in `column`."""
+        if isinstance(position, (float, np.floating)) and not math.isfinite(position):
+            return NAN[dtype]
+        position = exact(position)
+        precision = FORMATS[dtype][0] + 40
+        while precision <= MAX_PRECISION:
+            value = self._value(position, column, precision)
+            mantissa, exponent = value.as_mantissa_exp()
+            if self._is_exact(position, column):
+                return round_to(mantissa, exponent, dtype)
+            # MPFR strips trailing zeros from the mantissa; put enough back for an error of one unit.
+            widen = max(precision - mantissa.bit_length() + 2, 0)
+            mantissa, exponent = mantissa << widen, exponent - widen
+            error = 1 << max(mantissa.bit_length() - precision, 0)
+            low = round_to(mantissa - error, exponent, dtype)
+            if low == round_to(mantissa + error, exponent, dtype):
+                return low
+            # Apart from angle 0 the values are transcendental: none lies on a boundary, so this ends.
+            precision *= 2
+        raise ArithmeticError(f"{precision // 2} bits do not settle column {column} at {position}")
+
+    def _is_exact(self, position, column):
+        """Whether the value is the rational number that `_value` holds: angle 0, scale 0, zero column."""
+        if self.columns[column] is None or self.scale == 0:
+            return True
+        return position == -self.offset or self.position_scale == 0 or self.factors[self.columns[column][0]] == 0
+
+    def table(self, positions, dtype, columns=None):
+        """Bits of a row per position and a column for each of `columns` (default: all), as unsigned integers."""
+        columns = range(self.d_model) if columns is None else columns
+        rows = [[self.bits(p, c, dtype) for c in columns] for p in positions]
+        return np.array(rows, FORMATS[dtype][2]).reshape(len(positions), len(columns))

@@ -1,0 +1,435 @@
+"""The command line, as a process wherever the behaviour of one counts."""
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import posenc
+from posenc import _cli
+
+POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
+
+
+def run(*args, **keywords):
+    """The finished process of ``python -m posenc``."""
+    keywords = {"capture_output": True, "text": True, "timeout": 60} | keywords
+    return subprocess.run([sys.executable, "-m", "posenc", *map(str, args)], **keywords)
+
+
+@pytest.fixture
+def call(capsys):
+    """Runs the program in this process: exit code, stdout, stderr."""
+    def call(*args):
+        code = _cli.main([str(arg) for arg in args])
+        return code, *capsys.readouterr()
+    return call
+
+
+@pytest.fixture
+def pe(tmp_path):
+    """A table of the default convention in a file."""
+    path = tmp_path / "pe.npy"
+    np.save(path, posenc.encode(3000, 64))
+    return path
+
+
+def flip(path, row, column, d_model=64):
+    """Flips the lowest bit of a float32."""
+    with open(path, "r+b") as file:
+        file.seek(128 + (row * d_model + column) * 4)
+        byte = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
+
+
+# ---- the program ----------------------------------------------------------------------------------------------------
+
+
+@POSIX
+def test_the_program_and_the_module_are_the_same(tmp_path):
+    done = run("generate", 100, 8, "-o", tmp_path / "pe.npy")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("\n") == 1 and "100 x 8 float32" in done.stdout
+    assert (np.load(tmp_path / "pe.npy") == posenc.encode(100, 8)).all()
+    assert run("--version").stdout == f"posenc {posenc.__version__}\n"
+    usage = run()
+    assert usage.returncode == 2 and usage.stdout == "" and "usage: posenc" in usage.stderr
+
+
+def test_help(call):
+    code, out, _ = call("--help")
+    assert code == 0 and "posenc generate 1_000_000 512 -o pe.npy" in out
+    for command in ("generate", "verify"):
+        code, out, _ = call(command, "--help")
+        assert code == 0 and all(f"--{keyword.replace('_', '-')} " in out for keyword in _cli.CONVENTION)
+
+
+def test_options_are_the_keywords_of_an_encoding():
+    parameters = inspect.signature(posenc.Encoding).parameters
+    assert list(_cli.CONVENTION) == [name for name in parameters if name != "d_model"]
+    for keyword, reading in _cli.CONVENTION.items():
+        for choice in reading.get("choices", ()):
+            assert posenc.Encoding(8, **{keyword: choice}) is not None
+
+
+def test_info(call):
+    assert json.loads(call("info", "--json")[1]) == posenc.show_runtime()
+    code, out, _ = call("info")
+    assert code == 0 and posenc.__version__ in out and "instruction_set" in out
+
+
+def test_a_reader_that_leaves_is_no_traceback():
+    read, write = os.pipe()
+    os.close(read)
+    for arguments in (["info", "--json"], ["--help"]):
+        done = run(*arguments, capture_output=False, stdout=write, stderr=subprocess.PIPE)
+        assert (done.returncode, done.stderr) == (1, "")
+    os.close(write)
+
+
+def test_a_hosts_signal_handlers_stay(call):
+    import signal
+
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    call("info")
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+
+# ---- generate -------------------------------------------------------------------------------------------------------
+
+CONVENTIONS = [
+    ("", {}),
+    ("--base 100 --scale 2.5", {"base": 100.0, "scale": 2.5}),
+    ("--layout halves --order cos --spacing endpoint", {"layout": "halves", "order": "cos", "spacing": "endpoint"}),
+    ("--shift 1 --frequency-scale 0.5 --exponents column", {"shift": 1.0, "frequency_scale": 0.5, "exponents": "column"}),
+    ("--position-offset -1e3 --position-scale .25", {"position_offset": -1000.0, "position_scale": 0.25}),
+    ("--frequencies -1,2e-1,0.5,0.25,3", {"frequencies": [-1, 0.2, 0.5, 0.25, 3]}),
+    ("--odd zero", {"odd": "zero"}),
+]
+
+
+@pytest.mark.parametrize("options, keywords", CONVENTIONS)
+def test_generate_and_verify_know_every_convention(call, tmp_path, options, keywords):
+    path, d_model = tmp_path / "pe.npy", 9 if "odd" in keywords else 10
+    code, out, err = call("generate", 50, d_model, "-o", path, "--start", "-7", "--step", 3, "--json", *options.split())
+    assert (code, err) == (0, "")
+    positions = range(-7, 143, 3)
+    assert (np.load(path) == posenc.encode(positions, d_model, **keywords)).all()
+    assert json.loads(out)["convention"] == keywords
+    code, out, err = call("verify", path, "--start=-7", "--step", 3, "--all", *options.split())
+    assert (code, err) == (0, ""), err
+    if keywords:
+        assert call("verify", path, "--start=-7", "--step", 3, "--all")[0] == 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_json_describes_the_file(call, tmp_path, dtype):
+    path = tmp_path / "pe.npy"
+    code, out, err = call("generate", 100, 8, "-o", path, "--dtype", dtype, "--threads", 1, "--json")
+    document = json.loads(out)
+    assert (code, err) == (0, "")
+    stored = "uint16" if dtype == "bfloat16" else dtype
+    assert document.pop("seconds") > 0 and document.pop("bytes_per_second") > 0
+    assert document == {
+        "path": str(path), "shape": [100, 8], "dtype": dtype, "stored_dtype": stored, "start": 0, "step": 1, "convention": {},
+        "bytes": path.stat().st_size, "threads": 1, "version": posenc.__version__,
+    }
+    found = np.load(path)
+    assert found.dtype == stored
+    expected = posenc.encode(100, 8, dtype=dtype)
+    assert found.tobytes() == expected.tobytes()
+
+
+def test_bfloat16_says_how_it_is_stored(call, tmp_path):
+    assert "bfloat16 (stored as uint16)" in call("generate", 10, 8, "-o", tmp_path / "pe.npy", "--dtype", "bfloat16")[1]
+
+
+def test_bfloat16_without_ml_dtypes(tmp_path):
+    code = 'import sys; sys.modules["ml_dtypes"] = None; from posenc._cli import main; sys.exit(main(sys.argv[1:]))'
+    path = tmp_path / "pe.npy"
+    for arguments in (["generate", "20", "8", "-o", path, "--dtype", "bfloat16"], ["verify", path]):
+        subprocess.run([sys.executable, "-c", code, *arguments], check=True, capture_output=True)
+    assert (np.load(path).view(ml_dtypes.bfloat16) == posenc.encode(20, 8, dtype="bfloat16")).all()
+
+
+@pytest.mark.parametrize("n", ["1200", "1_200", "1.2e3", "12E2", "1200.0"])
+def test_ways_to_write_a_number(call, tmp_path, n):
+    assert call("generate", n, "8e0", "-o", tmp_path / "pe.npy", "--start", "-1e18", "--step", "-1_000")[0] == 0
+    found = np.load(tmp_path / "pe.npy", mmap_mode="r")
+    assert found.shape == (1200, 8)
+    assert (found == posenc.encode(range(-(10**18), -(10**18) - 1_200_000, -1000), 8)).all()
+
+
+@pytest.mark.parametrize("rows, d_model", [(0, 8), (5, 0), (0, 0)])
+def test_empty_tables(call, tmp_path, rows, d_model):
+    assert call("generate", rows, d_model, "-o", tmp_path / "pe.npy")[0] == 0
+    assert np.load(tmp_path / "pe.npy").shape == (rows, d_model)
+    assert call("verify", tmp_path / "pe.npy")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ("1.5 8 -o {}/a.npy", "1.5 is not a whole number"),
+        ("8 1.5 -o {}/a.npy", "1.5 is not a whole number"),
+        ("ten 8 -o {}/a.npy", "ten is not a number"),
+        ("nan 8 -o {}/a.npy", "nan is not a whole number"),
+        ("inf 8 -o {}/a.npy", "inf is not a whole number"),
+        ("1e999999999 8 -o {}/a.npy", "1e999999999 is too large"),
+        ("-5 8 -o {}/a.npy", "-5 is negative"),
+        ("8 -5 -o {}/a.npy", "-5 is negative"),
+        ("8 8", "-o"),
+        ("8 8 -o {}/a.zarr", "must end in .npy"),
+        ("8 8 -o {}/a", "must end in .npy"),
+        ("8 8 -o {}/.npy", "must end in .npy"),
+        ("8 8 -o {}/a.npy --dtype int8", "invalid choice: 'int8'"),
+        ("8 8 -o {}/a.npy --step 0", "--step is 0"),
+        ("8 8 -o {}/a.npy --start 0.5", "0.5 is not a whole number"),
+        ("8 8 -o {}/a.npy --start 9223372036854775807", "9223372036854775808"),
+        ("1e19 8 -o {}/a.npy", "9223372036854775808"),
+        ("8 8 -o {}/a.npy --threads 0", "threads is 0"),
+        ("8 8 -o {}/a.npy --base -1", "base is -1"),
+        ("8 8 -o {}/a.npy --base nan", "base is nan"),
+        ("8 8 -o {}/a.npy --base ten", "ten is not a number"),
+        ("8 8 -o {}/a.npy --lay halves", "unrecognized arguments"),
+        ("8 8 -o {}/a.npy --layout rows", "invalid choice: 'rows'"),
+        ("8 8 -o {}/a.npy --frequencies 1,2", "frequencies has length 2"),
+        ("8 8 -o {}/a.npy --frequencies 1,,2,3", "is not a number"),
+        ("7 7 -o {}/a.npy --odd error", "d_model is 7"),
+    ],
+)
+def test_wrong_usage(call, tmp_path, arguments, message):
+    code, out, err = call("generate", *arguments.format(tmp_path).split())
+    assert (code, out) == (2, "") and message in err and "Traceback" not in err
+    assert not any(tmp_path.iterdir())
+
+
+def test_overwriting(call, pe):
+    before = pe.read_bytes()
+    code, out, err = call("generate", 10, 8, "-o", pe)
+    assert (code, out, err) == (2, "", f"posenc: error: {pe} exists; --force overwrites it\n")
+    assert pe.read_bytes() == before
+    assert call("generate", 10, 8, "-o", pe, "--force")[0] == 0
+    assert np.load(pe).shape == (10, 8)
+
+
+def test_where_one_cannot_write(tmp_path):
+    done = run("generate", 10, 8, "-o", tmp_path / "absent" / "pe.npy")
+    assert done.returncode == 1 and "No such file or directory" in done.stderr and "pe.npy" in done.stderr
+    (tmp_path / "folder.npy").mkdir()
+    assert run("generate", 10, 8, "-o", tmp_path / "folder.npy", "--force").returncode == 1
+    done = run("generate", "1e15", 512, "-o", tmp_path / "pe.npy")
+    assert done.returncode == 1 and "No space left on device: 2048000000000000128 bytes needed" in done.stderr
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_one_may_not_write_to(tmp_path):
+    tmp_path.chmod(0o500)
+    done = run("generate", 10, 8, "-o", tmp_path / "pe.npy")
+    tmp_path.chmod(0o700)
+    assert done.returncode == 1 and done.stderr == f"posenc: error: {tmp_path / 'pe.npy'}: Permission denied\n"
+
+
+# ---- progress -------------------------------------------------------------------------------------------------------
+
+
+def on_a_terminal(*command):
+    """Exit code, stdout, and what a process wrote to stderr, a terminal."""
+    import pty
+
+    master, slave = pty.openpty()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=slave) as process:
+        os.close(slave)
+        shown = b""
+        while True:
+            try:
+                part = os.read(master, 4096)
+            except OSError:             # Linux's end of file of a terminal
+                break
+            if not part:
+                break
+            shown += part
+        out = process.stdout.read()
+    os.close(master)
+    return process.returncode, out.decode(), shown.decode()
+
+
+@POSIX
+def test_a_progress_bar_only_on_a_terminal(tmp_path):
+    pytest.importorskip("tqdm")
+    path = tmp_path / "pe.npy"
+    for arguments in (["generate", "4000", "512", "-o", path], ["verify", path, "--all"]):
+        command = [sys.executable, "-m", "posenc", *arguments, "--json"]
+        code, out, shown = on_a_terminal(*command)
+        assert code == 0 and json.loads(out)["shape"] == [4000, 512]
+        assert "100%" in shown and "8.19M" in shown
+    done = run("generate", 4000, 512, "-o", path, "--force")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@POSIX
+def test_silent_without_tqdm(tmp_path):
+    code = 'import sys; sys.modules["tqdm"] = None; from posenc._cli import main; sys.exit(main(sys.argv[1:]))'
+    done = on_a_terminal(sys.executable, "-c", code, "generate", "4000", "512", "-o", tmp_path / "pe.npy")
+    assert done[0] == 0 and done[2] == ""
+
+
+# ---- verify ---------------------------------------------------------------------------------------------------------
+
+
+def test_verify_a_right_file(call, pe):
+    code, out, err = call("verify", pe)
+    assert (code, out, err) == (0, f"{pe}: 1000 of 3000 rows compared, every bit equal\n", "")
+    document = json.loads(call("verify", pe, "--all", "--json")[1])
+    assert document["equal"] is True and document["rows_compared"] == 3000 and document["mismatch"] is None
+    assert json.loads(call("verify", pe, "--samples", 7, "--json")[1])["rows_compared"] == 7
+
+
+def test_verify_names_the_first_flipped_bit(call, pe):
+    flip(pe, 2345, 17)
+    flip(pe, 2346, 0)
+    code, out, err = call("verify", pe, "--all")
+    right = posenc.encode(range(2345, 2346), 64)[0, 17]
+    assert (code, out) == (1, "")
+    assert err.startswith(f"posenc: error: {pe}: position 2345, column 17: found ") and f"expected {right}" in err
+    code, out, err = call("verify", pe, "--all", "--json")
+    document = json.loads(out)
+    assert code == 1 and document["equal"] is False
+    mismatch = document["mismatch"]
+    assert (mismatch["position"], mismatch["row"], mismatch["column"]) == (2345, 2345, 17)
+    assert mismatch["expected"] == float(str(right)) and mismatch["found"] == float(str(np.load(pe)[2345, 17]))
+    assert int(mismatch["expected_bits"], 16) ^ int(mismatch["found_bits"], 16) == 1
+
+
+def test_samples_include_both_ends(call, pe):
+    for row in (0, 2999):
+        flip(pe, row, 63)
+        assert call("verify", pe, "--samples", 2)[0] == 1
+        flip(pe, row, 63)
+    assert call("verify", pe, "--samples", 2)[0] == 0
+    flip(pe, 1, 0)
+    assert call("verify", pe, "--samples", 2)[0] == 0
+    assert call("verify", pe, "--samples", 10**6)[0] == 1
+
+
+@pytest.mark.parametrize("rows, samples", [(1, 1), (10, 1), (10, 2), (10, 3), (10, 9), (10**18, 1000)])
+def test_samples_are_spread(rows, samples):
+    chosen = list(_cli.sampled(rows, samples))
+    assert chosen == sorted(set(chosen)) and len(chosen) == samples
+    assert chosen[-1] == rows - 1 and (samples == 1 or chosen[0] == 0)
+    assert chosen == list(_cli.sampled(rows, samples))
+
+
+@pytest.mark.parametrize("options", ["--base 9999", "--start 1", "--step 2", "--layout halves", "--order cos"])
+def test_verify_finds_another_convention(call, pe, options):
+    assert call("verify", pe, *options.split())[0] == 1
+
+
+def test_verify_shows_values_that_json_has_no_number_for(call, tmp_path):
+    table = posenc.encode(10, 4)
+    table[3, 2] = np.nan
+    table[4, 0] = -np.inf
+    np.save(tmp_path / "pe.npy", table)
+    assert json.loads(call("verify", tmp_path / "pe.npy", "--json")[1])["mismatch"]["found"] == "nan"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", "bfloat16"])
+def test_verify_compares_bits(call, tmp_path, dtype):
+    table = posenc.encode(10, 4, dtype=dtype)
+    table[0, 2] = -0.0
+    np.save(tmp_path / "pe.npy", table)     # NumPy stores the bfloat16 of ml_dtypes as V2
+    code, _, err = call("verify", tmp_path / "pe.npy")
+    assert code == 1 and "position 0, column 2: found -0.0 (0x80" in err and "expected 0.0 (0x0)" in err
+
+
+def test_verify_reads_the_other_byte_order(call, tmp_path):
+    np.save(tmp_path / "pe.npy", posenc.encode(10, 4, dtype="float64").astype(">f8"))
+    assert call("verify", tmp_path / "pe.npy")[0] == 0
+
+
+def test_verify_reads_rows_longer_than_its_buffer(call, tmp_path):
+    np.save(tmp_path / "pe.npy", posenc.encode(2, 600_000, dtype="float64"))
+    assert call("verify", tmp_path / "pe.npy", "--all")[0] == 0
+
+
+def other_files():
+    table = posenc.encode(8, 8)
+    yield "object", lambda path: np.save(path, np.array([[{}]], object), allow_pickle=True), "dtype object"
+    yield "integers", lambda path: np.save(path, np.zeros((3, 3), np.int64)), "dtype int64"
+    yield "records", lambda path: np.save(path, np.zeros((3, 3), "f4,f4")), "dtype"
+    yield "three axes", lambda path: np.save(path, table[None]), "shape (1, 8, 8)"
+    yield "Fortran order", lambda path: np.save(path, np.asfortranarray(table)), "Fortran order"
+    yield "no array", lambda path: path.write_text("position,column\n"), "not a .npy file"
+    yield "empty", lambda path: path.write_bytes(b""), "not a .npy file"
+    yield "archive", lambda path: path.write_bytes(b"PK\x03\x04" + bytes(200)), "not a .npy file"
+    yield "absent", lambda path: None, "No such file or directory"
+    yield "folder", lambda path: path.mkdir(), "directory"
+
+
+@pytest.mark.parametrize("make, message", [pytest.param(*rest, id=name) for name, *rest in other_files()])
+def test_verify_refuses_other_files(call, tmp_path, make, message):
+    path = tmp_path / "pe.npy"
+    make(path)
+    code, out, err = call("verify", path)
+    assert (code, out) == (1, "") and message in err and str(path) in err
+
+
+def test_verify_refuses_a_pickle_without_loading_it(tmp_path):
+    """The pickle would leave a file if it ran."""
+    code = """
+        import sys, pathlib, numpy as np
+        class Bomb:
+            def __reduce__(self):
+                return pathlib.Path.touch, (pathlib.Path(sys.argv[1]),)
+        np.save(sys.argv[2], np.array([[Bomb()]], object), allow_pickle=True)
+        """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code), tmp_path / "ran", tmp_path / "pe.npy"], check=True)
+    assert run("verify", tmp_path / "pe.npy").returncode == 1
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("change", [-1, -12345, 1])
+def test_verify_refuses_a_file_of_another_size(call, pe, change):
+    size = pe.stat().st_size
+    os.truncate(pe, size + change)
+    code, _, err = call("verify", pe)
+    assert code == 1 and f"{size + change} bytes, expected {size}" in err
+
+
+@POSIX
+def test_a_header_that_promises_too_much_takes_no_memory(tmp_path):
+    code = """
+        import resource, sys
+        from posenc import _cli
+        resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+        sys.exit(_cli.main(sys.argv[1:]))
+        """
+    path = tmp_path / "pe.npy"
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (10**9, 10**9)})
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code), "verify", path], capture_output=True, text=True)
+    assert done.returncode == 1 and "128 bytes, expected 4000000000000000128" in done.stderr
+
+
+def test_a_file_that_shrinks_while_it_is_read(pe):
+    from posenc import _files
+
+    with open(pe, "rb", buffering=0) as file:
+        table = _files.read_table(file)
+        os.truncate(pe, 5000)
+        with pytest.raises(OSError, match="shorter"):
+            table.read(0, 100)
+
+
+def test_verify_wrong_usage(call, pe):
+    assert call("verify", pe, "--all", "--samples", 3)[0] == 2
+    assert call("verify", pe, "--step", 0)[0] == 2
+    assert call("verify", pe, "--start", 2**63 - 5)[0] == 2
+    assert call("verify", pe, "--base", 0)[0] == 2

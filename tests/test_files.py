@@ -1,0 +1,395 @@
+"""A file is written complete or not at all, with the right bytes, in little memory."""
+
+import errno
+import io
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+
+import posenc
+from posenc import _files
+from posenc._files import write_npy
+
+POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def python(code, *args):
+    """The arguments of a process of its own that runs code."""
+    return [sys.executable, "-c", textwrap.dedent(code), *map(str, args)]
+
+
+# Writes a table of 200 MB slowly enough to be hit in the middle.  A shell's background job would inherit an ignored SIGINT.
+SLOW_WRITER = """
+    import signal, sys, time
+    from posenc import _cli, _files
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    write = _files._pwrite
+    def slowly(*args):
+        time.sleep(0.1)
+        return write(*args)
+    _files._pwrite = slowly
+    sys.exit(_cli.main(["generate", "100_000", "512", *sys.argv[1:]]))
+    """
+
+
+def in_the_middle(folder, *args):
+    """A process that is writing folder/pe.npy."""
+    process = subprocess.Popen(python(SLOW_WRITER, "-o", folder / "pe.npy", *args), stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 30
+    while not any(name.endswith(".tmp") for name in names(folder)):
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.01)
+    return process
+
+
+# ---- what is written ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_bytes_are_those_of_save(tmp_path, dtype):
+    enc, positions = posenc.Encoding(33, base=500.0), range(-7, 4000, 3)
+    saved = io.BytesIO()
+    np.save(saved, enc.encode(positions, dtype=dtype))
+    assert write_npy(tmp_path / "pe.npy", enc, positions, dtype) == len(saved.getvalue())
+    assert (tmp_path / "pe.npy").read_bytes() == saved.getvalue()
+    assert names(tmp_path) == ["pe.npy"]
+
+
+def test_bfloat16_is_stored_as_uint16(tmp_path):
+    enc = posenc.Encoding(8)
+    write_npy(tmp_path / "pe.npy", enc, range(50), "bfloat16")
+    expected = enc.encode(50, dtype="bfloat16", out=np.empty((50, 8), np.uint16))
+    found = np.load(tmp_path / "pe.npy")
+    assert found.dtype == np.uint16 and (found == expected).all()
+
+
+@pytest.mark.parametrize("rows, d_model", [(0, 8), (0, 0), (5, 0), (1, 1), (1, 512), (3, 2_000_000), (2048, 512), (2049, 512), (5000, 511)])
+def test_shapes(tmp_path, rows, d_model):
+    enc = posenc.Encoding(d_model, frequencies=np.ones(-(-d_model // 2)))
+    size = write_npy(tmp_path / "pe.npy", enc, range(10, 10 + rows))
+    assert size == (tmp_path / "pe.npy").stat().st_size
+    found = np.load(tmp_path / "pe.npy")
+    assert found.shape == (rows, d_model) and found.dtype == np.float32
+    assert (found == enc.encode(range(10, 10 + rows))).all()
+
+
+def test_every_buffer_size_writes_the_same(tmp_path, monkeypatch):
+    enc, positions = posenc.Encoding(30), range(1000, 0, -1)
+    expected = enc.encode(positions)
+    for size in (1, 120, 121, 4096, 10**6):
+        monkeypatch.setattr(_files, "BUFFER_BYTES", size)
+        write_npy(tmp_path / "pe.npy", enc, positions, force=True)
+        assert (np.load(tmp_path / "pe.npy") == expected).all()
+
+
+def test_flushing_on_the_way(tmp_path, monkeypatch):
+    monkeypatch.setattr(_files, "FLUSH_BYTES", 1)
+    monkeypatch.setattr(_files, "BUFFER_BYTES", 1 << 14)
+    write_npy(tmp_path / "pe.npy", posenc.Encoding(64), range(5000))
+    assert (np.load(tmp_path / "pe.npy") == posenc.encode(5000, 64)).all()
+
+
+def test_short_writes_are_continued(tmp_path, monkeypatch):
+    write = _files._pwrite
+    monkeypatch.setattr(_files, "_pwrite", lambda fd, data, offset: write(fd, data[:1001], offset))
+    write_npy(tmp_path / "pe.npy", posenc.Encoding(64), range(1000))
+    assert (np.load(tmp_path / "pe.npy") == posenc.encode(1000, 64)).all()
+
+
+def test_without_what_some_systems_lack(tmp_path, monkeypatch):
+    def refuse(*args):
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    for name in ("posix_fallocate", "fdatasync"):
+        monkeypatch.delattr(os, name, raising=False)
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(_files, "_pwrite", _files._seek_and_write)
+    write_npy(tmp_path / "pe.npy", posenc.Encoding(64), range(1000))
+    assert (np.load(tmp_path / "pe.npy") == posenc.encode(1000, 64)).all()
+    with pytest.raises(FileExistsError):
+        write_npy(tmp_path / "pe.npy", posenc.Encoding(64), range(1000))
+    assert names(tmp_path) == ["pe.npy"]
+
+
+@POSIX
+@pytest.mark.parametrize("number, tolerated", [("EOPNOTSUPP", True), ("EINVAL", True), ("ENOSPC", False)])
+def test_a_file_system_that_cannot_allocate(tmp_path, monkeypatch, number, tolerated):
+    number = getattr(errno, number)
+
+    def refuse(*args):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse, raising=False)
+    if tolerated:
+        write_npy(tmp_path / "pe.npy", posenc.Encoding(4), range(10))
+        assert names(tmp_path) == ["pe.npy"]
+    else:
+        with pytest.raises(OSError) as caught:
+            write_npy(tmp_path / "pe.npy", posenc.Encoding(4), range(10))
+        assert caught.value.errno == number and caught.value.filename == str(tmp_path / "pe.npy")
+        assert names(tmp_path) == []
+
+
+def test_progress_counts_every_byte_of_the_table(tmp_path):
+    steps = []
+    write_npy(tmp_path / "pe.npy", posenc.Encoding(512), range(5000), progress=steps.append)
+    assert sum(steps) == 5000 * 512 * 4 and len(steps) == 3
+
+
+@POSIX
+def test_permissions_are_those_of_any_new_file(tmp_path):
+    before = os.umask(0o027)
+    try:
+        write_npy(tmp_path / "pe.npy", posenc.Encoding(4), range(3))
+    finally:
+        os.umask(before)
+    assert (tmp_path / "pe.npy").stat().st_mode & 0o777 == 0o640
+
+
+def test_the_longest_name(tmp_path):
+    name = "é" * 125 + ".npy"
+    write_npy(tmp_path / name, posenc.Encoding(4), range(3))
+    assert names(tmp_path) == [name]
+
+
+# ---- what was there before ------------------------------------------------------------------------------------------
+
+
+def test_refuses_to_overwrite(tmp_path):
+    (tmp_path / "pe.npy").write_text("precious")
+    with pytest.raises(FileExistsError, match=r"pe\.npy"):
+        write_npy(tmp_path / "pe.npy", posenc.Encoding(4), range(3))
+    assert (tmp_path / "pe.npy").read_text() == "precious"
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_refuses_what_came_to_exist_meanwhile(tmp_path, monkeypatch, links):
+    if not links:
+        monkeypatch.delattr(os, "link")
+    with pytest.raises(FileExistsError, match=r"pe\.npy"):
+        write_npy(
+            tmp_path / "pe.npy", posenc.Encoding(4), range(3), progress=lambda n: (tmp_path / "pe.npy").write_text("precious")
+        )
+    assert (tmp_path / "pe.npy").read_text() == "precious"
+    assert names(tmp_path) == ["pe.npy"]
+
+
+def test_force_replaces_at_the_end(tmp_path):
+    (tmp_path / "pe.npy").write_text("old")
+    seen = []
+    write_npy(
+        tmp_path / "pe.npy", posenc.Encoding(4), range(3), force=True, progress=lambda n: seen.append((tmp_path / "pe.npy").read_text())
+    )
+    assert seen == ["old"]
+    assert np.load(tmp_path / "pe.npy").shape == (3, 4)
+
+
+@POSIX
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "pe.npy").symlink_to(tmp_path / "elsewhere" / "real.npy")
+    write_npy(tmp_path / "pe.npy", posenc.Encoding(4), range(3))
+    with pytest.raises(FileExistsError):
+        write_npy(tmp_path / "pe.npy", posenc.Encoding(4), range(3))
+    write_npy(tmp_path / "pe.npy", posenc.Encoding(4), range(5), force=True)
+    assert (tmp_path / "pe.npy").is_symlink() and len(np.load(tmp_path / "elsewhere" / "real.npy")) == 5
+
+
+@POSIX
+def test_force_replaces_only_files(tmp_path):
+    (tmp_path / "folder.npy").mkdir()
+    os.mkfifo(tmp_path / "fifo.npy")
+    for name in names(tmp_path):
+        with pytest.raises(OSError, match=name):
+            write_npy(tmp_path / name, posenc.Encoding(4), range(3), force=True)
+    assert names(tmp_path) == ["fifo.npy", "folder.npy"]
+
+
+# ---- failures leave nothing -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change, error",
+    [
+        ({"dtype": "int32"}, TypeError),
+        ({"threads": 0}, ValueError),
+        ({"positions": range(2**63 - 1, 2**63 + 1)}, ValueError),
+        ({"positions": range(0, 2**63, 2**62)}, None),
+        ({"positions": range(0, 2**63 + 1, 2**62)}, ValueError),
+        ({"positions": range(-(2**63), 2**63)}, ValueError),
+    ],
+)
+def test_wrong_arguments_are_refused_before_there_is_a_file(tmp_path, monkeypatch, change, error):
+    arguments = {"positions": range(3), "dtype": "float32"} | change
+    if error:
+        monkeypatch.setattr(_files, "_file_to_be", None)
+        with pytest.raises(error):
+            write_npy(tmp_path / "pe.npy", posenc.Encoding(4), **arguments)
+    else:
+        write_npy(tmp_path / "pe.npy", posenc.Encoding(4), **arguments)
+
+
+def test_a_disk_too_small_is_known_before_writing(tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: (10**9, 10**9 - 1000, 1000))
+    monkeypatch.setattr(_files, "_file_to_be", None)
+    with pytest.raises(OSError, match="1152 bytes needed, 1000 free") as caught:
+        write_npy(tmp_path / "pe.npy", posenc.Encoding(8), range(32))
+    assert caught.value.errno == errno.ENOSPC and caught.value.filename == str(tmp_path / "pe.npy")
+
+
+def test_an_absent_folder_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"absent.pe\.npy"):
+        write_npy(tmp_path / "absent" / "pe.npy", posenc.Encoding(4), range(3))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, OSError(errno.EIO, "Input/output error")])
+def test_any_exception_removes_the_temporary_file(tmp_path, error):
+    def fail(written):
+        assert names(tmp_path) != []
+        raise error
+
+    with pytest.raises(error if isinstance(error, type) else type(error)):
+        write_npy(tmp_path / "pe.npy", posenc.Encoding(4), range(3), progress=fail)
+    assert names(tmp_path) == []
+
+
+def test_an_error_of_the_background_flush_is_raised(tmp_path, monkeypatch):
+    """The system tells it once: a later fsync would succeed."""
+    def fail(fd):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fdatasync", fail, raising=False)
+    monkeypatch.setattr(_files, "FLUSH_BYTES", 1)
+    with pytest.raises(OSError, match=r"pe\.npy") as caught:
+        write_npy(tmp_path / "pe.npy", posenc.Encoding(4), range(3))
+    assert caught.value.errno == errno.EIO
+    assert names(tmp_path) == []
+
+
+@POSIX
+@pytest.mark.parametrize("allocates", [True, False], ids=["at the start", "in the middle"])
+def test_a_disk_that_is_full(tmp_path, allocates):
+    """RLIMIT_FSIZE stands for the disk: the last write is short, the next one fails."""
+    code = """
+        import os, resource, sys
+        from posenc import _cli
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5_000_000, 5_000_000))
+        if sys.argv.pop() == "False":
+            del os.posix_fallocate
+        sys.exit(_cli.main(sys.argv[1:]))
+        """
+    path = tmp_path / "pe.npy"
+    done = subprocess.run(python(code, "generate", 10_000, 512, "-o", path, allocates), capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"posenc: error: {path}: {os.strerror(errno.EFBIG)}\n")
+    assert names(tmp_path) == []
+
+
+@POSIX
+@pytest.mark.parametrize("number, code", [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_signal_in_the_middle_leaves_nothing(tmp_path, number, code):
+    process = in_the_middle(tmp_path)
+    process.send_signal(getattr(signal, number))
+    _, stderr = process.communicate(timeout=20)
+    assert process.returncode == code and "Traceback" not in stderr
+    assert names(tmp_path) == []
+
+
+@POSIX
+def test_a_killed_process_leaves_the_old_file(tmp_path):
+    (tmp_path / "pe.npy").write_text("old")
+    process = in_the_middle(tmp_path, "--force")
+    process.kill()
+    process.communicate(timeout=20)
+    assert (tmp_path / "pe.npy").read_text() == "old"
+    assert [name.startswith(f".pe.npy.{process.pid}.") for name in names(tmp_path)] == [True, False]
+
+
+@POSIX
+def test_a_killed_process_leaves_no_part_under_the_final_name(tmp_path):
+    process = in_the_middle(tmp_path)
+    process.kill()
+    process.communicate(timeout=20)
+    assert not (tmp_path / "pe.npy").exists()
+    write_npy(tmp_path / "pe.npy", posenc.Encoding(4), range(3))       # what is left over is in nobody's way
+
+
+@POSIX
+@pytest.mark.long
+def test_kills_at_any_moment(tmp_path):
+    """Under its name a file is absent, or complete; after a signal that can be caught there is nothing else beside it."""
+    command = [sys.executable, "-m", "posenc", "generate", "100_000", "512", "-o", str(tmp_path / "pe.npy"), "--force"]
+    size, complete = 128 + 100_000 * 512 * 4, 0
+    for number in [signal.SIGKILL, signal.SIGINT, signal.SIGTERM] * 15:
+        shutil.rmtree(tmp_path)
+        tmp_path.mkdir()
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(random.uniform(0.1, 0.5))
+        process.send_signal(number)
+        process.wait(timeout=20)
+        if (tmp_path / "pe.npy").exists():
+            complete += 1
+            assert (tmp_path / "pe.npy").stat().st_size == size
+            assert (np.load(tmp_path / "pe.npy", mmap_mode="r")[-1] == posenc.encode(range(99_999, 100_000), 512)).all()
+        if number != signal.SIGKILL:
+            assert names(tmp_path) in ([], ["pe.npy"])
+    assert 0 < complete < 45
+
+
+@POSIX
+@pytest.mark.long
+def test_two_gigabytes_in_the_memory_of_a_buffer(tmp_path):
+    """In a process of its own: RUSAGE_CHILDREN holds the largest of all children."""
+    code = """
+        import resource, subprocess, sys
+        subprocess.run([sys.executable, "-m", "posenc", *sys.argv[1:]], check=True, stdout=subprocess.DEVNULL)
+        print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+        """
+    path = tmp_path / "pe.npy"
+    try:
+        for command in (["generate", "1_000_000", "512", "-o", path], ["verify", path, "--all"]):
+            done = subprocess.run(python(code, *command), capture_output=True, text=True, check=True)
+            unit = 1 if sys.platform == "darwin" else 1024
+            assert int(done.stdout) * unit < 150e6
+        assert path.stat().st_size == 128 + 2_048_000_000
+    finally:
+        path.unlink(missing_ok=True)
+
+
+# ---- what is read ---------------------------------------------------------------------------------------------------
+
+
+def test_damaged_headers_are_value_errors(tmp_path):
+    good = _files._header((3, 4), "<f4") + bytes(48)
+    choice = random.Random(1)
+    bodies = [b"(" * 5000, b"-" * 8000 + b"1", b"'''", b"  x\n y", b"{'descr':'<f4','fortran_order':False,'shape':(-3,-4)}"]
+    damaged = [b"\x93NUMPY\x01\x00" + len(body).to_bytes(2, "little") + body + bytes(48) for body in bodies]
+    damaged += [good[:length] for length in range(len(good))] + [good + b"\0"]
+    for _ in range(500):
+        changed = bytearray(good)
+        for _ in range(choice.randint(1, 3)):
+            changed[choice.randrange(8, 75)] = choice.choice(b"'\"(){}[],:<>\\ \n#0L19-f\x00\xff")
+        damaged.append(bytes(changed))
+    readable = 0
+    for content in damaged:
+        (tmp_path / "pe.npy").write_bytes(content)
+        with open(tmp_path / "pe.npy", "rb", buffering=0) as file:
+            try:
+                table = _files.read_table(file)
+            except ValueError as error:
+                assert str(error).startswith(str(tmp_path))
+            else:
+                readable += 1
+                assert table.offset + table.shape[0] * table.row_bytes == len(content)
+    assert readable < 50

@@ -1,0 +1,123 @@
+"""One number for all bits: the same on every instruction set, compiler and processor.
+
+A change of this number is a change of the library's values, which are correctly rounded and so cannot change.
+``python tests/test_hash.py`` prints it on machines without pytest.
+"""
+
+import hashlib
+
+import numpy as np
+
+import posenc
+
+HASH = ""
+
+DTYPES = ["float64", "float32", "float16", "bfloat16"]
+ROWS = 70                       # enough for a step to be worth its table of offsets
+
+
+def integers(count, seed):
+    """Integers over the whole int64 range, the same whatever the version of NumPy."""
+    found = np.empty(count, np.int64)
+    for i in range(count):
+        seed = (seed * 6364136223846793005 + 1442695040888963407) % 2**64
+        found[i] = (seed ^ seed >> 29) - 2**63
+    return found
+
+
+SCATTERED = integers(30, seed=1)
+FRACTIONAL = np.array(
+    [0.1, -0.1, 1e-300, 5e-324, -5e-324, 2.0**51 + 0.5, 2.0**52 + 0.5, 1 / 3, 1e5 + 0.7, -1e15 - 0.3, 2.0**63 - 1024]
+    + [0.0, -0.0, np.nan, np.inf, -np.inf]
+    + [int(p >> 11) * 2.0**-e for p, e in zip(SCATTERED[:12], range(0, 60, 5), strict=True)]
+)
+SPACED = {
+    "more than a block": range(530),
+    "through 0": range(-20, ROWS - 20),
+    "negative": range(-(10**12), -(10**12) + ROWS),
+    "2**62": range(2**62, 2**62 + ROWS),
+    "the first": range(-(2**63), -(2**63) + ROWS),
+    "the last": range(2**63 - ROWS, 2**63),
+    "step -3": range(100, 100 - 3 * ROWS, -3),
+    "step 1000": range(7, 7 + 1000 * ROWS, 1000),
+    "step 2**40": range(-5, -5 + 2**40 * ROWS, 2**40),
+    "step 2**56": range(-(2**62), 2**62, 2**56),
+}
+WIDTHS = [1, 2, 3, 6, 11, 64, 510, 512]
+
+CONVENTIONS = [
+    {"layout": "halves"},
+    {"order": "cos"},
+    {"odd": "zero"},
+    {"exponents": "column"},
+    {"spacing": "endpoint"},
+    {"shift": 1.0},
+    {"scale": 22.6},
+    {"scale": -1.0},
+    {"scale": 1e-40},           # subnormal float32
+    {"scale": 1e-310},
+    {"base": 1e8},
+    {"base": 2.0},
+    {"position_offset": 0.1},
+    {"position_scale": 1 / 3},
+    {"frequency_scale": -100.0, "odd": "zero", "layout": "halves", "order": "cos", "exponents": "column"},
+]
+GIVEN = [-1.5, 1e300, 5e-324, 0.0, 1 / 3, -1e-300]
+
+
+def cases():
+    """Positions, d_model and convention of each table."""
+    for d_model in WIDTHS:
+        for positions in SPACED.values():
+            yield positions, d_model, {}
+        yield SCATTERED, d_model, {}
+        yield FRACTIONAL, d_model, {}
+    for d_model in (11, 64):
+        for convention in CONVENTIONS:
+            yield SPACED["through 0"], d_model, convention
+            yield SCATTERED[:10], d_model, convention
+            yield FRACTIONAL, d_model, convention
+    for positions in (SPACED["through 0"], SPACED["the last"], SCATTERED[:10], FRACTIONAL):
+        yield positions, 11, {"frequencies": GIVEN}
+        yield positions, 12, {"frequencies": GIVEN, "position_scale": 1 / 3, "position_offset": 0.1, "scale": -22.6}
+
+
+def additions():
+    """Tables with encodings added to them."""
+    for dtype, fraction_bits in [("float64", 52), ("float32", 23), ("float16", 10)]:
+        one = np.ones(1, dtype)
+        unsigned = f"u{one.itemsize}"
+        for d_model in (11, 64):
+            noise = integers(2 * ROWS * d_model, seed=2).view(np.uint64) >> np.uint64(64 - fraction_bits)
+            x = (one.view(unsigned) | noise.astype(unsigned)).view(dtype).reshape(2, ROWS, d_model)
+            for x_scale, convention in [(1.0, {}), (22.6, {}), (-1 / 3, {"layout": "halves"}), (1e-5, {"scale": 1e-5})]:
+                yield posenc.add_to(x.copy(), x_scale=x_scale, **convention)
+                yield posenc.add_to(x[0].copy(), SCATTERED.repeat(3)[:ROWS], x_scale=x_scale, **convention)
+
+
+def bits(values):
+    """The bits of an array, in little-endian byte order whatever the machine."""
+    return np.ascontiguousarray(values).view(f"u{values.itemsize}").astype(f"<u{values.itemsize}").tobytes()
+
+
+def table_hash():
+    """SHA-256 of the bits of all cases, in hexadecimal."""
+    digest = hashlib.sha256()
+    for positions, d_model, convention in cases():
+        encoding = posenc.Encoding(d_model, **convention)
+        for dtype in DTYPES:
+            # bits of bfloat16 need no ml_dtypes
+            out = np.empty((len(positions), d_model), np.uint16 if dtype == "bfloat16" else dtype)
+            digest.update(bits(encoding.encode(positions, dtype=dtype, out=out)))
+    for values in additions():
+        digest.update(bits(values))
+    return digest.hexdigest()
+
+
+def test_hash(isa):
+    assert table_hash() == HASH
+
+
+if __name__ == "__main__":
+    print(table_hash())
+    print(posenc.show_runtime())

@@ -1,0 +1,167 @@
+"""The oracle is checked by mpmath, and where its answer is known by thought alone."""
+
+import struct
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from mpmath import mp, mpf
+
+from adversarial import halfway, zeros
+from reference import FORMATS, INFINITY, NAN, Reference
+
+LARGEST = 2**63 - 1
+
+# convention, position, column; then what that column is: function and frequency, in mpmath's words.
+CASES = [
+    (dict(d_model=512), 1, 0, mp.sin, lambda: mpf(1)),
+    (dict(d_model=512), 12345, 11, mp.cos, lambda: mpf(10000) ** (mpf(-10) / 512)),
+    (dict(d_model=512), LARGEST, 1, mp.cos, lambda: mpf(1)),
+    (dict(d_model=512), -(2**63), 2, mp.sin, lambda: mpf(10000) ** (mpf(-2) / 512)),
+    (dict(d_model=4096, base=1e8), 3619187061762545281, 1980, mp.sin, lambda: mpf(10) ** (mpf(-8 * 1980) / 4096)),
+    (dict(d_model=512, base=2.5), 0.1, 100, mp.sin, lambda: mpf(2.5) ** (mpf(-100) / 512)),
+    (dict(d_model=11), 7, 10, mp.sin, lambda: mpf(10000) ** (mpf(-10) / 11)),
+    (dict(d_model=11, odd="zero"), 7, 8, mp.sin, lambda: mpf(10000) ** (mpf(-8) / 10)),
+    (dict(d_model=12, spacing="endpoint"), 7, 10, mp.sin, lambda: mpf("0.0001")),
+    (dict(d_model=12, spacing="endpoint", exponents="column"), 7, 11, mp.cos, lambda: mpf("0.0001")),
+    (dict(d_model=11, spacing="endpoint"), 7, 2, mp.sin, lambda: mpf(10000) ** (mpf(-1) / 5)),
+    (dict(d_model=2, spacing="endpoint", frequency_scale=3.5), 7, 0, mp.sin, lambda: mpf(3.5)),
+    (dict(d_model=12, shift=1.0), 7, 3, mp.cos, lambda: mpf(10000) ** (mpf(-1) / 5)),
+    (dict(d_model=12, shift=0.25, exponents="column"), 7, 3, mp.cos, lambda: mpf(10000) ** (mpf(-3) / mpf(11.5))),
+    (dict(d_model=8, exponents="column"), 5, 3, mp.cos, lambda: mpf(10000) ** (mpf(-3) / 8)),
+    (dict(d_model=8, layout="halves"), 5, 6, mp.cos, lambda: mpf("0.01")),
+    (dict(d_model=7, layout="halves"), 5, 3, mp.sin, lambda: mpf(10000) ** (mpf(-6) / 7)),
+    (dict(d_model=7, layout="halves", odd="zero"), 5, 3, mp.cos, lambda: mpf(1)),
+    (dict(d_model=8, order="cos"), 5, 2, mp.cos, lambda: mpf(10000) ** (mpf(-1) / 4)),
+    (dict(d_model=7, order="cos"), 5, 6, mp.cos, lambda: mpf(10000) ** (mpf(-6) / 7)),
+    (dict(d_model=2, frequencies=[1e300]), LARGEST, 0, mp.sin, lambda: mpf(1e300)),
+    (dict(d_model=2, frequencies=[-1e300], position_scale=1e300), -LARGEST, 1, mp.cos, lambda: mpf(-1e300)),
+    (dict(d_model=2, frequencies=[5e-324], position_scale=5e-324), -5e-324, 0, mp.sin, lambda: mpf(5e-324)),
+    (dict(d_model=2, frequencies=[1e-300]), 1e-300, 1, mp.cos, lambda: mpf(1e-300)),
+    (dict(d_model=2), 1e-310, 0, mp.sin, lambda: mpf(1)),
+    (dict(d_model=2), -1.7e-45, 0, mp.sin, lambda: mpf(1)),
+    (dict(d_model=2), 1e-41, 0, mp.sin, lambda: mpf(1)),
+    (dict(d_model=2), 3.3e-8, 0, mp.sin, lambda: mpf(1)),
+    (dict(d_model=2), Fraction(355, 113), 0, mp.sin, lambda: mpf(1)),
+    (dict(d_model=2, position_offset=0.1), 3, 0, mp.sin, lambda: mpf(1)),
+    (dict(d_model=2, position_offset=1e-300), LARGEST, 1, mp.cos, lambda: mpf(1)),
+    (dict(d_model=2, position_scale=1 / 3), LARGEST, 1, mp.cos, lambda: mpf(1)),
+    (dict(d_model=2, scale=22.6), 5, 0, mp.sin, lambda: mpf(1)),
+    (dict(d_model=2, scale=-1e-40), 5, 1, mp.cos, lambda: mpf(1)),
+    (dict(d_model=2, scale=1e300), 5, 0, mp.sin, lambda: mpf(1)),
+    (dict(d_model=2, scale=1 + 2.0**-24), 1e-300, 1, mp.cos, lambda: mpf(1)),
+]
+
+
+def rational(x):
+    x = Fraction(x)
+    return mpf(x.numerator) / x.denominator
+
+
+def number(bits, dtype):
+    """The real number that a bit pattern stands for, infinity being what would follow the largest finite one."""
+    precision, smallest, unsigned = FORMATS[dtype]
+    width = 8 * unsigned().itemsize
+    sign, bits = -1 if bits >> (width - 1) else 1, bits & (2 ** (width - 1) - 1)
+    if bits == INFINITY[dtype]:
+        return sign * mpf(2) * number(bits - (1 << (precision - 2)), dtype) / mpf(1.5)
+    if dtype == "bfloat16":
+        bits, dtype = bits << 16, "float32"
+    code = {"float64": ">Qd", "float32": ">If", "float16": ">He"}[dtype]
+    return sign * mpf(struct.unpack(">" + code[2], struct.pack(code[:2], bits))[0])
+
+
+@pytest.mark.parametrize("convention, position, column, function, frequency", CASES)
+def test_agrees_with_mpmath(convention, position, column, function, frequency):
+    reference = Reference(**convention)
+    with mp.workprec(16000):
+        angle = rational(position) + rational(convention.get("position_offset", 0))
+        angle *= rational(convention.get("position_scale", 1)) * frequency()
+        true = function(angle) * rational(convention.get("scale", 1))
+
+        mantissa, exponent = reference.value(position, column, 100).as_mantissa_exp()
+        assert abs(mpf(int(mantissa)) * mpf(2) ** int(exponent) - true) <= abs(true) * mpf(2) ** -100
+
+        for dtype, (_, _, unsigned) in FORMATS.items():
+            bits = reference.bits(position, column, dtype)
+            sign = bits >> (8 * unsigned().itemsize - 1)
+            assert sign == (true < 0)
+            error = abs(number(bits, dtype) - true)
+            magnitude = bits & (2 ** (8 * unsigned().itemsize - 1) - 1)
+            if magnitude > 0:
+                assert error < abs(number(bits - 1, dtype) - true)
+            if magnitude < INFINITY[dtype]:
+                assert error < abs(number(bits + 1, dtype) - true)
+
+
+def test_angle_zero():
+    reference = Reference(4, odd="zero", scale=1 + 2.0**-24)  # the tie goes to the even 1
+    assert reference.table([0, -0.0], "float32").tolist() == [[0, 0x3F800000, 0, 0x3F800000]] * 2
+    assert Reference(3, odd="zero").table([0, 1], "float16", [2]).tolist() == [[0], [0]]
+    assert Reference(2, frequencies=[0.0]).table([-7], "float32").tolist() == [[0, 0x3F800000]]
+    assert Reference(2, scale=0.0).table([-7], "float32").tolist() == [[0, 0]]
+    assert Reference(2, position_offset=-3.0).bits(3, 0, "float64") == 0
+
+
+def test_just_below_the_boundary():
+    """An angle half-way between two values: sin x < x decides, however tiny the difference.
+
+    In each case ties-to-even would have gone up.
+    """
+    tie = 2**24 + 11  # a multiple of 3, so that position_scale=3 makes it of a float64
+    for k in (40, 100, 140):
+        below = struct.unpack(">I", struct.pack(">f", (tie - 1) * 2.0**-k))[0]
+        for sign in (0, 1):
+            position = (-1) ** sign * (tie // 3) * 2.0**-k
+            assert Reference(2, position_scale=3.0).bits(position, 0, "float32") == below | sign << 31
+    assert Reference(2, position_scale=1.5).bits(5e-324, 0, "float64") == 1
+
+    tie = Reference(2, scale=1 + 3 * 2.0**-24)
+    assert tie.bits(0, 1, "float32") == 0x3F800002
+    assert tie.bits(1e-300, 1, "float32") == 0x3F800001
+
+
+def test_not_finite():
+    for dtype in FORMATS:
+        assert Reference(3, odd="zero").table([np.nan, np.inf, -np.inf], dtype).tolist() == [[NAN[dtype]] * 3] * 3
+
+
+def test_columns():
+    assert Reference(4).columns == [(0, "sin"), (0, "cos"), (1, "sin"), (1, "cos")]
+    assert Reference(3).columns == [(0, "sin"), (0, "cos"), (1, "sin")]
+    assert Reference(3, order="cos").columns == [(0, "cos"), (0, "sin"), (1, "cos")]
+    assert Reference(3, odd="zero").columns == [(0, "sin"), (0, "cos"), None]
+    assert Reference(1, odd="zero").columns == [None]
+    assert Reference(5, layout="halves").columns == [
+        (0, "sin"), (1, "sin"), (2, "sin"), (0, "cos"), (1, "cos")]
+    assert Reference(5, layout="halves", order="cos", odd="zero").columns == [
+        (0, "cos"), (1, "cos"), (0, "sin"), (1, "sin"), None]
+    assert Reference(3, exponents="column").columns == [(0, "sin"), (1, "cos"), (2, "sin")]
+
+
+@pytest.mark.parametrize("index", [0, 3, 20])
+@pytest.mark.parametrize("function", ["sin", "cos"])
+def test_zeros_by_brute_force(index, function):
+    reference = Reference(64)
+    w = float(reference.frequency(index, 60))
+    positions = np.arange(1, 20001)
+    units = positions * w / (np.pi if function == "sin" else np.pi / 2)
+    nearest = np.rint(units) if function == "sin" else 2 * np.floor(units / 2) + 1
+    distances = np.where(nearest == 0, np.inf, abs(units - nearest))
+    position, distance = zeros(index, reference, function, 1, limit=20000)[0]
+    assert position == positions[distances.argmin()]
+    value = reference.value(position, 2 * index + (function == "cos"), 60)
+    assert abs(abs(float(value)) - distance) < distance**2
+
+
+def test_halfway_by_brute_force():
+    reference = Reference(64, scale=22.6)
+    (position, distance), *_ = halfway(reference, 5, "float16", seed=0, tries=2000)
+    positions = np.random.default_rng(0).integers(-(2**63), 2**63, 2000).tolist()
+
+    def closeness(p):
+        value = abs(float(reference.value(p, 5, 60)))
+        return abs(value / np.spacing(np.float16(value)).astype(float) % 1 - 0.5)
+
+    assert position == min(positions, key=closeness)
+    assert abs(distance - closeness(position)) < 1e-9
