@@ -75,9 +75,9 @@ def test_bfloat16_is_stored_as_uint16(tmp_path):
     assert found.dtype == np.uint16 and (found == expected).all()
 
 
-@pytest.mark.parametrize("rows, d_model", [(0, 8), (0, 0), (5, 0), (1, 1), (1, 512), (3, 2_000_000), (2048, 512), (2049, 512), (5000, 511)])
+@pytest.mark.parametrize("rows, d_model", [(0, 8), (0, 0), (5, 0), (1, 1), (1, 512), (2048, 512), (2049, 512), (5000, 511)])
 def test_shapes(tmp_path, rows, d_model):
-    enc = posenc.Encoding(d_model, frequencies=np.ones(-(-d_model // 2)))
+    enc = posenc.Encoding(d_model)
     size = write_npy(tmp_path / "pe.npy", enc, range(10, 10 + rows))
     assert size == (tmp_path / "pe.npy").stat().st_size
     found = np.load(tmp_path / "pe.npy")

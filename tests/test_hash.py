@@ -27,7 +27,7 @@ def integers(count, seed):
 
 SCATTERED = integers(30, seed=1)
 FRACTIONAL = np.array(
-    [0.1, -0.1, 1e-300, 5e-324, -5e-324, 2.0**51 + 0.5, 2.0**52 + 0.5, 1 / 3, 1e5 + 0.7, -1e15 - 0.3, 2.0**63 - 1024]
+    [0.1, -0.1, 1e-300, 5e-324, -5e-324, 2.0**51 + 0.5, 2.0**52 - 0.5, 1 / 3, 1e5 + 0.7, -1e15 - 0.3, 2.0**63 - 1024]
     + [0.0, -0.0, np.nan, np.inf, -np.inf]
     + [int(p >> 11) * 2.0**-e for p, e in zip(SCATTERED[:12], range(0, 60, 5), strict=True)]
 )

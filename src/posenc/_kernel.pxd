@@ -58,6 +58,7 @@ cdef extern from "kernel.h" nogil:
         const int64_t *integers
         const double *reals
         offsets_t offsets
+        int trust
 
     ctypedef struct tally_t:
         uint64_t doubted

@@ -57,6 +57,7 @@ cdef enum:
 cdef double SECONDS_BETWEEN_CHECKS = 0.1
 
 cdef const kernel_t *active = NULL
+cdef bint trust = False
 cdef int home_process = posenc_getpid()
 cdef tally_t counted
 counted.doubted = counted.exact = 0
@@ -100,6 +101,12 @@ def use_instruction_set(name=None):
             return
     here = [built for built, runs in instruction_sets().items() if runs]
     raise ValueError(f"instruction set {name!r} is not available, expected one of {here}")
+
+
+def trust_fast_path(bint yes):
+    """Whether values are taken from the fast path without a test, for tests that show what the test is for."""
+    global trust
+    trust = yes
 
 
 def counters():
@@ -320,6 +327,7 @@ cdef class Columns:
         cdef ptrdiff_t beyond_line = <uintptr_t>job.out % LINE
         cdef bint even = job.integers == NULL and job.reals == NULL
         cdef bint whole_lines = job.row_stride % LINE == 0
+        job.trust = trust
         if even and <int64_t>job.step < 0 and -job.step != job.step:
             # the same rows from the last one, upwards
             job.start += <uint64_t>(rows - 1) * job.step

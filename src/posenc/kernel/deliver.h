@@ -85,8 +85,8 @@ INLINE void settle(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_
             if (!open[i]) continue;
             const double high = values->high[i], low = values->low[i], error = values->error[i];
             const double below = round_to(dtype, high + (low - error)), above = round_to(dtype, high + (low + error));
-            rounded[i] = below;
-            if (bits_of_double(below) == bits_of_double(above)) continue;
+            rounded[i] = job->trust ? round_to(dtype, high + low) : below;
+            if (job->trust || bits_of_double(below) == bits_of_double(above)) continue;
             if (!known) position = position_of(spec, job, row);
             known = 1;
             tally->exact++;

@@ -75,6 +75,7 @@ typedef struct {
     const int64_t *integers;
     const double *reals;
     offsets_t offsets;           /* of this step; not read for scattered positions */
+    int trust;                   /* 1: the fast path's values are taken as they are; for tests that show they must not be */
 } job_t;
 
 /* Counters of the slow paths, for the tests: how many rows of a tile were looked at again, each value with its own error
