@@ -1,0 +1,60 @@
+"""Every position below 2**20 for several d_model, all dtypes, against MPFR in C: ``pytest -m exhaustive`` (minutes).
+
+Needs a C compiler with MPFR's headers (libmpfr-dev).
+"""
+
+import shutil
+import subprocess
+from functools import lru_cache
+from pathlib import Path
+
+import gmpy2
+import numpy as np
+import pytest
+from conftest import DTYPES, HERE, bits_of
+
+import posenc
+from posenc import _kernel
+from reference import Reference
+
+pytestmark = pytest.mark.exhaustive
+
+COUNT = 2**20
+FIELDS = np.dtype([("float64", "u8"), ("float32", "u4"), ("float16", "u2"), ("bfloat16", "u2")])
+
+
+@pytest.fixture(scope="module")
+def oracle(tmp_path_factory):
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    program = tmp_path_factory.mktemp("oracle") / "exhaustive"
+    source = Path(__file__).with_name("exhaustive.c")
+    subprocess.run([compiler, "-O2", "-o", program, source, "-lmpfr", "-lgmp"], check=True)
+
+    def column(frequency, function, first, count):
+        output = subprocess.run([program, frequency, function, str(first), str(count)], check=True, capture_output=True)
+        return np.frombuffer(output.stdout, FIELDS)
+
+    return column
+
+
+@pytest.mark.parametrize("d_model, base", [(2, 10000.0), (6, 10000.0), (11, 10000.0), (8, 500000.0), (16, 1e8)])
+def test_every_position(oracle, d_model, base):
+    reference = Reference(d_model, base=base)
+    tables = {(isa, dtype): encoded(isa, dtype, d_model, base) for isa in HERE for dtype in DTYPES}
+    for column, (index, function) in enumerate(reference.columns):
+        frequency = gmpy2.mpfr(reference.frequency(index, 320), 320)
+        expected = oracle(f"{frequency:.95g}", function, 0, COUNT)
+        assert len(expected) == COUNT
+        for (isa, dtype), table in tables.items():
+            wrong = np.flatnonzero(bits_of(table)[:, column] != expected[dtype])
+            assert not len(wrong), f"{isa}, {dtype}, column {column}: {len(wrong)} wrong, the first at position {wrong[0]}"
+
+
+@lru_cache(maxsize=16)
+def encoded(isa, dtype, d_model, base):
+    before = _kernel.instruction_set()
+    _kernel.use_instruction_set(isa)
+    try:
+        return posenc.encode(COUNT, d_model, dtype=dtype, base=base)
+    finally:
+        _kernel.use_instruction_set(before)
