@@ -83,16 +83,49 @@ def _choice(name, value):
     return value
 
 
-def _frequency_tuple(value):
+def _frequency_tuple(name, value):
     array = np.asarray(value)
     if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
-        raise TypeError(f"frequencies has dtype {array.dtype}, expected real numbers of at most 64 bits")
+        raise TypeError(f"{name} has dtype {array.dtype}, expected real numbers of at most 64 bits")
     if array.ndim != 1:
-        raise ValueError(f"frequencies has shape {array.shape}, expected one dimension")
+        raise ValueError(f"{name} has shape {array.shape}, expected one dimension")
     array = array.astype(np.float64)
     if not np.isfinite(array).all():
-        raise ValueError(f"frequencies has {array[~np.isfinite(array)][0]}, expected finite numbers")
+        raise ValueError(f"{name} has {array[~np.isfinite(array)][0]}, expected finite numbers")
     return tuple(array.tolist())
+
+
+def _optional(name, value, check):
+    return None if value is None else check(name, value)
+
+
+CHECKS = {
+    **dict.fromkeys(("base", "frequency_scale", "position_offset", "position_scale", "scale"), _real),
+    **dict.fromkeys(CHOICES, _choice),
+    "shift": functools.partial(_optional, check=_real),
+    "frequencies": functools.partial(_optional, check=_frequency_tuple),
+}
+
+
+def _checked(d_model, given):
+    """d_model and the convention, each argument of its kind and all of them consistent."""
+    c = {name: CHECKS[name](name, value) for name, value in given.items()}
+    d_model = _integer("d_model", d_model, 0)
+    if d_model > WIDEST:
+        raise ValueError(f"d_model is {d_model}, expected at most {WIDEST}")
+    if c["base"] <= 0:
+        raise ValueError(f"base is {given['base']!r}, expected a positive number")
+    if c["shift"] is not None and c["spacing"] != "paper":
+        raise ValueError(f"spacing is {c['spacing']!r} and shift is {c['shift']!r}, expected only one of them")
+    if c["frequencies"] is not None:
+        for name in ("base", "spacing", "shift", "frequency_scale"):
+            if c[name] != DEFAULTS[name]:
+                raise ValueError(f"frequencies and {name} are both given, expected only one of them")
+    if not LOWEST <= c["position_offset"] < BEYOND:
+        raise ValueError(f"position_offset is {c['position_offset']!r}, expected -2**63 <= position_offset < 2**63")
+    if c["odd"] == "error" and d_model % 2:
+        raise ValueError(f"d_model is {d_model}, expected an even number with odd='error'")
+    return d_model, c
 
 
 class Encoding:
@@ -169,41 +202,15 @@ class Encoding:
         layout="interleaved",
         order="sin",
     ):
-        given = {
-            "base": _real("base", base),
-            "frequency_scale": _real("frequency_scale", frequency_scale),
-            "position_offset": _real("position_offset", position_offset),
-            "position_scale": _real("position_scale", position_scale),
-            "scale": _real("scale", scale),
-            "odd": _choice("odd", odd),
-            "spacing": _choice("spacing", spacing),
-            "shift": None if shift is None else _real("shift", shift),
-            "exponents": _choice("exponents", exponents),
-            "frequencies": None if frequencies is None else _frequency_tuple(frequencies),
-            "layout": _choice("layout", layout),
-            "order": _choice("order", order),
-        }
-        d_model = _integer("d_model", d_model, 0)
-        if d_model > WIDEST:
-            raise ValueError(f"d_model is {d_model}, expected at most {WIDEST}")
-        if given["base"] <= 0:
-            raise ValueError(f"base is {base!r}, expected a positive number")
-        if shift is not None and spacing != "paper":
-            raise ValueError(f"spacing is {spacing!r} and shift is {shift!r}, expected only one of them")
-        if frequencies is not None:
-            for name in ("base", "spacing", "shift", "frequency_scale"):
-                if given[name] != DEFAULTS[name]:
-                    raise ValueError(f"frequencies and {name} are both given, expected only one of them")
-        if not LOWEST <= given["position_offset"] < BEYOND:
-            raise ValueError(f"position_offset is {position_offset!r}, expected -2**63 <= position_offset < 2**63")
-        if odd == "error" and d_model % 2:
-            raise ValueError(f"d_model is {d_model}, expected an even number with odd='error'")
-        set_attribute = functools.partial(object.__setattr__, self)
-        set_attribute("d_model", d_model)
-        set_attribute("_convention", given)
-        set_attribute("_hash", hash((d_model, *given.values())))
-        set_attribute("_frequencies", None)
-        set_attribute("_columns", self._build())
+        given = locals()
+        with _kernel.default_environment():
+            d_model, convention = _checked(d_model, {name: given[name] for name in DEFAULTS})
+            set_attribute = functools.partial(object.__setattr__, self)
+            set_attribute("d_model", d_model)
+            set_attribute("_convention", convention)
+            set_attribute("_hash", hash((d_model, *convention.values())))
+            set_attribute("_frequencies", None)
+            set_attribute("_columns", self._build())
 
     def __setattr__(self, name, value):
         raise AttributeError(f"Encoding is immutable, {name} cannot be set")
@@ -279,9 +286,17 @@ class Encoding:
             len(limbs) - integer_limbs,
             sign.tobytes(),
             quarter.tobytes(),
+            self._pairs(),
             c["scale"],
             c["position_offset"],
         )
+
+    def _pairs(self):
+        """Whether columns 2 i and 2 i + 1 are sin and cos (1), or cos and sin (2), of one frequency."""
+        c = self._convention
+        if c["layout"] != "interleaved" or c["exponents"] != "pair" or c["odd"] == "zero" and self.d_model % 2:
+            return 0
+        return 1 if c["order"] == "sin" else 2
 
     @property
     def frequencies(self):
@@ -290,7 +305,8 @@ class Encoding:
             if c["frequencies"] is not None:
                 values = np.array(c["frequencies"], np.float64)
             else:
-                values = _frequencies.to_float64(*self._turns(position_scale=1.0))
+                with _kernel.default_environment():
+                    values = _frequencies.to_float64(*self._turns(position_scale=1.0))
             values.flags.writeable = False
             object.__setattr__(self, "_frequencies", values)
         return self._frequencies
@@ -300,6 +316,10 @@ class Encoding:
         plain = threads is None and out is not None and type(dtype) is str and dtype in QUICK
         if plain and self._columns.quick(out, positions, QUICK[dtype], False, 1.0):
             return out
+        with _kernel.default_environment():
+            return self._encode(positions, dtype, out, threads)
+
+    def _encode(self, positions, dtype, out, threads):
         dtype_name, element = _dtype(dtype)
         threads = _threads(threads)
         start, step, array, shape = _positions(positions, self._convention["position_offset"])
@@ -322,6 +342,10 @@ class Encoding:
         """Adds encodings onto an array in place: see `posenc.add_to`."""
         if threads is None and type(x_scale) is float and self._columns.quick(x, positions, -1, True, x_scale):
             return x
+        with _kernel.default_environment():
+            return self._add_to(x, positions, x_scale, threads)
+
+    def _add_to(self, x, positions, x_scale, threads):
         if not isinstance(x, np.ndarray):
             raise TypeError(f"x is of type {type(x).__name__}, expected a numpy.ndarray")
         if x.ndim == 0 or x.shape[-1] != self.d_model:

@@ -95,7 +95,8 @@ def write_npy(path, encoding, positions, dtype="float32", *, threads=None, force
     After any exception, KeyboardInterrupt included, the temporary file is gone.  A killed process leaves it, under a name
     like ``.pe.npy.1234.0123456789abcdef.tmp``.
     """
-    path = os.path.realpath(os.fsdecode(path))
+    given = os.fsdecode(path)
+    path = os.path.realpath(given)
     dtype, _ = _dtype(dtype)
     try:
         rows = len(positions)
@@ -103,7 +104,7 @@ def write_npy(path, encoding, positions, dtype="float32", *, threads=None, force
         raise ValueError(f"positions is {positions}, expected at most {sys.maxsize} of them") from None
     header = _header((rows, encoding.d_model), STORED[dtype])
     size = len(header) + rows * encoding.d_model * itemsize(dtype)
-    with _naming(path):
+    with _naming(given):
         _check_target(path, force)
         _check_space(path, size)
         refuse_outside(encoding, positions, threads)

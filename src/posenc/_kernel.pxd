@@ -4,6 +4,14 @@ from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 
+cdef extern from "environment.h" nogil:
+    ctypedef struct environment_t:
+        pass
+
+    environment_t environment_enter()
+    void environment_leave(environment_t host)
+
+
 cdef extern from "kernel.h" nogil:
     enum:
         TILE
@@ -22,6 +30,11 @@ cdef extern from "kernel.h" nogil:
         STREAM
         ADD
 
+    ctypedef enum order_t:
+        UNPAIRED
+        SIN_FIRST
+        COS_FIRST
+
     ctypedef struct spec_t:
         ptrdiff_t d_model
         ptrdiff_t lead
@@ -31,6 +44,7 @@ cdef extern from "kernel.h" nogil:
         const uint32_t *turns
         const uint64_t *sign
         const uint64_t *quarter
+        order_t order
         double scale
         double position_offset
         int fast

@@ -103,6 +103,21 @@ def use_instruction_set(name=None):
     raise ValueError(f"instruction set {name!r} is not available, expected one of {here}")
 
 
+cdef class default_environment:
+    """A context with the default rounding and no flush-to-zero, whatever the host program set.
+
+    The kernels see to it themselves; this is for the arithmetic on arguments in Python.
+    """
+
+    cdef environment_t host
+
+    def __enter__(self):
+        self.host = environment_enter()
+
+    def __exit__(self, kind, error, traceback):
+        environment_leave(self.host)
+
+
 def trust_fast_path(bint yes):
     """Whether values are taken from the fast path without a test, for tests that show what the test is for."""
     global trust
@@ -155,6 +170,8 @@ cdef class Columns:
     integer_limbs, fraction_limbs : int
     sign, quarter : bytes
         uint64, for each column.
+    order : {0, 1, 2}
+        Whether columns 2 i and 2 i + 1 are sin and cos (1), or cos and sin (2), of one frequency.
     scale, position_offset : float
     """
 
@@ -166,7 +183,7 @@ cdef class Columns:
     cdef dict leading               # lead: the same columns behind so many that do not exist
 
     def __cinit__(self, ptrdiff_t d_model, bytes turns, int integer_limbs, int fraction_limbs, bytes sign, bytes quarter,
-                  double scale, double position_offset, ptrdiff_t lead=0):
+                  int order, double scale, double position_offset, ptrdiff_t lead=0):
         self.keep = (turns, sign, quarter)
         self.lock = threading.Lock()
         self.leading = {}
@@ -180,6 +197,7 @@ cdef class Columns:
         self.spec.turns = <const uint32_t *><const char *>turns
         self.spec.sign = <const uint64_t *><const char *>sign
         self.spec.quarter = <const uint64_t *><const char *>quarter
+        self.spec.order = <order_t>order
         self.spec.scale = scale
         self.spec.position_offset = position_offset
         self.spec.fast = 2.0**-400 <= abs(scale) <= 2.0**400
@@ -219,7 +237,7 @@ cdef class Columns:
 
                 self.leading[lead] = Columns(
                     d_model, shifted(turns, 4), self.spec.integer_limbs, self.spec.fraction_limbs, shifted(sign, 8),
-                    shifted(quarter, 8), self.spec.scale, self.spec.position_offset, lead,
+                    shifted(quarter, 8), UNPAIRED, self.spec.scale, self.spec.position_offset, lead,
                 )
             return self.leading[lead]
 
@@ -234,6 +252,7 @@ cdef class Columns:
         cdef job_t job
         cdef ptrdiff_t rows
         cdef int64_t start = 0, step = 1, last
+        cdef environment_t host
         if type(out) is not ndarray or self.spec.position_offset != 0 or not -1e30 < x_scale < 1e30:
             return False
         try:
@@ -257,7 +276,9 @@ cdef class Columns:
             memset(&job, 0, sizeof(job_t))
             if view.format[0] == b"f":
                 job.dtype = FLOAT32
+                host = environment_enter()
                 x_scale = <double><float>x_scale
+                environment_leave(host)
             elif view.format[0] == b"d":
                 job.dtype = FLOAT64
             elif view.format[0] == b"e" and x_scale == 1:

@@ -64,10 +64,14 @@ INLINE V direct_number(U u, double bias) {
     return v_sub(v_bits(u_or(u, u_set(0x4330000000000000u))), v_set(0x1p52 + bias));
 }
 
-/* The angle of columns column .. column + W - 1 as quarter turns and a rest of -1/8 .. 1/8 turn, in `limbs` limbs. */
+/* Which columns a vector stands for: W consecutive ones, each with its own quarter turn; the same without quarter turns; or
+ * every second one, without quarter turns, where column and column + 1 are sin and cos of one frequency. */
+typedef enum { COLUMNS, ANGLES, PAIRS } lanes_t;
+
+/* The angle of a vector as quarter turns and a rest of -1/8 .. 1/8 turn, in `limbs` limbs. */
 typedef struct { U quadrant; V first; U rest[PHASE_LIMBS]; } phase_t;
 
-INLINE phase_t direct_phase(const spec_t *spec, const position_t *position, ptrdiff_t column, int limbs) {
+INLINE phase_t direct_phase(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, int limbs) {
     const U limb_mask = u_set(0xffffffffu);
     const int all = spec->integer_limbs + spec->fraction_limbs;
     U sum[PHASE_LIMBS + 1];                         /* highest first: weights 2**-32, 2**-64 ... */
@@ -78,7 +82,8 @@ INLINE phase_t direct_phase(const spec_t *spec, const position_t *position, ptrd
         for (int i = 0; i <= limbs; i++) {
             const int at = shift + i;
             if (at < 0 || at >= all) continue;
-            const U product = u_mul32(p, u_load32(spec->turns + at * spec->columns + column));
+            const uint32_t *turns = spec->turns + at * spec->columns + column;
+            const U product = u_mul32(p, lanes == PAIRS ? u_load_even32(turns) : u_load32(turns));
             sum[i] = u_add(sum[i], u_and(product, limb_mask));
             if (i) sum[i - 1] = u_add(sum[i - 1], u_shr(product, 32));
         }
@@ -98,10 +103,11 @@ INLINE phase_t direct_phase(const spec_t *spec, const position_t *position, ptrd
  * (s, c) -> (c, -s) -> (-s, -c) -> (-c, s) for each quarter turn.  As masks: exchange s and c, then flip their signs. */
 typedef struct { U exchange, sin_sign, cos_sign; } turning_t;
 
-INLINE turning_t direct_turning(const spec_t *spec, const position_t *position, ptrdiff_t column, U quadrant, int with_quarters) {
+INLINE turning_t direct_turning(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, U quadrant) {
     const U zero = u_set(0), one = u_set(1);
-    const U backwards = u_xor(u_load(spec->sign + column), u_set((uint64_t)(position->negative != 0) << 63));
-    const U quarter = with_quarters ? u_load(spec->quarter + column) : zero;
+    const U sign = lanes == PAIRS ? u_load_even(spec->sign + column) : u_load(spec->sign + column);
+    const U backwards = u_xor(sign, u_set((uint64_t)(position->negative != 0) << 63));
+    const U quarter = lanes == COLUMNS ? u_load(spec->quarter + column) : zero;
     turning_t t;
     t.exchange = u_sub(zero, u_and(quadrant, one));
     const U sin_sign = u_xor(u_shl(u_shr(quadrant, 1), 63), backwards);
@@ -118,9 +124,8 @@ INLINE V direct_turned(U exchange, V a, V b, U sign) {
 }
 
 /* sin and cos in double-double. */
-static inline void direct(const spec_t *spec, const position_t *position, ptrdiff_t column, int with_quarters,
-                          VV *sine, VV *cosine) {
-    const phase_t phase = direct_phase(spec, position, column, PHASE_LIMBS);
+static inline void direct(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, VV *sine, VV *cosine) {
+    const phase_t phase = direct_phase(spec, position, column, lanes, PHASE_LIMBS);
     const V d1 = v_mul(direct_number(phase.rest[1], 0), v_set(0x1p-64));
     const V d2 = v_mul(direct_number(phase.rest[2], 0), v_set(0x1p-96));
     const V d3 = v_mul(direct_number(phase.rest[3], 0), v_set(0x1p-128));
@@ -136,7 +141,7 @@ static inline void direct(const spec_t *spec, const position_t *position, ptrdif
     s = quick_two_sum(s.high, s.low);
     const VV c = direct_series(z, COS_COEFFICIENTS, COS_PAIRS, COS_TAIL);
 
-    const turning_t t = direct_turning(spec, position, column, phase.quadrant, with_quarters);
+    const turning_t t = direct_turning(spec, position, column, lanes, phase.quadrant);
     sine->high = direct_turned(t.exchange, s.high, c.high, t.sin_sign);
     sine->low = direct_turned(t.exchange, s.low, c.low, t.sin_sign);
     cosine->high = direct_turned(t.exchange, c.high, s.high, t.cos_sign);
@@ -145,8 +150,8 @@ static inline void direct(const spec_t *spec, const position_t *position, ptrdif
 
 /* sin and cos in double, with a relative error below 5.5 u plus 2**-92 of a full amplitude (docs/numerics.md): the series to
  * x**19 and x**18, whose next terms are below 2**-65. */
-INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdiff_t column, V *sine, V *cosine) {
-    const phase_t phase = direct_phase(spec, position, column, 3);
+INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, V *sine, V *cosine) {
+    const phase_t phase = direct_phase(spec, position, column, lanes, 3);
     const V d1 = v_mul(direct_number(phase.rest[1], 0), v_set(0x1p-64));
     const V d2 = v_mul(direct_number(phase.rest[2], 0), v_set(0x1p-96));
     /* in this order: next to a zero the first two cancel, exactly */
@@ -156,7 +161,7 @@ INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdif
     for (int k = SIN_PAIRS - 1; k > 0; k--) s = v_muladd(s, z, v_set(SIN_COEFFICIENTS[k][0]));
     for (int k = COS_PAIRS - 1; k >= 0; k--) c = v_muladd(c, z, v_set(COS_COEFFICIENTS[k][0]));
     s = v_muladd(v_mul(s, z), x, x);
-    const turning_t t = direct_turning(spec, position, column, phase.quadrant, 1);
+    const turning_t t = direct_turning(spec, position, column, lanes, phase.quadrant);
     *sine = direct_turned(t.exchange, s, c, t.sin_sign);
     *cosine = direct_turned(t.exchange, c, s, t.cos_sign);
 }

@@ -25,6 +25,8 @@ enum {
 
 typedef enum { FLOAT64, FLOAT32, FLOAT16, BFLOAT16 } dtype_t;
 typedef enum { STORE, STREAM, ADD } delivery_t;
+/* Whether columns 2 i and 2 i + 1 are sin and cos, or cos and sin, of one frequency. */
+typedef enum { UNPAIRED, SIN_FIRST, COS_FIRST } order_t;
 
 /* |position + position_offset|, exact: the sum of limb[i] * 2**(32 * (exponent + i)). */
 typedef struct {
@@ -46,6 +48,7 @@ typedef struct {
     const uint32_t *turns;       /* (limbs, columns): |frequency| / 2 pi in turns a position, highest limb first */
     const uint64_t *sign;        /* (columns): the sign bit of the frequency */
     const uint64_t *quarter;     /* (columns): all ones for a cosine, 0 for a sine */
+    order_t order;
     double scale;
     double position_offset;
     int fast;                    /* 0: |scale| is beyond 2**-400 .. 2**400, all is evaluated directly */

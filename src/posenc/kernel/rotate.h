@@ -47,18 +47,18 @@ INLINE const double *offsets_at(const double *table, ptrdiff_t tile, int rows, i
 
 /* ---- direct evaluation, scaled ----------------------------------------------------------------------------------------- */
 
-/* The columns' values at a position, and those a quarter turn ahead.  Adding 0 turns -0 into 0. */
-INLINE void value_pair(const spec_t *spec, const position_t *position, ptrdiff_t column, VV *p, VV *q) {
+/* The columns' values at a position, and those a quarter turn ahead (PAIRS: sin and cos).  Adding 0 turns -0 into 0. */
+INLINE void value_pair(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, VV *p, VV *q) {
     const V scale = v_set(spec->scale);
-    direct(spec, position, column, 1, p, q);
+    direct(spec, position, column, lanes, p, q);
     *p = dd_scaled(*p, scale);
     *q = dd_scaled(*q, scale);
     p->high = v_add(p->high, v_set(0));
 }
 
-INLINE void value_double(const spec_t *spec, const position_t *position, ptrdiff_t column, V *p, V *q) {
+INLINE void value_double(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, V *p, V *q) {
     const V scale = v_set(spec->scale);
-    direct_double(spec, position, column, p, q);
+    direct_double(spec, position, column, lanes, p, q);
     *p = v_muladd(*p, scale, v_set(0));
     *q = v_mul(*q, scale);
 }
@@ -195,8 +195,8 @@ INLINE void first_row(const spec_t *spec, const job_t *job, const position_t *po
     for (int v = 0; v < TILE / W; v++) {
         const ptrdiff_t column = tile * TILE + v * W;
         VV p = {v_set(0), v_set(0)}, q = p;
-        if (dtype == FLOAT64) value_pair(spec, position, column, &p, &q);
-        else value_double(spec, position, column, &p.high, &q.high);
+        if (dtype == FLOAT64) value_pair(spec, position, column, COLUMNS, &p, &q);
+        else value_double(spec, position, column, COLUMNS, &p.high, &q.high);
         const V ap = v_abs(p.high), aq = v_abs(q.high), turning = v_load(job->offsets.turning + column);
         v_store(first->p + v * W, p.high);
         v_store(first->q + v * W, q.high);
@@ -259,6 +259,31 @@ INLINE void even_tile(const spec_t *spec, const job_t *job, const position_t *po
 
 /* ---- rows on their own ----------------------------------------------------------------------------------------------- */
 
+/* Directly evaluated values of a tile: of each column, or of each pair of columns at once. */
+INLINE void single_values(const spec_t *spec, const position_t *position, ptrdiff_t column, dtype_t dtype, VV value[TILE / W]) {
+    for (int v = 0; v < TILE / W; v += 2) {
+        const ptrdiff_t here = column + v * W, next = here + W;
+        VV p = {v_set(0), v_set(0)}, q = p, r = p, ahead;
+        if (spec->order == UNPAIRED) {
+            if (dtype == FLOAT64) {
+                value_pair(spec, position, here, COLUMNS, &p, &ahead);
+                value_pair(spec, position, next, COLUMNS, &r, &ahead);
+            } else {
+                value_double(spec, position, here, COLUMNS, &p.high, &ahead.high);
+                value_double(spec, position, next, COLUMNS, &r.high, &ahead.high);
+            }
+            value[v] = p;
+            value[v + 1] = r;
+            continue;
+        }
+        if (dtype == FLOAT64) value_pair(spec, position, here, PAIRS, &p, &q);
+        else value_double(spec, position, here, PAIRS, &p.high, &q.high);
+        const VV first = spec->order == SIN_FIRST ? p : q, second = spec->order == SIN_FIRST ? q : p;
+        v_interleave(first.high, second.high, &value[v].high, &value[v + 1].high);
+        v_interleave(first.low, second.low, &value[v].low, &value[v + 1].low);
+    }
+}
+
 INLINE void single_tile(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t tile,
                         dtype_t dtype, delivery_t delivery, tally_t *tally) {
     enum { VECTORS = TILE / W };
@@ -268,33 +293,38 @@ INLINE void single_tile(const spec_t *spec, const job_t *job, const position_t *
     const V amplitude = v_abs(v_set(spec->scale));
     /* |value| >= 2**-40 of the amplitude: the error is below 2**-48 of it, a few units of its last place */
     const V smallest = v_muladd(amplitude, v_set(0x1p-40), v_set(dtype == FLOAT16 ? 0x1p-14 : 0x1p-126));
+    const V share = v_set(dtype == FLOAT64 ? PAIR_ERROR : DIRECT_DOUBLE_ERROR);
+    const V floor = v_mul(amplitude, v_set(dtype == FLOAT64 ? DIRECT_PAIR_FLOOR : DIRECT_DOUBLE_FLOOR));
     const U addend = quick_addend(quick, smallest);
     char *out = place(spec, job, row, column + window.skip);
+    VV direct_value[VECTORS];
     V value[VECTORS];
     M good = m_all();
-    row_t t;
+    single_values(spec, position, column, dtype, direct_value);
     for (int v = 0; v < VECTORS; v++) {
-        VV p = {v_set(0), v_set(0)}, q;
-        V error;
+        value[v] = direct_value[v].high;
         if (dtype == FLOAT64) {
-            value_pair(spec, position, column + v * W, &p, &q);
-            error = v_muladd(v_abs(p.high), v_set(PAIR_ERROR), v_mul(amplitude, v_set(DIRECT_PAIR_FLOOR)));
-            value[v] = v_add(p.high, v_sub(p.low, error));
-            good = m_and_equal(good, value[v], v_add(p.high, v_add(p.low, error)));
+            const V error = v_muladd(v_abs(direct_value[v].high), share, floor);
+            value[v] = v_add(direct_value[v].high, v_sub(direct_value[v].low, error));
+            good = m_and_equal(good, value[v], v_add(direct_value[v].high, v_add(direct_value[v].low, error)));
         } else {
-            value_double(spec, position, column + v * W, &p.high, &q.high);
-            error = v_muladd(v_abs(p.high), v_set(DIRECT_DOUBLE_ERROR), v_mul(amplitude, v_set(DIRECT_DOUBLE_FLOOR)));
-            value[v] = p.high;
             good = quick_test(good, quick, value[v], addend);
         }
-        v_store(t.high + v * W, p.high);
-        v_store(t.low + v * W, p.low);
-        v_store(t.error + v * W, error);
     }
     const int tested = dtype == FLOAT64 || spec->quick;
-    if (UNLIKELY(!tested || !m_is_all(good))) deliver_settled(spec, job, row, column, window, out, &t, tally);
-    else if (window.width == TILE) deliver(job, out, value, VECTORS, 1, window, dtype, delivery);
-    else deliver(job, out, value, VECTORS, 0, window, dtype, delivery);
+    if (UNLIKELY(!tested || !m_is_all(good))) {
+        row_t t;
+        for (int v = 0; v < VECTORS; v++) {
+            v_store(t.high + v * W, direct_value[v].high);
+            v_store(t.low + v * W, direct_value[v].low);
+            v_store(t.error + v * W, v_muladd(v_abs(direct_value[v].high), share, floor));
+        }
+        deliver_settled(spec, job, row, column, window, out, &t, tally);
+    } else if (window.width == TILE) {
+        deliver(job, out, value, VECTORS, 1, window, dtype, delivery);
+    } else {
+        deliver(job, out, value, VECTORS, 0, window, dtype, delivery);
+    }
 }
 
 /* A row beyond the fast path, or of a position that is not finite. */
@@ -369,7 +399,7 @@ static void tabulate_rows(const spec_t *spec, uint64_t step, double *high, doubl
         const ptrdiff_t at = (tile * rows + r) * 2 * TILE;
         for (int v = 0; v < TILE / W; v++) {
             VV s, c;
-            direct(spec, &position, tile * TILE + v * W, 0, &s, &c);
+            direct(spec, &position, tile * TILE + v * W, ANGLES, &s, &c);
             v_store(high + at + v * W, c.high);
             v_store(low + at + v * W, c.low);
             v_store(high + at + TILE + v * W, s.high);

@@ -20,6 +20,10 @@ static inline U u_set(uint64_t x) { return _mm256_set1_epi64x((long long)x); }
 static inline U u_load(const uint64_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
 static inline void u_store(uint64_t *p, U u) { _mm256_storeu_si256((__m256i *)(void *)p, u); }
 static inline U u_load32(const uint32_t *p) { return _mm256_cvtepu32_epi64(_mm_loadu_si128((const __m128i *)(const void *)p)); }
+static inline U u_load_even32(const uint32_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
+static inline U u_load_even(const uint64_t *p) {
+    return _mm256_permute4x64_epi64(_mm256_unpacklo_epi64(u_load(p), u_load(p + 4)), 0xd8);
+}
 static inline V v_bits(U u) { return _mm256_castsi256_pd(u); }
 static inline U u_bits(V v) { return _mm256_castpd_si256(v); }
 
@@ -38,6 +42,12 @@ static inline U u_shl(U a, int n) { return _mm256_slli_epi64(a, n); }
 static inline U u_shr(U a, int n) { return _mm256_srli_epi64(a, n); }
 static inline U u_select(U mask, U a, U b) { return _mm256_blendv_epi8(b, a, mask); }
 static inline U u_mul32(U a, U b) { return _mm256_mul_epu32(a, b); }
+
+static inline void v_interleave(V a, V b, V *low, V *high) {
+    const V even = _mm256_unpacklo_pd(a, b), odd = _mm256_unpackhi_pd(a, b);
+    *low = _mm256_permute2f128_pd(even, odd, 0x20);
+    *high = _mm256_permute2f128_pd(even, odd, 0x31);
+}
 
 /* No half of a lane is zero. */
 static inline M m_all(void) { return _mm256_set1_epi32(-1); }

@@ -20,6 +20,11 @@ static inline U u_set(uint64_t x) { return _mm512_set1_epi64((long long)x); }
 static inline U u_load(const uint64_t *p) { return _mm512_loadu_si512(p); }
 static inline void u_store(uint64_t *p, U u) { _mm512_storeu_si512(p, u); }
 static inline U u_load32(const uint32_t *p) { return _mm512_cvtepu32_epi64(_mm256_loadu_si256((const __m256i *)(const void *)p)); }
+static inline U u_load_even32(const uint32_t *p) { return _mm512_loadu_si512(p); }
+static inline U u_load_even(const uint64_t *p) {
+    const __m512i even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
+    return _mm512_permutex2var_epi64(u_load(p), even, u_load(p + 8));
+}
 static inline V v_bits(U u) { return _mm512_castsi512_pd(u); }
 static inline U u_bits(V v) { return _mm512_castpd_si512(v); }
 
@@ -38,6 +43,11 @@ static inline U u_shl(U a, int n) { return _mm512_slli_epi64(a, (unsigned)n); }
 static inline U u_shr(U a, int n) { return _mm512_srli_epi64(a, (unsigned)n); }
 static inline U u_select(U mask, U a, U b) { return _mm512_ternarylogic_epi64(mask, a, b, 0xca); }
 static inline U u_mul32(U a, U b) { return _mm512_mul_epu32(a, b); }
+
+static inline void v_interleave(V a, V b, V *low, V *high) {
+    *low = _mm512_permutex2var_pd(a, _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11), b);
+    *high = _mm512_permutex2var_pd(a, _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15), b);
+}
 
 /* A bit for each half of a lane. */
 static inline M m_all(void) { return 0xffff; }

@@ -18,6 +18,13 @@ enum { W = 2 };
 static inline V v_set(double x) { return (V){x, x}; }
 static inline U u_set(uint64_t x) { return (U){x, x}; }
 static inline U u_load32(const uint32_t *p) { return (U){p[0], p[1]}; }
+/* p[0], p[2] ...; u_mul32 of the former looks at the low halves of the lanes only */
+static inline U u_load_even32(const uint32_t *p) { return (U){p[0], p[2]}; }
+static inline U u_load_even(const uint64_t *p) { return (U){p[0], p[2]}; }
+static inline void v_interleave(V a, V b, V *low, V *high) {
+    *low = (V){a[0], b[0]};
+    *high = (V){a[1], b[1]};
+}
 static inline U m_zero32(U x) { return (U)((U32)x == 0); }
 static inline U m_unequal(V a, V b) { return (U)(a != b); }
 #else
@@ -27,6 +34,12 @@ enum { W = 1 };
 static inline V v_set(double x) { return x; }
 static inline U u_set(uint64_t x) { return x; }
 static inline U u_load32(const uint32_t *p) { return *p; }
+static inline U u_load_even32(const uint32_t *p) { return *p; }
+static inline U u_load_even(const uint64_t *p) { return *p; }
+static inline void v_interleave(V a, V b, V *low, V *high) {
+    *low = a;
+    *high = b;
+}
 static inline U m_zero32(U x) { return (x >> 32 == 0) | ((uint32_t)x == 0); }
 static inline U m_unequal(V a, V b) { return a != b; }
 #endif
