@@ -352,9 +352,7 @@ def recipe_scenes(run):
             "posenc, fresh array": partial(posenc.encode, ROWS, WIDTH, threads=threads),
             "NumPy recipe": partial(numpy_recipe, positions, WIDTH),
             "NumPy float32 recipe": partial(numpy_float32_recipe, positions, WIDTH),
-            **run.optional(
-                "torch", lambda torch: {"torch recipe": partial(torch_recipe, torch, torch.arange(ROWS), WIDTH)}, threads
-            ),
+            **run.optional("torch", lambda torch: {"torch recipe": partial(torch_recipe, torch, torch.arange(ROWS), WIDTH)}, threads),
         }
         rivals = ("NumPy recipe", "torch recipe", "NumPy float32 recipe")
         figures = [faster(f"float32 table against the {rival}", rival, targets.get(rival)) for rival in rivals]
@@ -388,6 +386,10 @@ def peer_scenes(run):
     yield Scene(f"peers, {PEER_ROWS:,} x {WIDTH}", threads, "fresh", contenders, figures, PEER_ROWS * WIDTH * 4)
 
 
+def torch_add(x, cached, torch):
+    return {"torch x.add_": partial(torch.from_numpy(x).add_, torch.from_numpy(cached))}
+
+
 def add_scenes(run):
     for threads, buffer in run.settings():
         x, cached = empty((ROWS, WIDTH), np.float32, buffer), table(ROWS, WIDTH, buffer)
@@ -396,9 +398,7 @@ def add_scenes(run):
             "posenc": partial(posenc.add_to, x, threads=threads),
             "np.add": partial(np.add, x, cached, out=x),
             "x += 1": partial(x.__iadd__, np.float32(1)),
-            **run.optional(
-                "torch", lambda torch: {"torch x.add_": partial(torch.from_numpy(x).add_, torch.from_numpy(cached))}, threads
-            ),
+            **run.optional("torch", partial(torch_add, x, cached), threads),
         }
         figures = [
             faster("add_to against np.add(x, table, out=x)", "np.add", {1: 1.25}.get(threads)),
@@ -416,9 +416,7 @@ def batch_scenes(run):
         contenders = {
             "posenc": partial(posenc.add_to, x, threads=threads),
             "np.add": partial(np.add, x, cached, out=x),
-            **run.optional(
-                "torch", lambda torch: {"torch x.add_": partial(torch.from_numpy(x).add_, torch.from_numpy(cached))}, threads
-            ),
+            **run.optional("torch", partial(torch_add, x, cached), threads),
         }
         figures = [faster("add_to on a batch against torch x.add_(pe)", "torch x.add_", 1.0)]
         yield Scene(f"add_to, {batch} x {rows:,} x {WIDTH}", threads, buffer, contenders, figures, x.nbytes)
@@ -464,10 +462,10 @@ def cache_scenes(run):
 
 
 def row_scenes(run):
+    encoding = posenc.Encoding(WIDTH)
     for buffer in BUFFERS:
         x = empty((1, WIDTH), np.float32, buffer)
         x.fill(0.5)
-        encoding = posenc.Encoding(WIDTH)
 
         def steps(add):
             def call():

@@ -37,7 +37,6 @@ cdef extern from "kernel.h" nogil:
 
     ctypedef struct spec_t:
         ptrdiff_t d_model
-        ptrdiff_t lead
         ptrdiff_t columns
         int integer_limbs
         int fraction_limbs
@@ -72,6 +71,7 @@ cdef extern from "kernel.h" nogil:
         const int64_t *integers
         const double *reals
         offsets_t offsets
+        int staged
         int trust
 
     ctypedef struct tally_t:
@@ -82,7 +82,8 @@ cdef extern from "kernel.h" nogil:
         const char *name
         int (*runs_here)() noexcept nogil
         void (*tabulate)(const spec_t *, uint64_t, const offsets_t *, ptrdiff_t, ptrdiff_t) noexcept nogil
-        void (*even_rows)(const spec_t *, const job_t *, ptrdiff_t, ptrdiff_t, tally_t *) noexcept nogil
+        size_t (*stage_size)(const spec_t *) noexcept nogil
+        void (*even_rows)(const spec_t *, const job_t *, ptrdiff_t, ptrdiff_t, void *, tally_t *) noexcept nogil
         void (*scattered_rows)(const spec_t *, const job_t *, ptrdiff_t, ptrdiff_t, tally_t *) noexcept nogil
         void (*fill)(double *, ptrdiff_t, double) noexcept nogil
 

@@ -180,18 +180,15 @@ cdef class Columns:
     cdef bint has_consecutive
     cdef object lock
     cdef object keep
-    cdef dict leading               # lead: the same columns behind so many that do not exist
 
     def __cinit__(self, ptrdiff_t d_model, bytes turns, int integer_limbs, int fraction_limbs, bytes sign, bytes quarter,
-                  int order, double scale, double position_offset, ptrdiff_t lead=0):
+                  int order, double scale, double position_offset):
         self.keep = (turns, sign, quarter)
         self.lock = threading.Lock()
-        self.leading = {}
         self.has_consecutive = False
         memset(&self.consecutive, 0, sizeof(offsets_t))
         self.spec.d_model = d_model
-        self.spec.lead = lead
-        self.spec.columns = padded(lead + d_model)
+        self.spec.columns = padded(d_model)
         self.spec.integer_limbs = integer_limbs
         self.spec.fraction_limbs = fraction_limbs
         self.spec.turns = <const uint32_t *><const char *>turns
@@ -223,23 +220,6 @@ cdef class Columns:
         with nogil:
             active.tabulate(&self.spec, step, offsets, 0, self.spec.columns // TILE)
         return 0
-
-    cdef Columns behind(self, ptrdiff_t lead):
-        """These columns behind `lead` columns that do not exist, so that tiles begin elsewhere."""
-        cdef ptrdiff_t d_model = self.spec.d_model, columns = self.spec.columns, more = padded(lead + d_model) - lead - d_model
-        with self.lock:
-            if lead not in self.leading:
-                turns, sign, quarter = self.keep
-
-                def shifted(data, size):
-                    rows = (data[at : at + d_model * size] for at in range(0, len(data), columns * size))
-                    return b"".join(bytes(lead * size) + row + bytes(more * size) for row in rows)
-
-                self.leading[lead] = Columns(
-                    d_model, shifted(turns, 4), self.spec.integer_limbs, self.spec.fraction_limbs, shifted(sign, 8),
-                    shifted(quarter, 8), UNPAIRED, self.spec.scale, self.spec.position_offset, lead,
-                )
-            return self.leading[lead]
 
     def quick(self, object out, object positions, int dtype, bint add, double x_scale):
         """What `run` does, for the plainest of calls only: a decode step must not cost more to check than to compute.
@@ -345,9 +325,8 @@ cdef class Columns:
 
     cdef int launch(self, job_t *job, ptrdiff_t rows, ptrdiff_t itemsize, object threads) except -1:
         """Chooses how a job is done: past the caches or not, with which offsets."""
-        cdef ptrdiff_t beyond_line = <uintptr_t>job.out % LINE
         cdef bint even = job.integers == NULL and job.reals == NULL
-        cdef bint whole_lines = job.row_stride % LINE == 0
+        cdef bint whole_lines = (<uintptr_t>job.out | <size_t>job.row_stride) % LINE == 0
         job.trust = trust
         if even and <int64_t>job.step < 0 and -job.step != job.step:
             # the same rows from the last one, upwards
@@ -357,10 +336,9 @@ cdef class Columns:
             job.row_stride = -job.row_stride
         # beyond, an offset times the step would leave the int64 range
         even = even and job.step < <uint64_t>1 << 50 and rows >= (FEW_ROWS if job.step == 1 else MANY_ROWS)
-        if even and job.delivery == STORE and whole_lines and rows * self.spec.d_model * itemsize >= STREAM_BYTES:
+        if even and job.delivery == STORE and rows * self.spec.d_model * itemsize >= STREAM_BYTES:
             job.delivery = STREAM
-            if beyond_line:
-                return self.behind(TILE - (LINE - beyond_line) // itemsize).rotate(job, rows, threads)
+        job.staged = job.delivery == ADD or job.delivery == STREAM and not whole_lines
         if even:
             return self.rotate(job, rows, threads)
         return self.work(job, rows, False, threads)
@@ -390,12 +368,13 @@ cdef class Columns:
     cdef int work(self, const job_t *job, ptrdiff_t rows, bint even, object threads) except -1:
         """Blocks of rows over threads, with a look for Ctrl-C between rounds of blocks, at most every 100 ms."""
         cdef slot_t slots[MAX_THREADS]
+        cdef char *stages = NULL
+        cdef size_t stage_size = 0
         cdef spec_t *spec = &self.spec
         cdef const kernel_t *kernel = active
         cdef ptrdiff_t values = rows * spec.columns * job.batch
-        cdef ptrdiff_t unit = BLOCK, blocks, first, last, b, per_round
+        cdef ptrdiff_t unit = BLOCK, blocks, per_round
         cdef int team, i
-        cdef double checked, now
         team = _team(threads, values, (rows + FINE - 1) // FINE)
         while team > 1 and unit > FINE and rows < 4 * team * unit:
             unit //= 2
@@ -404,17 +383,37 @@ cdef class Columns:
         per_round = max(<ptrdiff_t>team, VALUES_PER_ROUND // (unit * spec.columns))
         if per_round > blocks:
             per_round = blocks
-        first = 0
+        if job.staged and even:
+            stage_size = kernel.stage_size(spec)
+            stages = <char *>malloc(team * stage_size)
+            if stages == NULL:
+                raise MemoryError(f"Unable to allocate {team * stage_size} bytes for the rows in work")
+        try:
+            self.rounds(job, rows, even, unit, blocks, per_round, team, stages, stage_size, slots)
+        finally:
+            free(stages)
+            for i in range(team):
+                counted.doubted += slots[i].tally.doubted
+                counted.exact += slots[i].tally.exact
+        return 0
+
+    cdef int rounds(self, const job_t *job, ptrdiff_t rows, bint even, ptrdiff_t unit, ptrdiff_t blocks, ptrdiff_t per_round,
+                    int team, char *stages, size_t stage_size, slot_t *slots) except -1:
+        cdef const spec_t *spec = &self.spec
+        cdef const kernel_t *kernel = active
+        cdef ptrdiff_t first = 0, last, b
+        cdef double checked, now
         with nogil:
             checked = posenc_now() if per_round < blocks else 0
             while first < blocks:
                 last = min(first + per_round, blocks)
                 if team == 1:
                     for b in range(first, last):
-                        run_block(kernel, spec, job, b * unit, min(unit, rows - b * unit), even, &slots[0].tally)
+                        run_block(kernel, spec, job, b * unit, min(unit, rows - b * unit), even, stages, &slots[0].tally)
                 else:
                     for b in prange(first, last, schedule="static", num_threads=team):
-                        run_block(kernel, spec, job, b * unit, min(unit, rows - b * unit), even, &slots[threadid()].tally)
+                        run_block(kernel, spec, job, b * unit, min(unit, rows - b * unit), even,
+                                  stages + threadid() * stage_size, &slots[threadid()].tally)
                 first = last
                 if first < blocks:
                     now = posenc_now()
@@ -422,16 +421,13 @@ cdef class Columns:
                         checked = now
                         with gil:
                             PyErr_CheckSignals()
-        for i in range(team):
-            counted.doubted += slots[i].tally.doubted
-            counted.exact += slots[i].tally.exact
         return 0
 
 
 cdef void run_block(const kernel_t *kernel, const spec_t *spec, const job_t *job, ptrdiff_t first, ptrdiff_t count,
-                    bint even, tally_t *tally) noexcept nogil:
+                    bint even, void *stage, tally_t *tally) noexcept nogil:
     if even:
-        kernel.even_rows(spec, job, first, count, tally)
+        kernel.even_rows(spec, job, first, count, stage, tally)
     else:
         kernel.scattered_rows(spec, job, first, count, tally)
 

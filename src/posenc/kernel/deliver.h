@@ -16,21 +16,7 @@ enum { WIDEST = TILE };
 
 typedef struct { double high[WIDEST], low[WIDEST], error[WIDEST]; } row_t;
 
-/* Which columns of a group exist: [skip, skip + width). */
-typedef struct { int skip, width; } window_t;
-
-/* Of the columns [column, column + columns) of the kernels, those of the table. */
-INLINE window_t window_of(const spec_t *spec, ptrdiff_t column, int columns) {
-    const ptrdiff_t first = spec->lead > column ? spec->lead : column;
-    const ptrdiff_t beyond = spec->lead + spec->d_model < column + columns ? spec->lead + spec->d_model : column + columns;
-    return (window_t){(int)(first - column), (int)(beyond > first ? beyond - first : 0)};
-}
-
 INLINE size_t size_of(dtype_t dtype) { return dtype == FLOAT64 ? 8 : dtype == FLOAT32 ? 4 : 2; }
-/* Where a row's value of the kernels' column `column` belongs. */
-INLINE char *place(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t column) {
-    return job->out + row * job->row_stride + (column - spec->lead) * (ptrdiff_t)size_of(job->dtype);
-}
 INLINE int smaller(ptrdiff_t a, ptrdiff_t b) { return (int)(a < b ? a : b); }
 
 /* ---- the quick test ------------------------------------------------------------------------------------------------ */
@@ -62,7 +48,7 @@ INLINE M quick_test(M good, quick_t q, V value, U addend) {
 /* ---- settling what is in doubt --------------------------------------------------------------------------------------- */
 
 /* Rounds the values of a row, each by its own error bound; what that leaves open is evaluated directly. */
-INLINE void settle(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t column, window_t window, row_t *values,
+INLINE void settle(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t column, int width, row_t *values,
                    dtype_t dtype, tally_t *tally) {
     const format_t format = format_of(dtype);
     const int drop = 53 - format.precision;
@@ -81,7 +67,7 @@ INLINE void settle(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_
     if (any) {
         position_t position;
         int known = 0;
-        for (int i = window.skip; i < window.skip + window.width; i++) {
+        for (int i = 0; i < width; i++) {
             if (!open[i]) continue;
             const double high = values->high[i], low = values->low[i], error = values->error[i];
             const double below = round_to(dtype, high + (low - error)), above = round_to(dtype, high + (low + error));
@@ -125,25 +111,30 @@ INLINE void sixteen_store(uint16_t *p, const float *f, int n, dtype_t dtype) {
 
 /* x * x_scale + t, product and sum rounded to dtype.  In float for the halves: products of two 11-bit (8-bit) numbers are
  * exact there, and its 24 >= 2 * 11 + 2 bits round a sum innocuously. */
-INLINE void add(char *out, const char *t, int width, dtype_t dtype, double x_scale) {
+INLINE void add(char *out, const char *t, ptrdiff_t width, dtype_t dtype, double x_scale) {
     if (dtype == FLOAT64) {
         double *x = (double *)(void *)out;
         const double *value = (const double *)(const void *)t;
-        for (int i = 0; i < width; i++) x[i] = x[i] * x_scale + value[i];
+        for (ptrdiff_t i = 0; i < width; i++) x[i] = x[i] * x_scale + value[i];
     } else if (dtype == FLOAT32) {
         float *x = (float *)(void *)out;
         const float *value = (const float *)(const void *)t;
-        for (int i = 0; i < width; i++) x[i] = x[i] * (float)x_scale + value[i];
+        for (ptrdiff_t i = 0; i < width; i++) x[i] = x[i] * (float)x_scale + value[i];
     } else {
-        float x[WIDEST], value[WIDEST];
-        uint16_t product[WIDEST];
-        sixteen_load(x, (const uint16_t *)(void *)out, width, dtype);
-        sixteen_load(value, (const uint16_t *)(const void *)t, width, dtype);
-        for (int i = 0; i < width; i++) x[i] *= (float)x_scale;
-        sixteen_store(product, x, width, dtype);
-        sixteen_load(x, product, width, dtype);
-        for (int i = 0; i < width; i++) x[i] += value[i];
-        sixteen_store((uint16_t *)(void *)out, x, width, dtype);
+        uint16_t *x = (uint16_t *)(void *)out;
+        const uint16_t *value = (const uint16_t *)(const void *)t;
+        for (; width > 0; x += WIDEST, value += WIDEST, width -= WIDEST) {
+            const int n = smaller(width, WIDEST);
+            float a[WIDEST], b[WIDEST];
+            uint16_t product[WIDEST];
+            sixteen_load(a, x, n, dtype);
+            sixteen_load(b, value, n, dtype);
+            for (int i = 0; i < n; i++) a[i] *= (float)x_scale;
+            sixteen_store(product, a, n, dtype);
+            sixteen_load(a, product, n, dtype);
+            for (int i = 0; i < n; i++) a[i] += b[i];
+            sixteen_store(x, a, n, dtype);
+        }
     }
 }
 
@@ -159,9 +150,9 @@ INLINE void add_vectors(char *out, const V *value, int vectors, dtype_t dtype, d
     }
 }
 
-/* Writes or adds a row of a group, whose first existing column belongs at `out`.  `vectors`, `whole` (every column exists),
- * `dtype` and `delivery` are constants where this is inlined. */
-INLINE void deliver(const job_t *job, char *out, const V *value, int vectors, int whole, window_t window, dtype_t dtype,
+/* Writes or adds a row of a group, of which `width` columns exist.  `vectors`, `whole` (every column exists), `dtype` and
+ * `delivery` are constants where this is inlined. */
+INLINE void deliver(const job_t *job, char *out, const V *value, int vectors, int whole, int width, dtype_t dtype,
                     delivery_t delivery) {
     const size_t size = size_of(dtype);
     if (whole && delivery != ADD) {
@@ -175,21 +166,20 @@ INLINE void deliver(const job_t *job, char *out, const V *value, int vectors, in
     }
     ALIGNED char t[WIDEST * sizeof(double)];
     put(t, value, vectors, dtype, 0);
-    const char *first = t + (size_t)window.skip * size;
-    if (delivery != ADD) memcpy(out, first, (size_t)window.width * size);
-    else for (ptrdiff_t b = 0; b < job->batch; b++) add(out + b * job->batch_stride, first, window.width, dtype, job->x_scale);
+    if (delivery != ADD) memcpy(out, t, (size_t)width * size);
+    else for (ptrdiff_t b = 0; b < job->batch; b++) add(out + b * job->batch_stride, t, width, dtype, job->x_scale);
 }
 
 /* Settles and delivers a row that is in doubt. */
-NOINLINE void deliver_settled(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t column, window_t window, char *out,
+NOINLINE void deliver_settled(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t column, int width, char *out,
                               row_t *values, tally_t *tally) {
     enum { VECTORS = WIDEST / W };
     V settled[VECTORS];
 #define CASE(T) \
     case T: \
-        settle(spec, job, row, column, window, values, T, tally); \
+        settle(spec, job, row, column, width, values, T, tally); \
         for (int v = 0; v < VECTORS; v++) settled[v] = v_load(values->high + v * W); \
-        deliver(job, out, settled, VECTORS, 0, window, T, job->delivery == ADD ? ADD : STORE); \
+        deliver(job, out, settled, VECTORS, 0, width, T, job->delivery == ADD ? ADD : STORE); \
         break;
     switch (job->dtype) { CASE(FLOAT64) CASE(FLOAT32) CASE(FLOAT16) CASE(BFLOAT16) }
 #undef CASE

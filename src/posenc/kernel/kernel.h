@@ -24,7 +24,7 @@ enum {
 };
 
 typedef enum { FLOAT64, FLOAT32, FLOAT16, BFLOAT16 } dtype_t;
-typedef enum { STORE, STREAM, ADD } delivery_t;
+typedef enum { STORE, STREAM, ADD } delivery_t;         /* STREAM: past the caches, where rows begin on cache lines */
 /* Whether columns 2 i and 2 i + 1 are sin and cos, or cos and sin, of one frequency. */
 typedef enum { UNPAIRED, SIN_FIRST, COS_FIRST } order_t;
 
@@ -37,11 +37,9 @@ typedef struct {
     uint32_t limb[POSITION_LIMBS];
 } position_t;
 
-/* The specification of an encoding as the kernels read it.  The table's columns are preceded by `lead` columns that do not
- * exist, so that tiles begin on cache lines of the output, and followed by others up to whole tiles: `columns` in all. */
+/* The specification of an encoding as the kernels read it.  `columns` is d_model rounded up to whole tiles. */
 typedef struct {
     ptrdiff_t d_model;
-    ptrdiff_t lead;
     ptrdiff_t columns;
     int integer_limbs;           /* limbs of `turns` before and ... */
     int fraction_limbs;          /* ... after the point */
@@ -78,6 +76,7 @@ typedef struct {
     const int64_t *integers;
     const double *reals;
     offsets_t offsets;           /* of this step; not read for scattered positions */
+    int staged;                  /* 1: evenly spaced rows are made in `stage` and copied or added from there, row by row */
     int trust;                   /* 1: the fast path's values are taken as they are; for tests that show they must not be */
 } job_t;
 
@@ -89,7 +88,8 @@ typedef struct {
     const char *name;
     int (*runs_here)(void);
     void (*tabulate)(const spec_t *, uint64_t step, const offsets_t *, ptrdiff_t first_tile, ptrdiff_t last_tile);
-    void (*even_rows)(const spec_t *, const job_t *, ptrdiff_t first, ptrdiff_t count, tally_t *);
+    size_t (*stage_size)(const spec_t *);
+    void (*even_rows)(const spec_t *, const job_t *, ptrdiff_t first, ptrdiff_t count, void *stage, tally_t *);
     void (*scattered_rows)(const spec_t *, const job_t *, ptrdiff_t first, ptrdiff_t count, tally_t *);
     void (*fill)(double *out, ptrdiff_t count, double value);       /* out on a cache line */
 } kernel_t;

@@ -26,8 +26,6 @@ enum { DOUBLE_VECTORS = GROUP / W, PAIR_VECTORS = 16 / W };
 #define DIRECT_PAIR_FLOOR 0x1p-110
 #define SMALLEST_SHARE 0x1p-12          /* of M that a value may be before it is in doubt */
 
-#define ROWS_AHEAD 12
-
 #define JOIN_(a, b) a##_##b
 #define JOIN(a, b) JOIN_(a, b)
 #define STRING_(a) #a
@@ -72,7 +70,7 @@ typedef struct {
 } anchor_t;
 
 /* Rows [row, row + rows) of the table in the group of columns that begins at `column`, `at` columns into its tile. */
-typedef struct { ptrdiff_t row; int rows; ptrdiff_t column; int at; window_t window; char *out; const double *fine, *fine_low; } patch_t;
+typedef struct { ptrdiff_t row; int rows; ptrdiff_t column; int at, width; char *out; const double *fine, *fine_low; } patch_t;
 
 /* P cos + Q sin in double-double: a double and a much smaller rest. */
 INLINE VV rotated_pair(VV p, VV q, VV c, VV s) {
@@ -96,13 +94,7 @@ NOINLINE void doubtful_row(const spec_t *spec, const job_t *job, const anchor_t 
         v_store(t.low + v * W, value.low);
         v_store(t.error + v * W, v_load(a->error + i));
     }
-    deliver_settled(spec, job, patch->row + r, patch->column, patch->window, patch->out + r * job->row_stride, &t, tally);
-}
-
-/* Rows of a group are far apart in memory, which no hardware prefetcher foresees. */
-INLINE void fetch_ahead(const char *out, ptrdiff_t row_stride, int columns, dtype_t dtype, delivery_t delivery) {
-    if (delivery == STREAM) return;
-    for (size_t byte = 0; byte < (size_t)columns * size_of(dtype); byte += 64) PREFETCH(out + ROWS_AHEAD * row_stride + (ptrdiff_t)byte);
+    deliver_settled(spec, job, patch->row + r, patch->column, patch->width, patch->out + r * job->row_stride, &t, tally);
 }
 
 /* Rows r, r + 1 ... of a patch, up to the first one in doubt, whose number is returned.  Nothing is called from the loops,
@@ -112,7 +104,7 @@ INLINE int fine_rows_double(const job_t *job, const anchor_t *a, const patch_t *
     enum { VECTORS = DOUBLE_VECTORS };
     const quick_t quick = quick_of(dtype);
     const ptrdiff_t row_stride = job->row_stride;
-    const window_t window = patch->window;
+    const int width = patch->width;
     const double *fine = patch->fine + r * 2 * TILE;
     char *out = patch->out + r * row_stride;
     V p[VECTORS], q[VECTORS];
@@ -131,8 +123,7 @@ INLINE int fine_rows_double(const job_t *job, const anchor_t *a, const patch_t *
             good = quick_test(good, quick, value[v], addend[v]);
         }
         if (UNLIKELY(!m_is_all(good))) return r;
-        fetch_ahead(out, row_stride, VECTORS * W, dtype, delivery);
-        deliver(job, out, value, VECTORS, whole, window, dtype, delivery);
+        deliver(job, out, value, VECTORS, whole, width, dtype, delivery);
     }
     return r;
 }
@@ -141,7 +132,7 @@ INLINE int fine_rows_pair(const job_t *job, const anchor_t *a, const patch_t *pa
                           delivery_t delivery) {
     enum { VECTORS = PAIR_VECTORS };
     const ptrdiff_t row_stride = job->row_stride;
-    const window_t window = patch->window;
+    const int width = patch->width;
     const double *high = patch->fine + r * 2 * TILE, *low = patch->fine_low + r * 2 * TILE;
     char *out = patch->out + r * row_stride;
     VV p[VECTORS], q[VECTORS];
@@ -161,8 +152,7 @@ INLINE int fine_rows_pair(const job_t *job, const anchor_t *a, const patch_t *pa
             good = m_and_equal(good, value[v], v_add(sum.high, v_add(sum.low, error[v])));
         }
         if (UNLIKELY(!m_is_all(good))) return r;
-        fetch_ahead(out, row_stride, VECTORS * W, dtype, delivery);
-        deliver(job, out, value, VECTORS, whole, window, dtype, delivery);
+        deliver(job, out, value, VECTORS, whole, width, dtype, delivery);
     }
     return r;
 }
@@ -173,7 +163,7 @@ typedef int fine_rows_t(const job_t *, const anchor_t *, const patch_t *, int r)
 enum { group_double = DOUBLE_VECTORS * W, group_pair = PAIR_VECTORS * W };
 #define CASE(T, D, PRECISION) \
     NOINLINE int fine_rows_##T##_##D(const job_t *job, const anchor_t *a, const patch_t *patch, int r) { \
-        if (patch->window.width == group_##PRECISION) return fine_rows_##PRECISION(job, a, patch, r, 1, T, D); \
+        if (patch->width == group_##PRECISION) return fine_rows_##PRECISION(job, a, patch, r, 1, T, D); \
         return fine_rows_##PRECISION(job, a, patch, r, 0, T, D); \
     }
 EVERY_CASE(CASE)
@@ -232,27 +222,80 @@ INLINE void anchor_of(const job_t *job, const first_row_t *first, ptrdiff_t tile
     }
 }
 
-/* A tile of a block: its first row is evaluated directly, its anchors are rotated from it, its rows from them. */
-INLINE void even_tile(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t count,
-                      ptrdiff_t tile, dtype_t dtype, tally_t *tally) {
+/* The fine rows of anchor k: rows row .. row + rows - 1 of the table. */
+INLINE void tile_rows(const spec_t *spec, const job_t *job, const first_row_t *first, ptrdiff_t tile, int k, ptrdiff_t row,
+                      int rows, dtype_t dtype, tally_t *tally) {
     enum { PAIR = group_pair, DOUBLE = group_double };
     const int group = dtype == FLOAT64 ? PAIR : DOUBLE;
     fine_rows_t *const fine_rows = FINE_ROWS[job->delivery][dtype];
-    first_row_t first;
     anchor_t a;
+    anchor_of(job, first, tile, k, dtype, &a);
+    for (int at = 0; at < TILE && tile * TILE + at < spec->d_model; at += group) {
+        patch_t patch = {
+            .row = row, .rows = rows, .column = tile * TILE + at, .at = at,
+            .fine = offsets_at(job->offsets.fine, tile, FINE, 0) + at,
+            .fine_low = offsets_at(job->offsets.fine_low, tile, FINE, 0) + at};
+        patch.width = smaller(spec->d_model - patch.column, group);
+        patch.out = job->out + row * job->row_stride + patch.column * (ptrdiff_t)size_of(dtype);
+        for (int r = 0; (r = fine_rows(job, &a, &patch, r)) < rows; r++) doubtful_row(spec, job, &a, &patch, r, tally);
+    }
+}
+
+/* A tile of a block, straight to its place: its first row is evaluated directly, its anchors are rotated from it, its rows
+ * from them. */
+INLINE void even_tile(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t count,
+                      ptrdiff_t tile, dtype_t dtype, tally_t *tally) {
+    first_row_t first;
     first_row(spec, job, position, tile, dtype, &first);
+    for (int k = 0; k * FINE < count; k++)
+        tile_rows(spec, job, &first, tile, k, row + (ptrdiff_t)k * FINE, smaller(count - (ptrdiff_t)k * FINE, FINE), dtype, tally);
+}
+
+/* ---- rows by way of a stage ------------------------------------------------------------------------------------------------ */
+
+/* Where whole rows must be read, or do not begin on cache lines, memory wants them one after the other: the fine rows of all
+ * tiles are made in the second-level cache first. */
+
+static size_t stage_size(const spec_t *spec) {
+    return 64 + (size_t)(spec->columns / TILE) * sizeof(first_row_t) + (size_t)(FINE * spec->columns) * sizeof(double);
+}
+
+/* Copies a row past the caches, but for the parts of cache lines at its ends. */
+INLINE void stream_row(char *out, const char *t, size_t bytes) {
+    size_t head = (64 - (uintptr_t)out % 64) % 64;
+    if (head > bytes) head = bytes;
+    memcpy(out, t, head);
+    size_t i = head;
+    for (; i + 64 <= bytes; i += 64)
+        for (int v = 0; v < 64; v += (int)sizeof(V)) {
+            V x;
+            memcpy(&x, t + i + v, sizeof x);
+            v_put((double *)(void *)(out + i + v), x, 1);
+        }
+    memcpy(out + i, t + i, bytes - i);
+}
+
+INLINE void staged_rows(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t count,
+                        void *stage, dtype_t dtype, tally_t *tally) {
+    const ptrdiff_t tiles = spec->columns / TILE, size = (ptrdiff_t)size_of(dtype);
+    first_row_t *const first = (first_row_t *)(((uintptr_t)stage + 63) & ~(uintptr_t)63);
+    char *const rows = (char *)(first + tiles);
+    job_t to_stage = *job;
+    to_stage.delivery = STORE;
+    to_stage.row_stride = spec->columns * size;
+    for (ptrdiff_t tile = 0; tile < tiles; tile++) first_row(spec, job, position, tile, dtype, &first[tile]);
     for (int k = 0; k * FINE < count; k++) {
-        anchor_of(job, &first, tile, k, dtype, &a);
-        for (int at = 0; at < TILE; at += group) {
-            patch_t patch = {
-                .row = row + (ptrdiff_t)k * FINE, .column = tile * TILE + at, .at = at,
-                .fine = offsets_at(job->offsets.fine, tile, FINE, 0) + at,
-                .fine_low = offsets_at(job->offsets.fine_low, tile, FINE, 0) + at};
-            patch.rows = smaller(row + count - patch.row, FINE);
-            patch.window = window_of(spec, patch.column, group);
-            if (patch.window.width == 0) continue;
-            patch.out = place(spec, job, patch.row, patch.column + patch.window.skip);
-            for (int r = 0; (r = fine_rows(job, &a, &patch, r)) < patch.rows; r++) doubtful_row(spec, job, &a, &patch, r, tally);
+        const ptrdiff_t at = row + (ptrdiff_t)k * FINE;
+        const int fine = smaller(count - (ptrdiff_t)k * FINE, FINE);
+        to_stage.out = rows - at * to_stage.row_stride;
+        for (ptrdiff_t tile = 0; tile < tiles; tile++) tile_rows(spec, &to_stage, &first[tile], tile, k, at, fine, dtype, tally);
+        for (ptrdiff_t b = 0; b < job->batch; b++) {
+            char *out = job->out + b * job->batch_stride + at * job->row_stride;
+            const char *t = rows;
+            for (int r = 0; r < fine; r++, out += job->row_stride, t += to_stage.row_stride) {
+                if (job->delivery == ADD) add(out, t, spec->d_model, dtype, job->x_scale);
+                else stream_row(out, t, (size_t)(spec->d_model * size));
+            }
         }
     }
 }
@@ -288,7 +331,7 @@ INLINE void single_tile(const spec_t *spec, const job_t *job, const position_t *
                         dtype_t dtype, delivery_t delivery, tally_t *tally) {
     enum { VECTORS = TILE / W };
     const ptrdiff_t column = tile * TILE;
-    const window_t window = window_of(spec, column, TILE);
+    const int width = smaller(spec->d_model - column, TILE);
     const quick_t quick = quick_of(dtype);
     const V amplitude = v_abs(v_set(spec->scale));
     /* |value| >= 2**-40 of the amplitude: the error is below 2**-48 of it, a few units of its last place */
@@ -296,7 +339,7 @@ INLINE void single_tile(const spec_t *spec, const job_t *job, const position_t *
     const V share = v_set(dtype == FLOAT64 ? PAIR_ERROR : DIRECT_DOUBLE_ERROR);
     const V floor = v_mul(amplitude, v_set(dtype == FLOAT64 ? DIRECT_PAIR_FLOOR : DIRECT_DOUBLE_FLOOR));
     const U addend = quick_addend(quick, smallest);
-    char *out = place(spec, job, row, column + window.skip);
+    char *out = job->out + row * job->row_stride + column * (ptrdiff_t)size_of(dtype);
     VV direct_value[VECTORS];
     V value[VECTORS];
     M good = m_all();
@@ -319,25 +362,25 @@ INLINE void single_tile(const spec_t *spec, const job_t *job, const position_t *
             v_store(t.low + v * W, direct_value[v].low);
             v_store(t.error + v * W, v_muladd(v_abs(direct_value[v].high), share, floor));
         }
-        deliver_settled(spec, job, row, column, window, out, &t, tally);
-    } else if (window.width == TILE) {
-        deliver(job, out, value, VECTORS, 1, window, dtype, delivery);
+        deliver_settled(spec, job, row, column, width, out, &t, tally);
+    } else if (width == TILE) {
+        deliver(job, out, value, VECTORS, 1, width, dtype, delivery);
     } else {
-        deliver(job, out, value, VECTORS, 0, window, dtype, delivery);
+        deliver(job, out, value, VECTORS, 0, width, dtype, delivery);
     }
 }
 
 /* A row beyond the fast path, or of a position that is not finite. */
 NOINLINE void exact_row(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, tally_t *tally) {
     const double nan = double_of_bits(0x7ff8000000000000u), infinity = double_of_bits((uint64_t)0x7ff << 52);
-    for (ptrdiff_t column = 0; column < spec->columns; column += TILE) {
-        const window_t window = window_of(spec, column, TILE);
+    for (ptrdiff_t column = 0; column < spec->d_model; column += TILE) {
         row_t t = {.low = {0}};
         for (int i = 0; i < TILE; i++) {
             t.high[i] = position->finite ? 0 : nan;
             t.error[i] = position->finite ? infinity : 0;
         }
-        deliver_settled(spec, job, row, column, window, place(spec, job, row, column + window.skip), &t, tally);
+        deliver_settled(spec, job, row, column, smaller(spec->d_model - column, TILE),
+                        job->out + row * job->row_stride + column * (ptrdiff_t)size_of(job->dtype), &t, tally);
     }
 }
 
@@ -348,6 +391,10 @@ NOINLINE void exact_row(const spec_t *spec, const job_t *job, const position_t *
                                 ptrdiff_t count, ptrdiff_t tile, tally_t *tally) { \
         even_tile(spec, job, position, row, count, tile, T, tally); \
     } \
+    NOINLINE void staged_rows_##T(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, \
+                                  ptrdiff_t count, void *stage, tally_t *tally) { \
+        staged_rows(spec, job, position, row, count, stage, T, tally); \
+    } \
     NOINLINE void single_tile_##T(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, \
                                   ptrdiff_t tile, tally_t *tally) { \
         if (job->delivery == ADD) single_tile(spec, job, position, row, tile, T, ADD, tally); \
@@ -357,12 +404,13 @@ CASE(FLOAT64) CASE(FLOAT32) CASE(FLOAT16) CASE(BFLOAT16)
 #undef CASE
 static const struct {
     void (*even)(const spec_t *, const job_t *, const position_t *, ptrdiff_t row, ptrdiff_t count, ptrdiff_t tile, tally_t *);
+    void (*staged)(const spec_t *, const job_t *, const position_t *, ptrdiff_t row, ptrdiff_t count, void *stage, tally_t *);
     void (*single)(const spec_t *, const job_t *, const position_t *, ptrdiff_t row, ptrdiff_t tile, tally_t *);
 } TILES[] = {
-    [FLOAT64] = {even_tile_FLOAT64, single_tile_FLOAT64},
-    [FLOAT32] = {even_tile_FLOAT32, single_tile_FLOAT32},
-    [FLOAT16] = {even_tile_FLOAT16, single_tile_FLOAT16},
-    [BFLOAT16] = {even_tile_BFLOAT16, single_tile_BFLOAT16},
+    [FLOAT64] = {even_tile_FLOAT64, staged_rows_FLOAT64, single_tile_FLOAT64},
+    [FLOAT32] = {even_tile_FLOAT32, staged_rows_FLOAT32, single_tile_FLOAT32},
+    [FLOAT16] = {even_tile_FLOAT16, staged_rows_FLOAT16, single_tile_FLOAT16},
+    [BFLOAT16] = {even_tile_BFLOAT16, staged_rows_BFLOAT16, single_tile_BFLOAT16},
 };
 
 static int is_fast(const spec_t *spec, const position_t *position) {
@@ -380,14 +428,15 @@ static void scattered_rows(const spec_t *spec, const job_t *job, ptrdiff_t first
     environment_leave(host);
 }
 
-static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptrdiff_t count, tally_t *tally) {
+static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptrdiff_t count, void *stage, tally_t *tally) {
     const position_t position = position_of(spec, job, first);
     if (!is_fast(spec, &position) || (job->dtype != FLOAT64 && !spec->quick)) {
         scattered_rows(spec, job, first, count, tally);
         return;
     }
     const environment_t host = environment_enter();
-    for (ptrdiff_t tile = 0; tile < spec->columns / TILE; tile++)
+    if (job->staged) TILES[job->dtype].staged(spec, job, &position, first, count, stage, tally);
+    else for (ptrdiff_t tile = 0; tile < spec->columns / TILE; tile++)
         TILES[job->dtype].even(spec, job, &position, first, count, tile, tally);
     if (job->delivery == STREAM) stream_fence();
     environment_leave(host);
@@ -435,6 +484,6 @@ static void fill(double *out, ptrdiff_t count, double value) {
     stream_fence();
 }
 
-const kernel_t JOIN(posenc_kernel, ISA) = {STRING(ISA), RUNS_HERE, tabulate, even_rows, scattered_rows, fill};
+const kernel_t JOIN(posenc_kernel, ISA) = {STRING(ISA), RUNS_HERE, tabulate, stage_size, even_rows, scattered_rows, fill};
 
 #endif
