@@ -133,7 +133,7 @@ def test_add_to(isa, host, dtype, threads, x_scale):
 
 
 @pytest.mark.parametrize("x_scale", [1 / 3, 22.627416997969522, -1e-5, 1e-40])
-def test_x_scale_is_rounded_to_nearest(host, dtype, x_scale):
+def test_add_to_rounds_x_scale_to_nearest(host, dtype, x_scale):
     x = np.ones((2, 10), scalar_type(dtype))
     same_in(host, lambda: posenc.add_to(x.copy(), x_scale=x_scale))
 

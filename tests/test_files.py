@@ -113,9 +113,10 @@ def test_without_what_some_systems_lack(tmp_path, monkeypatch):
     def refuse(*args):
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
-    for name in ("posix_fallocate", "fdatasync"):
+    for name in ("posix_fallocate", "posix_fadvise", "fdatasync"):
         monkeypatch.delattr(os, name, raising=False)
     monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(_files, "FLUSH_BYTES", 1)
     monkeypatch.setattr(_files, "_pwrite", _files._seek_and_write)
     write_npy(tmp_path / "pe.npy", posenc.Encoding(64), range(1000))
     assert (np.load(tmp_path / "pe.npy") == posenc.encode(1000, 64)).all()

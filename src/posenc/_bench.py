@@ -34,6 +34,7 @@ SAMPLE_SECONDS = 2e-3                   # shorter calls are repeated until they 
 LONG_SECONDS = 5.0                      # a longer call is its own warm-up
 MOST_SECONDS = 10.0                     # then a contender sits out the remaining rounds
 STREAM_SECONDS = 60.0                   # a longer stream is not timed
+DISTURBED = 0.1                         # processors that other programs took: beyond, a figure is marked
 CACHE_LINE = 64
 BUFFERS = {"aligned": 0, "plain": 16}   # start beyond a cache line; np.empty gives 16 bytes for whatever is large
 ROOF = "roof"
@@ -134,6 +135,23 @@ def measure(contenders, rounds):
     return times
 
 
+def taken_by_others():
+    """Processor seconds that other programs took since the start of the system; None where it does not tell."""
+    stat = Path("/proc/stat")
+    if not stat.exists():
+        return None
+    user, nice, system, _, _, irq, softirq, steal, *_ = map(int, stat.read_text().split("\n", 1)[0].split()[1:])
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK") - time.process_time()
+
+
+def with_others(call):
+    """What a call returns, and how many processors other programs took meanwhile."""
+    before, start = taken_by_others(), time.perf_counter()
+    result = call()
+    after, end = taken_by_others(), time.perf_counter()
+    return result, None if before is None else max(0.0, (after - before) / (end - start))
+
+
 def enough(call):
     """How many calls make a sample."""
     return max(1, round(SAMPLE_SECONDS / timed(call, 3)))
@@ -145,7 +163,7 @@ def with_roof(times):
     return times | ({ROOF: times[min(fills, key=lambda name: np.median(times[name]))]} if fills else {})
 
 
-def quote(figure, scene, times):
+def quote(figure, scene, times, others):
     """A figure as a record; its value is None where its rival is not installed."""
     try:
         value, target = figure.value(times), figure.target(times)
@@ -162,15 +180,16 @@ def quote(figure, scene, times):
         "wanted": figure.wanted if figure.wanted != target else None,
         "at_most": figure.at_most,
         "met": met,
+        "others": others,
     }
 
 
 def play(scene, rounds):
     """Measures a scene: its figures and its times as records."""
-    times = measure(scene.contenders, rounds)
+    times, others = with_others(partial(measure, scene.contenders, rounds))
     units = scene.units or {}
     times = with_roof({name: [t / units.get(name, 1) for t in ts] for name, ts in times.items()})
-    figures = [quote(figure, scene, times) for figure in scene.figures]
+    figures = [quote(figure, scene, times, others) for figure in scene.figures]
     contenders = {
         name: {"median": float(np.median(ts)), "least": min(ts), "rounds": len(ts)} for name, ts in times.items() if name != ROOF
     }
@@ -179,6 +198,7 @@ def play(scene, rounds):
         "threads": scene.threads,
         "buffer": scene.buffer,
         "nbytes": scene.nbytes,
+        "others": others,
         "seconds": contenders,
     }
 
@@ -342,6 +362,10 @@ def dtype_scenes(run):
             yield Scene(f"{dtype} table, {ROWS:,} x {WIDTH}", threads, buffer, contenders, figures, out.nbytes)
 
 
+def torch_recipe_rival(torch):
+    return {"torch recipe": partial(torch_recipe, torch, torch.arange(ROWS), WIDTH)}
+
+
 def recipe_scenes(run):
     threads, positions = max(run.threads), np.arange(ROWS)
     targets = {"NumPy recipe": 200, "torch recipe": 30, "NumPy float32 recipe": 10} if threads > 1 else {}
@@ -352,7 +376,7 @@ def recipe_scenes(run):
             "posenc, fresh array": partial(posenc.encode, ROWS, WIDTH, threads=threads),
             "NumPy recipe": partial(numpy_recipe, positions, WIDTH),
             "NumPy float32 recipe": partial(numpy_float32_recipe, positions, WIDTH),
-            **run.optional("torch", lambda torch: {"torch recipe": partial(torch_recipe, torch, torch.arange(ROWS), WIDTH)}, threads),
+            **run.optional("torch", torch_recipe_rival, threads),
         }
         rivals = ("NumPy recipe", "torch recipe", "NumPy float32 recipe")
         figures = [faster(f"float32 table against the {rival}", rival, targets.get(rival)) for rival in rivals]
@@ -561,11 +585,6 @@ def version(package):
         return None
 
 
-def load():
-    """How many processes wanted a processor in the last minute; None where the system does not tell."""
-    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
-
-
 def header(args):
     """What ran, where, and how."""
     only = ["--only", *args.only] if args.only else []
@@ -579,7 +598,6 @@ def header(args):
         "instruction_set": _kernel.instruction_set(),
         "threads": args.threads,
         "rounds": QUICK_ROUNDS if args.quick else ROUNDS,
-        "load": [load()],
         "versions": versions,
     }
 
@@ -597,6 +615,7 @@ def columns(rows):
 
 def figure_row(figure):
     verdict = {True: "met", False: "MISSED", None: ""}
+    others = figure["others"] or 0
     value, target, unit = figure["value"], figure["target"], figure["unit"]
     lowered = f" ({OF_ROOF} of the roof line's; else {figure['wanted']})" if figure["wanted"] and target else ""
     return [
@@ -606,6 +625,7 @@ def figure_row(figure):
         "skipped" if value is None else f"{value:.3g} {unit}".rstrip(),
         "" if target is None else f"{'<=' if figure['at_most'] else '>='} {target:.3g}{lowered}",
         verdict[figure["met"]],
+        f"others took {others:.1f} processors" if others > DISTURBED else "",
     ]
 
 
@@ -620,7 +640,7 @@ def report(document):
     """The document as text."""
     machine = document["header"]
     versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items() if number)
-    figures = [["figure", "threads", "buffer", "value", "target", ""], *map(figure_row, document["figures"])]
+    figures = [["figure", "threads", "buffer", "value", "target", "", ""], *map(figure_row, document["figures"])]
     scenes = [["scene", "threads", "buffer", "contender", "median", "least", "rounds", "written"]]
     scenes += itertools.chain.from_iterable(map(scene_rows, document["scenes"]))
     return "\n".join(
@@ -628,7 +648,6 @@ def report(document):
             machine["command"],
             f"{machine['cpu']}, {machine['processors']} processors, {machine['system']}, {machine['instruction_set']}",
             versions,
-            "load average before and after: {}, {}".format(*machine["load"]),
             f"threads {machine['threads']}, at most {machine['rounds']} rounds",
             *(f"skipped: {name} is not installed" for name in document["missing"]),
             "",
@@ -656,7 +675,6 @@ def run(args):
             document["figures"] += figures
             document["scenes"].append(times)
     document["missing"] = sorted(settings.missing)
-    document["header"]["load"].append(load())
     print(json.dumps(document, indent=1) if args.json else report(document))
     return 0
 

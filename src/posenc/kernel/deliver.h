@@ -45,6 +45,24 @@ INLINE M quick_test(M good, quick_t q, V value, U addend) {
     return m_and_nonzero(good, u_add(q.shift ? u_shr(u_bits(value), q.shift) : u_bits(value), addend), mask);
 }
 
+/* The test with each value's own error bound, in vectors: true if all are settled, and then rounded to dtype. */
+INLINE int settled_vectors(V *value, const double *error, int vectors, dtype_t dtype) {
+    const format_t format = format_of(dtype);
+    const int drop = 53 - format.precision;
+    const U half = u_set((uint64_t)1 << (drop - 1)), normal = u_set(bits_of_double(power_of_two(format.min_exponent)));
+    U open = u_set(0);
+    for (int v = 0; v < vectors; v++) {
+        /* Rounded half away from zero: no value but an exact one lies on a half-way point. */
+        const V e = v_load(error + v * W);
+        const U below = u_shr(u_add(u_bits(v_sub(value[v], e)), half), drop);
+        const U above = u_shr(u_add(u_bits(v_add(value[v], e)), half), drop);
+        const U subnormal = u_shr(u_sub(u_and(u_bits(value[v]), u_set(INT64_MAX)), normal), 63);
+        open = u_or(open, u_or(u_xor(below, above), subnormal));
+        value[v] = v_bits(u_shl(below, drop));
+    }
+    return u_is_zero(open);
+}
+
 /* ---- settling what is in doubt --------------------------------------------------------------------------------------- */
 
 /* Rounds the values of a row, each by its own error bound; what that leaves open is evaluated directly. */

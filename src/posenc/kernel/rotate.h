@@ -122,7 +122,7 @@ INLINE int fine_rows_double(const job_t *job, const anchor_t *a, const patch_t *
             value[v] = v_muladd(p[v], v_load(fine + v * W), v_mul(q[v], v_load(fine + TILE + v * W)));
             good = quick_test(good, quick, value[v], addend[v]);
         }
-        if (UNLIKELY(!m_is_all(good))) return r;
+        if (UNLIKELY(!m_is_all(good)) && !settled_vectors(value, a->error + patch->at, VECTORS, dtype)) return r;
         deliver(job, out, value, VECTORS, whole, width, dtype, delivery);
     }
     return r;

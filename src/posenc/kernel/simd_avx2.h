@@ -41,6 +41,7 @@ static inline U u_xor(U a, U b) { return _mm256_xor_si256(a, b); }
 static inline U u_shl(U a, int n) { return _mm256_slli_epi64(a, n); }
 static inline U u_shr(U a, int n) { return _mm256_srli_epi64(a, n); }
 static inline U u_select(U mask, U a, U b) { return _mm256_blendv_epi8(b, a, mask); }
+static inline int u_is_zero(U a) { return _mm256_testz_si256(a, a); }
 static inline U u_mul32(U a, U b) { return _mm256_mul_epu32(a, b); }
 
 static inline void v_interleave(V a, V b, V *low, V *high) {

@@ -42,6 +42,7 @@ static inline U u_xor(U a, U b) { return _mm512_xor_si512(a, b); }
 static inline U u_shl(U a, int n) { return _mm512_slli_epi64(a, (unsigned)n); }
 static inline U u_shr(U a, int n) { return _mm512_srli_epi64(a, (unsigned)n); }
 static inline U u_select(U mask, U a, U b) { return _mm512_ternarylogic_epi64(mask, a, b, 0xca); }
+static inline int u_is_zero(U a) { return _mm512_test_epi64_mask(a, a) == 0; }
 static inline U u_mul32(U a, U b) { return _mm512_mul_epu32(a, b); }
 
 static inline void v_interleave(V a, V b, V *low, V *high) {

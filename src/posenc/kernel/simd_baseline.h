@@ -80,6 +80,7 @@ static inline M m_and_nonzero(M m, U x, U mask) { return m | m_zero32(x & mask);
 static inline M m_and_equal(M m, V a, V b) { return m | m_unequal(a, b); }
 
 #if defined(__SSE2__)
+static inline int u_is_zero(U m) { return _mm_movemask_epi8(_mm_cmpeq_epi32((__m128i)m, _mm_setzero_si128())) == 0xffff; }
 static inline int m_is_all(M m) { return _mm_movemask_epi8((__m128i)m) == 0; }
 static inline __m128 f_pair(V a, V b) { return _mm_movelh_ps(_mm_cvtpd_ps((__m128d)a), _mm_cvtpd_ps((__m128d)b)); }
 /* Writes two vectors as floats; `stream`: past the caches, from a 16-byte boundary. */
@@ -95,12 +96,13 @@ static inline void v_put(double *p, V v, int stream) {
 }
 static inline void stream_fence(void) { _mm_sfence(); }
 #else
-static inline int m_is_all(M m) {
+static inline int u_is_zero(U m) {
     uint64_t lanes[W], any = 0;
     memcpy(lanes, &m, sizeof lanes);
     for (int i = 0; i < W; i++) any |= lanes[i];
     return any == 0;
 }
+static inline int m_is_all(M m) { return u_is_zero(m); }
 static inline void f_put(float *p, V a, V b, int stream) {
     double t[2 * W];
     (void)stream;
