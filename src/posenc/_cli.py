@@ -26,6 +26,7 @@ examples:
   posenc generate 1500 384 -o whisper.npy --layout halves --spacing endpoint
   posenc verify whisper.npy --all --layout halves --spacing endpoint
   posenc info --json
+  posenc bench --quick --only float32
 """
 
 
@@ -335,6 +336,17 @@ def in_words(value):
 # ---- the program ----------------------------------------------------------------------------------------------------
 
 
+# ---- bench ----------------------------------------------------------------------------------------------------------
+
+
+def add_bench(commands):
+    from posenc import _bench
+
+    parser = commands.add_parser("bench", help="measure this machine, beside its roof line and the rivals that are installed")
+    _bench.add_arguments(parser)
+    parser.set_defaults(run=_bench.run)
+
+
 def build_parser():
     from posenc import __version__
 
@@ -346,7 +358,7 @@ def build_parser():
     )
     parser.add_argument("--version", action="version", version=f"posenc {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for add in (add_generate, add_verify, add_info):
+    for add in (add_generate, add_verify, add_info, add_bench):
         add(commands)
     return parser
 
