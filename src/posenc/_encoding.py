@@ -313,11 +313,20 @@ class Encoding:
 
     def encode(self, positions, *, dtype="float32", out=None, threads=None):
         """Encodings of positions: see `posenc.encode`."""
-        plain = threads is None and out is not None and type(dtype) is str and dtype in QUICK
-        if plain and self._columns.quick(out, positions, QUICK[dtype], False, 1.0):
-            return out
+        if threads is None and type(dtype) is str and dtype in QUICK:
+            room = self._room(positions, dtype) if out is None else out
+            if self._columns.quick(room, positions, QUICK[dtype], False, 1.0):
+                return room
         with _kernel.default_environment():
             return self._encode(positions, dtype, out, threads)
+
+    def _room(self, positions, dtype):
+        """An array for the encodings of an int or a range, else None."""
+        if type(positions) is int and 0 <= positions < BEYOND:
+            return np.empty((positions, self.d_model), dtype)
+        if type(positions) is range:
+            return np.empty((_length(positions), self.d_model), dtype)
+        return None
 
     def _encode(self, positions, dtype, out, threads):
         dtype_name, element = _dtype(dtype)
