@@ -7,11 +7,13 @@
 #define NOINLINE static __attribute__((noinline))
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define ALIGNED __attribute__((aligned(64)))
+#define PREFETCH(p) __builtin_prefetch((p), 1)
 #else
 #define INLINE static inline
 #define NOINLINE static
 #define UNLIKELY(x) (x)
 #define ALIGNED __declspec(align(64))
+#define PREFETCH(p) ((void)(p))
 #endif
 
 #endif

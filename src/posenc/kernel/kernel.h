@@ -77,6 +77,8 @@ typedef struct {
     const double *reals;
     offsets_t offsets;           /* of this step; not read for scattered positions */
     int staged;                  /* 1: evenly spaced rows are made in `stage` and copied or added from there, row by row */
+    const char *fetch;           /* where row 0 is that the staged rows will be added onto, fetched meanwhile; or NULL */
+    ptrdiff_t fetch_stride;
     int trust;                   /* 1: the fast path's values are taken as they are; for tests that show they must not be */
 } job_t;
 

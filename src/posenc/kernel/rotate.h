@@ -97,6 +97,17 @@ NOINLINE void doubtful_row(const spec_t *spec, const job_t *job, const anchor_t 
     deliver_settled(spec, job, patch->row + r, patch->column, patch->width, patch->out + r * job->row_stride, &t, tally);
 }
 
+/* Asks for what the staged rows of a patch will be added onto, one row at a time, while they are computed. */
+INLINE const char *fetch_from(const job_t *job, const patch_t *patch, int r, dtype_t dtype) {
+    if (!job->fetch) return NULL;
+    return job->fetch + (patch->row + r) * job->fetch_stride + patch->column * (ptrdiff_t)size_of(dtype);
+}
+INLINE const char *fetch_row(const job_t *job, const char *from, int columns, dtype_t dtype) {
+    if (!from) return NULL;
+    for (size_t byte = 0; byte < (size_t)columns * size_of(dtype); byte += 64) PREFETCH(from + byte);
+    return from + job->fetch_stride;
+}
+
 /* Rows r, r + 1 ... of a patch, up to the first one in doubt, whose number is returned.  Nothing is called from the loops,
  * so that the anchors stay in registers. */
 INLINE int fine_rows_double(const job_t *job, const anchor_t *a, const patch_t *patch, int r, int whole, dtype_t dtype,
@@ -115,8 +126,10 @@ INLINE int fine_rows_double(const job_t *job, const anchor_t *a, const patch_t *
         q[v] = v_load(a->q + i);
         addend[v] = u_load(a->addend + i);
     }
+    const char *from = delivery == STORE ? fetch_from(job, patch, r, dtype) : NULL;
     for (; r < patch->rows; r++, fine += 2 * TILE, out += row_stride) {
         V value[VECTORS];
+        if (delivery == STORE) from = fetch_row(job, from, VECTORS * W, dtype);
         M good = m_all();
         for (int v = 0; v < VECTORS; v++) {
             value[v] = v_muladd(p[v], v_load(fine + v * W), v_mul(q[v], v_load(fine + TILE + v * W)));
@@ -143,8 +156,10 @@ INLINE int fine_rows_pair(const job_t *job, const anchor_t *a, const patch_t *pa
         q[v] = (VV){v_load(a->q + i), v_load(a->q_low + i)};
         error[v] = v_load(a->error + i);
     }
+    const char *from = delivery == STORE ? fetch_from(job, patch, r, dtype) : NULL;
     for (; r < patch->rows; r++, high += 2 * TILE, low += 2 * TILE, out += row_stride) {
         V value[VECTORS];
+        if (delivery == STORE) from = fetch_row(job, from, VECTORS * W, dtype);
         M good = m_all();
         for (int v = 0; v < VECTORS; v++) {
             const VV sum = rotated_pair(p[v], q[v], pair_at(high, low, v), pair_at(high + TILE, low + TILE, v));
@@ -283,6 +298,8 @@ INLINE void staged_rows(const spec_t *spec, const job_t *job, const position_t *
     job_t to_stage = *job;
     to_stage.delivery = STORE;
     to_stage.row_stride = spec->columns * size;
+    to_stage.fetch = job->delivery == ADD ? job->out : NULL;
+    to_stage.fetch_stride = job->row_stride;
     for (ptrdiff_t tile = 0; tile < tiles; tile++) first_row(spec, job, position, tile, dtype, &first[tile]);
     for (int k = 0; k * FINE < count; k++) {
         const ptrdiff_t at = row + (ptrdiff_t)k * FINE;
