@@ -1,6 +1,8 @@
 """Arguments: what is accepted, and what is refused before anything is written."""
 
 import pickle
+import subprocess
+import sys
 from fractions import Fraction
 
 import ml_dtypes
@@ -323,3 +325,67 @@ def test_show_runtime():
     assert runtime["version"] == posenc.__version__
     assert runtime["instruction_sets"][runtime["instruction_set"]] is True
     assert runtime["threads"] >= 1
+
+
+def test_x_scale_is_rounded_once():
+    x = np.ones((1, 2), ml_dtypes.bfloat16)
+    posenc.add_to(x, x_scale=1 + 2**-8 + 2**-40)        # to float first, this would be a tie
+    assert x[0, 0] == 1 + 2**-7
+    x = np.ones((1, 2), np.float32)
+    with np.errstate(all="raise"):
+        posenc.add_to(x, x_scale=1e-46)
+        assert x.tolist() == [[0.0, 1.0]]
+        with pytest.raises(ValueError, match="x_scale is 1e\\+300"):
+            posenc.add_to(x, x_scale=1e300)
+    assert x.tolist() == [[0.0, 1.0]]
+
+
+def test_x_that_shrinks_while_it_is_checked():
+    x = np.zeros((1, 5000))
+
+    class Scale:
+        def __float__(self):
+            x.resize((1, 1), refcheck=False)
+            return 1.0
+
+    with pytest.raises(ValueError, match="x has shape"):
+        posenc.Encoding(5000).add_to(x, x_scale=Scale())
+
+
+def test_signalling_nan():
+    with np.errstate(all="raise"):
+        row = posenc.encode(np.array([0x7FA00000], np.uint32).view(np.float32), 3)
+    assert (row.view(np.uint32) == 0x7FC00000).all()
+
+
+def test_fork_while_another_thread_makes_the_offsets():
+    code = """if True:
+        import os, posenc, threading, time
+        for delay in (0, 1e-4, 3e-4, 1e-3):
+            encoding = posenc.Encoding(2048, base=3 + delay)
+            thread = threading.Thread(target=encoding.encode, args=(64,))
+            thread.start()
+            time.sleep(delay)
+            child = os.fork()
+            if child == 0:
+                encoding.encode(64)
+                os._exit(7)
+            thread.join()
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    """
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=60)
+
+
+def test_only_what_is_asked_for_is_imported():
+    code = "import sys, posenc, numpy; posenc.encode([1.5], 4); posenc.add_to(numpy.ones((2, 4)), [1, 2]); assert 'ml_dtypes' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_cached_encodings_do_not_pile_up():
+    code = """if True:
+        import resource, posenc
+        for i in range(64):
+            posenc.encode(100, 8192, position_scale=1 / (i + 1))
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 300_000
+    """
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -135,3 +135,24 @@ def test_bfloat16_bits_into_uint16(isa):
     out = np.empty((40, 33), np.uint16)
     assert posenc.encode(40, 33, dtype="bfloat16", out=out) is out
     assert (out == bits_of(posenc.encode(40, 33, dtype="bfloat16"))).all()
+
+
+@pytest.mark.parametrize("d_model", [510, 512])
+def test_large_tables_take_another_way_to_memory(isa, dtype, d_model):
+    """Beyond 8 MiB rows go past the caches, straight or by way of a stage."""
+    expected = np.concatenate([c.values for c in posenc.stream(range(-7, 9000), d_model, chunk=500, dtype=dtype)])
+    assert expected.nbytes > 8 << 20
+    room = np.empty(expected.nbytes + 192, np.uint8)
+    to_line = -room.ctypes.data % 64
+    for shift in (to_line, to_line + 16, to_line + expected.itemsize):
+        room[:] = 0xAA
+        out = room[shift : shift + expected.nbytes].view(expected.dtype).reshape(expected.shape)
+        posenc.encode(range(-7, 9000), d_model, dtype=dtype, out=out, threads=2)
+        assert_same_bits(out, expected)
+        assert (room[:shift] == 0xAA).all()
+        assert (room[shift + expected.nbytes :] == 0xAA).all()
+    wide = np.zeros((len(expected), d_model + 3), expected.dtype)
+    posenc.encode(range(-7, 9000), d_model, dtype=dtype, out=wide[:, 1:-2])
+    assert_same_bits(np.ascontiguousarray(wide[:, 1:-2]), expected)
+    assert not wide[:, 0].any()
+    assert not wide[:, -2:].any()

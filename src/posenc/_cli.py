@@ -212,12 +212,17 @@ def add_verify(commands):
     parser.set_defaults(run=verify)
 
 
+def without_waiting(path, flags):
+    """Opens a file; a named pipe without a writer too, which is then refused."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
 def verify(args):
     import posenc
     from posenc import _files
 
     begin = time.perf_counter()
-    with open(args.file, "rb", buffering=0) as file:
+    with open(args.file, "rb", buffering=0, opener=without_waiting) as file:
         try:
             table = _files.read_table(file)
         except ValueError as error:     # of the file, not of the arguments
@@ -452,7 +457,8 @@ def main(argv=None):
     try:
         with ending_on_signals():
             code = run(sys.argv[1:] if argv is None else argv)
-            sys.stdout.flush()
+            if sys.stdout:              # none where it was closed
+                sys.stdout.flush()
         return code
     except KeyboardInterrupt:
         complain("interrupted")

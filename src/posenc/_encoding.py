@@ -11,7 +11,7 @@ import numpy as np
 from posenc import _frequencies, _kernel
 
 LOWEST, BEYOND = -(2**63), 2**63        # positions p have LOWEST <= p < BEYOND
-WIDEST = 2**24                          # columns: an encoding keeps about 200 bytes for each
+WIDEST = 2**24                          # columns: an encoding takes about 200 bytes for each, a long table 1.5 kB meanwhile
 CHUNK_BYTES = 1 << 22
 SIGN_BIT = np.uint64(1 << 63)
 # dtypes of which a plain `out` need not be checked at length
@@ -153,7 +153,8 @@ class Encoding:
     shift : float, optional
         D = h - shift, in place of `spacing`.
     exponents : {"pair", "column"}, optional
-        ``"column"``: column j of the interleaved order has the exponent j / (2 D) of its own.
+        ``"column"``: column j of the interleaved order has an exponent of its own, j / (2 D), or with
+        ``spacing="endpoint"`` j / (d_model - 1).
     frequencies : array_like of float64, optional
         In place of base, spacing, shift and frequency_scale, in radians per position: one for each pair of columns (for
         each column with ``exponents="column"``).
@@ -331,9 +332,11 @@ class Encoding:
     def _encode(self, positions, dtype, out, threads):
         dtype_name, element = _dtype(dtype)
         threads = _threads(threads)
-        start, step, array, shape = _positions(positions, self._convention["position_offset"])
+        start, step, array, shape = _positions(_range_or_array(positions), self._convention["position_offset"])
         shape = (*shape, self.d_model)
         if out is None:
+            if dtype_name == "bfloat16" and element == np.uint16:
+                raise ImportError("dtype bfloat16 needs the package ml_dtypes, or an out of dtype uint16 for its bits")
             out = np.empty(shape, element)
         else:
             _check_array("out", out, element)
@@ -357,14 +360,21 @@ class Encoding:
     def _add_to(self, x, positions, x_scale, threads):
         if not isinstance(x, np.ndarray):
             raise TypeError(f"x is of type {type(x).__name__}, expected a numpy.ndarray")
+        # what may run others' code comes before the checks of x
+        x_scale = _real("x_scale", x_scale)
+        threads = _threads(threads)
+        if positions is not None:
+            positions = _range_or_array(positions)
         if x.ndim == 0 or x.shape[-1] != self.d_model:
             raise ValueError(f"x has shape {x.shape}, expected (..., {self.d_model})")
         dtype_name, element = _dtype(x.dtype, "x has dtype")
         _check_array("x", x, element)
-        x_scale = _real("x_scale", x_scale)
-        threads = _threads(threads)
+        # the product x * x_scale is that of numbers of x's dtype
+        rounded_scale = _kernel.rounded(dtype_name, x_scale)
+        if not np.isfinite(rounded_scale):
+            raise ValueError(f"x_scale is {x_scale}, expected a number that {dtype_name} can hold")
         n = x.shape[-2] if x.ndim > 1 else None
-        if positions is None or isinstance(positions, range) or _is_index(positions):
+        if positions is None or isinstance(positions, range):
             if n is None:
                 raise ValueError(f"x has shape {x.shape}, expected (..., n, {self.d_model}) where positions is not an array")
             if positions is None:
@@ -382,11 +392,9 @@ class Encoding:
             parts = _row_parts(x)
         if array is not None and np.may_share_memory(array, x):
             array = array.copy()
-        # the product x * x_scale is that of numbers of x's dtype
-        x_scale = float(np.array(x_scale).astype(element))
         for part, rows in parts:
             self._columns.run(
-                part, _kernel.DTYPES[dtype_name], True, start, step, None if array is None else array[rows], threads, x_scale
+                part, _kernel.DTYPES[dtype_name], True, start, step, None if array is None else array[rows], threads, rounded_scale
             )
         return x
 
@@ -463,19 +471,26 @@ def _is_index(positions):
     return hasattr(positions, "__index__") and not hasattr(positions, "__array__")
 
 
+def _range_or_array(positions):
+    """Positions as a range or an array; may run others' code, such as __index__ or __array__."""
+    if isinstance(positions, range):
+        return positions
+    if isinstance(positions, (bool, np.bool_, float, np.floating, complex, str, bytes)) or positions is None:
+        raise TypeError(f"positions is {positions!r} of type {type(positions).__name__}, expected an integer, a range or an array")
+    if isinstance(positions, np.ma.MaskedArray):
+        raise TypeError("positions is of type MaskedArray, expected an array without a mask")
+    if not isinstance(positions, np.ndarray) and _is_index(positions):
+        return range(_integer("positions", positions, 0))
+    return np.asarray(positions)
+
+
 def _positions(positions, offset):
-    """Positions as (start, step, None, shape) where evenly spaced, else (0, 0, array of all, shape)."""
-    if not isinstance(positions, (range, np.ndarray)):
-        if isinstance(positions, (bool, np.bool_, float, np.floating, complex, str, bytes)) or positions is None:
-            raise TypeError(f"positions is {positions!r} of type {type(positions).__name__}, expected an integer, a range or an array")
-        if _is_index(positions):
-            positions = range(_integer("positions", positions, 0))
+    """A range or array as (start, step, None, shape) where evenly spaced, else (0, 0, array of all, shape)."""
     if isinstance(positions, range):
         _check_domain(positions, offset)
         n = _length(positions)
         return (positions.start if n else 0) % 2**64, (positions.step if n > 1 else 1) % 2**64, None, (n,)
-    array = np.asarray(positions)
-    kind = array.dtype.kind
+    array, kind = positions, positions.dtype.kind
     if kind == "O" and array.size and all(type(p) is int for p in array.flat):
         _raise_outside(next(p for p in array.flat if not LOWEST <= p < BEYOND))
     if kind not in "iuf" or array.dtype.itemsize > 8:
@@ -483,7 +498,8 @@ def _positions(positions, offset):
     shape = array.shape
     array = array.ravel()
     if kind == "f":
-        array = np.ascontiguousarray(array, np.float64)
+        with np.errstate(all="ignore"):         # a signalling NaN
+            array = np.ascontiguousarray(array, np.float64)
         outside = np.isfinite(array) & ~((array >= LOWEST) & (array < BEYOND))
     else:
         outside = array > np.uint64(BEYOND - 1) if kind == "u" and array.dtype.itemsize == 8 else None
@@ -534,7 +550,8 @@ def _check_array(name, array, element):
     """What is written to: a plain array of `element`s, writeable, rows contiguous and without overlap."""
     if type(array) not in (np.ndarray, np.memmap):
         raise TypeError(f"{name} is of type {type(array).__name__}, expected a numpy.ndarray")
-    if array.dtype != element and not (element == _bfloat16() and array.dtype == np.uint16):
+    bits_of_bfloat16 = array.dtype == np.uint16 and element.name == "bfloat16"
+    if array.dtype != element and not bits_of_bfloat16:
         error = ValueError if array.dtype.kind == "f" else TypeError
         raise error(f"{name} has dtype {array.dtype!r}, expected {element!r}")
     if not array.flags.writeable:
@@ -556,7 +573,7 @@ def _check_array(name, array, element):
 
 def _buffer(array):
     """The same memory with a dtype that the buffer protocol knows."""
-    return array.view(np.uint16) if array.dtype == _bfloat16() else array
+    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
 
 
 def _row_parts(array):
@@ -591,7 +608,7 @@ def _batch_parts(array):
 # ---- the functional form ----------------------------------------------------------------------------------------------
 
 
-_cached = functools.lru_cache(maxsize=64, typed=True)(Encoding)
+_cached = functools.lru_cache(maxsize=8, typed=True)(Encoding)      # of at most 13 MB each
 
 
 def _encoding(d_model, convention):

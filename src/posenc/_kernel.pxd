@@ -88,3 +88,7 @@ cdef extern from "kernel.h" nogil:
         void (*fill)(double *, ptrdiff_t, double) noexcept nogil
 
     const kernel_t *const *posenc_kernels
+
+
+cdef extern from "rounding.h" nogil:
+    double round_to(dtype_t dtype, double x)

@@ -2,8 +2,8 @@
 """The crossing from Python to the C kernels: buffers, threads, interrupts."""
 
 import os
-import threading
 
+import cython
 from numpy import ndarray
 
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -47,8 +47,10 @@ cdef extern from *:
 cdef enum:
     MAX_THREADS = 64
     # Rows that are worth a table of offsets, which costs about FINE + COARSE directly evaluated rows to make.
-    FEW_ROWS = 4
-    MANY_ROWS = 64
+    FEW_ROWS = 4                        # where it is there
+    SOME_ROWS = 32                      # where it will be kept
+    MANY_ROWS = 64                      # where it is for one call
+    KEPT_COLUMNS = 1 << 13              # 1.5 kB of offsets each
     VALUES_PER_THREAD = 1 << 20         # below about 1 ms of work threads cost more than they bring
     VALUES_PER_ROUND = 1 << 24          # between looks at the clock
     LINE = 64                           # bytes of a cache line
@@ -118,6 +120,11 @@ cdef class default_environment:
         environment_leave(self.host)
 
 
+def rounded(str dtype, double x):
+    """x rounded to a dtype, as a float."""
+    return round_to(<dtype_t><int>DTYPES[dtype], x)
+
+
 def trust_fast_path(bint yes):
     """Whether values are taken from the fast path without a test, for tests that show what the test is for."""
     global trust
@@ -131,7 +138,18 @@ def counters():
     return result
 
 
-use_instruction_set(os.environ.get("POSENC_ISA") or None)
+def _go_serial():
+    global home_process
+    home_process = -1
+
+
+try:
+    use_instruction_set(os.environ.get("POSENC_ISA") or None)
+except ValueError as error:
+    raise ValueError(f"POSENC_ISA: {error}") from None
+if hasattr(os, "register_at_fork"):
+    # beside the comparison of process numbers, which may repeat in another namespace
+    os.register_at_fork(after_in_child=_go_serial)
 
 
 cdef int _allowed_threads() except -1:
@@ -178,13 +196,11 @@ cdef class Columns:
     cdef spec_t spec
     cdef offsets_t consecutive
     cdef bint has_consecutive
-    cdef object lock
     cdef object keep
 
     def __cinit__(self, ptrdiff_t d_model, bytes turns, int integer_limbs, int fraction_limbs, bytes sign, bytes quarter,
                   int order, double scale, double position_offset):
         self.keep = (turns, sign, quarter)
-        self.lock = threading.Lock()
         self.has_consecutive = False
         memset(&self.consecutive, 0, sizeof(offsets_t))
         self.spec.d_model = d_model
@@ -302,6 +318,8 @@ cdef class Columns:
         PyObject_GetBuffer(out, &view, PyBUF_STRIDES | PyBUF_WRITABLE)
         try:
             rows = view.shape[view.ndim - 2]
+            if view.shape[view.ndim - 1] != self.spec.d_model or positions is not None and len(positions) != rows:
+                raise ValueError("the array changed its shape during the call")
             job.dtype = <dtype_t>dtype
             job.delivery = ADD if add else STORE
             job.out = <char *>view.buf
@@ -335,7 +353,7 @@ cdef class Columns:
             job.out += (rows - 1) * job.row_stride
             job.row_stride = -job.row_stride
         # beyond, an offset times the step would leave the int64 range
-        even = even and job.step < <uint64_t>1 << 50 and rows >= (FEW_ROWS if job.step == 1 else MANY_ROWS)
+        even = even and job.step < <uint64_t>1 << 50 and rows >= self.worthwhile(job.step)
         if even and job.delivery == STORE and rows * self.spec.d_model * itemsize >= STREAM_BYTES:
             job.delivery = STREAM
         job.staged = job.delivery == ADD or job.delivery == STREAM and not whole_lines
@@ -343,9 +361,15 @@ cdef class Columns:
             return self.rotate(job, rows, threads)
         return self.work(job, rows, False, threads)
 
+    cdef ptrdiff_t worthwhile(self, uint64_t step) noexcept:
+        """Rows of this step that are worth a table of offsets."""
+        if step != 1 or self.spec.columns > KEPT_COLUMNS:
+            return MANY_ROWS
+        return FEW_ROWS if self.has_consecutive else SOME_ROWS
+
     cdef int rotate(self, job_t *job, ptrdiff_t rows, object threads) except -1:
         """Evenly spaced rows, with the offsets of their step."""
-        if job.step == 1:
+        if job.step == 1 and self.spec.columns <= KEPT_COLUMNS:
             if not self.has_consecutive:
                 self.remember_consecutive()
             job.offsets = self.consecutive
@@ -357,12 +381,15 @@ cdef class Columns:
             free(job.offsets.memory)
 
     cdef int remember_consecutive(self) except -1:
+        """Two threads may both make the table: a lock held meanwhile would be inherited locked by a forked child."""
         cdef offsets_t offsets
-        with self.lock:
+        self.tabulate(1, &offsets)
+        with cython.critical_section(self):
             if not self.has_consecutive:
-                self.tabulate(1, &offsets)
                 self.consecutive = offsets
                 self.has_consecutive = True
+                offsets.memory = NULL
+        free(offsets.memory)
         return 0
 
     cdef int work(self, const job_t *job, ptrdiff_t rows, bint even, object threads) except -1:
