@@ -10,7 +10,7 @@ import numpy as np
 
 import posenc
 
-HASH = "3642d333450116ccb3c25d76aca5185e3d37f4480556cead1f46da1eebc10629"
+HASH = "297e0afc1d1c2cc0d5b7aaa31c94cdbf402d93d042777a3a9541d30324f6cf74"
 
 DTYPES = ["float64", "float32", "float16", "bfloat16"]
 ROWS = 70                       # enough for a step to be worth its table of offsets
@@ -26,6 +26,15 @@ def integers(count, seed):
 
 
 SCATTERED = integers(30, seed=1)
+# next to zeros of columns of d_model 6 and 512
+NEAR_ZEROS = [
+    1108341089274117551,
+    7178985671544356912,
+    6293441367398768353,
+    385147166616854303,
+    2870424422792338166,
+    1970379210725671803,
+]
 FRACTIONAL = np.array(
     [0.1, -0.1, 1e-300, 5e-324, -5e-324, 2.0**51 + 0.5, 2.0**52 - 0.5, 1 / 3, 1e5 + 0.7, -1e15 - 0.3, 2.0**63 - 1024]
     + [0.0, -0.0, np.nan, np.inf, -np.inf]
@@ -72,6 +81,10 @@ def cases():
             yield positions, d_model, {}
         yield SCATTERED, d_model, {}
         yield FRACTIONAL, d_model, {}
+    for d_model in (6, 512):
+        yield np.array(NEAR_ZEROS + [-p for p in NEAR_ZEROS]), d_model, {}
+        for p in NEAR_ZEROS:
+            yield range(p - 3, p - 3 + ROWS), d_model, {}
     for d_model in (11, 64):
         for convention in CONVENTIONS:
             yield SPACED["through 0"], d_model, convention
