@@ -90,5 +90,5 @@ cdef extern from "kernel.h" nogil:
     const kernel_t *const *posenc_kernels
 
 
-cdef extern from "rounding.h" nogil:
-    double round_to(dtype_t dtype, double x)
+cdef extern from "exact.h" nogil:
+    double posenc_rounded(dtype_t dtype, double x)

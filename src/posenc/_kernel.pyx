@@ -122,7 +122,7 @@ cdef class default_environment:
 
 def rounded(str dtype, double x):
     """x rounded to a dtype, as a float."""
-    return round_to(<dtype_t><int>DTYPES[dtype], x)
+    return posenc_rounded(<dtype_t><int>DTYPES[dtype], x)
 
 
 def trust_fast_path(bint yes):
@@ -248,7 +248,6 @@ cdef class Columns:
         cdef job_t job
         cdef ptrdiff_t rows
         cdef int64_t start = 0, step = 1, last
-        cdef environment_t host
         if type(out) is not ndarray or self.spec.position_offset != 0 or not -1e30 < x_scale < 1e30:
             return False
         try:
@@ -272,9 +271,7 @@ cdef class Columns:
             memset(&job, 0, sizeof(job_t))
             if view.format[0] == b"f":
                 job.dtype = FLOAT32
-                host = environment_enter()
-                x_scale = <double><float>x_scale
-                environment_leave(host)
+                x_scale = posenc_rounded(FLOAT32, x_scale)
             elif view.format[0] == b"d":
                 job.dtype = FLOAT64
             elif view.format[0] == b"e" and x_scale == 1:

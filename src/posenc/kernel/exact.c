@@ -10,6 +10,7 @@
  * transcendental.  Where the computed value agrees with a half-way point to 160 bits, the angle is so small that x (or 1)
  * times the scale lies on that point, and |sin x| < |x|, cos x < 1 decide: toward zero.
  */
+#include "environment.h"
 #include "exact.h"
 #include "rounding.h"
 
@@ -182,4 +183,13 @@ double posenc_exact(const spec_t *spec, const position_t *position, ptrdiff_t co
     const uint32_t scale[2] = {(uint32_t)m, (uint32_t)(m >> 32)};
     value = times(value.m, N, scale, 2, value.exponent + e);
     return rounded(&value, negative, dtype);
+}
+
+double posenc_rounded(dtype_t dtype, double x) {
+    const environment_t host = environment_enter();
+    /* volatile: a compiler may move arithmetic, but not these accesses, past a change of the environment */
+    volatile double in = x;
+    volatile double out = round_to(dtype, in);
+    environment_leave(host);
+    return out;
 }

@@ -8,4 +8,7 @@ enum { MAX_TURN_LIMBS = 200 };
 /* The value of a column at a finite position, correctly rounded to dtype (as a double). */
 double posenc_exact(const spec_t *, const position_t *, ptrdiff_t column, dtype_t);
 
+/* x rounded to dtype, to nearest whatever rounding the host program set. */
+double posenc_rounded(dtype_t, double x);
+
 #endif

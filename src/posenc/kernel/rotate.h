@@ -459,7 +459,8 @@ static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptr
     environment_leave(host);
 }
 
-static void tabulate_rows(const spec_t *spec, uint64_t step, double *high, double *low, ptrdiff_t tile, int rows) {
+/* Not inline: its arithmetic must not move past the change of the environment. */
+NOINLINE void tabulate_rows(const spec_t *spec, uint64_t step, double *high, double *low, ptrdiff_t tile, int rows) {
     for (int r = 0; r < rows; r++) {
         const position_t position = position_from_integer((uint64_t)r * step, 0);
         const ptrdiff_t at = (tile * rows + r) * 2 * TILE;
