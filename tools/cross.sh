@@ -78,7 +78,9 @@ build_foreign() {
     # "extract" unpacks the packages and runs none of their scripts; base-files has the links /lib and /bin
     if [[ ! -e $root/usr/bin/python3 ]]; then
         rm -rf "$root"
-        mmdebstrap -q --variant=extract --architectures=$architecture \
+        local mode=auto
+        [[ $EUID == 0 ]] || mode=chrootless         # needs no user namespaces
+        mmdebstrap -q --mode=$mode --variant=extract --architectures=$architecture \
             --include=base-files,python3,libpython3-dev,python3-numpy,python3-pytest,python3-hypothesis \
             --include=python3-gmpy2,python3-mpmath,python3-tqdm,libgomp1 \
             "${CROSS_SUITE:-trixie}" "$root" ${CROSS_MIRROR:+"$CROSS_MIRROR"}
