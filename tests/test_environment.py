@@ -62,7 +62,8 @@ def helper(tmp_path_factory):
     source.write_text(HELPER)
     compiler = shlex.split(os.environ.get("CC", "cc"))
     try:
-        subprocess.run([*compiler, "-O1", "-frounding-math", "-shared", "-fPIC", source, "-o", library, "-lm"], check=True, capture_output=True)
+        command = [*compiler, "-O1", "-frounding-math", "-shared", "-fPIC", source, "-o", library, "-lm"]
+        subprocess.run(command, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("no C compiler")
     found = ctypes.CDLL(str(library))
