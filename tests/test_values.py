@@ -358,9 +358,9 @@ def test_the_fast_path_alone_fails_next_to_a_zero(isa, dtype):
             assert_right(range(p - 37, p + 3), 4096, dtype, [1980], base=1e8)
 
 
-@pytest.mark.parametrize("position, column", [(1994693, 211), (2307380, 176), (2388254, 356), (3803902, 101)])
+@pytest.mark.parametrize("position, column", [(2307380, 176), (2855391, 90), (2903015, 102), (3803902, 101)])
 def test_the_fast_path_alone_fails_next_to_a_boundary(isa, position, column):
-    """Found by comparing 2**31 values of float32 with and without the test: 15 differ.  For float64 none is in reach."""
+    """Found by comparing 2**31 values of float32 with and without the test: 12 differ.  For float64 none is in reach."""
     first = 10**6 + (position - 10**6) // 2**15 * 2**15         # the rotation starts where it started in the search
     right = Reference(512).bits(position, column, "float32")
     rows = range(first, first + 2**15)

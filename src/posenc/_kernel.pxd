@@ -16,6 +16,7 @@ cdef extern from "kernel.h" nogil:
     enum:
         TILE
         FINE
+        HALF
         COARSE
         BLOCK
 
@@ -28,6 +29,7 @@ cdef extern from "kernel.h" nogil:
     ctypedef enum delivery_t:
         STORE
         STREAM
+        SHIFT
         ADD
 
     ctypedef enum order_t:
@@ -71,7 +73,6 @@ cdef extern from "kernel.h" nogil:
         const int64_t *integers
         const double *reals
         offsets_t offsets
-        int staged
         int trust
 
     ctypedef struct tally_t:
@@ -82,7 +83,7 @@ cdef extern from "kernel.h" nogil:
         const char *name
         int (*runs_here)() noexcept nogil
         void (*tabulate)(const spec_t *, uint64_t, const offsets_t *, ptrdiff_t, ptrdiff_t) noexcept nogil
-        size_t (*stage_size)(const spec_t *) noexcept nogil
+        size_t (*stage_size)(const spec_t *, const job_t *) noexcept nogil
         void (*even_rows)(const spec_t *, const job_t *, ptrdiff_t, ptrdiff_t, void *, tally_t *) noexcept nogil
         void (*scattered_rows)(const spec_t *, const job_t *, ptrdiff_t, ptrdiff_t, tally_t *) noexcept nogil
         void (*fill)(double *, ptrdiff_t, double) noexcept nogil

@@ -46,7 +46,7 @@ cdef extern from *:
 
 cdef enum:
     MAX_THREADS = 64
-    # Rows that are worth a table of offsets, which costs about FINE + COARSE directly evaluated rows to make.
+    # Rows that are worth a table of offsets, which costs about HALF + COARSE directly evaluated rows to make.
     FEW_ROWS = 4                        # where it is there
     SOME_ROWS = 32                      # where it will be kept
     MANY_ROWS = 64                      # where it is for one call
@@ -221,7 +221,7 @@ cdef class Columns:
 
     cdef int tabulate(self, uint64_t step, offsets_t *offsets) except -1:
         """Allocates and fills offsets; the caller frees offsets.memory."""
-        cdef ptrdiff_t fine = 2 * FINE * self.spec.columns, coarse = 2 * COARSE * self.spec.columns
+        cdef ptrdiff_t fine = 2 * HALF * self.spec.columns, coarse = 2 * COARSE * self.spec.columns
         cdef size_t size = (2 * fine + 2 * coarse + 2 * self.spec.columns) * sizeof(double) + LINE
         cdef char *memory = <char *>malloc(size)
         if memory == NULL:
@@ -341,7 +341,6 @@ cdef class Columns:
     cdef int launch(self, job_t *job, ptrdiff_t rows, ptrdiff_t itemsize, object threads) except -1:
         """Chooses how a job is done: past the caches or not, with which offsets."""
         cdef bint even = job.integers == NULL and job.reals == NULL
-        cdef bint whole_lines = (<uintptr_t>job.out | <size_t>job.row_stride) % LINE == 0
         job.trust = trust
         if even and <int64_t>job.step < 0 and -job.step != job.step:
             # the same rows from the last one, upwards
@@ -352,8 +351,7 @@ cdef class Columns:
         # beyond, an offset times the step would leave the int64 range
         even = even and job.step < <uint64_t>1 << 50 and rows >= self.worthwhile(job.step)
         if even and job.delivery == STORE and rows * self.spec.d_model * itemsize >= STREAM_BYTES:
-            job.delivery = STREAM
-        job.staged = job.delivery == ADD or job.delivery == STREAM and not whole_lines
+            job.delivery = SHIFT if (<uintptr_t>job.out | <size_t>job.row_stride) % LINE else STREAM
         if even:
             return self.rotate(job, rows, threads)
         return self.work(job, rows, False, threads)
@@ -407,10 +405,10 @@ cdef class Columns:
         per_round = max(<ptrdiff_t>team, VALUES_PER_ROUND // (unit * spec.columns))
         if per_round > blocks:
             per_round = blocks
-        if job.staged and even:
-            stage_size = kernel.stage_size(spec)
-            stages = <char *>malloc(team * stage_size)
-            if stages == NULL:
+        if even:
+            stage_size = kernel.stage_size(spec, job)
+            stages = NULL if stage_size == 0 else <char *>malloc(team * stage_size)
+            if stages == NULL and stage_size:
                 raise MemoryError(f"Unable to allocate {team * stage_size} bytes for the rows in work")
         try:
             self.rounds(job, rows, even, unit, blocks, per_round, team, stages, stage_size, slots)

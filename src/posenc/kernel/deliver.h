@@ -1,9 +1,8 @@
-/* Delivery of a row of a group of columns: the quick test, the settling of what it doubts, rounding, storing, adding.
+/* Delivery of a row of a tile: the quick test, the settling of what it doubts, rounding, storing, adding.
  *
  * Rounding test.  If value - error and value + error round to the same number, so does the true value between them.
- * float64 values, in double-double, are tested just so (rotate.h).  For the others a cheaper test goes first: with
- * |value| >= 2**-12 M the error is below 2**16 units of the double's last place, so only values whose dropped bits lie
- * within 2**16 units of a half-way point are in doubt.
+ * float64 values, in double-double, are tested just so (rotate.h).  For the others a cheaper test goes first: only a value
+ * whose dropped bits lie next to a half-way point is in doubt, or one so small that its error is no longer small beside it.
  */
 #ifndef POSENC_DELIVER_H
 #define POSENC_DELIVER_H
@@ -11,56 +10,74 @@
 #include "exact.h"
 #include "position.h"
 
-/* The largest group of columns handled at once. */
-enum { WIDEST = TILE };
+enum { TILE_VECTORS = TILE / W };
 
-typedef struct { double high[WIDEST], low[WIDEST], error[WIDEST]; } row_t;
+typedef struct { double high[TILE], low[TILE], error[TILE]; } row_t;
 
 INLINE size_t size_of(dtype_t dtype) { return dtype == FLOAT64 ? 8 : dtype == FLOAT32 ? 4 : 2; }
 INLINE int smaller(ptrdiff_t a, ptrdiff_t b) { return (int)(a < b ? a : b); }
 
 /* ---- the quick test ------------------------------------------------------------------------------------------------ */
 
-/* The double's bits are shifted right until the half-way bit and 12 bits below it lie in the low half of the lane.
- * The halves are converted through float, so there the doubtful zone is wider than half a float's last place. */
-typedef struct { int shift; uint64_t near_half, low_mask; } quick_t;
+/* Of the size M of the products that a value is made of: below this share of M it is in doubt.  float32: the error stays
+ * below 2**16 units of the double's last place.  The halves: it stays far below half a unit of a float's last place. */
+INLINE double smallest_share(dtype_t dtype) { return dtype == FLOAT32 ? 0x1p-12 : 0x1p-20; }
 
-INLINE quick_t quick_of(dtype_t dtype) {
-    switch (dtype) {
-    case FLOAT32: return (quick_t){0, 0x10010000u, 0x1ffe0000u};     /* 29 bits dropped, doubt within 2**16 units */
-    case FLOAT16: return (quick_t){10, 0x80080000u, 0xfff00000u};    /* 42 dropped, within 2**29 */
-    default: return (quick_t){13, 0x80010000u, 0xfffe0000u};         /* 45 dropped, within 2**29 */
+/* Below it a value may be subnormal in dtype, where other bits are dropped. */
+INLINE double smallest_normal(dtype_t dtype) { return dtype == FLOAT16 ? 0x1p-14 : 0x1p-126; }
+
+/* What all is well with: lanes of doubles, in halves of 32 bits, or of floats, in halves of 16 bits. */
+typedef struct { M doubles; N floats; } good_t;
+
+INLINE good_t good_all(void) { return (good_t){m_all(), n_all()}; }
+INLINE int good_is_all(good_t good, dtype_t dtype) {
+    return dtype == FLOAT16 || dtype == BFLOAT16 ? n_is_all(good.floats) : m_is_all(good.doubles);
+}
+
+/* The test looks at the lower and at the upper half of a lane after one addition.  The lower half is then zero, under the
+ * mask, next to a half-way point: within 2**16 units of the double's 29 dropped bits, or at that point itself for a half,
+ * of which the float that is to be converted is a value rounded without crossing it.  In the upper half bit 62 or 30 tells
+ * whether |value| >= smallest; a carry from below moves that limit by less than a share of 2**-7. */
+#define UPPER_64 ((uint64_t)1 << 62)
+#define UPPER_32 ((uint32_t)1 << 30)
+
+INLINE uint32_t near_half(dtype_t dtype) { return dtype == FLOAT32 ? 0x10010000u : dtype == FLOAT16 ? 0x1000u : 0x8000u; }
+
+/* The addends of a tile's columns, 64 or 32 bits each, from the columns' smallest undoubted values. */
+INLINE void quick_addends(const double smallest[TILE], uint64_t addend[TILE], dtype_t dtype) {
+    if (dtype == FLOAT32) {
+        for (int i = 0; i < TILE; i++)
+            addend[i] = (UPPER_64 | near_half(dtype)) - (bits_of_double(smallest[i]) & 0xffffffff00000000u);
+    } else {
+        uint32_t *narrow = (uint32_t *)(void *)addend;
+        for (int i = 0; i < TILE; i++) narrow[i] = (UPPER_32 | near_half(dtype)) - (bits_of_float((float)smallest[i]) & 0xffff0000u);
     }
 }
 
-/* What is added to the shifted bits: afterwards bit 62 - shift tells whether |value| >= smallest, and the low mask
- * whether the dropped bits keep their distance from the half-way point. */
-INLINE U quick_addend(quick_t q, V smallest) {
-    const U threshold = u_and(q.shift ? u_shr(u_bits(smallest), q.shift) : u_bits(smallest), u_set(0xffffffff00000000u));
-    return u_sub(u_set((uint64_t)1 << (62 - q.shift) | q.near_half), threshold);
+/* Tests vectors v and v + 1 of a tile's values, which are rounded to floats f. */
+INLINE good_t quick_test(good_t good, V a, V b, F f, const U addend[TILE_VECTORS], int v, dtype_t dtype) {
+    if (dtype == FLOAT32) {
+        const U mask = u_set(UPPER_64 | 0x1ffe0000u);
+        good.doubles = m_and_nonzero(good.doubles, u_add(u_bits(a), addend[v]), mask);
+        good.doubles = m_and_nonzero(good.doubles, u_add(u_bits(b), addend[v + 1]), mask);
+    } else {
+        good.floats = n_and_nonzero(good.floats, f, addend[v / 2], UPPER_32 | (dtype == FLOAT16 ? 0x1fffu : 0xffffu));
+    }
+    return good;
 }
 
-INLINE M quick_test(M good, quick_t q, V value, U addend) {
-    const U mask = u_set((uint64_t)1 << (62 - q.shift) | q.low_mask);
-    return m_and_nonzero(good, u_add(q.shift ? u_shr(u_bits(value), q.shift) : u_bits(value), addend), mask);
-}
-
-/* The test with each value's own error bound, in vectors: true if all are settled, and then rounded to dtype. */
-INLINE int settled_vectors(V *value, const double *error, int vectors, dtype_t dtype) {
+/* The test with each value's own error bound, in vectors: zero where value - error and value + error round to the same
+ * number, which is not subnormal in dtype and becomes the value.  Rounded half away from zero: no value but an exact one lies
+ * on a half-way point. */
+INLINE U unsettled(V *value, V error, dtype_t dtype) {
     const format_t format = format_of(dtype);
     const int drop = 53 - format.precision;
-    const U half = u_set((uint64_t)1 << (drop - 1)), normal = u_set(bits_of_double(power_of_two(format.min_exponent)));
-    U open = u_set(0);
-    for (int v = 0; v < vectors; v++) {
-        /* Rounded half away from zero: no value but an exact one lies on a half-way point. */
-        const V e = v_load(error + v * W);
-        const U below = u_shr(u_add(u_bits(v_sub(value[v], e)), half), drop);
-        const U above = u_shr(u_add(u_bits(v_add(value[v], e)), half), drop);
-        const U subnormal = u_shr(u_sub(u_and(u_bits(value[v]), u_set(INT64_MAX)), normal), 63);
-        open = u_or(open, u_or(u_xor(below, above), subnormal));
-        value[v] = v_bits(u_shl(below, drop));
-    }
-    return u_is_zero(open);
+    const U half = u_set((uint64_t)1 << (drop - 1)), normal = u_set(bits_of_double(smallest_normal(dtype)));
+    const U below = u_shr(u_add(u_bits(v_sub(*value, error)), half), drop);
+    const U above = u_shr(u_add(u_bits(v_add(*value, error)), half), drop);
+    const U subnormal = u_shr(u_sub(u_and(u_bits(*value), u_set(INT64_MAX)), normal), 63);
+    *value = v_bits(u_shl(below, drop));
+    return u_or(u_xor(below, above), subnormal);
 }
 
 /* ---- settling what is in doubt --------------------------------------------------------------------------------------- */
@@ -71,9 +88,9 @@ INLINE void settle(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_
     const format_t format = format_of(dtype);
     const int drop = 53 - format.precision;
     const uint64_t half = drop ? (uint64_t)1 << (drop - 1) : 0, normal = bits_of_double(power_of_two(format.min_exponent));
-    uint64_t open[WIDEST], any = 0;
-    double rounded[WIDEST];
-    for (int i = 0; i < WIDEST; i++) {
+    uint64_t open[TILE], any = 0;
+    double rounded[TILE];
+    for (int i = 0; i < TILE; i++) {
         /* Rounded half away from zero: no value but an exact one lies on a half-way point. */
         const uint64_t below = bits_of_double(values->high[i] + (values->low[i] - values->error[i])) + half;
         const uint64_t above = bits_of_double(values->high[i] + (values->low[i] + values->error[i])) + half;
@@ -102,19 +119,15 @@ INLINE void settle(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_
 
 /* ---- storing and adding ------------------------------------------------------------------------------------------------ */
 
-/* Stores `vectors` vectors of values that are rounded by the conversion. */
-INLINE void put(char *out, const V *value, int vectors, dtype_t dtype, int stream) {
-    for (int v = 0; v < vectors; v += 2) {
-        char *p = out + (size_t)(v * W) * size_of(dtype);
-        switch (dtype) {
-        case FLOAT64:
-            v_put((double *)(void *)p, value[v], stream);
-            v_put((double *)(void *)p + W, value[v + 1], stream);
-            break;
-        case FLOAT32: f_put((float *)(void *)p, value[v], value[v + 1], stream); break;
-        case FLOAT16: h_put((uint16_t *)(void *)p, value[v], value[v + 1], stream); break;
-        case BFLOAT16: b_put((uint16_t *)(void *)p, value[v], value[v + 1], stream); break;
-        }
+/* Stores 4 W values that are rounded to floats. */
+INLINE void put(char *out, const F f[2], dtype_t dtype, int stream) {
+    switch (dtype) {
+    case FLOAT32:
+        f_put((float *)(void *)out, f[0], stream);
+        f_put((float *)(void *)out + 2 * W, f[1], stream);
+        break;
+    case FLOAT16: h_put((uint16_t *)(void *)out, f[0], f[1], stream); break;
+    default: b_put((uint16_t *)(void *)out, f[0], f[1], stream); break;
     }
 }
 
@@ -141,10 +154,10 @@ INLINE void add(char *out, const char *t, ptrdiff_t width, dtype_t dtype, double
     } else {
         uint16_t *x = (uint16_t *)(void *)out;
         const uint16_t *value = (const uint16_t *)(const void *)t;
-        for (; width > 0; x += WIDEST, value += WIDEST, width -= WIDEST) {
-            const int n = smaller(width, WIDEST);
-            float a[WIDEST], b[WIDEST];
-            uint16_t product[WIDEST];
+        for (; width > 0; x += TILE, value += TILE, width -= TILE) {
+            const int n = smaller(width, TILE);
+            float a[TILE], b[TILE];
+            uint16_t product[TILE];
             sixteen_load(a, x, n, dtype);
             sixteen_load(b, value, n, dtype);
             for (int i = 0; i < n; i++) a[i] *= (float)x_scale;
@@ -156,48 +169,47 @@ INLINE void add(char *out, const char *t, ptrdiff_t width, dtype_t dtype, double
     }
 }
 
-/* Adds whole vectors onto x: what `add` does, from registers. */
-INLINE void add_vectors(char *out, const V *value, int vectors, dtype_t dtype, double x_scale) {
-    if (dtype == FLOAT64) {
-        for (int v = 0; v < vectors; v++) {
-            double *x = (double *)(void *)out + v * W;
-            v_put(x, v_add(v_mul(v_load(x), v_set(x_scale)), value[v]), 0);
-        }
-    } else {
-        for (int v = 0; v < vectors; v += 2) f_add((float *)(void *)out + v * W, value[v], value[v + 1], (float)x_scale);
-    }
+/* Writes or adds the `width` columns of a row that there are, rounded at t; put_row: rounded to floats. */
+INLINE void deliver(const job_t *job, char *out, const char *t, int width, dtype_t dtype, delivery_t delivery) {
+    if (delivery != ADD) memcpy(out, t, (size_t)width * size_of(dtype));
+    else for (ptrdiff_t b = 0; b < job->batch; b++) add(out + b * job->batch_stride, t, width, dtype, job->x_scale);
 }
 
-/* Writes or adds a row of a group, of which `width` columns exist.  `vectors`, `whole` (every column exists), `dtype` and
- * `delivery` are constants where this is inlined. */
-INLINE void deliver(const job_t *job, char *out, const V *value, int vectors, int whole, int width, dtype_t dtype,
-                    delivery_t delivery) {
-    const size_t size = size_of(dtype);
-    if (whole && delivery != ADD) {
-        /* past the caches by whole cache lines only */
-        put(out, value, vectors, dtype, delivery == STREAM && (size_t)(vectors * W) * size >= 64);
+INLINE void put_row(const job_t *job, char *out, const F f[TILE_VECTORS / 2], int width, int whole, dtype_t dtype, delivery_t delivery) {
+    const int straight = whole && delivery != ADD;
+    ALIGNED char t[TILE * sizeof(float)];
+    for (int v = 0; v < TILE_VECTORS; v += 4)
+        put((straight ? out : t) + (size_t)(v * W) * size_of(dtype), f + v / 2, dtype, straight && delivery == STREAM);
+    if (!straight) deliver(job, out, t, width, dtype, delivery);
+}
+
+INLINE void put_wide_row(const job_t *job, char *out, const V value[TILE_VECTORS], int width, int whole, delivery_t delivery) {
+    const int straight = whole && delivery != ADD;
+    ALIGNED double t[TILE];
+    for (int v = 0; v < TILE_VECTORS; v++) v_put((straight ? (double *)(void *)out : t) + v * W, value[v], straight && delivery == STREAM);
+    if (!straight) deliver(job, out, (const char *)t, width, FLOAT64, delivery);
+}
+
+/* The same for values that dtype holds or that its conversion rounds. */
+INLINE void put_values(const job_t *job, char *out, const V value[TILE_VECTORS], int width, int whole, dtype_t dtype, delivery_t delivery) {
+    if (dtype == FLOAT64) {
+        put_wide_row(job, out, value, width, whole, delivery);
         return;
     }
-    if (whole && (dtype == FLOAT64 || dtype == FLOAT32)) {
-        for (ptrdiff_t b = 0; b < job->batch; b++) add_vectors(out + b * job->batch_stride, value, vectors, dtype, job->x_scale);
-        return;
-    }
-    ALIGNED char t[WIDEST * sizeof(double)];
-    put(t, value, vectors, dtype, 0);
-    if (delivery != ADD) memcpy(out, t, (size_t)width * size);
-    else for (ptrdiff_t b = 0; b < job->batch; b++) add(out + b * job->batch_stride, t, width, dtype, job->x_scale);
+    F f[TILE_VECTORS / 2];
+    for (int v = 0; v < TILE_VECTORS; v += 2) f[v / 2] = f_pair(value[v], value[v + 1]);
+    put_row(job, out, f, width, whole, dtype, delivery);
 }
 
 /* Settles and delivers a row that is in doubt. */
 NOINLINE void deliver_settled(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t column, int width, char *out,
                               row_t *values, tally_t *tally) {
-    enum { VECTORS = WIDEST / W };
-    V settled[VECTORS];
+    V settled[TILE_VECTORS];
 #define CASE(T) \
     case T: \
         settle(spec, job, row, column, width, values, T, tally); \
-        for (int v = 0; v < VECTORS; v++) settled[v] = v_load(values->high + v * W); \
-        deliver(job, out, settled, VECTORS, 0, width, T, job->delivery == ADD ? ADD : STORE); \
+        for (int v = 0; v < TILE_VECTORS; v++) settled[v] = v_load(values->high + v * W); \
+        put_values(job, out, settled, width, 0, T, job->delivery == ADD ? ADD : STORE); \
         break;
     switch (job->dtype) { CASE(FLOAT64) CASE(FLOAT32) CASE(FLOAT16) CASE(BFLOAT16) }
 #undef CASE

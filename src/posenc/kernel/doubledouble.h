@@ -21,6 +21,12 @@ INLINE VV two_sum(V a, V b) {
     return (VV){s, v_add(v_sub(a, v_sub(s, t)), v_sub(b, t))};
 }
 
+/* a - b exactly */
+INLINE VV two_difference(V a, V b) {
+    const V s = v_sub(a, b), t = v_sub(s, a);
+    return (VV){s, v_sub(v_sub(a, v_sub(s, t)), v_add(b, t))};
+}
+
 /* a * b exactly, but for underflow; without a fused operation |a|, |b| < 2**996 (Veltkamp's splitting) */
 INLINE VV two_product(V a, V b) {
     const V p = v_mul(a, b);

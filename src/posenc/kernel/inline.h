@@ -7,13 +7,16 @@
 #define NOINLINE static __attribute__((noinline))
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define ALIGNED __attribute__((aligned(64)))
-#define PREFETCH(p) __builtin_prefetch((p), 1)
+#define PREFETCH(p) __builtin_prefetch((p), 0, 2)
+/* What was computed from x must be computed anew. */
+#define FORGET(x) __asm__ volatile("" : "+r"(x))
 #else
 #define INLINE static inline
 #define NOINLINE static
 #define UNLIKELY(x) (x)
 #define ALIGNED __declspec(align(64))
 #define PREFETCH(p) ((void)(p))
+#define FORGET(x) ((void)(x))
 #endif
 
 #endif

@@ -17,14 +17,16 @@
 
 enum {
     TILE = 32,                   /* columns handled together: their offsets stay in L1, their anchors in registers */
-    FINE = 32,                   /* rows rotated from one anchor */
-    COARSE = 16,                 /* anchors rotated from one direct evaluation */
+    FINE = 64,                   /* rows rotated from one anchor in their middle */
+    HALF = FINE / 2,
+    COARSE = 8,                  /* anchors rotated from one direct evaluation */
     BLOCK = FINE * COARSE,       /* rows of one unit of work */
     POSITION_LIMBS = 38          /* [-2**63, 2**63) down to 2**-1074, in limbs of 32 bits */
 };
 
 typedef enum { FLOAT64, FLOAT32, FLOAT16, BFLOAT16 } dtype_t;
-typedef enum { STORE, STREAM, ADD } delivery_t;         /* STREAM: past the caches, where rows begin on cache lines */
+/* STREAM: past the caches, where rows begin on cache lines; SHIFT: where they do not */
+typedef enum { STORE, STREAM, SHIFT, ADD } delivery_t;
 /* Whether columns 2 i and 2 i + 1 are sin and cos, or cos and sin, of one frequency. */
 typedef enum { UNPAIRED, SIN_FIRST, COS_FIRST } order_t;
 
@@ -53,7 +55,8 @@ typedef struct {
     int quick;                   /* 0: |scale| is beyond 2**10, where the quick test's threshold would overflow */
 } spec_t;
 
-/* sin and cos of the angles of rows 0 .. FINE - 1 and of anchors 0 .. COARSE - 1, in double-double, for one step.
+/* sin and cos of the angles of 1/2, 3/2 ... HALF - 1/2 steps, and of the anchors in the middle of rows 0 .. FINE - 1,
+ * FINE .. 2 FINE - 1 ..., in double-double.
  * Packed as they are read: (tile, row, {cos, sin}, TILE) of high parts, the same of low parts. */
 typedef struct {
     void *memory;                /* what to free; the tables begin on a cache line */
@@ -76,9 +79,6 @@ typedef struct {
     const int64_t *integers;
     const double *reals;
     offsets_t offsets;           /* of this step; not read for scattered positions */
-    int staged;                  /* 1: evenly spaced rows are made in `stage` and copied or added from there, row by row */
-    const char *fetch;           /* where row 0 is that the staged rows will be added onto, fetched meanwhile; or NULL */
-    ptrdiff_t fetch_stride;
     int trust;                   /* 1: the fast path's values are taken as they are; for tests that show they must not be */
 } job_t;
 
@@ -90,7 +90,7 @@ typedef struct {
     const char *name;
     int (*runs_here)(void);
     void (*tabulate)(const spec_t *, uint64_t step, const offsets_t *, ptrdiff_t first_tile, ptrdiff_t last_tile);
-    size_t (*stage_size)(const spec_t *);
+    size_t (*stage_size)(const spec_t *, const job_t *);            /* of memory for even_rows, may be 0 */
     void (*even_rows)(const spec_t *, const job_t *, ptrdiff_t first, ptrdiff_t count, void *stage, tally_t *);
     void (*scattered_rows)(const spec_t *, const job_t *, ptrdiff_t first, ptrdiff_t count, tally_t *);
     void (*fill)(double *out, ptrdiff_t count, double value);       /* out on a cache line */

@@ -4,7 +4,7 @@
  * reached by two rotations with tabulated offsets: of COARSE anchors from the first row, of FINE rows from each anchor,
  *     P' = P cos + Q sin,   Q' = Q cos - P sin,
  * in double for float32 and the halves, in double-double for float64.  Groups of columns are the outer loop and rows the
- * inner one, so that a group's anchors stay in registers and its offsets in L1, at any d_model.
+ * inner one, so that a tile's anchors and offsets stay in L1, at any d_model.
  *
  * Bounds (docs/numerics.md), with M = |P0| + |Q0 sin_k| + (|P0| + |Q0|) reach, where P0, Q0 belong to the first row, sin_k
  * to the anchor, and reach >= |sin| of all fine rows: the error of a value is below 13.5 * 2**-53 M in double, 2**-94 M in
@@ -17,23 +17,21 @@
 #include "deliver.h"
 #include "environment.h"
 
-enum { DOUBLE_VECTORS = GROUP / W, PAIR_VECTORS = 16 / W };
+enum { LINE = 64 };             /* bytes of a cache line */
 
 #define DOUBLE_ERROR 0x1.bp-50
 #define PAIR_ERROR 0x1p-94
 #define DIRECT_DOUBLE_ERROR 0x1p-50     /* of the value ... */
 #define DIRECT_DOUBLE_FLOOR 0x1p-89     /* ... and of the full amplitude, where the phase is tiny */
 #define DIRECT_PAIR_FLOOR 0x1p-110
-#define SMALLEST_SHARE 0x1p-12          /* of M that a value may be before it is in doubt */
 
 #define JOIN_(a, b) a##_##b
 #define JOIN(a, b) JOIN_(a, b)
 #define STRING_(a) #a
 #define STRING(a) STRING_(a)
 
-/* Every dtype and delivery, with the precision of its rotation. */
-#define EVERY_DTYPE(CASE, D) CASE(FLOAT64, D, pair) CASE(FLOAT32, D, double) CASE(FLOAT16, D, double) CASE(BFLOAT16, D, double)
-#define EVERY_CASE(CASE) EVERY_DTYPE(CASE, STORE) EVERY_DTYPE(CASE, STREAM) EVERY_DTYPE(CASE, ADD)
+#define EVERY_DTYPE(CASE, D) CASE(FLOAT64, D) CASE(FLOAT32, D) CASE(FLOAT16, D) CASE(BFLOAT16, D)
+#define EVERY_CASE(CASE) EVERY_DTYPE(CASE, STORE) EVERY_DTYPE(CASE, STREAM) EVERY_DTYPE(CASE, SHIFT) EVERY_DTYPE(CASE, ADD)
 
 INLINE V v_abs(V a) { return v_bits(u_and(u_bits(a), u_set(INT64_MAX))); }
 
@@ -63,128 +61,245 @@ INLINE void value_double(const spec_t *spec, const position_t *position, ptrdiff
 
 /* ---- fine rows --------------------------------------------------------------------------------------------------------- */
 
-/* What the fine rows of a tile are rotated from, with the error bound of the result and the addend of its quick test. */
+/* What the fine rows of a tile are rotated from, with the error bound of the result and the addends of its quick test. */
 typedef struct {
     ALIGNED double p[TILE], q[TILE], p_low[TILE], q_low[TILE], error[TILE];
     ALIGNED uint64_t addend[TILE];
 } anchor_t;
 
-/* Rows [row, row + rows) of the table in the group of columns that begins at `column`, `at` columns into its tile. */
-typedef struct { ptrdiff_t row; int rows; ptrdiff_t column; int at, width; char *out; const double *fine, *fine_low; } patch_t;
+/* FINE rows from `row` in the tile of columns from `column`, and where they go: row i to out + i * row_stride.  The anchor
+ * lies in their middle: what it turns by cos and sin of an offset gives two rows, one above and one below,
+ *     P cos + Q sin,   P cos - Q sin. */
+typedef struct {
+    ptrdiff_t row, column;
+    int width;
+    const double *fine, *fine_low;
+    char *out;
+    ptrdiff_t row_stride;
+    struct shift *shift;         /* by way of which rows go to their place, or NULL */
+    struct fetch *fetch;         /* what will be added onto next, or NULL */
+} patch_t;
 
-/* P cos + Q sin in double-double: a double and a much smaller rest. */
-INLINE VV rotated_pair(VV p, VV q, VV c, VV s) {
+INLINE int row_above(int r) { return HALF + r; }
+INLINE int row_below(int r) { return HALF - 1 - r; }
+
+INLINE void rotated(V p, V q, V c, V s, V *above, V *below) {
+    const V x = v_mul(p, c), y = v_mul(q, s);
+    *above = v_add(x, y);
+    *below = v_sub(x, y);
+}
+
+/* The same in double-double: a double and a much smaller rest. */
+INLINE void rotated_pair(VV p, VV q, VV c, VV s, VV *above, VV *below) {
     const VV x = two_product(p.high, c.high), y = two_product(q.high, s.high);
-    VV sum = two_sum(x.high, y.high);
-    const V cross = v_muladd(p.high, c.low, v_muladd(p.low, c.high, v_muladd(q.high, s.low, v_muladd(q.low, s.high, y.low))));
-    sum.low = v_add(sum.low, v_add(x.low, cross));
-    return sum;
+    const V x_rest = v_muladd(p.high, c.low, v_muladd(p.low, c.high, x.low));
+    const V y_rest = v_muladd(q.high, s.low, v_muladd(q.low, s.high, y.low));
+    *above = two_sum(x.high, y.high);
+    *below = two_difference(x.high, y.high);
+    above->low = v_add(above->low, v_add(x_rest, y_rest));
+    below->low = v_add(below->low, v_sub(x_rest, y_rest));
 }
 
-NOINLINE void doubtful_row(const spec_t *spec, const job_t *job, const anchor_t *a, const patch_t *patch, int r, tally_t *tally) {
-    const double *fine = patch->fine + r * 2 * TILE, *fine_low = patch->fine_low + r * 2 * TILE;
-    const int vectors = job->dtype == FLOAT64 ? PAIR_VECTORS : DOUBLE_VECTORS;
-    row_t t = {.high = {0}};
-    for (int v = 0; v < vectors; v++) {
-        const int i = patch->at + v * W;
-        const VV p = {v_load(a->p + i), v_load(a->p_low + i)}, q = {v_load(a->q + i), v_load(a->q_low + i)};
-        VV value = {v_muladd(p.high, v_load(fine + v * W), v_mul(q.high, v_load(fine + TILE + v * W))), v_set(0)};
-        if (job->dtype == FLOAT64) value = rotated_pair(p, q, pair_at(fine, fine_low, v), pair_at(fine + TILE, fine_low + TILE, v));
-        v_store(t.high + v * W, value.high);
-        v_store(t.low + v * W, value.low);
-        v_store(t.error + v * W, v_load(a->error + i));
-    }
-    deliver_settled(spec, job, patch->row + r, patch->column, patch->width, patch->out + r * job->row_stride, &t, tally);
-}
+/* ---- rows that are read ---------------------------------------------------------------------------------------------------- */
 
-/* Asks for what the staged rows of a patch will be added onto, one row at a time, while they are computed. */
-INLINE const char *fetch_from(const job_t *job, const patch_t *patch, int r, dtype_t dtype) {
-    if (!job->fetch) return NULL;
-    return job->fetch + (patch->row + r) * job->fetch_stride + patch->column * (ptrdiff_t)size_of(dtype);
-}
-INLINE const char *fetch_row(const job_t *job, const char *from, int columns, dtype_t dtype) {
-    if (!from) return NULL;
-    for (size_t byte = 0; byte < (size_t)columns * size_of(dtype); byte += 64) PREFETCH(from + byte);
-    return from + job->fetch_stride;
-}
+/* Memory gives its best only to who reads it in order: the rows of the next anchor are asked for line by line while those
+ * before them are computed and added tile by tile. */
+typedef struct fetch { const char *row; ptrdiff_t at, row_bytes, row_stride; } fetch_t;
 
-/* Rows r, r + 1 ... of a patch, up to the first one in doubt, whose number is returned.  Nothing is called from the loops,
- * so that the anchors stay in registers. */
-INLINE int fine_rows_double(const job_t *job, const anchor_t *a, const patch_t *patch, int r, int whole, dtype_t dtype,
-                            delivery_t delivery) {
-    enum { VECTORS = DOUBLE_VECTORS };
-    const quick_t quick = quick_of(dtype);
-    const ptrdiff_t row_stride = job->row_stride;
-    const int width = patch->width;
-    const double *fine = patch->fine + r * 2 * TILE;
-    char *out = patch->out + r * row_stride;
-    V p[VECTORS], q[VECTORS];
-    U addend[VECTORS];
-    for (int v = 0; v < VECTORS; v++) {
-        const int i = patch->at + v * W;
-        p[v] = v_load(a->p + i);
-        q[v] = v_load(a->q + i);
-        addend[v] = u_load(a->addend + i);
-    }
-    const char *from = delivery == STORE ? fetch_from(job, patch, r, dtype) : NULL;
-    for (; r < patch->rows; r++, fine += 2 * TILE, out += row_stride) {
-        V value[VECTORS];
-        if (delivery == STORE) from = fetch_row(job, from, VECTORS * W, dtype);
-        M good = m_all();
-        for (int v = 0; v < VECTORS; v++) {
-            value[v] = v_muladd(p[v], v_load(fine + v * W), v_mul(q[v], v_load(fine + TILE + v * W)));
-            good = quick_test(good, quick, value[v], addend[v]);
+INLINE void fetch_lines(fetch_t *fetch, int lines) {
+    for (int i = 0; i < lines; i++) {
+        PREFETCH(fetch->row + fetch->at);
+        fetch->at += LINE;
+        if (fetch->at >= fetch->row_bytes) {
+            fetch->at = 0;
+            fetch->row += fetch->row_stride;
         }
-        if (UNLIKELY(!m_is_all(good)) && !settled_vectors(value, a->error + patch->at, VECTORS, dtype)) return r;
-        deliver(job, out, value, VECTORS, whole, width, dtype, delivery);
+    }
+}
+
+/* ---- rows off cache lines -------------------------------------------------------------------------------------------------- */
+
+/* Rows that do not begin on cache lines go past the caches by whole lines all the same: behind what the tile before left of
+ * its last line.  They are read again DELAY offsets after they were put: then more stores have been issued than any processor
+ * holds back, so that they come from the first-level cache, and memory is written to while the next rows are computed. */
+enum { DELAY = 8 };
+
+typedef struct shift {
+    ALIGNED char row[FINE][LINE + TILE * sizeof(double)];        /* a line carried over, then the columns */
+    char *out;                                                   /* where the columns of row 0 belong */
+    ptrdiff_t row_stride;
+    size_t bytes;
+    int is_first, is_last;                                       /* whether the tile is */
+    int sent;                                                    /* offsets whose rows are in their place */
+} shift_t;
+
+INLINE void send_row(shift_t *shift, int row) {
+    char *const t = shift->row[row] + LINE, *const out = shift->out + row * shift->row_stride;
+    const size_t into_line = (uintptr_t)out % LINE;
+    char *to = out - into_line, *from = t - into_line, *const end = t + shift->bytes;
+    if (shift->is_first && into_line) {
+        const size_t head = LINE - into_line < shift->bytes ? LINE - into_line : shift->bytes;
+        memcpy(out, t, head);
+        to += LINE;
+        from += LINE;
+    }
+    for (; end - from >= LINE; to += LINE, from += LINE)
+        for (size_t i = 0; i < LINE; i += sizeof(V)) v_put((double *)(void *)(to + i), v_load((double *)(void *)(from + i)), 1);
+    if (!shift->is_last) memcpy(t - LINE, end - LINE, LINE);
+    else if (end > from) memcpy(to, from, (size_t)(end - from));
+}
+
+INLINE void send_offsets(shift_t *shift, int last) {
+    for (; shift->sent < last; shift->sent++) {
+        send_row(shift, row_above(shift->sent));
+        send_row(shift, row_below(shift->sent));
+    }
+}
+
+/* ---- the rows of a patch --------------------------------------------------------------------------------------------------- */
+
+/* What does not change from row to row, for the compiler to keep in registers. */
+typedef struct { V p[TILE_VECTORS], q[TILE_VECTORS]; U addend[TILE_VECTORS]; } kept_t;
+
+/* Vector v of the rows at an offset. */
+INLINE void values_at(const kept_t *k, const double *fine, int v, V *above, V *below) {
+    rotated(k->p[v], k->q[v], v_load(fine + v * W), v_load(fine + TILE + v * W), above, below);
+}
+
+INLINE void pairs_at(const anchor_t *a, const double *fine, const double *fine_low, int v, VV *above, VV *below) {
+    rotated_pair(pair_at(a->p, a->p_low, v), pair_at(a->q, a->q_low, v), pair_at(fine, fine_low, v),
+                 pair_at(fine + TILE, fine_low + TILE, v), above, below);
+}
+
+/* Evaluates a row again, each value with its own error bound, and directly where that leaves it open. */
+NOINLINE void doubtful_row(const spec_t *spec, const job_t *job, const anchor_t *a, const patch_t *patch, int r, int is_above,
+                           tally_t *tally) {
+    const int row = is_above ? row_above(r) : row_below(r);
+    const double *fine = patch->fine + r * 2 * TILE, *fine_low = patch->fine_low + r * 2 * TILE;
+    row_t t;
+    for (int v = 0; v < TILE_VECTORS; v++) {
+        VV above = {v_set(0), v_set(0)}, below = above;
+        if (job->dtype == FLOAT64) pairs_at(a, fine, fine_low, v, &above, &below);
+        else rotated(v_load(a->p + v * W), v_load(a->q + v * W), v_load(fine + v * W), v_load(fine + TILE + v * W),
+                     &above.high, &below.high);
+        v_store(t.high + v * W, is_above ? above.high : below.high);
+        v_store(t.low + v * W, is_above ? above.low : below.low);
+        v_store(t.error + v * W, v_load(a->error + v * W));
+    }
+    deliver_settled(spec, job, patch->row + row, patch->column, patch->width, patch->out + row * patch->row_stride, &t, tally);
+}
+
+/* The rows of a patch at the offsets r .. last - 1, of which those above the anchor are wanted or not, up to the first
+ * offset with a row in doubt, which is returned.  Nothing is called from the loops, so that what is kept stays in registers. */
+INLINE int fine_rows_double(const job_t *job, const anchor_t *a, const patch_t *patch, int r, int last, int with_above,
+                            int whole, dtype_t dtype, delivery_t delivery) {
+    const int width = whole ? TILE : patch->width;
+    const ptrdiff_t row_stride = patch->row_stride;
+    char *out_above = patch->out + row_above(r) * row_stride, *out_below = patch->out + row_below(r) * row_stride;
+    const double *fine = patch->fine + r * 2 * TILE;
+    kept_t kept;
+    for (int v = 0; v < TILE_VECTORS; v++) {
+        kept.p[v] = v_load(a->p + v * W);
+        kept.q[v] = v_load(a->q + v * W);
+        kept.addend[v] = u_load(a->addend + v * W);
+    }
+    for (; r < last; r++, fine += 2 * TILE, out_above += row_stride, out_below -= row_stride) {
+        if (delivery == ADD) fetch_lines(patch->fetch, 2 * TILE * (int)size_of(dtype) / LINE);
+        F above[TILE_VECTORS / 2], below[TILE_VECTORS / 2];
+        good_t good_above = good_all(), good_below = good_all();
+        for (int v = 0; v < TILE_VECTORS; v += 2) {
+            V above_0, above_1, below_0, below_1;
+            values_at(&kept, fine, v, &above_0, &below_0);
+            values_at(&kept, fine, v + 1, &above_1, &below_1);
+            above[v / 2] = f_pair(above_0, above_1);
+            below[v / 2] = f_pair(below_0, below_1);
+            if (with_above) good_above = quick_test(good_above, above_0, above_1, above[v / 2], kept.addend, v, dtype);
+            good_below = quick_test(good_below, below_0, below_1, below[v / 2], kept.addend, v, dtype);
+        }
+        if (UNLIKELY(!good_is_all(good_above, dtype) || !good_is_all(good_below, dtype))) {
+            /* The same values again: to keep them in registers until here would cost more. */
+            const double *again = fine;
+            FORGET(again);
+            U open_above = u_set(0), open_below = u_set(0);
+            for (int v = 0; v < TILE_VECTORS; v += 2) {
+                V settled_above[2], settled_below[2];
+                for (int i = 0; i < 2; i++) {
+                    const V error = v_load(a->error + (v + i) * W);
+                    values_at(&kept, again, v + i, &settled_above[i], &settled_below[i]);
+                    if (with_above) open_above = u_or(open_above, unsettled(&settled_above[i], error, dtype));
+                    open_below = u_or(open_below, unsettled(&settled_below[i], error, dtype));
+                }
+                above[v / 2] = f_pair(settled_above[0], settled_above[1]);
+                below[v / 2] = f_pair(settled_below[0], settled_below[1]);
+            }
+            if (!u_is_zero(u_or(open_above, open_below))) return r;
+        }
+        if (with_above) put_row(job, out_above, above, width, whole, dtype, delivery);
+        put_row(job, out_below, below, width, whole, dtype, delivery);
+        if (delivery == SHIFT && with_above) send_offsets(patch->shift, r + 1 - DELAY);
     }
     return r;
 }
 
-INLINE int fine_rows_pair(const job_t *job, const anchor_t *a, const patch_t *patch, int r, int whole, dtype_t dtype,
-                          delivery_t delivery) {
-    enum { VECTORS = PAIR_VECTORS };
-    const ptrdiff_t row_stride = job->row_stride;
-    const int width = patch->width;
-    const double *high = patch->fine + r * 2 * TILE, *low = patch->fine_low + r * 2 * TILE;
-    char *out = patch->out + r * row_stride;
-    VV p[VECTORS], q[VECTORS];
-    V error[VECTORS];
-    for (int v = 0; v < VECTORS; v++) {
-        const int i = patch->at + v * W;
-        p[v] = (VV){v_load(a->p + i), v_load(a->p_low + i)};
-        q[v] = (VV){v_load(a->q + i), v_load(a->q_low + i)};
-        error[v] = v_load(a->error + i);
-    }
-    const char *from = delivery == STORE ? fetch_from(job, patch, r, dtype) : NULL;
-    for (; r < patch->rows; r++, high += 2 * TILE, low += 2 * TILE, out += row_stride) {
-        V value[VECTORS];
-        if (delivery == STORE) from = fetch_row(job, from, VECTORS * W, dtype);
+INLINE M settled_pair(M good, VV sum, V error, V *value) {
+    *value = v_add(sum.high, v_sub(sum.low, error));
+    return m_and_equal(good, *value, v_add(sum.high, v_add(sum.low, error)));
+}
+
+INLINE int fine_rows_pair(const job_t *job, const anchor_t *a, const patch_t *patch, int r, int last, int with_above,
+                          int whole, delivery_t delivery) {
+    const int width = whole ? TILE : patch->width;
+    const ptrdiff_t row_stride = patch->row_stride;
+    char *out_above = patch->out + row_above(r) * row_stride, *out_below = patch->out + row_below(r) * row_stride;
+    const double *fine = patch->fine + r * 2 * TILE, *fine_low = patch->fine_low + r * 2 * TILE;
+    for (; r < last; r++, fine += 2 * TILE, fine_low += 2 * TILE, out_above += row_stride, out_below -= row_stride) {
+        if (delivery == ADD) fetch_lines(patch->fetch, 2 * TILE * (int)sizeof(double) / LINE);
+        V above[TILE_VECTORS], below[TILE_VECTORS];
         M good = m_all();
-        for (int v = 0; v < VECTORS; v++) {
-            const VV sum = rotated_pair(p[v], q[v], pair_at(high, low, v), pair_at(high + TILE, low + TILE, v));
-            value[v] = v_add(sum.high, v_sub(sum.low, error[v]));
-            good = m_and_equal(good, value[v], v_add(sum.high, v_add(sum.low, error[v])));
+        for (int v = 0; v < TILE_VECTORS; v++) {
+            const V error = v_load(a->error + v * W);
+            VV sum_above, sum_below;
+            pairs_at(a, fine, fine_low, v, &sum_above, &sum_below);
+            if (with_above) good = settled_pair(good, sum_above, error, &above[v]);
+            good = settled_pair(good, sum_below, error, &below[v]);
         }
         if (UNLIKELY(!m_is_all(good))) return r;
-        deliver(job, out, value, VECTORS, whole, width, dtype, delivery);
+        if (with_above) put_wide_row(job, out_above, above, width, whole, delivery);
+        put_wide_row(job, out_below, below, width, whole, delivery);
+        if (delivery == SHIFT && with_above) send_offsets(patch->shift, r + 1 - DELAY);
     }
     return r;
 }
 
-typedef int fine_rows_t(const job_t *, const anchor_t *, const patch_t *, int r);
+/* One function for each dtype and delivery: all rows of a patch. */
+typedef void fine_rows_t(const spec_t *, const job_t *, const anchor_t *, const patch_t *, int rows, tally_t *);
 
-/* One function for each dtype and delivery, with the common case of a full group apart. */
-enum { group_double = DOUBLE_VECTORS * W, group_pair = PAIR_VECTORS * W };
-#define CASE(T, D, PRECISION) \
-    NOINLINE int fine_rows_##T##_##D(const job_t *job, const anchor_t *a, const patch_t *patch, int r) { \
-        if (patch->width == group_##PRECISION) return fine_rows_##PRECISION(job, a, patch, r, 1, T, D); \
-        return fine_rows_##PRECISION(job, a, patch, r, 0, T, D); \
+INLINE void fine_rows(const spec_t *spec, const job_t *job, const anchor_t *a, const patch_t *patch, int first, int last,
+                      int with_above, int whole, dtype_t dtype, delivery_t delivery, tally_t *tally) {
+    for (int r = first; r < last; r++) {
+        r = dtype == FLOAT64 ? fine_rows_pair(job, a, patch, r, last, with_above, whole, delivery)
+                             : fine_rows_double(job, a, patch, r, last, with_above, whole, dtype, delivery);
+        if (r == last) return;
+        doubtful_row(spec, job, a, patch, r, 0, tally);
+        if (with_above) doubtful_row(spec, job, a, patch, r, 1, tally);
+    }
+}
+
+#define CASE(T, D) \
+    NOINLINE void fine_rows_##T##_##D(const spec_t *spec, const job_t *job, const anchor_t *a, const patch_t *patch, int rows, \
+                                      tally_t *tally) { \
+        const int alone = rows < HALF ? HALF - rows : rows - HALF; \
+        if (patch->width == TILE) fine_rows(spec, job, a, patch, 0, rows - HALF, 1, 1, T, D, tally); \
+        else fine_rows(spec, job, a, patch, 0, rows - HALF, 1, 0, T, D, tally); \
+        fine_rows(spec, job, a, patch, alone, HALF, 0, 0, T, D, tally); \
+        if (D != SHIFT) return; \
+        send_offsets(patch->shift, rows - HALF); \
+        for (int r = alone; r < HALF; r++) send_row(patch->shift, row_below(r)); \
     }
 EVERY_CASE(CASE)
 #undef CASE
-#define CASE(T, D, PRECISION) [D][T] = fine_rows_##T##_##D,
-static fine_rows_t *const FINE_ROWS[3][4] = {EVERY_CASE(CASE)};
+#define CASE(T, D) [D][T] = fine_rows_##T##_##D,
+static fine_rows_t *const FINE_ROWS[4][4] = {EVERY_CASE(CASE)};
 #undef CASE
 
 /* ---- blocks of evenly spaced rows ---------------------------------------------------------------------------------------- */
@@ -195,7 +310,6 @@ typedef struct { ALIGNED double p[TILE], q[TILE], p_low[TILE], q_low[TILE], fixe
 
 INLINE void first_row(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t tile, dtype_t dtype,
                       first_row_t *first) {
-    const V smallest_normal = v_set(dtype == FLOAT16 ? 0x1p-14 : 0x1p-126);
     const V floor = v_mul(v_abs(v_set(spec->scale)), v_set(DIRECT_PAIR_FLOOR));
     for (int v = 0; v < TILE / W; v++) {
         const ptrdiff_t column = tile * TILE + v * W;
@@ -208,12 +322,12 @@ INLINE void first_row(const spec_t *spec, const job_t *job, const position_t *po
         v_store(first->p_low + v * W, p.low);
         v_store(first->q_low + v * W, q.low);
         v_store(first->fixed + v * W, v_muladd(v_add(ap, aq), v_load(job->offsets.reach + column), ap));
-        v_store(first->least + v * W, v_mul(dtype == FLOAT64 ? floor : smallest_normal, turning));
+        v_store(first->least + v * W, v_mul(dtype == FLOAT64 ? floor : v_set(2 * smallest_normal(dtype)), turning));
     }
 }
 
 INLINE void anchor_of(const job_t *job, const first_row_t *first, ptrdiff_t tile, int k, dtype_t dtype, anchor_t *a) {
-    const quick_t quick = quick_of(dtype);
+    ALIGNED double smallest[TILE];
     const double *high = offsets_at(job->offsets.coarse, tile, COARSE, k);
     const double *low = offsets_at(job->offsets.coarse_low, tile, COARSE, k);
     for (int v = 0; v < TILE / W; v++) {
@@ -231,89 +345,114 @@ INLINE void anchor_of(const job_t *job, const first_row_t *first, ptrdiff_t tile
         } else {
             v_store(a->p + v * W, v_muladd(p0.high, c.high, v_mul(q0.high, s.high)));
             v_store(a->q + v * W, v_sub(v_mul(q0.high, c.high), v_mul(p0.high, s.high)));
-            u_store(a->addend + v * W, quick_addend(quick, v_muladd(magnitude, v_set(SMALLEST_SHARE), least)));
+            v_store(smallest + v * W, v_muladd(magnitude, v_set(smallest_share(dtype)), least));
             v_store(a->error + v * W, v_mul(magnitude, v_set(DOUBLE_ERROR)));
         }
     }
+    if (dtype != FLOAT64) quick_addends(smallest, a->addend, dtype);
 }
 
-/* The fine rows of anchor k: rows row .. row + rows - 1 of the table. */
+/* The fine rows of anchor k in a tile, at most FINE, from `row` of the table: row i to out + i * row_stride. */
 INLINE void tile_rows(const spec_t *spec, const job_t *job, const first_row_t *first, ptrdiff_t tile, int k, ptrdiff_t row,
-                      int rows, dtype_t dtype, tally_t *tally) {
-    enum { PAIR = group_pair, DOUBLE = group_double };
-    const int group = dtype == FLOAT64 ? PAIR : DOUBLE;
-    fine_rows_t *const fine_rows = FINE_ROWS[job->delivery][dtype];
+                      int rows, char *out, ptrdiff_t row_stride, delivery_t delivery, shift_t *shift, fetch_t *fetch,
+                      dtype_t dtype, tally_t *tally) {
     anchor_t a;
     anchor_of(job, first, tile, k, dtype, &a);
-    for (int at = 0; at < TILE && tile * TILE + at < spec->d_model; at += group) {
-        patch_t patch = {
-            .row = row, .rows = rows, .column = tile * TILE + at, .at = at,
-            .fine = offsets_at(job->offsets.fine, tile, FINE, 0) + at,
-            .fine_low = offsets_at(job->offsets.fine_low, tile, FINE, 0) + at};
-        patch.width = smaller(spec->d_model - patch.column, group);
-        patch.out = job->out + row * job->row_stride + patch.column * (ptrdiff_t)size_of(dtype);
-        for (int r = 0; (r = fine_rows(job, &a, &patch, r)) < rows; r++) doubtful_row(spec, job, &a, &patch, r, tally);
-    }
+    const patch_t patch = {
+        .row = row, .column = tile * TILE, .width = smaller(spec->d_model - tile * TILE, TILE),
+        .fine = offsets_at(job->offsets.fine, tile, HALF, 0), .fine_low = offsets_at(job->offsets.fine_low, tile, HALF, 0),
+        .out = out, .row_stride = row_stride, .shift = shift, .fetch = fetch};
+    FINE_ROWS[delivery][dtype](spec, job, &a, &patch, rows, tally);
 }
 
 /* A tile of a block, straight to its place: its first row is evaluated directly, its anchors are rotated from it, its rows
  * from them. */
-INLINE void even_tile(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t count,
-                      ptrdiff_t tile, dtype_t dtype, tally_t *tally) {
+INLINE void straight_tile(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t count,
+                          ptrdiff_t tile, dtype_t dtype, tally_t *tally) {
+    char *const out = job->out + tile * TILE * (ptrdiff_t)size_of(dtype);
     first_row_t first;
     first_row(spec, job, position, tile, dtype, &first);
-    for (int k = 0; k * FINE < count; k++)
-        tile_rows(spec, job, &first, tile, k, row + (ptrdiff_t)k * FINE, smaller(count - (ptrdiff_t)k * FINE, FINE), dtype, tally);
+    for (int k = 0; k * FINE < count; k++) {
+        const ptrdiff_t at = row + k * FINE;
+        tile_rows(spec, job, &first, tile, k, at, smaller(count - k * FINE, FINE), out + at * job->row_stride, job->row_stride,
+                  job->delivery, NULL, NULL, dtype, tally);
+    }
 }
 
-/* ---- rows by way of a stage ------------------------------------------------------------------------------------------------ */
+/* By way of a stage: the fine rows of one anchor are made for all tiles before those of the next. */
+typedef struct { shift_t shift; first_row_t first[]; } stage_t;
 
-/* Where whole rows must be read, or do not begin on cache lines, memory wants them one after the other: the fine rows of all
- * tiles are made in the second-level cache first. */
-
-static size_t stage_size(const spec_t *spec) {
-    return 64 + (size_t)(spec->columns / TILE) * sizeof(first_row_t) + (size_t)(FINE * spec->columns) * sizeof(double);
-}
-
-/* Copies a row past the caches, but for the parts of cache lines at its ends. */
-INLINE void stream_row(char *out, const char *t, size_t bytes) {
-    size_t head = (64 - (uintptr_t)out % 64) % 64;
-    if (head > bytes) head = bytes;
-    memcpy(out, t, head);
-    size_t i = head;
-    for (; i + 64 <= bytes; i += 64)
-        for (int v = 0; v < 64; v += (int)sizeof(V)) {
-            V x;
-            memcpy(&x, t + i + v, sizeof x);
-            v_put((double *)(void *)(out + i + v), x, 1);
-        }
-    memcpy(out + i, t + i, bytes - i);
-}
-
-INLINE void staged_rows(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t count,
-                        void *stage, dtype_t dtype, tally_t *tally) {
+/* Rows off cache lines. */
+INLINE void shifted_rows(const spec_t *spec, const job_t *job, stage_t *stage, int k, ptrdiff_t row, int rows, dtype_t dtype,
+                         tally_t *tally) {
     const ptrdiff_t tiles = spec->columns / TILE, size = (ptrdiff_t)size_of(dtype);
-    first_row_t *const first = (first_row_t *)(((uintptr_t)stage + 63) & ~(uintptr_t)63);
-    char *const rows = (char *)(first + tiles);
+    shift_t *const shift = &stage->shift;
+    for (ptrdiff_t tile = 0; tile < tiles; tile++) {
+        shift->out = job->out + row * job->row_stride + tile * TILE * size;
+        shift->row_stride = job->row_stride;
+        shift->bytes = (size_t)(smaller(spec->d_model - tile * TILE, TILE) * size);
+        shift->is_first = tile == 0;
+        shift->is_last = tile == tiles - 1;
+        shift->sent = 0;
+        tile_rows(spec, job, &stage->first[tile], tile, k, row, rows, shift->row[0] + LINE, sizeof shift->row[0], SHIFT, shift,
+                  NULL, dtype, tally);
+    }
+}
+
+/* Onto one table. */
+INLINE void added_rows(const spec_t *spec, const job_t *job, stage_t *stage, int k, ptrdiff_t row, int rows, dtype_t dtype,
+                       tally_t *tally) {
+    const ptrdiff_t size = (ptrdiff_t)size_of(dtype);
+    char *const out = job->out + row * job->row_stride;
+    fetch_t fetch = {out + FINE * job->row_stride, 0, spec->d_model * size, job->row_stride};
+    for (ptrdiff_t tile = 0; tile < spec->columns / TILE; tile++)
+        tile_rows(spec, job, &stage->first[tile], tile, k, row, rows, out + tile * TILE * size, job->row_stride, ADD, NULL, &fetch,
+                  dtype, tally);
+}
+
+/* Onto a batch: each row is made once, and stays in the first-level cache while it is added to every element. */
+enum { SOME_BYTES = 1 << 15 };
+INLINE void batch_rows(const spec_t *spec, const job_t *job, stage_t *stage, int k, ptrdiff_t row, int rows, dtype_t dtype,
+                       tally_t *tally) {
+    const ptrdiff_t tiles = spec->columns / TILE, size = (ptrdiff_t)size_of(dtype), row_bytes = spec->columns * size;
+    char *const t = (char *)(stage->first + tiles);
     job_t to_stage = *job;
     to_stage.delivery = STORE;
-    to_stage.row_stride = spec->columns * size;
-    to_stage.fetch = job->delivery == ADD ? job->out : NULL;
-    to_stage.fetch_stride = job->row_stride;
-    for (ptrdiff_t tile = 0; tile < tiles; tile++) first_row(spec, job, position, tile, dtype, &first[tile]);
-    for (int k = 0; k * FINE < count; k++) {
-        const ptrdiff_t at = row + (ptrdiff_t)k * FINE;
-        const int fine = smaller(count - (ptrdiff_t)k * FINE, FINE);
-        to_stage.out = rows - at * to_stage.row_stride;
-        for (ptrdiff_t tile = 0; tile < tiles; tile++) tile_rows(spec, &to_stage, &first[tile], tile, k, at, fine, dtype, tally);
+    for (ptrdiff_t tile = 0; tile < tiles; tile++)
+        tile_rows(spec, &to_stage, &stage->first[tile], tile, k, row, rows, t + tile * TILE * size, row_bytes, STORE, NULL, NULL, dtype, tally);
+    const int some = row_bytes < SOME_BYTES ? (int)(SOME_BYTES / row_bytes) : 1;
+    for (int first = 0; first < rows; first += some) {
         for (ptrdiff_t b = 0; b < job->batch; b++) {
-            char *out = job->out + b * job->batch_stride + at * job->row_stride;
-            const char *t = rows;
-            for (int r = 0; r < fine; r++, out += job->row_stride, t += to_stage.row_stride) {
-                if (job->delivery == ADD) add(out, t, spec->d_model, dtype, job->x_scale);
-                else stream_row(out, t, (size_t)(spec->d_model * size));
+            char *out = job->out + b * job->batch_stride + (row + first) * job->row_stride;
+            fetch_t fetch = {out + job->batch_stride, 0, spec->d_model * size, job->row_stride};
+            for (int r = first; r < rows && r < first + some; r++, out += job->row_stride) {
+                fetch_lines(&fetch, (int)(row_bytes / LINE));
+                add(out, t + r * row_bytes, spec->d_model, dtype, job->x_scale);
             }
         }
+    }
+}
+
+static size_t stage_size(const spec_t *spec, const job_t *job) {
+    const size_t tiles = (size_t)(spec->columns / TILE);
+    if (job->delivery == STORE || job->delivery == STREAM) return 0;
+    return LINE + sizeof(stage_t) + tiles * (sizeof(first_row_t) + (job->batch > 1 ? FINE * TILE * sizeof(double) : 0));
+}
+
+INLINE void block(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t count, void *memory,
+                  dtype_t dtype, tally_t *tally) {
+    const ptrdiff_t tiles = spec->columns / TILE;
+    if (!memory) {
+        for (ptrdiff_t tile = 0; tile < tiles; tile++) straight_tile(spec, job, position, row, count, tile, dtype, tally);
+        return;
+    }
+    stage_t *const stage = (stage_t *)(((uintptr_t)memory + LINE - 1) & ~(uintptr_t)(LINE - 1));
+    for (ptrdiff_t tile = 0; tile < tiles; tile++) first_row(spec, job, position, tile, dtype, &stage->first[tile]);
+    for (int k = 0; k * FINE < count; k++) {
+        const int rows = smaller(count - k * FINE, FINE);
+        if (job->delivery == SHIFT) shifted_rows(spec, job, stage, k, row + k * FINE, rows, dtype, tally);
+        else if (job->batch > 1) batch_rows(spec, job, stage, k, row + k * FINE, rows, dtype, tally);
+        else added_rows(spec, job, stage, k, row + k * FINE, rows, dtype, tally);
     }
 }
 
@@ -345,45 +484,48 @@ INLINE void single_values(const spec_t *spec, const position_t *position, ptrdif
 }
 
 INLINE void single_tile(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t tile,
-                        dtype_t dtype, delivery_t delivery, tally_t *tally) {
-    enum { VECTORS = TILE / W };
+                        dtype_t dtype, tally_t *tally) {
     const ptrdiff_t column = tile * TILE;
     const int width = smaller(spec->d_model - column, TILE);
-    const quick_t quick = quick_of(dtype);
     const V amplitude = v_abs(v_set(spec->scale));
-    /* |value| >= 2**-40 of the amplitude: the error is below 2**-48 of it, a few units of its last place */
-    const V smallest = v_muladd(amplitude, v_set(0x1p-40), v_set(dtype == FLOAT16 ? 0x1p-14 : 0x1p-126));
     const V share = v_set(dtype == FLOAT64 ? PAIR_ERROR : DIRECT_DOUBLE_ERROR);
     const V floor = v_mul(amplitude, v_set(dtype == FLOAT64 ? DIRECT_PAIR_FLOOR : DIRECT_DOUBLE_FLOOR));
-    const U addend = quick_addend(quick, smallest);
     char *out = job->out + row * job->row_stride + column * (ptrdiff_t)size_of(dtype);
-    VV direct_value[VECTORS];
-    V value[VECTORS];
-    M good = m_all();
+    VV direct_value[TILE_VECTORS];
+    V value[TILE_VECTORS];
+    good_t good = good_all();
     single_values(spec, position, column, dtype, direct_value);
-    for (int v = 0; v < VECTORS; v++) {
-        value[v] = direct_value[v].high;
-        if (dtype == FLOAT64) {
+    if (dtype == FLOAT64) {
+        for (int v = 0; v < TILE_VECTORS; v++) {
             const V error = v_muladd(v_abs(direct_value[v].high), share, floor);
             value[v] = v_add(direct_value[v].high, v_sub(direct_value[v].low, error));
-            good = m_and_equal(good, value[v], v_add(direct_value[v].high, v_add(direct_value[v].low, error)));
-        } else {
-            good = quick_test(good, quick, value[v], addend);
+            good.doubles = m_and_equal(good.doubles, value[v], v_add(direct_value[v].high, v_add(direct_value[v].low, error)));
+        }
+    } else {
+        ALIGNED uint64_t addend[TILE];
+        ALIGNED double smallest[TILE];
+        /* |value| >= 2**-40 of the amplitude: the error is below 2**-48 of it, a few units of its last place */
+        for (int v = 0; v < TILE_VECTORS; v++)
+            v_store(smallest + v * W, v_muladd(amplitude, v_set(0x1p-40), v_set(2 * smallest_normal(dtype))));
+        quick_addends(smallest, addend, dtype);
+        U addends[TILE_VECTORS];
+        for (int v = 0; v < TILE_VECTORS; v++) addends[v] = u_load(addend + v * W);
+        for (int v = 0; v < TILE_VECTORS; v += 2) {
+            value[v] = direct_value[v].high;
+            value[v + 1] = direct_value[v + 1].high;
+            good = quick_test(good, value[v], value[v + 1], f_pair(value[v], value[v + 1]), addends, v, dtype);
         }
     }
-    const int tested = dtype == FLOAT64 || spec->quick;
-    if (UNLIKELY(!tested || !m_is_all(good))) {
+    if (UNLIKELY(!(dtype == FLOAT64 || spec->quick) || !good_is_all(good, dtype))) {
         row_t t;
-        for (int v = 0; v < VECTORS; v++) {
+        for (int v = 0; v < TILE_VECTORS; v++) {
             v_store(t.high + v * W, direct_value[v].high);
             v_store(t.low + v * W, direct_value[v].low);
             v_store(t.error + v * W, v_muladd(v_abs(direct_value[v].high), share, floor));
         }
         deliver_settled(spec, job, row, column, width, out, &t, tally);
-    } else if (width == TILE) {
-        deliver(job, out, value, VECTORS, 1, width, dtype, delivery);
     } else {
-        deliver(job, out, value, VECTORS, 0, width, dtype, delivery);
+        put_values(job, out, value, width, width == TILE, dtype, job->delivery == ADD ? ADD : STORE);
     }
 }
 
@@ -404,30 +546,24 @@ NOINLINE void exact_row(const spec_t *spec, const job_t *job, const position_t *
 /* ---- the entries of the table ------------------------------------------------------------------------------------------ */
 
 #define CASE(T) \
-    NOINLINE void even_tile_##T(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, \
-                                ptrdiff_t count, ptrdiff_t tile, tally_t *tally) { \
-        even_tile(spec, job, position, row, count, tile, T, tally); \
-    } \
-    NOINLINE void staged_rows_##T(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, \
-                                  ptrdiff_t count, void *stage, tally_t *tally) { \
-        staged_rows(spec, job, position, row, count, stage, T, tally); \
+    NOINLINE void block_##T(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t count, \
+                            void *stage, tally_t *tally) { \
+        block(spec, job, position, row, count, stage, T, tally); \
     } \
     NOINLINE void single_tile_##T(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, \
                                   ptrdiff_t tile, tally_t *tally) { \
-        if (job->delivery == ADD) single_tile(spec, job, position, row, tile, T, ADD, tally); \
-        else single_tile(spec, job, position, row, tile, T, STORE, tally); \
+        single_tile(spec, job, position, row, tile, T, tally); \
     }
 CASE(FLOAT64) CASE(FLOAT32) CASE(FLOAT16) CASE(BFLOAT16)
 #undef CASE
 static const struct {
-    void (*even)(const spec_t *, const job_t *, const position_t *, ptrdiff_t row, ptrdiff_t count, ptrdiff_t tile, tally_t *);
-    void (*staged)(const spec_t *, const job_t *, const position_t *, ptrdiff_t row, ptrdiff_t count, void *stage, tally_t *);
+    void (*block)(const spec_t *, const job_t *, const position_t *, ptrdiff_t row, ptrdiff_t count, void *stage, tally_t *);
     void (*single)(const spec_t *, const job_t *, const position_t *, ptrdiff_t row, ptrdiff_t tile, tally_t *);
-} TILES[] = {
-    [FLOAT64] = {even_tile_FLOAT64, staged_rows_FLOAT64, single_tile_FLOAT64},
-    [FLOAT32] = {even_tile_FLOAT32, staged_rows_FLOAT32, single_tile_FLOAT32},
-    [FLOAT16] = {even_tile_FLOAT16, staged_rows_FLOAT16, single_tile_FLOAT16},
-    [BFLOAT16] = {even_tile_BFLOAT16, staged_rows_BFLOAT16, single_tile_BFLOAT16},
+} ROWS[] = {
+    [FLOAT64] = {block_FLOAT64, single_tile_FLOAT64},
+    [FLOAT32] = {block_FLOAT32, single_tile_FLOAT32},
+    [FLOAT16] = {block_FLOAT16, single_tile_FLOAT16},
+    [BFLOAT16] = {block_BFLOAT16, single_tile_BFLOAT16},
 };
 
 static int is_fast(const spec_t *spec, const position_t *position) {
@@ -440,7 +576,7 @@ static void scattered_rows(const spec_t *spec, const job_t *job, ptrdiff_t first
         const position_t position = position_of(spec, job, row);
         if (!is_fast(spec, &position)) exact_row(spec, job, &position, row, tally);
         else for (ptrdiff_t tile = 0; tile < spec->columns / TILE; tile++)
-            TILES[job->dtype].single(spec, job, &position, row, tile, tally);
+            ROWS[job->dtype].single(spec, job, &position, row, tile, tally);
     }
     environment_leave(host);
 }
@@ -452,17 +588,16 @@ static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptr
         return;
     }
     const environment_t host = environment_enter();
-    if (job->staged) TILES[job->dtype].staged(spec, job, &position, first, count, stage, tally);
-    else for (ptrdiff_t tile = 0; tile < spec->columns / TILE; tile++)
-        TILES[job->dtype].even(spec, job, &position, first, count, tile, tally);
-    if (job->delivery == STREAM) stream_fence();
+    ROWS[job->dtype].block(spec, job, &position, first, count, stage, tally);
+    if (job->delivery == STREAM || job->delivery == SHIFT) stream_fence();
     environment_leave(host);
 }
 
 /* Not inline: its arithmetic must not move past the change of the environment. */
-NOINLINE void tabulate_rows(const spec_t *spec, uint64_t step, double *high, double *low, ptrdiff_t tile, int rows) {
+NOINLINE void tabulate_rows(const spec_t *spec, uint64_t first, uint64_t spacing, double *high, double *low, ptrdiff_t tile,
+                            int rows) {
     for (int r = 0; r < rows; r++) {
-        const position_t position = position_from_integer((uint64_t)r * step, 0);
+        const position_t position = position_from_halves(first + 2 * (uint64_t)r * spacing);
         const ptrdiff_t at = (tile * rows + r) * 2 * TILE;
         for (int v = 0; v < TILE / W; v++) {
             VV s, c;
@@ -478,13 +613,13 @@ NOINLINE void tabulate_rows(const spec_t *spec, uint64_t step, double *high, dou
 static void tabulate(const spec_t *spec, uint64_t step, const offsets_t *offsets, ptrdiff_t first_tile, ptrdiff_t last_tile) {
     const environment_t host = environment_enter();
     for (ptrdiff_t tile = first_tile; tile < last_tile; tile++) {
-        tabulate_rows(spec, step, offsets->fine, offsets->fine_low, tile, FINE);
-        tabulate_rows(spec, step * FINE, offsets->coarse, offsets->coarse_low, tile, COARSE);
+        tabulate_rows(spec, step, step, offsets->fine, offsets->fine_low, tile, HALF);
+        tabulate_rows(spec, step * (FINE - 1), step * FINE, offsets->coarse, offsets->coarse_low, tile, COARSE);
         for (ptrdiff_t column = tile * TILE; column < (tile + 1) * TILE; column++) {
             double reach = 0;
             uint32_t turns = 0;
-            const double *fine = offsets_at(offsets->fine, tile, FINE, 0) + TILE + column % TILE;
-            for (int r = 0; r < FINE; r++, fine += 2 * TILE)
+            const double *fine = offsets_at(offsets->fine, tile, HALF, 0) + TILE + column % TILE;
+            for (int r = 0; r < HALF; r++, fine += 2 * TILE)
                 if (*fine > reach || -*fine > reach) reach = *fine < 0 ? -*fine : *fine;
             for (int i = 0; i < spec->integer_limbs + spec->fraction_limbs; i++) turns |= spec->turns[i * spec->columns + column];
             /* no less than the absolute error of a direct evaluation, of which it is a share */

@@ -8,7 +8,9 @@
 typedef __m256d V;
 typedef __m256i U;
 typedef __m256i M;
-enum { W = 4, GROUP = 16, FUSED = 1 };
+typedef __m256 F;
+typedef __m256i N;
+enum { W = 4, FUSED = 1 };
 
 static inline V v_set(double x) { return _mm256_set1_pd(x); }
 static inline V v_load(const double *p) { return _mm256_loadu_pd(p); }
@@ -18,7 +20,6 @@ static inline void v_put(double *p, V v, int stream) {
 }
 static inline U u_set(uint64_t x) { return _mm256_set1_epi64x((long long)x); }
 static inline U u_load(const uint64_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
-static inline void u_store(uint64_t *p, U u) { _mm256_storeu_si256((__m256i *)(void *)p, u); }
 static inline U u_load32(const uint32_t *p) { return _mm256_cvtepu32_epi64(_mm_loadu_si128((const __m128i *)(const void *)p)); }
 static inline U u_load_even32(const uint32_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
 static inline U u_load_even(const uint64_t *p) {
@@ -56,26 +57,30 @@ static inline M m_and_nonzero(M m, U x, U mask) { return _mm256_min_epu32(m, _mm
 static inline M m_and_equal(M m, V a, V b) { return _mm256_and_si256(m, _mm256_castpd_si256(_mm256_cmp_pd(a, b, _CMP_EQ_OQ))); }
 static inline int m_is_all(M m) { return _mm256_movemask_epi8(_mm256_cmpeq_epi32(m, _mm256_setzero_si256())) == 0; }
 
-static inline __m256 f_pair(V a, V b) { return _mm256_set_m128(_mm256_cvtpd_ps(b), _mm256_cvtpd_ps(a)); }
-static inline void f_put(float *p, V a, V b, int stream) {
-    if (stream) _mm256_stream_ps(p, f_pair(a, b)); else _mm256_storeu_ps(p, f_pair(a, b));
+static inline F f_pair(V a, V b) { return _mm256_set_m128(_mm256_cvtpd_ps(b), _mm256_cvtpd_ps(a)); }
+static inline void f_put(float *p, F f, int stream) {
+    if (stream) _mm256_stream_ps(p, f); else _mm256_storeu_ps(p, f);
 }
-static inline void f_add(float *p, V a, V b, float x_scale) {
-    _mm256_storeu_ps(p, _mm256_add_ps(_mm256_mul_ps(_mm256_loadu_ps(p), _mm256_set1_ps(x_scale)), f_pair(a, b)));
+static inline void sixteen_put(uint16_t *p, __m256i x, int stream) {
+    __m256i *q = (__m256i *)(void *)p;
+    if (stream) _mm256_stream_si256(q, x); else _mm256_storeu_si256(q, x);
 }
-static inline void sixteen_put(uint16_t *p, __m128i x, int stream) {
-    __m128i *q = (__m128i *)(void *)p;
-    if (stream) _mm_stream_si128(q, x); else _mm_storeu_si128(q, x);
+static inline void h_put(uint16_t *p, F a, F b, int stream) {
+    sixteen_put(p, _mm256_set_m128i(_mm256_cvtps_ph(b, _MM_FROUND_TO_NEAREST_INT), _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT)), stream);
 }
-static inline void h_put(uint16_t *p, V a, V b, int stream) {
-    sixteen_put(p, _mm256_cvtps_ph(f_pair(a, b), _MM_FROUND_TO_NEAREST_INT), stream);
+static inline void b_put(uint16_t *p, F a, F b, int stream) {
+    const __m256i half = _mm256_set1_epi32(0x8000);
+    const __m256i low = _mm256_srli_epi32(_mm256_add_epi32(_mm256_castps_si256(a), half), 16);
+    const __m256i high = _mm256_srli_epi32(_mm256_add_epi32(_mm256_castps_si256(b), half), 16);
+    sixteen_put(p, _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8), stream);
 }
-static inline void b_put(uint16_t *p, V a, V b, int stream) {
-    const __m256i x = _mm256_castps_si256(f_pair(a, b)), odd = _mm256_and_si256(_mm256_srli_epi32(x, 16), _mm256_set1_epi32(1));
-    /* a NaN here is the canonical one, which rounding leaves alone */
-    const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(x, _mm256_set1_epi32(0x7fff)), odd), 16);
-    sixteen_put(p, _mm_packus_epi32(_mm256_castsi256_si128(rounded), _mm256_extracti128_si256(rounded, 1)), stream);
+
+static inline N n_all(void) { return _mm256_set1_epi32(-1); }
+static inline N n_and_nonzero(N n, F f, U addend, uint32_t mask) {
+    const __m256i x = _mm256_add_epi32(_mm256_castps_si256(f), addend);
+    return _mm256_min_epu16(n, _mm256_and_si256(x, _mm256_set1_epi32((int)mask)));
 }
+static inline int n_is_all(N n) { return _mm256_movemask_epi8(_mm256_cmpeq_epi16(n, _mm256_setzero_si256())) == 0; }
 static inline void stream_fence(void) { _mm_sfence(); }
 
 #include "half_f16c.h"

@@ -8,7 +8,9 @@
 typedef __m512d V;
 typedef __m512i U;
 typedef __mmask16 M;
-enum { W = 8, GROUP = 32, FUSED = 1 };
+typedef __m512 F;
+typedef __mmask32 N;
+enum { W = 8, FUSED = 1 };
 
 static inline V v_set(double x) { return _mm512_set1_pd(x); }
 static inline V v_load(const double *p) { return _mm512_loadu_pd(p); }
@@ -18,7 +20,6 @@ static inline void v_put(double *p, V v, int stream) {
 }
 static inline U u_set(uint64_t x) { return _mm512_set1_epi64((long long)x); }
 static inline U u_load(const uint64_t *p) { return _mm512_loadu_si512(p); }
-static inline void u_store(uint64_t *p, U u) { _mm512_storeu_si512(p, u); }
 static inline U u_load32(const uint32_t *p) { return _mm512_cvtepu32_epi64(_mm256_loadu_si256((const __m256i *)(const void *)p)); }
 static inline U u_load_even32(const uint32_t *p) { return _mm512_loadu_si512(p); }
 static inline U u_load_even(const uint64_t *p) {
@@ -58,28 +59,33 @@ static inline M m_and_equal(M m, V a, V b) {
 }
 static inline int m_is_all(M m) { return m == 0xffff; }
 
-static inline __m512 f_pair(V a, V b) {
+static inline F f_pair(V a, V b) {
     return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(a)), _mm512_cvtpd_ps(b), 1);
 }
-static inline void f_put(float *p, V a, V b, int stream) {
-    if (stream) _mm512_stream_ps(p, f_pair(a, b)); else _mm512_storeu_ps(p, f_pair(a, b));
+static inline void f_put(float *p, F f, int stream) {
+    if (stream) _mm512_stream_ps(p, f); else _mm512_storeu_ps(p, f);
 }
-static inline void f_add(float *p, V a, V b, float x_scale) {
-    _mm512_storeu_ps(p, _mm512_add_ps(_mm512_mul_ps(_mm512_loadu_ps(p), _mm512_set1_ps(x_scale)), f_pair(a, b)));
+static inline void sixteen_put(uint16_t *p, __m512i x, int stream) {
+    if (stream) _mm512_stream_si512((__m512i *)(void *)p, x); else _mm512_storeu_si512(p, x);
 }
-static inline void sixteen_put(uint16_t *p, __m256i x, int stream) {
-    __m256i *q = (__m256i *)(void *)p;
-    if (stream) _mm256_stream_si256(q, x); else _mm256_storeu_si256(q, x);
+static inline void h_put(uint16_t *p, F a, F b, int stream) {
+    const __m256i low = _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT), high = _mm512_cvtps_ph(b, _MM_FROUND_TO_NEAREST_INT);
+    sixteen_put(p, _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1), stream);
 }
-static inline void h_put(uint16_t *p, V a, V b, int stream) {
-    sixteen_put(p, _mm512_cvtps_ph(f_pair(a, b), _MM_FROUND_TO_NEAREST_INT), stream);
+static inline void b_put(uint16_t *p, F a, F b, int stream) {
+    const __m512i half = _mm512_set1_epi32(0x8000);
+    const __m512i upper = _mm512_set_epi64(0x003f003d003b0039, 0x0037003500330031, 0x002f002d002b0029, 0x0027002500230021,
+                                           0x001f001d001b0019, 0x0017001500130011, 0x000f000d000b0009, 0x0007000500030001);
+    const __m512i low = _mm512_add_epi32(_mm512_castps_si512(a), half), high = _mm512_add_epi32(_mm512_castps_si512(b), half);
+    sixteen_put(p, _mm512_permutex2var_epi16(low, upper, high), stream);
 }
-static inline void b_put(uint16_t *p, V a, V b, int stream) {
-    const __m512i x = _mm512_castps_si512(f_pair(a, b)), odd = _mm512_and_si512(_mm512_srli_epi32(x, 16), _mm512_set1_epi32(1));
-    /* a NaN here is the canonical one, which rounding leaves alone */
-    const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(x, _mm512_set1_epi32(0x7fff)), odd);
-    sixteen_put(p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)), stream);
+
+static inline N n_all(void) { return 0xffffffff; }
+static inline N n_and_nonzero(N n, F f, U addend, uint32_t mask) {
+    const __m512i x = _mm512_add_epi32(_mm512_castps_si512(f), addend);
+    return _mm512_mask_test_epi16_mask(n, x, _mm512_set1_epi32((int)mask));
 }
+static inline int n_is_all(N n) { return n == 0xffffffff; }
 static inline void stream_fence(void) { _mm_sfence(); }
 
 #include "half_f16c.h"

@@ -44,13 +44,11 @@ static inline U m_zero32(U x) { return (x >> 32 == 0) | ((uint32_t)x == 0); }
 static inline U m_unequal(V a, V b) { return a != b; }
 #endif
 typedef U M;                     /* where all is well: no bit */
-enum { GROUP = 16 };             /* columns of float32 or narrower that are handled together */
 enum { FUSED = 0 };              /* there is no v_fms: two_product splits its factors */
 
 static inline V v_load(const double *p) { V v; memcpy(&v, p, sizeof v); return v; }
 static inline void v_store(double *p, V v) { memcpy(p, &v, sizeof v); }
 static inline U u_load(const uint64_t *p) { U u; memcpy(&u, p, sizeof u); return u; }
-static inline void u_store(uint64_t *p, U u) { memcpy(p, &u, sizeof u); }
 static inline V v_bits(U u) { V v; memcpy(&v, &u, sizeof v); return v; }
 static inline U u_bits(V v) { U u; memcpy(&u, &v, sizeof u); return u; }
 
@@ -79,23 +77,40 @@ static inline M m_all(void) { return u_set(0); }
 static inline M m_and_nonzero(M m, U x, U mask) { return m | m_zero32(x & mask); }
 static inline M m_and_equal(M m, V a, V b) { return m | m_unequal(a, b); }
 
+/* F: two vectors rounded to floats.  N: whether both 16-bit halves of each lane of F plus its addend are not zero under a
+ * mask; where all is well: no bit. */
 #if defined(__SSE2__)
+typedef __m128 F;
+typedef __m128i N;
 static inline int u_is_zero(U m) { return _mm_movemask_epi8(_mm_cmpeq_epi32((__m128i)m, _mm_setzero_si128())) == 0xffff; }
 static inline int m_is_all(M m) { return _mm_movemask_epi8((__m128i)m) == 0; }
-static inline __m128 f_pair(V a, V b) { return _mm_movelh_ps(_mm_cvtpd_ps((__m128d)a), _mm_cvtpd_ps((__m128d)b)); }
-/* Writes two vectors as floats; `stream`: past the caches, from a 16-byte boundary. */
-static inline void f_put(float *p, V a, V b, int stream) {
-    if (stream) _mm_stream_ps(p, f_pair(a, b)); else _mm_storeu_ps(p, f_pair(a, b));
-}
-/* p * x_scale + the two vectors as floats */
-static inline void f_add(float *p, V a, V b, float x_scale) {
-    _mm_storeu_ps(p, _mm_add_ps(_mm_mul_ps(_mm_loadu_ps(p), _mm_set1_ps(x_scale)), f_pair(a, b)));
+static inline F f_pair(V a, V b) { return _mm_movelh_ps(_mm_cvtpd_ps((__m128d)a), _mm_cvtpd_ps((__m128d)b)); }
+/* Writes 2 W floats; `stream`: past the caches, from a boundary of as many bytes. */
+static inline void f_put(float *p, F f, int stream) {
+    if (stream) _mm_stream_ps(p, f); else _mm_storeu_ps(p, f);
 }
 static inline void v_put(double *p, V v, int stream) {
     if (stream) _mm_stream_pd(p, (__m128d)v); else v_store(p, v);
 }
+/* Writes 4 W floats, of which none lies half-way between two bfloat16. */
+static inline void b_put(uint16_t *p, F a, F b, int stream) {
+    /* rounded, then narrowed with signed saturation, which changes nothing after an arithmetic shift */
+    const __m128i half = _mm_set1_epi32(0x8000);
+    const __m128i low = _mm_srai_epi32(_mm_add_epi32(_mm_castps_si128(a), half), 16);
+    const __m128i high = _mm_srai_epi32(_mm_add_epi32(_mm_castps_si128(b), half), 16);
+    const __m128i x = _mm_packs_epi32(low, high);
+    if (stream) _mm_stream_si128((__m128i *)(void *)p, x); else _mm_storeu_si128((__m128i *)(void *)p, x);
+}
+static inline N n_all(void) { return _mm_setzero_si128(); }
+static inline N n_and_nonzero(N n, F f, U addend, uint32_t mask) {
+    const __m128i x = _mm_add_epi32(_mm_castps_si128(f), (__m128i)addend);
+    return _mm_or_si128(n, _mm_cmpeq_epi16(_mm_and_si128(x, _mm_set1_epi32((int)mask)), _mm_setzero_si128()));
+}
+static inline int n_is_all(N n) { return _mm_movemask_epi8(n) == 0; }
 static inline void stream_fence(void) { _mm_sfence(); }
 #else
+typedef struct { float lane[2 * W]; } F;
+typedef uint32_t N;
 static inline int u_is_zero(U m) {
     uint64_t lanes[W], any = 0;
     memcpy(lanes, &m, sizeof lanes);
@@ -103,37 +118,48 @@ static inline int u_is_zero(U m) {
     return any == 0;
 }
 static inline int m_is_all(M m) { return u_is_zero(m); }
-static inline void f_put(float *p, V a, V b, int stream) {
+static inline F f_pair(V a, V b) {
     double t[2 * W];
-    (void)stream;
+    F f;
     v_store(t, a);
     v_store(t + W, b);
-    for (int i = 0; i < 2 * W; i++) p[i] = (float)t[i];
+    for (int i = 0; i < 2 * W; i++) f.lane[i] = (float)t[i];
+    return f;
 }
-static inline void f_add(float *p, V a, V b, float x_scale) {
-    float t[2 * W];
-    f_put(t, a, b, 0);
-    for (int i = 0; i < 2 * W; i++) p[i] = p[i] * x_scale + t[i];
+static inline void f_put(float *p, F f, int stream) {
+    (void)stream;
+    memcpy(p, &f, sizeof f);
 }
 static inline void v_put(double *p, V v, int stream) {
     (void)stream;
     v_store(p, v);
 }
+static inline void b_put(uint16_t *p, F a, F b, int stream) {
+    (void)stream;
+    for (int i = 0; i < 2 * W; i++) p[i] = (uint16_t)((bits_of_float(a.lane[i]) + 0x8000u) >> 16);
+    for (int i = 0; i < 2 * W; i++) p[2 * W + i] = (uint16_t)((bits_of_float(b.lane[i]) + 0x8000u) >> 16);
+}
+static inline N n_all(void) { return 0; }
+static inline N n_and_nonzero(N n, F f, U addend, uint32_t mask) {
+    uint32_t lanes[2 * W];
+    memcpy(lanes, &addend, sizeof lanes);
+    for (int i = 0; i < 2 * W; i++) {
+        const uint32_t x = (bits_of_float(f.lane[i]) + lanes[i]) & mask;
+        n |= (uint32_t)(x >> 16 == 0) | (uint32_t)((x & 0xffff) == 0);
+    }
+    return n;
+}
+static inline int n_is_all(N n) { return n == 0; }
 static inline void stream_fence(void) {}
 #endif
 
-/* float16 and bfloat16: two vectors, and arrays. */
-static inline void h_put(uint16_t *p, V a, V b, int stream) {
-    float t[2 * W];
+/* Writes 4 W floats, of which none lies half-way between two float16. */
+static inline void h_put(uint16_t *p, F a, F b, int stream) {
+    float t[4 * W];
     (void)stream;
-    f_put(t, a, b, 0);
-    for (int i = 0; i < 2 * W; i++) p[i] = half_of_float(t[i]);
-}
-static inline void b_put(uint16_t *p, V a, V b, int stream) {
-    float t[2 * W];
-    (void)stream;
-    f_put(t, a, b, 0);
-    for (int i = 0; i < 2 * W; i++) p[i] = bfloat_of_float(t[i]);
+    f_put(t, a, 0);
+    f_put(t + 2 * W, b, 0);
+    for (int i = 0; i < 4 * W; i++) p[i] = half_of_float(t[i]);
 }
 static inline void h_store(uint16_t *p, const float *f, int n) { for (int i = 0; i < n; i++) p[i] = half_of_float(f[i]); }
 static inline void h_load(float *f, const uint16_t *p, int n) { for (int i = 0; i < n; i++) f[i] = float_of_half(p[i]); }
