@@ -96,8 +96,8 @@ INLINE void rotated_pair(VV p, VV q, VV c, VV s, VV *above, VV *below) {
     const V y_rest = v_muladd(q.high, s.low, v_muladd(q.low, s.high, y.low));
     *above = two_sum(x.high, y.high);
     *below = two_difference(x.high, y.high);
-    above->low = v_add(above->low, v_add(x_rest, y_rest));
-    below->low = v_add(below->low, v_sub(x_rest, y_rest));
+    above->low = v_plus(above->low, v_plus(x_rest, y_rest));
+    below->low = v_plus(below->low, v_sub(x_rest, y_rest));
 }
 
 /* ---- rows that are read ---------------------------------------------------------------------------------------------------- */
@@ -241,9 +241,11 @@ INLINE int fine_rows_double(const job_t *job, const anchor_t *a, const patch_t *
     return r;
 }
 
-INLINE M settled_pair(M good, VV sum, V error, V *value) {
-    *value = v_add(sum.high, v_sub(sum.low, error));
-    return m_and_equal(good, *value, v_add(sum.high, v_add(sum.low, error)));
+/* Rounds a double-double; adds to `open` the bits in which value - error and value + error differ. */
+INLINE V settled_pair(VV sum, V error, U *open) {
+    const V below = v_add(sum.high, v_sub(sum.low, error)), above = v_plus(sum.high, v_plus(sum.low, error));
+    *open = u_or(*open, u_xor(u_bits(below), u_bits(above)));
+    return below;
 }
 
 INLINE int fine_rows_pair(const job_t *job, const anchor_t *a, const patch_t *patch, int r, int last, int with_above,
@@ -255,15 +257,15 @@ INLINE int fine_rows_pair(const job_t *job, const anchor_t *a, const patch_t *pa
     for (; r < last; r++, fine += 2 * TILE, fine_low += 2 * TILE, out_above += row_stride, out_below -= row_stride) {
         if (delivery == ADD) fetch_lines(patch->fetch, 2 * TILE * (int)sizeof(double) / LINE);
         V above[TILE_VECTORS], below[TILE_VECTORS];
-        M good = m_all();
+        U open = u_set(0);
         for (int v = 0; v < TILE_VECTORS; v++) {
             const V error = v_load(a->error + v * W);
             VV sum_above, sum_below;
             pairs_at(a, fine, fine_low, v, &sum_above, &sum_below);
-            if (with_above) good = settled_pair(good, sum_above, error, &above[v]);
-            good = settled_pair(good, sum_below, error, &below[v]);
+            if (with_above) above[v] = settled_pair(sum_above, error, &open);
+            below[v] = settled_pair(sum_below, error, &open);
         }
-        if (UNLIKELY(!m_is_all(good))) return r;
+        if (UNLIKELY(!u_is_zero(open))) return r;
         if (with_above) put_wide_row(job, out_above, above, width, whole, delivery);
         put_wide_row(job, out_below, below, width, whole, delivery);
         if (delivery == SHIFT && with_above) send_offsets(patch->shift, r + 1 - DELAY);
@@ -494,12 +496,12 @@ INLINE void single_tile(const spec_t *spec, const job_t *job, const position_t *
     VV direct_value[TILE_VECTORS];
     V value[TILE_VECTORS];
     good_t good = good_all();
+    U open = u_set(0);
     single_values(spec, position, column, dtype, direct_value);
     if (dtype == FLOAT64) {
         for (int v = 0; v < TILE_VECTORS; v++) {
             const V error = v_muladd(v_abs(direct_value[v].high), share, floor);
-            value[v] = v_add(direct_value[v].high, v_sub(direct_value[v].low, error));
-            good.doubles = m_and_equal(good.doubles, value[v], v_add(direct_value[v].high, v_add(direct_value[v].low, error)));
+            value[v] = settled_pair(direct_value[v], error, &open);
         }
     } else {
         ALIGNED uint64_t addend[TILE];
@@ -516,7 +518,7 @@ INLINE void single_tile(const spec_t *spec, const job_t *job, const position_t *
             good = quick_test(good, value[v], value[v + 1], f_pair(value[v], value[v + 1]), addends, v, dtype);
         }
     }
-    if (UNLIKELY(!(dtype == FLOAT64 || spec->quick) || !good_is_all(good, dtype))) {
+    if (UNLIKELY(!(dtype == FLOAT64 || spec->quick) || !good_is_all(good, dtype) || !u_is_zero(open))) {
         row_t t;
         for (int v = 0; v < TILE_VECTORS; v++) {
             v_store(t.high + v * W, direct_value[v].high);

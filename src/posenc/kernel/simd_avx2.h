@@ -29,6 +29,7 @@ static inline V v_bits(U u) { return _mm256_castsi256_pd(u); }
 static inline U u_bits(V v) { return _mm256_castpd_si256(v); }
 
 static inline V v_add(V a, V b) { return _mm256_add_pd(a, b); }
+static inline V v_plus(V a, V b) { return _mm256_fmadd_pd(a, _mm256_set1_pd(1), b); }
 static inline V v_sub(V a, V b) { return _mm256_sub_pd(a, b); }
 static inline V v_mul(V a, V b) { return _mm256_mul_pd(a, b); }
 static inline V v_muladd(V a, V b, V c) { return _mm256_fmadd_pd(a, b, c); }
@@ -54,7 +55,6 @@ static inline void v_interleave(V a, V b, V *low, V *high) {
 /* No half of a lane is zero. */
 static inline M m_all(void) { return _mm256_set1_epi32(-1); }
 static inline M m_and_nonzero(M m, U x, U mask) { return _mm256_min_epu32(m, _mm256_and_si256(x, mask)); }
-static inline M m_and_equal(M m, V a, V b) { return _mm256_and_si256(m, _mm256_castpd_si256(_mm256_cmp_pd(a, b, _CMP_EQ_OQ))); }
 static inline int m_is_all(M m) { return _mm256_movemask_epi8(_mm256_cmpeq_epi32(m, _mm256_setzero_si256())) == 0; }
 
 static inline F f_pair(V a, V b) { return _mm256_set_m128(_mm256_cvtpd_ps(b), _mm256_cvtpd_ps(a)); }

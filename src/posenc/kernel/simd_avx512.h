@@ -30,6 +30,7 @@ static inline V v_bits(U u) { return _mm512_castsi512_pd(u); }
 static inline U u_bits(V v) { return _mm512_castpd_si512(v); }
 
 static inline V v_add(V a, V b) { return _mm512_add_pd(a, b); }
+static inline V v_plus(V a, V b) { return _mm512_fmadd_pd(a, _mm512_set1_pd(1), b); }
 static inline V v_sub(V a, V b) { return _mm512_sub_pd(a, b); }
 static inline V v_mul(V a, V b) { return _mm512_mul_pd(a, b); }
 static inline V v_muladd(V a, V b, V c) { return _mm512_fmadd_pd(a, b, c); }
@@ -54,9 +55,6 @@ static inline void v_interleave(V a, V b, V *low, V *high) {
 /* A bit for each half of a lane. */
 static inline M m_all(void) { return 0xffff; }
 static inline M m_and_nonzero(M m, U x, U mask) { return _mm512_mask_test_epi32_mask(m, x, mask); }
-static inline M m_and_equal(M m, V a, V b) {
-    return _mm512_kand(m, _mm512_kunpackb(0xff, _mm512_cmp_pd_mask(a, b, _CMP_EQ_OQ)));
-}
 static inline int m_is_all(M m) { return m == 0xffff; }
 
 static inline F f_pair(V a, V b) {

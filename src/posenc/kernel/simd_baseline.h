@@ -26,7 +26,6 @@ static inline void v_interleave(V a, V b, V *low, V *high) {
     *high = (V){a[1], b[1]};
 }
 static inline U m_zero32(U x) { return (U)((U32)x == 0); }
-static inline U m_unequal(V a, V b) { return (U)(a != b); }
 #else
 typedef double V;
 typedef uint64_t U;
@@ -41,7 +40,6 @@ static inline void v_interleave(V a, V b, V *low, V *high) {
     *high = b;
 }
 static inline U m_zero32(U x) { return (x >> 32 == 0) | ((uint32_t)x == 0); }
-static inline U m_unequal(V a, V b) { return a != b; }
 #endif
 typedef U M;                     /* where all is well: no bit */
 enum { FUSED = 0 };              /* there is no v_fms: two_product splits its factors */
@@ -53,6 +51,8 @@ static inline V v_bits(U u) { V v; memcpy(&v, &u, sizeof v); return v; }
 static inline U u_bits(V v) { U u; memcpy(&u, &v, sizeof u); return u; }
 
 static inline V v_add(V a, V b) { return a + b; }
+/* a + b where multipliers would idle */
+static inline V v_plus(V a, V b) { return a + b; }
 static inline V v_sub(V a, V b) { return a - b; }
 static inline V v_mul(V a, V b) { return a * b; }
 static inline V v_muladd(V a, V b, V c) { return a * b + c; }        /* fused or not: only where the bound allows both */
@@ -75,7 +75,6 @@ static inline U u_mul32(U a, U b) { return a * b; }                  /* of numbe
 static inline M m_all(void) { return u_set(0); }
 /* ... and both halves of each lane of x & mask are not zero */
 static inline M m_and_nonzero(M m, U x, U mask) { return m | m_zero32(x & mask); }
-static inline M m_and_equal(M m, V a, V b) { return m | m_unequal(a, b); }
 
 /* F: two vectors rounded to floats.  N: whether both 16-bit halves of each lane of F plus its addend are not zero under a
  * mask; where all is well: no bit. */
