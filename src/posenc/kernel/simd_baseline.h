@@ -155,10 +155,18 @@ static inline void stream_fence(void) {}
 /* Writes 4 W floats, of which none lies half-way between two float16. */
 static inline void h_put(uint16_t *p, F a, F b, int stream) {
     float t[4 * W];
+    uint16_t half[4 * W];
+    uint32_t special = 0;
     (void)stream;
     f_put(t, a, 0);
     f_put(t + 2 * W, b, 0);
-    for (int i = 0; i < 4 * W; i++) p[i] = half_of_float(t[i]);
+    for (int i = 0; i < 4 * W; i++) {
+        const uint32_t u = bits_of_float(t[i]), magnitude = u & 0x7fffffffu;
+        half[i] = (uint16_t)((magnitude - (112u << 23) + 0x1000u) >> 13 | (u >> 16 & 0x8000u));
+        special |= (uint32_t)(magnitude - 0x38800000u >= 0x47000000u - 0x38800000u);       /* outside 2**-14 .. 2**15 */
+    }
+    if (special) for (int i = 0; i < 4 * W; i++) half[i] = half_of_float(t[i]);
+    memcpy(p, half, sizeof half);
 }
 static inline void h_store(uint16_t *p, const float *f, int n) { for (int i = 0; i < n; i++) p[i] = half_of_float(f[i]); }
 static inline void h_load(float *f, const uint16_t *p, int n) { for (int i = 0; i < n; i++) f[i] = float_of_half(p[i]); }
