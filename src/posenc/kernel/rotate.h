@@ -3,7 +3,7 @@
  * Evenly spaced rows.  A block's first row is evaluated directly (P = value, Q = the value a quarter turn ahead).  Rows are
  * reached by two rotations with tabulated offsets: of COARSE anchors from the first row, of FINE rows from each anchor,
  *     P' = P cos + Q sin,   Q' = Q cos - P sin,
- * in double for float32 and the halves, in double-double for float64.  Groups of columns are the outer loop and rows the
+ * in double for float32 and the halves, in double-double for float64.  Tiles of columns are the outer loop and rows the
  * inner one, so that a tile's anchors and offsets stay in L1, at any d_model.
  *
  * Bounds (docs/numerics.md), with M = |P0| + |Q0 sin_k| + (|P0| + |Q0|) reach, where P0, Q0 belong to the first row, sin_k
@@ -412,7 +412,7 @@ INLINE void added_rows(const spec_t *spec, const job_t *job, stage_t *stage, int
                   dtype, tally);
 }
 
-/* Onto a batch: each row is made once, and stays in the first-level cache while it is added to every element. */
+/* Onto a batch: each row is made once, and stays in a cache while it is added to every element. */
 enum { SOME_BYTES = 1 << 15 };
 INLINE void batch_rows(const spec_t *spec, const job_t *job, stage_t *stage, int k, ptrdiff_t row, int rows, dtype_t dtype,
                        tally_t *tally) {
