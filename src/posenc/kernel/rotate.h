@@ -31,7 +31,8 @@ enum { LINE = 64 };             /* bytes of a cache line */
 #define STRING(a) STRING_(a)
 
 #define EVERY_DTYPE(CASE, D) CASE(FLOAT64, D) CASE(FLOAT32, D) CASE(FLOAT16, D) CASE(BFLOAT16, D)
-#define EVERY_CASE(CASE) EVERY_DTYPE(CASE, STORE) EVERY_DTYPE(CASE, STREAM) EVERY_DTYPE(CASE, SHIFT) EVERY_DTYPE(CASE, ADD)
+#define EVERY_CASE(CASE) \
+    EVERY_DTYPE(CASE, STORE) EVERY_DTYPE(CASE, STREAM) EVERY_DTYPE(CASE, SHIFT) CASE(FLOAT64, ADD) CASE(FLOAT32, ADD)
 
 INLINE V v_abs(V a) { return v_bits(u_and(u_bits(a), u_set(INT64_MAX))); }
 
@@ -412,7 +413,7 @@ INLINE void added_rows(const spec_t *spec, const job_t *job, stage_t *stage, int
                   dtype, tally);
 }
 
-/* Onto a batch: each row is made once, and stays in a cache while it is added to every element. */
+/* Onto a batch, or 16-bit numbers: each row is made once, and stays in a cache while it is added to every element. */
 enum { SOME_BYTES = 1 << 15 };
 INLINE void batch_rows(const spec_t *spec, const job_t *job, stage_t *stage, int k, ptrdiff_t row, int rows, dtype_t dtype,
                        tally_t *tally) {
@@ -438,7 +439,7 @@ INLINE void batch_rows(const spec_t *spec, const job_t *job, stage_t *stage, int
 static size_t stage_size(const spec_t *spec, const job_t *job) {
     const size_t tiles = (size_t)(spec->columns / TILE);
     if (job->delivery == STORE || job->delivery == STREAM) return 0;
-    return LINE + sizeof(stage_t) + tiles * (sizeof(first_row_t) + (job->batch > 1 ? FINE * TILE * sizeof(double) : 0));
+    return LINE + sizeof(stage_t) + tiles * (sizeof(first_row_t) + (job->batch > 1 || size_of(job->dtype) == 2 ? FINE * TILE * sizeof(double) : 0));
 }
 
 INLINE void block(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t count, void *memory,
@@ -453,7 +454,7 @@ INLINE void block(const spec_t *spec, const job_t *job, const position_t *positi
     for (int k = 0; k * FINE < count; k++) {
         const int rows = smaller(count - k * FINE, FINE);
         if (job->delivery == SHIFT) shifted_rows(spec, job, stage, k, row + k * FINE, rows, dtype, tally);
-        else if (job->batch > 1) batch_rows(spec, job, stage, k, row + k * FINE, rows, dtype, tally);
+        else if (job->batch > 1 || size_of(dtype) == 2) batch_rows(spec, job, stage, k, row + k * FINE, rows, dtype, tally);
         else added_rows(spec, job, stage, k, row + k * FINE, rows, dtype, tally);
     }
 }
