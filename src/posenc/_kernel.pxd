@@ -46,6 +46,9 @@ cdef extern from "kernel.h" nogil:
         order_t order
         double scale
         double position_offset
+        int has_padding
+        int64_t padding
+        double padding_real
         int fast
         int quick
 
@@ -71,6 +74,7 @@ cdef extern from "kernel.h" nogil:
         const int64_t *integers
         const double *reals
         offsets_t offsets
+        ptrdiff_t padding_row
         int staged
         int trust
 

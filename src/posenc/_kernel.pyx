@@ -191,6 +191,8 @@ cdef class Columns:
     order : {0, 1, 2}
         Whether columns 2 i and 2 i + 1 are sin and cos (1), or cos and sin (2), of one frequency.
     scale, position_offset : float
+    padding_idx : int or None
+        The position, before the offset, whose row is all zeros.
     """
 
     cdef spec_t spec
@@ -199,7 +201,7 @@ cdef class Columns:
     cdef object keep
 
     def __cinit__(self, ptrdiff_t d_model, bytes turns, int integer_limbs, int fraction_limbs, bytes sign, bytes quarter,
-                  int order, double scale, double position_offset):
+                  int order, double scale, double position_offset, object padding_idx):
         self.keep = (turns, sign, quarter)
         self.has_consecutive = False
         memset(&self.consecutive, 0, sizeof(offsets_t))
@@ -213,6 +215,10 @@ cdef class Columns:
         self.spec.order = <order_t>order
         self.spec.scale = scale
         self.spec.position_offset = position_offset
+        self.spec.has_padding = padding_idx is not None
+        if padding_idx is not None:
+            self.spec.padding = padding_idx
+            self.spec.padding_real = padding_idx if float(padding_idx) == padding_idx else float("nan")
         self.spec.fast = 2.0**-400 <= abs(scale) <= 2.0**400
         self.spec.quick = abs(scale) <= 2.0**10
 
@@ -341,6 +347,7 @@ cdef class Columns:
     cdef int launch(self, job_t *job, ptrdiff_t rows, ptrdiff_t itemsize, object threads) except -1:
         """Chooses how a job is done: past the caches or not, with which offsets."""
         cdef bint even = job.integers == NULL and job.reals == NULL
+        cdef uint64_t ahead
         cdef bint whole_lines = (<uintptr_t>job.out | <size_t>job.row_stride) % LINE == 0
         job.trust = trust
         if even and <int64_t>job.step < 0 and -job.step != job.step:
@@ -353,6 +360,12 @@ cdef class Columns:
         even = even and job.step < <uint64_t>1 << 50 and rows >= self.worthwhile(job.step)
         if even and job.delivery == STORE and rows * self.spec.d_model * itemsize >= STREAM_BYTES:
             job.delivery = STREAM
+        job.padding_row = -1
+        if even and self.spec.has_padding:
+            # modulo 2**64 a position before the start is beyond the last row; between two rows the lower one will not be zero
+            ahead = (<uint64_t>self.spec.padding - job.start) // job.step
+            if ahead < <uint64_t>rows:
+                job.padding_row = <ptrdiff_t>ahead
         job.staged = job.delivery == ADD or job.delivery == STREAM and not whole_lines
         if even:
             return self.rotate(job, rows, threads)
@@ -450,10 +463,17 @@ cdef class Columns:
 
 cdef void run_block(const kernel_t *kernel, const spec_t *spec, const job_t *job, ptrdiff_t first, ptrdiff_t count,
                     bint even, void *stage, tally_t *tally) noexcept nogil:
-    if even:
-        kernel.even_rows(spec, job, first, count, stage, tally)
-    else:
+    cdef ptrdiff_t before = job.padding_row - first
+    if not even:
         kernel.scattered_rows(spec, job, first, count, tally)
+    elif 0 <= before < count:
+        if before:
+            kernel.even_rows(spec, job, first, before, stage, tally)
+        kernel.scattered_rows(spec, job, first + before, 1, tally)
+        if before + 1 < count:
+            kernel.even_rows(spec, job, first + before + 1, count - before - 1, stage, tally)
+    else:
+        kernel.even_rows(spec, job, first, count, stage, tally)
 
 
 def padded(ptrdiff_t d_model):

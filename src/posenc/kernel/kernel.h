@@ -32,6 +32,7 @@ typedef enum { UNPAIRED, SIN_FIRST, COS_FIRST } order_t;
 typedef struct {
     int negative;
     int finite;
+    int padding;                 /* 1: the padding position, whose row is all zeros */
     int limbs;                   /* 0: the position is zero */
     int exponent;
     uint32_t limb[POSITION_LIMBS];
@@ -49,6 +50,9 @@ typedef struct {
     order_t order;
     double scale;
     double position_offset;
+    int has_padding;
+    int64_t padding;             /* before the offset */
+    double padding_real;         /* the same, or NaN where no float64 equals it */
     int fast;                    /* 0: |scale| is beyond 2**-400 .. 2**400, all is evaluated directly */
     int quick;                   /* 0: |scale| is beyond 2**10, where the quick test's threshold would overflow */
 } spec_t;
@@ -76,6 +80,7 @@ typedef struct {
     const int64_t *integers;
     const double *reals;
     offsets_t offsets;           /* of this step; not read for scattered positions */
+    ptrdiff_t padding_row;       /* of evenly spaced rows, the one made on its own; or -1 */
     int staged;                  /* 1: evenly spaced rows are made in `stage` and copied or added from there, row by row */
     const char *fetch;           /* where row 0 is that the staged rows will be added onto, fetched meanwhile; or NULL */
     ptrdiff_t fetch_stride;

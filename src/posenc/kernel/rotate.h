@@ -387,14 +387,14 @@ INLINE void single_tile(const spec_t *spec, const job_t *job, const position_t *
     }
 }
 
-/* A row beyond the fast path, or of a position that is not finite. */
+/* A row beyond the fast path, of a position that is not finite, or of the padding position. */
 NOINLINE void exact_row(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, tally_t *tally) {
     const double nan = double_of_bits(0x7ff8000000000000u), infinity = double_of_bits((uint64_t)0x7ff << 52);
     for (ptrdiff_t column = 0; column < spec->d_model; column += TILE) {
         row_t t = {.low = {0}};
         for (int i = 0; i < TILE; i++) {
             t.high[i] = position->finite ? 0 : nan;
-            t.error[i] = position->finite ? infinity : 0;
+            t.error[i] = position->finite && !position->padding ? infinity : 0;
         }
         deliver_settled(spec, job, row, column, smaller(spec->d_model - column, TILE),
                         job->out + row * job->row_stride + column * (ptrdiff_t)size_of(job->dtype), &t, tally);
@@ -431,7 +431,7 @@ static const struct {
 };
 
 static int is_fast(const spec_t *spec, const position_t *position) {
-    return spec->fast && position->finite && position->limbs <= FAST_POSITION_LIMBS;
+    return spec->fast && position->finite && !position->padding && position->limbs <= FAST_POSITION_LIMBS;
 }
 
 static void scattered_rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptrdiff_t count, tally_t *tally) {
