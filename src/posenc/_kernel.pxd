@@ -74,7 +74,6 @@ cdef extern from "kernel.h" nogil:
         const int64_t *integers
         const double *reals
         offsets_t offsets
-        ptrdiff_t padding_row
         int staged
         int trust
 

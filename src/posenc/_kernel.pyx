@@ -347,7 +347,6 @@ cdef class Columns:
     cdef int launch(self, job_t *job, ptrdiff_t rows, ptrdiff_t itemsize, object threads) except -1:
         """Chooses how a job is done: past the caches or not, with which offsets."""
         cdef bint even = job.integers == NULL and job.reals == NULL
-        cdef uint64_t ahead
         cdef bint whole_lines = (<uintptr_t>job.out | <size_t>job.row_stride) % LINE == 0
         job.trust = trust
         if even and <int64_t>job.step < 0 and -job.step != job.step:
@@ -360,12 +359,6 @@ cdef class Columns:
         even = even and job.step < <uint64_t>1 << 50 and rows >= self.worthwhile(job.step)
         if even and job.delivery == STORE and rows * self.spec.d_model * itemsize >= STREAM_BYTES:
             job.delivery = STREAM
-        job.padding_row = -1
-        if even and self.spec.has_padding:
-            # modulo 2**64 a position before the start is beyond the last row; between two rows the lower one will not be zero
-            ahead = (<uint64_t>self.spec.padding - job.start) // job.step
-            if ahead < <uint64_t>rows:
-                job.padding_row = <ptrdiff_t>ahead
         job.staged = job.delivery == ADD or job.delivery == STREAM and not whole_lines
         if even:
             return self.rotate(job, rows, threads)
@@ -463,17 +456,10 @@ cdef class Columns:
 
 cdef void run_block(const kernel_t *kernel, const spec_t *spec, const job_t *job, ptrdiff_t first, ptrdiff_t count,
                     bint even, void *stage, tally_t *tally) noexcept nogil:
-    cdef ptrdiff_t before = job.padding_row - first
-    if not even:
-        kernel.scattered_rows(spec, job, first, count, tally)
-    elif 0 <= before < count:
-        if before:
-            kernel.even_rows(spec, job, first, before, stage, tally)
-        kernel.scattered_rows(spec, job, first + before, 1, tally)
-        if before + 1 < count:
-            kernel.even_rows(spec, job, first + before + 1, count - before - 1, stage, tally)
-    else:
+    if even:
         kernel.even_rows(spec, job, first, count, stage, tally)
+    else:
+        kernel.scattered_rows(spec, job, first, count, tally)
 
 
 def padded(ptrdiff_t d_model):

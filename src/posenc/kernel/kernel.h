@@ -80,7 +80,6 @@ typedef struct {
     const int64_t *integers;
     const double *reals;
     offsets_t offsets;           /* of this step; not read for scattered positions */
-    ptrdiff_t padding_row;       /* of evenly spaced rows, the one made on its own; or -1 */
     int staged;                  /* 1: evenly spaced rows are made in `stage` and copied or added from there, row by row */
     const char *fetch;           /* where row 0 is that the staged rows will be added onto, fetched meanwhile; or NULL */
     ptrdiff_t fetch_stride;

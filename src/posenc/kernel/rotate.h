@@ -445,7 +445,7 @@ static void scattered_rows(const spec_t *spec, const job_t *job, ptrdiff_t first
     environment_leave(host);
 }
 
-static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptrdiff_t count, void *stage, tally_t *tally) {
+static void rotated_rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptrdiff_t count, void *stage, tally_t *tally) {
     const position_t position = position_of(spec, job, first);
     if (!is_fast(spec, &position) || (job->dtype != FLOAT64 && !spec->quick)) {
         scattered_rows(spec, job, first, count, tally);
@@ -457,6 +457,19 @@ static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptr
         TILES[job->dtype].even(spec, job, &position, first, count, tile, tally);
     if (job->delivery == STREAM) stream_fence();
     environment_leave(host);
+}
+
+static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptrdiff_t count, void *stage, tally_t *tally) {
+    ptrdiff_t before = count;
+    if (spec->has_padding) {
+        /* Modulo 2**64 a position before the first row's is beyond the last's: positions do not wrap.  One between two rows
+         * sets the lower of them apart, which does no harm. */
+        const uint64_t ahead = ((uint64_t)spec->padding - (job->start + (uint64_t)first * job->step)) / job->step;
+        if (ahead < (uint64_t)count) before = (ptrdiff_t)ahead;
+    }
+    if (before) rotated_rows(spec, job, first, before, stage, tally);
+    if (before < count) scattered_rows(spec, job, first + before, 1, tally);
+    if (before + 1 < count) rotated_rows(spec, job, first + before + 1, count - before - 1, stage, tally);
 }
 
 /* Not inline: its arithmetic must not move past the change of the environment. */
