@@ -154,6 +154,7 @@ class Encoding:
         real product of the float64 arguments.
     padding_idx : int, optional
         The row of this position is all zeros, as in fairseq; it is the position as given, before `position_offset`.
+        `positions_from_mask` puts padding there.
     scale : float, optional
         Multiplies the values; the product is what is correctly rounded.
     odd : {"truncate", "zero", "error"}, optional
