@@ -86,6 +86,7 @@ CONVENTION = {
     "frequency_scale": {"type": real, "metavar": "X", "help": "multiplies the frequencies"},
     "position_offset": {"type": real, "metavar": "X", "help": "added to the positions"},
     "position_scale": {"type": real, "metavar": "X", "help": "multiplies position + offset"},
+    "padding_idx": {"type": integer, "metavar": "INT", "help": "the position whose row is all zeros"},
     "scale": {"type": real, "metavar": "X", "help": "multiplies the values"},
     "odd": {"choices": ("truncate", "zero", "error"), "help": "what an odd number of columns means"},
     "spacing": {"choices": ("paper", "endpoint"), "help": "of the frequencies; endpoint: the slowest is 1/base"},

@@ -28,6 +28,7 @@ DEFAULTS = {
     "frequency_scale": 1.0,
     "position_offset": 0.0,
     "position_scale": 1.0,
+    "padding_idx": None,
     "scale": 1.0,
     "odd": "truncate",
     "spacing": "paper",
@@ -75,6 +76,13 @@ def _real(name, value):
     return number
 
 
+def _position(name, value):
+    value = _integer(name, value, -math.inf)
+    if not LOWEST <= value < BEYOND:
+        raise ValueError(f"{name} is {value}, expected -2**63 <= {name} < 2**63")
+    return value
+
+
 def _choice(name, value):
     if not isinstance(value, str):
         raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected one of {CHOICES[name]}")
@@ -103,6 +111,7 @@ CHECKS = {
     **dict.fromkeys(("base", "frequency_scale", "position_offset", "position_scale", "scale"), _real),
     **dict.fromkeys(CHOICES, _choice),
     "shift": functools.partial(_optional, check=_real),
+    "padding_idx": functools.partial(_optional, check=_position),
     "frequencies": functools.partial(_optional, check=_frequency_tuple),
 }
 
@@ -143,6 +152,9 @@ class Encoding:
     frequency_scale, position_offset, position_scale : float, optional
         The angle of frequency i is ``(position + position_offset) * position_scale * frequency``, in radians: the exact
         real product of the float64 arguments.
+    padding_idx : int, optional
+        The row of this position is all zeros, as in fairseq; it is the position as given, before `position_offset`.
+        `positions_from_mask` puts padding there.
     scale : float, optional
         Multiplies the values; the product is what is correctly rounded.
     odd : {"truncate", "zero", "error"}, optional
@@ -194,6 +206,7 @@ class Encoding:
         frequency_scale=1.0,
         position_offset=0.0,
         position_scale=1.0,
+        padding_idx=None,
         scale=1.0,
         odd="truncate",
         spacing="paper",
@@ -290,6 +303,7 @@ class Encoding:
             self._pairs(),
             c["scale"],
             c["position_offset"],
+            c["padding_idx"],
         )
 
     def _pairs(self):
