@@ -159,7 +159,7 @@ _PAPER = _always()
 _PAPER_EVEN = _always(odd="error")
 _HALVES = _always(layout="halves")
 _HALVES_EVEN = _always(layout="halves", odd="error")
-_FAIRSEQ = _always(layout="halves", spacing="endpoint", odd="zero")
+_FAIRSEQ = _always(layout="halves", spacing="endpoint", odd="zero", padding_idx=1)
 
 # ---- the table ------------------------------------------------------------------------------------------------------
 
@@ -175,7 +175,7 @@ PRESETS = {
         ),
         (
             "fairseq",
-            "halves, endpoint; odd: zero column; rows of padding zero",
+            "halves, endpoint; odd: zero column; row 1 zero, tokens from 2",
             "fairseq SinusoidalPositionalEmbedding",
             _FAIRSEQ,
         ),
