@@ -7,16 +7,26 @@ from pathlib import Path
 
 import pytest
 
-README = Path(__file__).parent.parent / "README.md"
-MODULES = ["posenc._encoding", "posenc._runtime"]
+import posenc
+
+ROOT = Path(__file__).parent.parent
+MODULES = ["posenc._encoding", "posenc._presets", "posenc._runtime"]
 
 
-def test_readme():
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+@pytest.mark.parametrize("name", ["README.md", "docs/conventions.md"])
+def test_pages(name):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
     assert len(blocks) >= 2
     names = {}
     for block in blocks:
-        exec(compile(block, str(README), "exec"), names)
+        exec(compile(block, name, "exec"), names)
+
+
+def test_every_preset_is_in_the_table_of_models():
+    table = (ROOT / "docs/conventions.md").read_text().split("## By model")[1].split("\n## ")[0]
+    assert {name for row in table.splitlines() for name in re.findall(r"`([^`]*)`", "".join(row.split("|")[2:3]))} == {
+        preset.name for preset in posenc.presets()
+    }
 
 
 @pytest.mark.parametrize("name", MODULES)
