@@ -51,6 +51,10 @@ def transformers(model):
     return pytest.importorskip(f"transformers.models.{model}.modeling_{model}")
 
 
+def diffusers_embeddings():
+    return pytest.importorskip("diffusers.models.embeddings")
+
+
 def installed_class(package, path, name, **names):
     """A class out of an installed package whose import asks for more than the class does."""
     found = importlib.util.find_spec(package)
@@ -82,7 +86,8 @@ def roformer(d_model):
 @peer("xlm", d_models=ANY, unit=FLOAT64)
 def xlm(d_model):
     torch = pytest.importorskip("torch")
-    return transformers("xlm").create_sinusoidal_embeddings(len(POSITIONS), d_model, torch.empty(len(POSITIONS), d_model)).numpy()
+    out = torch.empty(len(POSITIONS), d_model)
+    return transformers("xlm").create_sinusoidal_embeddings(*out.shape, out).numpy()
 
 
 @peer("m2m100", d_models=FROM_4)
@@ -166,8 +171,7 @@ def pi0(d_model):
 
 def timestep(d_model, positions=TIMESTEPS, **parameters):
     torch = pytest.importorskip("torch")
-    embeddings = pytest.importorskip("diffusers.models.embeddings")
-    return embeddings.get_timestep_embedding(torch.from_numpy(positions), d_model, **parameters).numpy()
+    return diffusers_embeddings().get_timestep_embedding(torch.from_numpy(positions), d_model, **parameters).numpy()
 
 
 for parameters in (
@@ -175,18 +179,20 @@ for parameters in (
     {"flip_sin_to_cos": True, "downscale_freq_shift": 0},
     {"scale": 0.25, "max_period": 500, "downscale_freq_shift": 0.5},
 ):
-    peer("diffusers-timestep", d_models=FROM_4, positions=TIMESTEPS, changes=parameters)(functools.partial(timestep, **parameters))
+    peer("diffusers-timestep", d_models=FROM_4, positions=TIMESTEPS, changes=parameters)(
+        functools.partial(timestep, **parameters)
+    )
 
 
 @peer("diffusers")
 def diffusers(d_model):
-    return pytest.importorskip("diffusers.models.embeddings").SinusoidalPositionalEmbedding(d_model, len(POSITIONS)).pe[0].numpy()
+    return diffusers_embeddings().SinusoidalPositionalEmbedding(d_model, len(POSITIONS)).pe[0].numpy()
 
 
 @peer("mae", unit=FLOAT64)
 def mae(d_model):
     torch = pytest.importorskip("torch")
-    table = pytest.importorskip("diffusers.models.embeddings").get_1d_sincos_pos_embed_from_grid(
+    table = diffusers_embeddings().get_1d_sincos_pos_embed_from_grid(
         d_model, torch.from_numpy(POSITIONS), output_type="pt"
     )
     assert table.dtype == torch.float64
@@ -221,7 +227,8 @@ peer("keras-hub", d_models=ANY, changes={"max_wavelength": 700})(functools.parti
 
 def mlx(d_model, **parameters):
     mx = pytest.importorskip("mlx.core")
-    return np.array(pytest.importorskip("mlx.nn").SinusoidalPositionalEncoding(d_model, **parameters)(mx.arange(len(POSITIONS))))
+    module = pytest.importorskip("mlx.nn").SinusoidalPositionalEncoding(d_model, **parameters)
+    return np.array(module(mx.arange(len(POSITIONS))))
 
 
 for parameters in ({}, {"cos_first": True, "scale": 1.0}, {"min_freq": 0.01, "max_freq": 0.5, "full_turns": True}):
@@ -230,7 +237,8 @@ for parameters in ({}, {"cos_first": True, "scale": 1.0}, {"min_freq": 0.01, "ma
 
 def pyg(d_model, **parameters):
     torch = pytest.importorskip("torch")
-    return pytest.importorskip("torch_geometric.nn").PositionalEncoding(d_model, **parameters)(torch.from_numpy(POSITIONS)).numpy()
+    module = pytest.importorskip("torch_geometric.nn").PositionalEncoding(d_model, **parameters)
+    return module(torch.from_numpy(POSITIONS)).numpy()
 
 
 peer("pyg", d_models=EVEN_FROM_4)(pyg)
@@ -268,7 +276,8 @@ def nemo_fixed(d_model):
 
 
 def opennmt_py(d_model, kind):
-    return installed_class("onmt", "modules/embeddings.py", "PositionalEncoding")(d_model, kind, len(POSITIONS)).pe[:, 0].numpy()
+    module = installed_class("onmt", "modules/embeddings.py", "PositionalEncoding")
+    return module(d_model, kind, len(POSITIONS)).pe[:, 0].numpy()
 
 
 peer("opennmt-py")(functools.partial(opennmt_py, kind="SinusoidalInterleaved"))

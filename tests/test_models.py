@@ -61,7 +61,13 @@ def m2m100():
 def whisper():
     transformers = pytest.importorskip("transformers")
     config = transformers.WhisperConfig(
-        **SIZES, num_mel_bins=8, max_source_positions=100, pad_token_id=1, bos_token_id=2, eos_token_id=3, decoder_start_token_id=2
+        **SIZES,
+        num_mel_bins=8,
+        max_source_positions=100,
+        pad_token_id=1,
+        bos_token_id=2,
+        eos_token_id=3,
+        decoder_start_token_id=2,
     )
     model = transformers.WhisperForConditionalGeneration(config)
     sound = torch.randn(2, 8, 200, generator=torch.Generator().manual_seed(2))
