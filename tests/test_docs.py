@@ -1,4 +1,4 @@
-"""The examples of the README and of the docstrings run."""
+"""The examples of the README, of docs/ and of the docstrings run."""
 
 import doctest
 import importlib
@@ -10,16 +10,17 @@ import pytest
 import posenc
 
 ROOT = Path(__file__).parent.parent
+PAGES = ["README.md", "docs/conventions.md"]
 MODULES = ["posenc._encoding", "posenc._presets", "posenc._runtime"]
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/conventions.md"])
-def test_pages(name):
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
+@pytest.mark.parametrize("page", PAGES)
+def test_page(page):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     assert len(blocks) >= 2
     names = {}
     for block in blocks:
-        exec(compile(block, name, "exec"), names)
+        exec(compile(block, page, "exec"), names)
 
 
 def test_every_preset_is_in_the_table_of_models():
