@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from posenc import _files
-from posenc._encoding import CHUNK_BYTES, Encoding, _dtype, _length, _positions, _range_or_array
+
+from posenc._encoding import CHUNK_BYTES, Encoding, _dtype, _positions, _range_or_array
 from posenc._presets import preset, presets
 
 WIDEST = 2**16              # columns
@@ -21,6 +21,7 @@ NEAR, REACH = 2**12, 2**20  # positions at which a table may begin, of either si
 ENOUGH = 12                 # bits of evidence below which a match may be chance
 # significant bits of what a table may be stored in, narrowest first; half a unit in the last place is 2**-bits of a value
 PRECISION = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}
+WIDEST_RATIO = 46           # of frequencies that a fit may find, as a logarithm: 1e20
 BASES = (10000.0, 100.0, 1000.0, 20.0, 500000.0, 1000000.0)     # tried where the rows are too few to find one
 
 
@@ -207,16 +208,19 @@ def _stored(values, dtype):
 
 
 class _Columns(NamedTuple):
-    """An encoding in float64, for searching: value = scale * sin(frequency * (position + offset) + phase)."""
+    """An encoding in float64, for searching: near enough at positions below 2**21."""
 
     frequency: np.ndarray
-    phase: np.ndarray
+    cosine: np.ndarray
     scale: float
     offset: float
 
-    def values(self, positions, which=slice(None)):
-        angles = (positions[..., None] + self.offset) * self.frequency[which] + self.phase[which]
-        return self.scale * np.sin(angles)
+    def values(self, positions, which):
+        angles = np.asarray(positions[..., None] + self.offset) * self.frequency[which]
+        for cosine, function in ((True, np.cos), (False, np.sin)):
+            columns = np.flatnonzero(self.cosine[which] == cosine)
+            angles[..., columns] = function(angles[..., columns])
+        return self.scale * angles
 
 
 @functools.lru_cache(maxsize=64)
@@ -224,7 +228,7 @@ def _columns(encoding):
     c = encoding._convention
     frequencies = encoding.frequencies * c["position_scale"]
     which, cosine = encoding._arrangement(len(frequencies))
-    return _Columns(np.append(frequencies, 0.0)[which], np.where(cosine, math.pi / 2, 0.0), c["scale"], c["position_offset"])
+    return _Columns(np.append(frequencies, 0.0)[which], cosine, c["scale"], c["position_offset"])
 
 
 # ---- where it begins ------------------------------------------------------------------------------------------------
@@ -265,12 +269,14 @@ def _like(columns, row, order, reach):
     p[::2] *= -1
     for column in order:
         p = p[np.abs(columns.values(p, [column])[:, 0] - row[column]) < 0.15 * abs(columns.scale)]
+        if not len(p):
+            break
     return p
 
 
 def _nearest(columns, starts, steps, rows, values, order, stored):
     """(start, step) of the least squares, where it is not larger for smaller numbers; None where none is near."""
-    rows, values = (rows, values) if len(starts) * values.size < 2**24 else (rows[:2], values[:2])
+    rows, values = (rows, values) if len(starts) * values.size < 2**20 else (rows[:2], values[:2])
     floor = abs(columns.scale) * 2.0 ** -PRECISION[stored]
     scores, errors = [], []
     for some in range(0, len(starts), 256):
@@ -282,3 +288,376 @@ def _nearest(columns, starts, steps, rows, values, order, stored):
     scores = np.concatenate(scores) + np.log2(1.0 + np.abs(starts)) + 2 * np.log2(np.abs(steps))
     best = np.argmin(scores)
     return (int(starts[best]), int(steps[best])) if errors[best] < 0.15 * abs(columns.scale) else None
+
+
+# ---- candidates: the presets ----------------------------------------------------------------------------------------
+
+VARIANTS = (("diffusers-timestep", {"flip_sin_to_cos": True, "downscale_freq_shift": 0.0}),)     # Stable Diffusion's
+PROBES = np.array([1.0, 777.0])
+
+
+def _key(encoding):
+    """The same for two encodings of the same table."""
+    c = encoding._convention
+    return encoding.encode(PROBES - c["position_offset"], dtype="float64").tobytes(), c["position_offset"]
+
+
+@functools.lru_cache(maxsize=4)
+def _known(d_model):
+    """The presets' encodings, each with the names of all presets that give the same table."""
+    found = {}
+    for name, changes in (*((p.name, {}) for p in presets()), *VARIANTS):
+        try:
+            encoding = preset(name, d_model, **changes)
+            key = _key(encoding)
+            _columns(encoding)
+        except (ValueError, OverflowError):     # not for this d_model, or frequencies beyond float64
+            continue
+        label = name + (f"({', '.join(f'{k}={v}' for k, v in changes.items())})" if changes else "")
+        known, names = found.setdefault(key, (encoding, []))
+        names.append(label)
+        if len(encoding._changes()) < len(known._changes()):
+            found[key] = (encoding, names)
+    return [(encoding, tuple(names)) for encoding, names in found.values()]
+
+
+# ---- candidates: a fit ----------------------------------------------------------------------------------------------
+
+
+def _odd(sample):
+    return "zero" if sample.values.shape[1] % 2 and not sample.values[:, -1].any() else "truncate"
+
+
+class _Line(NamedTuple):
+    """Frequency k is exp(intercept - slope * k), in radians per row or position; `amplitude` is common to all columns."""
+
+    intercept: float
+    slope: float
+    amplitude: float
+    intercept_error: float
+    slope_error: float
+    amplitude_error: float
+
+
+def _fits(sample):
+    """For each arrangement of columns whose frequencies are geometric, the encodings with parameters as short as can be."""
+    q = (sample.rows if sample.positions is None else sample.at(sample.rows)).astype(np.float64)
+    d_model = sample.values.shape[1]
+    if len(q) < 5 or not np.isfinite(q).all():
+        return
+    odd = _odd(sample)
+    seen = set()
+    for exponents in ("pair", "column"):
+        for layout in ("interleaved", "halves"):
+            structure = {"exponents": exponents, "layout": layout, "odd": odd}
+            which, _ = Encoding(d_model, **structure)._arrangement(d_model)
+            numbers, columns = np.unique(which[: d_model - 1] if odd == "zero" else which, return_index=True)
+            if not len(numbers) or tuple(columns) in seen:
+                continue
+            seen.add(tuple(columns))
+            line = _line(q, sample, columns)
+            if line is not None:
+                for order in ("sin", "cos"):
+                    conventions = _namings(line, len(columns), d_model, {**structure, "order": order})
+                    if encodings := [Encoding(d_model, **convention) for convention in conventions]:
+                        yield encodings
+
+
+def _line(q, sample, columns):
+    """The line through the logarithms of the columns' frequencies, from near rows first, then from farther ones."""
+    if sample.positions is None:
+        reaches, reach = [], 256
+        while reach < 8 * sample.total:
+            reaches.append(sample.rows < reach)
+            reach *= 8
+    else:
+        reaches = [np.ones(len(q), bool)]
+    line, numbers = None, [k for k in (*range(4), *_geometric(4, len(columns)))if k < len(columns)]
+    for reach in reaches:
+        chosen = np.flatnonzero(reach)
+        chosen = chosen[np.unique(np.linspace(0, len(chosen) - 1, 256).astype(int))]
+        if len(chosen) < 5:
+            return None
+        at, values = q[chosen] - q[chosen].mean(), sample.values[chosen][:, columns]
+        span = np.ptp(at)
+        points = []
+        for k in numbers:
+            if line is not None and (k > 1 or reach is not reaches[0]):
+                w = math.exp(np.clip(line.intercept - line.slope * k, -100, 100))
+            elif reach is reaches[0]:
+                w = _coarse(at, values[:, k])
+                if w is None:
+                    return None
+            else:
+                continue
+            if w * span < 2:
+                continue
+            point = _refined(at, values[:, k], w, sample.stored)
+            if point is None:
+                return None
+            points.append((k, *point))
+            if len(points) >= min(2, len(columns)):
+                line = _straight(np.array(points), len(columns)) or line
+    return line
+
+
+def _geometric(first, beyond):
+    while first < beyond:
+        yield first
+        first += max(1, first // 4)
+
+
+def _coarse(q, x):
+    """The frequency of the one sinusoid that explains most of x, from a grid."""
+    span = np.ptp(q)
+    gap = np.diff(np.unique(q)).min(initial=span)
+    count = span / gap
+    if not 0 < count <= 4096:
+        return None
+    top = math.pi / gap
+    grid = np.concatenate([np.geomspace(0.1 / span, top, 200), np.linspace(top / (4 * count), top, int(4 * count))])
+    cos, sin = np.cos(np.outer(grid, q)), np.sin(np.outer(grid, q))
+    cc, ss, cs, xc, xs = (cos**2).sum(1), (sin**2).sum(1), (cos * sin).sum(1), cos @ x, sin @ x
+    determinant = cc * ss - cs**2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        explained = (ss * xc**2 - 2 * cs * xc * xs + cc * xs**2) / determinant
+    return grid[np.argmax(np.where(determinant > 1e-9 * cc * ss, explained, 0))]
+
+
+def _refined(q, x, w, stored):
+    """(log w, its standard error, amplitude) of the sinusoid near w, by Gauss and Newton's method; None where it is none."""
+    limit = 0.5 / np.ptp(q)
+    for _ in range(12):
+        cos, sin = np.cos(w * q), np.sin(w * q)
+        a, b = np.linalg.lstsq(np.stack([cos, sin], 1), x)[0]
+        basis = np.stack([cos, sin, q * (b * cos - a * sin)], 1)
+        solution = np.linalg.lstsq(basis, x)[0]
+        step = float(np.clip(solution[2], -limit, limit))
+        w = abs(w + step)
+        if abs(step) < 1e-15 * w:
+            break
+    residual = np.sqrt(np.mean((basis @ solution - x) ** 2))
+    amplitude = math.hypot(a, b)
+    if not residual < 0.3 * amplitude or w == 0:
+        return None
+    residual = max(residual, amplitude * 2.0 ** -PRECISION[stored])
+    error = residual * math.sqrt(np.linalg.pinv(basis.T @ basis)[2, 2])
+    return math.log(w), max(error / w, 2.0 ** -min(PRECISION[stored], 50)), amplitude
+
+
+def _straight(points, count):
+    k, y, error, amplitude = points.T
+    near = np.median(amplitude)
+    amplitude_error = np.sqrt(np.mean((amplitude - near) ** 2) / len(amplitude))
+    if count == 1:
+        return _Line(y[0], 0.0, near, error[0], 0.0, amplitude_error)
+    basis = np.stack([np.ones_like(k), -k], 1) / error[:, None]
+    solution = np.linalg.lstsq(basis, y / error)[0]
+    scatter = max(1.0, np.sqrt(np.sum((basis @ solution - y / error) ** 2) / max(1, len(k) - 2)))
+    errors = scatter * np.sqrt(np.diag(np.linalg.pinv(basis.T @ basis)))
+    return _Line(*solution.tolist(), near, *errors.tolist(), amplitude_error)
+
+
+def _namings(line, count, d_model, structure):
+    """Conventions of those frequencies: with numbers as short as the errors allow, and with as many digits as there are."""
+    if max(line.intercept_error, line.slope_error) > 0.01 or abs(line.slope) * (count - 1) > WIDEST_RATIO:
+        return
+    half = d_model // 2 if structure["odd"] == "zero" else d_model / 2
+    per = 2 if structure["exponents"] == "column" else 1
+    scales = (1.0, d_model**-0.5, math.sqrt(2 / d_model), math.sqrt(d_model))
+    for errors, least in ((4, 1e-6), (1, 1e-15)):
+        common = structure | {
+            "frequency_scale": _short(math.exp(line.intercept), errors * line.intercept_error + least, (1.0, math.pi, math.tau)),
+            "scale": _short(line.amplitude, errors * line.amplitude_error / line.amplitude + least, scales),
+        }
+        if count == 1:
+            yield common
+            continue
+        for spacing, divisor in (("paper", per * half), ("endpoint", count - 1)):
+            if abs(line.slope * divisor) < WIDEST_RATIO:
+                base = _short(math.exp(line.slope * divisor), errors * divisor * line.slope_error + least)
+                yield common | {"spacing": spacing, "base": base}
+        if line.slope:
+            divisor = math.log(10000.0) / line.slope
+            shift = half - divisor / per
+            error = divisor / per * (errors * line.slope_error / abs(line.slope) + least)
+            if abs(shift) > 1e-3 and error < abs(shift):
+                yield common | {"shift": _short(shift, error / abs(shift))}
+
+
+def _short(x, error, favourites=()):
+    """The number of the fewest decimals within a relative error of x, or a favourite."""
+    for y in (*favourites, *(float(f"{x:.{digits}e}") for digits in range(17))):
+        if abs(y - x) <= error * abs(x):
+            return y
+    return float(x)
+
+
+def _usual(sample):
+    """What a table of few rows may be that no preset is."""
+    d_model = sample.values.shape[1]
+    odd = _odd(sample)
+    for layout in ("interleaved", "halves"):
+        for order in ("sin", "cos"):
+            for spacing in ("paper", "endpoint"):
+                for base in BASES:
+                    for scale in (1.0, d_model**-0.5, math.sqrt(2 / d_model), math.sqrt(d_model)):
+                        yield Encoding(d_model, layout=layout, order=order, spacing=spacing, base=base, scale=scale, odd=odd)
+
+
+# ---- judgement ------------------------------------------------------------------------------------------------------
+
+
+class _Verdict(NamedTuple):
+    """A candidate at its positions, and what error is left in the sample."""
+
+    encoding: Encoding
+    names: tuple
+    positions: range | np.ndarray
+    reason: str
+    least: float        # a row may differ by least + slope * |position + offset|
+    slope: float
+    evidence: float     # bits, less those of the parameters
+
+
+def _best(sample):
+    """Verdicts on the candidates that explain the table, the best first."""
+    known = [([encoding], names) for encoding, names in _known(sample.values.shape[1])]
+    verdicts = _verdicts(known, sample, NEAR)
+    if not any(v.reason in PLAIN for v in verdicts):
+        fits = [(encodings, ()) for encodings in _fits(sample)]
+        verdicts += _verdicts(fits, sample, NEAR)
+        if not verdicts and sample.positions is None:
+            verdicts = _verdicts(known + fits, sample, REACH)
+        if not verdicts and len(sample.rows) < 8:
+            verdicts = _verdicts((([encoding], ()) for encoding in _usual(sample)), sample, NEAR)
+    most = max((v.evidence for v in verdicts), default=0)
+    verdicts = [v for v in verdicts if v.evidence > max(ENOUGH, most - 2 * ENOUGH)]
+    return sorted(verdicts, key=lambda v: -v.evidence)
+
+
+def _verdicts(candidates, sample, reach):
+    """On each candidate that explains the sample; of encodings of nearly the same table on the best."""
+    verdicts = []
+    for encodings, names in candidates:
+        positions = sample.positions
+        for encoding in (encodings[0], encodings[-1]):
+            positions = _placed(encoding, sample, reach) if positions is None else positions
+        if positions is not None:
+            judged = [_judged(encoding, names, sample, positions) for encoding in encodings]
+            verdicts += sorted((v for v in judged if v is not None), key=lambda v: v.evidence)[-1:]
+    return verdicts
+
+
+PLAIN = {f"{how}{where}" for how in ("rounding", "float64 angles", "float32 angles")
+         for where in ("", *(f", stored as {dtype}" for dtype in PRECISION))}
+
+
+def _judged(encoding, names, sample, positions):
+    """The verdict on a candidate, None where it does not explain the sample."""
+    encoding = _padded(encoding, positions, sample.zero_rows)
+    columns = _columns(encoding)
+    size = abs(columns.scale)
+    at = _taken(positions, sample.rows)
+    exact = encoding.encode(at, dtype="float64")
+    with np.errstate(invalid="ignore"):
+        error = np.abs(sample.values - exact)
+    distance = np.abs(at.astype(np.float64) + columns.offset)
+    fastest = np.abs(columns.frequency)
+    turning = fastest[fastest > 0]
+    # relative error of a frequency that is computed as an exponential: that of its logarithm, and a few roundings
+    factor = 2 + 2 * np.ptp(np.log(turning)) if len(turning) else 0
+    angles = factor * distance[:, None] * fastest
+    stored = size * 2.0 ** -PRECISION[sample.stored]
+    for reason, unit in _arithmetics(sample.stored):
+        bound = np.minimum(size * unit * (1 + angles) + stored, size)
+        if (error <= bound).all(axis=1).mean() >= 0.9:
+            slope = size * unit * factor * fastest.max()
+            least = size * unit + stored
+            break
+    else:
+        noise = np.sqrt(np.mean(error**2))
+        if not noise < 0.1 * size:
+            return None
+        bound, least, slope = np.full_like(error, 4 * noise), 8 * noise, 0.0
+        reason = f"noise of {noise:.1g}" if error.max() < 8 * noise else f"unexplained differences of {noise:.1g}"
+    told = np.log2(size / bound)
+    inside = bound < size
+    rest = np.sqrt(np.mean((np.minimum(error, bound) / bound)[inside] ** 2)) if inside.any() else 1
+    bits = told.sum() - inside.sum() * math.log2(max(2.0**-6, 4 * rest) / 4 * 4)
+    cost = _cost(encoding, names) + (_range_cost(positions) if sample.positions is None else 0)
+    return _Verdict(encoding, names, positions, reason, least, slope, bits - cost)
+
+
+def _arithmetics(stored):
+    """How a table may have been computed, the most precise first: what to call it, and the unit of its errors."""
+    yield "rounding", 2.0**-60
+    yield "float64 angles", 2.0**-53
+    yield "float32 angles", 2.0**-24
+    if stored in ("float16", "bfloat16"):
+        yield f"{stored} arithmetic", 2.0 ** -PRECISION[stored]
+
+
+def _padded(encoding, positions, zero_rows):
+    """The encoding, with padding_idx where it has zeros in place of a row."""
+    if len(zero_rows) != 1:
+        return encoding
+    at = _taken(positions, np.array(zero_rows))
+    if not float(at[0]).is_integer() or not encoding.encode(at).any():
+        return encoding
+    return Encoding(encoding.d_model, **encoding._changes(), padding_idx=int(at[0]))
+
+
+def _cost(encoding, names):
+    """Bits to say an encoding: which preset, or its numbers, digit by digit."""
+    if names:
+        return 5
+    numbers = [v for k, v in encoding._changes().items() if isinstance(v, float)]
+    return 8 + sum(3.4 * len(f"{v:.17g}".strip("0").replace(".", "")) for v in numbers)
+
+
+def _range_cost(positions):
+    return math.log2(1 + abs(positions.start)) + (positions.start < 0) + 2 * math.log2(abs(positions.step))
+
+
+# ---- comparison in full ---------------------------------------------------------------------------------------------
+
+
+def _compared(source, verdict):
+    """The match of a verdict, from all rows; None where more than one in ten is another."""
+    rows, d_model = source.shape
+    encoding, positions = verdict.encoding, verdict.positions
+    offset = encoding._convention["position_offset"]
+    largest, others, first_other = 0.0, 0, None
+    most = max(1, CHUNK_BYTES // (8 * d_model))
+    for first in range(0, rows, most):
+        part = positions[first : first + most]
+        if isinstance(part, range):
+            distance = np.abs(np.array([part[0], part[-1]], np.float64) + offset)
+            distance = np.linspace(distance[0], distance[1], len(part))
+        else:
+            distance = np.abs(part.astype(np.float64) + offset)
+        expected = _encoded(encoding, part, source.dtype)
+        found = source.read(first, most)
+        with np.errstate(invalid="ignore"):
+            difference = np.abs(found - expected)
+        difference[np.isnan(found) & np.isnan(expected)] = 0
+        difference = np.nan_to_num(difference, nan=math.inf).max(axis=1)
+        largest = max(largest, difference.max())
+        beyond = np.flatnonzero(difference > 2 * (verdict.least + verdict.slope * distance))
+        if len(beyond) and first_other is None:
+            first_other = first + int(beyond[0])
+        others += len(beyond)
+    if others > rows / 10:
+        return None
+    reason = "every value correctly rounded" if largest == 0 else verdict.reason
+    if others:
+        reason += f"; {others} rows differ by more, the first is row {first_other}"
+    return Match(encoding, positions, verdict.names, float(largest), reason)
+
+
+def _encoded(encoding, positions, dtype):
+    if dtype == "bfloat16":
+        out = np.empty((len(positions), encoding.d_model), np.uint16)
+        return _values(encoding.encode(positions, dtype=dtype, out=out), dtype)
+    return encoding.encode(positions, dtype=dtype).astype(np.float64)
