@@ -22,6 +22,7 @@ ENOUGH = 12                 # bits of evidence below which a match may be chance
 # significant bits of what a table may be stored in, narrowest first; half a unit in the last place is 2**-bits of a value
 PRECISION = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}
 WIDEST_RATIO = 46           # of frequencies that a fit may find, as a logarithm: 1e20
+TURNS = (1.0, math.pi / 4, math.pi / 2, math.pi, math.tau)      # frequency scales that have no few decimals
 BASES = (10000.0, 100.0, 1000.0, 20.0, 500000.0, 1000000.0)     # tried where the rows are too few to find one
 
 
@@ -237,8 +238,7 @@ def _columns(encoding):
 def _placed(encoding, sample, reach):
     """The evenly spaced integer positions at which an encoding is nearest to the table, as a range, or None."""
     columns = _columns(encoding)
-    size = abs(columns.scale)
-    if not 0.05 * size < math.sqrt(np.mean(sample.values**2)) < 1.2 * size:
+    if not _sized(columns, sample.values[:16]):
         return None
     order = np.random.default_rng(0).permutation(encoding.d_model)[:64]
     starts = _like(columns, sample.values[0], order, reach)
@@ -253,7 +253,7 @@ def _placed(encoding, sample, reach):
         gap = rows[1]
         nexts = _like(columns, sample.values[1], order, reach)
         steps, remainders = np.divmod(nexts[:64, None] - starts[: len(starts) // 2][:64], gap)
-        later, earlier = np.nonzero((remainders == 0) & (steps != 0))
+        later, earlier = np.nonzero((remainders == 0) & (steps != 0) & (np.abs(steps) <= NEAR))
         if len(later):
             placed = _nearest(columns, starts[earlier], steps[later, earlier], rows, values, order, sample.stored)
     if placed is None:
@@ -261,6 +261,17 @@ def _placed(encoding, sample, reach):
     start, step = placed
     start -= step * int(sample.rows[0])
     return range(start, start + step * sample.total, step)
+
+
+def _sized(columns, values):
+    """Whether the squares of most pairs of columns add up to the encoding's scale, or all values are about of its size."""
+    size = abs(columns.scale)
+    order = np.argsort(columns.frequency, kind="stable")
+    first = np.flatnonzero((np.diff(columns.frequency[order]) == 0) & (np.diff(columns.cosine[order].astype(int)) != 0))
+    if not len(first):
+        return 0.05 * size < math.sqrt(np.mean(values**2)) and np.abs(values).max() < 1.5 * size
+    radius = np.hypot(values[:, order[first]], values[:, order[first + 1]])
+    return (np.abs(radius - size) < 0.2 * size).mean() > 0.7
 
 
 def _like(columns, row, order, reach):
@@ -271,7 +282,7 @@ def _like(columns, row, order, reach):
         p = p[np.abs(columns.values(p, [column])[:, 0] - row[column]) < 0.15 * abs(columns.scale)]
         if not len(p):
             break
-    return p
+    return p[:8192]
 
 
 def _nearest(columns, starts, steps, rows, values, order, stored):
@@ -296,6 +307,12 @@ VARIANTS = (("diffusers-timestep", {"flip_sin_to_cos": True, "downscale_freq_shi
 PROBES = np.array([1.0, 777.0])
 
 
+def _plain(encoding):
+    """The same table, said without what makes no difference to it."""
+    idle = {"odd"} if encoding.d_model % 2 == 0 else set()
+    return Encoding(encoding.d_model, **{k: v for k, v in encoding._changes().items() if k not in idle and (k, v) != ("shift", 0.0)})
+
+
 def _key(encoding):
     """The same for two encodings of the same table."""
     c = encoding._convention
@@ -304,11 +321,11 @@ def _key(encoding):
 
 @functools.lru_cache(maxsize=4)
 def _known(d_model):
-    """The presets' encodings, each with the names of all presets that give the same table."""
+    """By key, the encodings of the presets, each with the names of all that give the same table."""
     found = {}
     for name, changes in (*((p.name, {}) for p in presets()), *VARIANTS):
         try:
-            encoding = preset(name, d_model, **changes)
+            encoding = _plain(preset(name, d_model, **changes))
             key = _key(encoding)
             _columns(encoding)
         except (ValueError, OverflowError):     # not for this d_model, or frequencies beyond float64
@@ -318,7 +335,7 @@ def _known(d_model):
         names.append(label)
         if len(encoding._changes()) < len(known._changes()):
             found[key] = (encoding, names)
-    return [(encoding, tuple(names)) for encoding, names in found.values()]
+    return {key: (encoding, tuple(names)) for key, (encoding, names) in found.items()}
 
 
 # ---- candidates: a fit ----------------------------------------------------------------------------------------------
@@ -384,19 +401,20 @@ def _line(q, sample, columns):
         for k in numbers:
             if line is not None and (k > 1 or reach is not reaches[0]):
                 w = math.exp(np.clip(line.intercept - line.slope * k, -100, 100))
-            elif reach is reaches[0]:
+            elif k > 1:
+                break
+            else:
                 w = _coarse(at, values[:, k])
                 if w is None:
                     return None
-            else:
-                continue
-            if w * span < 2:
+            if w * span < 0.5:
                 continue
             point = _refined(at, values[:, k], w, sample.stored)
             if point is None:
                 return None
-            points.append((k, *point))
-            if len(points) >= min(2, len(columns)):
+            if point[1] < 0.05:
+                points.append((k, *point))
+            if points and len(points) >= min(2, len(columns)):
                 line = _straight(np.array(points), len(columns)) or line
     return line
 
@@ -467,8 +485,8 @@ def _namings(line, count, d_model, structure):
     scales = (1.0, d_model**-0.5, math.sqrt(2 / d_model), math.sqrt(d_model))
     for errors, least in ((4, 1e-6), (1, 1e-15)):
         common = structure | {
-            "frequency_scale": _short(math.exp(line.intercept), errors * line.intercept_error + least, (1.0, math.pi, math.tau)),
-            "scale": _short(line.amplitude, errors * line.amplitude_error / line.amplitude + least, scales),
+            "frequency_scale": _short(math.exp(line.intercept), errors * line.intercept_error + least, TURNS, 4 * errors),
+            "scale": _short(line.amplitude, errors * line.amplitude_error / line.amplitude + least, scales, 4000 * errors),
         }
         if count == 1:
             yield common
@@ -485,11 +503,14 @@ def _namings(line, count, d_model, structure):
                 yield common | {"shift": _short(shift, error / abs(shift))}
 
 
-def _short(x, error, favourites=()):
-    """The number of the fewest decimals within a relative error of x, or a favourite."""
-    for y in (*favourites, *(float(f"{x:.{digits}e}") for digits in range(17))):
-        if abs(y - x) <= error * abs(x):
+def _short(x, error, favourites=(), lenience=1):
+    """A favourite within a relative error of x, of which more is allowed; or the number of the fewest decimals within it."""
+    for y in favourites:
+        if abs(y - x) <= min(lenience * error, 0.002) * abs(x):
             return y
+    for digits in range(17):
+        if abs(float(f"{x:.{digits}e}") - x) <= error * abs(x):
+            return float(f"{x:.{digits}e}")
     return float(x)
 
 
@@ -522,18 +543,29 @@ class _Verdict(NamedTuple):
 
 def _best(sample):
     """Verdicts on the candidates that explain the table, the best first."""
-    known = [([encoding], names) for encoding, names in _known(sample.values.shape[1])]
+    presets_ = _known(sample.values.shape[1])
+    known = [([encoding], names) for encoding, names in presets_.values()]
     verdicts = _verdicts(known, sample, NEAR)
     if not any(v.reason in PLAIN for v in verdicts):
-        fits = [(encodings, ()) for encodings in _fits(sample)]
-        verdicts += _verdicts(fits, sample, NEAR)
-        if not verdicts and sample.positions is None:
-            verdicts = _verdicts(known + fits, sample, REACH)
+        names = {key: names for key, (_, names) in presets_.items()}
+        fits = [(encodings, names.get(_key(encodings[0]), ())) for encodings in _fits(sample)]
+        # arithmetic in 16 bits leaves so much room that a fit follows its errors
+        verdicts += [v for v in _verdicts(fits, sample, NEAR) if v.reason not in {w.reason for w in verdicts}]
         if not verdicts and len(sample.rows) < 8:
             verdicts = _verdicts((([encoding], ()) for encoding in _usual(sample)), sample, NEAR)
+        if not verdicts and sample.positions is None:
+            verdicts = _verdicts(known + [fit for fit in fits if not fit[1]], sample, REACH)
     most = max((v.evidence for v in verdicts), default=0)
     verdicts = [v for v in verdicts if v.evidence > max(ENOUGH, most - 2 * ENOUGH)]
-    return sorted(verdicts, key=lambda v: -v.evidence)
+    return _without_twins(sorted(verdicts, key=lambda v: -v.evidence))
+
+
+def _without_twins(verdicts):
+    """Without those that begin before 0 and are another with an offset of its own."""
+    def begins(v):
+        return v.positions.start if isinstance(v.positions, range) else 0
+
+    return [v for v in verdicts if begins(v) >= 0 or not any(begins(w) >= 0 for w in verdicts)]
 
 
 def _verdicts(candidates, sample, reach):
@@ -571,7 +603,9 @@ def _judged(encoding, names, sample, positions):
     stored = size * 2.0 ** -PRECISION[sample.stored]
     for reason, unit in _arithmetics(sample.stored):
         bound = np.minimum(size * unit * (1 + angles) + stored, size)
-        if (error <= bound).all(axis=1).mean() >= 0.9:
+        # where angles are so large that this arithmetic leaves nothing of them, nothing is told
+        blurred = unit < 2.0**-20 and np.median(error) > 0.01 * size
+        if (error <= bound).all(axis=1).mean() >= 0.9 and not blurred:
             slope = size * unit * factor * fastest.max()
             least = size * unit + stored
             break
@@ -628,7 +662,7 @@ def _compared(source, verdict):
     rows, d_model = source.shape
     encoding, positions = verdict.encoding, verdict.positions
     offset = encoding._convention["position_offset"]
-    largest, others, first_other = 0.0, 0, None
+    largest, zeros, others, first_other = 0.0, 0, 0, None
     most = max(1, CHUNK_BYTES // (8 * d_model))
     for first in range(0, rows, most):
         part = positions[first : first + most]
@@ -643,14 +677,19 @@ def _compared(source, verdict):
             difference = np.abs(found - expected)
         difference[np.isnan(found) & np.isnan(expected)] = 0
         difference = np.nan_to_num(difference, nan=math.inf).max(axis=1)
+        zero = ~found.any(axis=1) & (difference > 0)
+        zeros += int(zero.sum())
+        difference[zero] = 0
         largest = max(largest, difference.max())
         beyond = np.flatnonzero(difference > 2 * (verdict.least + verdict.slope * distance))
         if len(beyond) and first_other is None:
             first_other = first + int(beyond[0])
         others += len(beyond)
-    if others > rows / 10:
+    if others > (rows - zeros) / 10:
         return None
     reason = "every value correctly rounded" if largest == 0 else verdict.reason
+    if zeros:
+        reason += f"; {zeros} rows of zeros"
     if others:
         reason += f"; {others} rows differ by more, the first is row {first_other}"
     return Match(encoding, positions, verdict.names, float(largest), reason)
