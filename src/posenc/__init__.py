@@ -3,7 +3,8 @@
 __version__ = "0.1.0"
 
 from posenc._encoding import Chunk, Encoding, add_to, encode, stream
+from posenc._identify import Match, identify
 from posenc._presets import Preset, preset, presets
 from posenc._runtime import show_runtime
 
-__all__ = ["Chunk", "Encoding", "Preset", "add_to", "encode", "preset", "presets", "show_runtime", "stream"]
+__all__ = ["Chunk", "Encoding", "Match", "Preset", "add_to", "encode", "identify", "preset", "presets", "show_runtime", "stream"]

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-
 from posenc._encoding import CHUNK_BYTES, Encoding, _dtype, _positions, _range_or_array
 from posenc._presets import preset, presets
 
@@ -88,15 +87,18 @@ def identify(table, positions=None):
     ...     print(match)
     no preset: Encoding(64, base=500.0, layout='halves'), positions range(1, 101), largest difference 0: every value correctly rounded
     """
-    return identify_source(_source(table), positions)
+    return _identify(_source(table), positions)
 
 
 def identify_file(table, positions=None):
     """`identify` for a table in an open file: see `_files.read_table`."""
-    return identify_source(_Source(table.shape, table.dtype, lambda first, rows: _values(table.read(first, rows), table.dtype)), positions)
+    def read(first, rows):
+        return _values(table.read(first, min(rows, table.shape[0] - first)), table.dtype)
+
+    return _identify(_Source(table.shape, table.dtype, read), positions)
 
 
-def identify_source(source, positions):
+def _identify(source, positions):
     rows, d_model = source.shape
     if d_model > WIDEST:
         raise ValueError(f"table has {d_model} columns, expected at most {WIDEST}")
@@ -104,11 +106,11 @@ def identify_source(source, positions):
         positions = _given(positions, rows)
     if not rows or not d_model:
         return []
-    sample = _sample(source, positions)
-    if sample is None:
-        return []
-    judged = _best(sample)
-    matches = [_compared(source, verdict) for verdict in judged]
+    with np.errstate(all="ignore"):     # of the host program
+        sample = _sample(source, positions)
+        if sample is None:
+            return []
+        matches = [_compared(source, verdict) for verdict in _best(sample)]
     return [match for match in matches if match is not None]
 
 
@@ -240,7 +242,9 @@ def _placed(encoding, sample, reach):
     columns = _columns(encoding)
     if not _sized(columns, sample.values[:16]):
         return None
-    order = np.random.default_rng(0).permutation(encoding.d_model)[:64]
+    # the fastest columns tell most, and of the others a few keep apart what those repeat
+    fastest = np.argsort(-np.abs(columns.frequency), kind="stable")
+    order = np.append(fastest[:16], np.random.default_rng(0).permutation(fastest[16:])[:48])
     starts = _like(columns, sample.values[0], order, reach)
     if not len(starts):
         return None
@@ -437,8 +441,7 @@ def _coarse(q, x):
     cos, sin = np.cos(np.outer(grid, q)), np.sin(np.outer(grid, q))
     cc, ss, cs, xc, xs = (cos**2).sum(1), (sin**2).sum(1), (cos * sin).sum(1), cos @ x, sin @ x
     determinant = cc * ss - cs**2
-    with np.errstate(divide="ignore", invalid="ignore"):
-        explained = (ss * xc**2 - 2 * cs * xc * xs + cc * xs**2) / determinant
+    explained = (ss * xc**2 - 2 * cs * xc * xs + cc * xs**2) / determinant
     return grid[np.argmax(np.where(determinant > 1e-9 * cc * ss, explained, 0))]
 
 
@@ -592,8 +595,7 @@ def _judged(encoding, names, sample, positions):
     size = abs(columns.scale)
     at = _taken(positions, sample.rows)
     exact = encoding.encode(at, dtype="float64")
-    with np.errstate(invalid="ignore"):
-        error = np.abs(sample.values - exact)
+    error = np.abs(sample.values - exact)
     distance = np.abs(at.astype(np.float64) + columns.offset)
     fastest = np.abs(columns.frequency)
     turning = fastest[fastest > 0]
@@ -605,7 +607,7 @@ def _judged(encoding, names, sample, positions):
         bound = np.minimum(size * unit * (1 + angles) + stored, size)
         # where angles are so large that this arithmetic leaves nothing of them, nothing is told
         blurred = unit < 2.0**-20 and np.median(error) > 0.01 * size
-        if (error <= bound).all(axis=1).mean() >= 0.9 and not blurred:
+        if ((error <= bound) | (bound >= size)).all(axis=1).mean() >= 0.9 and not blurred:
             slope = size * unit * factor * fastest.max()
             least = size * unit + stored
             break
@@ -617,8 +619,9 @@ def _judged(encoding, names, sample, positions):
         reason = f"noise of {noise:.1g}" if error.max() < 8 * noise else f"unexplained differences of {noise:.1g}"
     told = np.log2(size / bound)
     inside = bound < size
-    rest = np.sqrt(np.mean((np.minimum(error, bound) / bound)[inside] ** 2)) if inside.any() else 1
-    bits = told.sum() - inside.sum() * math.log2(max(2.0**-6, 4 * rest) / 4 * 4)
+    # errors that are all far below their bound tell more than the bound does
+    usual = np.sqrt(np.mean((np.minimum(error, bound) / bound)[inside] ** 2)) if inside.any() else 1.0
+    bits = told.sum() - inside.sum() * math.log2(max(2.0**-6, 4 * usual))
     cost = _cost(encoding, names) + (_range_cost(positions) if sample.positions is None else 0)
     return _Verdict(encoding, names, positions, reason, least, slope, bits - cost)
 
@@ -673,8 +676,7 @@ def _compared(source, verdict):
             distance = np.abs(part.astype(np.float64) + offset)
         expected = _encoded(encoding, part, source.dtype)
         found = source.read(first, most)
-        with np.errstate(invalid="ignore"):
-            difference = np.abs(found - expected)
+        difference = np.abs(found - expected)
         difference[np.isnan(found) & np.isnan(expected)] = 0
         difference = np.nan_to_num(difference, nan=math.inf).max(axis=1)
         zero = ~found.any(axis=1) & (difference > 0)
@@ -689,9 +691,9 @@ def _compared(source, verdict):
         return None
     reason = "every value correctly rounded" if largest == 0 else verdict.reason
     if zeros:
-        reason += f"; {zeros} rows of zeros"
+        reason += f"; rows of zeros: {zeros}"
     if others:
-        reason += f"; {others} rows differ by more, the first is row {first_other}"
+        reason += f"; rows that differ by more: {others}, the first is {first_other}"
     return Match(encoding, positions, verdict.names, float(largest), reason)
 
 
