@@ -10,8 +10,8 @@ import pytest
 import posenc
 
 ROOT = Path(__file__).parent.parent
-PAGES = ["README.md", "docs/conventions.md"]
-MODULES = ["posenc._encoding", "posenc._presets", "posenc._runtime"]
+PAGES = ["README.md", "docs/conventions.md", "docs/identify.md"]
+MODULES = ["posenc._encoding", "posenc._identify", "posenc._presets", "posenc._runtime"]
 
 
 @pytest.mark.parametrize("page", PAGES)

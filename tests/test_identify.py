@@ -55,7 +55,7 @@ def check_preset(name, d_model, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("d_model", [7, 8, 64])
+@pytest.mark.parametrize("d_model", [7, 64])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_preset_is_named(name, d_model, kind):
     check_preset(name, d_model, kind)
@@ -63,7 +63,7 @@ def test_every_preset_is_named(name, d_model, kind):
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("d_model", [15, 100, 512])
+@pytest.mark.parametrize("d_model", [8, 15, 100, 512])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_preset_is_named_at_other_sizes(name, d_model, kind):
     check_preset(name, d_model, kind)
@@ -146,7 +146,7 @@ def test_no_convention(name):
 @pytest.mark.parametrize("shape", [(1, 1), (1, 2), (2, 2), (1, 4), (3, 3), (1, 8), (2, 8), (5, 1), (9, 2)])
 def test_no_convention_in_little(shape):
     """A few numbers are easily explained by chance, with positions and parameters to choose."""
-    for seed in range(5):
+    for seed in range(2):
         assert identify(RNG(seed).normal(size=shape).astype(np.float32)) == []
         angle = RNG(seed).uniform(0, 7, shape[0])
         if shape[1] == 2 and shape[0] > 1:
@@ -210,18 +210,22 @@ def test_scaled_tables():
 # ---- shapes, dtypes, rows -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shape", [(300, 64), (1, 300, 64), (300, 1, 64)])
+@pytest.mark.parametrize("shape", [(1, 300, 64), (300, 1, 64)])
+def test_shapes(shape):
+    best = identify(posenc.encode(300, 64).reshape(shape))[0]
+    assert best.positions == range(300) and best.difference == 0
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16", "bits", ">f4"])
-def test_shapes_and_dtypes(shape, dtype):
+def test_dtypes(dtype):
     if dtype == "bits":
         table = posenc.encode(300, 64, dtype="bfloat16").view(np.uint16)
     elif dtype == ">f4":
         table = posenc.encode(300, 64).astype(">f4")
     else:
         table = posenc.encode(300, 64, dtype=dtype)
-    best = identify(table.reshape(shape))[0]
+    best = identify(table)[0]
     assert "vaswani" in best.presets and best.positions == range(300) and best.difference == 0
-    assert identify(table.reshape(shape)[..., ::-1].reshape(shape)) == []
 
 
 @pytest.mark.parametrize(
@@ -238,7 +242,9 @@ def test_where_it_begins(positions):
 
 
 @pytest.mark.parametrize(
-    "positions", [range(10**9, 10**9 + 50), np.linspace(0, 999, 50), RNG(0).integers(-(2**62), 2**62, 50), 50], ids=repr
+    "positions",
+    [range(10**9, 10**9 + 50), np.linspace(0, 999, 50), RNG(0).integers(-(2**62), 2**62, 50), 50],
+    ids=["late", "fractional", "scattered", "number"],
 )
 def test_given_positions(positions):
     encoding = posenc.preset("diffusers-timestep", 320, flip_sin_to_cos=True, downscale_freq_shift=0)

@@ -539,6 +539,7 @@ class _Verdict(NamedTuple):
     names: tuple
     positions: range | np.ndarray
     reason: str
+    stored: str
     least: float        # a row may differ by least + slope * |position + offset|
     slope: float
     evidence: float     # bits, less those of the parameters
@@ -584,8 +585,7 @@ def _verdicts(candidates, sample, reach):
     return verdicts
 
 
-PLAIN = {f"{how}{where}" for how in ("rounding", "float64 angles", "float32 angles")
-         for where in ("", *(f", stored as {dtype}" for dtype in PRECISION))}
+PLAIN = ("rounding", "float64 angles", "float32 angles")
 
 
 def _judged(encoding, names, sample, positions):
@@ -605,8 +605,8 @@ def _judged(encoding, names, sample, positions):
     stored = size * 2.0 ** -PRECISION[sample.stored]
     for reason, unit in _arithmetics(sample.stored):
         bound = np.minimum(size * unit * (1 + angles) + stored, size)
-        # where angles are so large that this arithmetic leaves nothing of them, nothing is told
-        blurred = unit < 2.0**-20 and np.median(error) > 0.01 * size
+        # where angles are so large that this arithmetic leaves little of them, little is told
+        blurred = reason in PLAIN and not np.sqrt(np.mean(error**2)) < 0.05 * size
         if ((error <= bound) | (bound >= size)).all(axis=1).mean() >= 0.9 and not blurred:
             slope = size * unit * factor * fastest.max()
             least = size * unit + stored
@@ -623,12 +623,12 @@ def _judged(encoding, names, sample, positions):
     usual = np.sqrt(np.mean((np.minimum(error, bound) / bound)[inside] ** 2)) if inside.any() else 1.0
     bits = told.sum() - inside.sum() * math.log2(max(2.0**-6, 4 * usual))
     cost = _cost(encoding, names) + (_range_cost(positions) if sample.positions is None else 0)
-    return _Verdict(encoding, names, positions, reason, least, slope, bits - cost)
+    return _Verdict(encoding, names, positions, reason, sample.stored, least, slope, bits - cost)
 
 
 def _arithmetics(stored):
     """How a table may have been computed, the most precise first: what to call it, and the unit of its errors."""
-    yield "rounding", 2.0**-60
+    yield "rounding", 0.0
     yield "float64 angles", 2.0**-53
     yield "float32 angles", 2.0**-24
     if stored in ("float16", "bfloat16"):
@@ -678,7 +678,7 @@ def _compared(source, verdict):
         found = source.read(first, most)
         difference = np.abs(found - expected)
         difference[np.isnan(found) & np.isnan(expected)] = 0
-        difference = np.nan_to_num(difference, nan=math.inf).max(axis=1)
+        difference = np.nan_to_num(difference, nan=math.inf, posinf=math.inf).max(axis=1)
         zero = ~found.any(axis=1) & (difference > 0)
         zeros += int(zero.sum())
         difference[zero] = 0
@@ -689,7 +689,8 @@ def _compared(source, verdict):
         others += len(beyond)
     if others > (rows - zeros) / 10:
         return None
-    reason = "every value correctly rounded" if largest == 0 else verdict.reason
+    stored = "" if verdict.stored == source.dtype else f", stored as {verdict.stored}"
+    reason = "every value correctly rounded" if largest == 0 else verdict.reason + stored
     if zeros:
         reason += f"; rows of zeros: {zeros}"
     if others:
