@@ -96,7 +96,7 @@ def test_parameters_of_no_preset(convention, kind):
     assert best.positions == range(3, 800)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     d_model=st.integers(6, 97),
     base=st.floats(10, 1e6),
@@ -143,7 +143,7 @@ def test_no_convention(name):
     assert identify(WITHOUT[name]().astype(np.float32)) == []
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 2), (2, 2), (1, 4), (3, 3), (1, 8), (2, 8), (5, 1), (9, 2)])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 2), (2, 2), (1, 4), (3, 3), (1, 8), (2, 8), (5, 1), (6, 2)])
 def test_no_convention_in_little(shape):
     """A few numbers are easily explained by chance, with positions and parameters to choose."""
     for seed in range(2):

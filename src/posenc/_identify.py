@@ -577,7 +577,7 @@ def _verdicts(candidates, sample, reach):
     verdicts = []
     for encodings, names in candidates:
         positions = sample.positions
-        for encoding in (encodings[0], encodings[-1]):
+        for encoding in (encodings[0], encodings[-1])[: 2 if reach == NEAR else 1]:
             positions = _placed(encoding, sample, reach) if positions is None else positions
         if positions is not None:
             judged = [_judged(encoding, names, sample, positions) for encoding in encodings]
