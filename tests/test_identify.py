@@ -153,6 +153,21 @@ def test_no_convention_in_little(shape):
             assert identify(np.stack([np.sin(angle), np.cos(angle)], 1).astype(np.float32)) == []
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_one_angle_tells_nothing(seed):
+    """Some position gives any sine to a few digits: that is no evidence."""
+    angle = RNG(seed).uniform(0, 7, (1, 1))
+    for dtype in (np.float16, np.float32):
+        assert identify(np.sin(angle).astype(dtype)) == []
+        assert identify(np.hstack([np.sin(angle), np.cos(angle)]).astype(dtype)) == []
+
+
+def test_how_much_noise_is_a_match():
+    table, noise = posenc.encode(300, 64, dtype="float64"), RNG(0).normal(size=(300, 64))
+    assert [m.reason for m in identify(table + 0.05 * noise, 300)] == ["noise of 0.05"]
+    assert identify(table + 0.15 * noise, 300) == []
+
+
 def test_angle_rates_that_are_wrong_are_named():
     """2 j / d for every column j, a slip in many ports: it is no preset's but the one that is named for it."""
     angles = np.arange(300)[:, None] / 10000 ** (2 * np.arange(64) / 64)

@@ -18,6 +18,7 @@ WIDEST = 2**16              # columns
 SAMPLE = 2**21              # values of the table that are kept in memory, or the first rows where they are longer
 NEAR, REACH = 2**12, 2**20  # positions at which a table may begin, of either sign: the usual ones, all that are searched
 ENOUGH = 12                 # bits of evidence below which a match may be chance
+TIE = 24                    # bits less than the best has, with which another is listed, too: of a longer start, or name
 # significant bits of what a table may be stored in, narrowest first; half a unit in the last place is 2**-bits of a value
 PRECISION = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}
 WIDEST_RATIO = 46           # of frequencies that a fit may find, as a logarithm: 1e20
@@ -560,7 +561,7 @@ def _best(sample):
         if not verdicts and sample.positions is None:
             verdicts = _verdicts(known + [fit for fit in fits if not fit[1]], sample, REACH)
     most = max((v.evidence for v in verdicts), default=0)
-    verdicts = [v for v in verdicts if v.evidence > max(ENOUGH, most - 2 * ENOUGH)]
+    verdicts = [v for v in verdicts if v.evidence > max(ENOUGH, most - TIE)]
     return _without_twins(sorted(verdicts, key=lambda v: -v.evidence))
 
 
