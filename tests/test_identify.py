@@ -99,7 +99,7 @@ def test_parameters_of_no_preset(convention, kind):
 @settings(max_examples=15, deadline=None)
 @given(
     d_model=st.integers(6, 97),
-    base=st.floats(10, 1e6),
+    base=st.floats(10, 1e5),
     scale=st.sampled_from([1.0, 0.05, 3.7, 22.6]),
     start=st.integers(0, 1000),
     layout=st.sampled_from(["interleaved", "halves"]),
@@ -114,7 +114,7 @@ def test_any_convention_is_found_again(d_model, base, scale, start, layout, orde
     assert best.positions == positions
     assert (best.encoding._convention["layout"], best.encoding._convention["order"]) == (layout, order)
     # base and spacing are told apart only by which gives the shorter number: the frequencies are what is found
-    np.testing.assert_allclose(best.encoding.frequencies, encoding.frequencies, rtol=1e-5)
+    np.testing.assert_allclose(best.encoding.frequencies, encoding.frequencies, rtol=1e-3)
     assert best.difference <= 1e-4 * scale
 
 
@@ -273,16 +273,18 @@ def test_given_positions(positions):
 def test_a_padding_row_as_fairseq_has(padding_idx):
     encoding = posenc.preset("fairseq", 64, padding_idx=padding_idx)
     best = identify(encoding.encode(100))[0]
-    assert "fairseq" in best.presets and best.positions == range(100) and best.difference == 0
+    assert best.presets == ("fairseq", "m2m100", "speech2text") and best.positions == range(100) and best.difference == 0
     assert best.encoding == posenc.Encoding(64, layout="halves", spacing="endpoint", padding_idx=padding_idx)
 
 
 def test_conventions_that_agree_on_the_rows_are_all_listed():
     assert len({m.encoding for m in identify(posenc.encode(1, 64))}) > 1
     only, = identify(posenc.encode(50, 2))
-    assert {"vaswani", "whisper", "fairseq", "marian"} <= set(only.presets)
-    matches = identify(posenc.preset("opennmt-tf", 64).encode(range(1, 50)))
-    assert {(m.positions.start, "whisper" in m.presets) for m in matches} == {(1, False), (2, True)}
+    assert {"vaswani", "whisper", "marian"} <= set(only.presets) and "fairseq" not in only.presets
+    matches = identify(posenc.preset("opennmt-tf", 64).encode(50))
+    assert {(m.positions.start, m.presets[0]) for m in matches} == {(0, "opennmt-tf"), (1, "tensor2tensor")}
+    matches = identify(posenc.preset("fairseq", 64).encode(range(2, 50)))
+    assert {(m.positions.start, m.presets[0]) for m in matches} == {(1, "opennmt-tf"), (2, "tensor2tensor"), (2, "fairseq")}
 
 
 def test_rows_that_are_others_are_told():
@@ -295,6 +297,8 @@ def test_rows_that_are_others_are_told():
     assert identify(table)[0].reason.endswith("rows of zeros: 1000")
     table[17, 3] = np.nan
     assert math.isinf(identify(table)[0].difference)
+    table[3000:] = RNG(0).normal(size=table[3000:].shape)      # few of the rows that are looked at first
+    assert identify(table) == []
     table[::3] = RNG(0).normal(size=table[::3].shape)
     assert identify(table) == []
 

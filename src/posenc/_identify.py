@@ -35,7 +35,7 @@ class Match(NamedTuple):
     positions : range or ndarray
         Of the rows.
     presets : tuple of str
-        The names of the presets that are this encoding.
+        The names of the presets that are this encoding, whatever their `padding_idx`.
     difference : float
         The largest, from the correctly rounded values in the table's dtype; 0 where all are equal.
     reason : str
@@ -191,9 +191,11 @@ def _sample(source, positions):
     rows = np.unique(np.concatenate(chosen))
     values = np.concatenate([source.read(rows[0], first), *(source.read(row, 1) for row in rows[first:].tolist())])
     finite = np.isfinite(values).all(axis=1)
-    zero = ~values.any(axis=1)
+    if not finite.any():
+        return None
+    sizes = np.abs(values).max(axis=1)
+    zero = sizes <= 0.02 * np.median(sizes[finite])     # nearly: there may be noise
     usable = finite & ~zero
-    # a table with NaN in places is none of a convention; one with a few such rows is told by the comparison in full
     if not usable.any():
         return None
     rows_, values_ = rows[usable], values[usable]
@@ -313,8 +315,8 @@ PROBES = np.array([1.0, 777.0])
 
 
 def _plain(encoding):
-    """The same table, said without what makes no difference to it."""
-    idle = {"odd"} if encoding.d_model % 2 == 0 else set()
+    """The same table without a padding row, said without what makes no difference to it."""
+    idle = {"padding_idx", "odd"} if encoding.d_model % 2 == 0 else {"padding_idx"}
     return Encoding(encoding.d_model, **{k: v for k, v in encoding._changes().items() if k not in idle and (k, v) != ("shift", 0.0)})
 
 
@@ -326,18 +328,19 @@ def _key(encoding):
 
 @functools.lru_cache(maxsize=4)
 def _known(d_model):
-    """By key, the encodings of the presets, each with the names of all that give the same table."""
+    """By key, the encodings of the presets, each with (name, padding_idx) of all that give the same table."""
     found = {}
     for name, changes in (*((p.name, {}) for p in presets()), *VARIANTS):
         try:
-            encoding = _plain(preset(name, d_model, **changes))
+            given = preset(name, d_model, **changes)
+            encoding = _plain(given)
             key = _key(encoding)
             _columns(encoding)
         except (ValueError, OverflowError):     # not for this d_model, or frequencies beyond float64
             continue
         label = name + (f"({', '.join(f'{k}={v}' for k, v in changes.items())})" if changes else "")
         known, names = found.setdefault(key, (encoding, []))
-        names.append(label)
+        names.append((label, given._convention["padding_idx"]))
         if len(encoding._changes()) < len(known._changes()):
             found[key] = (encoding, names)
     return {key: (encoding, tuple(names)) for key, (encoding, names) in found.items()}
@@ -412,7 +415,7 @@ def _line(q, sample, columns):
                 w = _coarse(at, values[:, k])
                 if w is None:
                     return None
-            if w * span < 0.5:
+            if w * span < 0.1:
                 continue
             point = _refined(at, values[:, k], w, sample.stored)
             if point is None:
@@ -562,7 +565,23 @@ def _best(sample):
             verdicts = _verdicts(known + [fit for fit in fits if not fit[1]], sample, REACH)
     most = max((v.evidence for v in verdicts), default=0)
     verdicts = [v for v in verdicts if v.evidence > max(ENOUGH, most - TIE)]
-    return _without_twins(sorted(verdicts, key=lambda v: -v.evidence))
+    return [named for v in _without_twins(sorted(verdicts, key=lambda v: -v.evidence)) for named in _named(v)]
+
+
+def _named(verdict):
+    """The verdict with the names of presets; twice where the rows do not tell whether there is a padding row."""
+    encoding = verdict.encoding
+    plain = tuple(name for name, padding_idx in verdict.names if padding_idx is None)
+    padding = {name: padding_idx for name, padding_idx in verdict.names if padding_idx is not None}
+    if encoding._convention["padding_idx"] is not None:
+        return [verdict._replace(names=tuple(padding) or plain)]
+    named = [verdict._replace(names=plain)]
+    for padding_idx in sorted(set(padding.values())):
+        if padding_idx not in verdict.positions:
+            names = tuple(name for name in padding if padding[name] == padding_idx)
+            padded = Encoding(encoding.d_model, **encoding._changes(), padding_idx=padding_idx)
+            named.append(verdict._replace(encoding=padded, names=names))
+    return named
 
 
 def _without_twins(verdicts):
@@ -641,7 +660,7 @@ def _padded(encoding, positions, zero_rows):
     if len(zero_rows) != 1:
         return encoding
     at = _taken(positions, np.array(zero_rows))
-    if not float(at[0]).is_integer() or not encoding.encode(at).any():
+    if not float(at[0]).is_integer() or np.abs(encoding.encode(at)).max() < 0.1 * abs(encoding._convention["scale"]):
         return encoding
     return Encoding(encoding.d_model, **encoding._changes(), padding_idx=int(at[0]))
 
