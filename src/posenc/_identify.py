@@ -1,4 +1,4 @@
-"""Which conventions give a table: candidates are proposed, placed at positions, judged by what error is left, and compared in full.
+"""Which conventions give a table: candidates are proposed, placed at positions, judged by the error that is left, and compared.
 
 A candidate is an Encoding: of every preset, and of a fit to the table.  Its positions, where they are not given, are searched
 among the integers.  The largest differences over a sample of rows then tell how the table was computed, or that this is not
@@ -83,10 +83,10 @@ def identify(table, positions=None):
     Examples
     --------
     >>> import posenc
-    >>> table = posenc.encode(range(1, 101), 64, base=500.0, layout="halves", dtype="float16")
+    >>> table = posenc.encode(range(1, 101), 64, base=500.0, dtype="float16")
     >>> for match in posenc.identify(table):
     ...     print(match)
-    no preset: Encoding(64, base=500.0, layout='halves'), positions range(1, 101), largest difference 0: every value correctly rounded
+    no preset: Encoding(64, base=500.0), positions range(1, 101), largest difference 0: every value correctly rounded
     """
     return _identify(_source(table), positions)
 
@@ -198,8 +198,9 @@ def _sample(source, positions):
     usable = finite & ~zero
     if not usable.any():
         return None
-    rows_, values_ = rows[usable], values[usable]
-    return _Sample(rows_, values_, rows[zero].tolist(), _stored(values_, source.dtype), total, positions)
+    usable_values = values[usable]
+    stored = _stored(usable_values, source.dtype)
+    return _Sample(rows[usable], usable_values, rows[zero].tolist(), stored, total, positions)
 
 
 def _stored(values, dtype):
@@ -317,7 +318,8 @@ PROBES = np.array([1.0, 777.0])
 def _plain(encoding):
     """The same table without a padding row, said without what makes no difference to it."""
     idle = {"padding_idx", "odd"} if encoding.d_model % 2 == 0 else {"padding_idx"}
-    return Encoding(encoding.d_model, **{k: v for k, v in encoding._changes().items() if k not in idle and (k, v) != ("shift", 0.0)})
+    changes = {k: v for k, v in encoding._changes().items() if k not in idle and (k, v) != ("shift", 0.0)}
+    return Encoding(encoding.d_model, **changes)
 
 
 def _key(encoding):
