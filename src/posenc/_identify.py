@@ -628,7 +628,7 @@ def _judged(encoding, names, sample, positions):
     for reason, unit in _arithmetics(sample.stored):
         bound = np.minimum(size * unit * (1 + angles) + stored, size)
         # where angles are so large that this arithmetic leaves little of them, little is told
-        blurred = reason in PLAIN and not np.sqrt(np.mean(error**2)) < 0.05 * size
+        blurred = reason in PLAIN and not np.median(np.sqrt(np.mean(error**2, axis=1))) < 0.05 * size
         if ((error <= bound) | (bound >= size)).all(axis=1).mean() >= 0.9 and not blurred:
             slope = size * unit * factor * fastest.max()
             least = size * unit + stored
