@@ -1,8 +1,9 @@
-"""Sinusoidal positional encodings, correctly rounded at every position."""
+"""Sinusoidal positional encodings: one value per (position, column), the correctly rounded one."""
 
 __version__ = "0.1.0"
 
 from posenc._encoding import Chunk, Encoding, add_to, encode, stream
+from posenc._identify import Match, identify
 from posenc._positions import positions_from_lengths, positions_from_mask, positions_from_segments
 from posenc._presets import Preset, preset, presets
 from posenc._runtime import show_runtime
@@ -10,9 +11,11 @@ from posenc._runtime import show_runtime
 __all__ = [
     "Chunk",
     "Encoding",
+    "Match",
     "Preset",
     "add_to",
     "encode",
+    "identify",
     "positions_from_lengths",
     "positions_from_mask",
     "positions_from_segments",

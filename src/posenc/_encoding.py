@@ -271,10 +271,9 @@ class Encoding:
             raise ValueError(f"shift is {c['shift']}, expected another number than d_model / 2 = {half}")
         return _frequencies.spaced_turns(count, divisor, c["base"], (c["frequency_scale"], position_scale))
 
-    def _build(self):
-        """The columns in their final order, as the kernels read them."""
+    def _arrangement(self, count):
+        """Of each column in its final place: which of the `count` frequencies, `count` for none; and whether it is a cosine."""
         c, d = self._convention, self.d_model
-        turns, fraction_bits = self._turns(c["position_scale"])
         interleaved = np.arange(d)
         frequency = interleaved if c["exponents"] == "column" else interleaved // 2
         cosine = interleaved % 2 == (c["order"] == "sin")
@@ -284,13 +283,20 @@ class Encoding:
             order = interleaved
         if c["odd"] == "zero" and d % 2:
             order = np.append(order[order != d - 1], d - 1)
-            frequency[-1] = len(turns)                              # of no turns
+            frequency[-1] = count                                   # of no turns
             cosine[-1] = False
+        return frequency[order], cosine[order]
+
+    def _build(self):
+        """The columns in their final order, as the kernels read them."""
+        c, d = self._convention, self.d_model
+        turns, fraction_bits = self._turns(c["position_scale"])
+        frequency, cosine = self._arrangement(len(turns))
         columns = _kernel.padded(d)
         which = np.full(columns, len(turns))
-        which[:d] = frequency[order]
+        which[:d] = frequency
         quarter = np.zeros(columns, np.uint64)
-        quarter[:d] = np.where(cosine[order], ~np.uint64(0), np.uint64(0))
+        quarter[:d] = np.where(cosine, ~np.uint64(0), np.uint64(0))
         sign = np.array([SIGN_BIT if t < 0 else 0 for t in turns] + [0], np.uint64)[which]
         limbs, integer_limbs = _frequencies.limbs([*turns, 0], fraction_bits)
         return _kernel.Columns(
