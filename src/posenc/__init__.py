@@ -3,6 +3,7 @@
 __version__ = "0.1.0"
 
 from posenc._encoding import Chunk, Encoding, add_to, encode, stream
+from posenc._grid import grid
 from posenc._runtime import show_runtime
 
-__all__ = ["Chunk", "Encoding", "add_to", "encode", "show_runtime", "stream"]
+__all__ = ["Chunk", "Encoding", "add_to", "encode", "grid", "show_runtime", "stream"]
