@@ -1,4 +1,4 @@
-"""The examples of the README and of the docstrings run."""
+"""The examples of the README, of the guides and of the docstrings run."""
 
 import doctest
 import importlib
@@ -7,16 +7,18 @@ from pathlib import Path
 
 import pytest
 
-README = Path(__file__).parent.parent / "README.md"
-MODULES = ["posenc._encoding", "posenc._runtime"]
+ROOT = Path(__file__).parent.parent
+PAGES = ["README.md", "docs/grids.md"]
+MODULES = ["posenc._encoding", "posenc._grid", "posenc._runtime"]
 
 
-def test_readme():
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+@pytest.mark.parametrize("page", PAGES)
+def test_pages(page):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     assert len(blocks) >= 2
     names = {}
     for block in blocks:
-        exec(compile(block, str(README), "exec"), names)
+        exec(compile(block, page, "exec"), names)
 
 
 @pytest.mark.parametrize("name", MODULES)

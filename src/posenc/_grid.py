@@ -16,6 +16,7 @@ from posenc._encoding import (
     _dtype,
     _encoding,
     _integer,
+    _is_index,
     _length,
     _output,
     _positions,
@@ -167,8 +168,8 @@ def grid(
     (14, 14, 768)
     >>> posenc.grid((14, 14), 768, layout="halves", axes=(1, 0), extra_tokens=1).shape      # MAE, with a CLS token
     (197, 768)
-    >>> posenc.grid((2, 2), 6, coordinates=(-1, 1), include_input="first")[0]
-    array([-1.        , -1.        , -0.84147096,  0.5403023 , -0.84147096,
+    >>> posenc.grid((2, 2), 6, coordinates=(-1, 1), include_input="first")[0, 1]
+    array([-1.        ,  1.        , -0.84147096,  0.5403023 ,  0.84147096,
             0.5403023 ], dtype=float32)
     """
     with _kernel.default_environment():
@@ -179,7 +180,7 @@ def grid(
         if not isinstance(channel_first, (bool, np.bool_)):
             raise TypeError(f"channel_first is {channel_first!r} of type {type(channel_first).__name__}, expected a bool")
         given = _axis_list(shape)
-        starts = [_real("start", number) for number in _per_axis("start", start, len(given))]
+        starts = [_start(number) for number in _per_axis("start", start, len(given))]
         positions = [_axis_positions(*axis, coordinates) for axis in zip(given, starts, strict=True)]
         parts = _lay_out(positions, d_model, axes, widths, group, layout, odd, include_input, convention)
         sizes = tuple(len(part.positions) for part in parts)
@@ -191,12 +192,13 @@ def grid(
         if extra_tokens:
             cells[:extra_tokens] = 0
             cells = cells[extra_tokens:].reshape(*sizes, d_model)
-        block = max(1, BLOCK_BYTES // max(1, d_model * element.itemsize))
-        for blocks in itertools.product(*([slice(k, k + block) for k in range(0, n, block)] for n in sizes)):
-            tables = [part.table(b, d_model, dtype_name, element, threads) for part, b in zip(parts, blocks, strict=True)]
+        step = max(1, BLOCK_BYTES // max(1, d_model * element.itemsize))
+        for corner in itertools.product(*(range(0, n if cells.size else 0, step) for n in sizes)):
+            block = tuple(slice(k, k + step) for k in corner)
+            tables = [part.table(rows, d_model, dtype_name, element, threads) for part, rows in zip(parts, block, strict=True)]
             if channel_first:
                 tables = [np.asfortranarray(table) for table in tables]
-            _spread(tables, cells[blocks])
+            _spread(tables, cells[block])
         return out
 
 
@@ -310,6 +312,10 @@ def _axis_list(shape):
     return axes
 
 
+def _start(number):
+    return Fraction(_integer("start", number, LOWEST) if _is_index(number) else _real("start", number))
+
+
 def _axis_positions(given, start, coordinates):
     """The positions that are encoded along an axis: a range, an array or evenly spaced."""
     if isinstance(coordinates, str):
@@ -322,9 +328,9 @@ def _axis_positions(given, start, coordinates):
         if start:
             raise ValueError(f"start is {start}, expected 0 for an axis whose coordinates are given")
         return given
-    size, start = given, Fraction(start)
+    size = given
     if coordinates == "index" and start.denominator == 1:
-        return range(int(start), int(start) + size)
+        return range(start.numerator, start.numerator + size)
     if coordinates == "index":
         return _Spaced(start, Fraction(1), size)
     if coordinates == "normalized":
