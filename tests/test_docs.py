@@ -17,6 +17,7 @@ DOCUMENTS = [path for path in PAGES if BLOCK.search(path.read_text())]
 # module: the package that it needs
 MODULES = {
     "posenc._encoding": "numpy",
+    "posenc._grid": "numpy",
     "posenc._identify": "numpy",
     "posenc._positions": "numpy",
     "posenc._presets": "numpy",

@@ -3,6 +3,7 @@
 __version__ = "0.1.0"
 
 from posenc._encoding import Chunk, Encoding, add_to, encode, stream
+from posenc._grid import grid
 from posenc._identify import Match, identify
 from posenc._positions import positions_from_lengths, positions_from_mask, positions_from_segments
 from posenc._presets import Preset, preset, presets
@@ -15,6 +16,7 @@ __all__ = [
     "Preset",
     "add_to",
     "encode",
+    "grid",
     "identify",
     "positions_from_lengths",
     "positions_from_mask",

@@ -83,11 +83,11 @@ def _position(name, value):
     return value
 
 
-def _choice(name, value):
+def _choice(name, value, choices=CHOICES):
     if not isinstance(value, str):
-        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected one of {CHOICES[name]}")
-    if value not in CHOICES[name]:
-        raise ValueError(f"{name} is {value!r}, expected one of {CHOICES[name]}")
+        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected one of {choices[name]}")
+    if value not in choices[name]:
+        raise ValueError(f"{name} is {value!r}, expected one of {choices[name]}")
     return value
 
 
@@ -354,14 +354,7 @@ class Encoding:
         threads = _threads(threads)
         start, step, array, shape = _positions(_range_or_array(positions), self._convention["position_offset"])
         shape = (*shape, self.d_model)
-        if out is None:
-            if dtype_name == "bfloat16" and element == np.uint16:
-                raise ImportError("dtype bfloat16 needs the package ml_dtypes, or an out of dtype uint16 for its bits")
-            out = np.empty(shape, element)
-        else:
-            _check_array("out", out, element)
-            if out.shape != shape:
-                raise ValueError(f"out has shape {out.shape}, expected {shape}")
+        out = _output(out, shape, dtype_name, element)
         if array is not None and np.may_share_memory(array, out):
             array = array.copy()
         for part, rows in _row_parts(out):
@@ -589,6 +582,18 @@ def _check_array(name, array, element):
         if stride < extent:
             raise ValueError(f"{name} has strides {array.strides}, expected rows that do not overlap")
         extent += stride * (length - 1)
+
+
+def _output(out, shape, dtype_name, element):
+    """The array for a result: `out` if it is given and fits, else a new one."""
+    if out is None:
+        if dtype_name == "bfloat16" and element == np.uint16:
+            raise ImportError("dtype bfloat16 needs the package ml_dtypes, or an out of dtype uint16 for its bits")
+        return np.empty(shape, element)
+    _check_array("out", out, element)
+    if out.shape != shape:
+        raise ValueError(f"out has shape {out.shape}, expected {shape}")
+    return out
 
 
 def _buffer(array):
