@@ -75,13 +75,14 @@ class Reference:
     """
 
     def __init__(self, d_model, *, base=10000.0, frequency_scale=1.0, position_offset=0.0,
-                 position_scale=1.0, scale=1.0, odd="truncate", spacing="paper", shift=None,
+                 position_scale=1.0, padding_idx=None, scale=1.0, odd="truncate", spacing="paper", shift=None,
                  exponents="pair", frequencies=None, layout="interleaved", order="sin"):
         self.d_model = d_model
         self.base = exact(base)
         self.offset = exact(position_offset)
         self.position_scale = exact(position_scale)
         self.scale = exact(scale)
+        self.padding_idx = padding_idx
 
         padded = odd == "zero" and d_model % 2 == 1
         filled = d_model - padded
@@ -157,6 +158,8 @@ class Reference:
         if isinstance(position, (float, np.floating)) and not math.isfinite(position):
             return NAN[dtype]
         position = exact(position)
+        if self.padding_idx is not None and position == self.padding_idx:
+            return 0
         precision = FORMATS[dtype][0] + 40
         while precision <= MAX_PRECISION:
             value = self._value(position, column, precision)

@@ -111,6 +111,7 @@ CONVENTIONS = [
     ("--position-offset -1e3 --position-scale .25", {"position_offset": -1000.0, "position_scale": 0.25}),
     ("--frequencies -1,2e-1,0.5,0.25,3", {"frequencies": [-1, 0.2, 0.5, 0.25, 3]}),
     ("--odd zero", {"odd": "zero"}),
+    ("--padding-idx 5", {"padding_idx": 5}),
 ]
 
 

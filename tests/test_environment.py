@@ -117,7 +117,8 @@ def scalar_type(dtype):
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_encode(isa, host, dtype, threads):
-    for convention in ({}, {"scale": SUBNORMAL[dtype]}, {"scale": -22.6, "position_offset": 0.1, "position_scale": 1 / 3}):
+    third = {"scale": -22.6, "position_offset": 0.1, "position_scale": 1 / 3}
+    for convention in ({}, {"padding_idx": 0}, {"scale": SUBNORMAL[dtype]}, third):
         encoding = posenc.Encoding(34, **convention)
         for positions in POSITIONS:
             same_in(host, lambda e=encoding, p=positions: e.encode(p, dtype=dtype, threads=threads))

@@ -3,6 +3,26 @@
 __version__ = "0.1.0"
 
 from posenc._encoding import Chunk, Encoding, add_to, encode, stream
+from posenc._grid import grid
+from posenc._identify import Match, identify
+from posenc._positions import positions_from_lengths, positions_from_mask, positions_from_segments
+from posenc._presets import Preset, preset, presets
 from posenc._runtime import show_runtime
 
-__all__ = ["Chunk", "Encoding", "add_to", "encode", "show_runtime", "stream"]
+__all__ = [
+    "Chunk",
+    "Encoding",
+    "Match",
+    "Preset",
+    "add_to",
+    "encode",
+    "grid",
+    "identify",
+    "positions_from_lengths",
+    "positions_from_mask",
+    "positions_from_segments",
+    "preset",
+    "presets",
+    "show_runtime",
+    "stream",
+]

@@ -25,6 +25,7 @@ examples:
   posenc generate 1e6 512 -o late.npy --start 1_700_000_000 --dtype float64
   posenc generate 1500 384 -o whisper.npy --layout halves --spacing endpoint
   posenc verify whisper.npy --all --layout halves --spacing endpoint
+  posenc identify whisper.npy
   posenc info --json
   posenc bench --quick --only float32
 """
@@ -86,6 +87,7 @@ CONVENTION = {
     "frequency_scale": {"type": real, "metavar": "X", "help": "multiplies the frequencies"},
     "position_offset": {"type": real, "metavar": "X", "help": "added to the positions"},
     "position_scale": {"type": real, "metavar": "X", "help": "multiplies position + offset"},
+    "padding_idx": {"type": integer, "metavar": "INT", "help": "the position whose row is all zeros"},
     "scale": {"type": real, "metavar": "X", "help": "multiplies the values"},
     "odd": {"choices": ("truncate", "zero", "error"), "help": "what an odd number of columns means"},
     "spacing": {"choices": ("paper", "endpoint"), "help": "of the frequencies; endpoint: the slowest is 1/base"},
@@ -316,6 +318,57 @@ def value_of(bits, dtype):
     return float(str(value)) if math.isfinite(value) else str(value)
 
 
+# ---- identify -------------------------------------------------------------------------------------------------------
+
+
+def add_identify(commands):
+    parser = commands.add_parser("identify", help="name the convention of the table in a .npy file")
+    parser.add_argument("file", metavar="FILE", help="of float32, float64, float16, or uint16 for bfloat16")
+    parser.add_argument("--start", type=integer, metavar="INT", help="position of the first row (by default searched)")
+    parser.add_argument("--step", type=integer, metavar="INT", help="from one row to the next (default 1 with --start)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.set_defaults(run=identify)
+
+
+def identify(args):
+    import posenc
+    from posenc import _files, _identify
+
+    if args.step is not None and args.start is None:
+        raise ValueError("--step is given, expected --start, too")
+    with open(args.file, "rb", buffering=0, opener=without_waiting) as file:
+        try:
+            table = _files.read_table(file, squeeze=True)
+        except ValueError as error:     # of the file, not of the arguments
+            raise Failure(error) from error
+        positions = None
+        if args.start is not None:
+            args.step = 1 if args.step is None else args.step
+            positions = positions_of(args, table.shape[0])
+        matches = _identify.identify_file(table, positions)
+    document = {
+        "path": args.file,
+        "shape": list(table.shape),
+        "dtype": table.dtype,
+        "matches": [described(match) for match in matches],
+        "version": posenc.__version__,
+    }
+    report(args, document, "\n".join(map(str, matches)) or "none")
+    return OK if matches else FAILED
+
+
+def described(match):
+    """A match as JSON can hold it."""
+    return {
+        "presets": list(match.presets),
+        "convention": match.encoding._changes(),
+        "start": match.positions.start,
+        "step": match.positions.step,
+        "difference": match.difference if math.isfinite(match.difference) else None,
+        "reason": match.reason,
+    }
+
+
 # ---- info -----------------------------------------------------------------------------------------------------------
 
 
@@ -363,7 +416,7 @@ def build_parser():
     )
     parser.add_argument("--version", action="version", version=f"posenc {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for add in (add_generate, add_verify, add_info, add_bench):
+    for add in (add_generate, add_verify, add_identify, add_info, add_bench):
         add(commands)
     return parser
 

@@ -28,6 +28,7 @@ DEFAULTS = {
     "frequency_scale": 1.0,
     "position_offset": 0.0,
     "position_scale": 1.0,
+    "padding_idx": None,
     "scale": 1.0,
     "odd": "truncate",
     "spacing": "paper",
@@ -75,11 +76,18 @@ def _real(name, value):
     return number
 
 
-def _choice(name, value):
+def _position(name, value):
+    value = _integer(name, value, -math.inf)
+    if not LOWEST <= value < BEYOND:
+        raise ValueError(f"{name} is {value}, expected -2**63 <= {name} < 2**63")
+    return value
+
+
+def _choice(name, value, choices=CHOICES):
     if not isinstance(value, str):
-        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected one of {CHOICES[name]}")
-    if value not in CHOICES[name]:
-        raise ValueError(f"{name} is {value!r}, expected one of {CHOICES[name]}")
+        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected one of {choices[name]}")
+    if value not in choices[name]:
+        raise ValueError(f"{name} is {value!r}, expected one of {choices[name]}")
     return value
 
 
@@ -103,6 +111,7 @@ CHECKS = {
     **dict.fromkeys(("base", "frequency_scale", "position_offset", "position_scale", "scale"), _real),
     **dict.fromkeys(CHOICES, _choice),
     "shift": functools.partial(_optional, check=_real),
+    "padding_idx": functools.partial(_optional, check=_position),
     "frequencies": functools.partial(_optional, check=_frequency_tuple),
 }
 
@@ -143,6 +152,9 @@ class Encoding:
     frequency_scale, position_offset, position_scale : float, optional
         The angle of frequency i is ``(position + position_offset) * position_scale * frequency``, in radians: the exact
         real product of the float64 arguments.
+    padding_idx : int, optional
+        The row of this position is all zeros, as in fairseq; it is the position as given, before `position_offset`.
+        `positions_from_mask` puts padding there.
     scale : float, optional
         Multiplies the values; the product is what is correctly rounded.
     odd : {"truncate", "zero", "error"}, optional
@@ -194,6 +206,7 @@ class Encoding:
         frequency_scale=1.0,
         position_offset=0.0,
         position_scale=1.0,
+        padding_idx=None,
         scale=1.0,
         odd="truncate",
         spacing="paper",
@@ -258,10 +271,9 @@ class Encoding:
             raise ValueError(f"shift is {c['shift']}, expected another number than d_model / 2 = {half}")
         return _frequencies.spaced_turns(count, divisor, c["base"], (c["frequency_scale"], position_scale))
 
-    def _build(self):
-        """The columns in their final order, as the kernels read them."""
+    def _arrangement(self, count):
+        """Of each column in its final place: which of the `count` frequencies, `count` for none; and whether it is a cosine."""
         c, d = self._convention, self.d_model
-        turns, fraction_bits = self._turns(c["position_scale"])
         interleaved = np.arange(d)
         frequency = interleaved if c["exponents"] == "column" else interleaved // 2
         cosine = interleaved % 2 == (c["order"] == "sin")
@@ -271,13 +283,20 @@ class Encoding:
             order = interleaved
         if c["odd"] == "zero" and d % 2:
             order = np.append(order[order != d - 1], d - 1)
-            frequency[-1] = len(turns)                              # of no turns
+            frequency[-1] = count                                   # of no turns
             cosine[-1] = False
+        return frequency[order], cosine[order]
+
+    def _build(self):
+        """The columns in their final order, as the kernels read them."""
+        c, d = self._convention, self.d_model
+        turns, fraction_bits = self._turns(c["position_scale"])
+        frequency, cosine = self._arrangement(len(turns))
         columns = _kernel.padded(d)
         which = np.full(columns, len(turns))
-        which[:d] = frequency[order]
+        which[:d] = frequency
         quarter = np.zeros(columns, np.uint64)
-        quarter[:d] = np.where(cosine[order], ~np.uint64(0), np.uint64(0))
+        quarter[:d] = np.where(cosine, ~np.uint64(0), np.uint64(0))
         sign = np.array([SIGN_BIT if t < 0 else 0 for t in turns] + [0], np.uint64)[which]
         limbs, integer_limbs = _frequencies.limbs([*turns, 0], fraction_bits)
         return _kernel.Columns(
@@ -290,6 +309,7 @@ class Encoding:
             self._pairs(),
             c["scale"],
             c["position_offset"],
+            c["padding_idx"],
         )
 
     def _pairs(self):
@@ -334,14 +354,7 @@ class Encoding:
         threads = _threads(threads)
         start, step, array, shape = _positions(_range_or_array(positions), self._convention["position_offset"])
         shape = (*shape, self.d_model)
-        if out is None:
-            if dtype_name == "bfloat16" and element == np.uint16:
-                raise ImportError("dtype bfloat16 needs the package ml_dtypes, or an out of dtype uint16 for its bits")
-            out = np.empty(shape, element)
-        else:
-            _check_array("out", out, element)
-            if out.shape != shape:
-                raise ValueError(f"out has shape {out.shape}, expected {shape}")
+        out = _output(out, shape, dtype_name, element)
         if array is not None and np.may_share_memory(array, out):
             array = array.copy()
         for part, rows in _row_parts(out):
@@ -569,6 +582,18 @@ def _check_array(name, array, element):
         if stride < extent:
             raise ValueError(f"{name} has strides {array.strides}, expected rows that do not overlap")
         extent += stride * (length - 1)
+
+
+def _output(out, shape, dtype_name, element):
+    """The array for a result: `out` if it is given and fits, else a new one."""
+    if out is None:
+        if dtype_name == "bfloat16" and element == np.uint16:
+            raise ImportError("dtype bfloat16 needs the package ml_dtypes, or an out of dtype uint16 for its bits")
+        return np.empty(shape, element)
+    _check_array("out", out, element)
+    if out.shape != shape:
+        raise ValueError(f"out has shape {out.shape}, expected {shape}")
+    return out
 
 
 def _buffer(array):

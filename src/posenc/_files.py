@@ -303,13 +303,15 @@ class Table(NamedTuple):
         return raw.view(self.bits).reshape(rows, self.shape[1]).astype(self.bits.newbyteorder("="), copy=False)
 
 
-def read_table(file):
+def read_table(file, *, squeeze=False):
     """The table in a .npy file: read without pickle and without a mapping, the header believed only if the size confirms it.
 
     Parameters
     ----------
     file : io.RawIOBase
         Open for unbuffered reading, at its beginning.
+    squeeze : bool, optional
+        Take (1, n, d_model) and (n, 1, d_model) for (n, d_model).
 
     Returns
     -------
@@ -321,17 +323,19 @@ def read_table(file):
         Where the file is not a complete two-dimensional table in C order of one of the four dtypes.
     """
     try:
-        return _table(file)
+        return _table(file, squeeze)
     except ValueError as error:
         raise ValueError(f"{file.name}: {error}") from error
 
 
-def _table(file):
+def _table(file, squeeze):
     status = os.fstat(file.fileno())
     if not stat.S_ISREG(status.st_mode):
         raise ValueError("not a regular file")
     shape, fortran_order, dtype = _read_header(file)
     name = _name_of(dtype)
+    if squeeze and len(shape) == 3 and 1 in shape[:2]:
+        shape = (shape[0] * shape[1], shape[2])
     if len(shape) != 2 or min(shape) < 0:
         raise ValueError(f"shape {shape}, expected (positions, columns)")
     if fortran_order:

@@ -48,6 +48,9 @@ cdef extern from "kernel.h" nogil:
         order_t order
         double scale
         double position_offset
+        int has_padding
+        int64_t padding
+        double padding_real
         int fast
         int quick
 

@@ -191,6 +191,8 @@ cdef class Columns:
     order : {0, 1, 2}
         Whether columns 2 i and 2 i + 1 are sin and cos (1), or cos and sin (2), of one frequency.
     scale, position_offset : float
+    padding_idx : int or None
+        The position, before the offset, whose row is all zeros.
     """
 
     cdef spec_t spec
@@ -199,7 +201,7 @@ cdef class Columns:
     cdef object keep
 
     def __cinit__(self, ptrdiff_t d_model, bytes turns, int integer_limbs, int fraction_limbs, bytes sign, bytes quarter,
-                  int order, double scale, double position_offset):
+                  int order, double scale, double position_offset, object padding_idx):
         self.keep = (turns, sign, quarter)
         self.has_consecutive = False
         memset(&self.consecutive, 0, sizeof(offsets_t))
@@ -213,6 +215,10 @@ cdef class Columns:
         self.spec.order = <order_t>order
         self.spec.scale = scale
         self.spec.position_offset = position_offset
+        self.spec.has_padding = padding_idx is not None
+        if padding_idx is not None:
+            self.spec.padding = padding_idx
+            self.spec.padding_real = padding_idx if float(padding_idx) == padding_idx else float("nan")
         self.spec.fast = 2.0**-400 <= abs(scale) <= 2.0**400
         self.spec.quick = abs(scale) <= 2.0**10
 

@@ -34,6 +34,7 @@ typedef enum { UNPAIRED, SIN_FIRST, COS_FIRST } order_t;
 typedef struct {
     int negative;
     int finite;
+    int padding;                 /* 1: the padding position, whose row is all zeros */
     int limbs;                   /* 0: the position is zero */
     int exponent;
     uint32_t limb[POSITION_LIMBS];
@@ -51,6 +52,9 @@ typedef struct {
     order_t order;
     double scale;
     double position_offset;
+    int has_padding;
+    int64_t padding;             /* before the offset */
+    double padding_real;         /* the same, or NaN where no float64 equals it */
     int fast;                    /* 0: |scale| is beyond 2**-400 .. 2**400, all is evaluated directly */
     int quick;                   /* 0: |scale| is beyond 2**10, where the quick test's threshold would overflow */
 } spec_t;

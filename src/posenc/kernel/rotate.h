@@ -532,14 +532,14 @@ INLINE void single_tile(const spec_t *spec, const job_t *job, const position_t *
     }
 }
 
-/* A row beyond the fast path, or of a position that is not finite. */
+/* A row beyond the fast path, of a position that is not finite, or of the padding position. */
 NOINLINE void exact_row(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, tally_t *tally) {
     const double nan = double_of_bits(0x7ff8000000000000u), infinity = double_of_bits((uint64_t)0x7ff << 52);
     for (ptrdiff_t column = 0; column < spec->d_model; column += TILE) {
         row_t t = {.low = {0}};
         for (int i = 0; i < TILE; i++) {
             t.high[i] = position->finite ? 0 : nan;
-            t.error[i] = position->finite ? infinity : 0;
+            t.error[i] = position->finite && !position->padding ? infinity : 0;
         }
         deliver_settled(spec, job, row, column, smaller(spec->d_model - column, TILE),
                         job->out + row * job->row_stride + column * (ptrdiff_t)size_of(job->dtype), &t, tally);
@@ -570,7 +570,7 @@ static const struct {
 };
 
 static int is_fast(const spec_t *spec, const position_t *position) {
-    return spec->fast && position->finite && position->limbs <= FAST_POSITION_LIMBS;
+    return spec->fast && position->finite && !position->padding && position->limbs <= FAST_POSITION_LIMBS;
 }
 
 static void scattered_rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptrdiff_t count, tally_t *tally) {
@@ -584,7 +584,7 @@ static void scattered_rows(const spec_t *spec, const job_t *job, ptrdiff_t first
     environment_leave(host);
 }
 
-static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptrdiff_t count, void *stage, tally_t *tally) {
+static void rotated_rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptrdiff_t count, void *stage, tally_t *tally) {
     const position_t position = position_of(spec, job, first);
     if (!is_fast(spec, &position) || (job->dtype != FLOAT64 && !spec->quick)) {
         scattered_rows(spec, job, first, count, tally);
@@ -594,6 +594,19 @@ static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptr
     ROWS[job->dtype].block(spec, job, &position, first, count, stage, tally);
     if (job->delivery == STREAM || job->delivery == SHIFT) stream_fence();
     environment_leave(host);
+}
+
+static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptrdiff_t count, void *stage, tally_t *tally) {
+    ptrdiff_t before = count;
+    if (spec->has_padding) {
+        /* Modulo 2**64 a position before the first row's is beyond the last's: positions do not wrap.  One between two rows
+         * sets the lower of them apart, which does no harm. */
+        const uint64_t ahead = ((uint64_t)spec->padding - (job->start + (uint64_t)first * job->step)) / job->step;
+        if (ahead < (uint64_t)count) before = (ptrdiff_t)ahead;
+    }
+    if (before) rotated_rows(spec, job, first, before, stage, tally);
+    if (before < count) scattered_rows(spec, job, first + before, 1, tally);
+    if (before + 1 < count) rotated_rows(spec, job, first + before + 1, count - before - 1, stage, tally);
 }
 
 /* Not inline: its arithmetic must not move past the change of the environment. */

@@ -1,0 +1,381 @@
+"""grid: tables over the cells of a 2-D or n-D grid, where each axis is encoded in columns of its own."""
+
+import itertools
+import math
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from posenc import _kernel
+from posenc._encoding import (
+    BEYOND,
+    LOWEST,
+    Encoding,
+    _choice,
+    _dtype,
+    _encoding,
+    _integer,
+    _is_index,
+    _length,
+    _output,
+    _positions,
+    _raise_outside,
+    _range_or_array,
+    _real,
+    _threads,
+)
+
+BLOCK_BYTES = 1 << 20                   # of an axis's rows at a time: they stay in the second-level cache
+CHOICES = {
+    "coordinates": ("index", "normalized", "centered"),
+    "group": ("axis", "function", "frequency"),
+    "layout": ("interleaved", "halves"),
+    "odd": ("error", "zero", "truncate"),
+    "include_input": ("first", "last"),
+}
+# by group and layout: what varies slowest from column to column, then less slowly, then fastest
+ORDERS = {
+    ("axis", "halves"): ("axis", "function", "frequency"),
+    ("axis", "interleaved"): ("axis", "frequency", "function"),
+    ("function", "halves"): ("function", "axis", "frequency"),
+    ("function", "interleaved"): ("function", "frequency", "axis"),
+    ("frequency", "halves"): ("frequency", "function", "axis"),
+    ("frequency", "interleaved"): ("frequency", "axis", "function"),
+}
+
+
+class _Axis(NamedTuple):
+    """An axis and its part of every row."""
+
+    positions: "range | np.ndarray | _Spaced"
+    encoding: Encoding
+    columns: list[slice]                # of the table: those of the encoding in the same order
+    input_column: int | None
+
+    def table(self, rows, d_model, dtype_name, element, threads):
+        """Bits of rows of the table that hold this axis's columns, and zero elsewhere."""
+        positions = self.positions[rows]
+        values = np.empty((len(positions), self.encoding.d_model), element)
+        self.encoding.encode(positions, dtype=dtype_name, out=values, threads=threads)
+        table = np.zeros((len(positions), d_model), f"u{element.itemsize}")
+        begin, bits = 0, values.view(table.dtype)
+        for columns in self.columns:
+            room = table[:, columns]
+            room[...] = bits[:, begin : begin + room.shape[1]]
+            begin += room.shape[1]
+        if self.input_column is not None:
+            table[:, self.input_column] = _rounded_bits(positions, dtype_name)
+        return table
+
+
+class _Spaced:
+    """The positions first + k * step, each the float64 nearest to this number."""
+
+    def __init__(self, first, step, size):
+        for end in (first, first + step * (size - 1)) if size else ():
+            if not LOWEST <= end < BEYOND:
+                _raise_outside(float(end))
+        self.denominator = math.lcm(first.denominator, step.denominator)
+        self.first, self.step = int(first * self.denominator), int(step * self.denominator)
+        self.indices = range(size)
+
+    def __len__(self):
+        return len(self.indices)
+
+    def __getitem__(self, rows):
+        # a quotient of integers is rounded once
+        return np.array([(self.first + k * self.step) / self.denominator for k in self.indices[rows]], np.float64)
+
+
+def grid(
+    shape,
+    d_model,
+    *,
+    start=0,
+    coordinates="index",
+    axes=None,
+    widths=None,
+    group="axis",
+    layout="interleaved",
+    odd="error",
+    include_input=None,
+    extra_tokens=0,
+    channel_first=False,
+    dtype="float32",
+    out=None,
+    threads=None,
+    **convention,
+):
+    """Sinusoidal positional encodings of the cells of a grid: each axis is encoded in columns of its own.
+
+    A value is the one that `encode` gives for the coordinate of its axis in that column: correctly rounded.
+
+    Parameters
+    ----------
+    shape : int or sequence
+        For each axis its size, or its coordinates: a range or a one-dimensional array of integers or real numbers.
+    d_model : int
+        Number of columns.
+    start : float or sequence of float, optional
+        Index of the first cell, for each axis or for all; cell k has the index m = k + start.
+    coordinates : {"index", "normalized", "centered"} or (low, high), optional
+        What is encoded along an axis of n cells that is given by its size: the index m; m / (last + 1e-6), with the index
+        of the last cell (DETR's ``normalize``); (2 m + 1) / n - 1, the middles of n cells between -1 and 1; or
+        low + m * (high - low) / (n - 1), from low to high.  An integral index is encoded exactly; otherwise the
+        coordinate is the float64 nearest to this number.
+    axes : sequence of int, optional
+        The order of the axes in the columns; by default that of `shape`.
+    widths : sequence of int, optional
+        Columns of each axis, in the order of `shape`: even numbers; by default equal ones.
+    group : {"axis", "function", "frequency"}, optional
+        What the columns are grouped by.
+    layout : {"interleaved", "halves"}, optional
+        Whether, within a group, the two functions (with ``group="function"`` the axes) alternate or stand in blocks.
+    odd : {"error", "zero", "truncate"}, optional
+        Where d_model is no multiple of twice the number of axes, or is not the sum of `widths`: a ValueError; the widths
+        are rounded down and the columns that remain are zero; or they are rounded up and the last columns are dropped.
+    include_input : {"first", "last"}, optional
+        The coordinates themselves are the first or last columns, one for each axis; d_model counts them.
+    extra_tokens : int, optional
+        Rows of zeros before the first cell.  The cells are flattened then.
+    channel_first : bool, optional
+        Columns are the first dimension.
+    dtype, out, threads
+        As in `encode`; `out` has the shape of the result, and its last dimension is contiguous.
+    **convention
+        See `Encoding`; each is one value, or a list or tuple with one for each axis.
+
+    Returns
+    -------
+    ndarray, shape ``shape + (d_model,)``
+        With `extra_tokens` ``(extra_tokens + prod(shape), d_model)``; with `channel_first` d_model comes first.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For an argument of the wrong kind or value, before anything is written.
+
+    References
+    ----------
+    Parmar et al., "Image Transformer", 2018; Carion et al., "End-to-end object detection with transformers", 2020;
+    docs/grids.md has the calls of other libraries.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> posenc.grid((14, 14), 768, layout="halves").shape                           # ViT-MAE, RT-DETR
+    (14, 14, 768)
+    >>> posenc.grid((14, 14), 768, layout="halves", axes=(1, 0), extra_tokens=1).shape      # MAE, with a CLS token
+    (197, 768)
+    >>> posenc.grid((2, 2), 6, coordinates=(-1, 1), include_input="first")[0, 1]
+    array([-1.        ,  1.        , -0.84147096,  0.5403023 ,  0.84147096,
+            0.5403023 ], dtype=float32)
+    """
+    with _kernel.default_environment():
+        dtype_name, element = _dtype(dtype)
+        threads = _threads(threads)
+        d_model = _integer("d_model", d_model, 0)
+        extra_tokens = _integer("extra_tokens", extra_tokens, 0)
+        if not isinstance(channel_first, (bool, np.bool_)):
+            raise TypeError(f"channel_first is {channel_first!r} of type {type(channel_first).__name__}, expected a bool")
+        given = _axis_list(shape)
+        starts = [_start(number) for number in _per_axis("start", start, len(given))]
+        positions = [_axis_positions(*axis, coordinates) for axis in zip(given, starts, strict=True)]
+        parts = _lay_out(positions, d_model, axes, widths, group, layout, odd, include_input, convention)
+        sizes = tuple(len(part.positions) for part in parts)
+        rows = (extra_tokens + math.prod(sizes),) if extra_tokens else sizes
+        out = _output(out, (d_model, *rows) if channel_first else (*rows, d_model), dtype_name, element)
+        cells = out.view(f"u{element.itemsize}")
+        if channel_first:
+            cells = np.moveaxis(cells, 0, -1)
+        if extra_tokens:
+            cells[:extra_tokens] = 0
+            cells = cells[extra_tokens:].reshape(*sizes, d_model)
+        step = max(1, BLOCK_BYTES // max(1, d_model * element.itemsize))
+        for corner in itertools.product(*(range(0, n if cells.size else 0, step) for n in sizes)):
+            block = tuple(slice(k, k + step) for k in corner)
+            tables = [part.table(rows, d_model, dtype_name, element, threads) for part, rows in zip(parts, block, strict=True)]
+            if channel_first:
+                tables = [np.asfortranarray(table) for table in tables]
+            _spread(tables, cells[block])
+        return out
+
+
+# ---- columns ----------------------------------------------------------------------------------------------------------
+
+
+def _lay_out(positions, d_model, axes, widths, group, layout, odd, include_input, convention):
+    """The axes, each with its encoding and its columns of the table."""
+    group, layout, odd = (_choice(*choice, CHOICES) for choice in (("group", group), ("layout", layout), ("odd", odd)))
+    if include_input is not None:
+        _choice("include_input", include_input, CHOICES)
+    ndim = len(positions)
+    inputs = ndim if include_input else 0
+    if d_model < inputs:
+        raise ValueError(f"d_model is {d_model}, expected at least {inputs} for the coordinates of include_input")
+    axes = _axis_order(axes, ndim)
+    widths = _widths(widths, ndim, d_model, inputs, odd)
+    varies = ORDERS[group, layout]
+    # the columns of an axis appear in the order that its encoding gives them
+    convention["layout"] = "halves" if varies.index("function") < varies.index("frequency") else "interleaved"
+    conventions = {name: _per_axis(name, value, ndim) for name, value in convention.items()}
+    encodings = [_encoding(width, {name: values[k] for name, values in conventions.items()}) for k, width in enumerate(widths)]
+    index = {
+        "axis": np.repeat(np.arange(ndim), [widths[k] for k in axes]),
+        "frequency": np.concatenate([np.arange(widths[k]) // 2 for k in axes]),
+        "function": np.concatenate([np.arange(widths[k]) % 2 for k in axes]),
+    }
+    order = np.lexsort([index[name] for name in reversed(varies)])[: d_model - inputs]
+    first = inputs if include_input == "first" else 0
+    parts = []
+    for k, (p, encoding) in enumerate(zip(positions, encodings, strict=True)):
+        _check_positions(p, encoding)
+        rank = axes.index(k)
+        columns = _slices(first + np.flatnonzero(index["axis"][order] == rank))
+        input_column = None
+        if include_input:
+            input_column = rank if include_input == "first" else d_model - ndim + rank
+        parts.append(_Axis(p, encoding, columns, input_column))
+    return parts
+
+
+def _slices(columns):
+    """Ascending columns as few slices."""
+    steps = np.diff(columns)
+    changes = np.append(np.flatnonzero(np.diff(steps)) + 1, len(steps))
+    slices, begin = [], 0
+    while begin < len(columns):
+        end = changes[np.searchsorted(changes, begin, "right")] if begin < len(steps) else begin
+        slices.append(slice(columns[begin], columns[end] + 1, steps[begin] if end > begin else 1))
+        begin = end + 1
+    return slices
+
+
+def _axis_order(axes, ndim):
+    if axes is None:
+        return range(ndim)
+    axes = [_integer("axes", k, 0) for k in _per_axis("axes", axes, ndim)]
+    if sorted(axes) != list(range(ndim)):
+        raise ValueError(f"axes is {tuple(axes)}, expected each of {tuple(range(ndim))} once")
+    return axes
+
+
+def _widths(widths, ndim, d_model, inputs, odd):
+    """Columns of each axis: as given, or equal; they fill d_model, or leave some or exceed it as `odd` allows."""
+    room = d_model - inputs
+    if widths is None:
+        pairs, rest = divmod(room, 2 * ndim)
+        if rest and odd == "error":
+            more = f" and {inputs}" if inputs else ""
+            raise ValueError(f"d_model is {d_model}, expected a multiple of {2 * ndim}{more}, or widths, or another odd")
+        return [2 * (pairs + (rest > 0 and odd == "truncate"))] * ndim
+    widths = [_integer("widths", width, 0) for width in _per_axis("widths", widths, ndim)]
+    for width in widths:
+        if width % 2:
+            raise ValueError(f"widths has {width}, expected even numbers")
+    total = sum(widths)
+    if total < room and odd != "zero" or total > room and odd != "truncate":
+        raise ValueError(f"widths has sum {total}, expected {room}")
+    return widths
+
+
+def _per_axis(name, value, ndim):
+    """One value for each axis: those of a list, tuple or array, else the same for all."""
+    several = isinstance(value, (list, tuple)) or isinstance(value, np.ndarray) and value.ndim > 0
+    if name == "frequencies":
+        several = several and any(np.ndim(v) for v in value)
+    if not several:
+        return [value] * ndim
+    if len(value) != ndim:
+        raise ValueError(f"{name} has length {len(value)}, expected {ndim}, one for each axis")
+    return list(value)
+
+
+# ---- positions --------------------------------------------------------------------------------------------------------
+
+
+def _axis_list(shape):
+    """What is given for each axis: its size, a range or an array."""
+    axes = []
+    several = isinstance(shape, (list, tuple)) or isinstance(shape, np.ndarray) and shape.ndim > 0
+    for axis in shape if several else [shape]:
+        if axis is shape or not (isinstance(axis, (list, tuple, range)) or hasattr(axis, "__array__") and np.ndim(axis)):
+            axis = _length(range(_integer("shape", axis, 0)))
+        elif not isinstance(axis, range):
+            axis = np.array(_range_or_array(axis))                  # a copy: it may share memory with out
+            if axis.ndim != 1:
+                raise ValueError(f"shape has coordinates of shape {axis.shape}, expected one dimension")
+        axes.append(axis)
+    if not axes:
+        raise ValueError("shape is empty, expected at least one axis")
+    return axes
+
+
+def _start(number):
+    return Fraction(_integer("start", number, LOWEST) if _is_index(number) else _real("start", number))
+
+
+def _axis_positions(given, start, coordinates):
+    """The positions that are encoded along an axis: a range, an array or evenly spaced."""
+    if isinstance(coordinates, str):
+        _choice("coordinates", coordinates, CHOICES)
+    elif np.shape(coordinates) != (2,):
+        raise TypeError(f"coordinates is {coordinates!r}, expected one of {CHOICES['coordinates']} or (low, high)")
+    else:
+        low, high = (Fraction(_real("coordinates", end)) for end in coordinates)
+    if not isinstance(given, int):
+        if start:
+            raise ValueError(f"start is {start}, expected 0 for an axis whose coordinates are given")
+        return given
+    size = given
+    if coordinates == "index" and start.denominator == 1:
+        return range(start.numerator, start.numerator + size)
+    if coordinates == "index":
+        return _Spaced(start, Fraction(1), size)
+    if coordinates == "normalized":
+        step = 1 / (start + size - 1 + Fraction(1, 10**6))
+        return _Spaced(start * step, step, size)
+    if coordinates == "centered":
+        step = Fraction(2, max(size, 1))
+        return _Spaced((start + Fraction(1, 2)) * step - 1, step, size)
+    step = (high - low) / max(size - 1, 1)
+    return _Spaced(low + start * step, step, size)
+
+
+def _check_positions(positions, encoding):
+    """Positions and offset stay in the domain: evenly spaced ones do if both ends do."""
+    if isinstance(positions, _Spaced):
+        positions = np.concatenate([positions[:1], positions[-1:]])
+    _positions(positions, encoding._convention["position_offset"])
+
+
+def _rounded_bits(positions, dtype_name):
+    """Bits of positions rounded to a dtype, once."""
+    if dtype_name == "float64":
+        return np.asarray(positions, np.float64).view(np.uint64)
+    values = [_kernel.rounded(dtype_name, _sticky(p)) for p in np.asarray(positions).tolist()]
+    if dtype_name == "bfloat16":                                    # the leading bits of a float32
+        return (np.array(values, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return np.array(values, dtype_name).view(np.uint32 if dtype_name == "float32" else np.uint16)
+
+
+def _sticky(p):
+    """p as a float that rounds to 24 bits or fewer as p itself does: of large integers the last bit stands for the rest."""
+    return p if abs(p) <= 2**53 or isinstance(p, float) else (p >> 11 | bool(p & 2047)) << 11
+
+
+# ---- cells ------------------------------------------------------------------------------------------------------------
+
+
+def _spread(tables, cells):
+    """Every cell becomes a row of each table joined: no two tables have bits in the same column."""
+    if len(tables) == 1:
+        cells[...] = tables[0]
+    elif len(tables) == 2:
+        np.bitwise_or(tables[0][:, None], tables[1], out=cells)
+    else:
+        shortest = min(range(len(tables)), key=lambda k: len(tables[k]))
+        first, *others = [table for k, table in enumerate(tables) if k != shortest]
+        for row, part in zip(tables[shortest], np.moveaxis(cells, shortest, 0), strict=True):
+            _spread([row | first, *others], part)

@@ -1,0 +1,191 @@
+"""Positions of real batches: padded on either side, or packed; what `encode` and `add_to` take as an array."""
+
+import numpy as np
+
+from posenc._encoding import BEYOND, _position
+
+
+def positions_from_mask(mask, *, padding_idx=-1, start=None):
+    """Positions of the tokens of padded sequences: each token counts the tokens before it, wherever the padding is.
+
+    Parameters
+    ----------
+    mask : array_like, shape (..., n)
+        True or 1 at a token, False or 0 at padding, as Hugging Face's ``attention_mask`` has it; PyTorch's
+        ``key_padding_mask`` is the opposite.  Of booleans, integers or real numbers.
+    padding_idx : int, optional
+        The position of all padding.  Given to `encode` or `add_to` as well, it makes those rows zero, as long as no token
+        has that position too.
+    start : int or array_like of int, shape that broadcasts to (...), optional
+        The position of a sequence's first token: ``padding_idx + 1`` by default.
+
+    Returns
+    -------
+    ndarray of int64, shape (..., n)
+
+    Raises
+    ------
+    TypeError, ValueError
+        For an argument of the wrong kind or value, such as a mask with another number than 0 and 1.
+
+    See Also
+    --------
+    positions_from_segments : counts anew in each segment of a row.
+
+    Notes
+    -----
+    With `start` left out this is fairseq's ``make_positions``, ``cumsum(mask) * mask + padding_idx``, and so the
+    ``create_position_ids_from_input_ids`` of M2M100, NLLB-MoE and Speech2Text in Hugging Face's transformers; a decoder
+    with `past` tokens behind it has ``start=padding_idx + 1 + past``.  With ``padding_idx=0, start=0`` it is what their
+    ``generate`` makes of a left-padded batch: ``attention_mask.cumsum(-1) - 1``, and 0 at padding.
+
+    Examples
+    --------
+    >>> import numpy as np, posenc
+    >>> mask = [[1, 1, 1, 1], [0, 0, 1, 1], [1, 1, 1, 0]]
+    >>> posenc.positions_from_mask(mask)
+    array([[ 0,  1,  2,  3],
+           [-1, -1,  0,  1],
+           [ 0,  1,  2, -1]])
+    >>> positions = posenc.positions_from_mask(mask, padding_idx=1)       # as fairseq has them
+    >>> positions
+    array([[2, 3, 4, 5],
+           [1, 1, 2, 3],
+           [2, 3, 4, 1]])
+    >>> x = np.zeros((3, 4, 6), np.float32)
+    >>> posenc.add_to(x, positions, padding_idx=1)[:, :, 1]               # cos(position), and 0 for padding
+    array([[-0.41614684, -0.9899925 , -0.6536436 ,  0.2836622 ],
+           [ 0.        ,  0.        , -0.41614684, -0.9899925 ],
+           [-0.41614684, -0.9899925 , -0.6536436 ,  0.        ]],
+          dtype=float32)
+    """
+    mask = _array("mask", mask, "biuf", "booleans or numbers")
+    if mask.ndim == 0:
+        raise ValueError("mask has shape (), expected (..., n)")
+    token = mask.astype(bool)
+    if mask.dtype.kind != "b" and not (mask == token).all():
+        raise ValueError(f"mask has {mask[mask != token][0]}, expected 0 at padding and 1 at tokens")
+    count = np.cumsum(token, axis=-1, dtype=np.int64)
+    count -= 1
+    return _placed(count, ~token, padding_idx, start)
+
+
+def positions_from_segments(segment_ids, *, padding_segment=None, padding_idx=-1, start=None):
+    """Positions of packed sequences that are told apart by segment ids: they start anew where the id changes.
+
+    Parameters
+    ----------
+    segment_ids : array_like of int, shape (..., n)
+        Equal within a sequence, different between neighbours in a row.
+    padding_segment : int, optional
+        The id that marks padding: 0 in T5X and in Flax's examples, where sequences count from 1.  None: there is none.
+    padding_idx : int, optional
+        The position of all padding: see `positions_from_mask`.
+    start : int or array_like of int, shape that broadcasts to (...), optional
+        The position of each sequence's first token: ``padding_idx + 1`` by default.
+
+    Returns
+    -------
+    ndarray of int64, shape (..., n)
+
+    Raises
+    ------
+    TypeError, ValueError
+        For an argument of the wrong kind or value.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> posenc.positions_from_segments([[1, 1, 1, 2, 2, 0], [1, 2, 2, 2, 2, 3]], padding_segment=0)
+    array([[ 0,  1,  2,  0,  1, -1],
+           [ 0,  0,  1,  2,  3,  0]])
+    """
+    ids = _array("segment_ids", segment_ids, "iu", "integers")
+    if ids.ndim == 0:
+        raise ValueError("segment_ids has shape (), expected (..., n)")
+    column = np.arange(ids.shape[-1], dtype=np.int64)
+    begins = np.ones(ids.shape, bool)
+    begins[..., 1:] = ids[..., 1:] != ids[..., :-1]
+    count = column - np.maximum.accumulate(np.where(begins, column, 0), axis=-1)
+    padding = False if padding_segment is None else ids == _position("padding_segment", padding_segment)
+    return _placed(count, padding, padding_idx, start)
+
+
+def positions_from_lengths(lengths, *, start=0):
+    """Positions of packed sequences of known lengths, one behind the other.
+
+    Parameters
+    ----------
+    lengths : array_like of int, shape (sequences,)
+        At least 0 each.  FlashAttention's ``cu_seqlens`` has them as ``np.diff(cu_seqlens)``.
+    start : int or array_like of int, shape (sequences,), optional
+        The position of each sequence's first token.
+
+    Returns
+    -------
+    ndarray of int64, shape (sum(lengths),)
+
+    Raises
+    ------
+    TypeError, ValueError
+        For an argument of the wrong kind or value.
+
+    Examples
+    --------
+    >>> import numpy as np, posenc
+    >>> posenc.positions_from_lengths([3, 2, 4])
+    array([0, 1, 2, 0, 1, 0, 1, 2, 3])
+    >>> posenc.positions_from_lengths(np.diff([0, 3, 5, 9]), start=[0, 100, 7])
+    array([  0,   1,   2, 100, 101,   7,   8,   9,  10])
+    """
+    lengths = _integers("lengths", lengths)
+    if lengths.ndim != 1:
+        raise ValueError(f"lengths has shape {lengths.shape}, expected one dimension")
+    if (lengths < 0).any():
+        raise ValueError(f"lengths has {lengths[lengths < 0][0]}, expected at least 0")
+    start = _starts(start, lengths.shape, lengths)
+    positions = np.arange(sum(lengths.tolist()), dtype=np.int64)
+    positions += np.repeat(start - (np.cumsum(lengths) - lengths), lengths.astype(np.intp))     # wraps, and back
+    return positions
+
+
+# ---- arguments ------------------------------------------------------------------------------------------------------
+
+
+def _array(name, value, kinds, wanted):
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name} is of type MaskedArray, expected an array without a mask")
+    array = np.asarray(value)
+    if array.dtype.kind not in kinds and not (array.size == 0 and isinstance(value, (list, tuple))):
+        raise TypeError(f"{name} has dtype {array.dtype}, expected {wanted}")
+    return array
+
+
+def _integers(name, value):
+    array = _array(name, value, "iu", "integers of at most 64 bits")
+    if array.dtype.kind == "u" and (array > np.uint64(BEYOND - 1)).any():
+        raise ValueError(f"{name} has {array.max()}, expected -2**63 <= {name} < 2**63")
+    return array.astype(np.int64)
+
+
+def _starts(start, shape, n):
+    """The start of each sequence, int64 of `shape`, which leaves room for its n positions."""
+    start = _integers("start", start)
+    try:
+        start = np.broadcast_to(start, shape)
+    except ValueError:
+        raise ValueError(f"start has shape {start.shape}, expected one that broadcasts to {shape}") from None
+    beyond = start > BEYOND - 1 - np.maximum(n - 1, 0)
+    if beyond.any():
+        raise ValueError(f"start has {start[beyond][0]}, expected less: the positions from there leave [-2**63, 2**63)")
+    return start
+
+
+def _placed(count, padding, padding_idx, start):
+    """``start + count`` at tokens and padding_idx at padding, in place of count."""
+    padding_idx = _position("padding_idx", padding_idx)
+    if start is None:
+        start = padding_idx + 1
+    count += _starts(start, count.shape[:-1], count.shape[-1])[..., np.newaxis]
+    np.copyto(count, padding_idx, where=padding)
+    return count

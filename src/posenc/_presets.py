@@ -1,0 +1,353 @@
+"""The conventions of known model families, by name."""
+
+import difflib
+import inspect
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from posenc._encoding import Encoding, _integer, _real
+
+
+class Preset(NamedTuple):
+    """The convention of a model family.
+
+    Attributes
+    ----------
+    name : str
+        What `posenc.preset` knows it by.
+    summary : str
+        What is special about it.
+    source : str
+        The paper, or the project, file and name, that defines it.
+    convention : callable
+        Takes d_model, and the peer's own parameters if it has any; returns the keywords of `Encoding`.
+    """
+
+    name: str
+    summary: str
+    source: str
+    convention: Callable[..., dict]
+
+    @property
+    def parameters(self):
+        """The peer's own parameters and their defaults."""
+        return {name: p.default for name, p in inspect.signature(self.convention).parameters.items() if name != "d_model"}
+
+
+class Presets(tuple):
+    """Every `Preset`, printed as a table."""
+
+    __slots__ = ()
+
+    def __repr__(self):
+        name_width, summary_width = (max(len(preset[column]) for preset in self) for column in (0, 1))
+        return "\n".join(f"{p.name:{name_width}}  {p.summary:{summary_width}}  {p.source}" for p in self)
+
+
+# ---- conventions ----------------------------------------------------------------------------------------------------
+
+
+def _always(**convention):
+    return lambda d_model: convention
+
+
+def _timescales(smallest, largest):
+    # tensor2tensor multiplies by the smallest timescale where it means to divide, and flax and TimesFM follow
+    return {"layout": "halves", "spacing": "endpoint", "base": largest / smallest, "frequency_scale": smallest, "odd": "zero"}
+
+
+def _tensor2tensor(d_model, *, min_timescale=1.0, max_timescale=1e4, start_index=0):
+    return {**_timescales(min_timescale, max_timescale), "position_offset": start_index}
+
+
+def _timesfm(d_model, *, min_timescale=1.0, max_timescale=1e4):
+    return _timescales(min_timescale, max_timescale)
+
+
+def _flax(d_model, *, min_scale=1.0, max_scale=1e4):
+    return _timescales(min_scale, max_scale)
+
+
+def _whisper(d_model, *, max_timescale=1e4):
+    return {"layout": "halves", "spacing": "endpoint", "base": max_timescale, "odd": "error"}
+
+
+def _pegasus_x(d_model, *, max_scale=1e4):
+    return {"layout": "halves", "spacing": "endpoint", "base": max_scale, "odd": "error"}
+
+
+def _nemo_fixed(d_model):
+    return {"scale": max(d_model, 1) ** -0.5, "odd": "error"}
+
+
+def _keras_hub(d_model, *, max_wavelength=1e4):
+    return {"base": max_wavelength}
+
+
+def _positional_encodings(d_model):
+    return {"shift": -0.5} if d_model % 2 else {}       # the exponents are those of d_model + 1
+
+
+def _diffusers_timestep(d_model, *, flip_sin_to_cos=False, downscale_freq_shift=1.0, scale=1.0, max_period=1e4):
+    return {
+        "layout": "halves",
+        "order": "cos" if flip_sin_to_cos else "sin",
+        "shift": downscale_freq_shift,
+        "position_scale": scale,
+        "base": max_period,
+        "odd": "zero",
+    }
+
+
+def _mlx(d_model, *, min_freq=1e-4, max_freq=1.0, cos_first=False, full_turns=False):
+    return {
+        "layout": "halves",
+        "order": "cos" if cos_first else "sin",
+        "spacing": "endpoint",
+        "base": max_freq / min_freq,
+        "frequency_scale": max_freq * (math.tau if full_turns else 1.0),
+        "scale": math.sqrt(2 / max(d_model, 1)),
+        "odd": "error",
+    }
+
+
+def _x_transformers(d_model, *, theta=1e4):
+    return {"layout": "halves", "base": theta, "scale": max(d_model, 1) ** -0.5, "odd": "error"}
+
+
+def _pyg(d_model, *, base_freq=1e-4, granularity=1.0):
+    return {
+        "layout": "halves",
+        "spacing": "endpoint",
+        "base": 1.0 / base_freq,
+        "position_scale": 1.0 / granularity,
+        "odd": "error",
+    }
+
+
+def _pi0(d_model, *, min_period=4e-3, max_period=4.0):
+    return {
+        "layout": "halves",
+        "spacing": "endpoint",
+        "base": max_period / min_period,
+        "frequency_scale": math.tau / min_period,
+        "odd": "error",
+    }
+
+
+def _octaves(d_model):
+    # frequency i is 2**i: D = d_model / 2 - shift = 1
+    return {"base": 0.5, "shift": d_model / 2 - 1, "odd": "error"}
+
+
+def _tiny_cuda_nn(d_model):
+    return {**_octaves(d_model), "frequency_scale": math.pi}
+
+
+def _double_exponents(d_model):
+    # column j has exponent 2 j / d_model = j / (2 D), so D = d_model / 4 = d_model / 2 - shift
+    return {"exponents": "column", "shift": d_model / 4, "odd": "error"}
+
+
+def _notebook_slip(d_model):
+    # 10000 ** (i - 2 / d_model) in place of 10000 ** (2 i / d_model): D = 1
+    return {"shift": d_model / 2 - 1, "frequency_scale": 1e4 ** (2 / max(d_model, 1)), "odd": "error"}
+
+
+_PAPER = _always()
+_PAPER_EVEN = _always(odd="error")
+_HALVES = _always(layout="halves")
+_HALVES_EVEN = _always(layout="halves", odd="error")
+_FAIRSEQ = _always(layout="halves", spacing="endpoint", odd="zero", padding_idx=1)
+
+# ---- the table ------------------------------------------------------------------------------------------------------
+
+PRESETS = {
+    entry[0]: Preset(*entry)
+    for entry in (
+        ("vaswani", "interleaved sin, cos; 10000**(-2i/d)", "Vaswani et al. 2017, section 3.5", _PAPER),
+        (
+            "tensor2tensor",
+            "halves, endpoint; odd: zero column",
+            "tensor2tensor common_attention.py get_timing_signal_1d",
+            _tensor2tensor,
+        ),
+        (
+            "fairseq",
+            "halves, endpoint; odd: zero column; row 1 zero, tokens from 2",
+            "fairseq SinusoidalPositionalEmbedding",
+            _FAIRSEQ,
+        ),
+        ("m2m100", "as fairseq", "transformers M2M100SinusoidalPositionalEmbedding", _FAIRSEQ),
+        ("speech2text", "as fairseq", "transformers Speech2TextSinusoidalPositionalEmbedding", _FAIRSEQ),
+        ("marian", "halves", "transformers MarianSinusoidalPositionalEmbedding", _HALVES),
+        ("roformer", "halves", "transformers RoFormerSinusoidalPositionalEmbedding", _HALVES),
+        ("xlm", "as vaswani", "transformers XLM create_sinusoidal_embeddings", _PAPER),
+        ("ctrl", "halves", "transformers CTRL positional_encoding", _HALVES),
+        ("gptj", "halves, even d_model only", "transformers GPT-J create_sinusoidal_positions", _HALVES_EVEN),
+        (
+            "xlnet",
+            "halves, even d_model only; positions descend",
+            "transformers XLNetModel.relative_positional_encoding",
+            _HALVES_EVEN,
+        ),
+        ("whisper", "halves, endpoint, even d_model only", "openai/whisper model.py sinusoids", _whisper),
+        ("pegasus-x", "halves, endpoint, even d_model only", "transformers PegasusXSinusoidalPositionalEmbedding", _pegasus_x),
+        (
+            "musicgen",
+            "halves, cos first, endpoint; odd: zero column",
+            "transformers MusicgenSinusoidalPositionalEmbedding",
+            _always(layout="halves", order="cos", spacing="endpoint", odd="zero"),
+        ),
+        ("speecht5", "as vaswani, even d_model only", "transformers SpeechT5ScaledPositionalEncoding", _PAPER_EVEN),
+        ("timesfm", "as tensor2tensor", "transformers TimesFmPositionalEmbedding", _timesfm),
+        ("pi0", "halves, endpoint, periods 0.004 to 4 of a time", "openpi create_sinusoidal_pos_embedding", _pi0),
+        ("opennmt-py", "as vaswani, even d_model only", "OpenNMT-py PositionalEncoding, SinusoidalInterleaved", _PAPER_EVEN),
+        (
+            "opennmt-py-concat",
+            "halves, endpoint, even d_model only",
+            "OpenNMT-py PositionalEncoding, SinusoidalConcat",
+            _always(layout="halves", spacing="endpoint", odd="error"),
+        ),
+        (
+            "opennmt-tf",
+            "halves, endpoint, even d_model only; the first token is at 1",
+            "OpenNMT-tf SinusoidalPositionEncoder",
+            _always(layout="halves", spacing="endpoint", position_offset=1, odd="error"),
+        ),
+        ("espnet", "as vaswani, even d_model only", "ESPnet PositionalEncoding", _PAPER_EVEN),
+        ("nemo", "as vaswani, even d_model only", "NeMo multi_head_attention.py PositionalEncoding", _PAPER_EVEN),
+        (
+            "nemo-fixed",
+            "values / sqrt(d), even d_model only",
+            "NeMo transformer_modules.py FixedPositionalEncoding",
+            _nemo_fixed,
+        ),
+        ("keras-hub", "as vaswani", "KerasHub SinePositionEncoding", _keras_hub),
+        ("positional-encodings", "odd: exponents of d + 1", "positional-encodings PositionalEncoding1D", _positional_encodings),
+        ("diffusers-timestep", "halves, shift 1; odd: zero column", "diffusers get_timestep_embedding", _diffusers_timestep),
+        ("diffusers", "as vaswani, even d_model only", "diffusers SinusoidalPositionalEmbedding", _PAPER_EVEN),
+        (
+            "mae",
+            "halves, even d_model only; each axis of a grid",
+            "MAE and diffusers get_1d_sincos_pos_embed_from_grid",
+            _HALVES_EVEN,
+        ),
+        ("mlx", "halves, endpoint, values * sqrt(2/d), even d_model only", "MLX nn.SinusoidalPositionalEncoding", _mlx),
+        (
+            "x-transformers",
+            "halves, values / sqrt(d), even d_model only",
+            "x-transformers ScaledSinusoidalEmbedding",
+            _x_transformers,
+        ),
+        ("flax", "as tensor2tensor", "flax examples/wmt sinusoidal_init", _flax),
+        ("trax", "as vaswani, even d_model only", "Trax PositionalEncoding", _PAPER_EVEN),
+        ("pyg", "halves, endpoint, even d_model only", "PyTorch Geometric PositionalEncoding", _pyg),
+        ("d2l", "as vaswani, even d_model only", "Dive into Deep Learning PositionalEncoding", _PAPER_EVEN),
+        (
+            "nerf",
+            "frequencies 1, 2, 4 ...: d/2 octaves of a coordinate",
+            "Mildenhall et al. 2020, bmild/nerf Embedder",
+            _octaves,
+        ),
+        ("tiny-cuda-nn", "frequencies pi, 2 pi, 4 pi ...: d/2 octaves", "tiny-cuda-nn Frequency encoding", _tiny_cuda_nn),
+        (
+            "notebook-columns",
+            "column j has exponent j/d: a slip",
+            "notebooks that this library grew from",
+            _always(exponents="column"),
+        ),
+        (
+            "notebook-slip",
+            "10000**(i - 2/d) for 10000**(2i/d): a slip",
+            "notebooks that this library grew from",
+            _notebook_slip,
+        ),
+        (
+            "double-exponents",
+            "column j has exponent 2j/d: a slip",
+            "SamLynnEvans/Transformer PositionalEncoder",
+            _double_exponents,
+        ),
+    )
+}
+
+# what a change replaces in a preset, as Encoding takes only one of them
+REPLACES = {"frequencies": ("base", "spacing", "shift", "frequency_scale"), "spacing": ("shift",), "shift": ("spacing",)}
+
+
+def presets():
+    """Every convention that `posenc.preset` knows.
+
+    Returns
+    -------
+    Presets
+        A tuple of `Preset`, printed as a table of name, summary and source.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> [p.name for p in posenc.presets()][:3]
+    ['vaswani', 'tensor2tensor', 'fairseq']
+    """
+    return Presets(PRESETS.values())
+
+
+def preset(name, d_model, **changes):
+    """The encoding of a known model family.
+
+    Parameters
+    ----------
+    name : str
+        One of `posenc.presets`; docs/conventions.md says which model uses which.
+    d_model : int
+        Number of columns.
+    **changes
+        The peer's own parameters, by the peer's names, or keywords of `Encoding`, which replace those of the preset.  A
+        name that both have (``scale`` of diffusers) is the peer's.
+
+    Returns
+    -------
+    Encoding
+
+    Raises
+    ------
+    ValueError
+        For a name that is not known, or a d_model that the peer refuses.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> posenc.preset("musicgen", 512)
+    Encoding(512, odd='zero', spacing='endpoint', layout='halves', order='cos')
+    >>> posenc.preset("diffusers-timestep", 320, flip_sin_to_cos=True, downscale_freq_shift=0).encode(1).shape
+    (1, 320)
+    """
+    known = _known(name)
+    d_model = _integer("d_model", d_model, 0)
+    parameters = {key: _checked(key, changes.pop(key), default) for key, default in known.parameters.items() if key in changes}
+    try:
+        convention = known.convention(d_model, **parameters)
+    except ZeroDivisionError:
+        raise ValueError(f"{name} has {parameters}, expected numbers other than 0") from None
+    replaced = {key for change in changes for key in REPLACES.get(change, ())}
+    return Encoding(d_model, **{key: value for key, value in convention.items() if key not in replaced} | changes)
+
+
+def _known(name):
+    if not isinstance(name, str):
+        raise TypeError(f"name is {name!r} of type {type(name).__name__}, expected one of posenc.presets()")
+    if name not in PRESETS:
+        near = difflib.get_close_matches(name.lower(), PRESETS, n=3, cutoff=0.5) or PRESETS
+        raise ValueError(f"name is {name!r}, expected one of posenc.presets(), such as {', '.join(near)}")
+    return PRESETS[name]
+
+
+def _checked(name, value, default):
+    """A peer's parameter, of the kind of its default."""
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected a bool")
+        return value
+    return _real(name, value)

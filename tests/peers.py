@@ -1,0 +1,359 @@
+"""The tables of other libraries, by their own installed code, and the formulas of those that do not install.
+
+Each function takes d_model and returns the peer's table, a row for each of its positions.  What is not installed skips
+the test that asks for it; `peers` in pyproject.toml holds the versions that these were written against.
+"""
+
+import ast
+import functools
+import importlib.util
+import math
+import typing
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+POSITIONS = np.arange(64)
+TIMES = np.linspace(0.0, 1.0, 64, dtype=np.float32)                 # of a flow from noise to action, or of a ray
+TIMESTEPS = np.linspace(0.0, 63.0, 101, dtype=np.float32)           # fractional
+EVEN = (2, 16, 512)
+EVEN_FROM_4 = (4, 16, 512)
+ANY = (1, 2, 3, 16, 33, 512)
+FROM_4 = (4, 5, 16, 33, 512)
+FLOAT32, FLOAT64 = 2.0**-24, 2.0**-53                               # half an ulp of 1
+
+
+class Peer(NamedTuple):
+    preset: str
+    table: Callable[[int], np.ndarray]
+    d_models: tuple = EVEN
+    unit: float = FLOAT32               # of its arithmetic
+    positions: np.ndarray = POSITIONS
+    changes: dict = {}
+
+
+PEERS = []
+
+
+def peer(preset, **about):
+    def add(table):
+        PEERS.append(Peer(preset, table, **about))
+        return table
+
+    return add
+
+
+def transformers(model):
+    return pytest.importorskip(f"transformers.models.{model}.modeling_{model}")
+
+
+def diffusers_embeddings():
+    return pytest.importorskip("diffusers.models.embeddings")
+
+
+def installed_class(package, path, name, **names):
+    """A class out of an installed package whose import asks for more than the class does."""
+    found = importlib.util.find_spec(package)
+    if found is None:
+        pytest.skip(f"{package} is not installed")
+    torch = pytest.importorskip("torch")
+    source = Path(found.submodule_search_locations[0], path).read_text()
+    node = next(node for node in ast.parse(source).body if getattr(node, "name", None) == name)
+    names = {"math": math, "np": np, "torch": torch, "nn": torch.nn, "Tensor": torch.Tensor, **vars(typing), **names}
+    exec(compile(ast.Module([node], []), path, "exec"), names)
+    return names[name]
+
+
+# ---- transformers ---------------------------------------------------------------------------------------------------
+
+
+@peer("marian", d_models=ANY, unit=FLOAT64)
+def marian(d_model):
+    module = transformers("marian").MarianSinusoidalPositionalEmbedding
+    return module(len(POSITIONS), d_model).create_weight().numpy()
+
+
+@peer("roformer", d_models=ANY, unit=FLOAT64)
+def roformer(d_model):
+    module = transformers("roformer").RoFormerSinusoidalPositionalEmbedding
+    return module(len(POSITIONS), d_model).create_weight().numpy()
+
+
+@peer("xlm", d_models=ANY, unit=FLOAT64)
+def xlm(d_model):
+    torch = pytest.importorskip("torch")
+    out = torch.empty(len(POSITIONS), d_model)
+    return transformers("xlm").create_sinusoidal_embeddings(*out.shape, out).numpy()
+
+
+@peer("m2m100", d_models=FROM_4)
+def m2m100(d_model):
+    module = transformers("m2m_100").M2M100SinusoidalPositionalEmbedding
+    return module.get_embedding(len(POSITIONS), d_model, padding_idx=1).numpy()
+
+
+@peer("speech2text", d_models=FROM_4)
+def speech2text(d_model):
+    module = transformers("speech_to_text").Speech2TextSinusoidalPositionalEmbedding
+    return module.get_embedding(len(POSITIONS), d_model, padding_idx=1).numpy()
+
+
+@peer("musicgen", d_models=FROM_4)
+def musicgen(d_model):
+    return transformers("musicgen").MusicgenSinusoidalPositionalEmbedding.get_embedding(len(POSITIONS), d_model).numpy()
+
+
+@peer("whisper", d_models=EVEN_FROM_4)
+def whisper(d_model):
+    return transformers("whisper").sinusoids(len(POSITIONS), d_model).numpy()
+
+
+@peer("whisper", d_models=EVEN_FROM_4, changes={"max_timescale": 500})
+def whisper_500(d_model):
+    return transformers("whisper").sinusoids(len(POSITIONS), d_model, max_timescale=500).numpy()
+
+
+@peer("ctrl", d_models=ANY)
+def ctrl(d_model):
+    torch = pytest.importorskip("torch")
+    return transformers("ctrl").positional_encoding(len(POSITIONS), d_model, torch.float).numpy()
+
+
+@peer("gptj")
+def gptj(d_model):
+    return transformers("gptj").create_sinusoidal_positions(len(POSITIONS), d_model).numpy()
+
+
+@peer("xlnet", positions=POSITIONS[::-1] - 20)
+def xlnet(d_model):
+    torch = pytest.importorskip("torch")
+    inverse = 1 / torch.pow(10000, torch.arange(0, d_model, 2.0) / d_model)         # as in relative_positional_encoding
+    positions = torch.arange(43, -21, -1.0)
+    return transformers("xlnet").XLNetModel.positional_embedding(positions, inverse)[:, 0].numpy()
+
+
+@peer("pegasus-x", d_models=EVEN_FROM_4)
+def pegasus_x(d_model):
+    torch = pytest.importorskip("torch")
+    module = transformers("pegasus_x").PegasusXSinusoidalPositionalEmbedding(d_model)
+    return module(torch.zeros(1, len(POSITIONS), d_model))[0].numpy()
+
+
+@peer("speecht5")
+def speecht5(d_model):
+    return transformers("speecht5").SpeechT5ScaledPositionalEncoding(0.0, d_model, len(POSITIONS)).pe[0].numpy()
+
+
+def timesfm(d_model, **timescales):
+    config = pytest.importorskip("transformers").TimesFmConfig(hidden_size=d_model, **timescales)
+    return transformers("timesfm").TimesFmPositionalEmbedding(config)(len(POSITIONS))[0].numpy()
+
+
+peer("timesfm")(timesfm)
+peer("timesfm", changes={"min_timescale": 2, "max_timescale": 100})(
+    functools.partial(timesfm, min_timescale=2, max_timescale=100)
+)
+
+
+@peer("pi0", positions=TIMES, d_models=EVEN)
+def pi0(d_model):
+    torch = pytest.importorskip("torch")
+    config = SimpleNamespace(dit_config=SimpleNamespace(hidden_size=d_model), min_period=4e-3, max_period=4.0)
+    return transformers("pi0").PI0TimestepEmbeddings(config)(torch.from_numpy(TIMES)).numpy()
+
+
+# ---- others that install --------------------------------------------------------------------------------------------
+
+
+def timestep(d_model, positions=TIMESTEPS, **parameters):
+    torch = pytest.importorskip("torch")
+    return diffusers_embeddings().get_timestep_embedding(torch.from_numpy(positions), d_model, **parameters).numpy()
+
+
+for parameters in (
+    {},
+    {"flip_sin_to_cos": True, "downscale_freq_shift": 0},
+    {"scale": 0.25, "max_period": 500, "downscale_freq_shift": 0.5},
+):
+    peer("diffusers-timestep", d_models=FROM_4, positions=TIMESTEPS, changes=parameters)(
+        functools.partial(timestep, **parameters)
+    )
+
+
+@peer("diffusers")
+def diffusers(d_model):
+    return diffusers_embeddings().SinusoidalPositionalEmbedding(d_model, len(POSITIONS)).pe[0].numpy()
+
+
+@peer("mae", unit=FLOAT64)
+def mae(d_model):
+    torch = pytest.importorskip("torch")
+    table = diffusers_embeddings().get_1d_sincos_pos_embed_from_grid(
+        d_model, torch.from_numpy(POSITIONS), output_type="pt"
+    )
+    assert table.dtype == torch.float64
+    return table.numpy().astype(np.float32)
+
+
+@peer("positional-encodings", d_models=ANY)
+def positional_encodings(d_model):
+    torch = pytest.importorskip("torch")
+    module = pytest.importorskip("positional_encodings.torch_encodings").PositionalEncoding1D(d_model)
+    return module(torch.zeros(1, len(POSITIONS), d_model))[0].numpy()
+
+
+@peer("x-transformers")
+def x_transformers(d_model):
+    torch = pytest.importorskip("torch")
+    module = pytest.importorskip("x_transformers.x_transformers").ScaledSinusoidalEmbedding(d_model)
+    return module(torch.zeros(1, len(POSITIONS), d_model)).detach().numpy()
+
+
+def keras_hub(d_model, **parameters):
+    torch = pytest.importorskip("torch")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERAS_BACKEND", "torch")
+        layer = pytest.importorskip("keras_hub").layers.SinePositionEncoding(**parameters)
+    return layer(torch.zeros(1, len(POSITIONS), d_model))[0].cpu().numpy()
+
+
+peer("keras-hub", d_models=ANY)(keras_hub)
+peer("keras-hub", d_models=ANY, changes={"max_wavelength": 700})(functools.partial(keras_hub, max_wavelength=700))
+
+
+def mlx(d_model, **parameters):
+    mx = pytest.importorskip("mlx.core")
+    module = pytest.importorskip("mlx.nn").SinusoidalPositionalEncoding(d_model, **parameters)
+    return np.array(module(mx.arange(len(POSITIONS))))
+
+
+for parameters in ({}, {"cos_first": True, "scale": 1.0}, {"min_freq": 0.01, "max_freq": 0.5, "full_turns": True}):
+    peer("mlx", changes=parameters)(functools.partial(mlx, **parameters))
+
+
+def pyg(d_model, **parameters):
+    torch = pytest.importorskip("torch")
+    module = pytest.importorskip("torch_geometric.nn").PositionalEncoding(d_model, **parameters)
+    return module(torch.from_numpy(POSITIONS)).numpy()
+
+
+peer("pyg", d_models=EVEN_FROM_4)(pyg)
+peer("pyg", d_models=EVEN_FROM_4, changes={"base_freq": 0.01, "granularity": 4.0})(
+    functools.partial(pyg, base_freq=0.01, granularity=4.0)
+)
+
+
+@peer("fairseq", d_models=FROM_4)
+def fairseq(d_model):
+    module = installed_class("fairseq", "modules/sinusoidal_positional_embedding.py", "SinusoidalPositionalEmbedding")
+    return module.get_embedding(len(POSITIONS), d_model, padding_idx=1).numpy()
+
+
+@peer("espnet")
+def espnet(d_model):
+    path = "nets/pytorch_backend/transformer/embedding.py"
+    hook = installed_class("espnet", path, "_pre_hook")
+    return installed_class("espnet", path, "PositionalEncoding", _pre_hook=hook)(d_model, 0.0, len(POSITIONS)).pe[0].numpy()
+
+
+@peer("nemo")
+def nemo(d_model):
+    torch = pytest.importorskip("torch")
+    path = "collections/asr/parts/submodules/multi_head_attention.py"
+    module = installed_class("nemo", path, "PositionalEncoding", INF_VAL=10000.0)(d_model, 0.0)
+    module.extend_pe(len(POSITIONS), "cpu", torch.float32)
+    return module.pe[0].numpy()
+
+
+@peer("nemo-fixed")
+def nemo_fixed(d_model):
+    path = "collections/asr/modules/transformer/transformer_modules.py"
+    return installed_class("nemo", path, "FixedPositionalEncoding")(d_model, len(POSITIONS)).pos_enc.numpy()
+
+
+def opennmt_py(d_model, kind):
+    module = installed_class("onmt", "modules/embeddings.py", "PositionalEncoding")
+    return module(d_model, kind, len(POSITIONS)).pe[:, 0].numpy()
+
+
+peer("opennmt-py")(functools.partial(opennmt_py, kind="SinusoidalInterleaved"))
+peer("opennmt-py-concat", d_models=EVEN_FROM_4)(functools.partial(opennmt_py, kind="SinusoidalConcat"))
+
+
+@peer("d2l")
+def d2l(d_model):
+    torch = pytest.importorskip("torch")
+    module = installed_class("d2l", "torch.py", "PositionalEncoding", d2l=torch)
+    return module(d_model, 0.0, len(POSITIONS)).P[0].numpy()
+
+
+# ---- formulas, in NumPy's float64, of what does not install or is no code ----------------------------------------------
+
+
+def halves(angles, d_model):
+    table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+    return np.pad(table, ((0, 0), (0, d_model - table.shape[1])))
+
+
+def interleaved(angles):
+    return np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(len(angles), -1)
+
+
+def timing_signal(d_model, smallest=1.0, largest=1e4, start=0):
+    count = d_model // 2
+    increment = math.log(largest / smallest) / max(count - 1, 1)
+    return halves(np.outer(POSITIONS + start, smallest * np.exp(np.arange(count) * -increment)), d_model)
+
+
+peer("tensor2tensor", d_models=ANY[1:], unit=FLOAT64)(timing_signal)
+peer(
+    "tensor2tensor",
+    d_models=ANY[1:],
+    unit=FLOAT64,
+    changes={"min_timescale": 0.5, "max_timescale": 99, "start_index": 7},
+)(functools.partial(timing_signal, smallest=0.5, largest=99.0, start=7))
+peer("opennmt-tf", d_models=EVEN_FROM_4, unit=FLOAT64)(functools.partial(timing_signal, start=1))
+peer("flax", d_models=FROM_4, unit=FLOAT64)(timing_signal)
+
+
+@peer("vaswani", d_models=ANY, unit=FLOAT64)
+def vaswani(d_model):
+    column = np.arange(d_model)
+    angles = POSITIONS[:, None] / 10000 ** (2 * (column // 2) / d_model)
+    return np.where(column % 2, np.cos(angles), np.sin(angles))
+
+
+peer("trax", unit=FLOAT64)(vaswani)
+
+
+@peer("nerf", d_models=(2, 8, 20), unit=FLOAT64, positions=TIMES)
+def nerf(d_model):
+    return interleaved(np.outer(TIMES, 2.0 ** np.arange(d_model // 2)))
+
+
+@peer("tiny-cuda-nn", d_models=(2, 8, 24), unit=FLOAT64, positions=TIMES)
+def tiny_cuda_nn(d_model):
+    return interleaved(np.outer(TIMES, 2.0 ** np.arange(d_model // 2)) * math.pi)
+
+
+@peer("notebook-columns", d_models=ANY, unit=FLOAT64)
+def notebook_columns(d_model):
+    column = np.arange(d_model)
+    angles = POSITIONS[:, None] / 10000 ** (column / d_model)
+    return np.where(column % 2, np.cos(angles), np.sin(angles))
+
+
+@peer("notebook-slip", unit=FLOAT64, d_models=(2, 12, 60))
+def notebook_slip(d_model):
+    return interleaved(POSITIONS[:, None] / 10000 ** (np.arange(d_model // 2) - 2 / d_model))
+
+
+@peer("double-exponents", unit=FLOAT64)
+def double_exponents(d_model):
+    column = np.arange(d_model)
+    angles = POSITIONS[:, None] / 10000 ** (2 * column / d_model)
+    return np.where(column % 2, np.cos(angles), np.sin(angles))

@@ -1,0 +1,570 @@
+"""Grids: bits against encode and the oracle, and every line of docs/grids.md against the library that it names."""
+
+import ast
+import functools
+import importlib
+import importlib.util
+import itertools
+import math
+import re
+import sys
+import tracemalloc
+import types
+import warnings
+from fractions import Fraction
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from conftest import DTYPES, assert_same_bits, bits_of
+from reference import Reference, round_to
+
+import posenc
+
+GUIDE = (Path(__file__).parent.parent / "docs" / "grids.md").read_text()
+
+# ---- the columns ------------------------------------------------------------------------------------------------------
+
+# what each of the six orders means, spelled for unequal widths
+SORTED_BY = {
+    ("axis", "halves"): lambda axis, frequency, function: (axis, function, frequency),
+    ("axis", "interleaved"): lambda axis, frequency, function: (axis, frequency, function),
+    ("function", "halves"): lambda axis, frequency, function: (function, axis, frequency),
+    ("function", "interleaved"): lambda axis, frequency, function: (function, frequency, axis),
+    ("frequency", "halves"): lambda axis, frequency, function: (frequency, function, axis),
+    ("frequency", "interleaved"): lambda axis, frequency, function: (frequency, axis, function),
+}
+
+
+def naive(coordinates, widths, d_model, *, axes, group, layout, include_input, dtype, conventions):
+    """The table by definition, column by column, from one call of encode for each axis."""
+    codes = [
+        posenc.encode(c, width, dtype=dtype, **convention)
+        for c, width, convention in zip(coordinates, widths, conventions, strict=True)
+    ]
+    keys = [
+        (rank, j // 2, j % 2)
+        for rank, k in enumerate(axes)
+        for j in range(widths[k])
+    ]
+    keys.sort(key=lambda key: SORTED_BY[group, layout](*key))
+    columns = [(axes[rank], codes[axes[rank]][:, 2 * i + f]) for rank, i, f in keys]
+    inputs = [(k, np.asarray(coordinates[k]).astype(dtype)) for k in axes] if include_input else []
+    columns = columns[: d_model - len(inputs)]
+    zeros = [(0, np.zeros(len(coordinates[0]), dtype))] * (d_model - len(inputs) - len(columns))
+    columns = inputs + columns + zeros if include_input == "first" else columns + zeros + inputs
+    table = np.empty((*map(len, coordinates), d_model), dtype)
+    for j, (k, column) in enumerate(columns):
+        table[..., j] = column.reshape([-1 if axis == k else 1 for axis in range(len(coordinates))])
+    return table
+
+
+@pytest.mark.parametrize("group, layout", SORTED_BY)
+@pytest.mark.parametrize("include_input", [None, "first", "last"])
+def test_columns_are_those_of_encode(group, layout, include_input, dtype, isa):
+    dtype = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    coordinates = [range(4), np.linspace(-2.0, 3.0, 5), range(7, 1, -1)]
+    inputs = 3 if include_input else 0
+    for axes, widths, odd, extra in (
+        ((0, 1, 2), (8, 8, 8), "error", 0),
+        ((2, 0, 1), (2, 12, 6), "error", 0),
+        ((1, 2, 0), (6, 6, 6), "truncate", -3),
+        ((0, 2, 1), (6, 0, 4), "zero", 3),
+    ):
+        d_model = sum(widths) + inputs + extra
+        # an axis without columns needs no base
+        found = posenc.grid(
+            coordinates, d_model, axes=axes, widths=widths, odd=odd, group=group, layout=layout, include_input=include_input,
+            dtype=dtype, base=(100, 1000, 2), order="cos",
+        )
+        expected = naive(
+            coordinates, widths, d_model, axes=axes, group=group, layout=layout, include_input=include_input, dtype=dtype,
+            conventions=[{"base": base, "order": "cos"} for base in (100, 1000, 2)],
+        )
+        assert_same_bits(found, expected)
+
+
+def test_the_pictures_of_the_guide():
+    rows = re.findall(r'^\| `"(\w+)"` \| `"(\w+)"` \| `([^`]*)`', GUIDE, re.MULTILINE)
+    assert {row[:2] for row in rows} == set(SORTED_BY)
+    angles = {"h": 3.0, "w": 5.0}
+    for group, layout, picture in rows:
+        row = posenc.grid(([3], [5]), 8, group=group, layout=layout, frequencies=[1.0, 0.25], dtype="float64")[0, 0]
+        function = {"s": math.sin, "c": math.cos}
+        expected = [function[f](angles[axis] * (1.0, 0.25)[int(i)]) for f, axis, i in picture.split()]
+        assert np.allclose(row, expected, rtol=0, atol=1e-15)
+
+
+def test_equal_widths_that_do_not_divide():
+    two = [posenc.grid((3, 4), d, odd="truncate") for d in (49, 50, 51, 52)]
+    for table in two:
+        assert_same_bits(table, np.ascontiguousarray(two[-1][..., : table.shape[-1]]))
+    zero = posenc.grid((3, 4), 51, odd="zero")
+    assert_same_bits(zero[..., :48], posenc.grid((3, 4), 48))
+    assert (bits_of(zero[..., 48:]) == 0).all()
+    assert (posenc.grid((3, 4), 3, odd="zero") == 0).all()
+    assert_same_bits(posenc.grid(5, 7, odd="truncate"), np.ascontiguousarray(posenc.encode(5, 8)[:, :7]))
+
+
+def mantissa_and_exponent(x):
+    numerator, denominator = x.as_integer_ratio()
+    return numerator, 1 - denominator.bit_length()
+
+
+def test_against_the_oracle(dtype):
+    table = posenc.grid(
+        (3, 4), 10, coordinates=(-1, 2), group="frequency", include_input="first", base=(50, 1e6), position_scale=math.pi,
+        dtype=dtype,
+    )
+    coordinates = [[-1.0, 0.5, 2.0], [-1.0, 0.0, 1.0, 2.0]]
+    oracles = [Reference(4, base=base, position_scale=math.pi) for base in (50, 1e6)]
+    for i, j in itertools.product(range(3), range(4)):
+        here = coordinates[0][i], coordinates[1][j]
+        row = [round_to(*mantissa_and_exponent(x), dtype) for x in here]
+        for frequency in range(2):
+            for k in range(2):
+                row += [oracles[k].bits(here[k], 2 * frequency + f, dtype) for f in range(2)]
+        assert bits_of(table[i, j]).tolist() == row
+
+
+# ---- coordinates ------------------------------------------------------------------------------------------------------
+
+
+FORMULAS = {
+    "index": lambda m, n, start: m,
+    "normalized": lambda m, n, start: m / (start + n - 1 + Fraction(1, 10**6)),
+    "centered": lambda m, n, start: (2 * m + 1) / Fraction(n) - 1,
+    (0, 1): lambda m, n, start: m / Fraction(max(n - 1, 1)),
+    (-0.1, 7): lambda m, n, start: Fraction(-0.1) + m * (7 - Fraction(-0.1)) / max(n - 1, 1),
+}
+
+
+@pytest.mark.parametrize("start", [0, 1, -3, 0.1])
+@pytest.mark.parametrize("coordinates", FORMULAS, ids=str)
+def test_coordinates_are_rounded_once(coordinates, start):
+    for n in (1, 2, 7, 100):
+        exactly = [FORMULAS[coordinates](k + Fraction(start), n, Fraction(start)) for k in range(n)]
+        expected = np.array([float(x) for x in exactly])            # a Fraction is rounded to nearest
+        table = posenc.grid(
+            (n, 2), 6, start=(start, 0), coordinates=coordinates, include_input="last", dtype="float64", channel_first=True
+        )
+        assert_same_bits(np.ascontiguousarray(table[4, :, 0]), expected)
+        assert_same_bits(np.ascontiguousarray(table[:2, :, 0].T), posenc.encode(expected, 2, dtype="float64"))
+
+
+def test_large_integers_are_exact():
+    start = 2**62 + 1
+    table = posenc.grid((3, 2), 8, start=(start, 0))
+    assert_same_bits(np.ascontiguousarray(table[:, 0, :4]), posenc.encode(range(start, start + 3), 4))
+    assert_same_bits(posenc.grid((3, 2), 8, start=(np.int64(start), False + 0.0)), table)
+    assert_same_bits(posenc.grid((range(-(2**63), -(2**63) + 3),), 4), posenc.encode(range(-(2**63), -(2**63) + 3), 4))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_inputs_are_rounded_once(dtype):
+    # to float64 first, 2**62 + 2**38 + 1 would be a tie in float32, and 2**62 + 2**54 + 1 in bfloat16
+    integers = [0, 1, -3, 2**62 + 2**38 + 1, -(2**62) - 2**54 - 1, 2**62 + 2**54 - 1, 2**63 - 1, -(2**63)]
+    floats = [0.1, -1 / 3, 65519.99999, 65520.0, 1e-8, 1 + 2**-8 + 2**-40, 3e-45]
+    for positions in (integers, floats):
+        table = posenc.grid((np.array(positions),), 1, include_input="first", dtype=dtype)
+        expected = [round_to(*mantissa_and_exponent(p), dtype) for p in positions]
+        assert bits_of(table[:, 0]).tolist() == expected
+
+
+# ---- shapes and out ---------------------------------------------------------------------------------------------------
+
+
+def test_shapes():
+    assert posenc.grid((3, 4), 8).shape == (3, 4, 8)
+    assert posenc.grid([np.int64(3), 4, 5], 12, extra_tokens=2).shape == (62, 12)
+    assert posenc.grid(7, 8).shape == posenc.grid((7,), 8).shape == (7, 8)
+    assert posenc.grid(np.array([3, 4]), 8, channel_first=True).shape == (8, 3, 4)
+    assert posenc.grid((3, 4), 8, channel_first=True, extra_tokens=1).shape == (8, 13)
+    assert posenc.grid((0, 4), 8).shape == (0, 4, 8)
+    assert posenc.grid((0, 2**40), 8, coordinates="centered").shape == (0, 2**40, 8)
+    assert (posenc.grid((3, 0), 8, extra_tokens=2) == np.zeros((2, 8))).all()
+    assert posenc.grid((3, 4), 0).shape == (3, 4, 0)
+    assert posenc.grid((1, 1), 4).tolist() == [[[0, 1, 0, 1]]]
+    assert_same_bits(posenc.grid(7, 8), posenc.encode(7, 8))
+
+
+@pytest.mark.parametrize("group, layout", SORTED_BY)
+def test_the_same_in_every_shape_and_out(group, layout, monkeypatch):
+    convention = {"group": group, "layout": layout, "start": 1}
+    table = posenc.grid((5, 6, 7), 12, **convention)
+    flat = table.reshape(-1, 12)
+    for block_bytes in (posenc._grid.BLOCK_BYTES, 3 * 48):
+        monkeypatch.setattr(posenc._grid, "BLOCK_BYTES", block_bytes)
+        outs = [np.full((5, 6, 7, 12), np.nan, np.float32), np.full((5, 6, 14, 20), np.nan, np.float32)[::-1, :, ::2, 3:15]]
+        for out in outs:
+            assert posenc.grid((5, 6, 7), 12, out=out, **convention) is out
+            assert_same_bits(np.ascontiguousarray(out), table)
+        first = posenc.grid((5, 6, 7), 12, channel_first=True, **convention)
+        assert_same_bits(np.ascontiguousarray(np.moveaxis(first, 0, -1)), table)
+        assert first.flags.c_contiguous
+        out = np.full((424, 20), np.nan, np.float32)[::2, 3:15]
+        posenc.grid((5, 6, 7), 12, extra_tokens=2, out=out, **convention)
+        assert (bits_of(out[:2]) == 0).all()
+        assert_same_bits(np.ascontiguousarray(out[2:]), flat)
+        both = posenc.grid((5, 6, 7), 12, extra_tokens=2, channel_first=True, **convention)
+        assert_same_bits(np.ascontiguousarray(both.T), np.ascontiguousarray(out))
+
+
+def test_bfloat16_as_bits_without_the_package(monkeypatch):
+    table = posenc.grid((3, 4), 10, dtype="bfloat16", include_input="first")
+    monkeypatch.setattr(posenc._encoding, "_bfloat16", lambda: np.dtype(np.uint16))
+    with pytest.raises(ImportError, match="ml_dtypes"):
+        posenc.grid((3, 4), 10, dtype="bfloat16", include_input="first")
+    out = np.zeros((3, 4, 10), np.uint16)
+    posenc.grid((3, 4), 10, dtype="bfloat16", include_input="first", out=out)
+    assert (out == bits_of(table)).all()
+
+
+def test_out_that_holds_the_coordinates(monkeypatch):
+    monkeypatch.setattr(posenc._grid, "BLOCK_BYTES", 32)            # a row: the first is written before the others are made
+    room = np.arange(40.0)
+    expected = posenc.grid((np.arange(2.0), np.arange(5.0)), 4, dtype="float64")
+    out = room.reshape(2, 5, 4)
+    posenc.grid((room[:2], room[:5]), 4, dtype="float64", out=out)
+    assert_same_bits(out, expected)
+
+
+def test_nan_stays_in_the_columns_of_its_axis():
+    table = posenc.grid(([0.0, np.nan], 3), 8)
+    assert (bits_of(table[1, :, :4]) == 0x7FC00000).all()
+    assert_same_bits(table[1, :, 4:].copy(), posenc.encode(3, 4))
+
+
+@pytest.mark.parametrize("shape, d_model, arguments", [
+    ((256, 256), 256, {}),
+    ((256, 256), 256, {"channel_first": True}),
+    ((16, 64, 64), 258, {"include_input": "last", "coordinates": "centered", "group": "frequency", "odd": "zero"}),
+    ((1, 65536), 256, {"coordinates": (-1, 1)}),
+    ((65536, 1), 256, {"extra_tokens": 1}),
+], ids=str)
+def test_memory_is_the_result_and_a_constant(shape, d_model, arguments):
+    out = posenc.grid(shape, d_model, **arguments)
+    assert out.nbytes >= 2**26
+    tracemalloc.start()
+    try:
+        posenc.grid(shape, d_model, out=out, **arguments)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2**23
+
+
+# ---- errors -----------------------------------------------------------------------------------------------------------
+
+
+BAD = [
+    ({"shape": 3.0}, TypeError, "shape is 3.0 of type float"),
+    ({"shape": (2, True)}, TypeError, "shape is a bool"),
+    ({"shape": (2, -3)}, ValueError, "shape is -3"),
+    ({"shape": ()}, ValueError, "at least one axis"),
+    ({"shape": "23"}, TypeError, "shape is '23'"),
+    ({"shape": range(3)}, TypeError, "shape is range"),
+    ({"shape": (2, [[1, 2, 3]])}, ValueError, r"coordinates of shape \(1, 3\), expected one dimension"),
+    ({"shape": (2, ["a", "b", "c"])}, TypeError, "dtype <U1"),
+    ({"shape": (2, [0.0, 1.0, 2.0**63])}, ValueError, "positions has 9.22"),
+    ({"shape": (2, [0, 1, 2**62]), "position_offset": 2.0**62, "d_model": 8}, ValueError, "position_offset"),
+    ({"shape": (2, range(2**63 - 2, 2**63 + 1))}, ValueError, "positions has 9223372036854775808"),
+    ({"shape": (2, [0, 1, 2]), "start": 1}, ValueError, "start is 1"),
+    ({"shape": (2, 2**64)}, ValueError, "expected at most"),
+    ({"d_model": 6}, ValueError, "d_model is 6, expected a multiple of 4"),
+    ({"d_model": 7}, ValueError, "d_model is 7"),
+    ({"d_model": -4}, ValueError, "d_model is -4"),
+    ({"d_model": 8.0}, TypeError, "d_model"),
+    ({"d_model": 8, "include_input": "first"}, ValueError, "d_model is 8, expected a multiple of 4 and 2"),
+    ({"d_model": 1, "include_input": "first"}, ValueError, "at least 2"),
+    ({"include_input": True}, TypeError, "include_input is True"),
+    ({"include_input": "both"}, ValueError, "include_input is 'both'"),
+    ({"start": (0, 1, 2)}, ValueError, "start has length 3, expected 2"),
+    ({"start": math.nan}, ValueError, "start is nan"),
+    ({"start": 2.0**63}, ValueError, "positions has 9223372036854775808"),
+    ({"start": 1e300, "coordinates": "centered"}, ValueError, "positions has"),
+    ({"start": 2.0**62, "position_offset": (0, 2.0**62)}, ValueError, "position_offset"),
+    ({"coordinates": "pixel"}, ValueError, "coordinates is 'pixel'"),
+    ({"coordinates": 3}, TypeError, "coordinates is 3"),
+    ({"coordinates": (0, 1, 2)}, TypeError, "coordinates is"),
+    ({"coordinates": (0, math.inf)}, ValueError, "coordinates is inf"),
+    ({"axes": (0, 0)}, ValueError, r"axes is \(0, 0\), expected each of \(0, 1\) once"),
+    ({"axes": (0,)}, ValueError, "axes has length 1"),
+    ({"widths": (3, 5)}, ValueError, "widths has 3, expected even"),
+    ({"widths": (4, 2)}, ValueError, "widths has sum 6, expected 8"),
+    ({"widths": (4, 2), "odd": "truncate"}, ValueError, "widths has sum 6"),
+    ({"widths": (4, 6)}, ValueError, "widths has sum 10"),
+    ({"widths": (4, 6), "odd": "zero"}, ValueError, "widths has sum 10"),
+    ({"widths": (4, 2, 2)}, ValueError, "widths has length 3"),
+    ({"group": "row"}, ValueError, "group is 'row'"),
+    ({"layout": "split"}, ValueError, "layout is 'split'"),
+    ({"odd": "pad"}, ValueError, "odd is 'pad'"),
+    ({"extra_tokens": -1}, ValueError, "extra_tokens is -1"),
+    ({"extra_tokens": True}, TypeError, "extra_tokens"),
+    ({"channel_first": 1}, TypeError, "channel_first is 1"),
+    ({"base": (1.0, 2.0, 3.0)}, ValueError, "base has length 3, expected 2"),
+    ({"base": (1.0, -2.0)}, ValueError, "base is -2.0"),
+    ({"frequencies": [1.0]}, ValueError, "length 1, expected 2"),
+    ({"frequencies": [[1.0, 2.0], [1.0]]}, ValueError, "length 1, expected 2"),
+    ({"no_such": 1}, TypeError, "no_such"),
+    ({"dtype": "int32"}, TypeError, "dtype"),
+    ({"threads": 0}, ValueError, "threads is 0"),
+]
+
+
+@pytest.mark.parametrize("arguments, error, message", BAD, ids=lambda v: str(v)[:40])
+def test_bad_arguments(arguments, error, message, monkeypatch):
+    monkeypatch.setattr(posenc._grid, "BLOCK_BYTES", 32)            # a row: the first would be written before a later error
+    out = np.full((2, 3, 8), 7, np.float32)
+    with pytest.raises(error, match=message):
+        posenc.grid(**{"shape": (2, 3), "d_model": 8, "out": out} | arguments)
+    assert (out == 7).all()
+
+
+@pytest.mark.parametrize("out, error, message", [
+    (np.full((2, 3, 9), 7, np.float32), ValueError, r"out has shape \(2, 3, 9\), expected \(2, 3, 8\)"),
+    (np.full((6, 8), 7, np.float32), ValueError, "out has shape"),
+    (np.full((2, 3, 8), 7, np.float64), ValueError, "out has dtype"),
+    (np.full((2, 3, 16), 7, np.float32)[..., ::2], ValueError, "contiguous columns"),
+    ([7], TypeError, "out is of type list"),
+], ids=str)
+def test_bad_out(out, error, message):
+    with pytest.raises(error, match=message):
+        posenc.grid((2, 3), 8, out=out)
+    assert (np.array(out) == 7).all()
+
+
+# ---- other libraries --------------------------------------------------------------------------------------------------
+
+
+def imported(name):
+    """A module of a library that need not be here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip(name)
+
+
+def timm_sincos():
+    """timm's own file, from where it is installed: its package imports torchvision, which the file does not need."""
+    imported("torch")
+    found = importlib.util.find_spec("timm")
+    if found is None:
+        pytest.skip("timm is not installed")
+    package = types.ModuleType("timm_layers")
+    package.__path__ = [str(Path(found.origin).parent / "layers")]
+    sys.modules["timm_layers"] = package
+    return importlib.import_module("timm_layers.pos_embed_sincos")
+
+
+# The formulas of libraries that do not install here, in float64.
+
+
+def get_2d_sincos_pos_embed(embed_dim, grid_size, cls_token):
+    """MAE, util/pos_embed.py, whose np.float is float64."""
+    omega = 1 / 10000 ** (np.arange(embed_dim // 4, dtype=np.float64) / (embed_dim / 4))
+    w, h = np.meshgrid(np.arange(grid_size, dtype=np.float32), np.arange(grid_size, dtype=np.float32))
+    angles = [np.einsum("m,d->md", x.reshape(-1), omega) for x in (w, h)]
+    table = np.concatenate([f(a) for a in angles for f in (np.sin, np.cos)], axis=1)
+    return np.concatenate([np.zeros((1, embed_dim)), table]) if cls_token else table
+
+
+def posemb_sincos_2d(h, w, dim):
+    """SimpleViT, vit_pytorch/simple_vit.py."""
+    y, x = np.mgrid[:h, :w]
+    omega = 1.0 / 10000 ** (np.arange(dim // 4) / (dim // 4 - 1))
+    y, x = y.reshape(-1, 1) * omega, x.reshape(-1, 1) * omega
+    return np.concatenate([np.sin(x), np.cos(x), np.sin(y), np.cos(y)], axis=1)
+
+
+def add_timing_signal_nd(x):
+    """tensor2tensor, layers/common_attention.py."""
+    *shape, channels = x.shape
+    timescales = channels // (2 * len(shape))
+    rates = np.exp(np.arange(timescales) * -(math.log(1e4) / (timescales - 1)))
+    for dim, length in enumerate(shape):
+        time = np.arange(length)[:, None] * rates
+        signal = np.zeros((length, channels))
+        signal[:, 2 * dim * timescales : 2 * (dim + 1) * timescales] = np.concatenate([np.sin(time), np.cos(time)], axis=1)
+        x = x + signal.reshape([length if k == dim else 1 for k in range(len(shape))] + [channels])
+    return x
+
+
+def points(*shape):
+    return np.stack(np.meshgrid(*[np.linspace(-1, 1, n) for n in shape], indexing="ij"), axis=-1)
+
+
+class Embedder:
+    """NeRF, run_nerf_helpers.py."""
+
+    def __init__(self, multires):
+        self.frequencies = 2.0 ** np.linspace(0, multires - 1, multires)
+
+    def embed(self, x):
+        return np.concatenate([x] + [f(x * w) for w in self.frequencies for f in (np.sin, np.cos)], axis=-1)
+
+
+def pos_enc(x, min_deg, max_deg):
+    """mip-NeRF, internal/mip.py, with cos for sin(. + pi / 2)."""
+    scales = 2.0 ** np.arange(min_deg, max_deg)
+    xb = (x[..., None, :] * scales[:, None]).reshape(*x.shape[:-1], -1)
+    return np.concatenate([x, np.sin(xb), np.cos(xb)], axis=-1)
+
+
+class HarmonicEmbedding:
+    """PyTorch3D, renderer/implicit/harmonic_embedding.py."""
+
+    def __init__(self, n, omega_0):
+        self.frequencies = omega_0 * 2.0 ** np.arange(n)
+
+    def __call__(self, x):
+        embed = (x[..., None] * self.frequencies).reshape(*x.shape[:-1], -1)
+        return np.concatenate([np.sin(embed), np.cos(embed), x], axis=-1)
+
+
+class Frequency:
+    """tiny-cuda-nn, encodings/frequency.h."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def __call__(self, x):
+        j = np.arange(x.shape[-1] * 2 * self.n)
+        angle = np.pi * 2.0 ** (j // 2 % self.n) * x[..., j // (2 * self.n)]
+        return np.where(j % 2, np.cos(angle), np.sin(angle))
+
+
+def here():
+    return globals()
+
+
+def module(name):
+    return lambda: vars(imported(name))
+
+
+# library: where its call finds its names, and how it evaluates
+HUGGING_FACE = "transformers.models."
+LIBRARIES = {
+    "MAE": (here, "float64"),
+    "ViT-MAE": (module(HUGGING_FACE + "vit_mae.modeling_vit_mae"), "float64"),
+    "RT-DETR": (module(HUGGING_FACE + "rt_detr.modeling_rt_detr"), "float64"),
+    "DETR": (module(HUGGING_FACE + "detr.modeling_detr"), "float32"),
+    "timm": (lambda: vars(timm_sincos()), "float32"),
+    "diffusers 2-D": (module("diffusers.models.embeddings"), "float64"),
+    "diffusers 2-D, scaled": (module("diffusers.models.embeddings"), "float32"),     # of the positions
+    "diffusers 3-D": (module("diffusers.models.embeddings"), "float64"),
+    "SimpleViT": (here, "float64"),
+    "tensor2tensor": (here, "float64"),
+    "positional-encodings 2-D": (module("positional_encodings.torch_encodings"), "float32"),
+    "positional-encodings 3-D": (module("positional_encodings.torch_encodings"), "float32"),
+    "Perceiver": (module(HUGGING_FACE + "perceiver.modeling_perceiver"), "float32"),
+    "NeRF": (here, "float64"),
+    "mip-NeRF": (here, "float64"),
+    "PyTorch3D": (here, "float64"),
+    "tiny-cuda-nn": (here, "float64"),
+}
+# float64 rounded to float32 at the end: the same bits, unless a value lies within its error in float64 of a half-way point
+ROUNDED_ONCE = {"MAE", "ViT-MAE", "RT-DETR", "diffusers 2-D", "diffusers 3-D"}
+NUMBERS = {"h": 6, "w": 9, "t": 5, "n": 7, "d": 48, "np": np, "posenc": posenc}
+LINES = {line[0]: line[1:] for line in re.findall(r"^\| ([^`|]+) \| `([^`]+)` \| `(posenc[^`]+)` \|$", GUIDE, re.MULTILINE)}
+
+
+def evaluated(library, call):
+    names, arithmetic = LIBRARIES.get(library) or LIBRARIES[library.split(",")[0]]
+    table = eval(call, {**names(), **NUMBERS, **({"torch": sys.modules["torch"]} if "torch" in sys.modules else {})})
+    return np.asarray(table), arithmetic
+
+
+def ours(call, dtype):
+    """The call of posenc, with a dtype."""
+    table = types.SimpleNamespace(grid=lambda *args, **kwargs: posenc.grid(*args, dtype=dtype, **kwargs))
+    return eval(call, NUMBERS | {"posenc": table})
+
+
+def largest_angle(call):
+    """The largest angle or coordinate of a call: what the errors of float32 are relative to."""
+    seen = []
+
+    def spy(shape, d_model, **kwargs):
+        part = {k: kwargs[k] for k in ("start", "coordinates") if k in kwargs}
+        coordinates = posenc.grid(shape, len(shape), include_input="first", dtype="float64", **part)
+        scale = np.max(kwargs.get("position_scale", 1)) * max([1.0, *np.ravel(kwargs.get("frequencies", 1.0))])
+        seen.append(float(abs(coordinates).max() * scale))
+        return None
+
+    eval(call, NUMBERS | {"posenc": types.SimpleNamespace(grid=spy)})
+    return max(1.0, seen[0])
+
+
+def tolerance(arithmetic, call):
+    """An angle in float32 has the errors of the coordinate, the frequency (at most two roundings each) and the product; sin
+    and cos add one of a value below 1, as does our own rounding.  `u` is half a unit in the last place of 1."""
+    u = 2.0 ** (-53 if arithmetic == "float64" else -24)
+    return (6 * largest_angle(call) + 2) * u
+
+
+def test_every_line_of_the_guide_is_read():
+    assert len(LINES) >= 20
+    assert ROUNDED_ONCE <= set(LINES)
+    assert {line.split(",")[0] for line in LINES} == {library.split(",")[0] for library in LIBRARIES}
+    assert GUIDE.count("| `posenc.grid(") == len(LINES)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_line_of_the_guide(line):
+    theirs, call = LINES[line]
+    expected, arithmetic = evaluated(line, theirs)
+    dtype = "float64" if arithmetic == "float64" and expected.dtype == np.float64 else "float32"
+    found = ours(call, dtype)
+    assert found.size == expected.size
+    error = abs(found.astype(np.float64) - expected.reshape(found.shape)).max()
+    assert error <= tolerance(arithmetic if dtype == "float64" else "float32", call)
+    if line in ROUNDED_ONCE:
+        assert_same_bits(ours(call, "float32"), expected.reshape(found.shape).astype(np.float32))
+
+
+def table_of(line, call):
+    """A call in the shape of a line's own table, or None where it has another size or is refused."""
+    own = ours(LINES[line][1], "float64")
+    try:
+        table = ours(call, "float64")
+    except (TypeError, ValueError):
+        return None
+    return table.reshape(own.shape) if table.size == own.size else None
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_no_other_call_gives_the_table_of_a_line(line):
+    theirs, call = LINES[line]
+    expected, _ = evaluated(line, theirs)
+    tree = ast.parse(call, mode="eval")
+    without = []
+    for k in range(len(tree.body.keywords)):
+        less = ast.parse(call, mode="eval")
+        del less.body.keywords[k]
+        without.append(ast.unparse(less))
+    assert without
+    for other in without + [c for _, c in LINES.values() if c != call]:
+        table = table_of(line, other)
+        if table is not None:
+            assert abs(table - expected.reshape(table.shape)).max() > 0.05, other
+
+
+def test_in_float64():
+    """Libraries that evaluate in float64: what they return there is off by the errors of their angles."""
+    torch = imported("torch")
+    vit_mae = imported(HUGGING_FACE + "vit_mae.modeling_vit_mae")
+    detr = imported(HUGGING_FACE + "detr.modeling_detr")
+    grid = functools.partial(posenc.grid, dtype="float64")
+    found = grid((14, 20), 768, layout="halves")
+    expected = vit_mae.build_2d_sinusoidal_position_embedding(14, 20, 768, dtype=torch.float64).numpy().reshape(found.shape)
+    assert 0 < abs(found - expected).max() <= (6 * 19 + 2) * 2.0**-53
+    mae = get_2d_sincos_pos_embed(768, 14, False).reshape(14, 14, 768)
+    assert 0 < abs(grid((14, 14), 768, layout="halves", axes=(1, 0)) - mae).max() <= (6 * 13 + 2) * 2.0**-53
+    for normalize, angle, arguments in (
+        (False, 20, {}), (True, 2 * math.pi, {"coordinates": "normalized", "position_scale": 2 * math.pi}),
+    ):
+        embedding = detr.DetrSinePositionEmbedding(128, normalize=normalize)
+        expected = embedding((1, 3, 14, 20), "cpu", torch.float64).numpy()[0]
+        found = grid((14, 20), 256, start=1, channel_first=True, **arguments)
+        assert 0 < abs(found - expected).max() <= (6 * angle + 2) * 2.0**-53

@@ -1,0 +1,409 @@
+"""Which convention a table has: found again for every preset, for others' recipes, and not where there is none."""
+
+import functools
+import json
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import posenc
+from posenc import _cli
+from posenc._identify import Match, identify
+
+RNG = np.random.default_rng
+ROWS = 200
+NAMES = [p.name for p in posenc.presets()]
+COORDINATES = {"nerf", "tiny-cuda-nn", "pi0"}       # of positions in [0, 1): at integers they repeat themselves
+KINDS = ("float32", "float16", "noise")
+
+
+def table_of(encoding, positions, kind):
+    if kind != "noise":
+        return encoding.encode(positions, dtype=kind)
+    table = encoding.encode(positions)
+    return table + RNG(0).normal(0, 1e-3, table.shape).astype(np.float32)
+
+
+@functools.cache
+def found_again(table, shape, dtype, coordinates):
+    """Identified once for all presets of the same table."""
+    positions = np.arange(ROWS) / 256 if coordinates else None
+    return identify(np.frombuffer(table, dtype).reshape(shape), positions)
+
+
+def check_preset(name, d_model, kind):
+    try:
+        encoding = posenc.preset(name, d_model)
+    except ValueError:
+        pytest.skip(f"{name} has no table of {d_model} columns")
+    coordinates = name in COORDINATES
+    positions = np.arange(ROWS) / 256 if coordinates else range(ROWS)
+    table = table_of(encoding, positions, kind)
+    matches = found_again(table.tobytes(), table.shape, table.dtype, coordinates)
+    assert name in matches[0].presets
+    best = matches[0]
+    assert np.array_equal(best.positions, positions)
+    assert np.array_equal(best.encoding.encode(positions), encoding.encode(positions))
+    if kind == "noise":
+        assert best.reason == "noise of 0.001" and 1e-3 < best.difference < 1e-2
+    else:
+        assert best.reason == "every value correctly rounded" and best.difference == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("d_model", [7, 64])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_preset_is_named(name, d_model, kind):
+    check_preset(name, d_model, kind)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("d_model", [8, 15, 100, 512])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_preset_is_named_at_other_sizes(name, d_model, kind):
+    check_preset(name, d_model, kind)
+
+
+def parameters(encoding):
+    return {name: value for name, value in encoding._changes().items() if name != "odd"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "convention",
+    [
+        {"base": 20000.0},
+        {"base": 500.0, "layout": "halves", "order": "cos"},
+        {"base": 20.0, "spacing": "endpoint"},
+        {"base": 500000.0, "scale": 0.125},
+        {"frequency_scale": 0.01, "layout": "halves"},
+        {"frequency_scale": math.pi / 4},
+        {"shift": 0.5, "layout": "halves", "order": "cos"},
+        {"exponents": "column", "base": 777.0},
+        {"exponents": "column", "layout": "halves"},
+    ],
+)
+def test_parameters_of_no_preset(convention, kind):
+    encoding = posenc.Encoding(64, **convention)
+    best = identify(table_of(encoding, range(3, 800), kind))[0]
+    assert best.presets == ()
+    assert parameters(best.encoding) == convention
+    assert best.positions == range(3, 800)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    d_model=st.integers(6, 97),
+    base=st.floats(10, 1e5),
+    scale=st.sampled_from([1.0, 0.05, 3.7, 22.6]),
+    start=st.integers(0, 1000),
+    layout=st.sampled_from(["interleaved", "halves"]),
+    order=st.sampled_from(["sin", "cos"]),
+    spacing=st.sampled_from(["paper", "endpoint"]),
+    odd=st.sampled_from(["truncate", "zero"]),
+)
+def test_any_convention_is_found_again(d_model, base, scale, start, layout, order, spacing, odd):
+    encoding = posenc.Encoding(d_model, base=base, scale=scale, layout=layout, order=order, spacing=spacing, odd=odd)
+    positions = range(start, start + 300)
+    best = identify(encoding.encode(positions))[0]
+    assert best.positions == positions
+    assert (best.encoding._convention["layout"], best.encoding._convention["order"]) == (layout, order)
+    # base and spacing are told apart only by which gives the shorter number: the frequencies are what is found
+    np.testing.assert_allclose(best.encoding.frequencies, encoding.frequencies, rtol=1e-3)
+    assert best.difference <= 1e-4 * scale
+
+
+# ---- no convention --------------------------------------------------------------------------------------------------
+
+WITHOUT = {
+    "normal": lambda: RNG(0).normal(size=(512, 64)),
+    "initialised small": lambda: RNG(0).normal(0, 0.02, (512, 512)),
+    "uniform": lambda: RNG(0).uniform(-1, 1, (512, 64)),
+    "orthogonal": lambda: np.linalg.qr(RNG(0).normal(size=(512, 64)))[0],
+    "pairs of random angles": lambda: posenc.encode(RNG(0).uniform(0, 7, 300 * 32), 2).reshape(300, 64),
+    "rows shuffled": lambda: RNG(0).permutation(posenc.encode(500, 64)),
+    "columns shuffled": lambda: RNG(0).permutation(posenc.encode(500, 64), axis=1),
+    "columns of another table": lambda: np.hstack([posenc.encode(99, 32), posenc.encode(99, 32, layout="halves", order="cos")]),
+    "zeros": lambda: np.zeros((10, 8)),
+    "ones": lambda: np.ones((10, 8)),
+    "all NaN": lambda: np.full((10, 8), np.nan),
+    "no rows": lambda: np.ones((0, 8)),
+    "no columns": lambda: np.ones((8, 0)),
+    "steps": lambda: np.tile(np.arange(50.0)[:, None] / 50, (1, 8)),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_no_convention(name):
+    assert identify(WITHOUT[name]().astype(np.float32)) == []
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 2), (2, 2), (1, 4), (3, 3), (1, 8), (2, 8), (5, 1), (6, 2)])
+def test_no_convention_in_little(shape):
+    """A few numbers are easily explained by chance, with positions and parameters to choose."""
+    for seed in range(2):
+        assert identify(RNG(seed).normal(size=shape).astype(np.float32)) == []
+        angle = RNG(seed).uniform(0, 7, shape[0])
+        if shape[1] == 2 and shape[0] > 1:
+            assert identify(np.stack([np.sin(angle), np.cos(angle)], 1).astype(np.float32)) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_angle_tells_nothing(seed):
+    """Some position gives any sine to a few digits: that is no evidence."""
+    angle = RNG(seed).uniform(0, 7, (1, 1))
+    for dtype in (np.float16, np.float32):
+        assert identify(np.sin(angle).astype(dtype)) == []
+        assert identify(np.hstack([np.sin(angle), np.cos(angle)]).astype(dtype)) == []
+
+
+def test_how_much_noise_is_a_match():
+    table, noise = posenc.encode(300, 64, dtype="float64"), RNG(0).normal(size=(300, 64))
+    assert [m.reason for m in identify(table + 0.05 * noise, 300)] == ["noise of 0.05"]
+    assert identify(table + 0.15 * noise, 300) == []
+
+
+def test_angle_rates_that_are_wrong_are_named():
+    """2 j / d for every column j, a slip in many ports: it is no preset's but the one that is named for it."""
+    angles = np.arange(300)[:, None] / 10000 ** (2 * np.arange(64) / 64)
+    table = np.where(np.arange(64) % 2, np.cos(angles), np.sin(angles))
+    best = identify(table)[0]
+    assert best.presets == ("double-exponents",) and best.reason == "float64 angles" and best.difference < 1e-12
+
+
+# ---- others' tables -------------------------------------------------------------------------------------------------
+
+
+def recipe(rows, d_model, dtype):
+    """The table of the PyTorch tutorial, computed in a dtype."""
+    torch = pytest.importorskip("torch")
+    dtype = getattr(torch, dtype)
+    position = torch.arange(rows, dtype=dtype)[:, None]
+    rates = torch.exp(torch.arange(0, d_model, 2, dtype=dtype) * (-math.log(10000.0) / d_model))
+    table = torch.zeros(rows, d_model, dtype=dtype)
+    table[:, 0::2], table[:, 1::2] = torch.sin(position * rates), torch.cos(position * rates)
+    return table
+
+
+def test_angles_in_float32():
+    best, *others = identify(recipe(5000, 512, "float32").numpy())
+    assert not others and "vaswani" in best.presets and best.positions == range(5000)
+    assert best.reason == "float32 angles" and 1e-4 < best.difference < 1e-3
+
+
+@pytest.mark.parametrize("d_model", [64, 512])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_arithmetic_in_16_bits(dtype, d_model):
+    best, *others = identify(recipe(1000, d_model, dtype).float().numpy())
+    assert not others and "vaswani" in best.presets and best.positions == range(1000)
+    assert best.reason.startswith(f"{dtype} arithmetic") and best.difference > 0.1
+
+
+def test_stored_in_16_bits():
+    best = identify(recipe(1000, 64, "float32").bfloat16().float().numpy())[0]
+    assert best.reason == "rounding, stored as bfloat16" and 1e-3 < best.difference < 2.1e-3
+
+
+def test_float64_recipe():
+    rates = 10000.0 ** (-np.arange(32) / 32)
+    angles = np.arange(2000)[:, None] * rates
+    best = identify(np.hstack([np.sin(angles), np.cos(angles)]))[0]
+    assert "marian" in best.presets and best.reason == "float64 angles" and 0 < best.difference < 1e-11
+
+
+def test_scaled_tables():
+    table = posenc.encode(300, 64)
+    assert "nemo-fixed" in identify(table * np.float32(1 / 8))[0].presets
+    assert identify(table * np.float32(2))[0].encoding == posenc.Encoding(64, scale=2.0)
+
+
+# ---- shapes, dtypes, rows -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(1, 300, 64), (300, 1, 64)])
+def test_shapes(shape):
+    best = identify(posenc.encode(300, 64).reshape(shape))[0]
+    assert best.positions == range(300) and best.difference == 0
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16", "bits", ">f4"])
+def test_dtypes(dtype):
+    if dtype == "bits":
+        table = posenc.encode(300, 64, dtype="bfloat16").view(np.uint16)
+    elif dtype == ">f4":
+        table = posenc.encode(300, 64).astype(">f4")
+    else:
+        table = posenc.encode(300, 64, dtype=dtype)
+    best = identify(table)[0]
+    assert "vaswani" in best.presets and best.positions == range(300) and best.difference == 0
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [range(1), range(5, 6), range(5, 7), range(5, 26, 7), range(0, 2000, 10), range(300, 0, -1), range(-20, 21), range(50, 450),
+     range(1_000_000, 1_000_040)],
+    ids=str,
+)
+def test_where_it_begins(positions):
+    table = posenc.encode(positions, 64)
+    assert any(m.positions == positions and "vaswani" in m.presets and m.difference == 0 for m in identify(table))
+    if len(positions) > 1:
+        assert identify(table)[0].positions == positions
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [range(10**9, 10**9 + 50), np.linspace(0, 999, 50), RNG(0).integers(-(2**62), 2**62, 50), 50],
+    ids=["late", "fractional", "scattered", "number"],
+)
+def test_given_positions(positions):
+    encoding = posenc.preset("diffusers-timestep", 320, flip_sin_to_cos=True, downscale_freq_shift=0)
+    best = identify(encoding.encode(positions), positions)[0]
+    assert best.presets == ("diffusers-timestep(flip_sin_to_cos=True, downscale_freq_shift=0.0)",) and best.difference == 0
+    wrong = 1 + (np.arange(50) if isinstance(positions, int) else np.asarray(positions))
+    assert identify(encoding.encode(positions), wrong) == []
+
+
+@pytest.mark.parametrize("padding_idx", [0, 1])
+def test_a_padding_row_as_fairseq_has(padding_idx):
+    encoding = posenc.preset("fairseq", 64, padding_idx=padding_idx)
+    best = identify(encoding.encode(100))[0]
+    assert best.presets == ("fairseq", "m2m100", "speech2text") and best.positions == range(100) and best.difference == 0
+    assert best.encoding == posenc.Encoding(64, layout="halves", spacing="endpoint", padding_idx=padding_idx)
+
+
+def test_conventions_that_agree_on_the_rows_are_all_listed():
+    assert len({m.encoding for m in identify(posenc.encode(1, 64))}) > 1
+    only, = identify(posenc.encode(50, 2))
+    assert {"vaswani", "whisper", "marian"} <= set(only.presets) and "fairseq" not in only.presets
+    matches = identify(posenc.preset("opennmt-tf", 64).encode(50))
+    assert {(m.positions.start, m.presets[0]) for m in matches} == {(0, "opennmt-tf"), (1, "tensor2tensor")}
+    matches = identify(posenc.preset("fairseq", 64).encode(range(2, 50)))
+    assert {(m.positions.start, m.presets[0]) for m in matches} == {(1, "opennmt-tf"), (2, "tensor2tensor"), (2, "fairseq")}
+
+
+def test_rows_that_are_others_are_told():
+    table = posenc.encode(5000, 64)
+    table[4321, 5] += 0.5
+    best, = identify(table)
+    assert best.difference == pytest.approx(0.5)
+    assert best.reason.endswith("rows that differ by more: 1, the first is 4321")
+    table[4000:] = 0
+    assert identify(table)[0].reason.endswith("rows of zeros: 1000")
+    table[17, 3] = np.nan
+    assert math.isinf(identify(table)[0].difference)
+    table[::3] = RNG(0).normal(size=table[::3].shape)
+    assert identify(table) == []
+
+
+@pytest.mark.parametrize("first, matched", [(4700, True), (4300, False)])
+def test_nine_rows_out_of_ten(first, matched):
+    table = posenc.encode(5000, 64)
+    table[first:] = RNG(0).normal(size=table[first:].shape)     # among them few of the rows that are looked at first
+    told = f"rounding; rows that differ by more: {5000 - first}, the first is {first}"
+    assert [m.reason for m in identify(table)] == [told] * matched
+
+
+def test_memory_is_bounded(tmp_path):
+    tracemalloc = pytest.importorskip("tracemalloc")
+    table = np.lib.format.open_memmap(tmp_path / "t.npy", "w+", np.float32, (100_000, 512))
+    posenc.encode(100_000, 512, out=table)
+    tracemalloc.start()
+    assert identify(table)[0].difference == 0
+    assert tracemalloc.get_traced_memory()[1] < 100e6 < table.nbytes / 2
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "table, positions, error, message",
+    [
+        (np.ones((2, 3, 4)), None, ValueError, r"table has shape \(2, 3, 4\), expected \(positions, columns\)"),
+        (np.ones(4), None, ValueError, "table has shape"),
+        (np.ones((2, 4), int), None, TypeError, "table has dtype"),
+        (np.ones((2, 4), complex), None, TypeError, "table has dtype"),
+        (np.ones((2, 4)), 3, ValueError, r"positions has shape \(3,\), expected \(2,\), the rows of the table"),
+        (np.ones((2, 4)), 2.0, TypeError, "positions is 2.0"),
+        (np.broadcast_to(1.0, (2, 70000)), None, ValueError, "table has 70000 columns, expected at most 65536"),
+    ],
+)
+def test_errors(table, positions, error, message):
+    with pytest.raises(error, match=message):
+        identify(table, positions)
+
+
+def test_a_host_that_raises_on_every_float_exception():
+    with np.errstate(all="raise"):
+        assert identify(posenc.encode(300, 64, base=500.0, dtype="float16"))[0].encoding == posenc.Encoding(64, base=500.0)
+
+
+def test_match():
+    match, = posenc.identify(posenc.encode(100, 64, base=500.0))
+    assert isinstance(match, Match) and len(str(match).splitlines()) == 1
+    assert str(match) == (
+        "no preset: Encoding(64, base=500.0), positions range(0, 100), largest difference 0: every value correctly rounded"
+    )
+
+
+# ---- command line ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def call(tmp_path, capsys):
+    """Identifies an array from a file: exit code, stdout, stderr."""
+    def call(table, *options):
+        np.save(tmp_path / "table.npy", table)
+        code = _cli.main(["identify", str(tmp_path / "table.npy"), *options])
+        return code, *capsys.readouterr()
+    return call
+
+
+def test_command(call):
+    code, out, err = call(posenc.preset("musicgen", 64).encode(100))
+    assert (code, err) == (0, "") and out.startswith("musicgen: Encoding(64, ") and out.count("\n") == 1
+    assert call(posenc.encode(range(100, 200), 64)[None], "--start", "100")[0] == 0
+    assert call(posenc.encode(range(100, 200, 2), 64)[:, None], "--start", "100", "--step", "2")[0] == 0
+    assert call(posenc.encode(9, 64, dtype="bfloat16").view(np.uint16))[0] == 0
+    assert call(posenc.encode(9, 64, dtype=ml_dtypes.bfloat16))[0] == 0
+
+
+def test_command_without_a_match(call):
+    assert call(RNG(0).normal(size=(100, 64))) == (1, "none\n", "")
+    assert call(posenc.encode(100, 64), "--start", "1") == (1, "none\n", "")
+
+
+def test_command_as_json(call):
+    code, out, _ = call(posenc.encode(100, 64, base=500.0), "--json")
+    assert code == 0
+    assert json.loads(out)["matches"] == [
+        {
+            "presets": [],
+            "convention": {"base": 500.0},
+            "start": 0,
+            "step": 1,
+            "difference": 0.0,
+            "reason": "every value correctly rounded",
+        }
+    ]
+    table = posenc.encode(100, 64)
+    table[50, 3] = np.inf
+    assert json.loads(call(table, "--json")[1])["matches"][0]["difference"] is None
+    code, out, _ = call(np.zeros((3, 4)), "--json")
+    assert code == 1 and json.loads(out)["matches"] == []
+
+
+def test_command_refuses_what_is_no_table(call, tmp_path, capsys):
+    code, out, err = call(np.array([{"a": 1}], object))
+    assert code == 1 and out == "" and "dtype object" in err
+    assert call(np.ones((2, 3, 4)))[0] == 1
+    assert call(np.ones((2, 4)), "--step", "2")[0] == 2
+    header = np.lib.format.header_data_from_array_1_0(np.ones((1, 8), np.float32)) | {"shape": (10**12, 8)}
+    with open(tmp_path / "lies.npy", "wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        file.write(bytes(64))
+    assert _cli.main(["identify", str(tmp_path / "lies.npy")]) == 1
+    assert "expected 32000000000128 for shape" in capsys.readouterr().err

@@ -1,0 +1,347 @@
+"""The padding position, whose row is zero by every route; and the positions of padded and packed batches."""
+
+import pickle
+
+import numpy as np
+import pytest
+from conftest import assert_same_bits, bits_of
+
+import posenc
+from posenc import Encoding
+from reference import Reference
+
+LOWEST, LIMIT = -(2**63), 2**63
+# ---- padding_idx ----------------------------------------------------------------------------------------------------
+
+# More than two blocks of rows; the padding position is at either end of a block, inside it, and outside of the table.
+ROWS = 1200
+INSIDE = [0, 1, 31, 32, 511, 512, 700, ROWS - 1]
+
+
+def with_zero_row(table, positions, padding_idx):
+    """What the convention says: the table without padding_idx, and zeros where the position equals it."""
+    table = table.copy()
+    table[np.array([p == padding_idx for p in positions], bool)] = 0
+    return table
+
+
+@pytest.mark.parametrize("positions, padding_idx", [
+    (range(-5, 6), 1), (range(6, -6, -1), 0), (range(-7, 40, 3), 2), (range(LIMIT - 9, LIMIT), LIMIT - 1),
+    (range(LOWEST, LOWEST + 40), LOWEST), (range(LOWEST, LIMIT, 2**60), 0), (np.array([3, -1, LOWEST, -1]), -1),
+    (np.array([0.5, -0.0, 1e-300, np.nan, np.inf]), 0), (np.array([1.0, 2.0**53, 2.0**53 + 2]), 2**53),
+    (np.array([2.0**53, 2.0**53 + 2]), 2**53 + 1), (np.array([2.0**63 - 1024, -(2.0**63)]), LIMIT - 1),
+])
+def test_values(isa, dtype, positions, padding_idx):
+    for convention in ({}, {"layout": "halves", "scale": -2.0}, {"odd": "zero", "spacing": "endpoint"}, {"scale": 1e300}):
+        convention["padding_idx"] = padding_idx
+        expected = Reference(7, **convention).table(list(positions), dtype)
+        np.testing.assert_array_equal(bits_of(posenc.encode(positions, 7, dtype=dtype, **convention)), expected)
+
+
+@pytest.mark.parametrize("step", [1, 3, -1, -7, 2**49 + 1])
+@pytest.mark.parametrize("d_model", [33, 64])
+def test_range(isa, dtype, d_model, step):
+    start = -(ROWS // 2) * step
+    positions = range(start, start + ROWS * step, step)
+    plain = posenc.encode(positions, d_model, dtype=dtype)
+    x = np.random.default_rng(0).standard_normal((2, *plain.shape)).astype(plain.dtype)
+    beside = [positions[0] - step, positions[-1] + step, *([positions[9] + 1] if abs(step) > 1 else [])]
+    for padding_idx in [positions[i] for i in INSIDE] + beside:
+        expected = with_zero_row(plain, positions, padding_idx)
+        assert_same_bits(posenc.encode(positions, d_model, dtype=dtype, padding_idx=padding_idx), expected)
+        added = posenc.add_to(x.copy(), positions, x_scale=0.3, padding_idx=padding_idx)
+        assert_same_bits(added, x * np.array(0.3).astype(x.dtype) + expected)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 31, 40, 70])
+def test_few_rows(isa, dtype, rows):
+    for padding_idx in range(-1, rows + 1):
+        expected = with_zero_row(posenc.encode(rows, 10, dtype=dtype), range(rows), padding_idx)
+        assert_same_bits(posenc.encode(rows, 10, dtype=dtype, padding_idx=padding_idx), expected)
+        assert_same_bits(posenc.encode(rows, 10, dtype=dtype, padding_idx=padding_idx, threads=1), expected)
+        x = np.ones_like(expected)
+        assert_same_bits(posenc.add_to(x.copy(), padding_idx=padding_idx), x + expected)
+
+
+def test_every_route_agrees(isa, dtype):
+    positions = range(-20, 130)
+    convention = {"padding_idx": 45}
+    expected = posenc.encode(positions, 34, dtype=dtype, **convention)
+    assert not bits_of(expected[65]).any()
+    assert bits_of(expected).any(axis=1).sum() == len(positions) - 1
+    many = np.array(positions)
+    for array in (many, many.astype(np.int16), many.astype(np.float64), many.astype(np.float16), many.reshape(3, 50)):
+        assert_same_bits(posenc.encode(array, 34, dtype=dtype, **convention).reshape(expected.shape), expected)
+    assert_same_bits(posenc.encode(np.array(45), 34, dtype=dtype, **convention), expected[65])
+    assert_same_bits(posenc.encode(positions[::-1], 34, dtype=dtype, **convention), expected[::-1])
+    for chunk in (1, 7, 66, 1000):
+        chunks = [c.values for c in posenc.stream(positions, 34, chunk=chunk, dtype=dtype, **convention)]
+        assert_same_bits(np.concatenate(chunks), expected)
+    out = np.empty((len(positions), 40), expected.dtype)[::-1, 3:37]
+    assert_same_bits(np.ascontiguousarray(posenc.encode(positions, 34, dtype=dtype, out=out, **convention)), expected)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7])
+def test_threads(isa, dtype, threads):
+    expected = with_zero_row(posenc.encode(6000, 65, dtype=dtype), range(6000), 2048)
+    assert_same_bits(posenc.encode(6000, 65, dtype=dtype, padding_idx=2048, threads=threads), expected)
+
+
+def test_large_table_past_the_caches(isa, dtype):
+    for d_model in (510, 512):
+        plain = posenc.encode(9000, d_model, dtype=dtype)
+        assert plain.nbytes > 8 << 20
+        assert_same_bits(posenc.encode(9000, d_model, dtype=dtype, padding_idx=1), with_zero_row(plain, range(9000), 1))
+
+
+def test_add_to_at_positions(isa, dtype):
+    positions = np.array([[1, 2, 3, 4], [0, 0, 1, 2], [4, 1, 0, 9]])
+    expected = posenc.encode(positions, 12, dtype=dtype)
+    expected[positions == 0] = 0
+    x = np.random.default_rng(1).standard_normal((5, *expected.shape)).astype(expected.dtype)
+    for given in (positions, positions.astype(np.float64)):
+        added = posenc.add_to(x.copy(), given, x_scale=3.7, padding_idx=0)
+        assert_same_bits(added, x * np.array(3.7).astype(x.dtype) + expected)
+
+
+def test_compares_before_the_offset(isa, dtype):
+    for positions in (range(100), np.arange(100), np.arange(100.0)):
+        expected = with_zero_row(posenc.encode(positions, 8, dtype=dtype, position_offset=3.5), positions, 40)
+        assert_same_bits(posenc.encode(positions, 8, dtype=dtype, position_offset=3.5, padding_idx=40), expected)
+
+
+def test_is_part_of_the_convention():
+    a, b, c = Encoding(8, padding_idx=1), Encoding(8, padding_idx=np.int8(1)), Encoding(8, padding_idx=0)
+    assert a == b != c != Encoding(8) != a
+    assert hash(a) == hash(b)
+    assert repr(b) == "Encoding(8, padding_idx=1)"
+    assert pickle.loads(pickle.dumps(c)) == c
+    assert not pickle.loads(pickle.dumps(c)).encode(1).any()
+    assert Encoding(8, padding_idx=None) == Encoding(8)
+
+
+@pytest.mark.parametrize("padding_idx, error, message", [
+    (True, TypeError, "padding_idx is a bool"), (1.0, TypeError, "padding_idx is 1.0 of type float"),
+    ("1", TypeError, "padding_idx"), ([1], TypeError, "padding_idx"),
+    (2**63, ValueError, r"padding_idx is 9223372036854775808, expected -2\*\*63 <="),
+    (-(2**63) - 1, ValueError, r"padding_idx is -9223372036854775809, expected -2\*\*63 <="),
+])
+def test_bad_padding_idx(padding_idx, error, message):
+    with pytest.raises(error, match=message):
+        Encoding(8, padding_idx=padding_idx)
+
+
+# ---- positions of batches ---------------------------------------------------------------------------------------------
+
+MASKS = {
+    "full": np.ones((2, 5), bool),
+    "left and right": np.array([[0, 0, 1, 1, 1], [1, 1, 1, 1, 0], [1, 1, 1, 1, 1]], bool),
+    "all padding": np.zeros((2, 3), bool),
+    "holes": np.array([[1, 0, 1, 0, 0, 1], [0, 1, 0, 0, 1, 0]], bool),
+    "random": np.random.default_rng(0).random((20, 60)) < 0.7,
+    "no rows": np.zeros((0, 5), bool),
+    "no columns": np.zeros((3, 0), bool),
+}
+
+
+def counted(mask, padding_idx, start):
+    """Token by token."""
+    positions = np.full(mask.shape, padding_idx, np.int64)
+    for row in np.ndindex(mask.shape[:-1]):
+        next_position = np.broadcast_to(start, mask.shape[:-1])[row]
+        for i in np.flatnonzero(mask[row]):
+            positions[(*row, i)] = next_position
+            next_position += 1
+    return positions
+
+
+def assert_positions(found, expected):
+    __tracebackhide__ = True
+    assert found.dtype == np.int64
+    assert found.flags.writeable
+    np.testing.assert_array_equal(found, expected)
+    assert found.shape == np.shape(expected)
+
+
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+@pytest.mark.parametrize("padding_idx", [-1, 0, 1, 5])
+def test_mask(mask, padding_idx):
+    expected = counted(mask, padding_idx, padding_idx + 1)
+    for kind in (bool, np.int8, np.uint64, np.int64, np.float16, np.float64):
+        assert_positions(posenc.positions_from_mask(mask.astype(kind), padding_idx=padding_idx), expected)
+    mirrored = counted(mask[:, ::-1], padding_idx, padding_idx + 1)
+    assert_positions(posenc.positions_from_mask(mask[:, ::-1], padding_idx=padding_idx), mirrored)
+    starts = np.arange(len(mask), dtype=np.uint8) * 10
+    at_starts = counted(mask, padding_idx, starts)
+    assert_positions(posenc.positions_from_mask(mask, padding_idx=padding_idx, start=starts), at_starts)
+    deep = np.stack([mask, mask])
+    assert_positions(posenc.positions_from_mask(deep, start=starts), counted(deep, -1, starts))
+    if len(mask):
+        assert_positions(posenc.positions_from_mask(mask[0].tolist()), counted(mask[0], -1, 0))
+
+
+@pytest.mark.parametrize("padding_idx", [0, 1, 2])
+@pytest.mark.parametrize("past", [0, 7])
+def test_mask_as_transformers(padding_idx, past):
+    """The peer's own code, which is fairseq's."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    m2m = transformers.models.m2m_100.modeling_m2m_100.M2M100SinusoidalPositionalEmbedding
+    nllb = transformers.models.nllb_moe.modeling_nllb_moe.NllbMoeSinusoidalPositionalEmbedding
+    speech = transformers.models.speech_to_text.modeling_speech_to_text.Speech2TextSinusoidalPositionalEmbedding
+    for mask in MASKS.values():
+        tokens = torch.from_numpy(np.where(mask, 9, padding_idx))
+        found = posenc.positions_from_mask(tokens.ne(padding_idx), padding_idx=padding_idx, start=padding_idx + 1 + past)
+        for peer in (m2m, nllb):
+            assert_positions(found, peer.create_position_ids_from_input_ids(tokens, padding_idx, past).numpy())
+        assert_positions(found, speech.create_position_ids_from_input_ids(None, tokens, padding_idx, past).numpy())
+
+
+def test_mask_as_generate_of_transformers():
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=9, n_positions=80, n_embd=4, n_layer=1, n_head=1))
+    if not hasattr(model, "_prepare_position_ids_for_generation"):
+        pytest.skip("this version of transformers has the formula elsewhere")
+    for mask in MASKS.values():
+        if mask.size:
+            attention_mask = torch.from_numpy(mask.astype(np.int64))
+            given = {"input_ids": torch.ones_like(attention_mask), "attention_mask": attention_mask}
+            expected = model._prepare_position_ids_for_generation(given["input_ids"], given)
+            assert_positions(posenc.positions_from_mask(attention_mask, padding_idx=0, start=0), expected.numpy())
+
+
+@pytest.mark.parametrize("padding_idx", [0, 1])
+def test_batch_as_m2m100(padding_idx):
+    """The rows that the model's own module adds, up to the error of its float32 angles; its padding rows exactly."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    peer = transformers.models.m2m_100.modeling_m2m_100.M2M100SinusoidalPositionalEmbedding(80, 33, padding_idx)
+    mask = MASKS["random"]
+    expected = peer(torch.from_numpy(np.where(mask, 9, padding_idx))).numpy()
+    found = np.zeros((*mask.shape, 33), np.float32)
+    positions = posenc.positions_from_mask(mask, padding_idx=padding_idx)
+    posenc.add_to(found, positions, padding_idx=padding_idx, layout="halves", spacing="endpoint", odd="zero")
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    assert not found[~mask].any()
+    assert not expected[~mask].any()
+    assert found[mask].any(axis=-1).all()
+    wrong = posenc.encode(positions, 33, padding_idx=padding_idx, layout="halves", odd="zero")
+    assert abs(wrong - expected).max() > 1e-2
+
+
+def test_left_padding_as_x_transformers():
+    """Its ScaledSinusoidalEmbedding counts from seq_start_pos: arange(n) - seq_start_pos, negative at padding."""
+    seq_start_pos = np.array([0, 3, 7, 1])
+    mask = np.arange(10) >= seq_start_pos[:, None]
+    positions = posenc.positions_from_mask(mask)
+    np.testing.assert_array_equal(positions[mask], (np.arange(10) - seq_start_pos[:, None])[mask])
+    assert (positions[~mask] == -1).all()
+
+
+def test_zero_rows_for_any_convention(isa, dtype):
+    """Padding at -1, which no token has, makes zero rows of it and leaves position 0 a token's."""
+    mask = MASKS["left and right"]
+    x = np.random.default_rng(0).standard_normal((*mask.shape, 20)).astype(posenc.encode(0, 0, dtype=dtype).dtype)
+    found = posenc.add_to(x.copy(), posenc.positions_from_mask(mask), padding_idx=-1)
+    assert_same_bits(found[~mask], x[~mask])
+    for row, kept in enumerate(mask):
+        assert_same_bits(found[row][kept], posenc.add_to(x[row][kept].copy()))
+
+
+LENGTH_LISTS = [[], [0], [4], [3, 0, 2, 5], [0, 0, 1], np.random.default_rng(1).integers(0, 40, 50)]
+
+
+@pytest.mark.parametrize("lengths", LENGTH_LISTS, ids=len)
+def test_lengths(lengths):
+    expected = [p for n in lengths for p in range(n)]
+    assert_positions(posenc.positions_from_lengths(lengths), expected)
+    assert_positions(posenc.positions_from_lengths(lengths, start=-3), [p - 3 for p in expected])
+    starts = np.arange(len(lengths)) * 1000 + LOWEST
+    with_starts = [int(s) + p for s, n in zip(starts, lengths, strict=True) for p in range(n)]
+    assert_positions(posenc.positions_from_lengths(np.array(lengths, np.int32), start=starts), with_starts)
+    cu_seqlens = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    assert_positions(posenc.positions_from_lengths(np.diff(cu_seqlens)), expected)
+    segment_ids = np.repeat(np.arange(len(lengths)), lengths)
+    assert_positions(posenc.positions_from_segments(segment_ids), expected)
+    for dtype in ("float32", "bfloat16"):
+        packed = posenc.encode(posenc.positions_from_lengths(lengths), 12, dtype=dtype)
+        each = [posenc.encode(int(n), 12, dtype=dtype) for n in (*lengths, 0)]
+        assert_same_bits(packed, np.concatenate(each))
+
+
+def test_cu_seqlens_of_transformers():
+    """Its inverse of packing finds our restarts."""
+    torch = pytest.importorskip("torch")
+    utils = pytest.importorskip("transformers.modeling_flash_attention_utils")
+    cu_seqlens = torch.tensor([0, 3, 4, 9, 20], dtype=torch.int32)
+    positions = posenc.positions_from_lengths(cu_seqlens.diff())
+    (found, _), _ = utils.prepare_fa_kwargs_from_position_ids(torch.from_numpy(positions)[None])
+    assert found.tolist() == cu_seqlens.tolist()
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 50])
+def test_segments(n):
+    ids = np.random.default_rng(n).integers(0, 3, (2, 6, n)).astype(np.int16)
+    expected = np.zeros(ids.shape, np.int64)
+    for *row, i in np.ndindex(ids.shape):
+        if i and ids[(*row, i)] == ids[(*row, i - 1)]:
+            expected[(*row, i)] = expected[(*row, i - 1)] + 1
+    assert_positions(posenc.positions_from_segments(ids), expected)
+    with_padding = np.where(ids == 1, 4, expected + 5)
+    assert_positions(posenc.positions_from_segments(ids, padding_segment=1, padding_idx=4), with_padding)
+    starts = np.arange(6) * 7
+    assert_positions(posenc.positions_from_segments(ids, start=starts), expected + starts[:, None])
+
+
+def test_torch_tensors():
+    torch = pytest.importorskip("torch")
+    mask = torch.tensor([[False, True, True], [True, True, False]])
+    for tensor in (mask, mask.int(), mask.float()):
+        assert_positions(posenc.positions_from_mask(tensor, start=torch.tensor([5, 9])), [[-1, 5, 6], [9, 10, -1]])
+    assert_positions(posenc.positions_from_segments(mask.int(), padding_segment=0), [[-1, 0, 1], [0, 1, -1]])
+    assert_positions(posenc.positions_from_lengths(torch.tensor([2, 1])), [0, 1, 0])
+
+
+def test_ends_of_the_domain():
+    assert_positions(posenc.positions_from_mask([0, 1, 1], start=LIMIT - 3), [-1, LIMIT - 3, LIMIT - 2])
+    assert_positions(posenc.positions_from_mask([1, 0, 1], start=LOWEST), [LOWEST, -1, LOWEST + 1])
+    assert_positions(posenc.positions_from_lengths([2, 1], start=[LIMIT - 2, LIMIT - 1]), [LIMIT - 2, LIMIT - 1, LIMIT - 1])
+    assert_positions(posenc.positions_from_segments([3, 3], padding_idx=LOWEST), [LOWEST + 1, LOWEST + 2])
+
+
+MASK, SEGMENTS, LENGTHS = posenc.positions_from_mask, posenc.positions_from_segments, posenc.positions_from_lengths
+BAD_BATCHES = [
+    (MASK, (True,), {}, ValueError, r"mask has shape \(\), expected \(..., n\)"),
+    (MASK, ([1, 2],), {}, ValueError, "mask has 2, expected 0 at padding and 1 at tokens"),
+    (MASK, ([[0.0, -np.inf]],), {}, ValueError, "mask has -inf"),
+    (MASK, ([0.0, np.nan],), {}, ValueError, "mask has nan"),
+    (MASK, ([0.5],), {}, ValueError, "mask has 0.5"),
+    (MASK, (["1"],), {}, TypeError, "mask has dtype <U1"),
+    (MASK, ([1j],), {}, TypeError, "mask has dtype complex128"),
+    (MASK, (np.ma.array([1, 0], mask=[0, 1]),), {}, TypeError, "mask is of type MaskedArray"),
+    (MASK, ([1],), {"padding_idx": 1.0}, TypeError, "padding_idx"),
+    (MASK, ([1],), {"padding_idx": LIMIT}, ValueError, "padding_idx"),
+    (MASK, ([1],), {"padding_idx": LIMIT - 1}, ValueError, "start has 9223372036854775808"),
+    (MASK, ([1, 1],), {"start": LIMIT - 1}, ValueError, "start has 9223372036854775807, expected less"),
+    (MASK, ([1],), {"start": 0.5}, TypeError, "start has dtype float64"),
+    (MASK, ([1],), {"start": True}, TypeError, "start has dtype bool"),
+    (MASK, ([[1, 1]],), {"start": [1, 2]}, ValueError, r"start has shape \(2,\), expected one that broadcasts to \(1,\)"),
+    (SEGMENTS, (3,), {}, ValueError, r"segment_ids has shape \(\)"),
+    (SEGMENTS, ([0.0, 1.0],), {}, TypeError, "segment_ids has dtype float64"),
+    (SEGMENTS, ([True],), {}, TypeError, "segment_ids has dtype bool"),
+    (SEGMENTS, ([1],), {"padding_segment": "0"}, TypeError, "padding_segment"),
+    (LENGTHS, (3,), {}, ValueError, r"lengths has shape \(\), expected one dimension"),
+    (LENGTHS, ([[3]],), {}, ValueError, r"lengths has shape \(1, 1\), expected one dimension"),
+    (LENGTHS, ([3, -2],), {}, ValueError, "lengths has -2, expected at least 0"),
+    (LENGTHS, ([3.0],), {}, TypeError, "lengths has dtype float64"),
+    (LENGTHS, (np.array([2**63], np.uint64),), {}, ValueError, "lengths has 9223372036854775808"),
+    (LENGTHS, ([3, 2],), {"start": [0, LIMIT - 1]}, ValueError, "start has 9223372036854775807, expected less"),
+    (LENGTHS, ([3, 2],), {"start": [1, 2, 3]}, ValueError, r"start has shape \(3,\)"),
+]
+
+
+@pytest.mark.parametrize("function, given, keywords, error, message", BAD_BATCHES, ids=lambda v: str(v)[:30])
+def test_bad_batches(function, given, keywords, error, message):
+    with pytest.raises(error, match=message):
+        function(*given, **keywords)

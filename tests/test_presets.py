@@ -1,0 +1,215 @@
+"""Each preset against the peer that it is named for: see peers.py."""
+
+import functools
+import pickle
+
+import numpy as np
+import pytest
+from conftest import assert_same_bits
+from peers import FLOAT32, FLOAT64, PEERS, POSITIONS, timestep, transformers
+
+import posenc
+
+PRESETS = {p.name: p for p in posenc.presets()}
+CASES = [
+    pytest.param(peer, d, id="-".join([peer.preset, str(d), *(f"{k}={v}" for k, v in peer.changes.items())]))
+    for peer in PEERS
+    for d in peer.d_models
+]
+others_code = pytest.mark.filterwarnings("ignore")
+
+
+@functools.cache
+def table(name, d_model, positions, dtype="float64", changes=()):
+    """A preset's table, or None for a d_model that it refuses."""
+    try:
+        encoding = posenc.preset(name, d_model, **dict(changes))
+    except ValueError:
+        return None
+    return encoding.encode(np.frombuffer(positions[1], positions[0]), dtype=dtype)
+
+
+def peers_error(peer, d_model, dtype):
+    """How far the peer's arithmetic may take it from the exact values, to first order in its unit roundoff u.
+
+    A frequency is made by exp or pow of a rounded exponent: the exponent, at most L in size where the frequencies span a
+    factor of exp(L), is the result of at most four roundings, so the frequency's relative error is below 4 L u from there
+    and 4 u from the function itself (2 u), a reciprocal and a factor.  The angle adds 2 u, of a scaled position and of
+    the product.  The function adds an ulp, 2 u, the scale 2 u, and storing values below the scale in float32 half an ulp.
+    """
+    known = PRESETS[peer.preset]
+    own = {name: value for name, value in peer.changes.items() if name in known.parameters}
+    convention = known.convention(d_model, **own) | {name: value for name, value in peer.changes.items() if name not in own}
+    frequencies = posenc.preset(peer.preset, d_model, **peer.changes).frequencies * convention.get("position_scale", 1)
+    span = np.log(frequencies.max() / frequencies.min())
+    column = np.arange(d_model)
+    if convention.get("layout") == "halves":
+        column = column % len(frequencies)
+    elif convention.get("exponents") != "column":
+        column = column // 2
+    angles = np.abs(np.outer(peer.positions + convention.get("position_offset", 0), frequencies[column]))
+    stored = FLOAT32 / 2 if dtype == np.float32 else 0.0
+    return convention.get("scale", 1) * ((4 * span + 6) * peer.unit * angles + 4 * peer.unit + stored)
+
+
+def agrees(found, expected, bound):
+    return found is not None and found.shape == expected.shape and bool((np.abs(found - expected) <= bound).all())
+
+
+def key(peer):
+    return peer.positions.dtype.str, peer.positions.tobytes()
+
+
+@others_code
+@pytest.mark.parametrize("peer, d_model", CASES)
+def test_peer(peer, d_model):
+    expected = peer.table(d_model)
+    bound = peers_error(peer, d_model, expected.dtype)
+    found = table(peer.preset, d_model, key(peer), changes=tuple(peer.changes.items()))
+    assert np.isfinite(expected).all()
+    assert agrees(found, expected, bound), f"off by {np.max(np.abs(found - expected) / bound)} bounds"
+    if peer.unit == FLOAT64:            # rounded to float32 once, as ours is
+        exact = table(peer.preset, d_model, key(peer), dtype="float32", changes=tuple(peer.changes.items()))
+        assert_same_bits(exact, expected.astype(np.float32))
+    for name in PRESETS:
+        wrong = table(name, d_model, key(peer))
+        if wrong is None or not (wrong == found).all():
+            assert not agrees(wrong, expected, bound), f"the preset {name} passes, too"
+
+
+def test_every_preset_has_a_peer():
+    assert {peer.preset for peer in PEERS} == set(PRESETS)
+
+
+# ---- the peers' defects: the right table, or a clear error ------------------------------------------------------------
+
+
+def timing_signal(d_model):
+    """The exact table of halves with endpoint spacing, a zero column where d_model is odd."""
+    return posenc.encode(len(POSITIONS), d_model, layout="halves", spacing="endpoint", odd="zero")
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_two_columns_are_one_frequency_and_never_nan(name):
+    values = posenc.preset(name, 2, padding_idx=None).encode(64, dtype="float64")
+    assert np.isfinite(values).all()
+    assert (values[1:] != values[0]).any(axis=1).all()
+
+
+@others_code
+@pytest.mark.parametrize("name", ["m2m100", "speech2text", "musicgen", "whisper", "fairseq", "opennmt-py-concat"])
+def test_peers_that_divide_by_zero(name):
+    with pytest.raises(ZeroDivisionError):
+        next(p for p in PEERS if p.preset == name).table(2)
+    assert_same_bits(posenc.preset(name, 2, order="sin", padding_idx=None).encode(64), timing_signal(2))
+
+
+@others_code
+@pytest.mark.parametrize("name", ["diffusers-timestep", "pegasus-x"])
+def test_peers_that_give_nan(name):
+    assert np.isnan(next(p for p in PEERS if p.preset == name).table(2)).any()
+    assert_same_bits(posenc.preset(name, 2).encode(64), timing_signal(2))
+
+
+@others_code
+def test_gptj_gives_a_column_more():
+    assert transformers("gptj").create_sinusoidal_positions(64, 7).shape == (64, 8)
+    with pytest.raises(ValueError, match="d_model is 7, expected an even number"):
+        posenc.preset("gptj", 7)
+
+
+@others_code
+def test_timesfm_pads_the_sequence():
+    assert next(p for p in PEERS if p.preset == "timesfm").table(7).shape == (65, 6)
+    assert_same_bits(posenc.preset("timesfm", 7).encode(64), timing_signal(7))
+
+
+@others_code
+def test_diffusers_narrows_timestamps():
+    now = np.array([1_700_000_000.0, 1_700_000_060.0])
+    same, as_well = timestep(64, now)
+    assert (same == as_well).all()
+    a, b = posenc.preset("diffusers-timestep", 64).encode(now)
+    assert np.abs(a - b).max() > 0.5
+
+
+@others_code
+def test_positional_encodings_of_integers_are_truncated():
+    torch = pytest.importorskip("torch")
+    module = pytest.importorskip("positional_encodings.torch_encodings").PositionalEncoding1D(8)
+    values = module(torch.zeros(1, 64, 8, dtype=torch.int64))[0]
+    assert set(values.unique().tolist()) <= {-1, 0, 1}
+
+
+# ---- names, changes, errors --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets(name):
+    encoding = posenc.preset(name, 16)
+    assert encoding == posenc.Encoding(16, **PRESETS[name].convention(16))
+    assert pickle.loads(pickle.dumps(encoding)) == encoding
+    assert posenc.preset(name, 0).encode(3).shape == (3, 0)
+    assert PRESETS[name].summary and PRESETS[name].source
+    for d_model in (1, 3, 7):
+        try:
+            assert posenc.preset(name, d_model).encode(3).shape == (3, d_model)
+        except ValueError as error:
+            assert str(error) == f"d_model is {d_model}, expected an even number with odd='error'"
+
+
+def test_presets_print_as_a_table():
+    lines = repr(posenc.presets()).splitlines()
+    assert [line.split()[0] for line in lines] == list(PRESETS)
+    assert len({line.find(p.source) for line, p in zip(lines, posenc.presets(), strict=True)}) == 1
+
+
+def test_the_paper_is_the_default():
+    for name in ("vaswani", "xlm", "keras-hub", "positional-encodings"):
+        assert posenc.preset(name, 512) == posenc.Encoding(512)
+
+
+@pytest.mark.parametrize(
+    "name, changes, convention",
+    [
+        ("fairseq", {"padding_idx": None}, {"layout": "halves", "spacing": "endpoint", "odd": "zero"}),
+        ("whisper", {"base": 500}, {"layout": "halves", "spacing": "endpoint", "odd": "error", "base": 500}),
+        ("whisper", {"shift": 0.5}, {"layout": "halves", "shift": 0.5, "odd": "error"}),
+        ("diffusers-timestep", {"spacing": "endpoint"}, {"layout": "halves", "spacing": "endpoint", "odd": "zero"}),
+        ("diffusers-timestep", {"scale": 1000}, {"layout": "halves", "shift": 1, "odd": "zero", "position_scale": 1000}),
+        ("nemo-fixed", {"scale": 1}, {"odd": "error"}),
+        ("nerf", {"frequencies": [1, 3, 9]}, {"frequencies": [1, 3, 9], "odd": "error"}),
+        ("pyg", {"granularity": 4}, {"position_scale": 0.25, "layout": "halves", "spacing": "endpoint", "odd": "error"}),
+        ("x-transformers", {"theta": 9, "scale": 3}, {"base": 9, "scale": 3, "layout": "halves", "odd": "error"}),
+    ],
+)
+def test_changes(name, changes, convention):
+    assert posenc.preset(name, 6, **changes) == posenc.Encoding(6, **convention)
+
+
+@pytest.mark.parametrize(
+    "arguments, changes, error, message",
+    [
+        (("wisper", 4), {}, ValueError, "name is 'wisper', expected one of posenc.presets\\(\\), such as whisper"),
+        (("M2M100", 4), {}, ValueError, "such as m2m100"),
+        (("?", 4), {}, ValueError, "such as vaswani, tensor2tensor, .*, double-exponents"),
+        ((None, 4), {}, TypeError, "name is None of type NoneType"),
+        (("x-transformers", "4"), {}, TypeError, "d_model is '4' of type str, expected an integer"),
+        (("x-transformers", -4), {}, ValueError, "d_model is -4, expected at least 0"),
+        (("whisper", 7), {}, ValueError, "d_model is 7, expected an even number"),
+        (("whisper", 8), {"max_period": 5}, TypeError, "unexpected keyword argument 'max_period'"),
+        (("whisper", 8), {"shift": 1, "spacing": "paper"}, None, None),
+        (("whisper", 8), {"shift": 1, "spacing": "endpoint"}, ValueError, "spacing is 'endpoint' and shift is 1"),
+        (("diffusers-timestep", 8), {"flip_sin_to_cos": 1}, TypeError, "flip_sin_to_cos is 1 of type int, expected a bool"),
+        (("diffusers-timestep", 8), {"max_period": "1"}, TypeError, "max_period is '1' of type str"),
+        (("diffusers-timestep", 8), {"downscale_freq_shift": 4}, ValueError, "shift is 4.0, expected another number"),
+        (("mlx", 8), {"min_freq": 0}, ValueError, "mlx has {'min_freq': 0.0}, expected numbers other than 0"),
+        (("mlx", 8), {"min_freq": -1}, ValueError, "base is -1.0, expected a positive number"),
+    ],
+)
+def test_errors(arguments, changes, error, message):
+    if error is None:
+        posenc.preset(*arguments, **changes)
+    else:
+        with pytest.raises(error, match=message):
+            posenc.preset(*arguments, **changes)
