@@ -88,20 +88,33 @@ def table(positions, d_model, *, chunks="auto", dtype="float32", **convention):
             positions = da.asarray(positions).rechunk(chunks)
     else:
         chunks = positions.chunks
-    arguments = {"dtype": meta.dtype, "chunks": (*chunks, (encoding.d_model,))}
-    keywords = {"d_model": encoding.d_model, "convention": _changes(encoding)}
+    chunks = (*chunks, (encoding.d_model,))
+    changes = _changes(encoding)
     name = f"posenc-table-{tokenize(positions, encoding, str(meta.dtype), chunks)}"
     if isinstance(positions, range):
-        return da.map_blocks(_rows_of_range, name=name, meta=meta, positions=positions, **keywords, **arguments)
+        rows = _Rows(positions, meta, changes)
+        return da.from_array(rows, chunks, name=name, asarray=False, fancy=False, inline_array=True, meta=meta)
     new_axis = positions.ndim
+    keywords = {"d_model": encoding.d_model, "values": meta.dtype, "convention": changes}
     meta = np.empty((0,) * (new_axis + 1), meta.dtype)
-    return da.map_blocks(_rows, positions, name=name, meta=meta, new_axis=new_axis, values=meta.dtype, **keywords, **arguments)
+    return da.map_blocks(_rows, positions, name=name, meta=meta, chunks=chunks, new_axis=new_axis, **keywords)
 
 
-def _rows_of_range(positions, d_model, convention, block_info):
-    output = block_info[None]
-    (first, end), _ = output["array-location"]
-    return posenc.encode(positions[first:end], d_model, dtype=output["dtype"], threads=1, **convention)
+class _Rows:
+    """The table of a range as something that Dask takes slices of, from a graph that does not grow with their number."""
+
+    ndim = 2
+
+    def __init__(self, positions, meta, convention):
+        self.shape, self.dtype = (len(positions), meta.shape[1]), meta.dtype
+        self._positions, self._convention = positions, convention
+
+    def __getitem__(self, index):
+        rows, columns = index
+        positions = self._positions[rows]
+        if not isinstance(positions, range):        # one row, of which Dask may be asked for and encode makes all before it
+            return self[slice(rows, rows + 1), columns][0]
+        return posenc.encode(positions, self.shape[1], dtype=self.dtype, threads=1, **self._convention)[:, columns]
 
 
 def _rows(positions, values, d_model, convention):
