@@ -460,7 +460,8 @@ def build_parser():
     parser = Parser(
         prog="posenc",
         description="Sinusoidal positional encodings, correctly rounded.",
-        epilog="posenc COMMAND --help has examples, for one: posenc generate 10_000 512 -o pe.npy",
+        epilog="examples:\n  posenc generate 10_000 512 -o pe.npy\n  posenc COMMAND --help",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"posenc {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)

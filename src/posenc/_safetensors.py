@@ -60,7 +60,7 @@ def _table(file, found, key):
     if key is None:
         key = "pe" if len(tensors) != 1 else next(iter(tensors))
     if key not in tensors:
-        raise ValueError(f"no tensor {key!r}, there is {', '.join(map(repr, tensors)) or 'none'}")
+        raise ValueError(f"no tensor {key!r}, there is {', '.join(map(repr, sorted(tensors))) or 'none'}")
     dtype, shape, (first, _) = tensors[key]
     if dtype not in NAMES:
         raise ValueError(f"dtype {dtype}, expected {', '.join(NAMES)}")
