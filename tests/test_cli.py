@@ -116,7 +116,8 @@ def test_errors_never_take_stdout(tmp_path, arguments, code):
 
 @pytest.mark.parametrize(
     "size, text",
-    [(0, "0 bytes"), (448, "448 bytes"), (999, "999 bytes"), (1000, "1 kB"), (20_480_128, "20.5 MB"), (999_600_000, "1 GB"), (2e15, "2e+03 TB")],
+    [(0, "0 bytes"), (448, "448 bytes"), (999, "999 bytes"), (1000, "1 kB"), (20_480_128, "20.5 MB"), (999_600_000, "1 GB"),
+     (2e15, "2e+03 TB")],
 )
 def test_quantities(size, text):
     assert _cli.quantity(size) == text

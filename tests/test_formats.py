@@ -167,7 +167,8 @@ def test_verify_one_tensor_of_several(call, tmp_path):
     save_file(tensors, tmp_path / "model.safetensors")
     assert call("verify", tmp_path / "model.safetensors", "--key", "b")[0] == 0
     assert call("verify", tmp_path / "model.safetensors", "--key", "c", "--base", 5)[0] == 0
-    for options, message in (([], "no tensor 'pe', there is 'a', 'b', 'c'"), (["--key", "a"], "dtype I8, expected F32, F64, F16, BF16")):
+    wrong = ([], "no tensor 'pe', there is 'a', 'b', 'c'"), (["--key", "a"], "dtype I8, expected F32, F64, F16, BF16")
+    for options, message in wrong:
         code, out, err = call("verify", tmp_path / "model.safetensors", *options)
         assert (code, out) == (1, "") and message in err and err.startswith(f"posenc: error: {tmp_path}")
 
@@ -181,11 +182,13 @@ def test_damaged_safetensors_are_value_errors(tmp_path):
     good, choice = path.read_bytes(), random.Random(1)
     length = int.from_bytes(good[:8], "little")
     texts = [b"[]", b"3", b'"pe"', b"[" * 90_000, b"\xff", b'{"pe": 3}', b'{"__metadata__": 5}', b'{"pe": {"dtype": "F32"}}']
-    texts += [b'{"pe": {"dtype": "F32", "shape": [%s], "data_offsets": [0, 48]}}' % s for s in (b"4,-3", b"-4,-3", b"12", b"4.0,3", b"4,true")]
-    texts += [b'{"pe": {"dtype": "F32", "shape": [4, 3], "data_offsets": [%s]}}' % s for s in (b"0", b"-1,47", b"1,49", b'"a",48', b"0,48,1")]
+    shapes, offsets = (b"4,-3", b"-4,-3", b"12", b"4.0,3", b"4,true"), (b"0", b"-1,47", b"1,49", b'"a",48', b"0,48,1")
+    texts += [b'{"pe": {"dtype": "F32", "shape": [%s], "data_offsets": [0, 48]}}' % shape for shape in shapes]
+    texts += [b'{"pe": {"dtype": "F32", "shape": [4, 3], "data_offsets": [%s]}}' % offset for offset in offsets]
     texts += [b'{"pe": {"dtype": "F64", "shape": [4, 3], "data_offsets": [0, 48]}}']
     texts += [good[8 : 8 + length].replace(b"10000.0", other) for other in (b"-10000.", b"NaN", b"[]", b"null")]
-    texts += [good[8 : 8 + length].replace(*change) for change in ((b'"base', b'"bass'), (b'"stop\\": 4', b'"stop\\": 5'), (b'"step', b'"s'))]
+    changes = (b'"base', b'"bass'), (b'"stop\\": 4', b'"stop\\": 5'), (b'"step', b'"s')
+    texts += [good[8 : 8 + length].replace(*change) for change in changes]
     damaged = [len(text).to_bytes(8, "little") + text + good[8 + length :] for text in texts]
     damaged += [good[:n] for n in range(0, len(good), 7)] + [good + b"\0", b"\xff" * 8 + good[8:]]
     for content in damaged:
@@ -213,7 +216,8 @@ def no_tables():
     yield "file", lambda path: path.write_text("{}"), "not a Zarr array"
     yield "absent", lambda path: None, "No such file or directory"
     yield "damaged", lambda path: (path.mkdir(), (path / "zarr.json").write_text("{")), "not a Zarr array"
-    yield "attribute", lambda path: zarr.create_array(path, shape=(3, 3), dtype="f4", attributes={"posenc": [1]}), "not a specification"
+    wrong = {"attributes": {"posenc": [1]}}
+    yield "attribute", lambda path: zarr.create_array(path, shape=(3, 3), dtype="f4", **wrong), "not a specification"
 
 
 @pytest.mark.parametrize("make, message", [pytest.param(*rest, id=name) for name, *rest in no_tables()])
@@ -295,7 +299,8 @@ def test_a_link_to_a_store_stays_a_link(tmp_path):
     (tmp_path / "pe.zarr").symlink_to(tmp_path / "elsewhere" / "real.zarr")
     for n in (3, 5):
         write(tmp_path / "pe.zarr", posenc.Encoding(4), range(n), force=n == 5)
-        assert (tmp_path / "pe.zarr").is_symlink() and zarr.open_array(tmp_path / "elsewhere" / "real.zarr", mode="r").shape == (n, 4)
+        assert (tmp_path / "pe.zarr").is_symlink()
+        assert zarr.open_array(tmp_path / "elsewhere" / "real.zarr", mode="r").shape == (n, 4)
     assert names(tmp_path / "elsewhere") == ["real.zarr"]
 
 

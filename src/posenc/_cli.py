@@ -184,13 +184,11 @@ def progress_bar(size):
 
 def quantity(size):
     """Bytes in a unit that leaves few digits."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 999.5:
-            break
+    units = ["TB", "GB", "MB", "kB", "bytes"]
+    while size >= 999.5 and len(units) > 1:
         size /= 1000
-    else:
-        unit = "TB"
-    return f"{size:.3g} {unit}"
+        units.pop()
+    return f"{size:.3g} {units[-1]}"
 
 
 def rate(size, seconds):

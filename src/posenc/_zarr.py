@@ -51,7 +51,7 @@ def write(path, encoding, positions, dtype="float32", *, chunk_rows=None, thread
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         bfloat16 is stored as uint16, for which the specification in the attributes has its name.
     chunk_rows : int, optional
-        Rows of a chunk, by default as many as CHUNK_BYTES hold.
+        Rows of a chunk; by default so many that they have at most CHUNK_BYTES.
     threads, force, progress
         As in `_files.write_table`.
 
@@ -62,7 +62,9 @@ def write(path, encoding, positions, dtype="float32", *, chunk_rows=None, thread
     """
     dtype, rows = _files.checked(positions, dtype)
     if chunk_rows is None:
-        chunk_rows = max(1, min(rows, CHUNK_BYTES // max(1, encoding.d_model * _files.itemsize(dtype))))
+        most = max(1, CHUNK_BYTES // max(1, encoding.d_model * _files.itemsize(dtype)))
+        parts = max(1, -(-rows // most))
+        chunk_rows = max(1, -(-rows // parts))      # of about equal size, as the last one is stored whole
     _files.refuse_outside(encoding, positions, threads)
     size = stored_bytes(rows, encoding.d_model, dtype, chunk_rows)
     with folder_to_be(path, size, force) as temporary:

@@ -21,7 +21,7 @@ STRIP_BYTES = 4 << 20       # of a temporary array with all columns, where a blo
 
 
 def _changes(encoding):
-    """What a task needs: `posenc.encode` keeps the encodings of its latest keywords, an Encoding would be built for each task."""
+    """What a task needs: `posenc.encode` keeps its latest encodings, an Encoding would be built in each task."""
     return {name: value for name, value in encoding._convention.items() if value != DEFAULTS[name]}
 
 
@@ -92,12 +92,16 @@ def table(positions, d_model, *, chunks="auto", dtype="float32", **convention):
     changes = _changes(encoding)
     name = f"posenc-table-{tokenize(positions, encoding, str(meta.dtype), chunks)}"
     if isinstance(positions, range):
-        rows = _Rows(positions, meta, changes)
-        return da.from_array(rows, chunks, name=name, asarray=False, fancy=False, inline_array=True, meta=meta)
+        return _lazy(_Rows(positions, meta, changes), chunks, name, meta)
     new_axis = positions.ndim
     keywords = {"d_model": encoding.d_model, "values": meta.dtype, "convention": changes}
     meta = np.empty((0,) * (new_axis + 1), meta.dtype)
     return da.map_blocks(_rows, positions, name=name, meta=meta, chunks=chunks, new_axis=new_axis, **keywords)
+
+
+def _lazy(slices, chunks, name, meta):
+    """A Dask array whose blocks are what something gives for their slices."""
+    return da.from_array(slices, chunks, name=name, asarray=False, fancy=False, inline_array=True, meta=meta)
 
 
 class _Rows:
@@ -178,24 +182,48 @@ def add_to(x, positions=None, *, x_scale=1.0, **convention):
         positions = range(n) if positions is None else positions
         if len(positions) != n:
             raise ValueError(f"positions has length {len(positions)}, expected {n}, the rows of x")
-        arrays, keywords = (x,), {"positions": positions}
+        rows, row_axes = _ranges(positions, x.chunks[-2]), (x.ndim - 2,)
     else:
-        arrays, keywords = (x, _aligned(positions, x)), {}
-    return da.map_blocks(
-        _sum_of_range if len(arrays) == 1 else _sum,
-        *arrays,
+        rows = _aligned(positions, x)
+        row_axes = tuple(range(x.ndim - 1))[x.ndim - 1 - rows.ndim :]
+    axes = tuple(range(x.ndim))
+    return da.blockwise(
+        _sum,
+        axes,
+        x,
+        axes,
+        rows,
+        row_axes,
+        _ranges(range(encoding.d_model), x.chunks[-1]),
+        axes[-1:],
         name=f"posenc-add_to-{tokenize(x, positions, x_scale, encoding)}",
         dtype=x.dtype,
-        chunks=x.chunks,
         meta=x._meta,
+        align_arrays=False,         # they are, but for axes of one position
         d_model=encoding.d_model,
         keywords={"x_scale": x_scale, "threads": 1, **_changes(encoding)},
-        **keywords,
     )
 
 
+class _Range:
+    """A range as something that Dask takes slices of, which are ranges."""
+
+    ndim, dtype = 1, np.dtype(np.int64)
+
+    def __init__(self, numbers):
+        self.shape, self._numbers = (len(numbers),), numbers
+
+    def __getitem__(self, index):
+        return self._numbers[index[0]]
+
+
+def _ranges(numbers, chunks):
+    """A range as a Dask array whose blocks are ranges."""
+    return _lazy(_Range(numbers), (chunks,), f"posenc-range-{tokenize(numbers, chunks)}", np.empty(0, np.int64))
+
+
 def _aligned(positions, x):
-    """Positions with the axes and chunks of x: map_blocks gives a block with index (i, j) the blocks (i, j) or, of one, 0."""
+    """Positions as a Dask array with the chunks of x along each axis that has more than one position."""
     shape = positions.shape
     try:
         fits = np.broadcast_shapes(shape, x.shape[:-1]) == x.shape[:-1]
@@ -205,31 +233,21 @@ def _aligned(positions, x):
         raise ValueError(f"positions has shape {shape}, expected one that broadcasts to {x.shape[:-1]}")
     chunks = x.chunks[:-1][x.ndim - 1 - len(shape) :]
     chunks = tuple((1,) if length == 1 else chunk for length, chunk in zip(shape, chunks, strict=True))
-    return da.asarray(positions).rechunk(chunks)[..., np.newaxis]
+    return da.asarray(positions).rechunk(chunks)
 
 
-def _sum_of_range(x, positions, d_model, keywords, block_info):
-    *_, (first, end), (left, _) = block_info[0]["array-location"]
-    return _block_sum(x, positions[first:end], left, d_model, keywords)
-
-
-def _sum(x, positions, d_model, keywords, block_info):
-    left, _ = block_info[0]["array-location"][-1]
-    return _block_sum(x, positions[..., 0], left, d_model, keywords)
-
-
-def _block_sum(x, positions, left, d_model, keywords):
-    """The sum for a block whose columns begin at `left`, in new memory."""
-    if x.shape[-1] == d_model:
+def _sum(x, positions, columns, d_model, keywords):
+    """The sum for a block with those columns, in new memory."""
+    if len(columns) == d_model:
         return posenc.add_to(np.array(x, order="C"), positions, **keywords)
     if not isinstance(positions, range):
         positions = np.broadcast_to(positions, x.shape[:-1])
     if x.ndim == 1:
-        return _block_sum(x[np.newaxis], positions[np.newaxis], left, d_model, keywords)[0]
+        return _sum(x[np.newaxis], positions[np.newaxis], columns, d_model, keywords)[0]
     # an encoding has all columns: strips of rows keep them small, whatever those hold that x does not have
     total, n = np.empty(x.shape, x.dtype), x.shape[-2]
     wide = np.zeros((max(1, min(n, STRIP_BYTES // (d_model * x.itemsize))), d_model), x.dtype)
-    columns = slice(left, left + x.shape[-1])
+    columns = slice(columns.start, columns.stop)
     for index in np.ndindex(x.shape[:-2]):
         here = positions if isinstance(positions, range) else positions[index]
         for first in range(0, n, len(wide)):
