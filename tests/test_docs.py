@@ -22,6 +22,7 @@ MODULES = {
     "posenc._runtime": "numpy",
     "posenc._specification": "numpy",
     "posenc.dask": "dask",
+    "posenc.plot": "matplotlib",
 }
 COMMAND_PAGES = ["README.md", "docs/cli.md", "docs/scale-out.md"]
 INSTALLS = "pip install"        # needs a package index: .ci/run does what the README says
@@ -90,6 +91,8 @@ def commands(text):
 def check(shell, line, output):
     if ".zarr" in line:
         pytest.importorskip("zarr")
+    if "posenc plot" in line:
+        pytest.importorskip("matplotlib")
     code, found = shell(line)
     assert code == 0, f"{line}: {code}\n{found}"
     if output is not None:
@@ -114,7 +117,7 @@ def test_commands(page, shell):
 def test_examples_of_help(shell):
     """But for those of bench, which takes its time."""
     ran = 0
-    for command in ("generate", "verify", "info"):
+    for command in ("generate", "verify", "info", "plot"):
         examples = shell(f"posenc {command} --help")[1].split("examples:\n")[1]
         for line in examples.strip().splitlines():
             check(shell, line.strip(), None)
