@@ -75,7 +75,8 @@ def test_automatic_chunks_are_of_the_size_that_dask_is_set_to():
 
 def test_slices_compute_only_their_blocks(monkeypatch):
     computed, encode = [], posenc.encode
-    monkeypatch.setattr(posenc, "encode", lambda rows, *args, **keywords: computed.append(rows) or encode(rows, *args, **keywords))
+    spy = lambda rows, *args, **keywords: computed.append(rows) or encode(rows, *args, **keywords)       # noqa: E731
+    monkeypatch.setattr(posenc, "encode", spy)
     posenc.dask.table(10**9, 64, chunks=1000)[10**9 - 1500 :].compute()
     assert sorted(part.start for part in computed) == [10**9 - 2000, 10**9 - 1000]
 
