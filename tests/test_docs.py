@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 SHELL = re.compile(r"```(sh|console)\n(.*?)```", re.DOTALL)
 IMPORTED = re.compile(r"^\s*(?:import|from) (\w+)", re.MULTILINE)
-PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]    # docs/recipes/: test_recipes.py
 DOCUMENTS = [path for path in PAGES if BLOCK.search(path.read_text())]
 # module: the package that it needs
 MODULES = {
@@ -28,6 +28,7 @@ MODULES = {
     "posenc._runtime": "numpy",
     "posenc._specification": "numpy",
     "posenc.dask": "dask",
+    "posenc.plot": "matplotlib",
 }
 COMMAND_PAGES = ["README.md", "docs/cli.md", "docs/scale-out.md"]
 INSTALLS = "pip install"        # needs a package index: .ci/run does what the README says
@@ -103,6 +104,8 @@ def commands(text):
 def check(shell, line, output):
     if ".zarr" in line:
         pytest.importorskip("zarr")
+    if "posenc plot" in line:
+        pytest.importorskip("matplotlib")
     code, found = shell(line)
     assert code == 0, f"{line}: {code}\n{found}"
     if output is not None:
@@ -127,7 +130,7 @@ def test_commands(page, shell):
 def test_examples_of_help(shell):
     """But for those of bench, which takes its time."""
     ran = 0
-    for command in ("generate", "verify", "identify", "info"):
+    for command in ("generate", "verify", "identify", "info", "plot"):
         examples = shell(f"posenc {command} --help")[1].split("examples:\n")[1]
         for line in examples.strip().splitlines():
             check(shell, line.strip(), None)

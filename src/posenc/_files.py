@@ -124,6 +124,17 @@ def write_table(path, header, encoding, positions, dtype, *, threads=None, force
     return size
 
 
+def write_bytes(path, data, *, force=False):
+    """Writes a file of few bytes, otherwise as `write_table` does; returns their number."""
+    given = os.fsdecode(path)
+    path = os.path.realpath(given)
+    with naming(given):
+        _check_target(path, force)
+        with _file_to_be(path, force) as fd:
+            _write_at(fd, data, 0)
+    return len(data)
+
+
 def stream_table(file, header, encoding, positions, dtype, *, threads=None, progress=None):
     """Writes the same bytes to a pipe, or whatever else takes them in order.
 
