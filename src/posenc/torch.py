@@ -160,7 +160,7 @@ def _(x, positions, start, x_scale, convention):
     if x.is_leaf:
         raise RuntimeError("x is a leaf that requires grad, expected one without, or torch.no_grad() around: it is written in place")
     # the derivative is that of the numbers that were multiplied
-    _Add.apply(x, positions, start, _kernel.rounded(DTYPES[x.dtype], x_scale), encoding)
+    _Add.apply(x, positions, start, _kernel.rounded(DTYPES[x.dtype], x_scale), convention)
 
 
 # ---- the functional form ----------------------------------------------------------------------------------------------
@@ -207,12 +207,14 @@ def encode(positions, d_model, *, dtype=torch.float32, device=None, **convention
         _check_positions(positions)
         values = torch.ops.posenc.encode_at(positions, d_model, convention, dtype)
         return values if device is None else values.to(device)
-    device = torch.get_default_device() if device is None else torch.device(device)
+    device = torch.empty(0).device if device is None else torch.device(device)
+    if type(positions) is int and positions >= 0:       # what torch.compile can follow
+        return torch.ops.posenc.encode(0, 1, positions, d_model, convention, dtype, device)
     positions = _encoding._range_or_array(positions)
     if isinstance(positions, range):
         _encoding._check_domain(positions, 0)
-        return torch.ops.posenc.encode(positions.start, positions.step, len(positions), d_model, convention, dtype, device)
-    return torch.ops.posenc.encode_at(torch.from_numpy(positions), d_model, convention, dtype).to(device)
+        return torch.ops.posenc.encode(positions.start, positions.step, _encoding._length(positions), d_model, convention, dtype, device)
+    return torch.ops.posenc.encode_at(torch.from_numpy(np.array(positions, order="C")), d_model, convention, dtype).to(device)
 
 
 def add_to(x, positions=None, *, x_scale=1.0, **convention):
@@ -387,9 +389,10 @@ class PositionalTable(nn.Module):
         # float32 frequencies and angles are off by a few 2**-24 of the angle, which is at most the row or so
         allowed = torch.finfo(stored.dtype).eps + 2**-20 * (1 + rows)
         off = (found - self._make(len(found), torch.float64, torch.device("cpu"))).abs()
-        if not bool((off > allowed).any()):
+        other = (~(off <= allowed)).any(1)
+        if not bool(other.any()):
             return []
-        row = int((off > allowed).any(1).nonzero()[0])
+        row = int(other.nonzero()[0])
         return [
             f"{name} holds another table than {self.encoding}: row {row} differs by {float(off[row].max()):.2g}; "
             "choose its convention, or delete the key"
