@@ -309,6 +309,14 @@ def test_meta_device():
     assert_bits(module(torch.zeros(7, 6)), 2 * posenc.encode(7, 6))
 
 
+def test_a_loader_that_assigns_undefined_memory():
+    """As from_pretrained of transformers does with every buffer that is in no checkpoint."""
+    module = PositionalEncoding(6, max_len=50)
+    module.pe = torch.full((50, 6), math.nan, dtype=torch.bfloat16)
+    assert_bits(module.pe, posenc.encode(50, 6, dtype="bfloat16"))
+    assert_bits(module(torch.zeros(50, 6)), posenc.encode(50, 6))
+
+
 def test_shared_memory_stays_shared():
     module = PositionalTable(6, 10).share_memory()
     assert module.pe.is_shared()

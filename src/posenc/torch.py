@@ -197,7 +197,7 @@ def encode(positions, d_model, *, dtype=torch.float32, device=None, **convention
     >>> import torch, posenc.torch
     >>> posenc.torch.encode(2, 4, dtype=torch.float64)
     tensor([[0.0000, 1.0000, 0.0000, 1.0000],
-            [0.8415, 0.5403, 0.0100, 0.9999]], dtype=torch.float64)
+            [0.8415, 0.5403, 0.0100, 1.0000]], dtype=torch.float64)
     >>> posenc.torch.encode(torch.tensor([[0.5, 1e9]]), 64).shape
     torch.Size([1, 2, 64])
     """
@@ -281,7 +281,8 @@ class PositionalTable(nn.Module):
     Attributes
     ----------
     pe : Tensor, shape (rows, d_model)
-        A buffer that is no part of the state_dict, correctly rounded to its dtype after every ``.to()`` as well.
+        A buffer that is no part of the state_dict, correctly rounded to its dtype after every ``.to()`` as well.  What is
+        assigned to it gives it a length, a dtype and a device, and no values.
 
     Notes
     -----
@@ -355,19 +356,25 @@ class PositionalTable(nn.Module):
                 return torch.ops.posenc.encode(first, 1, beyond - first, self.d_model, self._convention, dtype, device)
             rows = len(table) if beyond <= len(table) else max(beyond, min(2 * len(table), most))
             # another thread may see the old table or the new one, each whole
-            table = self.pe = self._make(rows, dtype, device)
+            table = self._buffers["pe"] = self._make(rows, dtype, device)
         return table[first:beyond]
 
     def _make(self, rows, dtype, device):
         with torch.inference_mode(False):       # a table made while predicting serves training, too
             return torch.ops.posenc.encode(0, 1, rows, self.d_model, self._convention, dtype, device)
 
+    def __setattr__(self, name, value):
+        # loaders that begin on the meta device assign undefined memory to a buffer that is in no checkpoint
+        if name == "pe" and isinstance(value, Tensor) and value.dtype in DTYPES:
+            self._buffers["pe"] = self._make(len(value), value.dtype, value.device)
+        else:
+            super().__setattr__(name, value)
+
     def _apply(self, fn, recurse=True):
         before = self.pe
         super()._apply(fn, recurse)
-        # a cast would round a second time, to_empty would leave the values undefined
-        if self.pe is not before and self.pe.dtype in DTYPES:
-            self.pe = self._make(len(self.pe), self.pe.dtype, self.pe.device)
+        if self.pe is not before:       # a cast rounds a second time, to_empty leaves the values undefined
+            self.pe = self.pe
         return self
 
     def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs):
