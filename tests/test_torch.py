@@ -104,10 +104,11 @@ def test_add_to_has_a_derivative():
 
 def test_add_to_tells_autograd_that_it_writes():
     x = embeddings(5, 6).requires_grad_() * 1
-    square = x * x
-    posenc.torch.add_to(x)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        square.sum().backward()
+    for written in (x, embeddings(5, 6)):
+        product = x * written
+        posenc.torch.add_to(written)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            product.sum().backward()
 
 
 @pytest.mark.parametrize("call", [posenc.torch.add_to, lambda x: torch.ops.posenc.add_(x, None, 0, 1.0, "{}")])
@@ -309,6 +310,12 @@ def test_meta_device():
     assert_bits(module(torch.zeros(7, 6)), 2 * posenc.encode(7, 6))
 
 
+def test_follows_x_to_another_device():
+    module = PositionalTable(6, 50)
+    assert module(torch.empty(3, 6, device="meta")).is_meta
+    assert_bits(module(torch.zeros(3, 6)), posenc.encode(3, 6))
+
+
 def test_a_loader_that_assigns_undefined_memory():
     """As from_pretrained of transformers does with every buffer that is in no checkpoint."""
     module = PositionalEncoding(6, max_len=50)
@@ -392,6 +399,7 @@ def test_old_checkpoints(key, shape, dtype):
 OTHER_TABLES = {
     "layout": (posenc.torch.encode(100, 64, layout="halves"), "holds another table than Encoding\\(64\\): row 0"),
     "spacing": (posenc.torch.encode(100, 64, spacing="endpoint"), "row 1 differs by"),
+    "shift": (posenc.torch.encode(100, 64, shift=0.01), "row 1 differs by"),
     "offset": (posenc.torch.encode(range(1, 100), 64), "row 0 differs by"),
     "learned": (embeddings(100, 64), "row 0"),
     "NaN": (torch.full((100, 64), math.nan), "row 0"),
@@ -496,6 +504,7 @@ def test_compiles():
 
 @pytest.mark.long
 @pytest.mark.usefixtures("fresh")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")       # inductor's own
 def test_compiles_with_inductor():
     assert_compiles("inductor")
 
@@ -521,6 +530,7 @@ def test_add_to_in_a_graph():
 def test_export(max_len, tmp_path):
     module = PositionalEncoding(6, max_len=max_len)
     length = torch.export.Dim("length", max=64)
+    module(torch.zeros(2, 64, 6))                               # what was called before makes no difference
     program = torch.export.export(module, (torch.zeros(2, 5, 6),), dynamic_shapes={"x": {1: length}})
     called = {str(node.target) for node in program.graph.nodes}
     assert ("posenc.encode.default" in called) == (max_len is None)
