@@ -134,6 +134,7 @@ BAD_CALLS = {
     "beyond 64 bits": (lambda: posenc.torch.encode(range(2**63, 2**63 + 1), 4), ValueError, "expected -2"),
     "booleans": (lambda: posenc.torch.encode(torch.tensor([True]), 4), TypeError, "positions has dtype bool"),
     "a keyword": (lambda: posenc.torch.encode(3, 4, bases=3), TypeError, "bases"),
+    "d_model": (lambda: posenc.torch.encode(3, -4), ValueError, "d_model is -4"),
     "a convention": (lambda: posenc.torch.encode(3, 4, base=-1), ValueError, "base is -1"),
     "positions with grad": (
         lambda: posenc.torch.encode(torch.ones(2, requires_grad=True), 4), RuntimeError, "not differentiated"),

@@ -26,6 +26,7 @@ DTYPES = {torch.float64: "float64", torch.float32: "float32", torch.float16: "fl
 TABLE_BYTES = 1 << 26               # a table grows on demand up to here; rows beyond are made as they are asked for
 STORED = ("pe", "pos_encoding")     # what the tutorials call the table in a state_dict
 COMPARED_ROWS = 4096                # of a stored table
+NOT_DIFFERENTIATED = "expected positions without: encodings are not differentiated, positions.detach() says so"
 
 
 # ---- tensors and specifications ---------------------------------------------------------------------------------------
@@ -73,9 +74,6 @@ def _check_positions(positions):
         raise RuntimeError(f"positions requires grad, {NOT_DIFFERENTIATED}")
 
 
-NOT_DIFFERENTIATED = "expected positions without: encodings are not differentiated, positions.detach() says so"
-
-
 # ---- operators --------------------------------------------------------------------------------------------------------
 
 
@@ -83,10 +81,10 @@ NOT_DIFFERENTIATED = "expected positions without: encodings are not differentiat
 def _encode(
     start: int, step: int, n: int, d_model: int, convention: str, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
+    specification = _specification(d_model, convention)
     out = torch.empty((n, d_model), dtype=dtype, device="meta" if device.type == "meta" else "cpu")
     if not out.is_meta:
-        positions = range(start, start + step * n, step)
-        _specification(d_model, convention).encode(positions, dtype=_name(dtype), out=_array(out))
+        specification.encode(range(start, start + step * n, step), dtype=_name(dtype), out=_array(out))
     return out.to(device)
 
 
@@ -97,8 +95,9 @@ def _(start, step, n, d_model, convention, dtype, device):
 
 @torch.library.custom_op("posenc::encode_at", mutates_args=())
 def _encode_at(positions: Tensor, d_model: int, convention: str, dtype: torch.dtype) -> Tensor:
+    specification = _specification(d_model, convention)
     out = torch.empty((*positions.shape, d_model), dtype=dtype, device="cpu")
-    _specification(d_model, convention).encode(_positions_array(positions), dtype=_name(dtype), out=_array(out))
+    specification.encode(_positions_array(positions), dtype=_name(dtype), out=_array(out))
     return out.to(positions.device)
 
 
@@ -158,7 +157,7 @@ def _(x, positions, start, x_scale, convention):
         torch.autograd.graph.increment_version(x)
         return _add_below_autograd(x, positions, start, x_scale, convention)
     if x.is_leaf:
-        raise RuntimeError("x is a leaf that requires grad, expected one without, or torch.no_grad() around: it is written in place")
+        raise RuntimeError("x is a leaf that requires grad, expected one without (or torch.no_grad()): it is written in place")
     # the derivative is that of the numbers that were multiplied
     _Add.apply(x, positions, start, _kernel.rounded(DTYPES[x.dtype], x_scale), convention)
 
@@ -444,7 +443,8 @@ class PositionalEncoding(PositionalTable):
 
     def __init__(self, d_model, dropout=0.0, *, max_len=None, batch_first=True, x_scale=None, **convention):
         if isinstance(dropout, int) and dropout != 0:
-            raise TypeError(f"dropout is {dropout!r} of type {type(dropout).__name__}, expected a float; a length is max_len={dropout!r}")
+            kind = type(dropout).__name__
+            raise TypeError(f"dropout is {dropout!r} of type {kind}, expected a float; a length is max_len={dropout!r}")
         super().__init__(d_model, max_len, **convention)
         self.dropout = nn.Dropout(dropout)
         self.batch_first = batch_first
