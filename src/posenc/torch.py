@@ -212,7 +212,8 @@ def encode(positions, d_model, *, dtype=torch.float32, device=None, **convention
     positions = _encoding._range_or_array(positions)
     if isinstance(positions, range):
         _encoding._check_domain(positions, 0)
-        return torch.ops.posenc.encode(positions.start, positions.step, _encoding._length(positions), d_model, convention, dtype, device)
+        n = _encoding._length(positions)
+        return torch.ops.posenc.encode(positions.start, positions.step, n, d_model, convention, dtype, device)
     return torch.ops.posenc.encode_at(torch.from_numpy(np.array(positions, order="C")), d_model, convention, dtype).to(device)
 
 
