@@ -29,6 +29,7 @@ MODULES = {
     "posenc._specification": "numpy",
     "posenc.dask": "dask",
     "posenc.plot": "matplotlib",
+    "posenc.torch": "torch",
 }
 COMMAND_PAGES = ["README.md", "docs/cli.md", "docs/scale-out.md"]
 INSTALLS = "pip install"        # needs a package index: .ci/run does what the README says
@@ -48,7 +49,7 @@ def test_documents(path, tmp_path, monkeypatch):
 
 
 def test_there_are_documents():
-    assert {"README.md", "conventions.md", "padding.md", "scale-out.md"} <= {path.name for path in DOCUMENTS}
+    assert {"README.md", "conventions.md", "padding.md", "scale-out.md", "torch.md"} <= {path.name for path in DOCUMENTS}
 
 
 def test_every_preset_is_in_the_table_of_models():
