@@ -388,7 +388,7 @@ def test_cached_encodings_do_not_pile_up():
         import posenc
         for i in range(64):
             posenc.encode(100, 8192, position_scale=1 / (i + 1))
-        peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+        peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM:"))
         assert int(peak.split()[1]) < 300_000
     """
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -3,6 +3,8 @@
 import inspect
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 
 import posenc
-from posenc import _cli, _files
+from posenc import _cli, _files, _npy
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
 
@@ -66,7 +68,12 @@ def test_the_program_and_the_module_are_the_same(tmp_path):
 
 def test_help(call):
     code, out, _ = call("--help")
-    assert code == 0 and "posenc generate 1_000_000 512 -o pe.npy" in out
+    assert code == 0 and "posenc generate 10_000 512 -o pe.npy" in out
+    commands = re.findall(r"^    ([a-z]+) ", out, re.MULTILINE)
+    assert len(commands) == len(_cli.COMMANDS)
+    for command in commands:
+        code, out, _ = call(command, "--help")
+        assert code == 0 and f"examples:\n  posenc {command}" in out
     for command in ("generate", "verify"):
         code, out, _ = call(command, "--help")
         assert code == 0 and all(f"--{keyword.replace('_', '-')} " in out for keyword in _cli.CONVENTION)
@@ -89,10 +96,36 @@ def test_info(call):
 def test_a_reader_that_leaves_is_no_traceback():
     read, write = os.pipe()
     os.close(read)
-    for arguments, codes in ((["info", "--json"], {1}), (["--help"], {0, 1})):      # argparse itself ignores it, unbuffered
+    commands = (["info", "--json"], {141}), (["generate", 10**6, 64, "-o", "-"], {141}), (["--help"], {0, 141})
+    for arguments, codes in commands:                   # argparse itself ignores it, unbuffered
         done = run(*arguments, capture_output=False, stdout=write, stderr=subprocess.PIPE)
         assert done.returncode in codes and done.stderr == ""
     os.close(write)
+
+
+@POSIX
+@pytest.mark.parametrize(
+    "arguments, code", [("generate", 2), ("generate 5 8 -o {}/absent/a.npy", 1), ("generate 5 8 -o {}/a.npy", 0), ("info", 0)]
+)
+def test_errors_never_take_stdout(tmp_path, arguments, code):
+    words = arguments.format(tmp_path)
+    command = f"exec {shlex.quote(sys.executable)} -m posenc {words} 2>&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    assert done.returncode == code and bool(done.stdout) == (code == 0)
+
+
+@pytest.mark.parametrize(
+    "size, text",
+    [(0, "0 bytes"), (448, "448 bytes"), (999, "999 bytes"), (1000, "1 kB"), (20_480_128, "20.5 MB"), (999_600_000, "1 GB"),
+     (2e15, "2e+03 TB")],
+)
+def test_quantities(size, text):
+    assert _cli.quantity(size) == text
+
+
+def test_a_rate_is_that_of_much(call, tmp_path):
+    assert re.fullmatch(r".*: 10 x 8 float32, 448 bytes in [\d.e-]+ s\n", call("generate", 10, 8, "-o", tmp_path / "a.npy")[1])
+    assert re.search(r", 2\.05 MB in .*B/s\n$", call("generate", 1000, 512, "-o", tmp_path / "b.npy")[1])
 
 
 def test_a_hosts_signal_handlers_stay(call):
@@ -186,9 +219,15 @@ def test_empty_tables(call, tmp_path, rows, d_model):
         ("-5 8 -o {}/a.npy", "-5 is negative"),
         ("8 -5 -o {}/a.npy", "-5 is negative"),
         ("8 8", "-o"),
-        ("8 8 -o {}/a.zarr", "must end in .npy"),
+        ("8 8 -o {}/a.npz", "must end in .npy, .safetensors, .zarr, or be - for stdout"),
         ("8 8 -o {}/a", "must end in .npy"),
         ("8 8 -o {}/.npy", "must end in .npy"),
+        ("8 8 -o {}/a.npy --key pe", "--key is given, which .npy has no use for"),
+        ("8 8 -o {}/a.npy --chunk-rows 8", "--chunk-rows is given, which .npy has no use for"),
+        ("8 8 -o - --key pe", "--key is given, which a pipe has no use for"),
+        ("8 8 -o - --json", "--json is given, expected nothing but the table on stdout"),
+        ("8 8 -o {}/a.zarr --chunk-rows 0", "0 is below 1"),
+        ("8 8 -o {}/a.safetensors --key __metadata__", "key is '__metadata__'"),
         ("8 8 -o {}/a.npy --dtype int8", "invalid choice: 'int8'"),
         ("8 8 -o {}/a.npy --step 0", "--step is 0"),
         ("8 8 -o {}/a.npy --start 0.5", "0.5 is not a whole number"),
@@ -235,6 +274,57 @@ def test_a_folder_that_one_may_not_write_to(tmp_path):
     done = run("generate", 10, 8, "-o", tmp_path / "pe.npy")
     tmp_path.chmod(0o700)
     assert done.returncode == 1 and done.stderr == f"posenc: error: {tmp_path / 'pe.npy'}: Permission denied\n"
+
+
+# ---- to a pipe ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", ["", "--dtype bfloat16 --start -5 --base 3", "--dtype float64"])
+def test_a_pipe_gets_the_bytes_of_the_file(tmp_path, options):
+    arguments = ["generate", 20_001, 100, *options.split(), "-o"]
+    assert run(*arguments, tmp_path / "pe.npy").returncode == 0
+    done = run(*arguments, "-", text=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout == (tmp_path / "pe.npy").read_bytes()
+
+
+def test_wrong_arguments_leave_stdout_empty():
+    for arguments in (["--threads", 0], ["--start", 2**63 - 5], ["--base", -1]):
+        done = run("generate", 10, 8, "-o", "-", *arguments)
+        assert (done.returncode, done.stdout) == (2, "") and done.stderr.startswith("posenc: error: ")
+
+
+@POSIX
+def test_a_pipe_costs_the_memory_of_a_buffer():
+    """In a process of its own: RUSAGE_CHILDREN holds the largest of all children."""
+    code = """
+        import resource, subprocess, sys
+        with subprocess.Popen([sys.executable, "-m", "posenc", *sys.argv[1:]], stdout=subprocess.PIPE) as writer:
+            size = sum(len(part) for part in iter(lambda: writer.stdout.read(1 << 20), b""))
+        print(size, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+        """
+    command = [sys.executable, "-c", textwrap.dedent(code), "generate", "300_000", "256", "-o", "-"]
+    size, most = map(int, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    unit = 1 if sys.platform == "darwin" else 1024
+    assert size == 128 + 300_000 * 256 * 4 and most * unit < 150e6
+
+
+@POSIX
+def test_no_table_on_a_terminal():
+    import pty
+
+    master, slave = pty.openpty()
+    done = run("generate", 10, 8, "-o", "-", capture_output=False, stdout=slave, stderr=subprocess.PIPE)
+    assert done.returncode == 2 and "stdout is a terminal" in done.stderr
+    os.close(slave)
+    os.close(master)
+
+
+@POSIX
+def test_no_table_where_stdout_is_closed():
+    command = f"exec {shlex.quote(sys.executable)} -m posenc generate 10 8 -o - >&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "posenc: error: stdout is closed\n")
 
 
 # ---- progress -------------------------------------------------------------------------------------------------------
@@ -399,6 +489,15 @@ def test_verify_refuses_a_pickle_without_loading_it(tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize("shape", [(10**30, 0), (2**63, 0), (0, 10**9), (0, 2**24 + 1)])
+def test_verify_refuses_a_shape_that_no_table_has(call, tmp_path, shape):
+    path = tmp_path / "pe.npy"
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    code, out, err = call("verify", path)
+    assert (code, out) == (1, "") and err.startswith(f"posenc: error: {path}: shape {shape}, expected at most ")
+
+
 @pytest.mark.parametrize("change", [-1, -12345, 1])
 def test_verify_refuses_a_file_of_another_size(call, pe, change):
     size = pe.stat().st_size
@@ -417,14 +516,13 @@ def test_a_header_that_promises_too_much_takes_no_memory(tmp_path):
         """
     path = tmp_path / "pe.npy"
     with open(path, "wb") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (10**9, 10**9)})
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (10**12, 10**6)})
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code), "verify", path], capture_output=True, text=True)
     assert done.returncode == 1 and "128 bytes, expected 4000000000000000128" in done.stderr
 
 
 def test_a_file_that_shrinks_while_it_is_read(pe):
-    with open(pe, "rb", buffering=0) as file:
-        table = _files.read_table(file)
+    with _npy.opened(pe) as table:
         os.truncate(pe, 5000)
         with pytest.raises(OSError, match="shorter"):
             table.read(0, 100)

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import posenc
-from posenc import _files
-from posenc._files import write_npy
+from posenc import _files, _npy
+from posenc._npy import write as write_npy
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
 
@@ -400,7 +400,7 @@ def test_two_gigabytes_in_the_memory_of_a_buffer(tmp_path):
 
 
 def test_damaged_headers_are_value_errors(tmp_path):
-    good = _files._header((3, 4), "<f4") + bytes(48)
+    good = _npy.header(3, 4, "float32") + bytes(48)
     choice = random.Random(1)
     bodies = [b"(" * 5000, b"-" * 8000 + b"1", b"'''", b"  x\n y", b"{'descr':'<f4','fortran_order':False,'shape':(-3,-4)}"]
     damaged = [b"\x93NUMPY\x01\x00" + len(body).to_bytes(2, "little") + body + bytes(48) for body in bodies]
@@ -413,12 +413,10 @@ def test_damaged_headers_are_value_errors(tmp_path):
     readable = 0
     for content in damaged:
         (tmp_path / "pe.npy").write_bytes(content)
-        with open(tmp_path / "pe.npy", "rb", buffering=0) as file:
-            try:
-                table = _files.read_table(file)
-            except ValueError as error:
-                assert str(error).startswith(str(tmp_path))
-            else:
+        try:
+            with _npy.opened(tmp_path / "pe.npy") as table:
                 readable += 1
                 assert table.offset + table.shape[0] * table.row_bytes == len(content)
+        except ValueError as error:
+            assert str(error).startswith(str(tmp_path))
     assert readable < 50

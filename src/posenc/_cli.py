@@ -1,10 +1,12 @@
 """The command line: ``posenc``, or ``python -m posenc``.
 
 Data and results go to stdout, progress and errors to stderr.  Exit codes: 0 for success, 1 for a failure, 2 for wrong usage,
-130 after Ctrl-C.
+and 128 more than the signal's number where one ends the program: 130 after Ctrl-C, 141 (SIGPIPE) after a reader has left.
 """
 
 import argparse
+import importlib
+import io
 import json
 import math
 import os
@@ -14,21 +16,19 @@ import signal
 import sys
 import threading
 import time
-from contextlib import contextmanager
+import warnings
+from contextlib import ExitStack, contextmanager, redirect_stderr
 from decimal import Decimal, InvalidOperation
 
-OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+OK, FAILED, USAGE, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
 
-EXAMPLES = """\
-examples:
-  posenc generate 1_000_000 512 -o pe.npy
-  posenc generate 1e6 512 -o late.npy --start 1_700_000_000 --dtype float64
-  posenc generate 1500 384 -o whisper.npy --layout halves --spacing endpoint
-  posenc verify whisper.npy --all --layout halves --spacing endpoint
-  posenc identify whisper.npy
-  posenc info --json
-  posenc bench --quick --only float32
-"""
+# suffix: the module that writes and reads such files, imported only when named, and the options that only it has
+FORMATS = {
+    ".npy": ("posenc._npy", ()),
+    ".safetensors": ("posenc._safetensors", ("key",)),
+    ".zarr": ("posenc._zarr", ("chunk_rows",)),
+}
+PIPE = "-"
 
 
 class Failure(Exception):
@@ -72,10 +72,25 @@ def real_list(text):
     return [real(number) for number in text.split(",")]
 
 
-def npy_path(text):
-    """A path that ends in .npy."""
-    if os.path.splitext(text)[1] != ".npy":
-        raise argparse.ArgumentTypeError(f"{text} is not a supported kind of file: the name must end in .npy")
+def positive(text):
+    """A whole number above zero."""
+    number = integer(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is below 1")
+    return number
+
+
+def suffix_of(path):
+    """What a name ends in; that of a folder may have a slash behind it."""
+    return os.path.splitext(path.rstrip("/" + os.sep))[1]
+
+
+def table_path(text):
+    """A path that ends in a known suffix, or the sign for stdout."""
+    if text != PIPE and suffix_of(text) not in FORMATS:
+        raise argparse.ArgumentTypeError(
+            f"{text} is not a supported kind of file: the name must end in {', '.join(FORMATS)}, or be {PIPE} for stdout"
+        )
     return text
 
 
@@ -99,9 +114,16 @@ CONVENTION = {
 }
 
 
-def add_convention(parser):
+def add_command(commands, name, purpose, examples=None):
+    """A subcommand, with examples below its help."""
+    return commands.add_parser(
+        name, help=purpose, description=purpose, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
+def add_convention(parser, otherwise=""):
     """Adds an option for every convention keyword of `posenc.Encoding`."""
-    group = parser.add_argument_group("convention", "the defaults are those of 'Attention is all you need'")
+    group = parser.add_argument_group("convention", f"the defaults are those of 'Attention is all you need'{otherwise}")
     for keyword, reading in CONVENTION.items():
         group.add_argument(f"--{keyword.replace('_', '-')}", default=argparse.SUPPRESS, **reading)
 
@@ -113,15 +135,31 @@ def convention(args):
 
 def add_range(parser):
     """Adds the options that say which positions the rows have."""
-    parser.add_argument("--start", type=integer, default=0, metavar="INT", help="position of the first row (default 0)")
-    parser.add_argument("--step", type=integer, default=1, metavar="INT", help="from one row to the next (default 1)")
+    parser.add_argument("--start", type=integer, metavar="INT", help="position of the first row (default 0)")
+    parser.add_argument("--step", type=integer, metavar="INT", help="from one row to the next (default 1)")
 
 
-def positions_of(args, rows):
-    """The positions of so many rows."""
-    if not args.step:
+def positions_of(args, rows, described=range(0)):
+    """The positions of so many rows, where not given those that a file describes."""
+    start = described.start if args.start is None else args.start
+    step = described.step if args.step is None else args.step
+    if not step:
         raise ValueError("--step is 0, expected another number")
-    return range(args.start, args.start + rows * args.step, args.step)
+    return range(start, start + rows * step, step)
+
+
+def format_of(args, path):
+    """The module for files of that name, and the options for it."""
+    suffix = suffix_of(path)
+    module, own = FORMATS.get(suffix, FORMATS[".npy"])
+    for option in {name for _, names in FORMATS.values() for name in names} - set(own):
+        if getattr(args, option, None) is not None:
+            raise ValueError(f"--{option.replace('_', '-')} is given, which {suffix or 'a pipe'} has no use for")
+    try:
+        module = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise Failure(f"{suffix} needs the package {error.name}: pip install 'posenc[{error.name}]'") from error
+    return module, {name: getattr(args, name) for name in own if getattr(args, name, None) is not None}
 
 
 def add_output(parser):
@@ -147,21 +185,44 @@ def progress_bar(size):
         yield bar.update
 
 
+def quantity(size):
+    """Bytes in a unit that leaves few digits."""
+    units = ["TB", "GB", "MB", "kB", "bytes"]
+    while size >= 999.5 and len(units) > 1:
+        size /= 1000
+        units.pop()
+    return f"{size:.3g} {units[-1]}"
+
+
 def rate(size, seconds):
-    return f"{size / 1e9:.3g} GB in {seconds:.3g} s, {size / 1e9 / seconds:.3g} GB/s"
+    """Bytes and time; and their quotient, where so few do not take mostly the time to begin."""
+    quotient = f", {quantity(size / seconds)}/s" if size >= 1e6 else ""
+    return f"{quantity(size)} in {seconds:.3g} s{quotient}"
 
 
 # ---- generate -------------------------------------------------------------------------------------------------------
 
+GENERATE_EXAMPLES = """\
+examples:
+  posenc generate 10_000 512 -o pe.npy
+  posenc generate 1e4 512 -o late.npy --start 1_700_000_000 --dtype float64
+  posenc generate 1500 384 -o whisper.safetensors --layout halves --spacing endpoint --key embed_positions.weight
+  posenc generate 1e5 64 -o pe.zarr --chunk-rows 20_000
+  posenc generate 1e4 64 -o - | gzip > pe.npy.gz
+"""
+
 
 def add_generate(commands):
-    parser = commands.add_parser("generate", help="write a table to a .npy file")
+    parser = add_command(commands, "generate", "write a table to a file", GENERATE_EXAMPLES)
     parser.add_argument("n", type=count, metavar="N", help="number of positions: 1000000, 1_000_000 or 1e6")
     parser.add_argument("d_model", type=count, metavar="D", help="number of columns")
-    parser.add_argument("-o", "--output", type=npy_path, required=True, metavar="FILE.npy")
+    parser.add_argument("-o", "--output", type=table_path, required=True, metavar="FILE",
+                        help=f"the suffix says the format: {', '.join(FORMATS)}; {PIPE} is .npy on stdout")
     parser.add_argument("--dtype", choices=("float32", "float64", "float16", "bfloat16"), default="float32",
-                        help="default float32; bfloat16 is stored as uint16, .npy has no such type")
+                        help="default float32; bfloat16 is stored as uint16 but for .safetensors, the others have no such type")
     add_range(parser)
+    parser.add_argument("--key", metavar="NAME", help="name of the tensor in a .safetensors file (default pe)")
+    parser.add_argument("--chunk-rows", type=positive, metavar="K", help="rows of a chunk of .zarr (default: 32 MiB of them)")
     parser.add_argument("--force", action="store_true", help="overwrite the file")
     add_output(parser)
     add_convention(parser)
@@ -174,20 +235,25 @@ def generate(args):
 
     positions = positions_of(args, args.n)
     encoding = posenc.Encoding(args.d_model, **convention(args))
+    module, options = format_of(args, args.output)
+    if args.output == PIPE:
+        destination, write = stdout_for_data(args), module.stream
+    else:
+        destination, write, options = args.output, module.write, {**options, "force": args.force}
     begin = time.perf_counter()
-    with progress_bar(args.n * args.d_model * _files.itemsize(args.dtype)) as progress:
-        size = _files.write_npy(
-            args.output, encoding, positions, args.dtype, threads=args.threads, force=args.force, progress=progress
-        )
+    with progress_bar(_files.table_bytes(args.n, args.d_model, args.dtype)) as progress:
+        size = write(destination, encoding, positions, args.dtype, threads=args.threads, progress=progress, **options)
     seconds = time.perf_counter() - begin
-    stored = " (stored as uint16)" if args.dtype == "bfloat16" else ""
+    if args.output == PIPE:
+        return OK
+    stored = "uint16" if args.dtype == "bfloat16" and suffix_of(args.output) != ".safetensors" else args.dtype
     document = {
         "path": args.output,
         "shape": [args.n, args.d_model],
         "dtype": args.dtype,
-        "stored_dtype": "uint16" if stored else args.dtype,
-        "start": args.start,
-        "step": args.step,
+        "stored_dtype": stored,
+        "start": positions.start,
+        "step": positions.step,
         "convention": convention(args),
         "bytes": size,
         "seconds": seconds,
@@ -195,28 +261,44 @@ def generate(args):
         "threads": args.threads,
         "version": posenc.__version__,
     }
-    report(args, document, f"{args.output}: {args.n} x {args.d_model} {args.dtype}{stored}, {rate(size, seconds)}")
+    in_words = args.dtype if stored == args.dtype else f"{args.dtype} (stored as {stored})"
+    report(args, document, f"{args.output}: {args.n} x {args.d_model} {in_words}, {rate(size, seconds)}")
     return OK
+
+
+def stdout_for_data(args):
+    """Where bytes go that are for another program."""
+    if args.json:
+        raise ValueError(f"--json is given, expected nothing but the table on stdout with -o {PIPE}")
+    if sys.stdout is None:
+        raise Failure("stdout is closed")
+    if sys.stdout.isatty():
+        raise ValueError("stdout is a terminal, expected a pipe or a file")
+    return sys.stdout.buffer
 
 
 # ---- verify ---------------------------------------------------------------------------------------------------------
 
+VERIFY_EXAMPLES = """\
+examples:
+  posenc verify pe.npy
+  posenc verify late.npy --start 1_700_000_000 --all
+  posenc verify whisper.safetensors --key embed_positions.weight
+  posenc verify pe.zarr --samples 20 --json
+"""
+
 
 def add_verify(commands):
-    parser = commands.add_parser("verify", help="recompute a .npy file and compare its bits")
-    parser.add_argument("file", metavar="FILE", help="of float32, float64, float16, or uint16 for bfloat16")
+    parser = add_command(commands, "verify", "recompute a file and compare its bits", VERIFY_EXAMPLES)
+    parser.add_argument("file", metavar="FILE", help="of float32, float64, float16, bfloat16, or uint16 for bfloat16")
     add_range(parser)
+    parser.add_argument("--key", metavar="NAME", help="name of the tensor in a .safetensors file (default pe, or the only one)")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--samples", type=count, default=1000, metavar="K", help="compare K rows (default 1000)")
     which.add_argument("--all", action="store_true", help="compare every row")
     add_output(parser)
-    add_convention(parser)
+    add_convention(parser, "; where not given, what a .safetensors or .zarr says of itself")
     parser.set_defaults(run=verify)
-
-
-def without_waiting(path, flags):
-    """Opens a file; a named pipe without a writer too, which is then refused."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def verify(args):
@@ -224,14 +306,16 @@ def verify(args):
     from posenc import _files
 
     begin = time.perf_counter()
-    with open(args.file, "rb", buffering=0, opener=without_waiting) as file:
+    module, options = format_of(args, args.file)
+    with ExitStack() as stack:
         try:
-            table = _files.read_table(file)
+            table = stack.enter_context(module.opened(args.file, **options))
         except ValueError as error:     # of the file, not of the arguments
             raise Failure(error) from error
         rows, d_model = table.shape
-        positions = positions_of(args, rows)
-        encoding = posenc.Encoding(d_model, **convention(args))
+        described, positions = table.described or (None, range(0))
+        positions = positions_of(args, rows, positions)
+        encoding = posenc.Encoding(d_model, **{**(described._convention if described else {}), **convention(args)})
         _files.refuse_outside(encoding, positions, args.threads)
         samples = rows if args.all else min(rows, args.samples)
         with progress_bar(samples * table.row_bytes) as progress:
@@ -241,8 +325,8 @@ def verify(args):
         "path": args.file,
         "shape": [rows, d_model],
         "dtype": table.dtype,
-        "start": args.start,
-        "step": args.step,
+        "start": positions.start,
+        "step": positions.step,
         "convention": convention(args),
         "equal": mismatch is None,
         "mismatch": mismatch,
@@ -320,9 +404,15 @@ def value_of(bits, dtype):
 
 # ---- identify -------------------------------------------------------------------------------------------------------
 
+IDENTIFY_EXAMPLES = """\
+examples:
+  posenc identify pe.npy
+  posenc identify late.npy --start 1_700_000_000 --json
+"""
+
 
 def add_identify(commands):
-    parser = commands.add_parser("identify", help="name the convention of the table in a .npy file")
+    parser = add_command(commands, "identify", "name the convention of the table in a .npy file", IDENTIFY_EXAMPLES)
     parser.add_argument("file", metavar="FILE", help="of float32, float64, float16, or uint16 for bfloat16")
     parser.add_argument("--start", type=integer, metavar="INT", help="position of the first row (by default searched)")
     parser.add_argument("--step", type=integer, metavar="INT", help="from one row to the next (default 1 with --start)")
@@ -332,19 +422,16 @@ def add_identify(commands):
 
 def identify(args):
     import posenc
-    from posenc import _files, _identify
+    from posenc import _identify, _npy
 
     if args.step is not None and args.start is None:
         raise ValueError("--step is given, expected --start, too")
-    with open(args.file, "rb", buffering=0, opener=without_waiting) as file:
+    with ExitStack() as stack:
         try:
-            table = _files.read_table(file, squeeze=True)
+            table = stack.enter_context(_npy.opened(args.file, squeeze=True))
         except ValueError as error:     # of the file, not of the arguments
             raise Failure(error) from error
-        positions = None
-        if args.start is not None:
-            args.step = 1 if args.step is None else args.step
-            positions = positions_of(args, table.shape[0])
+        positions = None if args.start is None else positions_of(args, table.shape[0])
         matches = _identify.identify_file(table, positions)
     document = {
         "path": args.file,
@@ -372,8 +459,15 @@ def described(match):
 # ---- info -----------------------------------------------------------------------------------------------------------
 
 
+INFO_EXAMPLES = """\
+examples:
+  posenc info
+  posenc info --json
+"""
+
+
 def add_info(commands):
-    parser = commands.add_parser("info", help="print what is installed and what runs")
+    parser = add_command(commands, "info", "print what is installed and what runs", INFO_EXAMPLES)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.set_defaults(run=info)
 
@@ -391,18 +485,115 @@ def in_words(value):
     return ", ".join(f"{k}: {v}" for k, v in value.items()) if isinstance(value, dict) else value
 
 
-# ---- the program ----------------------------------------------------------------------------------------------------
-
-
 # ---- bench ----------------------------------------------------------------------------------------------------------
+
+
+BENCH_EXAMPLES = """\
+examples:
+  posenc bench --quick --only float32
+  posenc bench --threads 1 --json > figures.json
+"""
 
 
 def add_bench(commands):
     from posenc import _bench
 
-    parser = commands.add_parser("bench", help="measure this machine, beside its roof line and the rivals that are installed")
+    purpose = "measure this machine, beside its roof line and the rivals that are installed"
+    parser = add_command(commands, "bench", purpose, BENCH_EXAMPLES)
     _bench.add_arguments(parser)
     parser.set_defaults(run=_bench.run)
+
+
+# ---- plot -----------------------------------------------------------------------------------------------------------
+
+PLOT_EXAMPLES = """\
+examples:
+  posenc plot -o heatmap.png
+  posenc plot -o waves.svg --kind waves --dimensions 4,5,6,7 --positions 100 --d-model 20
+  posenc plot -o similarity.png --kind similarity --start 1_000_000_000 --layout halves
+"""
+PICTURES = (".png", ".svg", ".pdf")
+DPI = 100
+
+
+def picture_path(text):
+    """A path that ends in a known suffix."""
+    if suffix_of(text) not in PICTURES:
+        raise argparse.ArgumentTypeError(
+            f"{text} is not a supported kind of picture: the name must end in {', '.join(PICTURES)}"
+        )
+    return text
+
+
+def integer_list(text):
+    """Whole numbers, separated by commas."""
+    return [integer(number) for number in text.split(",")]
+
+
+def add_plot(commands):
+    parser = add_command(commands, "plot", "draw a picture of an encoding", PLOT_EXAMPLES)
+    parser.add_argument("-o", "--output", type=picture_path, required=True, metavar="FILE",
+                        help=f"the suffix says the format: {', '.join(PICTURES)}")
+    parser.add_argument("--kind", choices=("heatmap", "waves", "similarity"), default="heatmap", help="default heatmap")
+    parser.add_argument("--positions", type=count, default=100, metavar="N", help="number of positions (default 100)")
+    parser.add_argument("--d-model", type=count, default=128, metavar="D", help="number of columns (default 128)")
+    parser.add_argument("--dimensions", type=integer_list, metavar="I,J,K",
+                        help="columns of waves (default: four in equal steps)")
+    parser.add_argument("--width", type=positive, metavar="PIXELS", help="of the picture (default 800; 560 for similarity)")
+    parser.add_argument("--height", type=positive, metavar="PIXELS", help="of the picture (default 450)")
+    add_range(parser)
+    parser.add_argument("--force", action="store_true", help="overwrite the file")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    add_convention(parser)
+    parser.set_defaults(run=plot)
+
+
+def plot(args):
+    import posenc
+    from posenc import _files
+
+    try:
+        from posenc import plot as pictures
+    except ModuleNotFoundError as error:
+        raise Failure(f"plot needs the package {error.name}: pip install 'posenc[plot]'") from error
+
+    options = {} if args.dimensions is None else {"dimensions": args.dimensions}
+    if options and args.kind != "waves":
+        raise ValueError(f"--dimensions is given, which {args.kind} has no use for")
+    encoding = posenc.Encoding(args.d_model, **convention(args))
+    figure = getattr(pictures, args.kind)(encoding, positions_of(args, args.positions), **options).figure
+    figure.suptitle(repr(encoding), wrap=True)
+    size = _files.write_bytes(args.output, rendered(figure, args), force=args.force)
+    document = {
+        "path": args.output,
+        "kind": args.kind,
+        "shape": [args.positions, args.d_model],
+        "convention": convention(args),
+        "bytes": size,
+        "version": posenc.__version__,
+    }
+    report(args, document, f"{args.output}: {args.kind} of {args.positions} x {args.d_model}, {quantity(size)}")
+    return OK
+
+
+def rendered(figure, args):
+    """The picture's file."""
+    width, height = (round(DPI * inches) for inches in figure.get_size_inches())
+    width, height = args.width or width, args.height or height
+    figure.set_size_inches(width / DPI, height / DPI)
+    data = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "constrained_layout not applied", UserWarning)
+        try:
+            figure.savefig(data, format=suffix_of(args.output)[1:], dpi=DPI)
+        except UserWarning:
+            raise ValueError(f"{width} x {height} pixels have no room for the words, expected a larger picture") from None
+    return data.getvalue()
+
+
+# ---- the program ----------------------------------------------------------------------------------------------------
+
+COMMANDS = (add_generate, add_verify, add_identify, add_info, add_bench, add_plot)
 
 
 def build_parser():
@@ -411,12 +602,12 @@ def build_parser():
     parser = Parser(
         prog="posenc",
         description="Sinusoidal positional encodings, correctly rounded.",
-        epilog=EXAMPLES,
+        epilog="examples:\n  posenc generate 10_000 512 -o pe.npy\n  posenc COMMAND --help",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"posenc {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for add in (add_generate, add_verify, add_identify, add_info, add_bench):
+    for add in COMMANDS:
         add(commands)
     return parser
 
@@ -456,6 +647,16 @@ def ending_on_signals():
     finally:
         for number in ours:
             signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def stderr_there():
+    """Has errors go nowhere where stderr is closed: print would take stdout, and the next open file the descriptor 2."""
+    if sys.stderr is not None:
+        yield
+        return
+    with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere):
+        yield
 
 
 def complain(text):
@@ -507,15 +708,16 @@ def main(argv=None):
     >>> main(["generate", "10", "8"])
     2
     """
-    try:
-        with ending_on_signals():
-            code = run(sys.argv[1:] if argv is None else argv)
-            if sys.stdout:              # none where it was closed
-                sys.stdout.flush()
-        return code
-    except KeyboardInterrupt:
-        complain("interrupted")
-        return INTERRUPTED
-    except BrokenPipeError:             # whoever read our output has seen enough; Python must not try again at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
+    with stderr_there():
+        try:
+            with ending_on_signals():
+                code = run(sys.argv[1:] if argv is None else argv)
+                if sys.stdout:          # none where it was closed
+                    sys.stdout.flush()
+            return code
+        except KeyboardInterrupt:
+            complain("interrupted")
+            return INTERRUPTED
+        except BrokenPipeError:         # whoever read our output has seen enough; Python must not try again at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return UNREAD

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from posenc import _frequencies, _kernel
+from posenc import _display, _frequencies, _kernel
 
 LOWEST, BEYOND = -(2**63), 2**63        # positions p have LOWEST <= p < BEYOND
 WIDEST = 2**24                          # columns: an encoding takes about 200 bytes for each, a long table 1.5 kB meanwhile
@@ -244,8 +244,10 @@ class Encoding:
         return _rebuild, (self.d_model, self._changes())
 
     def __repr__(self):
-        changes = "".join(f", {name}={value!r}" for name, value in self._changes().items())
-        return f"Encoding({self.d_model}{changes})"
+        return _display.text(self)
+
+    def _repr_html_(self):
+        return _display.html(self)
 
     def _changes(self):
         """The convention's departures from the default."""

@@ -1,4 +1,4 @@
-"""Files in NumPy's .npy format: written complete or not at all, in the memory of one buffer.
+"""Files of a header and the rows behind it: written complete or not at all, in the memory of one buffer.
 
 A table is written beside its target under another name and renamed when the disk has all of it, so that no reader, crash or
 full disk ever sees a part under the final name.  Never through a mapping: on a full disk that ends the process (SIGBUS), where
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from posenc._encoding import _dtype
+from posenc._encoding import BEYOND, WIDEST, _dtype
 
 # Measured on ext4 with 2 GB: writes of 1 MiB took twice the time of 4 MiB, those of 16 MiB no less than those of 4.
 BUFFER_BYTES = 4 << 20
@@ -26,9 +26,10 @@ BUFFER_BYTES = 4 << 20
 # the next 64 MiB are written lost it again.
 FLUSH_BYTES = 64 << 20
 
-STORED = {"float32": "<f4", "float64": "<f8", "float16": "<f2", "bfloat16": "<u2"}      # .npy has no name for bfloat16
-BINARY = getattr(os, "O_BINARY", 0)                                                     # Windows
-UNSUPPORTED = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)                            # by this file system
+# .npy and Zarr have no name for bfloat16
+STORED = {"float32": "<f4", "float64": "<f8", "float16": "<f2", "bfloat16": "<u2"}
+BINARY = getattr(os, "O_BINARY", 0)                             # Windows
+UNSUPPORTED = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)    # by this file system
 
 
 # ---- rows -----------------------------------------------------------------------------------------------------------
@@ -37,6 +38,11 @@ UNSUPPORTED = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)                    
 def itemsize(dtype):
     """Bytes of a value of the dtype of that name."""
     return np.dtype(STORED[dtype]).itemsize
+
+
+def table_bytes(rows, d_model, dtype):
+    """Bytes of a table."""
+    return rows * d_model * itemsize(dtype)
 
 
 def row_buffer(rows, d_model, dtype):
@@ -50,6 +56,14 @@ def row_buffer(rows, d_model, dtype):
     return np.frombuffer(memory, np.dtype(STORED[dtype]).newbyteorder("="), rows * d_model).reshape(rows, d_model)
 
 
+def checked(positions, dtype):
+    """The name of the dtype and the number of positions."""
+    try:
+        return _dtype(dtype)[0], len(positions)
+    except OverflowError:
+        raise ValueError(f"positions is {positions}, expected at most {sys.maxsize} of them") from None
+
+
 def refuse_outside(encoding, positions, threads):
     """Raises what `encode` would raise on its way: a range leaves the domain at one of its ends."""
     for end in (positions[:1], positions[-1:]):
@@ -59,17 +73,17 @@ def refuse_outside(encoding, positions, threads):
 # ---- writing --------------------------------------------------------------------------------------------------------
 
 
-def write_npy(path, encoding, positions, dtype="float32", *, threads=None, force=False, progress=None):
-    """Writes the encodings of a range to a .npy file, which appears complete or not at all.
+def write_table(path, header, encoding, positions, dtype, *, threads=None, force=False, progress=None):
+    """Writes a header and the encodings of a range to a file, which appears complete or not at all.
 
     Parameters
     ----------
     path : path_like
         A symbolic link stays one: the file that it names is written.
+    header : bytes
     encoding : Encoding
     positions : range
-    dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
-        A .npy file cannot name bfloat16: its bits are stored as uint16.
+    dtype : {"float32", "float64", "float16", "bfloat16"}
     threads : int, optional
         As in `posenc.encode`.
     force : bool, optional
@@ -98,34 +112,60 @@ def write_npy(path, encoding, positions, dtype="float32", *, threads=None, force
     """
     given = os.fsdecode(path)
     path = os.path.realpath(given)
-    dtype, _ = _dtype(dtype)
-    try:
-        rows = len(positions)
-    except OverflowError:
-        raise ValueError(f"positions is {positions}, expected at most {sys.maxsize} of them") from None
-    header = _header((rows, encoding.d_model), STORED[dtype])
-    size = len(header) + rows * encoding.d_model * itemsize(dtype)
-    with _naming(given):
+    size = len(header) + table_bytes(len(positions), encoding.d_model, dtype)
+    with naming(given):
         _check_target(path, force)
-        _check_space(path, size)
+        check_space(path, size)
         refuse_outside(encoding, positions, threads)
-        buffer = row_buffer(rows, encoding.d_model, dtype)
         with _file_to_be(path, force) as fd:
             _allocate(fd, size)
             _write_at(fd, header, 0)
-            blocks = _blocks(encoding, positions, dtype, buffer, threads)
-            _write_blocks(fd, blocks, len(header), progress or (lambda written: None))
+            _write_blocks(fd, blocks(encoding, positions, dtype, threads), len(header), progress or nothing)
     return size
 
 
-def _header(shape, stored):
-    file = io.BytesIO()
-    np.lib.format.write_array_header_1_0(file, {"descr": stored, "fortran_order": False, "shape": shape})
-    return file.getvalue()
+def write_bytes(path, data, *, force=False):
+    """Writes a file of few bytes, otherwise as `write_table` does; returns their number."""
+    given = os.fsdecode(path)
+    path = os.path.realpath(given)
+    with naming(given):
+        _check_target(path, force)
+        with _file_to_be(path, force) as fd:
+            _write_at(fd, data, 0)
+    return len(data)
+
+
+def stream_table(file, header, encoding, positions, dtype, *, threads=None, progress=None):
+    """Writes the same bytes to a pipe, or whatever else takes them in order.
+
+    Parameters
+    ----------
+    file : io.BufferedIOBase
+        Open for writing.
+    header, encoding, positions, dtype, threads, progress
+        As in `write_table`.
+
+    Returns
+    -------
+    int
+        Number of bytes written.
+    """
+    refuse_outside(encoding, positions, threads)
+    progress = progress or nothing
+    file.write(header)
+    for block in blocks(encoding, positions, dtype, threads):
+        file.write(block)
+        progress(len(block))
+    file.flush()
+    return len(header) + table_bytes(len(positions), encoding.d_model, dtype)
+
+
+def nothing(written):
+    """The progress that nobody wants to know of."""
 
 
 @contextmanager
-def _naming(path):
+def naming(path):
     """Has every OSError name the user's file: system calls know a descriptor, or the temporary name."""
     try:
         yield
@@ -144,14 +184,15 @@ def _check_target(path, force):
         raise OSError(errno.EINVAL, "Not a regular file", path)     # root could rename onto /dev/null
 
 
-def _check_space(path, size):
+def check_space(path, size):
     total, _, free = shutil.disk_usage(os.path.dirname(path))
     if size > free and total:                                       # some network folders say 0 of 0
         raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {size} bytes needed, {free} free", path)
 
 
-def _blocks(encoding, positions, dtype, buffer, threads):
-    """The table from its first row to its last, each time in the same buffer."""
+def blocks(encoding, positions, dtype, threads):
+    """The bytes of the table from its first row to its last, each time in the same buffer."""
+    buffer = row_buffer(len(positions), encoding.d_model, dtype)
     if not buffer.size:
         return
     for first in range(0, len(positions), len(buffer)):
@@ -162,13 +203,17 @@ def _blocks(encoding, positions, dtype, buffer, threads):
         yield block.reshape(-1).view(np.uint8)
 
 
+def name_beside(path):
+    """A name in the same folder that nobody can foresee, which together with O_EXCL keeps others' files and links out."""
+    folder, name = os.path.split(path)
+    # names have at most 255 bytes
+    return os.path.join(folder, f".{name[:50]}.{os.getpid()}.{os.urandom(8).hex()}.tmp")
+
+
 @contextmanager
 def _file_to_be(path, force):
     """A descriptor of a new file beside `path`, which takes that name when all went well and is gone otherwise."""
-    folder, name = os.path.split(path)
-    # names have at most 255 bytes; O_EXCL, and a name that nobody can foresee, keep others' files and links out
-    temporary = os.path.join(folder, f".{name[:50]}.{os.getpid()}.{os.urandom(8).hex()}.tmp")
-    fd = None
+    temporary, fd = name_beside(path), None
     try:
         fd = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | BINARY, 0o666)     # less the umask
         yield fd
@@ -181,7 +226,7 @@ def _file_to_be(path, force):
             os.close(fd)
         with suppress(OSError):
             os.unlink(temporary)        # after os.replace there is none
-    _sync_folder(folder)
+    sync_folder(os.path.dirname(path))
 
 
 def _publish(temporary, path, force):
@@ -197,7 +242,7 @@ def _publish(temporary, path, force):
         os.rename(temporary, path)
 
 
-def _sync_folder(folder):
+def sync_folder(folder):
     """Makes the new name durable."""
     try:
         fd = os.open(folder, os.O_RDONLY)
@@ -278,13 +323,14 @@ _pwrite = getattr(os, "pwrite", _seek_and_write)        # Windows has none
 
 
 class Table(NamedTuple):
-    """A table in an open .npy file."""
+    """A table in an open file."""
 
     file: io.RawIOBase
     shape: tuple
     dtype: str          # one of STORED
     bits: np.dtype      # unsigned integers of the file's byte order
     offset: int
+    described: tuple | None = None      # encoding and positions, where the file names them
 
     @property
     def row_bytes(self):
@@ -292,80 +338,59 @@ class Table(NamedTuple):
 
     def read(self, first, rows):
         """The bits of consecutive rows, as unsigned integers."""
-        raw = np.empty(rows * self.row_bytes, np.uint8)
-        view = memoryview(raw)
-        self.file.seek(self.offset + first * self.row_bytes)
-        while len(view):
-            read = self.file.readinto(view)
-            if not read:
-                raise OSError(errno.EIO, "The file became shorter while it was read", self.file.name)
-            view = view[read:]
+        raw = read_bytes(self.file, self.offset + first * self.row_bytes, rows * self.row_bytes)
         return raw.view(self.bits).reshape(rows, self.shape[1]).astype(self.bits.newbyteorder("="), copy=False)
 
 
-def read_table(file, *, squeeze=False):
-    """The table in a .npy file: read without pickle and without a mapping, the header believed only if the size confirms it.
+def read_bytes(file, offset, size):
+    """So many bytes, as an array: a single call may read less."""
+    raw = np.empty(size, np.uint8)
+    view = memoryview(raw)
+    file.seek(offset)
+    while len(view):
+        read = file.readinto(view)
+        if not read:
+            raise OSError(errno.EIO, "The file became shorter while it was read", file.name)
+        view = view[read:]
+    return raw
 
-    Parameters
-    ----------
-    file : io.RawIOBase
-        Open for unbuffered reading, at its beginning.
-    squeeze : bool, optional
-        Take (1, n, d_model) and (n, 1, d_model) for (n, d_model).
 
-    Returns
-    -------
-    Table
+@contextmanager
+def opened(path, read_header):
+    """A file, with what `read_header` makes of it: a Table.
 
     Raises
     ------
     ValueError
-        Where the file is not a complete two-dimensional table in C order of one of the four dtypes.
+        Where the file is not a regular one, or `read_header` finds no table in it; it begins with the path.
     """
+    with open(path, "rb", buffering=0, opener=_without_waiting) as file:
+        with explaining(path):
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise ValueError("not a regular file")
+            table = read_header(file, status.st_size)
+            check_shape(table.shape)
+        yield table
+
+
+def _without_waiting(path, flags):
+    """Opens a file; a named pipe without a writer too, which is then refused."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+@contextmanager
+def explaining(path):
+    """Has a ValueError begin with the path."""
     try:
-        return _table(file, squeeze)
+        yield
     except ValueError as error:
-        raise ValueError(f"{file.name}: {error}") from error
+        raise ValueError(f"{path}: {error}") from error
 
 
-def _table(file, squeeze):
-    status = os.fstat(file.fileno())
-    if not stat.S_ISREG(status.st_mode):
-        raise ValueError("not a regular file")
-    shape, fortran_order, dtype = _read_header(file)
-    name = _name_of(dtype)
-    if squeeze and len(shape) == 3 and 1 in shape[:2]:
-        shape = (shape[0] * shape[1], shape[2])
+def check_shape(shape):
+    """Raises where no encoding has that shape."""
     if len(shape) != 2 or min(shape) < 0:
         raise ValueError(f"shape {shape}, expected (positions, columns)")
-    if fortran_order:
-        raise ValueError("Fortran order, expected C order")
-    offset = file.tell()
-    size = offset + shape[0] * shape[1] * dtype.itemsize
-    if status.st_size != size:
-        raise ValueError(f"{status.st_size} bytes, expected {size} for shape {shape} of {dtype}")
-    byte_order = ">" if dtype.str[0] == ">" else "<"
-    return Table(file, shape, name, np.dtype(f"{byte_order}u{dtype.itemsize}"), offset)
-
-
-def _read_header(file):
-    try:
-        version = np.lib.format.read_magic(file)
-        if version not in READ_HEADER:
-            raise ValueError(f"version {version}, expected (1, 0) or (2, 0)")
-        return READ_HEADER[version](file)
-    except OSError:
-        raise
-    except Exception as error:          # a damaged header also ends in a SyntaxError, TokenError or MemoryError of the parser
-        raise ValueError(f"not a .npy file: {str(error)[:200]}") from error
-
-
-def _name_of(dtype):
-    if dtype.str in ("<u2", ">u2", "<V2", "|V2"):       # np.save makes V2 of the bfloat16 of ml_dtypes
-        return "bfloat16"
-    if dtype.name not in STORED:
-        raise ValueError(f"dtype {dtype}, expected float32, float64, float16 or uint16 (the bits of bfloat16)")
-    return dtype.name
-
-
-READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    if shape[0] >= BEYOND or shape[1] > WIDEST:
+        raise ValueError(f"shape {shape}, expected at most {BEYOND - 1} positions and {WIDEST} columns")

@@ -92,7 +92,7 @@ def identify(table, positions=None):
 
 
 def identify_file(table, positions=None):
-    """`identify` for a table in an open file: see `_files.read_table`."""
+    """`identify` for a table in an open file: see `_npy.opened`."""
     def read(first, rows):
         return _values(table.read(first, min(rows, table.shape[0] - first)), table.dtype)
 

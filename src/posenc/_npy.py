@@ -1,0 +1,83 @@
+"""NumPy's .npy format."""
+
+import io
+from functools import partial
+
+import numpy as np
+
+from posenc import _files
+
+READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+
+def header(rows, d_model, dtype):
+    """What stands before the rows; bfloat16 goes by uint16."""
+    file = io.BytesIO()
+    description = {"descr": _files.STORED[dtype], "fortran_order": False, "shape": (rows, d_model)}
+    np.lib.format.write_array_header_1_0(file, description)
+    return file.getvalue()
+
+
+def write(path, encoding, positions, dtype="float32", **keywords):
+    """Writes the encodings of a range to a .npy file; keywords are those of `_files.write_table`."""
+    dtype, rows = _files.checked(positions, dtype)
+    return _files.write_table(path, header(rows, encoding.d_model, dtype), encoding, positions, dtype, **keywords)
+
+
+def stream(file, encoding, positions, dtype="float32", **keywords):
+    """Writes the same bytes to a pipe; keywords are those of `_files.stream_table`."""
+    dtype, rows = _files.checked(positions, dtype)
+    return _files.stream_table(file, header(rows, encoding.d_model, dtype), encoding, positions, dtype, **keywords)
+
+
+def opened(path, *, squeeze=False):
+    """The table in a .npy file, as a context: read without pickle, the header believed only if the size confirms it.
+
+    Parameters
+    ----------
+    path : path_like
+    squeeze : bool, optional
+        Take (1, n, d_model) and (n, 1, d_model) for (n, d_model).
+
+    Raises
+    ------
+    ValueError
+        Where the file is not a complete two-dimensional table in C order of one of the four dtypes.
+    """
+    return _files.opened(path, partial(_table, squeeze=squeeze))
+
+
+def _table(file, found, squeeze):
+    shape, fortran_order, dtype = _read_header(file)
+    name = _name_of(dtype)
+    if squeeze and len(shape) == 3 and 1 in shape[:2]:
+        shape = (shape[0] * shape[1], shape[2])
+    _files.check_shape(shape)
+    if fortran_order:
+        raise ValueError("Fortran order, expected C order")
+    offset = file.tell()
+    size = offset + shape[0] * shape[1] * dtype.itemsize
+    if found != size:
+        raise ValueError(f"{found} bytes, expected {size} for shape {shape} of {dtype}")
+    byte_order = ">" if dtype.str[0] == ">" else "<"
+    return _files.Table(file, shape, name, np.dtype(f"{byte_order}u{dtype.itemsize}"), offset)
+
+
+def _read_header(file):
+    try:
+        version = np.lib.format.read_magic(file)
+        if version not in READ_HEADER:
+            raise ValueError(f"version {version}, expected (1, 0) or (2, 0)")
+        return READ_HEADER[version](file)
+    except OSError:
+        raise
+    except Exception as error:          # a damaged header also ends in a SyntaxError, TokenError or MemoryError of the parser
+        raise ValueError(f"not a .npy file: {str(error)[:200]}") from error
+
+
+def _name_of(dtype):
+    if dtype.str in ("<u2", ">u2", "<V2", "|V2"):       # np.save makes V2 of the bfloat16 of ml_dtypes
+        return "bfloat16"
+    if dtype.name not in _files.STORED:
+        raise ValueError(f"dtype {dtype}, expected float32, float64, float16 or uint16 (the bits of bfloat16)")
+    return dtype.name

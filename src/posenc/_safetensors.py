@@ -1,0 +1,96 @@
+"""safetensors: the length of a JSON document, the document, and the rows.
+
+The library of that name writes only what is in memory as a whole; so its header, which is small and documented with the
+library, is made and read here.
+"""
+
+import json
+import math
+
+import numpy as np
+
+from posenc import _files
+from posenc._specification import described, specification
+
+DTYPES = {"float32": "F32", "float64": "F64", "float16": "F16", "bfloat16": "BF16"}
+NAMES = {code: name for name, code in DTYPES.items()}
+ALIGNMENT = 64                  # the library wants 8; vectors read from a mapping of the file like whole cache lines
+LONGEST = 100_000_000           # bytes of a header, the library's limit
+
+
+def header(encoding, positions, dtype, key):
+    """What stands before the rows: one tensor, and the specification as a JSON document of its own."""
+    shape = [len(positions), encoding.d_model]
+    document = {
+        "__metadata__": {"posenc": json.dumps(specification(encoding, positions, dtype))},
+        key: {"dtype": DTYPES[dtype], "shape": shape, "data_offsets": [0, _files.table_bytes(*shape, dtype)]},
+    }
+    text = json.dumps(document).encode()
+    text += b" " * (-(8 + len(text)) % ALIGNMENT)
+    return len(text).to_bytes(8, "little") + text
+
+
+def write(path, encoding, positions, dtype="float32", *, key="pe", **keywords):
+    """Writes the encodings of a range as the tensor `key` of a file; keywords are those of `_files.write_table`."""
+    if key == "__metadata__":
+        raise ValueError(f"key is {key!r}, expected a name that the format leaves to tensors")
+    dtype, _ = _files.checked(positions, dtype)
+    return _files.write_table(path, header(encoding, positions, dtype, key), encoding, positions, dtype, **keywords)
+
+
+def opened(path, *, key=None):
+    """A tensor of a .safetensors file, as a context: the header believed only if the size confirms it.
+
+    Parameters
+    ----------
+    path : path_like
+    key : str, optional
+        By default ``pe``, or the only one there is.
+
+    Raises
+    ------
+    ValueError
+        Where the file has no such tensor, or it is not a table.
+    """
+    return _files.opened(path, lambda file, found: _table(file, found, key))
+
+
+def _table(file, found, key):
+    tensors, metadata, begin = _read_header(file, found)
+    if key is None:
+        key = "pe" if len(tensors) != 1 else next(iter(tensors))
+    if key not in tensors:
+        raise ValueError(f"no tensor {key!r}, there is {', '.join(map(repr, sorted(tensors))) or 'none'}")
+    dtype, shape, (first, _) = tensors[key]
+    if dtype not in NAMES:
+        raise ValueError(f"dtype {dtype}, expected {', '.join(NAMES)}")
+    origin = described(json.loads(metadata["posenc"]), shape) if "posenc" in metadata else None
+    bits = np.dtype(f"<u{_files.itemsize(NAMES[dtype])}")
+    return _files.Table(file, shape, NAMES[dtype], bits, begin + first, origin)
+
+
+def _read_header(file, found):
+    """The tensors as {name: (dtype, shape, offsets)}, the metadata, and where the data begins."""
+    try:
+        length = int.from_bytes(_files.read_bytes(file, 0, min(8, found)).tobytes(), "little")
+        begin = 8 + length
+        if not length <= min(LONGEST, found - 8):
+            raise ValueError(f"a header of {length} bytes in a file of {found}")
+        tensors = json.loads(_files.read_bytes(file, 8, length).tobytes())
+        metadata = dict(tensors.pop("__metadata__", {}))
+        tensors = {name: _entry(**tensor) for name, tensor in tensors.items()}
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"not a .safetensors file: {str(error)[:200]}") from error
+    size = begin + max((end for _, _, (_, end) in tensors.values()), default=0)
+    if found != size:
+        raise ValueError(f"{found} bytes, expected {size}")
+    return tensors, metadata, begin
+
+
+def _entry(dtype, shape, data_offsets):
+    begin, end = data_offsets
+    if any(type(number) is not int or number < 0 for number in (*shape, begin, end)):
+        raise ValueError(f"shape {shape} from {begin} to {end}, expected numbers that are not negative")
+    if dtype in NAMES and end - begin != math.prod(shape) * _files.itemsize(NAMES[dtype]):
+        raise ValueError(f"{end - begin} bytes, wrong for shape {shape} of {dtype}")
+    return dtype, tuple(shape), (begin, end)

@@ -1,0 +1,56 @@
+"""What a file says of itself: the specification, from which its table can be made again."""
+
+from posenc import __version__
+from posenc._encoding import DEFAULTS, Encoding
+
+
+def specification(encoding, positions, dtype):
+    """The specification of a table, as a dict that JSON can hold.
+
+    Parameters
+    ----------
+    encoding : Encoding
+    positions : range
+    dtype : str
+        Name of the values' dtype, also where their bits are stored under another one.
+
+    Returns
+    -------
+    dict
+        The convention is whole, its defaults included: a file outlives them.
+
+    Examples
+    --------
+    >>> from posenc import Encoding
+    >>> from posenc._specification import described, specification
+    >>> document = specification(Encoding(64, base=500.0), range(10, 50), "float32")
+    >>> described(document, (40, 64))
+    (Encoding(64, base=500.0), range(10, 50))
+    """
+    convention = {name: encoding._convention[name] for name in DEFAULTS}
+    return {
+        "version": __version__,
+        "positions": {"start": positions.start, "stop": positions.stop, "step": positions.step},
+        "d_model": encoding.d_model,
+        "dtype": dtype,
+        "convention": convention,
+    }
+
+
+def described(document, shape):
+    """The encoding and the positions of a specification that a file of that shape holds.
+
+    Raises
+    ------
+    ValueError
+        Where it is none, or one of another table.
+    """
+    try:
+        encoding = Encoding(document["d_model"], **document["convention"])
+        positions = range(*(document["positions"][name] for name in ("start", "stop", "step")))
+        expected = len(positions), encoding.d_model
+    except (KeyError, OverflowError, TypeError, ValueError) as error:
+        raise ValueError(f"not a specification of posenc: {type(error).__name__}: {error}") from error
+    if shape != expected:
+        raise ValueError(f"shape {shape}, expected {expected} from the specification beside it")
+    return encoding, positions

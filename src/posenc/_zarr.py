@@ -1,0 +1,188 @@
+"""Zarr, version 3: one chunk of rows, one file."""
+
+import errno
+import os
+import shutil
+from contextlib import contextmanager, suppress
+
+import numpy as np
+import zarr
+
+from posenc import _files
+from posenc._specification import described, specification
+
+# A file of its own for each: few enough for a table of terabytes, and small beside the memory of whoever reads it.
+CHUNK_BYTES = 32 << 20
+MARKS = ("zarr.json", ".zarray", ".zgroup")
+
+
+# ---- writing --------------------------------------------------------------------------------------------------------
+
+
+def create(store, encoding, positions, dtype, chunk_rows, overwrite=False):
+    """An array without values yet.  Uncompressed: of the bits of sines nothing is worth its time."""
+    return zarr.create_array(
+        store,
+        shape=(len(positions), encoding.d_model),
+        chunks=(chunk_rows, max(1, encoding.d_model)),
+        dtype=_files.STORED[dtype],
+        compressors=None,
+        fill_value=0,
+        dimension_names=("position", "column"),
+        attributes={"posenc": specification(encoding, positions, dtype)},
+        config={"write_empty_chunks": True},
+        overwrite=overwrite,
+    )
+
+
+def stored_bytes(rows, d_model, dtype, chunk_rows):
+    """Bytes of the chunks, of which the last is whole, too."""
+    return _files.table_bytes(-(-rows // chunk_rows) * chunk_rows, d_model, dtype)
+
+
+def write(path, encoding, positions, dtype="float32", *, chunk_rows=None, threads=None, force=False, progress=None):
+    """Writes the encodings of a range to a Zarr array in a folder, which appears complete or not at all.
+
+    Parameters
+    ----------
+    path : path_like
+    encoding : Encoding
+    positions : range
+    dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
+        bfloat16 is stored as uint16, for which the specification in the attributes has its name.
+    chunk_rows : int, optional
+        Rows of a chunk; by default so many that they have at most CHUNK_BYTES.
+    threads, force, progress
+        As in `_files.write_table`.
+
+    Returns
+    -------
+    int
+        Size of the chunks in bytes.
+    """
+    dtype, rows = _files.checked(positions, dtype)
+    if chunk_rows is None:
+        most = max(1, CHUNK_BYTES // max(1, encoding.d_model * _files.itemsize(dtype)))
+        parts = max(1, -(-rows // most))
+        chunk_rows = max(1, -(-rows // parts))      # of about equal size, as the last one is stored whole
+    _files.refuse_outside(encoding, positions, threads)
+    size = stored_bytes(rows, encoding.d_model, dtype, chunk_rows)
+    with folder_to_be(path, size, force) as temporary:
+        array = create(temporary, encoding, positions, dtype, chunk_rows)
+        buffer = np.empty((min(rows, chunk_rows), encoding.d_model), np.dtype(_files.STORED[dtype]).newbyteorder("="))
+        for first in range(0, rows if buffer.size else 0, chunk_rows):
+            part = positions[first : first + chunk_rows]
+            block = encoding.encode(part, dtype=dtype, out=buffer[: len(part)], threads=threads)
+            array[first : first + len(part)] = block
+            if progress:
+                progress(block.nbytes)
+    return size
+
+
+@contextmanager
+def folder_to_be(path, size, force):
+    """The name of a folder beside `path`, which takes that name when all went well and is gone otherwise.
+
+    To replace a folder takes two steps: the old one goes aside, then the new one takes its name.
+    """
+    given = os.fsdecode(path).rstrip(os.sep)
+    path = os.path.realpath(given)
+    temporary = _files.name_beside(path)
+    with _files.naming(given):
+        _check_target(path, force)
+        _files.check_space(path, size)
+        try:
+            yield temporary
+            _sync(temporary)
+            _publish(temporary, path, force)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)        # after the renaming there is none
+        _files.sync_folder(os.path.dirname(path))
+
+
+def _check_target(path, force):
+    if not os.path.lexists(path):
+        return
+    if not force:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+    if not any(os.path.isfile(os.path.join(path, mark)) for mark in MARKS):
+        raise OSError(errno.EINVAL, "Not a Zarr store, which alone is overwritten", path)      # no folder of anything else
+
+
+def _sync(folder):
+    """Takes every file below to the disk; and their names, as a file's content may arrive without it."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with open(os.path.join(parent, name), "rb+") as file:
+                os.fsync(file.fileno())
+        _files.sync_folder(parent)
+
+
+def _publish(temporary, path, force):
+    aside = f"{temporary}.old"
+    if force:
+        with suppress(FileNotFoundError):
+            os.rename(path, aside)
+    try:
+        os.rename(temporary, path)      # refuses to overwrite what was made meanwhile, unless it is an empty folder
+    except OSError:
+        if os.path.lexists(aside):
+            os.rename(aside, path)
+        _check_target(path, force)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------
+
+
+class Table:
+    """A table in a Zarr array."""
+
+    def __init__(self, array):
+        self.shape = array.shape
+        self.dtype = _name_of(array)
+        _files.check_shape(self.shape)
+        self.described = described(array.attrs["posenc"], self.shape) if "posenc" in array.attrs else None
+        self.row_bytes = self.shape[1] * _files.itemsize(self.dtype)
+        self._array = array
+        self._chunks, self._held = range(0), None
+
+    def read(self, first, rows):
+        """The bits of consecutive rows, as unsigned integers.  The chunks read last are kept: one serves many small calls."""
+        most = self._array.chunks[0]
+        chunks = range(first // most, -(-(first + rows) // most))
+        if chunks != self._chunks:
+            self._chunks, self._held = range(0), None
+            values = self._array[chunks.start * most : chunks.stop * most]
+            self._chunks, self._held = chunks, values.view(f"u{values.itemsize}")
+        begin = first - chunks.start * most
+        return self._held[begin : begin + rows]
+
+
+def _name_of(array):
+    if array.dtype == np.uint16:
+        return "bfloat16"
+    if array.dtype.name not in _files.STORED or not array.dtype.isnative:
+        raise ValueError(f"dtype {array.dtype}, expected float32, float64, float16 or uint16 (the bits of bfloat16)")
+    return array.dtype.name
+
+
+@contextmanager
+def opened(path):
+    """The table in a Zarr array, as a context.
+
+    Raises
+    ------
+    ValueError
+        Where there is none.
+    """
+    with _files.explaining(path):
+        if not os.path.exists(path):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        try:
+            array = zarr.open_array(path, mode="r")
+        except (KeyError, TypeError, ValueError, FileNotFoundError, zarr.errors.BaseZarrError) as error:
+            raise ValueError(f"not a Zarr array: {str(error)[:200]}") from error
+        table = Table(array)
+    yield table

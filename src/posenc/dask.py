@@ -1,0 +1,325 @@
+"""Tables as lazy Dask arrays, addition onto Dask arrays, and Zarr stores written by every worker of a cluster at once.
+
+A task computes with one thread: the scheduler runs as many tasks as there are processors.
+"""
+
+import os
+
+import dask.array as da
+import numpy as np
+from dask.base import tokenize
+
+import posenc
+from posenc._encoding import DEFAULTS, Encoding, _dtype, _integer, _positions, _range_or_array
+
+__all__ = ["add_to", "table", "to_zarr"]
+
+STRIP_BYTES = 4 << 20       # of a temporary array with all columns, where a block of x has some of them
+
+
+# ---- arguments ------------------------------------------------------------------------------------------------------
+
+
+def _changes(encoding):
+    """What a task needs: `posenc.encode` keeps its latest encodings, an Encoding would be built in each task."""
+    return {name: value for name, value in encoding._convention.items() if value != DEFAULTS[name]}
+
+
+def _checked_positions(positions, encoding):
+    """Positions as a range or as a Dask or NumPy array; raises as `posenc.encode` would, unless only the values tell."""
+    if isinstance(positions, da.Array):
+        _positions(np.empty(0, positions.dtype), 0)
+        if np.isnan(positions.shape).any():
+            raise ValueError(f"positions has shape {positions.shape}, expected known sizes: see compute_chunk_sizes")
+        return positions
+    positions = _range_or_array(positions)
+    _positions(positions, encoding._convention["position_offset"])
+    return positions
+
+
+# ---- tables ---------------------------------------------------------------------------------------------------------
+
+
+def table(positions, d_model, *, chunks="auto", dtype="float32", **convention):
+    """Sinusoidal positional encodings as a lazy Dask array.
+
+    Parameters
+    ----------
+    positions : int, range, array_like or dask.array.Array
+        As in `posenc.encode`, of shape ``S``.
+    d_model : int
+        Number of columns.
+    chunks : int, tuple, str, optional
+        Of the positions, in any form that Dask knows; ``"auto"`` keeps the chunks of a Dask array, and makes them of the size
+        of Dask's setting ``array.chunk-size`` otherwise.  The columns are one chunk.
+    dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
+        bfloat16 needs ``ml_dtypes``.
+    **convention
+        See `posenc.Encoding`.
+
+    Returns
+    -------
+    dask.array.Array, shape ``S + (d_model,)``
+        Its name follows from the arguments: the same call gives the same name in every process.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For an argument of the wrong kind or value: at once, but for the values of a Dask array.
+
+    Examples
+    --------
+    >>> import posenc, posenc.dask
+    >>> pe = posenc.dask.table(1_000_000, 64, chunks=100_000)
+    >>> pe.chunks[1], pe.numblocks, pe.dtype
+    ((64,), (10, 1), dtype('float32'))
+    >>> bool((pe[999_990:].compute() == posenc.encode(range(999_990, 1_000_000), 64)).all())
+    True
+    """
+    encoding = Encoding(d_model, **convention)
+    meta = encoding.encode(0, dtype=dtype)
+    positions = _checked_positions(positions, encoding)
+    shape = (len(positions),) if isinstance(positions, range) else positions.shape
+    if not isinstance(positions, da.Array) or chunks != "auto":
+        # what Dask takes for an element here is a row
+        row = np.dtype((np.void, max(1, encoding.d_model * meta.itemsize)))
+        chunks = da.core.normalize_chunks(chunks, shape, dtype=row)
+        if not isinstance(positions, range):
+            positions = da.asarray(positions).rechunk(chunks)
+    else:
+        chunks = positions.chunks
+    chunks = (*chunks, (encoding.d_model,))
+    changes = _changes(encoding)
+    name = f"posenc-table-{tokenize(positions, encoding, str(meta.dtype), chunks)}"
+    if isinstance(positions, range):
+        return _lazy(_Rows(positions, meta, changes), chunks, name, meta)
+    new_axis = positions.ndim
+    keywords = {"d_model": encoding.d_model, "values": meta.dtype, "convention": changes}
+    meta = np.empty((0,) * (new_axis + 1), meta.dtype)
+    return da.map_blocks(_rows, positions, name=name, meta=meta, chunks=chunks, new_axis=new_axis, **keywords)
+
+
+def _lazy(slices, chunks, name, meta):
+    """A Dask array whose blocks are what something gives for their slices."""
+    return da.from_array(slices, chunks, name=name, asarray=False, fancy=False, inline_array=True, meta=meta)
+
+
+class _Rows:
+    """The table of a range as something that Dask takes slices of, from a graph that does not grow with their number."""
+
+    ndim = 2
+
+    def __init__(self, positions, meta, convention):
+        self.shape, self.dtype = (len(positions), meta.shape[1]), meta.dtype
+        self._positions, self._convention = positions, convention
+
+    def __getitem__(self, index):
+        rows, columns = index
+        positions = self._positions[rows]
+        if not isinstance(positions, range):        # one row, of which Dask may be asked for and encode makes all before it
+            return self[slice(rows, rows + 1), columns][0]
+        return posenc.encode(positions, self.shape[1], dtype=self.dtype, threads=1, **self._convention)[:, columns]
+
+
+def _rows(positions, values, d_model, convention):
+    return posenc.encode(positions, d_model, dtype=values, threads=1, **convention)
+
+
+# ---- addition -------------------------------------------------------------------------------------------------------
+
+
+def add_to(x, positions=None, *, x_scale=1.0, **convention):
+    """Adds encodings onto a Dask array: ``x * x_scale + encode(...)``, lazily, as a new array.
+
+    Parameters
+    ----------
+    x : dask.array.Array, shape (..., n, d_model)
+        Of dtype float32, float64, float16 or bfloat16, in any chunks; never written to.
+    positions : None, int, range, array_like or dask.array.Array, optional
+        As in `posenc.add_to`: None means ``range(n)``; an integer must equal n; a range has n positions; an array broadcasts
+        to ``x.shape[:-1]``.
+    x_scale : float, optional
+        Rounded to x's dtype, as the product and the sum are, each once.
+    **convention
+        See `posenc.Encoding`.
+
+    Returns
+    -------
+    dask.array.Array
+        Of x's shape, dtype and chunks.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For an argument of the wrong kind or value: at once, but for the values of a Dask array.
+
+    Examples
+    --------
+    >>> import dask.array as da, numpy as np, posenc, posenc.dask
+    >>> x = da.ones((8, 1000, 64), chunks=(4, 300, 32), dtype="float32")
+    >>> y = posenc.dask.add_to(x, x_scale=8.0)
+    >>> y.chunks == x.chunks
+    True
+    >>> bool((y.compute() == 8 + posenc.encode(1000, 64)).all())
+    True
+    """
+    if not isinstance(x, da.Array):
+        raise TypeError(f"x is of type {type(x).__name__}, expected a dask.array.Array")
+    if x.ndim == 0:
+        raise ValueError("x has shape (), expected (..., n, d_model)")
+    if np.isnan(x.shape).any():
+        raise ValueError(f"x has shape {x.shape}, expected known sizes: see compute_chunk_sizes")
+    if type(x._meta) is not np.ndarray:
+        raise TypeError(f"x has blocks of type {type(x._meta).__name__}, expected numpy.ndarray")
+    encoding = Encoding(x.shape[-1], **convention)
+    encoding.add_to(np.empty((0, x.shape[-1]), x.dtype), x_scale=x_scale)
+    if positions is not None:
+        positions = _checked_positions(positions, encoding)
+    if positions is None or isinstance(positions, range):
+        if x.ndim == 1:
+            raise ValueError(f"x has shape {x.shape}, expected (..., n, {x.shape[-1]}) where positions is not an array")
+        n = x.shape[-2]
+        positions = range(n) if positions is None else positions
+        if len(positions) != n:
+            raise ValueError(f"positions has length {len(positions)}, expected {n}, the rows of x")
+        rows, row_axes = _ranges(positions, x.chunks[-2]), (x.ndim - 2,)
+    else:
+        rows = _aligned(positions, x)
+        row_axes = tuple(range(x.ndim - 1))[x.ndim - 1 - rows.ndim :]
+    axes = tuple(range(x.ndim))
+    return da.blockwise(
+        _sum,
+        axes,
+        x,
+        axes,
+        rows,
+        row_axes,
+        _ranges(range(encoding.d_model), x.chunks[-1]),
+        axes[-1:],
+        name=f"posenc-add_to-{tokenize(x, positions, x_scale, encoding)}",
+        dtype=x.dtype,
+        meta=x._meta,
+        align_arrays=False,         # they are, but for axes of one position
+        d_model=encoding.d_model,
+        keywords={"x_scale": x_scale, "threads": 1, **_changes(encoding)},
+    )
+
+
+class _Range:
+    """A range as something that Dask takes slices of, which are ranges."""
+
+    ndim, dtype = 1, np.dtype(np.int64)
+
+    def __init__(self, numbers):
+        self.shape, self._numbers = (len(numbers),), numbers
+
+    def __getitem__(self, index):
+        return self._numbers[index[0]]
+
+
+def _ranges(numbers, chunks):
+    """A range as a Dask array whose blocks are ranges."""
+    return _lazy(_Range(numbers), (chunks,), f"posenc-range-{tokenize(numbers, chunks)}", np.empty(0, np.int64))
+
+
+def _aligned(positions, x):
+    """Positions as a Dask array with the chunks of x along each axis that has more than one position."""
+    shape = positions.shape
+    try:
+        fits = np.broadcast_shapes(shape, x.shape[:-1]) == x.shape[:-1]
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(f"positions has shape {shape}, expected one that broadcasts to {x.shape[:-1]}")
+    chunks = x.chunks[:-1][x.ndim - 1 - len(shape) :]
+    chunks = tuple((1,) if length == 1 else chunk for length, chunk in zip(shape, chunks, strict=True))
+    return da.asarray(positions).rechunk(chunks)
+
+
+def _sum(x, positions, columns, d_model, keywords):
+    """The sum for a block with those columns, in new memory."""
+    if len(columns) == d_model:
+        return posenc.add_to(np.array(x, order="C"), positions, **keywords)
+    if not isinstance(positions, range):
+        positions = np.broadcast_to(positions, x.shape[:-1])
+    if x.ndim == 1:
+        return _sum(x[np.newaxis], positions[np.newaxis], columns, d_model, keywords)[0]
+    # an encoding has all columns: strips of rows keep them small, whatever those hold that x does not have
+    total, n = np.empty(x.shape, x.dtype), x.shape[-2]
+    wide = np.zeros((max(1, min(n, STRIP_BYTES // (d_model * x.itemsize))), d_model), x.dtype)
+    columns = slice(columns.start, columns.stop)
+    for index in np.ndindex(x.shape[:-2]):
+        here = positions if isinstance(positions, range) else positions[index]
+        for first in range(0, n, len(wide)):
+            rows = slice(first, min(first + len(wide), n))
+            strip = wide[: rows.stop - first]
+            strip[:, columns] = x[index][rows]
+            total[index][rows] = posenc.add_to(strip, here[rows], **keywords)[:, columns]
+    return total
+
+
+# ---- storage --------------------------------------------------------------------------------------------------------
+
+
+def to_zarr(path, positions, d_model, *, chunks="auto", dtype="float32", force=False, **convention):
+    """Writes a table to a Zarr array of version 3, one chunk for each of Dask's, with the current scheduler.
+
+    The attribute ``posenc`` holds the specification, from which the table can be made again; ``posenc verify`` reads it.
+
+    Parameters
+    ----------
+    path : path_like or Zarr store
+        A folder that every worker sees; it appears complete or not at all.  Another store, such as a URL that Zarr knows, is
+        written in place.
+    positions : int or range
+    d_model : int
+    chunks : int or str, optional
+        Positions in a chunk, as in `table`.
+    dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
+        bfloat16 is stored as uint16, Zarr has no such type.
+    force : bool, optional
+        Overwrite what is there: at the end, if `path` is a folder, and only a Zarr store.
+    **convention
+        See `posenc.Encoding`.
+
+    Returns
+    -------
+    zarr.Array
+        The array that was written, open for reading.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For an argument of the wrong kind or value.
+    FileExistsError
+        Where the folder exists, without `force`.
+
+    Examples
+    --------
+    >>> import posenc.dask
+    >>> posenc.dask.to_zarr("pe.zarr", 1_000_000, 64, chunks=250_000)       # doctest: +SKIP
+    <Array file://pe.zarr shape=(1000000, 64) dtype=float32>
+    """
+    import zarr
+
+    from posenc import _zarr
+
+    if not isinstance(positions, range):
+        positions = range(_integer("positions", positions, 0))
+    pe = table(positions, d_model, chunks=chunks, dtype=dtype, **convention)
+    (first, *others), _ = pe.chunks
+    if any(rows != first for rows in others[:-1]) or others and others[-1] > first:
+        raise ValueError(f"chunks is {pe.chunks[0]}, expected equal ones but for a smaller last one")
+    name, _ = _dtype(dtype)
+    bits = pe.view(np.uint16) if name == "bfloat16" else pe
+    arguments = Encoding(d_model, **convention), positions, name, max(1, first)
+
+    def store(target, overwrite):
+        da.store(bits, _zarr.create(target, *arguments, overwrite=overwrite), lock=False)       # no two tasks share a chunk
+
+    if isinstance(path, (str, os.PathLike)) and "://" not in os.fspath(path):
+        with _zarr.folder_to_be(path, _zarr.stored_bytes(*pe.shape, name, max(1, first)), force) as temporary:
+            store(temporary, False)
+    else:
+        store(path, force)
+    return zarr.open_array(path, mode="r")

@@ -1,0 +1,560 @@
+"""Encodings as tensors: functions, modules, a dataset, and the operators beneath them.
+
+Imported only when named; needs ``pip install 'posenc[torch]'``.
+
+`encode` and `add_to` are those of `posenc`, for tensors.  `PositionalEncoding` adds encodings onto embeddings,
+`PositionalTable` returns them, `ChunkDataset` streams them through a ``DataLoader``.  The operators are
+``posenc::encode``, ``posenc::encode_at`` and the in-place ``posenc::add_``; their argument `convention` is text, so that
+an exported graph says by itself what it computes.
+"""
+
+import functools
+import json
+import math
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import IterableDataset, get_worker_info
+
+import posenc
+from posenc import _encoding, _kernel
+
+__all__ = ["ChunkDataset", "PositionalEncoding", "PositionalTable", "add_to", "encode"]
+
+DTYPES = {torch.float64: "float64", torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
+TABLE_BYTES = 1 << 26               # a table grows on demand up to here; rows beyond are made as they are asked for
+STORED = ("pe", "pos_encoding")     # what the tutorials call the table in a state_dict
+COMPARED_ROWS = 4096                # of a stored table
+NOT_DIFFERENTIATED = "expected positions without: encodings are not differentiated, positions.detach() says so"
+
+
+# ---- tensors and specifications ---------------------------------------------------------------------------------------
+
+
+@torch.compiler.assume_constant_result
+def _text(convention):
+    """A convention as text; Python's JSON writes a float64 so that it is read back exactly."""
+    return json.dumps(convention, default=lambda value: value.tolist() if hasattr(value, "tolist") else float(value))
+
+
+@functools.lru_cache(maxsize=8)
+def _specification(d_model, convention):
+    return posenc.Encoding(d_model, **json.loads(convention))
+
+
+def _array(tensor):
+    """The tensor's memory as an array; bfloat16, which NumPy does not know, by its bits."""
+    tensor = tensor.detach()
+    if tensor.dtype != torch.bfloat16:
+        return tensor.numpy()
+    import ml_dtypes
+
+    return tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
+
+
+def _name(dtype, what="dtype is"):
+    if dtype not in DTYPES:
+        raise TypeError(f"{what} {dtype}, expected one of {', '.join(map(str, DTYPES))}")
+    return DTYPES[dtype]
+
+
+def _check_x(x, d_model):
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x is of type {type(x).__name__}, expected a torch.Tensor")
+    _name(x.dtype, "x has dtype")
+    if x.ndim < 2 or x.shape[-1] != d_model:
+        raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., n, {d_model})")
+
+
+def _check_positions(positions):
+    if not isinstance(positions, Tensor):
+        raise TypeError(f"positions is of type {type(positions).__name__}, expected a torch.Tensor")
+    if positions.requires_grad and torch.is_grad_enabled():
+        raise RuntimeError(f"positions requires grad, {NOT_DIFFERENTIATED}")
+
+
+# ---- operators --------------------------------------------------------------------------------------------------------
+
+
+@torch.library.custom_op("posenc::encode", mutates_args=())
+def _encode(
+    start: int, step: int, n: int, d_model: int, convention: str, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    specification = _specification(d_model, convention)
+    out = torch.empty((n, d_model), dtype=dtype, device="meta" if device.type == "meta" else "cpu")
+    if not out.is_meta:
+        specification.encode(range(start, start + step * n, step), dtype=_name(dtype), out=_array(out))
+    return out.to(device)
+
+
+@_encode.register_fake
+def _(start, step, n, d_model, convention, dtype, device):
+    return torch.empty((n, d_model), dtype=dtype, device=device)
+
+
+@torch.library.custom_op("posenc::encode_at", mutates_args=())
+def _encode_at(positions: Tensor, d_model: int, convention: str, dtype: torch.dtype) -> Tensor:
+    specification = _specification(d_model, convention)
+    out = torch.empty((*positions.shape, d_model), dtype=dtype, device="cpu")
+    specification.encode(_positions_array(positions), dtype=_name(dtype), out=_array(out))
+    return out.to(positions.device)
+
+
+@_encode_at.register_fake
+def _(positions, d_model, convention, dtype):
+    return positions.new_empty((*positions.shape, d_model), dtype=dtype)
+
+
+@_encode_at.register_autograd
+def _(context, grad):
+    raise RuntimeError(f"positions requires grad, {NOT_DIFFERENTIATED}")
+
+
+def _positions_array(positions):
+    positions = positions.detach().cpu()
+    return (positions.double() if positions.dtype == torch.bfloat16 else positions).numpy()
+
+
+# torch.library.custom_op takes no derivative for an operator that mutates: its parts are registered one by one
+torch.library.define("posenc::add_", "(Tensor(a!) x, Tensor? positions, SymInt start, float x_scale, str convention) -> ()")
+
+
+@torch.library.impl("posenc::add_", "CPU")
+def _(x, positions, start, x_scale, convention):
+    where = range(start, start + x.shape[-2]) if positions is None else _positions_array(positions)
+    _specification(x.shape[-1], convention).add_to(_array(x), where, x_scale=x_scale)
+
+
+@torch.library.register_fake("posenc::add_")
+def _(x, positions, start, x_scale, convention):
+    return None
+
+
+class _Add(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x, positions, start, x_scale, convention):
+        context.mark_dirty(x)
+        context.x_scale = x_scale
+        _add_below_autograd(x, positions, start, x_scale, convention)
+        return x
+
+    @staticmethod
+    def backward(context, grad):
+        return grad * context.x_scale, None, None, None, None
+
+
+def _add_below_autograd(*arguments):
+    with torch._C._AutoDispatchBelowAutograd():
+        torch.ops.posenc.add_(*arguments)
+
+
+@torch.library.impl("posenc::add_", "Autograd")
+def _(x, positions, start, x_scale, convention):
+    if positions is not None:
+        _check_positions(positions)
+    if not (x.requires_grad and torch.is_grad_enabled()):
+        torch.autograd.graph.increment_version(x)
+        return _add_below_autograd(x, positions, start, x_scale, convention)
+    if x.is_leaf:
+        raise RuntimeError("x is a leaf that requires grad, expected one without (or torch.no_grad()): it is written in place")
+    # the derivative is that of the numbers that were multiplied
+    _Add.apply(x, positions, start, _kernel.rounded(DTYPES[x.dtype], x_scale), convention)
+
+
+# ---- the functional form ----------------------------------------------------------------------------------------------
+
+
+def encode(positions, d_model, *, dtype=torch.float32, device=None, **convention):
+    """Sinusoidal positional encodings as a tensor: the bits of `posenc.encode`.
+
+    Parameters
+    ----------
+    positions : int, range, Tensor or array_like
+        An integer n means ``range(n)``.  A tensor may have any shape and any real dtype.
+    d_model : int
+    dtype : torch.dtype, optional
+        float32, float64, float16 or bfloat16.
+    device : torch.device, optional
+        That of `positions` if they are a tensor, else the default device.  Values are computed on the CPU.
+    **convention
+        See `posenc.Encoding`.
+
+    Returns
+    -------
+    Tensor, shape ``positions.shape + (d_model,)``
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `posenc.encode`.
+    RuntimeError
+        For positions that require grad: encodings are not differentiated.
+
+    Examples
+    --------
+    >>> import torch, posenc.torch
+    >>> posenc.torch.encode(2, 4, dtype=torch.float64)
+    tensor([[0.0000, 1.0000, 0.0000, 1.0000],
+            [0.8415, 0.5403, 0.0100, 1.0000]], dtype=torch.float64)
+    >>> posenc.torch.encode(torch.tensor([[0.5, 1e9]]), 64).shape
+    torch.Size([1, 2, 64])
+    """
+    _name(dtype)
+    convention = _text(convention)
+    if isinstance(positions, Tensor):
+        _check_positions(positions)
+        values = torch.ops.posenc.encode_at(positions, d_model, convention, dtype)
+        return values if device is None else values.to(device)
+    device = torch.empty(0).device if device is None else torch.device(device)
+    if type(positions) is int and positions >= 0:       # what torch.compile can follow
+        return torch.ops.posenc.encode(0, 1, positions, d_model, convention, dtype, device)
+    positions = _encoding._range_or_array(positions)
+    if isinstance(positions, range):
+        _encoding._check_domain(positions, 0)
+        n = _encoding._length(positions)
+        return torch.ops.posenc.encode(positions.start, positions.step, n, d_model, convention, dtype, device)
+    return torch.ops.posenc.encode_at(torch.from_numpy(np.array(positions, order="C")), d_model, convention, dtype).to(device)
+
+
+def add_to(x, positions=None, *, x_scale=1.0, **convention):
+    """Adds encodings onto embeddings in place: the bits of `posenc.add_to`, and the derivative by x.
+
+    Parameters
+    ----------
+    x : Tensor, shape (..., n, d_model)
+        On the CPU, of dtype float32, float64, float16 or bfloat16; columns contiguous.  Overwritten.
+    positions : Tensor, optional
+        Broadcasts to ``x.shape[:-1]``; by default ``range(n)``.
+    x_scale : float, optional
+        x is multiplied by it first.
+    **convention
+        See `posenc.Encoding`.
+
+    Returns
+    -------
+    Tensor
+        x itself.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `posenc.add_to`.
+    RuntimeError
+        For a leaf that requires grad, as every operation in place does.
+
+    Examples
+    --------
+    >>> import torch, posenc.torch
+    >>> x = torch.ones(2, 3, 4)
+    >>> posenc.torch.add_to(x) is x
+    True
+    >>> bool((x == 1 + posenc.torch.encode(3, 4)).all())
+    True
+    """
+    if not isinstance(x, Tensor) or x.ndim == 0:
+        raise TypeError(f"x is {x!r} of type {type(x).__name__}, expected a torch.Tensor of shape (..., n, d_model)")
+    _check_x(x, x.shape[-1])
+    if x.device.type not in ("cpu", "meta"):
+        raise ValueError(f"x is on {x.device}, expected the CPU; PositionalEncoding adds on every device")
+    torch.ops.posenc.add_(x, positions, 0, x_scale, _text(convention))
+    return x
+
+
+# ---- modules ----------------------------------------------------------------------------------------------------------
+
+
+class PositionalTable(nn.Module):
+    """Returns sinusoidal positional encodings: the whole table, or the rows of a batch.
+
+    ``forward()`` is the table, of shape (max_sequence_length, d_model); ``forward(x)`` the rows for `x`, of shape
+    (n, d_model), in x's dtype and on its device.  Nothing is added: `PositionalEncoding` does that.
+
+    Parameters
+    ----------
+    d_model : int
+    max_sequence_length : int, optional
+        Rows that the table has from the start.  It grows on demand in either case.
+    **convention
+        See `posenc.Encoding`.
+
+    Attributes
+    ----------
+    pe : Tensor, shape (rows, d_model)
+        A buffer that is no part of the state_dict, correctly rounded to its dtype after every ``.to()`` as well.  What is
+        assigned to it gives it a length, a dtype and a device, and no values.
+
+    Notes
+    -----
+    A stored table of a tutorial (the key ``pe`` or ``pos_encoding``) is compared when a state_dict is loaded, and
+    left out; if it is another table than this module's, loading fails and says so.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from posenc.torch import PositionalTable
+    >>> pe = PositionalTable(6, 10)
+    >>> pe().shape, pe(torch.zeros(2, 7, 6)).shape
+    (torch.Size([10, 6]), torch.Size([7, 6]))
+    """
+
+    def __init__(self, d_model, max_sequence_length=None, **convention):
+        super().__init__()
+        if max_sequence_length is not None:
+            max_sequence_length = _encoding._integer("max_sequence_length", max_sequence_length, 0)
+        self.d_model = _encoding._integer("d_model", d_model, 0)
+        self._convention = _text(posenc.Encoding(d_model, **convention)._changes())
+        self.max_sequence_length = max_sequence_length
+        rows = max_sequence_length or 0
+        self.register_buffer("pe", self._make(rows, torch.get_default_dtype(), torch.get_default_device()), persistent=False)
+
+    @property
+    def encoding(self):
+        """The specification, a `posenc.Encoding`."""
+        return _specification(self.d_model, self._convention)
+
+    def forward(self, x=None, *, start=0, positions=None):
+        """The table, or the rows for x.
+
+        Parameters
+        ----------
+        x : Tensor, shape (..., n, d_model), optional
+        start : int, optional
+            The position of the first row, for decoding with a cache.
+        positions : Tensor, optional
+            Positions of any shape, in place of `start`.
+
+        Returns
+        -------
+        Tensor, shape (max_sequence_length, d_model), (n, d_model) or ``positions.shape + (d_model,)``
+        """
+        if x is not None:
+            _check_x(x, self.d_model)
+            return self._encodings(x.shape[-2], start, positions, x.dtype, x.device).clone()
+        if self.max_sequence_length is None:
+            raise ValueError("max_sequence_length is None, expected a length where forward() is to return the table")
+        return self._encodings(self.max_sequence_length, start, positions, self.pe.dtype, self.pe.device).clone()
+
+    def _encodings(self, n, start, positions, dtype, device):
+        if positions is not None:
+            _check_positions(positions)
+            if start != 0:
+                raise ValueError(f"start is {start} and positions are given, expected only one of them")
+            return torch.ops.posenc.encode_at(positions, self.d_model, self._convention, dtype).to(device)
+        if isinstance(start, bool) or not isinstance(start, (int, np.integer, torch.SymInt)):
+            raise TypeError(f"start is {start!r} of type {type(start).__name__}, expected an integer")
+        return self._rows(start, start + n, dtype, device)
+
+    def _rows(self, first, beyond, dtype, device):
+        """A slice of the table, which grows for it; a compiled graph has the table of max_sequence_length or none."""
+        table, compiling = self.pe, torch.compiler.is_compiling()
+        if compiling and self.max_sequence_length is None:
+            return torch.ops.posenc.encode(first, 1, beyond - first, self.d_model, self._convention, dtype, device)
+        if first < 0 or beyond > len(table) or table.dtype != dtype or table.device != device:
+            most = max(len(table), TABLE_BYTES // max(1, self.d_model * dtype.itemsize))
+            if compiling or first < 0 or beyond > most:
+                return torch.ops.posenc.encode(first, 1, beyond - first, self.d_model, self._convention, dtype, device)
+            rows = len(table) if beyond <= len(table) else max(beyond, min(2 * len(table), most))
+            # another thread may see the old table or the new one, each whole
+            table = self._buffers["pe"] = self._make(rows, dtype, device)
+        return table[first:beyond]
+
+    def _make(self, rows, dtype, device):
+        with torch.inference_mode(False):       # a table made while predicting serves training, too
+            return torch.ops.posenc.encode(0, 1, rows, self.d_model, self._convention, dtype, device)
+
+    def __setattr__(self, name, value):
+        # loaders that begin on the meta device assign undefined memory to a buffer that is in no checkpoint
+        if name == "pe" and isinstance(value, Tensor) and value.dtype in DTYPES:
+            self._buffers["pe"] = self._make(len(value), value.dtype, value.device)
+        else:
+            super().__setattr__(name, value)
+
+    def _apply(self, fn, recurse=True):
+        before = self.pe
+        super()._apply(fn, recurse)
+        if self.pe is not before:       # a cast rounds a second time, to_empty leaves the values undefined
+            self.pe = self.pe
+        return self
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs):
+        for name in STORED:
+            stored = state_dict.pop(prefix + name, None)
+            if stored is not None:
+                error_msgs += self._faults(prefix + name, stored)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+
+    def _faults(self, name, stored):
+        """Messages on a stored table that is not this module's, as far as float32 arithmetic can tell."""
+        shape, d = tuple(stored.shape), self.d_model
+        if shape[-1:] != (d,) or sum(length != 1 for length in shape[:-1]) > 1:
+            return [f"{name} has shape {shape}, expected (max_len, {d}), (max_len, 1, {d}) or (1, max_len, {d})"]
+        if stored.is_meta:
+            return []
+        found = stored.detach().cpu().reshape(-1, d)[:COMPARED_ROWS].double()
+        rows = torch.arange(len(found), dtype=torch.float64)[:, None]
+        # float32 frequencies and angles are off by a few 2**-24 of the angle, which is at most the row or so
+        allowed = torch.finfo(stored.dtype).eps + 2**-20 * (1 + rows)
+        off = (found - self._make(len(found), torch.float64, torch.device("cpu"))).abs()
+        other = (~(off <= allowed)).any(1)
+        if not bool(other.any()):
+            return []
+        row = int(other.nonzero()[0])
+        return [
+            f"{name} holds another table than {self.encoding}: row {row} differs by {float(off[row].max()):.2g}; "
+            "choose its convention, or delete the key"
+        ]
+
+    def extra_repr(self):
+        changes = "".join(f", {name}={value!r}" for name, value in self.encoding._changes().items())
+        return f"{self.d_model}, {self.max_sequence_length}{changes}"
+
+
+class PositionalEncoding(PositionalTable):
+    """Adds sinusoidal positional encodings onto embeddings: ``dropout(x * x_scale + encodings)``.
+
+    Takes the place of the class of the same name in PyTorch's tutorials, without a largest length and with every value
+    correctly rounded.  Without `x`, ``forward()`` is the table.
+
+    Parameters
+    ----------
+    d_model : int
+    dropout : float, optional
+        A probability.  An integer is refused: as a second argument some classes take the length of the table.
+    max_len : int, optional
+        Rows that the table has from the start.  It grows on demand in either case.
+    batch_first : bool, optional
+        Whether x has the shape (batch, n, d_model), or (n, batch, d_model) as in the tutorial.
+    x_scale : float, optional
+        ``d_model**0.5`` in "Attention is all you need", section 3.4; by default x is not multiplied.
+    **convention
+        See `posenc.Encoding`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from posenc.torch import PositionalEncoding
+    >>> pe = PositionalEncoding(512, dropout=0.1).eval()
+    >>> x = torch.zeros(2, 100, 512)
+    >>> whole = pe(x)
+    >>> step = pe(x[:, :1], start=99)                      # decoding with a cache
+    >>> bool((step[:, 0] == whole[:, 99]).all())
+    True
+    """
+
+    def __init__(self, d_model, dropout=0.0, *, max_len=None, batch_first=True, x_scale=None, **convention):
+        if isinstance(dropout, int) and dropout != 0:
+            kind = type(dropout).__name__
+            raise TypeError(f"dropout is {dropout!r} of type {kind}, expected a float; a length is max_len={dropout!r}")
+        super().__init__(d_model, max_len, **convention)
+        self.dropout = nn.Dropout(dropout)
+        self.batch_first = batch_first
+        self.x_scale = None if x_scale is None else _encoding._real("x_scale", x_scale)
+        # as in add_to, x is multiplied by a number of its own dtype
+        scales = {dtype: _kernel.rounded(name, self.x_scale or 0.0) for dtype, name in DTYPES.items()}
+        self._scales = {dtype: scale for dtype, scale in scales.items() if math.isfinite(scale)}
+
+    def forward(self, x=None, *, start=0, positions=None):
+        """``dropout(x * x_scale + encodings)``, or the table.
+
+        Parameters
+        ----------
+        x : Tensor, shape (batch, n, d_model) or (n, d_model), optional
+            (n, batch, d_model) if not `batch_first`.
+        start : int, optional
+            The position of the first row, for decoding with a cache.
+        positions : Tensor, optional
+            In place of `start`: of shape (n,), or one that broadcasts to ``x.shape[:-1]``, as for packed sequences.
+
+        Returns
+        -------
+        Tensor
+            Of x's shape, dtype and device.
+        """
+        if x is None:
+            return super().forward(start=start, positions=positions)
+        _check_x(x, self.d_model)
+        sequence_first = not self.batch_first and x.ndim > 2
+        if positions is not None:
+            positions = self._aligned(positions, x, sequence_first)
+        table = self._encodings(x.shape[0 if sequence_first else -2], start, positions, x.dtype, x.device)
+        if sequence_first and positions is None:
+            table = table.reshape(-1, *[1] * (x.ndim - 2), self.d_model)
+        return self.dropout(self._scaled(x) + table)
+
+    def _aligned(self, positions, x, sequence_first):
+        """Positions in a shape that broadcasts to x.shape[:-1]."""
+        _check_positions(positions)
+        given = tuple(positions.shape)
+        if sequence_first and positions.ndim == 1:
+            positions = positions.reshape(-1, *[1] * (x.ndim - 2))
+        sizes = list(zip(reversed(positions.shape), reversed(x.shape[:-1]), strict=False))
+        if positions.ndim >= x.ndim or any(p != 1 and p != size for p, size in sizes):
+            raise ValueError(f"positions has shape {given}, expected one that broadcasts to {tuple(x.shape[:-1])}")
+        return positions
+
+    def _scaled(self, x):
+        if self.x_scale is None:
+            return x
+        if x.dtype not in self._scales:
+            raise ValueError(f"x_scale is {self.x_scale}, expected a number that {DTYPES[x.dtype]} can hold")
+        return x * self._scales[x.dtype]
+
+
+# ---- DataLoader -------------------------------------------------------------------------------------------------------
+
+
+class ChunkDataset(IterableDataset):
+    """A table of any length, chunk by chunk, made by the workers of a ``DataLoader``.
+
+    Yields pairs of tensors: positions of shape (k,), int64, and values of shape (k, d_model).  For a ``DataLoader`` with
+    ``batch_size=None``, since a chunk is a batch already.
+
+    Parameters
+    ----------
+    positions : int or range
+    d_model : int
+    chunk : int, optional
+        Positions of a chunk; by default as many as 4 MiB hold.
+    dtype : torch.dtype, optional
+        float32, float64, float16 or bfloat16.
+    **convention
+        See `posenc.Encoding`.
+
+    Notes
+    -----
+    Worker w of W makes chunks w, w + W, w + 2 W, ..., with one thread.  Every chunk is made once, and a DataLoader, which
+    asks its workers in turn, delivers the chunks in the order of the positions for every number of workers.
+
+    Examples
+    --------
+    >>> from torch.utils.data import DataLoader
+    >>> from posenc.torch import ChunkDataset
+    >>> loader = DataLoader(ChunkDataset(10, 8, chunk=4), batch_size=None)
+    >>> [(positions.tolist(), tuple(values.shape)) for positions, values in loader]
+    [([0, 1, 2, 3], (4, 8)), ([4, 5, 6, 7], (4, 8)), ([8, 9], (2, 8))]
+    """
+
+    def __init__(self, positions, d_model, *, chunk=None, dtype=torch.float32, **convention):
+        _name(dtype)
+        if not isinstance(positions, range):
+            positions = range(_encoding._integer("positions", positions, 0))
+        self.encoding = posenc.Encoding(d_model, **convention)
+        _encoding._check_domain(positions, self.encoding._convention["position_offset"])
+        self.positions = positions
+        self.dtype = dtype
+        if chunk is None:
+            chunk = max(1, _encoding.CHUNK_BYTES // max(1, self.encoding.d_model * dtype.itemsize))
+        self.chunk = _encoding._integer("chunk", chunk, 1)
+
+    def __len__(self):
+        return -(-len(self.positions) // self.chunk)
+
+    def __iter__(self):
+        worker = get_worker_info()
+        first, step, threads = (0, 1, None) if worker is None else (worker.id, worker.num_workers, 1)
+        for i in range(first, len(self), step):
+            positions = self.positions[i * self.chunk : (i + 1) * self.chunk]
+            values = torch.empty((len(positions), self.encoding.d_model), dtype=self.dtype)
+            self.encoding.encode(positions, dtype=DTYPES[self.dtype], out=_array(values), threads=threads)
+            yield torch.arange(positions.start, positions.stop, positions.step), values

@@ -1,0 +1,320 @@
+"""Dask: every block has the bits of a direct call, under every scheduler, after a worker has died too."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import numpy as np
+import pytest
+from conftest import assert_same_bits
+
+import posenc
+
+dask = pytest.importorskip("dask")
+da = pytest.importorskip("dask.array")
+
+import posenc.dask  # noqa: E402
+
+RNG = np.random.default_rng(0)
+PACKED = RNG.integers(0, 1000, (8, 1)) + np.arange(100)
+SCATTERED = RNG.integers(-(2**62), 2**62, (5, 40))
+
+
+@pytest.fixture(autouse=True, params=["threads"])
+def scheduler(request):
+    with dask.config.set(scheduler=request.param, num_workers=2):
+        yield request.param
+
+
+in_processes = pytest.mark.parametrize("scheduler", ["processes"], indirect=True)
+
+
+# ---- tables ---------------------------------------------------------------------------------------------------------
+
+
+def test_blocks_have_the_bits_of_a_direct_call(dtype):
+    positions = range(10**18, 10**18 - 3000, -3)
+    pe = posenc.dask.table(positions, 63, chunks=300, dtype=dtype, layout="halves", scale=2.5)
+    assert pe.chunks == ((300, 300, 300, 100), (63,))
+    expected = posenc.encode(positions, 63, dtype=dtype, layout="halves", scale=2.5)
+    assert pe.dtype == expected.dtype
+    assert_same_bits(pe.compute(), expected)
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [0, 1, 1000, range(0), SCATTERED, SCATTERED / 7, [1.5, -2.5], np.array(5), np.array([]), np.zeros((0, 3)), np.uint8([200])],
+    ids=lambda p: f"{getattr(p, 'dtype', '')}{getattr(p, 'shape', p)}",
+)
+@pytest.mark.parametrize("chunks", ["auto", 7])
+def test_positions_of_every_kind(positions, chunks):
+    pe = posenc.dask.table(positions, 16, chunks=chunks, dtype="float64")
+    expected = posenc.encode(positions, 16, dtype="float64")
+    assert pe.shape == expected.shape
+    assert_same_bits(pe.compute(), expected)
+    assert_same_bits(np.asarray(pe._meta.reshape(0)), expected.reshape(-1)[:0])
+
+
+def test_positions_that_are_a_dask_array():
+    positions = da.from_array(SCATTERED, chunks=(2, 7))
+    pe = posenc.dask.table(positions, 16)
+    assert pe.chunks == (*positions.chunks, (16,))
+    assert_same_bits(pe.compute(), posenc.encode(SCATTERED, 16))
+    assert posenc.dask.table(positions, 16, chunks=(5, -1)).chunks == ((5,), (40,), (16,))
+
+
+def test_automatic_chunks_are_of_the_size_that_dask_is_set_to():
+    with dask.config.set({"array.chunk-size": "1MiB"}):
+        assert posenc.dask.table(100_000, 64).chunks[0][0] * 64 * 4 == 1 << 20
+    assert posenc.dask.table(10**9, 512).nbytes == 10**9 * 2048        # nothing is computed yet
+
+
+def test_slices_compute_only_their_blocks(monkeypatch):
+    computed, encode = [], posenc.encode
+    spy = lambda rows, *args, **keywords: computed.append(rows) or encode(rows, *args, **keywords)       # noqa: E731
+    monkeypatch.setattr(posenc, "encode", spy)
+    posenc.dask.table(10**9, 64, chunks=1000)[10**9 - 1500 :].compute()
+    assert sorted(part.start for part in computed) == [10**9 - 2000, 10**9 - 1000]
+
+
+INDEXES = [np.s_[-1], np.s_[500:1500:7], np.s_[[3, 5, 1001]], np.s_[::-999, 3], np.s_[5, 6], np.s_[None, 7:9]]
+
+
+@pytest.mark.parametrize("index", INDEXES, ids=str)
+def test_indexing(index):
+    expected = posenc.encode(2000, 64)
+    assert_same_bits(posenc.dask.table(2000, 64, chunks=100)[index].compute(), expected[index])
+    rows = posenc.dask._Rows(range(2000), expected[:0], {})        # what some versions of Dask hand on to the block
+    if isinstance(index, tuple) and None not in index:
+        assert_same_bits(rows[index], expected[index])
+
+
+def test_a_task_computes_with_one_thread(monkeypatch):
+    seen = []
+    for name in ("encode", "add_to"):
+        function = getattr(posenc, name)
+        spy = lambda *args, f=function, **keywords: seen.append(keywords["threads"]) or f(*args, **keywords)    # noqa: E731
+        monkeypatch.setattr(posenc, name, spy)
+    x = da.zeros((100, 64), chunks=(30, 40), dtype="float32")
+    dask.compute(posenc.dask.table(100, 64, chunks=50), posenc.dask.table(np.arange(9), 64), posenc.dask.add_to(x))
+    assert len(seen) == 2 + 1 + 8 and set(seen) == {1}
+
+
+NAMES = """
+    import dask.array as da, numpy as np, posenc.dask as pd
+    x = da.ones((10, 8), chunks=(5, 4), dtype="float32")
+    p = np.arange(10)
+    for a in (pd.table(10, 8), pd.table(p, 8, base=5), pd.table(da.arange(10), 8), pd.add_to(x), pd.add_to(x, p, scale=2)):
+        print(a.name)
+    """
+
+
+def test_the_same_call_has_the_same_name_in_every_process():
+    command = [sys.executable, "-c", textwrap.dedent(NAMES)]
+    seeds = [dict(os.environ, PYTHONHASHSEED=seed) for seed in ("1", "2")]
+    first, second = (subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout for env in seeds)
+    assert first == second and len(set(first.split())) == 5
+    assert posenc.dask.table(10, 8).name in first
+
+
+def test_another_call_has_another_name():
+    x, y = (da.full((10, 8), value, chunks=5, dtype="float32") for value in (1, 2))
+    calls = [(10, 8), (11, 8), (10, 9), (range(1, 11), 8), (np.arange(10), 8)]
+    tables = [posenc.dask.table(*call) for call in calls]
+    others = {"chunks": 5}, {"dtype": "float16"}, {"base": 9}, {"frequencies": [1] * 4}
+    tables += [posenc.dask.table(10, 8, **keywords) for keywords in others]
+    others = {}, {"x_scale": 2.0}, {"positions": range(1, 11)}, {"scale": 2}
+    tables += [posenc.dask.add_to(z, **keywords) for z in (x, y) for keywords in others]
+    assert len({table.name for table in tables}) == len(tables)
+    assert posenc.dask.table(10, 8, base=10000).name == posenc.dask.table(range(10), 8).name
+
+
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        ({"positions": 10.0}, TypeError, "positions is 10.0"),
+        ({"positions": True}, TypeError, "positions is True"),
+        ({"positions": -1}, ValueError, "positions is -1"),
+        ({"positions": range(2**63, 2**63 + 1)}, ValueError, "positions has 9223372036854775808"),
+        ({"positions": np.array([1.0, 1e30])}, ValueError, "positions has 1e[+]30"),
+        ({"positions": da.ones(3, dtype=complex)}, TypeError, "positions has dtype complex128"),
+        ({"positions": da.arange(9)[da.arange(9) > 3]}, ValueError, "compute_chunk_sizes"),
+        ({"d_model": -1}, ValueError, "d_model is -1"),
+        ({"d_model": 8.0}, TypeError, "d_model is 8.0"),
+        ({"dtype": "int8"}, TypeError, "int8"),
+        ({"base": -1}, ValueError, "base is -1"),
+        ({"bse": 1}, TypeError, "bse"),
+        ({"chunks": (5, 6)}, ValueError, "Chunks"),
+    ],
+)
+def test_errors_are_raised_at_once(arguments, error, message):
+    with pytest.raises(error, match=message):
+        posenc.dask.table(**{"positions": 10, "d_model": 8} | arguments)
+
+
+# ---- addition -------------------------------------------------------------------------------------------------------
+
+X = RNG.normal(size=(8, 100, 64))
+
+
+@pytest.mark.parametrize("chunks", [(3, 50, 64), (8, 100, 10), (2, 33, (60, 4))])
+def test_sums_have_the_bits_of_a_direct_call(chunks, dtype):
+    own = X.astype(posenc.encode(0, 1, dtype=dtype).dtype)
+    x = da.from_array(own, chunks=chunks)
+    y = posenc.dask.add_to(x, range(-50, 250, 3), x_scale=3.3, base=50)
+    assert y.chunks == x.chunks and y.dtype == x.dtype
+    assert_same_bits(y.compute(), posenc.add_to(own.copy(), range(-50, 250, 3), x_scale=3.3, base=50))
+
+
+@in_processes
+def test_processes():
+    x = da.from_array(X, chunks=(4, 60, 40))
+    y = posenc.dask.add_to(x, PACKED) + posenc.dask.table(100, 64, chunks=60, dtype="float64")
+    assert_same_bits(y.compute(), posenc.add_to(X.copy(), PACKED) + posenc.encode(100, 64, dtype="float64"))
+
+
+@pytest.mark.parametrize("chunks", [(3, 50, 64), (8, 33, 10)])
+@pytest.mark.parametrize(
+    "positions",
+    [None, 100, np.arange(100), PACKED, PACKED[:, :1], np.array([3]), np.array(7.5), da.from_array(PACKED, chunks=(4, 9)),
+     da.arange(100)],
+    ids=lambda p: f"{type(p).__module__}{getattr(p, 'shape', p)}",
+)
+def test_sums_with_positions_of_every_kind(chunks, positions):
+    x = da.from_array(X, chunks=chunks)
+    plain = positions.compute() if isinstance(positions, da.Array) else positions
+    assert_same_bits(posenc.dask.add_to(x, positions).compute(), posenc.add_to(X.copy(), plain))
+
+
+@pytest.mark.parametrize(
+    "shape, positions", [((64,), np.array(5)), ((0, 64), None), ((3, 0, 64), None), ((5, 0), None), ((2, 3, 4, 6), None)]
+)
+@pytest.mark.parametrize("columns", [-1, 4])
+def test_sums_of_unusual_shapes(shape, positions, columns):
+    own = np.ones(shape, np.float32)
+    x = da.from_array(own, chunks=(*shape[:-1], columns))
+    assert_same_bits(posenc.dask.add_to(x, positions).compute(), posenc.add_to(own.copy(), positions))
+
+
+def test_strips_of_a_block_with_some_of_the_columns(monkeypatch):
+    x = da.from_array(X, chunks=(3, 100, 30))
+    expected = posenc.add_to(X.copy(), PACKED, x_scale=1e300)
+    for size in (1, 64 * 8 * 7, 64 * 8 * 100):
+        monkeypatch.setattr(posenc.dask, "STRIP_BYTES", size)
+        assert_same_bits(posenc.dask.add_to(x, PACKED, x_scale=1e300).compute(), expected)
+
+
+@pytest.mark.parametrize("chunks", [(8, 100, 64), (8, 100, 10)])
+def test_the_input_is_never_written_to(chunks):
+    own = X.copy()
+    own.flags.writeable = False
+    x = da.from_array(own, chunks=chunks, name=False)
+    held = x.persist()
+    expected = posenc.add_to(X.copy())
+    for source in (x, held, da.from_array(np.asfortranarray(X), chunks=chunks)):
+        assert_same_bits(posenc.dask.add_to(source).compute(), expected)
+        assert_same_bits(source.compute(), X)
+
+
+def test_nothing_is_computed_before_it_is_asked_for():
+    def fail(block):
+        raise AssertionError
+
+    x = da.zeros((10, 8), chunks=5, dtype="float32").map_blocks(fail, dtype="float32", meta=np.empty((0, 0), "float32"))
+    y = posenc.dask.add_to(x, da.from_array(np.arange(10)).map_blocks(fail, dtype=int, meta=np.empty(0, int)))
+    with pytest.raises(AssertionError):
+        y.compute()
+
+
+@pytest.mark.parametrize(
+    "x, positions, error, message",
+    [
+        (np.zeros((3, 4)), None, TypeError, "x is of type ndarray, expected a dask.array.Array"),
+        (da.zeros(()), None, ValueError, r"x has shape \(\)"),
+        (da.zeros(4), None, ValueError, r"x has shape \(4,\)"),
+        (da.zeros((3, 4), dtype=int), None, TypeError, "int64"),
+        (da.zeros((3, 4), dtype=">f4"), None, ValueError, ">f4"),
+        (da.zeros((3, 4)), 4, ValueError, "positions has length 4, expected 3"),
+        (da.zeros((3, 4)), np.zeros((2, 3)), ValueError, r"positions has shape \(2, 3\), expected one that broadcasts to"),
+        (da.zeros((3, 4)), np.array([1, 2, 2**63], np.uint64), ValueError, "positions has 9223372036854775808"),
+        (da.zeros((3, 4))[da.zeros(3) > 1], None, ValueError, "compute_chunk_sizes"),
+        (da.ma.masked_equal(da.zeros((3, 4)), 1), None, TypeError, "MaskedArray"),
+    ],
+)
+def test_errors_of_sums_are_raised_at_once(x, positions, error, message):
+    with pytest.raises(error, match=message):
+        posenc.dask.add_to(x, positions)
+
+
+def test_a_scale_that_the_dtype_cannot_hold():
+    with pytest.raises(ValueError, match="x_scale is"):
+        posenc.dask.add_to(da.zeros((3, 4), dtype="float16"), x_scale=1e9)
+
+
+# ---- a cluster ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cluster():
+    """Two worker processes on this machine, each with a nanny that replaces it when it dies."""
+    distributed = pytest.importorskip("distributed")
+    keywords = {"host": "127.0.0.1", "dashboard_address": None, "silence_logs": 50}
+    local = distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, **keywords)
+    with local, distributed.Client(local) as client, dask.config.set(scheduler=client):
+        yield client
+
+
+def write_and_kill(client, path, n, d_model, chunks):
+    """Writes a table, and kills a worker of the cluster when some of the chunks are there."""
+    result = []
+    writer = threading.Thread(target=lambda: result.append(posenc.dask.to_zarr(path, n, d_model, chunks=chunks)))
+    writer.start()
+    deadline, wanted = time.monotonic() + 60, n // chunks // 10
+    while len(list(path.parent.glob(".*.tmp/c/*"))) < wanted:
+        assert writer.is_alive() and time.monotonic() < deadline
+        time.sleep(0.001)
+    victim = next(iter(client.run(os.getpid).values()))
+    os.kill(victim, signal.SIGKILL)
+    there = len(list(path.parent.glob(".*.tmp/c/*")))
+    writer.join(timeout=300)
+    assert not writer.is_alive() and wanted <= there < n // chunks
+    assert victim not in client.run(os.getpid).values()
+    return result[0]
+
+
+def slices(n, chunks, count=64, rows=1000):
+    """Both ends, borders of chunks, and others."""
+    middles = [0, n, *range(chunks, n, max(chunks, n // chunks // (count // 2) * chunks))][: count // 2]
+    middles += RNG.integers(0, n, count - len(middles)).tolist()
+    return [range(max(0, middle - rows // 2), min(n, middle + rows // 2)) for middle in middles]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
+def test_a_killed_worker_loses_nothing(cluster, tmp_path):
+    pytest.importorskip("zarr")
+    found = write_and_kill(cluster, tmp_path / "pe.zarr", 300_000, 64, 1000)
+    assert_same_bits(found[:], posenc.encode(300_000, 64))
+    assert [path.name for path in tmp_path.iterdir()] == ["pe.zarr"]
+    x = da.ones((4, 1000, 64), chunks=(2, 300, 40), dtype="float32")        # blocks that arrive read-only
+    assert_same_bits(posenc.dask.add_to(x.persist()).compute(), posenc.add_to(np.ones(x.shape, np.float32)))
+
+
+@pytest.mark.long
+@pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
+def test_ten_million_positions(cluster, tmp_path):
+    """2.56 GB by two workers, one of which is killed; and again in other chunks."""
+    pytest.importorskip("zarr")
+    n, d_model, chunks = 10_000_000, 64, 131_072
+    found = write_and_kill(cluster, tmp_path / "pe.zarr", n, d_model, chunks)
+    parts = slices(n, chunks)
+    assert len(parts) == 64
+    for rows in parts:
+        assert_same_bits(found[rows.start : rows.stop], posenc.encode(rows, d_model))
+    again = posenc.dask.to_zarr(tmp_path / "again.zarr", n, d_model, chunks=300_000)
+    assert again.chunks != found.chunks
+    for first in range(0, n, 10**6):
+        assert found[first : first + 10**6].tobytes() == again[first : first + 10**6].tobytes()

@@ -1,0 +1,356 @@
+"""Zarr and safetensors: read by their own libraries, described by themselves, complete or not there."""
+
+import errno
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import ml_dtypes
+import numpy as np
+import pytest
+from conftest import assert_same_bits
+
+import posenc
+from posenc import _cli, _safetensors
+
+zarr = pytest.importorskip("zarr")
+safetensors = pytest.importorskip("safetensors")
+
+from posenc import _zarr  # noqa: E402
+
+POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
+SUFFIXES = ["safetensors", "zarr"]
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture
+def call(capsys):
+    """Runs the program in this process: exit code, stdout, stderr."""
+    def call(*args):
+        code = _cli.main([str(arg) for arg in args])
+        return code, *capsys.readouterr()
+    return call
+
+
+def write(path, encoding, positions, dtype="float32", **keywords):
+    module = _zarr if path.suffix == ".zarr" else _safetensors
+    return module.write(path, encoding, positions, dtype, **keywords)
+
+
+# ---- what other programs read ---------------------------------------------------------------------------------------
+
+
+def test_safetensors_as_the_library_reads_it(call, tmp_path, dtype):
+    path = tmp_path / "pe.safetensors"
+    options = ["--dtype", dtype, "--start", -9, "--base", 77, "--key", "embed.weight"]
+    code, out, _ = call("generate", 5000, 33, "-o", path, *options, "--json")
+    assert code == 0 and json.loads(out)["stored_dtype"] == dtype and json.loads(out)["bytes"] == path.stat().st_size
+    expected = posenc.encode(range(-9, 4991), 33, dtype=dtype, base=77)
+    from safetensors import numpy as library
+
+    found = library.load_file(path)
+    assert list(found) == ["embed.weight"]
+    assert_same_bits(found["embed.weight"].view(expected.dtype), expected)
+    with safetensors.safe_open(path, "np") as file:
+        assert json.loads(file.metadata()["posenc"])["dtype"] == dtype
+        assert file.get_slice("embed.weight").get_shape() == [5000, 33]
+
+
+def test_safetensors_in_torch(tmp_path):
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import load_file
+
+    write(tmp_path / "pe.safetensors", posenc.Encoding(16), range(100), "bfloat16")
+    found = load_file(tmp_path / "pe.safetensors")["pe"]
+    assert found.dtype == torch.bfloat16
+    assert_same_bits(found.view(torch.uint16).numpy().view(ml_dtypes.bfloat16), posenc.encode(100, 16, dtype="bfloat16"))
+
+
+def test_the_rows_of_safetensors_begin_on_a_cache_line(tmp_path):
+    for key in ("pe", "p" * 30, "ё\n\"'"):
+        write(tmp_path / "pe.safetensors", posenc.Encoding(16), range(100), key=key, force=True)
+        content = (tmp_path / "pe.safetensors").read_bytes()
+        assert (8 + int.from_bytes(content[:8], "little")) % 64 == 0
+        with safetensors.safe_open(tmp_path / "pe.safetensors", "np") as file:
+            assert_same_bits(file.get_tensor(key), posenc.encode(100, 16))
+
+
+def test_zarr_as_the_library_reads_it(call, tmp_path, dtype):
+    path = tmp_path / "pe.zarr"
+    code, out, _ = call("generate", 5000, 33, "-o", f"{path}/", "--dtype", dtype, "--start", -9, "--chunk-rows", 700, "--json")
+    stored = "uint16" if dtype == "bfloat16" else dtype
+    assert code == 0 and json.loads(out)["stored_dtype"] == stored
+    expected = posenc.encode(range(-9, 4991), 33, dtype=dtype)
+    found = zarr.open_array(path, mode="r")
+    assert (found.metadata.zarr_format, found.chunks, found.shape, found.dtype) == (3, (700, 33), (5000, 33), stored)
+    assert_same_bits(found[:].view(expected.dtype), expected)
+    assert found.attrs["posenc"]["dtype"] == dtype and found.metadata.dimension_names == ("position", "column")
+    assert len(list(path.glob("c/*/0"))) == 8
+    assert (path / "c" / "1" / "0").read_bytes() == expected[700:1400].tobytes()
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("rows, d_model", [(0, 8), (5, 0), (0, 0), (1, 1), (3, 512)])
+def test_shapes(call, tmp_path, suffix, rows, d_model):
+    path = tmp_path / f"pe.{suffix}"
+    assert call("generate", rows, d_model, "-o", path)[0] == 0
+    found = zarr.open_array(path, mode="r")[:] if suffix == "zarr" else safetensors.safe_open(path, "np").get_tensor("pe")
+    assert_same_bits(found, posenc.encode(rows, d_model))
+    assert call("verify", path)[:2] == (0, f"{path}: {rows} of {rows} rows compared, every bit equal\n")
+
+
+# ---- what a file says of itself -------------------------------------------------------------------------------------
+
+EVERYTHING = (
+    "--start=-1e3 --step -7 --base 321.5 --frequency-scale 0.3 --position-offset .1 --position-scale 3 --scale 0.7 --odd zero "
+    "--shift 1 --layout halves --order cos"
+)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("options", ["", EVERYTHING, "--frequencies 1,-.25,1e-300,.1,7 --exponents pair", "--dtype bfloat16"])
+def test_the_table_can_be_made_again_from_the_file(call, tmp_path, suffix, options):
+    path = tmp_path / f"pe.{suffix}"
+    assert call("generate", 100, 11 if "zero" in options else 10, "-o", path, *options.split())[0] == 0
+    assert call("verify", path, "--all")[0] == 0
+    assert call("verify", path, "--scale", 3)[0] == 1
+    assert call("verify", path, "--start", 1)[0] == 1
+    module = _zarr if suffix == "zarr" else _safetensors
+    with module.opened(path) as table:
+        encoding, positions = table.described
+        again = encoding.encode(positions, dtype=table.dtype)
+        assert (table.read(0, 100) == again.view(f"u{again.itemsize}")).all()
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_verify_finds_a_flipped_bit(call, tmp_path, suffix):
+    path = tmp_path / f"pe.{suffix}"
+    write(path, posenc.Encoding(64), range(3000), **({"chunk_rows": 450} if suffix == "zarr" else {}))
+    data, offset = (path / "c" / "5" / "0", (2345 - 5 * 450) * 256) if suffix == "zarr" else (path, -(3000 - 2345) * 256)
+    content = bytearray(data.read_bytes())
+    content[offset + 17 * 4] ^= 1
+    data.write_bytes(content)
+    code, out, err = call("verify", path, "--all")
+    assert (code, out) == (1, "") and err.startswith(f"posenc: error: {path}: position 2345, column 17: found ")
+
+
+def test_verify_reads_each_chunk_once(monkeypatch, tmp_path, call):
+    write(tmp_path / "pe.zarr", posenc.Encoding(64), range(3000), chunk_rows=450)
+    read, getitem = [], zarr.Array.__getitem__
+    monkeypatch.setattr(zarr.Array, "__getitem__", lambda self, index: read.append(index) or getitem(self, index))
+    assert call("verify", tmp_path / "pe.zarr", "--samples", 500)[0] == 0
+    assert len(read) == 7
+
+
+def test_verify_zarr_that_others_wrote(call, tmp_path):
+    for name, keywords in (("two", {"zarr_format": 2}), ("three", {"shards": (60, 10), "chunks": (20, 5)})):
+        array = zarr.create_array(tmp_path / f"{name}.zarr", shape=(100, 10), dtype="f8", **{"chunks": (7, 3)} | keywords)
+        array[:] = posenc.encode(100, 10, dtype="float64")
+        assert call("verify", tmp_path / f"{name}.zarr", "--all")[0] == 0
+        array[50, 5] = 0
+        assert call("verify", tmp_path / f"{name}.zarr", "--all")[0] == 1
+
+
+def test_verify_one_tensor_of_several(call, tmp_path):
+    from safetensors.numpy import save_file
+
+    tensors = {"a": np.zeros((2, 3, 4), np.int8), "b": posenc.encode(50, 8), "c": posenc.encode(50, 8, base=5)}
+    save_file(tensors, tmp_path / "model.safetensors")
+    assert call("verify", tmp_path / "model.safetensors", "--key", "b")[0] == 0
+    assert call("verify", tmp_path / "model.safetensors", "--key", "c", "--base", 5)[0] == 0
+    wrong = ([], "no tensor 'pe', there is 'a', 'b', 'c'"), (["--key", "a"], "dtype I8, expected F32, F64, F16, BF16")
+    for options, message in wrong:
+        code, out, err = call("verify", tmp_path / "model.safetensors", *options)
+        assert (code, out) == (1, "") and message in err and err.startswith(f"posenc: error: {tmp_path}")
+
+
+# ---- what is no table -----------------------------------------------------------------------------------------------
+
+
+def test_damaged_safetensors_are_value_errors(tmp_path):
+    path = tmp_path / "pe.safetensors"
+    write(path, posenc.Encoding(3), range(4))
+    good, choice = path.read_bytes(), random.Random(1)
+    length = int.from_bytes(good[:8], "little")
+    texts = [b"[]", b"3", b'"pe"', b"[" * 90_000, b"\xff", b'{"pe": 3}', b'{"__metadata__": 5}', b'{"pe": {"dtype": "F32"}}']
+    shapes, offsets = (b"4,-3", b"-4,-3", b"12", b"4.0,3", b"4,true"), (b"0", b"-1,47", b"1,49", b'"a",48', b"0,48,1")
+    texts += [b'{"pe": {"dtype": "F32", "shape": [%s], "data_offsets": [0, 48]}}' % shape for shape in shapes]
+    texts += [b'{"pe": {"dtype": "F32", "shape": [4, 3], "data_offsets": [%s]}}' % offset for offset in offsets]
+    texts += [b'{"pe": {"dtype": "F64", "shape": [4, 3], "data_offsets": [0, 48]}}']
+    texts += [good[8 : 8 + length].replace(b"10000.0", other) for other in (b"-10000.", b"NaN", b"[]", b"null")]
+    changes = (b'"base', b'"bass'), (b'"stop\\": 4', b'"stop\\": 5'), (b'"step', b'"s')
+    texts += [good[8 : 8 + length].replace(*change) for change in changes]
+    damaged = [len(text).to_bytes(8, "little") + text + good[8 + length :] for text in texts]
+    damaged += [good[:n] for n in range(0, len(good), 7)] + [good + b"\0", b"\xff" * 8 + good[8:]]
+    for content in damaged:
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"pe\.safetensors: "), _safetensors.opened(path):
+            pass
+    for _ in range(500):
+        changed = bytearray(good)
+        for _ in range(choice.randint(1, 3)):
+            changed[choice.randrange(8 + length)] = choice.choice(b"'\"(){}[],:<>\\ \n#0L19-f\x00\xff")
+        path.write_bytes(changed)
+        try:
+            with _safetensors.opened(path) as table:
+                assert table.offset + table.shape[0] * table.row_bytes == len(good)
+        except ValueError as error:
+            assert str(error).startswith(str(path))
+
+
+def no_tables():
+    yield "integers", lambda path: zarr.create_array(path, shape=(3, 3), dtype="i8"), "dtype int64"
+    yield "three axes", lambda path: zarr.create_array(path, shape=(3, 3, 3), dtype="f4"), "shape (3, 3, 3)"
+    yield "too wide", lambda path: zarr.create_array(path, shape=(3, 2**25), chunks=(3, 9), dtype="f4"), "16777216 columns"
+    yield "group", lambda path: zarr.create_group(path), "not a Zarr array"
+    yield "folder", lambda path: path.mkdir(), "not a Zarr array"
+    yield "file", lambda path: path.write_text("{}"), "not a Zarr array"
+    yield "absent", lambda path: None, "No such file or directory"
+    yield "damaged", lambda path: (path.mkdir(), (path / "zarr.json").write_text("{")), "not a Zarr array"
+    wrong = {"attributes": {"posenc": [1]}}
+    yield "attribute", lambda path: zarr.create_array(path, shape=(3, 3), dtype="f4", **wrong), "not a specification"
+
+
+@pytest.mark.parametrize("make, message", [pytest.param(*rest, id=name) for name, *rest in no_tables()])
+def test_verify_refuses_other_folders(call, tmp_path, make, message):
+    make(tmp_path / "pe.zarr")
+    code, out, err = call("verify", tmp_path / "pe.zarr")
+    assert (code, out) == (1, "") and message in err and str(tmp_path / "pe.zarr") in err
+
+
+def test_without_the_package(tmp_path):
+    code = 'import sys; sys.modules["zarr"] = None; from posenc._cli import main; sys.exit(main(sys.argv[1:]))'
+    command = [sys.executable, "-c", code, "generate", "20", "8", "-o", tmp_path / "pe.zarr"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "posenc: error: .zarr needs the package zarr: pip install 'posenc[zarr]'\n")
+
+
+# ---- complete or not there ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_overwriting(call, tmp_path, suffix):
+    path = tmp_path / f"pe.{suffix}"
+    for n in (300, 400):
+        assert call("generate", n, 8, "-o", path, *["--force"] * (n == 400))[0] == 0
+        assert call("generate", 10, 8, "-o", path) == (2, "", f"posenc: error: {path} exists; --force overwrites it\n")
+        assert "400 of 400" in call("verify", path)[1] or n == 300
+        assert names(tmp_path) == [path.name]
+
+
+def test_only_a_zarr_store_is_overwritten(call, tmp_path):
+    (tmp_path / "home.zarr").mkdir()
+    (tmp_path / "home.zarr" / "thesis.tex").write_text("precious")
+    (tmp_path / "file.zarr").write_text("precious")
+    for name in ("home.zarr", "file.zarr"):
+        code, _, err = call("generate", 10, 8, "-o", tmp_path / name, "--force")
+        assert code == 1 and err == f"posenc: error: {tmp_path / name}: Not a Zarr store, which alone is overwritten\n"
+    assert (tmp_path / "home.zarr" / "thesis.tex").read_text() == (tmp_path / "file.zarr").read_text() == "precious"
+    assert names(tmp_path) == ["file.zarr", "home.zarr"]
+
+
+@pytest.mark.parametrize("make", [lambda path: path.write_text("new"), lambda path: zarr.create_group(path)])
+def test_what_came_to_exist_meanwhile_stays(tmp_path, make):
+    path = tmp_path / "pe.zarr"
+    with pytest.raises(FileExistsError, match=r"pe\.zarr"):
+        write(path, posenc.Encoding(8), range(10), progress=lambda written: make(path))
+    assert names(tmp_path) == ["pe.zarr"]
+    assert path.is_file() or zarr.open_group(path, mode="r") is not None
+
+
+def test_the_old_store_stays_until_the_new_one_is_complete(tmp_path):
+    write(tmp_path / "pe.zarr", posenc.Encoding(8), range(10))
+
+    def fail(written):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "pe.zarr", posenc.Encoding(8), range(20), force=True, progress=fail)
+    assert names(tmp_path) == ["pe.zarr"] and zarr.open_array(tmp_path / "pe.zarr", mode="r").shape == (10, 8)
+
+
+def test_the_old_store_comes_back_where_the_new_one_cannot_take_its_name(tmp_path, monkeypatch):
+    write(tmp_path / "pe.zarr", posenc.Encoding(8), range(10))
+    rename = os.rename
+
+    def refuse(old, new):
+        if old.endswith(".tmp"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        rename(old, new)
+
+    monkeypatch.setattr(os, "rename", refuse)
+    with pytest.raises(OSError, match=r"pe\.zarr"):
+        write(tmp_path / "pe.zarr", posenc.Encoding(8), range(20), force=True)
+    assert names(tmp_path) == ["pe.zarr"] and zarr.open_array(tmp_path / "pe.zarr", mode="r").shape == (10, 8)
+
+
+@POSIX
+def test_a_link_to_a_store_stays_a_link(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "pe.zarr").symlink_to(tmp_path / "elsewhere" / "real.zarr")
+    for n in (3, 5):
+        write(tmp_path / "pe.zarr", posenc.Encoding(4), range(n), force=n == 5)
+        assert (tmp_path / "pe.zarr").is_symlink()
+        assert zarr.open_array(tmp_path / "elsewhere" / "real.zarr", mode="r").shape == (n, 4)
+    assert names(tmp_path / "elsewhere") == ["real.zarr"]
+
+
+def test_a_disk_too_small_is_known_before_writing(tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: (10**9, 10**9 - 1000, 1000))
+    with pytest.raises(OSError, match="1280 bytes needed, 1000 free"):
+        write(tmp_path / "pe.zarr", posenc.Encoding(8), range(32), chunk_rows=20)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("positions", [range(2**63 - 1, 2**63 + 1), range(-(2**63), 2**63)])
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_wrong_positions(tmp_path, suffix, positions):
+    with pytest.raises(ValueError, match="positions "):
+        write(tmp_path / f"pe.{suffix}", posenc.Encoding(8), positions)
+    assert names(tmp_path) == []
+
+
+@POSIX
+def test_a_disk_that_is_full(tmp_path):
+    """RLIMIT_FSIZE stands for the disk."""
+    code = """
+        import resource, sys
+        from posenc import _cli
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5_000_000, 5_000_000))
+        sys.exit(_cli.main(sys.argv[1:]))
+        """
+    command = [sys.executable, "-c", textwrap.dedent(code), "generate", "10_000", "512", "-o", tmp_path / "pe.zarr"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"posenc: error: {tmp_path / 'pe.zarr'}: {os.strerror(errno.EFBIG)}\n"
+    assert names(tmp_path) == []
+
+
+@POSIX
+@pytest.mark.parametrize("number, code", [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_in_the_middle_leaves_nothing(tmp_path, number, code):
+    slow = """
+        import signal, sys, time
+        from posenc import _cli, _zarr
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        sync = _zarr._sync
+        _zarr._sync = lambda folder: (print("writing", flush=True), time.sleep(30), sync(folder))
+        sys.exit(_cli.main(["generate", "10_000", "64", "-o", *sys.argv[1:]]))
+        """
+    command = [sys.executable, "-c", textwrap.dedent(slow), tmp_path / "pe.zarr"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "writing\n" and [name[-4:] for name in names(tmp_path)] == [".tmp"]
+        begin = time.monotonic()
+        process.send_signal(getattr(signal, number))
+        _, stderr = process.communicate(timeout=20)
+    assert process.returncode == code and "Traceback" not in stderr and time.monotonic() - begin < 20
+    assert names(tmp_path) == []

@@ -1,0 +1,279 @@
+"""The pictures: what they show is read back from what matplotlib draws."""
+
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import posenc
+from posenc import Encoding, _cli
+
+matplotlib = pytest.importorskip("matplotlib", reason="the extra plot is not installed")
+
+from matplotlib import pyplot
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
+
+import posenc.plot
+
+ROOT = Path(__file__).parent.parent
+PICTURES = [posenc.plot.heatmap, posenc.plot.waves, posenc.plot.similarity]
+ENCODING = Encoding(16, layout="halves", base=50.0)
+
+
+def drawn(ax):
+    """The pixels of the figure, from above to below."""
+    canvas = FigureCanvasAgg(ax.figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())
+
+
+def colour_at(ax, pixels, x, y):
+    """The colour in the middle of a cell."""
+    column, height = ax.transData.transform((x, y))
+    return pixels[len(pixels) - 1 - int(height), int(column)] / 255
+
+
+def ticks(axis):
+    """The ticks that are seen: where they are, and what they say."""
+    low, high = sorted(axis.get_view_interval())
+    labels = zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=True)
+    return {place: label.get_text() for place, label in labels if low <= place <= high}
+
+
+def png_size(path):
+    header = path.read_bytes()[:24]
+    assert header[:8] == b"\x89PNG\r\n\x1a\n"
+    return int.from_bytes(header[16:20], "big"), int.from_bytes(header[20:24], "big")
+
+
+# ---- what is drawn --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [1.0, -3.0])
+def test_heatmap_shows_each_value_in_its_cell(scale):
+    encoding = Encoding(16, layout="halves", base=50.0, scale=scale)
+    ax = posenc.plot.heatmap(encoding, 12)
+    pixels = drawn(ax)
+    image = ax.images[0]
+    for position in range(12):
+        for dimension in range(16):
+            angle = position * 50.0 ** (-(dimension % 8) / 8)
+            value = scale * (math.cos(angle) if dimension >= 8 else math.sin(angle))
+            expected = image.cmap((value / abs(scale) + 1) / 2)
+            assert np.abs(colour_at(ax, pixels, dimension, position) - expected).max() < 0.02
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("dimension", "position")
+    bar = image.colorbar
+    assert bar.ax.get_ylabel() == "value" and (bar.vmin, bar.vmax) == (-abs(scale), abs(scale))
+    blue, white, red = (np.array(image.cmap(x)[:3]) for x in (0.1, 0.5, 0.9))
+    assert blue[2] > blue[0] and white.min() > 0.9 and red[0] > red[2]
+
+
+def test_nan_is_not_drawn_as_zero():
+    ax = posenc.plot.heatmap(ENCODING, np.array([0.0, np.nan]))
+    pixels = drawn(ax)
+    zero, nan = (colour_at(ax, pixels, 0, row)[:3] for row in (0, 1))
+    assert zero.min() > 0.9 and nan.max() < 0.6
+
+
+def test_waves_are_the_columns():
+    positions = np.linspace(-3, 10, 40)
+    ax = posenc.plot.waves(ENCODING, positions, dimensions=[1, 9])
+    for line, function in zip(ax.lines, (np.sin, np.cos), strict=True):
+        assert np.array_equal(line.get_xdata(), positions)
+        assert np.abs(line.get_ydata() - function(positions * 50.0 ** (-1 / 8))).max() < 1e-14
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("position", "value")
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["1", "9"]
+    assert ax.get_legend().get_title().get_text() == "dimension"
+
+
+@pytest.mark.parametrize(
+    "d_model, expected", [(1, [0]), (3, [0, 1, 2]), (4, [0, 1, 2, 3]), (7, [0, 1, 2, 3]), (512, [0, 128, 256, 384])]
+)
+def test_waves_of_itself(d_model, expected):
+    ax = posenc.plot.waves(Encoding(d_model), 5)
+    assert [line.get_label() for line in ax.lines] == [str(dimension) for dimension in expected]
+
+
+def test_similarity_is_the_dot_product():
+    ax = posenc.plot.similarity(ENCODING, range(3, 60, 3))
+    found = ax.images[0].get_array()
+    distance = 3 * (np.arange(19)[:, None] - np.arange(19))
+    expected = sum(np.cos(distance * 50.0 ** (-i / 8)) for i in range(8))
+    assert np.abs(found - expected).max() < 1e-13
+    assert ax.get_xlabel() == ax.get_ylabel() == "position" and ax.images[0].colorbar.ax.get_ylabel() == "dot product"
+    pixels = drawn(ax)
+    diagonal, off = (colour_at(ax, pixels, 9, row)[:3].sum() for row in (9, 14))
+    assert diagonal > off
+    assert ticks(ax.xaxis) == ticks(ax.yaxis)
+
+
+@pytest.mark.parametrize(
+    "positions, label, expected",
+    [
+        (range(6), "position", {0: "0", 2: "2", 5: "5"}),
+        (range(30, 0, -5), "position", {0: "30", 5: "5"}),
+        (np.array([0.5, 1.25, 999]), "position", {0: "0.5", 1: "1.25", 2: "999"}),
+        (range(10**18, 10**18 + 18, 3), "position \N{MINUS SIGN} 1,000,000,000,000,000,000", {0: "0", 1: "3", 5: "15"}),
+        (np.array([1.7e9, np.inf, 1.7e9 + 0.5]), "position \N{MINUS SIGN} 1,700,000,000.0", {0: "0", 1: "inf", 2: "0.5"}),
+    ],
+)
+def test_rows_are_labelled_by_position(positions, label, expected):
+    ax = posenc.plot.heatmap(ENCODING, positions)
+    ax.yaxis.set_ticks(list(expected))
+    drawn(ax)
+    assert ax.get_ylabel() == label and ticks(ax.yaxis) == expected
+
+
+def test_ticks_are_whole_dimensions_and_rows():
+    ax = posenc.plot.heatmap(Encoding(3), 2)
+    drawn(ax)
+    assert ticks(ax.xaxis) == {0: "0", 1: "1", 2: "2"} and ticks(ax.yaxis) == {0: "0", 1: "1"}
+
+
+@pytest.mark.parametrize("draw", PICTURES)
+def test_every_word_is_within_the_picture(draw):
+    """At the width of a README, in type of at least 10 pixels."""
+    ax = draw(ENCODING, range(10**17, 10**17 + 200))
+    pixels = drawn(ax)
+    assert pixels.shape[1] <= 800
+    words = [word for word in ax.figure.findobj(Text) if word.get_visible() and word.get_text()]
+    assert {"position \N{MINUS SIGN} 100,000,000,000,000,000"} <= {word.get_text() for word in words}
+    for word in words:
+        box = word.get_window_extent()
+        if word in (*ax.get_xticklabels(), *ax.get_yticklabels()):
+            continue                    # beyond the axes' ends matplotlib keeps some that it does not draw
+        assert 0 <= box.x0 and box.x1 <= pixels.shape[1] and 0 <= box.y0 and box.y1 <= pixels.shape[0], word
+        assert word.get_fontsize() * ax.figure.dpi / 72 >= 10
+
+
+# ---- manners --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("draw", PICTURES)
+def test_nothing_is_shown_and_no_state_is_left(draw, monkeypatch):
+    monkeypatch.setattr(pyplot, "show", lambda *args, **keywords: pytest.fail("pyplot.show was called"))
+    settings, figures = dict(pyplot.rcParams), pyplot.get_fignums()
+    ax = draw(ENCODING, 5)
+    assert dict(pyplot.rcParams) == settings and pyplot.get_fignums() == figures
+    assert ax.figure.axes[0] is ax
+
+
+@pytest.mark.parametrize("draw", PICTURES)
+def test_draws_where_it_is_told_to(draw):
+    figure, (left, right) = pyplot.subplots(1, 2)
+    try:
+        assert draw(ENCODING, 5, ax=right) is right
+        assert right.has_data() and not left.has_data()
+        assert pyplot.gca() is right or pyplot.gcf() is figure
+    finally:
+        pyplot.close(figure)
+
+
+def test_matplotlib_is_imported_only_when_named():
+    code = "import posenc, posenc._cli, sys; assert 'matplotlib' not in sys.modules"
+    code += "; import posenc.plot; assert 'matplotlib.pyplot' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("draw", PICTURES)
+@pytest.mark.parametrize(
+    "encoding, positions, error, message",
+    [
+        (512, 5, TypeError, "encoding is of type int, expected a posenc.Encoding"),
+        (ENCODING, np.zeros((2, 3)), ValueError, r"positions has shape \(2, 3\), expected one dimension"),
+        (ENCODING, None, TypeError, "positions is None"),
+        (ENCODING, 0, ValueError, "0 x 16 values, expected from 1 to"),
+        (Encoding(0), 5, ValueError, "5 x 0 values, expected from 1 to"),
+        (ENCODING, 10**12, ValueError, "1000000000000 x 16 values, expected from 1 to"),
+        (ENCODING, range(2**63, 2**63 + 1), ValueError, "expected -2"),
+    ],
+)
+def test_wrong_arguments(draw, encoding, positions, error, message):
+    with pytest.raises(error, match=message):
+        draw(encoding, positions)
+
+
+@pytest.mark.parametrize(
+    "dimensions, error, message",
+    [
+        ([0, 16], ValueError, "dimensions has 16, expected less than d_model = 16"),
+        ([-1], ValueError, "dimensions is -1"),
+        ([0.5], TypeError, "dimensions is 0.5"),
+    ],
+)
+def test_wrong_dimensions(dimensions, error, message):
+    with pytest.raises(error, match=message):
+        posenc.plot.waves(ENCODING, 5, dimensions=dimensions)
+
+
+def test_a_matrix_of_similarities_has_a_size_too():
+    with pytest.raises(ValueError, match="5000 x 5000 values"):
+        posenc.plot.similarity(Encoding(2), 5000)
+
+
+# ---- the command line -----------------------------------------------------------------------------------------------
+
+
+def test_command(tmp_path, capsys):
+    path = tmp_path / "pe.png"
+    assert _cli.main(["plot", "-o", str(path)]) == 0
+    assert capsys.readouterr().out.startswith(f"{path}: heatmap of 100 x 128, ")
+    assert png_size(path) == (800, 450)
+    before = path.read_bytes()
+    assert _cli.main(["plot", "-o", str(path), "--kind", "waves"]) == 2 and path.read_bytes() == before
+    assert _cli.main(["plot", "-o", str(path), "--kind", "waves", "--force", "--width", "400"]) == 0
+    assert png_size(path) == (400, 450) and path.read_bytes() != before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_picture_of_the_readme(tmp_path):
+    """Is what the command beside it draws, wherever matplotlib is the version that drew it."""
+    picture = ROOT / "docs/images/heatmap.png"
+    assert picture.stat().st_size < 60_000 and png_size(picture) == (800, 450)
+    (line,) = re.findall(r"^posenc (plot .*?)(?: *#.*)?$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    if f"Matplotlib version{matplotlib.__version__}".encode() not in picture.read_bytes():
+        pytest.skip("drawn by another version of matplotlib")
+    assert _cli.main(line.replace("heatmap.png", str(tmp_path / "heatmap.png")).split()) == 0
+    assert (tmp_path / "heatmap.png").read_bytes() == picture.read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["heatmap", "waves", "similarity"])
+@pytest.mark.parametrize("suffix, start", [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
+def test_kinds_and_formats(tmp_path, kind, suffix, start):
+    path = tmp_path / f"pe{suffix}"
+    options = "--positions 9 --d-model 6 --start -4 --base 2".split()
+    assert _cli.main(["plot", "-o", str(path), "--kind", kind, *options]) == 0
+    assert path.read_bytes().startswith(start)
+    if suffix == ".svg" and kind == "waves":
+        assert "Encoding(6, base=2.0)" in path.read_text()
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ("-o a.gif", "must end in .png, .svg, .pdf"),
+        ("-o a.png --dimensions 3", "--dimensions is given, which heatmap has no use for"),
+        ("-o a.png --kind waves --dimensions 3,128", "dimensions has 128"),
+        ("-o a.png --positions 1e30", "expected at most"),
+        ("-o a.png --width 0", "0 is below 1"),
+        ("-o a.png --width 20", "20 x 450 pixels have no room"),
+        ("-o a.png --base 0", "base is 0"),
+    ],
+)
+def test_wrong_usage(tmp_path, monkeypatch, capsys, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    assert _cli.main(["plot", *arguments.split()]) == 2
+    assert message in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_without_matplotlib(tmp_path, monkeypatch, capsys):
+    monkeypatch.delitem(sys.modules, "posenc.plot")
+    monkeypatch.delattr(posenc, "plot")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert _cli.main(["plot", "-o", str(tmp_path / "a.png")]) == 1
+    assert "pip install 'posenc[plot]'" in capsys.readouterr().err

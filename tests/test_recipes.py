@@ -1,0 +1,67 @@
+"""Every page of docs/recipes/ runs as a program, beside the components that it imports.
+
+In a process of its own: such libraries start threads and servers and set handlers of fork, which no other test must inherit.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+RECIPES = Path(__file__).parent.parent / "docs/recipes"
+PAGES = sorted(path for path in RECIPES.glob("*.md") if path.name != "README.md")
+IMPORTED = re.compile(r"^(?:import|from) (\w+)", re.MULTILINE)
+SECONDS = 120
+OFFLINE = {"HF_HUB_OFFLINE": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+def program(page):
+    """The Python of a page, each line where the page has it."""
+    lines, inside = [], False
+    for line in page.splitlines():
+        fence = line.startswith("```")
+        lines.append(line if inside and not fence else "")
+        inside = line == "```python" if fence else inside
+    return "\n".join(lines) + "\n"
+
+
+def run(page, folder):
+    """The finished process of a page's program, in a folder where ``posenc`` is a command."""
+    script = folder / "recipe.py"
+    script.write_text(program(page))
+    commands = folder / "bin"
+    commands.mkdir()
+    (commands / "posenc").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m posenc "$@"\n')
+    (commands / "posenc").chmod(0o755)
+    path = os.pathsep.join([str(commands), os.environ["PATH"]])
+    environment = os.environ | OFFLINE | {"PATH": path, "HF_HOME": str(folder / "cache")}
+    return subprocess.run(
+        [sys.executable, script], cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_recipe(page, tmp_path):
+    text = page.read_text()
+    packages = set(IMPORTED.findall(program(text)))
+    assert "posenc" in packages and "assert " in program(text)
+    absent = sorted(package for package in packages if find_spec(package) is None)
+    if absent:
+        pytest.skip(f"not installed: {', '.join(absent)}")
+    done = run(text, tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_list_of_recipes_is_whole():
+    listed = re.findall(r"^\| \[(.*?)\]\((.*?)\)", (RECIPES / "README.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == [(page.name, page.name) for page in PAGES]
+
+
+def test_a_wrong_recipe_is_found(tmp_path):
+    """With the line of the page."""
+    done = run("# A page\n\n```sh\nnot python\n```\n\n```python\nimport posenc\nassert posenc.encode(1, 2)[0, 0] == 1\n```\n", tmp_path)
+    assert done.returncode == 1 and "line 9" in done.stderr and "AssertionError" in done.stderr

@@ -1,0 +1,596 @@
+"""posenc.torch: the same bits as tensors, in modules, graphs, checkpoints and workers."""
+
+import copy
+import math
+import multiprocessing
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import assert_same_bits, bits_of
+from test_seeds import ODD, OWN_EXPONENT_10, PAPER, assert_prints
+
+import posenc
+from reference import Reference
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader  # noqa: E402
+
+import posenc.torch  # noqa: E402
+from posenc.torch import DTYPES, ChunkDataset, PositionalEncoding, PositionalTable  # noqa: E402
+
+NAMES = {name: dtype for dtype, name in DTYPES.items()}
+BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
+CPU = torch.device("cpu")
+
+
+def array(tensor):
+    """A tensor as an array of its bits."""
+    return tensor.detach().contiguous().view(BITS[tensor.dtype.itemsize]).numpy().view(f"u{tensor.dtype.itemsize}")
+
+
+def assert_bits(tensor, values):
+    __tracebackhide__ = True
+    assert tensor.dtype == NAMES[values.dtype.name]
+    assert_same_bits(array(tensor), bits_of(values))
+
+
+def embeddings(*shape, dtype=torch.float32):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+
+
+# ---- functions and operators ------------------------------------------------------------------------------------------
+
+
+POSITIONS = {
+    "int": 37,
+    "range": range(10**12 + 5, 10**12 - 60, -7),
+    "integers": torch.tensor([[0, 3], [-5, 2**62]]),
+    "reals": torch.tensor([0.5, -2.25, 1e9], dtype=torch.float64),
+    "bfloat16": torch.tensor([0.5, 256.0], dtype=torch.bfloat16),
+    "every other": torch.arange(20)[::2],
+    "array": np.arange(5)[::-1],
+    "list": [1.5, 2.5],
+}
+
+
+@pytest.mark.parametrize("positions", POSITIONS.values(), ids=POSITIONS)
+def test_encode(positions, dtype):
+    at = positions.double().numpy() if isinstance(positions, torch.Tensor) and positions.is_floating_point() else positions
+    at = at.numpy() if isinstance(at, torch.Tensor) else at
+    found = posenc.torch.encode(positions, 18, dtype=NAMES[dtype], layout="halves", base=500)
+    assert_bits(found, posenc.encode(at, 18, dtype=dtype, layout="halves", base=500))
+
+
+def test_encode_equals_the_oracle(dtype):
+    at = [0, 1, 1000, 999_983]
+    found = posenc.torch.encode(torch.tensor(at), 6, dtype=NAMES[dtype])
+    right = Reference(6).table(tuple(at), dtype, tuple(range(6)))
+    assert (array(found).astype(np.uint64) == np.asarray(right, np.uint64)).all()
+
+
+def test_conventions_reach_the_kernel_exactly():
+    convention = dict(frequencies=np.array([1 / 3, np.pi]), scale=np.float32(0.1), position_scale=5e-324, order="cos")
+    assert_bits(posenc.torch.encode(9, 4, **convention), posenc.encode(9, 4, **convention))
+
+
+def test_add_to(dtype):
+    x = embeddings(2, 3, 5, 6, dtype=NAMES[dtype])
+    expected = posenc.torch._array(x.clone())
+    posenc.add_to(expected, x_scale=6**0.5)
+    assert posenc.torch.add_to(x, x_scale=6**0.5) is x
+    assert_bits(x, expected)
+
+
+def test_add_to_takes_positions_and_rows_with_gaps():
+    memory = embeddings(2, 10, 6)
+    x, before = memory[:, ::2], memory[:, ::2].clone()
+    starts = torch.tensor([[5], [2**40]])
+    posenc.torch.add_to(x, starts + torch.arange(5))
+    assert_bits(x, before.numpy() + posenc.encode((starts + torch.arange(5)).numpy(), 6))
+
+
+def test_add_to_has_a_derivative():
+    leaf = embeddings(5, 6).requires_grad_()
+    x = leaf * 1
+    posenc.torch.add_to(x, x_scale=3.0)
+    assert_bits(x, (leaf.detach() * 3).numpy() + posenc.encode(5, 6))
+    x.sum().backward()
+    assert (leaf.grad == 3).all()
+
+
+def test_add_to_tells_autograd_that_it_writes():
+    x = embeddings(5, 6).requires_grad_() * 1
+    for written in (x, embeddings(5, 6)):
+        product = x * written
+        posenc.torch.add_to(written)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            product.sum().backward()
+
+
+@pytest.mark.parametrize("call", [posenc.torch.add_to, lambda x: torch.ops.posenc.add_(x, None, 0, 1.0, "{}")])
+def test_add_to_a_leaf_that_requires_grad(call):
+    leaf = nn.Parameter(torch.ones(5, 6))
+    with pytest.raises(RuntimeError, match="leaf that requires grad"):
+        call(leaf)
+    assert (leaf == 1).all()
+    with torch.no_grad():
+        call(leaf)
+    assert_bits(leaf, 1 + posenc.encode(5, 6))
+
+
+BAD_CALLS = {
+    "an array": (lambda: posenc.torch.add_to(np.ones((2, 4))), TypeError, "x is array"),
+    "integers": (lambda: posenc.torch.add_to(torch.ones(2, 4, dtype=torch.int64)), TypeError, "x has dtype torch.int64"),
+    "one dimension": (lambda: posenc.torch.add_to(torch.ones(4)), ValueError, r"x has shape \(4,\), expected"),
+    "columns": (lambda: posenc.torch.add_to(torch.ones(4, 2).T), ValueError, "contiguous columns"),
+    "an expanded row": (lambda: posenc.torch.add_to(torch.ones(1, 4).expand(3, 4)), ValueError, "overlap"),
+    "positions": (lambda: posenc.torch.add_to(torch.ones(3, 4), torch.arange(2)), ValueError, r"shape \(2,\), expected"),
+    "dtype": (lambda: posenc.torch.encode(3, 4, dtype=torch.int8), TypeError, "dtype is torch.int8, expected one of"),
+    "a negative n": (lambda: posenc.torch.encode(-3, 4), ValueError, "positions is -3"),
+    "beyond 64 bits": (lambda: posenc.torch.encode(range(2**63, 2**63 + 1), 4), ValueError, "expected -2"),
+    "booleans": (lambda: posenc.torch.encode(torch.tensor([True]), 4), TypeError, "positions has dtype bool"),
+    "a keyword": (lambda: posenc.torch.encode(3, 4, bases=3), TypeError, "bases"),
+    "d_model": (lambda: posenc.torch.encode(3, -4), ValueError, "d_model is -4"),
+    "a convention": (lambda: posenc.torch.encode(3, 4, base=-1), ValueError, "base is -1"),
+    "positions with grad": (
+        lambda: posenc.torch.encode(torch.ones(2, requires_grad=True), 4), RuntimeError, "not differentiated"),
+    "positions with grad, beneath": (
+        lambda: torch.ops.posenc.encode_at(torch.ones(2, requires_grad=True), 4, "{}", torch.float32).sum().backward(),
+        RuntimeError, "not differentiated"),
+    "a length for dropout": (lambda: PositionalEncoding(6, 10), TypeError, "dropout is 10 .* max_len=10"),
+    "a length of 1": (lambda: PositionalEncoding(6, 1), TypeError, "max_len=1"),
+    "no length": (lambda: PositionalTable(6)(), ValueError, "max_sequence_length is None"),
+    "width": (lambda: PositionalEncoding(6)(torch.ones(2, 3, 5)), ValueError, r"\(2, 3, 5\), expected \(..., n, 6\)"),
+    "token numbers": (lambda: PositionalEncoding(6)(torch.ones(2, 6, dtype=torch.int64)), TypeError, "torch.int64"),
+    "half a start": (lambda: PositionalEncoding(6)(torch.ones(2, 6), start=0.5), TypeError, "start is 0.5"),
+    "start and positions": (
+        lambda: PositionalEncoding(6)(torch.ones(2, 6), start=1, positions=torch.arange(2)), ValueError, "only one of them"),
+    "positions that do not fit": (
+        lambda: PositionalEncoding(6)(torch.ones(2, 3, 6), positions=torch.arange(2)), ValueError, r"broadcasts to \(2, 3\)"),
+    "positions that would widen x": (
+        lambda: PositionalEncoding(6)(torch.ones(3, 6), positions=torch.ones(2, 3)), ValueError, r"broadcasts to \(3,\)"),
+    "x_scale": (
+        lambda: PositionalEncoding(6, x_scale=1e6)(torch.ones(3, 6).half()), ValueError, "number that float16 can hold"),
+    "chunk": (lambda: ChunkDataset(10, 4, chunk=0), ValueError, "chunk is 0"),
+}
+
+
+@pytest.mark.parametrize("call, error, message", BAD_CALLS.values(), ids=BAD_CALLS)
+def test_bad_calls(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_operators_pass_opcheck(dtype):
+    check = torch.library.opcheck
+    check(torch.ops.posenc.encode.default, (3, -2, 5, 6, '{"base": 100.0}', dtype, CPU))
+    check(torch.ops.posenc.encode_at.default, (torch.arange(6).reshape(2, 3), 6, "{}", dtype))
+    check(torch.ops.posenc.add_.default, (embeddings(2, 5, 6, dtype=dtype), None, 3, 1.5, "{}"))
+    check(torch.ops.posenc.add_.default, (embeddings(5, 6, dtype=dtype), torch.arange(5), 0, 1.0, "{}"))
+    # not the check of ahead-of-time dispatch, which wants a leaf: test_add_to_in_a_graph
+    partly = ("test_schema", "test_autograd_registration", "test_faketensor")
+    check(torch.ops.posenc.add_.default, (embeddings(5, 6).requires_grad_() * 1, None, 3, 1.5, "{}"), test_utils=partly)
+
+
+# ---- the module ---------------------------------------------------------------------------------------------------------
+
+
+def test_table_and_sum(dtype):
+    x = embeddings(2, 7, 6, dtype=NAMES[dtype])
+    right = posenc.encode(7, 6, dtype=dtype)
+    assert_bits(PositionalTable(6)(x), right)
+    assert_bits(PositionalEncoding(6)(x), posenc.torch._array(x) + right)
+
+
+def test_bfloat16_is_rounded_once():
+    """A float32 table that is cast, as ``module.to`` does, is rounded twice and differs."""
+    module = PositionalTable(64, 4096)
+    twice = module.pe.to(torch.bfloat16)
+    right = posenc.encode(4096, 64, dtype="bfloat16")
+    assert (array(twice) != bits_of(right)).any()
+    for made in (module(torch.empty(4096, 64, dtype=torch.bfloat16)), module.to(torch.bfloat16).pe, module.bfloat16()()):
+        assert_bits(made, right)
+    assert_bits(module.double().pe, posenc.encode(4096, 64, dtype="float64"))
+
+
+def test_x_scale_is_that_of_add_to(dtype):
+    x = embeddings(3, 50, 48, dtype=NAMES[dtype])
+    expected = posenc.torch._array(x.clone())
+    posenc.add_to(expected, x_scale=48**0.5)
+    assert_bits(PositionalEncoding(48, x_scale=48**0.5)(x), expected)
+
+
+def test_grows_on_demand():
+    module = PositionalEncoding(6)
+    assert len(module.pe) == 0
+    for n, rows in ((5, 5), (6, 10), (3, 10), (1000, 1000)):
+        assert_bits(module(torch.zeros(2, n, 6))[1], posenc.encode(n, 6))
+        assert len(module.pe) == rows
+    module = PositionalEncoding(6, max_len=8)
+    assert_bits(module(torch.zeros(9, 6)), posenc.encode(9, 6))
+
+
+def test_growth_while_predicting_serves_training():
+    module = PositionalEncoding(6)
+    with torch.inference_mode():
+        module(torch.zeros(2, 9, 6))
+    assert not module.pe.is_inference()
+    x = torch.ones(2, 9, 6, requires_grad=True)
+    (module(x) * module.pe).sum().backward()
+    assert_bits(x.grad[0], posenc.encode(9, 6))
+
+
+def test_memory_is_bounded_however_far_the_start():
+    module = PositionalEncoding(512)
+    for start in (10**15, 2**63 - 3, -5, -(2**63)):
+        assert_bits(module(torch.zeros(1, 3, 512), start=start)[0], posenc.encode(range(start, start + 3), 512))
+    assert len(module.pe) == 0
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_cached_decoding(batch_first):
+    module = PositionalEncoding(6, batch_first=batch_first)
+    x = embeddings(2, 9, 6) if batch_first else embeddings(9, 2, 6)
+    whole = module(x)
+    for t in range(9):
+        step = slice(None), slice(t, t + 1)
+        step = step if batch_first else step[::-1]
+        assert torch.equal(module(x[step], start=t), whole[step])
+
+
+def test_packed_positions():
+    module = PositionalEncoding(6)
+    at = torch.tensor([0, 1, 2, 0, 1, 0, 1])
+    x = embeddings(2, 7, 6)
+    assert_bits(module(x, positions=at), x.numpy() + posenc.encode(at.numpy(), 6))
+    starts = torch.tensor([[0], [100]]) + torch.arange(7)
+    assert_bits(module(x, positions=starts), x.numpy() + posenc.encode(starts.numpy(), 6))
+    assert_bits(PositionalTable(6)(x, positions=starts), posenc.encode(starts.numpy(), 6))
+
+
+def test_positions_where_the_sequence_comes_first():
+    """As many sequences as positions: (n,) must not be taken for one position per sequence."""
+    x = embeddings(3, 3, 6)
+    at = torch.tensor([4, 0, 9])
+    found = PositionalEncoding(6, batch_first=False)(x, positions=at)
+    assert_bits(found, x.numpy() + posenc.encode(at.numpy(), 6)[:, None])
+
+
+def test_dropout():
+    module = PositionalEncoding(64, 0.5)
+    x = torch.full((4, 100, 64), 10.0)
+    zeros = (module(x) == 0).float().mean()
+    assert 0.4 < zeros < 0.6
+    assert_bits(module.eval()(x)[0], np.float32(10) + posenc.encode(100, 64))
+
+
+def test_the_table_is_the_callers_own():
+    module = PositionalTable(6, 10)
+    module().add_(1)
+    module(torch.zeros(3, 6)).add_(1)
+    assert_bits(module(), posenc.encode(10, 6))
+
+
+def test_autocast():
+    module = nn.Sequential(nn.Linear(6, 6), PositionalEncoding(6))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = module[0](torch.zeros(5, 6))
+        assert_bits(module(torch.zeros(5, 6)) - y, bf16_sum(y, posenc.encode(5, 6, dtype="bfloat16")))
+        assert module[1](torch.zeros(5, 6)).dtype == torch.float32
+
+
+def bf16_sum(y, values):
+    y = posenc.torch._array(y)
+    return y + values - y
+
+
+def test_copies():
+    module = PositionalEncoding(6, 0.25, max_len=8, base=100.0, x_scale=2.0, batch_first=False).eval()
+    x = embeddings(9, 2, 6)
+    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert torch.equal(other(x), module(x))
+        assert other.encoding == module.encoding == posenc.Encoding(6, base=100.0)
+        assert repr(other) == repr(module)
+        assert other.pe.data_ptr() != module.pe.data_ptr()
+    assert "6, 8, base=100.0" in repr(module)
+
+
+def test_meta_device():
+    """Weights are often made on the meta device and given memory later, which leaves other buffers undefined."""
+    with torch.device("meta"):
+        module = nn.Sequential(PositionalEncoding(6, max_len=50), PositionalEncoding(6))
+    assert module[0].pe.is_meta
+    assert module[1](torch.empty(2, 3, 6, device="meta")).shape == (2, 3, 6)
+    module.to_empty(device="cpu")
+    assert_bits(module[0].pe, posenc.encode(50, 6))
+    assert_bits(module(torch.zeros(7, 6)), 2 * posenc.encode(7, 6))
+
+
+def test_follows_x_to_another_device():
+    module = PositionalTable(6, 50)
+    assert module(torch.empty(3, 6, device="meta")).is_meta
+    assert_bits(module(torch.zeros(3, 6)), posenc.encode(3, 6))
+
+
+def test_a_loader_that_assigns_undefined_memory():
+    """As from_pretrained of transformers does with every buffer that is in no checkpoint."""
+    module = PositionalEncoding(6, max_len=50)
+    module.pe = torch.full((50, 6), math.nan, dtype=torch.bfloat16)
+    assert_bits(module.pe, posenc.encode(50, 6, dtype="bfloat16"))
+    assert_bits(module(torch.zeros(50, 6)), posenc.encode(50, 6))
+
+
+def test_shared_memory_stays_shared():
+    module = PositionalTable(6, 10).share_memory()
+    assert module.pe.is_shared()
+
+
+# ---- the classes of the notebooks ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "module",
+    [PositionalTable(6, 10), PositionalTable(d_model=6, max_sequence_length=10), PositionalEncoding(6, max_len=10)],
+    ids=["by position", "by name", "PositionalEncoding"],
+)
+def test_forward_without_x_is_the_table(module):
+    table = module.forward()
+    assert table.shape == (10, 6)
+    assert table.dtype == torch.float32
+    assert_prints(table.numpy(), PAPER)
+
+
+def test_forward_gives_the_slice():
+    """context_size 20, d_model 11, and x_emb of shape (2, 7, 11)."""
+    module = PositionalTable(11, 20)
+    found = module(torch.zeros(2, 7, 11))
+    assert found.shape == (7, 11)
+    assert_prints(found.numpy()[:6], ODD)
+
+
+def test_swapped_arguments_of_another_class_are_noticed():
+    with pytest.raises(ValueError, match=r"x has shape \(2, 7, 11\), expected \(..., n, 20\)"):
+        PositionalTable(20, 11)(torch.zeros(2, 7, 11))
+
+
+def test_forward_gives_the_sum():
+    """x of shape (n, batch, embed_dim), an exponent per column, and ``pos_enc.pe.squeeze(1)`` printed."""
+    module = PositionalEncoding(10, max_len=8, batch_first=False, exponents="column")
+    assert_prints(module.pe.squeeze(1).numpy(), OWN_EXPONENT_10)
+    found = module(torch.zeros(8, 3, 10))
+    assert_prints(found[:, 2].numpy(), OWN_EXPONENT_10)
+
+
+# ---- checkpoints and a trained model ------------------------------------------------------------------------------------
+
+
+class TutorialEncoding(nn.Module):
+    """The recipe of PyTorch's tutorials: float32 throughout, the table a part of the state_dict."""
+
+    def __init__(self, d_model, max_len=5000):
+        super().__init__()
+        position = torch.arange(max_len).unsqueeze(1)
+        frequencies = torch.exp(torch.arange(0, d_model, 2) * (-math.log(10000.0) / d_model))
+        table = torch.zeros(max_len, 1, d_model)
+        table[:, 0, 0::2] = torch.sin(position * frequencies)
+        table[:, 0, 1::2] = torch.cos(position * frequencies)
+        self.register_buffer("pe", table)
+
+    def forward(self, x):
+        return x + self.pe[: x.size(0)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("shape", [(5000, 1, 64), (1, 5000, 64), (5000, 64)], ids=str)
+@pytest.mark.parametrize("key", ["pe", "pos_encoding"])
+def test_old_checkpoints(key, shape, dtype):
+    table = TutorialEncoding(64).pe.reshape(shape).to(dtype)
+    module = PositionalEncoding(64)
+    assert module.state_dict() == {}
+    module.load_state_dict({key: table}, strict=True)
+    nn.ModuleDict({"encoder": nn.Sequential(module)}).load_state_dict({f"encoder.0.{key}": table}, strict=True)
+    assert_bits(module(torch.zeros(9, 64)), posenc.encode(9, 64))
+
+
+OTHER_TABLES = {
+    "layout": (posenc.torch.encode(100, 64, layout="halves"), "holds another table than Encoding\\(64\\): row 0"),
+    "spacing": (posenc.torch.encode(100, 64, spacing="endpoint"), "row 1 differs by"),
+    "shift": (posenc.torch.encode(100, 64, shift=0.01), "row 1 differs by"),
+    "offset": (posenc.torch.encode(range(1, 100), 64), "row 0 differs by"),
+    "learned": (embeddings(100, 64), "row 0"),
+    "NaN": (torch.full((100, 64), math.nan), "row 0"),
+    "width": (posenc.torch.encode(100, 32), r"has shape \(100, 32\), expected \(max_len, 64\)"),
+    "batch": (torch.zeros(3, 100, 64), r"has shape \(3, 100, 64\)"),
+}
+
+
+@pytest.mark.parametrize("table, message", OTHER_TABLES.values(), ids=OTHER_TABLES)
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_checkpoint_of_another_convention_is_refused(table, message, strict):
+    with pytest.raises(RuntimeError, match=message):
+        PositionalEncoding(64).load_state_dict({"pe": table}, strict=strict)
+
+
+def test_other_keys_stay_unexpected():
+    with pytest.raises(RuntimeError, match="Unexpected key"):
+        PositionalEncoding(64).load_state_dict({"pee": torch.zeros(1)})
+
+
+class Reverser(nn.Module):
+    """Tells each token of a sequence from behind, which needs positions."""
+
+    def __init__(self, pos_encoder):
+        super().__init__()
+        self.embedding = nn.Embedding(8, 32)
+        self.pos_encoder = pos_encoder
+        layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0)
+        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+        self.head = nn.Linear(32, 8)
+
+    def forward(self, tokens):
+        return self.head(self.encoder(self.pos_encoder(self.embedding(tokens))))
+
+
+@pytest.fixture
+def repeatable():
+    """One thread and seed 0; both as before afterwards."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("repeatable")
+def test_a_trained_model_keeps_every_prediction():
+    trained = Reverser(TutorialEncoding(32))
+    optimizer = torch.optim.Adam(trained.parameters(), 1e-2)
+    for _ in range(200):
+        tokens = torch.randint(8, (12, 64))
+        loss = nn.functional.cross_entropy(trained(tokens).flatten(0, 1), tokens.flip(0).flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    tokens = torch.randint(8, (12, 1024))
+
+    def predictions(model):
+        with torch.no_grad():
+            return model.eval()(tokens)
+
+    theirs = predictions(trained)
+    assert (theirs.argmax(-1) == tokens.flip(0)).float().mean() > 0.99, "not trained"
+    swapped = Reverser(PositionalEncoding(32, batch_first=False))
+    swapped.load_state_dict(trained.state_dict(), strict=True)
+    ours = predictions(swapped)
+    assert torch.equal(ours.argmax(-1), theirs.argmax(-1))
+    assert (ours - theirs).abs().max() < 1e-4
+
+    state = {key: value for key, value in trained.state_dict().items() if key != "pos_encoder.pe"}
+    another = Reverser(PositionalEncoding(32, batch_first=False, layout="halves"))
+    another.load_state_dict(state)
+    assert (predictions(another).argmax(-1) != theirs.argmax(-1)).float().mean() > 0.1
+
+
+# ---- graphs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fresh():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def assert_compiles(backend):
+    for options in ({}, {"max_len": 12}, {"batch_first": False, "layout": "halves"}):
+        module = PositionalEncoding(6, x_scale=2.0, **options)
+        compiled = torch.compile(copy.deepcopy(module), fullgraph=True, dynamic=True, backend=backend)
+        for n, start in ((5, 0), (9, 3), (30, 0), (3, 10**12)):
+            x = embeddings(n, 4, 6) if options.get("batch_first") is False else embeddings(4, n, 6)
+            assert torch.equal(compiled(x, start=start), module(x, start=start))
+            at = torch.arange(n) * 3
+            assert torch.equal(compiled(x, positions=at), module(x, positions=at))
+
+
+@pytest.mark.usefixtures("fresh")
+def test_compiles():
+    assert_compiles("aot_eager")
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")       # inductor's own
+def test_compiles_with_inductor():
+    assert_compiles("inductor")
+
+
+@pytest.mark.usefixtures("fresh")
+def test_add_to_in_a_graph():
+    @torch.compile(fullgraph=True, dynamic=True, backend="aot_eager")
+    def run(leaf):
+        x = leaf * 1
+        posenc.torch.add_to(x, x_scale=3.0, base=100.0)
+        return x + posenc.torch.encode(leaf.shape[0], 6)
+
+    for n in (5, 8):
+        leaf = embeddings(n, 6).requires_grad_()
+        found = run(leaf)
+        expected = leaf.detach().numpy() * np.float32(3) + posenc.encode(n, 6, base=100.0)
+        assert_bits(found, expected + posenc.encode(n, 6))
+        found.sum().backward()
+        assert (leaf.grad == 3).all()
+
+
+@pytest.mark.parametrize("max_len", [None, 64])
+def test_export(max_len, tmp_path):
+    module = PositionalEncoding(6, max_len=max_len)
+    length = torch.export.Dim("length", max=64)
+    module(torch.zeros(2, 64, 6))                               # what was called before makes no difference
+    program = torch.export.export(module, (torch.zeros(2, 5, 6),), dynamic_shapes={"x": {1: length}})
+    called = {str(node.target) for node in program.graph.nodes}
+    assert ("posenc.encode.default" in called) == (max_len is None)
+    torch.export.save(program, tmp_path / "program.pt2")
+    loaded = torch.export.load(tmp_path / "program.pt2").module()
+    x = embeddings(2, 41, 6)
+    assert torch.equal(loaded(x), module(x))
+
+
+# ---- DataLoader ---------------------------------------------------------------------------------------------------------
+
+
+def tasks():
+    """The threads of this process, where the system tells."""
+    return len(os.listdir("/proc/self/task")) if Path("/proc/self/task").exists() else 0
+
+
+class CountingThreads(ChunkDataset):
+    """Yields with each chunk how many threads were started to make it."""
+
+    def __iter__(self):
+        chunks = super().__iter__()
+        before = tasks()
+        for chunk in chunks:
+            yield *chunk, tasks() - before
+            before = tasks()
+
+
+def use_two_threads(worker):
+    """Undoes what the DataLoader sets, and what the default number of threads would follow."""
+    torch.set_num_threads(2)
+
+
+@pytest.mark.parametrize("start_method", ["fork", "spawn", "forkserver"])
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")    # Python 3.12 on: of any fork beside threads
+def test_workers(start_method):
+    """Identical chunks in the order of the positions, each made by one thread, within 30 s each."""
+    if start_method not in multiprocessing.get_all_start_methods():
+        pytest.skip(f"this system has no {start_method}")
+    # the state in which a fork hangs whoever starts threads in the child
+    posenc.encode(1 << 16, 64, threads=2)
+    torch.set_num_threads(2)
+    (torch.ones(1 << 20) + 1).sum()
+
+    positions = range(10**9, 10**9 - 7 * 40_000, -7)
+    dataset = CountingThreads(positions, 512, chunk=1 << 13, dtype=torch.bfloat16, base=500.0)
+    start = None if start_method == "fork" else use_two_threads         # torch's own threads hang in a fork
+    workers = {"num_workers": 2, "multiprocessing_context": start_method, "worker_init_fn": start, "timeout": 30}
+    at, values, started = zip(*DataLoader(dataset, batch_size=None, **workers), strict=True)
+    assert len(at) == len(dataset) == 5
+    assert torch.cat(at).tolist() == list(positions)
+    assert_bits(torch.cat(values), posenc.encode(positions, 512, dtype="bfloat16", base=500.0))
+    assert started[:2] == (0, 0)        # the first of each worker; later its queue starts threads
+
+
+def test_without_workers():
+    dataset = ChunkDataset(10, 8, chunk=4)
+    found = [(at.tolist(), values) for at, values in DataLoader(dataset, batch_size=None)]
+    assert [at for at, _ in found] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert_bits(torch.cat([values for _, values in found]), posenc.encode(10, 8))
+    assert list(ChunkDataset(0, 8)) == []
+    assert ChunkDataset(3, 1024).chunk == 1024
