@@ -3,9 +3,7 @@
 import copy
 import math
 import multiprocessing
-import os
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +19,7 @@ from torch.utils.data import DataLoader  # noqa: E402
 
 import posenc.torch  # noqa: E402
 from posenc.torch import DTYPES, ChunkDataset, PositionalEncoding, PositionalTable  # noqa: E402
+from workers import CountingThreads, use_two_threads  # noqa: E402
 
 NAMES = {name: dtype for dtype, name in DTYPES.items()}
 BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
@@ -542,27 +541,6 @@ def test_export(max_len, tmp_path):
 
 
 # ---- DataLoader ---------------------------------------------------------------------------------------------------------
-
-
-def tasks():
-    """The threads of this process, where the system tells."""
-    return len(os.listdir("/proc/self/task")) if Path("/proc/self/task").exists() else 0
-
-
-class CountingThreads(ChunkDataset):
-    """Yields with each chunk how many threads were started to make it."""
-
-    def __iter__(self):
-        chunks = super().__iter__()
-        before = tasks()
-        for chunk in chunks:
-            yield *chunk, tasks() - before
-            before = tasks()
-
-
-def use_two_threads(worker):
-    """Undoes what the DataLoader sets, and what the default number of threads would follow."""
-    torch.set_num_threads(2)
 
 
 @pytest.mark.parametrize("start_method", ["fork", "spawn", "forkserver"])
