@@ -262,7 +262,7 @@ def test_a_scale_that_the_dtype_cannot_hold():
 def cluster():
     """Two worker processes on this machine, each with a nanny that replaces it when it dies."""
     distributed = pytest.importorskip("distributed")
-    keywords = {"host": "127.0.0.1", "dashboard_address": None, "silence_logs": 50}
+    keywords = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
     local = distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, **keywords)
     with local, distributed.Client(local) as client, dask.config.set(scheduler=client):
         yield client
