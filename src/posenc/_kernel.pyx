@@ -86,7 +86,8 @@ cdef struct share_t:
     bint even
     ptrdiff_t all_rows
     ptrdiff_t rows, entries             # of a block: rows of the table, and places in the batch that they go to
-    ptrdiff_t row_blocks
+    ptrdiff_t row_blocks, blocks        # of all rows, and of the batch too
+    ptrdiff_t stretches                 # that the blocks are taken from in turn, one for each thread
     char *stages
     size_t stage_size
     slot_t *slots
@@ -488,7 +489,9 @@ cdef class Columns:
         share.stage_size = 0
         work.block = encode_block
         work.context = &share
-        work.blocks = share.row_blocks * ((job.batch + share.entries - 1) // share.entries)
+        share.blocks = share.row_blocks * ((job.batch + share.entries - 1) // share.entries)
+        share.stretches = team
+        work.blocks = (share.blocks + team - 1) // team * team
         work.next = 0
         memset(slots, 0, team * sizeof(slot_t))
         if job.staged and even:
@@ -508,11 +511,16 @@ cdef class Columns:
 
 
 cdef void encode_block(void *context, ptrdiff_t which, int member) noexcept nogil:
+    """Blocks in turn from each stretch: two threads that begin to write one huge page would both clear all of it."""
     cdef share_t *share = <share_t *>context
-    cdef ptrdiff_t row = which % share.row_blocks * share.rows, entry = which // share.row_blocks * share.entries
+    cdef ptrdiff_t stretch = (share.blocks + share.stretches - 1) // share.stretches
+    cdef ptrdiff_t block = which % share.stretches * stretch + which // share.stretches
+    cdef ptrdiff_t row = block % share.row_blocks * share.rows, entry = block // share.row_blocks * share.entries
     cdef ptrdiff_t rows = min(share.rows, share.all_rows - row)
     cdef tally_t *tally = &share.slots[member].tally
     cdef job_t job = share.job[0]
+    if block >= share.blocks:
+        return                          # the last stretch is shorter
     job.out += entry * job.batch_stride
     job.batch = min(share.entries, job.batch - entry)
     if share.even:
