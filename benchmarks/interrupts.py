@@ -1,7 +1,7 @@
 """How soon after Ctrl-C a long call ends:  python benchmarks/interrupts.py [TRIALS]
 
 Each trial starts a process, sends it SIGINT at a random moment of the call, and takes the time until KeyboardInterrupt is
-caught, or for `posenc generate` until the process is gone.  Needs 7 GB of memory and a folder that holds some GB.
+caught, or for `posenc generate` until it is raised and until the process is gone.  Needs 7 GB of memory and a folder that holds some GB.
 """
 
 import os
@@ -50,33 +50,49 @@ def of_a_call(setup, call):
     return float(end) - sent if end and end != "over" else None
 
 
-def of_generate(threads):
+GENERATE = """
+import signal, sys, time
+from posenc._cli import main
+
+def handler(*_):
+    print(time.monotonic(), flush=True)
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGINT, handler)
+sys.exit(main(["generate", "2000000", "512", "-o", sys.argv[1]]))
+"""
+
+
+def of_generate():
+    """Seconds until KeyboardInterrupt is raised, and until the process is gone: the system takes its time to free the file."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "table.npy")
-        command = [sys.executable, "-m", "posenc", "generate", "2000000", "512", "-o", str(path), f"--threads={threads}"]
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        command = [sys.executable, "-c", GENERATE, str(path)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         while not os.listdir(folder):
             time.sleep(1e-3)
         time.sleep(random.uniform(0.02, 1.0))
         sent = time.monotonic()
         process.send_signal(signal.SIGINT)
-        process.wait()
-        seconds = time.monotonic() - sent
+        raised = process.communicate()[0]
+        gone = time.monotonic() - sent
         over = path.exists()
         assert over or not os.listdir(folder)
-        return None if over else seconds
+        return None if over or not raised else (float(raised) - sent, gone)
 
 
 def main(trials=20):
-    trial_kinds = {
-        f"{name}, threads={threads}": (of_a_call, (setup, call.format(threads=threads)))
-        for name, (setup, call) in CALLS.items()
-        for threads in (1, 2)
-    }
-    trial_kinds["generate, threads=2"] = (of_generate, (2,))
-    for name, (trial, arguments) in trial_kinds.items():
-        seconds = [s for s in (trial(*arguments) for _ in range(trials)) if s is not None]
-        print(f"{name:40} {len(seconds):3} interrupted, the last after {max(seconds, default=0):.3f} s", flush=True)
+    for name, (setup, call) in CALLS.items():
+        for threads in (1, 2):
+            seconds = [of_a_call(setup, call.format(threads=threads)) for _ in range(trials)]
+            report(f"{name}, threads={threads}", [s for s in seconds if s is not None])
+    both = [s for s in (of_generate() for _ in range(trials)) if s is not None]
+    report("generate, raised", [raised for raised, _ in both])
+    report("generate, process gone", [gone for _, gone in both])
+
+
+def report(name, seconds):
+    print(f"{name:40} {len(seconds):3} interrupted, the last after {max(seconds, default=0):.3f} s", flush=True)
 
 
 if __name__ == "__main__":
