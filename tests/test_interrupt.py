@@ -45,6 +45,15 @@ def test_encode(threads):
     assert (posenc.encode(SLOW[:9], 512, dtype="float64", threads=threads) == out[0]).all()
 
 
+def test_position_offset_of_many_bits():
+    """Neighbouring positions, none of which takes the fast way."""
+    out = np.full((8192, 512), np.nan)
+    with interrupted():
+        posenc.encode(8192, 512, dtype="float64", out=out, position_offset=1e-30, threads=1)
+    assert not np.isnan(out[0]).any()
+    assert np.isnan(out[512:]).all()                        # a block of the fast way
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_add_to(threads):
     x = np.full((len(SLOW), 512), 2.0)

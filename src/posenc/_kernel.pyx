@@ -11,6 +11,7 @@ from posenc import _processors
 
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals
+from libc.math cimport floor
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
@@ -465,7 +466,7 @@ cdef class Columns:
         cdef spec_t *spec = &self.spec
         cdef ptrdiff_t columns = spec.columns, values = rows * columns * job.batch, per_thread, per_block
         cdef int team, i
-        if even and spec.fast and (spec.quick or job.dtype == FLOAT64):
+        if even and spec.fast and (spec.quick or job.dtype == FLOAT64) and _few_limbs(spec.position_offset, job, rows):
             per_thread = ROTATED_PER_THREAD
             per_block = ROTATED_PER_BLOCK
             share.rows = BLOCK
@@ -508,6 +509,14 @@ cdef class Columns:
                     counted.doubted += slots[i].tally.doubted
                     counted.exact += slots[i].tally.exact
         return 0
+
+
+cdef bint _few_limbs(double offset, const job_t *job, ptrdiff_t rows) noexcept:
+    """Whether evenly spaced positions fit the 4 limbs of the fast path, 2 or 1 of them before the point."""
+    cdef int64_t first = <int64_t>job.start, last = <int64_t>(job.start + <uint64_t>(rows - 1) * job.step)
+    if floor(offset * 2.0**64) == offset * 2.0**64:
+        return True
+    return floor(offset * 2.0**96) == offset * 2.0**96 and first > -(<int64_t>1 << 31) and last < <int64_t>1 << 31
 
 
 cdef void encode_block(void *context, ptrdiff_t which, int member) noexcept nogil:
