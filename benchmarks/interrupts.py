@@ -1,7 +1,8 @@
 """How soon after Ctrl-C a long call ends:  python benchmarks/interrupts.py [TRIALS]
 
 Each trial starts a process, sends it SIGINT at a random moment of the call, and takes the time until KeyboardInterrupt is
-caught, or for `posenc generate` until it is raised and until the process is gone.  Needs 7 GB of memory and a folder that holds some GB.
+caught, or for `posenc generate` until it is raised and until the process is gone.  Needs 7 GB of memory and a folder that
+holds some GB.
 """
 
 import os

@@ -421,6 +421,7 @@ def test_a_header_that_promises_too_much_takes_no_memory(tmp_path):
     assert done.returncode == 1 and "128 bytes, expected 4000000000000000128" in done.stderr
 
 
+@pytest.mark.thread_unsafe          # of one file
 def test_a_file_that_shrinks_while_it_is_read(pe):
     with open(pe, "rb", buffering=0) as file:
         table = _files.read_table(file)

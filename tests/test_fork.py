@@ -138,7 +138,7 @@ assert right(2)
 
 def run_matrix(when_torch, folder, **variables):
     command = [sys.executable, "-c", MATRIX, when_torch, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, env=os.environ | variables)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=DEADLINE, env=os.environ | variables)
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(done.stdout.splitlines()) >= 14
 
@@ -298,7 +298,7 @@ print(failures, *rounds)
 
 @pytest.mark.long
 def test_a_thousand_forks_under_threads_at_work():
-    done = subprocess.run([sys.executable, "-c", THOUSAND], capture_output=True, text=True, timeout=600)
+    done = subprocess.run([sys.executable, "-c", THOUSAND], check=False, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     failures, *rounds = map(int, done.stdout.split())
     assert failures == 0
