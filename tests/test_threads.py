@@ -232,9 +232,10 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
 ALONE = """if True:
     import os, resource, sys, numpy as np, posenc
     expected = posenc.encode(8192, 512, threads=1)
+    same = np.empty(expected.shape, bool)           # now: the helpers may take the memory that is left
     {refuse}
     for threads in (None, 2, 64):
-        assert (posenc.encode(8192, 512, threads=threads) == expected).all()
+        assert np.equal(posenc.encode(8192, 512, threads=threads), expected, out=same).all()
     print(len(os.listdir("/proc/self/task")))
 """
 

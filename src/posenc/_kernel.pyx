@@ -296,7 +296,7 @@ cdef class Columns:
         work.blocks = (tables.tiles + TILES_PER_BLOCK - 1) // TILES_PER_BLOCK
         work.next = 0
         try:
-            _run(&work, _team(threads, (FINE + COARSE) * self.spec.columns, SINGLE_PER_THREAD, work.blocks))
+            _run(&work, _team(threads, (HALF + COARSE) * self.spec.columns, SINGLE_PER_THREAD, work.blocks))
         except:
             free(memory)
             raise
