@@ -33,7 +33,7 @@ class BuildKernels(build_ext):
     def build_extension(self, ext):
         msvc = self.compiler.compiler_type == "msvc"
         flags = list(MSVC_FLAGS if msvc else GCC_FLAGS)
-        sources = {"exact": [], "dispatch": [], "kernel_baseline": []}
+        sources = {"exact": [], "dispatch": [], "team": [], "kernel_baseline": []}
         macros = []
         if machine(self.plat_name) in ("x86_64", "amd64"):
             macros.append(("POSENC_X86", "1"))
@@ -45,6 +45,8 @@ class BuildKernels(build_ext):
                 [str(KERNEL / f"{name}.c")], output_dir=self.build_temp, macros=macros, extra_postargs=flags + more, depends=ext.depends
             )
         ext.extra_compile_args += flags
+        if not msvc:
+            ext.extra_link_args.append("-pthread")
         self.add_openmp(ext, msvc)
         super().build_extension(ext)
 

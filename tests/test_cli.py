@@ -521,6 +521,7 @@ def test_a_header_that_promises_too_much_takes_no_memory(tmp_path):
     assert done.returncode == 1 and "128 bytes, expected 4000000000000000128" in done.stderr
 
 
+@pytest.mark.thread_unsafe          # of one file
 def test_a_file_that_shrinks_while_it_is_read(pe):
     with _npy.opened(pe) as table:
         os.truncate(pe, 5000)

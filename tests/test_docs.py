@@ -59,6 +59,7 @@ def test_every_preset_is_in_the_table_of_models():
     }
 
 
+@pytest.mark.thread_unsafe          # doctest changes a module while it runs
 @pytest.mark.parametrize("name", MODULES)
 def test_docstrings(name):
     pytest.importorskip(MODULES[name])

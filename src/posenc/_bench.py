@@ -555,6 +555,19 @@ def stream_scenes(run):
     yield Scene(f"stream, d_model {NARROW}, an element", 0, "fresh", contenders, [spread(text, names, 1.3)], 0, units)
 
 
+def caller_scenes(run):
+    rows, calls = 8_192, 16
+    tables = [empty((rows, WIDTH), np.float32, "aligned") for _ in range(calls)]
+    encode = posenc.Encoding(WIDTH).encode
+    contenders = {"one after the other": lambda: [encode(rows, out=table) for table in tables]}
+    figures = []
+    for callers in (2, 4, 16):
+        name, pool = f"{callers} callers at once", ThreadPoolExecutor(callers)
+        contenders[name] = lambda pool=pool: list(pool.map(lambda table: encode(rows, out=table), tables))
+        figures.append(faster(f"{calls} tables by {callers} Python threads", "one after the other", 0.8, name))
+    yield Scene(f"callers, {calls} tables of {rows:,} x {WIDTH}", 0, "aligned", contenders, figures, calls * tables[0].nbytes)
+
+
 SCENES = {
     "float32": float32_scenes,
     "dtypes": dtype_scenes,
@@ -567,6 +580,7 @@ SCENES = {
     "row": row_scenes,
     "build": build_scenes,
     "stream": stream_scenes,
+    "callers": caller_scenes,
 }
 
 

@@ -96,3 +96,18 @@ cdef extern from "kernel.h" nogil:
 
 cdef extern from "exact.h" nogil:
     double posenc_rounded(dtype_t dtype, double x)
+
+
+cdef extern from "team.h" nogil:
+    enum:
+        MAX_THREADS
+
+    ctypedef struct work_t:
+        void (*block)(void *context, ptrdiff_t which, int member) noexcept nogil
+        void *context
+        ptrdiff_t blocks
+        ptrdiff_t next
+
+    void team_found()
+    int team_is_forked()
+    void team_run(work_t *work, int threads, double seconds)

@@ -2,13 +2,16 @@
 """The crossing from Python to the C kernels: buffers, threads, interrupts."""
 
 import os
+import threading
 
 import cython
 from numpy import ndarray
 
+from posenc import _processors
+
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals
-from cython.parallel cimport prange, threadid
+from libc.math cimport floor
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
@@ -16,43 +19,44 @@ from libc.string cimport memset
 
 cdef extern from *:
     """
-    #include <time.h>
-    #if defined(_WIN32)
-    #include <process.h>
-    #define posenc_getpid _getpid
-    #else
-    #include <unistd.h>
-    #define posenc_getpid getpid
-    #endif
     #if defined(_OPENMP)
     #include <omp.h>
     #define POSENC_OPENMP _OPENMP
+    #if _OPENMP >= 200805
+    static int posenc_thread_limit(void) { return omp_get_thread_limit(); }
+    #else
+    static int posenc_thread_limit(void) { return omp_get_max_threads(); }
+    #endif
     #else
     #define POSENC_OPENMP 0
-    static int omp_get_max_threads(void) { return 1; }
+    static int omp_get_max_threads(void) { return 0; }
+    static int posenc_thread_limit(void) { return 0; }
     static int omp_in_parallel(void) { return 0; }
     #endif
-    static double posenc_now(void) {
-        struct timespec t;
-        timespec_get(&t, TIME_UTC);
-        return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-    }
     """
-    int posenc_getpid() nogil
     int POSENC_OPENMP
     int omp_get_max_threads() nogil
+    int posenc_thread_limit() nogil
     int omp_in_parallel() nogil
-    double posenc_now() nogil
+
+cdef extern from "Python.h":
+    unsigned long PyThread_get_thread_ident() nogil
 
 cdef enum:
-    MAX_THREADS = 64
     # Rows that are worth a table of offsets, which costs about HALF + COARSE directly evaluated rows to make.
     FEW_ROWS = 4                        # where it is there
     SOME_ROWS = 32                      # where it will be kept
     MANY_ROWS = 64                      # where it is for one call
     KEPT_COLUMNS = 1 << 13              # 1.5 kB of offsets each
-    VALUES_PER_THREAD = 1 << 20         # below about 1 ms of work threads cost more than they bring
-    VALUES_PER_ROUND = 1 << 24          # between looks at the clock
+    # Values that are worth a thread, about half a millisecond of work, and the most of a block, which ends before anybody
+    # looks for Ctrl-C: rotated from their neighbours at 0.3 to 2 ns each, or on their own at 3 to 20 ns, a rare one 8 us.
+    ROTATED_PER_THREAD = 1 << 20
+    ROTATED_PER_BLOCK = 1 << 24
+    SINGLE_PER_THREAD = 1 << 17
+    SINGLE_PER_BLOCK = 1 << 13
+    FEWEST_ENTRIES = 64                 # of a batch in a block: its rows are computed again for the next ones
+    TILES_PER_BLOCK = 16                # of a table of offsets, 20 us each
+    LINES_PER_BLOCK = 1 << 13           # of the roof line
     LINE = 64                           # bytes of a cache line
     STREAM_BYTES = 1 << 23              # outputs beyond the caches are written past them
 
@@ -60,8 +64,9 @@ cdef double SECONDS_BETWEEN_CHECKS = 0.1
 
 cdef const kernel_t *active = NULL
 cdef bint trust = False
-cdef int home_process = posenc_getpid()
+cdef unsigned long main_thread = threading.main_thread().ident
 cdef tally_t counted
+cdef object counting = object()         # the lock of `counted`
 counted.doubted = counted.exact = 0
 
 DTYPES = {"float64": FLOAT64, "float32": FLOAT32, "float16": FLOAT16, "bfloat16": BFLOAT16}
@@ -72,6 +77,36 @@ cdef struct slot_t:
     # a thread's tally on a cache line of its own
     tally_t tally
     char padding[48]
+
+
+cdef struct share_t:
+    # a job that is done in blocks
+    const kernel_t *kernel
+    const spec_t *spec
+    const job_t *job
+    bint even
+    ptrdiff_t all_rows
+    ptrdiff_t rows, entries             # of a block: rows of the table, and places in the batch that they go to
+    ptrdiff_t row_blocks, blocks        # of all rows, and of the batch too
+    ptrdiff_t stretches                 # that the blocks are taken from in turn, one for each thread
+    char *stages
+    size_t stage_size
+    slot_t *slots
+
+
+cdef struct tables_t:
+    # a table of offsets that is made in blocks of tiles
+    const kernel_t *kernel
+    const spec_t *spec
+    const offsets_t *offsets
+    uint64_t step
+    ptrdiff_t tiles
+
+
+cdef struct roof_t:
+    const kernel_t *kernel
+    double *start
+    ptrdiff_t lines
 
 
 cdef list _built():
@@ -133,48 +168,58 @@ def trust_fast_path(bint yes):
 
 def counters():
     """How many rows of a tile were looked at again, and how many values evaluated directly, since the last call."""
-    result = {"doubted": counted.doubted, "exact": counted.exact}
-    counted.doubted = counted.exact = 0
+    with cython.critical_section(counting):
+        result = {"doubted": counted.doubted, "exact": counted.exact}
+        counted.doubted = counted.exact = 0
     return result
 
 
-def _go_serial():
-    global home_process
-    home_process = -1
+def _stay_main_thread():
+    global main_thread
+    main_thread = PyThread_get_thread_ident()
 
 
 try:
     use_instruction_set(os.environ.get("POSENC_ISA") or None)
 except ValueError as error:
     raise ValueError(f"POSENC_ISA: {error}") from None
+team_found()
 if hasattr(os, "register_at_fork"):
-    # beside the comparison of process numbers, which may repeat in another namespace
-    os.register_at_fork(after_in_child=_go_serial)
+    # whichever thread forks is the main thread of the child
+    os.register_at_fork(after_in_child=_stay_main_thread)
 
 
-cdef int _allowed_threads() except -1:
-    """Threads that the process may use now: OpenMP's setting and the processors left to it."""
-    cdef int most = omp_get_max_threads()
-    if hasattr(os, "sched_getaffinity"):
-        most = min(most, len(os.sched_getaffinity(0)))
-    return most
+def allowed_threads():
+    """Threads that a large call takes by default."""
+    if omp_in_parallel() or team_is_forked():
+        return 1
+    return min(_processors.allowed(min(omp_get_max_threads(), posenc_thread_limit())), MAX_THREADS)
 
 
-cdef int _team(object threads, ptrdiff_t values, ptrdiff_t blocks) except -1:
+cdef int _team(object threads, ptrdiff_t values, ptrdiff_t per_thread, ptrdiff_t blocks) except -1:
     """How many threads share the work: see design section 4."""
     cdef ptrdiff_t most
-    if blocks <= 1 or not POSENC_OPENMP:
+    if blocks <= 1:
         return 1
     if threads is None:
-        if values < 2 * VALUES_PER_THREAD:
+        if values < 2 * per_thread:
             return 1
-        most = min(<ptrdiff_t>_allowed_threads(), values // VALUES_PER_THREAD)
+        most = min(<ptrdiff_t>allowed_threads(), values // per_thread)
     else:
         most = MAX_THREADS if threads > MAX_THREADS else threads
-    if most <= 1 or omp_in_parallel() or posenc_getpid() != home_process:
-        # GNU OpenMP waits for ever for the threads that a forked child did not inherit.
-        return 1
-    return <int>min(most, blocks, <ptrdiff_t>MAX_THREADS)
+    return <int>min(most, blocks)
+
+
+cdef int _run(work_t *work, int threads) except -1:
+    """Runs blocks, with a look for Ctrl-C every 100 ms, when no helper is at work: the handler may raise, or fork."""
+    with nogil:
+        while True:
+            team_run(work, threads, SECONDS_BETWEEN_CHECKS)
+            if work.next == work.blocks:
+                return 0
+            if PyThread_get_thread_ident() == main_thread:
+                with gil:
+                    PyErr_CheckSignals()
 
 
 cdef class Columns:
@@ -225,11 +270,13 @@ cdef class Columns:
     def __dealloc__(self):
         free(self.consecutive.memory)
 
-    cdef int tabulate(self, uint64_t step, offsets_t *offsets) except -1:
+    cdef int tabulate(self, uint64_t step, offsets_t *offsets, object threads) except -1:
         """Allocates and fills offsets; the caller frees offsets.memory."""
         cdef ptrdiff_t fine = 2 * HALF * self.spec.columns, coarse = 2 * COARSE * self.spec.columns
         cdef size_t size = (2 * fine + 2 * coarse + 2 * self.spec.columns) * sizeof(double) + LINE
         cdef char *memory = <char *>malloc(size)
+        cdef tables_t tables
+        cdef work_t work
         if memory == NULL:
             raise MemoryError(f"Unable to allocate {size} bytes for the offsets of d_model {self.spec.d_model}")
         offsets.memory = memory
@@ -239,8 +286,20 @@ cdef class Columns:
         offsets.coarse_low = offsets.fine_low + fine
         offsets.reach = offsets.coarse_low + coarse
         offsets.turning = offsets.reach + self.spec.columns
-        with nogil:
-            active.tabulate(&self.spec, step, offsets, 0, self.spec.columns // TILE)
+        tables.kernel = active
+        tables.spec = &self.spec
+        tables.offsets = offsets
+        tables.step = step
+        tables.tiles = self.spec.columns // TILE
+        work.block = tabulate_block
+        work.context = &tables
+        work.blocks = (tables.tiles + TILES_PER_BLOCK - 1) // TILES_PER_BLOCK
+        work.next = 0
+        try:
+            _run(&work, _team(threads, (HALF + COARSE) * self.spec.columns, SINGLE_PER_THREAD, work.blocks))
+        except:
+            free(memory)
+            raise
         return 0
 
     def quick(self, object out, object positions, int dtype, bint add, double x_scale):
@@ -362,112 +421,136 @@ cdef class Columns:
             return self.rotate(job, rows, threads)
         return self.work(job, rows, False, threads)
 
+    cdef bint find_consecutive(self, offsets_t *offsets) noexcept:
+        """The kept table of offsets, if there is one."""
+        with cython.critical_section(self):
+            if self.has_consecutive:
+                offsets[0] = self.consecutive
+                return True
+        return False
+
     cdef ptrdiff_t worthwhile(self, uint64_t step) noexcept:
         """Rows of this step that are worth a table of offsets."""
+        cdef offsets_t offsets
         if step != 1 or self.spec.columns > KEPT_COLUMNS:
             return MANY_ROWS
-        return FEW_ROWS if self.has_consecutive else SOME_ROWS
+        return FEW_ROWS if self.find_consecutive(&offsets) else SOME_ROWS
 
     cdef int rotate(self, job_t *job, ptrdiff_t rows, object threads) except -1:
         """Evenly spaced rows, with the offsets of their step."""
         if job.step == 1 and self.spec.columns <= KEPT_COLUMNS:
-            if not self.has_consecutive:
-                self.remember_consecutive()
-            job.offsets = self.consecutive
+            if not self.find_consecutive(&job.offsets):
+                self.make_consecutive(&job.offsets, threads)
             return self.work(job, rows, True, threads)
-        self.tabulate(job.step, &job.offsets)
+        self.tabulate(job.step, &job.offsets, threads)
         try:
             return self.work(job, rows, True, threads)
         finally:
             free(job.offsets.memory)
 
-    cdef int remember_consecutive(self) except -1:
+    cdef int make_consecutive(self, offsets_t *offsets, object threads) except -1:
         """Two threads may both make the table: a lock held meanwhile would be inherited locked by a forked child."""
-        cdef offsets_t offsets
-        self.tabulate(1, &offsets)
+        cdef void *surplus = NULL
+        self.tabulate(1, offsets, threads)
         with cython.critical_section(self):
-            if not self.has_consecutive:
-                self.consecutive = offsets
+            if self.has_consecutive:
+                surplus = offsets.memory
+                offsets[0] = self.consecutive
+            else:
+                self.consecutive = offsets[0]
                 self.has_consecutive = True
-                offsets.memory = NULL
-        free(offsets.memory)
+        free(surplus)
         return 0
 
     cdef int work(self, const job_t *job, ptrdiff_t rows, bint even, object threads) except -1:
-        """Blocks of rows over threads, with a look for Ctrl-C between rounds of blocks, at most every 100 ms."""
+        """Blocks of rows, and of the batch where one block of all would take long, over threads."""
         cdef slot_t slots[MAX_THREADS]
-        cdef char *stages = NULL
-        cdef size_t stage_size = 0
+        cdef share_t share
+        cdef work_t work
         cdef spec_t *spec = &self.spec
-        cdef const kernel_t *kernel = active
-        cdef ptrdiff_t values = rows * spec.columns * job.batch
-        cdef ptrdiff_t unit = BLOCK, blocks, per_round
+        cdef ptrdiff_t columns = spec.columns, values = rows * columns * job.batch, per_thread, per_block
         cdef int team, i
-        team = _team(threads, values, (rows + FINE - 1) // FINE)
-        while team > 1 and unit > FINE and rows < 4 * team * unit:
-            unit //= 2
-        blocks = (rows + unit - 1) // unit
+        if even and spec.fast and (spec.quick or job.dtype == FLOAT64) and _few_limbs(spec.position_offset, job, rows):
+            per_thread = ROTATED_PER_THREAD
+            per_block = ROTATED_PER_BLOCK
+            share.rows = BLOCK
+        else:
+            per_thread = SINGLE_PER_THREAD
+            per_block = SINGLE_PER_BLOCK
+            share.rows = max(1, min(<ptrdiff_t>BLOCK, per_block // columns))
+        team = _team(threads, values, per_thread, (rows * job.batch + FINE - 1) // FINE)
+        while share.rows > FINE and (team > 1 and rows < 4 * team * share.rows
+                                     or share.rows * columns * min(job.batch, <ptrdiff_t>FEWEST_ENTRIES) > per_block):
+            share.rows //= 2
+        share.entries = min(job.batch, max(<ptrdiff_t>FEWEST_ENTRIES, per_block // (share.rows * columns)))
+        share.row_blocks = (rows + share.rows - 1) // share.rows
+        share.kernel = active
+        share.spec = spec
+        share.job = job
+        share.all_rows = rows
+        share.even = even
+        share.slots = slots
+        share.stages = NULL
+        share.stage_size = 0
+        work.block = encode_block
+        work.context = &share
+        share.blocks = share.row_blocks * ((job.batch + share.entries - 1) // share.entries)
+        share.stretches = team
+        work.blocks = (share.blocks + team - 1) // team * team
+        work.next = 0
         memset(slots, 0, team * sizeof(slot_t))
-        per_round = max(<ptrdiff_t>team, VALUES_PER_ROUND // (unit * spec.columns))
-        if per_round > blocks:
-            per_round = blocks
         if even:
-            stage_size = kernel.stage_size(spec, job)
-            stages = NULL if stage_size == 0 else <char *>malloc(team * stage_size)
-            if stages == NULL and stage_size:
-                raise MemoryError(f"Unable to allocate {team * stage_size} bytes for the rows in work")
+            share.stage_size = share.kernel.stage_size(spec, job)
+            share.stages = NULL if share.stage_size == 0 else <char *>malloc(team * share.stage_size)
+            if share.stages == NULL and share.stage_size:
+                raise MemoryError(f"Unable to allocate {team * share.stage_size} bytes for the rows in work")
         try:
-            self.rounds(job, rows, even, unit, blocks, per_round, team, stages, stage_size, slots)
+            _run(&work, team)
         finally:
-            free(stages)
-            for i in range(team):
-                counted.doubted += slots[i].tally.doubted
-                counted.exact += slots[i].tally.exact
-        return 0
-
-    cdef int rounds(self, const job_t *job, ptrdiff_t rows, bint even, ptrdiff_t unit, ptrdiff_t blocks, ptrdiff_t per_round,
-                    int team, char *stages, size_t stage_size, slot_t *slots) except -1:
-        cdef const spec_t *spec = &self.spec
-        cdef const kernel_t *kernel = active
-        cdef ptrdiff_t first = 0, last, b
-        cdef double checked, now
-        with nogil:
-            checked = posenc_now() if per_round < blocks else 0
-            while first < blocks:
-                last = min(first + per_round, blocks)
-                if team == 1:
-                    for b in range(first, last):
-                        run_block(kernel, spec, job, b * unit, min(unit, rows - b * unit), even, stages, &slots[0].tally)
-                else:
-                    for b in prange(first, last, schedule="static", num_threads=team):
-                        run_block(kernel, spec, job, b * unit, min(unit, rows - b * unit), even,
-                                  stages + threadid() * stage_size, &slots[threadid()].tally)
-                first = last
-                if first < blocks:
-                    now = posenc_now()
-                    if now - checked >= SECONDS_BETWEEN_CHECKS or now < checked:
-                        checked = now
-                        with gil:
-                            PyErr_CheckSignals()
+            free(share.stages)
+            with cython.critical_section(counting):
+                for i in range(team):
+                    counted.doubted += slots[i].tally.doubted
+                    counted.exact += slots[i].tally.exact
         return 0
 
 
-cdef void run_block(const kernel_t *kernel, const spec_t *spec, const job_t *job, ptrdiff_t first, ptrdiff_t count,
-                    bint even, void *stage, tally_t *tally) noexcept nogil:
-    if even:
-        kernel.even_rows(spec, job, first, count, stage, tally)
+cdef bint _few_limbs(double offset, const job_t *job, ptrdiff_t rows) noexcept:
+    """Whether evenly spaced positions fit the 4 limbs of the fast path, 2 or 1 of them before the point."""
+    cdef int64_t first = <int64_t>job.start, last = <int64_t>(job.start + <uint64_t>(rows - 1) * job.step)
+    if floor(offset * 2.0**64) == offset * 2.0**64:
+        return True
+    return floor(offset * 2.0**96) == offset * 2.0**96 and first > -(<int64_t>1 << 31) and last < <int64_t>1 << 31
+
+
+cdef void encode_block(void *context, ptrdiff_t which, int member) noexcept nogil:
+    """Blocks in turn from each stretch: two threads that begin to write one huge page would both clear all of it."""
+    cdef share_t *share = <share_t *>context
+    cdef ptrdiff_t stretch = (share.blocks + share.stretches - 1) // share.stretches
+    cdef ptrdiff_t block = which % share.stretches * stretch + which // share.stretches
+    cdef ptrdiff_t row = block % share.row_blocks * share.rows, entry = block // share.row_blocks * share.entries
+    cdef ptrdiff_t rows = min(share.rows, share.all_rows - row)
+    cdef tally_t *tally = &share.slots[member].tally
+    cdef job_t job = share.job[0]
+    if block >= share.blocks:
+        return                          # the last stretch is shorter
+    job.out += entry * job.batch_stride
+    job.batch = min(share.entries, job.batch - entry)
+    if share.even:
+        share.kernel.even_rows(share.spec, &job, row, rows, share.stages + member * share.stage_size, tally)
     else:
-        kernel.scattered_rows(spec, job, first, count, tally)
+        share.kernel.scattered_rows(share.spec, &job, row, rows, tally)
+
+
+cdef void tabulate_block(void *context, ptrdiff_t which, int member) noexcept nogil:
+    cdef tables_t *tables = <tables_t *>context
+    cdef ptrdiff_t first = which * TILES_PER_BLOCK
+    tables.kernel.tabulate(tables.spec, tables.step, tables.offsets, first, min(first + TILES_PER_BLOCK, tables.tiles))
 
 
 def padded(ptrdiff_t d_model):
     """Columns that the kernels' tables hold for d_model: whole tiles."""
     return (d_model + TILE - 1) // TILE * TILE
-
-
-def allowed_threads():
-    """Threads that a large call takes by default."""
-    return min(_allowed_threads(), MAX_THREADS) if POSENC_OPENMP else 1
 
 
 def fill_roof(out, int threads):
@@ -476,14 +559,23 @@ def fill_roof(out, int threads):
     `out` is contiguous; up to a cache line at either end is left as it is.
     """
     cdef Py_buffer view
-    cdef const kernel_t *kernel = active
-    cdef double *start
-    cdef ptrdiff_t lines, share, i
+    cdef roof_t roof
+    cdef work_t work
     PyObject_GetBuffer(out, &view, PyBUF_STRIDES | PyBUF_WRITABLE)
-    start = <double *>((<uintptr_t>view.buf + LINE - 1) // LINE * LINE)
-    lines = (<char *>view.buf + view.len - <char *>start) // LINE
-    share = (lines + threads - 1) // threads
-    with nogil:
-        for i in prange(threads, schedule="static", num_threads=threads):
-            kernel.fill(start + i * share * 8, min(share, max(0, lines - i * share)) * 8, 0.1)
-    PyBuffer_Release(&view)
+    try:
+        roof.kernel = active
+        roof.start = <double *>((<uintptr_t>view.buf + LINE - 1) // LINE * LINE)
+        roof.lines = (<char *>view.buf + view.len - <char *>roof.start) // LINE
+        work.block = fill_block
+        work.context = &roof
+        work.blocks = (roof.lines + LINES_PER_BLOCK - 1) // LINES_PER_BLOCK
+        work.next = 0
+        _run(&work, threads)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef void fill_block(void *context, ptrdiff_t which, int member) noexcept nogil:
+    cdef roof_t *roof = <roof_t *>context
+    cdef ptrdiff_t first = which * LINES_PER_BLOCK
+    roof.kernel.fill(roof.start + first * 8, min(<ptrdiff_t>LINES_PER_BLOCK, roof.lines - first) * 8, 0.1)

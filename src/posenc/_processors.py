@@ -1,0 +1,80 @@
+"""How many threads are worth having: the processors that this process may use, and what the user said."""
+
+import functools
+import math
+import os
+from contextlib import suppress
+from pathlib import Path
+
+
+def allowed(openmp):
+    """Threads that a large call takes by default, at least 1.
+
+    Parameters
+    ----------
+    openmp : int
+        What OpenMP would take now in this thread, which has OMP_NUM_THREADS in it, and whatever limits threadpoolctl,
+        torch and others set; 0 in a build without OpenMP.
+    """
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(WANTED or openmp or OMP_NUM_THREADS or processors, processors, quota() or processors))
+
+
+@functools.cache
+def quota(root="/"):
+    """Processors' worth of time that the control groups of the process grant it, rounded up; None without a limit."""
+    try:
+        lines = Path(root, "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    granted = []
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if controllers == "":
+            granted += _grants(Path(root, "sys/fs/cgroup"), group, _version_2)
+        elif "cpu" in controllers.split(","):
+            granted += _grants(Path(root, "sys/fs/cgroup/cpu"), group, _version_1)
+    return max(1, math.ceil(min(granted))) if granted else None
+
+
+def _grants(mount, group, read):
+    """What each of a group and its parents grants; in a container the group's own folder may be the mount itself."""
+    folder = Path(mount, group.lstrip("/"))
+    for each in (folder, *folder.parents):
+        with suppress(OSError, ValueError):         # no such file; "max", for no limit
+            granted, period = read(each)
+            if granted > 0 and period > 0:          # -1: no limit
+                yield granted / period
+        if each == mount:
+            break
+
+
+def _version_2(folder):
+    granted, period = (folder / "cpu.max").read_text().split()
+    return int(granted), int(period)
+
+
+def _version_1(folder):
+    return int((folder / "cpu.cfs_quota_us").read_text()), int((folder / "cpu.cfs_period_us").read_text())
+
+
+def _wanted():
+    """POSENC_NUM_THREADS, or None."""
+    text = os.environ.get("POSENC_NUM_THREADS")
+    if not text:
+        return None
+    with suppress(ValueError):
+        if int(text) >= 1:
+            return int(text)
+    raise ValueError(f"POSENC_NUM_THREADS is {text!r}, expected an integer of at least 1")
+
+
+def _omp_num_threads():
+    """OMP_NUM_THREADS where no OpenMP reads it: the number for the outermost of nested regions, or None."""
+    with suppress(ValueError):
+        return max(0, int(os.environ.get("OMP_NUM_THREADS", "").split(",")[0])) or None
+    return None
+
+
+WANTED = _wanted()
+OMP_NUM_THREADS = _omp_num_threads()

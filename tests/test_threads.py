@@ -1,0 +1,311 @@
+"""Threads: the same bits for every number of them, as many as are worth having, and none where none can be had."""
+
+import os
+import shlex
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import assert_same_bits, bits_of
+
+import posenc
+from posenc import _kernel, _processors
+
+LARGE = "posenc.encode(8192, 512)"
+linux = pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
+
+
+def python(code, **variables):
+    """What a new interpreter prints."""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, env=os.environ | variables)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+# ---- bits -----------------------------------------------------------------------------------------------------------
+
+COUNTS = [2, 3, 5, 64, 10**30]
+
+
+@pytest.mark.parametrize("threads", COUNTS)
+def test_rows(dtype, threads):
+    encoding = posenc.Encoding(70)
+    scattered = np.random.default_rng(1).integers(-(2**63), 2**63, 5000)
+    for positions in (range(3, 5003), scattered):
+        alone = encoding.encode(positions, dtype=dtype, threads=1)
+        assert_same_bits(encoding.encode(positions, dtype=dtype, threads=threads), alone)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("rows", [1, 65, 700])
+def test_every_place_of_a_batch_is_added_to_once(threads, rows):
+    batch = 200                                             # more than a block takes
+    table = posenc.encode(rows, 33)
+    x = np.random.default_rng(2).standard_normal((batch, rows, 33), np.float32)
+    expected = x + table
+    assert_same_bits(posenc.add_to(x, threads=threads), expected)
+    scattered = np.random.default_rng(3).permutation(rows)
+    expected = x + table[scattered]
+    assert_same_bits(posenc.add_to(x, scattered, threads=threads), expected)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7])
+def test_offsets_made_by_several_threads(threads):
+    """Columns beyond those whose offsets are kept, so that each call makes them, in blocks."""
+    pytest.importorskip("gmpy2")
+    from reference import Reference
+
+    d_model = 9001
+    encoding = posenc.Encoding(d_model)
+    table = encoding.encode(range(0, 7 * 130, 7), dtype="float64", threads=threads)
+    columns = np.array([0, 1, 511, 512, 513, 1023, 8190, 9000])
+    reference = Reference(d_model)
+    rows = np.array([0, 1, 31, 32, 33, 129])
+    expected = reference.table([7 * int(row) for row in rows], "float64", columns)
+    assert (bits_of(table[np.ix_(rows, columns)]) == expected).all()
+
+
+def test_many_callers():
+    """Python threads that share encodings, one of them new to all, and compete for the helpers."""
+    shared = posenc.Encoding(512, base=123.0)
+    expected = posenc.Encoding(512, base=123.0).encode(9000, threads=1)
+    start = threading.Barrier(8)
+
+    def call(i):
+        start.wait()
+        for n in (9000, 40, 9000, 33 + i, 5000):
+            out = np.full((n, 512), np.nan, np.float32)
+            shared.encode(n, out=out, threads=(None, 2, 64)[i % 3])
+            assert (bits_of(out) == bits_of(expected[:n])).all()
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(call, range(8)))
+
+
+# ---- how many -------------------------------------------------------------------------------------------------------
+
+
+def helpers_after(code, **variables):
+    """Helpers of a new process after what it does."""
+    count = "len(os.listdir('/proc/self/task'))"
+    return int(python(f"import os, numpy, posenc; before = {count}; {code}; print({count} - before)", **variables))
+
+
+@linux
+def test_as_many_as_are_worth_having():
+    assert helpers_after("posenc.encode(2000, 512); posenc.encode(10**4, 1); posenc.encode(1, 10**5)") == 0
+    assert helpers_after(LARGE, OMP_NUM_THREADS="1") == 0
+    assert helpers_after("posenc.encode(8192, 512, threads=1)") == 0
+    assert helpers_after("posenc.encode(8192, 512, threads=3)") == 2
+    assert helpers_after("posenc.encode(65, 512, threads=64)") == 1         # blocks
+    assert helpers_after("posenc.encode(8192, 512, threads=10**30)") == 63
+    processors = len(os.sched_getaffinity(0))
+    if processors > 1 and _processors.quota() is None:
+        assert 1 <= helpers_after(LARGE, OMP_NUM_THREADS="") <= processors - 1
+        assert helpers_after("posenc.encode(numpy.arange(2000), 512)", OMP_NUM_THREADS="") >= 1
+
+
+@linux
+def test_many_callers_share_the_helpers():
+    code = """if True:
+        import os, posenc, time
+        from concurrent.futures import ThreadPoolExecutor
+        def tasks():
+            return len(os.listdir("/proc/self/task"))
+        before = tasks()
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda i: posenc.encode(8192, 512, threads=4), range(32)))
+        end = time.monotonic() + 10
+        while tasks() > before + 3 and time.monotonic() < end:
+            time.sleep(0.01)                                # the system takes a moment to end the pool's threads
+        print(tasks() - before)
+    """
+    assert int(python(code)) == 3
+
+
+def runtime_threads(setup="pass", **variables):
+    return int(python(f"import os, posenc; {setup}; print(posenc.show_runtime()['threads'])", **variables))
+
+
+def test_variables():
+    here = runtime_threads(OMP_NUM_THREADS="", POSENC_NUM_THREADS="")
+    for name in ("OMP_NUM_THREADS", "POSENC_NUM_THREADS"):
+        assert runtime_threads(**{name: "1"}) == 1
+        assert runtime_threads(**{name: "1000000000"}) == here
+    assert runtime_threads(OMP_NUM_THREADS="1", POSENC_NUM_THREADS=str(here)) == here
+    assert runtime_threads(OMP_NUM_THREADS="1,5") == 1
+    assert runtime_threads(OMP_NUM_THREADS="many", POSENC_NUM_THREADS="") == here
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "two", "1.5"])
+def test_variable_that_is_no_number_of_threads(text):
+    variables = os.environ | {"POSENC_NUM_THREADS": text}
+    done = subprocess.run([sys.executable, "-c", "import posenc"], check=False, capture_output=True, text=True, env=variables)
+    assert done.returncode != 0
+    assert f"ValueError: POSENC_NUM_THREADS is {text!r}, expected an integer of at least 1" in done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")
+def test_affinity_is_that_of_the_moment():
+    assert runtime_threads("os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})") == 1
+
+
+@pytest.mark.skipif(not _kernel.OPENMP, reason="built without OpenMP")
+def test_threadpoolctl():
+    threadpoolctl = pytest.importorskip("threadpoolctl")
+    with threadpoolctl.threadpool_limits(1, user_api="openmp"):
+        assert posenc.show_runtime()["threads"] == 1
+
+
+FILES = {
+    "version 2": ({"sys/fs/cgroup/job/cpu.max": "150000 100000\n"}, "0::/job\n", 2),
+    "no limit": ({"sys/fs/cgroup/job/cpu.max": "max 100000\n"}, "0::/job\n", None),
+    "that of a parent": (
+        {"sys/fs/cgroup/a/cpu.max": "50000 100000", "sys/fs/cgroup/a/b/cpu.max": "max 100000"},
+        "0::/a/b\n",
+        1,
+    ),
+    "in a container": ({"sys/fs/cgroup/cpu.max": "400000 100000"}, "0::/\n", 4),
+    "out of sight": ({"sys/fs/cgroup/cpu.max": "400000 100000"}, "0::/../other\n", 4),
+    "version 1": (
+        {"sys/fs/cgroup/cpu/docker/cpu.cfs_quota_us": "250000\n", "sys/fs/cgroup/cpu/docker/cpu.cfs_period_us": "100000\n"},
+        "5:memory:/docker\n4:cpu,cpuacct:/docker\n0::/docker\n",
+        3,
+    ),
+    "version 1, no limit": (
+        {"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n"},
+        "4:cpu,cpuacct:/docker\n",
+        None,
+    ),
+    "nothing there": ({}, "0::/job\n", None),
+}
+
+
+@pytest.mark.parametrize("files, groups, expected", FILES.values(), ids=FILES)
+def test_quota(tmp_path, files, groups, expected):
+    for name, text in (files | {"proc/self/cgroup": groups}).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert _processors.quota(tmp_path) == expected
+
+
+def test_no_control_groups(tmp_path):
+    assert _processors.quota(tmp_path) is None
+
+
+def test_policy(monkeypatch):
+    def allowed(openmp, wanted=None, omp=None, processors=8, quota=None):
+        monkeypatch.setattr(_processors, "WANTED", wanted)
+        monkeypatch.setattr(_processors, "OMP_NUM_THREADS", omp)
+        monkeypatch.setattr(_processors, "quota", lambda: quota)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(processors)), raising=False)
+        return _processors.allowed(openmp)
+
+    assert allowed(4) == 4
+    assert allowed(16) == 8
+    assert allowed(4, wanted=6) == 6
+    assert allowed(4, wanted=10**30) == 8
+    assert allowed(8, quota=3) == 3
+    assert allowed(0) == 8                                  # without OpenMP
+    assert allowed(0, omp=2) == 2
+    assert allowed(0, omp=2, wanted=5) == 5
+
+
+# ---- none to be had -------------------------------------------------------------------------------------------------
+
+REFUSING = """
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument) {
+    (void)thread; (void)attributes; (void)start; (void)argument;
+    return EAGAIN;
+}
+"""
+
+ALONE = """if True:
+    import os, resource, sys, numpy as np, posenc
+    expected = posenc.encode(8192, 512, threads=1)
+    same = np.empty(expected.shape, bool)           # now: the helpers may take the memory that is left
+    {refuse}
+    for threads in (None, 2, 64):
+        assert np.equal(posenc.encode(8192, 512, threads=threads), expected, out=same).all()
+    print(len(os.listdir("/proc/self/task")))
+"""
+
+
+@linux
+def test_system_that_refuses_threads(tmp_path):
+    source, library = tmp_path / "refusing.c", tmp_path / "refusing.so"
+    source.write_text(REFUSING)
+    try:
+        command = [*shlex.split(os.environ.get("CC", "cc")), "-shared", "-fPIC", source, "-o", library]
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no C compiler")
+    assert python(ALONE.format(refuse=""), LD_PRELOAD=str(library), OPENBLAS_NUM_THREADS="1") == "1"
+
+
+@linux
+def test_limit_of_processes():
+    """Counted for the user, whom root must become first, and not for root."""
+    refuse = """
+    if os.getuid() == 0:
+        os.setuid(65534)
+    resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+    """
+    assert python(ALONE.format(refuse=refuse), OPENBLAS_NUM_THREADS="1") == "1"
+
+
+@linux
+def test_limit_of_memory():
+    """All that is left is for the arrays: those that come next take the room of those before."""
+    refuse = """
+    kept = [np.empty((8192, 512), np.float32) for _ in range(3)]
+    size = int(open("/proc/self/statm").read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    resource.setrlimit(resource.RLIMIT_AS, (size, size))
+    del kept
+    hoard = []
+    while True:
+        try:
+            hoard.append(np.empty(1 << 19, np.uint8))
+        except MemoryError:
+            break
+    del hoard[:66]
+    """
+    assert int(python(ALONE.format(refuse=refuse), OPENBLAS_NUM_THREADS="1")) < 64
+
+
+@linux
+def test_limit_that_is_lifted():
+    code = """if True:
+        import os, resource, posenc
+        if os.getuid() == 0:
+            os.seteuid(65534)
+            os.setresuid(65534, 65534, 0)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+        resource.setrlimit(resource.RLIMIT_NPROC, (1, hard))
+        posenc.encode(8192, 512, threads=2)
+        print(len(os.listdir("/proc/self/task")))
+        resource.setrlimit(resource.RLIMIT_NPROC, (soft, hard))
+        posenc.encode(8192, 512, threads=2)
+        print(len(os.listdir("/proc/self/task")))
+    """
+    assert python(code, OPENBLAS_NUM_THREADS="1").split() == ["1", "2"]
+
+
+@linux
+def test_signals_are_for_the_threads_of_the_host():
+    posenc.encode(8192, 512, threads=2)
+    blocked = 0
+    for status in Path("/proc/self/task").glob("*/status"):
+        mask = int(next(line for line in status.read_text().splitlines() if line.startswith("SigBlk")).split()[1], 16)
+        blocked += bool(mask >> (2 - 1) & 1)                # SIGINT
+        assert not mask >> (11 - 1) & 1                     # SIGSEGV, which a thread gives rise to itself
+    assert blocked >= 1
