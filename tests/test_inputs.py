@@ -405,7 +405,7 @@ def position_arrays(draw, shape):
 def views(draw, values):
     """The same values in an array with another place in memory."""
     how = draw(st.sampled_from(["plain", "strided", "backwards", "read-only", "misaligned", "subclass", "Fortran", "list"]))
-    if how == "list" and values.dtype.kind in "if" and values.dtype.itemsize == 8 and values.size:
+    if how == "list" and values.ndim and values.dtype.kind in "if" and values.dtype.itemsize == 8 and values.size:
         return values.tolist()
     if how == "strided" and values.ndim:
         room = np.zeros((*values.shape[:-1], 2 * values.shape[-1]), values.dtype)
@@ -695,12 +695,14 @@ def add_cases(draw):
         if np.prod(shape) <= 150:
             arguments["positions"] = draw(position_arrays(shape))
             numbers = places(arguments["positions"])
+            if outside_with_offset(numbers, convention):
+                wrong |= {"positions"}
             each = np.broadcast_to(np.array(numbers, object).reshape(shape), (*batch, n))
             numbers = list(each.ravel())
-    if len(numbers) != int(np.prod((*batch, n))):
-        numbers = numbers * int(np.prod(batch))
-    if outside_with_offset(numbers, convention) and (x.shape[-2] or numbers):
+    if kind != "array" and outside_with_offset(numbers, convention):
         wrong |= {"positions"}
+    if len(numbers) == n:
+        numbers = numbers * int(np.prod(batch))
     scale = arguments["x_scale"] = draw(st.sampled_from([1.0, 1.0, 0.5, -1 / 3, 3, 22.627416997969522, np.float32(0.1), 0]))
     if draw(st.integers(0, 19)) == 0:
         arguments["x_scale"], wrong = draw(bad_numbers), wrong | {"x_scale"}
