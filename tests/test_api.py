@@ -1,4 +1,4 @@
-"""Arguments: what is accepted, and what is refused before anything is written."""
+"""What is accepted, and what comes of it; test_inputs.py has what is refused."""
 
 import pickle
 import subprocess
@@ -12,6 +12,7 @@ from conftest import assert_same_bits
 
 import posenc
 from posenc import Encoding
+
 
 def test_offset_keeps_the_domain():
     for positions in (range(2**63 - 3, 2**63), np.array([0, 2**63 - 1]), [2.0**62, 1.5 * 2.0**62]):

@@ -85,7 +85,7 @@ GROWTH = """
     libc = ctypes.CDLL(None)
     libc.mallinfo2.restype = Mallinfo
     libc.malloc.restype = ctypes.c_void_p
-    CALLS = 100
+    CALLS = 300
 
     def in_use():
         gc.collect()
@@ -148,9 +148,10 @@ def test_calls_keep_no_memory():
             raise AssertionError("not refused")
 
         for name, call in {WORK!r}.items():
-            CALLS = 20 if "caches" in name or "another" in name else 100
+            CALLS = 20 if "caches" in name or "another" in name else 300
             found = growth(eval("lambda: " + call))
-            assert found < 8 * CALLS, f"{{name}}: {{found}} bytes kept by {{CALLS}} calls"
+            # tables of Python and glibc grow by a few kB now and then
+            assert found < max(2000, 16 * CALLS), f"{{name}}: {{found}} bytes kept by {{CALLS}} calls"
         """)
     # chunks that a thread keeps for itself would count as in use
     done = python(code, PYTHONMALLOC="malloc", GLIBC_TUNABLES="glibc.malloc.tcache_count=0")
