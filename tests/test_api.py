@@ -188,6 +188,7 @@ def test_only_what_is_asked_for_is_imported():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.memory
 def test_cached_encodings_do_not_pile_up():
     """By VmHWM: ru_maxrss of a new process begins with the size of its parent, which others' libraries may have grown."""
     code = """if True:

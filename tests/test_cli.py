@@ -499,6 +499,7 @@ def test_verify_refuses_a_file_of_another_size(call, pe, change):
 
 
 @POSIX
+@pytest.mark.memory
 def test_a_header_that_promises_too_much_takes_no_memory(tmp_path):
     code = """
         import resource, sys

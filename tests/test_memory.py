@@ -138,6 +138,7 @@ WORK = {
 
 
 @GLIBC
+@pytest.mark.memory
 def test_calls_keep_no_memory():
     code = textwrap.dedent(GROWTH) + textwrap.dedent(f"""
         def refused(function, *args, **keywords):
@@ -217,6 +218,7 @@ def test_a_stream_lets_go_of_out():
 
 
 @GLIBC
+@pytest.mark.memory
 @pytest.mark.long
 def test_memory_that_cannot_be_had():
     """The offsets of a wide table do not fit: a MemoryError before anything is written, and no harm to what comes after."""

@@ -14,7 +14,10 @@ import pytest
 import posenc
 from posenc import _cli
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and sparse files")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and sparse files"),
+    pytest.mark.memory,
+]
 
 # the commands that read a table
 READERS = [name for name in ("verify", "identify") if hasattr(_cli, f"add_{name}")]
