@@ -200,6 +200,10 @@ BAD = [
     ("position_offset", float("nan"), ValueError, "position_offset"),
     ("position_offset", 2.0**63, ValueError, "position_offset"),
     ("frequency_scale", None, TypeError, "frequency_scale"),
+    ("padding_idx", 1.0, TypeError, "padding_idx"),
+    ("padding_idx", True, TypeError, "padding_idx"),
+    ("padding_idx", 2**63, ValueError, "padding_idx"),
+    ("padding_idx", -(2**70), ValueError, "padding_idx"),
     ("odd", "pad", ValueError, "odd is 'pad'"),
     ("odd", 1, TypeError, "odd"),
     ("spacing", "linear", ValueError, "spacing"),
@@ -336,6 +340,10 @@ EXTREMES = (0, 1, -1, 2, 2**31, 2**53 - 1, 2**53 + 1, -(2**53) - 1, 2**62, LOWES
 GREAT = 2**45           # rows that no machine has memory for
 
 
+# functions without arguments, and what they return
+WITHOUT_ARGUMENTS = {"Chunk", "Match", "Preset", "presets", "show_runtime"}
+
+
 class Case(NamedTuple):
     """A call, what is wrong with it, and what it must give if nothing is."""
 
@@ -468,6 +476,7 @@ def conventions(draw, d_model):
     choices = {
         "position_offset": [0.5, -3.25, 1e-300, 2.0**60],
         "position_scale": [0.25, -1 / 3, 0.0],
+        "padding_idx": [0, -1, 5, np.int64(1), LOWEST, BEYOND - 1],
         "scale": [22.6, -1.0, 1e-40, 0.0, 1e200],
         "odd": ["truncate", "zero"],
         "exponents": ["pair", "column"],
@@ -782,7 +791,8 @@ def encoding_cases(draw):
 
     def check(result):
         same = Encoding(**arguments)
-        assert result == same and hash(result) == hash(same) and eval(repr(result)) == result
+        assert result == same and hash(result) == hash(same)
+        assert len(convention.get("frequencies", ())) > 8 or eval(repr(result)) == result
         assert np.isfinite(result.frequencies).all()
         cell = lambda n: draw(st.integers(0, n - 1))        # noqa: E731
         assert_right(cell, result.encode([3], dtype=dtype), [3], d_model, dtype, convention)
@@ -790,8 +800,163 @@ def encoding_cases(draw):
     return Case("Encoding", arguments, wrong, check), None
 
 
+@st.composite
+def preset_cases(draw):
+    d_model, dtype = draw(st.sampled_from([2, 8, 64])), draw(st.sampled_from(list(DTYPES)))
+    arguments = {"name": draw(st.sampled_from([p.name for p in posenc.presets()])), "d_model": d_model}
+    wrong = bad()
+    if draw(st.integers(0, 3)) == 0:
+        name, value = draw(st.sampled_from([("name", "nobody's"), ("name", None), ("name", 3), ("base", -1), ("no_such", 1)]))
+        arguments, wrong = arguments | {name: value}, bad(name, "argument")
+    elif draw(st.integers(0, 5)) == 0:
+        arguments["d_model"], wrong = draw(st.sampled_from([-1, 2.0, True, None, 2**70])), bad("d_model")
+
+    def check(result):
+        assert result.d_model == d_model
+        cell = lambda n: draw(st.integers(0, n - 1))        # noqa: E731
+        numbers = [0, 1, 7, 500]
+        assert_right(cell, result.encode(numbers, dtype=dtype), numbers, d_model, dtype, result._convention)
+
+    return Case("preset", arguments, wrong, check), None
+
+
+starts = st.one_of(st.integers(-5, 5), st.sampled_from([LOWEST, BEYOND - 40]))
+bad_integers = st.sampled_from([1.0, "1", True, 2**63, -(2**70), None, [[1.5]]])
+
+
+@st.composite
+def length_cases(draw):
+    lengths = draw(st.lists(st.integers(0, 9), max_size=6))
+    start = draw(st.one_of(starts, st.lists(starts, min_size=len(lengths), max_size=len(lengths))))
+    arguments, wrong = {"lengths": draw(views(np.array(lengths, np.int64))), "start": start}, bad()
+    if draw(st.integers(0, 3)) == 0:
+        others = st.sampled_from([[-1], [1.5], "3", 3, None, [[1, 2]], [True], np.ma.array([1]), [2**63], ["a"], [None]])
+        arguments["lengths"], wrong = draw(others), bad("lengths", "start")
+    elif draw(st.integers(0, 5)) == 0:
+        arguments["start"], wrong = draw(st.sampled_from([1.0, "1", None, [0] * 7, 2**63, [2**70], np.zeros((9, 9), int)])), bad("start")
+    each = start if isinstance(start, list) else [start] * len(lengths)
+
+    def check(result):
+        assert result.dtype == np.int64
+        assert result.tolist() == [s + k for s, n in zip(each, lengths, strict=True) for k in range(n)]
+
+    return Case("positions_from_lengths", arguments, wrong, check), None
+
+
+@st.composite
+def count_cases(draw, function, name, values, bad_values, begins):
+    """Of a function that counts along rows; `begins(row, k)` is None for padding, else whether token k is a sequence's first."""
+    rows, n = draw(st.integers(0, 3)), draw(st.integers(0, 9))
+    found = np.array(draw(st.lists(st.sampled_from(values), min_size=rows * n, max_size=rows * n)), np.int64).reshape(rows, n)
+    arguments, wrong = {name: draw(views(found))}, bad()
+    padding_idx = -1
+    if draw(st.booleans()):
+        padding_idx = arguments["padding_idx"] = draw(st.sampled_from([0, 1, -5, LOWEST]))
+    start = padding_idx + 1
+    if draw(st.booleans()):
+        start = arguments["start"] = draw(starts)
+    if draw(st.integers(0, 3)) == 0:
+        arguments[name], wrong = draw(st.sampled_from(bad_values)), bad(name)
+    elif draw(st.integers(0, 5)) == 0:
+        arguments["padding_idx"], wrong = draw(st.sampled_from([1.0, "1", True, 2**63, None])), bad("padding_idx")
+    elif draw(st.integers(0, 5)) == 0:
+        arguments["start"], wrong = draw(st.sampled_from([1.0, "1", 2**63, [0] * 7, [[2**70]]])), bad("start")
+
+    def check(result):
+        expected = []
+        for row in found.tolist():
+            position = start
+            for k in range(n):
+                first = begins(row, k)
+                if first:
+                    position = start
+                expected.append(padding_idx if first is None else position)
+                position += first is not None
+        assert result.dtype == np.int64 and result.shape == found.shape and result.ravel().tolist() == expected
+
+    return Case(function, arguments, wrong, check), None
+
+
+mask_cases = count_cases(
+    "positions_from_mask", "mask", [0, 1],
+    [[2], [0, -1], "1", None, 1, [np.nan], [0.5], np.ma.array([1]), [1j], ["a"], [None]],
+    lambda row, k: False if row[k] else None,
+)
+segment_cases = count_cases(
+    "positions_from_segments", "segment_ids", [1, 2, LOWEST],
+    ["1", None, 1, [1.0], [True], np.ma.array([1]), [1j], ["a"], [None], [[2**70]]],
+    lambda row, k: k == 0 or row[k] != row[k - 1],
+)
+
+
+@st.composite
+def grid_cases(draw):
+    sizes = tuple(draw(st.lists(st.integers(0, 4), min_size=1, max_size=3)))
+    width, dtype = draw(st.sampled_from([2, 6, 32, 34])), draw(st.sampled_from(list(DTYPES)))
+    layout, threads = draw(st.sampled_from(["interleaved", "halves"])), draw(thread_counts)
+    d_model, wrong, room = width * len(sizes), bad(), None
+    start = draw(st.sampled_from([0, -3, 7, 2**40]))
+    arguments = {"shape": sizes, "d_model": d_model, "dtype": dtype, "layout": layout, "threads": threads, "start": start}
+    if draw(st.booleans()):
+        room = draw(placed((*sizes, d_model), DTYPES[dtype]))
+        arguments["out"] = room.array
+        if draw(st.integers(0, 5)) == 0:
+            whole = (*sizes, d_model)
+            others = st.one_of(bad_arrays(whole, DTYPES[dtype]), other_shapes(whole, DTYPES[dtype]))
+            arguments["out"], wrong, room = draw(others), bad("out"), None
+    if draw(st.integers(0, 3)) == 0:
+        name, value = draw(st.sampled_from([
+            ("shape", -1), ("shape", (2, -1)), ("shape", 2.0), ("shape", "3"), ("shape", None), ("shape", (True,)),
+            ("d_model", -2), ("d_model", 2.0), ("d_model", True), ("d_model", 2**70), ("start", "0"), ("start", np.nan),
+            ("start", [0] * 5), ("layout", "split"), ("layout", None), ("group", "none"), ("odd", 1), ("axes", (0, 0, 0, 0)),
+            ("widths", [2] * 5), ("coordinates", "polar"), ("extra_tokens", -1), ("extra_tokens", 1.0), ("channel_first", 1),
+            ("threads", 0), ("dtype", "int8"), ("include_input", "middle"), ("base", -1.0), ("scale", np.inf),
+        ]))
+        # sizes are judged together
+        arguments, wrong = arguments | {name: value}, wrong | {name} | ({"out", "shape", "d_model"} if name in ("shape", "d_model") else set())
+
+    def check(result):
+        assert result.shape == (*sizes, d_model) and result.dtype == DTYPES[dtype]
+        alone = encoding_of(width, (("layout", layout),))
+        for cell in np.ndindex(sizes):
+            columns = [alone.encode(np.array(start + k), dtype=dtype) for k in cell]
+            assert (bits_of(result[cell]) == np.concatenate([bits_of(c) for c in columns])).all(), cell
+
+    return Case("grid", arguments, wrong, check), room
+
+
+@st.composite
+def identify_cases(draw):
+    """What is no table; right ones are searched for seconds, in test_identify.py."""
+    table, positions = np.ones((3, 4)), None
+    tables = [np.ones(3), np.ones((2, 3, 4)), np.ones((3, 4), int), np.ones((3, 4), bool), np.ones((3, 4), complex), "table"]
+    tables += [None, 3.0, [["a"]], np.ones((3, 4), object), np.ones((1, 2**17), np.float16)]
+    others = [4, range(4), np.zeros(4), "a", 1.5, True, [2**63], range(BEYOND, BEYOND + 3), np.array([1j] * 3)]
+    if draw(st.booleans()):
+        table, wrong = draw(st.sampled_from(tables)), bad("table")
+    else:
+        positions, wrong = draw(st.sampled_from(others)), bad("positions")
+    return Case("identify", {"table": table, "positions": positions}, wrong, None), None
+
+
 # one entry for each public function: a strategy of its cases
-FUNCTIONS = {"encode": encode_cases(), "add_to": add_cases(), "stream": stream_cases(), "Encoding": encoding_cases()}
+FUNCTIONS = {
+    "encode": encode_cases(),
+    "add_to": add_cases(),
+    "stream": stream_cases(),
+    "Encoding": encoding_cases(),
+    "preset": preset_cases(),
+    "grid": grid_cases(),
+    "identify": identify_cases(),
+    "positions_from_lengths": length_cases(),
+    "positions_from_mask": mask_cases,
+    "positions_from_segments": segment_cases,
+}
+
+
+def test_every_function_has_cases():
+    functions = {name for name in posenc.__all__ if callable(getattr(posenc, name))}
+    assert functions - set(FUNCTIONS) == WITHOUT_ARGUMENTS
 
 
 def memory_of(arguments):
