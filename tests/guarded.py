@@ -2,8 +2,9 @@
 
     python tests/guarded.py INSTRUCTION_SET [EVERY]
 
-takes every EVERY-th case, prints each to stderr before it runs, so that the last line names the one that ended it, and then the
-number of calls to stdout.  A process of its own, because the guard's verdict is a signal; in the release build, because that is what people run.
+takes every EVERY-th case, prints each to stderr before it runs, so that the last line names the one that ended it, and then
+the number of calls to stdout.  A process of its own, because the guard's verdict is a signal; in the release build, because
+that is what people run.
 """
 
 import ctypes
@@ -151,7 +152,8 @@ def sweep_matrices(every, lengths, widths, threads=None):
             # at the guard, or rows that begin anywhere in a cache line
             shift = itemsize * (count % (64 // itemsize)) if count % 3 == 0 else 0
             array = room.array((length, width), dtype, (stride, itemsize), side, shift)
-            check((call.__name__, name, length, width, stride, side, shift), call, encoding, table[:length], room, array, name, threads)
+            what = (call.__name__, name, length, width, stride, side, shift)
+            check(what, call, encoding, table[:length], room, array, name, threads)
     return count // every
 
 

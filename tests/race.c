@@ -9,7 +9,8 @@
 #include <string.h>
 #include "kernel.h"
 
-enum { D_MODEL = 70, COLUMNS = (D_MODEL + TILE - 1) / TILE * TILE, ROWS = 1200, UNIT = 192, CALLERS = 3, MEMBERS = 3, LIMBS = 9 };
+enum { D_MODEL = 70, COLUMNS = (D_MODEL + TILE - 1) / TILE * TILE, LIMBS = 9 };
+enum { ROWS = 1200, UNIT = 192, CALLERS = 3, MEMBERS = 3 };
 enum { BLOCKS = (ROWS + UNIT - 1) / UNIT };
 
 static uint32_t turns[LIMBS * COLUMNS];
@@ -150,7 +151,8 @@ static void try_ways(const caller_t *c, dtype_t dtype, delivery_t delivery, int 
         memset(out, 0, bytes);
         WAYS[way](&share);
         if (memcmp(out, expected, bytes)) {
-            fprintf(stderr, "%s: other bits, dtype %d, delivery %d, kind %d, way %d\n", c->kernel->name, dtype, delivery, kind, way);
+            fprintf(stderr, "%s: other bits: dtype %d, delivery %d, kind %d, way %d\n", c->kernel->name, dtype, delivery,
+                    kind, way);
             *failed = 1;
         }
     }

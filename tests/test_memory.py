@@ -179,7 +179,9 @@ def test_references_are_counted():
         assert_keeps_no_reference(lambda: kept.append(out), out)
 
 
-@pytest.mark.parametrize("positions", [5, range(5), range(5, 0, -1), np.arange(5), np.arange(5.0), np.arange(5.0)[::-1]], ids=repr)
+@pytest.mark.parametrize(
+    "positions", [5, range(5), range(5, 0, -1), np.arange(5), np.arange(5.0), np.arange(5.0)[::-1]], ids=repr
+)
 def test_calls_keep_no_reference(positions, dtype):
     encoding = posenc.Encoding(33)
     out = np.empty((5, 33), encoding.encode(1, dtype=dtype).dtype)

@@ -172,7 +172,9 @@ def test_nothing_was_run(outcomes, folder):
     assert not (folder / "ran").exists()
 
 
-@pytest.mark.parametrize("codec", [{"compressor": None, "filters": [{"id": "pickle"}]}, {"compressor": {"id": "pickle"}, "filters": None}])
+@pytest.mark.parametrize(
+    "codec", [{"compressor": None, "filters": [{"id": "pickle"}]}, {"compressor": {"id": "pickle"}, "filters": None}]
+)
 def test_no_codec_of_zarr_is_run_that_unpickles(tmp_path, codec):
     pytest.importorskip("zarr")
     folder = tmp_path / "pe.zarr"
@@ -187,8 +189,8 @@ def test_no_codec_of_zarr_is_run_that_unpickles(tmp_path, codec):
 def test_a_specification_makes_no_columns_that_the_file_has_not(tmp_path):
     """Of a .safetensors file, whose metadata say what it holds."""
     document = {"d_model": 2**24, "convention": {}, "positions": {"start": 0, "stop": 3, "step": 1}}
-    tensors = {"__metadata__": {"posenc": json.dumps(document)}, "pe": {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, 48]}}
-    text = json.dumps(tensors).encode()
+    table = {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, 48]}
+    text = json.dumps({"__metadata__": {"posenc": json.dumps(document)}, "pe": table}).encode()
     (tmp_path / "pe.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(48))
     code = "import sys; from posenc import _cli; _cli.main(sys.argv[1:]); print(open('/proc/self/status').read())"
     command = [sys.executable, "-c", code, "verify", str(tmp_path / "pe.safetensors")]

@@ -23,7 +23,7 @@ target=${1:-}
 self_test=${2:-}
 repository=$(cd "$(dirname "$0")/.." && pwd)
 
-temporary= verdict=
+temporary='' verdict=''
 finish() {
     [[ -z $verdict ]] || echo "$target${self_test:+, planted bug}: $verdict"
     [[ -z $temporary ]] || rm -rf "$temporary"
@@ -40,7 +40,7 @@ export SANITIZE_DIR
 case $target in
     all)
         failed=0
-        for each in asan ubsan tsan; do "$BASH" "$0" "$each" $self_test || failed=1; done
+        for each in asan ubsan tsan; do "$BASH" "$0" "$each" ${self_test:+"$self_test"} || failed=1; done
         exit $failed
         ;;
     asan) compiler="gcc -fsanitize=address" flags="-g -fno-omit-frame-pointer" ;;
@@ -102,8 +102,8 @@ run_suite() {
     [[ -z $self_test ]] || tests=$1
     # --capture=sys: a report goes past Python, to the descriptor
     # shellcheck disable=SC2086
-    PYTHONPATH=$work/site report "$2" "${environment[@]}" "$python" -X faulthandler -m pytest -q --capture=sys -p no:cacheprovider \
-        "${select[@]}" $tests
+    PYTHONPATH=$work/site report "$2" "${environment[@]}" \
+        "$python" -X faulthandler -m pytest -q --capture=sys -p no:cacheprovider "${select[@]}" $tests
 }
 
 case $target in
