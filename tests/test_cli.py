@@ -268,14 +268,6 @@ def test_where_one_cannot_write(tmp_path):
     assert done.returncode == 1 and "No space left on device: 2048000000000000128 bytes needed" in done.stderr
 
 
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_one_may_not_write_to(tmp_path):
-    tmp_path.chmod(0o500)
-    done = run("generate", 10, 8, "-o", tmp_path / "pe.npy")
-    tmp_path.chmod(0o700)
-    assert done.returncode == 1 and done.stderr == f"posenc: error: {tmp_path / 'pe.npy'}: Permission denied\n"
-
-
 # ---- to a pipe ------------------------------------------------------------------------------------------------------
 
 
@@ -507,6 +499,7 @@ def test_verify_refuses_a_file_of_another_size(call, pe, change):
 
 
 @POSIX
+@pytest.mark.memory
 def test_a_header_that_promises_too_much_takes_no_memory(tmp_path):
     code = """
         import resource, sys

@@ -459,7 +459,8 @@ def _dtype(dtype, what="dtype is"):
         element = np.dtype(dtype)
     except TypeError:
         raise TypeError(f"{what} {dtype!r}, expected float64, float32, float16 or bfloat16") from None
-    if element.kind != "f" or element.name not in _kernel.DTYPES:
+    # NumPy takes None for float64
+    if dtype is None or element.kind != "f" or element.name not in _kernel.DTYPES:
         raise TypeError(f"{what} {dtype!r}, expected float64, float32, float16 or bfloat16")
     if not element.isnative:
         raise ValueError(f"{what} {dtype!r}, expected the byte order of the machine")

@@ -29,6 +29,8 @@ FLUSH_BYTES = 64 << 20
 # .npy and Zarr have no name for bfloat16
 STORED = {"float32": "<f4", "float64": "<f8", "float16": "<f2", "bfloat16": "<u2"}
 BINARY = getattr(os, "O_BINARY", 0)                             # Windows
+# A file without rows may claim any width, and an encoding takes 200 bytes a column.
+WIDEST_EMPTY = 2**16
 UNSUPPORTED = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)    # by this file system
 
 
@@ -364,7 +366,7 @@ def opened(path, read_header):
     ValueError
         Where the file is not a regular one, or `read_header` finds no table in it; it begins with the path.
     """
-    with open(path, "rb", buffering=0, opener=_without_waiting) as file:
+    with naming(path), open(path, "rb", buffering=0, opener=_without_waiting) as file:
         with explaining(path):
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
@@ -394,3 +396,5 @@ def check_shape(shape):
         raise ValueError(f"shape {shape}, expected (positions, columns)")
     if shape[0] >= BEYOND or shape[1] > WIDEST:
         raise ValueError(f"shape {shape}, expected at most {BEYOND - 1} positions and {WIDEST} columns")
+    if not shape[0] and shape[1] > WIDEST_EMPTY:
+        raise ValueError(f"shape {shape}, expected at most {WIDEST_EMPTY} columns in a table without rows")

@@ -333,6 +333,8 @@ cdef class Columns:
                         last = positions[-1]
                 elif type(positions) is not int or positions != rows:
                     return False
+            elif not add:
+                return False
             memset(&job, 0, sizeof(job_t))
             if view.format[0] == b"f":
                 job.dtype = FLOAT32

@@ -7,6 +7,7 @@ import numpy as np
 
 from posenc import _files
 
+LONGEST_HEADER = 10_000
 READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
@@ -68,11 +69,21 @@ def _read_header(file):
         version = np.lib.format.read_magic(file)
         if version not in READ_HEADER:
             raise ValueError(f"version {version}, expected (1, 0) or (2, 0)")
+        _check_header_length(file, version)
         return READ_HEADER[version](file)
     except OSError:
         raise
     except Exception as error:          # a damaged header also ends in a SyntaxError, TokenError or MemoryError of the parser
         raise ValueError(f"not a .npy file: {str(error)[:200]}") from error
+
+
+def _check_header_length(file, version):
+    """NumPy has the same limit, but reads the header first: up to 4 GB, of a file that may take no room on the disk."""
+    at = file.tell()
+    length = int.from_bytes(file.read(2 if version == (1, 0) else 4), "little")
+    if length > LONGEST_HEADER:
+        raise ValueError(f"a header of {length} bytes, expected at most {LONGEST_HEADER}")
+    file.seek(at)
 
 
 def _name_of(dtype):

@@ -122,6 +122,7 @@ static double rounded(const real_t *value, int negative, dtype_t dtype) {
     if (q == 0) return double_of_bits(sign);
     /* q * 2**(exponent - keep + 1) */
     int e = exponent - keep + 1;
+    if (q >> 53) { q >>= 1; e++; }      /* rounded up to a power of two */
     const int width = 64 - (leading_zeros((uint32_t)(q >> 32 ? q >> 32 : q)) + (q >> 32 ? 0 : 32));
     const uint64_t infinity = (uint64_t)0x7ff << 52;
     if (e + width - 1 > 1023) return double_of_bits(infinity | sign);

@@ -1,0 +1,197 @@
+"""Fills arrays that lie between pages nobody may touch: a byte before or behind one ends the process.
+
+    python tests/guarded.py INSTRUCTION_SET [EVERY]
+
+takes every EVERY-th case, prints each to stderr before it runs, so that the last line names the one that ended it, and then
+the number of calls to stdout.  A process of its own, because the guard's verdict is a signal; in the release build, because
+that is what people run.
+"""
+
+import ctypes
+import itertools
+import mmap
+import sys
+from functools import lru_cache
+
+import ml_dtypes
+import numpy as np
+
+import posenc
+from posenc import _kernel
+
+FILLER = 0xA5
+SIDES = ("low", "high")
+DTYPES = {"float64": np.float64, "float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+# d_model: around tiles of 32 columns, cache lines of every dtype, and groups of the vectors
+WIDTHS = (1, 2, 3, 8, 15, 16, 31, 32, 33, 47, 63, 64, 65, 96, 127, 510, 512, 513)
+# rows: around the fewest that are rotated, a cache of 64 rows, a block of 512
+LENGTHS = (1, 2, 3, 4, 5, 31, 33, 63, 64, 65, 130)
+BLOCKS = (511, 512, 513, 1030)
+START = -17
+
+
+class Room:
+    """Memory between two guard pages."""
+
+    def __init__(self, size):
+        page = mmap.PAGESIZE
+        self.size = -(-max(size, 1) // page) * page
+        self._map = mmap.mmap(-1, self.size + 2 * page)
+        self.bytes = np.frombuffer(self._map, np.uint8)[page : page + self.size]
+        first = self.bytes.ctypes.data - page
+        for guard in (first, first + page + self.size):
+            if _mprotect(guard, page, 0):
+                raise OSError(ctypes.get_errno(), "mprotect")
+
+    def array(self, shape, dtype, strides, side, shift=0):
+        """An array whose first (side "low") or last byte is `shift` bytes from the guard; all bytes hold FILLER."""
+        below = sum(min(0, s) * (n - 1) for s, n in zip(strides, shape, strict=True))
+        above = sum(max(0, s) * (n - 1) for s, n in zip(strides, shape, strict=True)) + np.dtype(dtype).itemsize
+        at = shift - below if side == "low" else self.size - shift - above
+        self.bytes[:] = FILLER
+        return np.ndarray(shape, dtype, self.bytes, at, strides)
+
+    def untouched(self, array):
+        """Whether every byte outside of the array still holds FILLER; leaves none of them inside."""
+        array[...] = np.frombuffer(bytes([FILLER] * array.itemsize), array.dtype)[0]
+        return (self.bytes == FILLER).all()
+
+
+def _mprotect(address, length, protection):
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    return libc.mprotect(address, length, protection)
+
+
+@lru_cache(maxsize=64)
+def room_of(pages, what):
+    return Room(pages * mmap.PAGESIZE)
+
+
+def room_for(size, what="out"):
+    return room_of(-(-size // mmap.PAGESIZE), what)
+
+
+# ---- the calls ------------------------------------------------------------------------------------------------------
+
+
+def encode_range(encoding, out, name, threads):
+    encoding.encode(range(START, START + len(out)), dtype=name, out=out, threads=threads)
+
+
+def encode_backwards(encoding, out, name, threads):
+    encoding.encode(range(START + len(out) - 1, START - 1, -1), dtype=name, out=out[::-1], threads=threads)
+
+
+def encode_integers(encoding, out, name, threads):
+    encoding.encode(guarded(np.arange(START, START + len(out))), dtype=name, out=out, threads=threads)
+
+
+def encode_reals(encoding, out, name, threads):
+    encoding.encode(guarded(np.arange(START, START + len(out), dtype=np.float64)), dtype=name, out=out, threads=threads)
+
+
+def stream(encoding, out, name, threads):
+    for chunk in encoding.stream(range(START, START + len(out)), dtype=name, out=out, threads=threads):
+        assert chunk.values.base is not None
+
+
+def add_range(encoding, x, name, threads):
+    x[...] = 0
+    encoding.add_to(x, range(START, START + x.shape[-2]), threads=threads)
+
+
+def add_integers(encoding, x, name, threads):
+    x[...] = 0
+    positions = np.broadcast_to(range(START, START + x.shape[-2]), x.shape[:-1])
+    encoding.add_to(x, guarded(np.ascontiguousarray(positions)), x_scale=0.5, threads=threads)
+
+
+CALLS = (encode_range, encode_backwards, encode_integers, encode_reals, stream, add_range, add_integers)
+
+
+def guarded(positions):
+    """Positions that end at a guard page themselves."""
+    array = room_for(positions.nbytes, "positions").array(positions.shape, positions.dtype, positions.strides, "high")
+    array[:] = positions
+    return array
+
+
+# ---- the sweep ------------------------------------------------------------------------------------------------------
+
+
+def row_strides(width, itemsize):
+    """Bytes from one row to the next: none between them, one element, up to whole cache lines; and downwards."""
+    tight = width * itemsize
+    padded = -(-tight // 64) * 64
+    return sorted({tight, tight + itemsize, tight + 7 * itemsize, padded, padded + 64, -tight, -tight - 3 * itemsize})
+
+
+def check(what, call, encoding, expected, room, array, name, threads):
+    print(*what, file=sys.stderr)
+    call(encoding, array, name, threads)
+    bits = f"u{array.itemsize}"
+    # 0 + -0.0 is 0: what was added onto zeros is compared as numbers
+    same = (array == expected).all() if call in (add_range, add_integers) else (array.view(bits) == expected.view(bits)).all()
+    assert same, f"wrong values: {what}"
+    assert room.untouched(array), f"written outside of out: {what}"
+
+
+def sweep_matrices(every, lengths, widths, threads=None):
+    """Matrices of every dtype, row stride and place between the guards, by every call."""
+    count = 0
+    for (name, dtype), width in itertools.product(DTYPES.items(), widths):
+        encoding = posenc.Encoding(width)
+        itemsize = np.dtype(dtype).itemsize
+        table = encoding.encode(range(START, START + max(lengths)), dtype=name, threads=1)
+        for length, stride, side, call in itertools.product(lengths, row_strides(width, itemsize), SIDES, CALLS):
+            count += 1
+            if count % every:
+                continue
+            room = room_for(abs(stride) * length + 64)
+            # at the guard, or rows that begin anywhere in a cache line
+            shift = itemsize * (count % (64 // itemsize)) if count % 3 == 0 else 0
+            array = room.array((length, width), dtype, (stride, itemsize), side, shift)
+            what = (call.__name__, name, length, width, stride, side, shift)
+            check(what, call, encoding, table[:length], room, array, name, threads)
+    return count // every
+
+
+def sweep_batches(every):
+    """Three and four dimensions, the outer ones with any stride, added onto with one range and with positions for each."""
+    count = 0
+    for (name, dtype), width, length in itertools.product(DTYPES.items(), (1, 3, 32, 33, 65, 512), (1, 5, 40, 70)):
+        encoding = posenc.Encoding(width)
+        itemsize = np.dtype(dtype).itemsize
+        table = encoding.encode(range(START, START + length), dtype=name)
+        row, gap = width * itemsize, 3 * itemsize
+        layouts = {
+            "plain": ((2, 3, length, width), (3 * length * row, length * row, row, itemsize)),
+            "gaps": ((2, 3, length, width), (3 * length * (row + gap) + gap, length * (row + gap), row + gap, itemsize)),
+            "batch inside": ((3, length, width), (row, 3 * row, itemsize)),
+            "backwards": ((2, length, width), (-length * (row + gap), -(row + gap), itemsize)),
+        }
+        for (layout, (shape, strides)), side, scattered in itertools.product(layouts.items(), SIDES, (False, True)):
+            count += 1
+            if count % every:
+                continue
+            room = room_for(sum(abs(s) * n for s, n in zip(strides, shape, strict=True)))
+            array = room.array(shape, dtype, strides, side)
+            call = add_integers if scattered else add_range
+            check((call.__name__, name, layout, shape, strides, side), call, encoding, table, room, array, name, None)
+    return count // every
+
+
+def main(isa, every=1):
+    every = int(every)
+    _kernel.use_instruction_set(isa)
+    count = sweep_matrices(every, LENGTHS, WIDTHS)
+    count += sweep_matrices(every, BLOCKS, (1, 33, 64, 510, 512), threads=2)
+    # more than 8 MiB: past the caches, straight or by way of a stage
+    count += sweep_matrices(every, (5000,), (513, 1024))
+    count += sweep_batches(every)
+    print(count)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,1002 @@
+"""Any arguments whatever: an error of NumPy's kinds that names the argument, with nothing written, or the right result."""
+
+import sys
+from fractions import Fraction
+from functools import cache, lru_cache
+from typing import NamedTuple
+
+import ml_dtypes
+import numpy as np
+import pytest
+from conftest import bits_of
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from reference import Reference
+
+import posenc
+from posenc import Encoding
+
+# ---- the table of bad inputs ----------------------------------------------------------------------------------------
+
+
+def readonly(a):
+    a.flags.writeable = False
+    return a
+
+
+def misaligned(shape, dtype):
+    raw = np.zeros(np.prod(shape) * np.dtype(dtype).itemsize + 1, np.uint8)[1:]
+    return raw.view(dtype).reshape(shape)
+
+
+def strided(shape, strides):
+    return np.lib.stride_tricks.as_strided(np.zeros(np.prod(shape), np.float32), shape, strides)
+
+
+class Sub(np.ndarray):
+    pass
+
+
+# what each function can do with arguments that are in order; a bad one takes the place of its own
+VALID = {
+    "encode": lambda: {"positions": 12, "d_model": 64, "out": np.full((12, 64), 7, np.float32)},
+    "Encoding.encode": lambda: {"positions": 12, "d_model": 64, "out": np.full((12, 64), 7, np.float32)},
+    "stream": lambda: {"positions": 12, "d_model": 64, "out": np.full((12, 64), 7, np.float32)},
+    "Encoding.stream": lambda: {"positions": 12, "d_model": 64, "out": np.full((12, 64), 7, np.float32)},
+    "add_to": lambda: {"x": np.full((12, 64), 7, np.float32)},
+    "Encoding.add_to": lambda: {"x": np.full((12, 64), 7, np.float32), "d_model": 64},
+    "Encoding": lambda: {"d_model": 64},
+}
+TAKES = {
+    "positions": ("encode", "Encoding.encode", "stream", "Encoding.stream", "add_to", "Encoding.add_to"),
+    "out": ("encode", "Encoding.encode", "stream", "Encoding.stream"),
+    "dtype": ("encode", "Encoding.encode", "stream", "Encoding.stream"),
+    "threads": ("encode", "Encoding.encode", "stream", "Encoding.stream", "add_to", "Encoding.add_to"),
+    "chunk": ("stream", "Encoding.stream"),
+    "x": ("add_to", "Encoding.add_to"),
+    "x_scale": ("add_to", "Encoding.add_to"),
+    "d_model": ("encode", "stream", "Encoding"),
+    "convention": ("encode", "stream", "add_to", "Encoding"),
+}
+OF_CALLS = ("positions", "dtype", "out", "threads", "chunk", "x", "x_scale")
+
+
+def call(function, arguments):
+    """The result of the function of that name."""
+    name, _, method = function.partition(".")
+    if not method:
+        return getattr(posenc, name)(**arguments)
+    own = {k: v for k, v in arguments.items() if k in OF_CALLS}
+    return getattr(Encoding(**{k: v for k, v in arguments.items() if k not in OF_CALLS}), method)(**own)
+
+
+BAD_POSITIONS = [
+    (-1, ValueError, "positions is -1"),
+    (np.int8(-1), ValueError, "positions is -1"),
+    (3.0, TypeError, "positions is 3.0"),
+    ("3", TypeError, "positions is '3'"),
+    (b"3", TypeError, "positions is b'3'"),
+    (True, TypeError, "bool"),
+    (np.bool_(True), TypeError, "bool"),
+    (np.float64(3), TypeError, "float64"),
+    (1j, TypeError, "complex"),
+    (2**64, ValueError, "positions has 9223372036854775808"),
+    (2**70, ValueError, "positions has 9223372036854775808"),
+    (object(), TypeError, "dtype object"),
+    ({}, TypeError, "dtype object"),
+    (np.array([True, False]), TypeError, "dtype bool"),
+    (np.array(["a"]), TypeError, "dtype <U1"),
+    (np.array([b"a"]), TypeError, "dtype |S1"),
+    (np.array([1j]), TypeError, "dtype complex128"),
+    (np.array([object()]), TypeError, "dtype object"),
+    (np.array([None, 1]), TypeError, "dtype object"),
+    (np.array(["2020-01-01"], "M8[ns]"), TypeError, "dtype datetime64"),
+    (np.array([1], "m8[s]"), TypeError, "dtype timedelta64"),
+    (np.array([(1, 2)], "i4,i4"), TypeError, "dtype"),
+    (np.array([1.0], np.longdouble), TypeError, "at most 64 bits"),
+    (np.ma.array([1, 2], mask=[True, False]), TypeError, "MaskedArray"),
+    ([2**63], ValueError, "9223372036854775808"),
+    ([1, 2**70], ValueError, str(2**70)),
+    (np.array([5, 2**63], np.uint64), ValueError, "9223372036854775808"),
+    ([0.0, 2.0**63], ValueError, "9.22337"),
+    ([0.0, -1e300], ValueError, "-1e.300"),
+    (range(2**63 - 5, 2**63 + 5), ValueError, "positions has 9223372036854775808,"),
+    (range(2**64, 2**64 + 3), ValueError, f"positions has {2**64},"),
+    (range(-(2**63) + 1, -(2**63) - 3, -1), ValueError, f"positions has {-(2**63) - 1},"),
+    (range(-(2**63) - 5, -(2**63) + 5), ValueError, f"positions has {-(2**63) - 5},"),
+]
+
+F4, SHAPE = np.float32, (12, 64)
+BAD_ARRAYS = {
+    "no dimension": (np.zeros((), F4), ValueError, "has shape"),
+    "read-only": (readonly(np.zeros(SHAPE, F4)), ValueError, "read-only"),
+    "integers": (np.zeros(SHAPE, np.int32), TypeError, "has dtype"),
+    "bits": (np.zeros(SHAPE, np.uint32), TypeError, "has dtype"),
+    "booleans": (np.zeros(SHAPE, bool), TypeError, "has dtype"),
+    "complex": (np.zeros(SHAPE, np.complex64), TypeError, "has dtype"),
+    "objects": (np.zeros(SHAPE, object), TypeError, "has dtype"),
+    "records": (np.zeros(SHAPE, "f4,f4"), TypeError, "has dtype"),
+    "list": ([[0.0] * 64] * 12, TypeError, "is of type list"),
+    "memory": (memoryview(bytearray(4 * 12 * 64)), TypeError, "is of type memoryview"),
+    "number": (0.0, TypeError, "is of type float"),
+    "byte order": (np.zeros(SHAPE, np.dtype(F4).newbyteorder()), ValueError, "dtype"),
+    "misaligned": (misaligned(SHAPE, F4), ValueError, "aligned"),
+    "Fortran order": (np.zeros(SHAPE, F4, order="F"), ValueError, "contiguous columns"),
+    "strided columns": (np.zeros((12, 128), F4)[:, ::2], ValueError, "contiguous columns"),
+    "columns backwards": (np.zeros(SHAPE, F4)[:, ::-1], ValueError, "contiguous columns"),
+    "one value everywhere": (strided(SHAPE, (0, 0)), ValueError, "contiguous columns"),
+    "one row twelve times": (strided(SHAPE, (0, 4)), ValueError, "overlap"),
+    "overlapping rows": (strided(SHAPE, (128, 4)), ValueError, "overlap"),
+    "overlapping rows backwards": (strided(SHAPE, (128, 4))[::-1], ValueError, "overlap"),
+    "masked": (np.ma.zeros(SHAPE, F4), TypeError, "MaskedArray"),
+    "subclass": (np.zeros(SHAPE, F4).view(Sub), TypeError, "Sub"),
+    "matrix": (np.zeros(SHAPE, F4).view(np.matrix), TypeError, "matrix"),
+}
+BAD_OUTS = BAD_ARRAYS | {
+    "more columns": (np.zeros((12, 65), F4), ValueError, "out has shape"),
+    "one dimension": (np.zeros(12 * 64, F4), ValueError, "out has shape"),
+    "broadcastable": (np.zeros((4, 12, 64), F4), ValueError, "out has shape"),
+    "another float": (np.zeros(SHAPE, np.float64), ValueError, "out has dtype"),
+}
+BAD_XS = BAD_ARRAYS | {
+    "one position": (np.zeros(64, F4), ValueError, "x has shape"),
+    "broadcast": (np.broadcast_to(np.zeros(64, F4), SHAPE), ValueError, "read-only"),
+}
+
+BAD = [
+    *[("out", *case) for case in BAD_OUTS.values()],
+    *[("x", *case) for case in BAD_XS.values()],
+    ("d_model", -1, ValueError, "d_model is -1"),
+    ("d_model", 4.0, TypeError, "d_model"),
+    ("d_model", True, TypeError, "d_model"),
+    ("d_model", "4", TypeError, "d_model"),
+    ("d_model", None, TypeError, "d_model"),
+    ("d_model", [4], TypeError, "d_model"),
+    ("d_model", 2**24 + 1, ValueError, "d_model is 16777217, expected at most"),
+    ("d_model", 2**63, ValueError, "d_model"),
+    ("d_model", 2**70, ValueError, "d_model"),
+    ("dtype", "int32", TypeError, "dtype"),
+    ("dtype", "float128", TypeError, "dtype"),
+    ("dtype", "nonsense", TypeError, "dtype"),
+    ("dtype", "complex64", TypeError, "dtype"),
+    ("dtype", ">f4", ValueError, "byte order"),
+    ("dtype", object, TypeError, "dtype"),
+    ("dtype", None, TypeError, "dtype"),
+    ("dtype", 4, TypeError, "dtype"),
+    ("dtype", "f4,f4", TypeError, "dtype"),
+    ("threads", 0, ValueError, "threads is 0"),
+    ("threads", -1, ValueError, "threads is -1"),
+    ("threads", -(2**70), ValueError, "threads"),
+    ("threads", 2.7, TypeError, "threads"),
+    ("threads", True, TypeError, "threads"),
+    ("threads", "2", TypeError, "threads"),
+    ("chunk", 0, ValueError, "chunk is 0"),
+    ("chunk", -1, ValueError, "chunk is -1"),
+    ("chunk", 2.0, TypeError, "chunk"),
+    ("chunk", True, TypeError, "chunk"),
+    ("chunk", 11, ValueError, "chunk is 11, expected 12"),
+    ("x_scale", float("nan"), ValueError, "x_scale"),
+    ("x_scale", float("inf"), ValueError, "x_scale"),
+    ("x_scale", 1e300, ValueError, "x_scale"),
+    ("x_scale", 10**400, ValueError, "x_scale"),
+    ("x_scale", "2", TypeError, "x_scale"),
+    ("x_scale", True, TypeError, "x_scale"),
+    ("x_scale", None, TypeError, "x_scale"),
+    ("x_scale", np.ones(2), TypeError, "x_scale"),
+    ("base", 0, ValueError, "base is 0"),
+    ("base", -1.0, ValueError, "base"),
+    ("base", float("nan"), ValueError, "base"),
+    ("base", float("inf"), ValueError, "base"),
+    ("base", 10**400, ValueError, "base"),
+    ("base", "10000", TypeError, "base"),
+    ("base", [10000], TypeError, "base"),
+    ("base", True, TypeError, "base"),
+    ("base", 1j, TypeError, "base"),
+    ("base", None, TypeError, "base"),
+    ("scale", float("nan"), ValueError, "scale"),
+    ("position_scale", float("inf"), ValueError, "position_scale"),
+    ("position_offset", float("nan"), ValueError, "position_offset"),
+    ("position_offset", 2.0**63, ValueError, "position_offset"),
+    ("frequency_scale", None, TypeError, "frequency_scale"),
+    ("padding_idx", 1.0, TypeError, "padding_idx"),
+    ("padding_idx", True, TypeError, "padding_idx"),
+    ("padding_idx", 2**63, ValueError, "padding_idx"),
+    ("padding_idx", -(2**70), ValueError, "padding_idx"),
+    ("odd", "pad", ValueError, "odd is 'pad'"),
+    ("odd", 1, TypeError, "odd"),
+    ("spacing", "linear", ValueError, "spacing"),
+    ("layout", "split", ValueError, "layout"),
+    ("order", "tan", ValueError, "order"),
+    ("exponents", "row", ValueError, "exponents"),
+    ("shift", 32, ValueError, "shift is 32"),
+    ("frequencies", [1.0], ValueError, "length 1, expected 32"),
+    ("frequencies", [[1.0, 2.0]], ValueError, "shape"),
+    ("frequencies", [1.0, float("nan")], ValueError, "nan"),
+    ("frequencies", ["a", "b"], TypeError, "frequencies"),
+    ("frequencies", [True], TypeError, "frequencies"),
+    ("no_such", 1, TypeError, "no_such"),
+]
+BAD_TOGETHER = [
+    ({"d_model": 3, "odd": "error"}, "d_model is 3"),
+    ({"spacing": "endpoint", "shift": 1}, "spacing.*shift"),
+    ({"frequencies": [1.0, 2.0], "base": 2.0}, "frequencies and base"),
+    ({"frequencies": [1.0, 2.0], "frequency_scale": 2.0}, "frequencies and frequency_scale"),
+    ({"frequencies": [1.0, 2.0], "shift": 1.0}, "frequencies and shift"),
+    ({"frequencies": [1.0, 2.0], "spacing": "endpoint"}, "frequencies and spacing"),
+]
+
+
+def arrays_of(arguments):
+    return {k: np.array(v) for k, v in arguments.items() if k in ("out", "x", "positions") and not isinstance(v, range)}
+
+
+def assert_refused(function, arguments, error, message):
+    before = arrays_of(arguments)
+    with pytest.raises(error, match=message):
+        call(function, arguments)
+    for name, array in arrays_of(arguments).items():
+        assert array.tobytes() == before[name].tobytes()
+
+
+@pytest.mark.parametrize("function", TAKES["positions"])
+@pytest.mark.parametrize("positions, error, message", BAD_POSITIONS, ids=lambda v: repr(v)[:40])
+def test_bad_positions(positions, error, message, function):
+    if not function.endswith("encode"):         # streams take no arrays; rows of x are counted first
+        error, message = (TypeError, ValueError), "positions"
+    assert_refused(function, VALID[function]() | {"positions": positions}, error, message)
+
+
+@pytest.mark.parametrize("function", ["encode", "Encoding.encode"])
+def test_no_positions(function):
+    assert_refused(function, VALID[function]() | {"positions": None}, TypeError, "positions is None")
+
+
+@pytest.mark.parametrize(
+    "function, argument, value, error, message",
+    [(f, *case) for case in BAD for f in TAKES.get(case[0], TAKES["convention"])],
+    ids=lambda v: repr(v)[:30] if not isinstance(v, type) else v.__name__,
+)
+def test_bad_arguments(function, argument, value, error, message):
+    assert_refused(function, VALID[function]() | {argument: value}, error, message)
+
+
+@pytest.mark.parametrize("arguments, message", BAD_TOGETHER, ids=str)
+def test_bad_together(arguments, message):
+    out = np.full((2, arguments.get("d_model", 4)), 7, F4)
+    assert_refused("encode", {"positions": 2, "d_model": 4, "out": out} | arguments, ValueError, message)
+
+
+@pytest.mark.parametrize(
+    "shape, positions, message",
+    [
+        ((3, 4), 4, "positions has length 4, expected 3"),
+        ((3, 4), range(4), "positions has length 4, expected 3"),
+        ((3, 4), np.arange(4), "positions has shape .* broadcasts"),
+        ((3, 4), np.zeros((3, 3)), "positions has shape .* broadcasts"),
+        ((2, 3, 4), np.zeros((3, 1)), "positions has shape .* broadcasts"),
+    ],
+)
+def test_positions_of_another_shape(shape, positions, message):
+    assert_refused("add_to", {"x": np.full(shape, 7.0), "positions": positions}, ValueError, message)
+
+
+@pytest.mark.parametrize("function", ["encode", "Encoding.encode"])
+def test_rows_of_out(function):
+    arguments = VALID[function]() | {"out": np.full((10, 64), 7, F4)}
+    assert_refused(function, arguments, ValueError, r"out has shape \(10, 64\), expected \(12, 64\)")
+
+
+def test_columns_of_x():
+    assert_refused("Encoding.add_to", {"x": np.full((12, 63), 7.0), "d_model": 64}, ValueError, r"x has shape \(12, 63\)")
+
+
+@pytest.mark.parametrize("shape", [(0, 64), (12, 65), (12,), (2, 6, 64)])
+def test_bad_out_of_a_stream(shape):
+    with pytest.raises(ValueError, match="out has shape"):
+        posenc.stream(12, 64, out=np.zeros(shape, F4))
+
+
+@pytest.mark.parametrize("positions", [2.0, [1, 2], np.arange(3), np.array(3)], ids=repr)
+def test_a_stream_takes_no_array(positions):
+    with pytest.raises(TypeError, match="positions is of type"):
+        posenc.stream(positions, 4)
+
+
+def test_too_large():
+    with pytest.raises(ValueError, match="d_model is 1099511627776, expected at most"):
+        posenc.encode(2**40, 2**40)
+    with pytest.raises(ValueError, match="too big"):
+        posenc.encode(2**62, 512)
+    with pytest.raises(MemoryError):
+        posenc.encode(2**38, 512)
+
+
+def test_tensors():
+    """A tensor with a history passes its own refusal on; one as `out` is of a kind that is not written."""
+    torch = pytest.importorskip("torch")
+    tensor = torch.zeros((12, 64), requires_grad=True)
+    for arguments in ({"positions": tensor[0], "d_model": 4}, {"x": tensor}):
+        with pytest.raises((RuntimeError, TypeError), match="grad|x is of type Tensor"):
+            call("encode" if "positions" in arguments else "add_to", arguments)
+    with pytest.raises(TypeError, match="out is of type Tensor"):
+        posenc.encode(12, 64, out=tensor)
+    assert (posenc.encode(torch.arange(5), 4) == posenc.encode(5, 4)).all()
+
+
+def test_a_mapped_file_is_an_array(tmp_path):
+    out = np.lib.format.open_memmap(tmp_path / "pe.npy", "w+", np.float32, (12, 64))
+    assert posenc.encode(12, 64, out=out) is out
+    assert (out == posenc.encode(12, 64)).all()
+
+
+# ---- any arguments --------------------------------------------------------------------------------------------------
+
+LOWEST, BEYOND = -(2**63), 2**63
+DTYPES = {"float64": np.float64, "float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+D_MODELS = (0, 1, 2, 3, 5, 8, 31, 32, 33, 64, 65)
+EXTREMES = (0, 1, -1, 2, 2**31, 2**53 - 1, 2**53 + 1, -(2**53) - 1, 2**62, LOWEST, LOWEST + 1, BEYOND - 1, BEYOND - 2)
+GREAT = 2**45           # rows that no machine has memory for
+
+
+# functions without arguments, and what they return
+WITHOUT_ARGUMENTS = {"Chunk", "Match", "Preset", "presets", "show_runtime"}
+
+
+class Case(NamedTuple):
+    """A call, what is wrong with it, and what it must give if nothing is."""
+
+    function: str
+    arguments: dict
+    bad: frozenset              # names of arguments; the error names one of them
+    check: object               # of the result
+
+
+def bad(*names):
+    return frozenset(names)
+
+
+class Index:
+    def __init__(self, n):
+        self.n = n
+
+    def __index__(self):
+        return self.n
+
+    def __repr__(self):
+        return f"Index({self.n})"
+
+
+integers = st.one_of(st.sampled_from(EXTREMES), st.integers(LOWEST, BEYOND - 1), st.integers(-1000, 1000))
+reals = st.one_of(
+    st.floats(-(2.0**63), np.nextafter(2.0**63, 0)),
+    st.sampled_from([np.nan, np.inf, -np.inf, -0.0, 0.5, -1 / 3, 5e-324, 1e-300, -(2.0**63), 2.0**52 + 0.5]),
+)
+lengths = st.one_of(st.integers(0, 12), st.integers(30, 70), st.just(130))
+thread_counts = st.sampled_from([None, None, None, 1, 2, 3, np.int64(2), 64, 10**9, 2**70])
+bad_thread_counts = st.sampled_from([0, -1, -(2**70), 2.7, True, "2", np.float32(1)])
+bad_numbers = st.sampled_from([np.nan, np.inf, -np.inf, "2", True, None, 1j, 10**400, [1.0], b"1"])
+
+
+@st.composite
+def ranges(draw, n):
+    """Of n positions in the domain."""
+    start = draw(integers)
+    most = max(1, (BEYOND - 1 - start) // n if n else 1), max(1, (start - LOWEST) // n if n else 1)
+    steps = st.sampled_from([1, 2, 3, 7, 1000, 2**40, 2**50, 2**55, most[0]])
+    step = min(draw(steps), most[0]) if draw(st.booleans()) else -min(draw(steps), most[1])
+    found = range(start, start + n * step, step)
+    return found if not n or LOWEST <= found[-1] < BEYOND else range(n)
+
+
+@st.composite
+def position_arrays(draw, shape):
+    """Integers or reals of the domain, of any dtype and byte order, in any kind of view."""
+    kind = draw(st.sampled_from(["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8"]))
+    dtype = np.dtype(draw(st.sampled_from("<>")) + kind)
+    size = int(np.prod(shape))
+    if kind[0] == "f":
+        values = np.array(draw(st.lists(reals, min_size=size, max_size=size)), np.float64)
+        with np.errstate(all="ignore"):
+            values = values.astype(dtype)
+        with np.errstate(invalid="ignore"):
+            values[np.abs(values.astype(np.float64)) >= 2.0**63] = 0.25     # rounded out of the domain
+    else:
+        info = np.iinfo(kind)
+        within = st.integers(max(info.min, LOWEST), min(info.max, BEYOND - 1))
+        values = np.array(draw(st.lists(within, min_size=size, max_size=size)), dtype)
+    return draw(views(values.reshape(shape)))
+
+
+@st.composite
+def views(draw, values):
+    """The same values in an array with another place in memory."""
+    how = draw(st.sampled_from(["plain", "strided", "backwards", "read-only", "misaligned", "subclass", "Fortran", "list"]))
+    if how == "list" and values.ndim and values.dtype.kind in "if" and values.dtype.itemsize == 8 and values.size:
+        return values.tolist()
+    if how == "strided" and values.ndim:
+        room = np.zeros((*values.shape[:-1], 2 * values.shape[-1]), values.dtype)
+        room[..., ::2] = values
+        return room[..., ::2]
+    if how == "backwards" and values.ndim:
+        return np.ascontiguousarray(values[::-1])[::-1]
+    if how == "misaligned":
+        room = np.frombuffer(bytearray(b"\1" + values.tobytes()), np.uint8)[1:]
+        return room.view(values.dtype).reshape(values.shape)
+    if how == "subclass":
+        return values.view(Sub)
+    if how == "Fortran":
+        return np.asfortranarray(values)
+    if how == "read-only":
+        return readonly(values.copy())
+    return values
+
+
+def places(values):
+    """The positions one by one, as int or float."""
+    array = np.asarray(values)
+    return [p.item() for p in array.astype(array.dtype.newbyteorder("=")).ravel()] if array.size else []
+
+
+@st.composite
+def positions_of_any_kind(draw):
+    """Positions, their shape, each of them as a number."""
+    kind = draw(st.sampled_from(["count", "range", "array", "array"]))
+    if kind == "count":
+        n = draw(lengths)
+        kinds = [int, np.int64, np.uint8, np.int32, Index]
+        return draw(st.sampled_from(kinds))(n), (n,), list(range(n))
+    if kind == "range":
+        n = draw(lengths)
+        found = draw(ranges(n))
+        return found, (len(found),), list(found)
+    shape = draw(st.sampled_from([(), (0,), (1,), (3,), (7,), (2, 3), (2, 0), (1, 2, 2), (40,)]))
+    found = draw(position_arrays(shape))
+    return found, np.shape(found), places(found)
+
+
+bad_positions = st.one_of(
+    st.sampled_from([value for value, *_ in BAD_POSITIONS]),
+    st.integers(BEYOND, 2**80).map(lambda p: [0, p]),
+    st.integers(-(2**80), LOWEST - 1).map(lambda p: [p]),
+    st.integers(BEYOND, 2**64 - 1).map(lambda p: np.array([1, p], np.uint64)),
+    st.floats(np.nextafter(2.0**63, np.inf), 1e308).map(lambda p: np.array([[0.5, -p]])),
+    st.integers(-(2**80), -1),
+    st.integers(1, 2**70).map(lambda p: range(BEYOND - 1, BEYOND + p, p)),
+)
+
+BAD_CONVENTIONS = [(name, value) for name, value, *_ in BAD if name not in (*OF_CALLS, "d_model", "frequencies", "shift")]
+
+
+@st.composite
+def conventions(draw, d_model):
+    """Keywords of an Encoding, and the names of those that are wrong."""
+    given = {}
+    choices = {
+        "position_offset": [0.5, -3.25, 1e-300, 2.0**60],
+        "position_scale": [0.25, -1 / 3, 0.0],
+        "padding_idx": [0, -1, 5, np.int64(1), LOWEST, BEYOND - 1],
+        "scale": [22.6, -1.0, 1e-40, 0.0, 1e200],
+        "odd": ["truncate", "zero"],
+        "exponents": ["pair", "column"],
+        "layout": ["interleaved", "halves"],
+        "order": ["sin", "cos"],
+    }
+    for name, values in choices.items():
+        if draw(st.integers(0, 9)) == 0:
+            given[name] = draw(st.sampled_from(values))
+    if draw(st.integers(0, 9)) == 0:
+        pairs = d_model // 2 if given.get("odd") == "zero" else -(-d_model // 2)
+        count = d_model if given.get("exponents") == "column" else pairs
+        given["frequencies"] = tuple(draw(st.sampled_from([1.0, -0.5, 1e-9, 1e9, 0.0, 3.75])) for _ in range(count))
+    else:
+        for name, values in {
+            "base": [2.0, 1e8, 0.5, 1, 10**4],
+            "frequency_scale": [-2.0, 1e-5],
+            "shift": [0.25, -1.0],
+        }.items():
+            if draw(st.integers(0, 9)) == 0:
+                given[name] = draw(st.sampled_from(values))
+        if "shift" not in given and draw(st.integers(0, 9)) == 0:
+            given["spacing"] = "endpoint"
+    if draw(st.integers(0, 19)) == 0:
+        name, value = draw(st.sampled_from(BAD_CONVENTIONS))
+        return given | {name: value}, bad(name)
+    if draw(st.integers(0, 39)) == 0:
+        length = len(given.get("frequencies", ())) + 1 + d_model
+        return {"frequencies": [1.0] * length}, bad("frequencies")
+    if d_model % 2 and draw(st.integers(0, 9)) == 0:
+        return given | {"odd": "error"}, bad("d_model", "frequencies")
+    return given, bad()
+
+
+class Placed(NamedTuple):
+    """An array in a larger room, so that what is written beside it is seen."""
+
+    array: np.ndarray
+    room: np.ndarray
+
+    def beside(self):
+        """The room's bytes where the array is not."""
+        room = self.room.copy()
+        at = self.array.__array_interface__["data"][0] - self.room.__array_interface__["data"][0]
+        if self.array.size:
+            np.ndarray(self.array.shape, f"V{self.array.itemsize}", room, at, self.array.strides)[...] = b""
+        return room.tobytes()
+
+
+@st.composite
+def placed(draw, shape, dtype):
+    """An array of a shape with contiguous columns and rows, batches and more anywhere, but nowhere twice."""
+    itemsize = np.dtype(dtype).itemsize
+    axes = draw(st.permutations(range(len(shape) - 1))) if len(shape) > 1 else []
+    strides, extent = [0] * len(shape), shape[-1] * itemsize if shape else itemsize
+    if shape:
+        strides[-1] = itemsize
+    offset = 0
+    for axis in axes:
+        extent += itemsize * draw(st.sampled_from([0, 0, 1, 3, 16]))
+        strides[axis] = extent
+        extent *= max(1, shape[axis])
+        if draw(st.integers(0, 5)) == 0 and shape[axis]:
+            offset += strides[axis] * (shape[axis] - 1)
+            strides[axis] = -strides[axis]
+    room = np.full(extent + 128, 0xA5, np.uint8)
+    start = -room.ctypes.data % 64 + draw(st.sampled_from([0, 0, itemsize, 5 * itemsize])) % 64
+    return Placed(np.ndarray(shape, dtype, room, start + offset, strides), room)
+
+
+@st.composite
+def bad_arrays(draw, shape, dtype):
+    """What is not an array to write this dtype to."""
+    good = np.full(shape, 7, dtype)
+    wrongs = [
+        np.full(shape, 7, np.int64),
+        np.full(shape, 7, np.complex64),
+        np.full(shape, 7).astype(object),
+        np.full(shape, 7, ">f4" if sys.byteorder == "little" else "<f4"),
+        readonly(good.copy()),
+        good.view(Sub),
+        np.ma.array(good),
+        good.tolist(),
+        memoryview(b"abcd"),
+        "text",
+        3,
+    ]
+    if good.itemsize > 1 and good.size:
+        wrongs.append(misaligned(shape, dtype))
+    if len(shape) > 1 and min(shape) > 1:
+        wrongs.append(np.full((*shape[:-1], 2 * shape[-1]), 7, dtype)[..., ::2])
+        wrongs.append(good[..., ::-1])
+        wrongs.append(np.asfortranarray(good))
+        wrongs.append(np.lib.stride_tricks.as_strided(good, shape, (*good.strides[:-2], 0, good.strides[-1])))
+        wrongs.append(np.lib.stride_tricks.as_strided(good, shape, (*good.strides[:-2], good.itemsize, good.strides[-1])))
+    return draw(st.sampled_from(wrongs))
+
+
+def other_shapes(shape, dtype):
+    """Arrays that are to be written, but for their shape."""
+    others = [(*shape, 2), (*shape[:-1], shape[-1] + 1), (1, *shape), shape[1:] or (2,)]
+    return st.sampled_from([np.full(other, 7, dtype) for other in others])
+
+
+@cache
+def oracle(d_model, convention):
+    return Reference(d_model, **dict(convention))
+
+
+@lru_cache(maxsize=64)
+def encoding_of(d_model, convention):
+    return Encoding(d_model, **dict(convention))
+
+
+def assert_right(draw_cell, values, numbers, d_model, dtype, convention):
+    """Row by row what `encode` gives for that position alone; a few values by the oracle too."""
+    convention = tuple((k, v) for k, v in convention.items())
+    alone = encoding_of(d_model, convention)
+    assert values.dtype in (DTYPES[dtype], np.uint16)
+    rows = values.reshape(len(numbers), d_model) if d_model else values
+    assert values.size == len(numbers) * d_model
+    if not values.size:
+        return
+    found = bits_of(np.ascontiguousarray(rows))
+    for row, p in zip(found, numbers, strict=True):
+        one = np.array(p, np.int64 if isinstance(p, int) else np.float64)
+        assert (row == bits_of(alone.encode(one, dtype=dtype, threads=1))).all(), p
+    for _ in range(2):
+        r, c = draw_cell(len(numbers)), draw_cell(d_model)
+        assert found[r, c] == oracle(d_model, convention).bits(numbers[r], c, dtype), (numbers[r], c)
+
+
+def outside_with_offset(numbers, convention):
+    offset = convention.get("position_offset", 0.0)
+    if not isinstance(offset, float) or not np.isfinite(offset):
+        return False
+    return any(not LOWEST <= Fraction(p) + Fraction(offset) < BEYOND for p in numbers if isinstance(p, int) or np.isfinite(p))
+
+
+@st.composite
+def common(draw):
+    """What all functions take: d_model, dtype, threads, convention; with what is wrong with them."""
+    d_model = draw(st.sampled_from(D_MODELS))
+    dtype = draw(st.sampled_from(list(DTYPES)))
+    convention, wrong = draw(conventions(d_model))
+    arguments = dict(convention)
+    arguments["threads"] = draw(thread_counts)
+    if draw(st.integers(0, 29)) == 0:
+        arguments["threads"], wrong = draw(bad_thread_counts), wrong | {"threads"}
+    return d_model, dtype, convention, arguments, wrong
+
+
+@st.composite
+def with_d_model_and_dtype(draw, d_model, dtype, arguments, wrong):
+    spelled = [dtype, DTYPES[dtype], np.dtype(DTYPES[dtype])]
+    arguments = arguments | {"d_model": draw(st.sampled_from([d_model, np.int16(d_model), Index(d_model)]))}
+    arguments["dtype"] = draw(st.sampled_from(spelled))
+    if draw(st.integers(0, 29)) == 0:
+        value = draw(st.sampled_from([v for name, v, *_ in BAD if name == "d_model"]))
+        arguments, wrong = arguments | {"d_model": value}, wrong | {"d_model"}
+    if draw(st.integers(0, 29)) == 0:
+        value = draw(st.sampled_from([v for name, v, *_ in BAD if name == "dtype"]))
+        arguments, wrong = arguments | {"dtype": value}, wrong | {"dtype"}
+    return arguments, wrong
+
+
+@st.composite
+def encode_cases(draw):
+    d_model, dtype, convention, arguments, wrong = draw(common())
+    arguments, wrong = draw(with_d_model_and_dtype(d_model, dtype, arguments, wrong))
+    positions, shape, numbers = draw(positions_of_any_kind())
+    room = None
+    if draw(st.integers(0, 9)) == 0:
+        positions, wrong = draw(bad_positions), wrong | {"positions"}
+    elif d_model and draw(st.integers(0, 49)) == 0:
+        # an `out`, if there is one, has another shape
+        positions = draw(st.sampled_from([GREAT, 2**62, BEYOND - 1, range(LOWEST, BEYOND, 2)]))
+        wrong |= {"positions", "out"}
+    elif outside_with_offset(numbers, convention):
+        wrong |= {"positions"}
+    how = draw(st.sampled_from(["none", "out", "out", "bad out", "overlap"]))
+    stored = np.uint16 if dtype == "bfloat16" and draw(st.booleans()) else DTYPES[dtype]
+    if how == "out":
+        room = draw(placed((*shape, d_model), stored))
+        arguments["out"] = room.array
+    elif how == "bad out" and "positions" not in wrong:
+        whole = (*shape, d_model)
+        arguments["out"] = draw(st.one_of(bad_arrays(whole, stored), other_shapes(whole, stored)))
+        wrong |= {"out"}
+    elif how == "overlap" and "positions" not in wrong and len(shape) == 1 and all(isinstance(p, int) for p in numbers):
+        row = d_model * np.dtype(stored).itemsize
+        memory = np.zeros(len(numbers) * max(8, row), np.uint8)
+        positions = memory[: 8 * len(numbers)].view(np.int64)
+        positions[:] = numbers
+        arguments["out"] = memory[: len(numbers) * row].view(stored).reshape(*shape, d_model)
+    arguments["positions"] = positions
+    cell = lambda n: draw(st.integers(0, n - 1))            # noqa: E731
+
+    def check(result):
+        assert result is arguments["out"] if "out" in arguments else result.flags.c_contiguous
+        assert result.shape == (*shape, d_model)
+        assert_right(cell, result, numbers, d_model, dtype, convention)
+
+    return Case(draw(st.sampled_from(["encode", "Encoding.encode"])), arguments, wrong, check), room
+
+
+@st.composite
+def add_cases(draw):
+    d_model, dtype, convention, arguments, wrong = draw(common())
+    batch = draw(st.sampled_from([(), (), (2,), (1,), (0,), (2, 3)]))
+    n = draw(lengths)
+    room = draw(placed((*batch, n, d_model), DTYPES[dtype]))
+    x = room.array
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    x[...] = rng.standard_normal(x.shape).astype(x.dtype)
+    kind = draw(st.sampled_from(["none", "count", "range", "array", "array"]))
+    numbers = list(range(n))
+    if kind == "count":
+        arguments["positions"] = n
+    elif kind == "range":
+        arguments["positions"] = draw(ranges(n))
+        numbers = list(arguments["positions"])
+    elif kind == "array":
+        shape = draw(st.sampled_from([(n,), (1,), (), (*batch, n), (*batch, 1)]))
+        if np.prod(shape) <= 150:
+            arguments["positions"] = draw(position_arrays(shape))
+            numbers = places(arguments["positions"])
+            if outside_with_offset(numbers, convention):
+                wrong |= {"positions"}
+            each = np.broadcast_to(np.array(numbers, object).reshape(shape), (*batch, n))
+            numbers = list(each.ravel())
+    if kind != "array" and outside_with_offset(numbers, convention):
+        wrong |= {"positions"}
+    if len(numbers) == n:
+        numbers = numbers * int(np.prod(batch))
+    scale = arguments["x_scale"] = draw(st.sampled_from([1.0, 1.0, 0.5, -1 / 3, 3, 22.627416997969522, np.float32(0.1), 0]))
+    if draw(st.integers(0, 19)) == 0:
+        arguments["x_scale"], wrong = draw(bad_numbers), wrong | {"x_scale"}
+    if draw(st.integers(0, 14)) == 0:
+        arguments["positions"], wrong = draw(bad_positions), wrong | {"positions"}
+    elif draw(st.integers(0, 14)) == 0:
+        others = st.sampled_from([n + 1, range(n + 2), np.zeros(n + 2), np.zeros((5, *x.shape[:-1]))])
+        arguments["positions"], wrong = draw(others), wrong | {"positions"}
+    before = np.array(x)
+    arguments["x"] = x
+    if draw(st.integers(0, 9)) == 0:
+        arguments["x"], wrong, room = draw(bad_arrays(x.shape, x.dtype)), wrong | {"x"}, None
+    function = draw(st.sampled_from(["add_to", "Encoding.add_to"]))
+    if function == "Encoding.add_to":
+        arguments["d_model"] = d_model
+
+    def check(result):
+        assert result is x
+        stated = tuple((k, v) for k, v in convention.items())
+        alone = encoding_of(d_model, stated)
+        factor = np.array(float(scale)).astype(x.dtype)
+        rows, old = (np.ascontiguousarray(a).reshape(len(numbers), d_model) for a in (result, before))
+        for row, was, p in zip(rows, old, numbers, strict=True):
+            one = np.array(p, np.int64 if isinstance(p, int) else np.float64)
+            with np.errstate(all="ignore"):
+                expected = was * factor + alone.encode(one, dtype=dtype)
+            assert (bits_of(row) == bits_of(expected))[~np.isnan(expected)].all(), p
+            assert np.isnan(row[np.isnan(expected)]).all()
+
+    return Case(function, arguments, wrong, check), room
+
+
+@st.composite
+def stream_cases(draw):
+    d_model, dtype, convention, arguments, wrong = draw(common())
+    arguments, wrong = draw(with_d_model_and_dtype(d_model, dtype, arguments, wrong))
+    n = draw(lengths)
+    positions = draw(st.one_of(st.just(n), st.just(np.int32(n)), ranges(n)))
+    numbers = list(positions) if isinstance(positions, range) else list(range(n))
+    if outside_with_offset(numbers, convention):
+        wrong |= {"positions"}
+    if draw(st.integers(0, 9)) == 0:
+        positions, wrong = draw(bad_positions), wrong | {"positions"}
+    chunk = draw(st.sampled_from([None, 1, 7, 64, 1000, np.int64(5)]))
+    room = None
+    if draw(st.booleans()):
+        rows = draw(st.sampled_from([1, 5, 33, 64]))
+        room = draw(placed((rows, d_model), DTYPES[dtype]))
+        arguments["out"], chunk = room.array, draw(st.sampled_from([None, rows]))
+        if draw(st.integers(0, 9)) == 0:
+            arguments["out"], wrong, room = draw(bad_arrays((rows, d_model), DTYPES[dtype])), wrong | {"out"}, None
+    if draw(st.integers(0, 14)) == 0:
+        chunk, wrong = draw(st.sampled_from([0, -1, 2.0, True, "1", -(2**70)])), wrong | {"chunk"}
+    arguments |= {"positions": positions, "chunk": chunk}
+    cell = lambda n: draw(st.integers(0, n - 1))            # noqa: E731
+
+    def check(result):
+        at = 0
+        for part in result:
+            assert list(part.positions) == numbers[at : at + len(part.values)]
+            assert room is None or np.shares_memory(part.values, room.array) or not part.values.size
+            assert_right(cell, part.values, list(part.positions), d_model, dtype, convention)
+            at += len(part.values)
+        assert at == len(numbers)
+
+    return Case(draw(st.sampled_from(["stream", "Encoding.stream"])), arguments, wrong, check), room
+
+
+@st.composite
+def encoding_cases(draw):
+    d_model, dtype, convention, arguments, wrong = draw(common())
+    del arguments["threads"]
+    wrong -= {"threads"}
+    arguments["d_model"] = d_model
+    if draw(st.integers(0, 9)) == 0:
+        value = draw(st.sampled_from([v for name, v, *_ in BAD if name == "d_model"]))
+        arguments["d_model"], wrong = value, wrong | {"d_model"}
+
+    def check(result):
+        same = Encoding(**arguments)
+        assert result == same and hash(result) == hash(same)
+        assert len(convention.get("frequencies", ())) > 8 or eval(repr(result)) == result
+        assert np.isfinite(result.frequencies).all()
+        cell = lambda n: draw(st.integers(0, n - 1))        # noqa: E731
+        assert_right(cell, result.encode([3], dtype=dtype), [3], d_model, dtype, convention)
+
+    return Case("Encoding", arguments, wrong, check), None
+
+
+@st.composite
+def preset_cases(draw):
+    d_model, dtype = draw(st.sampled_from([2, 8, 64])), draw(st.sampled_from(list(DTYPES)))
+    arguments = {"name": draw(st.sampled_from([p.name for p in posenc.presets()])), "d_model": d_model}
+    wrong = bad()
+    if draw(st.integers(0, 3)) == 0:
+        name, value = draw(st.sampled_from([("name", "nobody's"), ("name", None), ("name", 3), ("base", -1), ("no_such", 1)]))
+        arguments, wrong = arguments | {name: value}, bad(name, "argument")
+    elif draw(st.integers(0, 5)) == 0:
+        arguments["d_model"], wrong = draw(st.sampled_from([-1, 2.0, True, None, 2**70])), bad("d_model")
+
+    def check(result):
+        assert result.d_model == d_model
+        cell = lambda n: draw(st.integers(0, n - 1))        # noqa: E731
+        numbers = [0, 1, 7, 500]
+        assert_right(cell, result.encode(numbers, dtype=dtype), numbers, d_model, dtype, result._convention)
+
+    return Case("preset", arguments, wrong, check), None
+
+
+starts = st.one_of(st.integers(-5, 5), st.sampled_from([LOWEST, BEYOND - 40]))
+
+
+@st.composite
+def length_cases(draw):
+    lengths = draw(st.lists(st.integers(0, 9), max_size=6))
+    start = draw(st.one_of(starts, st.lists(starts, min_size=len(lengths), max_size=len(lengths))))
+    arguments, wrong = {"lengths": draw(views(np.array(lengths, np.int64))), "start": start}, bad()
+    if draw(st.integers(0, 3)) == 0:
+        others = st.sampled_from([[-1], [1.5], "3", 3, None, [[1, 2]], [True], np.ma.array([1]), [2**63], ["a"], [None]])
+        arguments["lengths"], wrong = draw(others), bad("lengths", "start")
+    elif draw(st.integers(0, 5)) == 0:
+        others = st.sampled_from([1.0, "1", None, [0] * 7, 2**63, [2**70], np.zeros((9, 9), int)])
+        arguments["start"], wrong = draw(others), bad("start")
+    each = start if isinstance(start, list) else [start] * len(lengths)
+
+    def check(result):
+        assert result.dtype == np.int64
+        assert result.tolist() == [s + k for s, n in zip(each, lengths, strict=True) for k in range(n)]
+
+    return Case("positions_from_lengths", arguments, wrong, check), None
+
+
+@st.composite
+def count_cases(draw, function, name, values, bad_values, begins):
+    """Of a function that counts along rows; `begins(row, k)`: whether k is the first of a sequence, None if it is padding."""
+    rows, n = draw(st.integers(0, 3)), draw(st.integers(0, 9))
+    found = np.array(draw(st.lists(st.sampled_from(values), min_size=rows * n, max_size=rows * n)), np.int64).reshape(rows, n)
+    arguments, wrong = {name: draw(views(found))}, bad()
+    padding_idx = -1
+    if draw(st.booleans()):
+        padding_idx = arguments["padding_idx"] = draw(st.sampled_from([0, 1, -5, LOWEST]))
+    start = padding_idx + 1
+    if draw(st.booleans()):
+        start = arguments["start"] = draw(starts)
+    if draw(st.integers(0, 3)) == 0:
+        arguments[name], wrong = draw(st.sampled_from(bad_values)), bad(name)
+    elif draw(st.integers(0, 5)) == 0:
+        arguments["padding_idx"], wrong = draw(st.sampled_from([1.0, "1", True, 2**63, None])), bad("padding_idx")
+    elif draw(st.integers(0, 5)) == 0:
+        arguments["start"], wrong = draw(st.sampled_from([1.0, "1", 2**63, [0] * 7, [[2**70]]])), bad("start")
+
+    def check(result):
+        expected = []
+        for row in found.tolist():
+            position = start
+            for k in range(n):
+                first = begins(row, k)
+                if first:
+                    position = start
+                expected.append(padding_idx if first is None else position)
+                position += first is not None
+        assert result.dtype == np.int64 and result.shape == found.shape and result.ravel().tolist() == expected
+
+    return Case(function, arguments, wrong, check), None
+
+
+mask_cases = count_cases(
+    "positions_from_mask", "mask", [0, 1],
+    [[2], [0, -1], "1", None, 1, [np.nan], [0.5], np.ma.array([1]), [1j], ["a"], [None]],
+    lambda row, k: False if row[k] else None,
+)
+segment_cases = count_cases(
+    "positions_from_segments", "segment_ids", [1, 2, LOWEST],
+    ["1", None, 1, [1.0], [True], np.ma.array([1]), [1j], ["a"], [None], [[2**70]]],
+    lambda row, k: k == 0 or row[k] != row[k - 1],
+)
+
+
+@st.composite
+def grid_cases(draw):
+    sizes = tuple(draw(st.lists(st.integers(0, 4), min_size=1, max_size=3)))
+    width, dtype = draw(st.sampled_from([2, 6, 32, 34])), draw(st.sampled_from(list(DTYPES)))
+    layout, threads = draw(st.sampled_from(["interleaved", "halves"])), draw(thread_counts)
+    d_model, wrong, room = width * len(sizes), bad(), None
+    start = draw(st.sampled_from([0, -3, 7, 2**40]))
+    arguments = {"shape": sizes, "d_model": d_model, "dtype": dtype, "layout": layout, "threads": threads, "start": start}
+    if draw(st.booleans()):
+        room = draw(placed((*sizes, d_model), DTYPES[dtype]))
+        arguments["out"] = room.array
+        if draw(st.integers(0, 5)) == 0:
+            whole = (*sizes, d_model)
+            others = st.one_of(bad_arrays(whole, DTYPES[dtype]), other_shapes(whole, DTYPES[dtype]))
+            arguments["out"], wrong, room = draw(others), bad("out"), None
+    if draw(st.integers(0, 3)) == 0:
+        name, value = draw(st.sampled_from([
+            ("shape", -1), ("shape", (2, -1)), ("shape", 2.0), ("shape", "3"), ("shape", None), ("shape", (True,)),
+            ("d_model", -2), ("d_model", 2.0), ("d_model", True), ("d_model", 2**70), ("start", "0"), ("start", np.nan),
+            ("start", [0] * 5), ("layout", "split"), ("layout", None), ("group", "none"), ("odd", 1), ("axes", (0, 0, 0, 0)),
+            ("widths", [2] * 5), ("coordinates", "polar"), ("extra_tokens", -1), ("extra_tokens", 1.0), ("channel_first", 1),
+            ("threads", 0), ("dtype", "int8"), ("include_input", "middle"), ("base", -1.0), ("scale", np.inf),
+        ]))
+        arguments, wrong = arguments | {name: value}, wrong | {name}
+        if name in ("shape", "d_model"):        # judged together
+            wrong |= {"out", "shape", "d_model"}
+
+    def check(result):
+        assert result.shape == (*sizes, d_model) and result.dtype == DTYPES[dtype]
+        alone = encoding_of(width, (("layout", layout),))
+        for cell in np.ndindex(sizes):
+            columns = [alone.encode(np.array(start + k), dtype=dtype) for k in cell]
+            assert (bits_of(result[cell]) == np.concatenate([bits_of(c) for c in columns])).all(), cell
+
+    return Case("grid", arguments, wrong, check), room
+
+
+@st.composite
+def identify_cases(draw):
+    """What is no table; right ones are searched for seconds, in test_identify.py."""
+    table, positions = np.ones((3, 4)), None
+    tables = [np.ones(3), np.ones((2, 3, 4)), np.ones((3, 4), int), np.ones((3, 4), bool), np.ones((3, 4), complex), "table"]
+    tables += [None, 3.0, [["a"]], np.ones((3, 4), object), np.ones((1, 2**17), np.float16)]
+    others = [4, range(4), np.zeros(4), "a", 1.5, True, [2**63], range(BEYOND, BEYOND + 3), np.array([1j] * 3)]
+    if draw(st.booleans()):
+        table, wrong = draw(st.sampled_from(tables)), bad("table")
+    else:
+        positions, wrong = draw(st.sampled_from(others)), bad("positions")
+    return Case("identify", {"table": table, "positions": positions}, wrong, None), None
+
+
+# one entry for each public function: a strategy of its cases
+FUNCTIONS = {
+    "encode": encode_cases(),
+    "add_to": add_cases(),
+    "stream": stream_cases(),
+    "Encoding": encoding_cases(),
+    "preset": preset_cases(),
+    "grid": grid_cases(),
+    "identify": identify_cases(),
+    "positions_from_lengths": length_cases(),
+    "positions_from_mask": mask_cases,
+    "positions_from_segments": segment_cases,
+}
+
+
+def test_every_function_has_cases():
+    functions = {name for name in posenc.__all__ if callable(getattr(posenc, name))}
+    assert functions - set(FUNCTIONS) == WITHOUT_ARGUMENTS
+
+
+def memory_of(arguments):
+    """The bytes of all arrays among the arguments, with those around their views."""
+    bases = {}
+    for name, value in arguments.items():
+        if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+            while isinstance(value.base, np.ndarray):
+                value = value.base
+            bases[name] = value
+    return {name: np.asarray(value).tobytes() for name, value in bases.items()}
+
+
+def try_case(case, room):
+    before = memory_of(case.arguments)
+    beside = room.beside() if room else b""
+    try:
+        result = call(case.function, case.arguments)
+    except MemoryError:
+        assert "positions" in case.bad, case
+    except (TypeError, ValueError) as error:
+        assert case.bad, f"refused: {error!r}"
+        great = "array is too big" in str(error) or "Maximum allowed dimension" in str(error)
+        assert great or any(name in str(error) for name in case.bad), f"{error!r} does not name {sorted(case.bad)}"
+        assert memory_of(case.arguments) == before
+    else:
+        assert not case.bad, f"accepted, though {sorted(case.bad)} is wrong: {case.arguments}"
+        case.check(result)
+        assert not room or room.beside() == beside
+
+
+def any_call(examples, **more):
+    """A test of so many calls of any function."""
+    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck), **more)
+    @given(st.sampled_from(sorted(FUNCTIONS)).flatmap(FUNCTIONS.get))
+    def test(case_and_room):
+        try_case(*case_and_room)
+
+    return test
+
+
+test_any_call = any_call(1500, derandomize=True)
+test_a_hundred_thousand_calls = pytest.mark.long(any_call(100_000))

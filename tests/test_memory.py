@@ -1,0 +1,244 @@
+"""Nothing is written outside of `out`, nothing read outside of what is given, and nothing kept."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import HERE
+
+import posenc
+
+POSIX = pytest.mark.skipif(os.name != "posix", reason="mprotect is POSIX")
+GLIBC = pytest.mark.skipif(sys.platform != "linux", reason="mallinfo2 is glibc's")
+GUARDED = Path(__file__).with_name("guarded.py")
+
+
+def python(code, **environment):
+    """The finished process of Python code that finds the tests' modules."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(GUARDED.parent), *sys.path])} | environment
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+
+
+# ---- guard pages ----------------------------------------------------------------------------------------------------
+
+
+def sweep(isa, every):
+    done = subprocess.run([sys.executable, GUARDED, isa, str(every)], capture_output=True, text=True)
+    assert done.returncode == 0, f"{done.returncode} at {done.stderr[-2000:].splitlines()[-1]}"
+    return int(done.stdout)
+
+
+@POSIX
+@pytest.mark.parametrize("isa", HERE)
+def test_between_guard_pages(isa):
+    assert sweep(isa, 97) > 800
+
+
+@POSIX
+@pytest.mark.long
+@pytest.mark.parametrize("isa", HERE)
+def test_every_case_between_guard_pages(isa):
+    assert sweep(isa, 1) > 80_000
+
+
+@POSIX
+@pytest.mark.parametrize("side", ["low", "high"])
+@pytest.mark.parametrize("call", ["encode", "add_to"])
+def test_the_guards_end_whoever_touches_them(side, call):
+    """A row too many, which NumPy's checked ways to make an array would not allow."""
+    code = f"""
+        import guarded, numpy as np, posenc, resource
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        room = guarded.Room(4096)
+        out = room.array((64, 16), np.float32, (64, 4), {side!r})
+        stride = -64 if {side!r} == "low" else 64
+        out = np.lib.stride_tricks.as_strided(out[::-1] if stride < 0 else out, (65, 16), (stride, 4))
+        print("made", flush=True)
+        posenc.encode(65, 16, out=out) if {call!r} == "encode" else posenc.add_to(out)
+        print("survived")
+        """
+    done = python(code)
+    assert (done.returncode, done.stdout) == (-signal.SIGSEGV, "made\n"), done.stderr
+
+
+# ---- what is kept ---------------------------------------------------------------------------------------------------
+
+# By glibc's own count of the bytes that are in use, in all of its arenas, with Python's objects among them: each of many
+# calls may keep nothing, so a few bytes per call are found.
+GROWTH = """
+    import ctypes, gc, itertools
+    import numpy as np
+    import posenc
+    from posenc import _kernel
+
+    class Mallinfo(ctypes.Structure):
+        _fields_ = [(name, ctypes.c_size_t) for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")]
+
+    libc = ctypes.CDLL(None)
+    libc.mallinfo2.restype = Mallinfo
+    libc.malloc.restype = ctypes.c_void_p
+    CALLS = 300
+
+    def in_use():
+        gc.collect()
+        info = libc.mallinfo2()
+        return info.uordblks + info.hblkhd
+
+    def growth(work):
+        # the least of three: what is kept is kept each time, what is cached once
+        counts = [in_use()]
+        for _ in range(3):
+            for _ in range(CALLS):
+                work()
+            counts.append(in_use())
+        return min(after - before for before, after in itertools.pairwise(counts))
+
+    assert growth(lambda: None) < 1000
+    assert growth(lambda: libc.malloc(40)) >= 40 * CALLS, "the count does not see what C keeps"
+    kept = []
+    assert growth(lambda: kept.append(object())) >= 16 * CALLS, "the count does not see what Python keeps"
+    """
+
+WORK = {
+    "encode": "posenc.encode(100, 40)",
+    "encode a decode step": "posenc.encode(range(7, 8), 64)",
+    "encode steps": "posenc.encode(range(0, 700, 7), 40, dtype='float64')",
+    "encode backwards": "posenc.encode(range(100, 0, -1), 40)",
+    "encode integers": "posenc.encode(np.arange(50), 40, dtype='float16')",
+    "encode reals": "posenc.encode([0.5, np.nan], 40, dtype='bfloat16')",
+    "encode a list": "posenc.encode([1, 2, 3], 40)",
+    "encode with threads": "posenc.encode(2000, 40, threads=2)",
+    "encode into out": "posenc.encode(100, 40, out=np.empty((100, 40), np.float32))",
+    "encode past the caches": "posenc.encode(5000, 513)",
+    "add_to": "posenc.add_to(np.ones((100, 40), np.float32))",
+    "add_to a batch": "posenc.add_to(np.ones((3, 2, 100, 40)).transpose(1, 0, 2, 3), x_scale=0.5)",
+    "add_to at positions": "posenc.add_to(np.ones((2, 30, 40), np.float16), np.arange(30))",
+    "stream": "list(posenc.stream(100, 40, chunk=7))",
+    "a stream left early": "next(posenc.stream(None, 40, chunk=7))",
+    "Encoding": "posenc.Encoding(64, base=500.0).encode(40)",
+    "frequencies": "posenc.Encoding(64).frequencies",
+    "another encoding each time": "posenc.encode(40, 64, position_scale=float(np.random.default_rng().random()))",
+    "refused positions": "refused(posenc.encode, [2**63], 4)",
+    "refused float positions": "refused(posenc.encode, [1e300], 4)",
+    "refused kinds": "refused(posenc.encode, 'a', 4)",
+    "refused conventions": "refused(posenc.encode, 4, 4, base=-1)",
+    "refused out": "refused(posenc.encode, 4, 4, out=np.empty((4, 4)))",
+    "refused read-only out": "refused(posenc.encode, 4, 4, out=np.broadcast_to(np.float32(1), (4, 4)))",
+    "refused x": "refused(posenc.add_to, np.ones((4, 4)), 5)",
+    "refused stream": "refused(posenc.stream, 4, 4, chunk=0)",
+}
+
+
+@GLIBC
+@pytest.mark.memory
+def test_calls_keep_no_memory():
+    code = textwrap.dedent(GROWTH) + textwrap.dedent(f"""
+        def refused(function, *args, **keywords):
+            try:
+                function(*args, **keywords)
+            except (TypeError, ValueError):
+                return
+            raise AssertionError("not refused")
+
+        for name, call in {WORK!r}.items():
+            CALLS = 20 if "caches" in name or "another" in name else 300
+            found = growth(eval("lambda: " + call))
+            # tables of Python and glibc grow by a few kB now and then
+            assert found < max(2000, 16 * CALLS), f"{{name}}: {{found}} bytes kept by {{CALLS}} calls"
+        """)
+    # chunks that a thread keeps for itself would count as in use
+    done = python(code, PYTHONMALLOC="malloc", GLIBC_TUNABLES="glibc.malloc.tcache_count=0")
+    assert done.returncode == 0, done.stderr
+
+
+def references(objects):
+    gc.collect()
+    return [sys.getrefcount(o) for o in objects]
+
+
+def assert_keeps_no_reference(call, *objects):
+    call()
+    before = references(objects)
+    for _ in range(10):
+        call()
+    assert references(objects) == before
+
+
+def test_references_are_counted():
+    """What the next tests rely on: one that is kept is seen."""
+    kept, out = [], np.empty(3)
+    with pytest.raises(AssertionError):
+        assert_keeps_no_reference(lambda: kept.append(out), out)
+
+
+@pytest.mark.parametrize(
+    "positions", [5, range(5), range(5, 0, -1), np.arange(5), np.arange(5.0), np.arange(5.0)[::-1]], ids=repr
+)
+def test_calls_keep_no_reference(positions, dtype):
+    encoding = posenc.Encoding(33)
+    out = np.empty((5, 33), encoding.encode(1, dtype=dtype).dtype)
+    assert_keeps_no_reference(lambda: encoding.encode(positions, dtype=dtype, out=out), encoding, positions, out, out.dtype)
+    assert_keeps_no_reference(lambda: encoding.encode(positions, dtype=dtype), encoding, positions, out.dtype)
+    assert_keeps_no_reference(lambda: encoding.add_to(out, positions), encoding, positions, out, out.dtype)
+    out.resize((4, 33))             # refuses while a buffer is exported
+
+
+def test_refusals_keep_no_reference():
+    encoding, positions = posenc.Encoding(8), np.arange(5)
+    outs = {
+        "shape": np.empty((4, 8), np.float32),
+        "dtype": np.empty((5, 8), np.float64),
+        "read-only": np.broadcast_to(np.float32(0), (5, 8)),
+        "columns": np.empty((5, 16), np.float32)[:, ::2],
+    }
+    for out in outs.values():
+        for given in (5, range(5), positions):
+            def call(given=given, out=out):
+                with pytest.raises(ValueError):
+                    encoding.encode(given, out=out)
+
+            assert_keeps_no_reference(call, encoding, given, out)
+
+
+def test_a_stream_lets_go_of_out():
+    out = np.empty((4, 8), np.float32)
+    before = sys.getrefcount(out)
+    stream = posenc.stream(None, 8, out=out)
+    next(stream)
+    assert sys.getrefcount(out) > before
+    del stream
+    gc.collect()
+    assert sys.getrefcount(out) == before
+
+
+@GLIBC
+@pytest.mark.memory
+@pytest.mark.long
+def test_memory_that_cannot_be_had():
+    """The offsets of a wide table do not fit: a MemoryError before anything is written, and no harm to what comes after."""
+    code = """
+        import resource
+        import numpy as np, posenc
+        encoding = posenc.Encoding(2**20)
+        out = np.full((64, 2**20), 7, np.float16)
+        now = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (now + (1 << 29), now + (1 << 29)))
+        for call in (lambda: encoding.encode(64, dtype="float16", out=out), lambda: posenc.Encoding(2**20).add_to(out)):
+            try:
+                call()
+            except MemoryError as error:
+                print(error)
+        assert (out == 7).all()
+        assert posenc.encode(100, 64).shape == (100, 64)
+        """
+    done = python(code)
+    assert done.returncode == 0, done.stderr
+    assert "for the offsets of d_model 1048576" in done.stdout
