@@ -213,7 +213,7 @@ def test_the_same_in_every_shape_and_out(group, layout, monkeypatch):
 
 def test_bfloat16_as_bits_without_the_package(monkeypatch):
     table = posenc.grid((3, 4), 10, dtype="bfloat16", include_input="first")
-    monkeypatch.setattr(posenc._encoding, "_bfloat16", lambda: np.dtype(np.uint16))
+    monkeypatch.setattr(posenc._arguments, "_bfloat16", lambda: np.dtype(np.uint16))
     with pytest.raises(ImportError, match="ml_dtypes"):
         posenc.grid((3, 4), 10, dtype="bfloat16", include_input="first")
     out = np.zeros((3, 4, 10), np.uint16)

@@ -1,16 +1,14 @@
 """Encoding: the specification of a table, checked once; and encode, add_to and stream, which use it."""
 
 import functools
-import math
-import operator
 from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
 
-from posenc import _display, _frequencies, _kernel
+from posenc import _arguments, _display, _frequencies, _kernel
+from posenc._arguments import BEYOND, LOWEST
 
-LOWEST, BEYOND = -(2**63), 2**63        # positions p have LOWEST <= p < BEYOND
 WIDEST = 2**24                          # columns: an encoding takes about 200 bytes for each, a long table 1.5 kB meanwhile
 CHUNK_BYTES = 1 << 22
 SIGN_BIT = np.uint64(1 << 63)
@@ -50,76 +48,19 @@ class Chunk(NamedTuple):
 # ---- the convention -------------------------------------------------------------------------------------------------
 
 
-def _integer(name, value, lowest):
-    if isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name} is a bool, expected an integer")
-    try:
-        value = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected an integer") from None
-    if value < lowest:
-        raise ValueError(f"{name} is {value}, expected at least {lowest}")
-    return value
-
-
-def _real(name, value):
-    if isinstance(value, (bool, np.bool_, str, bytes)) or np.ndim(value) != 0:
-        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected a real number")
-    try:
-        number = float(value)
-    except TypeError:
-        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected a real number") from None
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise ValueError(f"{name} is {value!r}, expected a finite number")
-    return number
-
-
-def _position(name, value):
-    value = _integer(name, value, -math.inf)
-    if not LOWEST <= value < BEYOND:
-        raise ValueError(f"{name} is {value}, expected -2**63 <= {name} < 2**63")
-    return value
-
-
-def _choice(name, value, choices=CHOICES):
-    if not isinstance(value, str):
-        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected one of {choices[name]}")
-    if value not in choices[name]:
-        raise ValueError(f"{name} is {value!r}, expected one of {choices[name]}")
-    return value
-
-
-def _frequency_tuple(name, value):
-    array = np.asarray(value)
-    if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
-        raise TypeError(f"{name} has dtype {array.dtype}, expected real numbers of at most 64 bits")
-    if array.ndim != 1:
-        raise ValueError(f"{name} has shape {array.shape}, expected one dimension")
-    array = array.astype(np.float64)
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name} has {array[~np.isfinite(array)][0]}, expected finite numbers")
-    return tuple(array.tolist())
-
-
-def _optional(name, value, check):
-    return None if value is None else check(name, value)
-
-
 CHECKS = {
-    **dict.fromkeys(("base", "frequency_scale", "position_offset", "position_scale", "scale"), _real),
-    **dict.fromkeys(CHOICES, _choice),
-    "shift": functools.partial(_optional, check=_real),
-    "padding_idx": functools.partial(_optional, check=_position),
-    "frequencies": functools.partial(_optional, check=_frequency_tuple),
+    **dict.fromkeys(("base", "frequency_scale", "position_offset", "position_scale", "scale"), _arguments.real),
+    **{name: functools.partial(_arguments.choice, choices=choices) for name, choices in CHOICES.items()},
+    "shift": functools.partial(_arguments.optional, check=_arguments.real),
+    "padding_idx": functools.partial(_arguments.optional, check=_arguments.position),
+    "frequencies": functools.partial(_arguments.optional, check=_arguments.frequencies),
 }
 
 
 def _checked(d_model, given):
     """d_model and the convention, each argument of its kind and all of them consistent."""
     c = {name: CHECKS[name](name, value) for name, value in given.items()}
-    d_model = _integer("d_model", d_model, 0)
+    d_model = _arguments.integer("d_model", d_model, 0)
     if d_model > WIDEST:
         raise ValueError(f"d_model is {d_model}, expected at most {WIDEST}")
     if c["base"] <= 0:
@@ -348,21 +289,20 @@ class Encoding:
         if type(positions) is int and 0 <= positions < BEYOND:
             return np.empty((positions, self.d_model), dtype)
         if type(positions) is range:
-            return np.empty((_length(positions), self.d_model), dtype)
+            return np.empty((_arguments.length(positions), self.d_model), dtype)
         return None
 
     def _encode(self, positions, dtype, out, threads):
-        dtype_name, element = _dtype(dtype)
-        threads = _threads(threads)
-        start, step, array, shape = _positions(_range_or_array(positions), self._convention["position_offset"])
+        dtype_name, element = _arguments.dtype(dtype)
+        threads = _arguments.threads(threads)
+        start, step, array, shape = _arguments.positions(_arguments.range_or_array(positions), self._convention["position_offset"])
         shape = (*shape, self.d_model)
-        out = _output(out, shape, dtype_name, element)
+        out = _arguments.output(out, shape, dtype_name, element)
         if array is not None and np.may_share_memory(array, out):
             array = array.copy()
         for part, rows in _row_parts(out):
-            self._columns.run(
-                part, _kernel.DTYPES[dtype_name], False, start, step, None if array is None else array[rows], threads, 1.0
-            )
+            here = None if array is None else array[rows]
+            self._columns.run(part, _kernel.DTYPES[dtype_name], False, start, step, here, threads, 1.0)
         return out
 
     def add_to(self, x, positions=None, *, x_scale=1.0, threads=None):
@@ -376,14 +316,14 @@ class Encoding:
         if not isinstance(x, np.ndarray):
             raise TypeError(f"x is of type {type(x).__name__}, expected a numpy.ndarray")
         # what may run others' code comes before the checks of x
-        x_scale = _real("x_scale", x_scale)
-        threads = _threads(threads)
+        x_scale = _arguments.real("x_scale", x_scale)
+        threads = _arguments.threads(threads)
         if positions is not None:
-            positions = _range_or_array(positions)
+            positions = _arguments.range_or_array(positions)
         if x.ndim == 0 or x.shape[-1] != self.d_model:
             raise ValueError(f"x has shape {x.shape}, expected (..., {self.d_model})")
-        dtype_name, element = _dtype(x.dtype, "x has dtype")
-        _check_array("x", x, element)
+        dtype_name, element = _arguments.dtype(x.dtype, "x has dtype")
+        _arguments.check_array("x", x, element)
         # the product x * x_scale is that of numbers of x's dtype
         rounded_scale = _kernel.rounded(dtype_name, x_scale)
         if not np.isfinite(rounded_scale):
@@ -394,7 +334,7 @@ class Encoding:
                 raise ValueError(f"x has shape {x.shape}, expected (..., n, {self.d_model}) where positions is not an array")
             if positions is None:
                 positions = range(n)
-        start, step, array, shape = _positions(positions, self._convention["position_offset"])
+        start, step, array, shape = _arguments.positions(positions, self._convention["position_offset"])
         if shape == (n,):
             parts = ((part, slice(None)) for part in _batch_parts(x))
         elif array is None:
@@ -408,33 +348,32 @@ class Encoding:
         if array is not None and np.may_share_memory(array, x):
             array = array.copy()
         for part, rows in parts:
-            self._columns.run(
-                part, _kernel.DTYPES[dtype_name], True, start, step, None if array is None else array[rows], threads, rounded_scale
-            )
+            here = None if array is None else array[rows]
+            self._columns.run(part, _kernel.DTYPES[dtype_name], True, start, step, here, threads, rounded_scale)
         return x
 
     def stream(self, positions=None, *, chunk=None, dtype="float32", out=None, threads=None):
         """Encodings of many positions, chunk by chunk: see `posenc.stream`."""
-        _, element = _dtype(dtype)
-        threads = _threads(threads)
+        _, element = _arguments.dtype(dtype)
+        threads = _arguments.threads(threads)
         if positions is None:
             positions = range(BEYOND)
         elif not isinstance(positions, range):
-            if not _is_index(positions):
+            if not _arguments.is_index(positions):
                 raise TypeError(f"positions is of type {type(positions).__name__}, expected an integer, a range or None")
-            positions = range(_integer("positions", positions, 0))
-        _check_domain(positions, self._convention["position_offset"])
+            positions = range(_arguments.integer("positions", positions, 0))
+        _arguments.check_domain(positions, self._convention["position_offset"])
         if out is not None:
-            _check_array("out", out, element)
+            _arguments.check_array("out", out, element)
             if out.ndim != 2 or out.shape[1] != self.d_model or len(out) == 0:
                 raise ValueError(f"out has shape {out.shape}, expected (chunk, {self.d_model}) with a chunk of at least 1")
-            if chunk is not None and _integer("chunk", chunk, 1) != len(out):
+            if chunk is not None and _arguments.integer("chunk", chunk, 1) != len(out):
                 raise ValueError(f"chunk is {chunk}, expected {len(out)}, the rows of out")
             chunk = len(out)
         elif chunk is None:
             chunk = max(1, CHUNK_BYTES // max(1, self.d_model * element.itemsize))
         else:
-            chunk = _integer("chunk", chunk, 1)
+            chunk = _arguments.integer("chunk", chunk, 1)
         return self._chunks(positions, chunk, dtype, out, threads)
 
     def _chunks(self, positions, chunk, dtype, out, threads):
@@ -449,154 +388,6 @@ def _rebuild(d_model, changes):
 
 
 # ---- arguments ------------------------------------------------------------------------------------------------------
-
-
-def _dtype(dtype, what="dtype is"):
-    """Name and np.dtype of an output dtype; bfloat16 is uint16 where ml_dtypes is not there."""
-    if isinstance(dtype, str) and dtype == "bfloat16" or getattr(dtype, "__name__", getattr(dtype, "name", None)) == "bfloat16":
-        return "bfloat16", _bfloat16()
-    try:
-        element = np.dtype(dtype)
-    except TypeError:
-        raise TypeError(f"{what} {dtype!r}, expected float64, float32, float16 or bfloat16") from None
-    # NumPy takes None for float64
-    if dtype is None or element.kind != "f" or element.name not in _kernel.DTYPES:
-        raise TypeError(f"{what} {dtype!r}, expected float64, float32, float16 or bfloat16")
-    if not element.isnative:
-        raise ValueError(f"{what} {dtype!r}, expected the byte order of the machine")
-    return element.name, element
-
-
-@functools.cache
-def _bfloat16():
-    try:
-        import ml_dtypes
-    except ImportError:
-        return np.dtype(np.uint16)
-    return np.dtype(ml_dtypes.bfloat16)
-
-
-def _threads(threads):
-    return None if threads is None else _integer("threads", threads, 1)
-
-
-def _is_index(positions):
-    """Whether positions is a number of positions: an integer, but no array."""
-    if isinstance(positions, np.generic):
-        return isinstance(positions, np.integer)
-    return hasattr(positions, "__index__") and not hasattr(positions, "__array__")
-
-
-def _range_or_array(positions):
-    """Positions as a range or an array; may run others' code, such as __index__ or __array__."""
-    if isinstance(positions, range):
-        return positions
-    if isinstance(positions, (bool, np.bool_, float, np.floating, complex, str, bytes)) or positions is None:
-        raise TypeError(f"positions is {positions!r} of type {type(positions).__name__}, expected an integer, a range or an array")
-    if isinstance(positions, np.ma.MaskedArray):
-        raise TypeError("positions is of type MaskedArray, expected an array without a mask")
-    if not isinstance(positions, np.ndarray) and _is_index(positions):
-        return range(_integer("positions", positions, 0))
-    return np.asarray(positions)
-
-
-def _positions(positions, offset):
-    """A range or array as (start, step, None, shape) where evenly spaced, else (0, 0, array of all, shape)."""
-    if isinstance(positions, range):
-        _check_domain(positions, offset)
-        n = _length(positions)
-        return (positions.start if n else 0) % 2**64, (positions.step if n > 1 else 1) % 2**64, None, (n,)
-    array, kind = positions, positions.dtype.kind
-    if kind == "O" and array.size and all(type(p) is int for p in array.flat):
-        _raise_outside(next(p for p in array.flat if not LOWEST <= p < BEYOND))
-    if kind not in "iuf" or array.dtype.itemsize > 8:
-        raise TypeError(f"positions has dtype {array.dtype}, expected integers or real numbers of at most 64 bits")
-    shape = array.shape
-    array = array.ravel()
-    if kind == "f":
-        with np.errstate(all="ignore"):         # a signalling NaN
-            array = np.ascontiguousarray(array, np.float64)
-        outside = np.isfinite(array) & ~((array >= LOWEST) & (array < BEYOND))
-    else:
-        outside = array > np.uint64(BEYOND - 1) if kind == "u" and array.dtype.itemsize == 8 else None
-    if outside is not None and outside.any():
-        _raise_outside(array[outside][0])
-    array = np.ascontiguousarray(array, np.float64 if kind == "f" else np.int64)
-    if offset and array.size:
-        for p in (array[np.isfinite(array)] if kind == "f" else array).tolist() if array.size <= 2 else _extremes(array):
-            if not LOWEST <= Fraction(p) + Fraction(offset) < BEYOND:
-                _raise_outside(p, offset)
-    return 0, 0, array, shape
-
-
-def _extremes(array):
-    finite = array[np.isfinite(array)]
-    return [finite.min().item(), finite.max().item()] if finite.size else []
-
-
-def _length(positions):
-    try:
-        return len(positions)
-    except OverflowError:
-        raise ValueError(f"positions is {positions}, expected at most {BEYOND - 1} of them") from None
-
-
-def _check_domain(positions, offset):
-    if positions:
-        for p in (positions[0], positions[-1]):
-            if not LOWEST <= p < BEYOND:
-                # a range leaves the domain at one of its ends: the first position outside it follows from the step
-                _raise_outside(p if p is positions[0] or not LOWEST <= positions[0] < BEYOND else _first_outside(positions))
-            if offset and not LOWEST <= Fraction(p) + Fraction(offset) < BEYOND:
-                _raise_outside(p, offset)
-
-
-def _first_outside(positions):
-    bound = BEYOND if positions.step > 0 else LOWEST - 1
-    inside = -((positions[0] - bound) // positions.step) if positions.step > 0 else -((bound - positions[0]) // -positions.step)
-    return positions[abs(inside)]
-
-
-def _raise_outside(p, offset=0):
-    what = f"positions has {p}" + (f" with position_offset {offset}" if offset else "")
-    raise ValueError(f"{what}, expected -2**63 <= position < 2**63")
-
-
-def _check_array(name, array, element):
-    """What is written to: a plain array of `element`s, writeable, rows contiguous and without overlap."""
-    if type(array) not in (np.ndarray, np.memmap):
-        raise TypeError(f"{name} is of type {type(array).__name__}, expected a numpy.ndarray")
-    bits_of_bfloat16 = array.dtype == np.uint16 and element.name == "bfloat16"
-    if array.dtype != element and not bits_of_bfloat16:
-        error = ValueError if array.dtype.kind == "f" else TypeError
-        raise error(f"{name} has dtype {array.dtype!r}, expected {element!r}")
-    if not array.flags.writeable:
-        raise ValueError(f"{name} is read-only, expected a writeable array")
-    if not array.flags.aligned:
-        raise ValueError(f"{name} is not aligned, expected elements at multiples of {element.itemsize} bytes")
-    if array.size == 0:
-        return
-    if array.ndim == 0:
-        raise ValueError(f"{name} has shape (), expected at least one dimension")
-    if array.shape[-1] > 1 and array.strides[-1] != array.itemsize:
-        raise ValueError(f"{name} has strides {array.strides}, expected contiguous columns (a last stride of {array.itemsize})")
-    extent = array.shape[-1] * array.itemsize
-    for stride, length in sorted((abs(s), n) for s, n in zip(array.strides[:-1], array.shape[:-1], strict=True) if n > 1):
-        if stride < extent:
-            raise ValueError(f"{name} has strides {array.strides}, expected rows that do not overlap")
-        extent += stride * (length - 1)
-
-
-def _output(out, shape, dtype_name, element):
-    """The array for a result: `out` if it is given and fits, else a new one."""
-    if out is None:
-        if dtype_name == "bfloat16" and element == np.uint16:
-            raise ImportError("dtype bfloat16 needs the package ml_dtypes, or an out of dtype uint16 for its bits")
-        return np.empty(shape, element)
-    _check_array("out", out, element)
-    if out.shape != shape:
-        raise ValueError(f"out has shape {out.shape}, expected {shape}")
-    return out
 
 
 def _buffer(array):

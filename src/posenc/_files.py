@@ -18,7 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from posenc._encoding import BEYOND, WIDEST, _dtype
+from posenc import _arguments
+from posenc._arguments import BEYOND
+from posenc._encoding import WIDEST
 
 # Measured on ext4 with 2 GB: writes of 1 MiB took twice the time of 4 MiB, those of 16 MiB no less than those of 4.
 BUFFER_BYTES = 4 << 20
@@ -61,7 +63,7 @@ def row_buffer(rows, d_model, dtype):
 def checked(positions, dtype):
     """The name of the dtype and the number of positions."""
     try:
-        return _dtype(dtype)[0], len(positions)
+        return _arguments.dtype(dtype)[0], len(positions)
     except OverflowError:
         raise ValueError(f"positions is {positions}, expected at most {sys.maxsize} of them") from None
 

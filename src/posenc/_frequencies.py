@@ -69,7 +69,8 @@ def _geometric(count, divisor, base, bits):
 def _check_range(lowest, highest):
     if lowest < LOWEST or highest > HIGHEST:
         raise ValueError(
-            f"frequencies reach from 2**{lowest:.0f} to 2**{highest:.0f} turns per position, expected 2**{LOWEST} to 2**{HIGHEST}"
+            f"frequencies reach from 2**{lowest:.0f} to 2**{highest:.0f} turns per position, "
+            f"expected 2**{LOWEST} to 2**{HIGHEST}"
         )
 
 

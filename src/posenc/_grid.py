@@ -7,24 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from posenc import _kernel
-from posenc._encoding import (
-    BEYOND,
-    LOWEST,
-    Encoding,
-    _choice,
-    _dtype,
-    _encoding,
-    _integer,
-    _is_index,
-    _length,
-    _output,
-    _positions,
-    _raise_outside,
-    _range_or_array,
-    _real,
-    _threads,
-)
+from posenc import _arguments, _kernel
+from posenc._arguments import BEYOND, LOWEST
+from posenc._encoding import Encoding, _encoding
 
 BLOCK_BYTES = 1 << 20                   # of an axis's rows at a time: they stay in the second-level cache
 CHOICES = {
@@ -75,7 +60,7 @@ class _Spaced:
     def __init__(self, first, step, size):
         for end in (first, first + step * (size - 1)) if size else ():
             if not LOWEST <= end < BEYOND:
-                _raise_outside(float(end))
+                _arguments.raise_outside(float(end))
         self.denominator = math.lcm(first.denominator, step.denominator)
         self.first, self.step = int(first * self.denominator), int(step * self.denominator)
         self.indices = range(size)
@@ -173,10 +158,10 @@ def grid(
             0.5403023 ], dtype=float32)
     """
     with _kernel.default_environment():
-        dtype_name, element = _dtype(dtype)
-        threads = _threads(threads)
-        d_model = _integer("d_model", d_model, 0)
-        extra_tokens = _integer("extra_tokens", extra_tokens, 0)
+        dtype_name, element = _arguments.dtype(dtype)
+        threads = _arguments.threads(threads)
+        d_model = _arguments.integer("d_model", d_model, 0)
+        extra_tokens = _arguments.integer("extra_tokens", extra_tokens, 0)
         if not isinstance(channel_first, (bool, np.bool_)):
             raise TypeError(f"channel_first is {channel_first!r} of type {type(channel_first).__name__}, expected a bool")
         given = _axis_list(shape)
@@ -185,7 +170,7 @@ def grid(
         parts = _lay_out(positions, d_model, axes, widths, group, layout, odd, include_input, convention)
         sizes = tuple(len(part.positions) for part in parts)
         rows = (extra_tokens + math.prod(sizes),) if extra_tokens else sizes
-        out = _output(out, (d_model, *rows) if channel_first else (*rows, d_model), dtype_name, element)
+        out = _arguments.output(out, (d_model, *rows) if channel_first else (*rows, d_model), dtype_name, element)
         cells = out.view(f"u{element.itemsize}")
         if channel_first:
             cells = np.moveaxis(cells, 0, -1)
@@ -207,9 +192,10 @@ def grid(
 
 def _lay_out(positions, d_model, axes, widths, group, layout, odd, include_input, convention):
     """The axes, each with its encoding and its columns of the table."""
-    group, layout, odd = (_choice(*choice, CHOICES) for choice in (("group", group), ("layout", layout), ("odd", odd)))
+    for name, value in (("group", group), ("layout", layout), ("odd", odd)):
+        _arguments.choice(name, value, CHOICES[name])
     if include_input is not None:
-        _choice("include_input", include_input, CHOICES)
+        _arguments.choice("include_input", include_input, CHOICES["include_input"])
     ndim = len(positions)
     inputs = ndim if include_input else 0
     if d_model < inputs:
@@ -255,7 +241,7 @@ def _slices(columns):
 def _axis_order(axes, ndim):
     if axes is None:
         return range(ndim)
-    axes = [_integer("axes", k, 0) for k in _per_axis("axes", axes, ndim)]
+    axes = [_arguments.integer("axes", k, 0) for k in _per_axis("axes", axes, ndim)]
     if sorted(axes) != list(range(ndim)):
         raise ValueError(f"axes is {tuple(axes)}, expected each of {tuple(range(ndim))} once")
     return axes
@@ -270,7 +256,7 @@ def _widths(widths, ndim, d_model, inputs, odd):
             more = f" and {inputs}" if inputs else ""
             raise ValueError(f"d_model is {d_model}, expected a multiple of {2 * ndim}{more}, or widths, or another odd")
         return [2 * (pairs + (rest > 0 and odd == "truncate"))] * ndim
-    widths = [_integer("widths", width, 0) for width in _per_axis("widths", widths, ndim)]
+    widths = [_arguments.integer("widths", width, 0) for width in _per_axis("widths", widths, ndim)]
     for width in widths:
         if width % 2:
             raise ValueError(f"widths has {width}, expected even numbers")
@@ -301,9 +287,9 @@ def _axis_list(shape):
     several = isinstance(shape, (list, tuple)) or isinstance(shape, np.ndarray) and shape.ndim > 0
     for axis in shape if several else [shape]:
         if axis is shape or not (isinstance(axis, (list, tuple, range)) or hasattr(axis, "__array__") and np.ndim(axis)):
-            axis = _length(range(_integer("shape", axis, 0)))
+            axis = _arguments.length(range(_arguments.integer("shape", axis, 0)))
         elif not isinstance(axis, range):
-            axis = np.array(_range_or_array(axis))                  # a copy: it may share memory with out
+            axis = np.array(_arguments.range_or_array(axis))       # a copy: it may share memory with out
             if axis.ndim != 1:
                 raise ValueError(f"shape has coordinates of shape {axis.shape}, expected one dimension")
         axes.append(axis)
@@ -313,17 +299,19 @@ def _axis_list(shape):
 
 
 def _start(number):
-    return Fraction(_integer("start", number, LOWEST) if _is_index(number) else _real("start", number))
+    if _arguments.is_index(number):
+        return Fraction(_arguments.integer("start", number, LOWEST))
+    return Fraction(_arguments.real("start", number))
 
 
 def _axis_positions(given, start, coordinates):
     """The positions that are encoded along an axis: a range, an array or evenly spaced."""
     if isinstance(coordinates, str):
-        _choice("coordinates", coordinates, CHOICES)
+        _arguments.choice("coordinates", coordinates, CHOICES["coordinates"])
     elif np.shape(coordinates) != (2,):
         raise TypeError(f"coordinates is {coordinates!r}, expected one of {CHOICES['coordinates']} or (low, high)")
     else:
-        low, high = (Fraction(_real("coordinates", end)) for end in coordinates)
+        low, high = (Fraction(_arguments.real("coordinates", end)) for end in coordinates)
     if not isinstance(given, int):
         if start:
             raise ValueError(f"start is {start}, expected 0 for an axis whose coordinates are given")
@@ -347,7 +335,7 @@ def _check_positions(positions, encoding):
     """Positions and offset stay in the domain: evenly spaced ones do if both ends do."""
     if isinstance(positions, _Spaced):
         positions = np.concatenate([positions[:1], positions[-1:]])
-    _positions(positions, encoding._convention["position_offset"])
+    _arguments.positions(positions, encoding._convention["position_offset"])
 
 
 def _rounded_bits(positions, dtype_name):

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from posenc._encoding import CHUNK_BYTES, Encoding, _dtype, _positions, _range_or_array
+from posenc import _arguments
+from posenc._encoding import CHUNK_BYTES, Encoding
 from posenc._presets import preset, presets
 
 WIDEST = 2**16              # columns
@@ -144,7 +145,7 @@ class _Sample(NamedTuple):
 def _source(table):
     array = np.asarray(table)
     if array.dtype != np.uint16:
-        name, _ = _dtype(array.dtype.newbyteorder("="), "table has dtype")
+        name, _ = _arguments.dtype(array.dtype.newbyteorder("="), "table has dtype")
     else:
         name = "bfloat16"
     if array.ndim == 3 and 1 in array.shape[:2]:
@@ -167,8 +168,8 @@ def _values(bits, dtype):
 
 
 def _given(positions, rows):
-    positions = _range_or_array(positions)
-    _, _, _, shape = _positions(positions, 0.0)
+    positions = _arguments.range_or_array(positions)
+    _, _, _, shape = _arguments.positions(positions, 0.0)
     if shape != (rows,):
         raise ValueError(f"positions has shape {shape}, expected ({rows},), the rows of the table")
     return positions

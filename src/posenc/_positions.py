@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from posenc._encoding import BEYOND, _position
+from posenc import _arguments
+from posenc._arguments import BEYOND
 
 
 def positions_from_mask(mask, *, padding_idx=-1, start=None):
@@ -107,7 +108,7 @@ def positions_from_segments(segment_ids, *, padding_segment=None, padding_idx=-1
     begins = np.ones(ids.shape, bool)
     begins[..., 1:] = ids[..., 1:] != ids[..., :-1]
     count = column - np.maximum.accumulate(np.where(begins, column, 0), axis=-1)
-    padding = False if padding_segment is None else ids == _position("padding_segment", padding_segment)
+    padding = False if padding_segment is None else ids == _arguments.position("padding_segment", padding_segment)
     return _placed(count, padding, padding_idx, start)
 
 
@@ -183,7 +184,7 @@ def _starts(start, shape, n):
 
 def _placed(count, padding, padding_idx, start):
     """``start + count`` at tokens and padding_idx at padding, in place of count."""
-    padding_idx = _position("padding_idx", padding_idx)
+    padding_idx = _arguments.position("padding_idx", padding_idx)
     if start is None:
         start = padding_idx + 1
     count += _starts(start, count.shape[:-1], count.shape[-1])[..., np.newaxis]

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from posenc._encoding import Encoding, _integer, _real
+from posenc import _arguments
+from posenc._encoding import Encoding
 
 
 class Preset(NamedTuple):
@@ -325,7 +326,7 @@ def preset(name, d_model, **changes):
     (1, 320)
     """
     known = _known(name)
-    d_model = _integer("d_model", d_model, 0)
+    d_model = _arguments.integer("d_model", d_model, 0)
     parameters = {key: _checked(key, changes.pop(key), default) for key, default in known.parameters.items() if key in changes}
     try:
         convention = known.convention(d_model, **parameters)
@@ -350,4 +351,4 @@ def _checked(name, value, default):
         if not isinstance(value, bool):
             raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected a bool")
         return value
-    return _real(name, value)
+    return _arguments.real(name, value)

@@ -10,7 +10,8 @@ import numpy as np
 from dask.base import tokenize
 
 import posenc
-from posenc._encoding import DEFAULTS, Encoding, _dtype, _integer, _positions, _range_or_array
+from posenc import _arguments
+from posenc._encoding import DEFAULTS, Encoding
 
 __all__ = ["add_to", "table", "to_zarr"]
 
@@ -28,12 +29,12 @@ def _changes(encoding):
 def _checked_positions(positions, encoding):
     """Positions as a range or as a Dask or NumPy array; raises as `posenc.encode` would, unless only the values tell."""
     if isinstance(positions, da.Array):
-        _positions(np.empty(0, positions.dtype), 0)
+        _arguments.positions(np.empty(0, positions.dtype), 0)
         if np.isnan(positions.shape).any():
             raise ValueError(f"positions has shape {positions.shape}, expected known sizes: see compute_chunk_sizes")
         return positions
-    positions = _range_or_array(positions)
-    _positions(positions, encoding._convention["position_offset"])
+    positions = _arguments.range_or_array(positions)
+    _arguments.positions(positions, encoding._convention["position_offset"])
     return positions
 
 
@@ -305,12 +306,12 @@ def to_zarr(path, positions, d_model, *, chunks="auto", dtype="float32", force=F
     from posenc import _zarr
 
     if not isinstance(positions, range):
-        positions = range(_integer("positions", positions, 0))
+        positions = range(_arguments.integer("positions", positions, 0))
     pe = table(positions, d_model, chunks=chunks, dtype=dtype, **convention)
     (first, *others), _ = pe.chunks
     if any(rows != first for rows in others[:-1]) or others and others[-1] > first:
         raise ValueError(f"chunks is {pe.chunks[0]}, expected equal ones but for a smaller last one")
-    name, _ = _dtype(dtype)
+    name, _ = _arguments.dtype(dtype)
     bits = pe.view(np.uint16) if name == "bfloat16" else pe
     arguments = Encoding(d_model, **convention), positions, name, max(1, first)
 

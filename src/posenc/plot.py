@@ -9,7 +9,8 @@ import math
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from posenc._encoding import Encoding, _integer, _length, _range_or_array
+from posenc import _arguments
+from posenc._encoding import Encoding
 
 __all__ = ["heatmap", "similarity", "waves"]
 
@@ -26,10 +27,10 @@ def _values(encoding, positions):
     """The encodings in float64, the positions as Python's numbers, which they belong to, and the label of their axis."""
     if not isinstance(encoding, Encoding):
         raise TypeError(f"encoding is of type {type(encoding).__name__}, expected a posenc.Encoding")
-    positions = _range_or_array(positions)
+    positions = _arguments.range_or_array(positions)
     if not isinstance(positions, range) and positions.ndim != 1:
         raise ValueError(f"positions has shape {positions.shape}, expected one dimension")
-    _check_size(_length(positions), encoding.d_model)
+    _check_size(_arguments.length(positions), encoding.d_model)
     values = encoding.encode(positions, dtype="float64")
     numbers = list(positions) if isinstance(positions, range) else positions.tolist()
     origin = next((p for p in numbers if math.isfinite(p) and abs(p) >= LONGEST), 0)
@@ -122,7 +123,7 @@ def waves(encoding, positions, *, dimensions=None, ax=None):
     d_model = encoding.d_model
     if dimensions is None:
         dimensions = range(0, d_model, max(1, d_model // DIMENSIONS))[:DIMENSIONS]
-    dimensions = [_integer("dimensions", dimension, 0) for dimension in dimensions]
+    dimensions = [_arguments.integer("dimensions", dimension, 0) for dimension in dimensions]
     for dimension in dimensions:
         if dimension >= d_model:
             raise ValueError(f"dimensions has {dimension}, expected less than d_model = {d_model}")

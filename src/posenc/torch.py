@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.data import IterableDataset, get_worker_info
 
 import posenc
-from posenc import _encoding, _kernel
+from posenc import _arguments, _encoding, _kernel
 
 __all__ = ["ChunkDataset", "PositionalEncoding", "PositionalTable", "add_to", "encode"]
 
@@ -209,10 +209,10 @@ def encode(positions, d_model, *, dtype=torch.float32, device=None, **convention
     device = torch.empty(0).device if device is None else torch.device(device)
     if type(positions) is int and positions >= 0:       # what torch.compile can follow
         return torch.ops.posenc.encode(0, 1, positions, d_model, convention, dtype, device)
-    positions = _encoding._range_or_array(positions)
+    positions = _arguments.range_or_array(positions)
     if isinstance(positions, range):
-        _encoding._check_domain(positions, 0)
-        n = _encoding._length(positions)
+        _arguments.check_domain(positions, 0)
+        n = _arguments.length(positions)
         return torch.ops.posenc.encode(positions.start, positions.step, n, d_model, convention, dtype, device)
     return torch.ops.posenc.encode_at(torch.from_numpy(np.array(positions, order="C")), d_model, convention, dtype).to(device)
 
@@ -301,8 +301,8 @@ class PositionalTable(nn.Module):
     def __init__(self, d_model, max_sequence_length=None, **convention):
         super().__init__()
         if max_sequence_length is not None:
-            max_sequence_length = _encoding._integer("max_sequence_length", max_sequence_length, 0)
-        self.d_model = _encoding._integer("d_model", d_model, 0)
+            max_sequence_length = _arguments.integer("max_sequence_length", max_sequence_length, 0)
+        self.d_model = _arguments.integer("d_model", d_model, 0)
         self._convention = _text(posenc.Encoding(d_model, **convention)._changes())
         self.max_sequence_length = max_sequence_length
         rows = max_sequence_length or 0
@@ -449,7 +449,7 @@ class PositionalEncoding(PositionalTable):
         super().__init__(d_model, max_len, **convention)
         self.dropout = nn.Dropout(dropout)
         self.batch_first = batch_first
-        self.x_scale = None if x_scale is None else _encoding._real("x_scale", x_scale)
+        self.x_scale = None if x_scale is None else _arguments.real("x_scale", x_scale)
         # as in add_to, x is multiplied by a number of its own dtype
         scales = {dtype: _kernel.rounded(name, self.x_scale or 0.0) for dtype, name in DTYPES.items()}
         self._scales = {dtype: scale for dtype, scale in scales.items() if math.isfinite(scale)}
@@ -538,14 +538,14 @@ class ChunkDataset(IterableDataset):
     def __init__(self, positions, d_model, *, chunk=None, dtype=torch.float32, **convention):
         _name(dtype)
         if not isinstance(positions, range):
-            positions = range(_encoding._integer("positions", positions, 0))
+            positions = range(_arguments.integer("positions", positions, 0))
         self.encoding = posenc.Encoding(d_model, **convention)
-        _encoding._check_domain(positions, self.encoding._convention["position_offset"])
+        _arguments.check_domain(positions, self.encoding._convention["position_offset"])
         self.positions = positions
         self.dtype = dtype
         if chunk is None:
             chunk = max(1, _encoding.CHUNK_BYTES // max(1, self.encoding.d_model * dtype.itemsize))
-        self.chunk = _encoding._integer("chunk", chunk, 1)
+        self.chunk = _arguments.integer("chunk", chunk, 1)
 
     def __len__(self):
         return -(-len(self.positions) // self.chunk)

@@ -1,0 +1,225 @@
+"""The checks of arguments, of every function alike: the kind, then the value; what came and what was wanted."""
+
+import functools
+import math
+import operator
+from fractions import Fraction
+
+import numpy as np
+
+from posenc import _kernel
+
+LOWEST, BEYOND = -(2**63), 2**63        # positions p have LOWEST <= p < BEYOND
+
+# ---- numbers and names ----------------------------------------------------------------------------------------------
+
+
+def integer(name, value, lowest):
+    if isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} is a bool, expected an integer")
+    try:
+        value = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected an integer") from None
+    if value < lowest:
+        raise ValueError(f"{name} is {value}, expected at least {lowest}")
+    return value
+
+
+def real(name, value):
+    if isinstance(value, (bool, np.bool_, str, bytes)) or np.ndim(value) != 0:
+        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected a real number")
+    try:
+        number = float(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected a real number") from None
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError(f"{name} is {value!r}, expected a finite number")
+    return number
+
+
+def position(name, value):
+    value = integer(name, value, -math.inf)
+    if not LOWEST <= value < BEYOND:
+        raise ValueError(f"{name} is {value}, expected -2**63 <= {name} < 2**63")
+    return value
+
+
+def choice(name, value, choices):
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected one of {choices}")
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}, expected one of {choices}")
+    return value
+
+
+def frequencies(name, value):
+    array = np.asarray(value)
+    if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
+        raise TypeError(f"{name} has dtype {array.dtype}, expected real numbers of at most 64 bits")
+    if array.ndim != 1:
+        raise ValueError(f"{name} has shape {array.shape}, expected one dimension")
+    array = array.astype(np.float64)
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} has {array[~np.isfinite(array)][0]}, expected finite numbers")
+    return tuple(array.tolist())
+
+
+def optional(name, value, check):
+    return None if value is None else check(name, value)
+
+
+def dtype(dtype, what="dtype is"):
+    """Name and np.dtype of an output dtype; bfloat16 is uint16 where ml_dtypes is not there."""
+    if isinstance(dtype, str) and dtype == "bfloat16" or getattr(dtype, "__name__", getattr(dtype, "name", None)) == "bfloat16":
+        return "bfloat16", _bfloat16()
+    try:
+        element = np.dtype(dtype)
+    except TypeError:
+        raise TypeError(f"{what} {dtype!r}, expected float64, float32, float16 or bfloat16") from None
+    # NumPy takes None for float64
+    if dtype is None or element.kind != "f" or element.name not in _kernel.DTYPES:
+        raise TypeError(f"{what} {dtype!r}, expected float64, float32, float16 or bfloat16")
+    if not element.isnative:
+        raise ValueError(f"{what} {dtype!r}, expected the byte order of the machine")
+    return element.name, element
+
+
+@functools.cache
+def _bfloat16():
+    try:
+        import ml_dtypes
+    except ImportError:
+        return np.dtype(np.uint16)
+    return np.dtype(ml_dtypes.bfloat16)
+
+
+def threads(threads):
+    return None if threads is None else integer("threads", threads, 1)
+
+
+# ---- positions ------------------------------------------------------------------------------------------------------
+
+
+def is_index(positions):
+    """Whether positions is a number of positions: an integer, but no array."""
+    if isinstance(positions, np.generic):
+        return isinstance(positions, np.integer)
+    return hasattr(positions, "__index__") and not hasattr(positions, "__array__")
+
+
+def range_or_array(positions):
+    """Positions as a range or an array; may run others' code, such as __index__ or __array__."""
+    if isinstance(positions, range):
+        return positions
+    if isinstance(positions, (bool, np.bool_, float, np.floating, complex, str, bytes)) or positions is None:
+        raise TypeError(f"positions is {positions!r} of type {type(positions).__name__}, expected an integer, a range or an array")
+    if isinstance(positions, np.ma.MaskedArray):
+        raise TypeError("positions is of type MaskedArray, expected an array without a mask")
+    if not isinstance(positions, np.ndarray) and is_index(positions):
+        return range(integer("positions", positions, 0))
+    return np.asarray(positions)
+
+
+def positions(positions, offset):
+    """A range or array as (start, step, None, shape) where evenly spaced, else (0, 0, array of all, shape)."""
+    if isinstance(positions, range):
+        check_domain(positions, offset)
+        n = length(positions)
+        return (positions.start if n else 0) % 2**64, (positions.step if n > 1 else 1) % 2**64, None, (n,)
+    array, kind = positions, positions.dtype.kind
+    if kind == "O" and array.size and all(type(p) is int for p in array.flat):
+        raise_outside(next(p for p in array.flat if not LOWEST <= p < BEYOND))
+    if kind not in "iuf" or array.dtype.itemsize > 8:
+        raise TypeError(f"positions has dtype {array.dtype}, expected integers or real numbers of at most 64 bits")
+    shape = array.shape
+    array = array.ravel()
+    if kind == "f":
+        with np.errstate(all="ignore"):         # a signalling NaN
+            array = np.ascontiguousarray(array, np.float64)
+        outside = np.isfinite(array) & ~((array >= LOWEST) & (array < BEYOND))
+    else:
+        outside = array > np.uint64(BEYOND - 1) if kind == "u" and array.dtype.itemsize == 8 else None
+    if outside is not None and outside.any():
+        raise_outside(array[outside][0])
+    array = np.ascontiguousarray(array, np.float64 if kind == "f" else np.int64)
+    if offset and array.size:
+        for p in (array[np.isfinite(array)] if kind == "f" else array).tolist() if array.size <= 2 else _extremes(array):
+            if not LOWEST <= Fraction(p) + Fraction(offset) < BEYOND:
+                raise_outside(p, offset)
+    return 0, 0, array, shape
+
+
+def _extremes(array):
+    finite = array[np.isfinite(array)]
+    return [finite.min().item(), finite.max().item()] if finite.size else []
+
+
+def length(positions):
+    try:
+        return len(positions)
+    except OverflowError:
+        raise ValueError(f"positions is {positions}, expected at most {BEYOND - 1} of them") from None
+
+
+def check_domain(positions, offset):
+    if positions:
+        for p in (positions[0], positions[-1]):
+            if not LOWEST <= p < BEYOND:
+                # a range leaves the domain at one of its ends: the first position outside it follows from the step
+                raise_outside(p if p is positions[0] or not LOWEST <= positions[0] < BEYOND else _first_outside(positions))
+            if offset and not LOWEST <= Fraction(p) + Fraction(offset) < BEYOND:
+                raise_outside(p, offset)
+
+
+def _first_outside(positions):
+    bound = BEYOND if positions.step > 0 else LOWEST - 1
+    inside = -((positions[0] - bound) // positions.step) if positions.step > 0 else -((bound - positions[0]) // -positions.step)
+    return positions[abs(inside)]
+
+
+def raise_outside(p, offset=0):
+    what = f"positions has {p}" + (f" with position_offset {offset}" if offset else "")
+    raise ValueError(f"{what}, expected -2**63 <= position < 2**63")
+
+
+# ---- what is written to ---------------------------------------------------------------------------------------------
+
+
+def check_array(name, array, element):
+    """What is written to: a plain array of `element`s, writeable, rows contiguous and without overlap."""
+    if type(array) not in (np.ndarray, np.memmap):
+        raise TypeError(f"{name} is of type {type(array).__name__}, expected a numpy.ndarray")
+    bits_of_bfloat16 = array.dtype == np.uint16 and element.name == "bfloat16"
+    if array.dtype != element and not bits_of_bfloat16:
+        error = ValueError if array.dtype.kind == "f" else TypeError
+        raise error(f"{name} has dtype {array.dtype!r}, expected {element!r}")
+    if not array.flags.writeable:
+        raise ValueError(f"{name} is read-only, expected a writeable array")
+    if not array.flags.aligned:
+        raise ValueError(f"{name} is not aligned, expected elements at multiples of {element.itemsize} bytes")
+    if array.size == 0:
+        return
+    if array.ndim == 0:
+        raise ValueError(f"{name} has shape (), expected at least one dimension")
+    if array.shape[-1] > 1 and array.strides[-1] != array.itemsize:
+        raise ValueError(f"{name} has strides {array.strides}, expected contiguous columns (a last stride of {array.itemsize})")
+    extent = array.shape[-1] * array.itemsize
+    for stride, length in sorted((abs(s), n) for s, n in zip(array.strides[:-1], array.shape[:-1], strict=True) if n > 1):
+        if stride < extent:
+            raise ValueError(f"{name} has strides {array.strides}, expected rows that do not overlap")
+        extent += stride * (length - 1)
+
+
+def output(out, shape, dtype_name, element):
+    """The array for a result: `out` if it is given and fits, else a new one."""
+    if out is None:
+        if dtype_name == "bfloat16" and element == np.uint16:
+            raise ImportError("dtype bfloat16 needs the package ml_dtypes, or an out of dtype uint16 for its bits")
+        return np.empty(shape, element)
+    check_array("out", out, element)
+    if out.shape != shape:
+        raise ValueError(f"out has shape {out.shape}, expected {shape}")
+    return out
