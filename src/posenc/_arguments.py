@@ -1,11 +1,16 @@
 """The checks of arguments, of every function alike: the kind, then the value; what came and what was wanted."""
 
+from __future__ import annotations
+
 import functools
 import math
 import operator
+from collections.abc import Callable
 from fractions import Fraction
+from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from posenc import _kernel
 
@@ -14,19 +19,19 @@ LOWEST, BEYOND = -(2**63), 2**63        # positions p have LOWEST <= p < BEYOND
 # ---- numbers and names ----------------------------------------------------------------------------------------------
 
 
-def integer(name, value, lowest):
+def integer(name: str, value: Any, lowest: float) -> int:
     if isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{name} is a bool, expected an integer")
     try:
-        value = operator.index(value)
+        number = operator.index(value)
     except TypeError:
         raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected an integer") from None
-    if value < lowest:
-        raise ValueError(f"{name} is {value}, expected at least {lowest}")
-    return value
+    if number < lowest:
+        raise ValueError(f"{name} is {number}, expected at least {lowest}")
+    return number
 
 
-def real(name, value):
+def real(name: str, value: Any) -> float:
     if isinstance(value, (bool, np.bool_, str, bytes)) or np.ndim(value) != 0:
         raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected a real number")
     try:
@@ -40,14 +45,14 @@ def real(name, value):
     return number
 
 
-def position(name, value):
+def position(name: str, value: Any) -> int:
     value = integer(name, value, -math.inf)
     if not LOWEST <= value < BEYOND:
         raise ValueError(f"{name} is {value}, expected -2**63 <= {name} < 2**63")
     return value
 
 
-def choice(name, value, choices):
+def choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected one of {choices}")
     if value not in choices:
@@ -55,7 +60,7 @@ def choice(name, value, choices):
     return value
 
 
-def frequencies(name, value):
+def frequencies(name: str, value: Any) -> tuple[float, ...]:
     array = np.asarray(value)
     if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
         raise TypeError(f"{name} has dtype {array.dtype}, expected real numbers of at most 64 bits")
@@ -67,11 +72,11 @@ def frequencies(name, value):
     return tuple(array.tolist())
 
 
-def optional(name, value, check):
+def optional(name: str, value: Any, check: Callable[[str, Any], Any]) -> Any:
     return None if value is None else check(name, value)
 
 
-def dtype(dtype, what="dtype is"):
+def dtype(dtype: Any, what: str = "dtype is") -> tuple[str, np.dtype[Any]]:
     """Name and np.dtype of an output dtype; bfloat16 is uint16 where ml_dtypes is not there."""
     if isinstance(dtype, str) and dtype == "bfloat16" or getattr(dtype, "__name__", getattr(dtype, "name", None)) == "bfloat16":
         return "bfloat16", _bfloat16()
@@ -88,34 +93,36 @@ def dtype(dtype, what="dtype is"):
 
 
 @functools.cache
-def _bfloat16():
+def _bfloat16() -> np.dtype[Any]:
     try:
         import ml_dtypes
     except ImportError:
         return np.dtype(np.uint16)
-    return np.dtype(ml_dtypes.bfloat16)
+    element: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return element
 
 
-def threads(threads):
+def threads(threads: Any) -> int | None:
     return None if threads is None else integer("threads", threads, 1)
 
 
 # ---- positions ------------------------------------------------------------------------------------------------------
 
 
-def is_index(positions):
+def is_index(positions: object) -> bool:
     """Whether positions is a number of positions: an integer, but no array."""
     if isinstance(positions, np.generic):
         return isinstance(positions, np.integer)
     return hasattr(positions, "__index__") and not hasattr(positions, "__array__")
 
 
-def range_or_array(positions):
+def range_or_array(positions: Any) -> range | NDArray[Any]:
     """Positions as a range or an array; may run others' code, such as __index__ or __array__."""
     if isinstance(positions, range):
         return positions
     if isinstance(positions, (bool, np.bool_, float, np.floating, complex, str, bytes)) or positions is None:
-        raise TypeError(f"positions is {positions!r} of type {type(positions).__name__}, expected an integer, a range or an array")
+        kind = type(positions).__name__
+        raise TypeError(f"positions is {positions!r} of type {kind}, expected an integer, a range or an array")
     if isinstance(positions, np.ma.MaskedArray):
         raise TypeError("positions is of type MaskedArray, expected an array without a mask")
     if not isinstance(positions, np.ndarray) and is_index(positions):
@@ -123,7 +130,9 @@ def range_or_array(positions):
     return np.asarray(positions)
 
 
-def positions(positions, offset):
+def positions(
+    positions: range | NDArray[Any], offset: float
+) -> tuple[int, int, NDArray[Any] | None, tuple[int, ...]]:
     """A range or array as (start, step, None, shape) where evenly spaced, else (0, 0, array of all, shape)."""
     if isinstance(positions, range):
         check_domain(positions, offset)
@@ -152,19 +161,19 @@ def positions(positions, offset):
     return 0, 0, array, shape
 
 
-def _extremes(array):
+def _extremes(array: NDArray[Any]) -> list[Any]:
     finite = array[np.isfinite(array)]
     return [finite.min().item(), finite.max().item()] if finite.size else []
 
 
-def length(positions):
+def length(positions: range | NDArray[Any]) -> int:
     try:
         return len(positions)
     except OverflowError:
         raise ValueError(f"positions is {positions}, expected at most {BEYOND - 1} of them") from None
 
 
-def check_domain(positions, offset):
+def check_domain(positions: range, offset: float) -> None:
     if positions:
         for p in (positions[0], positions[-1]):
             if not LOWEST <= p < BEYOND:
@@ -174,13 +183,13 @@ def check_domain(positions, offset):
                 raise_outside(p, offset)
 
 
-def _first_outside(positions):
+def _first_outside(positions: range) -> int:
     bound = BEYOND if positions.step > 0 else LOWEST - 1
     inside = -((positions[0] - bound) // positions.step) if positions.step > 0 else -((bound - positions[0]) // -positions.step)
     return positions[abs(inside)]
 
 
-def raise_outside(p, offset=0):
+def raise_outside(p: object, offset: float = 0) -> NoReturn:
     what = f"positions has {p}" + (f" with position_offset {offset}" if offset else "")
     raise ValueError(f"{what}, expected -2**63 <= position < 2**63")
 
@@ -188,7 +197,7 @@ def raise_outside(p, offset=0):
 # ---- what is written to ---------------------------------------------------------------------------------------------
 
 
-def check_array(name, array, element):
+def check_array(name: str, array: NDArray[Any], element: np.dtype[Any]) -> None:
     """What is written to: a plain array of `element`s, writeable, rows contiguous and without overlap."""
     if type(array) not in (np.ndarray, np.memmap):
         raise TypeError(f"{name} is of type {type(array).__name__}, expected a numpy.ndarray")
@@ -213,7 +222,7 @@ def check_array(name, array, element):
         extent += stride * (length - 1)
 
 
-def output(out, shape, dtype_name, element):
+def output(out: NDArray[Any] | None, shape: tuple[int, ...], dtype_name: str, element: np.dtype[Any]) -> NDArray[Any]:
     """The array for a result: `out` if it is given and fits, else a new one."""
     if out is None:
         if dtype_name == "bfloat16" and element == np.uint16:

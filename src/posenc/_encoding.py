@@ -1,13 +1,18 @@
 """Encoding: the specification of a table, checked once; and encode, add_to and stream, which use it."""
 
+from __future__ import annotations
+
 import functools
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, NoReturn, SupportsFloat, SupportsIndex, Unpack, overload
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from posenc import _arguments, _display, _frequencies, _kernel
 from posenc._arguments import BEYOND, LOWEST
+from posenc._types import AnyDType, ArrayT, Convention, DTypeOf, Positions, ScalarT
 
 WIDEST = 2**24                          # columns: an encoding takes about 200 bytes for each, a long table 1.5 kB meanwhile
 CHUNK_BYTES = 1 << 22
@@ -21,7 +26,7 @@ CHOICES = {
     "layout": ("interleaved", "halves"),
     "order": ("sin", "cos"),
 }
-DEFAULTS = {
+DEFAULTS: dict[str, Any] = {
     "base": 10000.0,
     "frequency_scale": 1.0,
     "position_offset": 0.0,
@@ -38,17 +43,17 @@ DEFAULTS = {
 }
 
 
-class Chunk(NamedTuple):
+class Chunk(NamedTuple, Generic[ScalarT]):
     """A piece of a stream: its positions and their encodings."""
 
     positions: range
-    values: np.ndarray
+    values: NDArray[ScalarT]
 
 
 # ---- the convention -------------------------------------------------------------------------------------------------
 
 
-CHECKS = {
+CHECKS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(("base", "frequency_scale", "position_offset", "position_scale", "scale"), _arguments.real),
     **{name: functools.partial(_arguments.choice, choices=choices) for name, choices in CHOICES.items()},
     "shift": functools.partial(_arguments.optional, check=_arguments.real),
@@ -57,7 +62,7 @@ CHECKS = {
 }
 
 
-def _checked(d_model, given):
+def _checked(d_model: Any, given: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
     """d_model and the convention, each argument of its kind and all of them consistent."""
     c = {name: CHECKS[name](name, value) for name, value in given.items()}
     d_model = _arguments.integer("d_model", d_model, 0)
@@ -139,24 +144,30 @@ class Encoding:
 
     __slots__ = ("__weakref__", "_columns", "_convention", "_frequencies", "_hash", "d_model")
 
+    d_model: int
+    _columns: _kernel.Columns
+    _convention: dict[str, Any]
+    _frequencies: NDArray[np.float64] | None
+    _hash: int
+
     def __init__(
         self,
-        d_model,
+        d_model: SupportsIndex,
         *,
-        base=10000.0,
-        frequency_scale=1.0,
-        position_offset=0.0,
-        position_scale=1.0,
-        padding_idx=None,
-        scale=1.0,
-        odd="truncate",
-        spacing="paper",
-        shift=None,
-        exponents="pair",
-        frequencies=None,
-        layout="interleaved",
-        order="sin",
-    ):
+        base: SupportsFloat = 10000.0,
+        frequency_scale: SupportsFloat = 1.0,
+        position_offset: SupportsFloat = 0.0,
+        position_scale: SupportsFloat = 1.0,
+        padding_idx: SupportsIndex | None = None,
+        scale: SupportsFloat = 1.0,
+        odd: Literal["truncate", "zero", "error"] = "truncate",
+        spacing: Literal["paper", "endpoint"] = "paper",
+        shift: SupportsFloat | None = None,
+        exponents: Literal["pair", "column"] = "pair",
+        frequencies: ArrayLike | None = None,
+        layout: Literal["interleaved", "halves"] = "interleaved",
+        order: Literal["sin", "cos"] = "sin",
+    ) -> None:
         given = locals()
         with _kernel.default_environment():
             d_model, convention = _checked(d_model, {name: given[name] for name in DEFAULTS})
@@ -167,34 +178,34 @@ class Encoding:
             set_attribute("_frequencies", None)
             set_attribute("_columns", self._build())
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"Encoding is immutable, {name} cannot be set")
 
-    def __delattr__(self, name):
+    def __delattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"Encoding is immutable, {name} cannot be deleted")
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         if not isinstance(other, Encoding):
             return NotImplemented
         return self.d_model == other.d_model and self._convention == other._convention
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return self._hash
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Callable[..., Encoding], tuple[int, dict[str, Any]]]:
         return _rebuild, (self.d_model, self._changes())
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return _display.text(self)
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         return _display.html(self)
 
-    def _changes(self):
+    def _changes(self) -> dict[str, Any]:
         """The convention's departures from the default."""
         return {name: value for name, value in self._convention.items() if value != DEFAULTS[name]}
 
-    def _turns(self, position_scale):
+    def _turns(self, position_scale: float) -> tuple[list[int], int]:
         """Turns per position of each frequency times position_scale, and the bits below their point."""
         c, d = self._convention, self.d_model
         zero_column = c["odd"] == "zero" and d % 2
@@ -214,7 +225,7 @@ class Encoding:
             raise ValueError(f"shift is {c['shift']}, expected another number than d_model / 2 = {half}")
         return _frequencies.spaced_turns(count, divisor, c["base"], (c["frequency_scale"], position_scale))
 
-    def _arrangement(self, count):
+    def _arrangement(self, count: int) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
         """Of each column in its final place: which of the `count` frequencies, `count` for none; and whether it is a cosine."""
         c, d = self._convention, self.d_model
         interleaved = np.arange(d)
@@ -230,7 +241,7 @@ class Encoding:
             cosine[-1] = False
         return frequency[order], cosine[order]
 
-    def _build(self):
+    def _build(self) -> _kernel.Columns:
         """The columns in their final order, as the kernels read them."""
         c, d = self._convention, self.d_model
         turns, fraction_bits = self._turns(c["position_scale"])
@@ -255,7 +266,7 @@ class Encoding:
             c["padding_idx"],
         )
 
-    def _pairs(self):
+    def _pairs(self) -> int:
         """Whether columns 2 i and 2 i + 1 are sin and cos (1), or cos and sin (2), of one frequency."""
         c = self._convention
         if c["layout"] != "interleaved" or c["exponents"] != "pair" or c["odd"] == "zero" and self.d_model % 2:
@@ -263,8 +274,9 @@ class Encoding:
         return 1 if c["order"] == "sin" else 2
 
     @property
-    def frequencies(self):
-        if self._frequencies is None:
+    def frequencies(self) -> NDArray[np.float64]:
+        values = self._frequencies
+        if values is None:
             c = self._convention
             if c["frequencies"] is not None:
                 values = np.array(c["frequencies"], np.float64)
@@ -273,18 +285,56 @@ class Encoding:
                     values = _frequencies.to_float64(*self._turns(position_scale=1.0))
             values.flags.writeable = False
             object.__setattr__(self, "_frequencies", values)
-        return self._frequencies
+        return values
 
-    def encode(self, positions, *, dtype="float32", out=None, threads=None):
+    @overload
+    def encode(
+        self, positions: Positions, *, dtype: AnyDType = "float32", out: ArrayT,
+        threads: SupportsIndex | None = None,
+    ) -> ArrayT: ...
+    @overload
+    def encode(
+        self, positions: Positions, *, dtype: Literal["float32"] = "float32", out: None = None,
+        threads: SupportsIndex | None = None,
+    ) -> NDArray[np.float32]: ...
+    @overload
+    def encode(
+        self, positions: Positions, *, dtype: Literal["float64"], out: None = None,
+        threads: SupportsIndex | None = None,
+    ) -> NDArray[np.float64]: ...
+    @overload
+    def encode(
+        self, positions: Positions, *, dtype: Literal["float16"], out: None = None,
+        threads: SupportsIndex | None = None,
+    ) -> NDArray[np.float16]: ...
+    @overload
+    def encode(
+        self, positions: Positions, *, dtype: DTypeOf[ScalarT], out: None = None,
+        threads: SupportsIndex | None = None,
+    ) -> NDArray[ScalarT]: ...
+    @overload
+    def encode(
+        self, positions: Positions, *, dtype: AnyDType = "float32", out: NDArray[Any] | None = None,
+        threads: SupportsIndex | None = None,
+    ) -> NDArray[Any]: ...
+
+    def encode(
+        self,
+        positions: Positions,
+        *,
+        dtype: AnyDType = "float32",
+        out: NDArray[Any] | None = None,
+        threads: SupportsIndex | None = None,
+    ) -> NDArray[Any]:
         """Encodings of positions: see `posenc.encode`."""
         if threads is None and type(dtype) is str and dtype in QUICK:
             room = self._room(positions, dtype) if out is None else out
-            if self._columns.quick(room, positions, QUICK[dtype], False, 1.0):
+            if room is not None and self._columns.quick(room, positions, QUICK[dtype], False, 1.0):
                 return room
         with _kernel.default_environment():
             return self._encode(positions, dtype, out, threads)
 
-    def _room(self, positions, dtype):
+    def _room(self, positions: Positions, dtype: str) -> NDArray[Any] | None:
         """An array for the encodings of an int or a range, else None."""
         if type(positions) is int and 0 <= positions < BEYOND:
             return np.empty((positions, self.d_model), dtype)
@@ -292,10 +342,13 @@ class Encoding:
             return np.empty((_arguments.length(positions), self.d_model), dtype)
         return None
 
-    def _encode(self, positions, dtype, out, threads):
+    def _encode(
+        self, positions: Positions, dtype: AnyDType, out: NDArray[Any] | None, threads: SupportsIndex | None
+    ) -> NDArray[Any]:
         dtype_name, element = _arguments.dtype(dtype)
         threads = _arguments.threads(threads)
-        start, step, array, shape = _arguments.positions(_arguments.range_or_array(positions), self._convention["position_offset"])
+        positions = _arguments.range_or_array(positions)
+        start, step, array, shape = _arguments.positions(positions, self._convention["position_offset"])
         shape = (*shape, self.d_model)
         out = _arguments.output(out, shape, dtype_name, element)
         if array is not None and np.may_share_memory(array, out):
@@ -305,14 +358,23 @@ class Encoding:
             self._columns.run(part, _kernel.DTYPES[dtype_name], False, start, step, here, threads, 1.0)
         return out
 
-    def add_to(self, x, positions=None, *, x_scale=1.0, threads=None):
+    def add_to(
+        self,
+        x: ArrayT,
+        positions: Positions | None = None,
+        *,
+        x_scale: SupportsFloat = 1.0,
+        threads: SupportsIndex | None = None,
+    ) -> ArrayT:
         """Adds encodings onto an array in place: see `posenc.add_to`."""
         if threads is None and type(x_scale) is float and self._columns.quick(x, positions, -1, True, x_scale):
             return x
         with _kernel.default_environment():
             return self._add_to(x, positions, x_scale, threads)
 
-    def _add_to(self, x, positions, x_scale, threads):
+    def _add_to(
+        self, x: ArrayT, positions: Positions | None, x_scale: SupportsFloat, threads: SupportsIndex | None
+    ) -> ArrayT:
         if not isinstance(x, np.ndarray):
             raise TypeError(f"x is of type {type(x).__name__}, expected a numpy.ndarray")
         # what may run others' code comes before the checks of x
@@ -335,6 +397,7 @@ class Encoding:
             if positions is None:
                 positions = range(n)
         start, step, array, shape = _arguments.positions(positions, self._convention["position_offset"])
+        parts: Iterator[tuple[NDArray[Any], slice]]
         if shape == (n,):
             parts = ((part, slice(None)) for part in _batch_parts(x))
         elif array is None:
@@ -352,7 +415,46 @@ class Encoding:
             self._columns.run(part, _kernel.DTYPES[dtype_name], True, start, step, here, threads, rounded_scale)
         return x
 
-    def stream(self, positions=None, *, chunk=None, dtype="float32", out=None, threads=None):
+    @overload
+    def stream(
+        self, positions: SupportsIndex | range | None = None, *, chunk: SupportsIndex | None = None,
+        dtype: AnyDType = "float32", out: NDArray[ScalarT], threads: SupportsIndex | None = None,
+    ) -> Iterator[Chunk[ScalarT]]: ...
+    @overload
+    def stream(
+        self, positions: SupportsIndex | range | None = None, *, chunk: SupportsIndex | None = None,
+        dtype: Literal["float32"] = "float32", out: None = None, threads: SupportsIndex | None = None,
+    ) -> Iterator[Chunk[np.float32]]: ...
+    @overload
+    def stream(
+        self, positions: SupportsIndex | range | None = None, *, chunk: SupportsIndex | None = None,
+        dtype: Literal["float64"], out: None = None, threads: SupportsIndex | None = None,
+    ) -> Iterator[Chunk[np.float64]]: ...
+    @overload
+    def stream(
+        self, positions: SupportsIndex | range | None = None, *, chunk: SupportsIndex | None = None,
+        dtype: Literal["float16"], out: None = None, threads: SupportsIndex | None = None,
+    ) -> Iterator[Chunk[np.float16]]: ...
+    @overload
+    def stream(
+        self, positions: SupportsIndex | range | None = None, *, chunk: SupportsIndex | None = None,
+        dtype: DTypeOf[ScalarT], out: None = None, threads: SupportsIndex | None = None,
+    ) -> Iterator[Chunk[ScalarT]]: ...
+    @overload
+    def stream(
+        self, positions: SupportsIndex | range | None = None, *, chunk: SupportsIndex | None = None,
+        dtype: AnyDType = "float32", out: NDArray[Any] | None = None, threads: SupportsIndex | None = None,
+    ) -> Iterator[Chunk[Any]]: ...
+
+    def stream(
+        self,
+        positions: SupportsIndex | range | None = None,
+        *,
+        chunk: SupportsIndex | None = None,
+        dtype: AnyDType = "float32",
+        out: NDArray[Any] | None = None,
+        threads: SupportsIndex | None = None,
+    ) -> Iterator[Chunk[Any]]:
         """Encodings of many positions, chunk by chunk: see `posenc.stream`."""
         _, element = _arguments.dtype(dtype)
         threads = _arguments.threads(threads)
@@ -376,26 +478,28 @@ class Encoding:
             chunk = _arguments.integer("chunk", chunk, 1)
         return self._chunks(positions, chunk, dtype, out, threads)
 
-    def _chunks(self, positions, chunk, dtype, out, threads):
+    def _chunks(
+        self, positions: range, chunk: int, dtype: AnyDType, out: NDArray[Any] | None, threads: int | None
+    ) -> Iterator[Chunk[Any]]:
         while positions:
             now, positions = positions[:chunk], positions[chunk:]
             buffer = None if out is None else out[: len(now)]
             yield Chunk(now, self.encode(now, dtype=dtype, out=buffer, threads=threads))
 
 
-def _rebuild(d_model, changes):
+def _rebuild(d_model: int, changes: Mapping[str, Any]) -> Encoding:
     return Encoding(d_model, **changes)
 
 
-# ---- arguments ------------------------------------------------------------------------------------------------------
+# ---- views of what is written to ------------------------------------------------------------------------------------
 
 
-def _buffer(array):
+def _buffer(array: NDArray[Any]) -> NDArray[Any]:
     """The same memory with a dtype that the buffer protocol knows."""
     return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
 
 
-def _row_parts(array):
+def _row_parts(array: NDArray[Any]) -> Iterator[tuple[NDArray[Any], slice]]:
     """Views of shape (rows, d_model) that cover the array, each with the slice of its rows in C order."""
     if array.size == 0:
         return
@@ -410,7 +514,7 @@ def _row_parts(array):
             yield array[index], slice(i * n, (i + 1) * n)
 
 
-def _batch_parts(array):
+def _batch_parts(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
     """Views of shape (batch, n, d_model) or (n, d_model) that cover the array."""
     if array.size == 0:
         return
@@ -430,7 +534,7 @@ def _batch_parts(array):
 _cached = functools.lru_cache(maxsize=8, typed=True)(Encoding)      # of at most 13 MB each
 
 
-def _encoding(d_model, convention):
+def _encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
     try:
         return _cached(d_model, **convention)
     except TypeError:
@@ -438,7 +542,47 @@ def _encoding(d_model, convention):
     return Encoding(d_model, **convention)
 
 
-def encode(positions, d_model, *, dtype="float32", out=None, threads=None, **convention):
+@overload
+def encode(
+    positions: Positions, d_model: SupportsIndex, *, dtype: AnyDType = "float32", out: ArrayT,
+    threads: SupportsIndex | None = None, **convention: Unpack[Convention],
+) -> ArrayT: ...
+@overload
+def encode(
+    positions: Positions, d_model: SupportsIndex, *, dtype: Literal["float32"] = "float32", out: None = None,
+    threads: SupportsIndex | None = None, **convention: Unpack[Convention],
+) -> NDArray[np.float32]: ...
+@overload
+def encode(
+    positions: Positions, d_model: SupportsIndex, *, dtype: Literal["float64"], out: None = None,
+    threads: SupportsIndex | None = None, **convention: Unpack[Convention],
+) -> NDArray[np.float64]: ...
+@overload
+def encode(
+    positions: Positions, d_model: SupportsIndex, *, dtype: Literal["float16"], out: None = None,
+    threads: SupportsIndex | None = None, **convention: Unpack[Convention],
+) -> NDArray[np.float16]: ...
+@overload
+def encode(
+    positions: Positions, d_model: SupportsIndex, *, dtype: DTypeOf[ScalarT], out: None = None,
+    threads: SupportsIndex | None = None, **convention: Unpack[Convention],
+) -> NDArray[ScalarT]: ...
+@overload
+def encode(
+    positions: Positions, d_model: SupportsIndex, *, dtype: AnyDType = "float32", out: NDArray[Any] | None = None,
+    threads: SupportsIndex | None = None, **convention: Unpack[Convention],
+) -> NDArray[Any]: ...
+
+
+def encode(
+    positions: Positions,
+    d_model: SupportsIndex,
+    *,
+    dtype: AnyDType = "float32",
+    out: NDArray[Any] | None = None,
+    threads: SupportsIndex | None = None,
+    **convention: Unpack[Convention],
+) -> NDArray[Any]:
     """Sinusoidal positional encodings, correctly rounded at every position.
 
     Parameters
@@ -483,7 +627,14 @@ def encode(positions, d_model, *, dtype="float32", out=None, threads=None, **con
     return _encoding(d_model, convention).encode(positions, dtype=dtype, out=out, threads=threads)
 
 
-def add_to(x, positions=None, *, x_scale=1.0, threads=None, **convention):
+def add_to(
+    x: ArrayT,
+    positions: Positions | None = None,
+    *,
+    x_scale: SupportsFloat = 1.0,
+    threads: SupportsIndex | None = None,
+    **convention: Unpack[Convention],
+) -> ArrayT:
     """Adds encodings onto embeddings in place: ``x * x_scale + encode(...)``, without building the table.
 
     Parameters
@@ -520,7 +671,48 @@ def add_to(x, positions=None, *, x_scale=1.0, threads=None, **convention):
     return _encoding(x.shape[-1], convention).add_to(x, positions, x_scale=x_scale, threads=threads)
 
 
-def stream(positions, d_model, *, chunk=None, dtype="float32", out=None, threads=None, **convention):
+@overload
+def stream(
+    positions: SupportsIndex | range | None, d_model: SupportsIndex, *, chunk: SupportsIndex | None = None,
+    dtype: AnyDType = "float32", out: NDArray[ScalarT], threads: SupportsIndex | None = None, **convention: Unpack[Convention],
+) -> Iterator[Chunk[ScalarT]]: ...
+@overload
+def stream(
+    positions: SupportsIndex | range | None, d_model: SupportsIndex, *, chunk: SupportsIndex | None = None,
+    dtype: Literal["float32"] = "float32", out: None = None, threads: SupportsIndex | None = None, **convention: Unpack[Convention],
+) -> Iterator[Chunk[np.float32]]: ...
+@overload
+def stream(
+    positions: SupportsIndex | range | None, d_model: SupportsIndex, *, chunk: SupportsIndex | None = None,
+    dtype: Literal["float64"], out: None = None, threads: SupportsIndex | None = None, **convention: Unpack[Convention],
+) -> Iterator[Chunk[np.float64]]: ...
+@overload
+def stream(
+    positions: SupportsIndex | range | None, d_model: SupportsIndex, *, chunk: SupportsIndex | None = None,
+    dtype: Literal["float16"], out: None = None, threads: SupportsIndex | None = None, **convention: Unpack[Convention],
+) -> Iterator[Chunk[np.float16]]: ...
+@overload
+def stream(
+    positions: SupportsIndex | range | None, d_model: SupportsIndex, *, chunk: SupportsIndex | None = None,
+    dtype: DTypeOf[ScalarT], out: None = None, threads: SupportsIndex | None = None, **convention: Unpack[Convention],
+) -> Iterator[Chunk[ScalarT]]: ...
+@overload
+def stream(
+    positions: SupportsIndex | range | None, d_model: SupportsIndex, *, chunk: SupportsIndex | None = None,
+    dtype: AnyDType = "float32", out: NDArray[Any] | None = None, threads: SupportsIndex | None = None, **convention: Unpack[Convention],
+) -> Iterator[Chunk[Any]]: ...
+
+
+def stream(
+    positions: SupportsIndex | range | None,
+    d_model: SupportsIndex,
+    *,
+    chunk: SupportsIndex | None = None,
+    dtype: AnyDType = "float32",
+    out: NDArray[Any] | None = None,
+    threads: SupportsIndex | None = None,
+    **convention: Unpack[Convention],
+) -> Iterator[Chunk[Any]]:
     """Encodings of many positions, chunk by chunk, in constant memory.
 
     Parameters

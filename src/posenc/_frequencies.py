@@ -4,12 +4,16 @@ A frequency w is kept as the integer ``floor(w / (2 pi) * 2**fraction_bits)``.  
 smallest frequency of an encoding keeps `SIGNIFICANT_BITS` bits; docs/numerics.md says why that many.
 """
 
+from __future__ import annotations
+
 import decimal
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 SIGNIFICANT_BITS = 256
 GUARD_BITS = 64
@@ -19,10 +23,10 @@ HIGHEST, LOWEST = 2200, -3400
 
 
 @lru_cache(maxsize=8)
-def _pi(bits):
+def _pi(bits: int) -> int:
     """floor(pi * 2**bits), by Machin's formula."""
 
-    def arccot(x):
+    def arccot(x: int) -> int:
         total = term = (1 << bits + 16) // x
         square, sign, k = x * x, -1, 3
         while term:
@@ -34,18 +38,18 @@ def _pi(bits):
     return (16 * arccot(5) - 4 * arccot(239)) >> 16
 
 
-def _log2(x):
+def _log2(x: float) -> float:
     mantissa, exponent = math.frexp(x)
     return exponent + math.log2(mantissa)
 
 
-def _over_two_pi(numerator, bits):
+def _over_two_pi(numerator: int, bits: int) -> int:
     """floor(numerator / (2 pi) * 2**bits)."""
     precision = bits + numerator.bit_length() + GUARD_BITS
     return (numerator << bits + precision) // (2 * _pi(precision))
 
 
-def _geometric(count, divisor, base, bits):
+def _geometric(count: int, divisor: Fraction, base: float, bits: int) -> list[int]:
     """base**(-i / divisor) * 2**bits for i = 0 .. count - 1, rounded, as integers.
 
     One logarithm and one exponential; each further power is a product, whose error of a few units is why `bits` holds
@@ -66,7 +70,7 @@ def _geometric(count, divisor, base, bits):
     return powers
 
 
-def _check_range(lowest, highest):
+def _check_range(lowest: float, highest: float) -> None:
     if lowest < LOWEST or highest > HIGHEST:
         raise ValueError(
             f"frequencies reach from 2**{lowest:.0f} to 2**{highest:.0f} turns per position, "
@@ -74,13 +78,13 @@ def _check_range(lowest, highest):
         )
 
 
-def _fraction_bits(lowest):
+def _fraction_bits(lowest: float) -> int:
     """Bits below the point, in whole limbs, that leave the frequency 2**lowest its significant bits."""
     bits = SIGNIFICANT_BITS + max(0, math.ceil(-lowest) + 1)
     return -(-bits // LIMB_BITS) * LIMB_BITS
 
 
-def spaced_turns(count, divisor, base, scales):
+def spaced_turns(count: int, divisor: Fraction, base: float, scales: Sequence[float]) -> tuple[list[int], int]:
     """Turns per position of the frequencies ``prod(scales) * base**(-i / divisor)``.
 
     Returns
@@ -103,7 +107,7 @@ def spaced_turns(count, divisor, base, scales):
     return [_toward_zero(turn * power, drop) for power in powers], fraction_bits
 
 
-def given_turns(frequencies, scale):
+def given_turns(frequencies: Sequence[float], scale: float) -> tuple[list[int], int]:
     """Turns per position of the given float64 frequencies times `scale`: see `spaced_turns`."""
     exact = [Fraction(w) * Fraction(scale) for w in frequencies]
     sizes = [_log2(abs(w)) + _log2(abs(scale)) - _log2(2 * math.pi) for w, x in zip(frequencies, exact, strict=True) if x]
@@ -117,11 +121,11 @@ def given_turns(frequencies, scale):
     return [t if x >= 0 else -t for t, x in zip(turns, exact, strict=True)], fraction_bits
 
 
-def _toward_zero(x, bits):
+def _toward_zero(x: int, bits: int) -> int:
     return x >> bits if x >= 0 else -(-x >> bits)
 
 
-def limbs(turns, fraction_bits):
+def limbs(turns: Sequence[int], fraction_bits: int) -> tuple[NDArray[np.uint32], int]:
     """The magnitudes of `turns` as limbs of 32 bits, highest first.
 
     Returns
@@ -138,7 +142,7 @@ def limbs(turns, fraction_bits):
     return np.ascontiguousarray(matrix, np.uint32), integer_limbs
 
 
-def to_float64(turns, fraction_bits):
+def to_float64(turns: Sequence[int], fraction_bits: int) -> NDArray[np.float64]:
     """The frequencies in radians per position, each rounded to float64."""
     bits = SIGNIFICANT_BITS + GUARD_BITS
     unit = Fraction(2 * _pi(bits), 1 << bits + fraction_bits)

@@ -3,11 +3,12 @@
 import functools
 import math
 import os
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 
-def allowed(openmp):
+def allowed(openmp: int) -> int:
     """Threads that a large call takes by default, at least 1.
 
     Parameters
@@ -21,13 +22,13 @@ def allowed(openmp):
 
 
 @functools.cache
-def quota(root="/"):
+def quota(root: str = "/") -> int | None:
     """Processors' worth of time that the control groups of the process grant it, rounded up; None without a limit."""
     try:
         lines = Path(root, "proc/self/cgroup").read_text().splitlines()
     except OSError:
         return None
-    granted = []
+    granted: list[float] = []
     for line in lines:
         _, controllers, group = line.split(":", 2)
         if controllers == "":
@@ -37,7 +38,7 @@ def quota(root="/"):
     return max(1, math.ceil(min(granted))) if granted else None
 
 
-def _grants(mount, group, read):
+def _grants(mount: Path, group: str, read: Callable[[Path], tuple[int, int]]) -> Iterator[float]:
     """What each of a group and its parents grants; in a container the group's own folder may be the mount itself."""
     folder = Path(mount, group.lstrip("/"))
     for each in (folder, *folder.parents):
@@ -49,16 +50,16 @@ def _grants(mount, group, read):
             break
 
 
-def _version_2(folder):
+def _version_2(folder: Path) -> tuple[int, int]:
     granted, period = (folder / "cpu.max").read_text().split()
     return int(granted), int(period)
 
 
-def _version_1(folder):
+def _version_1(folder: Path) -> tuple[int, int]:
     return int((folder / "cpu.cfs_quota_us").read_text()), int((folder / "cpu.cfs_period_us").read_text())
 
 
-def _wanted():
+def _wanted() -> int | None:
     """POSENC_NUM_THREADS, or None."""
     text = os.environ.get("POSENC_NUM_THREADS")
     if not text:
@@ -69,7 +70,7 @@ def _wanted():
     raise ValueError(f"POSENC_NUM_THREADS is {text!r}, expected an integer of at least 1")
 
 
-def _omp_num_threads():
+def _omp_num_threads() -> int | None:
     """OMP_NUM_THREADS where no OpenMP reads it: the number for the outermost of nested regions, or None."""
     with suppress(ValueError):
         return max(0, int(os.environ.get("OMP_NUM_THREADS", "").split(",")[0])) or None

@@ -1,13 +1,13 @@
 """What is installed and what runs."""
 
 import platform
-
+from typing import Any
 import numpy as np
 
 from posenc import __version__, _kernel
 
 
-def show_runtime():
+def show_runtime() -> dict[str, Any]:
     """The library's version, the kernels in use, threads, OpenMP and NumPy.
 
     Returns

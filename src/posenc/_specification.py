@@ -1,10 +1,13 @@
 """What a file says of itself: the specification, from which its table can be made again."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from posenc import __version__
 from posenc._encoding import DEFAULTS, Encoding
 
 
-def specification(encoding, positions, dtype):
+def specification(encoding: Encoding, positions: range, dtype: str) -> dict[str, Any]:
     """The specification of a table, as a dict that JSON can hold.
 
     Parameters
@@ -37,7 +40,7 @@ def specification(encoding, positions, dtype):
     }
 
 
-def described(document, shape):
+def described(document: Mapping[str, Any], shape: tuple[int, ...]) -> tuple[Encoding, range]:
     """The encoding and the positions of a specification that a file of that shape holds.
 
     Raises

@@ -1,0 +1,52 @@
+from types import TracebackType
+from typing import Any
+
+from numpy.typing import NDArray
+
+DTYPES: dict[str, int]
+OPENMP: int
+
+def instruction_sets() -> dict[str, bool]: ...
+def instruction_set() -> str: ...
+def use_instruction_set(name: str | None = None) -> None: ...
+
+class default_environment:
+    def __enter__(self) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
+def rounded(dtype: str, x: float) -> float: ...
+def trust_fast_path(yes: bool) -> None: ...
+def counters() -> dict[str, int]: ...
+def allowed_threads() -> int: ...
+
+class Columns:
+    def __init__(
+        self,
+        d_model: int,
+        turns: bytes,
+        integer_limbs: int,
+        fraction_limbs: int,
+        sign: bytes,
+        quarter: bytes,
+        order: int,
+        scale: float,
+        position_offset: float,
+        padding_idx: int | None,
+    ) -> None: ...
+    def quick(self, out: object, positions: object, dtype: int, add: bool, x_scale: float) -> bool: ...
+    def run(
+        self,
+        out: NDArray[Any],
+        dtype: int,
+        add: bool,
+        start: int,
+        step: int,
+        positions: NDArray[Any] | None,
+        threads: int | None,
+        x_scale: float,
+    ) -> None: ...
+
+def padded(d_model: int) -> int: ...
+def fill_roof(out: NDArray[Any], threads: int) -> None: ...
