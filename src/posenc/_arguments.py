@@ -46,10 +46,10 @@ def real(name: str, value: Any) -> float:
 
 
 def position(name: str, value: Any) -> int:
-    value = integer(name, value, -math.inf)
-    if not LOWEST <= value < BEYOND:
-        raise ValueError(f"{name} is {value}, expected -2**63 <= {name} < 2**63")
-    return value
+    number = integer(name, value, -math.inf)
+    if not LOWEST <= number < BEYOND:
+        raise ValueError(f"{name} is {number}, expected -2**63 <= {name} < 2**63")
+    return number
 
 
 def choice(name: str, value: Any, choices: tuple[str, ...]) -> str:

@@ -4,6 +4,8 @@ Data and results go to stdout, progress and errors to stderr.  Exit codes: 0 for
 and 128 more than the signal's number where one ends the program: 130 after Ctrl-C, 141 (SIGPIPE) after a reader has left.
 """
 
+from __future__ import annotations
+
 import argparse
 import importlib
 import io
@@ -17,13 +19,22 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr
 from decimal import Decimal, InvalidOperation
+from types import FrameType, ModuleType
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from posenc import Encoding, Match
+    from posenc._files import Table
 
 OK, FAILED, USAGE, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
 
 # suffix: the module that writes and reads such files, imported only when named, and the options that only it has
-FORMATS = {
+FORMATS: dict[str, tuple[str, tuple[str, ...]]] = {
     ".npy": ("posenc._npy", ()),
     ".safetensors": ("posenc._safetensors", ("key",)),
     ".zarr": ("posenc._zarr", ("chunk_rows",)),
@@ -38,7 +49,7 @@ class Failure(Exception):
 # ---- values on the command line -------------------------------------------------------------------------------------
 
 
-def integer(text):
+def integer(text: str) -> int:
     """A whole number, also as 1_000_000 or 1e6."""
     try:
         number = Decimal(text)
@@ -51,7 +62,7 @@ def integer(text):
     return int(number)
 
 
-def count(text):
+def count(text: str) -> int:
     """A whole number that is not negative."""
     number = integer(text)
     if number < 0:
@@ -59,7 +70,7 @@ def count(text):
     return number
 
 
-def real(text):
+def real(text: str) -> float:
     """A real number."""
     try:
         return float(text)
@@ -67,12 +78,12 @@ def real(text):
         raise argparse.ArgumentTypeError(f"{text} is not a number") from None
 
 
-def real_list(text):
+def real_list(text: str) -> list[float]:
     """Real numbers, separated by commas."""
     return [real(number) for number in text.split(",")]
 
 
-def positive(text):
+def positive(text: str) -> int:
     """A whole number above zero."""
     number = integer(text)
     if number < 1:
@@ -80,12 +91,12 @@ def positive(text):
     return number
 
 
-def suffix_of(path):
+def suffix_of(path: str) -> str:
     """What a name ends in; that of a folder may have a slash behind it."""
     return os.path.splitext(path.rstrip("/" + os.sep))[1]
 
 
-def table_path(text):
+def table_path(text: str) -> str:
     """A path that ends in a known suffix, or the sign for stdout."""
     if text != PIPE and suffix_of(text) not in FORMATS:
         raise argparse.ArgumentTypeError(
@@ -97,7 +108,7 @@ def table_path(text):
 # ---- options that subcommands share ---------------------------------------------------------------------------------
 
 # keyword of posenc.Encoding: how argparse reads it; the default is the library's
-CONVENTION = {
+CONVENTION: dict[str, dict[str, Any]] = {
     "base": {"type": real, "metavar": "X", "help": "frequency i is base**(-i/D) (default 10000)"},
     "frequency_scale": {"type": real, "metavar": "X", "help": "multiplies the frequencies"},
     "position_offset": {"type": real, "metavar": "X", "help": "added to the positions"},
@@ -114,32 +125,34 @@ CONVENTION = {
 }
 
 
-def add_command(commands, name, purpose, examples=None):
+def add_command(
+    commands: argparse._SubParsersAction[Parser], name: str, purpose: str, examples: str | None = None
+) -> Parser:
     """A subcommand, with examples below its help."""
     return commands.add_parser(
         name, help=purpose, description=purpose, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
     )
 
 
-def add_convention(parser, otherwise=""):
+def add_convention(parser: Parser, otherwise: str = "") -> None:
     """Adds an option for every convention keyword of `posenc.Encoding`."""
     group = parser.add_argument_group("convention", f"the defaults are those of 'Attention is all you need'{otherwise}")
     for keyword, reading in CONVENTION.items():
         group.add_argument(f"--{keyword.replace('_', '-')}", default=argparse.SUPPRESS, **reading)
 
 
-def convention(args):
+def convention(args: argparse.Namespace) -> dict[str, Any]:
     """The convention keywords that were given, as a dict."""
     return {keyword: value for keyword, value in vars(args).items() if keyword in CONVENTION}
 
 
-def add_range(parser):
+def add_range(parser: Parser) -> None:
     """Adds the options that say which positions the rows have."""
     parser.add_argument("--start", type=integer, metavar="INT", help="position of the first row (default 0)")
     parser.add_argument("--step", type=integer, metavar="INT", help="from one row to the next (default 1)")
 
 
-def positions_of(args, rows, described=range(0)):
+def positions_of(args: argparse.Namespace, rows: int, described: range = range(0)) -> range:
     """The positions of so many rows, where not given those that a file describes."""
     start = described.start if args.start is None else args.start
     step = described.step if args.step is None else args.step
@@ -148,33 +161,33 @@ def positions_of(args, rows, described=range(0)):
     return range(start, start + rows * step, step)
 
 
-def format_of(args, path):
+def format_of(args: argparse.Namespace, path: str) -> tuple[ModuleType, dict[str, Any]]:
     """The module for files of that name, and the options for it."""
     suffix = suffix_of(path)
-    module, own = FORMATS.get(suffix, FORMATS[".npy"])
+    name, own = FORMATS.get(suffix, FORMATS[".npy"])
     for option in {name for _, names in FORMATS.values() for name in names} - set(own):
         if getattr(args, option, None) is not None:
             raise ValueError(f"--{option.replace('_', '-')} is given, which {suffix or 'a pipe'} has no use for")
     try:
-        module = importlib.import_module(module)
+        module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise Failure(f"{suffix} needs the package {error.name}: pip install 'posenc[{error.name}]'") from error
     return module, {name: getattr(args, name) for name in own if getattr(args, name, None) is not None}
 
 
-def add_output(parser):
+def add_output(parser: Parser) -> None:
     """Adds the options on how to run and to report."""
     parser.add_argument("--threads", type=integer, metavar="K", help="at most so many threads")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
-def report(args, document, text):
+def report(args: argparse.Namespace, document: dict[str, Any], text: str | None) -> None:
     """Prints a result: for programs, or for people."""
     print(json.dumps(document, allow_nan=False) if args.json else text)
 
 
 @contextmanager
-def progress_bar(size):
+def progress_bar(size: int) -> Iterator[Callable[[int], object]]:
     """What to call with each number of bytes done; shows a bar if stderr is a terminal and tqdm is installed."""
     try:
         from tqdm import tqdm
@@ -185,7 +198,7 @@ def progress_bar(size):
         yield bar.update
 
 
-def quantity(size):
+def quantity(size: float) -> str:
     """Bytes in a unit that leaves few digits."""
     units = ["TB", "GB", "MB", "kB", "bytes"]
     while size >= 999.5 and len(units) > 1:
@@ -194,7 +207,7 @@ def quantity(size):
     return f"{size:.3g} {units[-1]}"
 
 
-def rate(size, seconds):
+def rate(size: int, seconds: float) -> str:
     """Bytes and time; and their quotient, where so few do not take mostly the time to begin."""
     quotient = f", {quantity(size / seconds)}/s" if size >= 1e6 else ""
     return f"{quantity(size)} in {seconds:.3g} s{quotient}"
@@ -212,7 +225,7 @@ examples:
 """
 
 
-def add_generate(commands):
+def add_generate(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = add_command(commands, "generate", "write a table to a file", GENERATE_EXAMPLES)
     parser.add_argument("n", type=count, metavar="N", help="number of positions: 1000000, 1_000_000 or 1e6")
     parser.add_argument("d_model", type=count, metavar="D", help="number of columns")
@@ -229,7 +242,7 @@ def add_generate(commands):
     parser.set_defaults(run=generate)
 
 
-def generate(args):
+def generate(args: argparse.Namespace) -> int:
     import posenc
     from posenc import _files
 
@@ -266,7 +279,7 @@ def generate(args):
     return OK
 
 
-def stdout_for_data(args):
+def stdout_for_data(args: argparse.Namespace) -> BinaryIO:
     """Where bytes go that are for another program."""
     if args.json:
         raise ValueError(f"--json is given, expected nothing but the table on stdout with -o {PIPE}")
@@ -288,7 +301,7 @@ examples:
 """
 
 
-def add_verify(commands):
+def add_verify(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = add_command(commands, "verify", "recompute a file and compare its bits", VERIFY_EXAMPLES)
     parser.add_argument("file", metavar="FILE", help="of float32, float64, float16, bfloat16, or uint16 for bfloat16")
     add_range(parser)
@@ -301,7 +314,7 @@ def add_verify(commands):
     parser.set_defaults(run=verify)
 
 
-def verify(args):
+def verify(args: argparse.Namespace) -> int:
     import posenc
     from posenc import _files
 
@@ -344,12 +357,19 @@ def verify(args):
     raise Failure(f"{args.file}: {message.format(**mismatch)}")
 
 
-def first_mismatch(table, encoding, positions, samples, threads, progress):
+def first_mismatch(
+    table: Table,
+    encoding: Encoding,
+    positions: range,
+    samples: int,
+    threads: int | None,
+    progress: Callable[[int], object],
+) -> dict[str, Any] | None:
     """Where the table first differs from the encodings, as a dict, or None."""
     import numpy as np
     from posenc import _files
 
-    buffer = _files.row_buffer(*table.shape, table.dtype)
+    buffer = _files.row_buffer(len(positions), encoding.d_model, table.dtype)
     if not buffer.size:
         return None
     for rows in parts(len(positions), samples, len(buffer)):
@@ -373,14 +393,14 @@ def first_mismatch(table, encoding, positions, samples, threads, progress):
     return None
 
 
-def parts(rows, samples, most):
+def parts(rows: int, samples: int, most: int) -> Iterator[range]:
     """Rows to compare, as ranges: all of them, at most so many at once, or samples one by one."""
     if samples == rows:
         return (range(first, min(first + most, rows)) for first in range(0, rows, most))
     return (range(row, row + 1) for row in sampled(rows, samples))
 
 
-def sampled(rows, samples):
+def sampled(rows: int, samples: int) -> Iterator[int]:
     """One row from each of so many parts of equal size, the same every time, the first and the last row among them."""
     choice = random.Random(0)
     for k in range(samples):
@@ -391,7 +411,7 @@ def sampled(rows, samples):
             yield choice.randint(first, last) if k else first
 
 
-def value_of(bits, dtype):
+def value_of(bits: Any, dtype: str) -> float | str:
     """The number that bits stand for, or its name where JSON has no number for it."""
     import numpy as np
 
@@ -411,7 +431,7 @@ examples:
 """
 
 
-def add_identify(commands):
+def add_identify(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = add_command(commands, "identify", "name the convention of the table in a .npy file", IDENTIFY_EXAMPLES)
     parser.add_argument("file", metavar="FILE", help="of float32, float64, float16, or uint16 for bfloat16")
     parser.add_argument("--start", type=integer, metavar="INT", help="position of the first row (by default searched)")
@@ -420,7 +440,7 @@ def add_identify(commands):
     parser.set_defaults(run=identify)
 
 
-def identify(args):
+def identify(args: argparse.Namespace) -> int:
     import posenc
     from posenc import _identify, _npy
 
@@ -444,8 +464,9 @@ def identify(args):
     return OK if matches else FAILED
 
 
-def described(match):
+def described(match: Match) -> dict[str, Any]:
     """A match as JSON can hold it."""
+    assert isinstance(match.positions, range)       # as they were given, or searched
     return {
         "presets": list(match.presets),
         "convention": match.encoding._changes(),
@@ -466,13 +487,13 @@ examples:
 """
 
 
-def add_info(commands):
+def add_info(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = add_command(commands, "info", "print what is installed and what runs", INFO_EXAMPLES)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.set_defaults(run=info)
 
 
-def info(args):
+def info(args: argparse.Namespace) -> int:
     import posenc
 
     runtime = posenc.show_runtime()
@@ -481,7 +502,7 @@ def info(args):
     return OK
 
 
-def in_words(value):
+def in_words(value: object) -> object:
     return ", ".join(f"{k}: {v}" for k, v in value.items()) if isinstance(value, dict) else value
 
 
@@ -495,7 +516,7 @@ examples:
 """
 
 
-def add_bench(commands):
+def add_bench(commands: argparse._SubParsersAction[Parser]) -> None:
     from posenc import _bench
 
     purpose = "measure this machine, beside its roof line and the rivals that are installed"
@@ -516,7 +537,7 @@ PICTURES = (".png", ".svg", ".pdf")
 DPI = 100
 
 
-def picture_path(text):
+def picture_path(text: str) -> str:
     """A path that ends in a known suffix."""
     if suffix_of(text) not in PICTURES:
         raise argparse.ArgumentTypeError(
@@ -525,12 +546,12 @@ def picture_path(text):
     return text
 
 
-def integer_list(text):
+def integer_list(text: str) -> list[int]:
     """Whole numbers, separated by commas."""
     return [integer(number) for number in text.split(",")]
 
 
-def add_plot(commands):
+def add_plot(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = add_command(commands, "plot", "draw a picture of an encoding", PLOT_EXAMPLES)
     parser.add_argument("-o", "--output", type=picture_path, required=True, metavar="FILE",
                         help=f"the suffix says the format: {', '.join(PICTURES)}")
@@ -548,7 +569,7 @@ def add_plot(commands):
     parser.set_defaults(run=plot)
 
 
-def plot(args):
+def plot(args: argparse.Namespace) -> int:
     import posenc
     from posenc import _files
 
@@ -576,7 +597,7 @@ def plot(args):
     return OK
 
 
-def rendered(figure, args):
+def rendered(figure: Figure, args: argparse.Namespace) -> bytes:
     """The picture's file."""
     width, height = (round(DPI * inches) for inches in figure.get_size_inches())
     width, height = args.width or width, args.height or height
@@ -596,7 +617,7 @@ def rendered(figure, args):
 COMMANDS = (add_generate, add_verify, add_identify, add_info, add_bench, add_plot)
 
 
-def build_parser():
+def build_parser() -> Parser:
     from posenc import __version__
 
     parser = Parser(
@@ -615,13 +636,13 @@ def build_parser():
 class Parser(argparse.ArgumentParser):
     """Without abbreviated options, which a later version could make ambiguous, also in subcommands."""
 
-    def __init__(self, **keywords):
+    def __init__(self, **keywords: Any) -> None:
         super().__init__(allow_abbrev=False, **keywords)
 
 
-def join_negatives(argv):
+def join_negatives(argv: Iterable[str]) -> list[str]:
     """``--start -1e6`` as ``--start=-1e6``: argparse takes -1e6 for an option."""
-    joined = []
+    joined: list[str] = []
     for word in argv:
         if joined and re.fullmatch(r"--[a-z-]+", joined[-1]) and re.match(r"-[\d.]", word):
             joined[-1] += f"={word}"
@@ -631,9 +652,9 @@ def join_negatives(argv):
 
 
 @contextmanager
-def ending_on_signals():
+def ending_on_signals() -> Iterator[None]:
     """Has the signals that ask a program to end raise SystemExit, so that it tidies up; leaves a host's handlers alone."""
-    def end(number, frame):
+    def end(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
     signals = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -650,7 +671,7 @@ def ending_on_signals():
 
 
 @contextmanager
-def stderr_there():
+def stderr_there() -> Iterator[None]:
     """Has errors go nowhere where stderr is closed: print would take stdout, and the next open file the descriptor 2."""
     if sys.stderr is not None:
         yield
@@ -659,17 +680,18 @@ def stderr_there():
         yield
 
 
-def complain(text):
+def complain(text: object) -> None:
     print(f"posenc: error: {text}", file=sys.stderr)
 
 
-def run(argv):
+def run(argv: Sequence[str]) -> int:
     """Runs the program; its own exceptions end here, as exit codes."""
     try:
         args = build_parser().parse_args(join_negatives(argv))
-        return args.run(args)
+        code: int = args.run(args)
+        return code
     except SystemExit as ending:        # --help, wrong usage, a signal
-        return ending.code or OK
+        return ending.code if isinstance(ending.code, int) else OK
     except FileExistsError as error:
         complain(f"{error.filename} exists; --force overwrites it")
         return USAGE
@@ -689,7 +711,7 @@ def run(argv):
         return FAILED
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program.
 
     Parameters

@@ -289,33 +289,33 @@ class Encoding:
 
     @overload
     def encode(
-        self, positions: Positions, *, dtype: AnyDType = "float32", out: ArrayT,
-        threads: SupportsIndex | None = None,
+        self, positions: Positions, *, dtype: AnyDType = ..., out: ArrayT,
+        threads: SupportsIndex | None = ...,
     ) -> ArrayT: ...
     @overload
     def encode(
-        self, positions: Positions, *, dtype: Literal["float32"] = "float32", out: None = None,
-        threads: SupportsIndex | None = None,
+        self, positions: Positions, *, dtype: Literal["float32"] = ..., out: None = ...,
+        threads: SupportsIndex | None = ...,
     ) -> NDArray[np.float32]: ...
     @overload
     def encode(
-        self, positions: Positions, *, dtype: Literal["float64"], out: None = None,
-        threads: SupportsIndex | None = None,
+        self, positions: Positions, *, dtype: Literal["float64"], out: None = ...,
+        threads: SupportsIndex | None = ...,
     ) -> NDArray[np.float64]: ...
     @overload
     def encode(
-        self, positions: Positions, *, dtype: Literal["float16"], out: None = None,
-        threads: SupportsIndex | None = None,
+        self, positions: Positions, *, dtype: Literal["float16"], out: None = ...,
+        threads: SupportsIndex | None = ...,
     ) -> NDArray[np.float16]: ...
     @overload
     def encode(
-        self, positions: Positions, *, dtype: DTypeOf[ScalarT], out: None = None,
-        threads: SupportsIndex | None = None,
+        self, positions: Positions, *, dtype: DTypeOf[ScalarT], out: None = ...,
+        threads: SupportsIndex | None = ...,
     ) -> NDArray[ScalarT]: ...
     @overload
     def encode(
-        self, positions: Positions, *, dtype: AnyDType = "float32", out: NDArray[Any] | None = None,
-        threads: SupportsIndex | None = None,
+        self, positions: Positions, *, dtype: AnyDType = ..., out: NDArray[Any] | None = ...,
+        threads: SupportsIndex | None = ...,
     ) -> NDArray[Any]: ...
 
     def encode(
@@ -417,33 +417,33 @@ class Encoding:
 
     @overload
     def stream(
-        self, positions: SupportsIndex | range | None = None, *, chunk: SupportsIndex | None = None,
-        dtype: AnyDType = "float32", out: NDArray[ScalarT], threads: SupportsIndex | None = None,
+        self, positions: SupportsIndex | range | None = ..., *, chunk: SupportsIndex | None = ...,
+        dtype: AnyDType = ..., out: NDArray[ScalarT], threads: SupportsIndex | None = ...,
     ) -> Iterator[Chunk[ScalarT]]: ...
     @overload
     def stream(
-        self, positions: SupportsIndex | range | None = None, *, chunk: SupportsIndex | None = None,
-        dtype: Literal["float32"] = "float32", out: None = None, threads: SupportsIndex | None = None,
+        self, positions: SupportsIndex | range | None = ..., *, chunk: SupportsIndex | None = ...,
+        dtype: Literal["float32"] = ..., out: None = ..., threads: SupportsIndex | None = ...,
     ) -> Iterator[Chunk[np.float32]]: ...
     @overload
     def stream(
-        self, positions: SupportsIndex | range | None = None, *, chunk: SupportsIndex | None = None,
-        dtype: Literal["float64"], out: None = None, threads: SupportsIndex | None = None,
+        self, positions: SupportsIndex | range | None = ..., *, chunk: SupportsIndex | None = ...,
+        dtype: Literal["float64"], out: None = ..., threads: SupportsIndex | None = ...,
     ) -> Iterator[Chunk[np.float64]]: ...
     @overload
     def stream(
-        self, positions: SupportsIndex | range | None = None, *, chunk: SupportsIndex | None = None,
-        dtype: Literal["float16"], out: None = None, threads: SupportsIndex | None = None,
+        self, positions: SupportsIndex | range | None = ..., *, chunk: SupportsIndex | None = ...,
+        dtype: Literal["float16"], out: None = ..., threads: SupportsIndex | None = ...,
     ) -> Iterator[Chunk[np.float16]]: ...
     @overload
     def stream(
-        self, positions: SupportsIndex | range | None = None, *, chunk: SupportsIndex | None = None,
-        dtype: DTypeOf[ScalarT], out: None = None, threads: SupportsIndex | None = None,
+        self, positions: SupportsIndex | range | None = ..., *, chunk: SupportsIndex | None = ...,
+        dtype: DTypeOf[ScalarT], out: None = ..., threads: SupportsIndex | None = ...,
     ) -> Iterator[Chunk[ScalarT]]: ...
     @overload
     def stream(
-        self, positions: SupportsIndex | range | None = None, *, chunk: SupportsIndex | None = None,
-        dtype: AnyDType = "float32", out: NDArray[Any] | None = None, threads: SupportsIndex | None = None,
+        self, positions: SupportsIndex | range | None = ..., *, chunk: SupportsIndex | None = ...,
+        dtype: AnyDType = ..., out: NDArray[Any] | None = ..., threads: SupportsIndex | None = ...,
     ) -> Iterator[Chunk[Any]]: ...
 
     def stream(
@@ -544,33 +544,33 @@ def _encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
 
 @overload
 def encode(
-    positions: Positions, d_model: SupportsIndex, *, dtype: AnyDType = "float32", out: ArrayT,
-    threads: SupportsIndex | None = None, **convention: Unpack[Convention],
+    positions: Positions, d_model: SupportsIndex, *, dtype: AnyDType = ..., out: ArrayT,
+    threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> ArrayT: ...
 @overload
 def encode(
-    positions: Positions, d_model: SupportsIndex, *, dtype: Literal["float32"] = "float32", out: None = None,
-    threads: SupportsIndex | None = None, **convention: Unpack[Convention],
+    positions: Positions, d_model: SupportsIndex, *, dtype: Literal["float32"] = ..., out: None = ...,
+    threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> NDArray[np.float32]: ...
 @overload
 def encode(
-    positions: Positions, d_model: SupportsIndex, *, dtype: Literal["float64"], out: None = None,
-    threads: SupportsIndex | None = None, **convention: Unpack[Convention],
+    positions: Positions, d_model: SupportsIndex, *, dtype: Literal["float64"], out: None = ...,
+    threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> NDArray[np.float64]: ...
 @overload
 def encode(
-    positions: Positions, d_model: SupportsIndex, *, dtype: Literal["float16"], out: None = None,
-    threads: SupportsIndex | None = None, **convention: Unpack[Convention],
+    positions: Positions, d_model: SupportsIndex, *, dtype: Literal["float16"], out: None = ...,
+    threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> NDArray[np.float16]: ...
 @overload
 def encode(
-    positions: Positions, d_model: SupportsIndex, *, dtype: DTypeOf[ScalarT], out: None = None,
-    threads: SupportsIndex | None = None, **convention: Unpack[Convention],
+    positions: Positions, d_model: SupportsIndex, *, dtype: DTypeOf[ScalarT], out: None = ...,
+    threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> NDArray[ScalarT]: ...
 @overload
 def encode(
-    positions: Positions, d_model: SupportsIndex, *, dtype: AnyDType = "float32", out: NDArray[Any] | None = None,
-    threads: SupportsIndex | None = None, **convention: Unpack[Convention],
+    positions: Positions, d_model: SupportsIndex, *, dtype: AnyDType = ..., out: NDArray[Any] | None = ...,
+    threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> NDArray[Any]: ...
 
 
@@ -673,33 +673,39 @@ def add_to(
 
 @overload
 def stream(
-    positions: SupportsIndex | range | None, d_model: SupportsIndex, *, chunk: SupportsIndex | None = None,
-    dtype: AnyDType = "float32", out: NDArray[ScalarT], threads: SupportsIndex | None = None, **convention: Unpack[Convention],
+    positions: SupportsIndex | range | None, d_model: SupportsIndex, *, chunk: SupportsIndex | None = ...,
+    dtype: AnyDType = ..., out: NDArray[ScalarT],
+    threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> Iterator[Chunk[ScalarT]]: ...
 @overload
 def stream(
-    positions: SupportsIndex | range | None, d_model: SupportsIndex, *, chunk: SupportsIndex | None = None,
-    dtype: Literal["float32"] = "float32", out: None = None, threads: SupportsIndex | None = None, **convention: Unpack[Convention],
+    positions: SupportsIndex | range | None, d_model: SupportsIndex, *, chunk: SupportsIndex | None = ...,
+    dtype: Literal["float32"] = ..., out: None = ...,
+    threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> Iterator[Chunk[np.float32]]: ...
 @overload
 def stream(
-    positions: SupportsIndex | range | None, d_model: SupportsIndex, *, chunk: SupportsIndex | None = None,
-    dtype: Literal["float64"], out: None = None, threads: SupportsIndex | None = None, **convention: Unpack[Convention],
+    positions: SupportsIndex | range | None, d_model: SupportsIndex, *, chunk: SupportsIndex | None = ...,
+    dtype: Literal["float64"], out: None = ...,
+    threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> Iterator[Chunk[np.float64]]: ...
 @overload
 def stream(
-    positions: SupportsIndex | range | None, d_model: SupportsIndex, *, chunk: SupportsIndex | None = None,
-    dtype: Literal["float16"], out: None = None, threads: SupportsIndex | None = None, **convention: Unpack[Convention],
+    positions: SupportsIndex | range | None, d_model: SupportsIndex, *, chunk: SupportsIndex | None = ...,
+    dtype: Literal["float16"], out: None = ...,
+    threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> Iterator[Chunk[np.float16]]: ...
 @overload
 def stream(
-    positions: SupportsIndex | range | None, d_model: SupportsIndex, *, chunk: SupportsIndex | None = None,
-    dtype: DTypeOf[ScalarT], out: None = None, threads: SupportsIndex | None = None, **convention: Unpack[Convention],
+    positions: SupportsIndex | range | None, d_model: SupportsIndex, *, chunk: SupportsIndex | None = ...,
+    dtype: DTypeOf[ScalarT], out: None = ...,
+    threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> Iterator[Chunk[ScalarT]]: ...
 @overload
 def stream(
-    positions: SupportsIndex | range | None, d_model: SupportsIndex, *, chunk: SupportsIndex | None = None,
-    dtype: AnyDType = "float32", out: NDArray[Any] | None = None, threads: SupportsIndex | None = None, **convention: Unpack[Convention],
+    positions: SupportsIndex | range | None, d_model: SupportsIndex, *, chunk: SupportsIndex | None = ...,
+    dtype: AnyDType = ..., out: NDArray[Any] | None = ...,
+    threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> Iterator[Chunk[Any]]: ...
 
 

@@ -5,6 +5,8 @@ full disk ever sees a part under the final name.  Never through a mapping: on a 
 a write raises an OSError.  It is the faster way too: the buffer stays near the processor, and no page of the file is read.
 """
 
+from __future__ import annotations
+
 import errno
 import io
 import mmap
@@ -12,15 +14,18 @@ import os
 import shutil
 import stat
 import sys
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from posenc import _arguments
 from posenc._arguments import BEYOND
-from posenc._encoding import WIDEST
+from posenc._encoding import WIDEST, Encoding
+from posenc._types import AnyDType
 
 # Measured on ext4 with 2 GB: writes of 1 MiB took twice the time of 4 MiB, those of 16 MiB no less than those of 4.
 BUFFER_BYTES = 4 << 20
@@ -39,17 +44,17 @@ UNSUPPORTED = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)    # by this file s
 # ---- rows -----------------------------------------------------------------------------------------------------------
 
 
-def itemsize(dtype):
+def itemsize(dtype: str) -> int:
     """Bytes of a value of the dtype of that name."""
     return np.dtype(STORED[dtype]).itemsize
 
 
-def table_bytes(rows, d_model, dtype):
+def table_bytes(rows: int, d_model: int, dtype: str) -> int:
     """Bytes of a table."""
     return rows * d_model * itemsize(dtype)
 
 
-def row_buffer(rows, d_model, dtype):
+def row_buffer(rows: int, d_model: int, dtype: str) -> NDArray[Any]:
     """An array for as many of the rows as BUFFER_BYTES hold, and for one however long; bfloat16 as uint16.
 
     It begins on a page: the kernels store whole cache lines, the system copies whole pages.
@@ -60,7 +65,7 @@ def row_buffer(rows, d_model, dtype):
     return np.frombuffer(memory, np.dtype(STORED[dtype]).newbyteorder("="), rows * d_model).reshape(rows, d_model)
 
 
-def checked(positions, dtype):
+def checked(positions: range, dtype: AnyDType) -> tuple[str, int]:
     """The name of the dtype and the number of positions."""
     try:
         return _arguments.dtype(dtype)[0], len(positions)
@@ -68,7 +73,7 @@ def checked(positions, dtype):
         raise ValueError(f"positions is {positions}, expected at most {sys.maxsize} of them") from None
 
 
-def refuse_outside(encoding, positions, threads):
+def refuse_outside(encoding: Encoding, positions: range, threads: int | None) -> None:
     """Raises what `encode` would raise on its way: a range leaves the domain at one of its ends."""
     for end in (positions[:1], positions[-1:]):
         encoding.encode(end, threads=threads)
@@ -77,7 +82,17 @@ def refuse_outside(encoding, positions, threads):
 # ---- writing --------------------------------------------------------------------------------------------------------
 
 
-def write_table(path, header, encoding, positions, dtype, *, threads=None, force=False, progress=None):
+def write_table(
+    path: str | os.PathLike[str],
+    header: bytes,
+    encoding: Encoding,
+    positions: range,
+    dtype: str,
+    *,
+    threads: int | None = None,
+    force: bool = False,
+    progress: Callable[[int], object] | None = None,
+) -> int:
     """Writes a header and the encodings of a range to a file, which appears complete or not at all.
 
     Parameters
@@ -128,7 +143,7 @@ def write_table(path, header, encoding, positions, dtype, *, threads=None, force
     return size
 
 
-def write_bytes(path, data, *, force=False):
+def write_bytes(path: str | os.PathLike[str], data: bytes, *, force: bool = False) -> int:
     """Writes a file of few bytes, otherwise as `write_table` does; returns their number."""
     given = os.fsdecode(path)
     path = os.path.realpath(given)
@@ -139,7 +154,16 @@ def write_bytes(path, data, *, force=False):
     return len(data)
 
 
-def stream_table(file, header, encoding, positions, dtype, *, threads=None, progress=None):
+def stream_table(
+    file: io.BufferedIOBase,
+    header: bytes,
+    encoding: Encoding,
+    positions: range,
+    dtype: str,
+    *,
+    threads: int | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> int:
     """Writes the same bytes to a pipe, or whatever else takes them in order.
 
     Parameters
@@ -164,12 +188,12 @@ def stream_table(file, header, encoding, positions, dtype, *, threads=None, prog
     return len(header) + table_bytes(len(positions), encoding.d_model, dtype)
 
 
-def nothing(written):
+def nothing(written: int) -> None:
     """The progress that nobody wants to know of."""
 
 
 @contextmanager
-def naming(path):
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
     """Has every OSError name the user's file: system calls know a descriptor, or the temporary name."""
     try:
         yield
@@ -179,7 +203,7 @@ def naming(path):
         raise OSError(error.errno, error.strerror, path) from error
 
 
-def _check_target(path, force):
+def _check_target(path: str, force: bool) -> None:
     if os.path.isdir(path):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if os.path.lexists(path) and not force:
@@ -188,13 +212,13 @@ def _check_target(path, force):
         raise OSError(errno.EINVAL, "Not a regular file", path)     # root could rename onto /dev/null
 
 
-def check_space(path, size):
+def check_space(path: str, size: int) -> None:
     total, _, free = shutil.disk_usage(os.path.dirname(path))
     if size > free and total:                                       # some network folders say 0 of 0
         raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {size} bytes needed, {free} free", path)
 
 
-def blocks(encoding, positions, dtype, threads):
+def blocks(encoding: Encoding, positions: range, dtype: str, threads: int | None) -> Iterator[memoryview]:
     """The bytes of the table from its first row to its last, each time in the same buffer."""
     buffer = row_buffer(len(positions), encoding.d_model, dtype)
     if not buffer.size:
@@ -204,10 +228,10 @@ def blocks(encoding, positions, dtype, threads):
         block = encoding.encode(part, dtype=dtype, out=buffer[: len(part)], threads=threads)
         if sys.byteorder == "big":
             block.byteswap(inplace=True)
-        yield block.reshape(-1).view(np.uint8)
+        yield block.reshape(-1).view(np.uint8).data
 
 
-def name_beside(path):
+def name_beside(path: str) -> str:
     """A name in the same folder that nobody can foresee, which together with O_EXCL keeps others' files and links out."""
     folder, name = os.path.split(path)
     # names have at most 255 bytes
@@ -215,9 +239,10 @@ def name_beside(path):
 
 
 @contextmanager
-def _file_to_be(path, force):
+def _file_to_be(path: str, force: bool) -> Iterator[int]:
     """A descriptor of a new file beside `path`, which takes that name when all went well and is gone otherwise."""
-    temporary, fd = name_beside(path), None
+    temporary = name_beside(path)
+    fd: int | None = None
     try:
         fd = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | BINARY, 0o666)     # less the umask
         yield fd
@@ -233,7 +258,7 @@ def _file_to_be(path, force):
     sync_folder(os.path.dirname(path))
 
 
-def _publish(temporary, path, force):
+def _publish(temporary: str, path: str, force: bool) -> None:
     if force:
         os.replace(temporary, path)
         return
@@ -246,7 +271,7 @@ def _publish(temporary, path, force):
         os.rename(temporary, path)
 
 
-def sync_folder(folder):
+def sync_folder(folder: str) -> None:
     """Makes the new name durable."""
     try:
         fd = os.open(folder, os.O_RDONLY)
@@ -259,7 +284,7 @@ def sync_folder(folder):
         os.close(fd)
 
 
-def _allocate(fd, size):
+def _allocate(fd: int, size: int) -> None:
     """Reserves the blocks, so that a full disk is known now and not after an hour."""
     if hasattr(os, "posix_fallocate"):  # not on macOS and Windows
         with _tolerating(UNSUPPORTED):
@@ -267,7 +292,7 @@ def _allocate(fd, size):
 
 
 @contextmanager
-def _tolerating(numbers):
+def _tolerating(numbers: Collection[int]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -275,10 +300,13 @@ def _tolerating(numbers):
             raise
 
 
-def _write_blocks(fd, blocks, offset, progress):
+def _write_blocks(
+    fd: int, blocks: Iterable[memoryview], offset: int, progress: Callable[[int], object]
+) -> None:
     """Writes blocks one behind the other, while a thread takes to the disk what was written before."""
-    flushing, unflushed = Future(), 0
+    flushing: Future[None] = Future()
     flushing.set_result(None)
+    unflushed = 0
     with ThreadPoolExecutor(1, "posenc-flush") as flusher:
         for block in blocks:
             _write_at(fd, block, offset)
@@ -292,7 +320,7 @@ def _write_blocks(fd, blocks, offset, progress):
         flushing.result()
 
 
-def _flush(fd):
+def _flush(fd: int) -> None:
     """Takes to the disk what was written, and gives the memory of its pages back.
 
     A long file would push everything else out of the system's cache; and taking new memory for all of it costs more than
@@ -304,7 +332,7 @@ def _flush(fd):
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _write_at(fd, data, offset):
+def _write_at(fd: int, data: bytes | memoryview, offset: int) -> None:
     """Writes all of `data`: a single call may write less, as on a disk that is nearly full."""
     view = memoryview(data)
     while len(view):
@@ -315,7 +343,7 @@ def _write_at(fd, data, offset):
         offset += written
 
 
-def _seek_and_write(fd, data, offset):
+def _seek_and_write(fd: int, data: memoryview, offset: int) -> int:
     os.lseek(fd, offset, os.SEEK_SET)
     return os.write(fd, data)
 
@@ -329,27 +357,27 @@ _pwrite = getattr(os, "pwrite", _seek_and_write)        # Windows has none
 class Table(NamedTuple):
     """A table in an open file."""
 
-    file: io.RawIOBase
-    shape: tuple
+    file: io.FileIO
+    shape: tuple[int, ...]
     dtype: str          # one of STORED
-    bits: np.dtype      # unsigned integers of the file's byte order
+    bits: np.dtype[Any]     # unsigned integers of the file's byte order
     offset: int
-    described: tuple | None = None      # encoding and positions, where the file names them
+    described: tuple[Encoding, range] | None = None     # encoding and positions, where the file names them
 
     @property
-    def row_bytes(self):
+    def row_bytes(self) -> int:
         return self.shape[1] * self.bits.itemsize
 
-    def read(self, first, rows):
+    def read(self, first: int, rows: int) -> NDArray[Any]:
         """The bits of consecutive rows, as unsigned integers."""
         raw = read_bytes(self.file, self.offset + first * self.row_bytes, rows * self.row_bytes)
         return raw.view(self.bits).reshape(rows, self.shape[1]).astype(self.bits.newbyteorder("="), copy=False)
 
 
-def read_bytes(file, offset, size):
+def read_bytes(file: io.FileIO, offset: int, size: int) -> NDArray[np.uint8]:
     """So many bytes, as an array: a single call may read less."""
     raw = np.empty(size, np.uint8)
-    view = memoryview(raw)
+    view = raw.data
     file.seek(offset)
     while len(view):
         read = file.readinto(view)
@@ -360,7 +388,7 @@ def read_bytes(file, offset, size):
 
 
 @contextmanager
-def opened(path, read_header):
+def opened(path: str | os.PathLike[str], read_header: Callable[[io.FileIO, int], Table]) -> Iterator[Table]:
     """A file, with what `read_header` makes of it: a Table.
 
     Raises
@@ -378,13 +406,13 @@ def opened(path, read_header):
         yield table
 
 
-def _without_waiting(path, flags):
+def _without_waiting(path: str, flags: int) -> int:
     """Opens a file; a named pipe without a writer too, which is then refused."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 @contextmanager
-def explaining(path):
+def explaining(path: str | os.PathLike[str]) -> Iterator[None]:
     """Has a ValueError begin with the path."""
     try:
         yield
@@ -392,7 +420,7 @@ def explaining(path):
         raise ValueError(f"{path}: {error}") from error
 
 
-def check_shape(shape):
+def check_shape(shape: tuple[int, ...]) -> None:
     """Raises where no encoding has that shape."""
     if len(shape) != 2 or min(shape) < 0:
         raise ValueError(f"shape {shape}, expected (positions, columns)")

@@ -1,15 +1,28 @@
 """grid: tables over the cells of a 2-D or n-D grid, where each axis is encoded in columns of its own."""
 
+from __future__ import annotations
+
 import itertools
 import math
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, SupportsFloat, SupportsIndex, TypeAlias, overload
 
 import numpy as np
-
+from numpy.typing import ArrayLike, NDArray
 from posenc import _arguments, _kernel
 from posenc._arguments import BEYOND, LOWEST
 from posenc._encoding import Encoding, _encoding
+from posenc._types import AnyDType, ArrayT, DTypeOf, ScalarT
+
+Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex | ArrayLike] | NDArray[Any]
+Coordinates: TypeAlias = Literal["index", "normalized", "centered"] | tuple[SupportsFloat, SupportsFloat]
+Start: TypeAlias = SupportsFloat | Sequence[SupportsFloat] | NDArray[Any]
+Integers: TypeAlias = Sequence[SupportsIndex] | NDArray[Any] | None
+Group: TypeAlias = Literal["axis", "function", "frequency"]
+Layout: TypeAlias = Literal["interleaved", "halves"]
+Odd: TypeAlias = Literal["error", "zero", "truncate"]
+IncludeInput: TypeAlias = Literal["first", "last"] | None
 
 BLOCK_BYTES = 1 << 20                   # of an axis's rows at a time: they stay in the second-level cache
 CHOICES = {
@@ -33,12 +46,14 @@ ORDERS = {
 class _Axis(NamedTuple):
     """An axis and its part of every row."""
 
-    positions: "range | np.ndarray | _Spaced"
+    positions: range | NDArray[Any] | _Spaced
     encoding: Encoding
     columns: list[slice]                # of the table: those of the encoding in the same order
     input_column: int | None
 
-    def table(self, rows, d_model, dtype_name, element, threads):
+    def table(
+        self, rows: slice, d_model: int, dtype_name: str, element: np.dtype[Any], threads: int | None
+    ) -> NDArray[Any]:
         """Bits of rows of the table that hold this axis's columns, and zero elsewhere."""
         positions = self.positions[rows]
         values = np.empty((len(positions), self.encoding.d_model), element)
@@ -57,7 +72,7 @@ class _Axis(NamedTuple):
 class _Spaced:
     """The positions first + k * step, each the float64 nearest to this number."""
 
-    def __init__(self, first, step, size):
+    def __init__(self, first: Fraction, step: Fraction, size: int) -> None:
         for end in (first, first + step * (size - 1)) if size else ():
             if not LOWEST <= end < BEYOND:
                 _arguments.raise_outside(float(end))
@@ -65,33 +80,77 @@ class _Spaced:
         self.first, self.step = int(first * self.denominator), int(step * self.denominator)
         self.indices = range(size)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.indices)
 
-    def __getitem__(self, rows):
+    def __getitem__(self, rows: slice) -> NDArray[np.float64]:
         # a quotient of integers is rounded once
         return np.array([(self.first + k * self.step) / self.denominator for k in self.indices[rows]], np.float64)
 
 
+@overload
 def grid(
-    shape,
-    d_model,
+    shape: Shape, d_model: SupportsIndex, *, start: Start = ..., coordinates: Coordinates = ..., axes: Integers = ...,
+    widths: Integers = ..., group: Group = ..., layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
+    extra_tokens: SupportsIndex = ..., channel_first: bool = ...,
+    dtype: AnyDType = ..., out: ArrayT, threads: SupportsIndex | None = ..., **convention: Any,
+) -> ArrayT: ...
+@overload
+def grid(
+    shape: Shape, d_model: SupportsIndex, *, start: Start = ..., coordinates: Coordinates = ..., axes: Integers = ...,
+    widths: Integers = ..., group: Group = ..., layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
+    extra_tokens: SupportsIndex = ..., channel_first: bool = ...,
+    dtype: Literal["float32"] = ..., out: None = ..., threads: SupportsIndex | None = ..., **convention: Any,
+) -> NDArray[np.float32]: ...
+@overload
+def grid(
+    shape: Shape, d_model: SupportsIndex, *, start: Start = ..., coordinates: Coordinates = ..., axes: Integers = ...,
+    widths: Integers = ..., group: Group = ..., layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
+    extra_tokens: SupportsIndex = ..., channel_first: bool = ...,
+    dtype: Literal["float64"], out: None = ..., threads: SupportsIndex | None = ..., **convention: Any,
+) -> NDArray[np.float64]: ...
+@overload
+def grid(
+    shape: Shape, d_model: SupportsIndex, *, start: Start = ..., coordinates: Coordinates = ..., axes: Integers = ...,
+    widths: Integers = ..., group: Group = ..., layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
+    extra_tokens: SupportsIndex = ..., channel_first: bool = ...,
+    dtype: Literal["float16"], out: None = ..., threads: SupportsIndex | None = ..., **convention: Any,
+) -> NDArray[np.float16]: ...
+@overload
+def grid(
+    shape: Shape, d_model: SupportsIndex, *, start: Start = ..., coordinates: Coordinates = ..., axes: Integers = ...,
+    widths: Integers = ..., group: Group = ..., layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
+    extra_tokens: SupportsIndex = ..., channel_first: bool = ...,
+    dtype: DTypeOf[ScalarT], out: None = ..., threads: SupportsIndex | None = ..., **convention: Any,
+) -> NDArray[ScalarT]: ...
+@overload
+def grid(
+    shape: Shape, d_model: SupportsIndex, *, start: Start = ..., coordinates: Coordinates = ..., axes: Integers = ...,
+    widths: Integers = ..., group: Group = ..., layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
+    extra_tokens: SupportsIndex = ..., channel_first: bool = ...,
+    dtype: AnyDType = ..., out: NDArray[Any] | None = ..., threads: SupportsIndex | None = ..., **convention: Any,
+) -> NDArray[Any]: ...
+
+
+def grid(
+    shape: Shape,
+    d_model: SupportsIndex,
     *,
-    start=0,
-    coordinates="index",
-    axes=None,
-    widths=None,
-    group="axis",
-    layout="interleaved",
-    odd="error",
-    include_input=None,
-    extra_tokens=0,
-    channel_first=False,
-    dtype="float32",
-    out=None,
-    threads=None,
-    **convention,
-):
+    start: Start = 0,
+    coordinates: Coordinates = "index",
+    axes: Integers = None,
+    widths: Integers = None,
+    group: Group = "axis",
+    layout: Layout = "interleaved",
+    odd: Odd = "error",
+    include_input: IncludeInput = None,
+    extra_tokens: SupportsIndex = 0,
+    channel_first: bool = False,
+    dtype: AnyDType = "float32",
+    out: NDArray[Any] | None = None,
+    threads: SupportsIndex | None = None,
+    **convention: Any,
+) -> NDArray[Any]:
     """Sinusoidal positional encodings of the cells of a grid: each axis is encoded in columns of its own.
 
     A value is the one that `encode` gives for the coordinate of its axis in that column: correctly rounded.
@@ -190,7 +249,17 @@ def grid(
 # ---- columns ----------------------------------------------------------------------------------------------------------
 
 
-def _lay_out(positions, d_model, axes, widths, group, layout, odd, include_input, convention):
+def _lay_out(
+    positions: Sequence[range | NDArray[Any] | _Spaced],
+    d_model: int,
+    axes: Integers,
+    widths: Integers,
+    group: str,
+    layout: str,
+    odd: str,
+    include_input: str | None,
+    convention: dict[str, Any],
+) -> list[_Axis]:
     """The axes, each with its encoding and its columns of the table."""
     for name, value in (("group", group), ("layout", layout), ("odd", odd)):
         _arguments.choice(name, value, CHOICES[name])
@@ -226,7 +295,7 @@ def _lay_out(positions, d_model, axes, widths, group, layout, odd, include_input
     return parts
 
 
-def _slices(columns):
+def _slices(columns: NDArray[np.intp]) -> list[slice]:
     """Ascending columns as few slices."""
     steps = np.diff(columns)
     changes = np.append(np.flatnonzero(np.diff(steps)) + 1, len(steps))
@@ -238,16 +307,16 @@ def _slices(columns):
     return slices
 
 
-def _axis_order(axes, ndim):
+def _axis_order(axes: Any, ndim: int) -> Sequence[int]:
     if axes is None:
         return range(ndim)
-    axes = [_arguments.integer("axes", k, 0) for k in _per_axis("axes", axes, ndim)]
-    if sorted(axes) != list(range(ndim)):
-        raise ValueError(f"axes is {tuple(axes)}, expected each of {tuple(range(ndim))} once")
-    return axes
+    order = [_arguments.integer("axes", k, 0) for k in _per_axis("axes", axes, ndim)]
+    if sorted(order) != list(range(ndim)):
+        raise ValueError(f"axes is {tuple(order)}, expected each of {tuple(range(ndim))} once")
+    return order
 
 
-def _widths(widths, ndim, d_model, inputs, odd):
+def _widths(widths: Any, ndim: int, d_model: int, inputs: int, odd: str) -> list[int]:
     """Columns of each axis: as given, or equal; they fill d_model, or leave some or exceed it as `odd` allows."""
     room = d_model - inputs
     if widths is None:
@@ -256,17 +325,17 @@ def _widths(widths, ndim, d_model, inputs, odd):
             more = f" and {inputs}" if inputs else ""
             raise ValueError(f"d_model is {d_model}, expected a multiple of {2 * ndim}{more}, or widths, or another odd")
         return [2 * (pairs + (rest > 0 and odd == "truncate"))] * ndim
-    widths = [_arguments.integer("widths", width, 0) for width in _per_axis("widths", widths, ndim)]
-    for width in widths:
+    given = [_arguments.integer("widths", width, 0) for width in _per_axis("widths", widths, ndim)]
+    for width in given:
         if width % 2:
             raise ValueError(f"widths has {width}, expected even numbers")
-    total = sum(widths)
+    total = sum(given)
     if total < room and odd != "zero" or total > room and odd != "truncate":
         raise ValueError(f"widths has sum {total}, expected {room}")
-    return widths
+    return given
 
 
-def _per_axis(name, value, ndim):
+def _per_axis(name: str, value: Any, ndim: int) -> list[Any]:
     """One value for each axis: those of a list, tuple or array, else the same for all."""
     several = isinstance(value, (list, tuple)) or isinstance(value, np.ndarray) and value.ndim > 0
     if name == "frequencies":
@@ -281,7 +350,7 @@ def _per_axis(name, value, ndim):
 # ---- positions --------------------------------------------------------------------------------------------------------
 
 
-def _axis_list(shape):
+def _axis_list(shape: Any) -> list[int | range | NDArray[Any]]:
     """What is given for each axis: its size, a range or an array."""
     axes = []
     several = isinstance(shape, (list, tuple)) or isinstance(shape, np.ndarray) and shape.ndim > 0
@@ -289,7 +358,7 @@ def _axis_list(shape):
         if axis is shape or not (isinstance(axis, (list, tuple, range)) or hasattr(axis, "__array__") and np.ndim(axis)):
             axis = _arguments.length(range(_arguments.integer("shape", axis, 0)))
         elif not isinstance(axis, range):
-            axis = np.array(_arguments.range_or_array(axis))       # a copy: it may share memory with out
+            axis = np.array(_arguments.range_or_array(axis))        # a copy: it may share memory with out
             if axis.ndim != 1:
                 raise ValueError(f"shape has coordinates of shape {axis.shape}, expected one dimension")
         axes.append(axis)
@@ -298,13 +367,15 @@ def _axis_list(shape):
     return axes
 
 
-def _start(number):
+def _start(number: Any) -> Fraction:
     if _arguments.is_index(number):
         return Fraction(_arguments.integer("start", number, LOWEST))
     return Fraction(_arguments.real("start", number))
 
 
-def _axis_positions(given, start, coordinates):
+def _axis_positions(
+    given: int | range | NDArray[Any], start: Fraction, coordinates: Any
+) -> range | NDArray[Any] | _Spaced:
     """The positions that are encoded along an axis: a range, an array or evenly spaced."""
     if isinstance(coordinates, str):
         _arguments.choice("coordinates", coordinates, CHOICES["coordinates"])
@@ -331,14 +402,14 @@ def _axis_positions(given, start, coordinates):
     return _Spaced(low + start * step, step, size)
 
 
-def _check_positions(positions, encoding):
+def _check_positions(positions: range | NDArray[Any] | _Spaced, encoding: Encoding) -> None:
     """Positions and offset stay in the domain: evenly spaced ones do if both ends do."""
     if isinstance(positions, _Spaced):
         positions = np.concatenate([positions[:1], positions[-1:]])
     _arguments.positions(positions, encoding._convention["position_offset"])
 
 
-def _rounded_bits(positions, dtype_name):
+def _rounded_bits(positions: range | NDArray[Any], dtype_name: str) -> NDArray[Any]:
     """Bits of positions rounded to a dtype, once."""
     if dtype_name == "float64":
         return np.asarray(positions, np.float64).view(np.uint64)
@@ -348,7 +419,7 @@ def _rounded_bits(positions, dtype_name):
     return np.array(values, dtype_name).view(np.uint32 if dtype_name == "float32" else np.uint16)
 
 
-def _sticky(p):
+def _sticky(p: float) -> float:
     """p as a float that rounds to 24 bits or fewer as p itself does: of large integers the last bit stands for the rest."""
     return p if abs(p) <= 2**53 or isinstance(p, float) else (p >> 11 | bool(p & 2047)) << 11
 
@@ -356,7 +427,7 @@ def _sticky(p):
 # ---- cells ------------------------------------------------------------------------------------------------------------
 
 
-def _spread(tables, cells):
+def _spread(tables: Sequence[NDArray[Any]], cells: NDArray[Any]) -> None:
     """Every cell becomes a row of each table joined: no two tables have bits in the same column."""
     if len(tables) == 1:
         cells[...] = tables[0]

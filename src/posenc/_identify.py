@@ -5,16 +5,23 @@ among the integers.  The largest differences over a sample of rows then tell how
 its convention.  Candidates compete by evidence: the bits of the table that one explains less the bits that it took to say.
 """
 
+from __future__ import annotations
+
 import functools
 import math
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from posenc import _arguments
 from posenc._encoding import CHUNK_BYTES, Encoding
 from posenc._presets import preset, presets
+from posenc._types import Positions
 
+if TYPE_CHECKING:
+    from posenc import _files
 WIDEST = 2**16              # columns
 SAMPLE = 2**21              # values of the table that are kept in memory, or the first rows where they are longer
 NEAR, REACH = 2**12, 2**20  # positions at which a table may begin, of either sign: the usual ones, all that are searched
@@ -24,6 +31,8 @@ TIE = 24                    # bits less than the best has, with which another is
 PRECISION = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}
 WIDEST_RATIO = 46           # of frequencies that a fit may find, as a logarithm: 1e20
 TURNS = (1.0, math.pi / 4, math.pi / 2, math.pi, math.tau)      # frequency scales that have no few decimals
+Key: TypeAlias = tuple[bytes, float]                    # of encodings of the same table
+Names: TypeAlias = tuple[tuple[str, int | None], ...]   # of presets, each with its padding_idx
 BASES = (10000.0, 100.0, 1000.0, 20.0, 500000.0, 1000000.0)     # tried where the rows are too few to find one
 
 
@@ -44,18 +53,18 @@ class Match(NamedTuple):
     """
 
     encoding: Encoding
-    positions: range | np.ndarray
-    presets: tuple
+    positions: range | NDArray[Any]
+    presets: tuple[str, ...]
     difference: float
     reason: str
 
-    def __str__(self):
+    def __str__(self) -> str:
         names = ", ".join(self.presets) or "no preset"
         positions = self.positions if isinstance(self.positions, range) else "as given"
         return f"{names}: {self.encoding!r}, positions {positions}, largest difference {self.difference:.2g}: {self.reason}"
 
 
-def identify(table, positions=None):
+def identify(table: ArrayLike, positions: Positions | None = None) -> list[Match]:
     """The conventions that give a table, with their parameters.
 
     Parameters
@@ -92,24 +101,23 @@ def identify(table, positions=None):
     return _identify(_source(table), positions)
 
 
-def identify_file(table, positions=None):
+def identify_file(table: _files.Table, positions: range | None = None) -> list[Match]:
     """`identify` for a table in an open file: see `_npy.opened`."""
-    def read(first, rows):
+    def read(first: int, rows: int) -> NDArray[np.float64]:
         return _values(table.read(first, min(rows, table.shape[0] - first)), table.dtype)
 
     return _identify(_Source(table.shape, table.dtype, read), positions)
 
 
-def _identify(source, positions):
+def _identify(source: _Source, positions: Positions | None) -> list[Match]:
     rows, d_model = source.shape
     if d_model > WIDEST:
         raise ValueError(f"table has {d_model} columns, expected at most {WIDEST}")
-    if positions is not None:
-        positions = _given(positions, rows)
+    given = None if positions is None else _given(positions, rows)
     if not rows or not d_model:
         return []
     with np.errstate(all="ignore"):     # of the host program
-        sample = _sample(source, positions)
+        sample = _sample(source, given)
         if sample is None:
             return []
         matches = [_compared(source, verdict) for verdict in _best(sample)]
@@ -122,27 +130,23 @@ def _identify(source, positions):
 class _Source(NamedTuple):
     """A table of which `read(first, rows)` gives consecutive rows, as float64."""
 
-    shape: tuple
+    shape: tuple[int, ...]
     dtype: str
-    read: object
+    read: Callable[[int, int], NDArray[np.float64]]
 
 
 class _Sample(NamedTuple):
     """Some rows of a table, neither zero nor with NaN or infinity, all of their columns."""
 
-    rows: np.ndarray                # their numbers
-    values: np.ndarray              # float64
-    zero_rows: list
+    rows: NDArray[np.intp]          # their numbers
+    values: NDArray[np.float64]
+    zero_rows: list[int]
     stored: str                     # the narrowest dtype that holds all of the values
     total: int                      # rows of the table
-    positions: range | np.ndarray | None
-
-    def at(self, rows):
-        """The positions of rows of the table, None where they are unknown."""
-        return None if self.positions is None else _taken(self.positions, rows)
+    positions: range | NDArray[Any] | None      # of the table, where they are known
 
 
-def _source(table):
+def _source(table: ArrayLike) -> _Source:
     array = np.asarray(table)
     if array.dtype != np.uint16:
         name, _ = _arguments.dtype(array.dtype.newbyteorder("="), "table has dtype")
@@ -153,35 +157,35 @@ def _source(table):
     if array.ndim != 2:
         raise ValueError(f"table has shape {array.shape}, expected (positions, columns)")
 
-    def read(first, rows):
+    def read(first: int, rows: int) -> NDArray[np.float64]:
         part = array[first : first + rows]
         return _values(part.view(np.uint16), name) if name == "bfloat16" else part.astype(np.float64)
 
     return _Source(array.shape, name, read)
 
 
-def _values(bits, dtype):
+def _values(bits: NDArray[Any], dtype: str) -> NDArray[np.float64]:
     if dtype == "bfloat16":
         bits, dtype = bits.astype(np.uint32) << 16, "float32"
     with np.errstate(invalid="ignore"):         # a signalling NaN
         return bits.view(dtype).astype(np.float64)
 
 
-def _given(positions, rows):
-    positions = _arguments.range_or_array(positions)
-    _, _, _, shape = _arguments.positions(positions, 0.0)
+def _given(positions: Positions, rows: int) -> range | NDArray[Any]:
+    given = _arguments.range_or_array(positions)
+    _, _, _, shape = _arguments.positions(given, 0.0)
     if shape != (rows,):
         raise ValueError(f"positions has shape {shape}, expected ({rows},), the rows of the table")
-    return positions
+    return given
 
 
-def _taken(positions, rows):
+def _taken(positions: range | NDArray[Any], rows: NDArray[np.intp]) -> NDArray[Any]:
     if isinstance(positions, range):
         return np.array([positions[row] for row in rows.tolist()], np.int64)
     return positions[rows]
 
 
-def _sample(source, positions):
+def _sample(source: _Source, positions: range | NDArray[Any] | None) -> _Sample | None:
     """The first rows, and others up to eight times as far each time, to the last one."""
     total, d_model = source.shape
     first = max(16, min(256, SAMPLE // 2 // d_model))
@@ -204,7 +208,7 @@ def _sample(source, positions):
     return _Sample(rows[usable], usable_values, rows[zero].tolist(), stored, total, positions)
 
 
-def _stored(values, dtype):
+def _stored(values: NDArray[np.float64], dtype: str) -> str:
     for name, bits in PRECISION.items():
         mantissa, _ = np.frexp(values)
         if name == dtype or (np.ldexp(mantissa, bits) % 1 == 0).all():
@@ -218,13 +222,13 @@ def _stored(values, dtype):
 class _Columns(NamedTuple):
     """An encoding in float64, for searching: near enough at positions below 2**21."""
 
-    frequency: np.ndarray
-    cosine: np.ndarray
+    frequency: NDArray[np.float64]
+    cosine: NDArray[np.bool_]
     scale: float
     offset: float
 
-    def values(self, positions, which):
-        angles = np.asarray(positions[..., None] + self.offset) * self.frequency[which]
+    def values(self, positions: NDArray[Any], which: Any) -> NDArray[np.float64]:
+        angles: NDArray[np.float64] = np.asarray(positions[..., None] + self.offset) * self.frequency[which]
         for cosine, function in ((True, np.cos), (False, np.sin)):
             columns = np.flatnonzero(self.cosine[which] == cosine)
             angles[..., columns] = function(angles[..., columns])
@@ -232,7 +236,7 @@ class _Columns(NamedTuple):
 
 
 @functools.lru_cache(maxsize=64)
-def _columns(encoding):
+def _columns(encoding: Encoding) -> _Columns:
     c = encoding._convention
     frequencies = encoding.frequencies * c["position_scale"]
     which, cosine = encoding._arrangement(len(frequencies))
@@ -242,7 +246,7 @@ def _columns(encoding):
 # ---- where it begins ------------------------------------------------------------------------------------------------
 
 
-def _placed(encoding, sample, reach):
+def _placed(encoding: Encoding, sample: _Sample, reach: int) -> range | None:
     """The evenly spaced integer positions at which an encoding is nearest to the table, as a range, or None."""
     columns = _columns(encoding)
     if not _sized(columns, sample.values[:16]):
@@ -272,18 +276,18 @@ def _placed(encoding, sample, reach):
     return range(start, start + step * sample.total, step)
 
 
-def _sized(columns, values):
+def _sized(columns: _Columns, values: NDArray[np.float64]) -> bool:
     """Whether the squares of most pairs of columns add up to the encoding's scale, or all values are about of its size."""
     size = abs(columns.scale)
     order = np.argsort(columns.frequency, kind="stable")
     first = np.flatnonzero((np.diff(columns.frequency[order]) == 0) & (np.diff(columns.cosine[order].astype(int)) != 0))
     if not len(first):
-        return 0.05 * size < math.sqrt(np.mean(values**2)) and np.abs(values).max() < 1.5 * size
+        return bool(0.05 * size < math.sqrt(np.mean(values**2)) and np.abs(values).max() < 1.5 * size)
     radius = np.hypot(values[:, order[first]], values[:, order[first + 1]])
-    return (np.abs(radius - size) < 0.2 * size).mean() > 0.7
+    return bool((np.abs(radius - size) < 0.2 * size).mean() > 0.7)
 
 
-def _like(columns, row, order, reach):
+def _like(columns: _Columns, row: NDArray[np.float64], order: NDArray[np.intp], reach: int) -> NDArray[np.intp]:
     """The integers, the smallest first, at which the columns are about those of a row."""
     p = np.arange(1, 2 * reach) // 2
     p[::2] *= -1
@@ -294,18 +298,24 @@ def _like(columns, row, order, reach):
     return p[:8192]
 
 
-def _nearest(columns, starts, steps, rows, values, order, stored):
+def _nearest(
+    columns: _Columns,
+    starts: NDArray[np.intp],
+    steps: NDArray[np.intp],
+    rows: NDArray[np.intp],
+    values: NDArray[np.float64],
+    order: NDArray[np.intp],
+    stored: str,
+) -> tuple[int, int] | None:
     """(start, step) of the least squares, where it is not larger for smaller numbers; None where none is near."""
     rows, values = (rows, values) if len(starts) * values.size < 2**20 else (rows[:2], values[:2])
     floor = abs(columns.scale) * 2.0 ** -PRECISION[stored]
-    scores, errors = [], []
+    parts = []
     for some in range(0, len(starts), 256):
         p = starts[some : some + 256, None] + steps[some : some + 256, None] * rows
-        error = np.sqrt(np.mean((columns.values(p, order) - values) ** 2, axis=(1, 2)))
-        errors.append(error)
-        scores.append(values.size * np.log2(np.maximum(error, floor)))
-    errors = np.concatenate(errors)
-    scores = np.concatenate(scores) + np.log2(1.0 + np.abs(starts)) + 2 * np.log2(np.abs(steps))
+        parts.append(np.sqrt(np.mean((columns.values(p, order) - values) ** 2, axis=(1, 2))))
+    errors = np.concatenate(parts)
+    scores = values.size * np.log2(np.maximum(errors, floor)) + np.log2(1.0 + np.abs(starts)) + 2 * np.log2(np.abs(steps))
     best = np.argmin(scores)
     return (int(starts[best]), int(steps[best])) if errors[best] < 0.15 * abs(columns.scale) else None
 
@@ -316,23 +326,23 @@ VARIANTS = (("diffusers-timestep", {"flip_sin_to_cos": True, "downscale_freq_shi
 PROBES = np.array([1.0, 777.0])
 
 
-def _plain(encoding):
+def _plain(encoding: Encoding) -> Encoding:
     """The same table without a padding row, said without what makes no difference to it."""
     idle = {"padding_idx", "odd"} if encoding.d_model % 2 == 0 else {"padding_idx"}
     changes = {k: v for k, v in encoding._changes().items() if k not in idle and (k, v) != ("shift", 0.0)}
     return Encoding(encoding.d_model, **changes)
 
 
-def _key(encoding):
+def _key(encoding: Encoding) -> Key:
     """The same for two encodings of the same table."""
     c = encoding._convention
     return encoding.encode(PROBES - c["position_offset"], dtype="float64").tobytes(), c["position_offset"]
 
 
 @functools.lru_cache(maxsize=4)
-def _known(d_model):
+def _known(d_model: int) -> dict[Key, tuple[Encoding, Names]]:
     """By key, the encodings of the presets, each with (name, padding_idx) of all that give the same table."""
-    found = {}
+    found: dict[Key, tuple[Encoding, list[tuple[str, int | None]]]] = {}
     for name, changes in (*((p.name, {}) for p in presets()), *VARIANTS):
         try:
             given = preset(name, d_model, **changes)
@@ -352,7 +362,7 @@ def _known(d_model):
 # ---- candidates: a fit ----------------------------------------------------------------------------------------------
 
 
-def _odd(sample):
+def _odd(sample: _Sample) -> Literal["zero", "truncate"]:
     return "zero" if sample.values.shape[1] % 2 and not sample.values[:, -1].any() else "truncate"
 
 
@@ -367,9 +377,9 @@ class _Line(NamedTuple):
     amplitude_error: float
 
 
-def _fits(sample):
+def _fits(sample: _Sample) -> Iterator[list[Encoding]]:
     """For each arrangement of columns whose frequencies are geometric, the encodings with parameters as short as can be."""
-    q = (sample.rows if sample.positions is None else sample.at(sample.rows)).astype(np.float64)
+    q = (sample.rows if sample.positions is None else _taken(sample.positions, sample.rows)).astype(np.float64)
     d_model = sample.values.shape[1]
     if len(q) < 5 or not np.isfinite(q).all():
         return
@@ -377,7 +387,7 @@ def _fits(sample):
     seen = set()
     for exponents in ("pair", "column"):
         for layout in ("interleaved", "halves"):
-            structure = {"exponents": exponents, "layout": layout, "odd": odd}
+            structure: dict[str, Any] = {"exponents": exponents, "layout": layout, "odd": odd}
             which, _ = Encoding(d_model, **structure)._arrangement(d_model)
             numbers, columns = np.unique(which[: d_model - 1] if odd == "zero" else which, return_index=True)
             if not len(numbers) or tuple(columns) in seen:
@@ -391,13 +401,13 @@ def _fits(sample):
                         yield encodings
 
 
-def _line(q, sample, columns):
+def _line(q: NDArray[np.float64], sample: _Sample, columns: NDArray[np.intp]) -> _Line | None:
     """The line through the logarithms of the columns' frequencies, from near rows first, then from farther ones."""
     if sample.positions is None:
-        reaches, reach = [], 256
-        while reach < 8 * sample.total:
-            reaches.append(sample.rows < reach)
-            reach *= 8
+        reaches, beyond = [], 256
+        while beyond < 8 * sample.total:
+            reaches.append(sample.rows < beyond)
+            beyond *= 8
     else:
         reaches = [np.ones(len(q), bool)]
     line, numbers = None, [k for k in (*range(4), *_geometric(4, len(columns)))if k < len(columns)]
@@ -415,9 +425,10 @@ def _line(q, sample, columns):
             elif k > 1:
                 break
             else:
-                w = _coarse(at, values[:, k])
-                if w is None:
+                coarse = _coarse(at, values[:, k])
+                if coarse is None:
                     return None
+                w = coarse
             if w * span < 0.1:
                 continue
             point = _refined(at, values[:, k], w, sample.stored)
@@ -430,13 +441,13 @@ def _line(q, sample, columns):
     return line
 
 
-def _geometric(first, beyond):
+def _geometric(first: int, beyond: int) -> Iterator[int]:
     while first < beyond:
         yield first
         first += max(1, first // 4)
 
 
-def _coarse(q, x):
+def _coarse(q: NDArray[np.float64], x: NDArray[np.float64]) -> float | None:
     """The frequency of the one sinusoid that explains most of x, from a grid."""
     span = np.ptp(q)
     gap = np.diff(np.unique(q)).min(initial=span)
@@ -449,10 +460,12 @@ def _coarse(q, x):
     cc, ss, cs, xc, xs = (cos**2).sum(1), (sin**2).sum(1), (cos * sin).sum(1), cos @ x, sin @ x
     determinant = cc * ss - cs**2
     explained = (ss * xc**2 - 2 * cs * xc * xs + cc * xs**2) / determinant
-    return grid[np.argmax(np.where(determinant > 1e-9 * cc * ss, explained, 0))]
+    return float(grid[np.argmax(np.where(determinant > 1e-9 * cc * ss, explained, 0))])
 
 
-def _refined(q, x, w, stored):
+def _refined(
+    q: NDArray[np.float64], x: NDArray[np.float64], w: float, stored: str
+) -> tuple[float, float, float] | None:
     """(log w, its standard error, amplitude) of the sinusoid near w, by Gauss and Newton's method; None where it is none."""
     limit = 0.5 / np.ptp(q)
     for _ in range(12):
@@ -473,7 +486,7 @@ def _refined(q, x, w, stored):
     return math.log(w), max(error / w, 2.0 ** -min(PRECISION[stored], 50)), amplitude
 
 
-def _straight(points, count):
+def _straight(points: NDArray[np.float64], count: int) -> _Line:
     k, y, error, amplitude = points.T
     near = np.median(amplitude)
     amplitude_error = np.sqrt(np.mean((amplitude - near) ** 2) / len(amplitude))
@@ -483,10 +496,11 @@ def _straight(points, count):
     solution = np.linalg.lstsq(basis, y / error)[0]
     scatter = max(1.0, np.sqrt(np.sum((basis @ solution - y / error) ** 2) / max(1, len(k) - 2)))
     errors = scatter * np.sqrt(np.diag(np.linalg.pinv(basis.T @ basis)))
-    return _Line(*solution.tolist(), near, *errors.tolist(), amplitude_error)
+    (intercept, slope), (intercept_error, slope_error) = solution.tolist(), errors.tolist()
+    return _Line(intercept, slope, near, intercept_error, slope_error, amplitude_error)
 
 
-def _namings(line, count, d_model, structure):
+def _namings(line: _Line, count: int, d_model: int, structure: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Conventions of those frequencies: with numbers as short as the errors allow, and with as many digits as there are."""
     if max(line.intercept_error, line.slope_error) > 0.01 or abs(line.slope) * (count - 1) > WIDEST_RATIO:
         return
@@ -513,7 +527,7 @@ def _namings(line, count, d_model, structure):
                 yield common | {"shift": _short(shift, error / abs(shift))}
 
 
-def _short(x, error, favourites=(), lenience=1):
+def _short(x: float, error: float, favourites: Sequence[float] = (), lenience: float = 1) -> float:
     """A favourite within a relative error of x, of which more is allowed; or the number of the fewest decimals within it."""
     for y in favourites:
         if abs(y - x) <= min(lenience * error, 0.002) * abs(x):
@@ -524,7 +538,7 @@ def _short(x, error, favourites=(), lenience=1):
     return float(x)
 
 
-def _usual(sample):
+def _usual(sample: _Sample) -> Iterator[Encoding]:
     """What a table of few rows may be that no preset is."""
     d_model = sample.values.shape[1]
     odd = _odd(sample)
@@ -543,8 +557,8 @@ class _Verdict(NamedTuple):
     """A candidate at its positions, and what error is left in the sample."""
 
     encoding: Encoding
-    names: tuple
-    positions: range | np.ndarray
+    names: Names
+    positions: range | NDArray[Any]
     reason: str
     stored: str
     least: float        # a row may differ by least + slope * |position + offset|
@@ -552,7 +566,7 @@ class _Verdict(NamedTuple):
     evidence: float     # bits, less those of the parameters
 
 
-def _best(sample):
+def _best(sample: _Sample) -> list[_Verdict]:
     """Verdicts on the candidates that explain the table, the best first."""
     presets_ = _known(sample.values.shape[1])
     known = [([encoding], names) for encoding, names in presets_.values()]
@@ -571,33 +585,33 @@ def _best(sample):
     return [named for v in _without_twins(sorted(verdicts, key=lambda v: -v.evidence)) for named in _named(v)]
 
 
-def _named(verdict):
+def _named(verdict: _Verdict) -> list[_Verdict]:
     """The verdict with the names of presets; twice where the rows do not tell whether there is a padding row."""
     encoding = verdict.encoding
-    plain = tuple(name for name, padding_idx in verdict.names if padding_idx is None)
-    padding = {name: padding_idx for name, padding_idx in verdict.names if padding_idx is not None}
+    plain = tuple((name, padding_idx) for name, padding_idx in verdict.names if padding_idx is None)
+    padding = tuple((name, padding_idx) for name, padding_idx in verdict.names if padding_idx is not None)
     if encoding._convention["padding_idx"] is not None:
-        return [verdict._replace(names=tuple(padding) or plain)]
+        return [verdict._replace(names=padding or plain)]
     named = [verdict._replace(names=plain)]
-    for padding_idx in sorted(set(padding.values())):
+    for padding_idx in sorted({padding_idx for _, padding_idx in padding}):
         if padding_idx not in verdict.positions:
-            names = tuple(name for name in padding if padding[name] == padding_idx)
+            names = tuple(name for name in padding if name[1] == padding_idx)
             padded = Encoding(encoding.d_model, **encoding._changes(), padding_idx=padding_idx)
             named.append(verdict._replace(encoding=padded, names=names))
     return named
 
 
-def _without_twins(verdicts):
+def _without_twins(verdicts: list[_Verdict]) -> list[_Verdict]:
     """Without those that begin before 0 and are another with an offset of its own."""
-    def begins(v):
+    def begins(v: _Verdict) -> int:
         return v.positions.start if isinstance(v.positions, range) else 0
 
     return [v for v in verdicts if begins(v) >= 0 or not any(begins(w) >= 0 for w in verdicts)]
 
 
-def _verdicts(candidates, sample, reach):
+def _verdicts(candidates: Iterable[tuple[list[Encoding], Names]], sample: _Sample, reach: int) -> list[_Verdict]:
     """On each candidate that explains the sample; of encodings of nearly the same table on the best."""
-    verdicts = []
+    verdicts: list[_Verdict] = []
     for encodings, names in candidates:
         positions = sample.positions
         for encoding in (encodings[0], encodings[-1])[: 2 if reach == NEAR else 1]:
@@ -611,7 +625,7 @@ def _verdicts(candidates, sample, reach):
 PLAIN = ("rounding", "float64 angles", "float32 angles")
 
 
-def _judged(encoding, names, sample, positions):
+def _judged(encoding: Encoding, names: Names, sample: _Sample, positions: range | NDArray[Any]) -> _Verdict | None:
     """The verdict on a candidate, None where it does not explain the sample."""
     encoding = _padded(encoding, positions, sample.zero_rows)
     columns = _columns(encoding)
@@ -645,11 +659,13 @@ def _judged(encoding, names, sample, positions):
     # errors that are all far below their bound tell more than the bound does
     usual = np.sqrt(np.mean((np.minimum(error, bound) / bound)[inside] ** 2)) if inside.any() else 1.0
     bits = told.sum() - inside.sum() * math.log2(max(2.0**-6, 4 * usual))
-    cost = _cost(encoding, names) + (_range_cost(positions) if sample.positions is None else 0)
+    cost = _cost(encoding, names)
+    if sample.positions is None and isinstance(positions, range):
+        cost += _range_cost(positions)
     return _Verdict(encoding, names, positions, reason, sample.stored, least, slope, bits - cost)
 
 
-def _arithmetics(stored):
+def _arithmetics(stored: str) -> Iterator[tuple[str, float]]:
     """How a table may have been computed, the most precise first: what to call it, and the unit of its errors."""
     yield "rounding", 0.0
     yield "float64 angles", 2.0**-53
@@ -658,7 +674,7 @@ def _arithmetics(stored):
         yield f"{stored} arithmetic", 2.0 ** -PRECISION[stored]
 
 
-def _padded(encoding, positions, zero_rows):
+def _padded(encoding: Encoding, positions: range | NDArray[Any], zero_rows: list[int]) -> Encoding:
     """The encoding, with padding_idx where it has zeros in place of a row."""
     if len(zero_rows) != 1:
         return encoding
@@ -668,7 +684,7 @@ def _padded(encoding, positions, zero_rows):
     return Encoding(encoding.d_model, **encoding._changes(), padding_idx=int(at[0]))
 
 
-def _cost(encoding, names):
+def _cost(encoding: Encoding, names: Names) -> float:
     """Bits to say an encoding: which preset, or its numbers, digit by digit."""
     if names:
         return 5
@@ -676,14 +692,14 @@ def _cost(encoding, names):
     return 8 + sum(3.4 * len(f"{v:.17g}".strip("0").replace(".", "")) for v in numbers)
 
 
-def _range_cost(positions):
+def _range_cost(positions: range) -> float:
     return math.log2(1 + abs(positions.start)) + (positions.start < 0) + 2 * math.log2(abs(positions.step))
 
 
 # ---- comparison in full ---------------------------------------------------------------------------------------------
 
 
-def _compared(source, verdict):
+def _compared(source: _Source, verdict: _Verdict) -> Match | None:
     """The match of a verdict, from all rows; None where more than one in ten is another."""
     rows, d_model = source.shape
     encoding, positions = verdict.encoding, verdict.positions
@@ -718,10 +734,10 @@ def _compared(source, verdict):
         reason += f"; rows of zeros: {zeros}"
     if others:
         reason += f"; rows that differ by more: {others}, the first is {first_other}"
-    return Match(encoding, positions, verdict.names, float(largest), reason)
+    return Match(encoding, positions, tuple(name for name, _ in verdict.names), float(largest), reason)
 
 
-def _encoded(encoding, positions, dtype):
+def _encoded(encoding: Encoding, positions: range | NDArray[Any], dtype: str) -> NDArray[np.float64]:
     if dtype == "bfloat16":
         out = np.empty((len(positions), encoding.d_model), np.uint16)
         return _values(encoding.encode(positions, dtype=dtype, out=out), dtype)

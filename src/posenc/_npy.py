@@ -1,17 +1,23 @@
 """NumPy's .npy format."""
 
+from __future__ import annotations
+
 import io
+import os
+from contextlib import AbstractContextManager
 from functools import partial
+from typing import Any
 
 import numpy as np
-
 from posenc import _files
+from posenc._encoding import Encoding
+from posenc._types import AnyDType
 
 LONGEST_HEADER = 10_000
 READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
-def header(rows, d_model, dtype):
+def header(rows: int, d_model: int, dtype: str) -> bytes:
     """What stands before the rows; bfloat16 goes by uint16."""
     file = io.BytesIO()
     description = {"descr": _files.STORED[dtype], "fortran_order": False, "shape": (rows, d_model)}
@@ -19,19 +25,23 @@ def header(rows, d_model, dtype):
     return file.getvalue()
 
 
-def write(path, encoding, positions, dtype="float32", **keywords):
+def write(
+    path: str | os.PathLike[str], encoding: Encoding, positions: range, dtype: AnyDType = "float32", **keywords: Any
+) -> int:
     """Writes the encodings of a range to a .npy file; keywords are those of `_files.write_table`."""
-    dtype, rows = _files.checked(positions, dtype)
-    return _files.write_table(path, header(rows, encoding.d_model, dtype), encoding, positions, dtype, **keywords)
+    name, rows = _files.checked(positions, dtype)
+    return _files.write_table(path, header(rows, encoding.d_model, name), encoding, positions, name, **keywords)
 
 
-def stream(file, encoding, positions, dtype="float32", **keywords):
+def stream(
+    file: io.BufferedIOBase, encoding: Encoding, positions: range, dtype: AnyDType = "float32", **keywords: Any
+) -> int:
     """Writes the same bytes to a pipe; keywords are those of `_files.stream_table`."""
-    dtype, rows = _files.checked(positions, dtype)
-    return _files.stream_table(file, header(rows, encoding.d_model, dtype), encoding, positions, dtype, **keywords)
+    name, rows = _files.checked(positions, dtype)
+    return _files.stream_table(file, header(rows, encoding.d_model, name), encoding, positions, name, **keywords)
 
 
-def opened(path, *, squeeze=False):
+def opened(path: str | os.PathLike[str], *, squeeze: bool = False) -> AbstractContextManager[_files.Table]:
     """The table in a .npy file, as a context: read without pickle, the header believed only if the size confirms it.
 
     Parameters
@@ -48,7 +58,7 @@ def opened(path, *, squeeze=False):
     return _files.opened(path, partial(_table, squeeze=squeeze))
 
 
-def _table(file, found, squeeze):
+def _table(file: io.FileIO, found: int, squeeze: bool) -> _files.Table:
     shape, fortran_order, dtype = _read_header(file)
     name = _name_of(dtype)
     if squeeze and len(shape) == 3 and 1 in shape[:2]:
@@ -64,7 +74,7 @@ def _table(file, found, squeeze):
     return _files.Table(file, shape, name, np.dtype(f"{byte_order}u{dtype.itemsize}"), offset)
 
 
-def _read_header(file):
+def _read_header(file: io.FileIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     try:
         version = np.lib.format.read_magic(file)
         if version not in READ_HEADER:
@@ -77,7 +87,7 @@ def _read_header(file):
         raise ValueError(f"not a .npy file: {str(error)[:200]}") from error
 
 
-def _check_header_length(file, version):
+def _check_header_length(file: io.FileIO, version: tuple[int, int]) -> None:
     """NumPy has the same limit, but reads the header first: up to 4 GB, of a file that may take no room on the disk."""
     at = file.tell()
     length = int.from_bytes(file.read(2 if version == (1, 0) else 4), "little")
@@ -86,7 +96,7 @@ def _check_header_length(file, version):
     file.seek(at)
 
 
-def _name_of(dtype):
+def _name_of(dtype: np.dtype[Any]) -> str:
     if dtype.str in ("<u2", ">u2", "<V2", "|V2"):       # np.save makes V2 of the bfloat16 of ml_dtypes
         return "bfloat16"
     if dtype.name not in _files.STORED:

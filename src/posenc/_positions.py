@@ -1,12 +1,19 @@
 """Positions of real batches: padded on either side, or packed; what `encode` and `add_to` take as an array."""
 
+from __future__ import annotations
+
+from typing import Any, SupportsIndex
+
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from posenc import _arguments
 from posenc._arguments import BEYOND
 
 
-def positions_from_mask(mask, *, padding_idx=-1, start=None):
+def positions_from_mask(
+    mask: ArrayLike, *, padding_idx: SupportsIndex = -1, start: ArrayLike | None = None
+) -> NDArray[np.int64]:
     """Positions of the tokens of padded sequences: each token counts the tokens before it, wherever the padding is.
 
     Parameters
@@ -71,7 +78,13 @@ def positions_from_mask(mask, *, padding_idx=-1, start=None):
     return _placed(count, ~token, padding_idx, start)
 
 
-def positions_from_segments(segment_ids, *, padding_segment=None, padding_idx=-1, start=None):
+def positions_from_segments(
+    segment_ids: ArrayLike,
+    *,
+    padding_segment: SupportsIndex | None = None,
+    padding_idx: SupportsIndex = -1,
+    start: ArrayLike | None = None,
+) -> NDArray[np.int64]:
     """Positions of packed sequences that are told apart by segment ids: they start anew where the id changes.
 
     Parameters
@@ -112,7 +125,7 @@ def positions_from_segments(segment_ids, *, padding_segment=None, padding_idx=-1
     return _placed(count, padding, padding_idx, start)
 
 
-def positions_from_lengths(lengths, *, start=0):
+def positions_from_lengths(lengths: ArrayLike, *, start: ArrayLike = 0) -> NDArray[np.int64]:
     """Positions of packed sequences of known lengths, one behind the other.
 
     Parameters
@@ -153,7 +166,7 @@ def positions_from_lengths(lengths, *, start=0):
 # ---- arguments ------------------------------------------------------------------------------------------------------
 
 
-def _array(name, value, kinds, wanted):
+def _array(name: str, value: Any, kinds: str, wanted: str) -> NDArray[Any]:
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name} is of type MaskedArray, expected an array without a mask")
     array = np.asarray(value)
@@ -162,27 +175,27 @@ def _array(name, value, kinds, wanted):
     return array
 
 
-def _integers(name, value):
+def _integers(name: str, value: Any) -> NDArray[np.int64]:
     array = _array(name, value, "iu", "integers of at most 64 bits")
     if array.dtype.kind == "u" and (array > np.uint64(BEYOND - 1)).any():
         raise ValueError(f"{name} has {array.max()}, expected -2**63 <= {name} < 2**63")
     return array.astype(np.int64)
 
 
-def _starts(start, shape, n):
+def _starts(start: Any, shape: tuple[int, ...], n: int | NDArray[np.int64]) -> NDArray[np.int64]:
     """The start of each sequence, int64 of `shape`, which leaves room for its n positions."""
-    start = _integers("start", start)
+    given = _integers("start", start)
     try:
-        start = np.broadcast_to(start, shape)
+        starts = np.broadcast_to(given, shape)
     except ValueError:
-        raise ValueError(f"start has shape {start.shape}, expected one that broadcasts to {shape}") from None
-    beyond = start > BEYOND - 1 - np.maximum(n - 1, 0)
+        raise ValueError(f"start has shape {given.shape}, expected one that broadcasts to {shape}") from None
+    beyond = starts > BEYOND - 1 - np.maximum(n - 1, 0)
     if beyond.any():
-        raise ValueError(f"start has {start[beyond][0]}, expected less: the positions from there leave [-2**63, 2**63)")
-    return start
+        raise ValueError(f"start has {starts[beyond][0]}, expected less: the positions from there leave [-2**63, 2**63)")
+    return starts
 
 
-def _placed(count, padding, padding_idx, start):
+def _placed(count: NDArray[np.int64], padding: bool | NDArray[np.bool_], padding_idx: Any, start: Any) -> NDArray[np.int64]:
     """``start + count`` at tokens and padding_idx at padding, in place of count."""
     padding_idx = _arguments.position("padding_idx", padding_idx)
     if start is None:

@@ -4,8 +4,7 @@ import difflib
 import inspect
 import math
 from collections.abc import Callable
-from typing import NamedTuple
-
+from typing import Any, NamedTuple, SupportsIndex
 from posenc import _arguments
 from posenc._encoding import Encoding
 
@@ -28,69 +27,78 @@ class Preset(NamedTuple):
     name: str
     summary: str
     source: str
-    convention: Callable[..., dict]
+    convention: Callable[..., dict[str, Any]]
 
     @property
-    def parameters(self):
+    def parameters(self) -> dict[str, Any]:
         """The peer's own parameters and their defaults."""
         return {name: p.default for name, p in inspect.signature(self.convention).parameters.items() if name != "d_model"}
 
 
-class Presets(tuple):
+class Presets(tuple[Preset, ...]):
     """Every `Preset`, printed as a table."""
 
     __slots__ = ()
 
-    def __repr__(self):
-        name_width, summary_width = (max(len(preset[column]) for preset in self) for column in (0, 1))
+    def __repr__(self) -> str:
+        name_width, summary_width = max(len(p.name) for p in self), max(len(p.summary) for p in self)
         return "\n".join(f"{p.name:{name_width}}  {p.summary:{summary_width}}  {p.source}" for p in self)
 
 
 # ---- conventions ----------------------------------------------------------------------------------------------------
 
 
-def _always(**convention):
+def _always(**convention: Any) -> Callable[[int], dict[str, Any]]:
     return lambda d_model: convention
 
 
-def _timescales(smallest, largest):
+def _timescales(smallest: float, largest: float) -> dict[str, Any]:
     # tensor2tensor multiplies by the smallest timescale where it means to divide, and flax and TimesFM follow
     return {"layout": "halves", "spacing": "endpoint", "base": largest / smallest, "frequency_scale": smallest, "odd": "zero"}
 
 
-def _tensor2tensor(d_model, *, min_timescale=1.0, max_timescale=1e4, start_index=0):
+def _tensor2tensor(
+    d_model: int, *, min_timescale: float = 1.0, max_timescale: float = 1e4, start_index: float = 0
+) -> dict[str, Any]:
     return {**_timescales(min_timescale, max_timescale), "position_offset": start_index}
 
 
-def _timesfm(d_model, *, min_timescale=1.0, max_timescale=1e4):
+def _timesfm(d_model: int, *, min_timescale: float = 1.0, max_timescale: float = 1e4) -> dict[str, Any]:
     return _timescales(min_timescale, max_timescale)
 
 
-def _flax(d_model, *, min_scale=1.0, max_scale=1e4):
+def _flax(d_model: int, *, min_scale: float = 1.0, max_scale: float = 1e4) -> dict[str, Any]:
     return _timescales(min_scale, max_scale)
 
 
-def _whisper(d_model, *, max_timescale=1e4):
+def _whisper(d_model: int, *, max_timescale: float = 1e4) -> dict[str, Any]:
     return {"layout": "halves", "spacing": "endpoint", "base": max_timescale, "odd": "error"}
 
 
-def _pegasus_x(d_model, *, max_scale=1e4):
+def _pegasus_x(d_model: int, *, max_scale: float = 1e4) -> dict[str, Any]:
     return {"layout": "halves", "spacing": "endpoint", "base": max_scale, "odd": "error"}
 
 
-def _nemo_fixed(d_model):
+def _nemo_fixed(d_model: int) -> dict[str, Any]:
     return {"scale": max(d_model, 1) ** -0.5, "odd": "error"}
 
 
-def _keras_hub(d_model, *, max_wavelength=1e4):
+def _keras_hub(d_model: int, *, max_wavelength: float = 1e4) -> dict[str, Any]:
     return {"base": max_wavelength}
 
 
-def _positional_encodings(d_model):
+def _positional_encodings(d_model: int) -> dict[str, Any]:
     return {"shift": -0.5} if d_model % 2 else {}       # the exponents are those of d_model + 1
 
 
-def _diffusers_timestep(d_model, *, flip_sin_to_cos=False, downscale_freq_shift=1.0, scale=1.0, max_period=1e4):
+def _diffusers_timestep(
+    d_model: int,
+    *,
+    flip_sin_to_cos: bool = False,
+    downscale_freq_shift: float = 1.0,
+    scale: float = 1.0,
+    max_period: float = 1e4,
+) -> dict[str, Any]:
     return {
         "layout": "halves",
         "order": "cos" if flip_sin_to_cos else "sin",
@@ -101,7 +109,9 @@ def _diffusers_timestep(d_model, *, flip_sin_to_cos=False, downscale_freq_shift=
     }
 
 
-def _mlx(d_model, *, min_freq=1e-4, max_freq=1.0, cos_first=False, full_turns=False):
+def _mlx(
+    d_model: int, *, min_freq: float = 1e-4, max_freq: float = 1.0, cos_first: bool = False, full_turns: bool = False
+) -> dict[str, Any]:
     return {
         "layout": "halves",
         "order": "cos" if cos_first else "sin",
@@ -113,11 +123,11 @@ def _mlx(d_model, *, min_freq=1e-4, max_freq=1.0, cos_first=False, full_turns=Fa
     }
 
 
-def _x_transformers(d_model, *, theta=1e4):
+def _x_transformers(d_model: int, *, theta: float = 1e4) -> dict[str, Any]:
     return {"layout": "halves", "base": theta, "scale": max(d_model, 1) ** -0.5, "odd": "error"}
 
 
-def _pyg(d_model, *, base_freq=1e-4, granularity=1.0):
+def _pyg(d_model: int, *, base_freq: float = 1e-4, granularity: float = 1.0) -> dict[str, Any]:
     return {
         "layout": "halves",
         "spacing": "endpoint",
@@ -127,7 +137,7 @@ def _pyg(d_model, *, base_freq=1e-4, granularity=1.0):
     }
 
 
-def _pi0(d_model, *, min_period=4e-3, max_period=4.0):
+def _pi0(d_model: int, *, min_period: float = 4e-3, max_period: float = 4.0) -> dict[str, Any]:
     return {
         "layout": "halves",
         "spacing": "endpoint",
@@ -137,21 +147,21 @@ def _pi0(d_model, *, min_period=4e-3, max_period=4.0):
     }
 
 
-def _octaves(d_model):
+def _octaves(d_model: int) -> dict[str, Any]:
     # frequency i is 2**i: D = d_model / 2 - shift = 1
     return {"base": 0.5, "shift": d_model / 2 - 1, "odd": "error"}
 
 
-def _tiny_cuda_nn(d_model):
+def _tiny_cuda_nn(d_model: int) -> dict[str, Any]:
     return {**_octaves(d_model), "frequency_scale": math.pi}
 
 
-def _double_exponents(d_model):
+def _double_exponents(d_model: int) -> dict[str, Any]:
     # column j has exponent 2 j / d_model = j / (2 D), so D = d_model / 4 = d_model / 2 - shift
     return {"exponents": "column", "shift": d_model / 4, "odd": "error"}
 
 
-def _notebook_slip(d_model):
+def _notebook_slip(d_model: int) -> dict[str, Any]:
     # 10000 ** (i - 2 / d_model) in place of 10000 ** (2 i / d_model): D = 1
     return {"shift": d_model / 2 - 1, "frequency_scale": 1e4 ** (2 / max(d_model, 1)), "odd": "error"}
 
@@ -278,7 +288,7 @@ PRESETS = {
 REPLACES = {"frequencies": ("base", "spacing", "shift", "frequency_scale"), "spacing": ("shift",), "shift": ("spacing",)}
 
 
-def presets():
+def presets() -> Presets:
     """Every convention that `posenc.preset` knows.
 
     Returns
@@ -295,7 +305,7 @@ def presets():
     return Presets(PRESETS.values())
 
 
-def preset(name, d_model, **changes):
+def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
     """The encoding of a known model family.
 
     Parameters
@@ -336,7 +346,7 @@ def preset(name, d_model, **changes):
     return Encoding(d_model, **{key: value for key, value in convention.items() if key not in replaced} | changes)
 
 
-def _known(name):
+def _known(name: str) -> Preset:
     if not isinstance(name, str):
         raise TypeError(f"name is {name!r} of type {type(name).__name__}, expected one of posenc.presets()")
     if name not in PRESETS:
@@ -345,7 +355,7 @@ def _known(name):
     return PRESETS[name]
 
 
-def _checked(name, value, default):
+def _checked(name: str, value: Any, default: float) -> float:
     """A peer's parameter, of the kind of its default."""
     if isinstance(default, bool):
         if not isinstance(value, bool):

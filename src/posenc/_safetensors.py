@@ -4,41 +4,62 @@ The library of that name writes only what is in memory as a whole; so its header
 library, is made and read here.
 """
 
+from __future__ import annotations
+
+import io
 import json
 import math
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from posenc import _files
+from posenc._encoding import Encoding
 from posenc._specification import described, specification
-
+from posenc._types import AnyDType
 DTYPES = {"float32": "F32", "float64": "F64", "float16": "F16", "bfloat16": "BF16"}
 NAMES = {code: name for name, code in DTYPES.items()}
 ALIGNMENT = 64                  # the library wants 8; vectors read from a mapping of the file like whole cache lines
 LONGEST = 100_000_000           # bytes of a header, the library's limit
+Entry: TypeAlias = tuple[str, tuple[int, ...], tuple[int, int]]     # dtype, shape, offsets of a tensor
 
 
-def header(encoding, positions, dtype, key):
+def header(encoding: Encoding, positions: range, dtype: str, key: str) -> bytes:
     """What stands before the rows: one tensor, and the specification as a JSON document of its own."""
-    shape = [len(positions), encoding.d_model]
+    rows, d_model = len(positions), encoding.d_model
     document = {
         "__metadata__": {"posenc": json.dumps(specification(encoding, positions, dtype))},
-        key: {"dtype": DTYPES[dtype], "shape": shape, "data_offsets": [0, _files.table_bytes(*shape, dtype)]},
+        key: {
+            "dtype": DTYPES[dtype],
+            "shape": [rows, d_model],
+            "data_offsets": [0, _files.table_bytes(rows, d_model, dtype)],
+        },
     }
     text = json.dumps(document).encode()
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
     return len(text).to_bytes(8, "little") + text
 
 
-def write(path, encoding, positions, dtype="float32", *, key="pe", **keywords):
+def write(
+    path: str | os.PathLike[str],
+    encoding: Encoding,
+    positions: range,
+    dtype: AnyDType = "float32",
+    *,
+    key: str = "pe",
+    **keywords: Any,
+) -> int:
     """Writes the encodings of a range as the tensor `key` of a file; keywords are those of `_files.write_table`."""
     if key == "__metadata__":
         raise ValueError(f"key is {key!r}, expected a name that the format leaves to tensors")
-    dtype, _ = _files.checked(positions, dtype)
-    return _files.write_table(path, header(encoding, positions, dtype, key), encoding, positions, dtype, **keywords)
+    name, _ = _files.checked(positions, dtype)
+    return _files.write_table(path, header(encoding, positions, name, key), encoding, positions, name, **keywords)
 
 
-def opened(path, *, key=None):
+def opened(path: str | os.PathLike[str], *, key: str | None = None) -> AbstractContextManager[_files.Table]:
     """A tensor of a .safetensors file, as a context: the header believed only if the size confirms it.
 
     Parameters
@@ -55,7 +76,7 @@ def opened(path, *, key=None):
     return _files.opened(path, lambda file, found: _table(file, found, key))
 
 
-def _table(file, found, key):
+def _table(file: io.FileIO, found: int, key: str | None) -> _files.Table:
     tensors, metadata, begin = _read_header(file, found)
     if key is None:
         key = "pe" if len(tensors) != 1 else next(iter(tensors))
@@ -69,7 +90,7 @@ def _table(file, found, key):
     return _files.Table(file, shape, NAMES[dtype], bits, begin + first, origin)
 
 
-def _read_header(file, found):
+def _read_header(file: io.FileIO, found: int) -> tuple[dict[str, Entry], dict[str, Any], int]:
     """The tensors as {name: (dtype, shape, offsets)}, the metadata, and where the data begins."""
     try:
         length = int.from_bytes(_files.read_bytes(file, 0, min(8, found)).tobytes(), "little")
@@ -87,7 +108,7 @@ def _read_header(file, found):
     return tensors, metadata, begin
 
 
-def _entry(dtype, shape, data_offsets):
+def _entry(dtype: str, shape: Sequence[int], data_offsets: Sequence[int]) -> Entry:
     begin, end = data_offsets
     if any(type(number) is not int or number < 0 for number in (*shape, begin, end)):
         raise ValueError(f"shape {shape} from {begin} to {end}, expected numbers that are not negative")

@@ -1,6 +1,5 @@
 """What a file says of itself: the specification, from which its table can be made again."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from posenc import __version__
@@ -40,7 +39,7 @@ def specification(encoding: Encoding, positions: range, dtype: str) -> dict[str,
     }
 
 
-def described(document: Mapping[str, Any], shape: tuple[int, ...]) -> tuple[Encoding, range]:
+def described(document: Any, shape: tuple[int, ...]) -> tuple[Encoding, range]:
     """The encoding and the positions of a specification that a file of that shape holds.
 
     Raises

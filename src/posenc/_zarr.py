@@ -1,15 +1,22 @@
 """Zarr, version 3: one chunk of rows, one file."""
 
+from __future__ import annotations
+
 import errno
 import os
 import shutil
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import numpy as np
 import zarr
+from numpy.typing import NDArray
 
 from posenc import _files
+from posenc._encoding import Encoding
 from posenc._specification import described, specification
+from posenc._types import AnyDType
 
 # A file of its own for each: few enough for a table of terabytes, and small beside the memory of whoever reads it.
 CHUNK_BYTES = 32 << 20
@@ -19,7 +26,9 @@ MARKS = ("zarr.json", ".zarray", ".zgroup")
 # ---- writing --------------------------------------------------------------------------------------------------------
 
 
-def create(store, encoding, positions, dtype, chunk_rows, overwrite=False):
+def create(
+    store: Any, encoding: Encoding, positions: range, dtype: str, chunk_rows: int, overwrite: bool = False
+) -> zarr.Array[Any]:
     """An array without values yet.  Uncompressed: of the bits of sines nothing is worth its time."""
     return zarr.create_array(
         store,
@@ -35,12 +44,22 @@ def create(store, encoding, positions, dtype, chunk_rows, overwrite=False):
     )
 
 
-def stored_bytes(rows, d_model, dtype, chunk_rows):
+def stored_bytes(rows: int, d_model: int, dtype: str, chunk_rows: int) -> int:
     """Bytes of the chunks, of which the last is whole, too."""
     return _files.table_bytes(-(-rows // chunk_rows) * chunk_rows, d_model, dtype)
 
 
-def write(path, encoding, positions, dtype="float32", *, chunk_rows=None, threads=None, force=False, progress=None):
+def write(
+    path: str | os.PathLike[str],
+    encoding: Encoding,
+    positions: range,
+    dtype: AnyDType = "float32",
+    *,
+    chunk_rows: int | None = None,
+    threads: int | None = None,
+    force: bool = False,
+    progress: Callable[[int], object] | None = None,
+) -> int:
     """Writes the encodings of a range to a Zarr array in a folder, which appears complete or not at all.
 
     Parameters
@@ -60,19 +79,19 @@ def write(path, encoding, positions, dtype="float32", *, chunk_rows=None, thread
     int
         Size of the chunks in bytes.
     """
-    dtype, rows = _files.checked(positions, dtype)
+    name, rows = _files.checked(positions, dtype)
     if chunk_rows is None:
-        most = max(1, CHUNK_BYTES // max(1, encoding.d_model * _files.itemsize(dtype)))
+        most = max(1, CHUNK_BYTES // max(1, encoding.d_model * _files.itemsize(name)))
         parts = max(1, -(-rows // most))
         chunk_rows = max(1, -(-rows // parts))      # of about equal size, as the last one is stored whole
     _files.refuse_outside(encoding, positions, threads)
-    size = stored_bytes(rows, encoding.d_model, dtype, chunk_rows)
+    size = stored_bytes(rows, encoding.d_model, name, chunk_rows)
     with folder_to_be(path, size, force) as temporary:
-        array = create(temporary, encoding, positions, dtype, chunk_rows)
-        buffer = np.empty((min(rows, chunk_rows), encoding.d_model), np.dtype(_files.STORED[dtype]).newbyteorder("="))
+        array = create(temporary, encoding, positions, name, chunk_rows)
+        buffer = np.empty((min(rows, chunk_rows), encoding.d_model), np.dtype(_files.STORED[name]).newbyteorder("="))
         for first in range(0, rows if buffer.size else 0, chunk_rows):
             part = positions[first : first + chunk_rows]
-            block = encoding.encode(part, dtype=dtype, out=buffer[: len(part)], threads=threads)
+            block = encoding.encode(part, dtype=name, out=buffer[: len(part)], threads=threads)
             array[first : first + len(part)] = block
             if progress:
                 progress(block.nbytes)
@@ -80,7 +99,7 @@ def write(path, encoding, positions, dtype="float32", *, chunk_rows=None, thread
 
 
 @contextmanager
-def folder_to_be(path, size, force):
+def folder_to_be(path: str | os.PathLike[str], size: int, force: bool) -> Iterator[str]:
     """The name of a folder beside `path`, which takes that name when all went well and is gone otherwise.
 
     To replace a folder takes two steps: the old one goes aside, then the new one takes its name.
@@ -100,7 +119,7 @@ def folder_to_be(path, size, force):
         _files.sync_folder(os.path.dirname(path))
 
 
-def _check_target(path, force):
+def _check_target(path: str, force: bool) -> None:
     if not os.path.lexists(path):
         return
     if not force:
@@ -109,7 +128,7 @@ def _check_target(path, force):
         raise OSError(errno.EINVAL, "Not a Zarr store, which alone is overwritten", path)      # no folder of anything else
 
 
-def _sync(folder):
+def _sync(folder: str) -> None:
     """Takes every file below to the disk; and their names, as a file's content may arrive without it."""
     for parent, _, names in os.walk(folder):
         for name in names:
@@ -118,7 +137,7 @@ def _sync(folder):
         _files.sync_folder(parent)
 
 
-def _publish(temporary, path, force):
+def _publish(temporary: str, path: str, force: bool) -> None:
     aside = f"{temporary}.old"
     if force:
         with suppress(FileNotFoundError):
@@ -139,28 +158,28 @@ def _publish(temporary, path, force):
 class Table:
     """A table in a Zarr array."""
 
-    def __init__(self, array):
-        self.shape = array.shape
+    def __init__(self, array: zarr.Array[Any]) -> None:
+        self.shape: tuple[int, ...] = array.shape
         self.dtype = _name_of(array)
         _files.check_shape(self.shape)
         self.described = described(array.attrs["posenc"], self.shape) if "posenc" in array.attrs else None
         self.row_bytes = self.shape[1] * _files.itemsize(self.dtype)
         self._array = array
-        self._chunks, self._held = range(0), None
-
-    def read(self, first, rows):
+        self._chunks = range(0)
+        self._held: NDArray[Any] = np.empty(0)
+    def read(self, first: int, rows: int) -> NDArray[Any]:
         """The bits of consecutive rows, as unsigned integers.  The chunks read last are kept: one serves many small calls."""
         most = self._array.chunks[0]
         chunks = range(first // most, -(-(first + rows) // most))
         if chunks != self._chunks:
-            self._chunks, self._held = range(0), None
-            values = self._array[chunks.start * most : chunks.stop * most]
+            self._chunks, self._held = range(0), np.empty(0)        # the memory of the last ones is free for these
+            values = np.asarray(self._array[chunks.start * most : chunks.stop * most])
             self._chunks, self._held = chunks, values.view(f"u{values.itemsize}")
         begin = first - chunks.start * most
         return self._held[begin : begin + rows]
 
 
-def _name_of(array):
+def _name_of(array: zarr.Array[Any]) -> str:
     if array.dtype == np.uint16:
         return "bfloat16"
     if array.dtype.name not in _files.STORED or not array.dtype.isnative:
@@ -169,7 +188,7 @@ def _name_of(array):
 
 
 @contextmanager
-def opened(path):
+def opened(path: str | os.PathLike[str]) -> Iterator[Table]:
     """The table in a Zarr array, as a context.
 
     Raises

@@ -3,15 +3,23 @@
 A task computes with one thread: the scheduler runs as many tasks as there are processors.
 """
 
+from __future__ import annotations
+
 import os
+from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsIndex, Unpack
 
 import dask.array as da
 import numpy as np
 from dask.base import tokenize
+from numpy.typing import NDArray
 
 import posenc
 from posenc import _arguments
 from posenc._encoding import DEFAULTS, Encoding
+from posenc._types import AnyDType, Convention, Positions
+
+if TYPE_CHECKING:
+    import zarr
 
 __all__ = ["add_to", "table", "to_zarr"]
 
@@ -21,12 +29,12 @@ STRIP_BYTES = 4 << 20       # of a temporary array with all columns, where a blo
 # ---- arguments ------------------------------------------------------------------------------------------------------
 
 
-def _changes(encoding):
+def _changes(encoding: Encoding) -> dict[str, Any]:
     """What a task needs: `posenc.encode` keeps its latest encodings, an Encoding would be built in each task."""
     return {name: value for name, value in encoding._convention.items() if value != DEFAULTS[name]}
 
 
-def _checked_positions(positions, encoding):
+def _checked_positions(positions: Any, encoding: Encoding) -> range | NDArray[Any] | da.Array:
     """Positions as a range or as a Dask or NumPy array; raises as `posenc.encode` would, unless only the values tell."""
     if isinstance(positions, da.Array):
         _arguments.positions(np.empty(0, positions.dtype), 0)
@@ -41,7 +49,14 @@ def _checked_positions(positions, encoding):
 # ---- tables ---------------------------------------------------------------------------------------------------------
 
 
-def table(positions, d_model, *, chunks="auto", dtype="float32", **convention):
+def table(
+    positions: Positions | da.Array,
+    d_model: SupportsIndex,
+    *,
+    chunks: Any = "auto",
+    dtype: AnyDType = "float32",
+    **convention: Unpack[Convention],
+) -> da.Array:
     """Sinusoidal positional encodings as a lazy Dask array.
 
     Parameters
@@ -79,28 +94,28 @@ def table(positions, d_model, *, chunks="auto", dtype="float32", **convention):
     """
     encoding = Encoding(d_model, **convention)
     meta = encoding.encode(0, dtype=dtype)
-    positions = _checked_positions(positions, encoding)
-    shape = (len(positions),) if isinstance(positions, range) else positions.shape
-    if not isinstance(positions, da.Array) or chunks != "auto":
+    rows = _checked_positions(positions, encoding)
+    shape = (len(rows),) if isinstance(rows, range) else rows.shape
+    if not isinstance(rows, da.Array) or chunks != "auto":
         # what Dask takes for an element here is a row
         row = np.dtype((np.void, max(1, encoding.d_model * meta.itemsize)))
         chunks = da.core.normalize_chunks(chunks, shape, dtype=row)
-        if not isinstance(positions, range):
-            positions = da.asarray(positions).rechunk(chunks)
+        if not isinstance(rows, range):
+            rows = da.asarray(rows).rechunk(chunks)
     else:
-        chunks = positions.chunks
+        chunks = rows.chunks
     chunks = (*chunks, (encoding.d_model,))
     changes = _changes(encoding)
-    name = f"posenc-table-{tokenize(positions, encoding, str(meta.dtype), chunks)}"
-    if isinstance(positions, range):
-        return _lazy(_Rows(positions, meta, changes), chunks, name, meta)
-    new_axis = positions.ndim
+    name = f"posenc-table-{tokenize(rows, encoding, str(meta.dtype), chunks)}"
+    if isinstance(rows, range):
+        return _lazy(_Rows(rows, meta, changes), chunks, name, meta)
+    new_axis = rows.ndim
     keywords = {"d_model": encoding.d_model, "values": meta.dtype, "convention": changes}
     meta = np.empty((0,) * (new_axis + 1), meta.dtype)
-    return da.map_blocks(_rows, positions, name=name, meta=meta, chunks=chunks, new_axis=new_axis, **keywords)
+    return da.map_blocks(_rows, rows, name=name, meta=meta, chunks=chunks, new_axis=new_axis, **keywords)
 
 
-def _lazy(slices, chunks, name, meta):
+def _lazy(slices: _Rows | _Range, chunks: tuple[Any, ...], name: str, meta: NDArray[Any]) -> da.Array:
     """A Dask array whose blocks are what something gives for their slices."""
     return da.from_array(slices, chunks, name=name, asarray=False, fancy=False, inline_array=True, meta=meta)
 
@@ -110,11 +125,11 @@ class _Rows:
 
     ndim = 2
 
-    def __init__(self, positions, meta, convention):
+    def __init__(self, positions: range, meta: NDArray[Any], convention: dict[str, Any]) -> None:
         self.shape, self.dtype = (len(positions), meta.shape[1]), meta.dtype
         self._positions, self._convention = positions, convention
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: tuple[Any, Any]) -> Any:
         rows, columns = index
         positions = self._positions[rows]
         if not isinstance(positions, range):        # one row, of which Dask may be asked for and encode makes all before it
@@ -122,14 +137,20 @@ class _Rows:
         return posenc.encode(positions, self.shape[1], dtype=self.dtype, threads=1, **self._convention)[:, columns]
 
 
-def _rows(positions, values, d_model, convention):
+def _rows(positions: NDArray[Any], values: np.dtype[Any], d_model: int, convention: dict[str, Any]) -> NDArray[Any]:
     return posenc.encode(positions, d_model, dtype=values, threads=1, **convention)
 
 
 # ---- addition -------------------------------------------------------------------------------------------------------
 
 
-def add_to(x, positions=None, *, x_scale=1.0, **convention):
+def add_to(
+    x: da.Array,
+    positions: Positions | da.Array | None = None,
+    *,
+    x_scale: SupportsFloat = 1.0,
+    **convention: Unpack[Convention],
+) -> da.Array:
     """Adds encodings onto a Dask array: ``x * x_scale + encode(...)``, lazily, as a new array.
 
     Parameters
@@ -183,10 +204,11 @@ def add_to(x, positions=None, *, x_scale=1.0, **convention):
         positions = range(n) if positions is None else positions
         if len(positions) != n:
             raise ValueError(f"positions has length {len(positions)}, expected {n}, the rows of x")
-        rows, row_axes = _ranges(positions, x.chunks[-2]), (x.ndim - 2,)
+        rows = _ranges(positions, x.chunks[-2])
+        row_axes = range(x.ndim - 2, x.ndim - 1)
     else:
         rows = _aligned(positions, x)
-        row_axes = tuple(range(x.ndim - 1))[x.ndim - 1 - rows.ndim :]
+        row_axes = range(x.ndim - 1 - rows.ndim, x.ndim - 1)
     axes = tuple(range(x.ndim))
     return da.blockwise(
         _sum,
@@ -194,7 +216,7 @@ def add_to(x, positions=None, *, x_scale=1.0, **convention):
         x,
         axes,
         rows,
-        row_axes,
+        tuple(row_axes),
         _ranges(range(encoding.d_model), x.chunks[-1]),
         axes[-1:],
         name=f"posenc-add_to-{tokenize(x, positions, x_scale, encoding)}",
@@ -211,19 +233,19 @@ class _Range:
 
     ndim, dtype = 1, np.dtype(np.int64)
 
-    def __init__(self, numbers):
+    def __init__(self, numbers: range) -> None:
         self.shape, self._numbers = (len(numbers),), numbers
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: tuple[slice]) -> range:
         return self._numbers[index[0]]
 
 
-def _ranges(numbers, chunks):
+def _ranges(numbers: range, chunks: tuple[int, ...]) -> da.Array:
     """A range as a Dask array whose blocks are ranges."""
     return _lazy(_Range(numbers), (chunks,), f"posenc-range-{tokenize(numbers, chunks)}", np.empty(0, np.int64))
 
 
-def _aligned(positions, x):
+def _aligned(positions: NDArray[Any] | da.Array, x: da.Array) -> da.Array:
     """Positions as a Dask array with the chunks of x along each axis that has more than one position."""
     shape = positions.shape
     try:
@@ -237,32 +259,43 @@ def _aligned(positions, x):
     return da.asarray(positions).rechunk(chunks)
 
 
-def _sum(x, positions, columns, d_model, keywords):
+def _sum(
+    x: NDArray[Any], positions: range | NDArray[Any], columns: range, d_model: int, keywords: dict[str, Any]
+) -> NDArray[Any]:
     """The sum for a block with those columns, in new memory."""
     if len(columns) == d_model:
         return posenc.add_to(np.array(x, order="C"), positions, **keywords)
     if not isinstance(positions, range):
         positions = np.broadcast_to(positions, x.shape[:-1])
-    if x.ndim == 1:
-        return _sum(x[np.newaxis], positions[np.newaxis], columns, d_model, keywords)[0]
+        if x.ndim == 1:
+            return _sum(x[np.newaxis], positions[np.newaxis], columns, d_model, keywords).reshape(x.shape)
     # an encoding has all columns: strips of rows keep them small, whatever those hold that x does not have
     total, n = np.empty(x.shape, x.dtype), x.shape[-2]
     wide = np.zeros((max(1, min(n, STRIP_BYTES // (d_model * x.itemsize))), d_model), x.dtype)
-    columns = slice(columns.start, columns.stop)
+    ours = slice(columns.start, columns.stop)
     for index in np.ndindex(x.shape[:-2]):
         here = positions if isinstance(positions, range) else positions[index]
         for first in range(0, n, len(wide)):
             rows = slice(first, min(first + len(wide), n))
             strip = wide[: rows.stop - first]
-            strip[:, columns] = x[index][rows]
-            total[index][rows] = posenc.add_to(strip, here[rows], **keywords)[:, columns]
+            strip[:, ours] = x[index][rows]
+            total[index][rows] = posenc.add_to(strip, here[rows], **keywords)[:, ours]
     return total
 
 
 # ---- storage --------------------------------------------------------------------------------------------------------
 
 
-def to_zarr(path, positions, d_model, *, chunks="auto", dtype="float32", force=False, **convention):
+def to_zarr(
+    path: Any,
+    positions: SupportsIndex | range,
+    d_model: SupportsIndex,
+    *,
+    chunks: SupportsIndex | str = "auto",
+    dtype: AnyDType = "float32",
+    force: bool = False,
+    **convention: Unpack[Convention],
+) -> zarr.Array[Any]:
     """Writes a table to a Zarr array of version 3, one chunk for each of Dask's, with the current scheduler.
 
     The attribute ``posenc`` holds the specification, from which the table can be made again; ``posenc verify`` reads it.
@@ -315,11 +348,11 @@ def to_zarr(path, positions, d_model, *, chunks="auto", dtype="float32", force=F
     bits = pe.view(np.uint16) if name == "bfloat16" else pe
     arguments = Encoding(d_model, **convention), positions, name, max(1, first)
 
-    def store(target, overwrite):
+    def store(target: Any, overwrite: bool) -> None:
         da.store(bits, _zarr.create(target, *arguments, overwrite=overwrite), lock=False)       # no two tasks share a chunk
 
     if isinstance(path, (str, os.PathLike)) and "://" not in os.fspath(path):
-        with _zarr.folder_to_be(path, _zarr.stored_bytes(*pe.shape, name, max(1, first)), force) as temporary:
+        with _zarr.folder_to_be(path, _zarr.stored_bytes(len(positions), pe.shape[1], name, max(1, first)), force) as temporary:
             store(temporary, False)
     else:
         store(path, force)

@@ -4,13 +4,21 @@ Without `ax` a picture is drawn on a figure of its own, which pyplot does not kn
 closed.  ``ax.figure`` as the last line of a notebook's cell shows it, ``ax.figure.savefig("pe.png")`` writes it.
 """
 
-import math
+from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+from typing import Any, SupportsIndex
+
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
+from numpy.typing import NDArray
 
 from posenc import _arguments
 from posenc._encoding import Encoding
+from posenc._types import Positions
 
 __all__ = ["heatmap", "similarity", "waves"]
 
@@ -23,37 +31,37 @@ DIMENSIONS = 4              # that waves draws of itself
 # ---- what the pictures share ----------------------------------------------------------------------------------------
 
 
-def _values(encoding, positions):
+def _values(encoding: Encoding, positions: Positions) -> tuple[NDArray[Any], list[Any], str]:
     """The encodings in float64, the positions as Python's numbers, which they belong to, and the label of their axis."""
     if not isinstance(encoding, Encoding):
         raise TypeError(f"encoding is of type {type(encoding).__name__}, expected a posenc.Encoding")
-    positions = _arguments.range_or_array(positions)
-    if not isinstance(positions, range) and positions.ndim != 1:
-        raise ValueError(f"positions has shape {positions.shape}, expected one dimension")
-    _check_size(_arguments.length(positions), encoding.d_model)
-    values = encoding.encode(positions, dtype="float64")
-    numbers = list(positions) if isinstance(positions, range) else positions.tolist()
+    given = _arguments.range_or_array(positions)
+    if not isinstance(given, range) and given.ndim != 1:
+        raise ValueError(f"positions has shape {given.shape}, expected one dimension")
+    _check_size(_arguments.length(given), encoding.d_model)
+    values = encoding.encode(given, dtype="float64")
+    numbers = list(given) if isinstance(given, range) else given.tolist()
     origin = next((p for p in numbers if math.isfinite(p) and abs(p) >= LONGEST), 0)
     label = f"position \N{MINUS SIGN} {origin:,}" if origin else "position"
     return values, [p - origin for p in numbers], label
 
 
-def _check_size(*shape):
+def _check_size(*shape: int) -> None:
     if not 0 < math.prod(shape) <= MOST:
         raise ValueError(f"the picture has {shape[0]} x {shape[1]} values, expected from 1 to {MOST}")
 
 
-def _axes(ax, inches=WIDE):
+def _axes(ax: Axes | None, inches: tuple[float, float] = WIDE) -> Axes:
     return Figure(inches, layout="constrained").subplots() if ax is None else ax
 
 
-def _count(axis, label):
+def _count(axis: Axis, label: str) -> None:
     """Ticks at whole numbers only."""
     axis.set_major_locator(MaxNLocator(steps=(1, 2, 5, 10), integer=True))
     axis.set_label_text(label)
 
 
-def _count_rows(axis, numbers, label):
+def _count_rows(axis: Axis, numbers: list[Any], label: str) -> None:
     """Ticks at rows, each with its position."""
     _count(axis, label)
     axis.set_major_formatter(FuncFormatter(lambda row, _: f"{numbers[int(row)]:.7g}" if 0 <= row < len(numbers) else ""))
@@ -62,7 +70,7 @@ def _count_rows(axis, numbers, label):
 # ---- the pictures ---------------------------------------------------------------------------------------------------
 
 
-def heatmap(encoding, positions, *, ax=None):
+def heatmap(encoding: Encoding, positions: Positions, *, ax: Axes | None = None) -> Axes:
     """Draws a table as colours, a row for each position and a column for each dimension; NaN is grey.
 
     Parameters
@@ -95,7 +103,9 @@ def heatmap(encoding, positions, *, ax=None):
     return ax
 
 
-def waves(encoding, positions, *, dimensions=None, ax=None):
+def waves(
+    encoding: Encoding, positions: Positions, *, dimensions: Iterable[SupportsIndex] | None = None, ax: Axes | None = None
+) -> Axes:
     """Draws chosen dimensions as curves over position.
 
     Parameters
@@ -123,12 +133,12 @@ def waves(encoding, positions, *, dimensions=None, ax=None):
     d_model = encoding.d_model
     if dimensions is None:
         dimensions = range(0, d_model, max(1, d_model // DIMENSIONS))[:DIMENSIONS]
-    dimensions = [_arguments.integer("dimensions", dimension, 0) for dimension in dimensions]
-    for dimension in dimensions:
+    columns = [_arguments.integer("dimensions", dimension, 0) for dimension in dimensions]
+    for dimension in columns:
         if dimension >= d_model:
             raise ValueError(f"dimensions has {dimension}, expected less than d_model = {d_model}")
     ax = _axes(ax)
-    for dimension in dimensions:
+    for dimension in columns:
         ax.plot(numbers, values[:, dimension], label=str(dimension))
     ax.set_xlabel(label)
     ax.set_ylabel("value")
@@ -137,7 +147,7 @@ def waves(encoding, positions, *, dimensions=None, ax=None):
     return ax
 
 
-def similarity(encoding, positions, *, ax=None):
+def similarity(encoding: Encoding, positions: Positions, *, ax: Axes | None = None) -> Axes:
     """Draws the dot products between the encodings of all pairs of positions.
 
     Parameters

@@ -11,15 +11,18 @@ an exported graph says by itself what it computes.
 import functools
 import json
 import math
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn, SupportsFloat, SupportsIndex, Unpack
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import IterableDataset, get_worker_info
 
 import posenc
 from posenc import _arguments, _encoding, _kernel
-
+from posenc._types import Convention, Positions
 __all__ = ["ChunkDataset", "PositionalEncoding", "PositionalTable", "add_to", "encode"]
 
 DTYPES = {torch.float64: "float64", torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
@@ -33,17 +36,17 @@ NOT_DIFFERENTIATED = "expected positions without: encodings are not differentiat
 
 
 @torch.compiler.assume_constant_result
-def _text(convention):
+def _text(convention: Any) -> str:
     """A convention as text; Python's JSON writes a float64 so that it is read back exactly."""
     return json.dumps(convention, default=lambda value: value.tolist() if hasattr(value, "tolist") else float(value))
 
 
 @functools.lru_cache(maxsize=8)
-def _specification(d_model, convention):
+def _specification(d_model: int, convention: str) -> posenc.Encoding:
     return posenc.Encoding(d_model, **json.loads(convention))
 
 
-def _array(tensor):
+def _array(tensor: Tensor) -> NDArray[Any]:
     """The tensor's memory as an array; bfloat16, which NumPy does not know, by its bits."""
     tensor = tensor.detach()
     if tensor.dtype != torch.bfloat16:
@@ -53,13 +56,13 @@ def _array(tensor):
     return tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
 
 
-def _name(dtype, what="dtype is"):
+def _name(dtype: torch.dtype, what: str = "dtype is") -> str:
     if dtype not in DTYPES:
         raise TypeError(f"{what} {dtype}, expected one of {', '.join(map(str, DTYPES))}")
     return DTYPES[dtype]
 
 
-def _check_x(x, d_model):
+def _check_x(x: Tensor, d_model: int) -> None:
     if not isinstance(x, Tensor):
         raise TypeError(f"x is of type {type(x).__name__}, expected a torch.Tensor")
     _name(x.dtype, "x has dtype")
@@ -67,7 +70,7 @@ def _check_x(x, d_model):
         raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., n, {d_model})")
 
 
-def _check_positions(positions):
+def _check_positions(positions: Tensor) -> None:
     if not isinstance(positions, Tensor):
         raise TypeError(f"positions is of type {type(positions).__name__}, expected a torch.Tensor")
     if positions.requires_grad and torch.is_grad_enabled():
@@ -89,7 +92,7 @@ def _encode(
 
 
 @_encode.register_fake
-def _(start, step, n, d_model, convention, dtype, device):
+def _(start: int, step: int, n: int, d_model: int, convention: str, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.empty((n, d_model), dtype=dtype, device=device)
 
 
@@ -102,16 +105,16 @@ def _encode_at(positions: Tensor, d_model: int, convention: str, dtype: torch.dt
 
 
 @_encode_at.register_fake
-def _(positions, d_model, convention, dtype):
+def _(positions: Tensor, d_model: int, convention: str, dtype: torch.dtype) -> Tensor:
     return positions.new_empty((*positions.shape, d_model), dtype=dtype)
 
 
 @_encode_at.register_autograd
-def _(context, grad):
+def _(context: Any, grad: Tensor) -> NoReturn:
     raise RuntimeError(f"positions requires grad, {NOT_DIFFERENTIATED}")
 
 
-def _positions_array(positions):
+def _positions_array(positions: Tensor) -> NDArray[Any]:
     positions = positions.detach().cpu()
     return (positions.double() if positions.dtype == torch.bfloat16 else positions).numpy()
 
@@ -121,36 +124,38 @@ torch.library.define("posenc::add_", "(Tensor(a!) x, Tensor? positions, SymInt s
 
 
 @torch.library.impl("posenc::add_", "CPU")
-def _(x, positions, start, x_scale, convention):
+def _(x: Tensor, positions: Tensor | None, start: int, x_scale: float, convention: str) -> None:
     where = range(start, start + x.shape[-2]) if positions is None else _positions_array(positions)
     _specification(x.shape[-1], convention).add_to(_array(x), where, x_scale=x_scale)
 
 
 @torch.library.register_fake("posenc::add_")
-def _(x, positions, start, x_scale, convention):
+def _(x: Tensor, positions: Tensor | None, start: int, x_scale: float, convention: str) -> None:
     return None
 
 
 class _Add(torch.autograd.Function):
     @staticmethod
-    def forward(context, x, positions, start, x_scale, convention):
+    def forward(
+        context: Any, x: Tensor, positions: Tensor | None, start: int, x_scale: float, convention: str
+    ) -> Tensor:
         context.mark_dirty(x)
         context.x_scale = x_scale
         _add_below_autograd(x, positions, start, x_scale, convention)
         return x
 
     @staticmethod
-    def backward(context, grad):
+    def backward(context: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
         return grad * context.x_scale, None, None, None, None
 
 
-def _add_below_autograd(*arguments):
+def _add_below_autograd(*arguments: Any) -> None:
     with torch._C._AutoDispatchBelowAutograd():
         torch.ops.posenc.add_(*arguments)
 
 
 @torch.library.impl("posenc::add_", "Autograd")
-def _(x, positions, start, x_scale, convention):
+def _(x: Tensor, positions: Tensor | None, start: int, x_scale: float, convention: str) -> None:
     if positions is not None:
         _check_positions(positions)
     if not (x.requires_grad and torch.is_grad_enabled()):
@@ -165,7 +170,14 @@ def _(x, positions, start, x_scale, convention):
 # ---- the functional form ----------------------------------------------------------------------------------------------
 
 
-def encode(positions, d_model, *, dtype=torch.float32, device=None, **convention):
+def encode(
+    positions: "Positions | Tensor",
+    d_model: SupportsIndex,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str | int | None = None,
+    **convention: "Unpack[Convention]",
+) -> Tensor:
     """Sinusoidal positional encodings as a tensor: the bits of `posenc.encode`.
 
     Parameters
@@ -217,7 +229,13 @@ def encode(positions, d_model, *, dtype=torch.float32, device=None, **convention
     return torch.ops.posenc.encode_at(torch.from_numpy(np.array(positions, order="C")), d_model, convention, dtype).to(device)
 
 
-def add_to(x, positions=None, *, x_scale=1.0, **convention):
+def add_to(
+    x: Tensor,
+    positions: Tensor | None = None,
+    *,
+    x_scale: SupportsFloat = 1.0,
+    **convention: "Unpack[Convention]",
+) -> Tensor:
     """Adds encodings onto embeddings in place: the bits of `posenc.add_to`, and the derivative by x.
 
     Parameters
@@ -298,7 +316,14 @@ class PositionalTable(nn.Module):
     (torch.Size([10, 6]), torch.Size([7, 6]))
     """
 
-    def __init__(self, d_model, max_sequence_length=None, **convention):
+    pe: Tensor
+
+    def __init__(
+        self,
+        d_model: SupportsIndex,
+        max_sequence_length: SupportsIndex | None = None,
+        **convention: "Unpack[Convention]",
+    ) -> None:
         super().__init__()
         if max_sequence_length is not None:
             max_sequence_length = _arguments.integer("max_sequence_length", max_sequence_length, 0)
@@ -309,11 +334,11 @@ class PositionalTable(nn.Module):
         self.register_buffer("pe", self._make(rows, torch.get_default_dtype(), torch.get_default_device()), persistent=False)
 
     @property
-    def encoding(self):
+    def encoding(self) -> posenc.Encoding:
         """The specification, a `posenc.Encoding`."""
         return _specification(self.d_model, self._convention)
 
-    def forward(self, x=None, *, start=0, positions=None):
+    def forward(self, x: Tensor | None = None, *, start: int = 0, positions: Tensor | None = None) -> Tensor:
         """The table, or the rows for x.
 
         Parameters
@@ -335,7 +360,9 @@ class PositionalTable(nn.Module):
             raise ValueError("max_sequence_length is None, expected a length where forward() is to return the table")
         return self._encodings(self.max_sequence_length, start, positions, self.pe.dtype, self.pe.device).clone()
 
-    def _encodings(self, n, start, positions, dtype, device):
+    def _encodings(
+        self, n: int, start: int, positions: Tensor | None, dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
         if positions is not None:
             _check_positions(positions)
             if start != 0:
@@ -345,7 +372,7 @@ class PositionalTable(nn.Module):
             raise TypeError(f"start is {start!r} of type {type(start).__name__}, expected an integer")
         return self._rows(start, start + n, dtype, device)
 
-    def _rows(self, first, beyond, dtype, device):
+    def _rows(self, first: int, beyond: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """A slice of the table, which grows for it; a compiled graph has the table of max_sequence_length or none."""
         table, compiling = self.pe, torch.compiler.is_compiling()
         if compiling and self.max_sequence_length is None:
@@ -359,32 +386,41 @@ class PositionalTable(nn.Module):
             table = self._buffers["pe"] = self._make(rows, dtype, device)
         return table[first:beyond]
 
-    def _make(self, rows, dtype, device):
+    def _make(self, rows: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         with torch.inference_mode(False):       # a table made while predicting serves training, too
             return torch.ops.posenc.encode(0, 1, rows, self.d_model, self._convention, dtype, device)
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: Any) -> None:
         # loaders that begin on the meta device assign undefined memory to a buffer that is in no checkpoint
         if name == "pe" and isinstance(value, Tensor) and value.dtype in DTYPES:
             self._buffers["pe"] = self._make(len(value), value.dtype, value.device)
         else:
             super().__setattr__(name, value)
 
-    def _apply(self, fn, recurse=True):
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> "PositionalTable":
         before = self.pe
         super()._apply(fn, recurse)
         if self.pe is not before:       # a cast rounds a second time, to_empty leaves the values undefined
             self.pe = self.pe
         return self
 
-    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs):
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
         for name in STORED:
             stored = state_dict.pop(prefix + name, None)
             if stored is not None:
                 error_msgs += self._faults(prefix + name, stored)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
 
-    def _faults(self, name, stored):
+    def _faults(self, name: str, stored: Tensor) -> list[str]:
         """Messages on a stored table that is not this module's, as far as float32 arithmetic can tell."""
         shape, d = tuple(stored.shape), self.d_model
         if shape[-1:] != (d,) or sum(length != 1 for length in shape[:-1]) > 1:
@@ -405,7 +441,7 @@ class PositionalTable(nn.Module):
             "choose its convention, or delete the key"
         ]
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         changes = "".join(f", {name}={value!r}" for name, value in self.encoding._changes().items())
         return f"{self.d_model}, {self.max_sequence_length}{changes}"
 
@@ -442,7 +478,16 @@ class PositionalEncoding(PositionalTable):
     True
     """
 
-    def __init__(self, d_model, dropout=0.0, *, max_len=None, batch_first=True, x_scale=None, **convention):
+    def __init__(
+        self,
+        d_model: SupportsIndex,
+        dropout: float = 0.0,
+        *,
+        max_len: SupportsIndex | None = None,
+        batch_first: bool = True,
+        x_scale: SupportsFloat | None = None,
+        **convention: "Unpack[Convention]",
+    ) -> None:
         if isinstance(dropout, int) and dropout != 0:
             kind = type(dropout).__name__
             raise TypeError(f"dropout is {dropout!r} of type {kind}, expected a float; a length is max_len={dropout!r}")
@@ -454,7 +499,7 @@ class PositionalEncoding(PositionalTable):
         scales = {dtype: _kernel.rounded(name, self.x_scale or 0.0) for dtype, name in DTYPES.items()}
         self._scales = {dtype: scale for dtype, scale in scales.items() if math.isfinite(scale)}
 
-    def forward(self, x=None, *, start=0, positions=None):
+    def forward(self, x: Tensor | None = None, *, start: int = 0, positions: Tensor | None = None) -> Tensor:
         """``dropout(x * x_scale + encodings)``, or the table.
 
         Parameters
@@ -482,7 +527,7 @@ class PositionalEncoding(PositionalTable):
             table = table.reshape(-1, *[1] * (x.ndim - 2), self.d_model)
         return self.dropout(self._scaled(x) + table)
 
-    def _aligned(self, positions, x, sequence_first):
+    def _aligned(self, positions: Tensor, x: Tensor, sequence_first: bool) -> Tensor:
         """Positions in a shape that broadcasts to x.shape[:-1]."""
         _check_positions(positions)
         given = tuple(positions.shape)
@@ -493,7 +538,7 @@ class PositionalEncoding(PositionalTable):
             raise ValueError(f"positions has shape {given}, expected one that broadcasts to {tuple(x.shape[:-1])}")
         return positions
 
-    def _scaled(self, x):
+    def _scaled(self, x: Tensor) -> Tensor:
         if self.x_scale is None:
             return x
         if x.dtype not in self._scales:
@@ -504,7 +549,7 @@ class PositionalEncoding(PositionalTable):
 # ---- DataLoader -------------------------------------------------------------------------------------------------------
 
 
-class ChunkDataset(IterableDataset):
+class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
     """A table of any length, chunk by chunk, made by the workers of a ``DataLoader``.
 
     Yields pairs of tensors: positions of shape (k,), int64, and values of shape (k, d_model).  For a ``DataLoader`` with
@@ -535,7 +580,15 @@ class ChunkDataset(IterableDataset):
     [([0, 1, 2, 3], (4, 8)), ([4, 5, 6, 7], (4, 8)), ([8, 9], (2, 8))]
     """
 
-    def __init__(self, positions, d_model, *, chunk=None, dtype=torch.float32, **convention):
+    def __init__(
+        self,
+        positions: SupportsIndex | range,
+        d_model: SupportsIndex,
+        *,
+        chunk: SupportsIndex | None = None,
+        dtype: torch.dtype = torch.float32,
+        **convention: "Unpack[Convention]",
+    ) -> None:
         _name(dtype)
         if not isinstance(positions, range):
             positions = range(_arguments.integer("positions", positions, 0))
@@ -547,10 +600,10 @@ class ChunkDataset(IterableDataset):
             chunk = max(1, _encoding.CHUNK_BYTES // max(1, self.encoding.d_model * dtype.itemsize))
         self.chunk = _arguments.integer("chunk", chunk, 1)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return -(-len(self.positions) // self.chunk)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         worker = get_worker_info()
         first, step, threads = (0, 1, None) if worker is None else (worker.id, worker.num_workers, 1)
         for i in range(first, len(self), step):
