@@ -7,7 +7,7 @@ from posenc._arguments import BEYOND
 
 
 def positions_from_mask(mask, *, padding_idx=-1, start=None):
-    """Positions of the tokens of padded sequences: each token counts the tokens before it, wherever the padding is.
+    """Make the positions of padded sequences: each token counts the tokens before it, wherever the padding is.
 
     Parameters
     ----------
@@ -23,6 +23,7 @@ def positions_from_mask(mask, *, padding_idx=-1, start=None):
     Returns
     -------
     ndarray of int64, shape (..., n)
+        The position of each token, and `padding_idx` at padding.
 
     Raises
     ------
@@ -31,7 +32,8 @@ def positions_from_mask(mask, *, padding_idx=-1, start=None):
 
     See Also
     --------
-    positions_from_segments : counts anew in each segment of a row.
+    positions_from_segments : Counts anew in each segment of a row.
+    add_to : Takes them, and `padding_idx` too.
 
     Notes
     -----
@@ -72,7 +74,7 @@ def positions_from_mask(mask, *, padding_idx=-1, start=None):
 
 
 def positions_from_segments(segment_ids, *, padding_segment=None, padding_idx=-1, start=None):
-    """Positions of packed sequences that are told apart by segment ids: they start anew where the id changes.
+    """Make the positions of packed sequences told apart by segment ids: they start anew where the id changes.
 
     Parameters
     ----------
@@ -88,11 +90,17 @@ def positions_from_segments(segment_ids, *, padding_segment=None, padding_idx=-1
     Returns
     -------
     ndarray of int64, shape (..., n)
+        The position of each token within its sequence, and `padding_idx` at padding.
 
     Raises
     ------
     TypeError, ValueError
         For an argument of the wrong kind or value.
+
+    See Also
+    --------
+    positions_from_lengths : Where the lengths are known.
+    positions_from_mask : Counts on behind padding.
 
     Examples
     --------
@@ -113,7 +121,7 @@ def positions_from_segments(segment_ids, *, padding_segment=None, padding_idx=-1
 
 
 def positions_from_lengths(lengths, *, start=0):
-    """Positions of packed sequences of known lengths, one behind the other.
+    """Make the positions of packed sequences of known lengths, one behind the other.
 
     Parameters
     ----------
@@ -125,11 +133,16 @@ def positions_from_lengths(lengths, *, start=0):
     Returns
     -------
     ndarray of int64, shape (sum(lengths),)
+        The position of each token within its sequence.
 
     Raises
     ------
     TypeError, ValueError
         For an argument of the wrong kind or value.
+
+    See Also
+    --------
+    positions_from_segments : Where segment ids are known.
 
     Examples
     --------

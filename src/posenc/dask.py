@@ -47,7 +47,7 @@ def table(positions, d_model, *, chunks="auto", dtype="float32", **convention):
     Parameters
     ----------
     positions : int, range, array_like or dask.array.Array
-        As in `posenc.encode`, of shape ``S``.
+        Those of the rows, as in `posenc.encode`, of shape ``S``.
     d_model : int
         Number of columns.
     chunks : int, tuple, str, optional
@@ -67,6 +67,11 @@ def table(positions, d_model, *, chunks="auto", dtype="float32", **convention):
     ------
     TypeError, ValueError
         For an argument of the wrong kind or value: at once, but for the values of a Dask array.
+
+    See Also
+    --------
+    posenc.encode : The same at once, with the source of the convention.
+    to_zarr : Writes it to a store.
 
     Examples
     --------
@@ -130,7 +135,7 @@ def _rows(positions, values, d_model, convention):
 
 
 def add_to(x, positions=None, *, x_scale=1.0, **convention):
-    """Adds encodings onto a Dask array: ``x * x_scale + encode(...)``, lazily, as a new array.
+    """Add encodings onto a Dask array: ``x * x_scale + encode(...)``, lazily, as a new array.
 
     Parameters
     ----------
@@ -140,7 +145,7 @@ def add_to(x, positions=None, *, x_scale=1.0, **convention):
         As in `posenc.add_to`: None means ``range(n)``; an integer must equal n; a range has n positions; an array broadcasts
         to ``x.shape[:-1]``.
     x_scale : float, optional
-        Rounded to x's dtype, as the product and the sum are, each once.
+        What x is multiplied by first.  It is rounded to x's dtype, as the product and the sum are, each once.
     **convention
         See `posenc.Encoding`.
 
@@ -153,6 +158,11 @@ def add_to(x, positions=None, *, x_scale=1.0, **convention):
     ------
     TypeError, ValueError
         For an argument of the wrong kind or value: at once, but for the values of a Dask array.
+
+    See Also
+    --------
+    posenc.add_to : The same in place, for an array.
+    table : The encodings alone.
 
     Examples
     --------
@@ -263,7 +273,7 @@ def _sum(x, positions, columns, d_model, keywords):
 
 
 def to_zarr(path, positions, d_model, *, chunks="auto", dtype="float32", force=False, **convention):
-    """Writes a table to a Zarr array of version 3, one chunk for each of Dask's, with the current scheduler.
+    """Write a table to a Zarr array of version 3, one chunk for each of Dask's, with the current scheduler.
 
     The attribute ``posenc`` holds the specification, from which the table can be made again; ``posenc verify`` reads it.
 
@@ -273,11 +283,13 @@ def to_zarr(path, positions, d_model, *, chunks="auto", dtype="float32", force=F
         A folder that every worker sees; it appears complete or not at all.  Another store, such as a URL that Zarr knows, is
         written in place.
     positions : int or range
+        Those of the rows; an integer n means ``range(n)``.
     d_model : int
+        Number of columns.
     chunks : int or str, optional
         Positions in a chunk, as in `table`.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
-        bfloat16 is stored as uint16, Zarr has no such type.
+        Of the values; bfloat16 is stored as uint16, Zarr has no such type.
     force : bool, optional
         Overwrite what is there: at the end, if `path` is a folder, and only a Zarr store.
     **convention
@@ -294,6 +306,10 @@ def to_zarr(path, positions, d_model, *, chunks="auto", dtype="float32", force=F
         For an argument of the wrong kind or value.
     FileExistsError
         Where the folder exists, without `force`.
+
+    See Also
+    --------
+    table : The array that is written.
 
     Examples
     --------

@@ -63,19 +63,31 @@ def _count_rows(axis, numbers, label):
 
 
 def heatmap(encoding, positions, *, ax=None):
-    """Draws a table as colours, a row for each position and a column for each dimension; NaN is grey.
+    """Draw a table as colours, a row for each position and a column for each dimension; NaN is grey.
 
     Parameters
     ----------
     encoding : Encoding
+        What is drawn: a `posenc.Encoding`.
     positions : int, range or array_like of one dimension
-        As in `posenc.encode`.
+        Those of the rows, as in `posenc.encode`.
     ax : matplotlib.axes.Axes, optional
         Where to draw; by default the Axes of a new figure.
 
     Returns
     -------
     matplotlib.axes.Axes
+        What was drawn on; its ``figure`` is the picture.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For an argument of the wrong kind or value, or a picture of no value or of more than 2**24.
+
+    See Also
+    --------
+    waves : Chosen dimensions as curves.
+    posenc.encode : The values.
 
     Examples
     --------
@@ -96,13 +108,14 @@ def heatmap(encoding, positions, *, ax=None):
 
 
 def waves(encoding, positions, *, dimensions=None, ax=None):
-    """Draws chosen dimensions as curves over position.
+    """Draw chosen dimensions as curves over position.
 
     Parameters
     ----------
     encoding : Encoding
+        What is drawn: a `posenc.Encoding`.
     positions : int, range or array_like of one dimension
-        As in `posenc.encode`; fractional positions make smooth curves of fast dimensions.
+        Those of the rows, as in `posenc.encode`; fractional positions make smooth curves of fast dimensions.
     dimensions : iterable of int, optional
         Columns of the table; by default four in equal steps, which are four speeds.
     ax : matplotlib.axes.Axes, optional
@@ -111,6 +124,16 @@ def waves(encoding, positions, *, dimensions=None, ax=None):
     Returns
     -------
     matplotlib.axes.Axes
+        What was drawn on; its ``figure`` is the picture.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For an argument of the wrong kind or value, or a picture of no value or of more than 2**24.
+
+    See Also
+    --------
+    heatmap : All dimensions as colours.
 
     Examples
     --------
@@ -138,19 +161,30 @@ def waves(encoding, positions, *, dimensions=None, ax=None):
 
 
 def similarity(encoding, positions, *, ax=None):
-    """Draws the dot products between the encodings of all pairs of positions.
+    """Draw the dot products between the encodings of all pairs of positions.
 
     Parameters
     ----------
     encoding : Encoding
+        What is drawn: a `posenc.Encoding`.
     positions : int, range or array_like of one dimension
-        As in `posenc.encode`.
+        Those of the rows, as in `posenc.encode`.
     ax : matplotlib.axes.Axes, optional
         Where to draw; by default the Axes of a new figure.
 
     Returns
     -------
     matplotlib.axes.Axes
+        What was drawn on; its ``figure`` is the picture.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For an argument of the wrong kind or value, or a picture of no value or of more than 2**24.
+
+    See Also
+    --------
+    heatmap : The values themselves.
 
     Examples
     --------
