@@ -24,14 +24,14 @@ default_role = "autolink"               # `name` in a docstring is a link where 
 numpydoc_show_class_members = False
 
 myst_heading_anchors = 3
-suppress_warnings = ["misc.highlighting_failure"]
-copybutton_exclude = ".linenos, .gp, .go"
+copybutton_exclude = ".linenos, .gp, .go"        # neither prompts nor output
 
 html_theme = "pydata_sphinx_theme"
+html_sidebars = {page: [] for page in ("numerics", "performance", "reliability", "changelog")}        # have no pages below
 html_title = f"posenc {version}"
 html_copy_source = False
 html_static_path = ["_static"]
-html_css_files = ["tables.css"]
+html_css_files = ["posenc.css"]
 html_theme_options = {
     "header_links_before_dropdown": 7,
     "navbar_align": "left",

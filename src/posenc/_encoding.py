@@ -105,7 +105,7 @@ def _checked(d_model: Any, given: Mapping[str, Any]) -> tuple[int, dict[str, Any
 class Encoding:
     """The specification of a table of sinusoidal positional encodings.
 
-    Column ``2 i`` holds ``sin`` and column ``2 i + 1`` holds ``cos`` of ``position * base**(-2 i / d_model)`` [1]_, each
+    Column ``2 i`` holds ``sin`` and column ``2 i + 1`` holds ``cos`` of ``position * base**(-2 i / d_model)``, each
     correctly rounded to the output dtype.  Immutable, hashable and picklable.
 
     Parameters
@@ -160,12 +160,9 @@ class Encoding:
 
     Notes
     -----
-    The default is Vaswani's [1]_.  ``layout="halves", spacing="endpoint"`` is tensor2tensor's ``get_timing_signal_1d``, which
-    fairseq, Whisper and others follow; docs/conventions.md names the source of every other one.
-
-    References
-    ----------
-    .. [1] Vaswani et al., "Attention is all you need", 2017, section 3.5.
+    The default is that of Vaswani et al., "Attention is all you need", 2017, section 3.5.  ``layout="halves",
+    spacing="endpoint"`` is that of tensor2tensor's ``get_timing_signal_1d``, which fairseq, Whisper and others follow;
+    docs/conventions.md names the sources of others.
 
     Examples
     --------
