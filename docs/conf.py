@@ -27,13 +27,13 @@ myst_heading_anchors = 3
 copybutton_exclude = ".linenos, .gp, .go"        # neither prompts nor output
 
 html_theme = "pydata_sphinx_theme"
-html_sidebars = {page: [] for page in ("numerics", "performance", "reliability", "changelog")}        # have no pages below
+html_sidebars = {page: [] for page in ("numerics", "performance", "reliability", "develop", "changelog")}        # have no pages below
 html_title = f"posenc {version}"
 html_copy_source = False
 html_static_path = ["_static"]
 html_css_files = ["posenc.css"]
 html_theme_options = {
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 8,
     "navbar_align": "left",
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
