@@ -1,11 +1,16 @@
-"""The examples of the README, of docs/, of the docstrings and of --help run; where a package is absent they are skipped."""
+"""The examples of the README, of docs/, of the docstrings and of --help run, and every public name has a whole docstring.
+
+Where a package is absent its tests are skipped.
+"""
 
 import doctest
 import importlib
+import inspect
 import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,22 +21,24 @@ ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 SHELL = re.compile(r"```(sh|console)\n(.*?)```", re.DOTALL)
 IMPORTED = re.compile(r"^\s*(?:import|from) (\w+)", re.MULTILINE)
+MARKDOWN = [*ROOT.glob("*.md"), *sorted(ROOT.glob("docs/[!_]*.md")), *sorted(ROOT.glob("docs/[!_]*/**/*.md"))]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]    # docs/recipes/: test_recipes.py
 DOCUMENTS = [path for path in PAGES if BLOCK.search(path.read_text())]
-# module: the package that it needs
-MODULES = {
-    "posenc._encoding": "numpy",
-    "posenc._grid": "numpy",
-    "posenc._identify": "numpy",
-    "posenc._positions": "numpy",
-    "posenc._presets": "numpy",
-    "posenc._runtime": "numpy",
-    "posenc._specification": "numpy",
-    "posenc.dask": "dask",
-    "posenc.plot": "matplotlib",
-    "posenc.torch": "torch",
+# module with public names: the packages that its examples need
+PUBLIC = {"posenc": (), "posenc.dask": ("dask", "zarr"), "posenc.plot": ("matplotlib",), "posenc.torch": ("torch",)}
+# and those in which they are defined
+MODULES = PUBLIC | {
+    "posenc._encoding": (),
+    "posenc._grid": (),
+    "posenc._identify": (),
+    "posenc._positions": (),
+    "posenc._presets": (),
+    "posenc._runtime": (),
+    "posenc._specification": (),
 }
-COMMAND_PAGES = ["README.md", "docs/cli.md", "docs/scale-out.md"]
+OF_TORCH = "extra_repr"         # overrides a method that PyTorch documents
+SECTION = re.compile(r"^([A-Z][A-Za-z ]+)\n-+\n", re.MULTILINE)
+COMMAND_PAGES = ["README.md", "docs/cli.md", "docs/guide.md", "docs/scale-out.md"]
 INSTALLS = "pip install"        # needs a package index: .ci/run does what the README says
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX shell")
 
@@ -49,7 +56,7 @@ def test_documents(path, tmp_path, monkeypatch):
 
 
 def test_there_are_documents():
-    assert {"README.md", "conventions.md", "padding.md", "scale-out.md", "torch.md"} <= {path.name for path in DOCUMENTS}
+    assert {"README.md", "conventions.md", "guide.md", "index.md", "scale-out.md", "torch.md"} <= {path.name for path in DOCUMENTS}
 
 
 def test_every_preset_is_in_the_table_of_models():
@@ -59,13 +66,118 @@ def test_every_preset_is_in_the_table_of_models():
     }
 
 
+# ---- Markdown -------------------------------------------------------------------------------------------------------
+
+
+def prose(path):
+    """A page without its code."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+    return re.sub(r"^ {4}.*|`[^`]*`", "", text, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: str(path.relative_to(ROOT)))
+def test_markdown(path):
+    """A power in prose would make what follows bold; a relative link leads to a file."""
+    assert re.findall(r"\w+\*\*[-(\w]+", prose(path)) == []
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", prose(path))
+    assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+# ---- docstrings -----------------------------------------------------------------------------------------------------
+
+
+def module(name):
+    for package in MODULES[name]:
+        pytest.importorskip(package)
+    return importlib.import_module(name)
+
+
 @pytest.mark.thread_unsafe          # doctest changes a module while it runs
-@pytest.mark.parametrize("name", MODULES)
-def test_docstrings(name):
-    pytest.importorskip(MODULES[name])
-    result = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
+@pytest.mark.parametrize("name", [name for name in MODULES if name != "posenc"])
+def test_docstrings(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = doctest.testmod(module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
     assert result.attempted > 0
     assert result.failed == 0
+
+
+def public(name):
+    """The public names of a module, and the methods and properties that its classes define, each with its object."""
+    found = module(name)
+    for member in found.__all__:
+        thing = getattr(found, member)
+        yield f"{name}.{member}", thing
+        for key, value in vars(thing).items() if inspect.isclass(thing) else ():
+            if not key.startswith("_") and key != OF_TORCH and (inspect.isfunction(value) or isinstance(value, property)):
+                yield f"{name}.{member}.{key}", value
+
+
+def lacks(thing):
+    """The sections that a docstring should have and has not, or has without content."""
+    pieces = SECTION.split(inspect.getdoc(thing) or "")
+    sections = dict(zip(pieces[1::2], pieces[2::2], strict=True))
+    wanted = {"See Also", "Examples"}
+    if hasattr(thing, "_fields"):
+        wanted |= {"Attributes"}
+    elif callable(thing):
+        takes = set(inspect.signature(thing).parameters) - {"self"}
+        wanted |= {"Parameters", "Raises"} if takes else set()
+        wanted |= set() if inspect.isclass(thing) else {"Returns"}
+    lacking = {section for section in wanted if not sections.get(section, "").strip()}
+    return lacking | ({"Examples"} if ">>> " not in sections.get("Examples", "") else set())
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_sections(name):
+    things = dict(public(name))
+    assert len(things) >= 3
+    assert {key: lacking for key, thing in things.items() if (lacking := lacks(thing))} == {}
+    # the examples of all of them are run
+    assert {value.__module__ for value in things.values() if hasattr(value, "__module__")} <= set(MODULES)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_numpydoc(name):
+    """Parameters are those of the signature, in its order, each with type and description; and the style of numpydoc."""
+    validation = pytest.importorskip("numpydoc.validate")
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        checks = validation.get_validation_checks(set(tomllib.load(file)["tool"]["numpydoc_validation"]["checks"]))
+    found = [(key, *error) for key, _ in public(name) for error in validation.validate(key)["errors"] if error[0] in checks]
+    assert found == []
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_is_in_the_reference(name):
+    page = (ROOT / f"docs/api/{name.split('.')[-1]}.md").read_text()
+    tables = re.split(r"currentmodule:: ", (ROOT / "docs/api.md").read_text())
+    (table,) = (table for table in tables if table.startswith(f"{name}\n"))
+    names = sorted(module(name).__all__)
+    assert sorted(re.findall(r"\.\. auto(?:function|class):: (\w+)", page)) == names
+    assert sorted(re.findall(r"^    (\w+)$", table, re.MULTILINE)) == names
+
+
+@pytest.mark.thread_unsafe
+def test_a_wrong_docstring_is_found(capsys):
+    """The mechanism can fail."""
+
+    def function(x):
+        """Double a number.
+
+        Parameters
+        ----------
+        x : int
+
+        Examples
+        --------
+        >>> 1 + 1
+        3
+        """
+
+    assert lacks(function) == {"Raises", "Returns", "See Also"}
+    (test,) = doctest.DocTestFinder().find(function, "function", globs={})
+    assert doctest.DocTestRunner().run(test).failed == 1
+    with pytest.raises(AssertionError):
+        exec(compile(BLOCK.findall("```python\nassert 1 + 1 == 3\n```\n")[0], "page", "exec"), {})
 
 
 # ---- the command line -----------------------------------------------------------------------------------------------

@@ -43,8 +43,27 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-class Chunk(NamedTuple, Generic[ScalarT]):
-    """A piece of a stream: its positions and their encodings."""
+class Chunk(NamedTuple, Generic[ScalarT]):  # numpydoc ignore=PR01
+    """A piece of a stream: its positions and their encodings.
+
+    Attributes
+    ----------
+    positions : range
+        Of the rows.
+    values : ndarray, shape (len(positions), d_model)
+        Their encodings, of the dtype that the stream was asked for.
+
+    See Also
+    --------
+    stream : Yields them.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> positions, values = next(posenc.stream(range(10, 16), 8, chunk=4))
+    >>> positions, values.shape
+    (range(10, 14), (4, 8))
+    """
 
     positions: range
     values: NDArray[ScalarT]
@@ -86,15 +105,15 @@ def _checked(d_model: Any, given: Mapping[str, Any]) -> tuple[int, dict[str, Any
 class Encoding:
     """The specification of a table of sinusoidal positional encodings.
 
-    Column ``2 i`` holds ``sin`` and column ``2 i + 1`` holds ``cos`` of ``position * base**(-2 i / d_model)`` [1]_, each
+    Column ``2 i`` holds ``sin`` and column ``2 i + 1`` holds ``cos`` of ``position * base**(-2 i / d_model)``, each
     correctly rounded to the output dtype.  Immutable, hashable and picklable.
 
     Parameters
     ----------
     d_model : int
-        Number of columns, at least 0.
+        Number of columns, from 0 to 2**24.
     base : float, optional
-        Positive.  Frequency i is ``frequency_scale * base**(-i / D)``, with D as `spacing` says.
+        Positive.  Frequency i is ``frequency_scale * base**(-i / D)`` radians per position, with D as `spacing` says.
     frequency_scale, position_offset, position_scale : float, optional
         The angle of frequency i is ``(position + position_offset) * position_scale * frequency``, in radians: the exact
         real product of the float64 arguments.
@@ -114,8 +133,8 @@ class Encoding:
         ``"column"``: column j of the interleaved order has an exponent of its own, j / (2 D), or with
         ``spacing="endpoint"`` j / (d_model - 1).
     frequencies : array_like of float64, optional
-        In place of base, spacing, shift and frequency_scale, in radians per position: one for each pair of columns (for
-        each column with ``exponents="column"``).
+        In place of base, spacing, shift and frequency_scale, in radians per position, of any sign: one for each pair of
+        columns (for each column with ``exponents="column"``).
     layout : {"interleaved", "halves"}, optional
         ``"halves"``: all columns of the first function, then all of the second.
     order : {"sin", "cos"}, optional
@@ -124,12 +143,26 @@ class Encoding:
     Attributes
     ----------
     d_model : int
+        Number of columns.
     frequencies : ndarray of float64
-        The frequencies in radians per position, rounded to float64; read-only.
+        In radians per position.
 
-    References
-    ----------
-    .. [1] Vaswani et al., "Attention is all you need", 2017, section 3.5.
+    Raises
+    ------
+    TypeError, ValueError
+        For an argument of the wrong kind or value, or two that exclude each other.
+
+    See Also
+    --------
+    encode : A table in one call, with the same keywords.
+    preset : The encoding of a known model family.
+    identify : Find the encoding of a table.
+
+    Notes
+    -----
+    The default is that of Vaswani et al., "Attention is all you need", 2017, section 3.5.  ``layout="halves",
+    spacing="endpoint"`` is that of tensor2tensor's ``get_timing_signal_1d``, which fairseq, Whisper and others follow;
+    docs/conventions.md names the sources of others.
 
     Examples
     --------
@@ -275,6 +308,18 @@ class Encoding:
 
     @property
     def frequencies(self) -> NDArray[np.float64]:
+        """The frequencies in radians per position, fastest first, rounded to float64; read-only.
+
+        See Also
+        --------
+        Encoding : Makes them of `base`, `spacing`, `shift` and `frequency_scale`, or takes them as given.
+
+        Examples
+        --------
+        >>> from posenc import Encoding
+        >>> Encoding(8).frequencies
+        array([1.   , 0.1  , 0.01 , 0.001])
+        """
         values = self._frequencies
         if values is None:
             c = self._convention
@@ -326,7 +371,39 @@ class Encoding:
         out: NDArray[Any] | None = None,
         threads: SupportsIndex | None = None,
     ) -> NDArray[Any]:
-        """Encodings of positions: see `posenc.encode`."""
+        """Make a table of encodings, each value correctly rounded.
+
+        Parameters
+        ----------
+        positions : int, range or array_like
+            Those of the rows, as in `posenc.encode`.
+        dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
+            Of the values.
+        out : ndarray, shape ``positions.shape + (d_model,)``, optional
+            Written and returned.
+        threads : int, optional
+            At least 1; by default as many as the size of the work and the process's limits allow.
+
+        Returns
+        -------
+        ndarray, shape ``positions.shape + (d_model,)``
+            The encodings: `out` where it is given.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For an argument of the wrong kind or value, before anything is written.
+
+        See Also
+        --------
+        posenc.encode : The same in one call.
+
+        Examples
+        --------
+        >>> from posenc import Encoding
+        >>> Encoding(6, layout="halves").encode([[0.5, 1e9]]).shape
+        (1, 2, 6)
+        """
         if threads is None and type(dtype) is str and dtype in QUICK:
             room = self._room(positions, dtype) if out is None else out
             if room is not None and self._columns.quick(room, positions, QUICK[dtype], False, 1.0):
@@ -366,7 +443,40 @@ class Encoding:
         x_scale: SupportsFloat = 1.0,
         threads: SupportsIndex | None = None,
     ) -> ArrayT:
-        """Adds encodings onto an array in place: see `posenc.add_to`."""
+        """Add encodings onto embeddings in place, without making the table.
+
+        Parameters
+        ----------
+        x : ndarray, shape (..., n, d_model)
+            Of dtype float32, float64, float16 or bfloat16; columns contiguous.  Overwritten.
+        positions : None, int, range or array_like, optional
+            Those of the rows, as in `posenc.add_to`; None means ``range(n)``.
+        x_scale : float, optional
+            What x is multiplied by first, rounded to its dtype.
+        threads : int, optional
+            At least 1; by default as many as the size of the work and the process's limits allow.
+
+        Returns
+        -------
+        ndarray
+            The array `x` itself, which now holds ``x * x_scale + encodings``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For an argument of the wrong kind or value, before anything is written.
+
+        See Also
+        --------
+        posenc.add_to : The same in one call.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from posenc import Encoding
+        >>> Encoding(4).add_to(np.ones((1, 4)))
+        array([[1., 2., 1., 2.]])
+        """
         if threads is None and type(x_scale) is float and self._columns.quick(x, positions, -1, True, x_scale):
             return x
         with _kernel.default_environment():
@@ -455,7 +565,42 @@ class Encoding:
         out: NDArray[Any] | None = None,
         threads: SupportsIndex | None = None,
     ) -> Iterator[Chunk[Any]]:
-        """Encodings of many positions, chunk by chunk: see `posenc.stream`."""
+        """Make the encodings of many positions chunk by chunk, in constant memory.
+
+        Parameters
+        ----------
+        positions : int, range or None, optional
+            Those of the rows; None streams from 0 without end.
+        chunk : int, optional
+            Rows of a chunk; by default as many as 4 MiB hold.
+        dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
+            Of the values.
+        out : ndarray, shape (chunk, d_model), optional
+            Written for every chunk, the last one in ``out[:k]``; without it each chunk is an array of its own.
+        threads : int, optional
+            At least 1; by default as many as the size of the work and the process's limits allow.
+
+        Returns
+        -------
+        iterator of Chunk
+            Each with its ``positions``, a range, and its ``values``, an ndarray.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For an argument of the wrong kind or value, at the call and not at the first chunk.
+
+        See Also
+        --------
+        posenc.stream : The same in one call.
+
+        Examples
+        --------
+        >>> from posenc import Encoding
+        >>> endless = Encoding(8).stream(chunk=1000)
+        >>> [next(endless).positions for _ in range(2)]
+        [range(0, 1000), range(1000, 2000)]
+        """
         _, element = _arguments.dtype(dtype)
         threads = _arguments.threads(threads)
         if positions is None:
@@ -594,8 +739,8 @@ def encode(
         Number of columns.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         bfloat16 needs ``ml_dtypes``, or an `out` of dtype uint16 that takes its bits.
-    out : ndarray, optional
-        Written and returned: shape ``positions.shape + (d_model,)``, columns contiguous, rows of any stride.
+    out : ndarray, shape ``positions.shape + (d_model,)``, optional
+        Written and returned: of `dtype`, columns contiguous, rows of any stride.
     threads : int, optional
         At least 1; by default as many as the size of the work and the process's limits allow.
     **convention
@@ -604,15 +749,26 @@ def encode(
     Returns
     -------
     ndarray, shape ``positions.shape + (d_model,)``
+        The encodings: `out` where it is given, else a new array.
 
     Raises
     ------
     TypeError, ValueError
         For an argument of the wrong kind or value, before anything is written.
+    ImportError
+        For bfloat16 without ``ml_dtypes`` and without `out`.
 
-    References
-    ----------
-    Vaswani et al., "Attention is all you need", 2017, section 3.5.
+    See Also
+    --------
+    add_to : The same values added onto embeddings, without the table.
+    stream : The same values chunk by chunk, for tables larger than memory.
+    grid : Tables over the cells of images and volumes.
+
+    Notes
+    -----
+    By default column ``2 i`` is ``sin`` and column ``2 i + 1`` is ``cos`` of ``position * 10000**(-2 i / d_model)`` radians,
+    as in Vaswani et al., "Attention is all you need", 2017, section 3.5.  The frequency is taken as that real number, and so is
+    its product with the position; docs/numerics.md derives how the one rounding at the end is kept right.
 
     Examples
     --------
@@ -635,7 +791,7 @@ def add_to(
     threads: SupportsIndex | None = None,
     **convention: Unpack[Convention],
 ) -> ArrayT:
-    """Adds encodings onto embeddings in place: ``x * x_scale + encode(...)``, without building the table.
+    """Add encodings onto embeddings in place: ``x * x_scale + encode(...)``, without building the table.
 
     Parameters
     ----------
@@ -645,15 +801,30 @@ def add_to(
         None means ``range(n)``; an integer must equal n; a range has n positions; an array broadcasts to
         ``x.shape[:-1]``.
     x_scale : float, optional
-        Rounded to x's dtype, as the product and the sum are, each once.
+        What x is multiplied by first.  It is rounded to x's dtype, as the product and the sum are, each once.
     threads : int, optional
+        At least 1; by default as many as the size of the work and the process's limits allow.
     **convention
         See `Encoding`.
 
     Returns
     -------
     ndarray
-        x itself.
+        The array `x` itself.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For an argument of the wrong kind or value, before anything is written.
+
+    See Also
+    --------
+    encode : The encodings as a table.
+    positions_from_mask : Positions of padded batches.
+
+    Notes
+    -----
+    ``x_scale=d_model**0.5`` is the factor on the embeddings of Vaswani et al., "Attention is all you need", 2017, section 3.4.
 
     Examples
     --------
@@ -719,26 +890,43 @@ def stream(
     threads: SupportsIndex | None = None,
     **convention: Unpack[Convention],
 ) -> Iterator[Chunk[Any]]:
-    """Encodings of many positions, chunk by chunk, in constant memory.
+    """Make the encodings of many positions chunk by chunk, in constant memory.
 
     Parameters
     ----------
     positions : int, range or None
-        None streams from 0 without end.
+        Those of the rows; None streams from 0 without end.
     d_model : int
+        Number of columns.
     chunk : int, optional
         Rows of a chunk; by default as many as 4 MiB hold.
-    dtype, threads
-        As in `encode`.
+    dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
+        Of the values, as in `encode`.
     out : ndarray, shape (chunk, d_model), optional
         Written for every chunk, the last one in ``out[:k]``; without it each chunk is an array of its own.
+    threads : int, optional
+        At least 1; by default as many as the size of the work and the process's limits allow.
     **convention
         See `Encoding`.
 
-    Yields
+    Returns
+    -------
+    iterator of Chunk
+        Each with its ``positions``, a range, and its ``values``, an ndarray of shape (len(positions), d_model).
+
+    Raises
     ------
-    Chunk
-        ``positions``, a range, and ``values``, an ndarray.
+    TypeError, ValueError
+        For an argument of the wrong kind or value, at the call and not at the first chunk.
+
+    See Also
+    --------
+    encode : One table.
+    posenc.dask.to_zarr : Tables written by many processes.
+
+    Notes
+    -----
+    The values are those of `encode`, bit for bit, whatever the chunks.
 
     Examples
     --------

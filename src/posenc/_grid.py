@@ -185,8 +185,12 @@ def grid(
         Rows of zeros before the first cell.  The cells are flattened then.
     channel_first : bool, optional
         Columns are the first dimension.
-    dtype, out, threads
-        As in `encode`; `out` has the shape of the result, and its last dimension is contiguous.
+    dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
+        Of the values, as in `encode`.
+    out : ndarray, optional
+        Written and returned: of the shape of the result, its last dimension contiguous.
+    threads : int, optional
+        At least 1; by default as many as the size of the work and the process's limits allow.
     **convention
         See `Encoding`; each is one value, or a list or tuple with one for each axis.
 
@@ -200,10 +204,15 @@ def grid(
     TypeError, ValueError
         For an argument of the wrong kind or value, before anything is written.
 
-    References
-    ----------
-    Parmar et al., "Image Transformer", 2018; Carion et al., "End-to-end object detection with transformers", 2020;
-    docs/grids.md has the calls of other libraries.
+    See Also
+    --------
+    encode : Tables of one axis.
+    Encoding : The keywords of a convention.
+
+    Notes
+    -----
+    Columns of their own for each axis are those of Parmar et al., "Image Transformer", 2018, and of Carion et al., "End-to-end
+    object detection with transformers", 2020; docs/grids.md has pictures of the orders and the calls of other libraries.
 
     Examples
     --------

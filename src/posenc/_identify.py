@@ -36,20 +36,32 @@ Names: TypeAlias = tuple[tuple[str, int | None], ...]   # of presets, each with 
 BASES = (10000.0, 100.0, 1000.0, 20.0, 500000.0, 1000000.0)     # tried where the rows are too few to find one
 
 
-class Match(NamedTuple):
-    """A convention that gives a table: ``encoding.encode(positions)``, up to `difference`.
+class Match(NamedTuple):  # numpydoc ignore=PR01
+    """A convention that gives a table: ``encoding.encode(positions)``, up to ``difference``.
 
     Attributes
     ----------
     encoding : Encoding
+        The convention.
     positions : range or ndarray
         Of the rows.
     presets : tuple of str
-        The names of the presets that are this encoding, whatever their `padding_idx`.
+        The names of the presets that are this encoding, whatever their ``padding_idx``.
     difference : float
         The largest, from the correctly rounded values in the table's dtype; 0 where all are equal.
     reason : str
-        What such differences come from.
+        What such differences come from: docs/identify.md lists them.
+
+    See Also
+    --------
+    identify : Finds them.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> match = posenc.identify(posenc.preset("whisper", 64).encode(100))[0]
+    >>> match.encoding, match.difference, "whisper" in match.presets
+    (Encoding(64, spacing='endpoint', layout='halves'), 0.0, True)
     """
 
     encoding: Encoding
@@ -65,7 +77,7 @@ class Match(NamedTuple):
 
 
 def identify(table: ArrayLike, positions: Positions | None = None) -> list[Match]:
-    """The conventions that give a table, with their parameters.
+    """Find the conventions that give a table, with their parameters.
 
     Parameters
     ----------
@@ -84,6 +96,10 @@ def identify(table: ArrayLike, positions: Positions | None = None) -> list[Match
     ------
     TypeError, ValueError
         For an argument of the wrong kind or value, or a table of more than 65536 columns.
+
+    See Also
+    --------
+    presets : The conventions that are known by name.
 
     Notes
     -----

@@ -14,7 +14,7 @@ from posenc._arguments import BEYOND
 def positions_from_mask(
     mask: ArrayLike, *, padding_idx: SupportsIndex = -1, start: ArrayLike | None = None
 ) -> NDArray[np.int64]:
-    """Positions of the tokens of padded sequences: each token counts the tokens before it, wherever the padding is.
+    """Make the positions of padded sequences: each token counts the tokens before it, wherever the padding is.
 
     Parameters
     ----------
@@ -30,6 +30,7 @@ def positions_from_mask(
     Returns
     -------
     ndarray of int64, shape (..., n)
+        The position of each token, and `padding_idx` at padding.
 
     Raises
     ------
@@ -38,7 +39,8 @@ def positions_from_mask(
 
     See Also
     --------
-    positions_from_segments : counts anew in each segment of a row.
+    positions_from_segments : Counts anew in each segment of a row.
+    add_to : Takes them, and `padding_idx` too.
 
     Notes
     -----
@@ -85,7 +87,7 @@ def positions_from_segments(
     padding_idx: SupportsIndex = -1,
     start: ArrayLike | None = None,
 ) -> NDArray[np.int64]:
-    """Positions of packed sequences that are told apart by segment ids: they start anew where the id changes.
+    """Make the positions of packed sequences told apart by segment ids: they start anew where the id changes.
 
     Parameters
     ----------
@@ -101,11 +103,17 @@ def positions_from_segments(
     Returns
     -------
     ndarray of int64, shape (..., n)
+        The position of each token within its sequence, and `padding_idx` at padding.
 
     Raises
     ------
     TypeError, ValueError
         For an argument of the wrong kind or value.
+
+    See Also
+    --------
+    positions_from_lengths : Where the lengths are known.
+    positions_from_mask : Counts on behind padding.
 
     Examples
     --------
@@ -126,7 +134,7 @@ def positions_from_segments(
 
 
 def positions_from_lengths(lengths: ArrayLike, *, start: ArrayLike = 0) -> NDArray[np.int64]:
-    """Positions of packed sequences of known lengths, one behind the other.
+    """Make the positions of packed sequences of known lengths, one behind the other.
 
     Parameters
     ----------
@@ -138,11 +146,16 @@ def positions_from_lengths(lengths: ArrayLike, *, start: ArrayLike = 0) -> NDArr
     Returns
     -------
     ndarray of int64, shape (sum(lengths),)
+        The position of each token within its sequence.
 
     Raises
     ------
     TypeError, ValueError
         For an argument of the wrong kind or value.
+
+    See Also
+    --------
+    positions_from_segments : Where segment ids are known.
 
     Examples
     --------

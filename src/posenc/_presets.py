@@ -9,7 +9,7 @@ from posenc import _arguments
 from posenc._encoding import Encoding
 
 
-class Preset(NamedTuple):
+class Preset(NamedTuple):  # numpydoc ignore=PR01
     """The convention of a model family.
 
     Attributes
@@ -22,6 +22,17 @@ class Preset(NamedTuple):
         The paper, or the project, file and name, that defines it.
     convention : callable
         Takes d_model, and the peer's own parameters if it has any; returns the keywords of `Encoding`.
+
+    See Also
+    --------
+    presets : All of them.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> known = {preset.name: preset for preset in posenc.presets()}
+    >>> known["whisper"].summary
+    'halves, endpoint, even d_model only'
     """
 
     name: str
@@ -31,7 +42,18 @@ class Preset(NamedTuple):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The peer's own parameters and their defaults."""
+        """The peer's own parameters and their defaults, a dict.
+
+        See Also
+        --------
+        preset : Takes them as keywords.
+
+        Examples
+        --------
+        >>> import posenc
+        >>> {preset.name: preset.parameters for preset in posenc.presets()}["pyg"]
+        {'base_freq': 0.0001, 'granularity': 1.0}
+        """
         return {name: p.default for name, p in inspect.signature(self.convention).parameters.items() if name != "d_model"}
 
 
@@ -289,12 +311,16 @@ REPLACES = {"frequencies": ("base", "spacing", "shift", "frequency_scale"), "spa
 
 
 def presets() -> Presets:
-    """Every convention that `posenc.preset` knows.
+    """List every convention that `preset` knows.
 
     Returns
     -------
-    Presets
-        A tuple of `Preset`, printed as a table of name, summary and source.
+    tuple of Preset
+        Printed as a table of name, summary and source.
+
+    See Also
+    --------
+    preset : The `Encoding` of one of them.
 
     Examples
     --------
@@ -306,12 +332,12 @@ def presets() -> Presets:
 
 
 def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
-    """The encoding of a known model family.
+    """Make the encoding of a known model family.
 
     Parameters
     ----------
     name : str
-        One of `posenc.presets`; docs/conventions.md says which model uses which.
+        One of `presets`; docs/conventions.md says which model uses which.
     d_model : int
         Number of columns.
     **changes
@@ -321,11 +347,21 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
     Returns
     -------
     Encoding
+        With the convention of that family.
 
     Raises
     ------
-    ValueError
-        For a name that is not known, or a d_model that the peer refuses.
+    TypeError, ValueError
+        For a name that is not known, a d_model that the peer refuses, or a change of the wrong kind or value.
+
+    See Also
+    --------
+    presets : All names, with the source of each.
+    identify : Find the convention of a table.
+
+    Notes
+    -----
+    Each preset's source, a paper or a project's file and name, is ``source`` of its `Preset`.
 
     Examples
     --------

@@ -8,7 +8,7 @@ from posenc import __version__, _kernel
 
 
 def show_runtime() -> dict[str, Any]:
-    """The library's version, the kernels in use, threads, OpenMP and NumPy.
+    """Tell the library's version, the kernels in use, threads, OpenMP and NumPy.
 
     Returns
     -------
@@ -16,6 +16,10 @@ def show_runtime() -> dict[str, Any]:
         ``instruction_set`` is the one whose kernels run now, ``instruction_sets`` all that were built, with whether they
         run on this machine; ``openmp`` is the version of the OpenMP specification as yyyymm, 0 if built without;
         ``threads`` is what a large call takes by default.
+
+    See Also
+    --------
+    encode : Its `threads` overrides the default.
 
     Examples
     --------

@@ -62,7 +62,7 @@ def table(
     Parameters
     ----------
     positions : int, range, array_like or dask.array.Array
-        As in `posenc.encode`, of shape ``S``.
+        Those of the rows, as in `posenc.encode`, of shape ``S``.
     d_model : int
         Number of columns.
     chunks : int, tuple, str, optional
@@ -82,6 +82,11 @@ def table(
     ------
     TypeError, ValueError
         For an argument of the wrong kind or value: at once, but for the values of a Dask array.
+
+    See Also
+    --------
+    posenc.encode : The same at once, with the source of the convention.
+    to_zarr : Writes it to a store.
 
     Examples
     --------
@@ -151,7 +156,7 @@ def add_to(
     x_scale: SupportsFloat = 1.0,
     **convention: Unpack[Convention],
 ) -> da.Array:
-    """Adds encodings onto a Dask array: ``x * x_scale + encode(...)``, lazily, as a new array.
+    """Add encodings onto a Dask array: ``x * x_scale + encode(...)``, lazily, as a new array.
 
     Parameters
     ----------
@@ -161,7 +166,7 @@ def add_to(
         As in `posenc.add_to`: None means ``range(n)``; an integer must equal n; a range has n positions; an array broadcasts
         to ``x.shape[:-1]``.
     x_scale : float, optional
-        Rounded to x's dtype, as the product and the sum are, each once.
+        What x is multiplied by first.  It is rounded to x's dtype, as the product and the sum are, each once.
     **convention
         See `posenc.Encoding`.
 
@@ -174,6 +179,11 @@ def add_to(
     ------
     TypeError, ValueError
         For an argument of the wrong kind or value: at once, but for the values of a Dask array.
+
+    See Also
+    --------
+    posenc.add_to : The same in place, for an array.
+    table : The encodings alone.
 
     Examples
     --------
@@ -296,7 +306,7 @@ def to_zarr(
     force: bool = False,
     **convention: Unpack[Convention],
 ) -> zarr.Array[Any]:
-    """Writes a table to a Zarr array of version 3, one chunk for each of Dask's, with the current scheduler.
+    """Write a table to a Zarr array of version 3, one chunk for each of Dask's, with the current scheduler.
 
     The attribute ``posenc`` holds the specification, from which the table can be made again; ``posenc verify`` reads it.
 
@@ -306,11 +316,13 @@ def to_zarr(
         A folder that every worker sees; it appears complete or not at all.  Another store, such as a URL that Zarr knows, is
         written in place.
     positions : int or range
+        Those of the rows; an integer n means ``range(n)``.
     d_model : int
+        Number of columns.
     chunks : int or str, optional
         Positions in a chunk, as in `table`.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
-        bfloat16 is stored as uint16, Zarr has no such type.
+        Of the values; bfloat16 is stored as uint16, Zarr has no such type.
     force : bool, optional
         Overwrite what is there: at the end, if `path` is a folder, and only a Zarr store.
     **convention
@@ -328,11 +340,15 @@ def to_zarr(
     FileExistsError
         Where the folder exists, without `force`.
 
+    See Also
+    --------
+    table : The array that is written.
+
     Examples
     --------
     >>> import posenc.dask
-    >>> posenc.dask.to_zarr("pe.zarr", 1_000_000, 64, chunks=250_000)       # doctest: +SKIP
-    <Array file://pe.zarr shape=(1000000, 64) dtype=float32>
+    >>> posenc.dask.to_zarr("pe.zarr", 10_000, 64, chunks=2_500)
+    <Array file://pe.zarr shape=(10000, 64) dtype=float32>
     """
     import zarr
 

@@ -71,19 +71,31 @@ def _count_rows(axis: Axis, numbers: list[Any], label: str) -> None:
 
 
 def heatmap(encoding: Encoding, positions: Positions, *, ax: Axes | None = None) -> Axes:
-    """Draws a table as colours, a row for each position and a column for each dimension; NaN is grey.
+    """Draw a table as colours, a row for each position and a column for each dimension; NaN is grey.
 
     Parameters
     ----------
     encoding : Encoding
+        What is drawn: a `posenc.Encoding`.
     positions : int, range or array_like of one dimension
-        As in `posenc.encode`.
+        Those of the rows, as in `posenc.encode`.
     ax : matplotlib.axes.Axes, optional
         Where to draw; by default the Axes of a new figure.
 
     Returns
     -------
     matplotlib.axes.Axes
+        What was drawn on; its ``figure`` is the picture.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For an argument of the wrong kind or value, or a picture of no value or of more than 2**24.
+
+    See Also
+    --------
+    waves : Chosen dimensions as curves.
+    posenc.encode : The values.
 
     Examples
     --------
@@ -106,13 +118,14 @@ def heatmap(encoding: Encoding, positions: Positions, *, ax: Axes | None = None)
 def waves(
     encoding: Encoding, positions: Positions, *, dimensions: Iterable[SupportsIndex] | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Draws chosen dimensions as curves over position.
+    """Draw chosen dimensions as curves over position.
 
     Parameters
     ----------
     encoding : Encoding
+        What is drawn: a `posenc.Encoding`.
     positions : int, range or array_like of one dimension
-        As in `posenc.encode`; fractional positions make smooth curves of fast dimensions.
+        Those of the rows, as in `posenc.encode`; fractional positions make smooth curves of fast dimensions.
     dimensions : iterable of int, optional
         Columns of the table; by default four in equal steps, which are four speeds.
     ax : matplotlib.axes.Axes, optional
@@ -121,6 +134,16 @@ def waves(
     Returns
     -------
     matplotlib.axes.Axes
+        What was drawn on; its ``figure`` is the picture.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For an argument of the wrong kind or value, or a picture of no value or of more than 2**24.
+
+    See Also
+    --------
+    heatmap : All dimensions as colours.
 
     Examples
     --------
@@ -148,19 +171,30 @@ def waves(
 
 
 def similarity(encoding: Encoding, positions: Positions, *, ax: Axes | None = None) -> Axes:
-    """Draws the dot products between the encodings of all pairs of positions.
+    """Draw the dot products between the encodings of all pairs of positions.
 
     Parameters
     ----------
     encoding : Encoding
+        What is drawn: a `posenc.Encoding`.
     positions : int, range or array_like of one dimension
-        As in `posenc.encode`.
+        Those of the rows, as in `posenc.encode`.
     ax : matplotlib.axes.Axes, optional
         Where to draw; by default the Axes of a new figure.
 
     Returns
     -------
     matplotlib.axes.Axes
+        What was drawn on; its ``figure`` is the picture.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For an argument of the wrong kind or value, or a picture of no value or of more than 2**24.
+
+    See Also
+    --------
+    heatmap : The values themselves.
 
     Examples
     --------

@@ -185,8 +185,9 @@ def encode(
     positions : int, range, Tensor or array_like
         An integer n means ``range(n)``.  A tensor may have any shape and any real dtype.
     d_model : int
+        Number of columns.
     dtype : torch.dtype, optional
-        float32, float64, float16 or bfloat16.
+        One of float32, float64, float16 and bfloat16.
     device : torch.device, optional
         That of `positions` if they are a tensor, else the default device.  Values are computed on the CPU.
     **convention
@@ -195,6 +196,7 @@ def encode(
     Returns
     -------
     Tensor, shape ``positions.shape + (d_model,)``
+        The encodings, without a derivative.
 
     Raises
     ------
@@ -202,6 +204,11 @@ def encode(
         As `posenc.encode`.
     RuntimeError
         For positions that require grad: encodings are not differentiated.
+
+    See Also
+    --------
+    PositionalTable : A module that keeps the rows that it made.
+    posenc.encode : The same as an array.
 
     Examples
     --------
@@ -236,7 +243,7 @@ def add_to(
     x_scale: SupportsFloat = 1.0,
     **convention: "Unpack[Convention]",
 ) -> Tensor:
-    """Adds encodings onto embeddings in place: the bits of `posenc.add_to`, and the derivative by x.
+    """Add encodings onto embeddings in place: the bits of `posenc.add_to`, and the derivative by x.
 
     Parameters
     ----------
@@ -245,14 +252,14 @@ def add_to(
     positions : Tensor, optional
         Broadcasts to ``x.shape[:-1]``; by default ``range(n)``.
     x_scale : float, optional
-        x is multiplied by it first.
+        What x is multiplied by first.
     **convention
         See `posenc.Encoding`.
 
     Returns
     -------
     Tensor
-        x itself.
+        The tensor `x` itself.
 
     Raises
     ------
@@ -260,6 +267,11 @@ def add_to(
         As `posenc.add_to`.
     RuntimeError
         For a leaf that requires grad, as every operation in place does.
+
+    See Also
+    --------
+    PositionalEncoding : A module that returns a new tensor, on every device.
+    posenc.add_to : The same for an array.
 
     Examples
     --------
@@ -283,7 +295,7 @@ def add_to(
 
 
 class PositionalTable(nn.Module):
-    """Returns sinusoidal positional encodings: the whole table, or the rows of a batch.
+    """A module that returns sinusoidal positional encodings: the whole table, or the rows of a batch.
 
     ``forward()`` is the table, of shape (max_sequence_length, d_model); ``forward(x)`` the rows for `x`, of shape
     (n, d_model), in x's dtype and on its device.  Nothing is added: `PositionalEncoding` does that.
@@ -291,6 +303,7 @@ class PositionalTable(nn.Module):
     Parameters
     ----------
     d_model : int
+        Number of columns.
     max_sequence_length : int, optional
         Rows that the table has from the start.  It grows on demand in either case.
     **convention
@@ -301,6 +314,16 @@ class PositionalTable(nn.Module):
     pe : Tensor, shape (rows, d_model)
         A buffer that is no part of the state_dict, correctly rounded to its dtype after every ``.to()`` as well.  What is
         assigned to it gives it a length, a dtype and a device, and no values.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `posenc.Encoding`.
+
+    See Also
+    --------
+    PositionalEncoding : Adds them onto embeddings.
+    encode : One table, without a module.
 
     Notes
     -----
@@ -335,15 +358,27 @@ class PositionalTable(nn.Module):
 
     @property
     def encoding(self) -> posenc.Encoding:
-        """The specification, a `posenc.Encoding`."""
+        """The specification, a `posenc.Encoding`.
+
+        See Also
+        --------
+        posenc.Encoding : What its keywords mean.
+
+        Examples
+        --------
+        >>> from posenc.torch import PositionalTable
+        >>> PositionalTable(64, layout="halves").encoding
+        Encoding(64, layout='halves')
+        """
         return _specification(self.d_model, self._convention)
 
     def forward(self, x: Tensor | None = None, *, start: int = 0, positions: Tensor | None = None) -> Tensor:
-        """The table, or the rows for x.
+        """Return the table, or the rows for x.
 
         Parameters
         ----------
         x : Tensor, shape (..., n, d_model), optional
+            What gives the rows their number, dtype and device; its values are not used.
         start : int, optional
             The position of the first row, for decoding with a cache.
         positions : Tensor, optional
@@ -352,6 +387,25 @@ class PositionalTable(nn.Module):
         Returns
         -------
         Tensor, shape (max_sequence_length, d_model), (n, d_model) or ``positions.shape + (d_model,)``
+            New memory, without a derivative.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For an argument of the wrong kind or value, or no `x` where the module has no length.
+        RuntimeError
+            For positions that require grad.
+
+        See Also
+        --------
+        PositionalEncoding.forward : Adds them onto x.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from posenc.torch import PositionalTable
+        >>> PositionalTable(6)(torch.zeros(2, 7, 6, dtype=torch.float64), start=99).shape
+        torch.Size([7, 6])
         """
         if x is not None:
             _check_x(x, self.d_model)
@@ -447,7 +501,7 @@ class PositionalTable(nn.Module):
 
 
 class PositionalEncoding(PositionalTable):
-    """Adds sinusoidal positional encodings onto embeddings: ``dropout(x * x_scale + encodings)``.
+    """A module that adds sinusoidal positional encodings onto embeddings: ``dropout(x * x_scale + encodings)``.
 
     Takes the place of the class of the same name in PyTorch's tutorials, without a largest length and with every value
     correctly rounded.  Without `x`, ``forward()`` is the table.
@@ -455,6 +509,7 @@ class PositionalEncoding(PositionalTable):
     Parameters
     ----------
     d_model : int
+        Number of columns.
     dropout : float, optional
         A probability.  An integer is refused: as a second argument some classes take the length of the table.
     max_len : int, optional
@@ -465,6 +520,20 @@ class PositionalEncoding(PositionalTable):
         ``d_model**0.5`` in "Attention is all you need", section 3.4; by default x is not multiplied.
     **convention
         See `posenc.Encoding`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For an argument of the wrong kind or value.
+
+    See Also
+    --------
+    PositionalTable : Returns the encodings and adds nothing.
+    add_to : In place, without a module.
+
+    Notes
+    -----
+    The default is Vaswani's convention, as in PyTorch's tutorial; docs/torch.md has the arguments of other classes of the name.
 
     Examples
     --------
@@ -500,7 +569,7 @@ class PositionalEncoding(PositionalTable):
         self._scales = {dtype: scale for dtype, scale in scales.items() if math.isfinite(scale)}
 
     def forward(self, x: Tensor | None = None, *, start: int = 0, positions: Tensor | None = None) -> Tensor:
-        """``dropout(x * x_scale + encodings)``, or the table.
+        """Return ``dropout(x * x_scale + encodings)``, or the table.
 
         Parameters
         ----------
@@ -515,6 +584,26 @@ class PositionalEncoding(PositionalTable):
         -------
         Tensor
             Of x's shape, dtype and device.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For an argument of the wrong kind or value.
+        RuntimeError
+            For positions that require grad.
+
+        See Also
+        --------
+        PositionalTable.forward : Returns the encodings alone.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from posenc.torch import PositionalEncoding
+        >>> x = torch.zeros(1, 5, 8)                            # two sequences in one row
+        >>> y = PositionalEncoding(8)(x, positions=torch.tensor([0, 1, 2, 0, 1]))
+        >>> bool((y[0, 3:] == y[0, :2]).all())
+        True
         """
         if x is None:
             return super().forward(start=start, positions=positions)
@@ -550,7 +639,7 @@ class PositionalEncoding(PositionalTable):
 
 
 class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
-    """A table of any length, chunk by chunk, made by the workers of a ``DataLoader``.
+    """A dataset of a table of any length, chunk by chunk, made by the workers of a ``DataLoader``.
 
     Yields pairs of tensors: positions of shape (k,), int64, and values of shape (k, d_model).  For a ``DataLoader`` with
     ``batch_size=None``, since a chunk is a batch already.
@@ -558,13 +647,24 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
     Parameters
     ----------
     positions : int or range
+        Those of the rows; an integer n means ``range(n)``.
     d_model : int
+        Number of columns.
     chunk : int, optional
         Positions of a chunk; by default as many as 4 MiB hold.
     dtype : torch.dtype, optional
-        float32, float64, float16 or bfloat16.
+        One of float32, float64, float16 and bfloat16.
     **convention
         See `posenc.Encoding`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For an argument of the wrong kind or value.
+
+    See Also
+    --------
+    posenc.stream : Chunks of arrays, without workers.
 
     Notes
     -----

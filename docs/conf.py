@@ -1,0 +1,41 @@
+"""The documentation: ``sphinx-build -W --keep-going -n -b html docs docs/_build/html``; it needs no network."""
+
+import posenc
+
+project = "posenc"
+author = "The posenc developers"
+copyright = author
+version = release = posenc.__version__
+
+extensions = [
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx_copybutton",
+]
+exclude_patterns = ["_build"]
+
+# the extras' packages need not be there: from their modules only signatures and docstrings are taken
+autodoc_mock_imports = ["dask", "matplotlib", "torch"]
+autodoc_typehints = "none"              # the docstrings have the types, with shapes and units
+autosummary_generate = False            # docs/api/ is written by hand: one page for each module
+default_role = "autolink"               # `name` in a docstring is a link where the name is ours
+numpydoc_show_class_members = False
+
+myst_heading_anchors = 3
+copybutton_exclude = ".linenos, .gp, .go"        # neither prompts nor output
+
+html_theme = "pydata_sphinx_theme"
+html_sidebars = {page: [] for page in ("numerics", "performance", "reliability", "develop", "changelog")}        # have no pages below
+html_title = f"posenc {version}"
+html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["posenc.css"]
+html_theme_options = {
+    "header_links_before_dropdown": 8,
+    "navbar_align": "left",
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": ["sphinx-version"],
+}
