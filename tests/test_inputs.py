@@ -90,6 +90,8 @@ BAD_POSITIONS = [
     (np.array([1j]), TypeError, "dtype complex128"),
     (np.array([object()]), TypeError, "dtype object"),
     (np.array([None, 1]), TypeError, "dtype object"),
+    (np.array([1, 2], object), TypeError, "dtype object"),
+    (np.array(3, object), TypeError, "dtype object"),
     (np.array(["2020-01-01"], "M8[ns]"), TypeError, "dtype datetime64"),
     (np.array([1], "m8[s]"), TypeError, "dtype timedelta64"),
     (np.array([(1, 2)], "i4,i4"), TypeError, "dtype"),
