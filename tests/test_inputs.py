@@ -160,6 +160,7 @@ BAD = [
     ("dtype", "int32", TypeError, "dtype"),
     ("dtype", "float128", TypeError, "dtype"),
     ("dtype", "nonsense", TypeError, "dtype"),
+    ("dtype", "<0)", TypeError, "dtype"),
     ("dtype", "complex64", TypeError, "dtype"),
     ("dtype", ">f4", ValueError, "byte order"),
     ("dtype", object, TypeError, "dtype"),

@@ -82,7 +82,7 @@ def dtype(dtype: Any, what: str = "dtype is") -> tuple[str, np.dtype[Any]]:
         return "bfloat16", _bfloat16()
     try:
         element = np.dtype(dtype)
-    except TypeError:
+    except (TypeError, SyntaxError):            # of a text such as "(2,"
         raise TypeError(f"{what} {dtype!r}, expected float64, float32, float16 or bfloat16") from None
     # NumPy takes None for float64
     if dtype is None or element.kind != "f" or element.name not in _kernel.DTYPES:
