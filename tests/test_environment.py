@@ -169,3 +169,10 @@ def test_frequencies(host, convention):
 @pytest.mark.parametrize("positions", [np.array([1e-40, 1e-45], np.float32), np.array([1e-7, 6e-8], np.float16)], ids=str)
 def test_narrow_positions(host, positions):
     same_in(host, lambda: posenc.encode(positions, 4, dtype="float64"))
+
+
+@pytest.mark.parametrize("name", ["pi0", "nemo-fixed", "mlx", "pyg", "notebook-slip"])
+def test_presets(host, name):
+    for d_model in (10, 64):
+        same_in(host, lambda d=d_model: posenc.preset(name, d).encode(5, dtype="float64"))
+        same_in(host, lambda d=d_model: posenc.preset(name, d).frequencies)
