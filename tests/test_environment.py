@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import decimal
 import os
 import shlex
 import subprocess
@@ -176,3 +177,22 @@ def test_presets(host, name):
     for d_model in (10, 64):
         same_in(host, lambda d=d_model: posenc.preset(name, d).encode(5, dtype="float64"))
         same_in(host, lambda d=d_model: posenc.preset(name, d).frequencies)
+
+
+@contextlib.contextmanager
+def trapping(context):
+    before = context.copy()                     # context.traps is a view of the context
+    context.traps, context.rounding = dict.fromkeys(context.traps, True), decimal.ROUND_UP
+    try:
+        yield
+    finally:
+        context.traps, context.rounding = dict(before.traps), before.rounding
+
+
+@pytest.mark.parametrize("context", [decimal.getcontext, lambda: decimal.DefaultContext], ids=["thread", "default"])
+def test_decimal_contexts(context):
+    """A host program may have decimals trap what is inexact or made of a float."""
+    expected = posenc.Encoding(66).frequencies
+    with trapping(context()):
+        found = posenc.Encoding(66).frequencies
+    assert_same_bits(found, expected)
