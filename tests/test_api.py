@@ -1,8 +1,10 @@
 """What is accepted, and what comes of it; test_inputs.py has what is refused."""
 
+import gc
 import pickle
 import subprocess
 import sys
+import weakref
 from fractions import Fraction
 
 import ml_dtypes
@@ -185,6 +187,42 @@ def test_fork_while_another_thread_makes_the_offsets():
 def test_only_what_is_asked_for_is_imported():
     code = "import sys, posenc, numpy; posenc.encode([1.5], 4); posenc.add_to(numpy.ones((2, 4)), [1, 2]); assert 'ml_dtypes' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class Adjustable:
+    """A number that may change, such as a tensor of no dimensions: equal to itself all the while."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __float__(self):
+        return self.value
+
+    def __index__(self):
+        return self.value
+
+
+def test_a_number_that_changes_is_read_anew():
+    number = Adjustable(10.0)
+    before = posenc.encode(3, 4, base=number)
+    number.value = 5.0
+    after = posenc.encode(3, 4, base=number)
+    assert (after == Encoding(4, base=5.0).encode(3)).all() and (after != before).any()
+    gone = weakref.ref(number)
+    del number
+    assert gone() is None
+
+
+def test_a_width_that_changes_is_read_anew():
+    width = Adjustable(4)
+    assert posenc.encode(3, width).shape == (3, 4)
+    width.value = 6
+    assert posenc.encode(3, width).shape == (3, 6)
+
+
+def test_very_wide_encodings_are_not_kept():
+    posenc.encode(1, 2**16 + 2)
+    assert not [e for e in gc.get_objects() if isinstance(e, Encoding) and e.d_model == 2**16 + 2]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

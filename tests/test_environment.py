@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import decimal
 import os
 import shlex
 import subprocess
@@ -169,3 +170,29 @@ def test_frequencies(host, convention):
 @pytest.mark.parametrize("positions", [np.array([1e-40, 1e-45], np.float32), np.array([1e-7, 6e-8], np.float16)], ids=str)
 def test_narrow_positions(host, positions):
     same_in(host, lambda: posenc.encode(positions, 4, dtype="float64"))
+
+
+@pytest.mark.parametrize("name", ["pi0", "nemo-fixed", "mlx", "pyg", "notebook-slip"])
+def test_presets(host, name):
+    for d_model in (10, 64):
+        same_in(host, lambda d=d_model: posenc.preset(name, d).encode(5, dtype="float64"))
+        same_in(host, lambda d=d_model: posenc.preset(name, d).frequencies)
+
+
+@contextlib.contextmanager
+def trapping(context):
+    before = context.copy()                     # context.traps is a view of the context
+    context.traps, context.rounding = dict.fromkeys(context.traps, True), decimal.ROUND_UP
+    try:
+        yield
+    finally:
+        context.traps, context.rounding = dict(before.traps), before.rounding
+
+
+@pytest.mark.parametrize("context", [decimal.getcontext, lambda: decimal.DefaultContext], ids=["thread", "default"])
+def test_decimal_contexts(context):
+    """A host program may have decimals trap what is inexact or made of a float."""
+    expected = posenc.Encoding(66).frequencies
+    with trapping(context()):
+        found = posenc.Encoding(66).frequencies
+    assert_same_bits(found, expected)

@@ -82,7 +82,7 @@ def dtype(dtype: Any, what: str = "dtype is") -> tuple[str, np.dtype[Any]]:
         return "bfloat16", _bfloat16()
     try:
         element = np.dtype(dtype)
-    except TypeError:
+    except (TypeError, SyntaxError):            # of a text such as "(2,"
         raise TypeError(f"{what} {dtype!r}, expected float64, float32, float16 or bfloat16") from None
     # NumPy takes None for float64
     if dtype is None or element.kind != "f" or element.name not in _kernel.DTYPES:
@@ -139,8 +139,10 @@ def positions(
         n = length(positions)
         return (positions.start if n else 0) % 2**64, (positions.step if n > 1 else 1) % 2**64, None, (n,)
     array, kind = positions, positions.dtype.kind
-    if kind == "O" and array.size and all(type(p) is int for p in array.flat):
-        raise_outside(next(p for p in array.flat if not LOWEST <= p < BEYOND))
+    if kind == "O" and all(type(p) is int for p in array.flat):
+        for p in array.flat:
+            if not LOWEST <= p < BEYOND:
+                raise_outside(p)
     if kind not in "iuf" or array.dtype.itemsize > 8:
         raise TypeError(f"positions has dtype {array.dtype}, expected integers or real numbers of at most 64 bits")
     shape = array.shape

@@ -676,15 +676,24 @@ def _batch_parts(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
 # ---- the functional form ----------------------------------------------------------------------------------------------
 
 
-_cached = functools.lru_cache(maxsize=8, typed=True)(Encoding)      # of at most 13 MB each
+_cached = functools.lru_cache(maxsize=8, typed=True)(Encoding)      # of about 13 MB each at most
+WIDEST_CACHED = 2**16
+CACHED = {int, float, str, type(None), np.float64, np.float32}
 
 
 def _encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
-    try:
+    """An Encoding, from the cache where all arguments are constants: a tensor is hashed by its address, not by its number."""
+    if type(d_model) is int and d_model <= WIDEST_CACHED and CACHED.issuperset(map(type, _scalars(convention))):
         return _cached(d_model, **convention)
-    except TypeError:
-        pass                            # an argument that cannot be hashed, such as an array, or one of the wrong kind
     return Encoding(d_model, **convention)
+
+
+def _scalars(convention: Mapping[str, Any]) -> Iterator[Any]:
+    for value in convention.values():
+        if type(value) is tuple:
+            yield from value
+        else:
+            yield value
 
 
 @overload

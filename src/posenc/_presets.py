@@ -5,7 +5,8 @@ import inspect
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, SupportsIndex
-from posenc import _arguments
+
+from posenc import _arguments, _kernel
 from posenc._encoding import Encoding
 
 
@@ -373,11 +374,12 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
     """
     known = _known(name)
     d_model = _arguments.integer("d_model", d_model, 0)
-    parameters = {key: _checked(key, changes.pop(key), default) for key, default in known.parameters.items() if key in changes}
-    try:
-        convention = known.convention(d_model, **parameters)
-    except ZeroDivisionError:
-        raise ValueError(f"{name} has {parameters}, expected numbers other than 0") from None
+    with _kernel.default_environment():
+        parameters = {key: _checked(key, changes.pop(key), default) for key, default in known.parameters.items() if key in changes}
+        try:
+            convention = known.convention(d_model, **parameters)
+        except ZeroDivisionError:
+            raise ValueError(f"{name} has {parameters}, expected numbers other than 0") from None
     replaced = {key for change in changes for key in REPLACES.get(change, ())}
     return Encoding(d_model, **{key: value for key, value in convention.items() if key not in replaced} | changes)
 
