@@ -1,5 +1,7 @@
 """Any arguments whatever: an error of NumPy's kinds that names the argument, with nothing written, or the right result."""
 
+import os
+import subprocess
 import sys
 from fractions import Fraction
 from functools import cache, lru_cache
@@ -327,6 +329,37 @@ def test_a_mapped_file_is_an_array(tmp_path):
     out = np.lib.format.open_memmap(tmp_path / "pe.npy", "w+", np.float32, (12, 64))
     assert posenc.encode(12, 64, out=out) is out
     assert (out == posenc.encode(12, 64)).all()
+
+
+# ---- the environment ------------------------------------------------------------------------------------------------
+
+WRONG_SETTINGS = {
+    **{("POSENC_NUM_THREADS", text): "expected an integer of at least 1" for text in ("0", "-1", "two", "1.5")},
+    **{("POSENC_ISA", text): "expected one that runs here: " for text in ("bogus", "AVX2", "none")},
+}
+# a line for each function: the import succeeds, what makes use of the kernels does not
+REFUSED = """
+import numpy as np, posenc
+for call in (
+    lambda: posenc.Encoding(8), lambda: posenc.encode(1, 8), lambda: posenc.add_to(np.zeros((2, 8))),
+    lambda: next(posenc.stream(1, 8)), lambda: posenc.preset("fairseq", 8), lambda: posenc.grid((2, 2), 8),
+    lambda: posenc.identify(np.array([[0, 1], [np.sin(1), np.cos(1)]])), posenc.show_runtime,
+):
+    try:
+        print("accepted", call())
+    except ValueError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("name, text", WRONG_SETTINGS)
+def test_settings_that_mean_nothing(name, text):
+    done = subprocess.run([sys.executable, "-c", REFUSED], capture_output=True, text=True, env=os.environ | {name: text})
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert len(lines) == 8
+    for line in lines:
+        assert line.startswith(f"{name} is {text!r}, {WRONG_SETTINGS[name, text]}")
 
 
 # ---- any arguments --------------------------------------------------------------------------------------------------

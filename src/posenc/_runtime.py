@@ -27,6 +27,7 @@ def show_runtime() -> dict[str, Any]:
     >>> sorted(posenc.show_runtime())
     ['instruction_set', 'instruction_sets', 'machine', 'numpy', 'openmp', 'python', 'threads', 'version']
     """
+    _kernel.check_settings()
     return {
         "version": __version__,
         "instruction_set": _kernel.instruction_set(),
