@@ -241,7 +241,8 @@ def test_system_that_refuses_threads(tmp_path):
         subprocess.run(command, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("no C compiler")
-    assert python(ALONE.format(refuse=""), LD_PRELOAD=str(library), OPENBLAS_NUM_THREADS="1") == "1"
+    preload = f"{os.environ.get('LD_PRELOAD', '')} {library}"         # after AddressSanitizer
+    assert python(ALONE.format(refuse=""), LD_PRELOAD=preload, OPENBLAS_NUM_THREADS="1") == "1"
 
 
 @linux
@@ -256,6 +257,7 @@ def test_limit_of_processes():
 
 
 @linux
+@pytest.mark.memory
 def test_limit_of_memory():
     """All that is left is for the arrays: those that come next take the room of those before."""
     refuse = """
