@@ -446,7 +446,9 @@ def test_kills_at_any_moment(tmp_path, number, times):
         time.sleep(random.uniform(0.1, 1.2) * whole)
         process.send_signal(number)
         process.wait(timeout=20)
-        if (tmp_path / "pe.npy").exists():
+        complete = (tmp_path / "pe.npy").exists()
+        whole *= 0.9 if complete else 1.1           # the machine may have become faster or slower
+        if complete:
             seen["all of it"] += 1
             assert (tmp_path / "pe.npy").read_bytes() == content
         else:
@@ -454,9 +456,8 @@ def test_kills_at_any_moment(tmp_path, number, times):
         if number != signal.SIGKILL:
             assert names(tmp_path) in ([], ["pe.npy"])
     print(seen)
-    assert seen["nothing"] > times / 20
-    if number == signal.SIGKILL:
-        assert min(seen.values()) > times / 20      # the moments were all of the run
+    least = seen.values() if number == signal.SIGKILL else (seen["nothing"], seen["all of it"])
+    assert min(least) > times / 20                  # the moments were all of the run
 
 
 @POSIX
