@@ -1,5 +1,7 @@
 """Fixtures: every value test runs on every instruction set of the machine."""
 
+import signal
+
 import numpy as np
 import pytest
 
@@ -41,6 +43,18 @@ def dtype(request):
 @pytest.fixture(params=EDGE_SIZES)
 def d_model(request):
     return request.param
+
+
+@pytest.fixture
+def heard_signals():
+    """Children hear the signals that ask a program to end, though they be ignored here: under nohup, in a shell's background."""
+    numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    ignored = [number for number in numbers if signal.getsignal(number) == signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, signal.default_int_handler)       # no child inherits a handler
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def bits_of(array):

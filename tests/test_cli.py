@@ -66,6 +66,17 @@ def test_the_program_and_the_module_are_the_same(tmp_path):
     assert usage.returncode == 2 and usage.stdout == "" and "usage: posenc" in usage.stderr
 
 
+@pytest.mark.parametrize("setting", ["POSENC_ISA=bogus", "POSENC_NUM_THREADS=two"])
+@pytest.mark.parametrize("arguments", [["info"], ["info", "--json"], ["generate", 2, 8, "-o", "pe.npy"], ["verify", "pe.npy"]])
+def test_settings_that_mean_nothing(tmp_path, setting, arguments):
+    name, text = setting.split("=")
+    done = run(*arguments, cwd=tmp_path, env=os.environ | {name: text})
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"posenc: error: {name} is {text!r}, expected ") and done.stderr.count("\n") == 1
+    assert not any(tmp_path.iterdir())
+    assert run("--version", env=os.environ | {name: text}).returncode == 0
+
+
 def test_help(call):
     code, out, _ = call("--help")
     assert code == 0 and "posenc generate 10_000 512 -o pe.npy" in out
@@ -253,7 +264,7 @@ def test_wrong_usage(call, tmp_path, arguments, message):
 def test_overwriting(call, pe):
     before = pe.read_bytes()
     code, out, err = call("generate", 10, 8, "-o", pe)
-    assert (code, out, err) == (2, "", f"posenc: error: {pe} exists; --force overwrites it\n")
+    assert (code, out, err) == (1, "", f"posenc: error: {pe} exists; --force overwrites it\n")
     assert pe.read_bytes() == before
     assert call("generate", 10, 8, "-o", pe, "--force")[0] == 0
     assert np.load(pe).shape == (10, 8)

@@ -31,11 +31,10 @@ def python(code, *args):
     return [sys.executable, "-c", textwrap.dedent(code), *map(str, args)]
 
 
-# Writes a table of 200 MB slowly enough to be hit in the middle.  A shell's background job would inherit an ignored SIGINT.
+# Writes a table of 200 MB slowly enough to be hit in the middle.
 SLOW_WRITER = """
-    import signal, sys, time
+    import sys, time
     from posenc import _cli, _files
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     write = _files._pwrite
     def slowly(*args):
         time.sleep(0.1)
@@ -398,10 +397,9 @@ def test_a_folder_that_goes_away(tmp_path):
 
 
 @POSIX
+@pytest.mark.usefixtures("heard_signals")
 @pytest.mark.parametrize("number, code", [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
 def test_a_signal_in_the_middle_leaves_nothing(tmp_path, number, code):
-    if signal.getsignal(getattr(signal, number)) == signal.SIG_IGN:
-        pytest.skip(f"{number} is ignored here, as under nohup, and so by child processes")
     process = in_the_middle(tmp_path)
     process.send_signal(getattr(signal, number))
     _, stderr = process.communicate(timeout=20)
@@ -430,6 +428,7 @@ def test_a_killed_process_leaves_no_part_under_the_final_name(tmp_path):
 
 @POSIX
 @pytest.mark.long
+@pytest.mark.usefixtures("heard_signals")
 @pytest.mark.parametrize("number, times", [("SIGKILL", 200), ("SIGINT", 20), ("SIGTERM", 20)])
 def test_kills_at_any_moment(tmp_path, number, times):
     """Under its name a file is absent, or complete; after a signal that can be caught there is nothing else beside it."""
@@ -447,7 +446,9 @@ def test_kills_at_any_moment(tmp_path, number, times):
         time.sleep(random.uniform(0.1, 1.2) * whole)
         process.send_signal(number)
         process.wait(timeout=20)
-        if (tmp_path / "pe.npy").exists():
+        complete = (tmp_path / "pe.npy").exists()
+        whole *= 0.9 if complete else 1.1           # the machine may have become faster or slower
+        if complete:
             seen["all of it"] += 1
             assert (tmp_path / "pe.npy").read_bytes() == content
         else:
@@ -455,8 +456,8 @@ def test_kills_at_any_moment(tmp_path, number, times):
         if number != signal.SIGKILL:
             assert names(tmp_path) in ([], ["pe.npy"])
     print(seen)
-    if number == signal.SIGKILL:
-        assert min(seen.values()) > times / 20      # the moments were all of the run
+    least = seen.values() if number == signal.SIGKILL else (seen["nothing"], seen["all of it"])
+    assert min(least) > times / 20                  # the moments were all of the run
 
 
 @POSIX

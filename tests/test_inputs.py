@@ -1,5 +1,7 @@
 """Any arguments whatever: an error of NumPy's kinds that names the argument, with nothing written, or the right result."""
 
+import os
+import subprocess
 import sys
 from fractions import Fraction
 from functools import cache, lru_cache
@@ -330,6 +332,37 @@ def test_a_mapped_file_is_an_array(tmp_path):
     out = np.lib.format.open_memmap(tmp_path / "pe.npy", "w+", np.float32, (12, 64))
     assert posenc.encode(12, 64, out=out) is out
     assert (out == posenc.encode(12, 64)).all()
+
+
+# ---- the environment ------------------------------------------------------------------------------------------------
+
+WRONG_SETTINGS = {
+    **{("POSENC_NUM_THREADS", text): "expected an integer of at least 1" for text in ("0", "-1", "two", "1.5")},
+    **{("POSENC_ISA", text): "expected one that runs here: " for text in ("bogus", "AVX2", "none")},
+}
+# a line for each function: the import succeeds, what makes use of the kernels does not
+REFUSED = """
+import numpy as np, posenc
+for call in (
+    lambda: posenc.Encoding(8), lambda: posenc.encode(1, 8), lambda: posenc.add_to(np.zeros((2, 8))),
+    lambda: next(posenc.stream(1, 8)), lambda: posenc.preset("fairseq", 8), lambda: posenc.grid((2, 2), 8),
+    lambda: posenc.identify(np.array([[0, 1], [np.sin(1), np.cos(1)]])), posenc.show_runtime,
+):
+    try:
+        print("accepted", call())
+    except ValueError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("name, text", WRONG_SETTINGS)
+def test_settings_that_mean_nothing(name, text):
+    done = subprocess.run([sys.executable, "-c", REFUSED], capture_output=True, text=True, env=os.environ | {name: text})
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert len(lines) == 8
+    for line in lines:
+        assert line.startswith(f"{name} is {text!r}, {WRONG_SETTINGS[name, text]}")
 
 
 # ---- any arguments --------------------------------------------------------------------------------------------------
@@ -930,16 +963,28 @@ def grid_cases(draw):
 
 @st.composite
 def identify_cases(draw):
-    """What is no table; right ones are searched for seconds, in test_identify.py."""
-    table, positions = np.ones((3, 4)), None
+    """Right tables are those of presets, at positions that are given: all else takes long, in test_identify.py."""
+    n, d_model, start = draw(st.integers(4, 8)), draw(st.sampled_from([4, 6, 8])), draw(st.sampled_from([0, 1, -5, 2**40]))
+    convention = draw(st.sampled_from([{}, {"layout": "halves"}, {"layout": "halves", "order": "cos"}]))
+    dtype = draw(st.sampled_from(["float32", "float64"]))
+    values = Encoding(d_model, **convention).encode(range(start, start + n), dtype=dtype)
+    table, wrong = draw(views(values)), bad()
+    positions = draw(st.sampled_from([range(start, start + n), np.arange(start, start + n), list(range(start, start + n))]))
     tables = [np.ones(3), np.ones((2, 3, 4)), np.ones((3, 4), int), np.ones((3, 4), bool), np.ones((3, 4), complex), "table"]
     tables += [None, 3.0, [["a"]], np.ones((3, 4), object), np.ones((1, 2**17), np.float16)]
-    others = [4, range(4), np.zeros(4), "a", 1.5, True, [2**63], range(BEYOND, BEYOND + 3), np.array([1j] * 3)]
-    if draw(st.booleans()):
-        table, wrong = draw(st.sampled_from(tables)), bad("table")
-    else:
+    others = [3, range(3), np.zeros(3), "a", 1.5, True, [2**63], range(BEYOND, BEYOND + 3), np.array([1j] * 3)]
+    if draw(st.integers(0, 3)) == 0:
+        table, wrong = draw(st.sampled_from(tables)), bad("table", "positions")
+    elif draw(st.integers(0, 3)) == 0:
         positions, wrong = draw(st.sampled_from(others)), bad("positions")
-    return Case("identify", {"table": table, "positions": positions}, wrong, None), None
+
+    def check(result):
+        for match in result:
+            found = match.encoding.encode(match.positions, dtype=dtype).astype(np.float64)
+            assert match.difference == np.abs(values.astype(np.float64) - found).max()
+        assert any(match.difference == 0 for match in result)
+
+    return Case("identify", {"table": table, "positions": positions}, wrong, check), None
 
 
 # one entry for each public function: a strategy of its cases

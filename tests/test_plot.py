@@ -225,7 +225,7 @@ def test_command(tmp_path, capsys):
     assert capsys.readouterr().out.startswith(f"{path}: heatmap of 100 x 128, ")
     assert png_size(path) == (800, 450)
     before = path.read_bytes()
-    assert _cli.main(["plot", "-o", str(path), "--kind", "waves"]) == 2 and path.read_bytes() == before
+    assert _cli.main(["plot", "-o", str(path), "--kind", "waves"]) == 1 and path.read_bytes() == before
     assert _cli.main(["plot", "-o", str(path), "--kind", "waves", "--force", "--width", "400"]) == 0
     assert png_size(path) == (400, 450) and path.read_bytes() != before
     assert list(tmp_path.iterdir()) == [path]

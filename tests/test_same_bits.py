@@ -8,8 +8,10 @@ import posenc
 
 STARTS = [0, 5, -300, 10**12 + 7, 2**63 - 1500, -(2**63)]
 LENGTH = 1200                       # more than two blocks of rows
+in_threads = pytest.mark.force_parallel_threads(4)      # at once, where pytest-run-parallel is installed
 
 
+@in_threads
 @pytest.mark.parametrize("start", STARTS)
 def test_slice_of_a_table_is_the_table_of_the_slice(isa, dtype, start):
     whole = posenc.encode(range(start, start + LENGTH), 70, dtype=dtype)
@@ -25,6 +27,7 @@ def test_steps(isa, dtype, step):
         assert_same_bits(rows[i], posenc.encode(np.array(positions[i]), 34, dtype=dtype))
 
 
+@in_threads
 def test_integers_integral_floats_and_the_range_agree(isa, dtype, d_model):
     n = 150
     expected = posenc.encode(range(-20, n), d_model, dtype=dtype)
@@ -40,12 +43,14 @@ def test_integers_integral_floats_and_the_range_agree(isa, dtype, d_model):
     assert_same_bits(posenc.encode(range(n - 1, -21, -1), d_model, dtype=dtype), expected[::-1])
 
 
+@in_threads
 def test_threads(isa, dtype):
     expected = posenc.encode(range(-3000, 3001), 65, dtype=dtype, threads=1)
     for threads in (2, 3, 7, 64, 10**9):
         assert_same_bits(posenc.encode(range(-3000, 3001), 65, dtype=dtype, threads=threads), expected)
 
 
+@in_threads
 @pytest.mark.parametrize("chunk", [1, 3, 32, 511, 5000])
 def test_stream(isa, dtype, chunk):
     expected = posenc.encode(range(10, 4000, 3), 30, dtype=dtype)
@@ -112,6 +117,7 @@ def test_add_to_is_multiply_and_add(isa, dtype, x_scale):
     assert_same_bits(y, expected[0, 0])
 
 
+@in_threads
 def test_add_to_at_positions(isa, dtype):
     starts = np.array([0, 40, 7])
     positions = starts[:, None] + np.arange(50)

@@ -684,17 +684,28 @@ def complain(text: object) -> None:
     print(f"posenc: error: {text}", file=sys.stderr)
 
 
+def check_settings() -> None:
+    """Variables of the environment that mean nothing are no wrong usage of a command."""
+    from posenc import _kernel
+
+    try:
+        _kernel.check_settings()
+    except ValueError as error:
+        raise Failure(error) from error
+
+
 def run(argv: Sequence[str]) -> int:
     """Runs the program; its own exceptions end here, as exit codes."""
     try:
         args = build_parser().parse_args(join_negatives(argv))
+        check_settings()
         code: int = args.run(args)
         return code
     except SystemExit as ending:        # --help, wrong usage, a signal
         return ending.code if isinstance(ending.code, int) else OK
     except FileExistsError as error:
         complain(f"{error.filename} exists; --force overwrites it")
-        return USAGE
+        return FAILED
     except (TypeError, ValueError) as error:
         complain(error)
         return USAGE

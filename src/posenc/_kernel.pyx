@@ -67,6 +67,7 @@ cdef bint trust = False
 cdef unsigned long main_thread = threading.main_thread().ident
 cdef tally_t counted
 cdef object counting = object()         # the lock of `counted`
+cdef str wrong_setting = None
 counted.doubted = counted.exact = 0
 
 DTYPES = {"float64": FLOAT64, "float32": FLOAT32, "float16": FLOAT16, "bfloat16": BFLOAT16}
@@ -128,7 +129,7 @@ def instruction_set():
     return (active.name).decode()
 
 
-def use_instruction_set(name=None):
+def use_instruction_set(name=None, what="instruction set"):
     """Chooses the kernels, the best that run here if `name` is None.  Not while another thread computes."""
     global active
     cdef int i
@@ -137,7 +138,7 @@ def use_instruction_set(name=None):
             active = posenc_kernels[i]
             return
     here = [built for built, runs in instruction_sets().items() if runs]
-    raise ValueError(f"instruction set {name!r} is not available, expected one of {here}")
+    raise ValueError(f"{what} is {name!r}, expected one that runs here: {', '.join(here)}")
 
 
 cdef class default_environment:
@@ -179,10 +180,18 @@ def _stay_main_thread():
     main_thread = PyThread_get_thread_ident()
 
 
+def check_settings():
+    """ValueError of a variable of the environment: of its first use, as a program cannot catch what ends its own import."""
+    if wrong_setting is not None:
+        raise ValueError(wrong_setting)
+
+
+use_instruction_set()
 try:
-    use_instruction_set(os.environ.get("POSENC_ISA") or None)
+    use_instruction_set(os.environ.get("POSENC_ISA") or None, "POSENC_ISA")
+    _processors.wanted()
 except ValueError as error:
-    raise ValueError(f"POSENC_ISA: {error}") from None
+    wrong_setting = str(error)
 team_found()
 if hasattr(os, "register_at_fork"):
     # whichever thread forks is the main thread of the child
@@ -247,6 +256,7 @@ cdef class Columns:
 
     def __cinit__(self, ptrdiff_t d_model, bytes turns, int integer_limbs, int fraction_limbs, bytes sign, bytes quarter,
                   int order, double scale, double position_offset, object padding_idx):
+        check_settings()
         self.keep = (turns, sign, quarter)
         self.has_consecutive = False
         memset(&self.consecutive, 0, sizeof(offsets_t))

@@ -18,7 +18,7 @@ def allowed(openmp: int) -> int:
         torch and others set; 0 in a build without OpenMP.
     """
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(WANTED or openmp or OMP_NUM_THREADS or processors, processors, quota() or processors))
+    return max(1, min(wanted() or openmp or OMP_NUM_THREADS or processors, processors, quota() or processors))
 
 
 @functools.cache
@@ -59,7 +59,8 @@ def _version_1(folder: Path) -> tuple[int, int]:
     return int((folder / "cpu.cfs_quota_us").read_text()), int((folder / "cpu.cfs_period_us").read_text())
 
 
-def _wanted() -> int | None:
+@functools.cache
+def wanted() -> int | None:
     """POSENC_NUM_THREADS, or None."""
     text = os.environ.get("POSENC_NUM_THREADS")
     if not text:
@@ -77,5 +78,4 @@ def _omp_num_threads() -> int | None:
     return None
 
 
-WANTED = _wanted()
 OMP_NUM_THREADS = _omp_num_threads()

@@ -14,7 +14,8 @@ def show_runtime() -> dict[str, Any]:
     -------
     dict
         ``instruction_set`` is the one whose kernels run now, ``instruction_sets`` all that were built, with whether they
-        run on this machine; ``openmp`` is the version of the OpenMP specification as yyyymm, 0 if built without;
+        run on this machine; ``openmp`` is the version of the OpenMP specification as yyyymm, 0 if built
+        without: it is only asked how many threads to take, which are the library's own;
         ``threads`` is what a large call takes by default.
 
     See Also
@@ -27,6 +28,7 @@ def show_runtime() -> dict[str, Any]:
     >>> sorted(posenc.show_runtime())
     ['instruction_set', 'instruction_sets', 'machine', 'numpy', 'openmp', 'python', 'threads', 'version']
     """
+    _kernel.check_settings()
     return {
         "version": __version__,
         "instruction_set": _kernel.instruction_set(),
