@@ -20,7 +20,7 @@ import posenc
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 SHELL = re.compile(r"```(sh|console)\n(.*?)```", re.DOTALL)
-IMPORTED = re.compile(r"^\s*(?:import|from) (\w+)", re.MULTILINE)
+IMPORTED = re.compile(r"^\s*(?:import|from) (posenc\.\w+|\w+)", re.MULTILINE)
 MARKDOWN = [*ROOT.glob("*.md"), *sorted(ROOT.glob("docs/[!_]*.md")), *sorted(ROOT.glob("docs/[!_]*/**/*.md"))]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]    # docs/recipes/: test_recipes.py
 DOCUMENTS = [path for path in PAGES if BLOCK.search(path.read_text())]
@@ -48,7 +48,8 @@ def test_documents(path, tmp_path, monkeypatch):
     """The blocks of a document run in one namespace, from above to below, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     blocks = BLOCK.findall(path.read_text())
-    for package in sorted(set(IMPORTED.findall("\n".join(blocks)))):
+    imported = set(IMPORTED.findall("\n".join(blocks)))
+    for package in sorted({need for name in imported for need in PUBLIC.get(name, (name,))}):
         pytest.importorskip(package)
     names = {}
     for block in blocks:
