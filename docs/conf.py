@@ -27,7 +27,8 @@ myst_heading_anchors = 3
 copybutton_exclude = ".linenos, .gp, .go"        # neither prompts nor output
 
 html_theme = "pydata_sphinx_theme"
-html_sidebars = {page: [] for page in ("numerics", "performance", "reliability", "develop", "changelog")}        # have no pages below
+# no pages below these
+html_sidebars = {page: [] for page in ("numerics", "performance", "reliability", "develop", "changelog")}
 html_title = f"posenc {version}"
 html_copy_source = False
 html_static_path = ["_static"]

@@ -57,7 +57,8 @@ def test_documents(path, tmp_path, monkeypatch):
 
 
 def test_there_are_documents():
-    assert {"README.md", "conventions.md", "guide.md", "index.md", "scale-out.md", "torch.md"} <= {path.name for path in DOCUMENTS}
+    names = {path.name for path in DOCUMENTS}
+    assert {"README.md", "conventions.md", "guide.md", "index.md", "scale-out.md", "torch.md"} <= names
 
 
 def test_every_preset_is_in_the_table_of_models():
