@@ -2,7 +2,6 @@
 """The crossing from Python to the C kernels: buffers, threads, interrupts."""
 
 import os
-import threading
 
 import cython
 from numpy import ndarray
@@ -39,9 +38,6 @@ cdef extern from *:
     int posenc_thread_limit() nogil
     int omp_in_parallel() nogil
 
-cdef extern from "Python.h":
-    unsigned long PyThread_get_thread_ident() nogil
-
 cdef enum:
     # Rows that are worth a table of offsets, which costs about HALF + COARSE directly evaluated rows to make.
     FEW_ROWS = 4                        # where it is there
@@ -64,7 +60,6 @@ cdef double SECONDS_BETWEEN_CHECKS = 0.1
 
 cdef const kernel_t *active = NULL
 cdef bint trust = False
-cdef unsigned long main_thread = threading.main_thread().ident
 cdef tally_t counted
 cdef object counting = object()         # the lock of `counted`
 counted.doubted = counted.exact = 0
@@ -174,19 +169,11 @@ def counters():
     return result
 
 
-def _stay_main_thread():
-    global main_thread
-    main_thread = PyThread_get_thread_ident()
-
-
 try:
     use_instruction_set(os.environ.get("POSENC_ISA") or None)
 except ValueError as error:
     raise ValueError(f"POSENC_ISA: {error}") from None
 team_found()
-if hasattr(os, "register_at_fork"):
-    # whichever thread forks is the main thread of the child
-    os.register_at_fork(after_in_child=_stay_main_thread)
 
 
 def allowed_threads():
@@ -217,9 +204,9 @@ cdef int _run(work_t *work, int threads) except -1:
             team_run(work, threads, SECONDS_BETWEEN_CHECKS)
             if work.next == work.blocks:
                 return 0
-            if PyThread_get_thread_ident() == main_thread:
-                with gil:
-                    PyErr_CheckSignals()
+            # does nothing in other threads than the main one, which only Python knows for sure: `threading` may be patched
+            with gil:
+                PyErr_CheckSignals()
 
 
 cdef class Columns:
