@@ -369,8 +369,10 @@ cdef class Columns:
         PyObject_GetBuffer(out, &view, PyBUF_STRIDES | PyBUF_WRITABLE)
         try:
             rows = view.shape[view.ndim - 2]
-            if view.shape[view.ndim - 1] != self.spec.d_model or positions is not None and len(positions) != rows:
-                raise ValueError("the array changed its shape during the call")
+            if (view.shape[view.ndim - 1] != self.spec.d_model or positions is not None and len(positions) != rows
+                    or view.itemsize != (8 if dtype == FLOAT64 else 4 if dtype == FLOAT32 else 2)
+                    or view.shape[view.ndim - 1] > 1 and view.strides[view.ndim - 1] != view.itemsize):
+                raise ValueError("the array changed its shape, dtype or strides during the call")
             job.dtype = <dtype_t>dtype
             job.delivery = ADD if add else STORE
             job.out = <char *>view.buf
