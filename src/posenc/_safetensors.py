@@ -56,7 +56,7 @@ def opened(path, *, key=None):
 
 
 def _table(file, found, key):
-    tensors, metadata, begin = _read_header(file, found)
+    tensors, document, begin = _read_header(file, found)
     if key is None:
         key = "pe" if len(tensors) != 1 else next(iter(tensors))
     if key not in tensors:
@@ -64,13 +64,13 @@ def _table(file, found, key):
     dtype, shape, (first, _) = tensors[key]
     if dtype not in NAMES:
         raise ValueError(f"dtype {dtype}, expected {', '.join(NAMES)}")
-    origin = described(json.loads(metadata["posenc"]), shape) if "posenc" in metadata else None
+    origin = described(document, shape) if document is not None else None
     bits = np.dtype(f"<u{_files.itemsize(NAMES[dtype])}")
     return _files.Table(file, shape, NAMES[dtype], bits, begin + first, origin)
 
 
 def _read_header(file, found):
-    """The tensors as {name: (dtype, shape, offsets)}, the metadata, and where the data begins."""
+    """The tensors as {name: (dtype, shape, offsets)}, the specification or None, and where the data begins."""
     try:
         length = int.from_bytes(_files.read_bytes(file, 0, min(8, found)).tobytes(), "little")
         begin = 8 + length
@@ -78,13 +78,14 @@ def _read_header(file, found):
             raise ValueError(f"a header of {length} bytes in a file of {found}")
         tensors = json.loads(_files.read_bytes(file, 8, length).tobytes())
         metadata = dict(tensors.pop("__metadata__", {}))
+        document = json.loads(metadata["posenc"]) if "posenc" in metadata else None
         tensors = {name: _entry(**tensor) for name, tensor in tensors.items()}
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"not a .safetensors file: {str(error)[:200]}") from error
     size = begin + max((end for _, _, (_, end) in tensors.values()), default=0)
     if found != size:
         raise ValueError(f"{found} bytes, expected {size}")
-    return tensors, metadata, begin
+    return tensors, document, begin
 
 
 def _entry(dtype, shape, data_offsets):
