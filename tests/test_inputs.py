@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from reference import Reference
 
 import posenc
-from posenc import Encoding
+from posenc import Encoding, _encoding
 
 # ---- the table of bad inputs ----------------------------------------------------------------------------------------
 
@@ -299,6 +299,24 @@ def test_columns_of_x():
 def test_bad_out_of_a_stream(shape):
     with pytest.raises(ValueError, match="out has shape"):
         posenc.stream(12, 64, out=np.zeros(shape, F4))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda memory: memory.view(np.float16)[: 12 * 64].reshape(12, 64),
+        lambda memory: np.lib.stride_tricks.as_strided(memory, (12, 64), (256, 0)),
+        lambda memory: memory[: 12 * 65].reshape(12, 65),
+        lambda memory: memory[: 13 * 64].reshape(13, 64),
+    ],
+    ids=["dtype", "strides", "columns", "rows"],
+)
+def test_an_array_that_another_thread_changes_after_its_checks(monkeypatch, changed):
+    memory = np.full(2 * 12 * 64, 7, F4)
+    monkeypatch.setattr(_encoding, "_row_parts", lambda out: [(changed(memory), slice(None))])
+    with pytest.raises(ValueError, match="the array changed"):
+        posenc.encode(np.arange(12), 64, out=memory[: 12 * 64].reshape(12, 64))
+    assert (memory == 7).all()
 
 
 @pytest.mark.parametrize("positions", [2.0, [1, 2], np.arange(3), np.array(3)], ids=repr)

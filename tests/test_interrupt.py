@@ -103,6 +103,23 @@ def test_call_of_another_thread_goes_on():
     assert (values == values[0]).all()
 
 
+def test_host_that_patches_threading():
+    """As gevent does: its main thread has another number than Python's."""
+    code = """if True:
+        import signal, sys, threading, types
+        threading.main_thread = lambda: types.SimpleNamespace(ident=1)
+        import numpy, posenc
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        out = numpy.full((4000, 512), numpy.nan)
+        try:
+            posenc.encode(numpy.full(4000, 5e-324), 512, dtype="float64", out=out, threads=1)
+        except KeyboardInterrupt:
+            sys.exit(0 if numpy.isnan(out).any() else 1)
+    """
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
 @pytest.mark.usefixtures("heard_signals")
 def test_generate_leaves_no_file(tmp_path):
     command = [sys.executable, "-m", "posenc", "generate", "4000000", "512", "-o", str(tmp_path / "table.npy")]

@@ -163,6 +163,7 @@ FILES = {
         "0::/a/b\n",
         1,
     ),
+    "a name of many lines": ({"sys/fs/cgroup/a\x0cb\x85/cpu.max": "200000 100000\n"}, "0::/a\x0cb\x85\n", 2),
     "in a container": ({"sys/fs/cgroup/cpu.max": "400000 100000"}, "0::/\n", 4),
     "out of sight": ({"sys/fs/cgroup/cpu.max": "400000 100000"}, "0::/../other\n", 4),
     "version 1": (
@@ -176,6 +177,7 @@ FILES = {
         None,
     ),
     "nothing there": ({}, "0::/job\n", None),
+    "no groups": ({}, "", None),
 }
 
 
@@ -183,8 +185,14 @@ FILES = {
 def test_quota(tmp_path, files, groups, expected):
     for name, text in (files | {"proc/self/cgroup": groups}).items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_bytes(os.fsencode(text))
     assert _processors.quota(tmp_path) == expected
+
+
+@linux
+def test_control_group_whose_name_is_no_text(tmp_path):
+    name = os.fsdecode(b"\xff")
+    test_quota(tmp_path, {f"sys/fs/cgroup/{name}/cpu.max": "200000 100000\n"}, f"0::/{name}\n", 2)
 
 
 def test_no_control_groups(tmp_path):
@@ -207,6 +215,20 @@ def test_policy(monkeypatch):
     assert allowed(0) == 8                                  # without OpenMP
     assert allowed(0, omp=2) == 2
     assert allowed(0, omp=2, wanted=5) == 5
+
+
+def test_affinity_that_a_sandbox_does_not_tell(monkeypatch):
+    def refuse(pid):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "sched_getaffinity", refuse, raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    monkeypatch.setattr(_processors, "quota", lambda: None)
+    assert _processors.allowed(10**6) == 3
+
+
+def test_no_encoding_is_left_to_the_locale():
+    python("import posenc; posenc.show_runtime()", PYTHONWARNDEFAULTENCODING="1", PYTHONWARNINGS="error")
 
 
 # ---- none to be had -------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import posenc
-from posenc import _cli
+from posenc import _cli, _specification
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and sparse files"),
@@ -198,6 +198,72 @@ def test_a_specification_makes_no_columns_that_the_file_has_not(tmp_path):
     assert "expected (3, 16777216) from the specification" in done.stderr
     peak = next(line for line in done.stdout.splitlines() if line.startswith("VmHWM"))
     assert int(peak.split()[1]) / 1000 < MEGABYTES
+
+
+SPECIFICATION = _specification.specification(posenc.Encoding(4), range(3), "float32")
+DEEP = "[" * 100_000 + "]" * 100_000
+WRONG_SPECIFICATIONS = {
+    "a number": 5,
+    "nothing of it": {},
+    "a list": [],
+    "positions outside the domain": SPECIFICATION | {"positions": {"start": 2**63 - 1, "stop": 2**63 + 2, "step": 1}},
+    "as many positions as overflow": SPECIFICATION | {"positions": {"start": 0, "stop": 10**30, "step": 1}},
+    "an unknown convention": SPECIFICATION | {"convention": {"no_such": 1}},
+    "a wrong convention": SPECIFICATION | {"convention": {"base": -1}},
+    "no convention": SPECIFICATION | {"convention": 5},
+}
+
+
+def refusal(path, capsys):
+    """What `posenc verify` says of a file that it refuses."""
+    assert _cli.main(["verify", str(path)]) == 1
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.startswith(f"posenc: error: {path}: ") and len(said.err) < 1000
+    return said.err
+
+
+@pytest.mark.parametrize(
+    "text", [*map(json.dumps, WRONG_SPECIFICATIONS.values()), 5, None, DEEP, "{"], ids=[*WRONG_SPECIFICATIONS, "no text", "null", "deep", "half"]
+)
+def test_wrong_specifications_in_safetensors(tmp_path, capsys, text):
+    table = {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, 48]}
+    head = json.dumps({"__metadata__": {"posenc": text}, "pe": table}).encode()
+    (tmp_path / "pe.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + bytes(48))
+    refusal(tmp_path / "pe.safetensors", capsys)
+
+
+@pytest.fixture
+def zarr_array(tmp_path):
+    """The folder of a Zarr array, and its metadata."""
+    pytest.importorskip("zarr")
+    _cli.main(["generate", "3", "4", "-o", str(tmp_path / "pe.zarr")])
+    return tmp_path / "pe.zarr", json.loads((tmp_path / "pe.zarr" / "zarr.json").read_text())
+
+
+GZIP = {"name": "gzip", "configuration": {"level": 1}}
+CHUNKS = {"name": "regular", "configuration": {"chunk_shape": [0, 0]}}
+WRONG_METADATA = {name: {"attributes": {"posenc": value}} for name, value in WRONG_SPECIFICATIONS.items()} | {
+    "attributes that are none": {"attributes": 5},
+    "chunks of nothing": {"chunk_grid": CHUNKS},
+    "chunks beyond the memory": {"chunk_grid": CHUNKS | {"configuration": {"chunk_shape": [2**60, 4]}}},
+    "another codec": {"codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, GZIP]},
+}
+
+
+@pytest.mark.parametrize("change", WRONG_METADATA.values(), ids=WRONG_METADATA)
+def test_wrong_metadata_of_zarr(zarr_array, capsys, change):
+    folder, metadata = zarr_array
+    (folder / "zarr.json").write_text(json.dumps(metadata | change))
+    capsys.readouterr()
+    refusal(folder, capsys)
+
+
+@pytest.mark.parametrize("text", ["", "5", "[]", "{}", DEEP], ids=["none", "5", "list", "object", "deep"])
+def test_metadata_of_zarr_that_are_none(zarr_array, capsys, text):
+    folder, _ = zarr_array
+    (folder / "zarr.json").write_text(text)
+    capsys.readouterr()
+    refusal(folder, capsys)
 
 
 def test_the_bomb_would_go_off(tmp_path):

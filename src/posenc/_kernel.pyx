@@ -2,7 +2,6 @@
 """The crossing from Python to the C kernels: buffers, threads, interrupts."""
 
 import os
-import threading
 
 import cython
 from numpy import ndarray
@@ -39,9 +38,6 @@ cdef extern from *:
     int posenc_thread_limit() nogil
     int omp_in_parallel() nogil
 
-cdef extern from "Python.h":
-    unsigned long PyThread_get_thread_ident() nogil
-
 cdef enum:
     # Rows that are worth a table of offsets, which costs about HALF + COARSE directly evaluated rows to make.
     FEW_ROWS = 4                        # where it is there
@@ -64,7 +60,6 @@ cdef double SECONDS_BETWEEN_CHECKS = 0.1
 
 cdef const kernel_t *active = NULL
 cdef bint trust = False
-cdef unsigned long main_thread = threading.main_thread().ident
 cdef tally_t counted
 cdef object counting = object()         # the lock of `counted`
 cdef str wrong_setting = None
@@ -175,11 +170,6 @@ def counters():
     return result
 
 
-def _stay_main_thread():
-    global main_thread
-    main_thread = PyThread_get_thread_ident()
-
-
 def check_settings():
     """ValueError of a variable of the environment: of its first use, as a program cannot catch what ends its own import."""
     if wrong_setting is not None:
@@ -193,9 +183,6 @@ try:
 except ValueError as error:
     wrong_setting = str(error)
 team_found()
-if hasattr(os, "register_at_fork"):
-    # whichever thread forks is the main thread of the child
-    os.register_at_fork(after_in_child=_stay_main_thread)
 
 
 def allowed_threads():
@@ -226,9 +213,9 @@ cdef int _run(work_t *work, int threads) except -1:
             team_run(work, threads, SECONDS_BETWEEN_CHECKS)
             if work.next == work.blocks:
                 return 0
-            if PyThread_get_thread_ident() == main_thread:
-                with gil:
-                    PyErr_CheckSignals()
+            # does nothing in other threads than the main one, which only Python knows for sure: `threading` may be patched
+            with gil:
+                PyErr_CheckSignals()
 
 
 cdef class Columns:
@@ -392,8 +379,10 @@ cdef class Columns:
         PyObject_GetBuffer(out, &view, PyBUF_STRIDES | PyBUF_WRITABLE)
         try:
             rows = view.shape[view.ndim - 2]
-            if view.shape[view.ndim - 1] != self.spec.d_model or positions is not None and len(positions) != rows:
-                raise ValueError("the array changed its shape during the call")
+            if (view.shape[view.ndim - 1] != self.spec.d_model or positions is not None and len(positions) != rows
+                    or view.itemsize != (8 if dtype == FLOAT64 else 4 if dtype == FLOAT32 else 2)
+                    or view.shape[view.ndim - 1] > 1 and view.strides[view.ndim - 1] != view.itemsize):
+                raise ValueError("the array changed its shape, dtype or strides during the call")
             job.dtype = <dtype_t>dtype
             job.delivery = ADD if add else STORE
             job.out = <char *>view.buf

@@ -17,19 +17,26 @@ def allowed(openmp: int) -> int:
         What OpenMP would take now in this thread, which has OMP_NUM_THREADS in it, and whatever limits threadpoolctl,
         torch and others set; 0 in a build without OpenMP.
     """
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    processors = _usable()
     return max(1, min(wanted() or openmp or OMP_NUM_THREADS or processors, processors, quota() or processors))
+
+
+def _usable() -> int:
+    """Processors that this thread may use; all, where the system does not tell, or a sandbox lets nobody ask."""
+    with suppress(AttributeError, OSError):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @functools.cache
 def quota(root: str = "/") -> int | None:
     """Processors' worth of time that the control groups of the process grant it, rounded up; None without a limit."""
     try:
-        lines = Path(root, "proc/self/cgroup").read_text().splitlines()
+        groups = os.fsdecode(Path(root, "proc/self/cgroup").read_bytes())
     except OSError:
         return None
     granted: list[float] = []
-    for line in lines:
+    for line in filter(None, groups.split("\n")):      # a group's name may have any other character
         _, controllers, group = line.split(":", 2)
         if controllers == "":
             granted += _grants(Path(root, "sys/fs/cgroup"), group, _version_2)
@@ -51,12 +58,12 @@ def _grants(mount: Path, group: str, read: Callable[[Path], tuple[int, int]]) ->
 
 
 def _version_2(folder: Path) -> tuple[int, int]:
-    granted, period = (folder / "cpu.max").read_text().split()
+    granted, period = (folder / "cpu.max").read_bytes().split()
     return int(granted), int(period)
 
 
 def _version_1(folder: Path) -> tuple[int, int]:
-    return int((folder / "cpu.cfs_quota_us").read_text()), int((folder / "cpu.cfs_period_us").read_text())
+    return int((folder / "cpu.cfs_quota_us").read_bytes()), int((folder / "cpu.cfs_period_us").read_bytes())
 
 
 @functools.cache

@@ -77,7 +77,7 @@ def opened(path: str | os.PathLike[str], *, key: str | None = None) -> AbstractC
 
 
 def _table(file: io.FileIO, found: int, key: str | None) -> _files.Table:
-    tensors, metadata, begin = _read_header(file, found)
+    tensors, document, begin = _read_header(file, found)
     if key is None:
         key = "pe" if len(tensors) != 1 else next(iter(tensors))
     if key not in tensors:
@@ -85,13 +85,13 @@ def _table(file: io.FileIO, found: int, key: str | None) -> _files.Table:
     dtype, shape, (first, _) = tensors[key]
     if dtype not in NAMES:
         raise ValueError(f"dtype {dtype}, expected {', '.join(NAMES)}")
-    origin = described(json.loads(metadata["posenc"]), shape) if "posenc" in metadata else None
+    origin = described(document, shape) if document is not None else None
     bits = np.dtype(f"<u{_files.itemsize(NAMES[dtype])}")
     return _files.Table(file, shape, NAMES[dtype], bits, begin + first, origin)
 
 
-def _read_header(file: io.FileIO, found: int) -> tuple[dict[str, Entry], dict[str, Any], int]:
-    """The tensors as {name: (dtype, shape, offsets)}, the metadata, and where the data begins."""
+def _read_header(file: io.FileIO, found: int) -> tuple[dict[str, Entry], Any, int]:
+    """The tensors as {name: (dtype, shape, offsets)}, the specification or None, and where the data begins."""
     try:
         length = int.from_bytes(_files.read_bytes(file, 0, min(8, found)).tobytes(), "little")
         begin = 8 + length
@@ -99,13 +99,14 @@ def _read_header(file: io.FileIO, found: int) -> tuple[dict[str, Entry], dict[st
             raise ValueError(f"a header of {length} bytes in a file of {found}")
         tensors = json.loads(_files.read_bytes(file, 8, length).tobytes())
         metadata = dict(tensors.pop("__metadata__", {}))
+        document = json.loads(metadata["posenc"]) if "posenc" in metadata else None
         tensors = {name: _entry(**tensor) for name, tensor in tensors.items()}
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"not a .safetensors file: {str(error)[:200]}") from error
     size = begin + max((end for _, _, (_, end) in tensors.values()), default=0)
     if found != size:
         raise ValueError(f"{found} bytes, expected {size}")
-    return tensors, metadata, begin
+    return tensors, document, begin
 
 
 def _entry(dtype: str, shape: Sequence[int], data_offsets: Sequence[int]) -> Entry:

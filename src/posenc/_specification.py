@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from posenc import __version__
+from posenc import __version__, _arguments
 from posenc._encoding import DEFAULTS, Encoding
 
 
@@ -52,6 +52,8 @@ def described(document: Any, shape: tuple[int, ...]) -> tuple[Encoding, range]:
         expected = len(positions), document["d_model"]
         # an encoding is made for columns that the file has, not for those that it claims
         encoding = Encoding(expected[1], **document["convention"]) if shape == expected else None
+        if encoding:
+            _arguments.check_domain(positions, encoding._convention["position_offset"])
     except (KeyError, OverflowError, TypeError, ValueError) as error:
         raise ValueError(f"not a specification of posenc: {type(error).__name__}: {error}") from error
     if encoding is None:

@@ -21,6 +21,8 @@ from posenc._types import AnyDType
 # A file of its own for each: few enough for a table of terabytes, and small beside the memory of whoever reads it.
 CHUNK_BYTES = 32 << 20
 MARKS = ("zarr.json", ".zarray", ".zgroup")
+# what the library raises for metadata that are none
+DAMAGED = (AttributeError, KeyError, RecursionError, TypeError, ValueError, FileNotFoundError, zarr.errors.BaseZarrError)
 
 
 # ---- writing --------------------------------------------------------------------------------------------------------
@@ -158,22 +160,28 @@ def _publish(temporary: str, path: str, force: bool) -> None:
 class Table:
     """A table in a Zarr array."""
 
-    def __init__(self, array: zarr.Array[Any]) -> None:
+    def __init__(self, array: zarr.Array[Any], document: Any, path: str) -> None:
         self.shape: tuple[int, ...] = array.shape
         self.dtype = _name_of(array)
         _files.check_shape(self.shape)
-        self.described = described(array.attrs["posenc"], self.shape) if "posenc" in array.attrs else None
+        if not array.chunks[0]:
+            raise ValueError(f"chunks {array.chunks}, expected some rows in each")
+        self.described = described(document, self.shape) if document is not None else None
         self.row_bytes = self.shape[1] * _files.itemsize(self.dtype)
-        self._array = array
+        self._array, self._path = array, path
         self._chunks = range(0)
         self._held: NDArray[Any] = np.empty(0)
+
     def read(self, first: int, rows: int) -> NDArray[Any]:
         """The bits of consecutive rows, as unsigned integers.  The chunks read last are kept: one serves many small calls."""
         most = self._array.chunks[0]
         chunks = range(first // most, -(-(first + rows) // most))
         if chunks != self._chunks:
             self._chunks, self._held = range(0), np.empty(0)        # the memory of the last ones is free for these
-            values = np.asarray(self._array[chunks.start * most : chunks.stop * most])
+            try:
+                values = np.asarray(self._array[chunks.start * most : chunks.stop * most])
+            except Exception as error:      # every codec has errors of its own for a damaged chunk
+                raise OSError(errno.EIO, f"{type(error).__name__}: {str(error)[:200]}", self._path) from error
             self._chunks, self._held = chunks, values.view(f"u{values.itemsize}")
         begin = first - chunks.start * most
         return self._held[begin : begin + rows]
@@ -201,7 +209,8 @@ def opened(path: str | os.PathLike[str]) -> Iterator[Table]:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         try:
             array = zarr.open_array(path, mode="r")
-        except (KeyError, TypeError, ValueError, FileNotFoundError, zarr.errors.BaseZarrError) as error:
+            document = array.attrs.get("posenc")
+        except DAMAGED as error:
             raise ValueError(f"not a Zarr array: {str(error)[:200]}") from error
-        table = Table(array)
+        table = Table(array, document, path)
     yield table
