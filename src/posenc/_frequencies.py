@@ -61,8 +61,14 @@ def _geometric(count: int, divisor: Fraction, base: float, bits: int) -> list[in
     ratio_bits = math.ceil(abs(math.log2(base) / divisor))
     digits = math.ceil((bits + ratio_bits) * math.log10(2)) + 40
     # nothing is left to the context of the host program, which may trap what is inexact or made of a float
-    limits = {"prec": digits, "Emax": decimal.MAX_EMAX, "Emin": decimal.MIN_EMIN, "clamp": 0}
-    context = decimal.Context(rounding=decimal.ROUND_HALF_EVEN, traps=[decimal.InvalidOperation], **limits)
+    context = decimal.Context(
+        prec=digits,
+        rounding=decimal.ROUND_HALF_EVEN,
+        Emin=decimal.MIN_EMIN,
+        Emax=decimal.MAX_EMAX,
+        clamp=0,
+        traps=[decimal.InvalidOperation],
+    )
     over, under = (decimal.Decimal(n) for n in divisor.as_integer_ratio())
     exponent = context.divide(context.multiply(context.ln(decimal.Decimal.from_float(base)), under), over)
     ratio = int(context.multiply(context.exp(context.minus(exponent)), decimal.Decimal(one)))

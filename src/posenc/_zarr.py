@@ -192,7 +192,8 @@ def _name_of(array: zarr.Array[Any]) -> str:
         return "bfloat16"
     if array.dtype.name not in _files.STORED or not array.dtype.isnative:
         raise ValueError(f"dtype {array.dtype}, expected float32, float64, float16 or uint16 (the bits of bfloat16)")
-    return array.dtype.name
+    name: str = array.dtype.name
+    return name
 
 
 @contextmanager
@@ -212,5 +213,5 @@ def opened(path: str | os.PathLike[str]) -> Iterator[Table]:
             document = array.attrs.get("posenc")
         except DAMAGED as error:
             raise ValueError(f"not a Zarr array: {str(error)[:200]}") from error
-        table = Table(array, document, path)
+        table = Table(array, document, os.fspath(path))
     yield table
