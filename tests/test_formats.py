@@ -65,6 +65,12 @@ def test_safetensors_as_the_library_reads_it(call, tmp_path, dtype):
         assert file.get_slice("embed.weight").get_shape() == [5000, 33]
 
 
+def test_a_key_that_is_no_text_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="key is .* expected text"):
+        write(tmp_path / "pe.safetensors", posenc.Encoding(16), range(3), key=os.fsdecode(b"\xff"))
+    assert names(tmp_path) == []
+
+
 def test_safetensors_in_torch(tmp_path):
     torch = pytest.importorskip("torch")
     from safetensors.torch import load_file

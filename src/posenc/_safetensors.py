@@ -34,6 +34,10 @@ def write(path, encoding, positions, dtype="float32", *, key="pe", **keywords):
     """Writes the encodings of a range as the tensor `key` of a file; keywords are those of `_files.write_table`."""
     if key == "__metadata__":
         raise ValueError(f"key is {key!r}, expected a name that the format leaves to tensors")
+    try:
+        key.encode()
+    except UnicodeEncodeError:          # of bytes on the command line; JSON would have it, and no reader
+        raise ValueError(f"key is {key!r}, expected text") from None
     dtype, _ = _files.checked(positions, dtype)
     return _files.write_table(path, header(encoding, positions, dtype, key), encoding, positions, dtype, **keywords)
 
