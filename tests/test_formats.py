@@ -299,6 +299,23 @@ def test_the_old_store_comes_back_where_the_new_one_cannot_take_its_name(tmp_pat
     assert names(tmp_path) == ["pe.zarr"] and zarr.open_array(tmp_path / "pe.zarr", mode="r").shape == (10, 8)
 
 
+@pytest.mark.parametrize("renamings, rows", [(1, 10), (2, 20)])
+def test_a_signal_between_the_two_steps(tmp_path, monkeypatch, renamings, rows):
+    write(tmp_path / "pe.zarr", posenc.Encoding(8), range(10))
+    rename, done = os.rename, []
+
+    def interrupted(old, new):
+        rename(old, new)
+        done.append(new)
+        if len(done) == renamings:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "pe.zarr", posenc.Encoding(8), range(20), force=True)
+    assert names(tmp_path) == ["pe.zarr"] and zarr.open_array(tmp_path / "pe.zarr", mode="r").shape == (rows, 8)
+
+
 @POSIX
 def test_a_link_to_a_store_stays_a_link(tmp_path):
     (tmp_path / "elsewhere").mkdir()

@@ -122,17 +122,19 @@ def _sync(folder):
 
 def _publish(temporary, path, force):
     aside = f"{temporary}.old"
-    if force:
-        with suppress(FileNotFoundError):
-            os.rename(path, aside)
     try:
+        if force:
+            with suppress(FileNotFoundError):
+                os.rename(path, aside)
         os.rename(temporary, path)      # refuses to overwrite what was made meanwhile, unless it is an empty folder
-    except OSError:
-        if os.path.lexists(aside):
+    except BaseException as error:      # Ctrl-C between the two
+        if not os.path.lexists(path) and os.path.lexists(aside):
             os.rename(aside, path)
-        _check_target(path, force)
+        if isinstance(error, OSError):
+            _check_target(path, force)
         raise
-    shutil.rmtree(aside, ignore_errors=True)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 # ---- reading --------------------------------------------------------------------------------------------------------
