@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import warnings
-from contextlib import ExitStack, contextmanager, redirect_stderr
+from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
 from decimal import Decimal, InvalidOperation
 
 OK, FAILED, USAGE, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
@@ -170,7 +170,11 @@ def add_output(parser):
 
 def report(args, document, text):
     """Prints a result: for programs, or for people."""
-    print(json.dumps(document, allow_nan=False) if args.json else text)
+    line = json.dumps(document, allow_nan=False) if args.json else text
+    try:
+        print(line)
+    except UnicodeEncodeError:          # a file's name may be no text, or have letters that stdout has not
+        print(line.encode("ascii", "backslashreplace").decode())
 
 
 @contextmanager
@@ -241,7 +245,8 @@ def generate(args):
     else:
         destination, write, options = args.output, module.write, {**options, "force": args.force}
     begin = time.perf_counter()
-    with progress_bar(_files.table_bytes(args.n, args.d_model, args.dtype)) as progress:
+    name = "stdout" if args.output == PIPE else args.output
+    with _files.naming(name), progress_bar(_files.table_bytes(args.n, args.d_model, args.dtype)) as progress:
         size = write(destination, encoding, positions, args.dtype, threads=args.threads, progress=progress, **options)
     seconds = time.perf_counter() - begin
     if args.output == PIPE:
@@ -660,7 +665,8 @@ def stderr_there():
 
 
 def complain(text):
-    print(f"posenc: error: {text}", file=sys.stderr)
+    with suppress(OSError):             # nobody is left to be told
+        print(f"posenc: error: {text}", file=sys.stderr)
 
 
 def run(argv):
@@ -708,6 +714,7 @@ def main(argv=None):
     >>> main(["generate", "10", "8"])
     2
     """
+    code = OK
     with stderr_there():
         try:
             with ending_on_signals():
@@ -718,6 +725,10 @@ def main(argv=None):
         except KeyboardInterrupt:
             complain("interrupted")
             return INTERRUPTED
-        except BrokenPipeError:         # whoever read our output has seen enough; Python must not try again at exit
+        except OSError as error:        # of stdout: others end in `run`; Python must not try again at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return UNREAD
+            if isinstance(error, BrokenPipeError):      # whoever read our output has seen enough
+                return UNREAD
+            if code == OK:
+                complain(f"stdout: {error.strerror}")
+            return FAILED

@@ -88,9 +88,9 @@ def folder_to_be(path, size, force):
     To replace a folder takes two steps: the old one goes aside, then the new one takes its name.
     """
     given = os.fsdecode(path).rstrip(os.sep)
-    path = os.path.realpath(given)
-    temporary = _files.name_beside(path)
     with _files.naming(given):
+        path = os.path.realpath(given)
+        temporary = _files.name_beside(path)
         _check_target(path, force)
         _files.check_space(path, size)
         try:
