@@ -1,5 +1,6 @@
 """The command line, as a process wherever the behaviour of one counts."""
 
+import errno
 import inspect
 import json
 import os
@@ -112,6 +113,35 @@ def test_a_reader_that_leaves_is_no_traceback():
         done = run(*arguments, capture_output=False, stdout=write, stderr=subprocess.PIPE)
         assert done.returncode in codes and done.stderr == ""
     os.close(write)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no such device")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", ["info", "generate 10 8 -o -", "generate 100_000 8 -o -", "generate 10 8 -o {}/pe.npy"])
+def test_a_stdout_that_is_full_is_a_failure(tmp_path, arguments, unbuffered):
+    with open("/dev/full", "w") as full:
+        done = run(*arguments.format(tmp_path).split(), capture_output=False, stdout=full, stderr=subprocess.PIPE,
+                   env=os.environ | {"PYTHONUNBUFFERED": unbuffered})
+    assert done.returncode == 1 and re.fullmatch(r"posenc: error: .*No space left on device\n", done.stderr)
+    assert bool(os.listdir(tmp_path)) == ("pe.npy" in arguments)         # the file itself is complete
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of any bytes")
+@pytest.mark.parametrize("encoding, name", [("ascii", b"\xc3\xa9.npy"), ("utf-8", b"\xff.npy")])
+def test_a_name_that_stdout_cannot_show(tmp_path, encoding, name):
+    path = os.fsdecode(os.path.join(os.fsencode(tmp_path), name))
+    done = run("generate", 10, 8, "-o", path, env=os.environ | {"PYTHONIOENCODING": encoding})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(path.encode("ascii", "backslashreplace").decode() + ": 10 x 8")
+
+
+@POSIX
+@pytest.mark.parametrize("suffix", [".npy", ".safetensors"])
+def test_a_current_folder_that_is_gone(tmp_path, suffix):
+    (tmp_path / "gone").mkdir()
+    command = f"rmdir {tmp_path}/gone && exec {shlex.quote(sys.executable)} -m posenc generate 10 8 -o pe{suffix}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, cwd=tmp_path / "gone")
+    assert (done.returncode, done.stderr) == (1, f"posenc: error: pe{suffix}: {os.strerror(errno.ENOENT)}\n")
 
 
 @POSIX

@@ -65,6 +65,12 @@ def test_safetensors_as_the_library_reads_it(call, tmp_path, dtype):
         assert file.get_slice("embed.weight").get_shape() == [5000, 33]
 
 
+def test_a_key_that_is_no_text_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="key is .* expected text"):
+        write(tmp_path / "pe.safetensors", posenc.Encoding(16), range(3), key=os.fsdecode(b"\xff"))
+    assert names(tmp_path) == []
+
+
 def test_safetensors_in_torch(tmp_path):
     torch = pytest.importorskip("torch")
     from safetensors.torch import load_file
@@ -291,6 +297,23 @@ def test_the_old_store_comes_back_where_the_new_one_cannot_take_its_name(tmp_pat
     with pytest.raises(OSError, match=r"pe\.zarr"):
         write(tmp_path / "pe.zarr", posenc.Encoding(8), range(20), force=True)
     assert names(tmp_path) == ["pe.zarr"] and zarr.open_array(tmp_path / "pe.zarr", mode="r").shape == (10, 8)
+
+
+@pytest.mark.parametrize("renamings, rows", [(1, 10), (2, 20)])
+def test_a_signal_between_the_two_steps(tmp_path, monkeypatch, renamings, rows):
+    write(tmp_path / "pe.zarr", posenc.Encoding(8), range(10))
+    rename, done = os.rename, []
+
+    def interrupted(old, new):
+        rename(old, new)
+        done.append(new)
+        if len(done) == renamings:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "pe.zarr", posenc.Encoding(8), range(20), force=True)
+    assert names(tmp_path) == ["pe.zarr"] and zarr.open_array(tmp_path / "pe.zarr", mode="r").shape == (rows, 8)
 
 
 @POSIX

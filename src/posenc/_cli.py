@@ -20,7 +20,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stderr
+from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
 from decimal import Decimal, InvalidOperation
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -181,9 +181,13 @@ def add_output(parser: Parser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
-def report(args: argparse.Namespace, document: dict[str, Any], text: str | None) -> None:
+def report(args: argparse.Namespace, document: dict[str, Any], text: str = "") -> None:
     """Prints a result: for programs, or for people."""
-    print(json.dumps(document, allow_nan=False) if args.json else text)
+    line = json.dumps(document, allow_nan=False) if args.json else text
+    try:
+        print(line)
+    except UnicodeEncodeError:          # a file's name may be no text, or have letters that stdout has not
+        print(line.encode("ascii", "backslashreplace").decode())
 
 
 @contextmanager
@@ -254,7 +258,8 @@ def generate(args: argparse.Namespace) -> int:
     else:
         destination, write, options = args.output, module.write, {**options, "force": args.force}
     begin = time.perf_counter()
-    with progress_bar(_files.table_bytes(args.n, args.d_model, args.dtype)) as progress:
+    name = "stdout" if args.output == PIPE else args.output
+    with _files.naming(name), progress_bar(_files.table_bytes(args.n, args.d_model, args.dtype)) as progress:
         size = write(destination, encoding, positions, args.dtype, threads=args.threads, progress=progress, **options)
     seconds = time.perf_counter() - begin
     if args.output == PIPE:
@@ -352,7 +357,7 @@ def verify(args: argparse.Namespace) -> int:
         report(args, document, f"{args.file}: {samples} of {rows} rows compared, every bit equal")
         return OK
     if args.json:
-        report(args, document, None)
+        report(args, document)
     message = "position {position}, column {column}: found {found} ({found_bits}), expected {expected} ({expected_bits})"
     raise Failure(f"{args.file}: {message.format(**mismatch)}")
 
@@ -681,7 +686,8 @@ def stderr_there() -> Iterator[None]:
 
 
 def complain(text: object) -> None:
-    print(f"posenc: error: {text}", file=sys.stderr)
+    with suppress(OSError):             # nobody is left to be told
+        print(f"posenc: error: {text}", file=sys.stderr)
 
 
 def check_settings() -> None:
@@ -741,6 +747,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     >>> main(["generate", "10", "8"])
     2
     """
+    code = OK
     with stderr_there():
         try:
             with ending_on_signals():
@@ -751,6 +758,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             complain("interrupted")
             return INTERRUPTED
-        except BrokenPipeError:         # whoever read our output has seen enough; Python must not try again at exit
+        except OSError as error:        # of stdout: others end in `run`; Python must not try again at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return UNREAD
+            if isinstance(error, BrokenPipeError):      # whoever read our output has seen enough
+                return UNREAD
+            if code == OK:
+                complain(f"stdout: {error.strerror}")
+            return FAILED

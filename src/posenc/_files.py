@@ -130,9 +130,9 @@ def write_table(
     like ``.pe.npy.1234.0123456789abcdef.tmp``.
     """
     given = os.fsdecode(path)
-    path = os.path.realpath(given)
     size = len(header) + table_bytes(len(positions), encoding.d_model, dtype)
     with naming(given):
+        path = os.path.realpath(given)      # fails where the current folder is gone
         _check_target(path, force)
         check_space(path, size)
         refuse_outside(encoding, positions, threads)
@@ -146,8 +146,8 @@ def write_table(
 def write_bytes(path: str | os.PathLike[str], data: bytes, *, force: bool = False) -> int:
     """Writes a file of few bytes, otherwise as `write_table` does; returns their number."""
     given = os.fsdecode(path)
-    path = os.path.realpath(given)
     with naming(given):
+        path = os.path.realpath(given)
         _check_target(path, force)
         with _file_to_be(path, force) as fd:
             _write_at(fd, data, 0)

@@ -55,6 +55,10 @@ def write(
     """Writes the encodings of a range as the tensor `key` of a file; keywords are those of `_files.write_table`."""
     if key == "__metadata__":
         raise ValueError(f"key is {key!r}, expected a name that the format leaves to tensors")
+    try:
+        key.encode()
+    except UnicodeEncodeError:          # of bytes on the command line; JSON would have it, and no reader
+        raise ValueError(f"key is {key!r}, expected text") from None
     name, _ = _files.checked(positions, dtype)
     return _files.write_table(path, header(encoding, positions, name, key), encoding, positions, name, **keywords)
 

@@ -107,9 +107,9 @@ def folder_to_be(path: str | os.PathLike[str], size: int, force: bool) -> Iterat
     To replace a folder takes two steps: the old one goes aside, then the new one takes its name.
     """
     given = os.fsdecode(path).rstrip(os.sep)
-    path = os.path.realpath(given)
-    temporary = _files.name_beside(path)
     with _files.naming(given):
+        path = os.path.realpath(given)
+        temporary = _files.name_beside(path)
         _check_target(path, force)
         _files.check_space(path, size)
         try:
@@ -141,17 +141,19 @@ def _sync(folder: str) -> None:
 
 def _publish(temporary: str, path: str, force: bool) -> None:
     aside = f"{temporary}.old"
-    if force:
-        with suppress(FileNotFoundError):
-            os.rename(path, aside)
     try:
+        if force:
+            with suppress(FileNotFoundError):
+                os.rename(path, aside)
         os.rename(temporary, path)      # refuses to overwrite what was made meanwhile, unless it is an empty folder
-    except OSError:
-        if os.path.lexists(aside):
+    except BaseException as error:      # Ctrl-C between the two
+        if not os.path.lexists(path) and os.path.lexists(aside):
             os.rename(aside, path)
-        _check_target(path, force)
+        if isinstance(error, OSError):
+            _check_target(path, force)
         raise
-    shutil.rmtree(aside, ignore_errors=True)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 # ---- reading --------------------------------------------------------------------------------------------------------
