@@ -156,7 +156,7 @@ def test_what_is_no_table_is_refused(outcomes, folder, name):
 @pytest.mark.parametrize("name", [*RIGHT, *SPARSE_RIGHT])
 def test_what_is_a_table_is_read(outcomes, folder, name):
     command, found = outcomes
-    code, out, err, _ = found[name]
+    code, _, err, _ = found[name]
     assert code in (0, 1, 2) and "Traceback" not in err
     if command == "verify" and name in RIGHT:
         assert (code, err) == (0, "")

@@ -89,7 +89,7 @@ assert_type(encoding.add_to(mapped), "np.memmap[Any, np.dtype[np.float32]]")
 assert_type(next(encoding.stream(dtype="float64")).values, NDArray[np.float64])
 encoding.encode(10, base=1)  # type: ignore[call-overload]
 encoding.frequencies = np.ones(4)  # type: ignore[misc]
-{encoding: 1}
+hash(encoding)
 
 # ---- the others -------------------------------------------------------------------------------------------------------
 
