@@ -66,7 +66,7 @@ def test_safetensors_as_the_library_reads_it(call, tmp_path, dtype):
 
 
 def test_a_key_that_is_no_text_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="key is .* expected text"):
+    with pytest.raises(ValueError, match=r"key is .* expected text"):
         write(tmp_path / "pe.safetensors", posenc.Encoding(16), range(3), key=os.fsdecode(b"\xff"))
     assert names(tmp_path) == []
 

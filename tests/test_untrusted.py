@@ -223,7 +223,9 @@ def refusal(path, capsys):
 
 
 @pytest.mark.parametrize(
-    "text", [*map(json.dumps, WRONG_SPECIFICATIONS.values()), 5, None, DEEP, "{"], ids=[*WRONG_SPECIFICATIONS, "no text", "null", "deep", "half"]
+    "text",
+    [*map(json.dumps, WRONG_SPECIFICATIONS.values()), 5, None, DEEP, "{"],
+    ids=[*WRONG_SPECIFICATIONS, "no text", "null", "deep", "half"],
 )
 def test_wrong_specifications_in_safetensors(tmp_path, capsys, text):
     table = {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, 48]}
