@@ -42,7 +42,11 @@ class BuildKernels(build_ext):
             flags += ["-msse2", "-mfpmath=sse"]
         for name, more in sources.items():
             ext.extra_objects += self.compiler.compile(
-                [str(KERNEL / f"{name}.c")], output_dir=self.build_temp, macros=macros, extra_postargs=flags + more, depends=ext.depends
+                [str(KERNEL / f"{name}.c")],
+                output_dir=self.build_temp,
+                macros=macros,
+                extra_postargs=flags + more,
+                depends=ext.depends,
             )
         ext.extra_compile_args += flags
         if not msvc:
@@ -67,7 +71,7 @@ class BuildKernels(build_ext):
         try:
             objects = self.compiler.compile([str(source)], output_dir=str(folder), extra_postargs=[flag])
             self.compiler.link_executable(objects, str(folder / "openmp_probe"), extra_postargs=[] if msvc else [flag])
-        except Exception:
+        except Exception:       # noqa: BLE001  each kind of compiler has errors of its own
             return False
         return True
 

@@ -47,7 +47,7 @@ def d_model(request):
 
 @pytest.fixture
 def heard_signals():
-    """Children hear the signals that ask a program to end, though they be ignored here: under nohup, in a shell's background."""
+    """Children hear the signals that ask a program to end, though they be ignored here: under nohup, or in the background."""
     numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
     ignored = [number for number in numbers if signal.getsignal(number) == signal.SIG_IGN]
     for number in ignored:

@@ -9,9 +9,9 @@ import functools
 import importlib.util
 import math
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -33,7 +33,7 @@ class Peer(NamedTuple):
     d_models: tuple = EVEN
     unit: float = FLOAT32               # of its arithmetic
     positions: np.ndarray = POSITIONS
-    changes: dict = {}
+    changes: Mapping = MappingProxyType({})
 
 
 PEERS = []

@@ -7,7 +7,7 @@ raised until it does (Ziv's strategy).
 
 import math
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache
 
 import gmpy2
 import numpy as np
@@ -36,7 +36,7 @@ def exact(x):
     return mpq(int(x))
 
 
-@lru_cache(maxsize=None)
+@cache
 def arithmetic(precision):
     """MPFR operations that round to `precision` bits; the default exponent range, 2**30, is ample."""
     return gmpy2.context(precision=precision)

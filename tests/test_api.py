@@ -10,9 +10,9 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
-from conftest import assert_same_bits
 
 import posenc
+from conftest import assert_same_bits
 from posenc import Encoding
 
 
@@ -185,7 +185,8 @@ def test_fork_while_another_thread_makes_the_offsets():
 
 
 def test_only_what_is_asked_for_is_imported():
-    code = "import sys, posenc, numpy; posenc.encode([1.5], 4); posenc.add_to(numpy.ones((2, 4)), [1, 2]); assert 'ml_dtypes' not in sys.modules"
+    calls = "posenc.encode([1.5], 4); posenc.add_to(numpy.ones((2, 4)), [1, 2])"
+    code = f"import sys, posenc, numpy; {calls}; assert 'ml_dtypes' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -10,9 +10,9 @@ import time
 
 import numpy as np
 import pytest
-from conftest import assert_same_bits
 
 import posenc
+from conftest import assert_same_bits
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")

@@ -10,9 +10,9 @@ import threading
 
 import numpy as np
 import pytest
-from conftest import assert_same_bits
 
 import posenc
+from conftest import assert_same_bits
 
 HELPER = r"""
 #include <fenv.h>

@@ -11,9 +11,9 @@ from pathlib import Path
 import gmpy2
 import numpy as np
 import pytest
-from conftest import DTYPES, HERE, bits_of
 
 import posenc
+from conftest import DTYPES, HERE, bits_of
 from posenc import _kernel
 from reference import Reference
 

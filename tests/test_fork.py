@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import assert_same_bits
 
 import posenc
+from conftest import assert_same_bits
 
 if not hasattr(os, "fork"):
     pytest.skip("no fork on this system", allow_module_level=True)

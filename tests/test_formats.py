@@ -14,9 +14,9 @@ import time
 import ml_dtypes
 import numpy as np
 import pytest
-from conftest import assert_same_bits
 
 import posenc
+from conftest import assert_same_bits
 from posenc import _cli, _safetensors
 
 zarr = pytest.importorskip("zarr")
@@ -66,7 +66,7 @@ def test_safetensors_as_the_library_reads_it(call, tmp_path, dtype):
 
 
 def test_a_key_that_is_no_text_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="key is .* expected text"):
+    with pytest.raises(ValueError, match=r"key is .* expected text"):
         write(tmp_path / "pe.safetensors", posenc.Encoding(16), range(3), key=os.fsdecode(b"\xff"))
     assert names(tmp_path) == []
 
@@ -217,7 +217,7 @@ def no_tables():
     yield "integers", lambda path: zarr.create_array(path, shape=(3, 3), dtype="i8"), "dtype int64"
     yield "three axes", lambda path: zarr.create_array(path, shape=(3, 3, 3), dtype="f4"), "shape (3, 3, 3)"
     yield "too wide", lambda path: zarr.create_array(path, shape=(3, 2**25), chunks=(3, 9), dtype="f4"), "16777216 columns"
-    yield "group", lambda path: zarr.create_group(path), "not a Zarr array"
+    yield "group", zarr.create_group, "not a Zarr array"
     yield "folder", lambda path: path.mkdir(), "not a Zarr array"
     yield "file", lambda path: path.write_text("{}"), "not a Zarr array"
     yield "absent", lambda path: None, "No such file or directory"
@@ -264,7 +264,7 @@ def test_only_a_zarr_store_is_overwritten(call, tmp_path):
     assert names(tmp_path) == ["file.zarr", "home.zarr"]
 
 
-@pytest.mark.parametrize("make", [lambda path: path.write_text("new"), lambda path: zarr.create_group(path)])
+@pytest.mark.parametrize("make", [lambda path: path.write_text("new"), zarr.create_group])
 def test_what_came_to_exist_meanwhile_stays(tmp_path, make):
     path = tmp_path / "pe.zarr"
     with pytest.raises(FileExistsError, match=r"pe\.zarr"):

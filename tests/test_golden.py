@@ -5,9 +5,9 @@ from itertools import groupby
 from pathlib import Path
 
 import numpy as np
-from conftest import bits_of
 
 import posenc
+from conftest import bits_of
 
 
 def golden():

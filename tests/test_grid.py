@@ -17,10 +17,10 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from conftest import DTYPES, assert_same_bits, bits_of
-from reference import Reference, round_to
 
 import posenc
+from conftest import DTYPES, assert_same_bits, bits_of
+from reference import Reference, round_to
 
 GUIDE = (Path(__file__).parent.parent / "docs" / "grids.md").read_text()
 
@@ -490,7 +490,7 @@ def largest_angle(call):
         coordinates = posenc.grid(shape, len(shape), include_input="first", dtype="float64", **part)
         scale = np.max(kwargs.get("position_scale", 1)) * max([1.0, *np.ravel(kwargs.get("frequencies", 1.0))])
         seen.append(float(abs(coordinates).max() * scale))
-        return None
+        return
 
     eval(call, NUMBERS | {"posenc": types.SimpleNamespace(grid=spy)})
     return max(1.0, seen[0])
@@ -505,7 +505,7 @@ def tolerance(arithmetic, call):
 
 def test_every_line_of_the_guide_is_read():
     assert len(LINES) >= 20
-    assert ROUNDED_ONCE <= set(LINES)
+    assert set(LINES) >= ROUNDED_ONCE
     assert {line.split(",")[0] for line in LINES} == {library.split(",")[0] for library in LIBRARIES}
     assert GUIDE.count("| `posenc.grid(") == len(LINES)
 

@@ -10,13 +10,13 @@ from typing import NamedTuple
 import ml_dtypes
 import numpy as np
 import pytest
-from conftest import bits_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from reference import Reference
 
 import posenc
+from conftest import bits_of
 from posenc import Encoding, _encoding
+from reference import Reference
 
 # ---- the table of bad inputs ----------------------------------------------------------------------------------------
 
@@ -339,7 +339,7 @@ def test_tensors():
     torch = pytest.importorskip("torch")
     tensor = torch.zeros((12, 64), requires_grad=True)
     for arguments in ({"positions": tensor[0], "d_model": 4}, {"x": tensor}):
-        with pytest.raises((RuntimeError, TypeError), match="grad|x is of type Tensor"):
+        with pytest.raises((RuntimeError, TypeError), match=r"grad|x is of type Tensor"):
             call("encode" if "positions" in arguments else "add_to", arguments)
     with pytest.raises(TypeError, match="out is of type Tensor"):
         posenc.encode(12, 64, out=tensor)

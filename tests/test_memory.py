@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import HERE
 
 import posenc
+from conftest import HERE
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="mprotect is POSIX")
 GLIBC = pytest.mark.skipif(sys.platform != "linux", reason="mallinfo2 is glibc's")

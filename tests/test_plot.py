@@ -147,7 +147,7 @@ def test_every_word_is_within_the_picture(draw):
         box = word.get_window_extent()
         if word in (*ax.get_xticklabels(), *ax.get_yticklabels()):
             continue                    # beyond the axes' ends matplotlib keeps some that it does not draw
-        assert 0 <= box.x0 and box.x1 <= pixels.shape[1] and 0 <= box.y0 and box.y1 <= pixels.shape[0], word
+        assert box.x0 >= 0 and box.x1 <= pixels.shape[1] and box.y0 >= 0 and box.y1 <= pixels.shape[0], word
         assert word.get_fontsize() * ax.figure.dpi / 72 >= 10
 
 
@@ -246,7 +246,7 @@ def test_the_picture_of_the_readme(tmp_path):
 @pytest.mark.parametrize("suffix, start", [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
 def test_kinds_and_formats(tmp_path, kind, suffix, start):
     path = tmp_path / f"pe{suffix}"
-    options = "--positions 9 --d-model 6 --start -4 --base 2".split()
+    options = ["--positions", "9", "--d-model", "6", "--start", "-4", "--base", "2"]
     assert _cli.main(["plot", "-o", str(path), "--kind", kind, *options]) == 0
     assert path.read_bytes().startswith(start)
     if suffix == ".svg" and kind == "waves":

@@ -4,9 +4,9 @@ import pickle
 
 import numpy as np
 import pytest
-from conftest import assert_same_bits, bits_of
 
 import posenc
+from conftest import assert_same_bits, bits_of
 from posenc import Encoding
 from reference import Reference
 

@@ -5,10 +5,10 @@ import pickle
 
 import numpy as np
 import pytest
-from conftest import assert_same_bits
-from peers import FLOAT32, FLOAT64, PEERS, POSITIONS, timestep, transformers
 
 import posenc
+from conftest import assert_same_bits
+from peers import FLOAT32, FLOAT64, PEERS, POSITIONS, timestep, transformers
 
 PRESETS = {p.name: p for p in posenc.presets()}
 CASES = [

@@ -63,5 +63,6 @@ def test_the_list_of_recipes_is_whole():
 
 def test_a_wrong_recipe_is_found(tmp_path):
     """With the line of the page."""
-    done = run("# A page\n\n```sh\nnot python\n```\n\n```python\nimport posenc\nassert posenc.encode(1, 2)[0, 0] == 1\n```\n", tmp_path)
+    wrong = "import posenc\nassert posenc.encode(1, 2)[0, 0] == 1"
+    done = run(f"# A page\n\n```sh\nnot python\n```\n\n```python\n{wrong}\n```\n", tmp_path)
     assert done.returncode == 1 and "line 9" in done.stderr and "AssertionError" in done.stderr

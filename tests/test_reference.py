@@ -60,7 +60,7 @@ def rational(x):
 
 def number(bits, dtype):
     """The real number that a bit pattern stands for, infinity being what would follow the largest finite one."""
-    precision, smallest, unsigned = FORMATS[dtype]
+    precision, _, unsigned = FORMATS[dtype]
     width = 8 * unsigned().itemsize
     sign, bits = -1 if bits >> (width - 1) else 1, bits & (2 ** (width - 1) - 1)
     if bits == INFINITY[dtype]:

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from conftest import assert_same_bits, bits_of
 
 import posenc
+from conftest import assert_same_bits, bits_of
 
 STARTS = [0, 5, -300, 10**12 + 7, 2**63 - 1500, -(2**63)]
 LENGTH = 1200                       # more than two blocks of rows
@@ -109,7 +109,8 @@ def test_add_to_is_multiply_and_add(isa, dtype, x_scale):
     factor = np.array(x_scale).astype(table.dtype)
     expected = x * factor + table
     assert expected.dtype == table.dtype
-    for y in (x.copy(), np.ascontiguousarray(x.transpose(1, 0, 2, 3)).transpose(1, 0, 2, 3), np.repeat(x, 2, axis=2)[:, :, ::2]):
+    transposed = np.ascontiguousarray(x.transpose(1, 0, 2, 3)).transpose(1, 0, 2, 3)
+    for y in (x.copy(), transposed, np.repeat(x, 2, axis=2)[:, :, ::2]):
         assert posenc.add_to(y, x_scale=x_scale) is y
         assert_same_bits(np.ascontiguousarray(y), expected)
     y = x[0, 0].copy()

@@ -125,7 +125,7 @@ def assert_prints(values, table, decimals=None):
     """
     printed = [Decimal(cell) for cell in table.split()]
     last_digit = [Decimal(1).scaleb(-decimals if decimals else cell.as_tuple().exponent) for cell in printed]
-    for value, cell, unit in zip(values.ravel().tolist(), printed, last_digit):
+    for value, cell, unit in zip(values.ravel().tolist(), printed, last_digit, strict=False):
         assert abs(Decimal(value) - cell) <= unit / 2, f"{value!r} does not print as {cell}"
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import assert_same_bits, bits_of
 
 import posenc
+from conftest import assert_same_bits, bits_of
 from posenc import _kernel, _processors
 
 LARGE = "posenc.encode(8192, 512)"

@@ -7,11 +7,11 @@ import pickle
 
 import numpy as np
 import pytest
-from conftest import assert_same_bits, bits_of
-from test_seeds import ODD, OWN_EXPONENT_10, PAPER, assert_prints
 
 import posenc
+from conftest import assert_same_bits, bits_of
 from reference import Reference
+from test_seeds import ODD, OWN_EXPONENT_10, PAPER, assert_prints
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -142,7 +142,7 @@ BAD_CALLS = {
         RuntimeError, "not differentiated"),
     "a length for dropout": (lambda: PositionalEncoding(6, 10), TypeError, "dropout is 10 .* max_len=10"),
     "a length of 1": (lambda: PositionalEncoding(6, 1), TypeError, "max_len=1"),
-    "no length": (lambda: PositionalTable(6)(), ValueError, "max_sequence_length is None"),
+    "no length": (PositionalTable(6), ValueError, "max_sequence_length is None"),
     "width": (lambda: PositionalEncoding(6)(torch.ones(2, 3, 5)), ValueError, r"\(2, 3, 5\), expected \(..., n, 6\)"),
     "token numbers": (lambda: PositionalEncoding(6)(torch.ones(2, 6, dtype=torch.int64)), TypeError, "torch.int64"),
     "half a start": (lambda: PositionalEncoding(6)(torch.ones(2, 6), start=0.5), TypeError, "start is 0.5"),

@@ -156,7 +156,7 @@ def test_what_is_no_table_is_refused(outcomes, folder, name):
 @pytest.mark.parametrize("name", [*RIGHT, *SPARSE_RIGHT])
 def test_what_is_a_table_is_read(outcomes, folder, name):
     command, found = outcomes
-    code, out, err, _ = found[name]
+    code, _, err, _ = found[name]
     assert code in (0, 1, 2) and "Traceback" not in err
     if command == "verify" and name in RIGHT:
         assert (code, err) == (0, "")
@@ -223,7 +223,9 @@ def refusal(path, capsys):
 
 
 @pytest.mark.parametrize(
-    "text", [*map(json.dumps, WRONG_SPECIFICATIONS.values()), 5, None, DEEP, "{"], ids=[*WRONG_SPECIFICATIONS, "no text", "null", "deep", "half"]
+    "text",
+    [*map(json.dumps, WRONG_SPECIFICATIONS.values()), 5, None, DEEP, "{"],
+    ids=[*WRONG_SPECIFICATIONS, "no text", "null", "deep", "half"],
 )
 def test_wrong_specifications_in_safetensors(tmp_path, capsys, text):
     table = {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, 48]}

@@ -20,7 +20,7 @@ target=$1
 repository=$(cd "$(dirname "$0")/.." && pwd)
 python=${PYTHON:-python3}
 
-temporary= verdict=
+temporary='' verdict=''
 finish() {
     [[ -z $verdict ]] || echo "$target: $verdict"
     [[ -z $temporary ]] || rm -rf "$temporary"
@@ -80,7 +80,7 @@ build_foreign() {
         rm -rf "$root"
         local mode=auto
         [[ $EUID == 0 ]] || mode=chrootless         # needs no user namespaces
-        mmdebstrap -q --mode=$mode --variant=extract --architectures=$architecture \
+        mmdebstrap -q --mode="$mode" --variant=extract --architectures="$architecture" \
             --include=base-files,python3,libpython3-dev,python3-numpy,python3-pytest,python3-hypothesis \
             --include=python3-gmpy2,python3-mpmath,python3-tqdm,libgomp1 \
             "${CROSS_SUITE:-trixie}" "$root" ${CROSS_MIRROR:+"$CROSS_MIRROR"}

@@ -202,7 +202,9 @@ def play(scene: Scene, rounds: int) -> tuple[list[Record], Record]:
     times = with_roof({name: [t / units.get(name, 1) for t in ts] for name, ts in times.items()})
     figures = [quote(figure, scene, times, others) for figure in scene.figures]
     contenders = {
-        name: {"median": float(np.median(ts)), "least": min(ts), "rounds": len(ts)} for name, ts in times.items() if name != ROOF
+        name: {"median": float(np.median(ts)), "least": min(ts), "rounds": len(ts)}
+        for name, ts in times.items()
+        if name != ROOF
     }
     return figures, {
         "scene": scene.title,

@@ -372,6 +372,7 @@ def first_mismatch(
 ) -> dict[str, Any] | None:
     """Where the table first differs from the encodings, as a dict, or None."""
     import numpy as np
+
     from posenc import _files
 
     buffer = _files.row_buffer(len(positions), encoding.d_model, table.dtype)

@@ -335,7 +335,7 @@ def _flush(fd: int) -> None:
 def _write_at(fd: int, data: bytes | memoryview, offset: int) -> None:
     """Writes all of `data`: a single call may write less, as on a disk that is nearly full."""
     view = memoryview(data)
-    while len(view):
+    while view:
         written = _pwrite(fd, view, offset)
         if not written:
             raise OSError(errno.EIO, "The system writes nothing")

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, SupportsFloat, SupportsIndex, TypeA
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
 from posenc import _arguments, _kernel
 from posenc._arguments import BEYOND, LOWEST
 from posenc._encoding import Encoding, _encoding

@@ -2,6 +2,7 @@ from types import TracebackType
 from typing import Any
 
 from numpy.typing import NDArray
+from typing_extensions import disjoint_base
 
 DTYPES: dict[str, int]
 OPENMP: int
@@ -11,6 +12,7 @@ def instruction_set() -> str: ...
 def use_instruction_set(name: str | None = None, what: str = "instruction set") -> None: ...
 def check_settings() -> None: ...
 
+@disjoint_base
 class default_environment:
     def __enter__(self) -> None: ...
     def __exit__(
@@ -22,9 +24,10 @@ def trust_fast_path(yes: bool) -> None: ...
 def counters() -> dict[str, int]: ...
 def allowed_threads() -> int: ...
 
+@disjoint_base
 class Columns:
-    def __init__(
-        self,
+    def __new__(
+        cls,
         d_model: int,
         turns: bytes,
         integer_limbs: int,
@@ -35,7 +38,7 @@ class Columns:
         scale: float,
         position_offset: float,
         padding_idx: int | None,
-    ) -> None: ...
+    ) -> Columns: ...
     def quick(self, out: object, positions: object, dtype: int, add: bool, x_scale: float) -> bool: ...
     def run(
         self,

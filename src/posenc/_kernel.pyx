@@ -309,7 +309,7 @@ cdef class Columns:
         cdef Py_buffer view
         cdef job_t job
         cdef ptrdiff_t rows
-        cdef int64_t start = 0, step = 1, last
+        cdef int64_t start = 0, step = 1, _last
         if type(out) is not ndarray or self.spec.position_offset != 0 or not -1e30 < x_scale < 1e30:
             return False
         try:
@@ -327,7 +327,7 @@ cdef class Columns:
                     start = positions.start
                     if rows > 1:
                         step = positions.step
-                        last = positions[-1]
+                        _last = positions[-1]       # OverflowError beyond int64
                 elif type(positions) is not int or positions != rows:
                     return False
             elif not add:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+
 from posenc import _files
 from posenc._encoding import Encoding
 from posenc._types import AnyDType

@@ -375,7 +375,8 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
     known = _known(name)
     d_model = _arguments.integer("d_model", d_model, 0)
     with _kernel.default_environment():
-        parameters = {key: _checked(key, changes.pop(key), default) for key, default in known.parameters.items() if key in changes}
+        given = {key: default for key, default in known.parameters.items() if key in changes}
+        parameters = {key: _checked(key, changes.pop(key), default) for key, default in given.items()}
         try:
             convention = known.convention(d_model, **parameters)
         except ZeroDivisionError:

@@ -2,6 +2,7 @@
 
 import platform
 from typing import Any
+
 import numpy as np
 
 from posenc import __version__, _kernel

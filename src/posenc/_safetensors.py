@@ -20,6 +20,7 @@ from posenc import _files
 from posenc._encoding import Encoding
 from posenc._specification import described, specification
 from posenc._types import AnyDType
+
 DTYPES = {"float32": "F32", "float64": "F64", "float16": "F16", "bfloat16": "BF16"}
 NAMES = {code: name for name, code in DTYPES.items()}
 ALIGNMENT = 64                  # the library wants 8; vectors read from a mapping of the file like whole cache lines

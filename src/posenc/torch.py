@@ -23,6 +23,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 import posenc
 from posenc import _arguments, _encoding, _kernel
 from posenc._types import Convention, Positions
+
 __all__ = ["ChunkDataset", "PositionalEncoding", "PositionalTable", "add_to", "encode"]
 
 DTYPES = {torch.float64: "float64", torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
@@ -131,7 +132,7 @@ def _(x: Tensor, positions: Tensor | None, start: int, x_scale: float, conventio
 
 @torch.library.register_fake("posenc::add_")
 def _(x: Tensor, positions: Tensor | None, start: int, x_scale: float, convention: str) -> None:
-    return None
+    pass
 
 
 class _Add(torch.autograd.Function):
@@ -160,7 +161,8 @@ def _(x: Tensor, positions: Tensor | None, start: int, x_scale: float, conventio
         _check_positions(positions)
     if not (x.requires_grad and torch.is_grad_enabled()):
         torch.autograd.graph.increment_version(x)
-        return _add_below_autograd(x, positions, start, x_scale, convention)
+        _add_below_autograd(x, positions, start, x_scale, convention)
+        return
     if x.is_leaf:
         raise RuntimeError("x is a leaf that requires grad, expected one without (or torch.no_grad()): it is written in place")
     # the derivative is that of the numbers that were multiplied
@@ -490,10 +492,8 @@ class PositionalTable(nn.Module):
         if not bool(other.any()):
             return []
         row = int(other.nonzero()[0])
-        return [
-            f"{name} holds another table than {self.encoding}: row {row} differs by {float(off[row].max()):.2g}; "
-            "choose its convention, or delete the key"
-        ]
+        difference = f"row {row} differs by {float(off[row].max()):.2g}"
+        return [f"{name} holds another table than {self.encoding}: {difference}; choose its convention, or delete the key"]
 
     def extra_repr(self) -> str:
         changes = "".join(f", {name}={value!r}" for name, value in self.encoding._changes().items())

@@ -1,0 +1,108 @@
+"""User code, for tests/test_types.py: what type checkers know of the public functions, and which mistakes they find.
+
+Not run.  Every ``type: ignore`` is an error that must be found: mypy's warn_unused_ignores has it fail when it is not.
+"""
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any, assert_type
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+import posenc
+
+# ---- the values' dtype ------------------------------------------------------------------------------------------------
+
+assert_type(posenc.encode(10, 8), NDArray[np.float32])
+assert_type(posenc.encode(10, 8, dtype="float32"), NDArray[np.float32])
+assert_type(posenc.encode(10, 8, dtype="float64"), NDArray[np.float64])
+assert_type(posenc.encode(10, 8, dtype="float16"), NDArray[np.float16])
+assert_type(posenc.encode(10, 8, dtype=np.float64), NDArray[np.float64])
+assert_type(posenc.encode(10, 8, dtype=np.dtype(np.float16)), NDArray[np.float16])
+assert_type(posenc.encode(10, 8, dtype="bfloat16"), NDArray[Any])
+
+
+def wrapper(
+    positions: ArrayLike, dtype: str, out: NDArray[np.float64] | None, threads: int | None, **keywords: Any
+) -> None:
+    assert_type(posenc.encode(10, 8, dtype=dtype), NDArray[Any])
+    assert_type(posenc.encode(positions, 8, out=out), NDArray[np.float64] | NDArray[np.float32])
+    posenc.encode(positions, 8, dtype=dtype, out=out, threads=threads, **keywords)
+    posenc.stream(10, 8, chunk=threads, dtype=dtype, out=out, threads=threads, **keywords)
+    posenc.grid((10, 8), 8, dtype=dtype, out=out, threads=threads, **keywords)
+
+
+bits = np.empty((10, 8), np.uint16)
+mapped = np.memmap("table.bin", np.float32, "w+", shape=(10, 8))
+assert_type(posenc.encode(10, 8, dtype="bfloat16", out=bits), np.ndarray[tuple[int, int], np.dtype[np.uint16]])
+posenc.encode(10, 8, out=mapped)
+assert_type(posenc.add_to(bits), np.ndarray[tuple[int, int], np.dtype[np.uint16]])
+assert_type(posenc.add_to(mapped, range(10), x_scale=8**0.5), "np.memmap[Any, np.dtype[np.float32]]")
+
+# ---- positions --------------------------------------------------------------------------------------------------------
+
+posenc.encode(np.int64(10), 8)
+posenc.encode(range(10**18, 0, -(10**17)), np.int32(8))
+posenc.encode([[0.0, 1.0], [2.5, -3.0]], 8)
+posenc.encode(np.arange(10)[:, None] + np.arange(3), 8)
+posenc.encode(None, 8)  # type: ignore[call-overload]
+posenc.encode(10, 8.0)  # type: ignore[call-overload]
+posenc.encode(10, "8")  # type: ignore[call-overload]
+
+# ---- keywords ---------------------------------------------------------------------------------------------------------
+
+posenc.encode(10, 8, base=1, layout="halves", odd="zero", shift=Fraction(1, 3), padding_idx=None)
+posenc.encode(10, 8, frequencies=np.ones(4), threads=2)
+posenc.encode(10, 8, bse=1)  # type: ignore[call-overload]
+posenc.encode(10, 8, base="1")  # type: ignore[call-overload]
+posenc.encode(10, 8, layout="half")  # type: ignore[call-overload]
+posenc.encode(10, 8, threads=1.5)  # type: ignore[call-overload]
+posenc.encode(10, 8, dtype=None)  # type: ignore[call-overload]
+posenc.encode(10, 8, out=[0.0])  # type: ignore[call-overload]
+posenc.add_to(mapped, bse=1)  # type: ignore[call-arg]
+posenc.add_to([1.0])  # type: ignore[type-var]
+posenc.Encoding(8, bse=1)  # type: ignore[call-arg]
+posenc.Encoding(8, order="tan")  # type: ignore[arg-type]
+
+# ---- streams ----------------------------------------------------------------------------------------------------------
+
+assert_type(posenc.stream(10, 8), Iterator[posenc.Chunk[np.float32]])
+for chunk in posenc.stream(None, 8, chunk=4, dtype=np.float64):
+    assert_type(chunk.positions, range)
+    assert_type(chunk.values, NDArray[np.float64])
+    positions, values = chunk
+    assert_type(values, NDArray[np.float64])
+assert_type(posenc.stream(10, 8, out=bits, dtype="bfloat16"), Iterator[posenc.Chunk[np.uint16]])
+assert_type(posenc.stream(10, 8, dtype="bfloat16"), Iterator[posenc.Chunk[Any]])
+posenc.stream([1, 2], 8)  # type: ignore[call-overload]
+
+# ---- Encoding ---------------------------------------------------------------------------------------------------------
+
+encoding = posenc.Encoding(8, base=500.0)
+assert_type(encoding.d_model, int)
+assert_type(encoding.frequencies, NDArray[np.float64])
+assert_type(encoding.encode(10), NDArray[np.float32])
+assert_type(encoding.encode(10, dtype=np.float64), NDArray[np.float64])
+assert_type(encoding.encode(10, dtype="float16", threads=1), NDArray[np.float16])
+assert_type(encoding.add_to(mapped), "np.memmap[Any, np.dtype[np.float32]]")
+assert_type(next(encoding.stream(dtype="float64")).values, NDArray[np.float64])
+encoding.encode(10, base=1)  # type: ignore[call-overload]
+encoding.frequencies = np.ones(4)  # type: ignore[misc]
+hash(encoding)
+
+# ---- the others -------------------------------------------------------------------------------------------------------
+
+assert_type(posenc.preset("fairseq", 8, scale=2.0), posenc.Encoding)
+assert_type(posenc.presets()[0], posenc.Preset)
+assert_type(posenc.presets()[0].parameters, dict[str, Any])
+assert_type(posenc.grid((14, 14), 8), NDArray[np.float32])
+assert_type(posenc.grid([range(3), np.arange(4)], 8, dtype="float64", group="function", base=[1e4, 1e3]), NDArray[np.float64])
+assert_type(posenc.grid(np.array([14, 14]), 8, coordinates=(-1, 1), include_input="first", out=bits).dtype, np.dtype[np.uint16])
+posenc.grid((14, 14), 8, group="rows")  # type: ignore[call-overload]
+assert_type(posenc.identify(posenc.encode(10, 8)), list[posenc.Match])
+assert_type(posenc.identify(np.ones((3, 4)), range(3))[0].presets, tuple[str, ...])
+assert_type(posenc.positions_from_mask([[1, 1, 0]]), NDArray[np.int64])
+assert_type(posenc.positions_from_segments([1, 1, 2], start=[0]), NDArray[np.int64])
+assert_type(posenc.positions_from_lengths(np.array([3, 2])), NDArray[np.int64])
+assert_type(posenc.show_runtime(), dict[str, Any])
