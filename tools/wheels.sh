@@ -71,14 +71,16 @@ same() {
     echo "$1: $(wc -l <<< "$2"), as expected"
 }
 
-# setting NAME...: that entry of [tool.cibuildwheel]; of a table a line NAME=VALUE each
+# setting NAME...: that entry of [tool.cibuildwheel]; of a list a line each, of a table a line NAME=VALUE each
 setting() {
     python - "$@" << 'END'
 import functools, sys, tomllib
 
 with open("pyproject.toml", "rb") as file:
     found = functools.reduce(dict.__getitem__, sys.argv[1:], tomllib.load(file)["tool"]["cibuildwheel"])
-print(*([f"{name}={value}" for name, value in found.items()] if isinstance(found, dict) else [found]), sep="\n")
+if isinstance(found, dict):
+    found = [f"{name}={value}" for name, value in found.items()]
+print(found if isinstance(found, str) else "\n".join(found))
 END
 }
 
