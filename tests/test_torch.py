@@ -64,6 +64,15 @@ def test_encode(positions, dtype):
     assert_bits(found, posenc.encode(at, 18, dtype=dtype, layout="halves", base=500))
 
 
+@pytest.mark.parametrize(
+    "positions",
+    [range(5, 6, 2**100), range(5, 4, -(2**100)), range(2**100, 0), range(0, 2**63, 2**62), np.array([[1, -2]], ">i2")],
+    ids=str,
+)
+def test_encode_takes_what_the_library_takes(positions):
+    assert_bits(posenc.torch.encode(positions, 6), posenc.encode(positions, 6))
+
+
 def test_encode_equals_the_oracle(dtype):
     at = [0, 1, 1000, 999_983]
     found = posenc.torch.encode(torch.tensor(at), 6, dtype=NAMES[dtype])
@@ -131,6 +140,8 @@ BAD_CALLS = {
     "dtype": (lambda: posenc.torch.encode(3, 4, dtype=torch.int8), TypeError, "dtype is torch.int8, expected one of"),
     "a negative n": (lambda: posenc.torch.encode(-3, 4), ValueError, "positions is -3"),
     "beyond 64 bits": (lambda: posenc.torch.encode(range(2**63, 2**63 + 1), 4), ValueError, "expected -2"),
+    "a number beyond 64 bits": (lambda: posenc.torch.encode(2**70, 4), ValueError, "expected -2"),
+    "objects": (lambda: posenc.torch.encode(np.array([1], object), 4), TypeError, "positions has dtype object"),
     "booleans": (lambda: posenc.torch.encode(torch.tensor([True]), 4), TypeError, "positions has dtype bool"),
     "a keyword": (lambda: posenc.torch.encode(3, 4, bases=3), TypeError, "bases"),
     "d_model": (lambda: posenc.torch.encode(3, -4), ValueError, "d_model is -4"),

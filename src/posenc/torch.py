@@ -228,14 +228,17 @@ def encode(
         values = torch.ops.posenc.encode_at(positions, d_model, convention, dtype)
         return values if device is None else values.to(device)
     device = torch.empty(0).device if device is None else torch.device(device)
-    if type(positions) is int and positions >= 0:       # what torch.compile can follow
+    if type(positions) is int and 0 <= positions < _arguments.BEYOND:       # what torch.compile can follow
         return torch.ops.posenc.encode(0, 1, positions, d_model, convention, dtype, device)
     positions = _arguments.range_or_array(positions)
     if isinstance(positions, range):
         _arguments.check_domain(positions, 0)
         n = _arguments.length(positions)
-        return torch.ops.posenc.encode(positions.start, positions.step, n, d_model, convention, dtype, device)
-    return torch.ops.posenc.encode_at(torch.from_numpy(np.array(positions, order="C")), d_model, convention, dtype).to(device)
+        # what a short range does not use may be beyond an operator's integers
+        start, step = positions[0] if n else 0, positions.step if n > 1 else 1
+        return torch.ops.posenc.encode(start, step, n, d_model, convention, dtype, device)
+    positions = np.array(_arguments.positions(positions, 0)[2]).reshape(positions.shape)        # 64 bits, native byte order
+    return torch.ops.posenc.encode_at(torch.from_numpy(positions), d_model, convention, dtype).to(device)
 
 
 def add_to(
