@@ -629,7 +629,7 @@ def bad_arrays(draw, shape, dtype):
 
 def other_shapes(shape, dtype):
     """Arrays that are to be written, but for their shape."""
-    others = [(*shape, 2), (*shape[:-1], shape[-1] + 1), (1, *shape), shape[1:] or (2,)]
+    others = [(*shape, 2), (*shape[:-1], shape[-1] + 1), (1, *shape), shape[1:]]
     return st.sampled_from([np.full(other, 7, dtype) for other in others])
 
 
