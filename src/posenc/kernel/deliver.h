@@ -169,47 +169,59 @@ INLINE void add(char *out, const char *t, ptrdiff_t width, dtype_t dtype, double
     }
 }
 
-/* Writes or adds the `width` columns of a row that there are, rounded at t; put_row: rounded to floats. */
-INLINE void deliver(const job_t *job, char *out, const char *t, int width, dtype_t dtype, delivery_t delivery) {
-    if (delivery != ADD) memcpy(out, t, (size_t)width * size_of(dtype));
-    else for (ptrdiff_t b = 0; b < job->batch; b++) add(out + b * job->batch_stride, t, width, dtype, job->x_scale);
+/* The same for any dtype and width. */
+NOINLINE void add_row(const job_t *job, char *out, const char *t, ptrdiff_t width) {
+#define CASE(T) case T: add(out, t, width, T, job->x_scale); break;
+    switch (job->dtype) { CASE(FLOAT64) CASE(FLOAT32) CASE(FLOAT16) CASE(BFLOAT16) }
+#undef CASE
 }
 
+/* Writes or adds the `width` columns of a row that there are, rounded at t, to a batch too. */
+NOINLINE void deliver(const job_t *job, char *out, const char *t, int width) {
+    if (job->delivery != ADD) memcpy(out, t, (size_t)width * size_of(job->dtype));
+    else for (ptrdiff_t b = 0; b < job->batch; b++) add_row(job, out + b * job->batch_stride, t, width);
+}
+
+/* put_row: rounded to floats.  A `whole` row has all columns of a tile, and no batch if it is to be added. */
 INLINE void put_row(const job_t *job, char *out, const F f[TILE_VECTORS / 2], int width, int whole, dtype_t dtype, delivery_t delivery) {
     const int straight = whole && delivery != ADD;
     ALIGNED char t[TILE * sizeof(float)];
     for (int v = 0; v < TILE_VECTORS; v += 4)
         put((straight ? out : t) + (size_t)(v * W) * size_of(dtype), f + v / 2, dtype, straight && delivery == STREAM);
-    if (!straight) deliver(job, out, t, width, dtype, delivery);
+    if (straight) return;
+    if (whole) add(out, t, TILE, dtype, job->x_scale);
+    else deliver(job, out, t, width);
 }
 
 INLINE void put_wide_row(const job_t *job, char *out, const V value[TILE_VECTORS], int width, int whole, delivery_t delivery) {
     const int straight = whole && delivery != ADD;
     ALIGNED double t[TILE];
     for (int v = 0; v < TILE_VECTORS; v++) v_put((straight ? (double *)(void *)out : t) + v * W, value[v], straight && delivery == STREAM);
-    if (!straight) deliver(job, out, (const char *)t, width, FLOAT64, delivery);
+    if (straight) return;
+    if (whole) add(out, (const char *)t, TILE, FLOAT64, job->x_scale);
+    else deliver(job, out, (const char *)t, width);
 }
 
 /* The same for values that dtype holds or that its conversion rounds. */
-INLINE void put_values(const job_t *job, char *out, const V value[TILE_VECTORS], int width, int whole, dtype_t dtype, delivery_t delivery) {
+INLINE void put_values(const job_t *job, char *out, const V value[TILE_VECTORS], int width, int whole, dtype_t dtype) {
     if (dtype == FLOAT64) {
-        put_wide_row(job, out, value, width, whole, delivery);
+        put_wide_row(job, out, value, width, whole, STORE);
         return;
     }
     F f[TILE_VECTORS / 2];
     for (int v = 0; v < TILE_VECTORS; v += 2) f[v / 2] = f_pair(value[v], value[v + 1]);
-    put_row(job, out, f, width, whole, dtype, delivery);
+    put_row(job, out, f, width, whole, dtype, STORE);
 }
 
 /* Settles and delivers a row that is in doubt. */
-NOINLINE void deliver_settled(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t column, int width, char *out,
+COLD void deliver_settled(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t column, int width, char *out,
                               row_t *values, tally_t *tally) {
     V settled[TILE_VECTORS];
 #define CASE(T) \
     case T: \
         settle(spec, job, row, column, width, values, T, tally); \
         for (int v = 0; v < TILE_VECTORS; v++) settled[v] = v_load(values->high + v * W); \
-        put_values(job, out, settled, width, 0, T, job->delivery == ADD ? ADD : STORE); \
+        put_values(job, out, settled, width, 0, T); \
         break;
     switch (job->dtype) { CASE(FLOAT64) CASE(FLOAT32) CASE(FLOAT16) CASE(BFLOAT16) }
 #undef CASE

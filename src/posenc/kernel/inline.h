@@ -5,6 +5,8 @@
 #if defined(__GNUC__)
 #define INLINE static inline __attribute__((always_inline))
 #define NOINLINE static __attribute__((noinline))
+/* Not worth its size: compiled to be small. */
+#define COLD static __attribute__((noinline, cold))
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define ALIGNED __attribute__((aligned(64)))
 #define PREFETCH(p) __builtin_prefetch((p), 0, 2)
@@ -13,6 +15,7 @@
 #else
 #define INLINE static inline
 #define NOINLINE static
+#define COLD static
 #define UNLIKELY(x) (x)
 #define ALIGNED __declspec(align(64))
 #define PREFETCH(p) ((void)(p))

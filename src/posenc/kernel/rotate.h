@@ -173,7 +173,7 @@ INLINE void pairs_at(const anchor_t *a, const double *fine, const double *fine_l
 }
 
 /* Evaluates a row again, each value with its own error bound, and directly where that leaves it open. */
-NOINLINE void doubtful_row(const spec_t *spec, const job_t *job, const anchor_t *a, const patch_t *patch, int r, int is_above,
+COLD void doubtful_row(const spec_t *spec, const job_t *job, const anchor_t *a, const patch_t *patch, int r, int is_above,
                            tally_t *tally) {
     const int row = is_above ? row_above(r) : row_below(r);
     const double *fine = patch->fine + r * 2 * TILE, *fine_low = patch->fine_low + r * 2 * TILE;
@@ -311,13 +311,12 @@ static fine_rows_t *const FINE_ROWS[4][4] = {EVERY_CASE(CASE)};
  * fixed = |P0| + (|P0| + |Q0|) reach. */
 typedef struct { ALIGNED double p[TILE], q[TILE], p_low[TILE], q_low[TILE], fixed[TILE], least[TILE]; } first_row_t;
 
-INLINE void first_row(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t tile, dtype_t dtype,
-                      first_row_t *first) {
+NOINLINE void first_row(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t tile, first_row_t *first) {
     const V floor = v_mul(v_abs(v_set(spec->scale)), v_set(DIRECT_PAIR_FLOOR));
     for (int v = 0; v < TILE / W; v++) {
         const ptrdiff_t column = tile * TILE + v * W;
         VV p = {v_set(0), v_set(0)}, q = p;
-        if (dtype == FLOAT64) value_pair(spec, position, column, COLUMNS, &p, &q);
+        if (job->dtype == FLOAT64) value_pair(spec, position, column, COLUMNS, &p, &q);
         else value_double(spec, position, column, COLUMNS, &p.high, &q.high);
         const V ap = v_abs(p.high), aq = v_abs(q.high), turning = v_load(job->offsets.turning + column);
         v_store(first->p + v * W, p.high);
@@ -325,11 +324,11 @@ INLINE void first_row(const spec_t *spec, const job_t *job, const position_t *po
         v_store(first->p_low + v * W, p.low);
         v_store(first->q_low + v * W, q.low);
         v_store(first->fixed + v * W, v_muladd(v_add(ap, aq), v_load(job->offsets.reach + column), ap));
-        v_store(first->least + v * W, v_mul(dtype == FLOAT64 ? floor : v_set(2 * smallest_normal(dtype)), turning));
+        v_store(first->least + v * W, v_mul(job->dtype == FLOAT64 ? floor : v_set(2 * smallest_normal(job->dtype)), turning));
     }
 }
 
-INLINE void anchor_of(const job_t *job, const first_row_t *first, ptrdiff_t tile, int k, dtype_t dtype, anchor_t *a) {
+NOINLINE void anchor_of(const job_t *job, const first_row_t *first, ptrdiff_t tile, int k, anchor_t *a) {
     ALIGNED double smallest[TILE];
     const double *high = offsets_at(job->offsets.coarse, tile, COARSE, k);
     const double *low = offsets_at(job->offsets.coarse_low, tile, COARSE, k);
@@ -338,7 +337,7 @@ INLINE void anchor_of(const job_t *job, const first_row_t *first, ptrdiff_t tile
         const VV p0 = pair_at(first->p, first->p_low, v), q0 = pair_at(first->q, first->q_low, v);
         const V least = v_load(first->least + v * W);
         const V magnitude = v_muladd(v_abs(q0.high), v_abs(s.high), v_load(first->fixed + v * W));
-        if (dtype == FLOAT64) {
+        if (job->dtype == FLOAT64) {
             const VV p = dd_product_sum(p0, c, q0, s), q = dd_product_sum(q0, c, dd_negated(p0), s);
             v_store(a->p + v * W, p.high);
             v_store(a->q + v * W, q.high);
@@ -348,37 +347,36 @@ INLINE void anchor_of(const job_t *job, const first_row_t *first, ptrdiff_t tile
         } else {
             v_store(a->p + v * W, v_muladd(p0.high, c.high, v_mul(q0.high, s.high)));
             v_store(a->q + v * W, v_sub(v_mul(q0.high, c.high), v_mul(p0.high, s.high)));
-            v_store(smallest + v * W, v_muladd(magnitude, v_set(smallest_share(dtype)), least));
+            v_store(smallest + v * W, v_muladd(magnitude, v_set(smallest_share(job->dtype)), least));
             v_store(a->error + v * W, v_mul(magnitude, v_set(DOUBLE_ERROR)));
         }
     }
-    if (dtype != FLOAT64) quick_addends(smallest, a->addend, dtype);
+    if (job->dtype != FLOAT64) quick_addends(smallest, a->addend, job->dtype);
 }
 
 /* The fine rows of anchor k in a tile, at most FINE, from `row` of the table: row i to out + i * row_stride. */
-INLINE void tile_rows(const spec_t *spec, const job_t *job, const first_row_t *first, ptrdiff_t tile, int k, ptrdiff_t row,
-                      int rows, char *out, ptrdiff_t row_stride, delivery_t delivery, shift_t *shift, fetch_t *fetch,
-                      dtype_t dtype, tally_t *tally) {
+static void tile_rows(const spec_t *spec, const job_t *job, const first_row_t *first, ptrdiff_t tile, int k, ptrdiff_t row,
+                      int rows, char *out, ptrdiff_t row_stride, delivery_t delivery, shift_t *shift, fetch_t *fetch, tally_t *tally) {
     anchor_t a;
-    anchor_of(job, first, tile, k, dtype, &a);
+    anchor_of(job, first, tile, k, &a);
     const patch_t patch = {
         .row = row, .column = tile * TILE, .width = smaller(spec->d_model - tile * TILE, TILE),
         .fine = offsets_at(job->offsets.fine, tile, HALF, 0), .fine_low = offsets_at(job->offsets.fine_low, tile, HALF, 0),
         .out = out, .row_stride = row_stride, .shift = shift, .fetch = fetch};
-    FINE_ROWS[delivery][dtype](spec, job, &a, &patch, rows, tally);
+    FINE_ROWS[delivery][job->dtype](spec, job, &a, &patch, rows, tally);
 }
 
 /* A tile of a block, straight to its place: its first row is evaluated directly, its anchors are rotated from it, its rows
  * from them. */
-INLINE void straight_tile(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t count,
-                          ptrdiff_t tile, dtype_t dtype, tally_t *tally) {
-    char *const out = job->out + tile * TILE * (ptrdiff_t)size_of(dtype);
+static void straight_tile(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t count,
+                          ptrdiff_t tile, tally_t *tally) {
+    char *const out = job->out + tile * TILE * (ptrdiff_t)size_of(job->dtype);
     first_row_t first;
-    first_row(spec, job, position, tile, dtype, &first);
+    first_row(spec, job, position, tile, &first);
     for (int k = 0; k * FINE < count; k++) {
         const ptrdiff_t at = row + k * FINE;
         tile_rows(spec, job, &first, tile, k, at, smaller(count - k * FINE, FINE), out + at * job->row_stride, job->row_stride,
-                  job->delivery, NULL, NULL, dtype, tally);
+                  job->delivery, NULL, NULL, tally);
     }
 }
 
@@ -386,9 +384,8 @@ INLINE void straight_tile(const spec_t *spec, const job_t *job, const position_t
 typedef struct { shift_t shift; first_row_t first[]; } stage_t;
 
 /* Rows off cache lines. */
-INLINE void shifted_rows(const spec_t *spec, const job_t *job, stage_t *stage, int k, ptrdiff_t row, int rows, dtype_t dtype,
-                         tally_t *tally) {
-    const ptrdiff_t tiles = spec->columns / TILE, size = (ptrdiff_t)size_of(dtype);
+static void shifted_rows(const spec_t *spec, const job_t *job, stage_t *stage, int k, ptrdiff_t row, int rows, tally_t *tally) {
+    const ptrdiff_t tiles = spec->columns / TILE, size = (ptrdiff_t)size_of(job->dtype);
     shift_t *const shift = &stage->shift;
     for (ptrdiff_t tile = 0; tile < tiles; tile++) {
         shift->out = job->out + row * job->row_stride + tile * TILE * size;
@@ -398,31 +395,28 @@ INLINE void shifted_rows(const spec_t *spec, const job_t *job, stage_t *stage, i
         shift->is_last = tile == tiles - 1;
         shift->sent = 0;
         tile_rows(spec, job, &stage->first[tile], tile, k, row, rows, shift->row[0] + LINE, sizeof shift->row[0], SHIFT, shift,
-                  NULL, dtype, tally);
+                  NULL, tally);
     }
 }
 
 /* Onto one table. */
-INLINE void added_rows(const spec_t *spec, const job_t *job, stage_t *stage, int k, ptrdiff_t row, int rows, dtype_t dtype,
-                       tally_t *tally) {
-    const ptrdiff_t size = (ptrdiff_t)size_of(dtype);
+static void added_rows(const spec_t *spec, const job_t *job, stage_t *stage, int k, ptrdiff_t row, int rows, tally_t *tally) {
+    const ptrdiff_t size = (ptrdiff_t)size_of(job->dtype);
     char *const out = job->out + row * job->row_stride;
     fetch_t fetch = {out + FINE * job->row_stride, 0, spec->d_model * size, job->row_stride};
     for (ptrdiff_t tile = 0; tile < spec->columns / TILE; tile++)
-        tile_rows(spec, job, &stage->first[tile], tile, k, row, rows, out + tile * TILE * size, job->row_stride, ADD, NULL, &fetch,
-                  dtype, tally);
+        tile_rows(spec, job, &stage->first[tile], tile, k, row, rows, out + tile * TILE * size, job->row_stride, ADD, NULL, &fetch, tally);
 }
 
 /* Onto a batch, or 16-bit numbers: each row is made once, and stays in a cache while it is added to every element. */
 enum { SOME_BYTES = 1 << 15 };
-INLINE void batch_rows(const spec_t *spec, const job_t *job, stage_t *stage, int k, ptrdiff_t row, int rows, dtype_t dtype,
-                       tally_t *tally) {
-    const ptrdiff_t tiles = spec->columns / TILE, size = (ptrdiff_t)size_of(dtype), row_bytes = spec->columns * size;
+static void batch_rows(const spec_t *spec, const job_t *job, stage_t *stage, int k, ptrdiff_t row, int rows, tally_t *tally) {
+    const ptrdiff_t tiles = spec->columns / TILE, size = (ptrdiff_t)size_of(job->dtype), row_bytes = spec->columns * size;
     char *const t = (char *)(stage->first + tiles);
     job_t to_stage = *job;
     to_stage.delivery = STORE;
     for (ptrdiff_t tile = 0; tile < tiles; tile++)
-        tile_rows(spec, &to_stage, &stage->first[tile], tile, k, row, rows, t + tile * TILE * size, row_bytes, STORE, NULL, NULL, dtype, tally);
+        tile_rows(spec, &to_stage, &stage->first[tile], tile, k, row, rows, t + tile * TILE * size, row_bytes, STORE, NULL, NULL, tally);
     const int some = row_bytes < SOME_BYTES ? (int)(SOME_BYTES / row_bytes) : 1;
     for (int first = 0; first < rows; first += some) {
         for (ptrdiff_t b = 0; b < job->batch; b++) {
@@ -430,7 +424,7 @@ INLINE void batch_rows(const spec_t *spec, const job_t *job, stage_t *stage, int
             fetch_t fetch = {out + job->batch_stride, 0, spec->d_model * size, job->row_stride};
             for (int r = first; r < rows && r < first + some; r++, out += job->row_stride) {
                 fetch_lines(&fetch, (int)(row_bytes / LINE));
-                add(out, t + r * row_bytes, spec->d_model, dtype, job->x_scale);
+                add_row(job, out, t + r * row_bytes, spec->d_model);
             }
         }
     }
@@ -442,20 +436,20 @@ static size_t stage_size(const spec_t *spec, const job_t *job) {
     return LINE + sizeof(stage_t) + tiles * (sizeof(first_row_t) + (job->batch > 1 || size_of(job->dtype) == 2 ? FINE * TILE * sizeof(double) : 0));
 }
 
-INLINE void block(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t count, void *memory,
-                  dtype_t dtype, tally_t *tally) {
+static void block(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t count, void *memory,
+                  tally_t *tally) {
     const ptrdiff_t tiles = spec->columns / TILE;
     if (!memory) {
-        for (ptrdiff_t tile = 0; tile < tiles; tile++) straight_tile(spec, job, position, row, count, tile, dtype, tally);
+        for (ptrdiff_t tile = 0; tile < tiles; tile++) straight_tile(spec, job, position, row, count, tile, tally);
         return;
     }
     stage_t *const stage = (stage_t *)(((uintptr_t)memory + LINE - 1) & ~(uintptr_t)(LINE - 1));
-    for (ptrdiff_t tile = 0; tile < tiles; tile++) first_row(spec, job, position, tile, dtype, &stage->first[tile]);
+    for (ptrdiff_t tile = 0; tile < tiles; tile++) first_row(spec, job, position, tile, &stage->first[tile]);
     for (int k = 0; k * FINE < count; k++) {
         const int rows = smaller(count - k * FINE, FINE);
-        if (job->delivery == SHIFT) shifted_rows(spec, job, stage, k, row + k * FINE, rows, dtype, tally);
-        else if (job->batch > 1 || size_of(dtype) == 2) batch_rows(spec, job, stage, k, row + k * FINE, rows, dtype, tally);
-        else added_rows(spec, job, stage, k, row + k * FINE, rows, dtype, tally);
+        if (job->delivery == SHIFT) shifted_rows(spec, job, stage, k, row + k * FINE, rows, tally);
+        else if (job->batch > 1 || size_of(job->dtype) == 2) batch_rows(spec, job, stage, k, row + k * FINE, rows, tally);
+        else added_rows(spec, job, stage, k, row + k * FINE, rows, tally);
     }
 }
 
@@ -528,7 +522,7 @@ INLINE void single_tile(const spec_t *spec, const job_t *job, const position_t *
         }
         deliver_settled(spec, job, row, column, width, out, &t, tally);
     } else {
-        put_values(job, out, value, width, width == TILE, dtype, job->delivery == ADD ? ADD : STORE);
+        put_values(job, out, value, width, width == TILE && job->delivery != ADD, dtype);
     }
 }
 
@@ -549,25 +543,17 @@ NOINLINE void exact_row(const spec_t *spec, const job_t *job, const position_t *
 /* ---- the entries of the table ------------------------------------------------------------------------------------------ */
 
 #define CASE(T) \
-    NOINLINE void block_##T(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t count, \
-                            void *stage, tally_t *tally) { \
-        block(spec, job, position, row, count, stage, T, tally); \
-    } \
     NOINLINE void single_tile_##T(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, \
                                   ptrdiff_t tile, tally_t *tally) { \
         single_tile(spec, job, position, row, tile, T, tally); \
     }
 CASE(FLOAT64) CASE(FLOAT32) CASE(FLOAT16) CASE(BFLOAT16)
 #undef CASE
-static const struct {
-    void (*block)(const spec_t *, const job_t *, const position_t *, ptrdiff_t row, ptrdiff_t count, void *stage, tally_t *);
-    void (*single)(const spec_t *, const job_t *, const position_t *, ptrdiff_t row, ptrdiff_t tile, tally_t *);
-} ROWS[] = {
-    [FLOAT64] = {block_FLOAT64, single_tile_FLOAT64},
-    [FLOAT32] = {block_FLOAT32, single_tile_FLOAT32},
-    [FLOAT16] = {block_FLOAT16, single_tile_FLOAT16},
-    [BFLOAT16] = {block_BFLOAT16, single_tile_BFLOAT16},
+#define CASE(T) [T] = single_tile_##T,
+static void (*const SINGLE_TILE[])(const spec_t *, const job_t *, const position_t *, ptrdiff_t row, ptrdiff_t tile, tally_t *) = {
+    CASE(FLOAT64) CASE(FLOAT32) CASE(FLOAT16) CASE(BFLOAT16)
 };
+#undef CASE
 
 static int is_fast(const spec_t *spec, const position_t *position) {
     return spec->fast && position->finite && !position->padding && position->limbs <= FAST_POSITION_LIMBS;
@@ -579,7 +565,7 @@ static void scattered_rows(const spec_t *spec, const job_t *job, ptrdiff_t first
         const position_t position = position_of(spec, job, row);
         if (!is_fast(spec, &position)) exact_row(spec, job, &position, row, tally);
         else for (ptrdiff_t tile = 0; tile < spec->columns / TILE; tile++)
-            ROWS[job->dtype].single(spec, job, &position, row, tile, tally);
+            SINGLE_TILE[job->dtype](spec, job, &position, row, tile, tally);
     }
     environment_leave(host);
 }
@@ -591,7 +577,7 @@ static void rotated_rows(const spec_t *spec, const job_t *job, ptrdiff_t first, 
         return;
     }
     const environment_t host = environment_enter();
-    ROWS[job->dtype].block(spec, job, &position, first, count, stage, tally);
+    block(spec, job, &position, first, count, stage, tally);
     if (job->delivery == STREAM || job->delivery == SHIFT) stream_fence();
     environment_leave(host);
 }
