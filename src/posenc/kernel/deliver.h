@@ -131,13 +131,13 @@ INLINE void put(char *out, const F f[2], dtype_t dtype, int stream) {
     }
 }
 
-INLINE void sixteen_load(float *f, const uint16_t *p, int n, dtype_t dtype) {
-    if (dtype == FLOAT16) h_load(f, p, n);
-    else for (int i = 0; i < n; i++) f[i] = float_of_bfloat(p[i]);
+INLINE void sixteen_load(float f[TILE], const uint16_t p[TILE], dtype_t dtype) {
+    if (dtype == FLOAT16) h_load(f, p);
+    else for (int i = 0; i < TILE; i++) f[i] = float_of_bfloat(p[i]);
 }
-INLINE void sixteen_store(uint16_t *p, const float *f, int n, dtype_t dtype) {
-    if (dtype == FLOAT16) h_store(p, f, n);
-    else for (int i = 0; i < n; i++) p[i] = bfloat_of_float(f[i]);
+INLINE void sixteen_store(uint16_t p[TILE], const float f[TILE], dtype_t dtype) {
+    if (dtype == FLOAT16) h_store(p, f);
+    else for (int i = 0; i < TILE; i++) p[i] = bfloat_of_float(f[i]);
 }
 
 /* x * x_scale + t, product and sum rounded to dtype.  In float for the halves: products of two 11-bit (8-bit) numbers are
@@ -155,41 +155,50 @@ INLINE void add(char *out, const char *t, ptrdiff_t width, dtype_t dtype, double
         uint16_t *x = (uint16_t *)(void *)out;
         const uint16_t *value = (const uint16_t *)(const void *)t;
         for (; width > 0; x += TILE, value += TILE, width -= TILE) {
-            const int n = smaller(width, TILE);
+            uint16_t some[2][TILE], product[TILE];
+            const size_t bytes = (size_t)smaller(width, TILE) * sizeof *x;
+            if (width < TILE) {
+                memset(some, 0, sizeof some);
+                memcpy(some[0], x, bytes);
+                memcpy(some[1], value, bytes);
+            }
+            uint16_t *const to = width < TILE ? some[0] : x;
             float a[TILE], b[TILE];
-            uint16_t product[TILE];
-            sixteen_load(a, x, n, dtype);
-            sixteen_load(b, value, n, dtype);
-            for (int i = 0; i < n; i++) a[i] *= (float)x_scale;
-            sixteen_store(product, a, n, dtype);
-            sixteen_load(a, product, n, dtype);
-            for (int i = 0; i < n; i++) a[i] += b[i];
-            sixteen_store(x, a, n, dtype);
+            sixteen_load(a, to, dtype);
+            sixteen_load(b, width < TILE ? some[1] : value, dtype);
+            for (int i = 0; i < TILE; i++) a[i] *= (float)x_scale;
+            sixteen_store(product, a, dtype);
+            sixteen_load(a, product, dtype);
+            for (int i = 0; i < TILE; i++) a[i] += b[i];
+            sixteen_store(to, a, dtype);
+            if (width < TILE) memcpy(x, to, bytes);
         }
     }
 }
 
-/* The same for any dtype and width. */
-NOINLINE void add_row(const job_t *job, char *out, const char *t, ptrdiff_t width) {
+/* The same for any dtype, to all of a batch. */
+NOINLINE void add_to_batch(const job_t *job, char *out, const char *t, ptrdiff_t width) {
+    for (ptrdiff_t b = 0; b < job->batch; b++, out += job->batch_stride) {
 #define CASE(T) case T: add(out, t, width, T, job->x_scale); break;
-    switch (job->dtype) { CASE(FLOAT64) CASE(FLOAT32) CASE(FLOAT16) CASE(BFLOAT16) }
+        switch (job->dtype) { CASE(FLOAT64) CASE(FLOAT32) CASE(FLOAT16) CASE(BFLOAT16) }
 #undef CASE
+    }
 }
 
-/* Writes or adds the `width` columns of a row that there are, rounded at t, to a batch too. */
-NOINLINE void deliver(const job_t *job, char *out, const char *t, int width) {
-    if (job->delivery != ADD) memcpy(out, t, (size_t)width * size_of(job->dtype));
-    else for (ptrdiff_t b = 0; b < job->batch; b++) add_row(job, out + b * job->batch_stride, t, width);
+/* Writes or adds the `width` columns of a row that there are, rounded at t. */
+INLINE void deliver(const job_t *job, char *out, const char *t, int width) {
+    if (job->delivery == ADD) add_to_batch(job, out, t, width);
+    else memcpy(out, t, (size_t)width * size_of(job->dtype));
 }
 
-/* put_row: rounded to floats.  A `whole` row has all columns of a tile, and no batch if it is to be added. */
+/* put_row: rounded to floats.  A `whole` row has all columns of a tile.  ADD: there is no batch. */
 INLINE void put_row(const job_t *job, char *out, const F f[TILE_VECTORS / 2], int width, int whole, dtype_t dtype, delivery_t delivery) {
     const int straight = whole && delivery != ADD;
     ALIGNED char t[TILE * sizeof(float)];
     for (int v = 0; v < TILE_VECTORS; v += 4)
         put((straight ? out : t) + (size_t)(v * W) * size_of(dtype), f + v / 2, dtype, straight && delivery == STREAM);
     if (straight) return;
-    if (whole) add(out, t, TILE, dtype, job->x_scale);
+    if (delivery == ADD) add(out, t, width, dtype, job->x_scale);
     else deliver(job, out, t, width);
 }
 
@@ -198,7 +207,7 @@ INLINE void put_wide_row(const job_t *job, char *out, const V value[TILE_VECTORS
     ALIGNED double t[TILE];
     for (int v = 0; v < TILE_VECTORS; v++) v_put((straight ? (double *)(void *)out : t) + v * W, value[v], straight && delivery == STREAM);
     if (straight) return;
-    if (whole) add(out, (const char *)t, TILE, FLOAT64, job->x_scale);
+    if (delivery == ADD) add(out, (const char *)t, width, FLOAT64, job->x_scale);
     else deliver(job, out, (const char *)t, width);
 }
 

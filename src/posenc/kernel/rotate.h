@@ -157,6 +157,11 @@ INLINE void send_offsets(shift_t *shift, int last) {
     }
 }
 
+NOINLINE void send_rest(shift_t *shift, int last, int alone) {
+    send_offsets(shift, last);
+    for (int r = alone; r < HALF; r++) send_row(shift, row_below(r));
+}
+
 /* ---- the rows of a patch --------------------------------------------------------------------------------------------------- */
 
 /* What does not change from row to row, for the compiler to keep in registers. */
@@ -274,9 +279,6 @@ INLINE int fine_rows_pair(const job_t *job, const anchor_t *a, const patch_t *pa
     return r;
 }
 
-/* One function for each dtype and delivery: all rows of a patch. */
-typedef void fine_rows_t(const spec_t *, const job_t *, const anchor_t *, const patch_t *, int rows, tally_t *);
-
 INLINE void fine_rows(const spec_t *spec, const job_t *job, const anchor_t *a, const patch_t *patch, int first, int last,
                       int with_above, int whole, dtype_t dtype, delivery_t delivery, tally_t *tally) {
     for (int r = first; r < last; r++) {
@@ -288,16 +290,27 @@ INLINE void fine_rows(const spec_t *spec, const job_t *job, const anchor_t *a, c
     }
 }
 
+/* One function for each dtype, for what is rare and delivered by `deliver`: rows of fewer columns, rows without one above. */
+#define CASE(T) \
+    NOINLINE void odd_rows_##T(const spec_t *spec, const job_t *job, const anchor_t *a, const patch_t *patch, int first, int last, \
+                               int with_above, tally_t *tally) { \
+        if (with_above) fine_rows(spec, job, a, patch, first, last, 1, 0, T, STORE, tally); \
+        else fine_rows(spec, job, a, patch, first, last, 0, 0, T, STORE, tally); \
+    }
+CASE(FLOAT64) CASE(FLOAT32) CASE(FLOAT16) CASE(BFLOAT16)
+#undef CASE
+
+/* One for each dtype and delivery: all rows of a patch. */
+typedef void fine_rows_t(const spec_t *, const job_t *, const anchor_t *, const patch_t *, int rows, tally_t *);
 #define CASE(T, D) \
     NOINLINE void fine_rows_##T##_##D(const spec_t *spec, const job_t *job, const anchor_t *a, const patch_t *patch, int rows, \
                                       tally_t *tally) { \
         const int alone = rows < HALF ? HALF - rows : rows - HALF; \
-        if (patch->width == TILE) fine_rows(spec, job, a, patch, 0, rows - HALF, 1, 1, T, D, tally); \
-        else fine_rows(spec, job, a, patch, 0, rows - HALF, 1, 0, T, D, tally); \
-        fine_rows(spec, job, a, patch, alone, HALF, 0, 0, T, D, tally); \
-        if (D != SHIFT) return; \
-        send_offsets(patch->shift, rows - HALF); \
-        for (int r = alone; r < HALF; r++) send_row(patch->shift, row_below(r)); \
+        if (patch->width == TILE || D == SHIFT) fine_rows(spec, job, a, patch, 0, rows - HALF, 1, 1, T, D, tally); \
+        else if (D == ADD) fine_rows(spec, job, a, patch, 0, rows - HALF, 1, 0, T, D, tally); \
+        else odd_rows_##T(spec, job, a, patch, 0, rows - HALF, 1, tally); \
+        odd_rows_##T(spec, job, a, patch, alone, HALF, 0, tally); \
+        if (D == SHIFT) send_rest(patch->shift, rows - HALF, alone); \
     }
 EVERY_CASE(CASE)
 #undef CASE
@@ -413,8 +426,9 @@ enum { SOME_BYTES = 1 << 15 };
 static void batch_rows(const spec_t *spec, const job_t *job, stage_t *stage, int k, ptrdiff_t row, int rows, tally_t *tally) {
     const ptrdiff_t tiles = spec->columns / TILE, size = (ptrdiff_t)size_of(job->dtype), row_bytes = spec->columns * size;
     char *const t = (char *)(stage->first + tiles);
-    job_t to_stage = *job;
+    job_t to_stage = *job, to_one = *job;
     to_stage.delivery = STORE;
+    to_one.batch = 1;
     for (ptrdiff_t tile = 0; tile < tiles; tile++)
         tile_rows(spec, &to_stage, &stage->first[tile], tile, k, row, rows, t + tile * TILE * size, row_bytes, STORE, NULL, NULL, tally);
     const int some = row_bytes < SOME_BYTES ? (int)(SOME_BYTES / row_bytes) : 1;
@@ -424,7 +438,7 @@ static void batch_rows(const spec_t *spec, const job_t *job, stage_t *stage, int
             fetch_t fetch = {out + job->batch_stride, 0, spec->d_model * size, job->row_stride};
             for (int r = first; r < rows && r < first + some; r++, out += job->row_stride) {
                 fetch_lines(&fetch, (int)(row_bytes / LINE));
-                add_row(job, out, t + r * row_bytes, spec->d_model);
+                add_to_batch(&to_one, out, t + r * row_bytes, spec->d_model);
             }
         }
     }
@@ -458,18 +472,14 @@ static void block(const spec_t *spec, const job_t *job, const position_t *positi
 /* Directly evaluated values of a tile: of each column, or of each pair of columns at once. */
 INLINE void single_values(const spec_t *spec, const position_t *position, ptrdiff_t column, dtype_t dtype, VV value[TILE / W]) {
     for (int v = 0; v < TILE / W; v += 2) {
-        const ptrdiff_t here = column + v * W, next = here + W;
-        VV p = {v_set(0), v_set(0)}, q = p, r = p, ahead;
+        const ptrdiff_t here = column + v * W;
+        VV p = {v_set(0), v_set(0)}, q = p;
         if (spec->order == UNPAIRED) {
-            if (dtype == FLOAT64) {
-                value_pair(spec, position, here, COLUMNS, &p, &ahead);
-                value_pair(spec, position, next, COLUMNS, &r, &ahead);
-            } else {
-                value_double(spec, position, here, COLUMNS, &p.high, &ahead.high);
-                value_double(spec, position, next, COLUMNS, &r.high, &ahead.high);
+            for (int i = 0; i < 2; i++) {
+                if (dtype == FLOAT64) value_pair(spec, position, here + i * W, COLUMNS, &p, &q);
+                else value_double(spec, position, here + i * W, COLUMNS, &p.high, &q.high);
+                value[v + i] = p;
             }
-            value[v] = p;
-            value[v + 1] = r;
             continue;
         }
         if (dtype == FLOAT64) value_pair(spec, position, here, PAIRS, &p, &q);

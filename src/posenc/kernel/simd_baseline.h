@@ -168,7 +168,7 @@ static inline void h_put(uint16_t *p, F a, F b, int stream) {
     if (special) for (int i = 0; i < 4 * W; i++) half[i] = half_of_float(t[i]);
     memcpy(p, half, sizeof half);
 }
-static inline void h_store(uint16_t *p, const float *f, int n) { for (int i = 0; i < n; i++) p[i] = half_of_float(f[i]); }
-static inline void h_load(float *f, const uint16_t *p, int n) { for (int i = 0; i < n; i++) f[i] = float_of_half(p[i]); }
+static inline void h_store(uint16_t p[TILE], const float f[TILE]) { for (int i = 0; i < TILE; i++) p[i] = half_of_float(f[i]); }
+static inline void h_load(float f[TILE], const uint16_t p[TILE]) { for (int i = 0; i < TILE; i++) f[i] = float_of_half(p[i]); }
 
 #endif
