@@ -15,6 +15,7 @@ X86_FLAGS = {
 }
 GCC_FLAGS = ["-O3", "-std=gnu11", "-ffp-contract=off", "-fvisibility=hidden"]
 MSVC_FLAGS = ["/O2", "/std:c11", "/fp:precise"]
+GCC_WARNINGS, MSVC_WARNINGS = ["-Wall", "-Wextra", "-Wconversion"], ["/W3"]          # not for the C that Cython writes
 ABI3 = not sysconfig.get_config_var("Py_GIL_DISABLED")
 LIMITED_API = [("Py_LIMITED_API", "0x030B0000")] if ABI3 else []
 
@@ -33,6 +34,7 @@ class BuildKernels(build_ext):
     def build_extension(self, ext):
         msvc = self.compiler.compiler_type == "msvc"
         flags = list(MSVC_FLAGS if msvc else GCC_FLAGS)
+        warnings = MSVC_WARNINGS if msvc else GCC_WARNINGS
         sources = {"exact": [], "dispatch": [], "team": [], "kernel_baseline": []}
         macros = []
         if machine(self.plat_name) in ("x86_64", "amd64"):

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Style, types and likely mistakes in all that is tracked:
+# Style, types, compiler's warnings and likely mistakes in all that is tracked:
 #     tools/lint.sh
 #
 # Needs an environment with the extra `test` and the group `lint` of pyproject.toml: .venv, or the one that is active.  What each
@@ -19,6 +19,15 @@ run() {
     echo "== $1"
     "$@" || complaints=1
 }
+warnings() {
+    local folder
+    folder=$(mktemp -d)
+    CFLAGS=-Werror python -m pip wheel -q --no-deps -w "$folder" .
+    local code=$?
+    rm -rf "$folder"
+    return $code
+}
+run warnings
 run ruff check
 run cython-lint "${cython[@]}"
 run clang-format --dry-run --Werror "${c[@]}"

@@ -16,7 +16,7 @@ static inline void position_accumulate(uint32_t w[POSITION_SPAN], uint64_t m, in
         (uint32_t)((m >> (32 - shift)) & 0xffffffffu),
         shift ? (uint32_t)(m >> 32 >> (32 - shift)) : 0,
     };
-    uint64_t carry = negative;
+    uint64_t carry = negative != 0;
     for (int i = 0; i < POSITION_SPAN; i++) {
         uint32_t p = i >= at && i < at + 3 ? part[i - at] : 0;
         uint64_t sum = (uint64_t)w[i] + (negative ? (uint32_t)~p : p) + carry;
@@ -41,7 +41,7 @@ static inline int position_accumulate_real(uint32_t w[POSITION_SPAN], double x) 
 
 static inline position_t position_from_sum(uint32_t w[POSITION_SPAN]) {
     position_t p = {.finite = 1};
-    p.negative = w[POSITION_SPAN - 1] >> 31;
+    p.negative = (int)(w[POSITION_SPAN - 1] >> 31);
     if (p.negative) {
         uint64_t carry = 1;
         for (int i = 0; i < POSITION_SPAN; i++) {
