@@ -47,10 +47,10 @@ class BuildKernels(build_ext):
                 [str(KERNEL / f"{name}.c")],
                 output_dir=self.build_temp,
                 macros=macros,
-                extra_postargs=flags + more,
+                extra_postargs=flags + warnings + more,
                 depends=ext.depends,
             )
-        ext.extra_compile_args += [*flags, "/O1" if msvc else "-Os"]       # it calls the kernels; its size is most of what it costs
+        ext.extra_compile_args += [*flags, "/O1" if msvc else "-Os"]     # no loops that count: all of them are in the kernels
         if not msvc:
             ext.extra_link_args.append("-pthread")
         self.add_openmp(ext, msvc)

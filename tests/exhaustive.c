@@ -11,7 +11,10 @@
 
 /* Rounds to nearest even with gradual underflow.  Returns 0 if an error of 2**-100 of the value could change the result. */
 static int rounded(double *result, mpfr_t value, mpfr_prec_t precision, int min_exponent) {
-    if (mpfr_zero_p(value)) { *result = 0; return 1; }
+    if (mpfr_zero_p(value)) {
+        *result = 0;
+        return 1;
+    }
     const mpfr_prec_t below = min_exponent - (mpfr_get_exp(value) - 1);
     const mpfr_prec_t kept = below > 0 ? precision - below : precision;
     if (kept < 1) return 0;
@@ -32,11 +35,15 @@ int main(int argc, char **argv) {
     const long first = atol(argv[3]), count = atol(argv[4]);
     for (long p = first; p < first + count; p++) {
         mpfr_mul_si(angle, frequency, p, MPFR_RNDN);
-        if (argv[2][0] == 's') mpfr_sin(value, angle, MPFR_RNDN); else mpfr_cos(value, angle, MPFR_RNDN);
+        if (argv[2][0] == 's') mpfr_sin(value, angle, MPFR_RNDN);
+        else mpfr_cos(value, angle, MPFR_RNDN);
         double d, f, h, b;
-        const int sure = rounded(&d, value, 53, -1022) & rounded(&f, value, 24, -126) & rounded(&h, value, 11, -14)
-            & rounded(&b, value, 8, -126);
-        if (!sure && p != 0) { fprintf(stderr, "position %ld needs more precision\n", p); return 1; }
+        const int sure = rounded(&d, value, 53, -1022) & rounded(&f, value, 24, -126) & rounded(&h, value, 11, -14) &
+                         rounded(&b, value, 8, -126);
+        if (!sure && p != 0) {
+            fprintf(stderr, "position %ld needs more precision\n", p);
+            return 1;
+        }
         const float single = (float)f;
         uint32_t bits, half, brain;
         memcpy(&bits, &single, 4);

@@ -18,7 +18,11 @@ static uint64_t sign[COLUMNS], quarter[COLUMNS];
 static int64_t integers[ROWS];
 static double reals[ROWS];
 
-typedef struct { tally_t tally; char padding[48]; } slot_t;     /* on a cache line of its own */
+/* on a cache line of its own */
+typedef struct {
+    tally_t tally;
+    char padding[48];
+} slot_t;
 
 /* One piece of work, with what its threads share. */
 typedef struct {
@@ -31,10 +35,16 @@ typedef struct {
     slot_t slots[MEMBERS];
 } share_t;
 
-typedef struct { share_t *share; int member; } member_t;
+typedef struct {
+    share_t *share;
+    int member;
+} member_t;
 
 static void *must(void *memory) {
-    if (memory == NULL) { fprintf(stderr, "out of memory\n"); exit(2); }
+    if (memory == NULL) {
+        fprintf(stderr, "out of memory\n");
+        exit(2);
+    }
     return memory;
 }
 
@@ -69,7 +79,7 @@ static void run_alone(share_t *share) {
 #if defined(_OPENMP)
 #include <omp.h>
 static void run_openmp(share_t *share) {
-    #pragma omp parallel for schedule(static) num_threads(MEMBERS)
+#pragma omp parallel for schedule(static) num_threads(MEMBERS)
     for (ptrdiff_t block = 0; block < BLOCKS; block++) run_block(share, block, omp_get_thread_num());
 }
 #endif
@@ -109,9 +119,17 @@ static spec_t make_spec(void) {
         integers[r] = (int64_t)r * 1000003 - 500;
         reals[r] = r * 0.37 - 100;
     }
-    return (spec_t){
-        .d_model = D_MODEL, .columns = COLUMNS, .integer_limbs = 1, .fraction_limbs = LIMBS - 1, .turns = turns, .sign = sign,
-        .quarter = quarter, .order = SIN_FIRST, .scale = 1, .fast = 1, .quick = 1};
+    return (spec_t){.d_model = D_MODEL,
+                    .columns = COLUMNS,
+                    .integer_limbs = 1,
+                    .fraction_limbs = LIMBS - 1,
+                    .turns = turns,
+                    .sign = sign,
+                    .quarter = quarter,
+                    .order = SIN_FIRST,
+                    .scale = 1,
+                    .fast = 1,
+                    .quick = 1};
 }
 
 /* As Columns.tabulate of _kernel.pyx lays them out. */
@@ -128,7 +146,12 @@ static offsets_t make_offsets(const kernel_t *kernel, const spec_t *spec) {
     return o;
 }
 
-typedef struct { const kernel_t *kernel; const spec_t *spec; offsets_t offsets; int caller, failed; } caller_t;
+typedef struct {
+    const kernel_t *kernel;
+    const spec_t *spec;
+    offsets_t offsets;
+    int caller, failed;
+} caller_t;
 
 static size_t size_of_dtype(dtype_t dtype) { return dtype == FLOAT64 ? 8 : dtype == FLOAT32 ? 4 : 2; }
 
@@ -139,10 +162,17 @@ static void try_ways(const caller_t *c, dtype_t dtype, delivery_t delivery, int 
     char *expected = must(aligned_alloc(64, bytes)), *out = must(aligned_alloc(64, bytes));
     memset(expected, 0, bytes);
     share_t share = {.kernel = c->kernel, .spec = c->spec, .even = kind == 0};
-    share.job = (job_t){
-        .dtype = dtype, .delivery = delivery, .out = expected, .row_stride = (ptrdiff_t)stride, .batch = 1, .x_scale = 1,
-        .start = (uint64_t)c->caller, .step = 1, .integers = kind == 1 ? integers : NULL, .reals = kind == 2 ? reals : NULL,
-        .offsets = c->offsets};
+    share.job = (job_t){.dtype = dtype,
+                        .delivery = delivery,
+                        .out = expected,
+                        .row_stride = (ptrdiff_t)stride,
+                        .batch = 1,
+                        .x_scale = 1,
+                        .start = (uint64_t)c->caller,
+                        .step = 1,
+                        .integers = kind == 1 ? integers : NULL,
+                        .reals = kind == 2 ? reals : NULL,
+                        .offsets = c->offsets};
     share.stage_size = c->kernel->stage_size(c->spec, &share.job);
     if (share.stage_size) share.stages = must(malloc(MEMBERS * share.stage_size));
     run_alone(&share);
@@ -151,8 +181,8 @@ static void try_ways(const caller_t *c, dtype_t dtype, delivery_t delivery, int 
         memset(out, 0, bytes);
         WAYS[way](&share);
         if (memcmp(out, expected, bytes)) {
-            fprintf(stderr, "%s: other bits: dtype %d, delivery %d, kind %d, way %d\n", c->kernel->name, dtype, delivery,
-                    kind, way);
+            fprintf(stderr, "%s: other bits: dtype %d, delivery %d, kind %d, way %d\n", c->kernel->name, dtype, delivery, kind,
+                    way);
             *failed = 1;
         }
     }

@@ -19,15 +19,9 @@ run() {
     echo "== $1"
     "$@" || complaints=1
 }
-warnings() {
-    local folder
-    folder=$(mktemp -d)
-    CFLAGS=-Werror python -m pip wheel -q --no-deps -w "$folder" .
-    local code=$?
-    rm -rf "$folder"
-    return $code
-}
-run warnings
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+run env CFLAGS=-Werror python -m pip wheel -q --no-deps -w "$folder" .
 run ruff check
 run cython-lint "${cython[@]}"
 run clang-format --dry-run --Werror "${c[@]}"

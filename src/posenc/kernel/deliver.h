@@ -12,7 +12,9 @@
 
 enum { TILE_VECTORS = TILE / W };
 
-typedef struct { double high[TILE], low[TILE], error[TILE]; } row_t;
+typedef struct {
+    double high[TILE], low[TILE], error[TILE];
+} row_t;
 
 INLINE size_t size_of(dtype_t dtype) { return dtype == FLOAT64 ? 8 : dtype == FLOAT32 ? 4 : 2; }
 INLINE int smaller(ptrdiff_t a, ptrdiff_t b) { return (int)(a < b ? a : b); }
@@ -27,7 +29,10 @@ INLINE double smallest_share(dtype_t dtype) { return dtype == FLOAT32 ? 0x1p-12 
 INLINE double smallest_normal(dtype_t dtype) { return dtype == FLOAT16 ? 0x1p-14 : 0x1p-126; }
 
 /* What all is well with: lanes of doubles, in halves of 32 bits, or of floats, in halves of 16 bits. */
-typedef struct { M doubles; N floats; } good_t;
+typedef struct {
+    M doubles;
+    N floats;
+} good_t;
 
 INLINE good_t good_all(void) { return (good_t){m_all(), n_all()}; }
 INLINE int good_is_all(good_t good, dtype_t dtype) {
@@ -50,7 +55,8 @@ INLINE void quick_addends(const double smallest[TILE], uint64_t addend[TILE], dt
             addend[i] = (UPPER_64 | near_half(dtype)) - (bits_of_double(smallest[i]) & 0xffffffff00000000u);
     } else {
         uint32_t *narrow = (uint32_t *)(void *)addend;
-        for (int i = 0; i < TILE; i++) narrow[i] = (UPPER_32 | near_half(dtype)) - (bits_of_float((float)smallest[i]) & 0xffff0000u);
+        for (int i = 0; i < TILE; i++)
+            narrow[i] = (UPPER_32 | near_half(dtype)) - (bits_of_float((float)smallest[i]) & 0xffff0000u);
     }
 }
 
@@ -133,11 +139,13 @@ INLINE void put(char *out, const F f[2], dtype_t dtype, int stream) {
 
 INLINE void sixteen_load(float f[TILE], const uint16_t p[TILE], dtype_t dtype) {
     if (dtype == FLOAT16) h_load(f, p);
-    else for (int i = 0; i < TILE; i++) f[i] = float_of_bfloat(p[i]);
+    else
+        for (int i = 0; i < TILE; i++) f[i] = float_of_bfloat(p[i]);
 }
 INLINE void sixteen_store(uint16_t p[TILE], const float f[TILE], dtype_t dtype) {
     if (dtype == FLOAT16) h_store(p, f);
-    else for (int i = 0; i < TILE; i++) p[i] = bfloat_of_float(f[i]);
+    else
+        for (int i = 0; i < TILE; i++) p[i] = bfloat_of_float(f[i]);
 }
 
 /* x * x_scale + t, product and sum rounded to dtype.  In float for the halves: products of two 11-bit (8-bit) numbers are
@@ -179,8 +187,14 @@ INLINE void add(char *out, const char *t, ptrdiff_t width, dtype_t dtype, double
 /* The same for any dtype, to all of a batch. */
 NOINLINE void add_to_batch(const job_t *job, char *out, const char *t, ptrdiff_t width) {
     for (ptrdiff_t b = 0; b < job->batch; b++, out += job->batch_stride) {
-#define CASE(T) case T: add(out, t, width, T, job->x_scale); break;
-        switch (job->dtype) { CASE(FLOAT64) CASE(FLOAT32) CASE(FLOAT16) CASE(BFLOAT16) }
+#define CASE(T) \
+    case T: add(out, t, width, T, job->x_scale); break;
+        switch (job->dtype) {
+            CASE(FLOAT64)
+            CASE(FLOAT32)
+            CASE(FLOAT16)
+            CASE(BFLOAT16)
+        }
 #undef CASE
     }
 }
@@ -192,7 +206,8 @@ INLINE void deliver(const job_t *job, char *out, const char *t, int width) {
 }
 
 /* put_row: rounded to floats.  A `whole` row has all columns of a tile.  ADD: there is no batch. */
-INLINE void put_row(const job_t *job, char *out, const F f[TILE_VECTORS / 2], int width, int whole, dtype_t dtype, delivery_t delivery) {
+INLINE void put_row(const job_t *job, char *out, const F f[TILE_VECTORS / 2], int width, int whole, dtype_t dtype,
+                    delivery_t delivery) {
     const int straight = whole && delivery != ADD;
     ALIGNED char t[TILE * sizeof(float)];
     for (int v = 0; v < TILE_VECTORS; v += 4)
@@ -205,7 +220,8 @@ INLINE void put_row(const job_t *job, char *out, const F f[TILE_VECTORS / 2], in
 INLINE void put_wide_row(const job_t *job, char *out, const V value[TILE_VECTORS], int width, int whole, delivery_t delivery) {
     const int straight = whole && delivery != ADD;
     ALIGNED double t[TILE];
-    for (int v = 0; v < TILE_VECTORS; v++) v_put((straight ? (double *)(void *)out : t) + v * W, value[v], straight && delivery == STREAM);
+    for (int v = 0; v < TILE_VECTORS; v++)
+        v_put((straight ? (double *)(void *)out : t) + v * W, value[v], straight && delivery == STREAM);
     if (straight) return;
     if (delivery == ADD) add(out, (const char *)t, width, FLOAT64, job->x_scale);
     else deliver(job, out, (const char *)t, width);
@@ -224,7 +240,7 @@ INLINE void put_values(const job_t *job, char *out, const V value[TILE_VECTORS],
 
 /* Settles and delivers a row that is in doubt. */
 COLD void deliver_settled(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t column, int width, char *out,
-                              row_t *values, tally_t *tally) {
+                          row_t *values, tally_t *tally) {
     V settled[TILE_VECTORS];
 #define CASE(T) \
     case T: \
@@ -232,7 +248,12 @@ COLD void deliver_settled(const spec_t *spec, const job_t *job, ptrdiff_t row, p
         for (int v = 0; v < TILE_VECTORS; v++) settled[v] = v_load(values->high + v * W); \
         put_values(job, out, settled, width, 0, T); \
         break;
-    switch (job->dtype) { CASE(FLOAT64) CASE(FLOAT32) CASE(FLOAT16) CASE(BFLOAT16) }
+    switch (job->dtype) {
+        CASE(FLOAT64)
+        CASE(FLOAT32)
+        CASE(FLOAT16)
+        CASE(BFLOAT16)
+    }
 #undef CASE
 }
 

@@ -30,8 +30,8 @@ static const double SIN_COEFFICIENTS[SIN_PAIRS][2] = {
     {-0x1.ae7f3e733b81fp-41, -0x1.1d8656b0ee8cbp-97},
 };
 static const double SIN_TAIL[TAIL] = {
-    0x1.952c77030ad4ap-49, -0x1.2f49b46814157p-57, 0x1.71b8ef6dcf572p-66,
-    -0x1.761b41316381ap-75, 0x1.3f3ccdd165fa9p-84, -0x1.d1ab1c2dccea3p-94,
+    0x1.952c77030ad4ap-49,  -0x1.2f49b46814157p-57, 0x1.71b8ef6dcf572p-66,
+    -0x1.761b41316381ap-75, 0x1.3f3ccdd165fa9p-84,  -0x1.d1ab1c2dccea3p-94,
 };
 /* (-1)**k / (2k)! for k = 0 .. 8 as pairs, then 9 .. 14; its error is below z**15 / 30! < 2**-117 */
 static const double COS_COEFFICIENTS[COS_PAIRS][2] = {
@@ -46,8 +46,8 @@ static const double COS_COEFFICIENTS[COS_PAIRS][2] = {
     {0x1.ae7f3e733b81fp-45, 0x1.1d8656b0ee8cbp-101},
 };
 static const double COS_TAIL[TAIL] = {
-    -0x1.6827863b97d97p-53, 0x1.e542ba4020225p-62, -0x1.0ce396db7f853p-70,
-    0x1.f2cf01972f578p-80, -0x1.88e85fc6a4e5ap-89, 0x1.0a18a2635085dp-98,
+    -0x1.6827863b97d97p-53, 0x1.e542ba4020225p-62,  -0x1.0ce396db7f853p-70,
+    0x1.f2cf01972f578p-80,  -0x1.88e85fc6a4e5ap-89, 0x1.0a18a2635085dp-98,
 };
 
 INLINE VV direct_series(VV z, const double coefficients[][2], int pairs, const double tail[TAIL]) {
@@ -60,16 +60,18 @@ INLINE VV direct_series(VV z, const double coefficients[][2], int pairs, const d
 }
 
 /* An integer below 2**52 as a double, less `bias`. */
-INLINE V direct_number(U u, double bias) {
-    return v_sub(v_bits(u_or(u, u_set(0x4330000000000000u))), v_set(0x1p52 + bias));
-}
+INLINE V direct_number(U u, double bias) { return v_sub(v_bits(u_or(u, u_set(0x4330000000000000u))), v_set(0x1p52 + bias)); }
 
 /* Which columns a vector stands for: W consecutive ones, each with its own quarter turn; the same without quarter turns; or
  * every second one, without quarter turns, where column and column + 1 are sin and cos of one frequency. */
 typedef enum { COLUMNS, ANGLES, PAIRS } lanes_t;
 
 /* The angle of a vector as quarter turns and a rest of -1/8 .. 1/8 turn, in `limbs` limbs. */
-typedef struct { U quadrant; V first; U rest[PHASE_LIMBS]; } phase_t;
+typedef struct {
+    U quadrant;
+    V first;
+    U rest[PHASE_LIMBS];
+} phase_t;
 
 INLINE phase_t direct_phase(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, int limbs) {
     const U limb_mask = u_set(0xffffffffu);
@@ -101,7 +103,9 @@ INLINE phase_t direct_phase(const spec_t *spec, const position_t *position, ptrd
 
 /* What the quarter turns of the phase, the signs and the columns' own quarter turn make of sin and cos of the rest:
  * (s, c) -> (c, -s) -> (-s, -c) -> (-c, s) for each quarter turn.  As masks: exchange s and c, then flip their signs. */
-typedef struct { U exchange, sin_sign, cos_sign; } turning_t;
+typedef struct {
+    U exchange, sin_sign, cos_sign;
+} turning_t;
 
 INLINE turning_t direct_turning(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, U quadrant) {
     const U zero = u_set(0), one = u_set(1);
@@ -119,12 +123,11 @@ INLINE turning_t direct_turning(const spec_t *spec, const position_t *position, 
     return t;
 }
 
-INLINE V direct_turned(U exchange, V a, V b, U sign) {
-    return v_bits(u_xor(u_select(exchange, u_bits(b), u_bits(a)), sign));
-}
+INLINE V direct_turned(U exchange, V a, V b, U sign) { return v_bits(u_xor(u_select(exchange, u_bits(b), u_bits(a)), sign)); }
 
 /* sin and cos in double-double. */
-static inline void direct(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, VV *sine, VV *cosine) {
+static inline void direct(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, VV *sine,
+                          VV *cosine) {
     const phase_t phase = direct_phase(spec, position, column, lanes, PHASE_LIMBS);
     const V d1 = v_mul(direct_number(phase.rest[1], 0), v_set(0x1p-64));
     const V d2 = v_mul(direct_number(phase.rest[2], 0), v_set(0x1p-96));

@@ -7,7 +7,9 @@
 
 #include "inline.h"
 
-typedef struct { V high, low; } VV;
+typedef struct {
+    V high, low;
+} VV;
 
 /* a + b exactly, for |a| >= |b| or a = 0 */
 INLINE VV quick_two_sum(V a, V b) {

@@ -17,7 +17,11 @@
 enum { N = 10 };                 /* limbs of the working precision, 320 bits */
 enum { SERIES = 30 };            /* terms: (pi/4)**60 / 60! < 2**-290 */
 
-typedef struct { uint32_t m[N]; int exponent; } real_t;     /* 0.m * 2**exponent, m[N - 1] highest, normalised */
+/* 0.m * 2**exponent, m[N - 1] highest, normalised */
+typedef struct {
+    uint32_t m[N];
+    int exponent;
+} real_t;
 
 /* 2 pi / 8, rounded down: floor(pi / 4 * 2**320) */
 static const uint32_t EIGHTH_OF_TWO_PI[N] = {
@@ -122,7 +126,10 @@ static double rounded(const real_t *value, int negative, dtype_t dtype) {
     if (q == 0) return double_of_bits(sign);
     /* q * 2**(exponent - keep + 1) */
     int e = exponent - keep + 1;
-    if (q >> 53) { q >>= 1; e++; }      /* rounded up to a power of two */
+    if (q >> 53) { /* rounded up to a power of two */
+        q >>= 1;
+        e++;
+    }
     const int width = 64 - (leading_zeros((uint32_t)(q >> 32 ? q >> 32 : q)) + (q >> 32 ? 0 : 32));
     const uint64_t infinity = (uint64_t)0x7ff << 52;
     if (e + width - 1 > 1023) return double_of_bits(infinity | sign);
@@ -159,8 +166,7 @@ double posenc_exact(const spec_t *spec, const position_t *position, ptrdiff_t co
     while (n > 0 && wide[n - 1] == 0) n--;
 
     const uint64_t scale_bits = bits_of_double(spec->scale);
-    if (n == 0 || spec->scale == 0)
-        return spec->quarter[column] && spec->scale != 0 ? round_to(dtype, spec->scale) : 0.0;
+    if (n == 0 || spec->scale == 0) return spec->quarter[column] && spec->scale != 0 ? round_to(dtype, spec->scale) : 0.0;
 
     const real_t turn = normalise(wide, n, n - 1 - top);
     const real_t angle = times(turn.m, N, EIGHTH_OF_TWO_PI, N, turn.exponent + 3);
@@ -177,7 +183,8 @@ double posenc_exact(const spec_t *spec, const position_t *position, ptrdiff_t co
 
     int e = (int)(scale_bits >> 52 & 0x7ff);
     uint64_t m = scale_bits & 0xfffffffffffffu;
-    if (e) m |= (uint64_t)1 << 52; else e = 1;
+    if (e) m |= (uint64_t)1 << 52;
+    else e = 1;
     e += 53 - 1075;
     m <<= 11;
     for (; !(m >> 63); m <<= 1) e--;

@@ -88,7 +88,9 @@ typedef struct {
 
 /* Counters of the slow paths, for the tests: how many rows of a tile were looked at again, each value with its own error
  * bound, and how many values had to be evaluated directly. */
-typedef struct { uint64_t doubted, exact; } tally_t;
+typedef struct {
+    uint64_t doubted, exact;
+} tally_t;
 
 typedef struct {
     const char *name;

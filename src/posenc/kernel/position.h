@@ -31,7 +31,8 @@ static inline int position_accumulate_real(uint32_t w[POSITION_SPAN], double x) 
     int e = (int)(bits >> 52 & 0x7ff);
     uint64_t m = bits & 0xfffffffffffffu;
     if (e == 0x7ff) return 0;
-    if (e) m |= (uint64_t)1 << 52; else e = 1;
+    if (e) m |= (uint64_t)1 << 52;
+    else e = 1;
     if (m == 0) return 1;
     e -= 1075;
     for (; !(m & 1); m >>= 1) e++;
@@ -75,7 +76,8 @@ static inline position_t position_from_integer(uint64_t two_complement, double o
 
 /* m / 2 */
 static inline position_t position_from_halves(uint64_t m) {
-    return (position_t){.finite = 1, .limbs = 3, .exponent = -1, .limb = {(uint32_t)(m << 31), (uint32_t)(m >> 1), (uint32_t)(m >> 33)}};
+    return (position_t){
+        .finite = 1, .limbs = 3, .exponent = -1, .limb = {(uint32_t)(m << 31), (uint32_t)(m >> 1), (uint32_t)(m >> 33)}};
 }
 
 static inline position_t position_from_real(double x, double offset) {

@@ -30,9 +30,17 @@ enum { LINE = 64 };             /* bytes of a cache line */
 #define STRING_(a) #a
 #define STRING(a) STRING_(a)
 
-#define EVERY_DTYPE(CASE, D) CASE(FLOAT64, D) CASE(FLOAT32, D) CASE(FLOAT16, D) CASE(BFLOAT16, D)
+#define EVERY_DTYPE(CASE, D) \
+    CASE(FLOAT64, D) \
+    CASE(FLOAT32, D) \
+    CASE(FLOAT16, D) \
+    CASE(BFLOAT16, D)
 #define EVERY_CASE(CASE) \
-    EVERY_DTYPE(CASE, STORE) EVERY_DTYPE(CASE, STREAM) EVERY_DTYPE(CASE, SHIFT) CASE(FLOAT64, ADD) CASE(FLOAT32, ADD)
+    EVERY_DTYPE(CASE, STORE) \
+    EVERY_DTYPE(CASE, STREAM) \
+    EVERY_DTYPE(CASE, SHIFT) \
+    CASE(FLOAT64, ADD) \
+    CASE(FLOAT32, ADD)
 
 INLINE V v_abs(V a) { return v_bits(u_and(u_bits(a), u_set(INT64_MAX))); }
 
@@ -105,7 +113,10 @@ INLINE void rotated_pair(VV p, VV q, VV c, VV s, VV *above, VV *below) {
 
 /* Memory gives its best only to who reads it in order: the rows of the next anchor are asked for line by line while those
  * before them are computed and added tile by tile. */
-typedef struct fetch { const char *row; ptrdiff_t at, row_bytes, row_stride; } fetch_t;
+typedef struct fetch {
+    const char *row;
+    ptrdiff_t at, row_bytes, row_stride;
+} fetch_t;
 
 INLINE void fetch_lines(fetch_t *fetch, int lines) {
     for (int i = 0; i < lines; i++) {
@@ -126,12 +137,12 @@ INLINE void fetch_lines(fetch_t *fetch, int lines) {
 enum { DELAY = 8 };
 
 typedef struct shift {
-    ALIGNED char row[FINE][LINE + TILE * sizeof(double)];        /* a line carried over, then the columns */
-    char *out;                                                   /* where the columns of row 0 belong */
+    ALIGNED char row[FINE][LINE + TILE * sizeof(double)]; /* a line carried over, then the columns */
+    char *out; /* where the columns of row 0 belong */
     ptrdiff_t row_stride;
     size_t bytes;
-    int is_first, is_last;                                       /* whether the tile is */
-    int sent;                                                    /* offsets whose rows are in their place */
+    int is_first, is_last; /* whether the tile is */
+    int sent; /* offsets whose rows are in their place */
 } shift_t;
 
 INLINE void send_row(shift_t *shift, int row) {
@@ -165,7 +176,10 @@ NOINLINE void send_rest(shift_t *shift, int last, int alone) {
 /* ---- the rows of a patch --------------------------------------------------------------------------------------------------- */
 
 /* What does not change from row to row, for the compiler to keep in registers. */
-typedef struct { V p[TILE_VECTORS], q[TILE_VECTORS]; U addend[TILE_VECTORS]; } kept_t;
+typedef struct {
+    V p[TILE_VECTORS], q[TILE_VECTORS];
+    U addend[TILE_VECTORS];
+} kept_t;
 
 /* Vector v of the rows at an offset. */
 INLINE void values_at(const kept_t *k, const double *fine, int v, V *above, V *below) {
@@ -179,15 +193,16 @@ INLINE void pairs_at(const anchor_t *a, const double *fine, const double *fine_l
 
 /* Evaluates a row again, each value with its own error bound, and directly where that leaves it open. */
 COLD void doubtful_row(const spec_t *spec, const job_t *job, const anchor_t *a, const patch_t *patch, int r, int is_above,
-                           tally_t *tally) {
+                       tally_t *tally) {
     const int row = is_above ? row_above(r) : row_below(r);
     const double *fine = patch->fine + r * 2 * TILE, *fine_low = patch->fine_low + r * 2 * TILE;
     row_t t;
     for (int v = 0; v < TILE_VECTORS; v++) {
         VV above = {v_set(0), v_set(0)}, below = above;
         if (job->dtype == FLOAT64) pairs_at(a, fine, fine_low, v, &above, &below);
-        else rotated(v_load(a->p + v * W), v_load(a->q + v * W), v_load(fine + v * W), v_load(fine + TILE + v * W),
-                     &above.high, &below.high);
+        else
+            rotated(v_load(a->p + v * W), v_load(a->q + v * W), v_load(fine + v * W), v_load(fine + TILE + v * W), &above.high,
+                    &below.high);
         v_store(t.high + v * W, is_above ? above.high : below.high);
         v_store(t.low + v * W, is_above ? above.low : below.low);
         v_store(t.error + v * W, v_load(a->error + v * W));
@@ -254,8 +269,8 @@ INLINE V settled_pair(VV sum, V error, U *open) {
     return below;
 }
 
-INLINE int fine_rows_pair(const job_t *job, const anchor_t *a, const patch_t *patch, int r, int last, int with_above,
-                          int whole, delivery_t delivery) {
+INLINE int fine_rows_pair(const job_t *job, const anchor_t *a, const patch_t *patch, int r, int last, int with_above, int whole,
+                          delivery_t delivery) {
     const int width = whole ? TILE : patch->width;
     const ptrdiff_t row_stride = patch->row_stride;
     char *out_above = patch->out + row_above(r) * row_stride, *out_below = patch->out + row_below(r) * row_stride;
@@ -292,12 +307,15 @@ INLINE void fine_rows(const spec_t *spec, const job_t *job, const anchor_t *a, c
 
 /* One function for each dtype, for what is rare and delivered by `deliver`: rows of fewer columns, rows without one above. */
 #define CASE(T) \
-    NOINLINE void odd_rows_##T(const spec_t *spec, const job_t *job, const anchor_t *a, const patch_t *patch, int first, int last, \
-                               int with_above, tally_t *tally) { \
+    NOINLINE void odd_rows_##T(const spec_t *spec, const job_t *job, const anchor_t *a, const patch_t *patch, int first, \
+                               int last, int with_above, tally_t *tally) { \
         if (with_above) fine_rows(spec, job, a, patch, first, last, 1, 0, T, STORE, tally); \
         else fine_rows(spec, job, a, patch, first, last, 0, 0, T, STORE, tally); \
     }
-CASE(FLOAT64) CASE(FLOAT32) CASE(FLOAT16) CASE(BFLOAT16)
+CASE(FLOAT64)
+CASE(FLOAT32)
+CASE(FLOAT16)
+CASE(BFLOAT16)
 #undef CASE
 
 /* One for each dtype and delivery: all rows of a patch. */
@@ -322,7 +340,9 @@ static fine_rows_t *const FINE_ROWS[4][4] = {EVERY_CASE(CASE)};
 
 /* The first row of a block, and what does not change from anchor to anchor: M = fixed + |Q0 sin_k| with
  * fixed = |P0| + (|P0| + |Q0|) reach. */
-typedef struct { ALIGNED double p[TILE], q[TILE], p_low[TILE], q_low[TILE], fixed[TILE], least[TILE]; } first_row_t;
+typedef struct {
+    ALIGNED double p[TILE], q[TILE], p_low[TILE], q_low[TILE], fixed[TILE], least[TILE];
+} first_row_t;
 
 NOINLINE void first_row(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t tile, first_row_t *first) {
     const V floor = v_mul(v_abs(v_set(spec->scale)), v_set(DIRECT_PAIR_FLOOR));
@@ -369,13 +389,19 @@ NOINLINE void anchor_of(const job_t *job, const first_row_t *first, ptrdiff_t ti
 
 /* The fine rows of anchor k in a tile, at most FINE, from `row` of the table: row i to out + i * row_stride. */
 static void tile_rows(const spec_t *spec, const job_t *job, const first_row_t *first, ptrdiff_t tile, int k, ptrdiff_t row,
-                      int rows, char *out, ptrdiff_t row_stride, delivery_t delivery, shift_t *shift, fetch_t *fetch, tally_t *tally) {
+                      int rows, char *out, ptrdiff_t row_stride, delivery_t delivery, shift_t *shift, fetch_t *fetch,
+                      tally_t *tally) {
     anchor_t a;
     anchor_of(job, first, tile, k, &a);
-    const patch_t patch = {
-        .row = row, .column = tile * TILE, .width = smaller(spec->d_model - tile * TILE, TILE),
-        .fine = offsets_at(job->offsets.fine, tile, HALF, 0), .fine_low = offsets_at(job->offsets.fine_low, tile, HALF, 0),
-        .out = out, .row_stride = row_stride, .shift = shift, .fetch = fetch};
+    const patch_t patch = {.row = row,
+                           .column = tile * TILE,
+                           .width = smaller(spec->d_model - tile * TILE, TILE),
+                           .fine = offsets_at(job->offsets.fine, tile, HALF, 0),
+                           .fine_low = offsets_at(job->offsets.fine_low, tile, HALF, 0),
+                           .out = out,
+                           .row_stride = row_stride,
+                           .shift = shift,
+                           .fetch = fetch};
     FINE_ROWS[delivery][job->dtype](spec, job, &a, &patch, rows, tally);
 }
 
@@ -394,7 +420,10 @@ static void straight_tile(const spec_t *spec, const job_t *job, const position_t
 }
 
 /* By way of a stage: the fine rows of one anchor are made for all tiles before those of the next. */
-typedef struct { shift_t shift; first_row_t first[]; } stage_t;
+typedef struct {
+    shift_t shift;
+    first_row_t first[];
+} stage_t;
 
 /* Rows off cache lines. */
 static void shifted_rows(const spec_t *spec, const job_t *job, stage_t *stage, int k, ptrdiff_t row, int rows, tally_t *tally) {
@@ -418,7 +447,8 @@ static void added_rows(const spec_t *spec, const job_t *job, stage_t *stage, int
     char *const out = job->out + row * job->row_stride;
     fetch_t fetch = {out + FINE * job->row_stride, 0, spec->d_model * size, job->row_stride};
     for (ptrdiff_t tile = 0; tile < spec->columns / TILE; tile++)
-        tile_rows(spec, job, &stage->first[tile], tile, k, row, rows, out + tile * TILE * size, job->row_stride, ADD, NULL, &fetch, tally);
+        tile_rows(spec, job, &stage->first[tile], tile, k, row, rows, out + tile * TILE * size, job->row_stride, ADD, NULL,
+                  &fetch, tally);
 }
 
 /* Onto a batch, or 16-bit numbers: each row is made once, and stays in a cache while it is added to every element. */
@@ -430,7 +460,8 @@ static void batch_rows(const spec_t *spec, const job_t *job, stage_t *stage, int
     to_stage.delivery = STORE;
     to_one.batch = 1;
     for (ptrdiff_t tile = 0; tile < tiles; tile++)
-        tile_rows(spec, &to_stage, &stage->first[tile], tile, k, row, rows, t + tile * TILE * size, row_bytes, STORE, NULL, NULL, tally);
+        tile_rows(spec, &to_stage, &stage->first[tile], tile, k, row, rows, t + tile * TILE * size, row_bytes, STORE, NULL,
+                  NULL, tally);
     const int some = row_bytes < SOME_BYTES ? (int)(SOME_BYTES / row_bytes) : 1;
     for (int first = 0; first < rows; first += some) {
         for (ptrdiff_t b = 0; b < job->batch; b++) {
@@ -447,11 +478,12 @@ static void batch_rows(const spec_t *spec, const job_t *job, stage_t *stage, int
 static size_t stage_size(const spec_t *spec, const job_t *job) {
     const size_t tiles = (size_t)(spec->columns / TILE);
     if (job->delivery == STORE || job->delivery == STREAM) return 0;
-    return LINE + sizeof(stage_t) + tiles * (sizeof(first_row_t) + (job->batch > 1 || size_of(job->dtype) == 2 ? FINE * TILE * sizeof(double) : 0));
+    return LINE + sizeof(stage_t) +
+           tiles * (sizeof(first_row_t) + (job->batch > 1 || size_of(job->dtype) == 2 ? FINE * TILE * sizeof(double) : 0));
 }
 
-static void block(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t count, void *memory,
-                  tally_t *tally) {
+static void block(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t count,
+                  void *memory, tally_t *tally) {
     const ptrdiff_t tiles = spec->columns / TILE;
     if (!memory) {
         for (ptrdiff_t tile = 0; tile < tiles; tile++) straight_tile(spec, job, position, row, count, tile, tally);
@@ -557,12 +589,14 @@ NOINLINE void exact_row(const spec_t *spec, const job_t *job, const position_t *
                                   ptrdiff_t tile, tally_t *tally) { \
         single_tile(spec, job, position, row, tile, T, tally); \
     }
-CASE(FLOAT64) CASE(FLOAT32) CASE(FLOAT16) CASE(BFLOAT16)
+CASE(FLOAT64)
+CASE(FLOAT32)
+CASE(FLOAT16)
+CASE(BFLOAT16)
 #undef CASE
 #define CASE(T) [T] = single_tile_##T,
-static void (*const SINGLE_TILE[])(const spec_t *, const job_t *, const position_t *, ptrdiff_t row, ptrdiff_t tile, tally_t *) = {
-    CASE(FLOAT64) CASE(FLOAT32) CASE(FLOAT16) CASE(BFLOAT16)
-};
+static void (*const SINGLE_TILE[])(const spec_t *, const job_t *, const position_t *, ptrdiff_t row, ptrdiff_t tile,
+                                   tally_t *) = {CASE(FLOAT64) CASE(FLOAT32) CASE(FLOAT16) CASE(BFLOAT16)};
 #undef CASE
 
 static int is_fast(const spec_t *spec, const position_t *position) {
@@ -574,8 +608,9 @@ static void scattered_rows(const spec_t *spec, const job_t *job, ptrdiff_t first
     for (ptrdiff_t row = first; row < first + count; row++) {
         const position_t position = position_of(spec, job, row);
         if (!is_fast(spec, &position)) exact_row(spec, job, &position, row, tally);
-        else for (ptrdiff_t tile = 0; tile < spec->columns / TILE; tile++)
-            SINGLE_TILE[job->dtype](spec, job, &position, row, tile, tally);
+        else
+            for (ptrdiff_t tile = 0; tile < spec->columns / TILE; tile++)
+                SINGLE_TILE[job->dtype](spec, job, &position, row, tile, tally);
     }
     environment_leave(host);
 }
@@ -633,7 +668,8 @@ static void tabulate(const spec_t *spec, uint64_t step, const offsets_t *offsets
             const double *fine = offsets_at(offsets->fine, tile, HALF, 0) + TILE + column % TILE;
             for (int r = 0; r < HALF; r++, fine += 2 * TILE)
                 if (*fine > reach || -*fine > reach) reach = *fine < 0 ? -*fine : *fine;
-            for (int i = 0; i < spec->integer_limbs + spec->fraction_limbs; i++) turns |= spec->turns[i * spec->columns + column];
+            for (int i = 0; i < spec->integer_limbs + spec->fraction_limbs; i++)
+                turns |= spec->turns[i * spec->columns + column];
             /* no less than the absolute error of a direct evaluation, of which it is a share */
             offsets->reach[column] = turns ? reach + 0x1p-36 : 0;
             offsets->turning[column] = turns ? 1 : 0;

@@ -5,12 +5,27 @@
 #include <string.h>
 #include "kernel.h"
 
-static inline uint64_t bits_of_double(double x) { uint64_t u; memcpy(&u, &x, sizeof u); return u; }
-static inline uint32_t bits_of_float(float x) { uint32_t u; memcpy(&u, &x, sizeof u); return u; }
-static inline double double_of_bits(uint64_t u) { double x; memcpy(&x, &u, sizeof x); return x; }
+static inline uint64_t bits_of_double(double x) {
+    uint64_t u;
+    memcpy(&u, &x, sizeof u);
+    return u;
+}
+static inline uint32_t bits_of_float(float x) {
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    return u;
+}
+static inline double double_of_bits(uint64_t u) {
+    double x;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
 
 /* precision in bits, smallest normal exponent, largest finite value */
-typedef struct { int precision, min_exponent; double max; } format_t;
+typedef struct {
+    int precision, min_exponent;
+    double max;
+} format_t;
 
 static inline format_t format_of(dtype_t dtype) {
     switch (dtype) {

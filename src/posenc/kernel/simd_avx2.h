@@ -16,7 +16,8 @@ static inline V v_set(double x) { return _mm256_set1_pd(x); }
 static inline V v_load(const double *p) { return _mm256_loadu_pd(p); }
 static inline void v_store(double *p, V v) { _mm256_storeu_pd(p, v); }
 static inline void v_put(double *p, V v, int stream) {
-    if (stream) _mm256_stream_pd(p, v); else _mm256_storeu_pd(p, v);
+    if (stream) _mm256_stream_pd(p, v);
+    else _mm256_storeu_pd(p, v);
 }
 static inline U u_set(uint64_t x) { return _mm256_set1_epi64x((long long)x); }
 static inline U u_load(const uint64_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
@@ -59,14 +60,18 @@ static inline int m_is_all(M m) { return _mm256_movemask_epi8(_mm256_cmpeq_epi32
 
 static inline F f_pair(V a, V b) { return _mm256_set_m128(_mm256_cvtpd_ps(b), _mm256_cvtpd_ps(a)); }
 static inline void f_put(float *p, F f, int stream) {
-    if (stream) _mm256_stream_ps(p, f); else _mm256_storeu_ps(p, f);
+    if (stream) _mm256_stream_ps(p, f);
+    else _mm256_storeu_ps(p, f);
 }
 static inline void sixteen_put(uint16_t *p, __m256i x, int stream) {
     __m256i *q = (__m256i *)(void *)p;
-    if (stream) _mm256_stream_si256(q, x); else _mm256_storeu_si256(q, x);
+    if (stream) _mm256_stream_si256(q, x);
+    else _mm256_storeu_si256(q, x);
 }
 static inline void h_put(uint16_t *p, F a, F b, int stream) {
-    sixteen_put(p, _mm256_set_m128i(_mm256_cvtps_ph(b, _MM_FROUND_TO_NEAREST_INT), _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT)), stream);
+    sixteen_put(p,
+                _mm256_set_m128i(_mm256_cvtps_ph(b, _MM_FROUND_TO_NEAREST_INT), _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT)),
+                stream);
 }
 static inline void b_put(uint16_t *p, F a, F b, int stream) {
     const __m256i half = _mm256_set1_epi32(0x8000);

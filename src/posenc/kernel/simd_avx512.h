@@ -16,11 +16,14 @@ static inline V v_set(double x) { return _mm512_set1_pd(x); }
 static inline V v_load(const double *p) { return _mm512_loadu_pd(p); }
 static inline void v_store(double *p, V v) { _mm512_storeu_pd(p, v); }
 static inline void v_put(double *p, V v, int stream) {
-    if (stream) _mm512_stream_pd(p, v); else _mm512_storeu_pd(p, v);
+    if (stream) _mm512_stream_pd(p, v);
+    else _mm512_storeu_pd(p, v);
 }
 static inline U u_set(uint64_t x) { return _mm512_set1_epi64((long long)x); }
 static inline U u_load(const uint64_t *p) { return _mm512_loadu_si512(p); }
-static inline U u_load32(const uint32_t *p) { return _mm512_cvtepu32_epi64(_mm256_loadu_si256((const __m256i *)(const void *)p)); }
+static inline U u_load32(const uint32_t *p) {
+    return _mm512_cvtepu32_epi64(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
 static inline U u_load_even32(const uint32_t *p) { return _mm512_loadu_si512(p); }
 static inline U u_load_even(const uint64_t *p) {
     const __m512i even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
@@ -61,10 +64,12 @@ static inline F f_pair(V a, V b) {
     return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(a)), _mm512_cvtpd_ps(b), 1);
 }
 static inline void f_put(float *p, F f, int stream) {
-    if (stream) _mm512_stream_ps(p, f); else _mm512_storeu_ps(p, f);
+    if (stream) _mm512_stream_ps(p, f);
+    else _mm512_storeu_ps(p, f);
 }
 static inline void sixteen_put(uint16_t *p, __m512i x, int stream) {
-    if (stream) _mm512_stream_si512((__m512i *)(void *)p, x); else _mm512_storeu_si512(p, x);
+    if (stream) _mm512_stream_si512((__m512i *)(void *)p, x);
+    else _mm512_storeu_si512(p, x);
 }
 static inline void h_put(uint16_t *p, F a, F b, int stream) {
     const __m256i low = _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT), high = _mm512_cvtps_ph(b, _MM_FROUND_TO_NEAREST_INT);

@@ -44,11 +44,27 @@ static inline U m_zero32(U x) { return (x >> 32 == 0) | ((uint32_t)x == 0); }
 typedef U M;                     /* where all is well: no bit */
 enum { FUSED = 0 };              /* there is no v_fms: two_product splits its factors */
 
-static inline V v_load(const double *p) { V v; memcpy(&v, p, sizeof v); return v; }
+static inline V v_load(const double *p) {
+    V v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
 static inline void v_store(double *p, V v) { memcpy(p, &v, sizeof v); }
-static inline U u_load(const uint64_t *p) { U u; memcpy(&u, p, sizeof u); return u; }
-static inline V v_bits(U u) { V v; memcpy(&v, &u, sizeof v); return v; }
-static inline U u_bits(V v) { U u; memcpy(&u, &v, sizeof u); return u; }
+static inline U u_load(const uint64_t *p) {
+    U u;
+    memcpy(&u, p, sizeof u);
+    return u;
+}
+static inline V v_bits(U u) {
+    V v;
+    memcpy(&v, &u, sizeof v);
+    return v;
+}
+static inline U u_bits(V v) {
+    U u;
+    memcpy(&u, &v, sizeof u);
+    return u;
+}
 
 static inline V v_add(V a, V b) { return a + b; }
 /* a + b where multipliers would idle */
@@ -86,10 +102,12 @@ static inline int m_is_all(M m) { return _mm_movemask_epi8((__m128i)m) == 0; }
 static inline F f_pair(V a, V b) { return _mm_movelh_ps(_mm_cvtpd_ps((__m128d)a), _mm_cvtpd_ps((__m128d)b)); }
 /* Writes 2 W floats; `stream`: past the caches, from a boundary of as many bytes. */
 static inline void f_put(float *p, F f, int stream) {
-    if (stream) _mm_stream_ps(p, f); else _mm_storeu_ps(p, f);
+    if (stream) _mm_stream_ps(p, f);
+    else _mm_storeu_ps(p, f);
 }
 static inline void v_put(double *p, V v, int stream) {
-    if (stream) _mm_stream_pd(p, (__m128d)v); else v_store(p, v);
+    if (stream) _mm_stream_pd(p, (__m128d)v);
+    else v_store(p, v);
 }
 /* Writes 4 W floats, of which none lies half-way between two bfloat16. */
 static inline void b_put(uint16_t *p, F a, F b, int stream) {
@@ -98,7 +116,8 @@ static inline void b_put(uint16_t *p, F a, F b, int stream) {
     const __m128i low = _mm_srai_epi32(_mm_add_epi32(_mm_castps_si128(a), half), 16);
     const __m128i high = _mm_srai_epi32(_mm_add_epi32(_mm_castps_si128(b), half), 16);
     const __m128i x = _mm_packs_epi32(low, high);
-    if (stream) _mm_stream_si128((__m128i *)(void *)p, x); else _mm_storeu_si128((__m128i *)(void *)p, x);
+    if (stream) _mm_stream_si128((__m128i *)(void *)p, x);
+    else _mm_storeu_si128((__m128i *)(void *)p, x);
 }
 static inline N n_all(void) { return _mm_setzero_si128(); }
 static inline N n_and_nonzero(N n, F f, U addend, uint32_t mask) {
@@ -108,7 +127,9 @@ static inline N n_and_nonzero(N n, F f, U addend, uint32_t mask) {
 static inline int n_is_all(N n) { return _mm_movemask_epi8(n) == 0; }
 static inline void stream_fence(void) { _mm_sfence(); }
 #else
-typedef struct { float lane[2 * W]; } F;
+typedef struct {
+    float lane[2 * W];
+} F;
 typedef uint32_t N;
 static inline int u_is_zero(U m) {
     uint64_t lanes[W], any = 0;
@@ -165,10 +186,15 @@ static inline void h_put(uint16_t *p, F a, F b, int stream) {
         half[i] = (uint16_t)((magnitude - (112u << 23) + 0x1000u) >> 13 | (u >> 16 & 0x8000u));
         special |= (uint32_t)(magnitude - 0x38800000u >= 0x47000000u - 0x38800000u);       /* outside 2**-14 .. 2**15 */
     }
-    if (special) for (int i = 0; i < 4 * W; i++) half[i] = half_of_float(t[i]);
+    if (special)
+        for (int i = 0; i < 4 * W; i++) half[i] = half_of_float(t[i]);
     memcpy(p, half, sizeof half);
 }
-static inline void h_store(uint16_t p[TILE], const float f[TILE]) { for (int i = 0; i < TILE; i++) p[i] = half_of_float(f[i]); }
-static inline void h_load(float f[TILE], const uint16_t p[TILE]) { for (int i = 0; i < TILE; i++) f[i] = float_of_half(p[i]); }
+static inline void h_store(uint16_t p[TILE], const float f[TILE]) {
+    for (int i = 0; i < TILE; i++) p[i] = half_of_float(f[i]);
+}
+static inline void h_load(float f[TILE], const uint16_t p[TILE]) {
+    for (int i = 0; i < TILE; i++) f[i] = float_of_half(p[i]);
+}
 
 #endif
