@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from posenc import _arguments, _kernel
 from posenc._arguments import BEYOND, LOWEST
-from posenc._encoding import Encoding, _encoding
+from posenc._encoding import Encoding, cached_encoding
 from posenc._types import AnyDType, ArrayT, DTypeOf, ScalarT
 
 Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex | ArrayLike] | NDArray[Any]
@@ -284,8 +284,9 @@ def _lay_out(
     varies = ORDERS[group, layout]
     # the columns of an axis appear in the order that its encoding gives them
     convention["layout"] = "halves" if varies.index("function") < varies.index("frequency") else "interleaved"
-    conventions = {name: _per_axis(name, value, ndim) for name, value in convention.items()}
-    encodings = [_encoding(width, {name: values[k] for name, values in conventions.items()}) for k, width in enumerate(widths)]
+    by_axis = {name: _per_axis(name, value, ndim) for name, value in convention.items()}
+    conventions = [{name: values[k] for name, values in by_axis.items()} for k in range(ndim)]
+    encodings = [cached_encoding(width, own) for width, own in zip(widths, conventions, strict=True)]
     index = {
         "axis": np.repeat(np.arange(ndim), [widths[k] for k in axes]),
         "frequency": np.concatenate([np.arange(widths[k]) // 2 for k in axes]),
