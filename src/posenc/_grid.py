@@ -346,9 +346,14 @@ def _widths(widths: Any, ndim: int, d_model: int, inputs: int, odd: str) -> list
     return given
 
 
+def _is_several(value: Any) -> bool:
+    """Whether an argument has a value for each axis: in a list, a tuple or an array."""
+    return isinstance(value, (list, tuple)) or isinstance(value, np.ndarray) and value.ndim > 0
+
+
 def _per_axis(name: str, value: Any, ndim: int) -> list[Any]:
-    """One value for each axis: those of a list, tuple or array, else the same for all."""
-    several = isinstance(value, (list, tuple)) or isinstance(value, np.ndarray) and value.ndim > 0
+    """One value for each axis: those that are given, else the same for all."""
+    several = _is_several(value)
     if name == "frequencies":
         several = several and any(np.ndim(v) for v in value)
     if not several:
@@ -364,8 +369,7 @@ def _per_axis(name: str, value: Any, ndim: int) -> list[Any]:
 def _axis_list(shape: Any) -> list[int | range | NDArray[Any]]:
     """What is given for each axis: its size, a range or an array."""
     axes = []
-    several = isinstance(shape, (list, tuple)) or isinstance(shape, np.ndarray) and shape.ndim > 0
-    for axis in shape if several else [shape]:
+    for axis in shape if _is_several(shape) else [shape]:
         if axis is shape or not (isinstance(axis, (list, tuple, range)) or hasattr(axis, "__array__") and np.ndim(axis)):
             axis = _arguments.length(range(_arguments.integer("shape", axis, 0)))
         elif not isinstance(axis, range):
