@@ -300,6 +300,15 @@ def test_overwriting(call, pe):
     assert np.load(pe).shape == (10, 8)
 
 
+def test_memory_that_cannot_be_had(call, tmp_path, monkeypatch):
+    def fail(*args, **keywords):
+        raise MemoryError("Unable to allocate 4 GiB")
+
+    monkeypatch.setattr(_npy, "write", fail)
+    expected = (1, "", "posenc: error: out of memory: Unable to allocate 4 GiB\n")
+    assert call("generate", 10, 8, "-o", tmp_path / "pe.npy") == expected
+
+
 def test_where_one_cannot_write(tmp_path):
     done = run("generate", 10, 8, "-o", tmp_path / "absent" / "pe.npy")
     assert done.returncode == 1 and "No such file or directory" in done.stderr and "pe.npy" in done.stderr
