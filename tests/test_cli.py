@@ -28,15 +28,6 @@ def run(*args, **keywords):
 
 
 @pytest.fixture
-def call(capsys):
-    """Runs the program in this process: exit code, stdout, stderr."""
-    def call(*args):
-        code = _cli.main([str(arg) for arg in args])
-        return code, *capsys.readouterr()
-    return call
-
-
-@pytest.fixture
 def pe(tmp_path):
     """A table of the default convention in a file."""
     path = tmp_path / "pe.npy"
