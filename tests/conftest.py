@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import posenc
-from posenc import _kernel
+from posenc import _cli, _kernel
 
 DTYPES = ["float64", "float32", "float16", "bfloat16"]
 HERE = [name for name, runs in _kernel.instruction_sets().items() if runs]
@@ -43,6 +43,15 @@ def dtype(request):
 @pytest.fixture(params=EDGE_SIZES)
 def d_model(request):
     return request.param
+
+
+@pytest.fixture
+def call(capsys):
+    """Runs the command line in this process: exit code, stdout, stderr."""
+    def call(*args):
+        code = _cli.main([str(arg) for arg in args])
+        return code, *capsys.readouterr()
+    return call
 
 
 @pytest.fixture

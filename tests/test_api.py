@@ -69,6 +69,12 @@ def test_out_that_holds_the_positions():
     assert_same_bits(out, expected)
 
 
+def test_x_that_holds_the_positions():
+    x = np.arange(9.0).reshape(3, 3)
+    expected = posenc.add_to(x.copy(), x[1].copy())
+    assert_same_bits(posenc.add_to(x, x[1]), expected)
+
+
 def test_endless_stream():
     stream = posenc.stream(None, 4, chunk=1000)
     chunks = [next(stream) for _ in range(3)]

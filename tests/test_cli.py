@@ -28,15 +28,6 @@ def run(*args, **keywords):
 
 
 @pytest.fixture
-def call(capsys):
-    """Runs the program in this process: exit code, stdout, stderr."""
-    def call(*args):
-        code = _cli.main([str(arg) for arg in args])
-        return code, *capsys.readouterr()
-    return call
-
-
-@pytest.fixture
 def pe(tmp_path):
     """A table of the default convention in a file."""
     path = tmp_path / "pe.npy"
@@ -298,6 +289,15 @@ def test_overwriting(call, pe):
     assert pe.read_bytes() == before
     assert call("generate", 10, 8, "-o", pe, "--force")[0] == 0
     assert np.load(pe).shape == (10, 8)
+
+
+def test_memory_that_cannot_be_had(call, tmp_path, monkeypatch):
+    def fail(*args, **keywords):
+        raise MemoryError("Unable to allocate 4 GiB")
+
+    monkeypatch.setattr(_npy, "write", fail)
+    expected = (1, "", "posenc: error: out of memory: Unable to allocate 4 GiB\n")
+    assert call("generate", 10, 8, "-o", tmp_path / "pe.npy") == expected
 
 
 def test_where_one_cannot_write(tmp_path):

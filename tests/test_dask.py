@@ -240,6 +240,7 @@ def test_nothing_is_computed_before_it_is_asked_for():
         (da.zeros((3, 4), dtype=">f4"), None, ValueError, ">f4"),
         (da.zeros((3, 4)), 4, ValueError, "positions has length 4, expected 3"),
         (da.zeros((3, 4)), np.zeros((2, 3)), ValueError, r"positions has shape \(2, 3\), expected one that broadcasts to"),
+        (da.zeros((3, 4)), np.zeros(2), ValueError, r"positions has shape \(2,\), expected one that broadcasts to \(3,\)"),
         (da.zeros((3, 4)), np.array([1, 2, 2**63], np.uint64), ValueError, "positions has 9223372036854775808"),
         (da.zeros((3, 4))[da.zeros(3) > 1], None, ValueError, "compute_chunk_sizes"),
         (da.ma.masked_equal(da.zeros((3, 4)), 1), None, TypeError, "MaskedArray"),
@@ -253,6 +254,36 @@ def test_errors_of_sums_are_raised_at_once(x, positions, error, message):
 def test_a_scale_that_the_dtype_cannot_hold():
     with pytest.raises(ValueError, match="x_scale is"):
         posenc.dask.add_to(da.zeros((3, 4), dtype="float16"), x_scale=1e9)
+
+
+# ---- stores ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_store_holds_the_table_and_its_specification(tmp_path, dtype):
+    pytest.importorskip("zarr")
+    positions, convention = range(1000, 0, -3), {"base": 77.0, "layout": "halves"}
+    for force in (False, True):
+        found = posenc.dask.to_zarr(tmp_path / "pe.zarr", positions, 9, chunks=100, dtype=dtype, force=force, **convention)
+    expected = posenc.encode(positions, 9, dtype=dtype, **convention)
+    assert_same_bits(found[:].view(expected.dtype), expected)
+    assert found.attrs["posenc"]["dtype"] == dtype and found.attrs["posenc"]["convention"]["base"] == 77.0
+    with pytest.raises(FileExistsError):
+        posenc.dask.to_zarr(tmp_path / "pe.zarr", 10, 9)
+
+
+def test_a_store_that_is_no_folder_is_written_in_place():
+    store = pytest.importorskip("zarr").storage.MemoryStore()
+    assert_same_bits(posenc.dask.to_zarr(store, 10, 8, chunks=4)[:], posenc.encode(10, 8))
+    assert_same_bits(posenc.dask.to_zarr(store, 5, 8, force=True)[:], posenc.encode(5, 8))
+
+
+@pytest.mark.parametrize("chunks", [((3, 4, 3),), ((3, 2, 5),), ((3, 4),)])
+def test_chunks_that_zarr_does_not_have_are_refused(tmp_path, chunks):
+    pytest.importorskip("zarr")
+    n = sum(chunks[0])
+    with pytest.raises(ValueError, match=r"chunks is \(3, .*\), expected equal ones but for a smaller last one"):
+        posenc.dask.to_zarr(tmp_path / "pe.zarr", n, 8, chunks=chunks)
+    assert list(tmp_path.iterdir()) == []
 
 
 # ---- a cluster ------------------------------------------------------------------------------------------------------

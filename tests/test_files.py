@@ -143,6 +143,26 @@ def test_a_file_system_that_cannot_allocate(tmp_path, monkeypatch, number, toler
         assert names(tmp_path) == []
 
 
+def test_a_system_that_writes_nothing_is_no_endless_loop(tmp_path, monkeypatch):
+    monkeypatch.setattr(_files, "_pwrite", lambda fd, data, offset: 0)
+    with pytest.raises(OSError, match=r"writes nothing.*pe\.npy"):
+        write_npy(tmp_path / "pe.npy", posenc.Encoding(4), range(3))
+    assert names(tmp_path) == []
+
+
+def test_a_folder_that_may_be_written_to_and_not_read(tmp_path, monkeypatch):
+    opened = os.open
+
+    def refuse(path, flags, *mode):
+        if str(path) == str(tmp_path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return opened(path, flags, *mode)
+
+    monkeypatch.setattr(os, "open", refuse)
+    write_npy(tmp_path / "pe.npy", posenc.Encoding(4), range(3))
+    assert names(tmp_path) == ["pe.npy"]
+
+
 def test_progress_counts_every_byte_of_the_table(tmp_path):
     steps = []
     write_npy(tmp_path / "pe.npy", posenc.Encoding(512), range(5000), progress=steps.append)

@@ -17,7 +17,7 @@ import pytest
 
 import posenc
 from conftest import assert_same_bits
-from posenc import _cli, _safetensors
+from posenc import _safetensors
 
 zarr = pytest.importorskip("zarr")
 safetensors = pytest.importorskip("safetensors")
@@ -30,15 +30,6 @@ SUFFIXES = ["safetensors", "zarr"]
 
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
-
-
-@pytest.fixture
-def call(capsys):
-    """Runs the program in this process: exit code, stdout, stderr."""
-    def call(*args):
-        code = _cli.main([str(arg) for arg in args])
-        return code, *capsys.readouterr()
-    return call
 
 
 def write(path, encoding, positions, dtype="float32", **keywords):

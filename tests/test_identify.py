@@ -96,6 +96,12 @@ def test_parameters_of_no_preset(convention, kind):
     assert best.positions == range(3, 800)
 
 
+def test_one_frequency_of_no_preset():
+    encoding = posenc.Encoding(2, frequency_scale=0.3, scale=2.5, order="cos")
+    best = identify(encoding.encode(range(7, 507)))[0]
+    assert (best.encoding, best.positions, best.difference) == (encoding, range(7, 507), 0)
+
+
 @settings(max_examples=15, deadline=None)
 @given(
     d_model=st.integers(6, 97),
@@ -275,6 +281,14 @@ def test_a_padding_row_as_fairseq_has(padding_idx):
     best = identify(encoding.encode(100))[0]
     assert best.presets == ("fairseq", "m2m100", "speech2text") and best.positions == range(100) and best.difference == 0
     assert best.encoding == posenc.Encoding(64, layout="halves", spacing="endpoint", padding_idx=padding_idx)
+
+
+def test_a_row_of_zeros_between_integers_is_no_padding_row():
+    positions = np.arange(40) + 0.5
+    table = posenc.encode(positions, 64)
+    table[7] = 0
+    best = identify(table, positions)[0]
+    assert best.encoding == posenc.Encoding(64) and best.reason.endswith("; rows of zeros: 1")
 
 
 def test_conventions_that_agree_on_the_rows_are_all_listed():

@@ -131,7 +131,10 @@ def test_add_to_a_leaf_that_requires_grad(call):
 
 
 BAD_CALLS = {
-    "an array": (lambda: posenc.torch.add_to(np.ones((2, 4))), TypeError, "x is array"),
+    "an array": (lambda: posenc.torch.add_to(np.ones((2, 4))), TypeError, "x is of type ndarray, expected a torch"),
+    "an array in a module": (lambda: PositionalTable(4)(np.ones((2, 4))), TypeError, "x is of type ndarray, expected a torch"),
+    "a tensor without dimensions": (lambda: posenc.torch.add_to(torch.ones(())), ValueError, r"expected \(..., n, d_model\)"),
+    "a list of positions": (lambda: PositionalEncoding(4)(torch.ones(2, 4), positions=[0, 1]), TypeError, "of type list"),
     "integers": (lambda: posenc.torch.add_to(torch.ones(2, 4, dtype=torch.int64)), TypeError, "x has dtype torch.int64"),
     "one dimension": (lambda: posenc.torch.add_to(torch.ones(4)), ValueError, r"x has shape \(4,\), expected"),
     "columns": (lambda: posenc.torch.add_to(torch.ones(4, 2).T), ValueError, "contiguous columns"),
@@ -424,6 +427,12 @@ OTHER_TABLES = {
 def test_a_checkpoint_of_another_convention_is_refused(table, message, strict):
     with pytest.raises(RuntimeError, match=message):
         PositionalEncoding(64).load_state_dict({"pe": table}, strict=strict)
+
+
+def test_a_checkpoint_without_memory_has_the_right_shape():
+    PositionalEncoding(64).load_state_dict({"pe": torch.zeros(100, 64, device="meta")})
+    with pytest.raises(RuntimeError, match="has shape"):
+        PositionalEncoding(64).load_state_dict({"pe": torch.zeros(100, 32, device="meta")})
 
 
 def test_other_keys_stay_unexpected():

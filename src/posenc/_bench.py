@@ -254,10 +254,7 @@ def memset(out: NDArray[Any], threads: int) -> Callable[[], None]:
 
 def roof(out: NDArray[Any], threads: int) -> Contenders:
     """The contenders for the roof line."""
-    fills: Contenders = {"memset": memset(out, threads)}
-    if hasattr(_kernel, "fill_roof"):
-        fills["non-temporal fill"] = partial(_kernel.fill_roof, out, threads)
-    return fills
+    return {"memset": memset(out, threads), "non-temporal fill": partial(_kernel.fill_roof, out, threads)}
 
 
 def forced(name: str, call: Callable[[], object]) -> Callable[[], None]:
@@ -309,11 +306,6 @@ def int64_positions(rows: int) -> NDArray[np.int64]:
     """Positions drawn from the whole int64 range."""
     info = np.iinfo(np.int64)
     return np.random.default_rng(0).integers(info.min, info.max, rows, dtype=np.int64, endpoint=True)
-
-
-def forget_pi() -> None:
-    """As at the first encoding of a process."""
-    getattr(_frequencies._pi, "cache_clear", lambda: None)()
 
 
 # ---- scenes ---------------------------------------------------------------------------------------------------------
@@ -537,11 +529,12 @@ def row_scenes(run: Run) -> Iterator[Scene]:
 
 def build_scenes(run: Run) -> Iterator[Scene]:
     def first(d_model: int) -> posenc.Encoding:
-        forget_pi()
+        _frequencies._pi.cache_clear()
         return posenc.Encoding(d_model)
 
     def rows(d_model: int) -> NDArray[Any]:
         return posenc.Encoding(d_model).encode(64)
+
     targets = {512: 2.0, 8_192: 30.0}
     contenders: Contenders = {}
     figures: list[Figure] = []
@@ -714,13 +707,3 @@ def run(args: argparse.Namespace) -> int:
     document["missing"] = sorted(settings.missing)
     print(json.dumps(document, indent=1) if args.json else report(document))
     return 0
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="posenc bench", description="Measures posenc beside its rivals.")
-    add_arguments(parser)
-    return run(parser.parse_args(argv))
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -25,11 +25,14 @@ from decimal import Decimal, InvalidOperation
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import numpy as np
+
+import posenc
+from posenc import _bench, _files, _identify, _kernel, _npy
+from posenc._encoding import CHOICES
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from posenc import Encoding, Match
-    from posenc._files import Table
 
 OK, FAILED, USAGE, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
 
@@ -115,13 +118,13 @@ CONVENTION: dict[str, dict[str, Any]] = {
     "position_scale": {"type": real, "metavar": "X", "help": "multiplies position + offset"},
     "padding_idx": {"type": integer, "metavar": "INT", "help": "the position whose row is all zeros"},
     "scale": {"type": real, "metavar": "X", "help": "multiplies the values"},
-    "odd": {"choices": ("truncate", "zero", "error"), "help": "what an odd number of columns means"},
-    "spacing": {"choices": ("paper", "endpoint"), "help": "of the frequencies; endpoint: the slowest is 1/base"},
+    "odd": {"choices": CHOICES["odd"], "help": "what an odd number of columns means"},
+    "spacing": {"choices": CHOICES["spacing"], "help": "of the frequencies; endpoint: the slowest is 1/base"},
     "shift": {"type": real, "metavar": "X", "help": "D = columns/2 - shift"},
-    "exponents": {"choices": ("pair", "column"), "help": "whether two columns share a frequency"},
+    "exponents": {"choices": CHOICES["exponents"], "help": "whether two columns share a frequency"},
     "frequencies": {"type": real_list, "metavar": "A,B,C", "help": "in place of base, spacing, shift and frequency scale"},
-    "layout": {"choices": ("interleaved", "halves"), "help": "order of the columns"},
-    "order": {"choices": ("sin", "cos"), "help": "the first function of a pair"},
+    "layout": {"choices": CHOICES["layout"], "help": "order of the columns"},
+    "order": {"choices": CHOICES["order"], "help": "the first function of a pair"},
 }
 
 
@@ -247,9 +250,6 @@ def add_generate(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def generate(args: argparse.Namespace) -> int:
-    import posenc
-    from posenc import _files
-
     positions = positions_of(args, args.n)
     encoding = posenc.Encoding(args.d_model, **convention(args))
     module, options = format_of(args, args.output)
@@ -320,9 +320,6 @@ def add_verify(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def verify(args: argparse.Namespace) -> int:
-    import posenc
-    from posenc import _files
-
     begin = time.perf_counter()
     module, options = format_of(args, args.file)
     with ExitStack() as stack:
@@ -363,18 +360,14 @@ def verify(args: argparse.Namespace) -> int:
 
 
 def first_mismatch(
-    table: Table,
-    encoding: Encoding,
+    table: _files.Table,
+    encoding: posenc.Encoding,
     positions: range,
     samples: int,
     threads: int | None,
     progress: Callable[[int], object],
 ) -> dict[str, Any] | None:
     """Where the table first differs from the encodings, as a dict, or None."""
-    import numpy as np
-
-    from posenc import _files
-
     buffer = _files.row_buffer(len(positions), encoding.d_model, table.dtype)
     if not buffer.size:
         return None
@@ -419,8 +412,6 @@ def sampled(rows: int, samples: int) -> Iterator[int]:
 
 def value_of(bits: Any, dtype: str) -> float | str:
     """The number that bits stand for, or its name where JSON has no number for it."""
-    import numpy as np
-
     if dtype == "bfloat16":
         bits, dtype = bits.astype(np.uint32) << 16, "float32"
     value = bits.view(dtype)
@@ -447,9 +438,6 @@ def add_identify(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def identify(args: argparse.Namespace) -> int:
-    import posenc
-    from posenc import _identify, _npy
-
     if args.step is not None and args.start is None:
         raise ValueError("--step is given, expected --start, too")
     with ExitStack() as stack:
@@ -463,14 +451,14 @@ def identify(args: argparse.Namespace) -> int:
         "path": args.file,
         "shape": list(table.shape),
         "dtype": table.dtype,
-        "matches": [described(match) for match in matches],
+        "matches": [match_document(match) for match in matches],
         "version": posenc.__version__,
     }
     report(args, document, "\n".join(map(str, matches)) or "none")
     return OK if matches else FAILED
 
 
-def described(match: Match) -> dict[str, Any]:
+def match_document(match: posenc.Match) -> dict[str, Any]:
     """A match as JSON can hold it."""
     assert isinstance(match.positions, range)       # as they were given, or searched
     return {
@@ -500,8 +488,6 @@ def add_info(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def info(args: argparse.Namespace) -> int:
-    import posenc
-
     runtime = posenc.show_runtime()
     width = max(map(len, runtime))
     report(args, runtime, "\n".join(f"{name:{width}}  {in_words(value)}" for name, value in runtime.items()))
@@ -523,8 +509,6 @@ examples:
 
 
 def add_bench(commands: argparse._SubParsersAction[Parser]) -> None:
-    from posenc import _bench
-
     purpose = "measure this machine, beside its roof line and the rivals that are installed"
     parser = add_command(commands, "bench", purpose, BENCH_EXAMPLES)
     _bench.add_arguments(parser)
@@ -576,9 +560,6 @@ def add_plot(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def plot(args: argparse.Namespace) -> int:
-    import posenc
-    from posenc import _files
-
     try:
         from posenc import plot as pictures
     except ModuleNotFoundError as error:
@@ -624,15 +605,13 @@ COMMANDS = (add_generate, add_verify, add_identify, add_info, add_bench, add_plo
 
 
 def build_parser() -> Parser:
-    from posenc import __version__
-
     parser = Parser(
         prog="posenc",
         description="Sinusoidal positional encodings, correctly rounded.",
         epilog="examples:\n  posenc generate 10_000 512 -o pe.npy\n  posenc COMMAND --help",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"posenc {__version__}")
+    parser.add_argument("--version", action="version", version=f"posenc {posenc.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for add in COMMANDS:
         add(commands)
@@ -693,8 +672,6 @@ def complain(text: object) -> None:
 
 def check_settings() -> None:
     """Variables of the environment that mean nothing are no wrong usage of a command."""
-    from posenc import _kernel
-
     try:
         _kernel.check_settings()
     except ValueError as error:

@@ -681,7 +681,7 @@ WIDEST_CACHED = 2**16
 CACHED = {int, float, str, type(None), np.float64, np.float32}
 
 
-def _encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
+def cached_encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
     """An Encoding, from the cache where all arguments are constants: a tensor is hashed by its address, not by its number."""
     if type(d_model) is int and d_model <= WIDEST_CACHED and CACHED.issuperset(map(type, _scalars(convention))):
         return _cached(d_model, **convention)
@@ -789,7 +789,7 @@ def encode(
     >>> posenc.encode(range(10**18, 10**18 + 2), 512).shape
     (2, 512)
     """
-    return _encoding(d_model, convention).encode(positions, dtype=dtype, out=out, threads=threads)
+    return cached_encoding(d_model, convention).encode(positions, dtype=dtype, out=out, threads=threads)
 
 
 def add_to(
@@ -848,7 +848,7 @@ def add_to(
         raise TypeError(f"x is of type {type(x).__name__}, expected a numpy.ndarray")
     if x.ndim == 0:
         raise ValueError("x has shape (), expected (..., n, d_model)")
-    return _encoding(x.shape[-1], convention).add_to(x, positions, x_scale=x_scale, threads=threads)
+    return cached_encoding(x.shape[-1], convention).add_to(x, positions, x_scale=x_scale, threads=threads)
 
 
 @overload
@@ -943,4 +943,4 @@ def stream(
     >>> [(c.positions, c.values.shape) for c in posenc.stream(5, 8, chunk=2)]
     [(range(0, 2), (2, 8)), (range(2, 4), (2, 8)), (range(4, 5), (1, 8))]
     """
-    return _encoding(d_model, convention).stream(positions, chunk=chunk, dtype=dtype, out=out, threads=threads)
+    return cached_encoding(d_model, convention).stream(positions, chunk=chunk, dtype=dtype, out=out, threads=threads)

@@ -67,10 +67,7 @@ def row_buffer(rows: int, d_model: int, dtype: str) -> NDArray[Any]:
 
 def checked(positions: range, dtype: AnyDType) -> tuple[str, int]:
     """The name of the dtype and the number of positions."""
-    try:
-        return _arguments.dtype(dtype)[0], len(positions)
-    except OverflowError:
-        raise ValueError(f"positions is {positions}, expected at most {sys.maxsize} of them") from None
+    return _arguments.dtype(dtype)[0], _arguments.length(positions)
 
 
 def refuse_outside(encoding: Encoding, positions: range, threads: int | None) -> None:

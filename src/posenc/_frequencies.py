@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 SIGNIFICANT_BITS = 256
 GUARD_BITS = 64
 LIMB_BITS = 32
-# The largest and smallest frequency in turns that the kernel's limbs hold, as powers of two.
-HIGHEST, LOWEST = 2200, -3400
+# Powers of two: the frequencies, in turns per position, that the kernel's limbs hold.
+LEAST_EXPONENT, GREATEST_EXPONENT = -3400, 2200
 
 
 @lru_cache(maxsize=8)
@@ -79,10 +79,10 @@ def _geometric(count: int, divisor: Fraction, base: float, bits: int) -> list[in
 
 
 def _check_range(lowest: float, highest: float) -> None:
-    if lowest < LOWEST or highest > HIGHEST:
+    if lowest < LEAST_EXPONENT or highest > GREATEST_EXPONENT:
         raise ValueError(
             f"frequencies reach from 2**{lowest:.0f} to 2**{highest:.0f} turns per position, "
-            f"expected 2**{LOWEST} to 2**{HIGHEST}"
+            f"expected 2**{LEAST_EXPONENT} to 2**{GREATEST_EXPONENT}"
         )
 
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from posenc import _arguments, _kernel
 from posenc._arguments import BEYOND, LOWEST
-from posenc._encoding import Encoding, _encoding
+from posenc._encoding import Encoding, cached_encoding
 from posenc._types import AnyDType, ArrayT, DTypeOf, ScalarT
 
 Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex | ArrayLike] | NDArray[Any]
@@ -284,8 +284,9 @@ def _lay_out(
     varies = ORDERS[group, layout]
     # the columns of an axis appear in the order that its encoding gives them
     convention["layout"] = "halves" if varies.index("function") < varies.index("frequency") else "interleaved"
-    conventions = {name: _per_axis(name, value, ndim) for name, value in convention.items()}
-    encodings = [_encoding(width, {name: values[k] for name, values in conventions.items()}) for k, width in enumerate(widths)]
+    by_axis = {name: _per_axis(name, value, ndim) for name, value in convention.items()}
+    conventions = [{name: values[k] for name, values in by_axis.items()} for k in range(ndim)]
+    encodings = [cached_encoding(width, own) for width, own in zip(widths, conventions, strict=True)]
     index = {
         "axis": np.repeat(np.arange(ndim), [widths[k] for k in axes]),
         "frequency": np.concatenate([np.arange(widths[k]) // 2 for k in axes]),
@@ -345,9 +346,14 @@ def _widths(widths: Any, ndim: int, d_model: int, inputs: int, odd: str) -> list
     return given
 
 
+def _is_several(value: Any) -> bool:
+    """Whether an argument has a value for each axis: in a list, a tuple or an array."""
+    return isinstance(value, (list, tuple)) or isinstance(value, np.ndarray) and value.ndim > 0
+
+
 def _per_axis(name: str, value: Any, ndim: int) -> list[Any]:
-    """One value for each axis: those of a list, tuple or array, else the same for all."""
-    several = isinstance(value, (list, tuple)) or isinstance(value, np.ndarray) and value.ndim > 0
+    """One value for each axis: those that are given, else the same for all."""
+    several = _is_several(value)
     if name == "frequencies":
         several = several and any(np.ndim(v) for v in value)
     if not several:
@@ -363,8 +369,7 @@ def _per_axis(name: str, value: Any, ndim: int) -> list[Any]:
 def _axis_list(shape: Any) -> list[int | range | NDArray[Any]]:
     """What is given for each axis: its size, a range or an array."""
     axes = []
-    several = isinstance(shape, (list, tuple)) or isinstance(shape, np.ndarray) and shape.ndim > 0
-    for axis in shape if several else [shape]:
+    for axis in shape if _is_several(shape) else [shape]:
         if axis is shape or not (isinstance(axis, (list, tuple, range)) or hasattr(axis, "__array__") and np.ndim(axis)):
             axis = _arguments.length(range(_arguments.integer("shape", axis, 0)))
         elif not isinstance(axis, range):

@@ -225,11 +225,9 @@ def _sample(source: _Source, positions: range | NDArray[Any] | None) -> _Sample 
 
 
 def _stored(values: NDArray[np.float64], dtype: str) -> str:
-    for name, bits in PRECISION.items():
-        mantissa, _ = np.frexp(values)
-        if name == dtype or (np.ldexp(mantissa, bits) % 1 == 0).all():
-            return name
-    return dtype
+    """The narrowest dtype, up to the table's own, that holds all of the values."""
+    mantissa, _ = np.frexp(values)
+    return next(name for name, bits in PRECISION.items() if name == dtype or (np.ldexp(mantissa, bits) % 1 == 0).all())
 
 
 # ---- what a candidate says of columns -------------------------------------------------------------------------------
@@ -426,7 +424,7 @@ def _line(q: NDArray[np.float64], sample: _Sample, columns: NDArray[np.intp]) ->
             beyond *= 8
     else:
         reaches = [np.ones(len(q), bool)]
-    line, numbers = None, [k for k in (*range(4), *_geometric(4, len(columns)))if k < len(columns)]
+    line, numbers = None, [k for k in (*range(4), *_sparse(4, len(columns))) if k < len(columns)]
     for reach in reaches:
         chosen = np.flatnonzero(reach)
         chosen = chosen[np.unique(np.linspace(0, len(chosen) - 1, 256).astype(int))]
@@ -457,7 +455,8 @@ def _line(q: NDArray[np.float64], sample: _Sample, columns: NDArray[np.intp]) ->
     return line
 
 
-def _geometric(first: int, beyond: int) -> Iterator[int]:
+def _sparse(first: int, beyond: int) -> Iterator[int]:
+    """Numbers at growing distances, of about a quarter of themselves."""
     while first < beyond:
         yield first
         first += max(1, first // 4)
@@ -522,7 +521,7 @@ def _namings(line: _Line, count: int, d_model: int, structure: dict[str, Any]) -
         return
     half = d_model // 2 if structure["odd"] == "zero" else d_model / 2
     per = 2 if structure["exponents"] == "column" else 1
-    scales = (1.0, d_model**-0.5, math.sqrt(2 / d_model), math.sqrt(d_model))
+    scales = _scales(d_model)
     for errors, least in ((4, 1e-6), (1, 1e-15)):
         common = structure | {
             "frequency_scale": _short(math.exp(line.intercept), errors * line.intercept_error + least, TURNS, 4 * errors),
@@ -541,6 +540,11 @@ def _namings(line: _Line, count: int, d_model: int, structure: dict[str, Any]) -
             error = divisor / per * (errors * line.slope_error / abs(line.slope) + least)
             if abs(shift) > 1e-3 and error < abs(shift):
                 yield common | {"shift": _short(shift, error / abs(shift))}
+
+
+def _scales(d_model: int) -> tuple[float, ...]:
+    """Those that models have."""
+    return 1.0, d_model**-0.5, math.sqrt(2 / d_model), math.sqrt(d_model)
 
 
 def _short(x: float, error: float, favourites: Sequence[float] = (), lenience: float = 1) -> float:
@@ -562,7 +566,7 @@ def _usual(sample: _Sample) -> Iterator[Encoding]:
         for order in ("sin", "cos"):
             for spacing in ("paper", "endpoint"):
                 for base in BASES:
-                    for scale in (1.0, d_model**-0.5, math.sqrt(2 / d_model), math.sqrt(d_model)):
+                    for scale in _scales(d_model):
                         yield Encoding(d_model, layout=layout, order=order, spacing=spacing, base=base, scale=scale, odd=odd)
 
 

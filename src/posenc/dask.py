@@ -1,6 +1,7 @@
 """Tables as lazy Dask arrays, addition onto Dask arrays, and Zarr stores written by every worker of a cluster at once.
 
-A task computes with one thread: the scheduler runs as many tasks as there are processors.
+A task computes with one thread: the scheduler runs as many tasks as there are processors.  It is sent a convention and not an
+Encoding, which would be built in each task: `posenc.encode` keeps its latest ones.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 import posenc
 from posenc import _arguments
-from posenc._encoding import DEFAULTS, Encoding
+from posenc._encoding import Encoding
 from posenc._types import AnyDType, Convention, Positions
 
 if TYPE_CHECKING:
@@ -27,11 +28,6 @@ STRIP_BYTES = 4 << 20       # of a temporary array with all columns, where a blo
 
 
 # ---- arguments ------------------------------------------------------------------------------------------------------
-
-
-def _changes(encoding: Encoding) -> dict[str, Any]:
-    """What a task needs: `posenc.encode` keeps its latest encodings, an Encoding would be built in each task."""
-    return {name: value for name, value in encoding._convention.items() if value != DEFAULTS[name]}
 
 
 def _checked_positions(positions: Any, encoding: Encoding) -> range | NDArray[Any] | da.Array:
@@ -110,7 +106,7 @@ def table(
     else:
         chunks = rows.chunks
     chunks = (*chunks, (encoding.d_model,))
-    changes = _changes(encoding)
+    changes = encoding._changes()
     name = f"posenc-table-{tokenize(rows, encoding, str(meta.dtype), chunks)}"
     if isinstance(rows, range):
         return _lazy(_Rows(rows, meta, changes), chunks, name, meta)
@@ -234,7 +230,7 @@ def add_to(
         meta=x._meta,
         align_arrays=False,         # they are, but for axes of one position
         d_model=encoding.d_model,
-        keywords={"x_scale": x_scale, "threads": 1, **_changes(encoding)},
+        keywords={"x_scale": x_scale, "threads": 1, **encoding._changes()},
     )
 
 

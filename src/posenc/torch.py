@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from torch.utils.data import IterableDataset, get_worker_info
 
 import posenc
-from posenc import _arguments, _encoding, _kernel
+from posenc import _arguments, _kernel
+from posenc._encoding import CHUNK_BYTES
 from posenc._types import Convention, Positions
 
 __all__ = ["ChunkDataset", "PositionalEncoding", "PositionalTable", "add_to", "encode"]
@@ -33,7 +34,7 @@ COMPARED_ROWS = 4096                # of a stored table
 NOT_DIFFERENTIATED = "expected positions without: encodings are not differentiated, positions.detach() says so"
 
 
-# ---- tensors and specifications ---------------------------------------------------------------------------------------
+# ---- tensors and conventions ------------------------------------------------------------------------------------------
 
 
 @torch.compiler.assume_constant_result
@@ -43,7 +44,8 @@ def _text(convention: Any) -> str:
 
 
 @functools.lru_cache(maxsize=8)
-def _specification(d_model: int, convention: str) -> posenc.Encoding:
+def _encoding_of(d_model: int, convention: str) -> posenc.Encoding:
+    """What an operator's text says; the latest are kept."""
     return posenc.Encoding(d_model, **json.loads(convention))
 
 
@@ -63,12 +65,12 @@ def _name(dtype: torch.dtype, what: str = "dtype is") -> str:
     return DTYPES[dtype]
 
 
-def _check_x(x: Tensor, d_model: int) -> None:
+def _check_x(x: Tensor, d_model: int | None = None) -> None:
     if not isinstance(x, Tensor):
         raise TypeError(f"x is of type {type(x).__name__}, expected a torch.Tensor")
     _name(x.dtype, "x has dtype")
-    if x.ndim < 2 or x.shape[-1] != d_model:
-        raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., n, {d_model})")
+    if x.ndim < 2 or d_model is not None and x.shape[-1] != d_model:
+        raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., n, {'d_model' if d_model is None else d_model})")
 
 
 def _check_positions(positions: Tensor) -> None:
@@ -85,10 +87,10 @@ def _check_positions(positions: Tensor) -> None:
 def _encode(
     start: int, step: int, n: int, d_model: int, convention: str, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    specification = _specification(d_model, convention)
+    encoding = _encoding_of(d_model, convention)
     out = torch.empty((n, d_model), dtype=dtype, device="meta" if device.type == "meta" else "cpu")
     if not out.is_meta:
-        specification.encode(range(start, start + step * n, step), dtype=_name(dtype), out=_array(out))
+        encoding.encode(range(start, start + step * n, step), dtype=_name(dtype), out=_array(out))
     return out.to(device)
 
 
@@ -99,9 +101,9 @@ def _(start: int, step: int, n: int, d_model: int, convention: str, dtype: torch
 
 @torch.library.custom_op("posenc::encode_at", mutates_args=())
 def _encode_at(positions: Tensor, d_model: int, convention: str, dtype: torch.dtype) -> Tensor:
-    specification = _specification(d_model, convention)
+    encoding = _encoding_of(d_model, convention)
     out = torch.empty((*positions.shape, d_model), dtype=dtype, device="cpu")
-    specification.encode(_positions_array(positions), dtype=_name(dtype), out=_array(out))
+    encoding.encode(_positions_array(positions), dtype=_name(dtype), out=_array(out))
     return out.to(positions.device)
 
 
@@ -127,7 +129,7 @@ torch.library.define("posenc::add_", "(Tensor(a!) x, Tensor? positions, SymInt s
 @torch.library.impl("posenc::add_", "CPU")
 def _(x: Tensor, positions: Tensor | None, start: int, x_scale: float, convention: str) -> None:
     where = range(start, start + x.shape[-2]) if positions is None else _positions_array(positions)
-    _specification(x.shape[-1], convention).add_to(_array(x), where, x_scale=x_scale)
+    _encoding_of(x.shape[-1], convention).add_to(_array(x), where, x_scale=x_scale)
 
 
 @torch.library.register_fake("posenc::add_")
@@ -287,9 +289,7 @@ def add_to(
     >>> bool((x == 1 + posenc.torch.encode(3, 4)).all())
     True
     """
-    if not isinstance(x, Tensor) or x.ndim == 0:
-        raise TypeError(f"x is {x!r} of type {type(x).__name__}, expected a torch.Tensor of shape (..., n, d_model)")
-    _check_x(x, x.shape[-1])
+    _check_x(x)
     if x.device.type not in ("cpu", "meta"):
         raise ValueError(f"x is on {x.device}, expected the CPU; PositionalEncoding adds on every device")
     torch.ops.posenc.add_(x, positions, 0, x_scale, _text(convention))
@@ -375,7 +375,7 @@ class PositionalTable(nn.Module):
         >>> PositionalTable(64, layout="halves").encoding
         Encoding(64, layout='halves')
         """
-        return _specification(self.d_model, self._convention)
+        return _encoding_of(self.d_model, self._convention)
 
     def forward(self, x: Tensor | None = None, *, start: int = 0, positions: Tensor | None = None) -> Tensor:
         """Return the table, or the rows for x.
@@ -700,7 +700,7 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
         self.positions = positions
         self.dtype = dtype
         if chunk is None:
-            chunk = max(1, _encoding.CHUNK_BYTES // max(1, self.encoding.d_model * dtype.itemsize))
+            chunk = max(1, CHUNK_BYTES // max(1, self.encoding.d_model * dtype.itemsize))
         self.chunk = _arguments.integer("chunk", chunk, 1)
 
     def __len__(self) -> int:
