@@ -33,7 +33,7 @@ interpreters=(cp311 cp312 cp313 cp314 cp314t cp315 cp315t)
 # the wheels of a release: every tag on every platform
 tags=(cp311-abi3 cp314-cp314t cp315-cp315t)
 # the tracked files that an sdist is complete without
-development=(.ci .github .gitignore benchmarks 'tools/*.sh')
+development=(.ci .clang-format .github .gitignore benchmarks 'tools/*.sh')
 
 temporary='' verdict=''
 finish() {
