@@ -327,7 +327,7 @@ cdef class Columns:
                     start = positions.start
                     if rows > 1:
                         step = positions.step
-                        _last = positions[-1]       # OverflowError beyond int64
+                        _last = positions[rows - 1]       # OverflowError beyond int64
                 elif type(positions) is not int or positions != rows:
                     return False
             elif not add:

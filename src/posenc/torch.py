@@ -8,6 +8,8 @@ Imported only when named; needs ``pip install 'posenc[torch]'``.
 an exported graph says by itself what it computes.
 """
 
+from __future__ import annotations
+
 import functools
 import json
 import math
@@ -83,7 +85,11 @@ def _check_positions(positions: Tensor) -> None:
 # ---- operators --------------------------------------------------------------------------------------------------------
 
 
-@torch.library.custom_op("posenc::encode", mutates_args=())
+@torch.library.custom_op(
+    "posenc::encode",
+    mutates_args=(),
+    schema="(SymInt start, SymInt step, SymInt n, SymInt d_model, str convention, ScalarType dtype, Device device) -> Tensor",
+)
 def _encode(
     start: int, step: int, n: int, d_model: int, convention: str, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
@@ -99,7 +105,11 @@ def _(start: int, step: int, n: int, d_model: int, convention: str, dtype: torch
     return torch.empty((n, d_model), dtype=dtype, device=device)
 
 
-@torch.library.custom_op("posenc::encode_at", mutates_args=())
+@torch.library.custom_op(
+    "posenc::encode_at",
+    mutates_args=(),
+    schema="(Tensor positions, SymInt d_model, str convention, ScalarType dtype) -> Tensor",
+)
 def _encode_at(positions: Tensor, d_model: int, convention: str, dtype: torch.dtype) -> Tensor:
     encoding = _encoding_of(d_model, convention)
     out = torch.empty((*positions.shape, d_model), dtype=dtype, device="cpu")
