@@ -1,0 +1,176 @@
+"""Encodings that a table may be of: those of the presets, of a fit, and of usual parameters; and what one says of columns."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posenc import _fit, _sample
+from posenc._encoding import Encoding
+from posenc._presets import preset, presets
+from posenc._sample import Sample
+
+WIDEST_RATIO = 46           # of frequencies that a fit may find, as a logarithm: 1e20
+TURNS = (1.0, math.pi / 4, math.pi / 2, math.pi, math.tau)      # frequency scales that have no few decimals
+BASES = (10000.0, 100.0, 1000.0, 20.0, 500000.0, 1000000.0)     # tried where the rows are too few to find one
+VARIANTS = (("diffusers-timestep", {"flip_sin_to_cos": True, "downscale_freq_shift": 0.0}),)     # Stable Diffusion's
+PROBES = np.array([1.0, 777.0])
+Key: TypeAlias = tuple[bytes, float]                    # of encodings of the same table
+Names: TypeAlias = tuple[tuple[str, int | None], ...]   # of presets, each with its padding_idx
+
+
+# ---- what one says of columns ---------------------------------------------------------------------------------------
+
+
+class Columns(NamedTuple):
+    """An encoding in float64, for searching: near enough at positions below 2**21."""
+
+    frequency: NDArray[np.float64]
+    cosine: NDArray[np.bool_]
+    scale: float
+    offset: float
+
+    def values(self, positions: NDArray[Any], which: Any) -> NDArray[np.float64]:
+        angles: NDArray[np.float64] = np.asarray(positions[..., None] + self.offset) * self.frequency[which]
+        for cosine, function in ((True, np.cos), (False, np.sin)):
+            columns = np.flatnonzero(self.cosine[which] == cosine)
+            angles[..., columns] = function(angles[..., columns])
+        return self.scale * angles
+
+
+@functools.lru_cache(maxsize=64)
+def columns_of(encoding: Encoding) -> Columns:
+    c = encoding._convention
+    frequencies = encoding.frequencies * c["position_scale"]
+    which, cosine = encoding._arrangement(len(frequencies))
+    return Columns(np.append(frequencies, 0.0)[which], cosine, c["scale"], c["position_offset"])
+
+
+# ---- the presets ----------------------------------------------------------------------------------------------------
+
+
+def _plain(encoding: Encoding) -> Encoding:
+    """The same table without a padding row, said without what makes no difference to it."""
+    idle = {"padding_idx", "odd"} if encoding.d_model % 2 == 0 else {"padding_idx"}
+    changes = {k: v for k, v in encoding._changes().items() if k not in idle and (k, v) != ("shift", 0.0)}
+    return Encoding(encoding.d_model, **changes)
+
+
+def key_of(encoding: Encoding) -> Key:
+    """The same for two encodings of the same table."""
+    c = encoding._convention
+    return encoding.encode(PROBES - c["position_offset"], dtype="float64").tobytes(), c["position_offset"]
+
+
+@functools.lru_cache(maxsize=4)
+def known(d_model: int) -> dict[Key, tuple[Encoding, Names]]:
+    """By key, the encodings of the presets, each with (name, padding_idx) of all that give the same table."""
+    found: dict[Key, tuple[Encoding, list[tuple[str, int | None]]]] = {}
+    for name, changes in (*((p.name, {}) for p in presets()), *VARIANTS):
+        try:
+            given = preset(name, d_model, **changes)
+            encoding = _plain(given)
+            key = key_of(encoding)
+            columns_of(encoding)
+        except (ValueError, OverflowError):     # not for this d_model, or frequencies beyond float64
+            continue
+        label = name + (f"({', '.join(f'{k}={v}' for k, v in changes.items())})" if changes else "")
+        shortest, names = found.setdefault(key, (encoding, []))
+        names.append((label, given._convention["padding_idx"]))
+        if len(encoding._changes()) < len(shortest._changes()):
+            found[key] = (encoding, names)
+    return {key: (encoding, tuple(names)) for key, (encoding, names) in found.items()}
+
+
+# ---- of a fit -------------------------------------------------------------------------------------------------------
+
+
+def _odd(sample: Sample) -> Literal["zero", "truncate"]:
+    return "zero" if sample.values.shape[1] % 2 and not sample.values[:, -1].any() else "truncate"
+
+
+def fits(sample: Sample) -> Iterator[list[Encoding]]:
+    """For each arrangement of columns whose frequencies are geometric, the encodings with parameters as short as can be."""
+    q = (sample.rows if sample.positions is None else _sample.taken(sample.positions, sample.rows)).astype(np.float64)
+    d_model = sample.values.shape[1]
+    if len(q) < 5 or not np.isfinite(q).all():
+        return
+    odd = _odd(sample)
+    seen = set()
+    for exponents in ("pair", "column"):
+        for layout in ("interleaved", "halves"):
+            structure: dict[str, Any] = {"exponents": exponents, "layout": layout, "odd": odd}
+            which, _ = Encoding(d_model, **structure)._arrangement(d_model)
+            numbers, columns = np.unique(which[: d_model - 1] if odd == "zero" else which, return_index=True)
+            if not len(numbers) or tuple(columns) in seen:
+                continue
+            seen.add(tuple(columns))
+            line = _fit.line_of(q, sample, columns)
+            if line is not None:
+                for order in ("sin", "cos"):
+                    conventions = _namings(line, len(columns), d_model, {**structure, "order": order})
+                    if encodings := [Encoding(d_model, **convention) for convention in conventions]:
+                        yield encodings
+
+
+def _namings(line: _fit.Line, count: int, d_model: int, structure: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Conventions of those frequencies: with numbers as short as the errors allow, and with as many digits as there are."""
+    if max(line.intercept_error, line.slope_error) > 0.01 or abs(line.slope) * (count - 1) > WIDEST_RATIO:
+        return
+    half = d_model // 2 if structure["odd"] == "zero" else d_model / 2
+    per = 2 if structure["exponents"] == "column" else 1
+    scales = _scales(d_model)
+    for errors, least in ((4, 1e-6), (1, 1e-15)):
+        common = structure | {
+            "frequency_scale": _short(math.exp(line.intercept), errors * line.intercept_error + least, TURNS, 4 * errors),
+            "scale": _short(line.amplitude, errors * line.amplitude_error / line.amplitude + least, scales, 4000 * errors),
+        }
+        if count == 1:
+            yield common
+            continue
+        for spacing, divisor in (("paper", per * half), ("endpoint", count - 1)):
+            if abs(line.slope * divisor) < WIDEST_RATIO:
+                base = _short(math.exp(line.slope * divisor), errors * divisor * line.slope_error + least)
+                yield common | {"spacing": spacing, "base": base}
+        if line.slope:
+            divisor = math.log(10000.0) / line.slope
+            shift = half - divisor / per
+            error = divisor / per * (errors * line.slope_error / abs(line.slope) + least)
+            if abs(shift) > 1e-3 and error < abs(shift):
+                yield common | {"shift": _short(shift, error / abs(shift))}
+
+
+def _scales(d_model: int) -> tuple[float, ...]:
+    """Those that models have."""
+    return 1.0, d_model**-0.5, math.sqrt(2 / d_model), math.sqrt(d_model)
+
+
+def _short(x: float, error: float, favourites: Sequence[float] = (), lenience: float = 1) -> float:
+    """A favourite within a relative error of x, of which more is allowed; or the number of the fewest decimals within it."""
+    for y in favourites:
+        if abs(y - x) <= min(lenience * error, 0.002) * abs(x):
+            return y
+    for digits in range(17):
+        if abs(float(f"{x:.{digits}e}") - x) <= error * abs(x):
+            return float(f"{x:.{digits}e}")
+    return float(x)
+
+
+# ---- of few rows ----------------------------------------------------------------------------------------------------
+
+
+def usual(sample: Sample) -> Iterator[Encoding]:
+    """What a table of few rows may be that no preset is."""
+    d_model = sample.values.shape[1]
+    odd = _odd(sample)
+    for layout in ("interleaved", "halves"):
+        for order in ("sin", "cos"):
+            for spacing in ("paper", "endpoint"):
+                for base in BASES:
+                    for scale in _scales(d_model):
+                        yield Encoding(d_model, layout=layout, order=order, spacing=spacing, base=base, scale=scale, odd=odd)

@@ -1,0 +1,103 @@
+"""A table, and the rows of it that are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from posenc import _arguments
+from posenc._types import Positions
+
+SAMPLE = 2**21              # values of the table that are kept in memory, or the first rows where they are longer
+# significant bits of what a table may be stored in, narrowest first; half a unit in the last place is 2**-bits of a value
+PRECISION = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}
+
+
+class Source(NamedTuple):
+    """A table of which `read(first, rows)` gives consecutive rows, as float64."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    read: Callable[[int, int], NDArray[np.float64]]
+
+
+class Sample(NamedTuple):
+    """Some rows of a table, neither zero nor with NaN or infinity, all of their columns."""
+
+    rows: NDArray[np.intp]          # their numbers
+    values: NDArray[np.float64]
+    zero_rows: list[int]
+    stored: str                     # the narrowest dtype that holds all of the values
+    total: int                      # rows of the table
+    positions: range | NDArray[Any] | None      # of the table, where they are known
+
+
+def source_of(table: ArrayLike) -> Source:
+    array = np.asarray(table)
+    if array.dtype != np.uint16:
+        name, _ = _arguments.dtype(array.dtype.newbyteorder("="), "table has dtype")
+    else:
+        name = "bfloat16"
+    if array.ndim == 3 and 1 in array.shape[:2]:
+        array = array.reshape(-1, array.shape[2]) if array.size else np.empty((0, array.shape[2]))
+    if array.ndim != 2:
+        raise ValueError(f"table has shape {array.shape}, expected (positions, columns)")
+
+    def read(first: int, rows: int) -> NDArray[np.float64]:
+        part = array[first : first + rows]
+        return values_of(part.view(np.uint16), name) if name == "bfloat16" else part.astype(np.float64)
+
+    return Source(array.shape, name, read)
+
+
+def values_of(bits: NDArray[Any], dtype: str) -> NDArray[np.float64]:
+    if dtype == "bfloat16":
+        bits, dtype = bits.astype(np.uint32) << 16, "float32"
+    with np.errstate(invalid="ignore"):         # a signalling NaN
+        return bits.view(dtype).astype(np.float64)
+
+
+def checked(positions: Positions, rows: int) -> range | NDArray[Any]:
+    given = _arguments.range_or_array(positions)
+    _, _, _, shape = _arguments.positions(given, 0.0)
+    if shape != (rows,):
+        raise ValueError(f"positions has shape {shape}, expected ({rows},), the rows of the table")
+    return given
+
+
+def taken(positions: range | NDArray[Any], rows: NDArray[np.intp]) -> NDArray[Any]:
+    if isinstance(positions, range):
+        return np.array([positions[row] for row in rows.tolist()], np.int64)
+    return positions[rows]
+
+
+def sample_of(source: Source, positions: range | NDArray[Any] | None) -> Sample | None:
+    """The first rows, and others up to eight times as far each time, to the last one."""
+    total, d_model = source.shape
+    first = max(16, min(256, SAMPLE // 2 // d_model))
+    chosen, reach = [np.arange(min(first, total))], 8 * first
+    while reach < 8 * total:
+        chosen.append(np.linspace(0, min(reach, total) - 1, first // 4).astype(np.int64))
+        reach *= 8
+    rows = np.unique(np.concatenate(chosen))
+    values = np.concatenate([source.read(rows[0], first), *(source.read(row, 1) for row in rows[first:].tolist())])
+    finite = np.isfinite(values).all(axis=1)
+    if not finite.any():
+        return None
+    sizes = np.abs(values).max(axis=1)
+    zero = sizes <= 0.02 * np.median(sizes[finite])     # nearly: there may be noise
+    usable = finite & ~zero
+    if not usable.any():
+        return None
+    usable_values = values[usable]
+    stored = _stored(usable_values, source.dtype)
+    return Sample(rows[usable], usable_values, rows[zero].tolist(), stored, total, positions)
+
+
+def _stored(values: NDArray[np.float64], dtype: str) -> str:
+    """The narrowest dtype, up to the table's own, that holds all of the values."""
+    mantissa, _ = np.frexp(values)
+    return next(name for name, bits in PRECISION.items() if name == dtype or (np.ldexp(mantissa, bits) % 1 == 0).all())
