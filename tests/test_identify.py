@@ -102,6 +102,15 @@ def test_one_frequency_of_no_preset():
     assert (best.encoding, best.positions, best.difference) == (encoding, range(7, 507), 0)
 
 
+@pytest.mark.parametrize("rows, d_model, scale", [(500, 2, 2.5), (3, 2, math.sqrt(2)), (3, 4, 2.0)])
+def test_a_table_is_listed_once(rows, d_model, scale):
+    """Of two columns all bases and spacings, layouts and kinds of exponents say the same; of four, base 100 with an end point."""
+    encoding = posenc.Encoding(d_model, scale=scale)
+    for positions in (None, range(rows), np.arange(float(rows))):
+        only, = identify(encoding.encode(rows), positions)
+        assert (only.encoding, list(only.positions), only.difference) == (encoding, list(range(rows)), 0)
+
+
 @settings(max_examples=15, deadline=None)
 @given(
     d_model=st.integers(6, 97),

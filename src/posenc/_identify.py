@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posenc import _candidates, _placement, _sample
-from posenc._candidates import Names
+from posenc._candidates import Key, Names
 from posenc._encoding import CHUNK_BYTES, Encoding
 from posenc._placement import NEAR, REACH
 from posenc._sample import PRECISION, Sample, Source
@@ -164,8 +164,8 @@ def _best(sample: Sample) -> list[_Verdict]:
         if not verdicts and sample.positions is None:
             verdicts = _verdicts(known + [fit for fit in fits if not fit[1]], sample, REACH)
     most = max((v.evidence for v in verdicts), default=0)
-    verdicts = [v for v in verdicts if v.evidence > max(ENOUGH, most - TIE)]
-    return [named for v in _without_twins(sorted(verdicts, key=lambda v: -v.evidence)) for named in _named(v)]
+    verdicts = sorted((v for v in verdicts if v.evidence > max(ENOUGH, most - TIE)), key=lambda v: -v.evidence)
+    return [named for v in _without_twins(_distinct(verdicts)) for named in _named(v)]
 
 
 def _named(verdict: _Verdict) -> list[_Verdict]:
@@ -182,6 +182,15 @@ def _named(verdict: _Verdict) -> list[_Verdict]:
             padded = Encoding(encoding.d_model, **encoding._changes(), padding_idx=padding_idx)
             named.append(verdict._replace(encoding=padded, names=names))
     return named
+
+
+def _distinct(verdicts: list[_Verdict]) -> list[_Verdict]:
+    """The first of those that say the same table, by other words, at the same positions."""
+    first: dict[tuple[Key, range | None], _Verdict] = {}
+    for v in verdicts:
+        where = v.positions if isinstance(v.positions, range) else None     # given: the same for all
+        first.setdefault((_candidates.key_of(v.encoding), where), v)
+    return list(first.values())
 
 
 def _without_twins(verdicts: list[_Verdict]) -> list[_Verdict]:
