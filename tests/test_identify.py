@@ -104,7 +104,7 @@ def test_one_frequency_of_no_preset():
 
 @pytest.mark.parametrize("rows, d_model, scale", [(500, 2, 2.5), (3, 2, math.sqrt(2)), (3, 4, 2.0)])
 def test_a_table_is_listed_once(rows, d_model, scale):
-    """Of two columns all bases and spacings, layouts and kinds of exponents say the same; of four, base 100 with an end point."""
+    """Of two columns all bases, spacings, layouts and kinds of exponents say the same; of four, base 100 with an end point."""
     encoding = posenc.Encoding(d_model, scale=scale)
     for positions in (None, range(rows), np.arange(float(rows))):
         only, = identify(encoding.encode(rows), positions)
