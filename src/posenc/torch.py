@@ -185,12 +185,12 @@ def _(x: Tensor, positions: Tensor | None, start: int, x_scale: float, conventio
 
 
 def encode(
-    positions: "Positions | Tensor",
+    positions: Positions | Tensor,
     d_model: SupportsIndex,
     *,
     dtype: torch.dtype = torch.float32,
     device: torch.device | str | int | None = None,
-    **convention: "Unpack[Convention]",
+    **convention: Unpack[Convention],
 ) -> Tensor:
     """Sinusoidal positional encodings as a tensor: the bits of `posenc.encode`.
 
@@ -258,7 +258,7 @@ def add_to(
     positions: Tensor | None = None,
     *,
     x_scale: SupportsFloat = 1.0,
-    **convention: "Unpack[Convention]",
+    **convention: Unpack[Convention],
 ) -> Tensor:
     """Add encodings onto embeddings in place: the bits of `posenc.add_to`, and the derivative by x.
 
@@ -360,7 +360,7 @@ class PositionalTable(nn.Module):
         self,
         d_model: SupportsIndex,
         max_sequence_length: SupportsIndex | None = None,
-        **convention: "Unpack[Convention]",
+        **convention: Unpack[Convention],
     ) -> None:
         super().__init__()
         if max_sequence_length is not None:
@@ -466,7 +466,7 @@ class PositionalTable(nn.Module):
         else:
             super().__setattr__(name, value)
 
-    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> "PositionalTable":
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> PositionalTable:
         before = self.pe
         super()._apply(fn, recurse)
         if self.pe is not before:       # a cast rounds a second time, to_empty leaves the values undefined
@@ -568,7 +568,7 @@ class PositionalEncoding(PositionalTable):
         max_len: SupportsIndex | None = None,
         batch_first: bool = True,
         x_scale: SupportsFloat | None = None,
-        **convention: "Unpack[Convention]",
+        **convention: Unpack[Convention],
     ) -> None:
         if isinstance(dropout, int) and dropout != 0:
             kind = type(dropout).__name__
@@ -700,7 +700,7 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
         *,
         chunk: SupportsIndex | None = None,
         dtype: torch.dtype = torch.float32,
-        **convention: "Unpack[Convention]",
+        **convention: Unpack[Convention],
     ) -> None:
         _name(dtype)
         if not isinstance(positions, range):
