@@ -1,5 +1,6 @@
 """What is accepted, and what comes of it; test_inputs.py has what is refused."""
 
+import copy
 import gc
 import pickle
 import subprocess
@@ -48,6 +49,12 @@ def test_accepted_kinds():
     assert_same_bits(posenc.encode(3, 6, base=10**4, scale=Fraction(1)), expected)
     assert posenc.encode(np.array(2), 6).shape == (6,)
     assert_same_bits(posenc.encode(np.array(2), 6), expected[2])
+
+
+def test_integers_beside_real_numbers():
+    integers = [2**62, -(2**53) - 2, 7]
+    mixed = posenc.encode([*integers, 0.5, np.inf], 8, dtype="float64")
+    assert (mixed[:3] == posenc.encode(integers, 8, dtype="float64")).all()
 
 
 def test_minus_zero_is_zero_and_nan_makes_nan():
@@ -125,6 +132,20 @@ class TestEncoding:
         assert_same_bits(enc.add_to(x.copy()), posenc.add_to(x.copy(), base=100, layout="halves"))
         (chunk,) = enc.stream(20)
         assert_same_bits(chunk.values, enc.encode(20))
+
+
+class Doubled(Encoding):
+    """At module level, where pickle finds it."""
+
+    def encode(self, positions, **keywords):
+        return 2 * super().encode(positions, **keywords)
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda encoding: pickle.loads(pickle.dumps(encoding))])
+def test_a_subclass_stays_one(again):
+    doubled = Doubled(4, base=3)
+    assert type(again(doubled)) is Doubled
+    assert again(doubled).encode(2).tobytes() == doubled.encode(2).tobytes()
 
 
 def test_a_single_frequency_is_frequency_scale():
