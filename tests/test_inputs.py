@@ -104,6 +104,7 @@ BAD_POSITIONS = [
     (np.array([5, 2**63], np.uint64), ValueError, "9223372036854775808"),
     ([0.0, 2.0**63], ValueError, "9.22337"),
     ([0.0, -1e300], ValueError, "-1e.300"),
+    ([0.5, 10**400], TypeError, "dtype object"),
     (range(2**63 - 5, 2**63 + 5), ValueError, "positions has 9223372036854775808,"),
     (range(2**64, 2**64 + 3), ValueError, f"positions has {2**64},"),
     (range(-(2**63) + 1, -(2**63) - 3, -1), ValueError, f"positions has {-(2**63) - 1},"),
@@ -217,6 +218,7 @@ BAD = [
     ("frequencies", [1.0], ValueError, "length 1, expected 32"),
     ("frequencies", [[1.0, 2.0]], ValueError, "shape"),
     ("frequencies", [1.0, float("nan")], ValueError, "nan"),
+    ("frequencies", [[1.0], [2.0, 3.0]], ValueError, "frequencies is of type list"),
     ("frequencies", ["a", "b"], TypeError, "frequencies"),
     ("frequencies", [True], TypeError, "frequencies"),
     ("no_such", 1, TypeError, "no_such"),
@@ -251,6 +253,12 @@ def test_bad_positions(positions, error, message, function):
     if not function.endswith("encode"):         # streams take no arrays; rows of x are counted first
         error, message = (TypeError, ValueError), "positions"
     assert_refused(function, VALID[function]() | {"positions": positions}, error, message)
+
+
+@pytest.mark.parametrize("function", ["encode", "Encoding.encode", "add_to", "Encoding.add_to"])
+def test_positions_of_rows_of_several_lengths(function):
+    with pytest.raises(ValueError, match="positions is of type list, expected an array: .*inhomogeneous"):
+        call(function, VALID[function]() | {"positions": [[0], [1, 2]]})
 
 
 @pytest.mark.parametrize("function", ["encode", "Encoding.encode"])

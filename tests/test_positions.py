@@ -313,6 +313,7 @@ def test_ends_of_the_domain():
 MASK, SEGMENTS, LENGTHS = posenc.positions_from_mask, posenc.positions_from_segments, posenc.positions_from_lengths
 BAD_BATCHES = [
     (MASK, (True,), {}, ValueError, r"mask has shape \(\), expected \(..., n\)"),
+    (MASK, ([[1], [1, 1]],), {}, ValueError, "mask is of type list"),
     (MASK, ([1, 2],), {}, ValueError, "mask has 2, expected 0 at padding and 1 at tokens"),
     (MASK, ([[0.0, -np.inf]],), {}, ValueError, "mask has -inf"),
     (MASK, ([0.0, np.nan],), {}, ValueError, "mask has nan"),
@@ -327,11 +328,13 @@ BAD_BATCHES = [
     (MASK, ([1],), {"start": 0.5}, TypeError, "start has dtype float64"),
     (MASK, ([1],), {"start": True}, TypeError, "start has dtype bool"),
     (MASK, ([[1, 1]],), {"start": [1, 2]}, ValueError, r"start has shape \(2,\), expected one that broadcasts to \(1,\)"),
+    (SEGMENTS, ([[1], [1, 1]],), {}, ValueError, "segment_ids is of type list"),
     (SEGMENTS, (3,), {}, ValueError, r"segment_ids has shape \(\)"),
     (SEGMENTS, ([0.0, 1.0],), {}, TypeError, "segment_ids has dtype float64"),
     (SEGMENTS, ([True],), {}, TypeError, "segment_ids has dtype bool"),
     (SEGMENTS, ([1],), {"padding_segment": "0"}, TypeError, "padding_segment"),
     (LENGTHS, (3,), {}, ValueError, r"lengths has shape \(\), expected one dimension"),
+    (LENGTHS, ([3, [2]],), {}, ValueError, "lengths is of type list"),
     (LENGTHS, ([[3]],), {}, ValueError, r"lengths has shape \(1, 1\), expected one dimension"),
     (LENGTHS, ([3, -2],), {}, ValueError, "lengths has -2, expected at least 0"),
     (LENGTHS, ([3.0],), {}, TypeError, "lengths has dtype float64"),

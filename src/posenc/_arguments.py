@@ -60,8 +60,16 @@ def choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
     return value
 
 
+def as_array(name: str, value: Any) -> NDArray[Any]:
+    """What NumPy makes an array of; may run others' code, such as __array__."""
+    try:
+        return np.asarray(value)
+    except ValueError as error:                 # such as of rows of several lengths
+        raise ValueError(f"{name} is of type {type(value).__name__}, expected an array: {error}") from None
+
+
 def frequencies(name: str, value: Any) -> tuple[float, ...]:
-    array = np.asarray(value)
+    array = as_array(name, value)
     if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
         raise TypeError(f"{name} has dtype {array.dtype}, expected real numbers of at most 64 bits")
     if array.ndim != 1:
@@ -127,7 +135,7 @@ def range_or_array(positions: Any) -> range | NDArray[Any]:
         raise TypeError("positions is of type MaskedArray, expected an array without a mask")
     if not isinstance(positions, np.ndarray) and is_index(positions):
         return range(integer("positions", positions, 0))
-    return np.asarray(positions)
+    return as_array("positions", positions)
 
 
 def positions(
