@@ -50,6 +50,12 @@ def test_accepted_kinds():
     assert_same_bits(posenc.encode(np.array(2), 6), expected[2])
 
 
+def test_integers_beside_real_numbers():
+    integers = [2**62, -(2**53) - 2, 7]
+    mixed = posenc.encode([*integers, 0.5, np.inf], 8, dtype="float64")
+    assert (mixed[:3] == posenc.encode(integers, 8, dtype="float64")).all()
+
+
 def test_minus_zero_is_zero_and_nan_makes_nan():
     rows = posenc.encode([-0.0, 0.0, np.nan, np.inf, -np.inf], 5)
     assert_same_bits(rows[0], rows[1])

@@ -135,7 +135,18 @@ def range_or_array(positions: Any) -> range | NDArray[Any]:
         raise TypeError("positions is of type MaskedArray, expected an array without a mask")
     if not isinstance(positions, np.ndarray) and is_index(positions):
         return range(integer("positions", positions, 0))
-    return as_array("positions", positions)
+    array = as_array("positions", positions)
+    if not hasattr(positions, "__array__"):
+        _check_mixture(positions, array)
+    return array
+
+
+def _check_mixture(positions: Any, array: NDArray[Any]) -> None:
+    """NumPy makes float64 of integers beside real numbers, and of uint64 beside int64: none may have become another number."""
+    if array.dtype.kind == "f" and (abs(array) >= 2**53).any():
+        for given, taken in zip(np.asarray(positions, object).flat, array.flat, strict=True):
+            if is_index(given) and operator.index(given) != int(taken):
+                raise ValueError(f"positions has {given} beside real numbers, expected an integer that float64 can hold")
 
 
 def positions(
