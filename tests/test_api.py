@@ -1,5 +1,6 @@
 """What is accepted, and what comes of it; test_inputs.py has what is refused."""
 
+import copy
 import gc
 import pickle
 import subprocess
@@ -131,6 +132,20 @@ class TestEncoding:
         assert_same_bits(enc.add_to(x.copy()), posenc.add_to(x.copy(), base=100, layout="halves"))
         (chunk,) = enc.stream(20)
         assert_same_bits(chunk.values, enc.encode(20))
+
+
+class Doubled(Encoding):
+    """At module level, where pickle finds it."""
+
+    def encode(self, positions, **keywords):
+        return 2 * super().encode(positions, **keywords)
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda encoding: pickle.loads(pickle.dumps(encoding))])
+def test_a_subclass_stays_one(again):
+    doubled = Doubled(4, base=3)
+    assert type(again(doubled)) is Doubled
+    assert again(doubled).encode(2).tobytes() == doubled.encode(2).tobytes()
 
 
 def test_a_single_frequency_is_frequency_scale():

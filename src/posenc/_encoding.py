@@ -225,8 +225,8 @@ class Encoding:
     def __hash__(self) -> int:
         return self._hash
 
-    def __reduce__(self) -> tuple[Callable[..., Encoding], tuple[int, dict[str, Any]]]:
-        return _rebuild, (self.d_model, self._changes())
+    def __reduce__(self) -> tuple[Callable[..., Encoding], tuple[type[Encoding], int, dict[str, Any]]]:
+        return _rebuild, (type(self), self.d_model, self._changes())
 
     def __repr__(self) -> str:
         return _display.text(self)
@@ -632,8 +632,8 @@ class Encoding:
             yield Chunk(now, self.encode(now, dtype=dtype, out=buffer, threads=threads))
 
 
-def _rebuild(d_model: int, changes: Mapping[str, Any]) -> Encoding:
-    return Encoding(d_model, **changes)
+def _rebuild(kind: type[Encoding], d_model: int, changes: Mapping[str, Any]) -> Encoding:
+    return kind(d_model, **changes)
 
 
 # ---- views of what is written to ------------------------------------------------------------------------------------
