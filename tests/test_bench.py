@@ -115,3 +115,5 @@ def test_some_scenes_as_text():
 def test_wrong_usage(capsys):
     assert _cli.main(["bench", "--only", "nothing"]) == 2
     assert "invalid choice: 'nothing'" in capsys.readouterr().err
+    assert _cli.main(["bench", "--only", "row", "--threads", "1", "0"]) == 2
+    assert capsys.readouterr().err == "posenc: error: threads is 0, expected at least 1\n"

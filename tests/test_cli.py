@@ -565,6 +565,7 @@ def test_a_file_that_shrinks_while_it_is_read(pe):
 
 def test_verify_wrong_usage(call, pe):
     assert call("verify", pe, "--all", "--samples", 3)[0] == 2
+    assert call("verify", pe, "--samples", 0)[0] == 2
     assert call("verify", pe, "--step", 0)[0] == 2
     assert call("verify", pe, "--start", 2**63 - 5)[0] == 2
     assert call("verify", pe, "--base", 0)[0] == 2

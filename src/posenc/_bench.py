@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import posenc
-from posenc import _frequencies, _kernel
+from posenc import _arguments, _frequencies, _kernel
 
 ROWS, WIDTH = 65_536, 512
 NARROW = 64                             # d_model of the stream
@@ -697,7 +697,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measures and prints; 0 whether targets are met or missed."""
-    settings = Run(args.threads, args.quick, set())
+    settings = Run([_arguments.integer("threads", n, 1) for n in args.threads], args.quick, set())
     document: Record = {"header": header(args), "missing": [], "figures": [], "scenes": []}
     for name in args.only or SCENES:
         for scene in SCENES[name](settings):

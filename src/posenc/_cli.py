@@ -312,7 +312,7 @@ def add_verify(commands: argparse._SubParsersAction[Parser]) -> None:
     add_range(parser)
     parser.add_argument("--key", metavar="NAME", help="name of the tensor in a .safetensors file (default pe, or the only one)")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--samples", type=count, default=1000, metavar="K", help="compare K rows (default 1000)")
+    which.add_argument("--samples", type=positive, default=1000, metavar="K", help="compare K rows (default 1000)")
     which.add_argument("--all", action="store_true", help="compare every row")
     add_output(parser)
     add_convention(parser, "; where not given, what a .safetensors or .zarr says of itself")
