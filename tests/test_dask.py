@@ -148,6 +148,7 @@ def test_another_call_has_another_name():
         ({"dtype": "int8"}, TypeError, "int8"),
         ({"base": -1}, ValueError, "base is -1"),
         ({"bse": 1}, TypeError, "bse"),
+        ({"chunks": 0}, ValueError, "chunks is 0, expected at least 1"),
         ({"chunks": (5, 6)}, ValueError, "Chunks"),
     ],
 )

@@ -100,7 +100,10 @@ def table(
     if not isinstance(rows, da.Array) or chunks != "auto":
         # what Dask takes for an element here is a row
         row = np.dtype((np.void, max(1, encoding.d_model * meta.itemsize)))
-        chunks = da.core.normalize_chunks(chunks, shape, dtype=row)
+        try:
+            chunks = da.core.normalize_chunks(chunks, shape, dtype=row)
+        except ZeroDivisionError:
+            raise ValueError(f"chunks is {chunks}, expected at least 1 position in each") from None
         if not isinstance(rows, range):
             rows = da.asarray(rows).rechunk(chunks)
     else:
