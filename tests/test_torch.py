@@ -156,6 +156,8 @@ BAD_CALLS = {
         RuntimeError, "not differentiated"),
     "a length for dropout": (lambda: PositionalEncoding(6, 10), TypeError, "dropout is 10 .* max_len=10"),
     "a length of 1": (lambda: PositionalEncoding(6, 1), TypeError, "max_len=1"),
+    "a negative length": (lambda: PositionalEncoding(6, max_len=-1), ValueError, "max_len is -1"),
+    "a dtype of NumPy's": (lambda: posenc.torch.encode(3, 6, dtype="float32"), TypeError, "dtype is 'float32'"),
     "no length": (PositionalTable(6), ValueError, "max_sequence_length is None"),
     "width": (lambda: PositionalEncoding(6)(torch.ones(2, 3, 5)), ValueError, r"\(2, 3, 5\), expected \(..., n, 6\)"),
     "token numbers": (lambda: PositionalEncoding(6)(torch.ones(2, 6, dtype=torch.int64)), TypeError, "torch.int64"),

@@ -63,7 +63,7 @@ def _array(tensor: Tensor) -> NDArray[Any]:
 
 def _name(dtype: torch.dtype, what: str = "dtype is") -> str:
     if dtype not in DTYPES:
-        raise TypeError(f"{what} {dtype}, expected one of {', '.join(map(str, DTYPES))}")
+        raise TypeError(f"{what} {dtype!r}, expected one of {', '.join(map(str, DTYPES))}")
     return DTYPES[dtype]
 
 
@@ -573,6 +573,8 @@ class PositionalEncoding(PositionalTable):
         if isinstance(dropout, int) and dropout != 0:
             kind = type(dropout).__name__
             raise TypeError(f"dropout is {dropout!r} of type {kind}, expected a float; a length is max_len={dropout!r}")
+        if max_len is not None:
+            max_len = _arguments.integer("max_len", max_len, 0)
         super().__init__(d_model, max_len, **convention)
         self.dropout = nn.Dropout(dropout)
         self.batch_first = batch_first
