@@ -260,7 +260,7 @@ def test_bad_positions(positions, error, message, function):
 
 @pytest.mark.parametrize("function", ["encode", "Encoding.encode", "add_to", "Encoding.add_to"])
 def test_positions_of_rows_of_several_lengths(function):
-    with pytest.raises(ValueError, match="positions is of type list, expected an array: .*inhomogeneous"):
+    with pytest.raises(ValueError, match=r"positions is of type list, expected an array: .*inhomogeneous"):
         call(function, VALID[function]() | {"positions": [[0], [1, 2]]})
 
 

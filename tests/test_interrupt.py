@@ -110,9 +110,9 @@ def test_host_that_patches_threading():
         threading.main_thread = lambda: types.SimpleNamespace(ident=1)
         import numpy, posenc
         signal.signal(signal.SIGALRM, signal.default_int_handler)
-        signal.setitimer(signal.ITIMER_REAL, 0.1)
         out = numpy.full((4000, 512), numpy.nan)
         try:
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
             posenc.encode(numpy.full(4000, 5e-324), 512, dtype="float64", out=out, threads=1)
         except KeyboardInterrupt:
             sys.exit(0 if numpy.isnan(out).any() else 1)
