@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -21,8 +22,10 @@ from posenc._types import AnyDType
 # A file of its own for each: few enough for a table of terabytes, and small beside the memory of whoever reads it.
 CHUNK_BYTES = 32 << 20
 MARKS = ("zarr.json", ".zarray", ".zgroup")
-# what the library raises for metadata that are none
-DAMAGED = (AttributeError, KeyError, RecursionError, TypeError, ValueError, FileNotFoundError, zarr.errors.BaseZarrError)
+# what the library raises for metadata that are none, and says of metadata that it mends (3.4 on)
+DAMAGED = (
+    AttributeError, KeyError, RecursionError, TypeError, ValueError, FileNotFoundError, zarr.errors.BaseZarrError, UserWarning
+)
 
 
 # ---- writing --------------------------------------------------------------------------------------------------------
@@ -211,7 +214,9 @@ def opened(path: str | os.PathLike[str]) -> Iterator[Table]:
         if not os.path.exists(path):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         try:
-            array = zarr.open_array(path, mode="r")
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", UserWarning)
+                array = zarr.open_array(path, mode="r")
             document = array.attrs.get("posenc")
         except DAMAGED as error:
             raise ValueError(f"not a Zarr array: {str(error)[:200]}") from error
