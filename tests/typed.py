@@ -34,7 +34,7 @@ def wrapper(
 
 
 bits = np.empty((10, 8), np.uint16)
-mapped = np.memmap("table.bin", np.float32, "w+", shape=(10, 8))
+mapped: "np.memmap[Any, np.dtype[np.float32]]" = np.memmap("table.bin", np.float32, "w+", shape=(10, 8))
 assert_type(posenc.encode(10, 8, dtype="bfloat16", out=bits), np.ndarray[tuple[int, int], np.dtype[np.uint16]])
 posenc.encode(10, 8, out=mapped)
 assert_type(posenc.add_to(bits), np.ndarray[tuple[int, int], np.dtype[np.uint16]])

@@ -166,12 +166,13 @@ def positions(
         raise TypeError(f"positions has dtype {array.dtype}, expected integers or real numbers of at most 64 bits")
     shape = array.shape
     array = array.ravel()
+    outside: NDArray[np.bool_] | None = None
     if kind == "f":
         with np.errstate(all="ignore"):         # a signalling NaN
             array = np.ascontiguousarray(array, np.float64)
         outside = np.isfinite(array) & ~((array >= LOWEST) & (array < BEYOND))
-    else:
-        outside = array > np.uint64(BEYOND - 1) if kind == "u" and array.dtype.itemsize == 8 else None
+    elif kind == "u" and array.dtype.itemsize == 8:
+        outside = array > np.uint64(BEYOND - 1)
     if outside is not None and outside.any():
         raise_outside(array[outside][0])
     array = np.ascontiguousarray(array, np.float64 if kind == "f" else np.int64)
