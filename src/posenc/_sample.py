@@ -36,7 +36,7 @@ class Sample(NamedTuple):
 
 
 def source_of(table: ArrayLike) -> Source:
-    array = np.asarray(table)
+    array = _arguments.as_array("table", table)
     if array.dtype != np.uint16:
         name, _ = _arguments.dtype(array.dtype.newbyteorder("="), "table has dtype")
     else:
