@@ -111,6 +111,14 @@ def test_a_table_is_listed_once(rows, d_model, scale):
         assert (only.encoding, list(only.positions), only.difference) == (encoding, list(range(rows)), 0)
 
 
+@pytest.mark.parametrize("rows", [8, 12, 31, 32])
+@pytest.mark.parametrize("convention", [{"order": "cos"}, {"scale": 2.0}, {"base": 1234.5}, {"frequency_scale": 0.3}], ids=str)
+def test_a_fit_to_few_rows(convention, rows):
+    encoding = posenc.Encoding(64, **convention)
+    best = identify(encoding.encode(rows))[0]
+    assert (best.encoding, best.positions, best.difference) == (encoding, range(rows), 0)
+
+
 @settings(max_examples=15, deadline=None)
 @given(
     d_model=st.integers(6, 97),

@@ -26,10 +26,11 @@ class Line(NamedTuple):
 def line_of(q: NDArray[np.float64], sample: Sample, columns: NDArray[np.intp]) -> Line | None:
     """The line through the logarithms of the columns' frequencies, from near rows first, then from farther ones."""
     if sample.positions is None:
-        reaches, beyond = [], 256
-        while beyond < 8 * sample.total:
-            reaches.append(sample.rows < beyond)
+        beyond = 256
+        reaches = [sample.rows < beyond]
+        while beyond < sample.total:
             beyond *= 8
+            reaches.append(sample.rows < beyond)
     else:
         reaches = [np.ones(len(q), bool)]
     line, numbers = None, [k for k in (*range(4), *_sparse(4, len(columns))) if k < len(columns)]
