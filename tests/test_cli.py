@@ -194,6 +194,39 @@ def test_generate_and_verify_know_every_convention(call, tmp_path, options, keyw
         assert call("verify", path, "--start=-7", "--step", 3, "--all")[0] == 1
 
 
+@pytest.mark.parametrize(
+    "options, convention",
+    [
+        ("--preset whisper", {"odd": "error", "spacing": "endpoint", "layout": "halves"}),
+        ("--preset whisper --base 500 --layout interleaved", {"base": 500.0, "odd": "error", "spacing": "endpoint"}),
+        ("--preset vaswani", {}),
+    ],
+)
+def test_generate_and_verify_know_the_presets(call, tmp_path, options, convention):
+    path = tmp_path / "pe.npy"
+    code, out, err = call("generate", 50, 10, "-o", path, "--json", *options.split())
+    assert (code, err, json.loads(out)["convention"]) == (0, "", convention)
+    assert (np.load(path) == posenc.encode(50, 10, **convention)).all()
+    code, out, err = call("verify", path, "--json", *options.split())
+    assert (code, err, json.loads(out)["convention"]) == (0, "", convention)
+    assert call("verify", path, "--preset", "musicgen")[0] == 1
+
+
+def test_a_preset_replaces_what_a_file_says(call, tmp_path):
+    pytest.importorskip("safetensors")
+    path = tmp_path / "pe.safetensors"
+    assert call("generate", 50, 10, "-o", path, "--preset", "whisper")[0] == 0
+    assert call("verify", path)[0] == call("verify", path, "--preset", "whisper")[0] == 0
+    assert call("verify", path, "--preset", "vaswani")[0] == 1
+
+
+def test_a_preset_that_is_none(call, tmp_path):
+    path = tmp_path / "pe.npy"
+    code, out, err = call("generate", 50, 10, "-o", path, "--preset", "wisper")
+    assert (code, out) == (2, "") and "'wisper', expected one of posenc.presets(), such as whisper" in err
+    assert not path.exists()
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 def test_json_describes_the_file(call, tmp_path, dtype):
     path = tmp_path / "pe.npy"

@@ -138,15 +138,19 @@ def add_command(
 
 
 def add_convention(parser: Parser, otherwise: str = "") -> None:
-    """Adds an option for every convention keyword of `posenc.Encoding`."""
+    """Adds an option for every convention keyword of `posenc.Encoding`, and one for those of a known model."""
     group = parser.add_argument_group("convention", f"the defaults are those of 'Attention is all you need'{otherwise}")
+    group.add_argument("--preset", metavar="NAME", help="that of a known model, such as whisper; other options replace its own")
     for keyword, reading in CONVENTION.items():
         group.add_argument(f"--{keyword.replace('_', '-')}", default=argparse.SUPPRESS, **reading)
 
 
-def convention(args: argparse.Namespace) -> dict[str, Any]:
-    """The convention keywords that were given, as a dict."""
-    return {keyword: value for keyword, value in vars(args).items() if keyword in CONVENTION}
+def encoding_of(args: argparse.Namespace, d_model: int, described: posenc.Encoding | None = None) -> posenc.Encoding:
+    """The encoding that the options say, where they do not that of a file."""
+    given = {keyword: value for keyword, value in vars(args).items() if keyword in CONVENTION}
+    if args.preset is not None:
+        return posenc.preset(args.preset, d_model, **given)
+    return posenc.Encoding(d_model, **{**(described._convention if described else {}), **given})
 
 
 def add_range(parser: Parser) -> None:
@@ -226,7 +230,7 @@ GENERATE_EXAMPLES = """\
 examples:
   posenc generate 10_000 512 -o pe.npy
   posenc generate 1e4 512 -o late.npy --start 1_700_000_000 --dtype float64
-  posenc generate 1500 384 -o whisper.safetensors --layout halves --spacing endpoint --key embed_positions.weight
+  posenc generate 1500 384 -o whisper.safetensors --preset whisper --key embed_positions.weight
   posenc generate 1e5 64 -o pe.zarr --chunk-rows 20_000
   posenc generate 1e4 64 -o - | gzip > pe.npy.gz
 """
@@ -251,7 +255,7 @@ def add_generate(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def generate(args: argparse.Namespace) -> int:
     positions = positions_of(args, args.n)
-    encoding = posenc.Encoding(args.d_model, **convention(args))
+    encoding = encoding_of(args, args.d_model)
     module, options = format_of(args, args.output)
     if args.output == PIPE:
         destination, write = stdout_for_data(args), module.stream
@@ -272,7 +276,7 @@ def generate(args: argparse.Namespace) -> int:
         "stored_dtype": stored,
         "start": positions.start,
         "step": positions.step,
-        "convention": convention(args),
+        "convention": encoding._changes(),
         "bytes": size,
         "seconds": seconds,
         "bytes_per_second": size / seconds,
@@ -330,7 +334,7 @@ def verify(args: argparse.Namespace) -> int:
         rows, d_model = table.shape
         described, positions = table.described or (None, range(0))
         positions = positions_of(args, rows, positions)
-        encoding = posenc.Encoding(d_model, **{**(described._convention if described else {}), **convention(args)})
+        encoding = encoding_of(args, d_model, described)
         _files.refuse_outside(encoding, positions, args.threads)
         samples = rows if args.all else min(rows, args.samples)
         with progress_bar(samples * table.row_bytes) as progress:
@@ -342,7 +346,7 @@ def verify(args: argparse.Namespace) -> int:
         "dtype": table.dtype,
         "start": positions.start,
         "step": positions.step,
-        "convention": convention(args),
+        "convention": encoding._changes(),
         "equal": mismatch is None,
         "mismatch": mismatch,
         "rows_compared": samples if mismatch is None else None,
@@ -568,7 +572,7 @@ def plot(args: argparse.Namespace) -> int:
     options = {} if args.dimensions is None else {"dimensions": args.dimensions}
     if options and args.kind != "waves":
         raise ValueError(f"--dimensions is given, which {args.kind} has no use for")
-    encoding = posenc.Encoding(args.d_model, **convention(args))
+    encoding = encoding_of(args, args.d_model)
     figure = getattr(pictures, args.kind)(encoding, positions_of(args, args.positions), **options).figure
     figure.suptitle(repr(encoding), wrap=True)
     size = _files.write_bytes(args.output, rendered(figure, args), force=args.force)
@@ -576,7 +580,7 @@ def plot(args: argparse.Namespace) -> int:
         "path": args.output,
         "kind": args.kind,
         "shape": [args.positions, args.d_model],
-        "convention": convention(args),
+        "convention": encoding._changes(),
         "bytes": size,
         "version": posenc.__version__,
     }
