@@ -212,9 +212,10 @@ def test_fork_while_another_thread_makes_the_offsets():
 
 
 def test_only_what_is_asked_for_is_imported():
-    calls = "posenc.encode([1.5], 4); posenc.add_to(numpy.ones((2, 4)), [1, 2])"
-    code = f"import sys, posenc, numpy; {calls}; assert 'ml_dtypes' not in sys.modules"
+    calls = "posenc.encode([1.5], 4, dtype='float64'); posenc.add_to(numpy.ones((2, 4)), [1, 2]); posenc.encode(3, 4, base=5)"
+    code = f"import sys, posenc, numpy; before = set(sys.modules); {calls}; assert set(sys.modules) == before"
     subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", "import sys, posenc; assert 'ml_dtypes' not in sys.modules"], check=True)
 
 
 class Adjustable:

@@ -358,6 +358,7 @@ def test_memory_is_bounded(tmp_path):
         (np.ones((2, 4), int), None, TypeError, "table has dtype"),
         (np.ones((2, 4), complex), None, TypeError, "table has dtype"),
         ([[1], [2, 3]], None, ValueError, "table is of type list, expected an array"),
+        (np.ma.ones((2, 4)), None, TypeError, "table is of type MaskedArray, expected an array without a mask"),
         (np.ones((2, 4)), 3, ValueError, r"positions has shape \(3,\), expected \(2,\), the rows of the table"),
         (np.ones((2, 4)), 2.0, TypeError, "positions is 2.0"),
         (np.broadcast_to(1.0, (2, 70000)), None, ValueError, "table has 70000 columns, expected at most 65536"),

@@ -224,6 +224,7 @@ BAD = [
     ("frequencies", [[1.0], [2.0, 3.0]], ValueError, "frequencies is of type list"),
     ("frequencies", ["a", "b"], TypeError, "frequencies"),
     ("frequencies", [True], TypeError, "frequencies"),
+    ("frequencies", np.ma.array([1, 2], mask=[True, False]), TypeError, "frequencies is of type MaskedArray"),
     ("no_such", 1, TypeError, "no_such"),
 ]
 BAD_TOGETHER = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NoReturn
@@ -62,6 +63,9 @@ def choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
 
 def as_array(name: str, value: Any) -> NDArray[Any]:
     """What NumPy makes an array of; may run others' code, such as __array__."""
+    # not np.ma: NumPy imports it at that moment, from files that a process without its former rights may be unable to read
+    if isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
+        raise TypeError(f"{name} is of type MaskedArray, expected an array without a mask")
     try:
         return np.asarray(value)
     except ValueError as error:                 # such as of rows of several lengths
@@ -131,8 +135,6 @@ def range_or_array(positions: Any) -> range | NDArray[Any]:
     if isinstance(positions, (bool, np.bool_, float, np.floating, complex, str, bytes)) or positions is None:
         kind = type(positions).__name__
         raise TypeError(f"positions is {positions!r} of type {kind}, expected an integer, a range or an array")
-    if isinstance(positions, np.ma.MaskedArray):
-        raise TypeError("positions is of type MaskedArray, expected an array without a mask")
     if not isinstance(positions, np.ndarray) and is_index(positions):
         return range(integer("positions", positions, 0))
     array = as_array("positions", positions)

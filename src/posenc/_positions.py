@@ -180,8 +180,6 @@ def positions_from_lengths(lengths: ArrayLike, *, start: ArrayLike = 0) -> NDArr
 
 
 def _array(name: str, value: Any, kinds: str, wanted: str) -> NDArray[Any]:
-    if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(f"{name} is of type MaskedArray, expected an array without a mask")
     array = _arguments.as_array(name, value)
     if array.dtype.kind not in kinds and not (array.size == 0 and isinstance(value, (list, tuple))):
         raise TypeError(f"{name} has dtype {array.dtype}, expected {wanted}")
