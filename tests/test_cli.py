@@ -524,7 +524,7 @@ def other_files():
     yield "object", lambda path: np.save(path, np.array([[{}]], object), allow_pickle=True), "dtype object"
     yield "integers", lambda path: np.save(path, np.zeros((3, 3), np.int64)), "dtype int64"
     yield "records", lambda path: np.save(path, np.zeros((3, 3), "f4,f4")), "dtype"
-    yield "three axes", lambda path: np.save(path, table[None]), "shape (1, 8, 8)"
+    yield "three axes", lambda path: np.save(path, np.stack([table, table])), "shape (2, 8, 8)"
     yield "Fortran order", lambda path: np.save(path, np.asfortranarray(table)), "Fortran order"
     yield "no array", lambda path: path.write_text("position,column\n"), "not a .npy file"
     yield "empty", lambda path: path.write_bytes(b""), "not a .npy file"

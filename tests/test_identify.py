@@ -404,6 +404,26 @@ def test_command(call):
     assert call(posenc.encode(9, 64, dtype=ml_dtypes.bfloat16))[0] == 0
 
 
+@pytest.mark.parametrize("suffix", [".npy", ".safetensors", ".zarr"])
+@pytest.mark.parametrize("shape", [(300, 64), (1, 300, 64), (300, 1, 64)], ids=str)
+def test_command_on_every_format(tmp_path, capsys, suffix, shape):
+    """Which `posenc verify` reads, too."""
+    path, table = tmp_path / f"model{suffix}", posenc.encode(300, 64, layout="halves").reshape(shape)
+    if suffix == ".npy":
+        np.save(path, table)
+    elif suffix == ".safetensors":
+        numpy = pytest.importorskip("safetensors.numpy")
+        numpy.save_file({"other": np.zeros(3, np.int8), "model.positions": table}, path)
+    else:
+        pytest.importorskip("zarr").create_array(path, data=table, chunks=tuple(min(length, 64) for length in shape))
+    key = ["--key", "model.positions"] if suffix == ".safetensors" else []
+    assert _cli.main(["identify", str(path), *key, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["matches"][0]["convention"] == {"layout": "halves"} and document["matches"][0]["difference"] == 0
+    assert _cli.main(["verify", str(path), *key, "--layout", "halves", "--all"]) == 0
+    assert _cli.main(["verify", str(path), *key, "--all"]) == 1
+
+
 def test_command_without_a_match(call):
     assert call(RNG(0).normal(size=(100, 64))) == (1, "none\n", "")
     assert call(posenc.encode(100, 64), "--start", "1") == (1, "none\n", "")

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 import posenc
-from posenc import _bench, _files, _identify, _kernel, _npy
+from posenc import _bench, _files, _identify, _kernel
 from posenc._encoding import CHOICES
 
 if TYPE_CHECKING:
@@ -182,6 +182,24 @@ def format_of(args: argparse.Namespace, path: str) -> tuple[ModuleType, dict[str
     return module, {name: getattr(args, name) for name in own if getattr(args, name, None) is not None}
 
 
+def add_table(parser: Parser) -> None:
+    """Adds the file to read a table from, and which of its tensors that is."""
+    parser.add_argument("file", metavar="FILE", help="of float32, float64, float16, bfloat16, or uint16 for bfloat16")
+    parser.add_argument("--key", metavar="NAME", help="name of the tensor in a .safetensors file (default pe, or the only one)")
+
+
+@contextmanager
+def table_of(args: argparse.Namespace) -> Iterator[_files.Table]:
+    """The table in the file to read.  What is wrong with the file is no wrong usage."""
+    module, options = format_of(args, args.file)
+    with ExitStack() as stack:
+        try:
+            table = stack.enter_context(module.opened(args.file, **options))
+        except ValueError as error:
+            raise Failure(error) from error
+        yield table
+
+
 def add_output(parser: Parser) -> None:
     """Adds the options on how to run and to report."""
     parser.add_argument("--threads", type=integer, metavar="K", help="at most so many threads")
@@ -312,9 +330,8 @@ examples:
 
 def add_verify(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = add_command(commands, "verify", "recompute a file and compare its bits", VERIFY_EXAMPLES)
-    parser.add_argument("file", metavar="FILE", help="of float32, float64, float16, bfloat16, or uint16 for bfloat16")
+    add_table(parser)
     add_range(parser)
-    parser.add_argument("--key", metavar="NAME", help="name of the tensor in a .safetensors file (default pe, or the only one)")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--samples", type=positive, default=1000, metavar="K", help="compare K rows (default 1000)")
     which.add_argument("--all", action="store_true", help="compare every row")
@@ -325,12 +342,7 @@ def add_verify(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def verify(args: argparse.Namespace) -> int:
     begin = time.perf_counter()
-    module, options = format_of(args, args.file)
-    with ExitStack() as stack:
-        try:
-            table = stack.enter_context(module.opened(args.file, **options))
-        except ValueError as error:     # of the file, not of the arguments
-            raise Failure(error) from error
+    with table_of(args) as table:
         rows, d_model = table.shape
         described, positions = table.described or (None, range(0))
         positions = positions_of(args, rows, positions)
@@ -429,12 +441,13 @@ IDENTIFY_EXAMPLES = """\
 examples:
   posenc identify pe.npy
   posenc identify late.npy --start 1_700_000_000 --json
+  posenc identify model.safetensors --key model.encoder.embed_positions.weight
 """
 
 
 def add_identify(commands: argparse._SubParsersAction[Parser]) -> None:
-    parser = add_command(commands, "identify", "name the convention of the table in a .npy file", IDENTIFY_EXAMPLES)
-    parser.add_argument("file", metavar="FILE", help="of float32, float64, float16, or uint16 for bfloat16")
+    parser = add_command(commands, "identify", "name the convention of the table in a file", IDENTIFY_EXAMPLES)
+    add_table(parser)
     parser.add_argument("--start", type=integer, metavar="INT", help="position of the first row (by default searched)")
     parser.add_argument("--step", type=integer, metavar="INT", help="from one row to the next (default 1 with --start)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
@@ -444,11 +457,7 @@ def add_identify(commands: argparse._SubParsersAction[Parser]) -> None:
 def identify(args: argparse.Namespace) -> int:
     if args.step is not None and args.start is None:
         raise ValueError("--step is given, expected --start, too")
-    with ExitStack() as stack:
-        try:
-            table = stack.enter_context(_npy.opened(args.file, squeeze=True))
-        except ValueError as error:     # of the file, not of the arguments
-            raise Failure(error) from error
+    with table_of(args) as table:
         positions = None if args.start is None else positions_of(args, table.shape[0])
         matches = _identify.identify_file(table, positions)
     document = {

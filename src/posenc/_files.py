@@ -399,7 +399,6 @@ def opened(path: str | os.PathLike[str], read_header: Callable[[io.FileIO, int],
             if not stat.S_ISREG(status.st_mode):
                 raise ValueError("not a regular file")
             table = read_header(file, status.st_size)
-            check_shape(table.shape)
         yield table
 
 
@@ -417,11 +416,20 @@ def explaining(path: str | os.PathLike[str]) -> Iterator[None]:
         raise ValueError(f"{path}: {error}") from error
 
 
-def check_shape(shape: tuple[int, ...]) -> None:
-    """Raises where no encoding has that shape."""
+def table_shape(shape: tuple[int, ...]) -> tuple[int, int]:
+    """(positions, columns) of an array's shape, which may have an axis of length 1 before or between them.
+
+    Raises
+    ------
+    ValueError
+        Where no encoding has that shape.
+    """
+    if len(shape) == 3 and 1 in shape[:2]:
+        shape = (shape[0] * shape[1], shape[2])
     if len(shape) != 2 or min(shape) < 0:
         raise ValueError(f"shape {shape}, expected (positions, columns)")
     if shape[0] >= BEYOND or shape[1] > WIDEST:
         raise ValueError(f"shape {shape}, expected at most {BEYOND - 1} positions and {WIDEST} columns")
     if not shape[0] and shape[1] > WIDEST_EMPTY:
         raise ValueError(f"shape {shape}, expected at most {WIDEST_EMPTY} columns in a table without rows")
+    return shape

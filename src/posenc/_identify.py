@@ -97,7 +97,8 @@ def identify(table: ArrayLike, positions: Positions | None = None) -> list[Match
     Notes
     -----
     Parameters that no preset has are found from some ten rows, in 16 bits or with noise from a few hundred: base, scale,
-    frequency scale and shift, of either layout, order and kind of exponents.  A table is matched if nine rows out of ten are; the reason says where others differ.
+    frequency scale and shift, of either layout, order and kind of exponents.  A table is matched if nine
+    rows out of ten are; the reason says where others differ.
 
     Examples
     --------
@@ -111,7 +112,7 @@ def identify(table: ArrayLike, positions: Positions | None = None) -> list[Match
 
 
 def identify_file(table: _files.Table, positions: range | None = None) -> list[Match]:
-    """`identify` for a table in an open file: see `_npy.opened`."""
+    """`identify` for a table in an open file: see `opened` of the formats."""
     def read(first: int, rows: int) -> NDArray[np.float64]:
         return _sample.values_of(table.read(first, min(rows, table.shape[0] - first)), table.dtype)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,29 +41,21 @@ def stream(
     return _files.stream_table(file, header(rows, encoding.d_model, name), encoding, positions, name, **keywords)
 
 
-def opened(path: str | os.PathLike[str], *, squeeze: bool = False) -> AbstractContextManager[_files.Table]:
+def opened(path: str | os.PathLike[str]) -> AbstractContextManager[_files.Table]:
     """The table in a .npy file, as a context: read without pickle, the header believed only if the size confirms it.
-
-    Parameters
-    ----------
-    path : path_like
-    squeeze : bool, optional
-        Take (1, n, d_model) and (n, 1, d_model) for (n, d_model).
 
     Raises
     ------
     ValueError
-        Where the file is not a complete two-dimensional table in C order of one of the four dtypes.
+        Where the file is not a complete table in C order of one of the four dtypes.
     """
-    return _files.opened(path, partial(_table, squeeze=squeeze))
+    return _files.opened(path, _table)
 
 
-def _table(file: io.FileIO, found: int, squeeze: bool) -> _files.Table:
+def _table(file: io.FileIO, found: int) -> _files.Table:
     shape, fortran_order, dtype = _read_header(file)
     name = _name_of(dtype)
-    if squeeze and len(shape) == 3 and 1 in shape[:2]:
-        shape = (shape[0] * shape[1], shape[2])
-    _files.check_shape(shape)
+    shape = _files.table_shape(shape)
     if fortran_order:
         raise ValueError("Fortran order, expected C order")
     offset = file.tell()

@@ -90,6 +90,7 @@ def _table(file: io.FileIO, found: int, key: str | None) -> _files.Table:
     dtype, shape, (first, _) = tensors[key]
     if dtype not in NAMES:
         raise ValueError(f"dtype {dtype}, expected {', '.join(NAMES)}")
+    shape = _files.table_shape(shape)
     origin = described(document, shape) if document is not None else None
     bits = np.dtype(f"<u{_files.itemsize(NAMES[dtype])}")
     return _files.Table(file, shape, NAMES[dtype], bits, begin + first, origin)

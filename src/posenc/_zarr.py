@@ -166,10 +166,11 @@ class Table:
     """A table in a Zarr array."""
 
     def __init__(self, array: zarr.Array[Any], document: Any, path: str) -> None:
-        self.shape: tuple[int, ...] = array.shape
+        self.shape = _files.table_shape(array.shape)
         self.dtype = _name_of(array)
-        _files.check_shape(self.shape)
-        if not array.chunks[0]:
+        self._before = (0,) if array.ndim == 3 and array.shape[0] == 1 else ()      # the index before that of positions
+        self._chunk_rows = array.chunks[len(self._before)]
+        if not self._chunk_rows:
             raise ValueError(f"chunks {array.chunks}, expected some rows in each")
         self.described = described(document, self.shape) if document is not None else None
         self.row_bytes = self.shape[1] * _files.itemsize(self.dtype)
@@ -179,14 +180,15 @@ class Table:
 
     def read(self, first: int, rows: int) -> NDArray[Any]:
         """The bits of consecutive rows, as unsigned integers.  The chunks read last are kept: one serves many small calls."""
-        most = self._array.chunks[0]
+        most = self._chunk_rows
         chunks = range(first // most, -(-(first + rows) // most))
         if chunks != self._chunks:
             self._chunks, self._held = range(0), np.empty(0)        # the memory of the last ones is free for these
             try:
-                values = np.asarray(self._array[chunks.start * most : chunks.stop * most])
+                values = np.asarray(self._array[(*self._before, slice(chunks.start * most, chunks.stop * most))])
             except Exception as error:      # every codec has errors of its own for a damaged chunk
                 raise OSError(errno.EIO, f"{type(error).__name__}: {str(error)[:200]}", self._path) from error
+            values = values.reshape(len(values), self.shape[1])
             self._chunks, self._held = chunks, values.view(f"u{values.itemsize}")
         begin = first - chunks.start * most
         return self._held[begin : begin + rows]
