@@ -1,7 +1,7 @@
 /* The oracle of test_exhaustive.py: MPFR in C, one column at a time.
  *
  * exhaustive FREQUENCY FUNCTION FIRST COUNT writes, for each position, 8 + 4 + 2 + 2 bytes: the bits of the correctly rounded
- * float64, float32, float16 and bfloat16.  FREQUENCY is a decimal string, good to 120 digits.
+ * float64, float32, float16 and bfloat16.  FREQUENCY is a decimal string, good to 95 digits.
  */
 #include <mpfr.h>
 #include <stdint.h>

@@ -24,7 +24,7 @@ SIDES = ("low", "high")
 DTYPES = {"float64": np.float64, "float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 # d_model: around tiles of 32 columns, cache lines of every dtype, and groups of the vectors
 WIDTHS = (1, 2, 3, 8, 15, 16, 31, 32, 33, 47, 63, 64, 65, 96, 127, 510, 512, 513)
-# rows: around the fewest that are rotated, a cache of 64 rows, a block of 512
+# rows: around the fewest that are rotated, an anchor's 64 rows, a block of 512
 LENGTHS = (1, 2, 3, 4, 5, 31, 33, 63, 64, 65, 130)
 BLOCKS = (511, 512, 513, 1030)
 START = -17

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "kernel.h"
+#include "team.h"
 
 enum { D_MODEL = 70, COLUMNS = (D_MODEL + TILE - 1) / TILE * TILE, LIMBS = 9 };
 enum { ROWS = 1200, UNIT = 192, CALLERS = 3, MEMBERS = 3 };
@@ -84,23 +85,18 @@ static void run_openmp(share_t *share) {
 }
 #endif
 
-#if __has_include("team.h")
-#include "team.h"
 static void run_team_block(void *context, ptrdiff_t block, int member) { run_block(context, block, member); }
 static void run_team(share_t *share) {
     work_t work = {.block = run_team_block, .context = share, .blocks = BLOCKS};
     while (work.next < work.blocks) team_run(&work, MEMBERS, 0.01);
 }
-#endif
 
 static void (*const WAYS[])(share_t *) = {
     run_threads,
 #if defined(_OPENMP)
     run_openmp,
 #endif
-#if __has_include("team.h")
     run_team,
-#endif
 };
 enum { COUNT_OF_WAYS = sizeof WAYS / sizeof *WAYS };
 
@@ -204,9 +200,7 @@ static void *run_caller(void *argument) {
 int main(void) {
     const spec_t spec = make_spec();
     int failed = 0;
-#if __has_include("team.h")
     team_found();
-#endif
     for (int k = 0; posenc_kernels[k]; k++) {
         if (!posenc_kernels[k]->runs_here()) continue;
         pthread_t threads[CALLERS];

@@ -17,7 +17,7 @@ import posenc
 if sys.platform == "win32":
     pytest.skip("sends signals", allow_module_level=True)
 
-# evaluated to 200 bits and more, at 2 to 8 us each: some seconds of work in little memory
+# evaluated to 200 bits and more, at 3 to 15 us each: some seconds of work in little memory
 SLOW = np.full(4000, 5e-324)
 
 

@@ -10,7 +10,7 @@ from conftest import assert_same_bits, bits_of
 from posenc import Encoding
 from reference import Reference
 
-LOWEST, LIMIT = -(2**63), 2**63
+LOWEST, BEYOND = -(2**63), 2**63
 # ---- padding_idx ----------------------------------------------------------------------------------------------------
 
 # More than two blocks of rows; the padding position is at either end of a block, inside it, and outside of the table.
@@ -26,10 +26,10 @@ def with_zero_row(table, positions, padding_idx):
 
 
 @pytest.mark.parametrize("positions, padding_idx", [
-    (range(-5, 6), 1), (range(6, -6, -1), 0), (range(-7, 40, 3), 2), (range(LIMIT - 9, LIMIT), LIMIT - 1),
-    (range(LOWEST, LOWEST + 40), LOWEST), (range(LOWEST, LIMIT, 2**60), 0), (np.array([3, -1, LOWEST, -1]), -1),
+    (range(-5, 6), 1), (range(6, -6, -1), 0), (range(-7, 40, 3), 2), (range(BEYOND - 9, BEYOND), BEYOND - 1),
+    (range(LOWEST, LOWEST + 40), LOWEST), (range(LOWEST, BEYOND, 2**60), 0), (np.array([3, -1, LOWEST, -1]), -1),
     (np.array([0.5, -0.0, 1e-300, np.nan, np.inf]), 0), (np.array([1.0, 2.0**53, 2.0**53 + 2]), 2**53),
-    (np.array([2.0**53, 2.0**53 + 2]), 2**53 + 1), (np.array([2.0**63 - 1024, -(2.0**63)]), LIMIT - 1),
+    (np.array([2.0**53, 2.0**53 + 2]), 2**53 + 1), (np.array([2.0**63 - 1024, -(2.0**63)]), BEYOND - 1),
 ])
 def test_values(isa, dtype, positions, padding_idx):
     for convention in ({}, {"layout": "halves", "scale": -2.0}, {"odd": "zero", "spacing": "endpoint"}, {"scale": 1e300}):
@@ -304,9 +304,10 @@ def test_torch_tensors():
 
 
 def test_ends_of_the_domain():
-    assert_positions(posenc.positions_from_mask([0, 1, 1], start=LIMIT - 3), [-1, LIMIT - 3, LIMIT - 2])
+    assert_positions(posenc.positions_from_mask([0, 1, 1], start=BEYOND - 3), [-1, BEYOND - 3, BEYOND - 2])
     assert_positions(posenc.positions_from_mask([1, 0, 1], start=LOWEST), [LOWEST, -1, LOWEST + 1])
-    assert_positions(posenc.positions_from_lengths([2, 1], start=[LIMIT - 2, LIMIT - 1]), [LIMIT - 2, LIMIT - 1, LIMIT - 1])
+    last = [BEYOND - 2, BEYOND - 1]
+    assert_positions(posenc.positions_from_lengths([2, 1], start=last), [*last, BEYOND - 1])
     assert_positions(posenc.positions_from_segments([3, 3], padding_idx=LOWEST), [LOWEST + 1, LOWEST + 2])
 
 
@@ -322,9 +323,9 @@ BAD_BATCHES = [
     (MASK, ([1j],), {}, TypeError, "mask has dtype complex128"),
     (MASK, (np.ma.array([1, 0], mask=[0, 1]),), {}, TypeError, "mask is of type MaskedArray"),
     (MASK, ([1],), {"padding_idx": 1.0}, TypeError, "padding_idx"),
-    (MASK, ([1],), {"padding_idx": LIMIT}, ValueError, "padding_idx"),
-    (MASK, ([1],), {"padding_idx": LIMIT - 1}, ValueError, "start has 9223372036854775808"),
-    (MASK, ([1, 1],), {"start": LIMIT - 1}, ValueError, "start has 9223372036854775807, expected less"),
+    (MASK, ([1],), {"padding_idx": BEYOND}, ValueError, "padding_idx"),
+    (MASK, ([1],), {"padding_idx": BEYOND - 1}, ValueError, "start has 9223372036854775808"),
+    (MASK, ([1, 1],), {"start": BEYOND - 1}, ValueError, "start has 9223372036854775807, expected less"),
     (MASK, ([1],), {"start": 0.5}, TypeError, "start has dtype float64"),
     (MASK, ([1],), {"start": True}, TypeError, "start has dtype bool"),
     (MASK, ([[1, 1]],), {"start": [1, 2]}, ValueError, r"start has shape \(2,\), expected one that broadcasts to \(1,\)"),
@@ -339,7 +340,7 @@ BAD_BATCHES = [
     (LENGTHS, ([3, -2],), {}, ValueError, "lengths has -2, expected at least 0"),
     (LENGTHS, ([3.0],), {}, TypeError, "lengths has dtype float64"),
     (LENGTHS, (np.array([2**63], np.uint64),), {}, ValueError, "lengths has 9223372036854775808"),
-    (LENGTHS, ([3, 2],), {"start": [0, LIMIT - 1]}, ValueError, "start has 9223372036854775807, expected less"),
+    (LENGTHS, ([3, 2],), {"start": [0, BEYOND - 1]}, ValueError, "start has 9223372036854775807, expected less"),
     (LENGTHS, ([3, 2],), {"start": [1, 2, 3]}, ValueError, r"start has shape \(3,\)"),
 ]
 

@@ -80,7 +80,6 @@ def test_out_of_any_layout(isa, dtype, d_model):
         untouched = np.ones(room.shape, bool)
         if np.shares_memory(room, out):
             room[:] = 7
-            marks = np.lib.stride_tricks.as_strided(untouched, out.shape, [s // room.itemsize for s in out.strides])
             offset = (out.__array_interface__["data"][0] - room.__array_interface__["data"][0]) // room.itemsize
             marks = np.lib.stride_tricks.as_strided(
                 untouched.reshape(-1)[offset:], out.shape, [s // room.itemsize for s in out.strides]

@@ -13,10 +13,10 @@ from conftest import DTYPES, bits_of
 from posenc import _kernel
 from reference import FORMATS, NAN, Reference
 
-LOWEST, LIMIT = -(2**63), 2**63
+LOWEST, BEYOND = -(2**63), 2**63
 
 # Over the domain, with both of its ends.
-INTEGERS = [0, 1, -1, 2, 7, -300, 4095, 10**6 + 1, -(10**9) - 7, 2**53 + 1, 10**18 + 9, LIMIT - 1, LOWEST]
+INTEGERS = [0, 1, -1, 2, 7, -300, 4095, 10**6 + 1, -(10**9) - 7, 2**53 + 1, 10**18 + 9, BEYOND - 1, LOWEST]
 FRACTIONS = [0.5, 0.1, -2.75, 1e-5, -1e-300, 5e-324, 355 / 113, 1e6 + 1 / 3, -(2**52) - 0.5, 1e15 + 0.125]
 
 
@@ -57,7 +57,7 @@ BASES = [2.0, 10000.0, 500000.0, 1e8]
 
 def random_positions(d_model, base, dtype, rows, count):
     rng = np.random.default_rng([d_model, int(base), rows])
-    return rng.integers(LOWEST, LIMIT, rows), some_columns(rng, d_model, count)
+    return rng.integers(LOWEST, BEYOND, rows), some_columns(rng, d_model, count)
 
 
 @pytest.mark.parametrize("base", BASES)
@@ -76,7 +76,7 @@ def test_many_random_positions(isa, dtype, d_model, base):
 
 
 @pytest.mark.parametrize("start, step", [
-    (0, 1), (-137, 1), (10**12 + 7, 1), (LOWEST, 1), (LIMIT - 600, 1), (10**9, -3), (-(2**62), 2**53 + 1), (0, 1000),
+    (0, 1), (-137, 1), (10**12 + 7, 1), (LOWEST, 1), (BEYOND - 600, 1), (10**9, -3), (-(2**62), 2**53 + 1), (0, 1000),
 ])
 def test_ranges(isa, dtype, start, step):
     """Long enough for several blocks of rows."""
@@ -91,7 +91,7 @@ def test_small_positions(isa, dtype, d_model):
 
 def test_powers_of_two_and_their_neighbours(isa, dtype):
     positions = {sign * (2**k + d) for k in range(64) for d in (-1, 0, 1) for sign in (1, -1)}
-    assert_right(np.array(sorted(p for p in positions if LOWEST <= p < LIMIT)), 16, dtype)
+    assert_right(np.array(sorted(p for p in positions if LOWEST <= p < BEYOND)), 16, dtype)
 
 
 def test_timestamps(isa, dtype):
@@ -186,7 +186,7 @@ CONVENTIONS = [
 def test_conventions(isa, dtype, convention):
     # position + offset has to stay in the domain
     offset = Fraction(convention.get("position_offset", 0))
-    inside = [p for p in INTEGERS if LOWEST <= p + offset < LIMIT]
+    inside = [p for p in INTEGERS if LOWEST <= p + offset < BEYOND]
     lengths = {5: (11,), 6: (11, 12), 11: (11,), 12: (12,)}  # d_model by the number of frequencies
     for d_model in lengths[len(convention.get("frequencies", range(6)))]:
         assert_right(np.array(inside), d_model, dtype, **convention)
@@ -257,7 +257,7 @@ def assert_right_by_every_route(positions, d_model, dtype, column, **convention)
     assert_right(np.array(positions), d_model, dtype, [column], **convention)
     for p in positions[:4]:
         assert_right(range(p, p + 1), d_model, dtype, [column], **convention)
-        assert_right(range(max(p - 37, LOWEST), min(p + 3, LIMIT)), d_model, dtype, [column], **convention)
+        assert_right(range(max(p - 37, LOWEST), min(p + 3, BEYOND)), d_model, dtype, [column], **convention)
 
 
 @pytest.mark.parametrize("function", ["sin", "cos"])
@@ -297,7 +297,7 @@ def test_nearer_to_a_boundary(isa, dtype, d_model, base, frequency, function):
 # --- kinds of positions ---------------------------------------------------------------------------
 
 def test_shapes(isa, dtype):
-    positions = np.random.default_rng(0).integers(LOWEST, LIMIT, 24)
+    positions = np.random.default_rng(0).integers(LOWEST, BEYOND, 24)
     for shape in [(24,), (2, 3, 4), (24, 1), (1, 1, 24)]:
         shaped = positions.reshape(shape)
         assert posenc.encode(shaped, 6, dtype=dtype).shape == (*shape, 6)
@@ -312,7 +312,7 @@ def test_shapes(isa, dtype):
 @pytest.mark.parametrize("kind", ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", ">i8", ">f8"])
 def test_types_of_positions(isa, dtype, kind):
     info = np.iinfo(kind) if kind[-2] in "iu" else None
-    ends = [max(info.min, LOWEST), min(info.max, LIMIT - 1)] if info else [-2048, 2048]
+    ends = [max(info.min, LOWEST), min(info.max, BEYOND - 1)] if info else [-2048, 2048]
     assert_right(np.array([0, 1, 2, 100, *ends], kind), 6, dtype)
 
 
@@ -377,5 +377,6 @@ def test_the_slow_paths_are_rare(isa, dtype):
     _kernel.counters()
     posenc.encode(range(10**6, 10**6 + 8192), 512, dtype=dtype)
     counted = _kernel.counters()
-    assert counted["doubted"] < 8192 * 32 * 0.03
-    assert counted["exact"] < 8192 * 512 / 2**18
+    rows_of_tiles = 8192 * 512 // 32
+    assert counted["doubted"] < rows_of_tiles * (0.005 if dtype == "float16" else 0.0002)       # float16: subnormal numbers
+    assert counted["exact"] < 4

@@ -66,7 +66,8 @@ export PYTHONDONTWRITEBYTECODE=1
 build_native() {
     if [[ ! -d $work/venv ]]; then
         "$python" -m venv "$work/venv"
-        "$work/venv/bin/pip" install -q pytest hypothesis gmpy2 mpmath ml_dtypes tqdm numpy
+        "$work/venv/bin/pip" install -q 'pip>=25.1'         # which knows dependency groups
+        "$work/venv/bin/pip" install -q numpy --group test-wheel
     fi
     "$work/venv/bin/pip" install -q --force-reinstall --no-deps .
     run=("$work/venv/bin/python")

@@ -688,10 +688,10 @@ def report(document: Record) -> str:
     )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser, integer: Callable[[str], int]) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, shorter streams")
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], metavar="N", help="thread counts (default: 1 2)")
+    parser.add_argument("--threads", type=integer, nargs="+", default=[1, 2], metavar="N", help="thread counts (default: 1 2)")
     parser.add_argument("--only", nargs="+", choices=SCENES, metavar="NAME", help=f"some of {', '.join(SCENES)}")
 
 

@@ -27,7 +27,7 @@ Names: TypeAlias = tuple[tuple[str, int | None], ...]   # of presets, each with 
 # ---- what one says of columns ---------------------------------------------------------------------------------------
 
 
-class Columns(NamedTuple):
+class Approximation(NamedTuple):
     """An encoding in float64, for searching: near enough at positions below 2**21."""
 
     frequency: NDArray[np.float64]
@@ -44,11 +44,11 @@ class Columns(NamedTuple):
 
 
 @functools.lru_cache(maxsize=64)
-def columns_of(encoding: Encoding) -> Columns:
+def approximation_of(encoding: Encoding) -> Approximation:
     c = encoding._convention
     frequencies = encoding.frequencies * c["position_scale"]
     which, cosine = encoding._arrangement(len(frequencies))
-    return Columns(np.append(frequencies, 0.0)[which], cosine, c["scale"], c["position_offset"])
+    return Approximation(np.append(frequencies, 0.0)[which], cosine, c["scale"], c["position_offset"])
 
 
 # ---- the presets ----------------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ def known(d_model: int) -> dict[Key, tuple[Encoding, Names]]:
             given = preset(name, d_model, **changes)
             encoding = _plain(given)
             key = key_of(encoding)
-            columns_of(encoding)
+            approximation_of(encoding)
         except (ValueError, OverflowError):     # not for this d_model, or frequencies beyond float64
             continue
         label = name + (f"({', '.join(f'{k}={v}' for k, v in changes.items())})" if changes else "")

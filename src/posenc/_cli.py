@@ -189,7 +189,7 @@ def add_table(parser: Parser) -> None:
 
 
 @contextmanager
-def table_of(args: argparse.Namespace) -> Iterator[_files.Table]:
+def table_of(args: argparse.Namespace) -> Iterator[_files.Readable]:
     """The table in the file to read.  What is wrong with the file is no wrong usage."""
     module, options = format_of(args, args.file)
     with ExitStack() as stack:
@@ -376,7 +376,7 @@ def verify(args: argparse.Namespace) -> int:
 
 
 def first_mismatch(
-    table: _files.Table,
+    table: _files.Readable,
     encoding: posenc.Encoding,
     positions: range,
     samples: int,
@@ -441,7 +441,7 @@ IDENTIFY_EXAMPLES = """\
 examples:
   posenc identify pe.npy
   posenc identify late.npy --start 1_700_000_000 --json
-  posenc identify model.safetensors --key model.encoder.embed_positions.weight
+  posenc identify whisper.safetensors --key embed_positions.weight
 """
 
 
@@ -524,7 +524,7 @@ examples:
 def add_bench(commands: argparse._SubParsersAction[Parser]) -> None:
     purpose = "measure this machine, beside its roof line and the rivals that are installed"
     parser = add_command(commands, "bench", purpose, BENCH_EXAMPLES)
-    _bench.add_arguments(parser)
+    _bench.add_arguments(parser, integer)
     parser.set_defaults(run=_bench.run)
 
 

@@ -14,11 +14,11 @@ from posenc import _arguments, _display, _frequencies, _kernel
 from posenc._arguments import BEYOND, LOWEST
 from posenc._types import AnyDType, ArrayT, Convention, DTypeOf, Positions, ScalarT
 
-WIDEST = 2**24                          # columns: an encoding takes about 200 bytes for each, a long table 1.5 kB meanwhile
+WIDEST = 2**24                          # columns: an encoding takes about 200 bytes for each, a long table 1.3 kB meanwhile
 CHUNK_BYTES = 1 << 22
 SIGN_BIT = np.uint64(1 << 63)
 # dtypes of which a plain `out` need not be checked at length
-QUICK = {name: _kernel.DTYPES[name] for name in ("float64", "float32", "float16")}
+PLAIN = {name: _kernel.DTYPES[name] for name in ("float64", "float32", "float16")}
 CHOICES = {
     "odd": ("truncate", "zero", "error"),
     "spacing": ("paper", "endpoint"),
@@ -293,14 +293,14 @@ class Encoding:
             len(limbs) - integer_limbs,
             sign.tobytes(),
             quarter.tobytes(),
-            self._pairs(),
+            self._kernel_order(),
             c["scale"],
             c["position_offset"],
             c["padding_idx"],
         )
 
-    def _pairs(self) -> int:
-        """Whether columns 2 i and 2 i + 1 are sin and cos (1), or cos and sin (2), of one frequency."""
+    def _kernel_order(self) -> int:
+        """The kernels' `order_t`: whether columns 2 i, 2 i + 1 are sin and cos (1), or cos and sin (2), of one frequency."""
         c = self._convention
         if c["layout"] != "interleaved" or c["exponents"] != "pair" or c["odd"] == "zero" and self.d_model % 2:
             return 0
@@ -404,9 +404,9 @@ class Encoding:
         >>> Encoding(6, layout="halves").encode([[0.5, 1e9]]).shape
         (1, 2, 6)
         """
-        if threads is None and type(dtype) is str and dtype in QUICK:
+        if threads is None and type(dtype) is str and dtype in PLAIN:
             room = self._room(positions, dtype) if out is None else out
-            if room is not None and self._columns.quick(room, positions, QUICK[dtype], False, 1.0):
+            if room is not None and self._columns.run_plain(room, positions, PLAIN[dtype], False, 1.0):
                 return room
         with _kernel.default_environment():
             return self._encode(positions, dtype, out, threads)
@@ -477,7 +477,7 @@ class Encoding:
         >>> Encoding(4).add_to(np.ones((1, 4)))
         array([[1., 2., 1., 2.]])
         """
-        if threads is None and type(x_scale) is float and self._columns.quick(x, positions, -1, True, x_scale):
+        if threads is None and type(x_scale) is float and self._columns.run_plain(x, positions, -1, True, x_scale):
             return x
         with _kernel.default_environment():
             return self._add_to(x, positions, x_scale, threads)

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -351,22 +351,35 @@ _pwrite = getattr(os, "pwrite", _seek_and_write)        # Windows has none
 # ---- reading --------------------------------------------------------------------------------------------------------
 
 
+class Readable(Protocol):
+    """A table in an open file of any format."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+    @property
+    def dtype(self) -> str: ...         # one of STORED
+    @property
+    def described(self) -> tuple[Encoding, range] | None: ...       # encoding and positions, where the file names them
+    @property
+    def row_bytes(self) -> int: ...
+    def read(self, first: int, rows: int) -> NDArray[Any]: ...      # the bits of consecutive rows, as unsigned integers
+
+
 class Table(NamedTuple):
-    """A table in an open file."""
+    """A table whose rows follow one another in an open file."""
 
     file: io.FileIO
-    shape: tuple[int, ...]
-    dtype: str          # one of STORED
+    shape: tuple[int, int]
+    dtype: str
     bits: np.dtype[Any]     # unsigned integers of the file's byte order
     offset: int
-    described: tuple[Encoding, range] | None = None     # encoding and positions, where the file names them
+    described: tuple[Encoding, range] | None = None
 
     @property
     def row_bytes(self) -> int:
         return self.shape[1] * self.bits.itemsize
 
     def read(self, first: int, rows: int) -> NDArray[Any]:
-        """The bits of consecutive rows, as unsigned integers."""
         raw = read_bytes(self.file, self.offset + first * self.row_bytes, rows * self.row_bytes)
         return raw.view(self.bits).reshape(rows, self.shape[1]).astype(self.bits.newbyteorder("="), copy=False)
 

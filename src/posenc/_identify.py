@@ -39,7 +39,8 @@ class Match(NamedTuple):  # numpydoc ignore=PR01
     positions : range or ndarray
         Of the rows.
     presets : tuple of str
-        The names of the presets that are this encoding, whatever their ``padding_idx``.
+        The presets that are this encoding, whatever their ``padding_idx``: names that `preset` knows, each with the peer's
+        own parameters in brackets where they are not its defaults.
     difference : float
         The largest, from the correctly rounded values in the table's dtype; 0 where all are equal.
     reason : str
@@ -111,7 +112,7 @@ def identify(table: ArrayLike, positions: Positions | None = None) -> list[Match
     return _identify(_sample.source_of(table), positions)
 
 
-def identify_file(table: _files.Table, positions: range | None = None) -> list[Match]:
+def identify_file(table: _files.Readable, positions: range | None = None) -> list[Match]:
     """`identify` for a table in an open file: see `opened` of the formats."""
     def read(first: int, rows: int) -> NDArray[np.float64]:
         return _sample.values_of(table.read(first, min(rows, table.shape[0] - first)), table.dtype)
@@ -221,13 +222,13 @@ PLAIN = ("rounding", "float64 angles", "float32 angles")
 def _judged(encoding: Encoding, names: Names, sample: Sample, positions: range | NDArray[Any]) -> _Verdict | None:
     """The verdict on a candidate, None where it does not explain the sample."""
     encoding = _padded(encoding, positions, sample.zero_rows)
-    columns = _candidates.columns_of(encoding)
-    size = abs(columns.scale)
+    rough = _candidates.approximation_of(encoding)
+    size = abs(rough.scale)
     at = _sample.taken(positions, sample.rows)
     exact = encoding.encode(at, dtype="float64")
     error = np.abs(sample.values - exact)
-    distance = np.abs(at.astype(np.float64) + columns.offset)
-    fastest = np.abs(columns.frequency)
+    distance = np.abs(at.astype(np.float64) + rough.offset)
+    fastest = np.abs(rough.frequency)
     turning = fastest[fastest > 0]
     # relative error of a frequency that is computed as an exponential: that of its logarithm, and a few roundings
     factor = 2 + 2 * np.ptp(np.log(turning)) if len(turning) else 0

@@ -95,6 +95,9 @@ cdef extern from "kernel.h" nogil:
 
 
 cdef extern from "exact.h" nogil:
+    enum:
+        MAX_TURN_LIMBS
+
     double posenc_rounded(dtype_t dtype, double x)
 
 

@@ -43,9 +43,9 @@ cdef enum:
     FEW_ROWS = 4                        # where it is there
     SOME_ROWS = 32                      # where it will be kept
     MANY_ROWS = 64                      # where it is for one call
-    KEPT_COLUMNS = 1 << 13              # 1.5 kB of offsets each
+    KEPT_COLUMNS = 1 << 13              # 1.3 kB of offsets each
     # Values that are worth a thread, about half a millisecond of work, and the most of a block, which ends before anybody
-    # looks for Ctrl-C: rotated from their neighbours at 0.3 to 2 ns each, or on their own at 3 to 20 ns, a rare one 8 us.
+    # looks for Ctrl-C: rotated from their neighbours at 0.3 to 2 ns each, or on their own at 3 to 20 ns, a rare one 3 to 15 us.
     ROTATED_PER_THREAD = 1 << 20
     ROTATED_PER_BLOCK = 1 << 24
     SINGLE_PER_THREAD = 1 << 17
@@ -163,7 +163,7 @@ def trust_fast_path(bint yes):
 
 
 def counters():
-    """How many rows of a tile were looked at again, and how many values evaluated directly, since the last call."""
+    """How many rows of a tile were looked at again, and how many values evaluated exactly, since the last call."""
     with cython.critical_section(counting):
         result = {"doubted": counted.doubted, "exact": counted.exact}
         counted.doubted = counted.exact = 0
@@ -193,7 +193,7 @@ def allowed_threads():
 
 
 cdef int _team(object threads, ptrdiff_t values, ptrdiff_t per_thread, ptrdiff_t blocks) except -1:
-    """How many threads share the work: see design section 4."""
+    """How many threads share the work: docs/reliability.md, "Threads", has the rule."""
     cdef ptrdiff_t most
     if blocks <= 1:
         return 1
@@ -244,6 +244,8 @@ cdef class Columns:
     def __cinit__(self, ptrdiff_t d_model, bytes turns, int integer_limbs, int fraction_limbs, bytes sign, bytes quarter,
                   int order, double scale, double position_offset, object padding_idx):
         check_settings()
+        if integer_limbs + fraction_limbs > MAX_TURN_LIMBS:
+            raise ValueError(f"{integer_limbs + fraction_limbs} limbs, expected at most {MAX_TURN_LIMBS}")
         self.keep = (turns, sign, quarter)
         self.has_consecutive = False
         memset(&self.consecutive, 0, sizeof(offsets_t))
@@ -299,7 +301,7 @@ cdef class Columns:
             raise
         return 0
 
-    def quick(self, object out, object positions, int dtype, bint add, double x_scale):
+    def run_plain(self, object out, object positions, int dtype, bint add, double x_scale):
         """What `run` does, for the plainest of calls only: a decode step must not cost more to check than to compute.
 
         Returns False, and does nothing, unless `out` is a writeable C-ordered matrix of `dtype` (of any float dtype with a

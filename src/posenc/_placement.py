@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc import _candidates
-from posenc._candidates import Columns
+from posenc._candidates import Approximation
 from posenc._encoding import Encoding
 from posenc._sample import PRECISION, Sample
 
@@ -17,27 +17,27 @@ NEAR, REACH = 2**12, 2**20  # positions at which a table may begin, of either si
 
 def placed(encoding: Encoding, sample: Sample, reach: int) -> range | None:
     """The evenly spaced integer positions at which an encoding is nearest to the table, as a range, or None."""
-    columns = _candidates.columns_of(encoding)
-    if not _sized(columns, sample.values[:16]):
+    rough = _candidates.approximation_of(encoding)
+    if not _sized(rough, sample.values[:16]):
         return None
     # the fastest columns tell most, and of the others a few keep apart what those repeat
-    fastest = np.argsort(-np.abs(columns.frequency), kind="stable")
+    fastest = np.argsort(-np.abs(rough.frequency), kind="stable")
     order = np.append(fastest[:16], np.random.default_rng(0).permutation(fastest[16:])[:48])
-    starts = _like(columns, sample.values[0], order, reach)
+    starts = _like(rough, sample.values[0], order, reach)
     if not len(starts):
         return None
     few = slice(0, 16)
     rows, values = sample.rows[few] - sample.rows[0], sample.values[few][:, order]
     steps = np.repeat([1, -1] if len(rows) > 1 else [1], len(starts))
     starts = np.tile(starts, 2 if len(rows) > 1 else 1)
-    nearest = _nearest(columns, starts, steps, rows, values, order, sample.stored)
+    nearest = _nearest(rough, starts, steps, rows, values, order, sample.stored)
     if nearest is None and len(rows) > 1:
         gap = rows[1]
-        nexts = _like(columns, sample.values[1], order, reach)
+        nexts = _like(rough, sample.values[1], order, reach)
         steps, remainders = np.divmod(nexts[:64, None] - starts[: len(starts) // 2][:64], gap)
         later, earlier = np.nonzero((remainders == 0) & (steps != 0) & (np.abs(steps) <= NEAR))
         if len(later):
-            nearest = _nearest(columns, starts[earlier], steps[later, earlier], rows, values, order, sample.stored)
+            nearest = _nearest(rough, starts[earlier], steps[later, earlier], rows, values, order, sample.stored)
     if nearest is None:
         return None
     start, step = nearest
@@ -45,30 +45,30 @@ def placed(encoding: Encoding, sample: Sample, reach: int) -> range | None:
     return range(start, start + step * sample.total, step)
 
 
-def _sized(columns: Columns, values: NDArray[np.float64]) -> bool:
+def _sized(rough: Approximation, values: NDArray[np.float64]) -> bool:
     """Whether the squares of most pairs of columns add up to the encoding's scale, or all values are about of its size."""
-    size = abs(columns.scale)
-    order = np.argsort(columns.frequency, kind="stable")
-    first = np.flatnonzero((np.diff(columns.frequency[order]) == 0) & (np.diff(columns.cosine[order].astype(int)) != 0))
+    size = abs(rough.scale)
+    order = np.argsort(rough.frequency, kind="stable")
+    first = np.flatnonzero((np.diff(rough.frequency[order]) == 0) & (np.diff(rough.cosine[order].astype(int)) != 0))
     if not len(first):
         return bool(0.05 * size < math.sqrt(np.mean(values**2)) and np.abs(values).max() < 1.5 * size)
     radius = np.hypot(values[:, order[first]], values[:, order[first + 1]])
     return bool((np.abs(radius - size) < 0.2 * size).mean() > 0.7)
 
 
-def _like(columns: Columns, row: NDArray[np.float64], order: NDArray[np.intp], reach: int) -> NDArray[np.intp]:
+def _like(rough: Approximation, row: NDArray[np.float64], order: NDArray[np.intp], reach: int) -> NDArray[np.intp]:
     """The integers, the smallest first, at which the columns are about those of a row."""
     p = np.arange(1, 2 * reach) // 2
     p[::2] *= -1
     for column in order:
-        p = p[np.abs(columns.values(p, [column])[:, 0] - row[column]) < 0.15 * abs(columns.scale)]
+        p = p[np.abs(rough.values(p, [column])[:, 0] - row[column]) < 0.15 * abs(rough.scale)]
         if not len(p):
             break
     return p[:8192]
 
 
 def _nearest(
-    columns: Columns,
+    rough: Approximation,
     starts: NDArray[np.intp],
     steps: NDArray[np.intp],
     rows: NDArray[np.intp],
@@ -78,12 +78,12 @@ def _nearest(
 ) -> tuple[int, int] | None:
     """(start, step) of the least squares, where it is not larger for smaller numbers; None where none is near."""
     rows, values = (rows, values) if len(starts) * values.size < 2**20 else (rows[:2], values[:2])
-    floor = abs(columns.scale) * 2.0 ** -PRECISION[stored]
+    floor = abs(rough.scale) * 2.0 ** -PRECISION[stored]
     parts = []
     for some in range(0, len(starts), 256):
         p = starts[some : some + 256, None] + steps[some : some + 256, None] * rows
-        parts.append(np.sqrt(np.mean((columns.values(p, order) - values) ** 2, axis=(1, 2))))
+        parts.append(np.sqrt(np.mean((rough.values(p, order) - values) ** 2, axis=(1, 2))))
     errors = np.concatenate(parts)
     scores = values.size * np.log2(np.maximum(errors, floor)) + np.log2(1.0 + np.abs(starts)) + 2 * np.log2(np.abs(steps))
     best = np.argmin(scores)
-    return (int(starts[best]), int(steps[best])) if errors[best] < 0.15 * abs(columns.scale) else None
+    return (int(starts[best]), int(steps[best])) if errors[best] < 0.15 * abs(rough.scale) else None

@@ -88,7 +88,7 @@ INLINE U unsettled(V *value, V error, dtype_t dtype) {
 
 /* ---- settling what is in doubt --------------------------------------------------------------------------------------- */
 
-/* Rounds the values of a row, each by its own error bound; what that leaves open is evaluated directly. */
+/* Rounds the values of a row, each by its own error bound; what that leaves open is evaluated exactly. */
 INLINE void settle(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t column, int width, row_t *values,
                    dtype_t dtype, tally_t *tally) {
     const format_t format = format_of(dtype);

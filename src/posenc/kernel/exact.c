@@ -1,11 +1,11 @@
-/* Direct evaluation: plain, slow and always right.
+/* Exact evaluation: plain, slow and always right.
  *
  * Method: position * turns is an exact product of integers; its whole quarter turns are dropped; what is left, at most an
  * eighth of a turn, times 2 pi, goes into the Taylor series of sin or cos in fixed point.
  * Bound: `turns` is right to 2**-256 of itself and |position| < 2**63, so that the phase is right to 2**-193 turns.  A
  * value whose phase comes within 2**-a of a multiple of a quarter turn and that lies within 2**-b of its last place of a
- * half-way point is decided as long as a + b < 135.  All positions and columns there are make about 2**90 values, none of
- * which is expected beyond a + b = 100 (docs/numerics.md).  Where nothing cancels the error is 2**-250 of the value.
+ * half-way point is decided as long as a + b < 140.  All positions and columns there are make about 2**90 values, whose
+ * largest a + b is expected near 90 (docs/numerics.md).  Where nothing cancels the error is 2**-250 of the value.
  * Ties: only an angle of exactly 0 gives a value on a half-way point, and it is rounded exactly.  Any other value is
  * transcendental.  Where the computed value agrees with a half-way point to 160 bits, the angle is so small that x (or 1)
  * times the scale lies on that point, and |sin x| < |x|, cos x < 1 decide: toward zero.

@@ -21,7 +21,7 @@ enum {
     HALF = FINE / 2,
     COARSE = 8,                  /* anchors rotated from one direct evaluation */
     BLOCK = FINE * COARSE,       /* rows of one unit of work */
-    POSITION_LIMBS = 38          /* [-2**63, 2**63) down to 2**-1074, in limbs of 32 bits */
+    POSITION_LIMBS = 38          /* [-2**63, 2**63) down to 2**-1074, in limbs of 32 bits: 36 at most */
 };
 
 typedef enum { FLOAT64, FLOAT32, FLOAT16, BFLOAT16 } dtype_t;
@@ -55,7 +55,7 @@ typedef struct {
     int has_padding;
     int64_t padding;             /* before the offset */
     double padding_real;         /* the same, or NaN where no float64 equals it */
-    int fast;                    /* 0: |scale| is beyond 2**-400 .. 2**400, all is evaluated directly */
+    int fast;                    /* 0: |scale| is beyond 2**-400 .. 2**400, all is evaluated exactly */
     int quick;                   /* 0: |scale| is beyond 2**10, where the quick test's threshold would overflow */
 } spec_t;
 
@@ -87,7 +87,7 @@ typedef struct {
 } job_t;
 
 /* Counters of the slow paths, for the tests: how many rows of a tile were looked at again, each value with its own error
- * bound, and how many values had to be evaluated directly. */
+ * bound, and how many values had to be evaluated exactly (exact.c). */
 typedef struct {
     uint64_t doubted, exact;
 } tally_t;

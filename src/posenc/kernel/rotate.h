@@ -191,7 +191,7 @@ INLINE void pairs_at(const anchor_t *a, const double *fine, const double *fine_l
                  pair_at(fine + TILE, fine_low + TILE, v), above, below);
 }
 
-/* Evaluates a row again, each value with its own error bound, and directly where that leaves it open. */
+/* Evaluates a row again, each value with its own error bound, and exactly where that leaves it open. */
 COLD void doubtful_row(const spec_t *spec, const job_t *job, const anchor_t *a, const patch_t *patch, int r, int is_above,
                        tally_t *tally) {
     const int row = is_above ? row_above(r) : row_below(r);
@@ -346,7 +346,7 @@ typedef struct {
 
 NOINLINE void first_row(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t tile, first_row_t *first) {
     const V floor = v_mul(v_abs(v_set(spec->scale)), v_set(DIRECT_PAIR_FLOOR));
-    for (int v = 0; v < TILE / W; v++) {
+    for (int v = 0; v < TILE_VECTORS; v++) {
         const ptrdiff_t column = tile * TILE + v * W;
         VV p = {v_set(0), v_set(0)}, q = p;
         if (job->dtype == FLOAT64) value_pair(spec, position, column, COLUMNS, &p, &q);
@@ -365,7 +365,7 @@ NOINLINE void anchor_of(const job_t *job, const first_row_t *first, ptrdiff_t ti
     ALIGNED double smallest[TILE];
     const double *high = offsets_at(job->offsets.coarse, tile, COARSE, k);
     const double *low = offsets_at(job->offsets.coarse_low, tile, COARSE, k);
-    for (int v = 0; v < TILE / W; v++) {
+    for (int v = 0; v < TILE_VECTORS; v++) {
         const VV c = pair_at(high, low, v), s = pair_at(high + TILE, low + TILE, v);
         const VV p0 = pair_at(first->p, first->p_low, v), q0 = pair_at(first->q, first->q_low, v);
         const V least = v_load(first->least + v * W);
@@ -502,8 +502,9 @@ static void block(const spec_t *spec, const job_t *job, const position_t *positi
 /* ---- rows on their own ----------------------------------------------------------------------------------------------- */
 
 /* Directly evaluated values of a tile: of each column, or of each pair of columns at once. */
-INLINE void single_values(const spec_t *spec, const position_t *position, ptrdiff_t column, dtype_t dtype, VV value[TILE / W]) {
-    for (int v = 0; v < TILE / W; v += 2) {
+INLINE void single_values(const spec_t *spec, const position_t *position, ptrdiff_t column, dtype_t dtype,
+                          VV value[TILE_VECTORS]) {
+    for (int v = 0; v < TILE_VECTORS; v += 2) {
         const ptrdiff_t here = column + v * W;
         VV p = {v_set(0), v_set(0)}, q = p;
         if (spec->order == UNPAIRED) {
@@ -646,7 +647,7 @@ NOINLINE void tabulate_rows(const spec_t *spec, uint64_t first, uint64_t spacing
     for (int r = 0; r < rows; r++) {
         const position_t position = position_from_halves(first + 2 * (uint64_t)r * spacing);
         const ptrdiff_t at = (tile * rows + r) * 2 * TILE;
-        for (int v = 0; v < TILE / W; v++) {
+        for (int v = 0; v < TILE_VECTORS; v++) {
             VV s, c;
             direct(spec, &position, tile * TILE + v * W, ANGLES, &s, &c);
             v_store(high + at + v * W, c.high);
