@@ -4,17 +4,20 @@ import copy
 import math
 import multiprocessing
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
 
 import posenc
 from conftest import assert_same_bits, bits_of
+from posenc import _kernel
 from reference import Reference
 from test_seeds import ODD, OWN_EXPONENT_10, PAPER, assert_prints
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
+from torch.autograd import forward_ad  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
 import posenc.torch  # noqa: E402
@@ -108,6 +111,55 @@ def test_add_to_has_a_derivative():
     assert_bits(x, (leaf.detach() * 3).numpy() + posenc.encode(5, 6))
     x.sum().backward()
     assert (leaf.grad == 3).all()
+
+
+def scaled_sum(x, positions=None):
+    return posenc.torch.add_to(x.clone(), positions, x_scale=6**0.5)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")       # torch's own, in forward mode
+def test_add_to_has_the_same_bits_where_derivatives_are_followed(dtype):
+    x, where = embeddings(2, 5, 6, dtype=NAMES[dtype]), torch.tensor([3, 1, 4, 1, 5])
+    for positions in (None, where):
+        expected = scaled_sum(x, positions)
+        with forward_ad.dual_level():
+            value, tangent = forward_ad.unpack_dual(scaled_sum(forward_ad.make_dual(x, torch.ones_like(x)), positions))
+        assert torch.equal(value, expected)
+        assert (tangent == _kernel.rounded(dtype, 6**0.5)).all()
+        value, tangent = torch.func.jvp(partial(scaled_sum, positions=positions), (x,), (torch.ones_like(x),))
+        assert torch.equal(value, expected)
+        assert (tangent == _kernel.rounded(dtype, 6**0.5)).all()
+        assert torch.equal(torch.func.vmap(partial(scaled_sum, positions=positions))(x), expected)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")       # torch's own, in forward mode
+def test_add_to_has_derivatives_of_every_kind():
+    x = embeddings(3, 4).double()
+    for derivative in (torch.func.jacfwd, torch.func.jacrev):
+        assert (derivative(scaled_sum)(x).reshape(12, 12) == 6**0.5 * torch.eye(12, dtype=torch.float64)).all()
+    assert (torch.func.hessian(lambda x: scaled_sum(x).sum())(x) == 0).all()
+    assert (torch.func.grad(lambda x: scaled_sum(x).sum())(x) == 6**0.5).all()
+    assert torch.autograd.gradcheck(scaled_sum, (x.requires_grad_(),), check_forward_ad=True)
+    with pytest.raises(ValueError, match="x_scale is 1e\\+300, expected a number that float32 can hold"):
+        torch.func.vmap(lambda x: posenc.torch.add_to(x, x_scale=1e300))(embeddings(2, 3, 4))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")       # torch's own, in forward mode
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda p: posenc.torch.encode(p, 4),
+        lambda p: posenc.torch.add_to(torch.zeros(3, 4), p),
+        lambda p: posenc.torch.PositionalEncoding(4)(torch.zeros(3, 4), positions=p),
+    ],
+    ids=["encode", "add_to", "module"],
+)
+def test_positions_with_a_tangent(call):
+    p = torch.arange(3.0)
+    with pytest.raises(RuntimeError, match="positions has a tangent, expected positions without"):
+        torch.func.jvp(call, (p,), (torch.ones(3),))
+    with forward_ad.dual_level(), pytest.raises(RuntimeError, match="positions has a tangent, expected positions without"):
+        call(forward_ad.make_dual(p, torch.ones(3)))
 
 
 def test_add_to_tells_autograd_that_it_writes():

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.utils.data import IterableDataset, get_worker_info
 
 import posenc
@@ -75,11 +76,22 @@ def _check_x(x: Tensor, d_model: int | None = None) -> None:
         raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., n, {'d_model' if d_model is None else d_model})")
 
 
+def _beyond(x_scale: float, dtype: torch.dtype) -> ValueError:
+    return ValueError(f"x_scale is {x_scale}, expected a number that {DTYPES[dtype]} can hold")
+
+
 def _check_positions(positions: Tensor) -> None:
     if not isinstance(positions, Tensor):
         raise TypeError(f"positions is of type {type(positions).__name__}, expected a torch.Tensor")
     if positions.requires_grad and torch.is_grad_enabled():
         raise RuntimeError(f"positions requires grad, {NOT_DIFFERENTIATED}")
+    if not torch.compiler.is_compiling() and _is_dual(positions):
+        raise RuntimeError(f"positions has a tangent, {NOT_DIFFERENTIATED}")
+
+
+def _is_dual(tensor: Tensor) -> bool:
+    """Whether a derivative is carried along with it, in forward mode."""
+    return forward_ad.unpack_dual(tensor).tangent is not None
 
 
 # ---- operators --------------------------------------------------------------------------------------------------------
@@ -302,7 +314,20 @@ def add_to(
     _check_x(x)
     if x.device.type not in ("cpu", "meta"):
         raise ValueError(f"x is on {x.device}, expected the CPU; PositionalEncoding adds on every device")
-    torch.ops.posenc.add_(x, positions, 0, x_scale, _text(convention))
+    text = _text(convention)
+    if not torch.compiler.is_compiling() and (torch._C._are_functorch_transforms_active() or _is_dual(x)):
+        # an operator that mutates can tell neither of them what it does: the same bits by operators that can
+        if positions is None:
+            values = torch.ops.posenc.encode(0, 1, x.shape[-2], x.shape[-1], text, x.dtype, x.device)
+        else:
+            _check_positions(positions)
+            values = torch.ops.posenc.encode_at(positions, x.shape[-1], text, x.dtype)
+        scale = _arguments.real("x_scale", x_scale)
+        rounded = _kernel.rounded(DTYPES[x.dtype], scale)
+        if not math.isfinite(rounded):
+            raise _beyond(scale, x.dtype)
+        return x.mul_(rounded).add_(values)
+    torch.ops.posenc.add_(x, positions, 0, x_scale, text)
     return x
 
 
@@ -646,7 +671,7 @@ class PositionalEncoding(PositionalTable):
         if self.x_scale is None:
             return x
         if x.dtype not in self._scales:
-            raise ValueError(f"x_scale is {self.x_scale}, expected a number that {DTYPES[x.dtype]} can hold")
+            raise _beyond(self.x_scale, x.dtype)
         return x * self._scales[x.dtype]
 
 
