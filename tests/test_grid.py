@@ -276,7 +276,7 @@ BAD = [
     ({"d_model": 7}, ValueError, "d_model is 7"),
     ({"d_model": -4}, ValueError, "d_model is -4"),
     ({"d_model": 8.0}, TypeError, "d_model"),
-    ({"d_model": 8, "include_input": "first"}, ValueError, "d_model is 8, expected a multiple of 4 and 2"),
+    ({"d_model": 8, "include_input": "first"}, ValueError, "d_model is 8, expected 2 more than a multiple of 4"),
     ({"d_model": 1, "include_input": "first"}, ValueError, "at least 2"),
     ({"include_input": True}, TypeError, "include_input is True"),
     ({"include_input": "both"}, ValueError, "include_input is 'both'"),

@@ -81,6 +81,20 @@ def test_stream():
     assert rows > 0
 
 
+def test_grid(monkeypatch):
+    """Spread in pieces of a few milliseconds, between which Python looks for signals."""
+    pieces, spread = [], np.bitwise_or
+
+    def counted(*tables, out):
+        pieces.append(out.nbytes)
+        return spread(*tables, out=out)
+
+    expected = posenc.grid((300, 400), 64)
+    monkeypatch.setattr(np, "bitwise_or", counted)
+    assert (posenc.grid((300, 400), 64) == expected).all()
+    assert sum(pieces) == expected.nbytes and max(pieces) <= 1 << 23
+
+
 def test_handler_that_does_not_raise():
     calls = []
     before = signal.signal(signal.SIGALRM, lambda *_: calls.append(1))

@@ -333,8 +333,8 @@ def _widths(widths: Any, ndim: int, d_model: int, inputs: int, odd: str) -> list
     if widths is None:
         pairs, rest = divmod(room, 2 * ndim)
         if rest and odd == "error":
-            more = f" and {inputs}" if inputs else ""
-            raise ValueError(f"d_model is {d_model}, expected a multiple of {2 * ndim}{more}, or widths, or another odd")
+            more = f"{inputs} more than " if inputs else ""
+            raise ValueError(f"d_model is {d_model}, expected {more}a multiple of {2 * ndim}, or widths, or another odd")
         return [2 * (pairs + (rest > 0 and odd == "truncate"))] * ndim
     given = [_arguments.integer("widths", width, 0) for width in _per_axis("widths", widths, ndim)]
     for width in given:
@@ -421,7 +421,10 @@ def _check_positions(positions: range | NDArray[Any] | _Spaced, encoding: Encodi
     """Positions and offset stay in the domain: evenly spaced ones do if both ends do."""
     if isinstance(positions, _Spaced):
         positions = np.concatenate([positions[:1], positions[-1:]])
-    _arguments.positions(positions, encoding._convention["position_offset"])
+    try:
+        _arguments.positions(positions, encoding._convention["position_offset"])
+    except ValueError as error:
+        raise ValueError(f"shape, start and coordinates give positions outside the domain: {error}") from None
 
 
 def _rounded_bits(positions: range | NDArray[Any], dtype_name: str) -> NDArray[Any]:
@@ -447,7 +450,10 @@ def _spread(tables: Sequence[NDArray[Any]], cells: NDArray[Any]) -> None:
     if len(tables) == 1:
         cells[...] = tables[0]
     elif len(tables) == 2:
-        np.bitwise_or(tables[0][:, None], tables[1], out=cells)
+        # in pieces, for Python to look for Ctrl-C between them
+        rows = max(1, 8 * BLOCK_BYTES // max(1, tables[1].nbytes))
+        for first in range(0, len(tables[0]), rows):
+            np.bitwise_or(tables[0][first : first + rows, None], tables[1], out=cells[first : first + rows])
     else:
         shortest = min(range(len(tables)), key=lambda k: len(tables[k]))
         first, *others = [table for k, table in enumerate(tables) if k != shortest]
