@@ -218,6 +218,16 @@ def test_only_what_is_asked_for_is_imported():
     subprocess.run([sys.executable, "-c", "import sys, posenc; assert 'ml_dtypes' not in sys.modules"], check=True)
 
 
+def test_frequencies_of_an_encoding_cannot_be_changed():
+    for encoding in (posenc.Encoding(8), posenc.Encoding(4, frequencies=[1, 0.5])):
+        before = encoding.frequencies.tolist()
+        with pytest.raises(ValueError, match="read-only"):
+            encoding.frequencies[0] = 3
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            encoding.frequencies.flags.writeable = True
+        assert encoding.frequencies.tolist() == before
+
+
 class Adjustable:
     """A number that may change, such as a tensor of no dimensions: equal to itself all the while."""
 

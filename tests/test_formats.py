@@ -140,6 +140,22 @@ def test_verify_finds_a_flipped_bit(call, tmp_path, suffix):
     assert (code, out) == (1, "") and err.startswith(f"posenc: error: {path}: position 2345, column 17: found ")
 
 
+def test_a_chunk_has_no_more_rows_than_the_table(call, tmp_path):
+    assert call("generate", 10, 8, "-o", tmp_path / "pe.zarr", "--chunk-rows", "1e8")[0] == 0
+    assert zarr.open_array(tmp_path / "pe.zarr", mode="r").chunks == (10, 8)
+
+
+@pytest.mark.parametrize("suffix", [".zarr", ".safetensors"])
+def test_an_option_replaces_what_it_excludes_in_a_file(call, tmp_path, suffix):
+    path, frequencies = tmp_path / f"pe{suffix}", "1,0.5,0.25,0.125"
+    assert call("generate", 50, 8, "-o", path, "--base", 7, "--spacing", "endpoint")[0] == 0
+    assert call("verify", path, "--frequencies", frequencies)[0] == call("verify", path, "--shift", 2)[0] == 1
+    assert call("verify", path, "--shift", 1)[0] == 0           # another name of that spacing
+    assert call("generate", 50, 8, "-o", path, "--frequencies", frequencies, "--force")[0] == 0
+    code, _, err = call("verify", path, "--base", 7)
+    assert code == 2 and "frequencies and base are both given" in err
+
+
 def test_verify_reads_each_chunk_once(monkeypatch, tmp_path, call):
     write(tmp_path / "pe.zarr", posenc.Encoding(64), range(3000), chunk_rows=450)
     read, getitem = [], zarr.Array.__getitem__
@@ -249,8 +265,9 @@ def test_only_a_zarr_store_is_overwritten(call, tmp_path):
     (tmp_path / "home.zarr" / "thesis.tex").write_text("precious")
     (tmp_path / "file.zarr").write_text("precious")
     for name in ("home.zarr", "file.zarr"):
-        code, _, err = call("generate", 10, 8, "-o", tmp_path / name, "--force")
-        assert code == 1 and err == f"posenc: error: {tmp_path / name}: Not a Zarr store, which alone is overwritten\n"
+        for force in ([], ["--force"]):
+            code, _, err = call("generate", 10, 8, "-o", tmp_path / name, *force)
+            assert code == 1 and err == f"posenc: error: {tmp_path / name}: Not a Zarr store, which alone is overwritten\n"
     assert (tmp_path / "home.zarr" / "thesis.tex").read_text() == (tmp_path / "file.zarr").read_text() == "precious"
     assert names(tmp_path) == ["file.zarr", "home.zarr"]
 
@@ -258,7 +275,7 @@ def test_only_a_zarr_store_is_overwritten(call, tmp_path):
 @pytest.mark.parametrize("make", [lambda path: path.write_text("new"), zarr.create_group])
 def test_what_came_to_exist_meanwhile_stays(tmp_path, make):
     path = tmp_path / "pe.zarr"
-    with pytest.raises(FileExistsError, match=r"pe\.zarr"):
+    with pytest.raises(OSError, match=r"(File exists|Not a Zarr store).*pe\.zarr"):
         write(path, posenc.Encoding(8), range(10), progress=lambda written: make(path))
     assert names(tmp_path) == ["pe.zarr"]
     assert path.is_file() or zarr.open_group(path, mode="r") is not None

@@ -176,6 +176,16 @@ def test_no_convention_in_little(shape):
             assert identify(np.stack([np.sin(angle), np.cos(angle)], 1).astype(np.float32)) == []
 
 
+@pytest.mark.parametrize("d_model", [8, 16, 64])
+def test_no_convention_at_given_positions(d_model):
+    """In 16 bits fast columns allow any value after a few rows: that they do is no match."""
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    for seed in range(5):
+        for dtype in (bfloat16, np.float16):
+            assert identify(RNG(seed).normal(size=(100, d_model)).astype(dtype), 100) == []
+            assert identify(RNG(seed).uniform(-1, 1, (100, d_model)).astype(dtype), 100) == []
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_one_angle_tells_nothing(seed):
     """Some position gives any sine to a few digits: that is no evidence."""
@@ -197,6 +207,13 @@ def test_angle_rates_that_are_wrong_are_named():
     table = np.where(np.arange(64) % 2, np.cos(angles), np.sin(angles))
     best = identify(table)[0]
     assert best.presets == ("double-exponents",) and best.reason == "float64 angles" and best.difference < 1e-12
+
+
+def test_a_zero_of_the_other_sign_is_another_bit():
+    table = posenc.encode(200, 16)
+    table[0, 0] = -0.0
+    best = identify(table)[0]
+    assert (best.encoding, best.difference, best.reason) == (posenc.Encoding(16), 0, "rounding")
 
 
 # ---- others' tables -------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import posenc
-from conftest import bits_of
+from conftest import assert_same_bits, bits_of
 from posenc import Encoding, _encoding
 from reference import Reference
 
@@ -346,6 +346,37 @@ def test_too_large():
         posenc.encode(2**62, 512)
     with pytest.raises(MemoryError):
         posenc.encode(2**38, 512)
+
+
+class Unwilling:
+    """An array-like that is none at the moment, as a tensor that requires grad is."""
+
+    def __array__(self, dtype=None, copy=None):
+        raise RuntimeError("not now")
+
+
+@pytest.mark.parametrize(
+    "name, call",
+    [
+        ("positions", lambda bad: posenc.encode(bad, 4)),
+        ("positions", lambda bad: posenc.add_to(np.zeros((3, 4), F4), bad)),
+        ("frequencies", lambda bad: posenc.Encoding(4, frequencies=bad)),
+        ("mask", posenc.positions_from_mask),
+        ("lengths", posenc.positions_from_lengths),
+        ("table", posenc.identify),
+    ],
+)
+def test_what_cannot_become_an_array(name, call):
+    with pytest.raises(TypeError, match=f"{name} is of type Unwilling, expected an array: not now"):
+        call(Unwilling())
+
+
+def test_bfloat16_is_read_as_float32():
+    bfloat16 = np.array([1.5, -2.0, 3e9], ml_dtypes.bfloat16)
+    real = bfloat16.astype(np.float32)
+    assert_same_bits(posenc.encode(bfloat16, 4), posenc.encode(real, 4))
+    assert posenc.Encoding(6, frequencies=bfloat16) == posenc.Encoding(6, frequencies=real)
+    assert (posenc.positions_from_mask(np.array([0, 1, 1], ml_dtypes.bfloat16)) == [-1, 0, 1]).all()
 
 
 def test_tensors():

@@ -339,6 +339,7 @@ BAD_BATCHES = [
     (LENGTHS, ([[3]],), {}, ValueError, r"lengths has shape \(1, 1\), expected one dimension"),
     (LENGTHS, ([3, -2],), {}, ValueError, "lengths has -2, expected at least 0"),
     (LENGTHS, ([3.0],), {}, TypeError, "lengths has dtype float64"),
+    (LENGTHS, ([2**62] * 4,), {}, ValueError, f"lengths add up to {2**64}, expected less"),
     (LENGTHS, (np.array([2**63], np.uint64),), {}, ValueError, "lengths has 9223372036854775808"),
     (LENGTHS, ([3, 2],), {"start": [0, BEYOND - 1]}, ValueError, "start has 9223372036854775807, expected less"),
     (LENGTHS, ([3, 2],), {"start": [1, 2, 3]}, ValueError, r"start has shape \(3,\)"),

@@ -206,6 +206,8 @@ BAD_CALLS = {
     "positions with grad, beneath": (
         lambda: torch.ops.posenc.encode_at(torch.ones(2, requires_grad=True), 4, "{}", torch.float32).sum().backward(),
         RuntimeError, "not differentiated"),
+    "dropout": (lambda: PositionalEncoding(6, "a"), TypeError, "dropout is 'a' of type str"),
+    "a start beyond int64": (lambda: PositionalTable(6)(torch.ones(2, 6), start=2**63), ValueError, "start is 9223372036"),
     "a length for dropout": (lambda: PositionalEncoding(6, 10), TypeError, "dropout is 10 .* max_len=10"),
     "a length of 1": (lambda: PositionalEncoding(6, 1), TypeError, "max_len=1"),
     "a negative length": (lambda: PositionalEncoding(6, max_len=-1), ValueError, "max_len is -1"),
@@ -364,7 +366,8 @@ def test_copies():
         assert other.encoding == module.encoding == posenc.Encoding(6, base=100.0)
         assert repr(other) == repr(module)
         assert other.pe.data_ptr() != module.pe.data_ptr()
-    assert "6, 8, base=100.0" in repr(module)
+    assert "6, max_len=8, batch_first=False, x_scale=2.0, base=100.0" in repr(module)
+    assert "PositionalTable(6, max_sequence_length=9)" in repr(PositionalTable(6, 9))
 
 
 def test_meta_device():
@@ -473,6 +476,7 @@ OTHER_TABLES = {
     "NaN": (torch.full((100, 64), math.nan), "row 0"),
     "width": (posenc.torch.encode(100, 32), r"has shape \(100, 32\), expected \(max_len, 64\)"),
     "batch": (torch.zeros(3, 100, 64), r"has shape \(3, 100, 64\)"),
+    "integers": (torch.zeros(100, 64, dtype=torch.int64), "pe has dtype torch.int64, expected a tensor of real numbers"),
 }
 
 

@@ -70,10 +70,18 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
         return np.asarray(value)
     except ValueError as error:                 # such as of rows of several lengths
         raise ValueError(f"{name} is of type {type(value).__name__}, expected an array: {error}") from None
+    except (TypeError, RuntimeError) as error:  # such as of a tensor that requires grad
+        raise TypeError(f"{name} is of type {type(value).__name__}, expected an array: {error}") from None
+
+
+def numbers(name: str, value: Any) -> NDArray[Any]:
+    """An array; of bfloat16, which NumPy's operations do not know, as float32."""
+    array = as_array(name, value)
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
 
 
 def frequencies(name: str, value: Any) -> tuple[float, ...]:
-    array = as_array(name, value)
+    array = numbers(name, value)
     if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
         raise TypeError(f"{name} has dtype {array.dtype}, expected real numbers of at most 64 bits")
     if array.ndim != 1:
@@ -137,7 +145,7 @@ def range_or_array(positions: Any) -> range | NDArray[Any]:
         raise TypeError(f"positions is {positions!r} of type {kind}, expected an integer, a range or an array")
     if not isinstance(positions, np.ndarray) and is_index(positions):
         return range(integer("positions", positions, 0))
-    array = as_array("positions", positions)
+    array = numbers("positions", positions)
     if not hasattr(positions, "__array__"):
         _check_mixture(positions, array)
     return array

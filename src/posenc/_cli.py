@@ -30,6 +30,7 @@ import numpy as np
 import posenc
 from posenc import _bench, _files, _identify, _kernel
 from posenc._encoding import CHOICES
+from posenc._presets import changed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -150,7 +151,7 @@ def encoding_of(args: argparse.Namespace, d_model: int, described: posenc.Encodi
     given = {keyword: value for keyword, value in vars(args).items() if keyword in CONVENTION}
     if args.preset is not None:
         return posenc.preset(args.preset, d_model, **given)
-    return posenc.Encoding(d_model, **{**(described._convention if described else {}), **given})
+    return posenc.Encoding(d_model, **changed(described._changes() if described else {}, given))
 
 
 def add_range(parser: Parser) -> None:

@@ -255,7 +255,7 @@ class Encoding:
         else:
             divisor = per_frequency * (half - Fraction(c["shift"] or 0))
         if count > 1 and divisor == 0:
-            raise ValueError(f"shift is {c['shift']}, expected another number than d_model / 2 = {half}")
+            raise ValueError(f"shift is {c['shift']}, expected another number than half of the columns, {half}")
         return _frequencies.spaced_turns(count, divisor, c["base"], (c["frequency_scale"], position_scale))
 
     def _arrangement(self, count: int) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
@@ -328,7 +328,7 @@ class Encoding:
             else:
                 with _kernel.default_environment():
                     values = _frequencies.to_float64(*self._turns(position_scale=1.0))
-            values.flags.writeable = False
+            values = np.frombuffer(values.tobytes())        # whose memory nobody can make writeable
             object.__setattr__(self, "_frequencies", values)
         return values
 

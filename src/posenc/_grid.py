@@ -452,8 +452,8 @@ def _spread(tables: Sequence[NDArray[Any]], cells: NDArray[Any]) -> None:
     elif len(tables) == 2:
         # in pieces, for Python to look for Ctrl-C between them
         rows = max(1, 8 * BLOCK_BYTES // max(1, tables[1].nbytes))
-        for first in range(0, len(tables[0]), rows):
-            np.bitwise_or(tables[0][first : first + rows, None], tables[1], out=cells[first : first + rows])
+        for begin in range(0, len(tables[0]), rows):
+            np.bitwise_or(tables[0][begin : begin + rows, None], tables[1], out=cells[begin : begin + rows])
     else:
         shortest = min(range(len(tables)), key=lambda k: len(tables[k]))
         first, *others = [table for k, table in enumerate(tables) if k != shortest]

@@ -234,10 +234,11 @@ def _judged(encoding: Encoding, names: Names, sample: Sample, positions: range |
     factor = 2 + 2 * np.ptp(np.log(turning)) if len(turning) else 0
     angles = factor * distance[:, None] * fastest
     stored = size * 2.0 ** -PRECISION[sample.stored]
+    usual_error = np.median(np.sqrt(np.mean(error**2, axis=1)))         # of a row; that of an unrelated one is the size
     for reason, unit in _arithmetics(sample.stored):
         bound = np.minimum(size * unit * (1 + angles) + stored, size)
         # where angles are so large that this arithmetic leaves little of them, little is told
-        blurred = reason in PLAIN and not np.median(np.sqrt(np.mean(error**2, axis=1))) < 0.05 * size
+        blurred = not usual_error < (0.05 if reason in PLAIN else 0.5) * size
         if ((error <= bound) | (bound >= size)).all(axis=1).mean() >= 0.9 and not blurred:
             slope = size * unit * factor * fastest.max()
             least = size * unit + stored
@@ -298,7 +299,7 @@ def _compared(source: Source, verdict: _Verdict) -> Match | None:
     rows, d_model = source.shape
     encoding, positions = verdict.encoding, verdict.positions
     offset = encoding._convention["position_offset"]
-    largest, zeros, others, first_other = 0.0, 0, 0, None
+    largest, zeros, others, first_other, equal = 0.0, 0, 0, None, True
     most = max(1, CHUNK_BYTES // (8 * d_model))
     for first in range(0, rows, most):
         part = positions[first : first + most]
@@ -315,6 +316,7 @@ def _compared(source: Source, verdict: _Verdict) -> Match | None:
         zero = ~found.any(axis=1) & (difference > 0)
         zeros += int(zero.sum())
         difference[zero] = 0
+        equal &= bool((np.signbit(found) == np.signbit(expected))[~zero].all())         # zeros, too
         largest = max(largest, difference.max())
         beyond = np.flatnonzero(difference > 2 * (verdict.least + verdict.slope * distance))
         if len(beyond) and first_other is None:
@@ -323,7 +325,7 @@ def _compared(source: Source, verdict: _Verdict) -> Match | None:
     if others > (rows - zeros) / 10:
         return None
     stored = "" if verdict.stored == source.dtype else f", stored as {verdict.stored}"
-    reason = "every value correctly rounded" if largest == 0 else verdict.reason + stored
+    reason = "every value correctly rounded" if equal and largest == 0 else verdict.reason + stored
     if zeros:
         reason += f"; rows of zeros: {zeros}"
     if others:

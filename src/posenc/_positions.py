@@ -171,7 +171,10 @@ def positions_from_lengths(lengths: ArrayLike, *, start: ArrayLike = 0) -> NDArr
     if (lengths < 0).any():
         raise ValueError(f"lengths has {lengths[lengths < 0][0]}, expected at least 0")
     start = _starts(start, lengths.shape, lengths)
-    positions = np.arange(sum(lengths.tolist()), dtype=np.int64)
+    total = sum(lengths.tolist())
+    if total >= 2**60:
+        raise ValueError(f"lengths add up to {total}, expected less than 2**60, the most that an array can have")
+    positions = np.arange(total, dtype=np.int64)
     positions += np.repeat(start - (np.cumsum(lengths) - lengths), lengths.astype(np.intp))     # wraps, and back
     return positions
 
@@ -180,7 +183,7 @@ def positions_from_lengths(lengths: ArrayLike, *, start: ArrayLike = 0) -> NDArr
 
 
 def _array(name: str, value: Any, kinds: str, wanted: str) -> NDArray[Any]:
-    array = _arguments.as_array(name, value)
+    array = _arguments.numbers(name, value)
     if array.dtype.kind not in kinds and not (array.size == 0 and isinstance(value, (list, tuple))):
         raise TypeError(f"{name} has dtype {array.dtype}, expected {wanted}")
     return array

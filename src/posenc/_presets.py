@@ -307,7 +307,7 @@ PRESETS = {
     )
 }
 
-# what a change replaces in a preset, as Encoding takes only one of them
+# what a change replaces in a convention, as Encoding takes only one of them
 REPLACES = {"frequencies": ("base", "spacing", "shift", "frequency_scale"), "spacing": ("shift",), "shift": ("spacing",)}
 
 
@@ -381,8 +381,13 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
             convention = known.convention(d_model, **parameters)
         except ZeroDivisionError:
             raise ValueError(f"{name} has {parameters}, expected numbers other than 0") from None
+    return Encoding(d_model, **changed(convention, changes))
+
+
+def changed(convention: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """A convention with changes, without what they exclude."""
     replaced = {key for change in changes for key in REPLACES.get(change, ())}
-    return Encoding(d_model, **{key: value for key, value in convention.items() if key not in replaced} | changes)
+    return {key: value for key, value in convention.items() if key not in replaced} | changes
 
 
 def _known(name: str) -> Preset:

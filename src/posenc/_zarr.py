@@ -88,7 +88,8 @@ def write(
     if chunk_rows is None:
         most = max(1, CHUNK_BYTES // max(1, encoding.d_model * _files.itemsize(name)))
         parts = max(1, -(-rows // most))
-        chunk_rows = max(1, -(-rows // parts))      # of about equal size, as the last one is stored whole
+        chunk_rows = -(-rows // parts)              # of about equal size, as the last one is stored whole
+    chunk_rows = max(1, min(chunk_rows, rows))
     _files.refuse_outside(encoding, positions, threads)
     size = stored_bytes(rows, encoding.d_model, name, chunk_rows)
     with folder_to_be(path, size, force) as temporary:
@@ -127,10 +128,10 @@ def folder_to_be(path: str | os.PathLike[str], size: int, force: bool) -> Iterat
 def _check_target(path: str, force: bool) -> None:
     if not os.path.lexists(path):
         return
-    if not force:
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
     if not any(os.path.isfile(os.path.join(path, mark)) for mark in MARKS):
         raise OSError(errno.EINVAL, "Not a Zarr store, which alone is overwritten", path)      # no folder of anything else
+    if not force:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
 
 
 def _sync(folder: str) -> None:

@@ -354,6 +354,8 @@ def to_zarr(
     from posenc import _zarr
 
     if not isinstance(positions, range):
+        if not _arguments.is_index(positions):
+            raise TypeError(f"positions is of type {type(positions).__name__}, expected an integer or a range")
         positions = range(_arguments.integer("positions", positions, 0))
     pe = table(positions, d_model, chunks=chunks, dtype=dtype, **convention)
     (first, *others), _ = pe.chunks

@@ -464,6 +464,8 @@ class PositionalTable(nn.Module):
             return torch.ops.posenc.encode_at(positions, self.d_model, self._convention, dtype).to(device)
         if isinstance(start, bool) or not isinstance(start, (int, np.integer, torch.SymInt)):
             raise TypeError(f"start is {start!r} of type {type(start).__name__}, expected an integer")
+        if not torch.compiler.is_compiling() and not _arguments.LOWEST <= start < _arguments.BEYOND:
+            raise ValueError(f"start is {start}, expected -2**63 <= start < 2**63")
         return self._rows(start, start + n, dtype, device)
 
     def _rows(self, first: int, beyond: int, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -516,6 +518,9 @@ class PositionalTable(nn.Module):
 
     def _faults(self, name: str, stored: Tensor) -> list[str]:
         """Messages on a stored table that is not this module's, as far as float32 arithmetic can tell."""
+        if not isinstance(stored, Tensor) or not stored.is_floating_point():
+            what = f"has dtype {stored.dtype}" if isinstance(stored, Tensor) else f"is of type {type(stored).__name__}"
+            return [f"{name} {what}, expected a tensor of real numbers"]
         shape, d = tuple(stored.shape), self.d_model
         if shape[-1:] != (d,) or sum(length != 1 for length in shape[:-1]) > 1:
             return [f"{name} has shape {shape}, expected (max_len, {d}), (max_len, 1, {d}) or (1, max_len, {d})"]
@@ -534,8 +539,12 @@ class PositionalTable(nn.Module):
         return [f"{name} holds another table than {self.encoding}: {difference}; choose its convention, or delete the key"]
 
     def extra_repr(self) -> str:
-        changes = "".join(f", {name}={value!r}" for name, value in self.encoding._changes().items())
-        return f"{self.d_model}, {self.max_sequence_length}{changes}"
+        return self._in_words(max_sequence_length=self.max_sequence_length)
+
+    def _in_words(self, **own: Any) -> str:
+        """Arguments as they would be given, without those that are None."""
+        given = {name: value for name, value in own.items() if value is not None} | self.encoding._changes()
+        return ", ".join([str(self.d_model), *(f"{name}={value!r}" for name, value in given.items())])
 
 
 class PositionalEncoding(PositionalTable):
@@ -598,6 +607,7 @@ class PositionalEncoding(PositionalTable):
         if isinstance(dropout, int) and dropout != 0:
             kind = type(dropout).__name__
             raise TypeError(f"dropout is {dropout!r} of type {kind}, expected a float; a length is max_len={dropout!r}")
+        dropout = _arguments.real("dropout", dropout)
         if max_len is not None:
             max_len = _arguments.integer("max_len", max_len, 0)
         super().__init__(d_model, max_len, **convention)
@@ -666,6 +676,10 @@ class PositionalEncoding(PositionalTable):
         if positions.ndim >= x.ndim or any(p != 1 and p != size for p, size in sizes):
             raise ValueError(f"positions has shape {given}, expected one that broadcasts to {tuple(x.shape[:-1])}")
         return positions
+
+    def extra_repr(self) -> str:
+        batch_first = None if self.batch_first else False
+        return self._in_words(max_len=self.max_sequence_length, batch_first=batch_first, x_scale=self.x_scale)
 
     def _scaled(self, x: Tensor) -> Tensor:
         if self.x_scale is None:
