@@ -119,6 +119,32 @@ def test_a_fit_to_few_rows(convention, rows):
     assert (best.encoding, best.positions, best.difference) == (encoding, range(rows), 0)
 
 
+@pytest.mark.parametrize(
+    "positions",
+    [5000, range(1, 20001, 2), range(10**18, 10**18 + 600), RNG(0).uniform(0, 300, 500),
+     10**18 + np.cumsum(RNG(0).integers(1, 30, 400))],
+    ids=["many", "steps", "late", "scattered", "late, uneven"],
+)
+def test_a_fit_at_given_positions(positions):
+    encoding = posenc.Encoding(64, base=500.0)
+    best, *others = identify(encoding.encode(positions), positions)
+    assert not others and (best.encoding, best.difference) == (encoding, 0)
+
+
+@pytest.mark.parametrize("positions", [range(1, 401, 2), range(2, 404, 3), range(701, 301, -2)], ids=str)
+def test_a_fit_in_steps(positions):
+    encoding = posenc.Encoding(64, base=500.0)
+    best = identify(encoding.encode(positions))[0]
+    assert (best.encoding, best.positions, best.difference) == (encoding, positions, 0)
+
+
+def test_an_exact_convention_comes_before_noise():
+    """The second frequency is too slow for a fit, and nearly that of a preset."""
+    encoding = posenc.Encoding(4, layout="halves", base=1e6, spacing="endpoint")
+    best = identify(encoding.encode(100, dtype="float64"))[0]
+    assert (best.encoding, best.positions, best.difference) == (encoding, range(100), 0)
+
+
 @settings(max_examples=15, deadline=None)
 @given(
     d_model=st.integers(6, 97),

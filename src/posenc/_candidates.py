@@ -96,7 +96,8 @@ def _odd(sample: Sample) -> Literal["zero", "truncate"]:
 
 def fits(sample: Sample) -> Iterator[list[Encoding]]:
     """For each arrangement of columns whose frequencies are geometric, the encodings with parameters as short as can be."""
-    q = (sample.rows if sample.positions is None else _sample.taken(sample.positions, sample.rows)).astype(np.float64)
+    q = sample.rows if sample.positions is None else _sample.taken(sample.positions, sample.rows)
+    q = (q - q[:1]).astype(np.float64)          # far from 0 float64 has no room for the differences
     d_model = sample.values.shape[1]
     if len(q) < 5 or not np.isfinite(q).all():
         return
@@ -116,6 +117,13 @@ def fits(sample: Sample) -> Iterator[list[Encoding]]:
                     conventions = _namings(line, len(columns), d_model, {**structure, "order": order})
                     if encodings := [Encoding(d_model, **convention) for convention in conventions]:
                         yield encodings
+
+
+def in_steps(encodings: list[Encoding]) -> list[Encoding]:
+    """The same of several positions from row to row, in place of an integral frequency scale."""
+    changes = [encoding._changes() for encoding in encodings]
+    scales = [c.pop("frequency_scale", 1.0) for c in changes]
+    return [Encoding(e.d_model, **c) for e, c, s in zip(encodings, changes, scales, strict=True) if s > 1 and s.is_integer()]
 
 
 def _namings(line: _fit.Line, count: int, d_model: int, structure: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -25,14 +25,11 @@ class Line(NamedTuple):
 
 def line_of(q: NDArray[np.float64], sample: Sample, columns: NDArray[np.intp]) -> Line | None:
     """The line through the logarithms of the columns' frequencies, from near rows first, then from farther ones."""
-    if sample.positions is None:
-        beyond = 256
-        reaches = [sample.rows < beyond]
-        while beyond < sample.total:
-            beyond *= 8
-            reaches.append(sample.rows < beyond)
-    else:
-        reaches = [np.ones(len(q), bool)]
+    beyond = 256
+    reaches = [sample.rows < beyond]
+    while beyond < sample.total:
+        beyond *= 8
+        reaches.append(sample.rows < beyond)
     line, numbers = None, [k for k in (*range(4), *_sparse(4, len(columns))) if k < len(columns)]
     for reach in reaches:
         chosen = np.flatnonzero(reach)
@@ -74,11 +71,10 @@ def _sparse(first: int, beyond: int) -> Iterator[int]:
 def _coarse(q: NDArray[np.float64], x: NDArray[np.float64]) -> float | None:
     """The frequency of the one sinusoid that explains most of x, from a grid."""
     span = np.ptp(q)
-    gap = np.diff(np.unique(q)).min(initial=span)
-    count = span / gap
-    if not 0 < count <= 4096:
+    if span == 0:
         return None
-    top = math.pi / gap
+    count = min(span / np.diff(np.unique(q)).min(), 4096)
+    top = math.pi * count / span
     grid = np.concatenate([np.geomspace(0.1 / span, top, 200), np.linspace(top / (4 * count), top, int(4 * count))])
     cos, sin = np.cos(np.outer(grid, q)), np.sin(np.outer(grid, q))
     cc, ss, cs, xc, xs = (cos**2).sum(1), (sin**2).sum(1), (cos * sin).sum(1), cos @ x, sin @ x

@@ -161,8 +161,13 @@ def _best(sample: Sample) -> list[_Verdict]:
         fits = [(encodings, names.get(_candidates.key_of(encodings[0]), ())) for encodings in _candidates.fits(sample)]
         # arithmetic in 16 bits leaves so much room that a fit follows its errors
         verdicts += [v for v in _verdicts(fits, sample, NEAR) if v.reason not in {w.reason for w in verdicts}]
-        if not verdicts and len(sample.rows) < 8:
-            verdicts = _verdicts((([encoding], ()) for encoding in _candidates.usual(sample)), sample, NEAR)
+        if sample.positions is None and not any(v.reason in PLAIN for v in verdicts):
+            stepped = [(_candidates.in_steps(encodings), ()) for encodings, _ in fits]
+            verdicts += [v for v in _verdicts([c for c in stepped if c[0]], sample, NEAR) if v.reason in PLAIN]
+        if not any(v.reason in PLAIN for v in verdicts):
+            others = _verdicts((([encoding], ()) for encoding in _candidates.usual(sample)), sample, NEAR)
+            few = not verdicts and len(sample.rows) < 8
+            verdicts += [v for v in others if few or v.reason in PLAIN]
         if not verdicts and sample.positions is None:
             verdicts = _verdicts(known + [fit for fit in fits if not fit[1]], sample, REACH)
     most = max((v.evidence for v in verdicts), default=0)
