@@ -96,8 +96,8 @@ def _odd(sample: Sample) -> Literal["zero", "truncate"]:
 
 def fits(sample: Sample) -> Iterator[list[Encoding]]:
     """For each arrangement of columns whose frequencies are geometric, the encodings with parameters as short as can be."""
-    q = sample.rows if sample.positions is None else _sample.taken(sample.positions, sample.rows)
-    q = (q - q[:1]).astype(np.float64)          # far from 0 float64 has no room for the differences
+    at = sample.rows if sample.positions is None else _sample.taken(sample.positions, sample.rows)
+    q = (at - at[:1]).astype(np.float64)        # far from 0 float64 has no room for the differences
     d_model = sample.values.shape[1]
     if len(q) < 5 or not np.isfinite(q).all():
         return
