@@ -260,6 +260,13 @@ def test_a_scale_that_the_dtype_cannot_hold():
 # ---- stores ---------------------------------------------------------------------------------------------------------
 
 
+def test_a_store_has_the_rows_of_a_range(tmp_path):
+    pytest.importorskip("zarr")
+    with pytest.raises(TypeError, match="positions is of type ndarray, expected an integer or a range"):
+        posenc.dask.to_zarr(tmp_path / "pe.zarr", np.arange(9), 8)
+    assert not (tmp_path / "pe.zarr").exists()
+
+
 def test_a_store_holds_the_table_and_its_specification(tmp_path, dtype):
     pytest.importorskip("zarr")
     positions, convention = range(1000, 0, -3), {"base": 77.0, "layout": "halves"}

@@ -242,6 +242,15 @@ def test_a_zero_of_the_other_sign_is_another_bit():
     assert (best.encoding, best.difference, best.reason) == (posenc.Encoding(16), 0, "rounding")
 
 
+def test_rows_that_tell_no_frequency():
+    """All at one position; or hardly any of the first ones usable."""
+    table = posenc.encode(np.full(30, 12.0), 8, base=77)
+    assert identify(table, np.full(30, 12.0)) == []
+    table = posenc.encode(400, 8, base=77)
+    table[3:300] = np.nan
+    assert identify(table) == []
+
+
 # ---- others' tables -------------------------------------------------------------------------------------------------
 
 
