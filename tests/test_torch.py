@@ -133,6 +133,24 @@ def test_add_to_has_the_same_bits_where_derivatives_are_followed(dtype):
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")       # torch's own, in forward mode
+@pytest.mark.parametrize(
+    "wrong, error, message",
+    [
+        ({"positions": torch.arange(2)}, ValueError, r"positions has shape \(2,\), expected one that broadcasts to \(3,\)"),
+        ({"x_scale": 1e300}, ValueError, r"x_scale is 1e\+300, expected a number that float32 can hold"),
+        ({"base": -1}, ValueError, "base is -1"),
+    ],
+    ids=str,
+)
+def test_add_to_writes_nothing_where_derivatives_are_followed_and_an_argument_is_wrong(wrong, error, message):
+    x = embeddings(3, 4)
+    before = x.clone()
+    with forward_ad.dual_level(), pytest.raises(error, match=message):
+        posenc.torch.add_to(forward_ad.make_dual(x, torch.ones(3, 4)), **wrong)
+    assert torch.equal(x, before)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")       # torch's own, in forward mode
 def test_add_to_has_derivatives_of_every_kind():
     x = embeddings(3, 4).double()
     for derivative in (torch.func.jacfwd, torch.func.jacrev):
@@ -140,8 +158,6 @@ def test_add_to_has_derivatives_of_every_kind():
     assert (torch.func.hessian(lambda x: scaled_sum(x).sum())(x) == 0).all()
     assert (torch.func.grad(lambda x: scaled_sum(x).sum())(x) == 6**0.5).all()
     assert torch.autograd.gradcheck(scaled_sum, (x.requires_grad_(),), check_forward_ad=True)
-    with pytest.raises(ValueError, match="x_scale is 1e\\+300, expected a number that float32 can hold"):
-        torch.func.vmap(lambda x: posenc.torch.add_to(x, x_scale=1e300))(embeddings(2, 3, 4))
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")       # torch's own, in forward mode

@@ -89,6 +89,13 @@ def _check_positions(positions: Tensor) -> None:
         raise RuntimeError(f"positions has a tangent, {NOT_DIFFERENTIATED}")
 
 
+def _check_broadcast(positions: Tensor, x: Tensor, given: tuple[int, ...]) -> None:
+    """Positions, whose shape was `given`, broadcast to x.shape[:-1]."""
+    sizes = list(zip(reversed(positions.shape), reversed(x.shape[:-1]), strict=False))
+    if positions.ndim >= x.ndim or any(p != 1 and p != size for p, size in sizes):
+        raise ValueError(f"positions has shape {tuple(given)}, expected one that broadcasts to {tuple(x.shape[:-1])}")
+
+
 def _is_dual(tensor: Tensor) -> bool:
     """Whether a derivative is carried along with it, in forward mode."""
     return forward_ad.unpack_dual(tensor).tangent is not None
@@ -321,6 +328,7 @@ def add_to(
             values = torch.ops.posenc.encode(0, 1, x.shape[-2], x.shape[-1], text, x.dtype, x.device)
         else:
             _check_positions(positions)
+            _check_broadcast(positions, x, positions.shape)
             values = torch.ops.posenc.encode_at(positions, x.shape[-1], text, x.dtype)
         scale = _arguments.real("x_scale", x_scale)
         rounded = _kernel.rounded(DTYPES[x.dtype], scale)
@@ -669,12 +677,10 @@ class PositionalEncoding(PositionalTable):
     def _aligned(self, positions: Tensor, x: Tensor, sequence_first: bool) -> Tensor:
         """Positions in a shape that broadcasts to x.shape[:-1]."""
         _check_positions(positions)
-        given = tuple(positions.shape)
+        given = positions.shape
         if sequence_first and positions.ndim == 1:
             positions = positions.reshape(-1, *[1] * (x.ndim - 2))
-        sizes = list(zip(reversed(positions.shape), reversed(x.shape[:-1]), strict=False))
-        if positions.ndim >= x.ndim or any(p != 1 and p != size for p, size in sizes):
-            raise ValueError(f"positions has shape {given}, expected one that broadcasts to {tuple(x.shape[:-1])}")
+        _check_broadcast(positions, x, given)
         return positions
 
     def extra_repr(self) -> str:
