@@ -378,5 +378,5 @@ def test_the_slow_paths_are_rare(isa, dtype):
     posenc.encode(range(10**6, 10**6 + 8192), 512, dtype=dtype)
     counted = _kernel.counters()
     rows_of_tiles = 8192 * 512 // 32
-    assert counted["doubted"] < rows_of_tiles * (0.005 if dtype == "float16" else 0.0002)       # float16: subnormal numbers
+    assert counted["uncertain"] < rows_of_tiles * (0.005 if dtype == "float16" else 0.0002)       # float16: subnormal numbers
     assert counted["exact"] < 4

@@ -159,14 +159,11 @@ def _check_mixture(positions: Any, array: NDArray[Any]) -> None:
                 raise ValueError(f"positions has {given} beside real numbers, expected an integer that float64 can hold")
 
 
-def positions(
-    positions: range | NDArray[Any], offset: float
-) -> tuple[int, int, NDArray[Any] | None, tuple[int, ...]]:
-    """A range or array as (start, step, None, shape) where evenly spaced, else (0, 0, array of all, shape)."""
+def positions_of(positions: range | NDArray[Any], offset: float) -> range | NDArray[Any]:
+    """Positions that are all in the domain: a range, or a contiguous array of int64 or float64."""
     if isinstance(positions, range):
         check_domain(positions, offset)
-        n = length(positions)
-        return (positions.start if n else 0) % 2**64, (positions.step if n > 1 else 1) % 2**64, None, (n,)
+        return positions
     array, kind = positions, positions.dtype.kind
     if kind == "O" and all(type(p) is int for p in array.flat):
         for p in array.flat:
@@ -190,7 +187,7 @@ def positions(
         for p in (array[np.isfinite(array)] if kind == "f" else array).tolist() if array.size <= 2 else _extremes(array):
             if not LOWEST <= Fraction(p) + Fraction(offset) < BEYOND:
                 raise_outside(p, offset)
-    return 0, 0, array, shape
+    return array.reshape(shape)
 
 
 def _extremes(array: NDArray[Any]) -> list[Any]:
@@ -259,8 +256,62 @@ def output(out: NDArray[Any] | None, shape: tuple[int, ...], dtype_name: str, el
     if out is None:
         if dtype_name == "bfloat16" and element == np.uint16:
             raise ImportError("dtype bfloat16 needs the package ml_dtypes, or an out of dtype uint16 for its bits")
-        return np.empty(shape, element)
+        return _kernel.new_array(shape, element)
     check_array("out", out, element)
     if out.shape != shape:
         raise ValueError(f"out has shape {out.shape}, expected {shape}")
     return out
+
+
+# ---- calls ------------------------------------------------------------------------------------------------------------
+
+
+def for_encode(
+    positions: Any, dtype_given: Any, out: Any, threads_given: Any, d_model: int, offset: float
+) -> tuple[range | NDArray[Any], str, np.dtype[Any], NDArray[Any], int | None]:
+    """The arguments of `encode`, checked, of the kinds that the kernels' crossing takes."""
+    dtype_name, element = dtype(dtype_given)
+    threads_wanted = threads(threads_given)
+    given = positions_of(range_or_array(positions), offset)
+    shape = (*shape_of(given), d_model)
+    out = output(out, shape, dtype_name, element)
+    return given, dtype_name, element, out, threads_wanted
+
+
+def for_add_to(
+    x: Any, positions: Any, x_scale: Any, threads_given: Any, d_model: int, offset: float
+) -> tuple[range | NDArray[Any], float, int | None]:
+    """The arguments of `add_to` but x, checked, of the kinds that the kernels' crossing takes."""
+    if not isinstance(x, np.ndarray):
+        raise TypeError(f"x is of type {type(x).__name__}, expected a numpy.ndarray")
+    # what may run others' code comes before the checks of x
+    scale = real("x_scale", x_scale)
+    threads_wanted = threads(threads_given)
+    if positions is not None:
+        positions = range_or_array(positions)
+    if x.ndim == 0 or x.shape[-1] != d_model:
+        raise ValueError(f"x has shape {x.shape}, expected (..., {d_model})")
+    dtype_name, element = dtype(x.dtype, "x has dtype")
+    check_array("x", x, element)
+    # the product x * x_scale is that of numbers of x's dtype
+    if not math.isfinite(_kernel.rounded(dtype_name, scale)):
+        raise ValueError(f"x_scale is {scale}, expected a number that {dtype_name} can hold")
+    n = x.shape[-2] if x.ndim > 1 else None
+    if positions is None or isinstance(positions, range):
+        if n is None:
+            raise ValueError(f"x has shape {x.shape}, expected (..., n, {d_model}) where positions is not an array")
+        if positions is None:
+            positions = range(n)
+    given = positions_of(positions, offset)
+    if shape_of(given) != (n,):
+        if isinstance(given, range):
+            raise ValueError(f"positions has length {len(given)}, expected {n}, the rows of x")
+        try:
+            given = np.ascontiguousarray(np.broadcast_to(given, x.shape[:-1])).reshape(x.shape[:-1])
+        except ValueError:
+            raise ValueError(f"positions has shape {given.shape}, expected one that broadcasts to {x.shape[:-1]}") from None
+    return given, scale, threads_wanted
+
+
+def shape_of(positions: range | NDArray[Any]) -> tuple[int, ...]:
+    return (length(positions),) if isinstance(positions, range) else positions.shape

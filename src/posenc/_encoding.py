@@ -17,8 +17,6 @@ from posenc._types import AnyDType, ArrayT, Convention, DTypeOf, Positions, Scal
 WIDEST = 2**24                          # columns: an encoding takes about 200 bytes for each, a long table 1.3 kB meanwhile
 CHUNK_BYTES = 1 << 22
 SIGN_BIT = np.uint64(1 << 63)
-# dtypes of which a plain `out` need not be checked at length
-PLAIN = {name: _kernel.DTYPES[name] for name in ("float64", "float32", "float16")}
 CHOICES = {
     "odd": ("truncate", "zero", "error"),
     "spacing": ("paper", "endpoint"),
@@ -279,11 +277,9 @@ class Encoding:
         c, d = self._convention, self.d_model
         turns, fraction_bits = self._turns(c["position_scale"])
         frequency, cosine = self._arrangement(len(turns))
-        columns = _kernel.padded(d)
-        which = np.full(columns, len(turns))
-        which[:d] = frequency
-        quarter = np.zeros(columns, np.uint64)
-        quarter[:d] = np.where(cosine, ~np.uint64(0), np.uint64(0))
+        pitch = _kernel.pitched(d)
+        which, cosine = (np.resize(column, pitch) if d else np.zeros(pitch, column.dtype) for column in (frequency, cosine))
+        quarter = np.where(cosine, ~np.uint64(0), np.uint64(0))
         sign = np.array([SIGN_BIT if t < 0 else 0 for t in turns] + [0], np.uint64)[which]
         limbs, integer_limbs = _frequencies.limbs([*turns, 0], fraction_bits)
         return _kernel.Columns(
@@ -404,36 +400,7 @@ class Encoding:
         >>> Encoding(6, layout="halves").encode([[0.5, 1e9]]).shape
         (1, 2, 6)
         """
-        if threads is None and type(dtype) is str and dtype in PLAIN:
-            room = self._room(positions, dtype) if out is None else out
-            if room is not None and self._columns.run_plain(room, positions, PLAIN[dtype], False, 1.0):
-                return room
-        with _kernel.default_environment():
-            return self._encode(positions, dtype, out, threads)
-
-    def _room(self, positions: Positions, dtype: str) -> NDArray[Any] | None:
-        """An array for the encodings of an int or a range, else None."""
-        if type(positions) is int and 0 <= positions < BEYOND:
-            return np.empty((positions, self.d_model), dtype)
-        if type(positions) is range:
-            return np.empty((_arguments.length(positions), self.d_model), dtype)
-        return None
-
-    def _encode(
-        self, positions: Positions, dtype: AnyDType, out: NDArray[Any] | None, threads: SupportsIndex | None
-    ) -> NDArray[Any]:
-        dtype_name, element = _arguments.dtype(dtype)
-        threads = _arguments.threads(threads)
-        positions = _arguments.range_or_array(positions)
-        start, step, array, shape = _arguments.positions(positions, self._convention["position_offset"])
-        shape = (*shape, self.d_model)
-        out = _arguments.output(out, shape, dtype_name, element)
-        if array is not None and np.may_share_memory(array, out):
-            array = array.copy()
-        for part, rows in _row_parts(out):
-            here = None if array is None else array[rows]
-            self._columns.run(part, _kernel.DTYPES[dtype_name], False, start, step, here, threads, 1.0)
-        return out
+        return self._columns.encode(positions, dtype, out, threads)
 
     def add_to(
         self,
@@ -477,52 +444,7 @@ class Encoding:
         >>> Encoding(4).add_to(np.ones((1, 4)))
         array([[1., 2., 1., 2.]])
         """
-        if threads is None and type(x_scale) is float and self._columns.run_plain(x, positions, -1, True, x_scale):
-            return x
-        with _kernel.default_environment():
-            return self._add_to(x, positions, x_scale, threads)
-
-    def _add_to(
-        self, x: ArrayT, positions: Positions | None, x_scale: SupportsFloat, threads: SupportsIndex | None
-    ) -> ArrayT:
-        if not isinstance(x, np.ndarray):
-            raise TypeError(f"x is of type {type(x).__name__}, expected a numpy.ndarray")
-        # what may run others' code comes before the checks of x
-        x_scale = _arguments.real("x_scale", x_scale)
-        threads = _arguments.threads(threads)
-        if positions is not None:
-            positions = _arguments.range_or_array(positions)
-        if x.ndim == 0 or x.shape[-1] != self.d_model:
-            raise ValueError(f"x has shape {x.shape}, expected (..., {self.d_model})")
-        dtype_name, element = _arguments.dtype(x.dtype, "x has dtype")
-        _arguments.check_array("x", x, element)
-        # the product x * x_scale is that of numbers of x's dtype
-        rounded_scale = _kernel.rounded(dtype_name, x_scale)
-        if not np.isfinite(rounded_scale):
-            raise ValueError(f"x_scale is {x_scale}, expected a number that {dtype_name} can hold")
-        n = x.shape[-2] if x.ndim > 1 else None
-        if positions is None or isinstance(positions, range):
-            if n is None:
-                raise ValueError(f"x has shape {x.shape}, expected (..., n, {self.d_model}) where positions is not an array")
-            if positions is None:
-                positions = range(n)
-        start, step, array, shape = _arguments.positions(positions, self._convention["position_offset"])
-        parts: Iterator[tuple[NDArray[Any], slice]]
-        if shape == (n,):
-            parts = ((part, slice(None)) for part in _batch_parts(x))
-        elif array is None:
-            raise ValueError(f"positions has length {shape[0]}, expected {n}, the rows of x")
-        else:
-            try:
-                array = np.broadcast_to(array.reshape(shape), x.shape[:-1]).ravel()
-            except ValueError:
-                raise ValueError(f"positions has shape {shape}, expected one that broadcasts to {x.shape[:-1]}") from None
-            parts = _row_parts(x)
-        if array is not None and np.may_share_memory(array, x):
-            array = array.copy()
-        for part, rows in parts:
-            here = None if array is None else array[rows]
-            self._columns.run(part, _kernel.DTYPES[dtype_name], True, start, step, here, threads, rounded_scale)
+        self._columns.add_to(x, positions, x_scale, threads)
         return x
 
     @overload
@@ -634,43 +556,6 @@ class Encoding:
 
 def _rebuild(kind: type[Encoding], d_model: int, changes: Mapping[str, Any]) -> Encoding:
     return kind(d_model, **changes)
-
-
-# ---- views of what is written to ------------------------------------------------------------------------------------
-
-
-def _buffer(array: NDArray[Any]) -> NDArray[Any]:
-    """The same memory with a dtype that the buffer protocol knows."""
-    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
-
-
-def _row_parts(array: NDArray[Any]) -> Iterator[tuple[NDArray[Any], slice]]:
-    """Views of shape (rows, d_model) that cover the array, each with the slice of its rows in C order."""
-    if array.size == 0:
-        return
-    array = _buffer(array)
-    if array.ndim == 2:
-        yield array, slice(None)
-    elif array.flags.c_contiguous:
-        yield array.reshape(-1, array.shape[-1]), slice(None)
-    else:
-        n = array.shape[-2]
-        for i, index in enumerate(np.ndindex(array.shape[:-2])):
-            yield array[index], slice(i * n, (i + 1) * n)
-
-
-def _batch_parts(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Views of shape (batch, n, d_model) or (n, d_model) that cover the array."""
-    if array.size == 0:
-        return
-    array = _buffer(array)
-    if array.ndim <= 3:
-        yield array
-    elif array.flags.c_contiguous:
-        yield array.reshape(-1, *array.shape[-2:])
-    else:
-        for index in np.ndindex(array.shape[:-3]):
-            yield array[index]
 
 
 # ---- the functional form ----------------------------------------------------------------------------------------------

@@ -422,7 +422,7 @@ def _check_positions(positions: range | NDArray[Any] | _Spaced, encoding: Encodi
     if isinstance(positions, _Spaced):
         positions = np.concatenate([positions[:1], positions[-1:]])
     try:
-        _arguments.positions(positions, encoding._convention["position_offset"])
+        _arguments.positions_of(positions, encoding._convention["position_offset"])
     except ValueError as error:
         raise ValueError(f"shape, start and coordinates give positions outside the domain: {error}") from None
 

@@ -19,6 +19,9 @@ cdef extern from "kernel.h" nogil:
         HALF
         COARSE
         BLOCK
+        STRIP
+        LINE
+        OFFSETS_PER_COLUMN
 
     ctypedef enum dtype_t:
         FLOAT64
@@ -26,10 +29,9 @@ cdef extern from "kernel.h" nogil:
         FLOAT16
         BFLOAT16
 
-    ctypedef enum delivery_t:
+    ctypedef enum output_t:
         STORE
         STREAM
-        SHIFT
         ADD
 
     ctypedef enum order_t:
@@ -40,6 +42,8 @@ cdef extern from "kernel.h" nogil:
     ctypedef struct spec_t:
         ptrdiff_t d_model
         ptrdiff_t columns
+        ptrdiff_t pitch
+        ptrdiff_t first
         int integer_limbs
         int fraction_limbs
         const uint32_t *turns
@@ -51,11 +55,14 @@ cdef extern from "kernel.h" nogil:
         int has_padding
         int64_t padding
         double padding_real
+        int has_zero
+        int64_t zero
         int fast
         int quick
 
     ctypedef struct offsets_t:
-        void *memory
+        uint64_t step
+        ptrdiff_t first
         double *fine
         double *fine_low
         double *coarse
@@ -65,7 +72,7 @@ cdef extern from "kernel.h" nogil:
 
     ctypedef struct job_t:
         dtype_t dtype
-        delivery_t delivery
+        output_t output
         char *out
         ptrdiff_t row_stride
         ptrdiff_t batch
@@ -75,21 +82,19 @@ cdef extern from "kernel.h" nogil:
         uint64_t step
         const int64_t *integers
         const double *reals
-        offsets_t offsets
-        int trust
+        const offsets_t *offsets
+        size_t panel
+        int skip_rounding_test
 
     ctypedef struct tally_t:
-        uint64_t doubted
+        uint64_t uncertain
         uint64_t exact
 
     ctypedef struct kernel_t:
         const char *name
         int (*runs_here)() noexcept nogil
-        void (*tabulate)(const spec_t *, uint64_t, const offsets_t *, ptrdiff_t, ptrdiff_t) noexcept nogil
-        size_t (*stage_size)(const spec_t *, const job_t *) noexcept nogil
-        void (*even_rows)(const spec_t *, const job_t *, ptrdiff_t, ptrdiff_t, void *, tally_t *) noexcept nogil
-        void (*scattered_rows)(const spec_t *, const job_t *, ptrdiff_t, ptrdiff_t, tally_t *) noexcept nogil
-        void (*fill)(double *, ptrdiff_t, double) noexcept nogil
+        void (*tabulate)(const spec_t *, const offsets_t *, ptrdiff_t, ptrdiff_t) noexcept nogil
+        void (*rows)(const spec_t *, const job_t *, ptrdiff_t, ptrdiff_t, char *, tally_t *) noexcept nogil
 
     const kernel_t *const *posenc_kernels
 
@@ -101,16 +106,24 @@ cdef extern from "exact.h" nogil:
     double posenc_rounded(dtype_t dtype, double x)
 
 
-cdef extern from "team.h" nogil:
+cdef extern from "openmp.h" nogil:
     enum:
         MAX_THREADS
 
-    ctypedef struct work_t:
-        void (*block)(void *context, ptrdiff_t which, int member) noexcept nogil
-        void *context
-        ptrdiff_t blocks
-        ptrdiff_t next
+    int POSENC_OPENMP
+    int openmp_threads()
+    int openmp_in_parallel()
+    void openmp_found(size_t stack)
+    int openmp_is_forked()
+    int openmp_team(int wanted)
 
-    void team_found()
-    int team_is_forked()
-    void team_run(work_t *work, int threads, double seconds)
+
+cdef extern from "<time.h>" nogil:
+    enum:
+        TIME_UTC
+
+    struct timespec:
+        int64_t tv_sec
+        long tv_nsec
+
+    int timespec_get(timespec *now, int base)

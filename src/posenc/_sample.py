@@ -62,7 +62,7 @@ def values_of(bits: NDArray[Any], dtype: str) -> NDArray[np.float64]:
 
 def checked(positions: Positions, rows: int) -> range | NDArray[Any]:
     given = _arguments.range_or_array(positions)
-    _, _, _, shape = _arguments.positions(given, 0.0)
+    shape = _arguments.shape_of(_arguments.positions_of(given, 0.0))
     if shape != (rows,):
         raise ValueError(f"positions has shape {shape}, expected ({rows},), the rows of the table")
     return given

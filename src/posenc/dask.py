@@ -33,12 +33,12 @@ STRIP_BYTES = 4 << 20       # of a temporary array with all columns, where a blo
 def _checked_positions(positions: Any, encoding: Encoding) -> range | NDArray[Any] | da.Array:
     """Positions as a range or as a Dask or NumPy array; raises as `posenc.encode` would, unless only the values tell."""
     if isinstance(positions, da.Array):
-        _arguments.positions(np.empty(0, positions.dtype), 0)
+        _arguments.positions_of(np.empty(0, positions.dtype), 0)
         if np.isnan(positions.shape).any():
             raise ValueError(f"positions has shape {positions.shape}, expected known sizes: see compute_chunk_sizes")
         return positions
     positions = _arguments.range_or_array(positions)
-    _arguments.positions(positions, encoding._convention["position_offset"])
+    _arguments.positions_of(positions, encoding._convention["position_offset"])
     return positions
 
 

@@ -268,7 +268,7 @@ def encode(
         # what a short range does not use may be beyond an operator's integers
         start, step = positions[0] if n else 0, positions.step if n > 1 else 1
         return torch.ops.posenc.encode(start, step, n, d_model, convention, dtype, device)
-    positions = np.array(_arguments.positions(positions, 0)[2]).reshape(positions.shape)        # 64 bits, native byte order
+    positions = np.array(_arguments.positions_of(positions, 0))        # 64 bits, native byte order
     return torch.ops.posenc.encode_at(torch.from_numpy(positions), d_model, convention, dtype).to(device)
 
 

@@ -84,7 +84,7 @@ INLINE phase_t direct_phase(const spec_t *spec, const position_t *position, ptrd
         for (int i = 0; i <= limbs; i++) {
             const int at = shift + i;
             if (at < 0 || at >= all) continue;
-            const uint32_t *turns = spec->turns + at * spec->columns + column;
+            const uint32_t *turns = spec->turns + at * spec->pitch + column;
             const U product = u_mul32(p, lanes == PAIRS ? u_load_even32(turns) : u_load32(turns));
             sum[i] = u_add(sum[i], u_and(product, limb_mask));
             if (i) sum[i - 1] = u_add(sum[i - 1], u_shr(product, 32));
@@ -167,6 +167,24 @@ INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdif
     const turning_t t = direct_turning(spec, position, column, lanes, phase.quadrant);
     *sine = direct_turned(t.exchange, s, c, t.sin_sign);
     *cosine = direct_turned(t.exchange, c, s, t.cos_sign);
+}
+
+/* ---- scaled values: those of the columns, and those a quarter turn ahead (PAIRS: sin and cos) --------------------------------- */
+
+/* Adding 0 turns -0 into 0. */
+INLINE void direct_pair(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, VV *p, VV *q) {
+    const V scale = v_set(spec->scale);
+    direct(spec, position, column, lanes, p, q);
+    *p = dd_scaled(*p, scale);
+    *q = dd_scaled(*q, scale);
+    p->high = v_add(p->high, v_set(0));
+}
+
+INLINE void direct_scaled(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, V *p, V *q) {
+    const V scale = v_set(spec->scale);
+    direct_double(spec, position, column, lanes, p, q);
+    *p = v_muladd(*p, scale, v_set(0));
+    *q = v_mul(*q, scale);
 }
 
 #endif

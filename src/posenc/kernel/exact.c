@@ -143,7 +143,7 @@ static double rounded(const real_t *value, int negative, dtype_t dtype) {
 double posenc_exact(const spec_t *spec, const position_t *position, ptrdiff_t column, dtype_t dtype) {
     uint32_t turns[MAX_TURN_LIMBS], product[MAX_TURN_LIMBS + POSITION_LIMBS + 2] = {0};
     const int limbs = spec->integer_limbs + spec->fraction_limbs;
-    for (int i = 0; i < limbs; i++) turns[i] = spec->turns[(limbs - 1 - i) * spec->columns + column];
+    for (int i = 0; i < limbs; i++) turns[i] = spec->turns[(limbs - 1 - i) * spec->pitch + column];
     multiply(position->limb, position->limbs, turns, limbs, product);
 
     /* turns below the point: limbs 0 .. top of the product, the highest of weight 2**-32 */

@@ -1,7 +1,7 @@
 /* The contract between the crossing (_kernel.pyx) and the kernels: plain C11, no Python.
  *
- * A column of the table is scale * sin(2 pi (position * turns + quarter / 4)): a cosine is a sine a quarter turn ahead, a
- * zero column turns nowhere.  Layout, order and odd d_model are decided by the order of the columns, in _encoding.py; the
+ * A column of the table is scale * sin(2 pi (position * turns + quarter / 4)): a cosine is a sine a quarter turn ahead, and a
+ * column of zeros has 0 turns.  Layout, order and odd d_model are decided by the order of the columns, in Python; the
  * kernels know columns only.
  */
 #ifndef POSENC_KERNEL_H
@@ -21,12 +21,14 @@ enum {
     HALF = FINE / 2,
     COARSE = 8,                  /* anchors rotated from one direct evaluation */
     BLOCK = FINE * COARSE,       /* rows of one unit of work */
+    STRIP = 16,                  /* tiles of a panel */
+    LINE = 64,                   /* bytes of a cache line */
     POSITION_LIMBS = 38          /* [-2**63, 2**63) down to 2**-1074, in limbs of 32 bits: 36 at most */
 };
 
 typedef enum { FLOAT64, FLOAT32, FLOAT16, BFLOAT16 } dtype_t;
-/* STREAM: past the caches, where rows begin on cache lines; SHIFT: where they do not */
-typedef enum { STORE, STREAM, SHIFT, ADD } delivery_t;
+/* STREAM: by non-temporal stores of whole cache lines */
+typedef enum { STORE, STREAM, ADD } output_t;
 /* Whether columns 2 i and 2 i + 1 are sin and cos, or cos and sin, of one frequency. */
 typedef enum { UNPAIRED, SIN_FIRST, COS_FIRST } order_t;
 
@@ -40,21 +42,26 @@ typedef struct {
     uint32_t limb[POSITION_LIMBS];
 } position_t;
 
-/* The specification of an encoding as the kernels read it.  `columns` is d_model rounded up to whole tiles. */
+/* The specification of an encoding as the kernels read it.  The arrays repeat the columns, so
+ * that they can be read from any of the first TILE columns on. */
 typedef struct {
     ptrdiff_t d_model;
-    ptrdiff_t columns;
+    ptrdiff_t columns;           /* d_model rounded up to whole tiles */
+    ptrdiff_t pitch;             /* columns of the arrays: one tile more */
+    ptrdiff_t first;             /* 0, or see spec_from in tables.h */
     int integer_limbs;           /* limbs of `turns` before and ... */
     int fraction_limbs;          /* ... after the point */
-    const uint32_t *turns;       /* (limbs, columns): |frequency| / 2 pi in turns a position, highest limb first */
-    const uint64_t *sign;        /* (columns): the sign bit of the frequency */
-    const uint64_t *quarter;     /* (columns): all ones for a cosine, 0 for a sine */
+    const uint32_t *turns;       /* (limbs, pitch): |frequency| / 2 pi in turns per position, highest limb first */
+    const uint64_t *sign;        /* (pitch): the sign bit of the frequency */
+    const uint64_t *quarter;     /* (pitch): all ones for a cosine, 0 for a sine */
     order_t order;
     double scale;
     double position_offset;
     int has_padding;
     int64_t padding;             /* before the offset */
     double padding_real;         /* the same, or NaN where no float64 equals it */
+    int has_zero;
+    int64_t zero;                /* the position whose angles are 0, if an integer is */
     int fast;                    /* 0: |scale| is beyond 2**-400 .. 2**400, all is evaluated exactly */
     int quick;                   /* 0: |scale| is beyond 2**10, where the quick test's threshold would overflow */
 } spec_t;
@@ -63,17 +70,20 @@ typedef struct {
  * FINE .. 2 FINE - 1 ..., in double-double.
  * Packed as they are read: (tile, row, {cos, sin}, TILE) of high parts, the same of low parts. */
 typedef struct {
-    void *memory;                /* what to free; the tables begin on a cache line */
+    uint64_t step;               /* between rows, positive */
+    ptrdiff_t first;             /* the column that the tables begin with */
     double *fine, *fine_low, *coarse, *coarse_low;
     double *reach;               /* (columns): no less than |sin| of any fine row; 0 where nothing turns */
     double *turning;             /* (columns): 1, or 0 where nothing turns */
 } offsets_t;
 
-/* What to write where.  A row r of the table goes to out + r * row_stride, and for ADD onto `batch` such places,
+enum { OFFSETS_PER_COLUMN = 4 * (HALF + COARSE) + 2 };       /* doubles */
+
+/* What to write where.  Row r of the table goes to out + r * row_stride, and for ADD onto `batch` such addresses,
  * batch_stride apart: x * x_scale + value. */
 typedef struct {
     dtype_t dtype;
-    delivery_t delivery;
+    output_t output;
     char *out;
     ptrdiff_t row_stride;
     ptrdiff_t batch, batch_stride;
@@ -82,24 +92,22 @@ typedef struct {
     uint64_t start, step;
     const int64_t *integers;
     const double *reals;
-    offsets_t offsets;           /* of this step; not read for scattered positions */
-    int trust;                   /* 1: the fast path's values are taken as they are; for tests that show they must not be */
+    const offsets_t *offsets;    /* of |step|, for rows that are evenly spaced; NULL: each row is evaluated directly */
+    size_t panel;                /* bytes of memory through which rotated rows go to `out`, or 0 */
+    int skip_rounding_test;      /* for the tests that show what the rounding test is for */
 } job_t;
 
-/* Counters of the slow paths, for the tests: how many rows of a tile were looked at again, each value with its own error
- * bound, and how many values had to be evaluated exactly (exact.c). */
+/* How often the slow paths ran, for the tests: rows of a tile of which each value was tested with its own error bound, and
+ * values that were evaluated exactly (exact.c). */
 typedef struct {
-    uint64_t doubted, exact;
+    uint64_t uncertain, exact;
 } tally_t;
 
 typedef struct {
     const char *name;
     int (*runs_here)(void);
-    void (*tabulate)(const spec_t *, uint64_t step, const offsets_t *, ptrdiff_t first_tile, ptrdiff_t last_tile);
-    size_t (*stage_size)(const spec_t *, const job_t *);            /* of memory for even_rows, may be 0 */
-    void (*even_rows)(const spec_t *, const job_t *, ptrdiff_t first, ptrdiff_t count, void *stage, tally_t *);
-    void (*scattered_rows)(const spec_t *, const job_t *, ptrdiff_t first, ptrdiff_t count, tally_t *);
-    void (*fill)(double *out, ptrdiff_t count, double value);       /* out on a cache line */
+    void (*tabulate)(const spec_t *, const offsets_t *, ptrdiff_t first_tile, ptrdiff_t last_tile);
+    void (*rows)(const spec_t *, const job_t *, ptrdiff_t first, ptrdiff_t count, char *panel, tally_t *);
 } kernel_t;
 
 extern const kernel_t *const posenc_kernels[];      /* best first, the baseline last, then NULL */

@@ -2,4 +2,4 @@
 #define RUNS_HERE posenc_has_avx512
 #include "simd_avx512.h"
 #include "cpu.h"
-#include "rotate.h"
+#include "rows.h"

@@ -2,4 +2,4 @@
 #define RUNS_HERE posenc_always
 #include "simd_baseline.h"
 #include "cpu.h"
-#include "rotate.h"
+#include "rows.h"

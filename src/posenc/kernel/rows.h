@@ -1,0 +1,74 @@
+/* The kernels of one instruction set: included once by each kernel_*.c, after its SIMD primitives, with ISA its name. */
+#ifndef POSENC_ROWS_H
+#define POSENC_ROWS_H
+
+#include "blocks.h"
+
+#define JOIN_(a, b) a##_##b
+#define JOIN(a, b) JOIN_(a, b)
+#define STRING_(a) #a
+#define STRING(a) STRING_(a)
+
+enum { FEWEST_ROWS = 4 };       /* that are faster rotated than evaluated one by one */
+
+/* Rows of an evenly spaced job from `row` on before the one at `special`, at most `count`. */
+static ptrdiff_t rows_before(const job_t *job, ptrdiff_t row, ptrdiff_t count, int64_t special) {
+    /* Modulo 2**64 a position behind the first row's is beyond the last's: positions do not wrap.  A position between two
+     * rows ends the run at the first of them, which is then evaluated directly. */
+    const uint64_t at = job->start + (uint64_t)row * job->step;
+    const int down = (int64_t)job->step < 0;
+    const uint64_t ahead = (down ? at - (uint64_t)special : (uint64_t)special - at) / (down ? -job->step : job->step);
+    return ahead < (uint64_t)count ? (ptrdiff_t)ahead : count;
+}
+
+/* Evenly spaced rows: blocks between the rows that are known. */
+static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
+    const ptrdiff_t end = row + count;
+    while (row < end) {
+        ptrdiff_t rows = smaller(end - row, BLOCK);
+        if (spec->has_padding) rows = rows_before(job, row, rows, spec->padding);
+        if (spec->has_zero) rows = rows_before(job, row, rows, spec->zero);
+        if (rows < FEWEST_ROWS) scattered_row(spec, job, row++, tally);
+        else block(spec, job, row, rows, panel, tally), row += rows;
+    }
+}
+
+/* Integer positions: runs of rows `step` apart, up or down, are rotated. */
+static void integer_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
+    const int64_t *const p = job->integers;
+    const ptrdiff_t end = row + count;
+    while (row < end) {
+        const uint64_t step = row + 1 < end ? (uint64_t)p[row + 1] - (uint64_t)p[row] : 0;
+        const int up = step == job->offsets->step;
+        ptrdiff_t rows = 1;
+        if (up || -step == job->offsets->step)
+            while (row + rows < end && (uint64_t)p[row + rows] - (uint64_t)p[row + rows - 1] == step &&
+                   (p[row + rows] > p[row + rows - 1]) == up)
+                rows++;
+        if (rows < FEWEST_ROWS) {
+            for (const ptrdiff_t next = row + rows; row < next; row++) scattered_row(spec, job, row, tally);
+            continue;
+        }
+        job_t run = *job;
+        run.integers = NULL;
+        run.out += row * job->row_stride;
+        run.start = (uint64_t)p[row];
+        run.step = step;
+        even_rows(spec, &run, 0, rows, panel, tally);
+        row += rows;
+    }
+}
+
+static void rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptrdiff_t count, char *panel, tally_t *tally) {
+    const environment_t host = environment_enter();
+    if (job->offsets == NULL)
+        for (ptrdiff_t row = first; row < first + count; row++) scattered_row(spec, job, row, tally);
+    else if (job->integers) integer_rows(spec, job, first, count, panel, tally);
+    else even_rows(spec, job, first, count, panel, tally);
+    if (job->output == STREAM) stream_fence();
+    environment_leave(host);
+}
+
+const kernel_t JOIN(posenc_kernel, ISA) = {STRING(ISA), RUNS_HERE, tabulate, rows};
+
+#endif

@@ -1,0 +1,64 @@
+/* The tables of offsets: sin and cos of the angles between an anchor and its rows. */
+#ifndef POSENC_TABLES_H
+#define POSENC_TABLES_H
+
+#include "direct.h"
+#include "environment.h"
+#include "output.h"
+
+/* A contiguous table whose rows are whole cache lines long, but do not begin on a line, is computed from column `first` on,
+ * the first column on a line.  A row then has columns first .. d_model - 1 and the first columns of the next row, which share
+ * its last line, so that every tile stores whole lines. */
+INLINE spec_t spec_from(const spec_t *spec, ptrdiff_t first) {
+    spec_t shifted = *spec;
+    if (first == 0) return shifted;
+    shifted.first = first;
+    shifted.turns += first;
+    shifted.sign += first;
+    shifted.quarter += first;
+    shifted.order = UNPAIRED;
+    return shifted;
+}
+
+INLINE double *offsets_at(double *table, ptrdiff_t tile, int rows, int row) { return table + (tile * rows + row) * 2 * TILE; }
+
+/* Not inline: its arithmetic must not move past the change of the environment. */
+NOINLINE void tabulate_rows(const spec_t *spec, uint64_t first, uint64_t spacing, double *high, double *low, ptrdiff_t tile,
+                            int rows) {
+    for (int r = 0; r < rows; r++) {
+        const position_t position = position_from_halves(first + 2 * (uint64_t)r * spacing);
+        double *const to = offsets_at(high, tile, rows, r), *const to_low = offsets_at(low, tile, rows, r);
+        for (int v = 0; v < TILE_VECTORS; v++) {
+            VV s, c;
+            direct(spec, &position, tile * TILE + v * W, ANGLES, &s, &c);
+            v_store(to + v * W, c.high);
+            v_store(to_low + v * W, c.low);
+            v_store(to + TILE + v * W, s.high);
+            v_store(to_low + TILE + v * W, s.low);
+        }
+    }
+}
+
+static void tabulate(const spec_t *spec, const offsets_t *offsets, ptrdiff_t first_tile, ptrdiff_t last_tile) {
+    const environment_t host = environment_enter();
+    const spec_t shifted = spec_from(spec, offsets->first);
+    for (ptrdiff_t tile = first_tile; tile < last_tile; tile++) {
+        tabulate_rows(&shifted, offsets->step, offsets->step, offsets->fine, offsets->fine_low, tile, HALF);
+        tabulate_rows(&shifted, offsets->step * (FINE - 1), offsets->step * FINE, offsets->coarse, offsets->coarse_low, tile,
+                      COARSE);
+        for (ptrdiff_t column = tile * TILE; column < (tile + 1) * TILE; column++) {
+            double reach = 0;
+            uint32_t turns = 0;
+            const double *sine = offsets_at(offsets->fine, tile, HALF, 0) + TILE + column % TILE;
+            for (int r = 0; r < HALF; r++, sine += 2 * TILE)
+                if (*sine > reach || -*sine > reach) reach = *sine < 0 ? -*sine : *sine;
+            for (int i = 0; i < spec->integer_limbs + spec->fraction_limbs; i++) turns |= shifted.turns[i * spec->pitch + column];
+            /* at least the absolute error of a direct evaluation, of which it is a share */
+            offsets->reach[column] = turns ? reach + 0x1p-36 : 0;
+            offsets->turning[column] = turns ? 1 : 0;
+        }
+    }
+    environment_leave(host);
+}
+
+#endif
