@@ -157,6 +157,39 @@ def test_errors_are_raised_at_once(arguments, error, message):
         posenc.dask.table(**{"positions": 10, "d_model": 8} | arguments)
 
 
+def outcome(function, *args):
+    """What a call gives, or how it fails."""
+    try:
+        return function(*args).tobytes()
+    except (TypeError, ValueError) as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("values", [[1, 2, 3], [1, None, 3]], ids=["whole", "null"])
+@pytest.mark.parametrize("kind", ["int64[pyarrow]", "Int64", "float64"])
+def test_a_column_is_taken_as_encode_takes_it(kind, values):
+    """A null is refused or not by both alike, of a column of a Dask dataframe too."""
+    pandas, frames = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    column = pandas.Series(values, dtype=kind)
+    expected = outcome(posenc.encode, column, 4)
+    x = da.zeros((3, 4), dtype="float32", chunks=2)
+    for positions in (column, frames.from_pandas(column, npartitions=2)):
+        assert outcome(lambda: posenc.dask.table(positions, 4).compute()) == expected       # noqa: B023
+        assert outcome(lambda: posenc.dask.add_to(x, positions).compute()) == expected      # noqa: B023
+
+
+def test_a_column_as_a_dask_array():
+    """Its blocks are those of NumPy, which has no nulls: objects are refused, a NaN gives a row of NaN."""
+    pandas, frames = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    column = frames.from_pandas(pandas.Series([1.0, None, 3.0]), npartitions=2).to_dask_array(lengths=True)
+    assert_same_bits(posenc.dask.table(column, 4).compute(), posenc.encode([1.0, np.nan, 3.0], 4))
+    column = frames.from_pandas(pandas.Series([1, None, 3], dtype="Int64"), npartitions=2)
+    with pytest.warns(UserWarning, match="object"):
+        column = column.to_dask_array(lengths=True)
+    with pytest.raises(TypeError, match="positions has dtype object"):
+        posenc.dask.table(column, 4)
+
+
 # ---- addition -------------------------------------------------------------------------------------------------------
 
 X = RNG.normal(size=(8, 100, 64))
@@ -348,9 +381,10 @@ def cluster_apart(tmp_path):
     keywords = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
     local = distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=True, **keywords)
     with local, distributed.Client(local) as client, dask.config.set(scheduler=client):
-        command = [sys.executable, "-m", "distributed.cli.dask_worker", local.scheduler_address, "--nthreads", "1", "--no-nanny"]
-        options = ["--no-dashboard", "--host", "127.0.0.1", "--name", "apart", "--local-directory", tmp_path / "scratch"]
-        with subprocess.Popen([*APART, shared, *command, *options], stderr=subprocess.DEVNULL) as worker:
+        command = [sys.executable, "-m", "distributed.cli.dask_worker", local.scheduler_address, "--nthreads", "1"]
+        command += ["--no-nanny", "--no-dashboard", "--host", "127.0.0.1", "--name", "apart"]
+        command += ["--local-directory", tmp_path / "scratch"]
+        with subprocess.Popen([*APART, shared, *command], stderr=subprocess.DEVNULL) as worker:
             try:
                 client.wait_for_workers(2, timeout=60)
                 yield client, shared

@@ -330,6 +330,7 @@ def test_what_the_library_refuses_verify_refuses(call, tmp_path, text, size):
         safetensors.safe_open(path, "np")
     code, out, err = call("verify", path, "--key", "pe")
     assert (code, out) == (1, "") and err.startswith(f"posenc: error: {path}: ")
+    assert "not a .safetensors file: " in err or " bytes, expected " in err         # and not of values, none of which is read
 
 
 @pytest.mark.parametrize("length, size", [(10**6, 1008), (100_000_001, 100_000_009), (2**64 - 1, 1008)])

@@ -59,7 +59,7 @@ def table(
     Parameters
     ----------
     positions : int, range, array_like or dask.array.Array
-        Those of the rows, as in `posenc.encode`, of shape ``S``.
+        Those of the rows, as in `posenc.encode`, of shape ``S``.  A column of a Dask dataframe is computed at once.
     d_model : int
         Number of columns.
     chunks : int, tuple, str, optional
