@@ -157,6 +157,39 @@ def test_errors_are_raised_at_once(arguments, error, message):
         posenc.dask.table(**{"positions": 10, "d_model": 8} | arguments)
 
 
+def outcome(function, *args):
+    """What a call gives, or how it fails."""
+    try:
+        return function(*args).tobytes()
+    except (TypeError, ValueError) as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("values", [[1, 2, 3], [1, None, 3]], ids=["whole", "null"])
+@pytest.mark.parametrize("kind", ["int64[pyarrow]", "Int64", "float64"])
+def test_a_column_is_taken_as_encode_takes_it(kind, values):
+    """A null is refused or not by both alike, of a column of a Dask dataframe too."""
+    pandas, frames = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    column = pandas.Series(values, dtype=kind)
+    expected = outcome(posenc.encode, column, 4)
+    x = da.zeros((3, 4), dtype="float32", chunks=2)
+    for positions in (column, frames.from_pandas(column, npartitions=2)):
+        assert outcome(lambda: posenc.dask.table(positions, 4).compute()) == expected       # noqa: B023
+        assert outcome(lambda: posenc.dask.add_to(x, positions).compute()) == expected      # noqa: B023
+
+
+def test_a_column_as_a_dask_array():
+    """Its blocks are those of NumPy, which has no nulls: objects are refused, a NaN gives a row of NaN."""
+    pandas, frames = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    column = frames.from_pandas(pandas.Series([1.0, None, 3.0]), npartitions=2).to_dask_array(lengths=True)
+    assert_same_bits(posenc.dask.table(column, 4).compute(), posenc.encode([1.0, np.nan, 3.0], 4))
+    column = frames.from_pandas(pandas.Series([1, None, 3], dtype="Int64"), npartitions=2)
+    with pytest.warns(UserWarning, match="object"):
+        column = column.to_dask_array(lengths=True)
+    with pytest.raises(TypeError, match="positions has dtype object"):
+        posenc.dask.table(column, 4)
+
+
 # ---- addition -------------------------------------------------------------------------------------------------------
 
 X = RNG.normal(size=(8, 100, 64))
@@ -294,6 +327,30 @@ def test_chunks_that_zarr_does_not_have_are_refused(tmp_path, chunks):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("force", ["no", "", 0, 1, None])
+def test_a_store_is_overwritten_only_by_a_bool(tmp_path, force):
+    pytest.importorskip("zarr")
+    posenc.dask.to_zarr(tmp_path / "pe.zarr", 10, 8)
+    with pytest.raises(TypeError, match=f"force is {force!r} of type {type(force).__name__}, expected a bool"):
+        posenc.dask.to_zarr(tmp_path / "pe.zarr", 5, 8, force=force)
+    assert posenc.dask.to_zarr(tmp_path / "pe.zarr", 10, 8, force=np.True_).shape == (10, 8)
+
+
+def test_a_store_has_a_path():
+    pytest.importorskip("zarr")
+    with pytest.raises(TypeError, match="path is None, expected a path or a Zarr store"):
+        posenc.dask.to_zarr(None, 10, 8)
+
+
+@in_processes
+def test_a_store_that_no_worker_sees():
+    """Each process has a memory of its own."""
+    store = pytest.importorskip("zarr").storage.MemoryStore()
+    message = r"5 of 5 chunks are missing, the first of them c/0/0, c/1/0, c/2/0, .* check that every worker sees the store"
+    with pytest.raises(OSError, match=message):
+        posenc.dask.to_zarr(store, 10, 8, chunks=2)
+
+
 # ---- a cluster ------------------------------------------------------------------------------------------------------
 
 
@@ -305,6 +362,47 @@ def cluster():
     local = distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, **keywords)
     with local, distributed.Client(local) as client, dask.config.set(scheduler=client):
         yield client
+
+
+# Of a worker for which the folder, its first argument, is another one: that of a file system in a namespace of its own.
+APART = ["unshare", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs "$1" && shift && exec "$@"', "sh"]
+
+
+@pytest.fixture
+def cluster_apart(tmp_path):
+    """Two worker processes, one of which does not see the folder `shared`; and that folder."""
+    distributed = pytest.importorskip("distributed")
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    try:
+        subprocess.run([*APART, shared, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("cannot mount a file system")
+    keywords = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
+    local = distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=True, **keywords)
+    with local, distributed.Client(local) as client, dask.config.set(scheduler=client):
+        command = [sys.executable, "-m", "distributed.cli.dask_worker", local.scheduler_address, "--nthreads", "1"]
+        command += ["--no-nanny", "--no-dashboard", "--host", "127.0.0.1", "--name", "apart"]
+        command += ["--local-directory", tmp_path / "scratch"]
+        with subprocess.Popen([*APART, shared, *command], stderr=subprocess.DEVNULL) as worker:
+            try:
+                client.wait_for_workers(2, timeout=60)
+                yield client, shared
+            finally:
+                worker.kill()
+
+
+def test_a_worker_that_does_not_see_the_folder(cluster_apart):
+    pytest.importorskip("zarr")
+    client, shared = cluster_apart
+    path = shared / "pe.zarr"
+    with pytest.raises(OSError, match=r"\d of 20 chunks are missing, .* check that every worker sees the store") as caught:
+        posenc.dask.to_zarr(path, 1000, 8, chunks=50)
+    assert caught.value.filename == str(path)
+    assert list(shared.iterdir()) == []
+    workers = client.scheduler_info()["workers"]
+    client.retire_workers([address for address, worker in workers.items() if worker["name"] == "apart"])
+    assert_same_bits(posenc.dask.to_zarr(path, 1000, 8, chunks=50)[:], posenc.encode(1000, 8))
 
 
 def write_and_kill(client, path, n, d_model, chunks):

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import tokenize
 
 import numpy as np
 import pytest
@@ -501,6 +502,38 @@ def test_two_gigabytes_in_the_memory_of_a_buffer(tmp_path):
 
 
 # ---- what is read ---------------------------------------------------------------------------------------------------
+
+
+TABLE = _npy.header(4, 3, "float32") + bytes(48)
+NOT_WHOLE = {f"{length} bytes": TABLE[:length] for length in (0, 5, 7, 9, 40, 127, 128, 129, 175)}
+NOT_WHOLE |= {
+    "another shape": TABLE.replace(b"(4, 3)", b"(4, 4)"),
+    "another dtype": TABLE.replace(b"<f4", b"<f8"),
+    "another magic": b"\x92" + TABLE[1:],
+    "version 4": TABLE[:6] + b"\x04" + TABLE[7:],
+    "a header longer than told": TABLE[:8] + b"\x10" + TABLE[9:],
+    "a header shorter than told": TABLE[:8] + b"\xff\xff" + TABLE[10:],
+    "no dict": TABLE.replace(b"{", b"["),
+    "another key": TABLE.replace(b"shape", b"Shape"),
+}
+
+
+@pytest.mark.parametrize("content", NOT_WHOLE.values(), ids=NOT_WHOLE)
+def test_what_numpy_refuses_verify_refuses(call, tmp_path, content):
+    path = tmp_path / "pe.npy"
+    path.write_bytes(content)
+    with pytest.raises((EOFError, SyntaxError, ValueError, tokenize.TokenError)):
+        np.load(path)
+    code, out, err = call("verify", path)
+    assert (code, out) == (1, "") and err.startswith(f"posenc: error: {path}: ")
+
+
+def test_bytes_behind_the_table_are_refused(call, tmp_path):
+    """np.load leaves them unread."""
+    path = tmp_path / "pe.npy"
+    path.write_bytes(TABLE + b"\0")
+    assert np.load(path).shape == (4, 3)
+    assert call("verify", path) == (1, "", f"posenc: error: {path}: 177 bytes, expected 176 for shape (4, 3) of float32\n")
 
 
 def test_damaged_headers_are_value_errors(tmp_path):

@@ -173,6 +173,53 @@ def test_verify_zarr_that_others_wrote(call, tmp_path):
         assert call("verify", tmp_path / f"{name}.zarr", "--all")[0] == 1
 
 
+@pytest.mark.parametrize("keywords, key", [
+    ({"chunks": (7, 3)}, "c/8/2"),
+    ({"chunks": (7, 3), "zarr_format": 2}, "8.2"),
+    ({"chunks": (5, 10), "shards": (60, 10)}, "c/1/0"),
+])
+def test_verify_finds_a_missing_chunk_whatever_it_samples(call, tmp_path, keywords, key):
+    """Its values need not be read: of 2 rows, the first and the last, none is in it."""
+    path = tmp_path / "pe.zarr"
+    for positions in (range(100), range(2**62, 2**62 + 100)):
+        array = zarr.create_array(path, shape=(100, 10), dtype="f8", overwrite=True, **keywords)
+        array[:] = posenc.encode(positions, 10, dtype="float64")
+        options = "--samples", 2, "--start", positions[0]
+        assert call("verify", path, *options)[0] == 0
+        (path / key).unlink()
+        total = 2 if "shards" in keywords else 60
+        message = f"posenc: error: {path}: 1 of {total} chunks are missing, the first of them {key}\n"
+        assert call("verify", path, *options) == (1, "", message)
+
+
+def test_metadata_that_promise_more_chunks_than_can_be_counted(call, tmp_path):
+    path = tmp_path / "pe.zarr"
+    write(path, posenc.Encoding(8), range(10))
+    metadata = json.loads((path / "zarr.json").read_text())
+    metadata |= {"shape": [2**62, 8], "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1, 1]}}}
+    (path / "zarr.json").write_text(json.dumps(metadata | {"attributes": {}}))
+    assert f"{2**65 - 1} of {2**65} chunks are missing, the first of them c/0/1, c/0/2, c/0/3" in call("verify", path)[2]
+
+
+def test_a_lost_chunk_reads_as_nan(tmp_path, dtype):
+    write(tmp_path / "pe.zarr", posenc.Encoding(8), range(5), dtype, chunk_rows=1)
+    (tmp_path / "pe.zarr" / "c" / "2" / "0").unlink()
+    found = zarr.open_array(tmp_path / "pe.zarr", mode="r")[:]
+    values = found.view(ml_dtypes.bfloat16) if dtype == "bfloat16" else found
+    assert np.isnan(values.astype(float)).all(axis=1).tolist() == [False, False, True, False, False]
+
+
+def test_a_store_of_fill_value_0_is_verified_still(call, tmp_path, dtype):
+    """What earlier stores have."""
+    path = tmp_path / "pe.zarr"
+    write(path, posenc.Encoding(8), range(100), dtype, chunk_rows=7)
+    metadata = json.loads((path / "zarr.json").read_text())
+    (path / "zarr.json").write_text(json.dumps(metadata | {"fill_value": 0}))
+    assert call("verify", path, "--all")[0] == 0
+    (path / "c" / "0" / "0").unlink()
+    assert "1 of 15 chunks are missing" in call("verify", path)[2]
+
+
 def test_verify_one_tensor_of_several(call, tmp_path):
     from safetensors.numpy import save_file
 
@@ -218,6 +265,107 @@ def test_damaged_safetensors_are_value_errors(tmp_path):
                 assert table.offset + table.shape[0] * table.row_bytes == len(good)
         except ValueError as error:
             assert str(error).startswith(str(path))
+
+
+def tensor(dtype="F32", shape=(4, 3), data_offsets=(0, 48)):
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": list(data_offsets)}
+
+
+def damaged_safetensors():
+    """Files whose header is JSON text, or nearly, beside 48 bytes or so of data."""
+    one = json.dumps(tensor())
+    first = json.dumps({"pe": tensor()})
+
+    def two(length, b, **pe):
+        return json.dumps({"pe": tensor(**pe), "b": b}), length
+
+    return {
+        "a byte more": (first, 49),
+        "a byte less": (first, 47),
+        "no data": (first, 0),
+        "no header": ("", 0),
+        "a hole at the beginning": (json.dumps({"pe": tensor(data_offsets=(8, 56))}), 56),
+        "a hole between": two(104, tensor(data_offsets=(56, 104))),
+        "a hole at the end": (first, 56),
+        "an overlap": two(88, tensor(data_offsets=(40, 88))),
+        "twice the same bytes": two(48, tensor()),
+        "one inside the other": two(48, tensor(shape=(1, 3), data_offsets=(4, 16))),
+        "an empty one inside the other": two(48, tensor(shape=(0, 3), data_offsets=(20, 20))),
+        "beyond the data": (json.dumps({"pe": tensor(shape=(5, 3), data_offsets=(0, 60))}), 48),
+        "backwards": two(48, tensor("I8", (0,), (48, 44))),
+        "another shape": (json.dumps({"pe": tensor(shape=(4, 4))}), 48),
+        "another dtype": (json.dumps({"pe": tensor("F64")}), 48),
+        "another shape of the other": two(52, tensor("I8", (5,), (48, 52))),
+        "half a byte": two(49, tensor("F4", (3,), (48, 49))),
+        "a dtype that is none": two(52, tensor("F99", (4,), (48, 52))),
+        "a shape that overflows": two(48, tensor(shape=(2**40, 2**40, 0), data_offsets=(48, 48))),
+        "a length that overflows": two(48, tensor(shape=(0, 2**64), data_offsets=(48, 48))),
+        "a shape that is none": (first.replace("[4, 3]", '{"4": 3}'), 48),
+        "a shape that is an empty text": two(49, tensor("I8", (), (48, 49)) | {"shape": ""}),
+        "minus zero": (first.replace("[0, 48]", "[-0, 48]"), 48),
+        "a real number": (first.replace("[0, 48]", "[0, 48.0]"), 48),
+        "a bool": (first.replace("[4, 3]", "[4, 3, true]"), 48),
+        "infinity": (first.replace("[4, 3]", "[Infinity, 3]"), 48),
+        "three offsets": (first.replace("[0, 48]", "[0, 24, 48]"), 48),
+        "a field twice": (first.replace('"dtype"', '"dtype": "F32", "dtype"'), 48),
+        "metadata twice": (f'{{"__metadata__": {{}}, "__metadata__": {{}}, "pe": {one}}}', 48),
+        "metadata that are a list": (f'{{"__metadata__": [], "pe": {one}}}', 48),
+        "metadata that are a text": (f'{{"__metadata__": "", "pe": {one}}}', 48),
+        "metadata of a number": (f'{{"__metadata__": {{"a": 5}}, "pe": {one}}}', 48),
+        "half a surrogate pair in a name": (f'{{"\\ud800": {one}}}', 48),
+        "half a surrogate pair in metadata": (f'{{"__metadata__": {{"a": "\\ud800"}}, "pe": {one}}}', 48),
+        "Latin-1": (first.replace("pe", "é").encode("latin-1"), 48),
+        "UTF-16": (first.encode("utf-16-le"), 48),
+        "a byte order mark": (first.encode("utf-8-sig"), 48),
+        "a comma at the end": (first[:-1] + ",}", 48),
+        "more behind the JSON": (first + "{}", 48),
+    }
+
+
+@pytest.mark.parametrize("text, size", [pytest.param(*rest, id=name) for name, rest in damaged_safetensors().items()])
+def test_what_the_library_refuses_verify_refuses(call, tmp_path, text, size):
+    path, text = tmp_path / "pe.safetensors", text if isinstance(text, bytes) else text.encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(size))
+    with pytest.raises(safetensors.SafetensorError):
+        safetensors.safe_open(path, "np")
+    code, out, err = call("verify", path, "--key", "pe")
+    assert (code, out) == (1, "") and err.startswith(f"posenc: error: {path}: ")
+    assert "not a .safetensors file: " in err or " bytes, expected " in err         # and not of values, none of which is read
+
+
+@pytest.mark.parametrize("length, size", [(10**6, 1008), (100_000_001, 100_000_009), (2**64 - 1, 1008)])
+def test_a_header_longer_than_the_file_or_the_limit(call, tmp_path, length, size):
+    path = tmp_path / "pe.safetensors"
+    path.write_bytes(length.to_bytes(8, "little"))
+    os.truncate(path, size)
+    with pytest.raises(safetensors.SafetensorError):
+        safetensors.safe_open(path, "np")
+    code, _, err = call("verify", path)
+    assert code == 1 and f"a header of {length} bytes in a file of {size}" in err
+
+
+def test_a_name_may_not_occur_twice(call, tmp_path):
+    """The format forbids it; the library takes the last one."""
+    one = json.dumps(tensor())
+    text = f'{{"pe": {one}, "pe": {one}}}'.encode()
+    (tmp_path / "pe.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(48))
+    code, _, err = call("verify", tmp_path / "pe.safetensors")
+    assert code == 1 and "expected no two of them the same" in err
+
+
+def test_tensors_of_every_dtype_may_stand_beside_a_table(call, tmp_path):
+    """In any order, with some of no bytes; the names and sizes of dtypes are the library's."""
+    tensors, end = {}, 0
+    for code, bits in _safetensors.BITS.items():
+        tensors[f"of {code}"], end = tensor(code, (3, 8), (end, end + 3 * bits)), end + 3 * bits
+        tensors[f"empty of {code}"] = tensor(code, (0, 5), (end, end))
+    expected = posenc.encode(4, 3)
+    tensors = {"pe": tensor(data_offsets=(end, end + 48))} | tensors
+    text = json.dumps(tensors).encode()
+    (tmp_path / "pe.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(end) + expected.tobytes())
+    with safetensors.safe_open(tmp_path / "pe.safetensors", "np") as file:
+        assert len(file.keys()) == 1 + 2 * len(_safetensors.BITS)
+    assert call("verify", tmp_path / "pe.safetensors", "--key", "pe")[0] == 0
 
 
 def no_tables():

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import errno
+import itertools
+import math
+import operator
 import os
+import re
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
@@ -13,6 +17,7 @@ from typing import Any
 import numpy as np
 import zarr
 from numpy.typing import NDArray
+from zarr.core.sync import collect_aiterator
 
 from posenc import _files
 from posenc._encoding import Encoding
@@ -21,6 +26,8 @@ from posenc._types import AnyDType
 
 # A file of its own for each: few enough for a table of terabytes, and small beside the memory of whoever reads it.
 CHUNK_BYTES = 32 << 20
+# NaN, which no table of a range holds: a missing chunk never passes for values.  Of bfloat16 the bits.
+_FILL = {"float32": np.nan, "float64": np.nan, "float16": np.nan, "bfloat16": 0x7FC0}
 MARKS = ("zarr.json", ".zarray", ".zgroup")
 # what the library raises for metadata that are none, and says of metadata that it mends (3.4 on)
 DAMAGED = (
@@ -41,7 +48,7 @@ def create(
         chunks=(chunk_rows, max(1, encoding.d_model)),
         dtype=_files.STORED[dtype],
         compressors=None,
-        fill_value=0,
+        fill_value=_FILL[dtype],
         dimension_names=("position", "column"),
         attributes={"posenc": specification(encoding, positions, dtype)},
         config={"write_empty_chunks": True},
@@ -160,6 +167,40 @@ def _publish(temporary: str, path: str, force: bool) -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
+# ---- chunks ---------------------------------------------------------------------------------------------------------
+
+
+def missing(array: zarr.Array[Any]) -> str | None:
+    """Says how many chunks the store does not have, and which are the first; None where it has all.
+
+    A chunk is what is stored under one key: of an array with shards, a shard.  The keys are listed and no value is read, in
+    time and memory of what there is, however many chunks the metadata promise.
+    """
+    grid = tuple(-(-n // max(1, most)) for n, most in zip(array.shape, array.shards or array.chunks, strict=True))
+    key_of, prefix = array.metadata.encode_chunk_key, f"{array.path}/" if array.path else ""
+    there = set()
+    for key in collect_aiterator(array.store.list_prefix(prefix)):
+        key = key.removeprefix(prefix)
+        index = tuple(map(int, re.findall("[0-9]+", key)))
+        if len(index) == len(grid) and all(map(operator.lt, index, grid)) and key_of(index) == key:
+            there.add(index)
+    total = math.prod(grid)
+    if len(there) == total:
+        return None
+    first = itertools.islice((key_of(index) for index in _indices(grid) if index not in there), 3)
+    return f"{total - len(there)} of {total} chunks are missing, the first of them {', '.join(first)}"
+
+
+def _indices(grid: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Those of a grid in C order, one by one also where NumPy has no number for how many there are."""
+    if not grid:
+        yield ()
+        return
+    for index in range(grid[0]):
+        for others in _indices(grid[1:]):
+            yield index, *others
+
+
 # ---- reading --------------------------------------------------------------------------------------------------------
 
 
@@ -211,7 +252,7 @@ def opened(path: str | os.PathLike[str]) -> Iterator[Table]:
     Raises
     ------
     ValueError
-        Where there is none.
+        Where there is none, or one of its chunks is missing.
     """
     with _files.explaining(path):
         if not os.path.exists(path):
@@ -224,4 +265,7 @@ def opened(path: str | os.PathLike[str]) -> Iterator[Table]:
         except DAMAGED as error:
             raise ValueError(f"not a Zarr array: {str(error)[:200]}") from error
         table = Table(array, document, os.fspath(path))
+        lacking = missing(array)
+        if lacking:
+            raise ValueError(lacking)
     yield table

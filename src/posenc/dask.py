@@ -6,6 +6,7 @@ Encoding, which would be built in each task: `posenc.encode` keeps its latest on
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsIndex, Unpack
 
@@ -58,7 +59,7 @@ def table(
     Parameters
     ----------
     positions : int, range, array_like or dask.array.Array
-        Those of the rows, as in `posenc.encode`, of shape ``S``.
+        Those of the rows, as in `posenc.encode`, of shape ``S``.  A column of a Dask dataframe is computed at once.
     d_model : int
         Number of columns.
     chunks : int, tuple, str, optional
@@ -313,7 +314,7 @@ def to_zarr(
     ----------
     path : path_like or Zarr store
         A folder that every worker sees; it appears complete or not at all.  Another store, such as a URL that Zarr knows, is
-        written in place.
+        written in place.  Either way the chunks are counted at the end.
     positions : int or range
         Those of the rows; an integer n means ``range(n)``.
     d_model : int
@@ -338,10 +339,17 @@ def to_zarr(
         For an argument of the wrong kind or value.
     FileExistsError
         Where the folder exists, without `force`.
+    OSError
+        Where chunks are missing when all tasks are done, as a worker did not see the folder or the store; or for whatever
+        else the system refuses.
 
     See Also
     --------
     table : The array that is written.
+
+    Notes
+    -----
+    The fill value is NaN, for bfloat16 its bits: what reads a chunk that is lost later gets no numbers.
 
     Examples
     --------
@@ -353,6 +361,10 @@ def to_zarr(
 
     from posenc import _zarr
 
+    if path is None:            # Zarr takes it for a new store in memory
+        raise TypeError("path is None, expected a path or a Zarr store")
+    if not isinstance(force, (bool, np.bool_)):
+        raise TypeError(f"force is {force!r} of type {type(force).__name__}, expected a bool")
     if not isinstance(positions, range):
         if not _arguments.is_index(positions):
             raise TypeError(f"positions is of type {type(positions).__name__}, expected an integer or a range")
@@ -366,7 +378,12 @@ def to_zarr(
     arguments = Encoding(d_model, **convention), positions, name, max(1, first)
 
     def store(target: Any, overwrite: bool) -> None:
-        da.store(bits, _zarr.create(target, *arguments, overwrite=overwrite), lock=False)       # no two tasks share a chunk
+        array = _zarr.create(target, *arguments, overwrite=overwrite)
+        da.store(bits, array, lock=False)       # no two tasks share a chunk
+        lacking = _zarr.missing(array)
+        if lacking:
+            message = f"{lacking}, though every task has written its own: check that every worker sees the store"
+            raise OSError(errno.EIO, message, str(array.store_path))
 
     if isinstance(path, (str, os.PathLike)) and "://" not in os.fspath(path):
         with _zarr.folder_to_be(path, _zarr.stored_bytes(len(positions), pe.shape[1], name, max(1, first)), force) as temporary:
