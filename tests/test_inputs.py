@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import posenc
 from conftest import assert_same_bits, bits_of
-from posenc import Encoding, _encoding
+from posenc import Encoding, _arguments
 from reference import Reference
 
 # ---- the table of bad inputs ----------------------------------------------------------------------------------------
