@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import posenc
-from posenc import _cli
+from posenc import _candidates, _cli
 from posenc._identify import Match, identify
 
 RNG = np.random.default_rng
@@ -512,3 +512,11 @@ def test_command_refuses_what_is_no_table(call, tmp_path, capsys):
         file.write(bytes(64))
     assert _cli.main(["identify", str(tmp_path / "lies.npy")]) == 1
     assert "expected 32000000000128 for shape" in capsys.readouterr().err
+
+
+def test_noise_in_wide_tables_is_given_up_soon(monkeypatch):
+    """The candidates that are made, each for many columns, are those of the presets and none of another size than the table."""
+    made = []
+    monkeypatch.setattr(_candidates, "Encoding", lambda *args, **kwargs: made.append(args) or posenc.Encoding(*args, **kwargs))
+    assert posenc.identify(np.random.default_rng(0).standard_normal((50, 514)).astype("f4")) == []
+    assert len(made) < 40

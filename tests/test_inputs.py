@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from decimal import Decimal
 from fractions import Fraction
 from functools import cache, lru_cache
 from typing import NamedTuple
@@ -37,6 +38,22 @@ def strided(shape, strides):
 
 class Sub(np.ndarray):
     pass
+
+
+class Tensor:
+    """One number with a dtype that is not NumPy's."""
+
+    def __init__(self, dtype, number, ndim=0):
+        self.dtype, self.number, self.ndim = dtype, number, ndim
+
+    def __index__(self):
+        return self.number
+
+    def __float__(self):
+        return float(self.number)
+
+    def __repr__(self):
+        return f"Tensor({self.number}, {self.dtype})"
 
 
 # what each function can do with arguments that are in order; a bad one takes the place of its own
@@ -105,6 +122,9 @@ BAD_POSITIONS = [
     ([2**53 + 1, 0.5], ValueError, "positions has 9007199254740993 beside real numbers"),
     ([[0.5, np.inf], [-1, np.int64(2**62 + 1)]], ValueError, "positions has 4611686018427387905 beside real numbers"),
     ([np.uint64(2**62 + 1), np.int64(-1)], ValueError, "positions has 4611686018427387905 beside real numbers"),
+    ([np.array(2**53 + 1), np.array(0.5)], ValueError, "positions has 9007199254740993 beside real numbers"),
+    ([[np.array(2**62 + 1, np.uint64), np.array(-1)]], ValueError, "positions has 4611686018427387905 beside real numbers"),
+    (np.zeros(2, ml_dtypes.float8_e4m3fn), TypeError, "dtype float8_e4m3fn, expected integers of at most 64 bits, float64"),
     ([0.0, 2.0**63], ValueError, "9.22337"),
     ([0.0, -1e300], ValueError, "-1e.300"),
     ([0.5, 10**400], TypeError, "dtype object"),
@@ -191,6 +211,8 @@ BAD = [
     ("x_scale", True, TypeError, "x_scale"),
     ("x_scale", None, TypeError, "x_scale"),
     ("x_scale", np.ones(2), TypeError, "x_scale"),
+    ("x_scale", np.complex64(2 + 1j), TypeError, "x_scale is np.complex64"),
+    ("x_scale", 2**53 + 1, ValueError, "x_scale is 9007199254740993, expected a number that float64 can hold"),
     ("base", 0, ValueError, "base is 0"),
     ("base", -1.0, ValueError, "base"),
     ("base", float("nan"), ValueError, "base"),
@@ -201,6 +223,20 @@ BAD = [
     ("base", True, TypeError, "base"),
     ("base", 1j, TypeError, "base"),
     ("base", None, TypeError, "base"),
+    ("base", np.complex128(1 + 1j), TypeError, "base is np.complex128"),
+    ("base", np.array("100"), TypeError, "base is array"),
+    ("base", np.array("100", object), TypeError, "base is array"),
+    ("base", np.array(True), TypeError, "base is array"),
+    ("base", np.timedelta64(5), TypeError, "base is np.timedelta64"),
+    ("base", np.datetime64(5, "s"), TypeError, "base is np.datetime64"),
+    ("base", memoryview(b"100"), TypeError, "base is <memory"),
+    ("base", Tensor("torch.bool", 1), TypeError, "base is Tensor"),
+    ("base", Tensor("torch.complex64", 1), TypeError, "base is Tensor"),
+    ("base", 2**53 + 1, ValueError, "base is 9007199254740993, expected a number that float64 can hold"),
+    ("base", Fraction(1, 3), ValueError, "base is Fraction"),
+    ("base", Decimal("0.1"), ValueError, "base is Decimal"),
+    ("position_offset", np.array(2**53 + 1), ValueError, "position_offset is array.9007199254740993., expected a number"),
+    ("position_offset", np.int64(2**53 + 1), ValueError, "position_offset is np.int64.9007199254740993., expected a number"),
     ("scale", float("nan"), ValueError, "scale"),
     ("position_scale", float("inf"), ValueError, "position_scale"),
     ("position_offset", float("nan"), ValueError, "position_offset"),
@@ -208,6 +244,8 @@ BAD = [
     ("frequency_scale", None, TypeError, "frequency_scale"),
     ("padding_idx", 1.0, TypeError, "padding_idx"),
     ("padding_idx", True, TypeError, "padding_idx"),
+    *((name, Tensor("torch.bool", 1), TypeError, name) for name in ("d_model", "padding_idx", "threads", "chunk")),
+    ("d_model", Tensor("torch.int64", 4, ndim=1), TypeError, "d_model is Tensor"),
     ("padding_idx", 2**63, ValueError, "padding_idx"),
     ("padding_idx", -(2**70), ValueError, "padding_idx"),
     ("odd", "pad", ValueError, "odd is 'pad'"),
@@ -223,6 +261,9 @@ BAD = [
     ("frequencies", [[1.0], [2.0, 3.0]], ValueError, "frequencies is of type list"),
     ("frequencies", ["a", "b"], TypeError, "frequencies"),
     ("frequencies", [True], TypeError, "frequencies"),
+    ("frequencies", [2**53 + 1] * 32, ValueError, "frequencies has 9007199254740993, expected numbers that float64 can hold"),
+    ("frequencies", [2**53 + 1] + [0.5] * 31, ValueError, "frequencies has 9007199254740993 beside real numbers"),
+    ("frequencies", np.full(32, 1j), TypeError, "frequencies has dtype complex128"),
     ("frequencies", np.ma.array([1, 2], mask=[True, False]), TypeError, "frequencies is of type MaskedArray"),
     ("no_such", 1, TypeError, "no_such"),
 ]
@@ -262,6 +303,60 @@ def test_bad_positions(positions, error, message, function):
 def test_positions_of_rows_of_several_lengths(function):
     with pytest.raises(ValueError, match=r"positions is of type list, expected an array: .*inhomogeneous"):
         call(function, VALID[function]() | {"positions": [[0], [1, 2]]})
+
+
+@pytest.mark.parametrize("positions", [2**50, 2**62, range(2**50)], ids=repr)
+def test_positions_beyond_memory(positions):
+    for function in (posenc.encode, lambda p, d: Encoding(d).encode(p, dtype="bfloat16")):
+        with pytest.raises((MemoryError, ValueError), match=r"positions asks for an array of shape \(\d+, 4\)"):
+            function(positions, 4)
+    with pytest.raises((MemoryError, ValueError), match=r"shape asks for an array of shape \(\d+, \d+, 4\)"):
+        posenc.grid((2**25, 2**25), 4)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"positions": [10**5000]}, "positions has an integer of 16610 bits, expected -2"),
+        ({"positions": range(10**5000, 10**5000 + 2)}, "positions has an integer of 16610 bits, expected -2"),
+        ({"positions": range(10**5000)}, "positions is range"),
+        ({"d_model": 10**5000}, "d_model is an integer of 16610 bits, expected at most"),
+        ({"threads": -(10**5000)}, "threads is an integer of 16610 bits, expected at least 1"),
+        ({"base": 10**5000}, "base is an integer of 16610 bits, expected a finite number"),
+        ({"padding_idx": 10**5000}, "padding_idx is an integer of 16610 bits, expected -2"),
+    ],
+    ids=lambda v: next(iter(v)) if isinstance(v, dict) else "",
+)
+def test_integers_of_more_digits_than_python_writes(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        posenc.encode(**{"positions": 2, "d_model": 4} | arguments)
+
+
+def test_exact_numbers_of_every_kind():
+    numbers = [5, 5.0, np.int8(5), np.float16(5), np.longdouble(5), np.array(5), np.array(5.0), Fraction(5), Decimal(5)]
+    numbers += [ml_dtypes.bfloat16(5), Tensor("torch.int64", 5), Tensor("torch.bfloat16", 5), np.array(5, ml_dtypes.bfloat16)]
+    for number in numbers:
+        assert Encoding(4, base=number) == Encoding(4, base=5.0)
+    for number in (4, np.uint8(4), np.array(4), Tensor("torch.uint8", 4)):
+        assert Encoding(number, padding_idx=number) == Encoding(4, padding_idx=4)
+    assert repr(Encoding(4, layout=np.str_("halves"))) == "Encoding(4, layout='halves')"
+
+
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        ({"start": np.complex128(1 + 1j)}, TypeError, "start is np.complex128"),
+        ({"start": np.array(True)}, TypeError, "start is array"),
+        ({"start": Fraction(1, 3)}, ValueError, "start is Fraction"),
+        ({"coordinates": (np.array("1"), np.array("2"))}, TypeError, "coordinates is array"),
+        ({"coordinates": (0, 2**53 + 1)}, ValueError, "coordinates is 9007199254740993, expected a number"),
+        ({"axes": (Tensor("torch.bool", 1), 0)}, TypeError, "axes is Tensor"),
+        ({"shape": (Tensor("torch.bool", 1), 2)}, TypeError, "shape is Tensor"),
+    ],
+)
+def test_wrong_kinds_of_a_grid(arguments, error, message):
+    with pytest.raises(error, match=message):
+        posenc.grid(**{"shape": (2, 2), "d_model": 4} | arguments)
 
 
 @pytest.mark.parametrize("function", ["encode", "Encoding.encode"])

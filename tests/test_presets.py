@@ -149,7 +149,11 @@ def test_presets(name):
     encoding = posenc.preset(name, 16)
     assert encoding == posenc.Encoding(16, **PRESETS[name].convention(16))
     assert pickle.loads(pickle.dumps(encoding)) == encoding
-    assert posenc.preset(name, 0).encode(3).shape == (3, 0)
+    if name in ("mlx", "x-transformers"):       # divide by d_model
+        with pytest.raises(ValueError, match=f"{name} has {{'d_model': 0}}, expected numbers other than 0"):
+            posenc.preset(name, 0)
+    else:
+        assert posenc.preset(name, 0).encode(3).shape == (3, 0)
     assert PRESETS[name].summary and PRESETS[name].source
     for d_model in (1, 3, 7):
         try:
@@ -204,7 +208,13 @@ def test_changes(name, changes, convention):
         (("diffusers-timestep", 8), {"max_period": "1"}, TypeError, "max_period is '1' of type str"),
         (("diffusers-timestep", 8), {"downscale_freq_shift": 4}, ValueError, "shift is 4.0, expected another number"),
         (("mlx", 8), {"min_freq": 0}, ValueError, "mlx has {'min_freq': 0.0}, expected numbers other than 0"),
-        (("mlx", 8), {"min_freq": -1}, ValueError, "base is -1.0, expected a positive number"),
+        (("mlx", 8), {"min_freq": -1}, ValueError, "mlx has {'min_freq': -1.0}: base is -1.0, expected a positive number"),
+        (("whisper", 8), {"max_timescale": 0}, ValueError, "whisper has {'max_timescale': 0.0}: base is 0.0, expected a pos"),
+        (("whisper", 8), {"max_timescale": 5, "base": 7}, ValueError, "max_timescale and base are both given, expected only"),
+        (("whisper", 8), {"max_timescale": 5, "frequencies": [1, 2, 3, 4]}, ValueError, "max_timescale and frequencies are"),
+        (("diffusers-timestep", 8), {"downscale_freq_shift": 0, "spacing": "paper"}, ValueError, "shift and spacing are both"),
+        (("diffusers-timestep", 8), {"flip_sin_to_cos": True, "order": "sin"}, ValueError, "flip_sin_to_cos and order are"),
+        (("tensor2tensor", 2), {"start_index": 2**53 + 1}, ValueError, "start_index is 9007199254740993, expected a number"),
     ],
 )
 def test_errors(arguments, changes, error, message):

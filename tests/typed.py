@@ -52,7 +52,7 @@ posenc.encode(10, "8")  # type: ignore[call-overload]
 
 # ---- keywords ---------------------------------------------------------------------------------------------------------
 
-posenc.encode(10, 8, base=1, layout="halves", odd="zero", shift=Fraction(1, 3), padding_idx=None)
+posenc.encode(10, 8, base=1, layout="halves", odd="zero", shift=Fraction(1, 4), padding_idx=None)
 posenc.encode(10, 8, frequencies=np.ones(4), threads=2)
 posenc.encode(10, 8, bse=1)  # type: ignore[call-overload]
 posenc.encode(10, 8, base="1")  # type: ignore[call-overload]

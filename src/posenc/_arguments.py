@@ -6,8 +6,11 @@ import functools
 import math
 import operator
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from decimal import Decimal
 from fractions import Fraction
+from numbers import Rational
 from typing import Any, NoReturn
 
 import numpy as np
@@ -16,49 +19,77 @@ from numpy.typing import NDArray
 from posenc import _kernel
 
 LOWEST, BEYOND = -(2**63), 2**63        # positions p have LOWEST <= p < BEYOND
+REAL = "integers of at most 64 bits, float64, float32, float16 or bfloat16"
 
 # ---- numbers and names ----------------------------------------------------------------------------------------------
+
+
+def shown(value: Any) -> str:
+    """repr, also of an integer of more digits than Python writes."""
+    try:
+        return repr(value)
+    except ValueError:
+        return f"an integer of {value.bit_length()} bits" if isinstance(value, int) else f"{type(value).__name__}(...)"
+
+
+def _is_number(value: Any, kinds: tuple[str, ...]) -> bool:
+    """Whether a value is one number; where it has a dtype, of NumPy or of a tensor, of these kinds."""
+    dtype = getattr(value, "dtype", None)
+    if dtype is None:
+        return not isinstance(value, (bool, str, bytes)) and np.ndim(value) == 0
+    return str(getattr(dtype, "name", dtype)).rpartition(".")[2].startswith(kinds) and np.ndim(value) == 0
 
 
 def integer(name: str, value: Any, lowest: float) -> int:
     if isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{name} is a bool, expected an integer")
     try:
+        if type(value) is not int and not _is_number(value, ("int", "uint")):
+            raise TypeError
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected an integer") from None
+        raise TypeError(f"{name} is {shown(value)} of type {type(value).__name__}, expected an integer") from None
     if number < lowest:
-        raise ValueError(f"{name} is {number}, expected at least {lowest}")
+        raise ValueError(f"{name} is {shown(number)}, expected at least {lowest}")
     return number
 
 
 def real(name: str, value: Any) -> float:
-    if isinstance(value, (bool, np.bool_, str, bytes)) or np.ndim(value) != 0:
-        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected a real number")
     try:
+        if not _is_number(value, ("int", "uint", "float", "bfloat", "longdouble")):
+            raise TypeError
         number = float(value)
     except TypeError:
-        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected a real number") from None
+        raise TypeError(f"{name} is {shown(value)} of type {type(value).__name__}, expected a real number") from None
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise ValueError(f"{name} is {value!r}, expected a finite number")
+        raise ValueError(f"{name} is {shown(value)}, expected a finite number")
+    if _is_another(value, number):
+        raise ValueError(f"{name} is {shown(value)}, expected a number that float64 can hold")
     return number
+
+
+def _is_another(value: Any, number: float) -> bool:
+    """Whether a value that was given exactly is not the float64 that was made of it."""
+    with suppress(TypeError):
+        value = operator.index(value)           # NumPy compares an integer with a float as two floats
+    return isinstance(value, (Rational, Decimal, np.longdouble)) and bool(value != number)
 
 
 def position(name: str, value: Any) -> int:
     number = integer(name, value, -math.inf)
     if not LOWEST <= number < BEYOND:
-        raise ValueError(f"{name} is {number}, expected -2**63 <= {name} < 2**63")
+        raise ValueError(f"{name} is {shown(number)}, expected -2**63 <= {name} < 2**63")
     return number
 
 
 def choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected one of {choices}")
+        raise TypeError(f"{name} is {shown(value)} of type {type(value).__name__}, expected one of {choices}")
     if value not in choices:
         raise ValueError(f"{name} is {value!r}, expected one of {choices}")
-    return value
+    return str(value)                           # not np.str_, which a repr would show
 
 
 def as_array(name: str, value: Any) -> NDArray[Any]:
@@ -67,11 +98,67 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
     if isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
         raise TypeError(f"{name} is of type MaskedArray, expected an array without a mask")
     try:
-        return np.asarray(value)
+        array = np.asarray(value)
     except ValueError as error:                 # such as of rows of several lengths
         raise ValueError(f"{name} is of type {type(value).__name__}, expected an array: {error}") from None
     except (TypeError, RuntimeError) as error:  # such as of a tensor that requires grad
         raise TypeError(f"{name} is of type {type(value).__name__}, expected an array: {error}") from None
+    if array.dtype.kind in "fO" and not isinstance(value, np.ndarray):
+        _check_exact(name, value, array)
+    return array
+
+
+def _check_exact(name: str, value: Any, array: NDArray[Any]) -> None:
+    """Refuses what NumPy has lost: it makes NaN of nulls, and float64 of integers beside real numbers or of another sign."""
+    if array.dtype.kind == "O":
+        missing = getattr(sys.modules.get("pandas"), "NA", None)
+        nulls, parts = sum(x is None or x is missing for x in array.flat), []
+    else:
+        with np.errstate(all="ignore"):         # a signalling NaN
+            if (abs(array) < 2**53).all():
+                return
+        parts = list(_parts(value, array))
+        nulls = sum(_nulls(part) for part, _ in parts)
+    if nulls:
+        raise ValueError(f"{name} has {nulls} null{'s' * (nulls > 1)}; fill or drop {'them' if nulls > 1 else 'it'}")
+    for part, taken in parts if parts and parts[0][0] is not value else ():
+        given = np.asarray(part)
+        if given.dtype.kind in "iuO":
+            for x, y in zip(given.ravel().tolist(), np.ravel(taken).tolist(), strict=True):
+                if isinstance(x, int) and x != y:
+                    raise ValueError(f"{name} has {x} beside real numbers, expected an integer that float64 can hold")
+
+
+def _parts(value: Any, taken: Any) -> Iterator[tuple[Any, Any]]:
+    """What is in a list, or the columns of a table of Arrow, polars or pandas; each with what NumPy took for it."""
+    pairs: Iterator[tuple[Any, Any]]
+    if taken.ndim and not hasattr(value, "__array__"):
+        pairs = zip(value, taken, strict=True)
+    elif hasattr(value, "itercolumns"):
+        pairs = zip(value.itercolumns(), taken.T, strict=True)
+    elif hasattr(value, "iter_columns"):
+        pairs = zip(value.iter_columns(), taken.T, strict=True)
+    elif hasattr(value, "iterrows"):
+        pairs = zip((column for _, column in value.items()), taken.T, strict=True)
+    else:
+        yield value, taken
+        return
+    for part, its in pairs:
+        if type(part) is not float:
+            yield from _parts(part, its)
+
+
+def _nulls(column: Any) -> int:
+    """How many nulls a column of Arrow, polars or pandas has, by the names that each of them has for it."""
+    while hasattr(getattr(column, "dtype", None), "inner"):     # of polars, each element an array
+        column = column.explode()
+    count = getattr(column, "null_count", None)
+    if count is not None:
+        return int(count() if callable(count) else count)
+    # with NumPy's dtypes pandas counts NaN, which is a number
+    if hasattr(column, "isna") and not isinstance(column.dtype, np.dtype):
+        return int(np.count_nonzero(column.isna()))
+    return 0
 
 
 def numbers(name: str, value: Any) -> NDArray[Any]:
@@ -83,12 +170,15 @@ def numbers(name: str, value: Any) -> NDArray[Any]:
 def frequencies(name: str, value: Any) -> tuple[float, ...]:
     array = numbers(name, value)
     if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
-        raise TypeError(f"{name} has dtype {array.dtype}, expected real numbers of at most 64 bits")
+        raise TypeError(f"{name} has dtype {array.dtype}, expected {REAL}")
     if array.ndim != 1:
         raise ValueError(f"{name} has shape {array.shape}, expected one dimension")
-    array = array.astype(np.float64)
+    given, array = array, array.astype(np.float64)
     if not np.isfinite(array).all():
         raise ValueError(f"{name} has {array[~np.isfinite(array)][0]}, expected finite numbers")
+    for x, y in zip(given.tolist(), array.tolist(), strict=True) if given.dtype.kind in "iu" else ():
+        if x != y:
+            raise ValueError(f"{name} has {x}, expected numbers that float64 can hold")
     return tuple(array.tolist())
 
 
@@ -145,18 +235,7 @@ def range_or_array(positions: Any) -> range | NDArray[Any]:
         raise TypeError(f"positions is {positions!r} of type {kind}, expected an integer, a range or an array")
     if not isinstance(positions, np.ndarray) and is_index(positions):
         return range(integer("positions", positions, 0))
-    array = numbers("positions", positions)
-    if not hasattr(positions, "__array__"):
-        _check_mixture(positions, array)
-    return array
-
-
-def _check_mixture(positions: Any, array: NDArray[Any]) -> None:
-    """NumPy makes float64 of integers beside real numbers, and of uint64 beside int64: none may have become another number."""
-    if array.dtype.kind == "f" and (abs(array) >= 2**53).any():
-        for given, taken in zip(np.asarray(positions, object).flat, array.flat, strict=True):
-            if is_index(given) and operator.index(given) != int(taken):
-                raise ValueError(f"positions has {given} beside real numbers, expected an integer that float64 can hold")
+    return numbers("positions", positions)
 
 
 def positions_of(positions: range | NDArray[Any], offset: float) -> range | NDArray[Any]:
@@ -170,7 +249,7 @@ def positions_of(positions: range | NDArray[Any], offset: float) -> range | NDAr
             if not LOWEST <= p < BEYOND:
                 raise_outside(p)
     if kind not in "iuf" or array.dtype.itemsize > 8:
-        raise TypeError(f"positions has dtype {array.dtype}, expected integers or real numbers of at most 64 bits")
+        raise TypeError(f"positions has dtype {array.dtype}, expected {REAL}")
     shape = array.shape
     array = array.ravel()
     outside: NDArray[np.bool_] | None = None
@@ -199,7 +278,7 @@ def length(positions: range | NDArray[Any]) -> int:
     try:
         return len(positions)
     except OverflowError:
-        raise ValueError(f"positions is {positions}, expected at most {BEYOND - 1} of them") from None
+        raise ValueError(f"positions is {shown(positions)}, expected at most {BEYOND - 1} of them") from None
 
 
 def check_domain(positions: range, offset: float) -> None:
@@ -219,7 +298,7 @@ def _first_outside(positions: range) -> int:
 
 
 def raise_outside(p: object, offset: float = 0) -> NoReturn:
-    what = f"positions has {p}" + (f" with position_offset {offset}" if offset else "")
+    what = f"positions has {shown(p) if isinstance(p, int) else p}" + (f" with position_offset {offset}" if offset else "")
     raise ValueError(f"{what}, expected -2**63 <= position < 2**63")
 
 
@@ -251,12 +330,23 @@ def check_array(name: str, array: NDArray[Any], element: np.dtype[Any]) -> None:
         extent += stride * (length - 1)
 
 
-def output(out: NDArray[Any] | None, shape: tuple[int, ...], dtype_name: str, element: np.dtype[Any]) -> NDArray[Any]:
-    """The array for a result: `out` if it is given and fits, else a new one."""
+def empty(name: str, shape: tuple[int, ...], element: Any) -> NDArray[Any]:
+    """A new array, of as many rows as the argument of that name asks for."""
+    try:
+        return _kernel.new_array(shape, np.dtype(element))
+    except (MemoryError, ValueError) as error:
+        kind = MemoryError if isinstance(error, MemoryError) else ValueError
+        raise kind(f"{name} asks for an array of shape {shape}, expected a smaller one: {error}") from None
+
+
+def output(
+    out: NDArray[Any] | None, shape: tuple[int, ...], dtype_name: str, element: np.dtype[Any], name: str = "positions"
+) -> NDArray[Any]:
+    """The array for a result: `out` if it is given and fits, else a new one, as large as the argument of that name asks for."""
     if out is None:
         if dtype_name == "bfloat16" and element == np.uint16:
             raise ImportError("dtype bfloat16 needs the package ml_dtypes, or an out of dtype uint16 for its bits")
-        return _kernel.new_array(shape, element)
+        return empty(name, shape, element)
     check_array("out", out, element)
     if out.shape != shape:
         raise ValueError(f"out has shape {out.shape}, expected {shape}")

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc import _fit, _sample
-from posenc._encoding import Encoding
-from posenc._presets import preset, presets
+from posenc._encoding import DEFAULTS, Encoding
+from posenc._presets import convention_of, presets
 from posenc._sample import Sample
 
 WIDEST_RATIO = 46           # of frequencies that a fit may find, as a logarithm: 1e20
@@ -54,11 +54,10 @@ def approximation_of(encoding: Encoding) -> Approximation:
 # ---- the presets ----------------------------------------------------------------------------------------------------
 
 
-def _plain(encoding: Encoding) -> Encoding:
-    """The same table without a padding row, said without what makes no difference to it."""
-    idle = {"padding_idx", "odd"} if encoding.d_model % 2 == 0 else {"padding_idx"}
-    changes = {k: v for k, v in encoding._changes().items() if k not in idle and (k, v) != ("shift", 0.0)}
-    return Encoding(encoding.d_model, **changes)
+def _plain(d_model: int, convention: dict[str, Any]) -> dict[str, Any]:
+    """The convention of the same table without a padding row, said without what makes no difference to it."""
+    idle = {"padding_idx", "odd"} if d_model % 2 == 0 else {"padding_idx"}
+    return {k: v for k, v in convention.items() if k not in idle and v != DEFAULTS[k] and (k, v) != ("shift", 0.0)}
 
 
 def key_of(encoding: Encoding) -> Key:
@@ -71,17 +70,22 @@ def key_of(encoding: Encoding) -> Key:
 def known(d_model: int) -> dict[Key, tuple[Encoding, Names]]:
     """By key, the encodings of the presets, each with (name, padding_idx) of all that give the same table."""
     found: dict[Key, tuple[Encoding, list[tuple[str, int | None]]]] = {}
+    made: dict[frozenset[Any], tuple[Encoding, Key]] = {}       # of wide tables an encoding takes long to make
     for name, changes in (*((p.name, {}) for p in presets()), *VARIANTS):
         try:
-            given = preset(name, d_model, **changes)
-            encoding = _plain(given)
-            key = key_of(encoding)
-            approximation_of(encoding)
-        except (ValueError, OverflowError):     # not for this d_model, or frequencies beyond float64
+            _, convention = convention_of(name, d_model, changes)
+            plain = _plain(d_model, convention)
+            if frozenset(plain.items()) not in made:
+                encoding = Encoding(d_model, **plain)
+                made[frozenset(plain.items())] = encoding, key_of(encoding)
+        except ValueError:                      # not for this d_model
+            continue
+        encoding, key = made[frozenset(plain.items())]
+        if not np.isfinite(encoding.frequencies).all():
             continue
         label = name + (f"({', '.join(f'{k}={v}' for k, v in changes.items())})" if changes else "")
         shortest, names = found.setdefault(key, (encoding, []))
-        names.append((label, given._convention["padding_idx"]))
+        names.append((label, convention.get("padding_idx")))
         if len(encoding._changes()) < len(shortest._changes()):
             found[key] = (encoding, names)
     return {key: (encoding, tuple(names)) for key, (encoding, names) in found.items()}
@@ -169,16 +173,26 @@ def _short(x: float, error: float, favourites: Sequence[float] = (), lenience: f
     return float(x)
 
 
+def of_size(radius: NDArray[np.float64], scale: float) -> bool:
+    """Whether the roots of the sums of squares of pairs of columns are mostly an encoding's scale."""
+    return bool((np.abs(radius - abs(scale)) < 0.2 * abs(scale)).mean() > 0.7)
+
+
 # ---- of few rows ----------------------------------------------------------------------------------------------------
 
 
 def usual(sample: Sample) -> Iterator[Encoding]:
-    """What a table of few rows may be that no preset is."""
+    """What a table of few rows may be that no preset is; of the scales that its pairs of columns are of."""
     d_model = sample.values.shape[1]
     odd = _odd(sample)
+    half = -(-d_model // 2) if odd == "truncate" else d_model // 2
+    values, i = sample.values[:16], np.arange(d_model // 2)
     for layout in ("interleaved", "halves"):
+        one, two = (2 * i, 2 * i + 1) if layout == "interleaved" else (i, i + half)
+        radius = np.hypot(values[:, one], values[:, two])
+        scales = [scale for scale in _scales(d_model) if not radius.size or of_size(radius, scale)]
         for order in ("sin", "cos"):
             for spacing in ("paper", "endpoint"):
                 for base in BASES:
-                    for scale in _scales(d_model):
+                    for scale in scales:
                         yield Encoding(d_model, layout=layout, order=order, spacing=spacing, base=base, scale=scale, odd=odd)

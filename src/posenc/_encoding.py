@@ -84,7 +84,7 @@ def _checked(d_model: Any, given: Mapping[str, Any]) -> tuple[int, dict[str, Any
     c = {name: CHECKS[name](name, value) for name, value in given.items()}
     d_model = _arguments.integer("d_model", d_model, 0)
     if d_model > WIDEST:
-        raise ValueError(f"d_model is {d_model}, expected at most {WIDEST}")
+        raise ValueError(f"d_model is {_arguments.shown(d_model)}, expected at most {WIDEST}")
     if c["base"] <= 0:
         raise ValueError(f"base is {given['base']!r}, expected a positive number")
     if c["shift"] is not None and c["spacing"] != "paper":
@@ -236,16 +236,12 @@ class Encoding:
         """The convention's departures from the default."""
         return {name: value for name, value in self._convention.items() if value != DEFAULTS[name]}
 
-    def _turns(self, position_scale: float) -> tuple[list[int], int]:
-        """Turns per position of each frequency times position_scale, and the bits below their point."""
+    def _spacing(self) -> tuple[int, Fraction]:
+        """How many frequencies there are, and the D of ``base**(-i / D)``."""
         c, d = self._convention, self.d_model
         zero_column = c["odd"] == "zero" and d % 2
         pairs = d // 2 if zero_column else -(-d // 2)
         count = d if c["exponents"] == "column" else pairs
-        if c["frequencies"] is not None:
-            if len(c["frequencies"]) != count:
-                raise ValueError(f"frequencies has length {len(c['frequencies'])}, expected {count} for this convention")
-            return _frequencies.given_turns(c["frequencies"], position_scale)
         per_frequency = 2 if c["exponents"] == "column" else 1      # exponent j / (2 D) for columns
         half = Fraction(d // 2) if zero_column else Fraction(d, 2)
         if c["spacing"] == "endpoint":
@@ -254,7 +250,17 @@ class Encoding:
             divisor = per_frequency * (half - Fraction(c["shift"] or 0))
         if count > 1 and divisor == 0:
             raise ValueError(f"shift is {c['shift']}, expected another number than half of the columns, {half}")
-        return _frequencies.spaced_turns(count, divisor, c["base"], (c["frequency_scale"], position_scale))
+        return count, divisor
+
+    def _turns(self) -> tuple[list[int], int]:
+        """Turns per position of each frequency times position_scale, and the bits below their point."""
+        c = self._convention
+        count, divisor = self._spacing()
+        if c["frequencies"] is None:
+            return _frequencies.spaced_turns(count, divisor, c["base"], (c["frequency_scale"], c["position_scale"]))
+        if len(c["frequencies"]) != count:
+            raise ValueError(f"frequencies has length {len(c['frequencies'])}, expected {count} for this convention")
+        return _frequencies.given_turns(c["frequencies"], c["position_scale"])
 
     def _arrangement(self, count: int) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
         """Of each column in its final place: which of the `count` frequencies, `count` for none; and whether it is a cosine."""
@@ -275,7 +281,7 @@ class Encoding:
     def _build(self) -> _kernel.Columns:
         """The columns in their final order, as the kernels read them."""
         c, d = self._convention, self.d_model
-        turns, fraction_bits = self._turns(c["position_scale"])
+        turns, fraction_bits = self._turns()
         frequency, cosine = self._arrangement(len(turns))
         pitch = _kernel.pitched(d)
         which, cosine = (np.resize(column, pitch) if d else np.zeros(pitch, column.dtype) for column in (frequency, cosine))
@@ -306,6 +312,8 @@ class Encoding:
     def frequencies(self) -> NDArray[np.float64]:
         """The frequencies in radians per position, fastest first, rounded to float64; read-only.
 
+        Without `position_scale`.  Those beyond the range of float64 are 0 or infinite.
+
         See Also
         --------
         Encoding : Makes them of `base`, `spacing`, `shift` and `frequency_scale`, or takes them as given.
@@ -323,7 +331,7 @@ class Encoding:
                 values = np.array(c["frequencies"], np.float64)
             else:
                 with _kernel.default_environment():
-                    values = _frequencies.to_float64(*self._turns(position_scale=1.0))
+                    values = _frequencies.spaced_float64(*self._spacing(), c["base"], c["frequency_scale"])
             values = np.frombuffer(values.tobytes())        # whose memory nobody can make writeable
             object.__setattr__(self, "_frequencies", values)
         return values
@@ -628,7 +636,8 @@ def encode(
     ----------
     positions : int, range or array_like
         An integer n means ``range(n)``.  A range may have any start, step and sign.  An array of integers or real numbers
-        may have any shape.  All positions are in [-2**63, 2**63); NaN and infinity give rows of NaN.
+        may have any shape, as may a column of pandas, polars or Arrow without nulls.  All positions are in [-2**63, 2**63);
+        NaN and infinity give rows of NaN.
     d_model : int
         Number of columns.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional

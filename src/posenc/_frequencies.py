@@ -9,6 +9,7 @@ from __future__ import annotations
 import decimal
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
 
@@ -150,8 +151,22 @@ def limbs(turns: Sequence[int], fraction_bits: int) -> tuple[NDArray[np.uint32],
     return np.ascontiguousarray(matrix, np.uint32), integer_limbs
 
 
-def to_float64(turns: Sequence[int], fraction_bits: int) -> NDArray[np.float64]:
-    """The frequencies in radians per position, each rounded to float64."""
+def spaced_float64(count: int, divisor: Fraction, base: float, scale: float) -> NDArray[np.float64]:
+    """The frequencies ``scale * base**(-i / divisor)`` in radians per position, each rounded to float64.
+
+    Those that leave float64's range are 0 or infinite: position_scale may bring an encoding's angles back.
+    """
+    if count == 0 or scale == 0:
+        return np.zeros(count)
+    slope = -_log2(base) / divisor if count > 1 else 0.0        # powers of two from one to the next
+    first, inside = _log2(abs(scale)), count
+    if slope:
+        inside = min(count, math.floor((1030 - first if slope > 0 else first + 1100) / abs(slope)) + 1)
+    turns, fraction_bits = spaced_turns(inside, divisor, base, (scale,))
     bits = SIGNIFICANT_BITS + GUARD_BITS
-    unit = Fraction(2 * _pi(bits), 1 << bits + fraction_bits)
-    return np.array([float(t * unit) for t in turns], np.float64)
+    over, under = 2 * _pi(bits), 1 << bits + fraction_bits
+    values = np.full(count, math.copysign(math.inf if slope > 0 else 0.0, scale))
+    for k, t in enumerate(turns):
+        with suppress(OverflowError):           # it is infinite
+            values[k] = t * over / under        # the quotient of integers is rounded once
+    return values

@@ -239,7 +239,7 @@ def grid(
         parts = _lay_out(positions, d_model, axes, widths, group, layout, odd, include_input, convention)
         sizes = tuple(len(part.positions) for part in parts)
         rows = (extra_tokens + math.prod(sizes),) if extra_tokens else sizes
-        out = _arguments.output(out, (d_model, *rows) if channel_first else (*rows, d_model), dtype_name, element)
+        out = _arguments.output(out, (d_model, *rows) if channel_first else (*rows, d_model), dtype_name, element, "shape")
         cells = out.view(f"u{element.itemsize}")
         if channel_first:
             cells = np.moveaxis(cells, 0, -1)

@@ -53,7 +53,7 @@ def _sized(rough: Approximation, values: NDArray[np.float64]) -> bool:
     if not len(first):
         return bool(0.05 * size < math.sqrt(np.mean(values**2)) and np.abs(values).max() < 1.5 * size)
     radius = np.hypot(values[:, order[first]], values[:, order[first + 1]])
-    return bool((np.abs(radius - size) < 0.2 * size).mean() > 0.7)
+    return _candidates.of_size(radius, size)
 
 
 def _like(rough: Approximation, row: NDArray[np.float64], order: NDArray[np.intp], reach: int) -> NDArray[np.intp]:

@@ -141,13 +141,13 @@ def _mlx(
         "spacing": "endpoint",
         "base": max_freq / min_freq,
         "frequency_scale": max_freq * (math.tau if full_turns else 1.0),
-        "scale": math.sqrt(2 / max(d_model, 1)),
+        "scale": math.sqrt(2 / d_model),
         "odd": "error",
     }
 
 
 def _x_transformers(d_model: int, *, theta: float = 1e4) -> dict[str, Any]:
-    return {"layout": "halves", "base": theta, "scale": max(d_model, 1) ** -0.5, "odd": "error"}
+    return {"layout": "halves", "base": theta, "scale": d_model**-0.5, "odd": "error"}
 
 
 def _pyg(d_model: int, *, base_freq: float = 1e-4, granularity: float = 1.0) -> dict[str, Any]:
@@ -372,16 +372,34 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
     >>> posenc.preset("diffusers-timestep", 320, flip_sin_to_cos=True, downscale_freq_shift=0).encode(1).shape
     (1, 320)
     """
-    known = _known(name)
     d_model = _arguments.integer("d_model", d_model, 0)
+    parameters, convention = convention_of(name, d_model, changes)
+    try:
+        return Encoding(d_model, **convention)
+    except ValueError as error:
+        if not parameters:
+            raise
+        raise ValueError(f"{name} has {parameters}: {error}") from None
+
+
+def convention_of(name: str, d_model: int, changes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The peer's own parameters among the changes, and the keywords of `Encoding` that all of them give."""
+    known = _known(name)
     with _kernel.default_environment():
         given = {key: default for key, default in known.parameters.items() if key in changes}
-        parameters = {key: _checked(key, changes.pop(key), default) for key, default in given.items()}
+        parameters = {key: _checked(key, changes[key], default) for key, default in given.items()}
+        changes = {key: value for key, value in changes.items() if key not in given}
         try:
             convention = known.convention(d_model, **parameters)
         except ZeroDivisionError:
-            raise ValueError(f"{name} has {parameters}, expected numbers other than 0") from None
-    return Encoding(d_model, **changed(convention, changes))
+            zeros = {key: n for key, n in {"d_model": d_model, **parameters}.items() if n == 0 and n is not False}
+            raise ValueError(f"{name} has {zeros}, expected numbers other than 0") from None
+        for key, default in given.items():
+            said = _said_by(known, d_model, key, default)
+            for change in changes:
+                if not said.isdisjoint((change, *REPLACES.get(change, ()))):
+                    raise ValueError(f"{key} and {change} are both given, expected only one of them")
+    return parameters, changed(convention, changes)
 
 
 def changed(convention: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -397,6 +415,13 @@ def _known(name: str) -> Preset:
         near = difflib.get_close_matches(name.lower(), PRESETS, n=3, cutoff=0.5) or PRESETS
         raise ValueError(f"name is {name!r}, expected one of posenc.presets(), such as {', '.join(near)}")
     return PRESETS[name]
+
+
+def _said_by(known: Preset, d_model: int, parameter: str, default: float) -> set[str]:
+    """The keywords of a convention that depend on a peer's parameter."""
+    other = not default if isinstance(default, bool) else 2 * default + 1
+    one, two = (known.convention(d_model, **{parameter: value}) for value in (default, other))
+    return {key for key in one if one[key] != two[key]}
 
 
 def _checked(name: str, value: Any, default: float) -> float:
