@@ -139,6 +139,31 @@ def test_add_to_refuses_what_the_library_refuses(positions):
     assert (x == 1).all()
 
 
+def outcome(function, *arguments):
+    try:
+        return np.asarray(function(*arguments)).tolist()
+    except (TypeError, ValueError) as error:
+        return type(error), str(error)
+
+
+COLUMNS = {
+    "pandas": lambda values: pytest.importorskip("pandas").Series(values, dtype="Int64"),
+    "polars": lambda values: pytest.importorskip("polars").Series(values),
+    "pyarrow": lambda values: pytest.importorskip("pyarrow").array(values),
+}
+
+
+@pytest.mark.parametrize("values", [[1, 2, 4], [1, None, 4]], ids=str)
+@pytest.mark.parametrize("column", COLUMNS.values(), ids=COLUMNS)
+def test_a_column_is_what_the_library_takes_it_for(column, values):
+    """A null as well: the library's conversion is the only one."""
+    positions = column(values)
+    # repr: a NaN is equal to no other
+    assert repr(outcome(posenc.torch.encode, positions, 4)) == repr(outcome(posenc.encode, positions, 4))
+    theirs = outcome(posenc.add_to, np.ones((3, 4), np.float32), positions)
+    assert repr(outcome(posenc.torch.add_to, torch.ones(3, 4), positions)) == repr(theirs)
+
+
 META = torch.arange(3, device="meta")
 
 
