@@ -4,6 +4,7 @@ import copy
 import math
 import multiprocessing
 import pickle
+import re
 from functools import partial
 
 import numpy as np
@@ -76,6 +77,14 @@ def test_encode_takes_what_the_library_takes(positions):
     assert_bits(posenc.torch.encode(positions, 6), posenc.encode(positions, 6))
 
 
+@pytest.mark.parametrize("step", [2**63 + 5, -(2**63) - 5])
+def test_steps_beyond_an_operators_integers(step):
+    positions = range(-(2**63), 2**63, step) if step > 0 else range(2**63 - 1, -(2**63) - 1, step)
+    assert_bits(posenc.torch.encode(positions, 4), posenc.encode(positions, 4))
+    x = np.ones((2, 4), np.float32)
+    assert_bits(posenc.torch.add_to(torch.ones(2, 4), positions), posenc.add_to(x, positions))
+
+
 def test_encode_equals_the_oracle(dtype):
     at = [0, 1, 1000, 999_983]
     found = posenc.torch.encode(torch.tensor(at), 6, dtype=NAMES[dtype])
@@ -102,6 +111,133 @@ def test_add_to_takes_positions_and_rows_with_gaps():
     starts = torch.tensor([[5], [2**40]])
     posenc.torch.add_to(x, starts + torch.arange(5))
     assert_bits(x, before.numpy() + posenc.encode((starts + torch.arange(5)).numpy(), 6))
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [3, np.int64(3), range(7, 10), range(2**63 - 3, 2**63), range(9, 0, -3), [1, 4, 2], [0.5, 1e9, -2], np.array([[3], [5]])],
+    ids=str,
+)
+@pytest.mark.parametrize("functorch", [False, True])
+def test_add_to_takes_what_the_library_takes(positions, functorch):
+    x = embeddings(2, 3, 6)
+    expected = posenc.add_to(x.numpy().copy(), positions, x_scale=2.0)
+
+    def add(x):
+        return posenc.torch.add_to(x.clone(), positions, x_scale=2.0)
+
+    assert_bits(torch.func.vjp(add, x)[0] if functorch else add(x), expected)
+
+
+@pytest.mark.parametrize("positions", [2, -3, range(4), range(7, 15, 2), range(2**63 - 2, 2**63 + 1), [1, 2], "abc", True])
+def test_add_to_refuses_what_the_library_refuses(positions):
+    with pytest.raises((TypeError, ValueError)) as theirs:
+        posenc.add_to(np.ones((3, 4), np.float32), positions)
+    x = torch.ones(3, 4)
+    with pytest.raises(theirs.type, match=f"^{re.escape(str(theirs.value))}$"):
+        posenc.torch.add_to(x, positions)
+    assert (x == 1).all()
+
+
+def outcome(function, *arguments):
+    try:
+        return np.asarray(function(*arguments)).tolist()
+    except (TypeError, ValueError) as error:
+        return type(error), str(error)
+
+
+COLUMNS = {
+    "pandas": lambda values: pytest.importorskip("pandas").Series(values, dtype="Int64"),
+    "polars": lambda values: pytest.importorskip("polars").Series(values),
+    "pyarrow": lambda values: pytest.importorskip("pyarrow").array(values),
+}
+
+
+@pytest.mark.parametrize("values", [[1, 2, 4], [1, None, 4]], ids=str)
+@pytest.mark.parametrize("column", COLUMNS.values(), ids=COLUMNS)
+def test_a_column_is_what_the_library_takes_it_for(column, values):
+    """A null as well: the library's conversion is the only one."""
+    positions = column(values)
+    # repr: a NaN is equal to no other
+    assert repr(outcome(posenc.torch.encode, positions, 4)) == repr(outcome(posenc.encode, positions, 4))
+    theirs = outcome(posenc.add_to, np.ones((3, 4), np.float32), positions)
+    assert repr(outcome(posenc.torch.add_to, torch.ones(3, 4), positions)) == repr(theirs)
+
+
+META = torch.arange(3, device="meta")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: posenc.torch.add_to(torch.ones(3, 4), META),
+        lambda: torch.func.vmap(lambda x: posenc.torch.add_to(x, META))(torch.ones(2, 3, 4)),
+        lambda: torch.ops.posenc.add_(torch.ones(3, 4), META, 0, 1.0, "{}"),
+        lambda: posenc.torch.encode(META, 4, device="cpu"),
+        lambda: PositionalTable(4)(torch.ones(3, 4), positions=META),
+        lambda: PositionalEncoding(4)(torch.ones(3, 4), positions=META),
+    ],
+    ids=["add_to", "vmap", "operator", "encode", "table", "module"],
+)
+def test_positions_without_memory(call):
+    with pytest.raises(ValueError, match="positions is on the meta device, expected a tensor with values for cpu"):
+        call()
+
+
+def test_the_meta_device_has_shapes_and_errors():
+    x = torch.ones(3, 4, device="meta")
+    assert posenc.torch.add_to(x, [1, 2, 3]) is x
+    assert posenc.torch.encode(META, 4).is_meta
+    assert posenc.torch.encode([1, 2, 3], 4, device="meta").shape == (3, 4)
+    for call in (lambda: posenc.torch.add_to(x, base=-1), lambda: posenc.torch.encode(META, 4, base=-1)):
+        with pytest.raises(ValueError, match="base is -1"):
+            call()
+    with pytest.raises(TypeError, match=r"positions has dtype torch\.bool"):
+        posenc.torch.encode(META.bool(), 4)
+
+
+LEARNED = {
+    "encode": lambda p: posenc.torch.encode(3, 4, scale=p),
+    "encode at": lambda p: posenc.torch.encode(torch.arange(3), 4, base=p),
+    "frequencies": lambda p: posenc.torch.encode(3, 4, frequencies=p.expand(2)),
+    "add_to": lambda p: posenc.torch.add_to(torch.ones(3, 4), position_offset=p),
+    "add_to's x_scale": lambda p: posenc.torch.add_to(torch.ones(3, 4), x_scale=p),
+    "table": lambda p: PositionalTable(4, position_scale=p),
+    "module": lambda p: PositionalEncoding(4, scale=p),
+    "module's x_scale": lambda p: PositionalEncoding(4, x_scale=p),
+    "dropout": lambda p: PositionalEncoding(4, p),
+    "dataset": lambda p: ChunkDataset(3, 4, scale=p),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")       # torch's own, in forward mode
+@pytest.mark.parametrize("call", LEARNED.values(), ids=LEARNED)
+def test_no_parameter_is_taken_for_a_constant(call):
+    message = r"requires grad, expected a constant such as \w+\.detach\(\); PositionalEncoding\(learned_scale=\)"
+    with pytest.raises(RuntimeError, match=message):
+        call(nn.Parameter(torch.tensor(0.5)))
+    with torch.no_grad(), pytest.raises(RuntimeError, match=message):       # a module may be made there and trained later
+        call(nn.Parameter(torch.tensor(0.5)))
+    for derivative in (torch.func.grad, torch.func.jacfwd):
+        with pytest.raises(RuntimeError, match=message):
+            derivative(call)(torch.tensor(0.5))
+    with pytest.raises(ValueError, match="is on the meta device, expected a tensor with values"):
+        call(torch.tensor(0.5, device="meta"))
+    call(torch.tensor(0.5))
+
+
+def test_tensors_are_numbers():
+    convention = {"base": torch.tensor(500), "scale": torch.tensor(0.1, dtype=torch.bfloat16), "padding_idx": torch.tensor(2)}
+    numbers = {name: value.item() for name, value in convention.items()}
+    assert_bits(posenc.torch.encode(5, torch.tensor(6), **convention), posenc.encode(5, 6, **numbers))
+    assert PositionalTable(6, **convention).encoding == posenc.Encoding(6, **numbers)
+    frequencies = torch.tensor([0.1, 2.0, 1e-3], dtype=torch.bfloat16)
+    assert_bits(posenc.torch.encode(5, 6, frequencies=frequencies), posenc.encode(5, 6, frequencies=frequencies.tolist()))
+
+
+def test_frequencies_of_any_array_like():
+    for frequencies in (range(1, 3), (1, 2), np.array([1, 2], np.int8)):
+        assert_bits(posenc.torch.encode(3, 4, frequencies=frequencies), posenc.encode(3, 4, frequencies=frequencies))
 
 
 def test_add_to_has_a_derivative():
@@ -198,6 +334,7 @@ def test_add_to_a_leaf_that_requires_grad(call):
     assert_bits(leaf, 1 + posenc.encode(5, 6))
 
 
+TRUE = torch.tensor(True)
 BAD_CALLS = {
     "an array": (lambda: posenc.torch.add_to(np.ones((2, 4))), TypeError, "x is of type ndarray, expected a torch"),
     "an array in a module": (lambda: PositionalTable(4)(np.ones((2, 4))), TypeError, "x is of type ndarray, expected a torch"),
@@ -213,7 +350,7 @@ BAD_CALLS = {
     "beyond 64 bits": (lambda: posenc.torch.encode(range(2**63, 2**63 + 1), 4), ValueError, "expected -2"),
     "a number beyond 64 bits": (lambda: posenc.torch.encode(2**70, 4), ValueError, "expected -2"),
     "objects": (lambda: posenc.torch.encode(np.array([1], object), 4), TypeError, "positions has dtype object"),
-    "booleans": (lambda: posenc.torch.encode(torch.tensor([True]), 4), TypeError, "positions has dtype bool"),
+    "booleans": (lambda: posenc.torch.encode(torch.tensor([True]), 4), TypeError, "positions has dtype torch.bool"),
     "a keyword": (lambda: posenc.torch.encode(3, 4, bases=3), TypeError, "bases"),
     "d_model": (lambda: posenc.torch.encode(3, -4), ValueError, "d_model is -4"),
     "a convention": (lambda: posenc.torch.encode(3, 4, base=-1), ValueError, "base is -1"),
@@ -241,6 +378,35 @@ BAD_CALLS = {
     "x_scale": (
         lambda: PositionalEncoding(6, x_scale=1e6)(torch.ones(3, 6).half()), ValueError, "number that float16 can hold"),
     "chunk": (lambda: ChunkDataset(10, 4, chunk=0), ValueError, "chunk is 0"),
+    "a bool for d_model": (lambda: posenc.torch.encode(3, True), TypeError, "d_model is a bool"),
+    "a bool for d_model, of positions": (lambda: posenc.torch.encode([1], TRUE), TypeError, "d_model is a bool"),
+    "a real d_model": (lambda: posenc.torch.encode(3, 4.0), TypeError, "d_model is 4.0 of type float, expected an integer"),
+    "a d_model beyond int64": (lambda: posenc.torch.encode(3, 2**70), ValueError, "d_model is 1180591620717411303424"),
+    "a bool for padding_idx": (lambda: posenc.torch.encode(3, 4, padding_idx=TRUE), TypeError, "padding_idx is a bool"),
+    "a bool for x_scale": (lambda: posenc.torch.add_to(torch.ones(3, 4), x_scale=True), TypeError, "x_scale is True"),
+    "a tensor's bool for x_scale": (lambda: posenc.torch.add_to(torch.ones(3, 4), x_scale=TRUE), TypeError, "x_scale is True"),
+    "text for x_scale": (lambda: posenc.torch.add_to(torch.ones(3, 4), x_scale="2"), TypeError, "x_scale is '2' of type str"),
+    "bytes for base": (lambda: posenc.torch.encode(3, 4, base=b"100"), TypeError, "base is b'100' of type bytes"),
+    "an object for base": (lambda: posenc.torch.encode(3, 4, base=object()), TypeError, "base is <object .* a real number"),
+    "a set for frequencies": (lambda: posenc.torch.encode(3, 4, frequencies={1, 2}), TypeError, "frequencies has dtype object"),
+    "a mask for frequencies": (
+        lambda: posenc.torch.encode(3, 4, frequencies=np.ma.array([1.0, 2.0], mask=[0, 1])), TypeError, "without a mask"),
+    "a bool for a module's x_scale": (lambda: PositionalEncoding(6, x_scale=TRUE), TypeError, "x_scale is True"),
+    "a bool for a module's d_model": (lambda: PositionalEncoding(TRUE), TypeError, "d_model is a bool"),
+    "a bool for a length": (lambda: PositionalEncoding(6, max_len=TRUE), TypeError, "max_len is a bool"),
+    "a bool for a table's length": (lambda: PositionalTable(6, TRUE), TypeError, "max_sequence_length is a bool"),
+    "text for batch_first": (lambda: PositionalEncoding(6, batch_first="no"), TypeError, "batch_first is 'no' of type str"),
+    "a number for batch_first": (lambda: PositionalEncoding(6, batch_first=0), TypeError, "batch_first is 0 .*expected a bool"),
+    "a bool for learned_scale": (lambda: PositionalEncoding(6, learned_scale=True), TypeError, "learned_scale is True"),
+    "NumPy's length for dropout": (lambda: PositionalEncoding(6, np.int64(1)), TypeError, r"max_len=np.int64\(1\)"),
+    "a tensor's length for dropout": (lambda: PositionalEncoding(6, torch.tensor(1)), TypeError, "max_len=1"),
+    "bools for a chunk": (lambda: ChunkDataset(10, 4, chunk=TRUE), TypeError, "chunk is a bool"),
+    "a bool for positions": (lambda: ChunkDataset(TRUE, 4), TypeError, "positions is a bool"),
+    "bool positions of a module": (
+        lambda: PositionalEncoding(6)(torch.ones(1, 6), positions=TRUE), TypeError, "positions has dtype torch.bool"),
+    "complex positions": (lambda: posenc.torch.encode(torch.ones(2) * 1j, 4), TypeError, "positions has dtype torch.complex64"),
+    "8-bit positions": (
+        lambda: posenc.torch.encode(torch.ones(2).to(torch.float8_e5m2), 4), TypeError, "positions has dtype torch.float8"),
 }
 
 
@@ -315,6 +481,11 @@ def test_memory_is_bounded_however_far_the_start():
     for start in (10**15, 2**63 - 3, -5, -(2**63)):
         assert_bits(module(torch.zeros(1, 3, 512), start=start)[0], posenc.encode(range(start, start + 3), 512))
     assert len(module.pe) == 0
+
+
+@pytest.mark.parametrize("start", [np.int8(127), np.uint8(255), np.int32(2**31 - 1), np.int64(2**63 - 1)], ids=repr)
+def test_the_last_start_of_a_narrow_integer(start):
+    assert_bits(PositionalTable(6, 300)(torch.zeros(1, 6), start=start), posenc.encode(range(int(start), int(start) + 1), 6))
 
 
 @pytest.mark.parametrize("batch_first", [True, False])
@@ -570,6 +741,106 @@ def test_a_trained_model_keeps_every_prediction():
     assert (predictions(another).argmax(-1) != theirs.argmax(-1)).float().mean() > 0.1
 
 
+# ---- a learned factor ---------------------------------------------------------------------------------------------------
+
+
+class SpeechT5ScaledPositionalEncoding(nn.Module):
+    """Computes as the class of this name in transformers, from the exact table."""
+
+    def __init__(self, dropout, dim, max_len=5000):
+        super().__init__()
+        self.register_buffer("pe", posenc.torch.encode(max_len, dim)[None], persistent=False)
+        self.dropout = nn.Dropout(p=dropout)
+        self.alpha = nn.Parameter(torch.tensor(1.0))
+
+    def forward(self, emb):
+        return self.dropout(emb + self.alpha * self.pe[:, : emb.size(1)])
+
+
+def gradients(module, x):
+    x = x.clone().requires_grad_()
+    y = module(x)
+    y.backward(torch.sin(y.detach()))
+    return y, x.grad, module.alpha.grad
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_a_learned_factor_is_that_of_speecht5(batch_first):
+    theirs = SpeechT5ScaledPositionalEncoding(0.0, 16)
+    with torch.no_grad():
+        theirs.alpha.fill_(-0.37)
+    module = PositionalEncoding(16, learned_scale=1.0, batch_first=batch_first)
+    assert module.state_dict().keys() == theirs.state_dict().keys() == {"alpha"}
+    module.load_state_dict(theirs.state_dict(), strict=True)
+    x = embeddings(3, 50, 16)
+    y, by_x, by_alpha = gradients(theirs, x)
+    found = gradients(module, x if batch_first else x.transpose(0, 1))
+    assert torch.equal(found[0] if batch_first else found[0].transpose(0, 1), y)
+    assert torch.equal(found[1] if batch_first else found[1].transpose(0, 1), by_x)
+    torch.testing.assert_close(found[2], by_alpha)
+    torch.testing.assert_close(by_alpha, (by_x * posenc.torch.encode(50, 16)).sum())
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")       # torch's own, in forward mode
+@pytest.mark.parametrize("positions", [None, torch.tensor([[3, 1, 4], [1, 5, 9]])], ids=["rows", "positions"])
+def test_a_learned_factor_has_derivatives_of_every_kind(positions):
+    module = PositionalEncoding(6, x_scale=6**0.5, learned_scale=0.7).double()
+
+    def run(x, alpha):
+        return torch.func.functional_call(module, {"alpha": alpha}, (x,), {"positions": positions})
+
+    x, alpha = embeddings(2, 3, 6).double().requires_grad_(), module.alpha
+    assert torch.autograd.gradcheck(run, (x, alpha), check_forward_ad=True, check_batched_grad=True)
+    assert torch.autograd.gradgradcheck(run, (x, alpha))
+
+
+def test_a_learned_factor_of_one_changes_no_bit(dtype):
+    x = embeddings(2, 50, 48, dtype=NAMES[dtype])
+    assert torch.equal(PositionalEncoding(48, learned_scale=1.0)(x), PositionalEncoding(48)(x))
+
+
+def test_a_learned_factor_keeps_the_dtype_of_x(dtype):
+    module, x = PositionalEncoding(6, learned_scale=0.5), embeddings(2, 3, 6, dtype=NAMES[dtype])
+    for cast in (module, copy.deepcopy(module).to(NAMES[dtype])):
+        assert cast(x).dtype == NAMES[dtype]
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert cast(x).dtype == NAMES[dtype]
+        cast(x).sum().backward()
+        assert cast.alpha.grad.dtype == cast.alpha.dtype
+
+
+def test_a_learned_factor_is_a_parameter():
+    module = PositionalEncoding(6, max_len=5, learned_scale=0.5, x_scale=2.0)
+    assert dict(module.named_parameters()) == {"alpha": module.alpha}
+    assert "x_scale=2.0, learned_scale=0.5" in repr(module)
+    assert torch.equal(module(), 0.5 * posenc.torch.encode(5, 6))
+    module.load_state_dict({"alpha": torch.tensor([0.25])})                # of another shape, as some stored it
+    assert torch.equal(copy.deepcopy(module)(), 0.25 * posenc.torch.encode(5, 6))
+    with pytest.raises(RuntimeError, match=r'Missing key.* "alpha"'):
+        module.load_state_dict({})
+    assert list(PositionalEncoding(6).parameters()) == []
+    PositionalEncoding(6).reset_parameters()
+
+
+def test_a_learned_factor_that_was_made_on_the_meta_device():
+    with torch.device("meta"):
+        module = PositionalEncoding(6, max_len=5, learned_scale=0.5)
+    assert module.alpha.is_meta
+    module.to_empty(device="cpu").reset_parameters()
+    assert torch.equal(module(), 0.5 * posenc.torch.encode(5, 6))
+
+
+def test_a_learned_factor_is_learned():
+    module = PositionalEncoding(16, learned_scale=1.0)
+    optimizer = torch.optim.SGD(module.parameters(), 1e-3)
+    x = embeddings(4, 20, 16)
+    for _ in range(100):
+        optimizer.zero_grad()
+        (module(x) - x - 0.25 * posenc.torch.encode(20, 16)).square().sum().backward()
+        optimizer.step()
+    assert abs(module.alpha.item() - 0.25) < 1e-4
+
+
 # ---- graphs -------------------------------------------------------------------------------------------------------------
 
 
@@ -581,7 +852,7 @@ def fresh():
 
 
 def assert_compiles(backend):
-    for options in ({}, {"max_len": 12}, {"batch_first": False, "layout": "halves"}):
+    for options in ({}, {"max_len": 12}, {"batch_first": False, "layout": "halves"}, {"learned_scale": 0.5}):
         module = PositionalEncoding(6, x_scale=2.0, **options)
         compiled = torch.compile(copy.deepcopy(module), fullgraph=True, dynamic=True, backend=backend)
         for n, start in ((5, 0), (9, 3), (30, 0), (3, 10**12)):
@@ -618,6 +889,49 @@ def test_add_to_in_a_graph():
         assert_bits(found, expected + posenc.encode(n, 6))
         found.sum().backward()
         assert (leaf.grad == 3).all()
+
+
+class Functional(nn.Module):
+    def __init__(self, **convention):
+        super().__init__()
+        self.convention = convention
+
+    def forward(self, x):
+        x = posenc.torch.add_to(x * 1, x.shape[-2], **self.convention)
+        x = posenc.torch.add_to(x, range(7, 7 + x.shape[-2]), x_scale=2)
+        return x + posenc.torch.encode(x.shape[-2], x.shape[-1], **self.convention)
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("dynamic", [True, None])
+def test_conventions_that_are_attributes_in_a_graph(dynamic):
+    """Floats, which torch.compile takes for variables: each value has a graph of its own."""
+    module = Functional(base=100.0, frequency_scale=2, layout="halves")
+    compiled = torch.compile(module, fullgraph=True, dynamic=dynamic, backend="aot_eager")
+    for n, base in ((3, 100.0), (5, 100.0), (5, 250.5), (7, 1 / 3)):
+        module.convention["base"] = base
+        assert torch.equal(compiled(torch.ones(n, 4)), module(torch.ones(n, 4)))
+    module = Functional(frequencies=[1.0, 0.1])
+    compiled = torch.compile(module, fullgraph=True, dynamic=dynamic, backend="aot_eager")
+    assert torch.equal(compiled(torch.ones(3, 4)), module(torch.ones(3, 4)))
+
+
+@pytest.mark.usefixtures("fresh")
+def test_conventions_that_a_graph_cannot_hold():
+    """Arrays and tensors: the graph ends there, and the values are those without it."""
+    for convention in ({"frequencies": np.array([1.0, 0.1])}, {"scale": torch.tensor(0.5)}, {"base": np.float64(100)}):
+        module = Functional(**convention)
+        compiled = torch.compile(module, dynamic=True, backend="aot_eager")
+        assert torch.equal(compiled(torch.ones(3, 4)), module(torch.ones(3, 4)))
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_learned_factor_has_derivatives_in_a_graph():
+    module, x = PositionalEncoding(16, max_len=64, learned_scale=0.7), embeddings(3, 50, 16)
+    expected = gradients(copy.deepcopy(module), x)
+    module.compile(fullgraph=True, dynamic=True, backend="aot_eager")
+    for found, right in zip(gradients(module, x), expected, strict=True):
+        torch.testing.assert_close(found, right)
 
 
 @pytest.mark.parametrize("max_len", [None, 64])
@@ -666,3 +980,33 @@ def test_without_workers():
     assert_bits(torch.cat([values for _, values in found]), posenc.encode(10, 8))
     assert list(ChunkDataset(0, 8)) == []
     assert ChunkDataset(3, 1024).chunk == 1024
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [
+        range(2**63 - 2, 2**63),
+        range(-(2**63) + 1, -(2**63) - 1, -1),
+        range(-(2**63), 2**63, 2**63 + 5),
+        range(2**63 - 1, -(2**63) - 1, -(2**61) - 1),
+        range(5, 6, 2**100),
+        range(2**100, 0),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("chunk", [None, 1, 3])
+def test_chunks_of_every_range(positions, chunk):
+    dataset = ChunkDataset(positions, 8, chunk=chunk)
+    found, expected = list(dataset), list(posenc.stream(positions, 8, chunk=chunk))
+    assert len(dataset) == len(found) == len(expected)
+    for (at, values), right in zip(found, expected, strict=True):
+        assert at.dtype == torch.int64
+        assert at.tolist() == list(right.positions)
+        assert_bits(values, right.values)
+
+
+def test_chunks_of_all_positions():
+    dataset = ChunkDataset(range(-(2**63), 2**63), 8, chunk=1 << 10)
+    assert len(dataset) == 2**54
+    at, _ = next(iter(dataset))
+    assert at.tolist() == list(range(-(2**63), -(2**63) + 1024))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn, SupportsFloat, SupportsIndex, Unpack
 
 import numpy as np
@@ -21,11 +21,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd import forward_ad
+from torch.fx.experimental.symbolic_shapes import guard_scalar
 from torch.utils.data import IterableDataset, get_worker_info
 
 import posenc
 from posenc import _arguments, _kernel
-from posenc._encoding import CHUNK_BYTES
+from posenc._encoding import CHECKS, CHUNK_BYTES
 from posenc._types import Convention, Positions
 
 __all__ = ["ChunkDataset", "PositionalEncoding", "PositionalTable", "add_to", "encode"]
@@ -34,16 +35,58 @@ DTYPES = {torch.float64: "float64", torch.float32: "float32", torch.float16: "fl
 TABLE_BYTES = 1 << 26               # a table grows on demand up to here; rows beyond are made as they are asked for
 STORED = ("pe", "pos_encoding")     # what the tutorials call the table in a state_dict
 COMPARED_ROWS = 4096                # of a stored table
+INTEGERS = {getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
 NOT_DIFFERENTIATED = "expected positions without: encodings are not differentiated, positions.detach() says so"
 
 
 # ---- tensors and conventions ------------------------------------------------------------------------------------------
 
 
+def _constant(name: str, value: Any) -> Any:
+    """A tensor as the number or list that it holds, for the checks of arguments; none that is to be learned."""
+    if not isinstance(value, Tensor):
+        return value
+    if value.requires_grad or not torch.compiler.is_compiling() and _is_dual(value):
+        raise RuntimeError(f"{name} requires grad, expected a constant such as {name}.detach(); "
+                           "PositionalEncoding(learned_scale=) learns a factor of the encodings")
+    if value.is_meta:
+        raise ValueError(f"{name} is on the meta device, expected a tensor with values")
+    return value.tolist()
+
+
+def _integer(name: str, value: Any, lowest: int) -> int:
+    return _arguments.integer(name, _constant(name, value), lowest)
+
+
+def _real(name: str, value: Any) -> float:
+    return _arguments.real(name, _constant(name, value))
+
+
 @torch.compiler.assume_constant_result
-def _text(convention: Any) -> str:
+def _text(convention: Mapping[str, Any]) -> str:
     """A convention as text; Python's JSON writes a float64 so that it is read back exactly."""
-    return json.dumps(convention, default=lambda value: value.tolist() if hasattr(value, "tolist") else float(value))
+    constants = {name: _constant(name, value) for name, value in convention.items()}
+    return json.dumps(constants, default=lambda value: np.asarray(value).tolist())
+
+
+def _specified(d_model: Any, convention: Mapping[str, Any]) -> tuple[int, str]:
+    """d_model and the convention as an operator takes them, checked; in a graph the operator checks the convention."""
+    if type(d_model) not in (int, torch.SymInt):
+        d_model = _integer("d_model", d_model, 0)
+    if torch.compiler.is_compiling():
+        return d_model, _text({name: _of_this_graph(value) for name, value in convention.items()})
+    for name in convention.keys() - CHECKS.keys():
+        raise TypeError(f"got an unexpected keyword argument {name!r}")
+    text = _text({name: CHECKS[name](name, _constant(name, value)) for name, value in convention.items()})
+    _encoding_of(d_model, text)
+    return d_model, text
+
+
+def _of_this_graph(value: Any) -> Any:
+    """Numbers that torch.compile took for variables as constants: the graph is made again for others."""
+    if isinstance(value, (list, tuple)):
+        return [_of_this_graph(number) for number in value]
+    return guard_scalar(value) if type(value) in (int, float) else value
 
 
 @functools.lru_cache(maxsize=8)
@@ -80,13 +123,22 @@ def _beyond(x_scale: float, dtype: torch.dtype) -> ValueError:
     return ValueError(f"x_scale is {x_scale}, expected a number that {DTYPES[dtype]} can hold")
 
 
-def _check_positions(positions: Tensor) -> None:
+def _check_positions(positions: Tensor, device: torch.device) -> None:
+    """Positions of encodings on the device."""
     if not isinstance(positions, Tensor):
         raise TypeError(f"positions is of type {type(positions).__name__}, expected a torch.Tensor")
+    if positions.dtype not in DTYPES and positions.dtype not in INTEGERS:
+        raise TypeError(f"positions has dtype {positions.dtype}, expected integers or real numbers of at most 64 bits")
+    _check_memory(positions, device)
     if positions.requires_grad and torch.is_grad_enabled():
         raise RuntimeError(f"positions requires grad, {NOT_DIFFERENTIATED}")
     if not torch.compiler.is_compiling() and _is_dual(positions):
         raise RuntimeError(f"positions has a tangent, {NOT_DIFFERENTIATED}")
+
+
+def _check_memory(positions: Tensor, device: torch.device) -> None:
+    if positions.device.type == "meta" and device.type != "meta":
+        raise ValueError(f"positions is on the meta device, expected a tensor with values for {device}")
 
 
 def _check_broadcast(positions: Tensor, x: Tensor, given: tuple[int, ...]) -> None:
@@ -151,6 +203,16 @@ def _positions_array(positions: Tensor) -> NDArray[Any]:
     return (positions.double() if positions.dtype == torch.bfloat16 else positions).numpy()
 
 
+@torch.compiler.disable
+def _tensor(positions: range | NDArray[Any]) -> Tensor:
+    """Positions as a tensor of int64 or float64 with memory of its own."""
+    given = _arguments.positions_of(positions, 0)
+    if isinstance(given, range):
+        start, step = (number % 2**64 for number in (given.start, given.step))
+        given = (np.arange(len(given), dtype=np.uint64) * np.uint64(step) + np.uint64(start)).view(np.int64)
+    return torch.from_numpy(np.array(given))
+
+
 # torch.library.custom_op takes no derivative for an operator that mutates: its parts are registered one by one
 torch.library.define("posenc::add_", "(Tensor(a!) x, Tensor? positions, SymInt start, float x_scale, str convention) -> ()")
 
@@ -163,7 +225,8 @@ def _(x: Tensor, positions: Tensor | None, start: int, x_scale: float, conventio
 
 @torch.library.register_fake("posenc::add_")
 def _(x: Tensor, positions: Tensor | None, start: int, x_scale: float, convention: str) -> None:
-    pass
+    if positions is not None:
+        _check_memory(positions, x.device)
 
 
 class _Add(torch.autograd.Function):
@@ -189,7 +252,7 @@ def _add_below_autograd(*arguments: Any) -> None:
 @torch.library.impl("posenc::add_", "Autograd")
 def _(x: Tensor, positions: Tensor | None, start: int, x_scale: float, convention: str) -> None:
     if positions is not None:
-        _check_positions(positions)
+        _check_positions(positions, x.device)
     if not (x.requires_grad and torch.is_grad_enabled()):
         torch.autograd.graph.increment_version(x)
         _add_below_autograd(x, positions, start, x_scale, convention)
@@ -253,28 +316,28 @@ def encode(
     torch.Size([1, 2, 64])
     """
     _name(dtype)
-    convention = _text(convention)
+    d_model, text = _specified(d_model, convention)
     if isinstance(positions, Tensor):
-        _check_positions(positions)
-        values = torch.ops.posenc.encode_at(positions, d_model, convention, dtype)
-        return values if device is None else values.to(device)
+        device = positions.device if device is None else torch.device(device)
+        _check_positions(positions, device)
+        return torch.ops.posenc.encode_at(positions, d_model, text, dtype).to(device)
     device = torch.empty(0).device if device is None else torch.device(device)
     if type(positions) is int and 0 <= positions < _arguments.BEYOND:       # what torch.compile can follow
-        return torch.ops.posenc.encode(0, 1, positions, d_model, convention, dtype, device)
+        return torch.ops.posenc.encode(0, 1, positions, d_model, text, dtype, device)
     positions = _arguments.range_or_array(positions)
     if isinstance(positions, range):
         _arguments.check_domain(positions, 0)
         n = _arguments.length(positions)
         # what a short range does not use may be beyond an operator's integers
         start, step = positions[0] if n else 0, positions.step if n > 1 else 1
-        return torch.ops.posenc.encode(start, step, n, d_model, convention, dtype, device)
-    positions = np.array(_arguments.positions_of(positions, 0))        # 64 bits, native byte order
-    return torch.ops.posenc.encode_at(torch.from_numpy(positions), d_model, convention, dtype).to(device)
+        if _arguments.LOWEST <= step < _arguments.BEYOND:
+            return torch.ops.posenc.encode(start, step, n, d_model, text, dtype, device)
+    return torch.ops.posenc.encode_at(_tensor(positions), d_model, text, dtype).to(device)
 
 
 def add_to(
     x: Tensor,
-    positions: Tensor | None = None,
+    positions: Positions | Tensor | None = None,
     *,
     x_scale: SupportsFloat = 1.0,
     **convention: Unpack[Convention],
@@ -285,8 +348,8 @@ def add_to(
     ----------
     x : Tensor, shape (..., n, d_model)
         On the CPU, of dtype float32, float64, float16 or bfloat16; columns contiguous.  Overwritten.
-    positions : Tensor, optional
-        Broadcasts to ``x.shape[:-1]``; by default ``range(n)``.
+    positions : int, range, Tensor or array_like, optional
+        A tensor or array broadcasts to ``x.shape[:-1]``, an integer or a range has n positions; by default ``range(n)``.
     x_scale : float, optional
         What x is multiplied by first.
     **convention
@@ -321,22 +384,45 @@ def add_to(
     _check_x(x)
     if x.device.type not in ("cpu", "meta"):
         raise ValueError(f"x is on {x.device}, expected the CPU; PositionalEncoding adds on every device")
-    text = _text(convention)
+    _, text = _specified(x.shape[-1], convention)
+    # what torch.compile can follow is checked by the operator
+    if not torch.compiler.is_compiling() or type(x_scale) not in (int, float):
+        x_scale = _real("x_scale", x_scale)
+    where, start = _rows(positions, x.shape[-2])
+    if where is not None:
+        _check_positions(where, x.device)
+        where = where.to(x.device)
     if not torch.compiler.is_compiling() and (torch._C._are_functorch_transforms_active() or _is_dual(x)):
         # an operator that mutates can tell neither of them what it does: the same bits by operators that can
-        if positions is None:
-            values = torch.ops.posenc.encode(0, 1, x.shape[-2], x.shape[-1], text, x.dtype, x.device)
+        if where is None:
+            values = torch.ops.posenc.encode(start, 1, x.shape[-2], x.shape[-1], text, x.dtype, x.device)
         else:
-            _check_positions(positions)
-            _check_broadcast(positions, x, positions.shape)
-            values = torch.ops.posenc.encode_at(positions, x.shape[-1], text, x.dtype)
-        scale = _arguments.real("x_scale", x_scale)
+            _check_broadcast(where, x, where.shape)
+            values = torch.ops.posenc.encode_at(where, x.shape[-1], text, x.dtype)
+        scale = float(x_scale)
         rounded = _kernel.rounded(DTYPES[x.dtype], scale)
         if not math.isfinite(rounded):
             raise _beyond(scale, x.dtype)
         return x.mul_(rounded).add_(values)
-    torch.ops.posenc.add_(x, positions, 0, x_scale, text)
+    torch.ops.posenc.add_(x, where, start, x_scale, text)
     return x
+
+
+def _rows(positions: Any, n: int) -> tuple[Tensor | None, int]:
+    """Positions of n rows as posenc::add_ takes them: a tensor, or None and the first of n in a row."""
+    if positions is None or isinstance(positions, Tensor):
+        return positions, 0
+    if type(positions) is int and positions >= 0:       # what torch.compile can follow
+        positions = range(positions)
+    positions = _arguments.range_or_array(positions)
+    if isinstance(positions, range):
+        length = _arguments.length(positions)
+        if length != n:
+            raise ValueError(f"positions has length {length}, expected {n}, the rows of x")
+        if positions.step == 1 and n:
+            _arguments.check_domain(positions, 0)
+            return None, positions.start
+    return _tensor(positions), 0
 
 
 # ---- modules ----------------------------------------------------------------------------------------------------------
@@ -397,9 +483,9 @@ class PositionalTable(nn.Module):
     ) -> None:
         super().__init__()
         if max_sequence_length is not None:
-            max_sequence_length = _arguments.integer("max_sequence_length", max_sequence_length, 0)
-        self.d_model = _arguments.integer("d_model", d_model, 0)
-        self._convention = _text(posenc.Encoding(d_model, **convention)._changes())
+            max_sequence_length = _integer("max_sequence_length", max_sequence_length, 0)
+        self.d_model, given = _specified(d_model, convention)
+        self._convention = _text(_encoding_of(self.d_model, given)._changes())
         self.max_sequence_length = max_sequence_length
         rows = max_sequence_length or 0
         self.register_buffer("pe", self._make(rows, torch.get_default_dtype(), torch.get_default_device()), persistent=False)
@@ -466,12 +552,14 @@ class PositionalTable(nn.Module):
         self, n: int, start: int, positions: Tensor | None, dtype: torch.dtype, device: torch.device
     ) -> Tensor:
         if positions is not None:
-            _check_positions(positions)
+            _check_positions(positions, device)
             if start != 0:
                 raise ValueError(f"start is {start} and positions are given, expected only one of them")
             return torch.ops.posenc.encode_at(positions, self.d_model, self._convention, dtype).to(device)
         if isinstance(start, bool) or not isinstance(start, (int, np.integer, torch.SymInt)):
             raise TypeError(f"start is {start!r} of type {type(start).__name__}, expected an integer")
+        if isinstance(start, np.integer):       # start + n could overflow
+            start = int(start)
         if not torch.compiler.is_compiling() and not _arguments.LOWEST <= start < _arguments.BEYOND:
             raise ValueError(f"start is {start}, expected -2**63 <= start < 2**63")
         return self._rows(start, start + n, dtype, device)
@@ -573,8 +661,15 @@ class PositionalEncoding(PositionalTable):
         Whether x has the shape (batch, n, d_model), or (n, batch, d_model) as in the tutorial.
     x_scale : float, optional
         ``d_model**0.5`` in "Attention is all you need", section 3.4; by default x is not multiplied.
+    learned_scale : float, optional
+        The encodings are multiplied by a parameter `alpha` that starts from this number: 1.0 in SpeechT5 and ESPnet.
     **convention
         See `posenc.Encoding`.
+
+    Attributes
+    ----------
+    alpha : Parameter, shape ()
+        The learned factor, or None.
 
     Raises
     ------
@@ -610,24 +705,55 @@ class PositionalEncoding(PositionalTable):
         max_len: SupportsIndex | None = None,
         batch_first: bool = True,
         x_scale: SupportsFloat | None = None,
+        learned_scale: SupportsFloat | None = None,
         **convention: Unpack[Convention],
     ) -> None:
-        if isinstance(dropout, int) and dropout != 0:
+        dropout = _constant("dropout", dropout)
+        if _arguments.is_index(dropout) and dropout != 0:
             kind = type(dropout).__name__
             raise TypeError(f"dropout is {dropout!r} of type {kind}, expected a float; a length is max_len={dropout!r}")
         dropout = _arguments.real("dropout", dropout)
         if max_len is not None:
-            max_len = _arguments.integer("max_len", max_len, 0)
+            max_len = _integer("max_len", max_len, 0)
+        if not isinstance(batch_first, (bool, np.bool_)):
+            raise TypeError(f"batch_first is {batch_first!r} of type {type(batch_first).__name__}, expected a bool")
         super().__init__(d_model, max_len, **convention)
         self.dropout = nn.Dropout(dropout)
         self.batch_first = batch_first
-        self.x_scale = None if x_scale is None else _arguments.real("x_scale", x_scale)
+        self.x_scale = None if x_scale is None else _real("x_scale", x_scale)
+        self.learned_scale = None if learned_scale is None else _real("learned_scale", learned_scale)
+        self.alpha = None if self.learned_scale is None else nn.Parameter(torch.tensor(self.learned_scale))
         # as in add_to, x is multiplied by a number of its own dtype
         scales = {dtype: _kernel.rounded(name, self.x_scale or 0.0) for dtype, name in DTYPES.items()}
         self._scales = {dtype: scale for dtype, scale in scales.items() if math.isfinite(scale)}
 
+    def reset_parameters(self) -> None:
+        """Set `alpha` to `learned_scale`: for a module that was made on the meta device.
+
+        Returns
+        -------
+        None
+            Nothing happens without `learned_scale`.
+
+        See Also
+        --------
+        torch.nn.Module.to_empty : Gives memory to it, and no values.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from posenc.torch import PositionalEncoding
+        >>> with torch.device("meta"):
+        ...     pe = PositionalEncoding(8, learned_scale=1.0)
+        >>> pe.to_empty(device="cpu").reset_parameters()
+        >>> pe.alpha.item()
+        1.0
+        """
+        if self.alpha is not None and self.learned_scale is not None:
+            nn.init.constant_(self.alpha, self.learned_scale)
+
     def forward(self, x: Tensor | None = None, *, start: int = 0, positions: Tensor | None = None) -> Tensor:
-        """Return ``dropout(x * x_scale + encodings)``, or the table.
+        """Return ``dropout(x * x_scale + encodings)``, or the table; with `learned_scale`, ``alpha * encodings`` in them.
 
         Parameters
         ----------
@@ -674,9 +800,15 @@ class PositionalEncoding(PositionalTable):
             table = table.reshape(-1, *[1] * (x.ndim - 2), self.d_model)
         return self.dropout(self._scaled(x) + table)
 
+    def _encodings(
+        self, n: int, start: int, positions: Tensor | None, dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
+        encodings = super()._encodings(n, start, positions, dtype, device)
+        return encodings if self.alpha is None else self.alpha * encodings
+
     def _aligned(self, positions: Tensor, x: Tensor, sequence_first: bool) -> Tensor:
         """Positions in a shape that broadcasts to x.shape[:-1]."""
-        _check_positions(positions)
+        _check_positions(positions, x.device)
         given = positions.shape
         if sequence_first and positions.ndim == 1:
             positions = positions.reshape(-1, *[1] * (x.ndim - 2))
@@ -685,7 +817,8 @@ class PositionalEncoding(PositionalTable):
 
     def extra_repr(self) -> str:
         batch_first = None if self.batch_first else False
-        return self._in_words(max_len=self.max_sequence_length, batch_first=batch_first, x_scale=self.x_scale)
+        scales = {"x_scale": self.x_scale, "learned_scale": self.learned_scale}
+        return self._in_words(max_len=self.max_sequence_length, batch_first=batch_first, **scales)
 
     def _scaled(self, x: Tensor) -> Tensor:
         if self.x_scale is None:
@@ -751,23 +884,24 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
     ) -> None:
         _name(dtype)
         if not isinstance(positions, range):
-            positions = range(_arguments.integer("positions", positions, 0))
-        self.encoding = posenc.Encoding(d_model, **convention)
+            positions = range(_integer("positions", positions, 0))
+        self.encoding = _encoding_of(*_specified(d_model, convention))
         _arguments.check_domain(positions, self.encoding._convention["position_offset"])
         self.positions = positions
         self.dtype = dtype
         if chunk is None:
             chunk = max(1, CHUNK_BYTES // max(1, self.encoding.d_model * dtype.itemsize))
-        self.chunk = _arguments.integer("chunk", chunk, 1)
+        self.chunk = _integer("chunk", chunk, 1)
 
     def __len__(self) -> int:
-        return -(-len(self.positions) // self.chunk)
+        return len(self.positions[:: self.chunk])
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         worker = get_worker_info()
         first, step, threads = (0, 1, None) if worker is None else (worker.id, worker.num_workers, 1)
-        for i in range(first, len(self), step):
-            positions = self.positions[i * self.chunk : (i + 1) * self.chunk]
+        left = self.positions[first * self.chunk :]
+        while left:
+            positions, left = left[: self.chunk], left[step * self.chunk :]
             values = torch.empty((len(positions), self.encoding.d_model), dtype=self.dtype)
             self.encoding.encode(positions, dtype=DTYPES[self.dtype], out=_array(values), threads=threads)
-            yield torch.arange(positions.start, positions.stop, positions.step), values
+            yield _tensor(positions), values
