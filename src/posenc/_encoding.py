@@ -10,7 +10,7 @@ from typing import Any, Generic, Literal, NamedTuple, NoReturn, SupportsFloat, S
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posenc import _arguments, _display, _frequencies, _kernel
+from posenc import _arguments, _display, _exact, _frequencies, _kernel
 from posenc._arguments import BEYOND, LOWEST
 from posenc._types import AnyDType, ArrayT, Convention, DTypeOf, Positions, ScalarT
 
@@ -238,8 +238,8 @@ class Encoding:
         """The convention's departures from the default."""
         return {name: value for name, value in self._convention.items() if value != DEFAULTS[name]}
 
-    def _turns(self, position_scale: float) -> tuple[list[int], int]:
-        """Turns per position of each frequency times position_scale, and the bits below their point."""
+    def _turns(self, position_scale: float) -> _exact.Turns:
+        """What makes the turns per position of each frequency times position_scale, and the bits below their point."""
         c, d = self._convention, self.d_model
         zero_column = c["odd"] == "zero" and d % 2
         pairs = d // 2 if zero_column else -(-d // 2)
@@ -247,7 +247,7 @@ class Encoding:
         if c["frequencies"] is not None:
             if len(c["frequencies"]) != count:
                 raise ValueError(f"frequencies has length {len(c['frequencies'])}, expected {count} for this convention")
-            return _frequencies.given_turns(c["frequencies"], position_scale)
+            return functools.partial(_frequencies.given_turns, c["frequencies"], position_scale)
         per_frequency = 2 if c["exponents"] == "column" else 1      # exponent j / (2 D) for columns
         half = Fraction(d // 2) if zero_column else Fraction(d, 2)
         if c["spacing"] == "endpoint":
@@ -256,7 +256,9 @@ class Encoding:
             divisor = per_frequency * (half - Fraction(c["shift"] or 0))
         if count > 1 and divisor == 0:
             raise ValueError(f"shift is {c['shift']}, expected another number than half of the columns, {half}")
-        return _frequencies.spaced_turns(count, divisor, c["base"], (c["frequency_scale"], position_scale))
+        return functools.partial(
+            _frequencies.spaced_turns, count, divisor, c["base"], (c["frequency_scale"], position_scale)
+        )
 
     def _arrangement(self, count: int) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
         """Of each column in its final place: which of the `count` frequencies, `count` for none; and whether it is a cosine."""
@@ -277,7 +279,8 @@ class Encoding:
     def _build(self) -> _kernel.Columns:
         """The columns in their final order, as the kernels read them."""
         c, d = self._convention, self.d_model
-        turns, fraction_bits = self._turns(c["position_scale"])
+        make_turns = self._turns(c["position_scale"])
+        turns, fraction_bits = make_turns()
         frequency, cosine = self._arrangement(len(turns))
         columns = _kernel.padded(d)
         which = np.full(columns, len(turns))
@@ -297,6 +300,7 @@ class Encoding:
             c["scale"],
             c["position_offset"],
             c["padding_idx"],
+            _exact.Values(make_turns, frequency, cosine, c["scale"]),
         )
 
     def _kernel_order(self) -> int:
@@ -327,7 +331,7 @@ class Encoding:
                 values = np.array(c["frequencies"], np.float64)
             else:
                 with _kernel.default_environment():
-                    values = _frequencies.to_float64(*self._turns(position_scale=1.0))
+                    values = _frequencies.to_float64(*self._turns(position_scale=1.0)())
             values = np.frombuffer(values.tobytes())        # whose memory nobody can make writeable
             object.__setattr__(self, "_frequencies", values)
         return values

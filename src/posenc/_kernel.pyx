@@ -10,6 +10,7 @@ from posenc import _processors
 
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
 from libc.math cimport floor
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
@@ -79,6 +80,7 @@ cdef struct share_t:
     # a job that is done in blocks
     const kernel_t *kernel
     const spec_t *spec
+    const call_t *call
     const job_t *job
     bint even
     ptrdiff_t all_rows
@@ -88,6 +90,22 @@ cdef struct share_t:
     char *stages
     size_t stage_size
     slot_t *slots
+
+
+cdef struct call_t:
+    # what a value needs that the kernel does not decide
+    PyObject *value                     # of _exact.py, borrowed
+    PyObject *error                     # the first one
+    bint alone                          # there are no helpers
+
+
+cdef struct question_t:
+    call_t *call
+    const position_t *position
+    ptrdiff_t column
+    dtype_t dtype
+    double answer
+    PyThread_type_lock lock             # held until there is an answer, or NULL
 
 
 cdef struct tables_t:
@@ -234,19 +252,23 @@ cdef class Columns:
     scale, position_offset : float
     padding_idx : int or None
         The position, before the offset, whose row is all zeros.
+    value : callable
+        position, exponent, column, dtype -> float: the value at position * 2**exponent, offset included, rounded.
     """
 
     cdef spec_t spec
     cdef offsets_t consecutive
     cdef bint has_consecutive
-    cdef object keep
+    cdef object keep, value
 
     def __cinit__(self, ptrdiff_t d_model, bytes turns, int integer_limbs, int fraction_limbs, bytes sign, bytes quarter,
-                  int order, double scale, double position_offset, object padding_idx):
+                  int order, double scale, double position_offset, object padding_idx,
+                  object value):
         check_settings()
         if integer_limbs + fraction_limbs > MAX_TURN_LIMBS:
             raise ValueError(f"{integer_limbs + fraction_limbs} limbs, expected at most {MAX_TURN_LIMBS}")
         self.keep = (turns, sign, quarter)
+        self.value = value
         self.has_consecutive = False
         memset(&self.consecutive, 0, sizeof(offsets_t))
         self.spec.d_model = d_model
@@ -265,6 +287,7 @@ cdef class Columns:
             self.spec.padding_real = padding_idx if float(padding_idx) == padding_idx else float("nan")
         self.spec.fast = 2.0**-400 <= abs(scale) <= 2.0**400
         self.spec.quick = abs(scale) <= 2.0**10
+        self.spec.decide = decide
 
     def __dealloc__(self):
         free(self.consecutive.memory)
@@ -470,7 +493,9 @@ cdef class Columns:
         cdef slot_t slots[MAX_THREADS]
         cdef share_t share
         cdef work_t work
-        cdef spec_t *spec = &self.spec
+        cdef call_t call
+        cdef spec_t own = self.spec
+        cdef spec_t *spec = &own
         cdef ptrdiff_t columns = spec.columns, values = rows * columns * job.batch, per_thread, per_block
         cdef int team, i
         if even and spec.fast and (spec.quick or job.dtype == FLOAT64) and _few_limbs(spec.position_offset, job, rows):
@@ -487,8 +512,13 @@ cdef class Columns:
             share.rows //= 2
         share.entries = min(job.batch, max(<ptrdiff_t>FEWEST_ENTRIES, per_block // (share.rows * columns)))
         share.row_blocks = (rows + share.rows - 1) // share.rows
+        call.value = <PyObject *>self.value
+        call.error = NULL
+        call.alone = team == 1
+        spec.context = &call
         share.kernel = active
         share.spec = spec
+        share.call = &call
         share.job = job
         share.all_rows = rows
         share.even = even
@@ -509,7 +539,10 @@ cdef class Columns:
                 raise MemoryError(f"Unable to allocate {team * share.stage_size} bytes for the rows in work")
         try:
             _run(&work, team)
+            if call.error != NULL:
+                raise <object>call.error
         finally:
+            Py_XDECREF(call.error)
             free(share.stages)
             with cython.critical_section(counting):
                 for i in range(team):
@@ -526,6 +559,61 @@ cdef bint _few_limbs(double offset, const job_t *job, ptrdiff_t rows) noexcept:
     return floor(offset * 2.0**96) == offset * 2.0**96 and first > -(<int64_t>1 << 31) and last < <int64_t>1 << 31
 
 
+cdef double decide(void *context, const position_t *position, ptrdiff_t column, dtype_t dtype) noexcept nogil:
+    """The value that exact.c asks for.
+
+    Beside helpers it is left to a thread of its own: a handler of a signal, which may raise or fork, runs in the main thread
+    wherever that runs Python.
+    """
+    cdef question_t question
+    question.call = <call_t *>context
+    question.position = position
+    question.column = column
+    question.dtype = dtype
+    question.lock = NULL if question.call.alone else PyThread_allocate_lock()
+    if question.lock == NULL:
+        answer(&question)
+        return question.answer
+    PyThread_acquire_lock(question.lock, True)
+    # -1: PYTHREAD_INVALID_THREAD_ID
+    if PyThread_start_new_thread(answer, &question) == <unsigned long>-1:
+        answer(&question)
+    PyThread_acquire_lock(question.lock, True)
+    PyThread_free_lock(question.lock)
+    return question.answer
+
+
+cdef void answer(void *asked) noexcept nogil:
+    cdef question_t *question = <question_t *>asked
+    cdef PyThread_type_lock lock = question.lock
+    with gil:
+        find_answer(question)
+    if lock != NULL:
+        PyThread_release_lock(lock)
+
+
+cdef void find_answer(question_t *question) noexcept:
+    """An exception is kept for the end of the call."""
+    cdef const position_t *position = question.position
+    cdef call_t *call = question.call
+    cdef int i
+    question.answer = 0
+    if call.error != NULL:
+        return
+    try:
+        number = 0
+        for i in range(position.limbs - 1, -1, -1):
+            number = number << 32 | position.limb[i]
+        if position.negative:
+            number = -number
+        question.answer = (<object>call.value)(number, 32 * position.exponent, question.column, <int>question.dtype)
+    except BaseException as error:
+        with cython.critical_section(counting):
+            if call.error == NULL:
+                Py_INCREF(error)
+                call.error = <PyObject *>error
+
+
 cdef void encode_block(void *context, ptrdiff_t which, int member) noexcept nogil:
     """Blocks in turn from each stretch: two threads that begin to write one huge page would both clear all of it."""
     cdef share_t *share = <share_t *>context
@@ -535,7 +623,7 @@ cdef void encode_block(void *context, ptrdiff_t which, int member) noexcept nogi
     cdef ptrdiff_t rows = min(share.rows, share.all_rows - row)
     cdef tally_t *tally = &share.slots[member].tally
     cdef job_t job = share.job[0]
-    if block >= share.blocks:
+    if block >= share.blocks or share.call.error != NULL:
         return                          # the last stretch is shorter
     job.out += entry * job.batch_stride
     job.batch = min(share.entries, job.batch - entry)
