@@ -1,14 +1,18 @@
 """Makes golden.csv from the oracle: ``python tests/golden.py > tests/golden.csv``.
 
-A line holds d_model, base, dtype, position, column and the expected bits in hexadecimal.
+A line holds d_model, base, dtype, position, column and the expected bits in hexadecimal, and where the convention is not the
+default one but for the base, its other arguments as JSON.
 """
 
 import csv
+import json
 import sys
+from itertools import chain
 
 import numpy as np
 
 from adversarial import halfway, zeros
+from constructed import KINDS, cases
 from reference import Reference
 
 DTYPES = ["float64", "float32", "float16", "bfloat16"]
@@ -42,8 +46,16 @@ def lines():
                         yield d_model, base, dtype, int(position), column, reference.bits(int(position), column, dtype)
 
 
+def constructed_lines():
+    for kind in KINDS:
+        for dtype in DTYPES:
+            for position, column, convention in cases(kind, dtype, seed=0, count=8):
+                bits = Reference(2, **convention).bits(position, column, dtype)
+                yield 2, 10000.0, dtype, position, column, bits, json.dumps(convention)
+
+
 if __name__ == "__main__":
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(["d_model", "base", "dtype", "position", "column", "bits"])
-    for *line, bits in lines():
-        writer.writerow([*line, f"{bits:x}"])
+    writer.writerow(["d_model", "base", "dtype", "position", "column", "bits", "convention"])
+    for d_model, base, dtype, position, column, bits, *convention in chain(lines(), constructed_lines()):
+        writer.writerow([d_model, base, dtype, position, column, f"{bits:x}", *convention])

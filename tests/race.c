@@ -102,6 +102,13 @@ enum { COUNT_OF_WAYS = sizeof WAYS / sizeof *WAYS };
 
 /* ---- what they work on ------------------------------------------------------------------------------------------------- */
 
+/* Without Python there is nobody to ask, and no value here is so near a half-way point. */
+static double decide(void *context, const position_t *position, ptrdiff_t column, dtype_t dtype) {
+    (void)context, (void)position;
+    fprintf(stderr, "undecided: column %td, dtype %d\n", column, dtype);
+    exit(2);
+}
+
 /* Frequencies below an eighth of a turn; the low limbs of a linear congruential generator. */
 static spec_t make_spec(void) {
     uint32_t x = 1;
@@ -125,7 +132,8 @@ static spec_t make_spec(void) {
                     .order = SIN_FIRST,
                     .scale = 1,
                     .fast = 1,
-                    .quick = 1};
+                    .quick = 1,
+                    .decide = decide};
 }
 
 /* As Columns.tabulate of _kernel.pyx lays them out. */

@@ -529,7 +529,7 @@ def row_scenes(run: Run) -> Iterator[Scene]:
 
 def build_scenes(run: Run) -> Iterator[Scene]:
     def first(d_model: int) -> posenc.Encoding:
-        _frequencies._pi.cache_clear()
+        _frequencies.pi.cache_clear()
         return posenc.Encoding(d_model)
 
     def rows(d_model: int) -> NDArray[Any]:

@@ -10,7 +10,7 @@ from typing import Any, Generic, Literal, NamedTuple, NoReturn, SupportsFloat, S
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posenc import _arguments, _display, _frequencies, _kernel
+from posenc import _arguments, _display, _exact, _frequencies, _kernel
 from posenc._arguments import BEYOND, LOWEST
 from posenc._types import AnyDType, ArrayT, Convention, DTypeOf, Positions, ScalarT
 
@@ -252,15 +252,16 @@ class Encoding:
             raise ValueError(f"shift is {c['shift']}, expected another number than half of the columns, {half}")
         return count, divisor
 
-    def _turns(self) -> tuple[list[int], int]:
-        """Turns per position of each frequency times position_scale, and the bits below their point."""
+    def _turns(self) -> _exact.Turns:
+        """What makes the turns per position of each frequency times position_scale, and the bits below their point."""
         c = self._convention
         count, divisor = self._spacing()
         if c["frequencies"] is None:
-            return _frequencies.spaced_turns(count, divisor, c["base"], (c["frequency_scale"], c["position_scale"]))
+            scales = c["frequency_scale"], c["position_scale"]
+            return functools.partial(_frequencies.spaced_turns, count, divisor, c["base"], scales)
         if len(c["frequencies"]) != count:
             raise ValueError(f"frequencies has length {len(c['frequencies'])}, expected {count} for this convention")
-        return _frequencies.given_turns(c["frequencies"], c["position_scale"])
+        return functools.partial(_frequencies.given_turns, c["frequencies"], c["position_scale"])
 
     def _arrangement(self, count: int) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
         """Of each column in its final place: which of the `count` frequencies, `count` for none; and whether it is a cosine."""
@@ -281,7 +282,8 @@ class Encoding:
     def _build(self) -> _kernel.Columns:
         """The columns in their final order, as the kernels read them."""
         c, d = self._convention, self.d_model
-        turns, fraction_bits = self._turns()
+        make_turns = self._turns()
+        turns, fraction_bits = make_turns()
         frequency, cosine = self._arrangement(len(turns))
         pitch = _kernel.pitched(d)
         which, cosine = (np.resize(column, pitch) if d else np.zeros(pitch, column.dtype) for column in (frequency, cosine))
@@ -299,6 +301,7 @@ class Encoding:
             c["scale"],
             c["position_offset"],
             c["padding_idx"],
+            _exact.Values(make_turns, which, cosine, c["scale"]),
         )
 
     def _kernel_order(self) -> int:

@@ -1,7 +1,8 @@
-"""Exact frequencies: base, spacing and scales as fractions of a full turn, to 256 significant bits.
+"""Exact frequencies: base, spacing and scales as fractions of a full turn, to 256 significant bits or more.
 
-A frequency w is kept as the integer ``floor(w / (2 pi) * 2**fraction_bits)``.  ``fraction_bits`` is chosen so that the
-smallest frequency of an encoding keeps `SIGNIFICANT_BITS` bits; docs/numerics.md says why that many.
+A frequency w is kept as the integer ``floor(w / (2 pi) * 2**fraction_bits)``, or one next to it: it is right to two units.
+``fraction_bits`` is chosen so that the smallest frequency of an encoding keeps the bits that are asked for.  The kernel
+computes with `SIGNIFICANT_BITS`, `_exact.py` with more; docs/numerics.md says why that many.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ LEAST_EXPONENT, GREATEST_EXPONENT = -3400, 2200
 
 
 @lru_cache(maxsize=8)
-def _pi(bits: int) -> int:
+def pi(bits: int) -> int:
     """floor(pi * 2**bits), by Machin's formula."""
 
     def arccot(x: int) -> int:
@@ -47,7 +48,7 @@ def _log2(x: float) -> float:
 def _over_two_pi(numerator: int, bits: int) -> int:
     """floor(numerator / (2 pi) * 2**bits)."""
     precision = bits + numerator.bit_length() + GUARD_BITS
-    return (numerator << bits + precision) // (2 * _pi(precision))
+    return (numerator << bits + precision) // (2 * pi(precision))
 
 
 def _geometric(count: int, divisor: Fraction, base: float, bits: int) -> list[int]:
@@ -87,14 +88,16 @@ def _check_range(lowest: float, highest: float) -> None:
         )
 
 
-def _fraction_bits(lowest: float) -> int:
+def _fraction_bits(lowest: float, significant: int) -> int:
     """Bits below the point, in whole limbs, that leave the frequency 2**lowest its significant bits."""
-    bits = SIGNIFICANT_BITS + max(0, math.ceil(-lowest) + 1)
+    bits = significant + max(0, math.ceil(-lowest) + 1)
     return -(-bits // LIMB_BITS) * LIMB_BITS
 
 
-def spaced_turns(count: int, divisor: Fraction, base: float, scales: Sequence[float]) -> tuple[list[int], int]:
-    """Turns per position of the frequencies ``prod(scales) * base**(-i / divisor)``.
+def spaced_turns(
+    count: int, divisor: Fraction, base: float, scales: Sequence[float], significant: int = SIGNIFICANT_BITS
+) -> tuple[list[int], int]:
+    """Turns per position of the frequencies ``prod(scales) * base**(-i / divisor)``, each to so many bits at least.
 
     Returns
     -------
@@ -103,11 +106,11 @@ def spaced_turns(count: int, divisor: Fraction, base: float, scales: Sequence[fl
     fraction_bits : int
     """
     if count == 0 or 0 in scales:
-        return [0] * count, SIGNIFICANT_BITS
+        return [0] * count, significant
     first = sum(_log2(abs(s)) for s in scales) - _log2(2 * math.pi)
     last = first - (count - 1) / divisor * math.log2(base) if count > 1 else first
     _check_range(min(first, last), max(first, last))
-    fraction_bits = _fraction_bits(min(first, last))
+    fraction_bits = _fraction_bits(min(first, last), significant)
     bits = fraction_bits + GUARD_BITS + math.ceil(abs(first)) + math.ceil(abs(last))
     scale = math.prod(map(Fraction, scales))
     turn = _over_two_pi(abs(scale.numerator), bits) * (1 if scale > 0 else -1)
@@ -116,16 +119,18 @@ def spaced_turns(count: int, divisor: Fraction, base: float, scales: Sequence[fl
     return [_toward_zero(turn * power, drop) for power in powers], fraction_bits
 
 
-def given_turns(frequencies: Sequence[float], scale: float) -> tuple[list[int], int]:
+def given_turns(
+    frequencies: Sequence[float], scale: float, significant: int = SIGNIFICANT_BITS
+) -> tuple[list[int], int]:
     """Turns per position of the given float64 frequencies times `scale`: see `spaced_turns`."""
     exact = [Fraction(w) * Fraction(scale) for w in frequencies]
     sizes = [_log2(abs(w)) + _log2(abs(scale)) - _log2(2 * math.pi) for w, x in zip(frequencies, exact, strict=True) if x]
     if not sizes:
-        return [0] * len(exact), SIGNIFICANT_BITS
+        return [0] * len(exact), significant
     _check_range(min(sizes), max(sizes))
-    fraction_bits = _fraction_bits(min(sizes))
+    fraction_bits = _fraction_bits(min(sizes), significant)
     precision = fraction_bits + max(0, math.ceil(max(sizes))) + GUARD_BITS
-    two_pi = 2 * _pi(precision)
+    two_pi = 2 * pi(precision)
     turns = [(abs(x.numerator) << fraction_bits + precision) // (two_pi * x.denominator) for x in exact]
     return [t if x >= 0 else -t for t, x in zip(turns, exact, strict=True)], fraction_bits
 
@@ -164,7 +169,7 @@ def spaced_float64(count: int, divisor: Fraction, base: float, scale: float) -> 
         inside = min(count, math.floor((1030 - first if slope > 0 else first + 1100) / abs(slope)) + 1)
     turns, fraction_bits = spaced_turns(inside, divisor, base, (scale,))
     bits = SIGNIFICANT_BITS + GUARD_BITS
-    over, under = 2 * _pi(bits), 1 << bits + fraction_bits
+    over, under = 2 * pi(bits), 1 << bits + fraction_bits
     values = np.full(count, math.copysign(math.inf if slope > 0 else 0.0, scale))
     for k, t in enumerate(turns):
         with suppress(OverflowError):           # it is infinite

@@ -39,6 +39,14 @@ cdef extern from "kernel.h" nogil:
         SIN_FIRST
         COS_FIRST
 
+    ctypedef struct position_t:
+        int negative
+        int limbs
+        int exponent
+        uint32_t *limb
+
+    ctypedef double (*decide_t)(void *, const position_t *, ptrdiff_t, dtype_t) noexcept nogil
+
     ctypedef struct spec_t:
         ptrdiff_t d_model
         ptrdiff_t columns
@@ -59,6 +67,8 @@ cdef extern from "kernel.h" nogil:
         int64_t zero
         int fast
         int quick
+        decide_t decide
+        void *context
 
     ctypedef struct offsets_t:
         uint64_t step
@@ -104,6 +114,15 @@ cdef extern from "exact.h" nogil:
         MAX_TURN_LIMBS
 
     double posenc_rounded(dtype_t dtype, double x)
+
+
+cdef extern from "Python.h" nogil:
+    ctypedef void *PyThread_type_lock
+    unsigned long PyThread_start_new_thread(void (*)(void *) noexcept nogil, void *)
+    PyThread_type_lock PyThread_allocate_lock()
+    int PyThread_acquire_lock(PyThread_type_lock, int)
+    void PyThread_release_lock(PyThread_type_lock)
+    void PyThread_free_lock(PyThread_type_lock)
 
 
 cdef extern from "openmp.h" nogil:

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -38,6 +39,7 @@ class Columns:
         scale: float,
         position_offset: float,
         padding_idx: int | None,
+        value: Callable[[int, int, int, int], float],
     ) -> Columns: ...
     def run_plain(self, out: object, positions: object, dtype: int, add: bool, x_scale: float) -> bool: ...
     def run(

@@ -20,6 +20,7 @@ from cpython.buffer cimport (
     PyObject_GetBuffer,
 )
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
 from cython.parallel cimport prange, threadid
 from libc.math cimport floor
 from libc.stddef cimport ptrdiff_t
@@ -84,12 +85,29 @@ cdef struct share_t:
     # a job that is done in blocks
     const kernel_t *kernel
     const spec_t *spec
+    const call_t *call
     const job_t *job
     ptrdiff_t all_rows
     plan_t plan
     ptrdiff_t ranges                    # contiguous ranges of blocks, one for each thread, that they are taken from in turn
     char *panels
     slot_t *slots
+
+
+cdef struct call_t:
+    # what a value needs that the kernel does not decide
+    PyObject *value                     # of _exact.py, borrowed
+    PyObject *error                     # the first one
+    bint alone                          # there are no helpers
+
+
+cdef struct question_t:
+    call_t *call
+    const position_t *position
+    ptrdiff_t column
+    dtype_t dtype
+    double answer
+    PyThread_type_lock lock             # held until there is an answer, or NULL
 
 
 cdef struct tables_t:
@@ -374,12 +392,70 @@ cdef void encode_block(void *context, ptrdiff_t which, int member) noexcept nogi
     cdef ptrdiff_t block = which % share.ranges * range_blocks + which // share.ranges
     cdef ptrdiff_t row = block % plan.row_blocks * plan.rows, entry = block // plan.row_blocks * plan.entries
     cdef job_t job = share.job[0]
-    if block >= plan.blocks:
+    if block >= plan.blocks or share.call.error != NULL:
         return                          # the last range is shorter
     job.out += entry * job.batch_stride
     job.batch = min(plan.entries, job.batch - entry)
     share.kernel.rows(share.spec, &job, row, min(plan.rows, share.all_rows - row), share.panels + member * plan.panel,
                       &share.slots[member].tally)
+
+
+# ---- values that the kernel does not decide -------------------------------------------------------------------------------
+
+
+cdef double decide(void *context, const position_t *position, ptrdiff_t column, dtype_t dtype) noexcept nogil:
+    """The value that exact.c requests.
+
+    Beside other threads of the region it is left to a thread of its own: a signal handler, which may raise or fork, runs in
+    the main thread wherever that runs Python.
+    """
+    cdef question_t question
+    question.call = <call_t *>context
+    question.position = position
+    question.column = column
+    question.dtype = dtype
+    question.lock = NULL if question.call.alone else PyThread_allocate_lock()
+    if question.lock == NULL:
+        answer(&question)
+        return question.answer
+    PyThread_acquire_lock(question.lock, True)
+    # -1: PYTHREAD_INVALID_THREAD_ID
+    if PyThread_start_new_thread(answer, &question) == <unsigned long>-1:
+        answer(&question)
+    PyThread_acquire_lock(question.lock, True)
+    PyThread_free_lock(question.lock)
+    return question.answer
+
+
+cdef void answer(void *asked) noexcept nogil:
+    cdef question_t *question = <question_t *>asked
+    cdef PyThread_type_lock lock = question.lock
+    with gil:
+        find_answer(question)
+    if lock != NULL:
+        PyThread_release_lock(lock)
+
+
+cdef void find_answer(question_t *question) noexcept:
+    """An exception is kept for the end of the call."""
+    cdef const position_t *position = question.position
+    cdef call_t *call = question.call
+    cdef int i
+    question.answer = 0
+    if call.error != NULL:
+        return
+    try:
+        number = 0
+        for i in range(position.limbs - 1, -1, -1):
+            number = number << 32 | position.limb[i]
+        if position.negative:
+            number = -number
+        question.answer = (<object>call.value)(number, 32 * position.exponent, question.column, <int>question.dtype)
+    except BaseException as error:
+        with cython.critical_section(counting):
+            if call.error == NULL:
+                Py_INCREF(error)
+                call.error = <PyObject *>error
 
 
 # ---- arguments as the kernels read them --------------------------------------------------------------------------------------
@@ -642,18 +718,22 @@ cdef class Columns:
     scale, position_offset : float
     padding_idx : int or None
         The position, before the offset, whose row is all zeros.
+    value : callable
+        position, exponent, column, dtype -> float: the value at position * 2**exponent, offset included, rounded.
     """
 
     cdef spec_t spec
     cdef list kept                      # tables of offsets of consecutive positions, the one last made first
-    cdef object memory
+    cdef object memory, value
 
     def __cinit__(self, ptrdiff_t d_model, bytes turns, int integer_limbs, int fraction_limbs, bytes sign, bytes quarter,
-                  int order, double scale, double position_offset, object padding_idx):
+                  int order, double scale, double position_offset, object padding_idx,
+                  object value):
         check_settings()
         if integer_limbs + fraction_limbs > MAX_TURN_LIMBS:
             raise ValueError(f"{integer_limbs + fraction_limbs} limbs, expected at most {MAX_TURN_LIMBS}")
         self.memory = (turns, sign, quarter)
+        self.value = value
         self.kept = []
         memset(&self.spec, 0, sizeof(spec_t))
         self.spec.d_model = d_model
@@ -676,6 +756,7 @@ cdef class Columns:
             self.spec.zero = -<int64_t>position_offset
         self.spec.fast = 2.0**-400 <= abs(scale) <= 2.0**400
         self.spec.quick = abs(scale) <= 2.0**10
+        self.spec.decide = decide
 
     def encode(self, object positions, object dtype, object out, object threads):
         """See `posenc.encode`.  Kinds of arguments that are not common are first converted, or refused, in Python."""
@@ -907,9 +988,16 @@ cdef class Columns:
         """Blocks of rows, and of the batch where one block of all would take long, over threads."""
         cdef slot_t slots[MAX_THREADS]
         cdef share_t share
+        cdef call_t call
+        cdef spec_t spec = self.spec
         cdef int threads = plan.threads, i
+        call.value = <PyObject *>self.value
+        call.error = NULL
+        call.alone = threads == 1
+        spec.context = &call
         share.kernel = active
-        share.spec = &self.spec
+        share.spec = &spec
+        share.call = &call
         share.job = job
         share.all_rows = rows
         share.plan = plan[0]
@@ -923,7 +1011,10 @@ cdef class Columns:
                 raise MemoryError(f"Unable to allocate {threads * plan.panel} bytes for the rows in work")
         try:
             _run(encode_block, &share, (plan.blocks + threads - 1) // threads * threads, plan.per_look, threads)
+            if call.error != NULL:
+                raise <object>call.error
         finally:
+            Py_XDECREF(call.error)
             free(share.panels)
             with cython.critical_section(counting):
                 for i in range(threads):

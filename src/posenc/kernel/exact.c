@@ -1,21 +1,21 @@
-/* Exact evaluation: plain, slow and always right.
+/* Exact evaluation to 320 bits: plain, slow, with a bound of its error.
  *
  * Method: position * turns is an exact product of integers; its whole quarter turns are dropped; what is left, at most an
  * eighth of a turn, times 2 pi, goes into the Taylor series of sin or cos in fixed point.
- * Bound: `turns` is right to 2**-256 of itself and |position| < 2**63, so that the phase is right to 2**-193 turns.  A
- * value whose phase comes within 2**-a of a multiple of a quarter turn and that lies within 2**-b of its last place of a
- * half-way point is decided as long as a + b < 140.  All positions and columns there are make about 2**90 values, whose
- * largest a + b is expected near 90 (docs/numerics.md).  Where nothing cancels the error is 2**-250 of the value.
- * Ties: only an angle of exactly 0 gives a value on a half-way point, and it is rounded exactly.  Any other value is
- * transcendental.  Where the computed value agrees with a half-way point to 160 bits, the angle is so small that x (or 1)
- * times the scale lies on that point, and |sin x| < |x|, cos x < 1 decide: toward zero.
+ * Bound (docs/numerics.md, section 3): `turns` is right to two units of its last place, which makes an error of the phase
+ * that is known, and relative to what is left of the phase it is 2**d.  Neither sin nor cos has a larger relative error from
+ * it; all that is cut off later is below 2**-285.8 of the value.  The sum is below 2**(max(d, -285) + 1).
+ * A value that is so near a half-way point that this does not decide its rounding is left to spec->decide, which evaluates
+ * it to more and more bits.
  */
 #include "environment.h"
 #include "exact.h"
 #include "rounding.h"
 
 enum { N = 10 };                 /* limbs of the working precision, 320 bits */
-enum { SERIES = 30 };            /* terms: (pi/4)**60 / 60! < 2**-290 */
+enum { SERIES = 30 };            /* terms: (pi/4)**62 / 62! < 2**-304 */
+enum { SMALLEST_ERROR = -285 };  /* relative, a power of two */
+enum { FEWEST_SURE = 64 };       /* fewer sure bits may leave even the sign open */
 
 /* 0.m * 2**exponent, m[N - 1] highest, normalised */
 typedef struct {
@@ -28,6 +28,8 @@ static const uint32_t EIGHTH_OF_TWO_PI[N] = {
     0x8e3404ddu, 0x514a0879u, 0x3b139b22u, 0x020bbea6u, 0x8a67cc74u,
     0x29024e08u, 0x80dc1cd1u, 0xc4c6628bu, 0x2168c234u, 0xc90fdaa2u,
 };
+
+static int larger(int a, int b) { return a > b ? a : b; }
 
 static int leading_zeros(uint32_t x) {
     int n = 0;
@@ -110,19 +112,31 @@ static real_t series(const real_t *angle, int cosine) {
     return r;
 }
 
-static double rounded(const real_t *value, int negative, dtype_t dtype) {
-    const format_t f = format_of(dtype);
+/* Bits of a value from its highest; those above it are 0. */
+static int bit(const real_t *value, int i) { return i < 0 ? 0 : (int)(value->m[N - 1 - i / 32] >> (31 - i % 32) & 1); }
+
+/* Whether value * (1 - 2**-sure) and value * (1 + 2**-sure) round to the same number of `keep` bits: next to a half-way point
+ * all sure bits beyond the one that is worth half a unit of the last place are its complement. */
+static int decided(const real_t *value, int sure, int keep) {
+    for (int i = keep + 1; i < sure; i++)
+        if (bit(value, i) == bit(value, keep)) return 1;
+    return 0;
+}
+
+/* Bits of value that are kept in dtype; below 0 where value is less than half of the smallest number. */
+static int kept_bits(const real_t *value, format_t f) {
+    const int exponent = value->exponent - 1;
+    return exponent < f.min_exponent ? f.precision - (f.min_exponent - exponent) : f.precision;
+}
+
+/* value, which lies on no half-way point */
+static double rounded(const real_t *value, int negative, int keep, format_t f) {
     const int exponent = value->exponent - 1;
     const uint64_t sign = (uint64_t)(negative != 0) << 63;
-    int keep = f.precision;
-    if (exponent < f.min_exponent) keep -= f.min_exponent - exponent;
     if (keep < 0) return double_of_bits(sign);
     const uint64_t top = (uint64_t)value->m[N - 1] << 32 | value->m[N - 2];
     uint64_t q = keep ? top >> (64 - keep) : 0;
-    const uint64_t half = (uint64_t)1 << (63 - keep);
-    uint64_t beyond = top & (half - 1);
-    for (int i = N - 3; i >= N - 7; i--) beyond |= value->m[i];
-    if ((top & half) && beyond) q++;
+    q += top >> (63 - keep) & 1;
     if (q == 0) return double_of_bits(sign);
     /* q * 2**(exponent - keep + 1) */
     int e = exponent - keep + 1;
@@ -143,7 +157,10 @@ static double rounded(const real_t *value, int negative, dtype_t dtype) {
 double posenc_exact(const spec_t *spec, const position_t *position, ptrdiff_t column, dtype_t dtype) {
     uint32_t turns[MAX_TURN_LIMBS], product[MAX_TURN_LIMBS + POSITION_LIMBS + 2] = {0};
     const int limbs = spec->integer_limbs + spec->fraction_limbs;
-    for (int i = 0; i < limbs; i++) turns[i] = spec->turns[(limbs - 1 - i) * spec->pitch + column];
+    uint32_t any = 0;
+    for (int i = 0; i < limbs; i++) any |= turns[i] = spec->turns[(limbs - 1 - i) * spec->pitch + column];
+    if (!any || position->limbs == 0 || spec->scale == 0)
+        return spec->quarter[column] && spec->scale != 0 ? round_to(dtype, spec->scale) : 0.0;
     multiply(position->limb, position->limbs, turns, limbs, product);
 
     /* turns below the point: limbs 0 .. top of the product, the highest of weight 2**-32 */
@@ -164,11 +181,14 @@ double posenc_exact(const spec_t *spec, const position_t *position, ptrdiff_t co
         }
     }
     while (n > 0 && wide[n - 1] == 0) n--;
+    if (n == 0) return spec->decide(spec->context, position, spec->first + column, dtype);
 
     const uint64_t scale_bits = bits_of_double(spec->scale);
-    if (n == 0 || spec->scale == 0) return spec->quarter[column] && spec->scale != 0 ? round_to(dtype, spec->scale) : 0.0;
-
     const real_t turn = normalise(wide, n, n - 1 - top);
+    /* the bits that are sure: the phase's error is below 2 |position| units of the last limb of `turns` */
+    const int size = 32 * (position->limbs + position->exponent) - leading_zeros(position->limb[position->limbs - 1]);
+    const int error = size + 1 - 32 * spec->fraction_limbs - (turn.exponent - 1);
+    const int sure = -(larger(error, SMALLEST_ERROR) + 1);
     const real_t angle = times(turn.m, N, EIGHTH_OF_TWO_PI, N, turn.exponent + 3);
 
     /* sin(angle + quadrant / 4 + quarter / 4), where the sign of position and frequency turns the angle round */
@@ -190,7 +210,10 @@ double posenc_exact(const spec_t *spec, const position_t *position, ptrdiff_t co
     for (; !(m >> 63); m <<= 1) e--;
     const uint32_t scale[2] = {(uint32_t)m, (uint32_t)(m >> 32)};
     value = times(value.m, N, scale, 2, value.exponent + e);
-    return rounded(&value, negative, dtype);
+    const format_t f = format_of(dtype);
+    const int keep = kept_bits(&value, f);
+    if (sure < FEWEST_SURE || !decided(&value, sure, keep)) return spec->decide(spec->context, position, spec->first + column, dtype);
+    return rounded(&value, negative, keep, f);
 }
 
 double posenc_rounded(dtype_t dtype, double x) {

@@ -42,8 +42,11 @@ typedef struct {
     uint32_t limb[POSITION_LIMBS];
 } position_t;
 
-/* The specification of an encoding as the kernels read it.  The arrays repeat the columns, so
- * that they can be read from any of the first TILE columns on. */
+/* The value of a column at a finite position, correctly rounded to dtype, where exact.c's width does not decide it. */
+typedef double (*decide_t)(void *context, const position_t *, ptrdiff_t column, dtype_t);
+
+/* The specification of an encoding as the kernels read it.  The arrays repeat the columns, so that they can be read from any
+ * of the first TILE columns on. */
 typedef struct {
     ptrdiff_t d_model;
     ptrdiff_t columns;           /* d_model rounded up to whole tiles */
@@ -64,6 +67,8 @@ typedef struct {
     int64_t zero;                /* the position whose angles are 0, if an integer is */
     int fast;                    /* 0: |scale| is beyond 2**-400 .. 2**400, all is evaluated exactly */
     int quick;                   /* 0: |scale| is beyond 2**10, where the quick test's threshold would overflow */
+    decide_t decide;
+    void *context;               /* of decide */
 } spec_t;
 
 /* sin and cos of the angles of 1/2, 3/2 ... HALF - 1/2 steps, and of the anchors in the middle of rows 0 .. FINE - 1,

@@ -1,0 +1,96 @@
+"""Values that the kernel's width leaves open: each is evaluated to more and more bits until its rounding is decided.
+
+The kernel (kernel/exact.c) asks for them one at a time.  Integers only; docs/numerics.md, section 3, says why it ends.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posenc import _frequencies
+
+FIRST_BITS = 512
+# Of each dtype, in the order of the kernel's dtype_t: bits of precision, exponents of the smallest number and of overflow.
+FORMATS = ((53, -1074, 1024), (24, -149, 128), (11, -24, 16), (8, -133, 128))
+
+# The turns per position of all frequencies, to so many significant bits, and the bits below their point.
+Turns: TypeAlias = Callable[..., tuple[list[int], int]]
+
+
+class Values:
+    """The values of an encoding, whose columns have a frequency and a function each."""
+
+    __slots__ = ("_cosine", "_frequency", "_scale", "_turns")
+
+    def __init__(self, turns: Turns, frequency: NDArray[np.intp], cosine: NDArray[np.bool_], scale: float) -> None:
+        self._turns = functools.lru_cache(maxsize=4)(turns)
+        self._frequency = frequency
+        self._cosine = cosine
+        self._scale = scale
+
+    def __call__(self, position: int, exponent: int, column: int, dtype: int) -> float:
+        """The value at a position of position * 2**exponent, offset included, rounded to dtype; its angle is not 0."""
+        index, cosine = self._frequency[column], int(self._cosine[column])
+        factor, divisor = self._scale.as_integer_ratio()
+        shift = divisor.bit_length() - 1                                # it is a power of two
+        error = 2 * abs(position)                                       # two units of the turns
+        bits = FIRST_BITS
+        turns, point = self._turns(bits)
+        # the second term of the series is smaller than the first by the square of the angle
+        while bits < 3 * (point - exponent - (position * turns[index]).bit_length()):
+            bits *= 2
+        while True:
+            turns, point = self._turns(bits)
+            point -= exponent
+            phase = position * turns[index]                             # in units of 2**-point turns
+            quarters = (phase + (1 << point - 3)) >> point - 2
+            rest = phase - (quarters << point - 2)
+            quarters += cosine
+            value, slack, width = _sin_or_cos(abs(rest), error, point, bits, quarters & 1)
+            if value > slack:
+                negative = (rest < 0 and not quarters & 1) ^ (quarters >> 1 & 1) ^ (factor < 0)
+                low, high = (_rounded(v * abs(factor), -width - shift, dtype) for v in (value - slack, value + slack))
+                if low == high:
+                    return -low if negative else low
+            bits *= 2
+
+
+def _sin_or_cos(turn: int, error: int, point: int, bits: int, cosine: int) -> tuple[int, int, int]:
+    """sin or cos of (turn +- error) * 2**-point turns, an eighth of a turn at most but for the error, to about `bits` bits.
+
+    Returns
+    -------
+    value, slack, width : int
+        The number is less than `slack` from `value`, in units of 2**-width.
+    """
+    width = bits + point - turn.bit_length()
+    more = bits + 8                                                     # of pi: an error below a unit of the angle
+    angle = _shifted(turn * 2 * _frequencies.pi(more), width - point - more)
+    slack = _shifted(8 * error, width - point) + 3
+    square = angle * angle >> width
+    total = term = 1 << width if cosine else angle
+    sign, k = 1, 1 if cosine else 2
+    while term:
+        term = (term * square >> width) // (k * (k + 1))
+        sign, k = -sign, k + 2
+        total += sign * term
+        slack += 3                                                      # a term's error is below 2.2 units
+    return total, slack + 4, width
+
+
+def _shifted(x: int, left: int) -> int:
+    return x << left if left >= 0 else x >> -left
+
+
+def _rounded(mantissa: int, exponent: int, dtype: int) -> float:
+    """mantissa * 2**exponent, with more bits than dtype, rounded to nearest; half-way points are rounded up."""
+    precision, smallest, overflow = FORMATS[dtype]
+    unit = max(mantissa.bit_length() + exponent - precision, smallest)
+    count = (mantissa >> unit - exponent - 1) + 1 >> 1
+    return math.inf if count.bit_length() + unit > overflow else math.ldexp(count, unit)
