@@ -245,8 +245,12 @@ cdef int _run_pieces(block_t block, void *context, ptrdiff_t blocks, ptrdiff_t p
     while True:
         begun = _now() if first + piece < blocks else 0
         last = min(first + piece, blocks)
-        for which in prange(first, last, schedule="dynamic", num_threads=team):
-            block(context, which, threadid())
+        if team == 1:
+            for which in range(first, last):
+                block(context, which, 0)
+        else:
+            for which in prange(first, last, schedule="dynamic", num_threads=team):
+                block(context, which, threadid())
         if last == blocks:
             return 0
         first = last
