@@ -2,6 +2,7 @@
 
 __version__ = "0.1.0"
 
+from posenc import _openmp as _openmp
 from posenc._encoding import Chunk, Encoding, add_to, encode, stream
 from posenc._grid import grid
 from posenc._identify import Match, identify

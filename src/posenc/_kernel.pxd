@@ -101,16 +101,24 @@ cdef extern from "exact.h" nogil:
     double posenc_rounded(dtype_t dtype, double x)
 
 
-cdef extern from "team.h" nogil:
+cdef extern from "openmp.h" nogil:
     enum:
         MAX_THREADS
 
-    ctypedef struct work_t:
-        void (*block)(void *context, ptrdiff_t which, int member) noexcept nogil
-        void *context
-        ptrdiff_t blocks
-        ptrdiff_t next
+    int POSENC_OPENMP
+    int openmp_threads()
+    int openmp_in_parallel()
+    void openmp_found(size_t stack)
+    int openmp_is_forked()
+    int openmp_team(int wanted)
 
-    void team_found()
-    int team_is_forked()
-    void team_run(work_t *work, int threads, double seconds)
+
+cdef extern from "<time.h>" nogil:
+    enum:
+        TIME_UTC
+
+    struct timespec:
+        int64_t tv_sec
+        long tv_nsec
+
+    int timespec_get(timespec *now, int base)

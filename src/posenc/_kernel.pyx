@@ -10,33 +10,12 @@ from posenc import _processors
 
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals
+from cython.parallel cimport prange, threadid
 from libc.math cimport floor
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
-
-cdef extern from *:
-    """
-    #if defined(_OPENMP)
-    #include <omp.h>
-    #define POSENC_OPENMP _OPENMP
-    #if _OPENMP >= 200805
-    static int posenc_thread_limit(void) { return omp_get_thread_limit(); }
-    #else
-    static int posenc_thread_limit(void) { return omp_get_max_threads(); }
-    #endif
-    #else
-    #define POSENC_OPENMP 0
-    static int omp_get_max_threads(void) { return 0; }
-    static int posenc_thread_limit(void) { return 0; }
-    static int omp_in_parallel(void) { return 0; }
-    #endif
-    """
-    int POSENC_OPENMP
-    int omp_get_max_threads() nogil
-    int posenc_thread_limit() nogil
-    int omp_in_parallel() nogil
 
 cdef enum:
     # Rows that are worth a table of offsets, which costs about HALF + COARSE directly evaluated rows to make.
@@ -44,29 +23,33 @@ cdef enum:
     SOME_ROWS = 32                      # where it will be kept
     MANY_ROWS = 64                      # where it is for one call
     KEPT_COLUMNS = 1 << 13              # 1.3 kB of offsets each
-    # Values that are worth a thread, about half a millisecond of work, and the most of a block, which ends before anybody
-    # looks for Ctrl-C: rotated from their neighbours at 0.3 to 2 ns each, or on their own at 3 to 20 ns, a rare one 3 to 15 us.
-    ROTATED_PER_THREAD = 1 << 20
-    ROTATED_PER_BLOCK = 1 << 24
-    SINGLE_PER_THREAD = 1 << 17
-    SINGLE_PER_BLOCK = 1 << 13
+    # Values that are worth a thread, and the most that one computes before anybody looks for Ctrl-C unless that proved to be
+    # quick: rotated from their neighbours at 0.3 to 2 ns each, or on their own at 3 to 20 ns, a rare one 3 to 15 us.
+    ROTATED_PER_THREAD = 1 << 17
+    ROTATED_PER_LOOK = 1 << 24
+    SINGLE_PER_THREAD = 1 << 14
+    SINGLE_PER_LOOK = 1 << 13
     FEWEST_ENTRIES = 64                 # of a batch in a block: its rows are computed again for the next ones
     TILES_PER_BLOCK = 16                # of a table of offsets, 20 us each
     LINES_PER_BLOCK = 1 << 13           # of the roof line
+    FILLED_PER_LOOK = 1 << 9            # of its blocks
     LINE = 64                           # bytes of a cache line
     STREAM_BYTES = 1 << 23              # outputs beyond the caches are written past them
 
-cdef double SECONDS_BETWEEN_CHECKS = 0.1
+cdef double SECONDS_OF_A_PIECE = 0.05
 
 cdef const kernel_t *active = NULL
 cdef bint trust = False
 cdef tally_t counted
-cdef object counting = object()         # the lock of `counted`
+cdef int computing = 0                  # threads of all calls that asked for more than one
+cdef object counting = object()         # the lock of `counted` and `computing`
 cdef str wrong_setting = None
 counted.doubted = counted.exact = 0
 
 DTYPES = {"float64": FLOAT64, "float32": FLOAT32, "float16": FLOAT16, "bfloat16": BFLOAT16}
 OPENMP = POSENC_OPENMP
+
+ctypedef void (*block_t)(void *context, ptrdiff_t which, int member) noexcept nogil
 
 
 cdef struct slot_t:
@@ -182,40 +165,80 @@ try:
     _processors.wanted()
 except ValueError as error:
     wrong_setting = str(error)
-team_found()
+openmp_found(_processors.stack_size())
 
 
 def allowed_threads():
     """Threads that a large call takes by default."""
-    if omp_in_parallel() or team_is_forked():
-        return 1
-    return min(_processors.allowed(min(omp_get_max_threads(), posenc_thread_limit())), MAX_THREADS)
+    return 1 if _alone() else min(_processors.allowed(openmp_threads()), MAX_THREADS)
+
+
+cdef bint _alone() noexcept nogil:
+    """Whether a call has one thread: without OpenMP, inside a parallel region, or where GNU's runtime would wait for ever."""
+    return not POSENC_OPENMP or openmp_in_parallel() or openmp_is_forked()
 
 
 cdef int _team(object threads, ptrdiff_t values, ptrdiff_t per_thread, ptrdiff_t blocks) except -1:
-    """How many threads share the work: docs/reliability.md, "Threads", has the rule."""
+    """How many threads share the work at most: docs/reliability.md, "Threads", has the rule."""
     cdef ptrdiff_t most
-    if blocks <= 1:
+    if blocks <= 1 or threads is None and values < 2 * per_thread or _alone():
         return 1
     if threads is None:
-        if values < 2 * per_thread:
-            return 1
         most = min(<ptrdiff_t>allowed_threads(), values // per_thread)
     else:
         most = MAX_THREADS if threads > MAX_THREADS else threads
     return <int>min(most, blocks)
 
 
-cdef int _run(work_t *work, int threads) except -1:
-    """Runs blocks, with a look for Ctrl-C every 100 ms, when no helper is at work: the handler may raise, or fork."""
-    with nogil:
-        while True:
-            team_run(work, threads, SECONDS_BETWEEN_CHECKS)
-            if work.next == work.blocks:
-                return 0
+cdef int _run(block_t block, void *context, ptrdiff_t blocks, ptrdiff_t per_look, int threads) except -1:
+    """Runs blocks, by so many threads fewer as other calls have, and as the system refuses."""
+    global computing
+    cdef int team = 1
+    if threads > 1:
+        with cython.critical_section(counting):
+            team = max(1, threads - computing)
+            computing += team
+    try:
+        with nogil:
+            _run_pieces(block, context, blocks, per_look, openmp_team(team) if team > 1 else 1)
+    finally:
+        if threads > 1:
+            with cython.critical_section(counting):
+                computing -= team
+    return 0
+
+
+cdef int _run_pieces(block_t block, void *context, ptrdiff_t blocks, ptrdiff_t per_look, int team) except -1 nogil:
+    """Runs blocks in pieces of at most about 50 ms, with a look for Ctrl-C between them: the handler may raise, or fork."""
+    cdef ptrdiff_t first = 0, last, which, piece = per_look * team
+    cdef double begun, looked = 0, end
+    while True:
+        begun = _now() if first + piece < blocks else 0
+        last = min(first + piece, blocks)
+        for which in prange(first, last, schedule="dynamic", num_threads=team):
+            block(context, which, threadid())
+        if last == blocks:
+            return 0
+        first = last
+        end = _now()
+        if end - begun < SECONDS_OF_A_PIECE / 2:
+            piece *= 2
+        elif end - begun > SECONDS_OF_A_PIECE:
+            piece = max(<ptrdiff_t>team, piece // 2)
+        if end - looked >= SECONDS_OF_A_PIECE / 2:
             # does nothing in other threads than the main one, which only Python knows for sure: `threading` may be patched
             with gil:
                 PyErr_CheckSignals()
+            looked = end
+        if team > 1 and openmp_is_forked():
+            team = 1
+
+
+cdef double _now() noexcept nogil:
+    """Seconds of a clock: should it be set, a piece is longer or shorter."""
+    cdef timespec t
+    timespec_get(&t, TIME_UTC)
+    return <double>t.tv_sec + 1e-9 * <double>t.tv_nsec
 
 
 cdef class Columns:
@@ -275,7 +298,7 @@ cdef class Columns:
         cdef size_t size = (2 * fine + 2 * coarse + 2 * self.spec.columns) * sizeof(double) + LINE
         cdef char *memory = <char *>malloc(size)
         cdef tables_t tables
-        cdef work_t work
+        cdef ptrdiff_t blocks
         if memory == NULL:
             raise MemoryError(f"Unable to allocate {size} bytes for the offsets of d_model {self.spec.d_model}")
         offsets.memory = memory
@@ -290,12 +313,9 @@ cdef class Columns:
         tables.offsets = offsets
         tables.step = step
         tables.tiles = self.spec.columns // TILE
-        work.block = tabulate_block
-        work.context = &tables
-        work.blocks = (tables.tiles + TILES_PER_BLOCK - 1) // TILES_PER_BLOCK
-        work.next = 0
+        blocks = (tables.tiles + TILES_PER_BLOCK - 1) // TILES_PER_BLOCK
         try:
-            _run(&work, _team(threads, (HALF + COARSE) * self.spec.columns, SINGLE_PER_THREAD, work.blocks))
+            _run(tabulate_block, &tables, blocks, 1, _team(threads, (HALF + COARSE) * self.spec.columns, SINGLE_PER_THREAD, blocks))
         except:
             free(memory)
             raise
@@ -469,23 +489,22 @@ cdef class Columns:
         """Blocks of rows, and of the batch where one block of all would take long, over threads."""
         cdef slot_t slots[MAX_THREADS]
         cdef share_t share
-        cdef work_t work
         cdef spec_t *spec = &self.spec
-        cdef ptrdiff_t columns = spec.columns, values = rows * columns * job.batch, per_thread, per_block
+        cdef ptrdiff_t columns = spec.columns, values = rows * columns * job.batch, per_thread, per_look
         cdef int team, i
         if even and spec.fast and (spec.quick or job.dtype == FLOAT64) and _few_limbs(spec.position_offset, job, rows):
             per_thread = ROTATED_PER_THREAD
-            per_block = ROTATED_PER_BLOCK
+            per_look = ROTATED_PER_LOOK
             share.rows = BLOCK
         else:
             per_thread = SINGLE_PER_THREAD
-            per_block = SINGLE_PER_BLOCK
-            share.rows = max(1, min(<ptrdiff_t>BLOCK, per_block // columns))
+            per_look = SINGLE_PER_LOOK
+            share.rows = max(1, min(<ptrdiff_t>BLOCK, per_look // columns))
         team = _team(threads, values, per_thread, (rows * job.batch + FINE - 1) // FINE)
-        while share.rows > FINE and (team > 1 and rows < 4 * team * share.rows
-                                     or share.rows * columns * min(job.batch, <ptrdiff_t>FEWEST_ENTRIES) > per_block):
+        while share.rows > FINE and (team > 1 and rows < 2 * team * share.rows
+                                     or share.rows * columns * min(job.batch, <ptrdiff_t>FEWEST_ENTRIES) > per_look):
             share.rows //= 2
-        share.entries = min(job.batch, max(<ptrdiff_t>FEWEST_ENTRIES, per_block // (share.rows * columns)))
+        share.entries = min(job.batch, max(<ptrdiff_t>FEWEST_ENTRIES, per_look // (share.rows * columns)))
         share.row_blocks = (rows + share.rows - 1) // share.rows
         share.kernel = active
         share.spec = spec
@@ -495,12 +514,8 @@ cdef class Columns:
         share.slots = slots
         share.stages = NULL
         share.stage_size = 0
-        work.block = encode_block
-        work.context = &share
         share.blocks = share.row_blocks * ((job.batch + share.entries - 1) // share.entries)
         share.stretches = team
-        work.blocks = (share.blocks + team - 1) // team * team
-        work.next = 0
         memset(slots, 0, team * sizeof(slot_t))
         if even:
             share.stage_size = share.kernel.stage_size(spec, job)
@@ -508,7 +523,8 @@ cdef class Columns:
             if share.stages == NULL and share.stage_size:
                 raise MemoryError(f"Unable to allocate {team * share.stage_size} bytes for the rows in work")
         try:
-            _run(&work, team)
+            _run(encode_block, &share, (share.blocks + team - 1) // team * team,
+                 max(1, per_look // (share.rows * columns * share.entries)), team)
         finally:
             free(share.stages)
             with cython.critical_section(counting):
@@ -563,17 +579,13 @@ def fill_roof(out, int threads):
     """
     cdef Py_buffer view
     cdef roof_t roof
-    cdef work_t work
     PyObject_GetBuffer(out, &view, PyBUF_STRIDES | PyBUF_WRITABLE)
     try:
         roof.kernel = active
         roof.start = <double *>((<uintptr_t>view.buf + LINE - 1) // LINE * LINE)
         roof.lines = (<char *>view.buf + view.len - <char *>roof.start) // LINE
-        work.block = fill_block
-        work.context = &roof
-        work.blocks = (roof.lines + LINES_PER_BLOCK - 1) // LINES_PER_BLOCK
-        work.next = 0
-        _run(&work, threads)
+        _run(fill_block, &roof, (roof.lines + LINES_PER_BLOCK - 1) // LINES_PER_BLOCK, FILLED_PER_LOOK,
+             _team(threads, roof.lines, 1, roof.lines))
     finally:
         PyBuffer_Release(&view)
 

@@ -3,6 +3,8 @@
 import functools
 import math
 import os
+import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,11 +16,17 @@ def allowed(openmp: int) -> int:
     Parameters
     ----------
     openmp : int
-        What OpenMP would take now in this thread, which has OMP_NUM_THREADS in it, and whatever limits threadpoolctl,
-        torch and others set; 0 in a build without OpenMP.
+        What OpenMP would take now in this thread, which has OMP_NUM_THREADS in it, and whatever limits threadpoolctl and
+        others set.
     """
     processors = _usable()
-    return max(1, min(wanted() or openmp or OMP_NUM_THREADS or processors, processors, quota() or processors))
+    return max(1, min(wanted() or min(openmp, _torch() or openmp), processors, quota() or processors))
+
+
+def _torch() -> int | None:
+    """What torch would take now in this thread, where it is loaded: it may have an OpenMP runtime of its own."""
+    number: Callable[[], int] | None = getattr(sys.modules.get("torch"), "get_num_threads", None)
+    return number() if number else None
 
 
 def _usable() -> int:
@@ -78,11 +86,10 @@ def wanted() -> int | None:
     raise ValueError(f"POSENC_NUM_THREADS is {text!r}, expected an integer of at least 1")
 
 
-def _omp_num_threads() -> int | None:
-    """OMP_NUM_THREADS where no OpenMP reads it: the number for the outermost of nested regions, or None."""
-    with suppress(ValueError):
-        return max(0, int(os.environ.get("OMP_NUM_THREADS", "").split(",")[0])) or None
-    return None
-
-
-OMP_NUM_THREADS = _omp_num_threads()
+def stack_size() -> int:
+    """Bytes of the stack of each of OpenMP's threads, 0 where nobody set them."""
+    for name in ("OMP_STACKSIZE", "GOMP_STACKSIZE"):
+        found = re.fullmatch(r"\s*(\d+)\s*([bkmg]?)\s*", os.environ.get(name, ""), re.IGNORECASE | re.ASCII)
+        if found:
+            return min(int(found[1]) << {"b": 0, "m": 20, "g": 30}.get(found[2].lower(), 10), sys.maxsize)
+    return 0

@@ -1,0 +1,154 @@
+/* OpenMP, where the compiler has it, and what it leaves to its users: forks, and systems that refuse threads.
+ *
+ * GNU's runtime ends the process where a thread or the memory for a team cannot be had, and waits for ever in a forked child
+ * for threads that the child has not.  No call prevents either, so that we look before we ask it for threads. */
+#ifndef POSENC_OPENMP_H
+#define POSENC_OPENMP_H
+
+#include <stddef.h>
+
+enum { MAX_THREADS = 64 };
+
+#if defined(_OPENMP)
+#include <omp.h>
+#define POSENC_OPENMP _OPENMP
+#if _OPENMP >= 200805
+static int openmp_threads(void) {
+    const int most = omp_get_max_threads(), limit = omp_get_thread_limit();
+    return most < limit ? most : limit;
+}
+#else
+static int openmp_threads(void) { return omp_get_max_threads(); }
+#endif
+static int openmp_in_parallel(void) { return omp_in_parallel(); }
+#else
+#define POSENC_OPENMP 0
+static int openmp_threads(void) { return 0; }
+static int openmp_in_parallel(void) { return 0; }
+#endif
+
+#if defined(_WIN32)
+
+static void openmp_found(size_t stack) { (void)stack; }
+static int openmp_is_forked(void) { return 0; }
+static int openmp_team(int wanted) { return wanted; }
+
+#else
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
+
+static pid_t home;
+static size_t stack_size;
+static pthread_key_t helper;
+static atomic_int ended;            /* helpers that have ended, of any caller */
+
+static void leave_home(void) { home = -1; }
+
+static void count_ended(void *unused) {
+    (void)unused;
+    ended++;
+}
+
+/* To be called once, when the library is loaded, with the bytes of the stack of each of OpenMP's threads, 0 for the default. */
+static void openmp_found(size_t stack) {
+    openmp_threads();                           /* LLVM's runtime reads its settings when it is first called */
+    home = getpid();
+    stack_size = stack;
+    pthread_atfork(NULL, NULL, leave_home);     /* a process number may repeat in another namespace */
+    pthread_key_create(&helper, count_ended);
+}
+
+/* Whether this process is a forked copy of the one that loaded the library.  The number is compared, too, for what makes a
+ * copy past the handlers, such as _Fork or a bare system call. */
+static int openmp_is_forked(void) { return home != getpid(); }
+
+typedef struct {
+    pthread_t thread;
+    pthread_mutex_t *gate;
+    pid_t number;
+} probe_t;
+
+static void *wait_at_gate(void *argument) {
+    probe_t *const probe = argument;
+#if defined(__linux__)
+    probe->number = (pid_t)syscall(SYS_gettid);
+#endif
+    pthread_mutex_lock(probe->gate);
+    pthread_mutex_unlock(probe->gate);
+    return NULL;
+}
+
+/* The system counts a thread among those of its user for some microseconds after it was joined. */
+static void wait_until_uncounted(pid_t number) {
+#if defined(__linux__)
+    for (int i = 0; i < 10000 && syscall(SYS_tgkill, getpid(), number, 0) == 0; i++) sched_yield();
+#else
+    (void)number;
+#endif
+}
+
+/* How many more threads the system grants at the same time, up to `wanted`. */
+static int probe_threads(int wanted) {
+    enum { BYTES_PER_THREAD = 1 << 12 };        /* more than GNU's runtime allocates in the caller */
+    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+    probe_t probes[MAX_THREADS];
+    pthread_attr_t attributes;
+    int granted = 0;
+    if (pthread_attr_init(&attributes)) return 0;
+    if (stack_size) pthread_attr_setstacksize(&attributes, stack_size);
+    void *const memory = malloc((size_t)wanted * BYTES_PER_THREAD);
+    pthread_mutex_lock(&gate);
+    while (memory && granted < wanted) {
+        probes[granted] = (probe_t){.gate = &gate};
+        if (pthread_create(&probes[granted].thread, &attributes, wait_at_gate, &probes[granted])) break;
+        granted++;
+    }
+    pthread_mutex_unlock(&gate);
+    for (int i = 0; i < granted; i++) pthread_join(probes[i].thread, NULL);
+    for (int i = 0; i < granted; i++) wait_until_uncounted(probes[i].number);
+    free(memory);
+    pthread_attr_destroy(&attributes);
+    return granted;
+}
+
+/* Has the caller's team grow.  Signals are for the threads of the host program, but for those that a thread itself gives rise
+ * to; threads have the mask of the one that starts them. */
+static int grow_team(int wanted) {
+    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
+    sigset_t others, host;
+    sigfillset(&others);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) sigdelset(&others, own[i]);
+    pthread_sigmask(SIG_SETMASK, &others, &host);
+    const int team = 1 + probe_threads(wanted - 1);
+#if defined(_OPENMP)
+#pragma omp parallel num_threads(team)
+    if (omp_get_thread_num()) pthread_setspecific(helper, &helper);
+#endif
+    pthread_sigmask(SIG_SETMASK, &host, NULL);
+    return team;
+}
+
+/* How many threads the next region of this thread may ask for, up to `wanted`: 1 where none can be had.
+ *
+ * GNU's runtime keeps the threads of the caller's last region, whoever's it was, and ends those that the next does not need.
+ * So as many as the last time are there, unless a helper has ended since. */
+static int openmp_team(int wanted) {
+    static _Thread_local int last, last_ended;
+    const int now_ended = ended;
+    if (wanted > last || now_ended != last_ended) wanted = grow_team(wanted);
+    last = wanted;
+    last_ended = now_ended;
+    return wanted;
+}
+
+#endif
+
+#endif
