@@ -315,7 +315,8 @@ cdef class Columns:
         tables.tiles = self.spec.columns // TILE
         blocks = (tables.tiles + TILES_PER_BLOCK - 1) // TILES_PER_BLOCK
         try:
-            _run(tabulate_block, &tables, blocks, 1, _team(threads, (HALF + COARSE) * self.spec.columns, SINGLE_PER_THREAD, blocks))
+            _run(tabulate_block, &tables, blocks, 1,
+                 _team(threads, (HALF + COARSE) * self.spec.columns, SINGLE_PER_THREAD, blocks))
         except:
             free(memory)
             raise

@@ -12,9 +12,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# The turns of a thread of GNU's runtime: a turn takes 3 to 40 ns, as the processor does the instruction `pause`.  Milliseconds of
-# one of LLVM's.
-SETTINGS = {"GOMP_SPINCOUNT": "3000", "KMP_BLOCKTIME": "0"}
+# Turns of a thread of GNU's runtime, each of 3 to 40 ns, as the processor does the instruction `pause`; milliseconds of one of
+# LLVM's
+SETTINGS = {"GOMP_SPINCOUNT": "2000", "KMP_BLOCKTIME": "0"}
 
 
 @contextmanager
