@@ -16,6 +16,10 @@ X86_FLAGS = {
 GCC_FLAGS = ["-O3", "-std=gnu11", "-ffp-contract=off", "-fvisibility=hidden"]
 MSVC_FLAGS = ["/O2", "/std:c11", "/fp:precise"]
 GCC_WARNINGS, MSVC_WARNINGS = ["-Wall", "-Wextra", "-Wconversion"], ["/W3"]          # not for the C that Cython writes
+# flags to compile and to link with OpenMP; the second of GCC's for Apple's clang, with CFLAGS and LDFLAGS that name the folders
+# of LLVM's runtime
+GCC_OPENMP = [(["-fopenmp"], ["-fopenmp"]), (["-Xpreprocessor", "-fopenmp"], ["-lomp"])]
+MSVC_OPENMP = [(["/openmp"], [])]
 ABI3 = not sysconfig.get_config_var("Py_GIL_DISABLED")
 LIMITED_API = [("Py_LIMITED_API", "0x030B0000")] if ABI3 else []
 
@@ -58,21 +62,22 @@ class BuildKernels(build_ext):
 
     def add_openmp(self, ext, msvc):
         """OpenMP where the compiler has it, unless POSENC_NO_OPENMP is set; show_runtime() tells which."""
-        flag = "/openmp" if msvc else "-fopenmp"
-        if os.environ.get("POSENC_NO_OPENMP") or not self.can_link(flag, msvc):
+        if os.environ.get("POSENC_NO_OPENMP"):
             return
-        ext.extra_compile_args.append(flag)
-        if not msvc:
-            ext.extra_link_args.append(flag)
+        for compiling, linking in MSVC_OPENMP if msvc else GCC_OPENMP:
+            if self.can_link(compiling, linking):
+                ext.extra_compile_args += compiling
+                ext.extra_link_args += linking
+                return
 
-    def can_link(self, flag, msvc):
+    def can_link(self, compiling, linking):
         folder = Path(self.build_temp)
         folder.mkdir(parents=True, exist_ok=True)
         source = folder / "openmp_probe.c"
-        source.write_text("#include <omp.h>\nint main(void) { return omp_get_max_threads() < 1; }\n")
+        source.write_text("#include <omp.h>\nint threads(void) { return omp_get_max_threads(); }\n")
         try:
-            objects = self.compiler.compile([str(source)], output_dir=str(folder), extra_postargs=[flag])
-            self.compiler.link_executable(objects, str(folder / "openmp_probe"), extra_postargs=[] if msvc else [flag])
+            objects = self.compiler.compile([str(source)], output_dir=str(folder), extra_postargs=compiling)
+            self.compiler.link_shared_object(objects, str(folder / "openmp_probe"), extra_postargs=linking)
         except Exception:       # noqa: BLE001  each kind of compiler has errors of its own
             return False
         return True

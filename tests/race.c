@@ -1,14 +1,13 @@
 /* Threads that share the kernels' tables and write side by side, without Python, for ThreadSanitizer: tools/sanitize.sh tsan.
  *
- * Several callers at once each have blocks of rows done: by threads of their own in the way of _kernel.pyx, and by OpenMP where
- * it is there.  Every result is compared with that of one thread.
+ * Several callers at once each have blocks of rows done: by threads of their own, and by OpenMP where it is there, as
+ * _kernel.pyx does.  Every result is compared with that of one thread.
  */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "kernel.h"
-#include "team.h"
 
 enum { D_MODEL = 70, COLUMNS = (D_MODEL + TILE - 1) / TILE * TILE, LIMBS = 9 };
 enum { ROWS = 1200, UNIT = 192, CALLERS = 3, MEMBERS = 3 };
@@ -80,23 +79,16 @@ static void run_alone(share_t *share) {
 #if defined(_OPENMP)
 #include <omp.h>
 static void run_openmp(share_t *share) {
-#pragma omp parallel for schedule(static) num_threads(MEMBERS)
+#pragma omp parallel for schedule(dynamic) num_threads(MEMBERS)
     for (ptrdiff_t block = 0; block < BLOCKS; block++) run_block(share, block, omp_get_thread_num());
 }
 #endif
-
-static void run_team_block(void *context, ptrdiff_t block, int member) { run_block(context, block, member); }
-static void run_team(share_t *share) {
-    work_t work = {.block = run_team_block, .context = share, .blocks = BLOCKS};
-    while (work.next < work.blocks) team_run(&work, MEMBERS, 0.01);
-}
 
 static void (*const WAYS[])(share_t *) = {
     run_threads,
 #if defined(_OPENMP)
     run_openmp,
 #endif
-    run_team,
 };
 enum { COUNT_OF_WAYS = sizeof WAYS / sizeof *WAYS };
 
@@ -208,7 +200,6 @@ static void *run_caller(void *argument) {
 int main(void) {
     const spec_t spec = make_spec();
     int failed = 0;
-    team_found();
     for (int k = 0; posenc_kernels[k]; k++) {
         if (!posenc_kernels[k]->runs_here()) continue;
         pthread_t threads[CALLERS];

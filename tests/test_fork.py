@@ -133,6 +133,9 @@ for state in (used, in_a_call, hammering):
         print(f"parent {state.__name__}, fork by {name}: {result}", flush=True)
         assert result == 7
 assert right(2)
+if when_torch != "never":
+    torch.set_num_threads(1)                        # in a runtime that may not be posenc's
+    assert posenc.show_runtime()["threads"] == 1
 """
 
 
@@ -173,7 +176,7 @@ def test_matrix_with_a_repaired_wheel(tmp_path):
 
 
 def test_handler_that_forks_in_the_midst_of_a_call():
-    """The child goes on alone with what the team had not done."""
+    """The child goes on alone with what was not done."""
     positions = np.full(300, 5e-324)                        # evaluated to 200 bits and more
     encoding = posenc.Encoding(512)
     expected = encoding.encode(positions[:1], dtype="float64")

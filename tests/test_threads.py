@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 import threading
+import types
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from posenc import _kernel, _processors
 
 LARGE = "posenc.encode(8192, 512)"
 linux = pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
+openmp = pytest.mark.skipif(not _kernel.OPENMP, reason="built without OpenMP")
 
 
 def python(code, **variables):
@@ -71,7 +73,7 @@ def test_offsets_made_by_several_threads(threads):
 
 
 def test_many_callers():
-    """Python threads that share encodings, one of them new to all, and compete for the helpers."""
+    """Python threads that share encodings, one of them new to all."""
     shared = posenc.Encoding(512, base=123.0)
     expected = posenc.Encoding(512, base=123.0).encode(9000, threads=1)
     start = threading.Barrier(8)
@@ -91,48 +93,98 @@ def test_many_callers():
 # ---- how many -------------------------------------------------------------------------------------------------------
 
 
-def helpers_after(code, **variables):
-    """Helpers of a new process after what it does."""
+def threads_after(code, **variables):
+    """Threads that a new process has more after what it does."""
     count = "len(os.listdir('/proc/self/task'))"
     return int(python(f"import os, numpy, posenc; before = {count}; {code}; print({count} - before)", **variables))
 
 
 @linux
+@openmp
 def test_as_many_as_are_worth_having():
-    assert helpers_after("posenc.encode(2000, 512); posenc.encode(10**4, 1); posenc.encode(1, 10**5)") == 0
-    assert helpers_after(LARGE, OMP_NUM_THREADS="1") == 0
-    assert helpers_after("posenc.encode(8192, 512, threads=1)") == 0
-    assert helpers_after("posenc.encode(8192, 512, threads=3)") == 2
-    assert helpers_after("posenc.encode(65, 512, threads=64)") == 1         # blocks
-    assert helpers_after("posenc.encode(8192, 512, threads=10**30)") == 63
+    assert threads_after("posenc.encode(500, 512); posenc.encode(10**3, 1); posenc.encode(1, 10**5)") == 0
+    assert threads_after(LARGE, OMP_NUM_THREADS="1") == 0
+    assert threads_after("posenc.encode(8192, 512, threads=1)") == 0
+    assert threads_after("posenc.encode(8192, 512, threads=3)") == 2
+    assert threads_after("posenc.encode(65, 512, threads=64)") == 1         # blocks
+    assert threads_after("posenc.encode(8192, 512, threads=10**30)") == 63
     processors = len(os.sched_getaffinity(0))
     if processors > 1 and _processors.quota() is None:
-        assert 1 <= helpers_after(LARGE, OMP_NUM_THREADS="") <= processors - 1
-        assert helpers_after("posenc.encode(numpy.arange(2000), 512)", OMP_NUM_THREADS="") >= 1
+        assert 1 <= threads_after(LARGE, OMP_NUM_THREADS="") <= processors - 1
+        assert threads_after("posenc.encode(numpy.arange(2000), 512)", OMP_NUM_THREADS="") >= 1
+
+
+@pytest.mark.skipif(_kernel.OPENMP != 0, reason="built with OpenMP")
+def test_without_openmp():
+    assert runtime_threads() == 1
+    if sys.platform == "linux":
+        assert threads_after("posenc.encode(8192, 512, threads=3)") == 0
 
 
 @linux
-def test_many_callers_share_the_helpers():
+@openmp
+def test_callers_at_once_share_the_threads():
+    """A handler that runs while a call of four threads is not done: other calls have what that one leaves."""
     code = """if True:
-        import os, posenc, time
-        from concurrent.futures import ThreadPoolExecutor
+        import os, signal, threading, numpy as np, posenc
         def tasks():
             return len(os.listdir("/proc/self/task"))
-        before = tasks()
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda i: posenc.encode(8192, 512, threads=4), range(32)))
-        end = time.monotonic() + 10
-        while tasks() > before + 3 and time.monotonic() < end:
-            time.sleep(0.01)                                # the system takes a moment to end the pool's threads
-        print(tasks() - before)
+        found = []
+        def call(threads):
+            before = tasks()
+            posenc.encode(8192, 512, threads=threads)
+            found.append(tasks() - before)
+        def handler(*_):
+            for threads in (2, 4, 6):
+                caller = threading.Thread(target=call, args=[threads])
+                caller.start()
+                caller.join()
+        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        posenc.encode(np.full(400, 5e-324), 512, dtype="float64", threads=4)
+        print(*found)
+        call(4)
+        print(found[-1])
     """
-    assert int(python(code)) == 3
+    assert python(code).split() == ["0", "0", "1", "0"]
+
+
+@linux
+@openmp
+def test_one_thread_in_a_parallel_region(tmp_path):
+    source = """
+    void in_a_region(void (*call)(void)) {
+        #pragma omp parallel num_threads(2)
+        #pragma omp critical
+        call();
+    }
+    """
+    library = compiled(tmp_path, source, "-fopenmp")
+    code = f"""if True:
+        import ctypes, os, posenc
+        found = []
+        def call():
+            found.append(posenc.show_runtime()["threads"])
+            before = len(os.listdir("/proc/self/task"))
+            posenc.encode(8192, 512, threads=8)
+            found.append(len(os.listdir("/proc/self/task")) - before)
+        library = ctypes.CDLL({str(library)!r})
+        with open("/proc/self/maps") as file:
+            runtimes = {{line.split()[-1] for line in file if "libgomp" in line or "libomp" in line}}
+        library.in_a_region(ctypes.CFUNCTYPE(None)(call))
+        print(len(runtimes), *found)
+    """
+    runtimes, *found = python(code).split()
+    if runtimes != "1":
+        pytest.skip("posenc has another OpenMP runtime than a program that is compiled here")
+    assert found == ["1", "0", "1", "0"]
 
 
 def runtime_threads(setup="pass", **variables):
     return int(python(f"import os, posenc; {setup}; print(posenc.show_runtime()['threads'])", **variables))
 
 
+@openmp
 def test_variables():
     here = runtime_threads(OMP_NUM_THREADS="", POSENC_NUM_THREADS="")
     for name in ("OMP_NUM_THREADS", "POSENC_NUM_THREADS"):
@@ -148,7 +200,7 @@ def test_affinity_is_that_of_the_moment():
     assert runtime_threads("os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})") == 1
 
 
-@pytest.mark.skipif(not _kernel.OPENMP, reason="built without OpenMP")
+@openmp
 def test_threadpoolctl():
     threadpoolctl = pytest.importorskip("threadpoolctl")
     with threadpoolctl.threadpool_limits(1, user_api="openmp"):
@@ -200,9 +252,9 @@ def test_no_control_groups(tmp_path):
 
 
 def test_policy(monkeypatch):
-    def allowed(openmp, wanted=None, omp=None, processors=8, quota=None):
+    def allowed(openmp, wanted=None, torch=None, processors=8, quota=None):
         monkeypatch.setattr(_processors, "wanted", lambda: wanted)
-        monkeypatch.setattr(_processors, "OMP_NUM_THREADS", omp)
+        monkeypatch.setitem(sys.modules, "torch", torch and types.SimpleNamespace(get_num_threads=lambda: torch))
         monkeypatch.setattr(_processors, "quota", lambda: quota)
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(processors)), raising=False)
         return _processors.allowed(openmp)
@@ -212,9 +264,11 @@ def test_policy(monkeypatch):
     assert allowed(4, wanted=6) == 6
     assert allowed(4, wanted=10**30) == 8
     assert allowed(8, quota=3) == 3
-    assert allowed(0) == 8                                  # without OpenMP
-    assert allowed(0, omp=2) == 2
-    assert allowed(0, omp=2, wanted=5) == 5
+    assert allowed(8, torch=2) == 2
+    assert allowed(2, torch=8) == 2
+    assert allowed(8, torch=2, wanted=5) == 5
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace())      # in the midst of its import
+    assert _processors.allowed(8) == 5
 
 
 def test_affinity_that_a_sandbox_does_not_tell(monkeypatch):
@@ -225,6 +279,46 @@ def test_affinity_that_a_sandbox_does_not_tell(monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
     monkeypatch.setattr(_processors, "quota", lambda: None)
     assert _processors.allowed(10**6) == 3
+
+
+@pytest.mark.parametrize("order", ["torch, posenc", "posenc, torch"])
+def test_number_of_torch(order):
+    pytest.importorskip("torch")
+    code = f"import {order}; torch.set_num_threads(1); print(posenc.show_runtime()['threads'])"
+    assert python(code, POSENC_NUM_THREADS="") == "1"
+
+
+SIZES = {"": 0, "512": 512 << 10, "2M": 2 << 20, " 1 g ": 1 << 30, "4096B": 4096, "9" * 30: sys.maxsize, "-1": 0, "many": 0}
+
+
+@pytest.mark.parametrize("text, expected", SIZES.items(), ids=str)
+def test_size_of_stacks(monkeypatch, text, expected):
+    monkeypatch.delenv("GOMP_STACKSIZE", raising=False)
+    monkeypatch.setenv("OMP_STACKSIZE", text)
+    assert _processors.stack_size() == expected
+
+
+SETTINGS = {
+    "none": ({}, "2000"),
+    "of GNU's runtime": ({"GOMP_SPINCOUNT": "77"}, "77"),
+    "of any": ({"OMP_WAIT_POLICY": "passive"}, "0"),
+}
+
+
+@linux
+@openmp
+@pytest.mark.parametrize("variables, expected", SETTINGS.values(), ids=SETTINGS)
+def test_settings_for_the_import_only(variables, expected):
+    """GNU's runtime tells what it has read; the environment is what it was."""
+    names = ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"]
+    code = f"import os; before = dict(os.environ); import posenc; print(before == dict(os.environ), *map(os.getenv, {names}))"
+    environment = {name: value for name, value in os.environ.items() if name not in names} | variables
+    environment["OMP_DISPLAY_ENV"] = "verbose"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, env=environment)
+    assert done.stdout.split() == ["True", *(str(variables.get(name)) for name in names)]
+    if "GOMP_SPINCOUNT" in done.stderr:                     # not LLVM's runtime
+        assert f"GOMP_SPINCOUNT = '{expected}'" in done.stderr
 
 
 def test_no_encoding_is_left_to_the_locale():
@@ -246,7 +340,7 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
 ALONE = """if True:
     import os, resource, sys, numpy as np, posenc
     expected = posenc.encode(8192, 512, threads=1)
-    same = np.empty(expected.shape, bool)           # now: the helpers may take the memory that is left
+    same = np.empty(expected.shape, bool)           # now: threads may take the memory that is left
     {refuse}
     for threads in (None, 2, 64):
         assert np.equal(posenc.encode(8192, 512, threads=threads), expected, out=same).all()
@@ -254,16 +348,21 @@ ALONE = """if True:
 """
 
 
-@linux
-def test_system_that_refuses_threads(tmp_path):
-    source, library = tmp_path / "refusing.c", tmp_path / "refusing.so"
-    source.write_text(REFUSING)
+def compiled(folder, source, *options):
+    """A library of a text in C."""
+    text, library = folder / "source.c", folder / "library.so"
+    text.write_text(source)
     try:
-        command = [*shlex.split(os.environ.get("CC", "cc")), "-shared", "-fPIC", source, "-o", library]
+        command = [*shlex.split(os.environ.get("CC", "cc")), "-shared", "-fPIC", *options, text, "-o", library]
         subprocess.run(command, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("no C compiler")
-    preload = f"{os.environ.get('LD_PRELOAD', '')} {library}"         # after AddressSanitizer
+    return library
+
+
+@linux
+def test_system_that_refuses_threads(tmp_path):
+    preload = f"{os.environ.get('LD_PRELOAD', '')} {compiled(tmp_path, REFUSING)}"          # after AddressSanitizer
     assert python(ALONE.format(refuse=""), LD_PRELOAD=preload, OPENBLAS_NUM_THREADS="1") == "1"
 
 
@@ -299,6 +398,26 @@ def test_limit_of_memory():
 
 
 @linux
+@openmp
+@pytest.mark.skipif(sys.platform != "win32" and os.getuid() != 0, reason="takes a user that has no other process")
+def test_limit_that_is_met_again_and_again():
+    """Where three threads may exist, and the team grows to three whenever it was two."""
+    code = """if True:
+        import os, resource, posenc
+        os.setuid(1 << 20 | os.getpid())
+        resource.setrlimit(resource.RLIMIT_NPROC, (3, 3))
+        most = 0
+        for _ in range(500):
+            posenc.encode(129, 64, threads=64)
+            most = max(most, len(os.listdir("/proc/self/task")))
+            posenc.encode(65, 64, threads=2)
+        print(most)
+    """
+    assert python(code, OPENBLAS_NUM_THREADS="1") == "3"
+
+
+@linux
+@openmp
 def test_limit_that_is_lifted():
     code = """if True:
         import os, resource, posenc
@@ -317,6 +436,7 @@ def test_limit_that_is_lifted():
 
 
 @linux
+@openmp
 def test_signals_are_for_the_threads_of_the_host():
     posenc.encode(8192, 512, threads=2)
     blocked = 0

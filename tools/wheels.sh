@@ -150,12 +150,12 @@ check() {
 import sys, zipfile
 from pathlib import Path
 
-BUNDLED = ("libgomp", "vcomp")          # tools/licenses has a file for each
+BUNDLED = ("libgomp", "libomp", "vcomp")          # tools/licenses has a file for each
 limit, wheels, failed = int(sys.argv[1]), sys.argv[2:], False
 for wheel in map(Path, wheels):
     with zipfile.ZipFile(wheel) as file:
         sizes = {entry.filename: entry.compress_size for entry in file.infolist() if not entry.is_dir()}
-    libraries = [name for name in sizes if name.startswith("posenc.libs/") and not name.endswith("/.load-order")]
+    libraries = [name for name in sizes if name.startswith(("posenc.libs/", "posenc/.dylibs/")) and not name.endswith("/.load-order")]
     licences = [name for name in sizes if ".dist-info/licenses/LICENSE-" in name]
     named = sorted(name.rsplit("LICENSE-")[1] for name in licences)
     expected = sorted(next((known for known in BUNDLED if known in name), name) for name in libraries)

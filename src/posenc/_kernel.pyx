@@ -204,7 +204,7 @@ def allowed_threads():
 
 
 cdef bint _alone() noexcept nogil:
-    """Whether no region may have more than one thread: the build has no OpenMP, or it would hang, or be a region in a region."""
+    """Whether a call has one thread: without OpenMP, inside a parallel region, or where GNU's runtime would wait for ever."""
     return not POSENC_OPENMP or openmp_in_parallel() or openmp_is_forked()
 
 

@@ -16,8 +16,7 @@ def show_runtime() -> dict[str, Any]:
     dict
         ``instruction_set`` is the one whose kernels run now, ``instruction_sets`` all that were built, with whether they
         run on this machine; ``openmp`` is the version of the OpenMP specification as yyyymm, 0 if built
-        without: it is only asked how many threads to take, which are the library's own;
-        ``threads`` is what a large call takes by default.
+        without, when every call has one thread; ``threads`` is what a large call takes by default.
 
     See Also
     --------

@@ -46,7 +46,7 @@ static int openmp_team(int wanted) { return wanted; }
 #endif
 
 static pid_t home;
-static size_t stack_size;           /* of OpenMP's threads; 0: the system's default */
+static size_t stack_size;
 static pthread_key_t helper;
 static atomic_int ended;            /* helpers that have ended, of any caller */
 
@@ -57,8 +57,9 @@ static void count_ended(void *unused) {
     ended++;
 }
 
-/* To be called once, when the library is loaded. */
+/* To be called once, when the library is loaded, with the bytes of the stack of each of OpenMP's threads, 0 for the default. */
 static void openmp_found(size_t stack) {
+    openmp_threads();                           /* LLVM's runtime reads its settings when it is first called */
     home = getpid();
     stack_size = stack;
     pthread_atfork(NULL, NULL, leave_home);     /* a process number may repeat in another namespace */

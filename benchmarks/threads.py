@@ -1,0 +1,58 @@
+"""One thread and two, alone and beside two busy processes:  python benchmarks/threads.py [ROUNDS]
+
+The contenders take turns, a few calls each; the first call of a turn is not counted.  Prints for each size the median and the
+slowest call in milliseconds, and how many times as fast as one thread two are, and the default is.
+"""
+
+import statistics
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+import posenc
+
+D_MODEL, CALLS = 512, 5
+ROWS = {"quiet": [256, 512, 1024, 4096, 8192, 65536], "busy": [4096, 65536]}
+THREADS = {"one": 1, "two": 2, "default": None}
+
+
+def measure(encoding, rows, rounds):
+    """Milliseconds of each call of each contender."""
+    out = np.empty((rows, D_MODEL), np.float32)
+    times = {name: [] for name in THREADS}
+    for _ in range(rounds):
+        for name, threads in THREADS.items():
+            for call in range(-1, CALLS):
+                begun = time.perf_counter()
+                encoding.encode(range(rows, 2 * rows), out=out, threads=threads)
+                if call >= 0:
+                    times[name].append(1e3 * (time.perf_counter() - begun))
+    return times
+
+
+def report(rows, times):
+    medians = {name: statistics.median(each) for name, each in times.items()}
+    cells = [f"{name} {medians[name]:8.3f} ({max(each):7.2f})" for name, each in times.items()]
+    ratios = [f"{name} / one: {medians['one'] / medians[name]:.2f}" for name in ("two", "default")]
+    print(f"{rows:7,} x {D_MODEL}   {'   '.join(cells)}   times as fast, {', '.join(ratios)}", flush=True)
+
+
+def main(rounds=12):
+    encoding = posenc.Encoding(D_MODEL)
+    print(posenc.show_runtime())
+    for state, sizes in ROWS.items():
+        print(f"{state}, {rounds * CALLS} calls each: median (slowest) in ms")
+        busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 if state == "busy" else 0)]
+        try:
+            for rows in sizes:
+                report(rows, measure(encoding, rows, rounds))
+        finally:
+            for process in busy:
+                process.kill()
+                process.wait()
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
