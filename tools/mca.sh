@@ -3,8 +3,8 @@
 # baseline and with NEON, as a table in Markdown:
 #     tools/mca.sh [PROCESSOR ...]        (default: neoverse-n1 neoverse-v2 apple-m1)
 #
-# clang compiles the kernels with the flags of setup.py, and llvm-mca runs each loop on LLVM's model of a processor, which has its
-# pipes and latencies; every load hits the first-level cache, and no store waits for memory.
+# clang compiles the kernels with the flags of setup.py, and llvm-mca runs each loop on LLVM's model of a processor, which has
+# its pipes and latencies; every load hits the first-level cache, and no store waits for memory.
 #
 # Needs clang, llvm-mca and libc6-dev-arm64-cross.  LLVM 14 has no model of neoverse-v2; the table in docs/performance.md is of
 # LLVM 22.
@@ -37,6 +37,7 @@ loop_of() {
             else if (at[$NF] < first) { outer = at[$NF]; end = n }
         }
         END {
+            if (!last) { print "no loop in " name > "/dev/stderr"; exit 1 }
             for (i = outer; i < first; i++) print line[i]
             for (pass = end > last ? 16 : 1; pass; pass--)
                 for (i = first; i <= last; i++) if (pass == 1 || line[i] !~ /:/) print line[i]
@@ -46,7 +47,7 @@ loop_of() {
 
 cycles_a_line() {        # function, instruction set, processor, lines that the loop writes in one pass
     loop_of "$1" "$work/$2.s" > "$work/loop.s"
-    "${LLVM_MCA:-llvm-mca}" -mtriple=aarch64-linux-gnu -mcpu="$3" -iterations=200 "$work/loop.s" 2> "$work/warnings" |
+    "${LLVM_MCA:-llvm-mca}" -mtriple=aarch64-linux-gnu -mcpu="$3" -iterations=200 "$work/loop.s" |
         awk -v lines="$4" '/^Total Cycles:/ { printf "%.1f", $3 / 200 / lines }'
 }
 
@@ -61,8 +62,9 @@ for row in "float32 FLOAT32_STORE 4" "float32, add_to FLOAT32_ADD 4" "float64 FL
     lines=${words[-1]} function=fine_rows_${words[-2]}
     printf '| %s |' "${words[*]:0:${#words[@]}-2}"
     for processor in "${processors[@]}"; do
-        printf ' %s -> %s |' "$(cycles_a_line "$function" baseline "$processor" "$lines")" \
-            "$(cycles_a_line "$function" neon "$processor" "$lines")"
+        before=$(cycles_a_line "$function" baseline "$processor" "$lines")
+        after=$(cycles_a_line "$function" neon "$processor" "$lines")
+        printf ' %s -> %s |' "$before" "$after"
     done
     echo
 done
