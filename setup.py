@@ -39,7 +39,7 @@ class BuildKernels(build_ext):
         msvc = self.compiler.compiler_type == "msvc"
         flags = list(MSVC_FLAGS if msvc else GCC_FLAGS)
         warnings = MSVC_WARNINGS if msvc else GCC_WARNINGS
-        sources = {"exact": [], "dispatch": [], "kernel_baseline": []}
+        sources = {"exact": [], "dispatch": [], "kernel_baseline": [], "kernel_neon": []}
         macros = []
         if machine(self.plat_name) in ("x86_64", "amd64"):
             macros.append(("POSENC_X86", "1"))

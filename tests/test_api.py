@@ -2,7 +2,9 @@
 
 import copy
 import gc
+import os
 import pickle
+import platform
 import subprocess
 import sys
 import weakref
@@ -160,6 +162,11 @@ def test_show_runtime():
     assert runtime["version"] == posenc.__version__
     assert runtime["instruction_sets"][runtime["instruction_set"]] is True
     assert runtime["threads"] >= 1
+
+
+@pytest.mark.skipif(platform.machine() not in ("aarch64", "arm64") or os.name == "nt", reason="not built with NEON")
+def test_neon_runs_on_arm64():
+    assert posenc.show_runtime()["instruction_sets"] == {"neon": True, "baseline": True}
 
 
 def test_x_scale_is_rounded_once():

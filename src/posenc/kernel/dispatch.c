@@ -43,12 +43,18 @@ int posenc_has_avx512(void) {
 extern const kernel_t posenc_kernel_avx2, posenc_kernel_avx512;
 #endif
 
+#if defined(POSENC_NEON)
+extern const kernel_t posenc_kernel_neon;
+#endif
 extern const kernel_t posenc_kernel_baseline;
 
 const kernel_t *const posenc_kernels[] = {
 #if defined(POSENC_X86)
     &posenc_kernel_avx512,
     &posenc_kernel_avx2,
+#endif
+#if defined(POSENC_NEON)
+    &posenc_kernel_neon,
 #endif
     &posenc_kernel_baseline,
     NULL,

@@ -1,0 +1,7 @@
+#include "cpu.h"
+#if defined(POSENC_NEON)
+#define ISA neon
+#define RUNS_HERE posenc_always
+#include "simd_neon.h"
+#include "rows.h"
+#endif
