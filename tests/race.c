@@ -9,12 +9,13 @@
 #include <string.h>
 #include "kernel.h"
 
-enum { D_MODEL = 70, COLUMNS = (D_MODEL + TILE - 1) / TILE * TILE, LIMBS = 9 };
+/* rows of whole cache lines in every dtype; the arrays repeat the columns for one tile more */
+enum { D_MODEL = 96, COLUMNS = D_MODEL, PITCH = COLUMNS + TILE, LIMBS = 9 };
 enum { ROWS = 1200, UNIT = 192, CALLERS = 3, MEMBERS = 3 };
 enum { BLOCKS = (ROWS + UNIT - 1) / UNIT };
 
-static uint32_t turns[LIMBS * COLUMNS];
-static uint64_t sign[COLUMNS], quarter[COLUMNS];
+static uint32_t turns[LIMBS * PITCH];
+static uint64_t sign[PITCH], quarter[PITCH];
 static int64_t integers[ROWS];
 static double reals[ROWS];
 
@@ -29,9 +30,7 @@ typedef struct {
     const kernel_t *kernel;
     const spec_t *spec;
     job_t job;
-    int even;
-    char *stages;
-    size_t stage_size;
+    char *panels;
     slot_t slots[MEMBERS];
 } share_t;
 
@@ -51,9 +50,7 @@ static void *must(void *memory) {
 static void run_block(share_t *share, ptrdiff_t block, int member) {
     const ptrdiff_t first = block * UNIT, count = ROWS - first < UNIT ? ROWS - first : UNIT;
     tally_t *tally = &share->slots[member].tally;
-    char *stage = share->stages + (size_t)member * share->stage_size;
-    if (share->even) share->kernel->even_rows(share->spec, &share->job, first, count, stage, tally);
-    else share->kernel->scattered_rows(share->spec, &share->job, first, count, tally);
+    share->kernel->rows(share->spec, &share->job, first, count, share->panels + (size_t)member * share->job.panel, tally);
 }
 
 static void *run_member(void *argument) {
@@ -105,17 +102,19 @@ static double decide(void *context, const position_t *position, ptrdiff_t column
 static spec_t make_spec(void) {
     uint32_t x = 1;
     for (int i = 0; i < LIMBS; i++)
-        for (int c = 0; c < COLUMNS; c += 2) {
+        for (int c = 0; c < PITCH; c += 2) {
+            uint32_t *const limb = turns + i * PITCH + c;
             x = 1664525u * x + 1013904223u;
-            turns[i * COLUMNS + c] = turns[i * COLUMNS + c + 1] = i == 0 ? 0 : i == 1 ? x >> 3 >> c / 4 : x;
+            limb[0] = limb[1] = c >= D_MODEL ? limb[-D_MODEL] : i == 0 ? 0 : i == 1 ? x >> 3 >> c / 4 : x;
         }
-    for (int c = 1; c < COLUMNS; c += 2) quarter[c] = ~(uint64_t)0;
+    for (int c = 1; c < PITCH; c += 2) quarter[c] = ~(uint64_t)0;
     for (int r = 0; r < ROWS; r++) {
-        integers[r] = (int64_t)r * 1000003 - 500;
+        integers[r] = r % 100 < 60 ? r % 100 : (int64_t)r * 1000003 - 500;      /* runs, and single rows */
         reals[r] = r * 0.37 - 100;
     }
     return (spec_t){.d_model = D_MODEL,
                     .columns = COLUMNS,
+                    .pitch = PITCH,
                     .integer_limbs = 1,
                     .fraction_limbs = LIMBS - 1,
                     .turns = turns,
@@ -128,72 +127,60 @@ static spec_t make_spec(void) {
                     .decide = decide};
 }
 
-/* As Columns.tabulate of _kernel.pyx lays them out. */
-static offsets_t make_offsets(const kernel_t *kernel, const spec_t *spec) {
-    const size_t fine = 2 * HALF * COLUMNS, coarse = 2 * COARSE * COLUMNS;
-    offsets_t o = {.memory = must(malloc((2 * fine + 2 * coarse + 2 * COLUMNS) * sizeof(double) + 64))};
-    o.fine = (double *)(((uintptr_t)o.memory + 63) / 64 * 64);
-    o.coarse = o.fine + fine;
-    o.fine_low = o.coarse + coarse;
-    o.coarse_low = o.fine_low + fine;
-    o.reach = o.coarse_low + coarse;
-    o.turning = o.reach + COLUMNS;
-    kernel->tabulate(spec, 1, &o, 0, COLUMNS / TILE);
-    return o;
-}
-
 typedef struct {
     const kernel_t *kernel;
     const spec_t *spec;
-    offsets_t offsets;
     int caller, failed;
 } caller_t;
 
 static size_t size_of_dtype(dtype_t dtype) { return dtype == FLOAT64 ? 8 : dtype == FLOAT32 ? 4 : 2; }
 
-static void try_ways(const caller_t *c, dtype_t dtype, delivery_t delivery, int kind, int *failed) {
-    /* STREAM asks for rows on cache lines, the others may have them anywhere */
-    const size_t row = size_of_dtype(dtype) * D_MODEL, stride = delivery == STREAM ? (row + 63) / 64 * 64 : row;
-    const size_t bytes = (stride * ROWS + 63) / 64 * 64;
-    char *expected = must(aligned_alloc(64, bytes)), *out = must(aligned_alloc(64, bytes));
-    memset(expected, 0, bytes);
-    share_t share = {.kernel = c->kernel, .spec = c->spec, .even = kind == 0};
+/* The ways to memory that _kernel.pyx chooses from.  SHIFTED: rows of whole lines that do not begin on one. */
+typedef enum { STORED, ON_LINES, SHIFTED, BY_PANEL, ADDED, CASES } case_t;
+typedef enum { EVEN, INTEGERS, REALS, KINDS } kind_t;
+
+static void try_case(caller_t *c, dtype_t dtype, case_t which, kind_t kind) {
+    const size_t size = size_of_dtype(dtype), row = size * D_MODEL, bytes = row * ROWS, past = which == SHIFTED ? 16 : 0;
+    const ptrdiff_t first = past ? (LINE - (ptrdiff_t)past) / (ptrdiff_t)size : 0;
+    char *expected = must(aligned_alloc(LINE, bytes + LINE)), *out = must(aligned_alloc(LINE, bytes + LINE));
+    char *memory = must(aligned_alloc(LINE, OFFSETS_PER_COLUMN * COLUMNS * sizeof(double)));
+    const offsets_t offsets = offsets_in((double *)(void *)memory, COLUMNS, 1, first);
+    c->kernel->tabulate(c->spec, &offsets, 0, COLUMNS / TILE);
+    share_t share = {.kernel = c->kernel, .spec = c->spec};
     share.job = (job_t){.dtype = dtype,
-                        .delivery = delivery,
-                        .out = expected,
-                        .row_stride = (ptrdiff_t)stride,
+                        .output = which == ADDED ? ADD : which == STORED ? STORE : STREAM,
+                        .out = expected + past,
+                        .row_stride = (ptrdiff_t)row,
                         .batch = 1,
                         .x_scale = 1,
                         .start = (uint64_t)c->caller,
                         .step = 1,
-                        .integers = kind == 1 ? integers : NULL,
-                        .reals = kind == 2 ? reals : NULL,
-                        .offsets = c->offsets};
-    share.stage_size = c->kernel->stage_size(c->spec, &share.job);
-    if (share.stage_size) share.stages = must(malloc(MEMBERS * share.stage_size));
+                        .integers = kind == INTEGERS ? integers : NULL,
+                        .reals = kind == REALS ? reals : NULL,
+                        .offsets = kind == REALS ? NULL : &offsets};
+    if (which == BY_PANEL || (which == ADDED && size == 2)) share.job.panel = FINE * (row + LINE) + 2 * LINE + TILE * size;
+    if (share.job.panel) share.panels = must(malloc(MEMBERS * share.job.panel));
+    memset(expected, 0, bytes + LINE);
     run_alone(&share);
-    share.job.out = out;
+    share.job.out = out + past;
     for (int way = 0; way < COUNT_OF_WAYS; way++) {
-        memset(out, 0, bytes);
+        memset(out, 0, bytes + LINE);
         WAYS[way](&share);
-        if (memcmp(out, expected, bytes)) {
-            fprintf(stderr, "%s: other bits: dtype %d, delivery %d, kind %d, way %d\n", c->kernel->name, dtype, delivery, kind,
-                    way);
-            *failed = 1;
+        if (memcmp(out, expected, bytes + LINE)) {
+            fprintf(stderr, "%s: other bits: dtype %d, case %d, kind %d, way %d\n", c->kernel->name, dtype, which, kind, way);
+            c->failed = 1;
         }
     }
-    free(share.stages);
+    free(share.panels);
+    free(memory);
     free(expected);
     free(out);
 }
 
 static void *run_caller(void *argument) {
-    caller_t *c = argument;
     for (int dtype = FLOAT64; dtype <= BFLOAT16; dtype++)
-        for (int kind = 0; kind < 3; kind++)
-            for (int delivery = STORE; delivery <= ADD; delivery++)
-                if (kind == 0 || delivery == STORE || delivery == ADD)
-                    try_ways(c, (dtype_t)dtype, (delivery_t)delivery, kind, &c->failed);
+        for (int which = STORED; which < CASES; which++)
+            for (int kind = EVEN; kind < KINDS; kind++) try_case(argument, (dtype_t)dtype, (case_t)which, (kind_t)kind);
     return NULL;
 }
 
@@ -204,16 +191,14 @@ int main(void) {
         if (!posenc_kernels[k]->runs_here()) continue;
         pthread_t threads[CALLERS];
         caller_t callers[CALLERS];
-        const offsets_t offsets = make_offsets(posenc_kernels[k], &spec);
         for (int i = 0; i < CALLERS; i++) {
-            callers[i] = (caller_t){posenc_kernels[k], &spec, offsets, i, 0};
+            callers[i] = (caller_t){posenc_kernels[k], &spec, i, 0};
             if (pthread_create(&threads[i], NULL, run_caller, &callers[i])) return 2;
         }
         for (int i = 0; i < CALLERS; i++) {
             pthread_join(threads[i], NULL);
             failed |= callers[i].failed;
         }
-        free(offsets.memory);
         printf("%s: %d callers, %d ways of threads\n", posenc_kernels[k]->name, CALLERS, COUNT_OF_WAYS);
     }
     return failed;

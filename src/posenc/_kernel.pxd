@@ -80,6 +80,8 @@ cdef extern from "kernel.h" nogil:
         double *reach
         double *turning
 
+    offsets_t offsets_in(double *memory, ptrdiff_t columns, uint64_t step, ptrdiff_t first)
+
     ctypedef struct job_t:
         dtype_t dtype
         output_t output

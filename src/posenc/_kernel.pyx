@@ -291,20 +291,13 @@ cdef class Offsets:
 cdef Offsets _tabulated(const spec_t *spec, uint64_t step, ptrdiff_t first, object threads):
     cdef Offsets made = Offsets.__new__(Offsets)
     cdef offsets_t *table = &made.table
-    cdef ptrdiff_t fine = 2 * HALF * spec.columns, coarse = 2 * COARSE * spec.columns, blocks
+    cdef ptrdiff_t blocks
     cdef size_t size = OFFSETS_PER_COLUMN * spec.columns * sizeof(double) + LINE
     cdef tables_t tables
     made.memory = malloc(size)
     if made.memory == NULL:
         raise MemoryError(f"Unable to allocate {size} bytes for the offsets of d_model {spec.d_model}")
-    table.step = step
-    table.first = first
-    table.fine = <double *>(<uintptr_t>made.memory + LINE - <uintptr_t>made.memory % LINE)
-    table.coarse = table.fine + fine
-    table.fine_low = table.coarse + coarse
-    table.coarse_low = table.fine_low + fine
-    table.reach = table.coarse_low + coarse
-    table.turning = table.reach + spec.columns
+    table[0] = offsets_in(<double *>(<uintptr_t>made.memory + LINE - <uintptr_t>made.memory % LINE), spec.columns, step, first)
     tables.kernel = active
     tables.spec = spec
     tables.offsets = table

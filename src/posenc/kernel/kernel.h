@@ -84,6 +84,14 @@ typedef struct {
 
 enum { OFFSETS_PER_COLUMN = 4 * (HALF + COARSE) + 2 };       /* doubles */
 
+/* The tables of so many columns in memory that begins on a cache line. */
+static inline offsets_t offsets_in(double *memory, ptrdiff_t columns, uint64_t step, ptrdiff_t first) {
+    double *const fine = memory, *const coarse = fine + 2 * HALF * columns;
+    double *const fine_low = coarse + 2 * COARSE * columns, *const coarse_low = fine_low + 2 * HALF * columns;
+    double *const reach = coarse_low + 2 * COARSE * columns;
+    return (offsets_t){step, first, fine, fine_low, coarse, coarse_low, reach, reach + columns};
+}
+
 /* What to write where.  Row r of the table goes to out + r * row_stride, and for ADD onto `batch` such addresses,
  * batch_stride apart: x * x_scale + value. */
 typedef struct {
