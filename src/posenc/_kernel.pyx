@@ -241,9 +241,8 @@ cdef int _run(block_t block, void *context, ptrdiff_t blocks, ptrdiff_t per_look
 cdef int _run_pieces(block_t block, void *context, ptrdiff_t blocks, ptrdiff_t per_look, int team) except -1 nogil:
     """Runs blocks in pieces of at most about 50 ms, with a look for Ctrl-C between them: the handler may raise, or fork."""
     cdef ptrdiff_t first = 0, last, which, piece = per_look * team
-    cdef double begun, looked = 0, end
+    cdef double begun = _now() if piece < blocks else 0, looked = begun, end
     while True:
-        begun = _now() if first + piece < blocks else 0
         last = min(first + piece, blocks)
         if team == 1:
             for which in range(first, last):
@@ -263,7 +262,8 @@ cdef int _run_pieces(block_t block, void *context, ptrdiff_t blocks, ptrdiff_t p
             # does nothing in other threads than the main one, which only Python knows for sure: `threading` may be patched
             with gil:
                 PyErr_CheckSignals()
-            looked = end
+            looked = end = _now()
+        begun = end
         if team > 1 and openmp_is_forked():
             team = 1
 
