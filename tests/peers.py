@@ -1,7 +1,7 @@
 """The tables of other libraries, by their own installed code, and the formulas of those that do not install.
 
 Each function takes d_model and returns the peer's table, a row for each of its positions.  What is not installed skips
-the test that asks for it; `peers` in pyproject.toml holds the versions that these were written against.
+the test that asks for it; the group `peers` of pyproject.toml and peers.txt hold the versions that these were written against.
 """
 
 import ast

@@ -85,38 +85,6 @@ def test_markdown(path):
     assert [link for link in links if not (path.parent / link).exists()] == []
 
 
-# ---- the tests that a page names -------------------------------------------------------------------------------------
-
-# `test_x.py::test_y`, and `::test_z` after it in the same paragraph or table
-NAMED = re.compile(r"`(test_\w+\.py)?::(test_\w+)|`(test_\w+\.py)`|^$", re.MULTILINE)
-DEFINED = re.compile(r"^(?:def )?(test_\w+)\b(?:\(| = )", re.MULTILINE)
-
-
-def absent_tests(text):
-    """The tests that a document names and that do not exist, each as module::name, and how many it names."""
-    absent, named, module = [], 0, None
-    for found in NAMED.finditer(text):
-        module = found[1] or found[3] or (module if found[0] else None)
-        if found[2]:
-            named += 1
-            path = ROOT / "tests" / str(module)
-            if not path.is_file() or found[2] not in DEFINED.findall(path.read_text()):
-                absent.append(f"{module}::{found[2]}")
-    return absent, named
-
-
-def test_every_test_that_is_named_exists():
-    for page in PAGES:
-        absent, _ = absent_tests(page.read_text())
-        assert not absent, f"{page.name} names {absent}"
-    assert absent_tests((ROOT / "docs/reliability.md").read_text())[1] > 60
-
-
-def test_a_name_of_no_test_is_found():
-    text = "| a | `test_docs.py::test_documents`, `::test_docs` |\n\n| b | `::test_documents` |\n| c | `test_no.py::test_x` |"
-    assert absent_tests(text) == (["test_docs.py::test_docs", "None::test_documents", "test_no.py::test_x"], 4)
-
-
 # ---- docstrings -----------------------------------------------------------------------------------------------------
 
 

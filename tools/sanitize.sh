@@ -55,7 +55,7 @@ rm -rf "$source" "$work/site" "$work/objects"
 mkdir -p "$source"
 cd "$repository"
 # built in a copy, so that nothing is left in the repository and the bug is planted elsewhere
-cp -R pyproject.toml setup.py MANIFEST.in README.md LICENSE src tests docs "$source"
+cp -R pyproject.toml setup.py MANIFEST.in ./*.md LICENSE src tests docs "$source"
 find "$source" \( -name '*.so' -o -name '*.egg-info' \) -prune -exec rm -r {} +
 cd "$source"
 export PYTHONDONTWRITEBYTECODE=1
