@@ -18,7 +18,11 @@ from test_seeds import ODD, OWN_EXPONENT_10, PAPER, assert_prints
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode  # noqa: E402
 from torch.autograd import forward_ad  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+from torch.overrides import TorchFunctionMode  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
 import posenc.torch  # noqa: E402
@@ -334,6 +338,132 @@ def test_add_to_a_leaf_that_requires_grad(call):
     assert_bits(leaf, 1 + posenc.encode(5, 6))
 
 
+def operators_of(mode, call):
+    """What a mode is told of."""
+    told = []
+
+    class Listening(mode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            told.append(str(function))
+            return function(*args, **kwargs or {})
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            told.append(str(function))
+            return function(*args, **kwargs or {})
+
+    with Listening():
+        call()
+    return told
+
+
+OPERATORS = {
+    "posenc.add_": lambda: posenc.torch.add_to(torch.ones(3, 4)),
+    "posenc.encode": lambda: posenc.torch.encode(3, 4),
+    "posenc.encode_at": lambda: posenc.torch.encode(torch.arange(3), 4),
+}
+
+
+@pytest.mark.parametrize("name, call", OPERATORS.items(), ids=OPERATORS)
+@pytest.mark.parametrize("mode", [TorchDispatchMode, TorchFunctionMode], ids=["dispatch", "function"])
+def test_modes_are_told_of_operators(mode, name, call):
+    assert any(told.removesuffix(".default") == name for told in operators_of(mode, call))
+
+
+@pytest.mark.parametrize("name, call", OPERATORS.items(), ids=OPERATORS)
+def test_traced_graphs_have_operators(name, call):
+    graph = make_fx(call)().graph
+    assert f"{name}.default" in {str(node.target) for node in graph.nodes}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")       # torch's own: of torch.jit.trace
+def test_torch_jit_trace():
+    traced = torch.jit.trace(lambda x: posenc.torch.add_to(x * 2), torch.ones(3, 4))
+    x = embeddings(3, 4)
+    assert_bits(traced(x), x.numpy() * 2 + posenc.encode(3, 4))
+
+
+def test_fake_tensors():
+    with FakeTensorMode():
+        x = torch.ones(3, 4)
+        assert posenc.torch.add_to(x) is x
+        for found in (posenc.torch.encode(3, 4), posenc.torch.encode(torch.arange(3), 4), PositionalEncoding(4)(x)):
+            assert isinstance(found, FakeTensor)
+            assert found.shape == (3, 4)
+        positions = torch.arange(3)
+    assert isinstance(posenc.torch.encode(positions, 4), FakeTensor)        # outside of the mode as well
+    real = torch.ones(3, 4)
+    with pytest.raises(AssertionError, match="convert all Tensors to FakeTensors"):
+        posenc.torch.add_to(real, positions)
+    assert (real == 1).all()
+
+
+class Wrapped(torch.Tensor):
+    """A subclass whose own memory is not its elements."""
+
+    @staticmethod
+    def __new__(cls, elements):
+        return torch.Tensor._make_wrapper_subclass(cls, elements.shape, dtype=elements.dtype)
+
+    def __init__(self, elements):
+        self.elements = elements
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        return function(*(x.elements if isinstance(x, cls) else x for x in args), **kwargs or {})
+
+
+def test_subclasses():
+    x, expected = Wrapped(torch.ones(3, 4)), 1 + posenc.encode(range(5, 8), 4)
+    posenc.torch.add_to(x, Wrapped(torch.arange(5, 8)))
+    assert_bits(x.elements, expected)
+    assert_bits(posenc.torch.add_to(torch.ones(3, 4), Wrapped(torch.arange(5, 8))), expected)
+    assert_bits(posenc.torch.encode(Wrapped(torch.arange(5, 8)), 4), posenc.encode(range(5, 8), 4))
+
+
+def test_tensors_whose_memory_has_another_sign():
+    at, expected = torch._neg_view(torch.arange(3.0)), posenc.encode([0.0, -1.0, -2.0], 4)
+    assert_bits(posenc.torch.add_to(torch.ones(3, 4), at), 1 + expected)
+    assert_bits(posenc.torch.encode(at, 4), expected)
+
+
+def test_a_tensor_without_memory_is_not_written():
+    with pytest.raises(RuntimeError):
+        posenc.torch.add_to(torch._to_functional_tensor(torch.ones(3, 4)))
+
+
+def test_inference_mode():
+    x = torch.ones(3, 4)
+    product = torch.ones(3, 4, requires_grad=True) * x
+    with torch.inference_mode():
+        y = torch.ones(3, 4)
+        assert posenc.torch.add_to(y) is y
+        assert posenc.torch.encode(3, 4).is_inference()
+        posenc.torch.add_to(x)
+    assert_bits(x, 1 + posenc.encode(3, 4))
+    assert torch.equal(y, x)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.sum().backward()
+
+
+def test_a_copy_is_written_alone():
+    x = embeddings(3, 4)
+    before, other = x.clone(), copy.deepcopy(x)
+    posenc.torch.add_to(other)
+    assert torch.equal(x, before)
+    assert_bits(other, before.numpy() + posenc.encode(3, 4))
+
+
+def test_conventions_that_are_equal_and_differ():
+    """The text of the last conventions is kept: by type and value."""
+    for base in (2, 2.0, np.float32(2.1), 2.1, True, 1):
+        theirs = outcome(partial(posenc.encode, base=base), 3, 8)
+        assert outcome(partial(posenc.torch.encode, base=base), 3, 8) == theirs
+    scale = torch.tensor(1.0)
+    for value in (1.0, 2.0):
+        scale.fill_(value)
+        assert_bits(posenc.torch.add_to(torch.zeros(3, 8), scale=scale), posenc.encode(3, 8, scale=value))
+
+
 TRUE = torch.tensor(True)
 BAD_CALLS = {
     "an array": (lambda: posenc.torch.add_to(np.ones((2, 4))), TypeError, "x is of type ndarray, expected a torch"),
@@ -523,6 +653,22 @@ def test_dropout():
     zeros = (module(x) == 0).float().mean()
     assert 0.4 < zeros < 0.6
     assert_bits(module.eval()(x)[0], np.float32(10) + posenc.encode(100, 64))
+    module.dropout.train()          # alone, as for Monte Carlo dropout
+    assert 0.4 < (module(x) == 0).float().mean() < 0.6
+    module.dropout = nn.Identity()
+    assert torch.equal(module(x), module.eval()(x))
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_hooks_of_dropout_are_called(everywhere):
+    module, seen = PositionalEncoding(6).eval(), []
+    register = nn.modules.module.register_module_forward_hook if everywhere else module.dropout.register_forward_hook
+    handle = register(lambda called, *_: seen.append(called))
+    try:
+        module(torch.ones(3, 6))
+    finally:
+        handle.remove()
+    assert module.dropout in seen
 
 
 def test_the_table_is_the_callers_own():

@@ -26,7 +26,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 import posenc
 from posenc import _arguments, _kernel
-from posenc._encoding import CHECKS, CHUNK_BYTES
+from posenc._encoding import CACHED, CHECKS, CHUNK_BYTES, _scalars
 from posenc._types import Convention, Positions
 
 __all__ = ["ChunkDataset", "PositionalEncoding", "PositionalTable", "add_to", "encode"]
@@ -75,11 +75,19 @@ def _specified(d_model: Any, convention: Mapping[str, Any]) -> tuple[int, str]:
         d_model = _integer("d_model", d_model, 0)
     if torch.compiler.is_compiling():
         return d_model, _text({name: _of_this_graph(value) for name, value in convention.items()})
+    text_of = _known_text if CACHED.issuperset(map(type, _scalars(convention))) else _checked_text
+    return d_model, text_of(d_model, **convention)
+
+
+def _checked_text(d_model: int, /, **convention: Any) -> str:
     for name in convention.keys() - CHECKS.keys():
         raise TypeError(f"got an unexpected keyword argument {name!r}")
     text = _text({name: CHECKS[name](name, _constant(name, value)) for name, value in convention.items()})
     _encoding_of(d_model, text)
-    return d_model, text
+    return text
+
+
+_known_text = functools.lru_cache(maxsize=8, typed=True)(_checked_text)
 
 
 def _of_this_graph(value: Any) -> Any:
@@ -97,7 +105,8 @@ def _encoding_of(d_model: int, convention: str) -> posenc.Encoding:
 
 def _array(tensor: Tensor) -> NDArray[Any]:
     """The tensor's memory as an array; bfloat16, which NumPy does not know, by its bits."""
-    tensor = tensor.detach()
+    if tensor.requires_grad:
+        tensor = tensor.detach()
     if tensor.dtype != torch.bfloat16:
         return tensor.numpy()
     import ml_dtypes
@@ -137,7 +146,7 @@ def _check_positions(positions: Tensor, device: torch.device) -> None:
 
 
 def _check_memory(positions: Tensor, device: torch.device) -> None:
-    if positions.device.type == "meta" and device.type != "meta":
+    if positions.is_meta and device.type != "meta":
         raise ValueError(f"positions is on the meta device, expected a tensor with values for {device}")
 
 
@@ -150,17 +159,52 @@ def _check_broadcast(positions: Tensor, x: Tensor, given: tuple[int, ...]) -> No
 
 def _is_dual(tensor: Tensor) -> bool:
     """Whether a derivative is carried along with it, in forward mode."""
-    return forward_ad.unpack_dual(tensor).tangent is not None
+    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None
+
+
+# ---- without an operator ----------------------------------------------------------------------------------------------
+#
+# An operator takes a hundred times as long as a short row.  Where nobody has to be told, the core is called directly.
+
+
+def _is_eager() -> bool:
+    """Whether operators are only computed."""
+    return not (
+        torch.compiler.is_compiling()                           # a graph has the operator for a node
+        or torch._C._get_tracing_state() is not None            # as the graph of torch.jit.trace has
+        or torch._C._len_torch_dispatch_stack()                 # modes are told of operators: FakeTensorMode, make_fx
+        or torch._C._len_torch_function_stack()                 # and of functions: TorchFunctionMode, torch.device as a context
+        or torch._C._are_functorch_transforms_active()          # a tensor may be a batch of them, or have a derivative
+        or forward_ad._current_level >= 0                       # or a tangent
+    )
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether its elements are the memory that `Tensor.numpy` shows, and no derivative goes through it."""
+    return (
+        type(tensor) is Tensor                                  # a subclass may hold others, or none: DTensor, FakeTensor
+        and tensor.is_cpu
+        and not tensor.requires_grad
+        and not tensor.is_neg()                                 # the memory has the other sign
+        and not torch._is_functional_tensor(tensor)             # there is no memory
+    )
+
+
+def _encoded(
+    start: int, step: int, n: int, d_model: int, convention: str, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    encode = _encode if _is_eager() else torch.ops.posenc.encode
+    return encode(start, step, n, d_model, convention, dtype, device)
+
+
+def _encoded_at(positions: Tensor, d_model: int, convention: str, dtype: torch.dtype) -> Tensor:
+    encode_at = _encode_at if _is_eager() and _is_plain(positions) else torch.ops.posenc.encode_at
+    return encode_at(positions, d_model, convention, dtype)
 
 
 # ---- operators --------------------------------------------------------------------------------------------------------
 
 
-@torch.library.custom_op(
-    "posenc::encode",
-    mutates_args=(),
-    schema="(SymInt start, SymInt step, SymInt n, SymInt d_model, str convention, ScalarType dtype, Device device) -> Tensor",
-)
 def _encode(
     start: int, step: int, n: int, d_model: int, convention: str, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
@@ -171,16 +215,19 @@ def _encode(
     return out.to(device)
 
 
-@_encode.register_fake
+_encode_operator = torch.library.custom_op(
+    "posenc::encode",
+    _encode,
+    mutates_args=(),
+    schema="(SymInt start, SymInt step, SymInt n, SymInt d_model, str convention, ScalarType dtype, Device device) -> Tensor",
+)
+
+
+@_encode_operator.register_fake
 def _(start: int, step: int, n: int, d_model: int, convention: str, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.empty((n, d_model), dtype=dtype, device=device)
 
 
-@torch.library.custom_op(
-    "posenc::encode_at",
-    mutates_args=(),
-    schema="(Tensor positions, SymInt d_model, str convention, ScalarType dtype) -> Tensor",
-)
 def _encode_at(positions: Tensor, d_model: int, convention: str, dtype: torch.dtype) -> Tensor:
     encoding = _encoding_of(d_model, convention)
     out = torch.empty((*positions.shape, d_model), dtype=dtype, device="cpu")
@@ -188,12 +235,20 @@ def _encode_at(positions: Tensor, d_model: int, convention: str, dtype: torch.dt
     return out.to(positions.device)
 
 
-@_encode_at.register_fake
+_encode_at_operator = torch.library.custom_op(
+    "posenc::encode_at",
+    _encode_at,
+    mutates_args=(),
+    schema="(Tensor positions, SymInt d_model, str convention, ScalarType dtype) -> Tensor",
+)
+
+
+@_encode_at_operator.register_fake
 def _(positions: Tensor, d_model: int, convention: str, dtype: torch.dtype) -> Tensor:
     return positions.new_empty((*positions.shape, d_model), dtype=dtype)
 
 
-@_encode_at.register_autograd
+@_encode_at_operator.register_autograd
 def _(context: Any, grad: Tensor) -> NoReturn:
     raise RuntimeError(f"positions requires grad, {NOT_DIFFERENTIATED}")
 
@@ -320,10 +375,10 @@ def encode(
     if isinstance(positions, Tensor):
         device = positions.device if device is None else torch.device(device)
         _check_positions(positions, device)
-        return torch.ops.posenc.encode_at(positions, d_model, text, dtype).to(device)
+        return _encoded_at(positions, d_model, text, dtype).to(device)
     device = torch.empty(0).device if device is None else torch.device(device)
     if type(positions) is int and 0 <= positions < _arguments.BEYOND:       # what torch.compile can follow
-        return torch.ops.posenc.encode(0, 1, positions, d_model, text, dtype, device)
+        return _encoded(0, 1, positions, d_model, text, dtype, device)
     positions = _arguments.range_or_array(positions)
     if isinstance(positions, range):
         _arguments.check_domain(positions, 0)
@@ -331,8 +386,8 @@ def encode(
         # what a short range does not use may be beyond an operator's integers
         start, step = positions[0] if n else 0, positions.step if n > 1 else 1
         if _arguments.LOWEST <= step < _arguments.BEYOND:
-            return torch.ops.posenc.encode(start, step, n, d_model, text, dtype, device)
-    return torch.ops.posenc.encode_at(_tensor(positions), d_model, text, dtype).to(device)
+            return _encoded(start, step, n, d_model, text, dtype, device)
+    return _encoded_at(_tensor(positions), d_model, text, dtype).to(device)
 
 
 def add_to(
@@ -382,9 +437,17 @@ def add_to(
     True
     """
     _check_x(x)
-    if x.device.type not in ("cpu", "meta"):
+    if not (x.is_cpu or x.is_meta):
         raise ValueError(f"x is on {x.device}, expected the CPU; PositionalEncoding adds on every device")
     _, text = _specified(x.shape[-1], convention)
+    if _is_eager() and _is_plain(x) and (not isinstance(positions, Tensor) or _is_plain(positions)):
+        if isinstance(positions, Tensor):
+            _check_positions(positions, x.device)
+            positions = _positions_array(positions)
+        scale = x_scale if type(x_scale) is float else _real("x_scale", x_scale)
+        _encoding_of(x.shape[-1], text).add_to(_array(x), positions, x_scale=scale)
+        torch.autograd.graph.increment_version(x)
+        return x
     # what torch.compile can follow is checked by the operator
     if not torch.compiler.is_compiling() or type(x_scale) not in (int, float):
         x_scale = _real("x_scale", x_scale)
@@ -395,10 +458,10 @@ def add_to(
     if not torch.compiler.is_compiling() and (torch._C._are_functorch_transforms_active() or _is_dual(x)):
         # an operator that mutates can tell neither of them what it does: the same bits by operators that can
         if where is None:
-            values = torch.ops.posenc.encode(start, 1, x.shape[-2], x.shape[-1], text, x.dtype, x.device)
+            values = _encoded(start, 1, x.shape[-2], x.shape[-1], text, x.dtype, x.device)
         else:
             _check_broadcast(where, x, where.shape)
-            values = torch.ops.posenc.encode_at(where, x.shape[-1], text, x.dtype)
+            values = _encoded_at(where, x.shape[-1], text, x.dtype)
         scale = float(x_scale)
         rounded = _kernel.rounded(DTYPES[x.dtype], scale)
         if not math.isfinite(rounded):
@@ -555,7 +618,7 @@ class PositionalTable(nn.Module):
             _check_positions(positions, device)
             if start != 0:
                 raise ValueError(f"start is {start} and positions are given, expected only one of them")
-            return torch.ops.posenc.encode_at(positions, self.d_model, self._convention, dtype).to(device)
+            return _encoded_at(positions, self.d_model, self._convention, dtype).to(device)
         if isinstance(start, bool) or not isinstance(start, (int, np.integer, torch.SymInt)):
             raise TypeError(f"start is {start!r} of type {type(start).__name__}, expected an integer")
         if isinstance(start, np.integer):       # start + n could overflow
@@ -566,21 +629,23 @@ class PositionalTable(nn.Module):
 
     def _rows(self, first: int, beyond: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """A slice of the table, which grows for it; a compiled graph has the table of max_sequence_length or none."""
-        table, compiling = self.pe, torch.compiler.is_compiling()
+        compiling = torch.compiler.is_compiling()
+        table: Any = self.pe if compiling else self._buffers["pe"]      # to look self.pe up takes as long as to add a row
+        length = table.shape[0]
         if compiling and self.max_sequence_length is None:
-            return torch.ops.posenc.encode(first, 1, beyond - first, self.d_model, self._convention, dtype, device)
-        if first < 0 or beyond > len(table) or table.dtype != dtype or table.device != device:
-            most = max(len(table), TABLE_BYTES // max(1, self.d_model * dtype.itemsize))
+            return _encoded(first, 1, beyond - first, self.d_model, self._convention, dtype, device)
+        if first < 0 or beyond > length or table.dtype != dtype or table.device != device:
+            most = max(length, TABLE_BYTES // max(1, self.d_model * dtype.itemsize))
             if compiling or first < 0 or beyond > most:
-                return torch.ops.posenc.encode(first, 1, beyond - first, self.d_model, self._convention, dtype, device)
-            rows = len(table) if beyond <= len(table) else max(beyond, min(2 * len(table), most))
+                return _encoded(first, 1, beyond - first, self.d_model, self._convention, dtype, device)
+            rows = length if beyond <= length else max(beyond, min(2 * length, most))
             # another thread may see the old table or the new one, each whole
             table = self._buffers["pe"] = self._make(rows, dtype, device)
         return table[first:beyond]
 
     def _make(self, rows: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         with torch.inference_mode(False):       # a table made while predicting serves training, too
-            return torch.ops.posenc.encode(0, 1, rows, self.d_model, self._convention, dtype, device)
+            return _encoded(0, 1, rows, self.d_model, self._convention, dtype, device)
 
     def __setattr__(self, name: str, value: Any) -> None:
         # loaders that begin on the meta device assign undefined memory to a buffer that is in no checkpoint
@@ -798,7 +863,21 @@ class PositionalEncoding(PositionalTable):
         table = self._encodings(x.shape[0 if sequence_first else -2], start, positions, x.dtype, x.device)
         if sequence_first and positions is None:
             table = table.reshape(-1, *[1] * (x.ndim - 2), self.d_model)
-        return self.dropout(self._scaled(x) + table)
+        total = self._scaled(x) + table
+        return total if self._drops_nothing() else self.dropout(total)
+
+    def _drops_nothing(self) -> bool:
+        """Whether a call of `dropout` would return its argument, and nobody waits for the call; a graph has it for training."""
+        if torch.compiler.is_compiling():
+            return False
+        dropout: Any = self._modules.get("dropout")
+        return (
+            type(dropout) is nn.Dropout
+            and not (dropout.training and dropout.p)
+            and not (dropout._forward_pre_hooks or dropout._forward_hooks)
+            and not (dropout._backward_pre_hooks or dropout._backward_hooks)
+            and not nn.modules.module._has_any_global_hook()
+        )
 
     def _encodings(
         self, n: int, start: int, positions: Tensor | None, dtype: torch.dtype, device: torch.device
