@@ -122,15 +122,16 @@ INLINE void write_narrow(const job_t *job, char *out, const char *t, int width, 
 /* The first `width` columns of a row that dtype holds or that its conversion rounds, to all of a batch. */
 INLINE void write_values(const job_t *job, char *out, const V value[TILE_VECTORS], int width, dtype_t dtype, output_t output) {
     ALIGNED char t[TILE * sizeof(double)];
+    char *const to = width == TILE && output != ADD ? out : t;
     if (dtype == FLOAT64) {
-        write_doubles(job, t, value, STORE);
+        write_doubles(job, to, value, STORE);
     } else {
         F f[TILE_VECTORS / 2];
         for (int v = 0; v < TILE_VECTORS; v += 2) f[v / 2] = f_pair(value[v], value[v + 1]);
-        write_floats(job, t, f, dtype, STORE);
+        write_floats(job, to, f, dtype, STORE);
     }
     if (output == ADD) add_to_batch(job, out, t, width, job->batch);
-    else memcpy(out, t, (size_t)(width * size_of(dtype)));
+    else if (to == t) memcpy(out, t, (size_t)(width * size_of(dtype)));
 }
 
 #endif
