@@ -14,9 +14,9 @@ from unittest import mock
 
 import gmpy2
 import numpy as np
+from rivals import numpy_float32_recipe, numpy_recipe, torch_recipe
 
 import posenc
-from posenc._bench import numpy_float32_recipe, numpy_recipe, torch_recipe
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from reference import Reference

@@ -1,119 +1,95 @@
-"""posenc bench: figures follow from times, and every scene runs.  What is fast enough is asserted nowhere."""
+"""posenc bench as a user sees it.  What is fast enough is asserted nowhere."""
 
 import json
 import math
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+import posenc
 from posenc import _bench, _cli
 
-TIMES = {
-    "posenc": [1.0, 2.0, 4.0],
-    "rival": [3.0, 4.0, 40.0, 100.0],
-    "memset": [2.0, 2.0, 2.0],
-    "non-temporal fill": [1.0, 1.5, 9.0],
-}
-SCENE = _bench.Scene("a scene", 2, "aligned", {}, [], nbytes=2 * 10**9)
-
-
-def quoted(figure, times=TIMES):
-    return _bench.quote(figure, SCENE, _bench.with_roof(times), others=None)
-
-
-# ---- figures --------------------------------------------------------------------------------------------------------
-
-
-def test_a_ratio_is_the_median_of_pairs():
-    assert _bench.pairwise(TIMES, "rival", "posenc") == 3.0        # of 3, 2 and 10; the fourth round had no pair
-    assert quoted(_bench.faster("a", "rival"))["value"] == 3.0
-
-
-def test_the_roof_line_is_the_faster_fill():
-    assert _bench.with_roof(TIMES)["roof"] is TIMES["non-temporal fill"]
-    assert "roof" not in _bench.with_roof({"posenc": [1.0]})
-    share = quoted(_bench.share("a", 0.9))
-    assert (share["figure"], share["value"], share["met"]) == ("a, share of the roof line", 1.0, True)
-
-
-@pytest.mark.parametrize("target, expected, met", [(2.0, 2.0, True), (3.0, 0.85 * 3.0, True), (None, None, None)])
-def test_no_more_is_asked_for_than_the_roof_line_reaches(target, expected, met):
-    figure = quoted(_bench.faster_or_roof("a", "rival", target))
-    assert (figure["value"], figure["target"], figure["met"]) == (3.0, expected, met)
-    assert figure["wanted"] == (3.0 if target == 3.0 else None)
-
-
-def test_what_is_to_be_small():
-    assert quoted(_bench.seconds("a", "posenc", 1500.0))["met"] is False
-    assert quoted(_bench.seconds("a", "posenc", 2500.0)) | {"met": True} == quoted(_bench.seconds("a", "posenc", 2500.0))
-    spread = quoted(_bench.spread("a", ["posenc", "rival"], 11.0))
-    assert (spread["value"], spread["met"]) == (11.0, True)
-
-
-def test_a_rival_that_is_not_there_is_skipped():
-    figure = quoted(_bench.faster("a", "absent", 1.0))
-    assert figure["value"] is figure["target"] is figure["met"] is None
-    assert "skipped" in _bench.figure_row(figure)
-
-
-def test_the_report_says_what_was_missed_and_what_disturbed():
-    row = _bench.figure_row(quoted(_bench.faster("a", "rival", 5.0)) | {"others": 0.75})
-    assert row == ["a", "2", "aligned", "3 x", ">= 5", "MISSED", "others took 0.8 processors"]
-    lowered = _bench.figure_row(quoted(_bench.faster_or_roof("a", "rival", 3.0)))
-    assert lowered[4:] == [">= 2.55 (0.85 of the roof line's; else 3.0)", "met", ""]
-
-
-@pytest.mark.parametrize("seconds, text", [(2.0, "2 s"), (0.05, "50 ms"), (3e-4, "0.3 ms"), (2e-6, "2 us"), (3e-8, "30 ns")])
-def test_times_in_words(seconds, text):
-    assert _bench.readable(seconds) == text
-
-
-# ---- scenes ---------------------------------------------------------------------------------------------------------
-
-# in a process of its own: torch is told how many threads to take
+# in a process of its own, as torch is told how many threads to take; with small tables
 SMALL = """
     import sys
     from posenc import _bench, _cli
-    sys.modules["transformers"] = None
-    _bench.ROWS, _bench.WIDTH, _bench.PEER_ROWS, _bench.STEPS, _bench.NARROW = 128, 32, 64, 10, 2
-    _bench.SAMPLE_SECONDS = 1e-5
-    sys.exit(_cli.main(["bench", "--quick", *sys.argv[1:]]))
+    _bench.CASES = [((rows // 16, *shape), *case) for (rows, *shape), *case in _bench.CASES]
+    _bench.SECONDS = 0.02
+    {before}
+    sys.exit(_cli.main(["bench", *sys.argv[1:]]))
     """
+COLUMNS = ["ms", "GB/s", "of memset", "over torch", "over NumPy"]
+NO_TORCH = 'sys.modules["torch"] = None'
+QUIET, UNKNOWN = ("_bench.taken_by_others = lambda: " + value for value in ("0.0", "None"))
 
 
-def bench(*arguments):
-    command = [sys.executable, "-c", textwrap.dedent(SMALL), *arguments]
+def bench(*arguments, before=""):
+    command = [sys.executable, "-c", textwrap.dedent(SMALL).format(before=before), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
 
-def test_every_scene_runs():
-    document = json.loads(bench("--json", "--threads", "1", "2"))
-    assert any(name.startswith("transformers") for name in document["missing"])
-    titles = " ".join(scene["scene"] for scene in document["scenes"])
-    for word in ("float32", "bfloat16", "recipes", "peers", "add_to", "scattered", "in cache", "one row", "building", "stream",
-                 "callers"):
-        assert word in titles
-    for scene in document["scenes"]:
-        for name, seconds in scene["seconds"].items():
-            assert 0 < seconds["least"] <= seconds["median"] < math.inf and seconds["rounds"] >= 3, name
-    absent = {"torch", "positional-encodings", "transformers, Marian", "nn.Embedding"}
-    for figure in document["figures"]:
-        assert figure["value"] is None and any(name in figure["figure"] for name in absent) or figure["value"] > 0
-    assert document["header"]["threads"] == [1, 2] and document["header"]["command"] == "posenc bench --quick --threads 1 2"
+def test_lines_and_columns():
+    text = bench("--threads", "1")
+    lines = text.splitlines()
+    assert len(lines) <= 12 and max(map(len, lines)) <= 120
+    assert lines[0].startswith("posenc ") and "NumPy " in lines[0] and "torch " in lines[0]
+    assert [name for name in COLUMNS if name in lines[1]] == COLUMNS
+    rows = [line for line in lines if line.startswith(("encode ", "add_to "))]
+    assert len(rows) == 5 and "fresh memory" in rows[0]
+    assert all("memory, 1 thread " in row and not row.startswith("-") for row in rows)
+    assert all(len(row) == len(lines[1]) for row in rows)
 
 
-def test_some_scenes_as_text():
-    text = bench("--only", "cache", "build", "--threads", "1")
-    assert text.startswith("posenc bench --quick --threads 1 --only cache build\n")
-    assert "in cache (32 x 32) against np.copyto" in text and "Encoding(512)" in text and "float32 table" not in text
+def test_json():
+    document = json.loads(bench("--json", "--threads", "2"))
+    assert document["threads"] <= 2 and document["version"] and document["instruction_set"] and document["numpy"]
+    assert [row["memory"] for row in document["rows"]] == ["fresh"] + 4 * ["reused"]
+    for row in document["rows"]:
+        assert row["bytes"] == math.prod(row["shape"]) * (2 if row["dtype"] == "bfloat16" else 4)
+        assert {"posenc", "memset"} <= set(row["seconds"]) <= {"posenc", "memset", "torch", "numpy"}
+        assert ("numpy" in row["seconds"]) == (row["dtype"] == "float32")
+        assert ("torch" in row["seconds"]) == (document["torch"] is not None)
+        assert all(0 < seconds < math.inf for seconds in row["seconds"].values())
+
+
+def test_no_torch():
+    assert "torch is not installed" in bench(before=NO_TORCH)
+    assert json.loads(bench("--json", before=NO_TORCH))["torch"] is None
+
+
+def test_rivals_make_the_same_table():
+    """Or nothing is compared."""
+    table = np.zeros((100, 16), np.float32)
+    _bench.recipe(np, table, False)
+    assert np.allclose(table, posenc.encode(100, 16), atol=1e-5)
+    torch = pytest.importorskip("torch")
+    tensor = torch.zeros(100, 16)
+    _bench.recipe(torch, tensor, False)
+    assert np.allclose(tensor, posenc.encode(100, 16), atol=1e-4)
+
+
+@pytest.mark.skipif(not Path("/proc/stat").exists(), reason="the system does not tell what others take")
+def test_a_warning_beside_a_busy_process():
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        try:
+            text = bench("--threads", "1", before=NO_TORCH)
+        finally:
+            busy.kill()
+    assert "\nwarning: other processes took " in text
+
+
+@pytest.mark.parametrize("before", [QUIET, UNKNOWN])
+def test_no_warning_where_nothing_is_known_of_others(before):
+    assert "warning" not in bench(before=f"{NO_TORCH}\n{before}")
 
 
 def test_wrong_usage(capsys):
-    assert _cli.main(["bench", "--only", "nothing"]) == 2
-    assert "invalid choice: 'nothing'" in capsys.readouterr().err
-    assert _cli.main(["bench", "--only", "row", "--threads", "1", "0"]) == 2
-    assert capsys.readouterr().err == "posenc: error: threads is 0, expected at least 1\n"
+    for number in ("0", "some"):
+        assert _cli.main(["bench", "--threads", number]) == 2
+    assert "0 is below 1" in capsys.readouterr().err

@@ -217,14 +217,14 @@ def report(args: argparse.Namespace, document: dict[str, Any], text: str = "") -
 
 
 @contextmanager
-def progress_bar(size: int) -> Iterator[Callable[[int], object]]:
-    """What to call with each number of bytes done; shows a bar if stderr is a terminal and tqdm is installed."""
+def progress_bar(size: int, unit: str = "B") -> Iterator[Callable[[int], object]]:
+    """What to call with each number of bytes, or units, done; shows a bar if stderr is a terminal and tqdm is installed."""
     try:
         from tqdm import tqdm
     except ImportError:
         yield lambda done: None
         return
-    with tqdm(total=size, unit="B", unit_scale=True, disable=None) as bar:
+    with tqdm(total=size, unit=unit, unit_scale=True, disable=None) as bar:
         yield bar.update
 
 
@@ -517,16 +517,23 @@ def in_words(value: object) -> object:
 
 BENCH_EXAMPLES = """\
 examples:
-  posenc bench --quick --only float32
+  posenc bench
   posenc bench --threads 1 --json > figures.json
 """
 
 
 def add_bench(commands: argparse._SubParsersAction[Parser]) -> None:
-    purpose = "measure this machine, beside its roof line and the rivals that are installed"
-    parser = add_command(commands, "bench", purpose, BENCH_EXAMPLES)
-    _bench.add_arguments(parser, integer)
-    parser.set_defaults(run=_bench.run)
+    parser = add_command(commands, "bench", "measure this machine, beside memset, torch and NumPy", BENCH_EXAMPLES)
+    parser.add_argument("--threads", type=positive, metavar="N", help="at most so many threads (default: all allowed)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.set_defaults(run=bench)
+
+
+def bench(args: argparse.Namespace) -> int:
+    with progress_bar(len(_bench.CASES), unit=" rows") as progress:
+        document = _bench.run(args.threads, progress)
+    report(args, document, _bench.in_words(document))
+    return OK
 
 
 # ---- plot -----------------------------------------------------------------------------------------------------------

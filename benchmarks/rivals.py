@@ -1,0 +1,230 @@
+"""How posenc compares with rivals, and whether targets are met.  ``python benchmarks/rivals.py [NAME ...]``
+
+Cases run in turn; a line has the median and the 10th and 90th percentile of the ratios of rounds; above 1, posenc is faster.
+posenc's memory is reused where a line does not say fresh, that of recipes and peers is fresh.  NumPy has one thread, torch as
+many as posenc.
+"""
+
+import argparse
+import importlib
+import timeit
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import MappingProxyType
+
+import numpy as np
+from calls import array_at, say
+
+import posenc
+from posenc import _frequencies, _kernel
+
+ROWS, WIDTH, PEER_ROWS = 65_536, 512, 4_096     # one of the peers fills its table in a Python loop
+ROUNDS, LONG_SECONDS = 15, 5.0          # a case sits out once it has taken so long
+
+
+# ---- the rivals ---------------------------------------------------------------------------------------------------------
+
+
+def numpy_recipe(positions, d_model, dtype=np.float32):
+    """The usual NumPy notebook: float64 arithmetic on a full grid, each column with an exponent of its own."""
+    n = len(positions)
+    pe = np.zeros((n, d_model), dtype)
+    position = np.asarray(positions, dtype).reshape(n, -1)
+    even = np.tile(np.arange(0, d_model, 2), (n, 1))
+    odd = np.tile(np.arange(1, d_model, 2), (n, 1))
+    pe[:, 0::2] = np.sin(position / np.power(10000, even / d_model))
+    pe[:, 1::2] = np.cos(position / np.power(10000, odd / d_model))
+    return pe
+
+
+def numpy_float32_recipe(positions, d_model):
+    """The quickest NumPy: float32 throughout, one row of frequencies."""
+    pe = np.empty((len(positions), d_model), np.float32)
+    frequencies = np.power(np.float32(10000), -np.arange(0, d_model, 2, dtype=np.float32) / np.float32(d_model))
+    angles = np.asarray(positions, np.float32)[:, None] * frequencies
+    np.sin(angles, out=pe[:, 0::2])
+    np.cos(angles, out=pe[:, 1::2])
+    return pe
+
+
+def torch_recipe(torch, positions, d_model):
+    """The usual torch notebook: float32, sines and cosines stacked."""
+    even = torch.arange(0, d_model, 2).float()
+    denominator = torch.pow(10000, even / d_model)
+    position = positions.float().reshape(len(positions), 1)
+    stacked = torch.stack([torch.sin(position / denominator), torch.cos(position / denominator)], dim=2)
+    return torch.flatten(stacked, start_dim=1, end_dim=2)
+
+
+def int64_positions(rows):
+    """Positions drawn from the whole int64 range."""
+    info = np.iinfo(np.int64)
+    return np.random.default_rng(0).integers(info.min, info.max, rows, dtype=np.int64, endpoint=True)
+
+
+def exhaust(n):
+    for _ in posenc.stream(n, 64):
+        pass
+
+
+def installed(name, threads=1):
+    """A module for whose cases torch has so many threads; None where it is not installed."""
+    try:
+        importlib.import_module("torch").set_num_threads(threads)
+        return importlib.import_module(name)
+    except ImportError:
+        say(name, "is not installed")
+        return None
+
+
+# ---- measuring ----------------------------------------------------------------------------------------------------------
+
+
+def times_of(cases):
+    """Seconds of a call of each case, a round each; the first round warms up."""
+    times = {name: [] for name in cases}
+    for _ in range(ROUNDS + 1):
+        for name, case in cases.items():
+            if sum(times[name]) < LONG_SECONDS:
+                times[name].append(timeit.timeit(case, number=1))
+    return {name: found[1:] or found for name, found in times.items()}
+
+
+def against(name, ours, rivals, targets=MappingProxyType({})):
+    """A line for each rival, with its target if it has one."""
+    times = times_of({"posenc": ours} | rivals)
+    for rival in rivals:
+        ratios = [theirs / mine for theirs, mine in zip(times[rival], times["posenc"], strict=False)]
+        low, median, high = np.percentile(ratios, (10, 50, 90))
+        target = targets.get(rival)
+        verdict = "" if target is None else f"; wanted {target}: {'met' if median >= target else 'missed'}"
+        say(f"{name}, against {rival}", f"{median:.2f} ({low:.2f} to {high:.2f}){verdict}")
+
+
+def at_most(name, value, unit, target):
+    say(name, f"{value:.2f} {unit}; wanted {target}: {'met' if value <= target else 'missed'}")
+
+
+# ---- the measurements ---------------------------------------------------------------------------------------------------
+
+
+def copies():
+    out, table = array_at((ROWS, WIDTH), np.float32, 0), posenc.encode(ROWS, WIDTH)
+    rivals = {"np.copyto": partial(np.copyto, out, table), "ndarray.fill": partial(out.fill, 0.5)}
+    for threads, targets in ((1, {"np.copyto": 2.5, "ndarray.fill": 1.7}), (2, {"np.copyto": 5.0})):
+        ours = partial(posenc.encode, ROWS, WIDTH, out=out, threads=threads)
+        against(f"float32, {threads} threads", ours, rivals, targets)
+
+
+def recipes():
+    out, positions = array_at((ROWS, WIDTH), np.float32, 0), np.arange(ROWS)
+    rivals = {"NumPy": partial(numpy_recipe, positions, WIDTH)}
+    rivals["NumPy float32"] = partial(numpy_float32_recipe, positions, WIDTH)
+    if torch := installed("torch", 2):
+        rivals["torch"] = partial(torch_recipe, torch, torch.arange(ROWS), WIDTH)
+    targets = {"NumPy": 200, "NumPy float32": 10, "torch": 30}
+    against("recipes, 2 threads", partial(posenc.encode, ROWS, WIDTH, out=out, threads=2), rivals, targets)
+    against("recipes, 2 threads, fresh", partial(posenc.encode, ROWS, WIDTH, threads=2), rivals)
+
+
+def peers():
+    rivals = {}
+    if module := installed("positional_encodings.torch_encodings", 2):
+        peer, x = module.PositionalEncoding1D(WIDTH), importlib.import_module("torch").zeros(1, PEER_ROWS, WIDTH)
+
+        def table():
+            peer.cached_penc = None
+            peer(x)
+
+        rivals["positional-encodings"] = table
+    if module := installed("transformers.models.marian.modeling_marian", 2):
+        rivals["transformers, Marian"] = module.MarianSinusoidalPositionalEmbedding(PEER_ROWS, WIDTH).create_weight
+    against(f"{PEER_ROWS} x {WIDTH}, 2 threads, fresh", partial(posenc.encode, PEER_ROWS, WIDTH, threads=2), rivals)
+
+
+def matrix():
+    x, table = array_at((ROWS, WIDTH), np.float32, 0), posenc.encode(ROWS, WIDTH)
+    for threads in (1, 2):
+        rivals = {"np.add": partial(np.add, x, table, out=x), "x += 1": partial(x.__iadd__, np.float32(1))}
+        if torch := installed("torch", threads):
+            rivals["torch x.add_"] = partial(torch.from_numpy(x).add_, torch.from_numpy(table))
+        targets = {"np.add": 1.25 if threads == 1 else None, "torch x.add_": 1.25}
+        against(f"add_to, {threads} threads", partial(posenc.add_to, x, threads=threads), rivals, targets)
+
+
+def scattered():
+    out, table = array_at((ROWS, WIDTH), np.float32, 0), posenc.encode(ROWS, WIDTH)
+    shuffled = np.random.default_rng(0).permutation(ROWS)
+    for threads in (1, 2):
+        rivals = {"np.take": partial(np.take, table, shuffled, axis=0, out=out)}
+        rivals["np.take, clip"] = partial(np.take, table, shuffled, axis=0, out=out, mode="clip")
+        if torch := installed("torch", threads):
+            layer = torch.nn.Embedding.from_pretrained(torch.from_numpy(table))
+            rivals["nn.Embedding"] = partial(layer, torch.from_numpy(shuffled))
+        for name, positions, target in (("shuffled", shuffled, 1.0), ("whole int64 range", int64_positions(ROWS), 0.7)):
+            ours = partial(posenc.encode, positions, WIDTH, out=out, threads=threads)
+            against(f"{name}, {threads} threads", ours, rivals, {"np.take": target})
+
+
+def one_row():
+    encoding, rows = posenc.Encoding(WIDTH), [range(p, p + 1) for p in range(1_000)]
+    x, table = np.ones((1, WIDTH), np.float32), posenc.encode(len(rows), WIDTH)
+
+    def each(add_to):
+        for positions in rows:
+            add_to(x, positions)
+
+    if torch := installed("torch"):
+        row, pe = torch.from_numpy(x), torch.from_numpy(table)
+
+        def steps():
+            for p in range(len(rows)):
+                row.add_(pe[p : p + 1])
+
+        rivals = {"torch": steps, "torch, inference mode": torch.inference_mode()(steps)}
+        for name, add_to in (("encoding.add_to", encoding.add_to), ("posenc.add_to", posenc.add_to)):
+            against(f"one row, {name}", partial(each, add_to), rivals, dict.fromkeys(rivals, 1.0))
+
+
+def building():
+    def first(d_model):
+        _frequencies.pi.cache_clear()
+        posenc.Encoding(d_model)
+
+    for d_model, target in ((512, 2.0), (8_192, 30.0)):
+        (times,) = times_of({"": partial(first, d_model)}).values()
+        at_most(f"Encoding({d_model}), the first of a process", np.median(times) * 1e3, "ms", target)
+
+
+def streams():
+    """The cost of an element may not depend on how many there are."""
+    costs = [np.median(times_of({"": partial(exhaust, 10**k)})[""]) / 10**k for k in range(5, 9)]
+    at_most("stream of 10**5 to 10**8 positions, fresh, dearest element", max(costs) / min(costs), "x the cheapest", 1.3)
+
+
+def callers():
+    tables = [array_at((8_192, WIDTH), np.float32, 0) for _ in range(16)]
+    encode = posenc.Encoding(WIDTH).encode
+
+    def by(threads):
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(lambda table: encode(len(table), out=table), tables))
+
+    for threads in (2, 4, 16):
+        against(f"16 tables by {threads} Python threads", partial(by, threads), {"one": partial(by, 1)}, {"one": 0.8})
+
+
+MEASUREMENTS = {f.__name__: f for f in (copies, recipes, peers, matrix, scattered, one_row, building, streams, callers)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(MEASUREMENTS))
+    names = parser.parse_args().names or MEASUREMENTS
+    print(f"posenc {posenc.__version__}, {_kernel.instruction_set()}, NumPy {np.__version__}")
+    for name in names:
+        MEASUREMENTS[name]()
+
+
+if __name__ == "__main__":
+    main()
