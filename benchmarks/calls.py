@@ -108,7 +108,8 @@ def small():
     out = np.empty_like(table)
     calls = [partial(encoding.encode, range(start, start + 512), out=out, threads=1) for start in (0, 1000)]
     zero, thousand, copy = medians([*calls, partial(np.copyto, out, table)], number=50)
-    say("512 x 512 from 0, against from 1000; against np.copyto", f"{thousand / zero:.2f}; {copy / zero:.2f}, {zero * 1e6:.1f} us")
+    ratios = f"{thousand / zero:.2f}; {copy / zero:.2f}, {zero * 1e6:.1f} us"
+    say("512 x 512 from 0, against from 1000; against np.copyto", ratios)
     few = np.empty((64, 512), np.float32)
     (time_of_few,) = medians([partial(encoding.encode, 64, out=few, threads=1)], number=200)
     say("64 x 512 from 0", f"{time_of_few * 1e6:.1f} us")

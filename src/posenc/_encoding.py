@@ -286,7 +286,8 @@ class Encoding:
         turns, fraction_bits = make_turns()
         frequency, cosine = self._arrangement(len(turns))
         pitch = _kernel.pitched(d)
-        which, cosine = (np.resize(column, pitch) if d else np.zeros(pitch, column.dtype) for column in (frequency, cosine))
+        repeated = np.arange(pitch) % d if d else np.empty(0, np.intp)
+        which, cosine = frequency[repeated], cosine[repeated]
         quarter = np.where(cosine, ~np.uint64(0), np.uint64(0))
         sign = np.array([SIGN_BIT if t < 0 else 0 for t in turns] + [0], np.uint64)[which]
         limbs, integer_limbs = _frequencies.limbs([*turns, 0], fraction_bits)

@@ -2,6 +2,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import disjoint_base
 
@@ -41,17 +42,10 @@ class Columns:
         padding_idx: int | None,
         value: Callable[[int, int, int, int], float],
     ) -> Columns: ...
-    def run_plain(self, out: object, positions: object, dtype: int, add: bool, x_scale: float) -> bool: ...
-    def run(
-        self,
-        out: NDArray[Any],
-        dtype: int,
-        add: bool,
-        start: int,
-        step: int,
-        positions: NDArray[Any] | None,
-        threads: int | None,
-        x_scale: float,
-    ) -> None: ...
+    def encode(
+        self, positions: object, dtype: object, out: NDArray[Any] | None, threads: object
+    ) -> NDArray[Any]: ...
+    def add_to(self, x: object, positions: object, x_scale: object, threads: object) -> None: ...
 
 def pitched(d_model: int) -> int: ...
+def new_array(shape: tuple[int, ...], element: np.dtype[Any]) -> NDArray[Any]: ...

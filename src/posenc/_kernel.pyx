@@ -837,7 +837,6 @@ cdef class Columns:
             _learned(x.dtype.name, x.dtype)
             if not self._add_to(x, positions, x_scale, threads, True):
                 raise ValueError("an array changed its shape, dtype or strides during the call")
-        return x
 
     cdef bint _add_to(self, object x, object positions, object x_scale, object threads, bint checked) except -1:
         cdef Py_buffer view, given
