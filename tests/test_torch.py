@@ -375,7 +375,7 @@ def test_traced_graphs_have_operators(name, call):
     assert f"{name}.default" in {str(node.target) for node in graph.nodes}
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")       # torch's own: of torch.jit.trace
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")    # of numbers taken from shapes
 def test_torch_jit_trace():
     traced = torch.jit.trace(lambda x: posenc.torch.add_to(x * 2), torch.ones(3, 4))
     x = embeddings(3, 4)
