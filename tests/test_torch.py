@@ -458,6 +458,9 @@ def test_conventions_that_are_equal_and_differ():
     for base in (2, 2.0, np.float32(2.1), 2.1, True, 1):
         theirs = outcome(partial(posenc.encode, base=base), 3, 8)
         assert outcome(partial(posenc.torch.encode, base=base), 3, 8) == theirs
+    posenc.torch.encode(3, 8, padding_idx=2)
+    with pytest.raises(TypeError, match=r"padding_idx is 2\.0 of type float"):
+        posenc.torch.encode(3, 8, padding_idx=2.0)
     scale = torch.tensor(1.0)
     for value in (1.0, 2.0):
         scale.fill_(value)
