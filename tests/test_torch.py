@@ -375,7 +375,7 @@ def test_traced_graphs_have_operators(name, call):
     assert f"{name}.default" in {str(node.target) for node in graph.nodes}
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")       # torch's own: of torch.jit.trace
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")    # of numbers taken from shapes
 def test_torch_jit_trace():
     traced = torch.jit.trace(lambda x: posenc.torch.add_to(x * 2), torch.ones(3, 4))
     x = embeddings(3, 4)
@@ -458,6 +458,9 @@ def test_conventions_that_are_equal_and_differ():
     for base in (2, 2.0, np.float32(2.1), 2.1, True, 1):
         theirs = outcome(partial(posenc.encode, base=base), 3, 8)
         assert outcome(partial(posenc.torch.encode, base=base), 3, 8) == theirs
+    posenc.torch.encode(3, 8, padding_idx=2)
+    with pytest.raises(TypeError, match=r"padding_idx is 2\.0 of type float"):
+        posenc.torch.encode(3, 8, padding_idx=2.0)
     scale = torch.tensor(1.0)
     for value in (1.0, 2.0):
         scale.fill_(value)

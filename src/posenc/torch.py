@@ -164,7 +164,7 @@ def _is_dual(tensor: Tensor) -> bool:
 
 # ---- without an operator ----------------------------------------------------------------------------------------------
 #
-# An operator takes a hundred times as long as a short row.  Where nobody has to be told, the core is called directly.
+# An operator takes tens of times as long as a short row.  Where nobody has to be told of it, the core is called directly.
 
 
 def _is_eager() -> bool:
