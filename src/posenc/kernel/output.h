@@ -98,19 +98,19 @@ NOINLINE void add_to_batch(const job_t *job, char *out, const char *t, ptrdiff_t
 
 /* ---- a row of a tile ------------------------------------------------------------------------------------------------------- */
 
-/* A row rounded to floats, all columns of a tile.  ADD: there is no batch. */
-INLINE void write_floats(const job_t *job, char *out, const F f[TILE_VECTORS / 2], dtype_t dtype, output_t output) {
+/* Columns of a row that are rounded to floats.  ADD: there is no batch. */
+INLINE void write_floats(const job_t *job, char *out, const F f[TILE_VECTORS / 2], int columns, dtype_t dtype, output_t output) {
     ALIGNED char t[TILE * sizeof(float)];
-    for (int v = 0; v < TILE_VECTORS; v += 4)
+    for (int v = 0; v < columns / W; v += 4)
         store((output == ADD ? t : out) + v * W * size_of(dtype), f + v / 2, dtype, output == STREAM);
-    if (output == ADD) add(out, t, TILE, dtype, job->x_scale);
+    if (output == ADD) add(out, t, columns, dtype, job->x_scale);
 }
 
-INLINE void write_doubles(const job_t *job, char *out, const V value[TILE_VECTORS], output_t output) {
+INLINE void write_doubles(const job_t *job, char *out, const V value[TILE_VECTORS], int columns, output_t output) {
     ALIGNED double t[TILE];
-    for (int v = 0; v < TILE_VECTORS; v++)
+    for (int v = 0; v < columns / W; v++)
         v_put((output == ADD ? t : (double *)(void *)out) + v * W, value[v], output == STREAM);
-    if (output == ADD) add(out, (const char *)t, TILE, FLOAT64, job->x_scale);
+    if (output == ADD) add(out, (const char *)t, columns, FLOAT64, job->x_scale);
 }
 
 /* The first `width` columns of a row to one address. */
@@ -124,11 +124,11 @@ INLINE void write_values(const job_t *job, char *out, const V value[TILE_VECTORS
     ALIGNED char t[TILE * sizeof(double)];
     char *const to = width == TILE && output != ADD ? out : t;
     if (dtype == FLOAT64) {
-        write_doubles(job, to, value, STORE);
+        write_doubles(job, to, value, TILE, STORE);
     } else {
         F f[TILE_VECTORS / 2];
         for (int v = 0; v < TILE_VECTORS; v += 2) f[v / 2] = f_pair(value[v], value[v + 1]);
-        write_floats(job, to, f, dtype, STORE);
+        write_floats(job, to, f, TILE, dtype, STORE);
     }
     if (output == ADD) add_to_batch(job, out, t, width, job->batch);
     else if (to == t) memcpy(out, t, (size_t)(width * size_of(dtype)));

@@ -137,7 +137,10 @@ INLINE void rotated_pair(VV p, VV q, VV c, VV s, VV *above, VV *below) {
     below->low = v_plus(below->low, v_sub(x_rest, y_rest));
 }
 
-/* What does not change from row to row, for the compiler to keep in registers. */
+/* A pass over the rows of a group takes PASS columns of float32, as many as registers hold what does not change from row to row
+ * for: P, Q and an addend for each vector.  Of the other dtypes fewer columns are less than a cache line, or no faster. */
+INLINE int pass_columns(dtype_t dtype) { return dtype == FLOAT32 ? PASS : TILE; }
+
 typedef struct {
     V p[TILE_VECTORS], q[TILE_VECTORS];
     U addend[TILE_VECTORS];
@@ -153,63 +156,71 @@ INLINE void pairs_at(const anchor_t *a, const double *fine, const double *fine_l
                  pair_at(fine + TILE, fine_low + TILE, v), above, below);
 }
 
-/* Computes a row again, with the error bound of each value, and settles it. */
-COLD void write_uncertain(const group_t *g, const anchor_t *a, int r, int is_above) {
-    const int row = is_above ? row_above(r) : row_below(r);
+/* Computes a row of the pass from column `pass` again, with the error bound of each value, and settles it. */
+COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, int is_above) {
+    const int row = is_above ? row_above(r) : row_below(r), columns = pass_columns(g->job->dtype);
+    const int width = smaller(g->width - pass, columns);
     const double *fine = g->fine + r * 2 * TILE, *fine_low = g->fine_low + r * 2 * TILE;
-    row_t t;
-    for (int v = 0; v < TILE_VECTORS; v++) {
+    row_t t = {.high = {0}};
+    if (width <= 0) return;             /* spare columns of a whole group */
+    for (int i = 0; i < columns; i += W) {
+        const int v = (pass + i) / W;
         VV above = {v_set(0), v_set(0)}, below = above;
         if (g->job->dtype == FLOAT64) pairs_at(a, fine, fine_low, v, &above, &below);
         else
             rotated(v_load(a->p + v * W), v_load(a->q + v * W), v_load(fine + v * W), v_load(fine + TILE + v * W), &above.high,
                     &below.high);
-        v_store(t.high + v * W, is_above ? above.high : below.high);
-        v_store(t.low + v * W, is_above ? above.low : below.low);
-        v_store(t.error + v * W, v_load(a->error + v * W));
+        v_store(t.high + i, is_above ? above.high : below.high);
+        v_store(t.low + i, is_above ? above.low : below.low);
+        v_store(t.error + i, v_load(a->error + v * W));
     }
-    write_settled(g->spec, g->job, g->output, g->row + row, g->column, g->width, g->out + row * g->row_stride, &t, g->tally);
+    write_settled(g->spec, g->job, g->output, g->row + row, g->column + pass, width,
+                  g->out + row * g->row_stride + pass * size_of(g->job->dtype), &t, g->tally);
 }
 
-INLINE void write_float_row(const group_t *g, char *out, const F f[TILE_VECTORS / 2], int whole, dtype_t dtype,
+/* The columns of a pass of a row, in `f` or `value`, to their address. */
+INLINE void write_float_row(const group_t *g, int pass, char *out, const F f[TILE_VECTORS / 2], int whole, dtype_t dtype,
                             output_t output) {
     if (whole) {
-        write_floats(g->job, out, f, dtype, output);
+        write_floats(g->job, out, f, pass_columns(dtype), dtype, output);
     } else {
         ALIGNED char t[TILE * sizeof(float)];
-        write_floats(g->job, t, f, dtype, STORE);
-        write_narrow(g->job, out, t, g->width, dtype, g->output);
+        write_floats(g->job, t, f, pass_columns(dtype), dtype, STORE);
+        write_narrow(g->job, out, t, smaller(g->width - pass, pass_columns(dtype)), dtype, g->output);
     }
 }
 
-INLINE void write_double_row(const group_t *g, char *out, const V value[TILE_VECTORS], int whole, output_t output) {
+INLINE void write_double_row(const group_t *g, int pass, char *out, const V value[TILE_VECTORS], int whole, output_t output) {
     if (whole) {
-        write_doubles(g->job, out, value, output);
+        write_doubles(g->job, out, value, pass_columns(FLOAT64), output);
     } else {
         ALIGNED char t[TILE * sizeof(double)];
-        write_doubles(g->job, t, value, STORE);
-        write_narrow(g->job, out, t, g->width, FLOAT64, g->output);
+        write_doubles(g->job, t, value, pass_columns(FLOAT64), STORE);
+        write_narrow(g->job, out, t, smaller(g->width - pass, pass_columns(FLOAT64)), FLOAT64, g->output);
     }
 }
 
-/* Rows at the offsets r .. last - 1, of which those above the anchor are wanted or not, up to the first offset with an
- * undecided value, which is returned.  The loops call no function, so that `kept` stays in registers. */
-INLINE int rows_double(const group_t *g, const anchor_t *a, int r, int last, int with_above, int whole, dtype_t dtype,
+/* The columns of a pass of the rows at the offsets r .. last - 1, of which those above the anchor are wanted or not, up to the
+ * first offset with an undecided value, which is returned.  The loops call no function, so that `kept` stays in registers. */
+INLINE int rows_double(const group_t *g, const anchor_t *a, int pass, int r, int last, int with_above, int whole, dtype_t dtype,
                        output_t output) {
     const ptrdiff_t row_stride = g->row_stride;
-    char *out_above = g->out + row_above(r) * row_stride, *out_below = g->out + row_below(r) * row_stride;
-    const double *fine = g->fine + r * 2 * TILE;
+    const int vectors = pass_columns(dtype) / W;
+    char *const out = g->out + pass * size_of(dtype);
+    char *out_above = out + row_above(r) * row_stride, *out_below = out + row_below(r) * row_stride;
+    const double *fine = g->fine + r * 2 * TILE + pass;
+    const uint64_t *const addend = dtype == FLOAT32 ? a->addend + pass : a->addend;
     kept_t kept;
-    for (int v = 0; v < TILE_VECTORS; v++) {
-        kept.p[v] = v_load(a->p + v * W);
-        kept.q[v] = v_load(a->q + v * W);
-        kept.addend[v] = u_load(a->addend + v * W);
+    for (int v = 0; v < vectors; v++) {
+        kept.p[v] = v_load(a->p + pass + v * W);
+        kept.q[v] = v_load(a->q + pass + v * W);
+        if (dtype == FLOAT32 || v < vectors / 2) kept.addend[v] = u_load(addend + v * W);
     }
     for (; r < last; r++, fine += 2 * TILE, out_above += row_stride, out_below -= row_stride) {
-        if (output == ADD) prefetch_lines(g->prefetch, 2 * TILE * size_of(dtype) / LINE);
+        if (output == ADD) prefetch_lines(g->prefetch, 2 * pass_columns(dtype) * size_of(dtype) / LINE);
         F above[TILE_VECTORS / 2], below[TILE_VECTORS / 2];
         passed_t passed_above = passed_all(), passed_below = passed_all();
-        for (int v = 0; v < TILE_VECTORS; v += 2) {
+        for (int v = 0; v < vectors; v += 2) {
             V above_0, above_1, below_0, below_1;
             values_at(&kept, fine, v, &above_0, &below_0);
             values_at(&kept, fine, v + 1, &above_1, &below_1);
@@ -223,10 +234,10 @@ INLINE int rows_double(const group_t *g, const anchor_t *a, int r, int last, int
             const double *again = fine;
             FORGET(again);
             U undecided = u_set(0);
-            for (int v = 0; v < TILE_VECTORS; v += 2) {
+            for (int v = 0; v < vectors; v += 2) {
                 V values_above[2], values_below[2];
                 for (int i = 0; i < 2; i++) {
-                    const V error = v_load(a->error + (v + i) * W);
+                    const V error = v_load(a->error + pass + (v + i) * W);
                     values_at(&kept, again, v + i, &values_above[i], &values_below[i]);
                     if (with_above) undecided = u_or(undecided, undecided_double(&values_above[i], error, dtype));
                     undecided = u_or(undecided, undecided_double(&values_below[i], error, dtype));
@@ -236,42 +247,47 @@ INLINE int rows_double(const group_t *g, const anchor_t *a, int r, int last, int
             }
             if (!u_is_zero(undecided)) return r;
         }
-        if (with_above) write_float_row(g, out_above, above, whole, dtype, output);
-        write_float_row(g, out_below, below, whole, dtype, output);
+        if (with_above) write_float_row(g, pass, out_above, above, whole, dtype, output);
+        write_float_row(g, pass, out_below, below, whole, dtype, output);
     }
     return r;
 }
 
-INLINE int rows_pair(const group_t *g, const anchor_t *a, int r, int last, int with_above, int whole, output_t output) {
+INLINE int rows_pair(const group_t *g, const anchor_t *a, int pass, int r, int last, int with_above, int whole,
+                     output_t output) {
     const ptrdiff_t row_stride = g->row_stride;
-    char *out_above = g->out + row_above(r) * row_stride, *out_below = g->out + row_below(r) * row_stride;
+    const int vectors = pass_columns(FLOAT64) / W, first = pass / W;
+    char *const out = g->out + pass * size_of(FLOAT64);
+    char *out_above = out + row_above(r) * row_stride, *out_below = out + row_below(r) * row_stride;
     const double *fine = g->fine + r * 2 * TILE, *fine_low = g->fine_low + r * 2 * TILE;
     for (; r < last; r++, fine += 2 * TILE, fine_low += 2 * TILE, out_above += row_stride, out_below -= row_stride) {
-        if (output == ADD) prefetch_lines(g->prefetch, 2 * TILE * (ptrdiff_t)sizeof(double) / LINE);
+        if (output == ADD) prefetch_lines(g->prefetch, 2 * pass_columns(FLOAT64) * size_of(FLOAT64) / LINE);
         V above[TILE_VECTORS], below[TILE_VECTORS];
         U undecided = u_set(0);
-        for (int v = 0; v < TILE_VECTORS; v++) {
-            const V error = v_load(a->error + v * W);
+        for (int v = 0; v < vectors; v++) {
+            const V error = v_load(a->error + pass + v * W);
             VV sum_above, sum_below;
-            pairs_at(a, fine, fine_low, v, &sum_above, &sum_below);
+            pairs_at(a, fine, fine_low, first + v, &sum_above, &sum_below);
             if (with_above) above[v] = rounded_pair(sum_above, error, &undecided);
             below[v] = rounded_pair(sum_below, error, &undecided);
         }
         if (UNLIKELY(!u_is_zero(undecided))) return r;
-        if (with_above) write_double_row(g, out_above, above, whole, output);
-        write_double_row(g, out_below, below, whole, output);
+        if (with_above) write_double_row(g, pass, out_above, above, whole, output);
+        write_double_row(g, pass, out_below, below, whole, output);
     }
     return r;
 }
 
 INLINE void rows_at_offsets(const group_t *g, const anchor_t *a, int first, int last, int with_above, int whole, dtype_t dtype,
                             output_t output) {
-    for (int r = first; r < last; r++) {
-        r = dtype == FLOAT64 ? rows_pair(g, a, r, last, with_above, whole, output)
-                             : rows_double(g, a, r, last, with_above, whole, dtype, output);
-        if (r == last) return;
-        write_uncertain(g, a, r, 0);
-        if (with_above) write_uncertain(g, a, r, 1);
+    for (int pass = 0; pass < (whole ? TILE : g->width); pass += pass_columns(dtype)) {
+        for (int r = first; r < last; r++) {
+            r = dtype == FLOAT64 ? rows_pair(g, a, pass, r, last, with_above, whole, output)
+                                 : rows_double(g, a, pass, r, last, with_above, whole, dtype, output);
+            if (r == last) break;
+            write_uncertain(g, a, pass, r, 0);
+            if (with_above) write_uncertain(g, a, pass, r, 1);
+        }
     }
 }
 

@@ -10,7 +10,7 @@ typedef __m256i U;
 typedef __m256i M;
 typedef __m256 F;
 typedef __m256i N;
-enum { W = 4, FUSED = 1 };
+enum { W = 4, FUSED = 1, PASS = TILE };
 
 static inline V v_set(double x) { return _mm256_set1_pd(x); }
 static inline V v_load(const double *p) { return _mm256_loadu_pd(p); }

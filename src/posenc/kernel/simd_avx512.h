@@ -10,7 +10,7 @@ typedef __m512i U;
 typedef __mmask16 M;
 typedef __m512 F;
 typedef __mmask32 N;
-enum { W = 8, FUSED = 1 };
+enum { W = 8, FUSED = 1, PASS = TILE };
 
 static inline V v_set(double x) { return _mm512_set1_pd(x); }
 static inline V v_load(const double *p) { return _mm512_loadu_pd(p); }

@@ -42,7 +42,7 @@ static inline void v_interleave(V a, V b, V *low, V *high) {
 static inline U m_zero32(U x) { return (x >> 32 == 0) | ((uint32_t)x == 0); }
 #endif
 typedef U M;                     /* where all is well: no bit */
-enum { FUSED = 0 };              /* there is no v_fms: two_product splits its factors */
+enum { FUSED = 0, PASS = 16 };     /* there is no v_fms: two_product splits its factors */
 
 static inline V v_load(const double *p) {
     V v;

@@ -13,7 +13,7 @@ typedef uint64x2_t U;
 typedef uint32x4_t M;
 typedef float32x4_t F;
 typedef uint16x8_t N;
-enum { W = 2, FUSED = 1 };
+enum { W = 2, FUSED = 1, PASS = 16 };
 
 static inline V v_set(double x) { return vdupq_n_f64(x); }
 static inline V v_load(const double *p) { return vld1q_f64(p); }
