@@ -430,7 +430,7 @@ def sampled(rows: int, samples: int) -> Iterator[int]:
 def value_of(bits: Any, dtype: str) -> float | str:
     """The number that bits stand for, or its name where JSON has no number for it."""
     if dtype == "bfloat16":
-        bits, dtype = bits.astype(np.uint32) << 16, "float32"
+        bits, dtype = bits.astype(np.uint32) << np.uint32(16), "float32"
     value = bits.view(dtype)
     # its shortest decimals, not those of the float64 that holds it
     return float(str(value)) if math.isfinite(value) else str(value)
