@@ -352,7 +352,8 @@ cdef plan_t _plan(const spec_t *spec, const job_t *job, ptrdiff_t rows, uint64_t
             else:
                 plan.panel = pitch * FINE
         if plan.panel:
-            plan.panel += 2 * LINE + TILE * itemsize
+            # the rows may begin within a line, and the last one's spare columns are stored, too
+            plan.panel = (plan.panel + LINE + TILE * itemsize + LINE - 1) // LINE * LINE
     if plan.rotated and spec.fast and (spec.quick or job.dtype == FLOAT64) and _few_limbs(spec.position_offset, job, rows):
         per_thread = ROTATED_PER_THREAD
         per_look = ROTATED_PER_LOOK
@@ -987,6 +988,7 @@ cdef class Columns:
         cdef call_t call
         cdef spec_t spec = self.spec
         cdef int threads = plan.threads, i
+        cdef char *memory
         call.value = <PyObject *>self.value
         call.error = NULL
         call.alone = threads == 1
@@ -1000,18 +1002,20 @@ cdef class Columns:
         share.ranges = threads
         share.slots = slots
         share.panels = NULL
+        memory = NULL
         memset(slots, 0, threads * sizeof(slot_t))
         if plan.panel:
-            share.panels = <char *>malloc(threads * plan.panel)
-            if share.panels == NULL:
+            memory = <char *>malloc(threads * plan.panel + LINE)
+            if memory == NULL:
                 raise MemoryError(f"Unable to allocate {threads * plan.panel} bytes for the rows in work")
+            share.panels = memory + LINE - <uintptr_t>memory % LINE
         try:
             _run(encode_block, &share, (plan.blocks + threads - 1) // threads * threads, plan.per_look, threads)
             if call.error != NULL:
                 raise <object>call.error
         finally:
             Py_XDECREF(call.error)
-            free(share.panels)
+            free(memory)
             with cython.critical_section(counting):
                 for i in range(threads):
                     counted.uncertain += slots[i].tally.uncertain

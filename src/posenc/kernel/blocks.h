@@ -109,7 +109,6 @@ static void added_strip(const block_t *b, ptrdiff_t first_tile, ptrdiff_t last_t
 }
 
 /* Writes or adds the rows of a panel, `bytes` each, to all of the batch. */
-enum { SOME_BYTES = 1 << 15 };
 static void flush(const job_t *job, char *out, const char *panel, ptrdiff_t pitch, ptrdiff_t bytes, ptrdiff_t rows) {
     if (pitch == job->row_stride && bytes == pitch) {
         bytes *= rows;

@@ -21,7 +21,7 @@ enum {
     HALF = FINE / 2,
     COARSE = 8,                  /* anchors rotated from one direct evaluation */
     BLOCK = FINE * COARSE,       /* rows of one unit of work */
-    STRIP = 16,                  /* tiles of a panel */
+    STRIP = 32,                  /* tiles of a panel */
     LINE = 64,                   /* bytes of a cache line */
     POSITION_LIMBS = 38          /* [-2**63, 2**63) down to 2**-1074, in limbs of 32 bits: 36 at most */
 };
