@@ -148,7 +148,9 @@ static void try_case(caller_t *c, dtype_t dtype, case_t which, kind_t kind) {
     c->kernel->tabulate(c->spec, &offsets, 0, COLUMNS / TILE);
     share_t share = {.kernel = c->kernel, .spec = c->spec};
     share.job = (job_t){.dtype = dtype,
-                        .output = which == ADDED ? ADD : which == STORED ? STORE : STREAM,
+                        .output = which == ADDED    ? ADD
+                                  : which == STORED ? STORE
+                                                    : STREAM,
                         .out = expected + past,
                         .row_stride = (ptrdiff_t)row,
                         .batch = 1,

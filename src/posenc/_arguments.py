@@ -103,7 +103,7 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
         raise ValueError(f"{name} is of type {type(value).__name__}, expected an array: {error}") from None
     except (TypeError, RuntimeError) as error:  # such as of a tensor that requires grad
         raise TypeError(f"{name} is of type {type(value).__name__}, expected an array: {error}") from None
-    if array.dtype.kind in "fO" and not isinstance(value, np.ndarray):
+    if array.dtype.kind in ("f", "O") and not isinstance(value, np.ndarray):
         _check_exact(name, value, array)
     return array
 

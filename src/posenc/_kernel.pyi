@@ -27,6 +27,9 @@ def counters() -> dict[str, int]: ...
 def allowed_threads() -> int: ...
 
 @disjoint_base
+class Offsets: ...
+
+@disjoint_base
 class Columns:
     def __new__(
         cls,

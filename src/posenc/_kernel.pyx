@@ -700,6 +700,11 @@ cdef tuple _kind(object dtype):
         return None
 
 
+cdef bint _is_of_kind(object out, tuple kind) except -1:
+    """Whether an array has the dtype, or is for the bits of a bfloat16."""
+    return out.dtype == kind[1] or kind[0] == BFLOAT16 and out.dtype == uint16
+
+
 cdef class Columns:
     """The columns of an encoding as the kernels read them, with the offsets of consecutive positions once needed.
 
@@ -804,7 +809,7 @@ cdef class Columns:
                     out = _new(_shape(&p, self.spec.d_model), kind[1], size)
                 except MemoryError:
                     return None
-            elif type(out) is not ndarray and not checked or out.dtype != kind[1] and not (job.dtype == BFLOAT16 and out.dtype == uint16):
+            elif type(out) is not ndarray and not checked or not _is_of_kind(out, kind):
                 return None
             if not _read_rows(out.view(uint16) if job.dtype == BFLOAT16 else out, itemsize, self.spec.d_model, checked, &view):
                 return None
@@ -857,7 +862,8 @@ cdef class Columns:
         job.x_scale = posenc_rounded(job.dtype, x_scale)
         if job.x_scale - job.x_scale != 0:
             return False
-        if not _read_rows(x.view(uint16) if job.dtype == BFLOAT16 else x, _itemsize(job.dtype), self.spec.d_model, checked, &view):
+        plain = x.view(uint16) if job.dtype == BFLOAT16 else x
+        if not _read_rows(plain, _itemsize(job.dtype), self.spec.d_model, checked, &view):
             return False
         try:
             if positions is None and view.ndim > 1:

@@ -69,7 +69,8 @@ static void group(const block_t *b, const first_row_t *first, ptrdiff_t tile, in
 static void edges(const spec_t *spec, const block_t *b) {
     const job_t *job = b->job;
     const ptrdiff_t size = size_of(job->dtype), last = b->row + b->count - 1;
-    TILE_ROW[job->dtype](spec, job, &b->position, b->row, 0, (int)b->spec->first, job->out + b->row * job->row_stride, b->tally);
+    TILE_ROW[job->dtype](spec, job, &b->position, b->row, 0, (int)b->spec->first, job->out + b->row * job->row_stride,
+                         b->tally);
     const position_t position = position_of(spec, job, last);
     for (ptrdiff_t tile = 0; tile < spec->columns / TILE; tile++) {
         const int width = smaller(columns_of_this_row(b) - tile * TILE, TILE);

@@ -7,7 +7,11 @@
 
 enum { TILE_VECTORS = TILE / W };
 
-#define EVERY_DTYPE(CASE) CASE(FLOAT64) CASE(FLOAT32) CASE(FLOAT16) CASE(BFLOAT16)
+#define EVERY_DTYPE(CASE) \
+    CASE(FLOAT64) \
+    CASE(FLOAT32) \
+    CASE(FLOAT16) \
+    CASE(BFLOAT16)
 
 INLINE ptrdiff_t size_of(dtype_t dtype) { return dtype == FLOAT64 ? 8 : dtype == FLOAT32 ? 4 : 2; }
 INLINE int smaller(ptrdiff_t a, ptrdiff_t b) { return (int)(a < b ? a : b); }
@@ -115,7 +119,8 @@ NOINLINE void add_to_batch(const job_t *job, char *out, const char *t, ptrdiff_t
 /* ---- a row of a tile ------------------------------------------------------------------------------------------------------- */
 
 /* Columns of a row that are rounded to floats.  ADD: there is no batch. */
-INLINE void write_floats(const job_t *job, char *out, const F f[TILE_VECTORS / 2], int columns, dtype_t dtype, output_t output) {
+INLINE void write_floats(const job_t *job, char *out, const F f[TILE_VECTORS / 2], int columns, dtype_t dtype,
+                         output_t output) {
     ALIGNED char t[TILE * sizeof(float)];
     for (int v = 0; v < columns / W; v += 4)
         store((output == ADD ? t : out) + v * W * size_of(dtype), f + v / 2, dtype, output == STREAM);

@@ -162,7 +162,7 @@ COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, 
     const int width = smaller(g->width - pass, columns);
     const double *fine = g->fine + r * 2 * TILE, *fine_low = g->fine_low + r * 2 * TILE;
     row_t t = {.high = {0}};
-    if (width <= 0) return;             /* spare columns of a whole group */
+    if (width <= 0) return; /* spare columns of a whole group */
     for (int i = 0; i < columns; i += W) {
         const int v = (pass + i) / W;
         VV above = {v_set(0), v_set(0)}, below = above;

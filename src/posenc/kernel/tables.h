@@ -52,7 +52,8 @@ static void tabulate(const spec_t *spec, const offsets_t *offsets, ptrdiff_t fir
             const double *sine = offsets_at(offsets->fine, tile, HALF, 0) + TILE + column % TILE;
             for (int r = 0; r < HALF; r++, sine += 2 * TILE)
                 if (*sine > reach || -*sine > reach) reach = *sine < 0 ? -*sine : *sine;
-            for (int i = 0; i < spec->integer_limbs + spec->fraction_limbs; i++) turns |= shifted.turns[i * spec->pitch + column];
+            for (int i = 0; i < spec->integer_limbs + spec->fraction_limbs; i++)
+                turns |= shifted.turns[i * spec->pitch + column];
             /* at least the absolute error of a direct evaluation, of which it is a share */
             offsets->reach[column] = turns ? reach + 0x1p-36 : 0;
             offsets->turning[column] = turns ? 1 : 0;
