@@ -31,7 +31,7 @@ MODULES = PUBLIC | {
     "posenc._encoding": (),
     "posenc._grid": (),
     "posenc._identify": (),
-    "posenc._positions": (),
+    "posenc._padding": (),
     "posenc._presets": (),
     "posenc._runtime": (),
     "posenc._specification": (),

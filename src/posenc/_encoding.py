@@ -303,6 +303,8 @@ class Encoding:
             c["position_offset"],
             c["padding_idx"],
             _exact.Values(make_turns, which, cosine, c["scale"]),
+            _arguments.for_encode,
+            _arguments.for_add_to,
         )
 
     def _kernel_order(self) -> int:

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from posenc import __version__, _arguments
+from posenc import _arguments
 from posenc._encoding import DEFAULTS, Encoding
+from posenc._version import __version__
 
 
 def specification(encoding: Encoding, positions: range, dtype: str) -> dict[str, Any]:
