@@ -424,7 +424,7 @@ def test_an_array_that_another_thread_changes_after_its_checks(monkeypatch, chan
     monkeypatch.setattr(
         _arguments, "for_encode", lambda *_: (np.arange(12), "float32", np.dtype(F4), changed(memory), None))
     with pytest.raises(ValueError, match="an array changed"):
-        posenc.encode(list(range(12)), 64, out=memory[: 12 * 64].reshape(12, 64))
+        posenc.Encoding(64).encode(list(range(12)), out=memory[: 12 * 64].reshape(12, 64))
     assert (memory == 7).all()
 
 
