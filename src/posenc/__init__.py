@@ -1,7 +1,8 @@
 """Sinusoidal positional encodings: one value per (position, column), the correctly rounded one."""
 
 from posenc import _openmp as _openmp
-from posenc._encoding import Chunk, Encoding, add_to, encode, stream
+from posenc._api import add_to, encode, stream
+from posenc._encoding import Chunk, Encoding
 from posenc._grid import grid
 from posenc._identify import Match, identify
 from posenc._padding import positions_from_lengths, positions_from_mask, positions_from_segments

@@ -10,8 +10,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc import _fit, _sample
-from posenc._encoding import DEFAULTS, Encoding
+from posenc import _convention, _fit, _sample
+from posenc._convention import DEFAULTS
+from posenc._encoding import Encoding, changes_of, keywords_of
 from posenc._presets import convention_of, presets
 from posenc._sample import Sample
 
@@ -45,9 +46,9 @@ class Approximation(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def approximation_of(encoding: Encoding) -> Approximation:
-    c = encoding._convention
+    c = keywords_of(encoding)
     frequencies = encoding.frequencies * c["position_scale"]
-    which, cosine = encoding._arrangement(len(frequencies))
+    which, cosine = _convention.arrangement(encoding.d_model, c, len(frequencies))
     return Approximation(np.append(frequencies, 0.0)[which], cosine, c["scale"], c["position_offset"])
 
 
@@ -62,7 +63,7 @@ def _plain(d_model: int, convention: dict[str, Any]) -> dict[str, Any]:
 
 def key_of(encoding: Encoding) -> Key:
     """The same for two encodings of the same table."""
-    c = encoding._convention
+    c = keywords_of(encoding)
     return encoding.encode(PROBES - c["position_offset"], dtype="float64").tobytes(), c["position_offset"]
 
 
@@ -86,7 +87,7 @@ def known(d_model: int) -> dict[Key, tuple[Encoding, Names]]:
         label = name + (f"({', '.join(f'{k}={v}' for k, v in changes.items())})" if changes else "")
         shortest, names = found.setdefault(key, (encoding, []))
         names.append((label, convention.get("padding_idx")))
-        if len(encoding._changes()) < len(shortest._changes()):
+        if len(changes_of(encoding)) < len(changes_of(shortest)):
             found[key] = (encoding, names)
     return {key: (encoding, tuple(names)) for key, (encoding, names) in found.items()}
 
@@ -110,7 +111,7 @@ def fits(sample: Sample) -> Iterator[list[Encoding]]:
     for exponents in ("pair", "column"):
         for layout in ("interleaved", "halves"):
             structure: dict[str, Any] = {"exponents": exponents, "layout": layout, "odd": odd}
-            which, _ = Encoding(d_model, **structure)._arrangement(d_model)
+            which, _ = _convention.arrangement(d_model, DEFAULTS | structure, d_model)
             numbers, columns = np.unique(which[: d_model - 1] if odd == "zero" else which, return_index=True)
             if not len(numbers) or tuple(columns) in seen:
                 continue
@@ -125,7 +126,7 @@ def fits(sample: Sample) -> Iterator[list[Encoding]]:
 
 def in_steps(encodings: list[Encoding]) -> list[Encoding]:
     """The same of several positions from row to row, in place of an integral frequency scale."""
-    changes = [encoding._changes() for encoding in encodings]
+    changes = [changes_of(encoding) for encoding in encodings]
     scales = [c.pop("frequency_scale", 1.0) for c in changes]
     return [Encoding(e.d_model, **c) for e, c, s in zip(encodings, changes, scales, strict=True) if s > 1 and s.is_integer()]
 

@@ -29,7 +29,8 @@ import numpy as np
 
 import posenc
 from posenc import _bench, _files, _identify, _kernel
-from posenc._encoding import CHOICES
+from posenc._convention import CHOICES
+from posenc._encoding import changes_of
 from posenc._presets import changed
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def encoding_of(args: argparse.Namespace, d_model: int, described: posenc.Encodi
     given = {keyword: value for keyword, value in vars(args).items() if keyword in CONVENTION}
     if args.preset is not None:
         return posenc.preset(args.preset, d_model, **given)
-    return posenc.Encoding(d_model, **changed(described._changes() if described else {}, given))
+    return posenc.Encoding(d_model, **changed(changes_of(described) if described else {}, given))
 
 
 def add_range(parser: Parser) -> None:
@@ -295,7 +296,7 @@ def generate(args: argparse.Namespace) -> int:
         "stored_dtype": stored,
         "start": positions.start,
         "step": positions.step,
-        "convention": encoding._changes(),
+        "convention": changes_of(encoding),
         "bytes": size,
         "seconds": seconds,
         "bytes_per_second": size / seconds,
@@ -359,7 +360,7 @@ def verify(args: argparse.Namespace) -> int:
         "dtype": table.dtype,
         "start": positions.start,
         "step": positions.step,
-        "convention": encoding._changes(),
+        "convention": changes_of(encoding),
         "equal": mismatch is None,
         "mismatch": mismatch,
         "rows_compared": samples if mismatch is None else None,
@@ -477,7 +478,7 @@ def match_document(match: posenc.Match) -> dict[str, Any]:
     assert isinstance(match.positions, range)       # as they were given, or searched
     return {
         "presets": list(match.presets),
-        "convention": match.encoding._changes(),
+        "convention": changes_of(match.encoding),
         "start": match.positions.start,
         "step": match.positions.step,
         "difference": match.difference if math.isfinite(match.difference) else None,
@@ -597,7 +598,7 @@ def plot(args: argparse.Namespace) -> int:
         "path": args.output,
         "kind": args.kind,
         "shape": [args.positions, args.d_model],
-        "convention": encoding._changes(),
+        "convention": changes_of(encoding),
         "bytes": size,
         "version": posenc.__version__,
     }

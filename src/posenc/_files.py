@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from posenc import _arguments
 from posenc._arguments import BEYOND
-from posenc._encoding import WIDEST, Encoding
+from posenc._convention import WIDEST
+from posenc._encoding import Encoding
 from posenc._types import AnyDType
 
 # Measured on ext4 with 2 GB: writes of 1 MiB took twice the time of 4 MiB, those of 16 MiB no less than those of 4.

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from posenc import _candidates, _placement, _sample
 from posenc._candidates import Key, Names
-from posenc._encoding import CHUNK_BYTES, Encoding
+from posenc._encoding import CHUNK_BYTES, Encoding, changes_of, keywords_of
 from posenc._placement import NEAR, REACH
 from posenc._sample import PRECISION, Sample, Source
 from posenc._types import Positions
@@ -180,13 +180,13 @@ def _named(verdict: _Verdict) -> list[_Verdict]:
     encoding = verdict.encoding
     plain = tuple((name, padding_idx) for name, padding_idx in verdict.names if padding_idx is None)
     padding = tuple((name, padding_idx) for name, padding_idx in verdict.names if padding_idx is not None)
-    if encoding._convention["padding_idx"] is not None:
+    if keywords_of(encoding)["padding_idx"] is not None:
         return [verdict._replace(names=padding or plain)]
     named = [verdict._replace(names=plain)]
     for padding_idx in sorted({padding_idx for _, padding_idx in padding}):
         if padding_idx not in verdict.positions:
             names = tuple(name for name in padding if name[1] == padding_idx)
-            padded = Encoding(encoding.d_model, **encoding._changes(), padding_idx=padding_idx)
+            padded = Encoding(encoding.d_model, **changes_of(encoding), padding_idx=padding_idx)
             named.append(verdict._replace(encoding=padded, names=names))
     return named
 
@@ -279,16 +279,16 @@ def _padded(encoding: Encoding, positions: range | NDArray[Any], zero_rows: list
     if len(zero_rows) != 1:
         return encoding
     at = _sample.taken(positions, np.array(zero_rows))
-    if not float(at[0]).is_integer() or np.abs(encoding.encode(at)).max() < 0.1 * abs(encoding._convention["scale"]):
+    if not float(at[0]).is_integer() or np.abs(encoding.encode(at)).max() < 0.1 * abs(keywords_of(encoding)["scale"]):
         return encoding
-    return Encoding(encoding.d_model, **encoding._changes(), padding_idx=int(at[0]))
+    return Encoding(encoding.d_model, **changes_of(encoding), padding_idx=int(at[0]))
 
 
 def _cost(encoding: Encoding, names: Names) -> float:
     """Bits to say an encoding: which preset, or its numbers, digit by digit."""
     if names:
         return 5
-    numbers = [v for k, v in encoding._changes().items() if isinstance(v, float)]
+    numbers = [v for k, v in changes_of(encoding).items() if isinstance(v, float)]
     return 8 + sum(3.4 * len(f"{v:.17g}".strip("0").replace(".", "")) for v in numbers)
 
 
@@ -303,7 +303,7 @@ def _compared(source: Source, verdict: _Verdict) -> Match | None:
     """The match of a verdict, from all rows; None where more than one in ten is another."""
     rows, d_model = source.shape
     encoding, positions = verdict.encoding, verdict.positions
-    offset = encoding._convention["position_offset"]
+    offset = keywords_of(encoding)["position_offset"]
     largest, zeros, others, first_other, equal = 0.0, 0, 0, None, True
     most = max(1, CHUNK_BYTES // (8 * d_model))
     for first in range(0, rows, most):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 import posenc
 from posenc import _arguments
-from posenc._encoding import Encoding
+from posenc._encoding import Encoding, changes_of, keywords_of
 from posenc._types import AnyDType, Convention, Positions
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def _checked_positions(positions: Any, encoding: Encoding) -> range | NDArray[An
             raise ValueError(f"positions has shape {positions.shape}, expected known sizes: see compute_chunk_sizes")
         return positions
     positions = _arguments.range_or_array(positions)
-    _arguments.positions_of(positions, encoding._convention["position_offset"])
+    _arguments.positions_of(positions, keywords_of(encoding)["position_offset"])
     return positions
 
 
@@ -110,7 +110,7 @@ def table(
     else:
         chunks = rows.chunks
     chunks = (*chunks, (encoding.d_model,))
-    changes = encoding._changes()
+    changes = changes_of(encoding)
     name = f"posenc-table-{tokenize(rows, encoding, str(meta.dtype), chunks)}"
     if isinstance(rows, range):
         return _lazy(_Rows(rows, meta, changes), chunks, name, meta)
@@ -234,7 +234,7 @@ def add_to(
         meta=x._meta,
         align_arrays=False,         # they are, but for axes of one position
         d_model=encoding.d_model,
-        keywords={"x_scale": x_scale, "threads": 1, **encoding._changes()},
+        keywords={"x_scale": x_scale, "threads": 1, **changes_of(encoding)},
     )
 
 
