@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 import posenc
-from posenc import _cli, _files, _npy
+from posenc import _cli
+from posenc._files import npy, table
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
 
@@ -328,7 +329,7 @@ def test_memory_that_cannot_be_had(call, tmp_path, monkeypatch):
     def fail(*args, **keywords):
         raise MemoryError("Unable to allocate 4 GiB")
 
-    monkeypatch.setattr(_npy, "write", fail)
+    monkeypatch.setattr(npy, "write", fail)
     expected = (1, "", "posenc: error: out of memory: Unable to allocate 4 GiB\n")
     assert call("generate", 10, 8, "-o", tmp_path / "pe.npy") == expected
 
@@ -513,7 +514,7 @@ def test_verify_reads_the_other_byte_order(call, tmp_path):
 
 
 def test_verify_reads_rows_longer_than_its_buffer(call, pe, monkeypatch):
-    monkeypatch.setattr(_files, "BUFFER_BYTES", 255)
+    monkeypatch.setattr(table, "BUFFER_BYTES", 255)
     assert call("verify", pe, "--all")[0] == 0
     flip(pe, 2999, 63)
     assert call("verify", pe, "--all")[0] == 1
@@ -590,7 +591,7 @@ def test_a_header_that_promises_too_much_takes_no_memory(tmp_path):
 
 @pytest.mark.thread_unsafe          # of one file
 def test_a_file_that_shrinks_while_it_is_read(pe):
-    with _npy.opened(pe) as table:
+    with npy.opened(pe) as table:
         os.truncate(pe, 5000)
         with pytest.raises(OSError, match="shorter"):
             table.read(0, 100)

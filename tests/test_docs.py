@@ -30,12 +30,12 @@ PUBLIC = {"posenc": (), "posenc.dask": ("dask", "zarr"), "posenc.plot": ("matplo
 MODULES = PUBLIC | {
     "posenc._api": (),
     "posenc._encoding": (),
+    "posenc._files.specification": (),
     "posenc._grid": (),
-    "posenc._identify": (),
+    "posenc._identify.judge": (),
     "posenc._padding": (),
     "posenc._presets": (),
     "posenc._runtime": (),
-    "posenc._specification": (),
 }
 OF_TORCH = "extra_repr"         # overrides a method that PyTorch documents
 SECTION = re.compile(r"^([A-Z][A-Za-z ]+)\n-+\n", re.MULTILINE)

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import posenc
-from posenc import _candidates, _cli
+from posenc import _cli
 from posenc._encoding import changes_of, keywords_of
-from posenc._identify import Match, identify
+from posenc._identify import Match, candidates, identify
 
 RNG = np.random.default_rng
 ROWS = 200
@@ -518,6 +518,6 @@ def test_command_refuses_what_is_no_table(call, tmp_path, capsys):
 def test_noise_in_wide_tables_is_given_up_soon(monkeypatch):
     """The candidates that are made, each for many columns, are those of the presets and none of another size than the table."""
     made = []
-    monkeypatch.setattr(_candidates, "Encoding", lambda *args, **kwargs: made.append(args) or posenc.Encoding(*args, **kwargs))
+    monkeypatch.setattr(candidates, "Encoding", lambda *args, **kwargs: made.append(args) or posenc.Encoding(*args, **kwargs))
     assert posenc.identify(np.random.default_rng(0).standard_normal((50, 514)).astype("f4")) == []
     assert len(made) < 40

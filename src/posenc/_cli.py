@@ -28,9 +28,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 import posenc
-from posenc import _bench, _files, _identify, _kernel
+from posenc import _bench, _identify, _kernel
 from posenc._convention import CHOICES
 from posenc._encoding import changes_of
+from posenc._files.atomic import naming, write_bytes
+from posenc._files.table import Readable, refuse_outside, row_buffer, table_bytes
 from posenc._presets import changed
 
 if TYPE_CHECKING:
@@ -40,9 +42,9 @@ OK, FAILED, USAGE, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
 
 # suffix: the module that writes and reads such files, imported only when named, and the options that only it has
 FORMATS: dict[str, tuple[str, tuple[str, ...]]] = {
-    ".npy": ("posenc._npy", ()),
-    ".safetensors": ("posenc._safetensors", ("key",)),
-    ".zarr": ("posenc._zarr", ("chunk_rows",)),
+    ".npy": ("posenc._files.npy", ()),
+    ".safetensors": ("posenc._files.safetensors", ("key",)),
+    ".zarr": ("posenc._files.zarr", ("chunk_rows",)),
 }
 PIPE = "-"
 
@@ -191,7 +193,7 @@ def add_table(parser: Parser) -> None:
 
 
 @contextmanager
-def table_of(args: argparse.Namespace) -> Iterator[_files.Readable]:
+def table_of(args: argparse.Namespace) -> Iterator[Readable]:
     """The table in the file to read.  What is wrong with the file is no wrong usage."""
     module, options = format_of(args, args.file)
     with ExitStack() as stack:
@@ -283,7 +285,7 @@ def generate(args: argparse.Namespace) -> int:
         destination, write, options = args.output, module.write, {**options, "force": args.force}
     begin = time.perf_counter()
     name = "stdout" if args.output == PIPE else args.output
-    with _files.naming(name), progress_bar(_files.table_bytes(args.n, args.d_model, args.dtype)) as progress:
+    with naming(name), progress_bar(table_bytes(args.n, args.d_model, args.dtype)) as progress:
         size = write(destination, encoding, positions, args.dtype, threads=args.threads, progress=progress, **options)
     seconds = time.perf_counter() - begin
     if args.output == PIPE:
@@ -349,7 +351,7 @@ def verify(args: argparse.Namespace) -> int:
         described, positions = table.described or (None, range(0))
         positions = positions_of(args, rows, positions)
         encoding = encoding_of(args, d_model, described)
-        _files.refuse_outside(encoding, positions, args.threads)
+        refuse_outside(encoding, positions, args.threads)
         samples = rows if args.all else min(rows, args.samples)
         with progress_bar(samples * table.row_bytes) as progress:
             mismatch = first_mismatch(table, encoding, positions, samples, args.threads, progress)
@@ -378,7 +380,7 @@ def verify(args: argparse.Namespace) -> int:
 
 
 def first_mismatch(
-    table: _files.Readable,
+    table: Readable,
     encoding: posenc.Encoding,
     positions: range,
     samples: int,
@@ -386,7 +388,7 @@ def first_mismatch(
     progress: Callable[[int], object],
 ) -> dict[str, Any] | None:
     """Where the table first differs from the encodings, as a dict, or None."""
-    buffer = _files.row_buffer(len(positions), encoding.d_model, table.dtype)
+    buffer = row_buffer(len(positions), encoding.d_model, table.dtype)
     if not buffer.size:
         return None
     for rows in parts(len(positions), samples, len(buffer)):
@@ -593,7 +595,7 @@ def plot(args: argparse.Namespace) -> int:
     encoding = encoding_of(args, args.d_model)
     figure = getattr(pictures, args.kind)(encoding, positions_of(args, args.positions), **options).figure
     figure.suptitle(repr(encoding), wrap=True)
-    size = _files.write_bytes(args.output, rendered(figure, args), force=args.force)
+    size = write_bytes(args.output, rendered(figure, args), force=args.force)
     document = {
         "path": args.output,
         "kind": args.kind,

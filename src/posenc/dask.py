@@ -359,7 +359,7 @@ def to_zarr(
     """
     import zarr
 
-    from posenc import _zarr
+    from posenc._files.zarr import create, folder_to_be, missing, stored_bytes
 
     if path is None:            # Zarr takes it for a new store in memory
         raise TypeError("path is None, expected a path or a Zarr store")
@@ -378,15 +378,15 @@ def to_zarr(
     arguments = Encoding(d_model, **convention), positions, name, max(1, first)
 
     def store(target: Any, overwrite: bool) -> None:
-        array = _zarr.create(target, *arguments, overwrite=overwrite)
+        array = create(target, *arguments, overwrite=overwrite)
         da.store(bits, array, lock=False)       # no two tasks share a chunk
-        lacking = _zarr.missing(array)
+        lacking = missing(array)
         if lacking:
             message = f"{lacking}, though every task has written its own: check that every worker sees the store"
             raise OSError(errno.EIO, message, str(array.store_path))
 
     if isinstance(path, (str, os.PathLike)) and "://" not in os.fspath(path):
-        with _zarr.folder_to_be(path, _zarr.stored_bytes(len(positions), pe.shape[1], name, max(1, first)), force) as temporary:
+        with folder_to_be(path, stored_bytes(len(positions), pe.shape[1], name, max(1, first)), force) as temporary:
             store(temporary, False)
     else:
         store(path, force)

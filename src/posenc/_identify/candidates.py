@@ -10,11 +10,12 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc import _convention, _fit, _sample
+from posenc import _convention
 from posenc._convention import DEFAULTS
 from posenc._encoding import Encoding, changes_of, keywords_of
+from posenc._identify.fit import Line, line_of
+from posenc._identify.sample import Sample, taken
 from posenc._presets import convention_of, presets
-from posenc._sample import Sample
 
 WIDEST_RATIO = 46           # of frequencies that a fit may find, as a logarithm: 1e20
 TURNS = (1.0, math.pi / 4, math.pi / 2, math.pi, math.tau)      # frequency scales that have no few decimals
@@ -101,7 +102,7 @@ def _odd(sample: Sample) -> Literal["zero", "truncate"]:
 
 def fits(sample: Sample) -> Iterator[list[Encoding]]:
     """For each arrangement of columns whose frequencies are geometric, the encodings with parameters as short as can be."""
-    at = sample.rows if sample.positions is None else _sample.taken(sample.positions, sample.rows)
+    at = sample.rows if sample.positions is None else taken(sample.positions, sample.rows)
     q = (at - at[:1]).astype(np.float64)        # far from 0 float64 has no room for the differences
     d_model = sample.values.shape[1]
     if len(q) < 5 or not np.isfinite(q).all():
@@ -116,7 +117,7 @@ def fits(sample: Sample) -> Iterator[list[Encoding]]:
             if not len(numbers) or tuple(columns) in seen:
                 continue
             seen.add(tuple(columns))
-            line = _fit.line_of(q, sample, columns)
+            line = line_of(q, sample, columns)
             if line is not None:
                 for order in ("sin", "cos"):
                     conventions = _namings(line, len(columns), d_model, {**structure, "order": order})
@@ -131,7 +132,7 @@ def in_steps(encodings: list[Encoding]) -> list[Encoding]:
     return [Encoding(e.d_model, **c) for e, c, s in zip(encodings, changes, scales, strict=True) if s > 1 and s.is_integer()]
 
 
-def _namings(line: _fit.Line, count: int, d_model: int, structure: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _namings(line: Line, count: int, d_model: int, structure: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Conventions of those frequencies: with numbers as short as the errors allow, and with as many digits as there are."""
     if max(line.intercept_error, line.slope_error) > 0.01 or abs(line.slope) * (count - 1) > WIDEST_RATIO:
         return

@@ -25,7 +25,7 @@ def specification(encoding: Encoding, positions: range, dtype: str) -> dict[str,
     Examples
     --------
     >>> from posenc import Encoding
-    >>> from posenc._specification import described, specification
+    >>> from posenc._files.specification import described, specification
     >>> document = specification(Encoding(64, base=500.0), range(10, 50), "float32")
     >>> described(document, (40, 64))
     (Encoding(64, base=500.0), range(10, 50))
