@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 import posenc
-from posenc import _cli
+from posenc._cli import options, program
+from posenc._cli.verify import sampled
 from posenc._files import npy, table
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
@@ -74,19 +75,19 @@ def test_help(call):
     code, out, _ = call("--help")
     assert code == 0 and "posenc generate 10_000 512 -o pe.npy" in out
     commands = re.findall(r"^    ([a-z]+) ", out, re.MULTILINE)
-    assert len(commands) == len(_cli.COMMANDS)
+    assert len(commands) == len(program.COMMANDS)
     for command in commands:
         code, out, _ = call(command, "--help")
         assert code == 0 and f"examples:\n  posenc {command}" in out
     for command in ("generate", "verify"):
         code, out, _ = call(command, "--help")
-        assert code == 0 and all(f"--{keyword.replace('_', '-')} " in out for keyword in _cli.CONVENTION)
+        assert code == 0 and all(f"--{keyword.replace('_', '-')} " in out for keyword in options.CONVENTION)
 
 
 def test_options_are_the_keywords_of_an_encoding():
     parameters = inspect.signature(posenc.Encoding).parameters
-    assert list(_cli.CONVENTION) == [name for name in parameters if name != "d_model"]
-    for keyword, reading in _cli.CONVENTION.items():
+    assert list(options.CONVENTION) == [name for name in parameters if name != "d_model"]
+    for keyword, reading in options.CONVENTION.items():
         for choice in reading.get("choices", ()):
             assert posenc.Encoding(8, **{keyword: choice}) is not None
 
@@ -153,7 +154,7 @@ def test_errors_never_take_stdout(tmp_path, arguments, code):
      (2e15, "2e+03 TB")],
 )
 def test_quantities(size, text):
-    assert _cli.quantity(size) == text
+    assert options.quantity(size) == text
 
 
 def test_a_rate_is_that_of_much(call, tmp_path):
@@ -480,10 +481,10 @@ def test_samples_include_both_ends(call, pe):
 
 @pytest.mark.parametrize("rows, samples", [(1, 1), (10, 1), (10, 2), (10, 3), (10, 9), (10**18, 1000)])
 def test_samples_are_spread(rows, samples):
-    chosen = list(_cli.sampled(rows, samples))
+    chosen = list(sampled(rows, samples))
     assert chosen == sorted(set(chosen)) and len(chosen) == samples
     assert chosen[-1] == rows - 1 and (samples == 1 or chosen[0] == 0)
-    assert chosen == list(_cli.sampled(rows, samples))
+    assert chosen == list(sampled(rows, samples))
 
 
 @pytest.mark.parametrize("options", ["--base 9999", "--start 1", "--step 2", "--layout halves", "--order cos"])

@@ -26,7 +26,7 @@ class Chunk(NamedTuple, Generic[ScalarT]):  # numpydoc ignore=PR01
     positions : range
         Of the rows.
     values : ndarray, shape (len(positions), d_model)
-        Their encodings, of the dtype that the stream was asked for.
+        Their encodings, of the requested dtype.
 
     See Also
     --------

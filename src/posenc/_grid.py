@@ -436,7 +436,7 @@ def _spread(tables: Sequence[NDArray[Any]], cells: NDArray[Any]) -> None:
     if len(tables) == 1:
         cells[...] = tables[0]
     elif len(tables) == 2:
-        # in pieces, for Python to look for Ctrl-C between them
+        # in pieces, so that Python checks signals between them
         rows = max(1, 8 * BLOCK_BYTES // max(1, tables[1].nbytes))
         for begin in range(0, len(tables[0]), rows):
             np.bitwise_or(tables[0][begin : begin + rows, None], tables[1], out=cells[begin : begin + rows])

@@ -33,7 +33,7 @@ from posenc._types import Convention, Positions
 __all__ = ["ChunkDataset", "PositionalEncoding", "PositionalTable", "add_to", "encode"]
 
 DTYPES = {torch.float64: "float64", torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
-TABLE_BYTES = 1 << 26               # a table grows on demand up to here; rows beyond are made as they are asked for
+TABLE_BYTES = 1 << 26               # a table grows on demand up to here; rows beyond are made on request
 STORED = ("pe", "pos_encoding")     # what the tutorials call the table in a state_dict
 COMPARED_ROWS = 4096                # of a stored table
 INTEGERS = {getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}

@@ -84,7 +84,7 @@ def identify(table: ArrayLike, positions: Positions | None = None) -> list[Match
     Returns
     -------
     list of Match
-        The best first; more than one where these rows do not tell them apart.  Empty where no convention gives the table.
+        The best first; more than one where these rows do not distinguish them.  Empty where no convention gives the table.
 
     Raises
     ------
