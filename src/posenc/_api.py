@@ -1,4 +1,4 @@
-"""encode, add_to and stream: each makes the Encoding of its keywords, or finds it in a cache, and calls its method."""
+"""encode, add_to and stream: each takes the Encoding of its keywords, new or from a cache, and calls its method."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encoding: the specification of a table, checked once, with its three verbs; and what other modules may ask of one."""
+"""Encoding: the specification of a table, checked once, with its three methods; and what else modules read from one."""
 
 from __future__ import annotations
 
