@@ -11,20 +11,22 @@ import numpy as np
 import pytest
 
 import posenc
-from posenc import _bench, _cli
+from posenc import _cli
+from posenc._cli import bench as program
 
 # in a process of its own, as torch is told how many threads to take; with small tables
 SMALL = """
     import sys
-    from posenc import _bench, _cli
-    _bench.CASES = [((rows // 16, *shape), *case) for (rows, *shape), *case in _bench.CASES]
-    _bench.SECONDS = 0.02
+    from posenc import _cli
+    from posenc._cli import bench
+    bench.CASES = [((rows // 16, *shape), *case) for (rows, *shape), *case in bench.CASES]
+    bench.SECONDS = 0.02
     {before}
     sys.exit(_cli.main(["bench", *sys.argv[1:]]))
     """
 COLUMNS = ["ms", "GB/s", "of memset", "over torch", "over NumPy"]
 NO_TORCH = 'sys.modules["torch"] = None'
-QUIET, UNKNOWN = ("_bench.taken_by_others = lambda: " + value for value in ("0.0", "None"))
+QUIET, UNKNOWN = ("bench.taken_by_others = lambda: " + value for value in ("0.0", "None"))
 
 
 def bench(*arguments, before=""):
@@ -66,11 +68,11 @@ def test_no_torch():
 def test_rivals_make_the_same_table():
     """Or nothing is compared."""
     table = np.zeros((100, 16), np.float32)
-    _bench.recipe(np, table, False)
+    program.recipe(np, table, False)
     assert np.allclose(table, posenc.encode(100, 16), atol=1e-5)
     torch = pytest.importorskip("torch")
     tensor = torch.zeros(100, 16)
-    _bench.recipe(torch, tensor, False)
+    program.recipe(torch, tensor, False)
     assert np.allclose(tensor, posenc.encode(100, 16), atol=1e-4)
 
 

@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 
 import posenc
-from posenc import _cli, _files, _npy
+from posenc._cli import options, program
+from posenc._cli.verify import sampled
+from posenc._files import npy, table
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
 
@@ -73,19 +75,19 @@ def test_help(call):
     code, out, _ = call("--help")
     assert code == 0 and "posenc generate 10_000 512 -o pe.npy" in out
     commands = re.findall(r"^    ([a-z]+) ", out, re.MULTILINE)
-    assert len(commands) == len(_cli.COMMANDS)
+    assert len(commands) == len(program.COMMANDS)
     for command in commands:
         code, out, _ = call(command, "--help")
         assert code == 0 and f"examples:\n  posenc {command}" in out
     for command in ("generate", "verify"):
         code, out, _ = call(command, "--help")
-        assert code == 0 and all(f"--{keyword.replace('_', '-')} " in out for keyword in _cli.CONVENTION)
+        assert code == 0 and all(f"--{keyword.replace('_', '-')} " in out for keyword in options.CONVENTION)
 
 
 def test_options_are_the_keywords_of_an_encoding():
     parameters = inspect.signature(posenc.Encoding).parameters
-    assert list(_cli.CONVENTION) == [name for name in parameters if name != "d_model"]
-    for keyword, reading in _cli.CONVENTION.items():
+    assert list(options.CONVENTION) == [name for name in parameters if name != "d_model"]
+    for keyword, reading in options.CONVENTION.items():
         for choice in reading.get("choices", ()):
             assert posenc.Encoding(8, **{keyword: choice}) is not None
 
@@ -152,7 +154,7 @@ def test_errors_never_take_stdout(tmp_path, arguments, code):
      (2e15, "2e+03 TB")],
 )
 def test_quantities(size, text):
-    assert _cli.quantity(size) == text
+    assert options.quantity(size) == text
 
 
 def test_a_rate_is_that_of_much(call, tmp_path):
@@ -328,7 +330,7 @@ def test_memory_that_cannot_be_had(call, tmp_path, monkeypatch):
     def fail(*args, **keywords):
         raise MemoryError("Unable to allocate 4 GiB")
 
-    monkeypatch.setattr(_npy, "write", fail)
+    monkeypatch.setattr(npy, "write", fail)
     expected = (1, "", "posenc: error: out of memory: Unable to allocate 4 GiB\n")
     assert call("generate", 10, 8, "-o", tmp_path / "pe.npy") == expected
 
@@ -479,10 +481,10 @@ def test_samples_include_both_ends(call, pe):
 
 @pytest.mark.parametrize("rows, samples", [(1, 1), (10, 1), (10, 2), (10, 3), (10, 9), (10**18, 1000)])
 def test_samples_are_spread(rows, samples):
-    chosen = list(_cli.sampled(rows, samples))
+    chosen = list(sampled(rows, samples))
     assert chosen == sorted(set(chosen)) and len(chosen) == samples
     assert chosen[-1] == rows - 1 and (samples == 1 or chosen[0] == 0)
-    assert chosen == list(_cli.sampled(rows, samples))
+    assert chosen == list(sampled(rows, samples))
 
 
 @pytest.mark.parametrize("options", ["--base 9999", "--start 1", "--step 2", "--layout halves", "--order cos"])
@@ -513,7 +515,7 @@ def test_verify_reads_the_other_byte_order(call, tmp_path):
 
 
 def test_verify_reads_rows_longer_than_its_buffer(call, pe, monkeypatch):
-    monkeypatch.setattr(_files, "BUFFER_BYTES", 255)
+    monkeypatch.setattr(table, "BUFFER_BYTES", 255)
     assert call("verify", pe, "--all")[0] == 0
     flip(pe, 2999, 63)
     assert call("verify", pe, "--all")[0] == 1
@@ -590,7 +592,7 @@ def test_a_header_that_promises_too_much_takes_no_memory(tmp_path):
 
 @pytest.mark.thread_unsafe          # of one file
 def test_a_file_that_shrinks_while_it_is_read(pe):
-    with _npy.opened(pe) as table:
+    with npy.opened(pe) as table:
         os.truncate(pe, 5000)
         with pytest.raises(OSError, match="shorter"):
             table.read(0, 100)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from posenc import Encoding
-from posenc._encoding import DEFAULTS
+from posenc._convention import DEFAULTS
+from posenc._encoding import changes_of
 
 ENCODINGS = [
     Encoding(0),
@@ -69,7 +70,7 @@ def test_html_holds_the_whole_convention(encoding):
     assert table.caption == repr(encoding)
     assert list(table.cells) == ["d_model", *DEFAULTS]
     assert Encoding(**{name: eval(value) for name, value in table.cells.items()}) == encoding
-    assert table.bold == {"d_model", *encoding._changes()}
+    assert table.bold == {"d_model", *changes_of(encoding)}
 
 
 def test_html_is_escaped():

@@ -11,7 +11,8 @@ import pytest
 import posenc
 from conftest import DTYPES, bits_of
 from constructed import KINDS, cases
-from posenc import _exact
+from posenc import _convention, _exact
+from posenc._encoding import keywords_of
 from reference import FORMATS, Reference, round_to
 
 # one that exact.c leaves open: the offset takes it beyond a half-way point by 2**-310 of itself, its cube back by 2**-397
@@ -185,9 +186,9 @@ def number(value, dtype):
 def test_every_value_may_be_asked_for(convention, dtype):
     """Also those that the kernel decides: of large, small and subnormal values and of those that overflow."""
     encoding, reference = posenc.Encoding(4, **convention), Reference(4, **convention)
-    convention = encoding._convention
-    frequency, cosine = encoding._arrangement(2)
-    values = _exact.Values(encoding._turns(convention["position_scale"]), frequency, cosine, convention["scale"])
+    convention = keywords_of(encoding)
+    frequency, cosine = _convention.arrangement(4, convention, 2)
+    values = _exact.Values(_convention.turns_of(4, convention), frequency, cosine, convention["scale"])
     for position in (1, -1, 7, 10**6 + 1, 2**63 - 1, -(2**63), 0.1, -2.75, 1e-5, 5e-324, -1e-300):
         numerator, denominator = position.as_integer_ratio()
         for column in range(4):

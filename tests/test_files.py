@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import posenc
-from posenc import _files, _npy
-from posenc._npy import write as write_npy
+from posenc._files import atomic, npy, table
+from posenc._files.npy import write as write_npy
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
 
@@ -35,12 +35,13 @@ def python(code, *args):
 # Writes a table of 200 MB slowly enough to be hit in the middle.
 SLOW_WRITER = """
     import sys, time
-    from posenc import _cli, _files
-    write = _files._pwrite
+    from posenc import _cli
+    from posenc._files import atomic
+    write = atomic._pwrite
     def slowly(*args):
         time.sleep(0.1)
         return write(*args)
-    _files._pwrite = slowly
+    atomic._pwrite = slowly
     sys.exit(_cli.main(["generate", "100_000", "512", *sys.argv[1:]]))
     """
 
@@ -90,21 +91,21 @@ def test_every_buffer_size_writes_the_same(tmp_path, monkeypatch):
     enc, positions = posenc.Encoding(30), range(1000, 0, -1)
     expected = enc.encode(positions)
     for size in (1, 120, 121, 4096, 10**6):
-        monkeypatch.setattr(_files, "BUFFER_BYTES", size)
+        monkeypatch.setattr(table, "BUFFER_BYTES", size)
         write_npy(tmp_path / "pe.npy", enc, positions, force=True)
         assert (np.load(tmp_path / "pe.npy") == expected).all()
 
 
 def test_flushing_on_the_way(tmp_path, monkeypatch):
-    monkeypatch.setattr(_files, "FLUSH_BYTES", 1)
-    monkeypatch.setattr(_files, "BUFFER_BYTES", 1 << 14)
+    monkeypatch.setattr(atomic, "FLUSH_BYTES", 1)
+    monkeypatch.setattr(table, "BUFFER_BYTES", 1 << 14)
     write_npy(tmp_path / "pe.npy", posenc.Encoding(64), range(5000))
     assert (np.load(tmp_path / "pe.npy") == posenc.encode(5000, 64)).all()
 
 
 def test_short_writes_are_continued(tmp_path, monkeypatch):
-    write = _files._pwrite
-    monkeypatch.setattr(_files, "_pwrite", lambda fd, data, offset: write(fd, data[:1001], offset))
+    write = atomic._pwrite
+    monkeypatch.setattr(atomic, "_pwrite", lambda fd, data, offset: write(fd, data[:1001], offset))
     write_npy(tmp_path / "pe.npy", posenc.Encoding(64), range(1000))
     assert (np.load(tmp_path / "pe.npy") == posenc.encode(1000, 64)).all()
 
@@ -116,8 +117,8 @@ def test_without_what_some_systems_lack(tmp_path, monkeypatch):
     for name in ("posix_fallocate", "posix_fadvise", "fdatasync"):
         monkeypatch.delattr(os, name, raising=False)
     monkeypatch.setattr(os, "link", refuse)
-    monkeypatch.setattr(_files, "FLUSH_BYTES", 1)
-    monkeypatch.setattr(_files, "_pwrite", _files._seek_and_write)
+    monkeypatch.setattr(atomic, "FLUSH_BYTES", 1)
+    monkeypatch.setattr(atomic, "_pwrite", atomic._seek_and_write)
     write_npy(tmp_path / "pe.npy", posenc.Encoding(64), range(1000))
     assert (np.load(tmp_path / "pe.npy") == posenc.encode(1000, 64)).all()
     with pytest.raises(FileExistsError):
@@ -145,7 +146,7 @@ def test_a_file_system_that_cannot_allocate(tmp_path, monkeypatch, number, toler
 
 
 def test_a_system_that_writes_nothing_is_no_endless_loop(tmp_path, monkeypatch):
-    monkeypatch.setattr(_files, "_pwrite", lambda fd, data, offset: 0)
+    monkeypatch.setattr(atomic, "_pwrite", lambda fd, data, offset: 0)
     with pytest.raises(OSError, match=r"writes nothing.*pe\.npy"):
         write_npy(tmp_path / "pe.npy", posenc.Encoding(4), range(3))
     assert names(tmp_path) == []
@@ -282,7 +283,7 @@ def test_force_replaces_only_files(tmp_path):
 def test_wrong_arguments_are_refused_before_there_is_a_file(tmp_path, monkeypatch, change, error):
     arguments = {"positions": range(3), "dtype": "float32"} | change
     if error:
-        monkeypatch.setattr(_files, "_file_to_be", None)
+        monkeypatch.setattr(table, "file_to_be", None)
         with pytest.raises(error):
             write_npy(tmp_path / "pe.npy", posenc.Encoding(4), **arguments)
     else:
@@ -291,7 +292,7 @@ def test_wrong_arguments_are_refused_before_there_is_a_file(tmp_path, monkeypatc
 
 def test_a_disk_too_small_is_known_before_writing(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: (10**9, 10**9 - 1000, 1000))
-    monkeypatch.setattr(_files, "_file_to_be", None)
+    monkeypatch.setattr(table, "file_to_be", None)
     with pytest.raises(OSError, match="1152 bytes needed, 1000 free") as caught:
         write_npy(tmp_path / "pe.npy", posenc.Encoding(8), range(32))
     assert caught.value.errno == errno.ENOSPC and caught.value.filename == str(tmp_path / "pe.npy")
@@ -319,7 +320,7 @@ def test_an_error_of_the_background_flush_is_raised(tmp_path, monkeypatch):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(os, "fdatasync", fail, raising=False)
-    monkeypatch.setattr(_files, "FLUSH_BYTES", 1)
+    monkeypatch.setattr(atomic, "FLUSH_BYTES", 1)
     with pytest.raises(OSError, match=r"pe\.npy") as caught:
         write_npy(tmp_path / "pe.npy", posenc.Encoding(4), range(3))
     assert caught.value.errno == errno.EIO
@@ -504,7 +505,7 @@ def test_two_gigabytes_in_the_memory_of_a_buffer(tmp_path):
 # ---- what is read ---------------------------------------------------------------------------------------------------
 
 
-TABLE = _npy.header(4, 3, "float32") + bytes(48)
+TABLE = npy.header(4, 3, "float32") + bytes(48)
 NOT_WHOLE = {f"{length} bytes": TABLE[:length] for length in (0, 5, 7, 9, 40, 127, 128, 129, 175)}
 NOT_WHOLE |= {
     "another shape": TABLE.replace(b"(4, 3)", b"(4, 4)"),
@@ -537,7 +538,7 @@ def test_bytes_behind_the_table_are_refused(call, tmp_path):
 
 
 def test_damaged_headers_are_value_errors(tmp_path):
-    good = _npy.header(3, 4, "float32") + bytes(48)
+    good = npy.header(3, 4, "float32") + bytes(48)
     choice = random.Random(1)
     bodies = [b"(" * 5000, b"-" * 8000 + b"1", b"'''", b"  x\n y", b"{'descr':'<f4','fortran_order':False,'shape':(-3,-4)}"]
     damaged = [b"\x93NUMPY\x01\x00" + len(body).to_bytes(2, "little") + body + bytes(48) for body in bodies]
@@ -551,7 +552,7 @@ def test_damaged_headers_are_value_errors(tmp_path):
     for content in damaged:
         (tmp_path / "pe.npy").write_bytes(content)
         try:
-            with _npy.opened(tmp_path / "pe.npy") as table:
+            with npy.opened(tmp_path / "pe.npy") as table:
                 readable += 1
                 assert table.offset + table.shape[0] * table.row_bytes == len(content)
         except ValueError as error:

@@ -17,12 +17,12 @@ import pytest
 
 import posenc
 from conftest import assert_same_bits
-from posenc import _safetensors
+from posenc._files import safetensors as _safetensors
 
 zarr = pytest.importorskip("zarr")
 safetensors = pytest.importorskip("safetensors")
 
-from posenc import _zarr  # noqa: E402
+from posenc._files import zarr as _zarr  # noqa: E402
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
 SUFFIXES = ["safetensors", "zarr"]
@@ -520,7 +520,8 @@ def test_a_disk_that_is_full(tmp_path):
 def test_a_signal_in_the_middle_leaves_nothing(tmp_path, number, code):
     slow = """
         import sys, time
-        from posenc import _cli, _zarr
+        from posenc import _cli
+        from posenc._files import zarr as _zarr
         sync = _zarr._sync
         _zarr._sync = lambda folder: (print("writing", flush=True), time.sleep(30), sync(folder))
         sys.exit(_cli.main(["generate", "10_000", "64", "-o", *sys.argv[1:]]))

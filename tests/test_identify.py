@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import posenc
-from posenc import _candidates, _cli
-from posenc._identify import Match, identify
+from posenc import _cli
+from posenc._encoding import changes_of, keywords_of
+from posenc._identify import Match, candidates, identify
 
 RNG = np.random.default_rng
 ROWS = 200
@@ -70,7 +71,7 @@ def test_every_preset_is_named_at_other_sizes(name, d_model, kind):
 
 
 def parameters(encoding):
-    return {name: value for name, value in encoding._changes().items() if name != "odd"}
+    return {name: value for name, value in changes_of(encoding).items() if name != "odd"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -161,7 +162,7 @@ def test_any_convention_is_found_again(d_model, base, scale, start, layout, orde
     positions = range(start, start + 300)
     best = identify(encoding.encode(positions))[0]
     assert best.positions == positions
-    assert (best.encoding._convention["layout"], best.encoding._convention["order"]) == (layout, order)
+    assert (keywords_of(best.encoding)["layout"], keywords_of(best.encoding)["order"]) == (layout, order)
     # base and spacing are told apart only by which gives the shorter number: the frequencies are what is found
     np.testing.assert_allclose(best.encoding.frequencies, encoding.frequencies, rtol=1e-3)
     assert best.difference <= 1e-4 * scale
@@ -517,6 +518,6 @@ def test_command_refuses_what_is_no_table(call, tmp_path, capsys):
 def test_noise_in_wide_tables_is_given_up_soon(monkeypatch):
     """The candidates that are made, each for many columns, are those of the presets and none of another size than the table."""
     made = []
-    monkeypatch.setattr(_candidates, "Encoding", lambda *args, **kwargs: made.append(args) or posenc.Encoding(*args, **kwargs))
+    monkeypatch.setattr(candidates, "Encoding", lambda *args, **kwargs: made.append(args) or posenc.Encoding(*args, **kwargs))
     assert posenc.identify(np.random.default_rng(0).standard_normal((50, 514)).astype("f4")) == []
     assert len(made) < 40

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import posenc
 from conftest import assert_same_bits, bits_of
 from posenc import Encoding, _arguments
+from posenc._encoding import keywords_of
 from reference import Reference
 
 # ---- the table of bad inputs ----------------------------------------------------------------------------------------
@@ -424,7 +425,7 @@ def test_an_array_that_another_thread_changes_after_its_checks(monkeypatch, chan
     monkeypatch.setattr(
         _arguments, "for_encode", lambda *_: (np.arange(12), "float32", np.dtype(F4), changed(memory), None))
     with pytest.raises(ValueError, match="an array changed"):
-        posenc.encode(list(range(12)), 64, out=memory[: 12 * 64].reshape(12, 64))
+        posenc.Encoding(64).encode(list(range(12)), out=memory[: 12 * 64].reshape(12, 64))
     assert (memory == 7).all()
 
 
@@ -1008,7 +1009,7 @@ def preset_cases(draw):
         assert result.d_model == d_model
         cell = lambda n: draw(st.integers(0, n - 1))        # noqa: E731
         numbers = [0, 1, 7, 500]
-        assert_right(cell, result.encode(numbers, dtype=dtype), numbers, d_model, dtype, result._convention)
+        assert_right(cell, result.encode(numbers, dtype=dtype), numbers, d_model, dtype, keywords_of(result))
 
     return Case("preset", arguments, wrong, check), None
 

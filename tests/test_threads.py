@@ -14,7 +14,7 @@ import pytest
 
 import posenc
 from conftest import assert_same_bits, bits_of
-from posenc import _kernel, _processors
+from posenc import _kernel, _threads
 
 LARGE = "posenc.encode(8192, 512)"
 linux = pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
@@ -109,7 +109,7 @@ def test_as_many_as_are_worth_having():
     assert threads_after("posenc.encode(65, 512, threads=64)") == 1         # blocks
     assert threads_after("posenc.encode(8192, 512, threads=10**30)") == 63
     processors = len(os.sched_getaffinity(0))
-    if processors > 1 and _processors.quota() is None:
+    if processors > 1 and _threads.quota() is None:
         assert 1 <= threads_after(LARGE, OMP_NUM_THREADS="") <= processors - 1
         assert threads_after("posenc.encode(numpy.arange(2000), 512)", OMP_NUM_THREADS="") >= 1
 
@@ -238,7 +238,7 @@ def test_quota(tmp_path, files, groups, expected):
     for name, text in (files | {"proc/self/cgroup": groups}).items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(os.fsencode(text))
-    assert _processors.quota(tmp_path) == expected
+    assert _threads.quota(tmp_path) == expected
 
 
 @linux
@@ -248,16 +248,16 @@ def test_control_group_whose_name_is_no_text(tmp_path):
 
 
 def test_no_control_groups(tmp_path):
-    assert _processors.quota(tmp_path) is None
+    assert _threads.quota(tmp_path) is None
 
 
 def test_policy(monkeypatch):
     def allowed(openmp, wanted=None, torch=None, processors=8, quota=None):
-        monkeypatch.setattr(_processors, "wanted", lambda: wanted)
+        monkeypatch.setattr(_threads, "wanted", lambda: wanted)
         monkeypatch.setitem(sys.modules, "torch", torch and types.SimpleNamespace(get_num_threads=lambda: torch))
-        monkeypatch.setattr(_processors, "quota", lambda: quota)
+        monkeypatch.setattr(_threads, "quota", lambda: quota)
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(processors)), raising=False)
-        return _processors.allowed(openmp)
+        return _threads.allowed(openmp)
 
     assert allowed(4) == 4
     assert allowed(16) == 8
@@ -268,7 +268,7 @@ def test_policy(monkeypatch):
     assert allowed(2, torch=8) == 2
     assert allowed(8, torch=2, wanted=5) == 5
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace())      # in the midst of its import
-    assert _processors.allowed(8) == 5
+    assert _threads.allowed(8) == 5
 
 
 def test_affinity_that_a_sandbox_does_not_tell(monkeypatch):
@@ -277,8 +277,8 @@ def test_affinity_that_a_sandbox_does_not_tell(monkeypatch):
 
     monkeypatch.setattr(os, "sched_getaffinity", refuse, raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
-    monkeypatch.setattr(_processors, "quota", lambda: None)
-    assert _processors.allowed(10**6) == 3
+    monkeypatch.setattr(_threads, "quota", lambda: None)
+    assert _threads.allowed(10**6) == 3
 
 
 @pytest.mark.parametrize("order", ["torch, posenc", "posenc, torch"])
@@ -295,7 +295,7 @@ SIZES = {"": 0, "512": 512 << 10, "2M": 2 << 20, " 1 g ": 1 << 30, "4096B": 4096
 def test_size_of_stacks(monkeypatch, text, expected):
     monkeypatch.delenv("GOMP_STACKSIZE", raising=False)
     monkeypatch.setenv("OMP_STACKSIZE", text)
-    assert _processors.stack_size() == expected
+    assert _threads.stack_size() == expected
 
 
 SETTINGS = {

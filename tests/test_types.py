@@ -8,7 +8,7 @@ from typing import get_type_hints
 import pytest
 
 import posenc
-from posenc._encoding import DEFAULTS
+from posenc._convention import DEFAULTS
 from posenc._types import Convention
 
 ROOT = Path(__file__).parents[1]

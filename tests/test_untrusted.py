@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import posenc
-from posenc import _cli, _specification
+from posenc import _cli
+from posenc._files.specification import specification
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and sparse files"),
@@ -200,7 +201,7 @@ def test_a_specification_makes_no_columns_that_the_file_has_not(tmp_path):
     assert int(peak.split()[1]) / 1000 < MEGABYTES
 
 
-SPECIFICATION = _specification.specification(posenc.Encoding(4), range(3), "float32")
+SPECIFICATION = specification(posenc.Encoding(4), range(3), "float32")
 DEEP = "[" * 100_000 + "]" * 100_000
 WRONG_SPECIFICATIONS = {
     "a number": 5,

@@ -1,7 +1,7 @@
 """Exact frequencies: base, spacing and scales as fractions of a full turn, to 256 significant bits or more.
 
 A frequency w is kept as the integer ``floor(w / (2 pi) * 2**fraction_bits)``, or one next to it: it is right to two units.
-``fraction_bits`` is chosen so that the smallest frequency of an encoding keeps the bits that are asked for.  The kernel
+``fraction_bits`` is chosen so that the smallest frequency of an encoding keeps the bits that are requested.  The kernel
 computes with `SIGNIFICANT_BITS`, `_exact.py` with more; docs/numerics.md says why that many.
 """
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from posenc import _arguments, _kernel
 from posenc._arguments import BEYOND, LOWEST
-from posenc._encoding import Encoding, cached_encoding
+from posenc._encoding import Encoding, cached_encoding, keywords_of
 from posenc._types import AnyDType, ArrayT, DTypeOf, ScalarT
 
 Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex | ArrayLike] | NDArray[Any]
@@ -103,20 +103,6 @@ def grid(
     extra_tokens: SupportsIndex = ..., channel_first: bool = ...,
     dtype: Literal["float32"] = ..., out: None = ..., threads: SupportsIndex | None = ..., **convention: Any,
 ) -> NDArray[np.float32]: ...
-@overload
-def grid(
-    shape: Shape, d_model: SupportsIndex, *, start: Start = ..., coordinates: Coordinates = ..., axes: Integers = ...,
-    widths: Integers = ..., group: Group = ..., layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
-    extra_tokens: SupportsIndex = ..., channel_first: bool = ...,
-    dtype: Literal["float64"], out: None = ..., threads: SupportsIndex | None = ..., **convention: Any,
-) -> NDArray[np.float64]: ...
-@overload
-def grid(
-    shape: Shape, d_model: SupportsIndex, *, start: Start = ..., coordinates: Coordinates = ..., axes: Integers = ...,
-    widths: Integers = ..., group: Group = ..., layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
-    extra_tokens: SupportsIndex = ..., channel_first: bool = ...,
-    dtype: Literal["float16"], out: None = ..., threads: SupportsIndex | None = ..., **convention: Any,
-) -> NDArray[np.float16]: ...
 @overload
 def grid(
     shape: Shape, d_model: SupportsIndex, *, start: Start = ..., coordinates: Coordinates = ..., axes: Integers = ...,
@@ -422,7 +408,7 @@ def _check_positions(positions: range | NDArray[Any] | _Spaced, encoding: Encodi
     if isinstance(positions, _Spaced):
         positions = np.concatenate([positions[:1], positions[-1:]])
     try:
-        _arguments.positions_of(positions, encoding._convention["position_offset"])
+        _arguments.positions_of(positions, keywords_of(encoding)["position_offset"])
     except ValueError as error:
         raise ValueError(f"shape, start and coordinates give positions outside the domain: {error}") from None
 
@@ -450,7 +436,7 @@ def _spread(tables: Sequence[NDArray[Any]], cells: NDArray[Any]) -> None:
     if len(tables) == 1:
         cells[...] = tables[0]
     elif len(tables) == 2:
-        # in pieces, for Python to look for Ctrl-C between them
+        # in pieces, so that Python checks signals between them
         rows = max(1, 8 * BLOCK_BYTES // max(1, tables[1].nbytes))
         for begin in range(0, len(tables[0]), rows):
             np.bitwise_or(tables[0][begin : begin + rows, None], tables[1], out=cells[begin : begin + rows])

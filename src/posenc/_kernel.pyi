@@ -44,6 +44,8 @@ class Columns:
         position_offset: float,
         padding_idx: int | None,
         value: Callable[[int, int, int, int], float],
+        for_encode: Callable[..., tuple[Any, ...]],
+        for_add_to: Callable[..., tuple[Any, ...]],
     ) -> Columns: ...
     def encode(
         self, positions: object, dtype: object, out: NDArray[Any] | None, threads: object

@@ -8,7 +8,7 @@ import cython
 from numpy import dtype as np_dtype
 from numpy import empty, ndarray, uint8, uint16
 
-from posenc import _processors
+from posenc import _threads
 
 from cpython.buffer cimport (
     PyBUF_C_CONTIGUOUS,
@@ -192,15 +192,15 @@ def check_settings():
 use_instruction_set()
 try:
     use_instruction_set(os.environ.get("POSENC_ISA") or None, "POSENC_ISA")
-    _processors.wanted()
+    _threads.wanted()
 except ValueError as error:
     wrong_setting = str(error)
-openmp_found(_processors.stack_size())
+openmp_found(_threads.stack_size())
 
 
 def allowed_threads():
     """Threads that a large call takes by default."""
-    return 1 if _alone() else min(_processors.allowed(openmp_threads()), MAX_THREADS)
+    return 1 if _alone() else min(_threads.allowed(openmp_threads()), MAX_THREADS)
 
 
 cdef bint _alone() noexcept nogil:
@@ -723,20 +723,24 @@ cdef class Columns:
         The position, before the offset, whose row is all zeros.
     value : callable
         position, exponent, column, dtype -> float: the value at position * 2**exponent, offset included, rounded.
+    for_encode, for_add_to : callable
+        Convert the arguments of a call that are of a kind that is not common, or raise the error: see `_arguments`.
     """
 
     cdef spec_t spec
     cdef list kept                      # tables of offsets of consecutive positions, the one last made first
-    cdef object memory, value
+    cdef object memory, value, for_encode, for_add_to
 
     def __cinit__(self, ptrdiff_t d_model, bytes turns, int integer_limbs, int fraction_limbs, bytes sign, bytes quarter,
                   int order, double scale, double position_offset, object padding_idx,
-                  object value):
+                  object value, object for_encode, object for_add_to):
         check_settings()
         if integer_limbs + fraction_limbs > MAX_TURN_LIMBS:
             raise ValueError(f"{integer_limbs + fraction_limbs} limbs, expected at most {MAX_TURN_LIMBS}")
         self.memory = (turns, sign, quarter)
         self.value = value
+        self.for_encode = for_encode
+        self.for_add_to = for_add_to
         self.kept = []
         memset(&self.spec, 0, sizeof(spec_t))
         self.spec.d_model = d_model
@@ -767,10 +771,8 @@ cdef class Columns:
             dtype = getattr(out, "dtype", "float32")
         found = self._encode(positions, _kind(dtype), out, threads, False)
         if found is None:
-            from posenc import _arguments
-
             with default_environment():
-                positions, name, element, out, threads = _arguments.for_encode(
+                positions, name, element, out, threads = self.for_encode(
                     positions, dtype, out, threads, self.spec.d_model, self.spec.position_offset)
             found = self._encode(positions, _learned(name, element), out, threads, True)
             if found is None:
@@ -835,10 +837,8 @@ cdef class Columns:
     def add_to(self, object x, object positions, object x_scale, object threads):
         """See `posenc.add_to`.  Kinds of arguments that are not common are first converted, or refused, in Python."""
         if not self._add_to(x, positions, x_scale, threads, False):
-            from posenc import _arguments
-
             with default_environment():
-                positions, x_scale, threads = _arguments.for_add_to(
+                positions, x_scale, threads = self.for_add_to(
                     x, positions, x_scale, threads, self.spec.d_model, self.spec.position_offset)
             _learned(x.dtype.name, x.dtype)
             if not self._add_to(x, positions, x_scale, threads, True):

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from posenc import __version__, _kernel
+from posenc import _kernel
+from posenc._version import __version__
 
 
 def show_runtime() -> dict[str, Any]:

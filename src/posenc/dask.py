@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 import posenc
 from posenc import _arguments
-from posenc._encoding import Encoding
+from posenc._encoding import Encoding, changes_of, keywords_of
 from posenc._types import AnyDType, Convention, Positions
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def _checked_positions(positions: Any, encoding: Encoding) -> range | NDArray[An
             raise ValueError(f"positions has shape {positions.shape}, expected known sizes: see compute_chunk_sizes")
         return positions
     positions = _arguments.range_or_array(positions)
-    _arguments.positions_of(positions, encoding._convention["position_offset"])
+    _arguments.positions_of(positions, keywords_of(encoding)["position_offset"])
     return positions
 
 
@@ -110,7 +110,7 @@ def table(
     else:
         chunks = rows.chunks
     chunks = (*chunks, (encoding.d_model,))
-    changes = encoding._changes()
+    changes = changes_of(encoding)
     name = f"posenc-table-{tokenize(rows, encoding, str(meta.dtype), chunks)}"
     if isinstance(rows, range):
         return _lazy(_Rows(rows, meta, changes), chunks, name, meta)
@@ -234,7 +234,7 @@ def add_to(
         meta=x._meta,
         align_arrays=False,         # they are, but for axes of one position
         d_model=encoding.d_model,
-        keywords={"x_scale": x_scale, "threads": 1, **encoding._changes()},
+        keywords={"x_scale": x_scale, "threads": 1, **changes_of(encoding)},
     )
 
 
@@ -359,7 +359,7 @@ def to_zarr(
     """
     import zarr
 
-    from posenc import _zarr
+    from posenc._files.zarr import create, folder_to_be, missing, stored_bytes
 
     if path is None:            # Zarr takes it for a new store in memory
         raise TypeError("path is None, expected a path or a Zarr store")
@@ -378,15 +378,15 @@ def to_zarr(
     arguments = Encoding(d_model, **convention), positions, name, max(1, first)
 
     def store(target: Any, overwrite: bool) -> None:
-        array = _zarr.create(target, *arguments, overwrite=overwrite)
+        array = create(target, *arguments, overwrite=overwrite)
         da.store(bits, array, lock=False)       # no two tasks share a chunk
-        lacking = _zarr.missing(array)
+        lacking = missing(array)
         if lacking:
             message = f"{lacking}, though every task has written its own: check that every worker sees the store"
             raise OSError(errno.EIO, message, str(array.store_path))
 
     if isinstance(path, (str, os.PathLike)) and "://" not in os.fspath(path):
-        with _zarr.folder_to_be(path, _zarr.stored_bytes(len(positions), pe.shape[1], name, max(1, first)), force) as temporary:
+        with folder_to_be(path, stored_bytes(len(positions), pe.shape[1], name, max(1, first)), force) as temporary:
             store(temporary, False)
     else:
         store(path, force)

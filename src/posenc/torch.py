@@ -26,13 +26,14 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 import posenc
 from posenc import _arguments, _kernel
-from posenc._encoding import CACHED, CHECKS, CHUNK_BYTES, _scalars
+from posenc._convention import CHECKS
+from posenc._encoding import CACHED, CHUNK_BYTES, changes_of, keywords_of, scalars
 from posenc._types import Convention, Positions
 
 __all__ = ["ChunkDataset", "PositionalEncoding", "PositionalTable", "add_to", "encode"]
 
 DTYPES = {torch.float64: "float64", torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
-TABLE_BYTES = 1 << 26               # a table grows on demand up to here; rows beyond are made as they are asked for
+TABLE_BYTES = 1 << 26               # a table grows on demand up to here; rows beyond are made on request
 STORED = ("pe", "pos_encoding")     # what the tutorials call the table in a state_dict
 COMPARED_ROWS = 4096                # of a stored table
 INTEGERS = {getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
@@ -75,7 +76,7 @@ def _specified(d_model: Any, convention: Mapping[str, Any]) -> tuple[int, str]:
         d_model = _integer("d_model", d_model, 0)
     if torch.compiler.is_compiling():
         return d_model, _text({name: _of_this_graph(value) for name, value in convention.items()})
-    text_of = _known_text if CACHED.issuperset(map(type, _scalars(convention))) else _checked_text
+    text_of = _known_text if CACHED.issuperset(map(type, scalars(convention))) else _checked_text
     return d_model, text_of(d_model, **convention)
 
 
@@ -548,7 +549,7 @@ class PositionalTable(nn.Module):
         if max_sequence_length is not None:
             max_sequence_length = _integer("max_sequence_length", max_sequence_length, 0)
         self.d_model, given = _specified(d_model, convention)
-        self._convention = _text(_encoding_of(self.d_model, given)._changes())
+        self._convention = _text(changes_of(_encoding_of(self.d_model, given)))
         self.max_sequence_length = max_sequence_length
         rows = max_sequence_length or 0
         self.register_buffer("pe", self._make(rows, torch.get_default_dtype(), torch.get_default_device()), persistent=False)
@@ -704,7 +705,7 @@ class PositionalTable(nn.Module):
 
     def _in_words(self, **own: Any) -> str:
         """Arguments as they would be given, without those that are None."""
-        given = {name: value for name, value in own.items() if value is not None} | self.encoding._changes()
+        given = {name: value for name, value in own.items() if value is not None} | changes_of(self.encoding)
         return ", ".join([str(self.d_model), *(f"{name}={value!r}" for name, value in given.items())])
 
 
@@ -965,7 +966,7 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
         if not isinstance(positions, range):
             positions = range(_integer("positions", positions, 0))
         self.encoding = _encoding_of(*_specified(d_model, convention))
-        _arguments.check_domain(positions, self.encoding._convention["position_offset"])
+        _arguments.check_domain(positions, keywords_of(self.encoding)["position_offset"])
         self.positions = positions
         self.dtype = dtype
         if chunk is None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from posenc import _files
 from posenc._encoding import Encoding
+from posenc._files import table
 from posenc._types import AnyDType
 
 LONGEST_HEADER = 10_000
@@ -20,7 +20,7 @@ READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.forma
 def header(rows: int, d_model: int, dtype: str) -> bytes:
     """What stands before the rows; bfloat16 goes by uint16."""
     file = io.BytesIO()
-    description = {"descr": _files.STORED[dtype], "fortran_order": False, "shape": (rows, d_model)}
+    description = {"descr": table.STORED[dtype], "fortran_order": False, "shape": (rows, d_model)}
     np.lib.format.write_array_header_1_0(file, description)
     return file.getvalue()
 
@@ -28,20 +28,20 @@ def header(rows: int, d_model: int, dtype: str) -> bytes:
 def write(
     path: str | os.PathLike[str], encoding: Encoding, positions: range, dtype: AnyDType = "float32", **keywords: Any
 ) -> int:
-    """Writes the encodings of a range to a .npy file; keywords are those of `_files.write_table`."""
-    name, rows = _files.checked(positions, dtype)
-    return _files.write_table(path, header(rows, encoding.d_model, name), encoding, positions, name, **keywords)
+    """Writes the encodings of a range to a .npy file; keywords are those of `table.write_table`."""
+    name, rows = table.checked(positions, dtype)
+    return table.write_table(path, header(rows, encoding.d_model, name), encoding, positions, name, **keywords)
 
 
 def stream(
     file: io.BufferedIOBase, encoding: Encoding, positions: range, dtype: AnyDType = "float32", **keywords: Any
 ) -> int:
-    """Writes the same bytes to a pipe; keywords are those of `_files.stream_table`."""
-    name, rows = _files.checked(positions, dtype)
-    return _files.stream_table(file, header(rows, encoding.d_model, name), encoding, positions, name, **keywords)
+    """Writes the same bytes to a pipe; keywords are those of `table.stream_table`."""
+    name, rows = table.checked(positions, dtype)
+    return table.stream_table(file, header(rows, encoding.d_model, name), encoding, positions, name, **keywords)
 
 
-def opened(path: str | os.PathLike[str]) -> AbstractContextManager[_files.Table]:
+def opened(path: str | os.PathLike[str]) -> AbstractContextManager[table.Table]:
     """The table in a .npy file, as a context: read without pickle, the header believed only if the size confirms it.
 
     Raises
@@ -49,13 +49,13 @@ def opened(path: str | os.PathLike[str]) -> AbstractContextManager[_files.Table]
     ValueError
         Where the file is not a complete table in C order of one of the four dtypes.
     """
-    return _files.opened(path, _table)
+    return table.opened(path, _table)
 
 
-def _table(file: io.FileIO, found: int) -> _files.Table:
+def _table(file: io.FileIO, found: int) -> table.Table:
     shape, fortran_order, dtype = _read_header(file)
     name = _name_of(dtype)
-    shape = _files.table_shape(shape)
+    shape = table.table_shape(shape)
     if fortran_order:
         raise ValueError("Fortran order, expected C order")
     offset = file.tell()
@@ -63,7 +63,7 @@ def _table(file: io.FileIO, found: int) -> _files.Table:
     if found != size:
         raise ValueError(f"{found} bytes, expected {size} for shape {shape} of {dtype}")
     byte_order = ">" if dtype.str[0] == ">" else "<"
-    return _files.Table(file, shape, name, np.dtype(f"{byte_order}u{dtype.itemsize}"), offset)
+    return table.Table(file, shape, name, np.dtype(f"{byte_order}u{dtype.itemsize}"), offset)
 
 
 def _read_header(file: io.FileIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -91,6 +91,6 @@ def _check_header_length(file: io.FileIO, version: tuple[int, int]) -> None:
 def _name_of(dtype: np.dtype[Any]) -> str:
     if dtype.str in ("<u2", ">u2", "<V2", "|V2"):       # np.save makes V2 of the bfloat16 of ml_dtypes
         return "bfloat16"
-    if dtype.name not in _files.STORED:
+    if dtype.name not in table.STORED:
         raise ValueError(f"dtype {dtype}, expected float32, float64, float16 or uint16 (the bits of bfloat16)")
     return dtype.name

@@ -10,10 +10,12 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc import _fit, _sample
-from posenc._encoding import DEFAULTS, Encoding
+from posenc import _convention
+from posenc._convention import DEFAULTS
+from posenc._encoding import Encoding, changes_of, keywords_of
+from posenc._identify.fit import Line, line_of
+from posenc._identify.sample import Sample, taken
 from posenc._presets import convention_of, presets
-from posenc._sample import Sample
 
 WIDEST_RATIO = 46           # of frequencies that a fit may find, as a logarithm: 1e20
 TURNS = (1.0, math.pi / 4, math.pi / 2, math.pi, math.tau)      # frequency scales that have no few decimals
@@ -45,9 +47,9 @@ class Approximation(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def approximation_of(encoding: Encoding) -> Approximation:
-    c = encoding._convention
+    c = keywords_of(encoding)
     frequencies = encoding.frequencies * c["position_scale"]
-    which, cosine = encoding._arrangement(len(frequencies))
+    which, cosine = _convention.arrangement(encoding.d_model, c, len(frequencies))
     return Approximation(np.append(frequencies, 0.0)[which], cosine, c["scale"], c["position_offset"])
 
 
@@ -62,7 +64,7 @@ def _plain(d_model: int, convention: dict[str, Any]) -> dict[str, Any]:
 
 def key_of(encoding: Encoding) -> Key:
     """The same for two encodings of the same table."""
-    c = encoding._convention
+    c = keywords_of(encoding)
     return encoding.encode(PROBES - c["position_offset"], dtype="float64").tobytes(), c["position_offset"]
 
 
@@ -86,7 +88,7 @@ def known(d_model: int) -> dict[Key, tuple[Encoding, Names]]:
         label = name + (f"({', '.join(f'{k}={v}' for k, v in changes.items())})" if changes else "")
         shortest, names = found.setdefault(key, (encoding, []))
         names.append((label, convention.get("padding_idx")))
-        if len(encoding._changes()) < len(shortest._changes()):
+        if len(changes_of(encoding)) < len(changes_of(shortest)):
             found[key] = (encoding, names)
     return {key: (encoding, tuple(names)) for key, (encoding, names) in found.items()}
 
@@ -100,7 +102,7 @@ def _odd(sample: Sample) -> Literal["zero", "truncate"]:
 
 def fits(sample: Sample) -> Iterator[list[Encoding]]:
     """For each arrangement of columns whose frequencies are geometric, the encodings with parameters as short as can be."""
-    at = sample.rows if sample.positions is None else _sample.taken(sample.positions, sample.rows)
+    at = sample.rows if sample.positions is None else taken(sample.positions, sample.rows)
     q = (at - at[:1]).astype(np.float64)        # far from 0 float64 has no room for the differences
     d_model = sample.values.shape[1]
     if len(q) < 5 or not np.isfinite(q).all():
@@ -110,12 +112,12 @@ def fits(sample: Sample) -> Iterator[list[Encoding]]:
     for exponents in ("pair", "column"):
         for layout in ("interleaved", "halves"):
             structure: dict[str, Any] = {"exponents": exponents, "layout": layout, "odd": odd}
-            which, _ = Encoding(d_model, **structure)._arrangement(d_model)
+            which, _ = _convention.arrangement(d_model, DEFAULTS | structure, d_model)
             numbers, columns = np.unique(which[: d_model - 1] if odd == "zero" else which, return_index=True)
             if not len(numbers) or tuple(columns) in seen:
                 continue
             seen.add(tuple(columns))
-            line = _fit.line_of(q, sample, columns)
+            line = line_of(q, sample, columns)
             if line is not None:
                 for order in ("sin", "cos"):
                     conventions = _namings(line, len(columns), d_model, {**structure, "order": order})
@@ -125,12 +127,12 @@ def fits(sample: Sample) -> Iterator[list[Encoding]]:
 
 def in_steps(encodings: list[Encoding]) -> list[Encoding]:
     """The same of several positions from row to row, in place of an integral frequency scale."""
-    changes = [encoding._changes() for encoding in encodings]
+    changes = [changes_of(encoding) for encoding in encodings]
     scales = [c.pop("frequency_scale", 1.0) for c in changes]
     return [Encoding(e.d_model, **c) for e, c, s in zip(encodings, changes, scales, strict=True) if s > 1 and s.is_integer()]
 
 
-def _namings(line: _fit.Line, count: int, d_model: int, structure: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _namings(line: Line, count: int, d_model: int, structure: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Conventions of those frequencies: with numbers as short as the errors allow, and with as many digits as there are."""
     if max(line.intercept_error, line.slope_error) > 0.01 or abs(line.slope) * (count - 1) > WIDEST_RATIO:
         return

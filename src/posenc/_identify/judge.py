@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posenc import _candidates, _placement, _sample
-from posenc._candidates import Key, Names
-from posenc._encoding import CHUNK_BYTES, Encoding
-from posenc._placement import NEAR, REACH
-from posenc._sample import PRECISION, Sample, Source
+from posenc._encoding import CHUNK_BYTES, Encoding, changes_of, keywords_of
+from posenc._identify import candidates
+from posenc._identify.candidates import Key, Names
+from posenc._identify.placement import NEAR, REACH, placed
+from posenc._identify.sample import PRECISION, Sample, Source, checked, sample_of, source_of, taken, values_of
 from posenc._types import Positions
 
 if TYPE_CHECKING:
-    from posenc import _files
+    from posenc._files.table import Readable
 
 WIDEST = 2**16              # columns
 ENOUGH = 12                 # bits of evidence below which a match may be chance
@@ -84,7 +84,7 @@ def identify(table: ArrayLike, positions: Positions | None = None) -> list[Match
     Returns
     -------
     list of Match
-        The best first; more than one where these rows do not tell them apart.  Empty where no convention gives the table.
+        The best first; more than one where these rows do not distinguish them.  Empty where no convention gives the table.
 
     Raises
     ------
@@ -109,13 +109,13 @@ def identify(table: ArrayLike, positions: Positions | None = None) -> list[Match
     ...     print(match)
     no preset: Encoding(64, base=500.0), positions range(1, 101), largest difference 0: every value correctly rounded
     """
-    return _identify(_sample.source_of(table), positions)
+    return _identify(source_of(table), positions)
 
 
-def identify_file(table: _files.Readable, positions: range | None = None) -> list[Match]:
+def identify_file(table: Readable, positions: range | None = None) -> list[Match]:
     """`identify` for a table in an open file: see `opened` of the formats."""
     def read(first: int, rows: int) -> NDArray[np.float64]:
-        return _sample.values_of(table.read(first, min(rows, table.shape[0] - first)), table.dtype)
+        return values_of(table.read(first, min(rows, table.shape[0] - first)), table.dtype)
 
     return _identify(Source(table.shape, table.dtype, read), positions)
 
@@ -124,11 +124,11 @@ def _identify(source: Source, positions: Positions | None) -> list[Match]:
     rows, d_model = source.shape
     if d_model > WIDEST:
         raise ValueError(f"table has {d_model} columns, expected at most {WIDEST}")
-    given = None if positions is None else _sample.checked(positions, rows)
+    given = None if positions is None else checked(positions, rows)
     if not rows or not d_model:
         return []
     with np.errstate(all="ignore"):     # of the host program
-        sample = _sample.sample_of(source, given)
+        sample = sample_of(source, given)
         if sample is None:
             return []
         matches = [_compared(source, verdict) for verdict in _best(sample)]
@@ -153,19 +153,19 @@ class _Verdict(NamedTuple):
 
 def _best(sample: Sample) -> list[_Verdict]:
     """Verdicts on the candidates that explain the table, the best first."""
-    presets_ = _candidates.known(sample.values.shape[1])
+    presets_ = candidates.known(sample.values.shape[1])
     known = [([encoding], names) for encoding, names in presets_.values()]
     verdicts = _verdicts(known, sample, NEAR)
     if not any(v.reason in PLAIN for v in verdicts):
         names = {key: names for key, (_, names) in presets_.items()}
-        fits = [(encodings, names.get(_candidates.key_of(encodings[0]), ())) for encodings in _candidates.fits(sample)]
+        fits = [(encodings, names.get(candidates.key_of(encodings[0]), ())) for encodings in candidates.fits(sample)]
         # arithmetic in 16 bits leaves so much room that a fit follows its errors
         verdicts += [v for v in _verdicts(fits, sample, NEAR) if v.reason not in {w.reason for w in verdicts}]
         if sample.positions is None and not any(v.reason in PLAIN for v in verdicts):
-            stepped = [(_candidates.in_steps(encodings), ()) for encodings, _ in fits]
+            stepped = [(candidates.in_steps(encodings), ()) for encodings, _ in fits]
             verdicts += [v for v in _verdicts([c for c in stepped if c[0]], sample, NEAR) if v.reason in PLAIN]
         if not any(v.reason in PLAIN for v in verdicts):
-            others = _verdicts((([encoding], ()) for encoding in _candidates.usual(sample)), sample, NEAR)
+            others = _verdicts((([encoding], ()) for encoding in candidates.usual(sample)), sample, NEAR)
             few = not verdicts and len(sample.rows) < 8
             verdicts += [v for v in others if few or v.reason in PLAIN]
         if not verdicts and sample.positions is None:
@@ -180,13 +180,13 @@ def _named(verdict: _Verdict) -> list[_Verdict]:
     encoding = verdict.encoding
     plain = tuple((name, padding_idx) for name, padding_idx in verdict.names if padding_idx is None)
     padding = tuple((name, padding_idx) for name, padding_idx in verdict.names if padding_idx is not None)
-    if encoding._convention["padding_idx"] is not None:
+    if keywords_of(encoding)["padding_idx"] is not None:
         return [verdict._replace(names=padding or plain)]
     named = [verdict._replace(names=plain)]
     for padding_idx in sorted({padding_idx for _, padding_idx in padding}):
         if padding_idx not in verdict.positions:
             names = tuple(name for name in padding if name[1] == padding_idx)
-            padded = Encoding(encoding.d_model, **encoding._changes(), padding_idx=padding_idx)
+            padded = Encoding(encoding.d_model, **changes_of(encoding), padding_idx=padding_idx)
             named.append(verdict._replace(encoding=padded, names=names))
     return named
 
@@ -196,7 +196,7 @@ def _distinct(verdicts: list[_Verdict]) -> list[_Verdict]:
     first: dict[tuple[Key, range | None], _Verdict] = {}
     for v in verdicts:
         where = v.positions if isinstance(v.positions, range) else None     # given: the same for all
-        first.setdefault((_candidates.key_of(v.encoding), where), v)
+        first.setdefault((candidates.key_of(v.encoding), where), v)
     return list(first.values())
 
 
@@ -208,13 +208,13 @@ def _without_twins(verdicts: list[_Verdict]) -> list[_Verdict]:
     return [v for v in verdicts if begins(v) >= 0 or not any(begins(w) >= 0 for w in verdicts)]
 
 
-def _verdicts(candidates: Iterable[tuple[list[Encoding], Names]], sample: Sample, reach: int) -> list[_Verdict]:
+def _verdicts(proposed: Iterable[tuple[list[Encoding], Names]], sample: Sample, reach: int) -> list[_Verdict]:
     """On each candidate that explains the sample; of encodings of nearly the same table on the best."""
     verdicts: list[_Verdict] = []
-    for encodings, names in candidates:
+    for encodings, names in proposed:
         positions = sample.positions
         for encoding in (encodings[0], encodings[-1])[: 2 if reach == NEAR else 1]:
-            positions = _placement.placed(encoding, sample, reach) if positions is None else positions
+            positions = placed(encoding, sample, reach) if positions is None else positions
         if positions is not None:
             judged = [_judged(encoding, names, sample, positions) for encoding in encodings]
             verdicts += sorted((v for v in judged if v is not None), key=lambda v: v.evidence)[-1:]
@@ -227,9 +227,9 @@ PLAIN = ("rounding", "float64 angles", "float32 angles")
 def _judged(encoding: Encoding, names: Names, sample: Sample, positions: range | NDArray[Any]) -> _Verdict | None:
     """The verdict on a candidate, None where it does not explain the sample."""
     encoding = _padded(encoding, positions, sample.zero_rows)
-    rough = _candidates.approximation_of(encoding)
+    rough = candidates.approximation_of(encoding)
     size = abs(rough.scale)
-    at = _sample.taken(positions, sample.rows)
+    at = taken(positions, sample.rows)
     exact = encoding.encode(at, dtype="float64")
     error = np.abs(sample.values - exact)
     distance = np.abs(at.astype(np.float64) + rough.offset)
@@ -278,17 +278,17 @@ def _padded(encoding: Encoding, positions: range | NDArray[Any], zero_rows: list
     """The encoding, with padding_idx where it has zeros in place of a row."""
     if len(zero_rows) != 1:
         return encoding
-    at = _sample.taken(positions, np.array(zero_rows))
-    if not float(at[0]).is_integer() or np.abs(encoding.encode(at)).max() < 0.1 * abs(encoding._convention["scale"]):
+    at = taken(positions, np.array(zero_rows))
+    if not float(at[0]).is_integer() or np.abs(encoding.encode(at)).max() < 0.1 * abs(keywords_of(encoding)["scale"]):
         return encoding
-    return Encoding(encoding.d_model, **encoding._changes(), padding_idx=int(at[0]))
+    return Encoding(encoding.d_model, **changes_of(encoding), padding_idx=int(at[0]))
 
 
 def _cost(encoding: Encoding, names: Names) -> float:
     """Bits to say an encoding: which preset, or its numbers, digit by digit."""
     if names:
         return 5
-    numbers = [v for k, v in encoding._changes().items() if isinstance(v, float)]
+    numbers = [v for k, v in changes_of(encoding).items() if isinstance(v, float)]
     return 8 + sum(3.4 * len(f"{v:.17g}".strip("0").replace(".", "")) for v in numbers)
 
 
@@ -303,7 +303,7 @@ def _compared(source: Source, verdict: _Verdict) -> Match | None:
     """The match of a verdict, from all rows; None where more than one in ten is another."""
     rows, d_model = source.shape
     encoding, positions = verdict.encoding, verdict.positions
-    offset = encoding._convention["position_offset"]
+    offset = keywords_of(encoding)["position_offset"]
     largest, zeros, others, first_other, equal = 0.0, 0, 0, None, True
     most = max(1, CHUNK_BYTES // (8 * d_model))
     for first in range(0, rows, most):
@@ -341,5 +341,5 @@ def _compared(source: Source, verdict: _Verdict) -> Match | None:
 def _encoded(encoding: Encoding, positions: range | NDArray[Any], dtype: str) -> NDArray[np.float64]:
     if dtype == "bfloat16":
         out = np.empty((len(positions), encoding.d_model), np.uint16)
-        return _sample.values_of(encoding.encode(positions, dtype=dtype, out=out), dtype)
+        return values_of(encoding.encode(positions, dtype=dtype, out=out), dtype)
     return encoding.encode(positions, dtype=dtype).astype(np.float64)

@@ -19,9 +19,9 @@ import zarr
 from numpy.typing import NDArray
 from zarr.core.sync import collect_aiterator
 
-from posenc import _files
 from posenc._encoding import Encoding
-from posenc._specification import described, specification
+from posenc._files import atomic, table
+from posenc._files.specification import described, specification
 from posenc._types import AnyDType
 
 # A file of its own for each: few enough for a table of terabytes, and small beside the memory of whoever reads it.
@@ -46,7 +46,7 @@ def create(
         store,
         shape=(len(positions), encoding.d_model),
         chunks=(chunk_rows, max(1, encoding.d_model)),
-        dtype=_files.STORED[dtype],
+        dtype=table.STORED[dtype],
         compressors=None,
         fill_value=_FILL[dtype],
         dimension_names=("position", "column"),
@@ -58,7 +58,7 @@ def create(
 
 def stored_bytes(rows: int, d_model: int, dtype: str, chunk_rows: int) -> int:
     """Bytes of the chunks, of which the last is whole, too."""
-    return _files.table_bytes(-(-rows // chunk_rows) * chunk_rows, d_model, dtype)
+    return table.table_bytes(-(-rows // chunk_rows) * chunk_rows, d_model, dtype)
 
 
 def write(
@@ -84,24 +84,24 @@ def write(
     chunk_rows : int, optional
         Rows of a chunk; by default so many that they have at most CHUNK_BYTES.
     threads, force, progress
-        As in `_files.write_table`.
+        As in `table.write_table`.
 
     Returns
     -------
     int
         Size of the chunks in bytes.
     """
-    name, rows = _files.checked(positions, dtype)
+    name, rows = table.checked(positions, dtype)
     if chunk_rows is None:
-        most = max(1, CHUNK_BYTES // max(1, encoding.d_model * _files.itemsize(name)))
+        most = max(1, CHUNK_BYTES // max(1, encoding.d_model * table.itemsize(name)))
         parts = max(1, -(-rows // most))
         chunk_rows = -(-rows // parts)              # of about equal size, as the last one is stored whole
     chunk_rows = max(1, min(chunk_rows, rows))
-    _files.refuse_outside(encoding, positions, threads)
+    table.refuse_outside(encoding, positions, threads)
     size = stored_bytes(rows, encoding.d_model, name, chunk_rows)
     with folder_to_be(path, size, force) as temporary:
         array = create(temporary, encoding, positions, name, chunk_rows)
-        buffer = np.empty((min(rows, chunk_rows), encoding.d_model), np.dtype(_files.STORED[name]).newbyteorder("="))
+        buffer = np.empty((min(rows, chunk_rows), encoding.d_model), np.dtype(table.STORED[name]).newbyteorder("="))
         for first in range(0, rows if buffer.size else 0, chunk_rows):
             part = positions[first : first + chunk_rows]
             block = encoding.encode(part, dtype=name, out=buffer[: len(part)], threads=threads)
@@ -118,18 +118,18 @@ def folder_to_be(path: str | os.PathLike[str], size: int, force: bool) -> Iterat
     To replace a folder takes two steps: the old one goes aside, then the new one takes its name.
     """
     given = os.fsdecode(path).rstrip(os.sep)
-    with _files.naming(given):
+    with atomic.naming(given):
         path = os.path.realpath(given)
-        temporary = _files.name_beside(path)
+        temporary = atomic.name_beside(path)
         _check_target(path, force)
-        _files.check_space(path, size)
+        atomic.check_space(path, size)
         try:
             yield temporary
             _sync(temporary)
             _publish(temporary, path, force)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)        # after the renaming there is none
-        _files.sync_folder(os.path.dirname(path))
+        atomic.sync_folder(os.path.dirname(path))
 
 
 def _check_target(path: str, force: bool) -> None:
@@ -147,7 +147,7 @@ def _sync(folder: str) -> None:
         for name in names:
             with open(os.path.join(parent, name), "rb+") as file:
                 os.fsync(file.fileno())
-        _files.sync_folder(parent)
+        atomic.sync_folder(parent)
 
 
 def _publish(temporary: str, path: str, force: bool) -> None:
@@ -208,14 +208,14 @@ class Table:
     """A table in a Zarr array."""
 
     def __init__(self, array: zarr.Array[Any], document: Any, path: str) -> None:
-        self.shape = _files.table_shape(array.shape)
+        self.shape = table.table_shape(array.shape)
         self.dtype = _name_of(array)
         self._before = (0,) if array.ndim == 3 and array.shape[0] == 1 else ()      # the index before that of positions
         self._chunk_rows = array.chunks[len(self._before)]
         if not self._chunk_rows:
             raise ValueError(f"chunks {array.chunks}, expected some rows in each")
         self.described = described(document, self.shape) if document is not None else None
-        self.row_bytes = self.shape[1] * _files.itemsize(self.dtype)
+        self.row_bytes = self.shape[1] * table.itemsize(self.dtype)
         self._array, self._path = array, path
         self._chunks = range(0)
         self._held: NDArray[Any] = np.empty(0)
@@ -239,7 +239,7 @@ class Table:
 def _name_of(array: zarr.Array[Any]) -> str:
     if array.dtype == np.uint16:
         return "bfloat16"
-    if array.dtype.name not in _files.STORED or not array.dtype.isnative:
+    if array.dtype.name not in table.STORED or not array.dtype.isnative:
         raise ValueError(f"dtype {array.dtype}, expected float32, float64, float16 or uint16 (the bits of bfloat16)")
     name: str = array.dtype.name
     return name
@@ -254,7 +254,7 @@ def opened(path: str | os.PathLike[str]) -> Iterator[Table]:
     ValueError
         Where there is none, or one of its chunks is missing.
     """
-    with _files.explaining(path):
+    with table.explaining(path):
         if not os.path.exists(path):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         try:
@@ -264,8 +264,8 @@ def opened(path: str | os.PathLike[str]) -> Iterator[Table]:
             document = array.attrs.get("posenc")
         except DAMAGED as error:
             raise ValueError(f"not a Zarr array: {str(error)[:200]}") from error
-        table = Table(array, document, os.fspath(path))
+        found = Table(array, document, os.fspath(path))
         lacking = missing(array)
         if lacking:
             raise ValueError(lacking)
-    yield table
+    yield found

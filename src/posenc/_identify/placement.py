@@ -7,17 +7,16 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc import _candidates
-from posenc._candidates import Approximation
 from posenc._encoding import Encoding
-from posenc._sample import PRECISION, Sample
+from posenc._identify.candidates import Approximation, approximation_of, of_size
+from posenc._identify.sample import PRECISION, Sample
 
 NEAR, REACH = 2**12, 2**20  # positions at which a table may begin, of either sign: the usual ones, all that are searched
 
 
 def placed(encoding: Encoding, sample: Sample, reach: int) -> range | None:
     """The evenly spaced integer positions at which an encoding is nearest to the table, as a range, or None."""
-    rough = _candidates.approximation_of(encoding)
+    rough = approximation_of(encoding)
     if not _sized(rough, sample.values[:16]):
         return None
     # the fastest columns tell most, and of the others a few keep apart what those repeat
@@ -53,7 +52,7 @@ def _sized(rough: Approximation, values: NDArray[np.float64]) -> bool:
     if not len(first):
         return bool(0.05 * size < math.sqrt(np.mean(values**2)) and np.abs(values).max() < 1.5 * size)
     radius = np.hypot(values[:, order[first]], values[:, order[first + 1]])
-    return _candidates.of_size(radius, size)
+    return of_size(radius, size)
 
 
 def _like(rough: Approximation, row: NDArray[np.float64], order: NDArray[np.intp], reach: int) -> NDArray[np.intp]:

@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from posenc import _files
 from posenc._encoding import Encoding
-from posenc._specification import described, specification
+from posenc._files import table
+from posenc._files.specification import described, specification
 from posenc._types import AnyDType
 
 DTYPES = {"float32": "F32", "float64": "F64", "float16": "F16", "bfloat16": "BF16"}
@@ -40,7 +40,7 @@ def header(encoding: Encoding, positions: range, dtype: str, key: str) -> bytes:
         key: {
             "dtype": DTYPES[dtype],
             "shape": [rows, d_model],
-            "data_offsets": [0, _files.table_bytes(rows, d_model, dtype)],
+            "data_offsets": [0, table.table_bytes(rows, d_model, dtype)],
         },
     }
     text = json.dumps(document).encode()
@@ -57,18 +57,18 @@ def write(
     key: str = "pe",
     **keywords: Any,
 ) -> int:
-    """Writes the encodings of a range as the tensor `key` of a file; keywords are those of `_files.write_table`."""
+    """Writes the encodings of a range as the tensor `key` of a file; keywords are those of `table.write_table`."""
     if key == "__metadata__":
         raise ValueError(f"key is {key!r}, expected a name that the format leaves to tensors")
     try:
         key.encode()
     except UnicodeEncodeError:          # of bytes on the command line; JSON would have it, and no reader
         raise ValueError(f"key is {key!r}, expected text") from None
-    name, _ = _files.checked(positions, dtype)
-    return _files.write_table(path, header(encoding, positions, name, key), encoding, positions, name, **keywords)
+    name, _ = table.checked(positions, dtype)
+    return table.write_table(path, header(encoding, positions, name, key), encoding, positions, name, **keywords)
 
 
-def opened(path: str | os.PathLike[str], *, key: str | None = None) -> AbstractContextManager[_files.Table]:
+def opened(path: str | os.PathLike[str], *, key: str | None = None) -> AbstractContextManager[table.Table]:
     """A tensor of a .safetensors file, as a context: the header believed only if the size confirms it.
 
     Parameters
@@ -82,10 +82,10 @@ def opened(path: str | os.PathLike[str], *, key: str | None = None) -> AbstractC
     ValueError
         Where the file has no such tensor, or it is not a table.
     """
-    return _files.opened(path, lambda file, found: _table(file, found, key))
+    return table.opened(path, lambda file, found: _table(file, found, key))
 
 
-def _table(file: io.FileIO, found: int, key: str | None) -> _files.Table:
+def _table(file: io.FileIO, found: int, key: str | None) -> table.Table:
     tensors, document, begin = _read_header(file, found)
     if key is None:
         key = "pe" if len(tensors) != 1 else next(iter(tensors))
@@ -94,10 +94,10 @@ def _table(file: io.FileIO, found: int, key: str | None) -> _files.Table:
     dtype, shape, (first, _) = tensors[key]
     if dtype not in NAMES:
         raise ValueError(f"dtype {dtype}, expected {', '.join(NAMES)}")
-    shape = _files.table_shape(shape)
+    shape = table.table_shape(shape)
     origin = described(document, shape) if document is not None else None
-    bits = np.dtype(f"<u{_files.itemsize(NAMES[dtype])}")
-    return _files.Table(file, shape, NAMES[dtype], bits, begin + first, origin)
+    bits = np.dtype(f"<u{table.itemsize(NAMES[dtype])}")
+    return table.Table(file, shape, NAMES[dtype], bits, begin + first, origin)
 
 
 def _read_header(file: io.FileIO, found: int) -> tuple[dict[str, Entry], Any, int]:
@@ -106,11 +106,11 @@ def _read_header(file: io.FileIO, found: int) -> tuple[dict[str, Entry], Any, in
     It refuses what the library refuses: the tensors' bytes follow one another and are all that stands behind the header.
     """
     try:
-        length = int.from_bytes(_files.read_bytes(file, 0, min(8, found)).tobytes(), "little")
+        length = int.from_bytes(table.read_bytes(file, 0, min(8, found)).tobytes(), "little")
         begin = 8 + length
         if not length <= min(LONGEST, found - 8):
             raise ValueError(f"a header of {length} bytes in a file of {found}")
-        text = _files.read_bytes(file, 8, length).tobytes().decode()        # json.loads would guess UTF-16, too
+        text = table.read_bytes(file, 8, length).tobytes().decode()        # json.loads would guess UTF-16, too
         tensors = json.loads(text, object_pairs_hook=_without_duplicates, parse_int=_unsigned)
         metadata = tensors.pop("__metadata__", {})
         "".join([*tensors, *metadata, *metadata.values()]).encode()         # all text, which half a surrogate pair is not

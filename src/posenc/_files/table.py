@@ -1,8 +1,6 @@
-"""Files of a header and the rows behind it: written complete or not at all, in the memory of one buffer.
+"""Tables in files: a header and the rows behind it, written and read in the memory of one buffer.
 
-A table is written beside its target under another name and renamed when the disk has all of it, so that no reader, crash or
-full disk ever sees a part under the final name.  Never through a mapping: on a full disk that ends the process (SIGBUS), where
-a write raises an OSError.  It is the faster way too: the buffer stays near the processor, and no page of the file is read.
+Writing from a buffer is faster than through a mapping: the buffer stays near the processor, and no page of the file is read.
 """
 
 from __future__ import annotations
@@ -11,12 +9,10 @@ import errno
 import io
 import mmap
 import os
-import shutil
 import stat
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -24,21 +20,18 @@ from numpy.typing import NDArray
 
 from posenc import _arguments
 from posenc._arguments import BEYOND
-from posenc._encoding import WIDEST, Encoding
+from posenc._convention import WIDEST
+from posenc._encoding import Encoding
+from posenc._files.atomic import allocate, check_space, check_target, file_to_be, naming, write_at, write_blocks
 from posenc._types import AnyDType
 
 # Measured on ext4 with 2 GB: writes of 1 MiB took twice the time of 4 MiB, those of 16 MiB no less than those of 4.
 BUFFER_BYTES = 4 << 20
-# Flushing while filling took a fifth off the time to a durable file, from 16 MiB to 128 the same; waiting for one flush before
-# the next 64 MiB are written lost it again.
-FLUSH_BYTES = 64 << 20
 
 # .npy and Zarr have no name for bfloat16
 STORED = {"float32": "<f4", "float64": "<f8", "float16": "<f2", "bfloat16": "<u2"}
-BINARY = getattr(os, "O_BINARY", 0)                             # Windows
 # A file without rows may claim any width, and an encoding takes 200 bytes a column.
 WIDEST_EMPTY = 2**16
-UNSUPPORTED = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)    # by this file system
 
 
 # ---- rows -----------------------------------------------------------------------------------------------------------
@@ -76,7 +69,7 @@ def refuse_outside(encoding: Encoding, positions: range, threads: int | None) ->
         encoding.encode(end, threads=threads)
 
 
-# ---- writing --------------------------------------------------------------------------------------------------------
+# ---- writing ---------------------------------------------------------------------------------------------------------
 
 
 def write_table(
@@ -130,25 +123,14 @@ def write_table(
     size = len(header) + table_bytes(len(positions), encoding.d_model, dtype)
     with naming(given):
         path = os.path.realpath(given)      # fails where the current folder is gone
-        _check_target(path, force)
+        check_target(path, force)
         check_space(path, size)
         refuse_outside(encoding, positions, threads)
-        with _file_to_be(path, force) as fd:
-            _allocate(fd, size)
-            _write_at(fd, header, 0)
-            _write_blocks(fd, blocks(encoding, positions, dtype, threads), len(header), progress or nothing)
+        with file_to_be(path, force) as fd:
+            allocate(fd, size)
+            write_at(fd, header, 0)
+            write_blocks(fd, blocks(encoding, positions, dtype, threads), len(header), progress or nothing)
     return size
-
-
-def write_bytes(path: str | os.PathLike[str], data: bytes, *, force: bool = False) -> int:
-    """Writes a file of few bytes, otherwise as `write_table` does; returns their number."""
-    given = os.fsdecode(path)
-    with naming(given):
-        path = os.path.realpath(given)
-        _check_target(path, force)
-        with _file_to_be(path, force) as fd:
-            _write_at(fd, data, 0)
-    return len(data)
 
 
 def stream_table(
@@ -189,32 +171,6 @@ def nothing(written: int) -> None:
     """The progress that nobody wants to know of."""
 
 
-@contextmanager
-def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Has every OSError name the user's file: system calls know a descriptor, or the temporary name."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is None:
-            raise
-        raise OSError(error.errno, error.strerror, path) from error
-
-
-def _check_target(path: str, force: bool) -> None:
-    if os.path.isdir(path):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    if os.path.lexists(path) and not force:
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-    if os.path.lexists(path) and not os.path.isfile(path):
-        raise OSError(errno.EINVAL, "Not a regular file", path)     # root could rename onto /dev/null
-
-
-def check_space(path: str, size: int) -> None:
-    total, _, free = shutil.disk_usage(os.path.dirname(path))
-    if size > free and total:                                       # some network folders say 0 of 0
-        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {size} bytes needed, {free} free", path)
-
-
 def blocks(encoding: Encoding, positions: range, dtype: str, threads: int | None) -> Iterator[memoryview]:
     """The bytes of the table from its first row to its last, each time in the same buffer."""
     buffer = row_buffer(len(positions), encoding.d_model, dtype)
@@ -226,126 +182,6 @@ def blocks(encoding: Encoding, positions: range, dtype: str, threads: int | None
         if sys.byteorder == "big":
             block.byteswap(inplace=True)
         yield block.reshape(-1).view(np.uint8).data
-
-
-def name_beside(path: str) -> str:
-    """A name in the same folder that nobody can foresee, which together with O_EXCL keeps others' files and links out."""
-    folder, name = os.path.split(path)
-    # names have at most 255 bytes
-    return os.path.join(folder, f".{name[:50]}.{os.getpid()}.{os.urandom(8).hex()}.tmp")
-
-
-@contextmanager
-def _file_to_be(path: str, force: bool) -> Iterator[int]:
-    """A descriptor of a new file beside `path`, which takes that name when all went well and is gone otherwise."""
-    temporary = name_beside(path)
-    fd: int | None = None
-    try:
-        fd = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | BINARY, 0o666)     # less the umask
-        yield fd
-        os.fsync(fd)
-        closing, fd = fd, None
-        os.close(closing)
-        _publish(temporary, path, force)
-    finally:
-        if fd is not None:
-            os.close(fd)
-        with suppress(OSError):
-            os.unlink(temporary)        # after os.replace there is none
-    sync_folder(os.path.dirname(path))
-
-
-def _publish(temporary: str, path: str, force: bool) -> None:
-    if force:
-        os.replace(temporary, path)
-        return
-    try:
-        os.link(temporary, path)        # unlike rename, refuses to overwrite a file made meanwhile
-    except FileExistsError:
-        raise
-    except (OSError, AttributeError):   # no hard links here, as on FAT: only a moment between test and rename is left
-        _check_target(path, force)
-        os.rename(temporary, path)
-
-
-def sync_folder(folder: str) -> None:
-    """Makes the new name durable."""
-    try:
-        fd = os.open(folder, os.O_RDONLY)
-    except PermissionError:             # Windows; a folder that one may write to and not read
-        return
-    try:
-        with _tolerating(UNSUPPORTED):
-            os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _allocate(fd: int, size: int) -> None:
-    """Reserves the blocks, so that a full disk is known now and not after an hour."""
-    if hasattr(os, "posix_fallocate"):  # not on macOS and Windows
-        with _tolerating(UNSUPPORTED):
-            os.posix_fallocate(fd, 0, size)
-
-
-@contextmanager
-def _tolerating(numbers: Collection[int]) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in numbers:
-            raise
-
-
-def _write_blocks(
-    fd: int, blocks: Iterable[memoryview], offset: int, progress: Callable[[int], object]
-) -> None:
-    """Writes blocks one behind the other, while a thread takes to the disk what was written before."""
-    flushing: Future[None] = Future()
-    flushing.set_result(None)
-    unflushed = 0
-    with ThreadPoolExecutor(1, "posenc-flush") as flusher:
-        for block in blocks:
-            _write_at(fd, block, offset)
-            offset += len(block)
-            unflushed += len(block)
-            if unflushed >= FLUSH_BYTES and flushing.done():
-                flushing.result()       # the system reports an error of the disk only once: to whoever syncs first
-                with suppress(RuntimeError):        # no thread to be had: then the last fsync does it all
-                    flushing, unflushed = flusher.submit(_flush, fd), 0
-            progress(len(block))
-        flushing.result()
-
-
-def _flush(fd: int) -> None:
-    """Takes to the disk what was written, and gives the memory of its pages back.
-
-    A long file would push everything else out of the system's cache; and taking new memory for all of it costs more than
-    writing it, where a virtual machine must get that memory from its host: 3 s in place of 0.7 for 2 GB.
-    """
-    getattr(os, "fdatasync", os.fsync)(fd)
-    if hasattr(os, "posix_fadvise"):
-        with suppress(OSError):         # advice only
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def _write_at(fd: int, data: bytes | memoryview, offset: int) -> None:
-    """Writes all of `data`: a single call may write less, as on a disk that is nearly full."""
-    view = memoryview(data)
-    while view:
-        written = _pwrite(fd, view, offset)
-        if not written:
-            raise OSError(errno.EIO, "The system writes nothing")
-        view = view[written:]
-        offset += written
-
-
-def _seek_and_write(fd: int, data: memoryview, offset: int) -> int:
-    os.lseek(fd, offset, os.SEEK_SET)
-    return os.write(fd, data)
-
-
-_pwrite = getattr(os, "pwrite", _seek_and_write)        # Windows has none
 
 
 # ---- reading --------------------------------------------------------------------------------------------------------

@@ -87,7 +87,7 @@ def positions_from_segments(
     padding_idx: SupportsIndex = -1,
     start: ArrayLike | None = None,
 ) -> NDArray[np.int64]:
-    """Make the positions of packed sequences told apart by segment ids: they start anew where the id changes.
+    """Make the positions of packed sequences, which segment ids distinguish: they start anew where the id changes.
 
     Parameters
     ----------

@@ -1,5 +1,6 @@
 """``posenc bench``: this machine's figures beside memset, torch and NumPy, in one short run."""
 
+import argparse
 import ctypes
 import importlib
 import math
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import posenc
+from posenc._cli.options import OK, Commands, add_command, positive, progress_bar, report
 
 CASES: list[tuple[tuple[int, ...], str, str, bool]] = [      # shape, dtype, memory, whether on one thread
     ((65_536, 512), "float32", "fresh", False),
@@ -31,6 +33,25 @@ DISTURBED = 0.2                         # processors that other processes took: 
 NOTES = """\
 of memset: speed (bytes written) against memset's, in memory of the same kind; memset and torch have as many threads
 over: the usual recipe, float32 in torch, float64 in NumPy, temporaries fresh; over, for add_to: add(x, table, out=x)"""
+EXAMPLES = """\
+examples:
+  posenc bench
+  posenc bench --threads 1 --json > figures.json
+"""
+
+
+def add(commands: Commands) -> None:
+    parser = add_command(commands, "bench", "measure this machine, beside memset, torch and NumPy", EXAMPLES)
+    parser.add_argument("--threads", type=positive, metavar="N", help="at most so many threads (default: all allowed)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    with progress_bar(len(CASES), unit=" rows") as progress:
+        document = figures(args.threads, progress)
+    report(args, document, in_words(document))
+    return OK
 
 
 def recipe(library: Any, pe: Any, fresh: bool) -> None:
@@ -89,7 +110,7 @@ def taken_by_others() -> float | None:
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK") - time.process_time()
 
 
-def run(wanted: int | None, progress: Callable[[int], object]) -> dict[str, Any]:
+def figures(wanted: int | None, progress: Callable[[int], object]) -> dict[str, Any]:
     """The JSON document; calls `progress` after each case."""
     runtime, torch, rows = posenc.show_runtime(), None, []
     most = min(wanted or runtime["threads"], os.cpu_count() or 1)

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from posenc import __version__, _arguments
-from posenc._encoding import DEFAULTS, Encoding
+from posenc import _arguments
+from posenc._encoding import Encoding, keywords_of
+from posenc._version import __version__
 
 
 def specification(encoding: Encoding, positions: range, dtype: str) -> dict[str, Any]:
@@ -24,18 +25,17 @@ def specification(encoding: Encoding, positions: range, dtype: str) -> dict[str,
     Examples
     --------
     >>> from posenc import Encoding
-    >>> from posenc._specification import described, specification
+    >>> from posenc._files.specification import described, specification
     >>> document = specification(Encoding(64, base=500.0), range(10, 50), "float32")
     >>> described(document, (40, 64))
     (Encoding(64, base=500.0), range(10, 50))
     """
-    convention = {name: encoding._convention[name] for name in DEFAULTS}
     return {
         "version": __version__,
         "positions": {"start": positions.start, "stop": positions.stop, "step": positions.step},
         "d_model": encoding.d_model,
         "dtype": dtype,
-        "convention": convention,
+        "convention": keywords_of(encoding),
     }
 
 
@@ -53,7 +53,7 @@ def described(document: Any, shape: tuple[int, ...]) -> tuple[Encoding, range]:
         # an encoding is made for columns that the file has, not for those that it claims
         encoding = Encoding(expected[1], **document["convention"]) if shape == expected else None
         if encoding:
-            _arguments.check_domain(positions, encoding._convention["position_offset"])
+            _arguments.check_domain(positions, keywords_of(encoding)["position_offset"])
     except (KeyError, OverflowError, TypeError, ValueError) as error:
         raise ValueError(f"not a specification of posenc: {type(error).__name__}: {error}") from error
     if encoding is None:

@@ -1,0 +1,5 @@
+"""The command ``posenc``."""
+
+from posenc._cli.program import main
+
+__all__ = ["main"]

@@ -1,0 +1,162 @@
+"""The convention of a table: its keywords checked, and turned into the columns that the kernels read."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posenc import _arguments, _exact, _frequencies, _kernel
+from posenc._arguments import BEYOND, LOWEST
+
+Keywords: TypeAlias = Mapping[str, Any]         # of a convention, all of them, checked
+
+WIDEST = 2**24                          # columns: an encoding takes about 200 bytes for each, a long table 1.3 kB meanwhile
+SIGN_BIT = np.uint64(1 << 63)
+CHOICES = {
+    "odd": ("truncate", "zero", "error"),
+    "spacing": ("paper", "endpoint"),
+    "exponents": ("pair", "column"),
+    "layout": ("interleaved", "halves"),
+    "order": ("sin", "cos"),
+}
+DEFAULTS: dict[str, Any] = {
+    "base": 10000.0,
+    "frequency_scale": 1.0,
+    "position_offset": 0.0,
+    "position_scale": 1.0,
+    "padding_idx": None,
+    "scale": 1.0,
+    "odd": "truncate",
+    "spacing": "paper",
+    "shift": None,
+    "exponents": "pair",
+    "frequencies": None,
+    "layout": "interleaved",
+    "order": "sin",
+}
+
+# ---- keywords ---------------------------------------------------------------------------------------------------------
+
+CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    **dict.fromkeys(("base", "frequency_scale", "position_offset", "position_scale", "scale"), _arguments.real),
+    **{name: functools.partial(_arguments.choice, choices=choices) for name, choices in CHOICES.items()},
+    "shift": functools.partial(_arguments.optional, check=_arguments.real),
+    "padding_idx": functools.partial(_arguments.optional, check=_arguments.position),
+    "frequencies": functools.partial(_arguments.optional, check=_arguments.frequencies),
+}
+
+
+def checked(d_model: Any, given: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+    """d_model and the convention, each argument of its kind and all of them consistent."""
+    c = {name: CHECKS[name](name, value) for name, value in given.items()}
+    d_model = _arguments.integer("d_model", d_model, 0)
+    if d_model > WIDEST:
+        raise ValueError(f"d_model is {_arguments.shown(d_model)}, expected at most {WIDEST}")
+    if c["base"] <= 0:
+        raise ValueError(f"base is {given['base']!r}, expected a positive number")
+    if c["shift"] is not None and c["spacing"] != "paper":
+        raise ValueError(f"spacing is {c['spacing']!r} and shift is {c['shift']!r}, expected only one of them")
+    if c["frequencies"] is not None:
+        for name in ("base", "spacing", "shift", "frequency_scale"):
+            if c[name] != DEFAULTS[name]:
+                raise ValueError(f"frequencies and {name} are both given, expected only one of them")
+    if not LOWEST <= c["position_offset"] < BEYOND:
+        raise ValueError(f"position_offset is {c['position_offset']!r}, expected -2**63 <= position_offset < 2**63")
+    if c["odd"] == "error" and d_model % 2:
+        raise ValueError(f"d_model is {d_model}, expected an even number with odd='error'")
+    return d_model, c
+
+
+# ---- columns ----------------------------------------------------------------------------------------------------------
+# of a table of d columns whose convention has the keywords c
+
+
+def spacing(d: int, c: Keywords) -> tuple[int, Fraction]:
+    """How many frequencies there are, and the D of ``base**(-i / D)``."""
+    zero_column = c["odd"] == "zero" and d % 2
+    pairs = d // 2 if zero_column else -(-d // 2)
+    count = d if c["exponents"] == "column" else pairs
+    per_frequency = 2 if c["exponents"] == "column" else 1      # exponent j / (2 D) for columns
+    half = Fraction(d // 2) if zero_column else Fraction(d, 2)
+    if c["spacing"] == "endpoint":
+        divisor = Fraction(count - 1)
+    else:
+        divisor = per_frequency * (half - Fraction(c["shift"] or 0))
+    if count > 1 and divisor == 0:
+        raise ValueError(f"shift is {c['shift']}, expected another number than half of the columns, {half}")
+    return count, divisor
+
+
+def turns_of(d: int, c: Keywords) -> _exact.Turns:
+    """What makes the turns per position of each frequency times position_scale, and the bits below their point."""
+    count, divisor = spacing(d, c)
+    if c["frequencies"] is None:
+        scales = c["frequency_scale"], c["position_scale"]
+        return functools.partial(_frequencies.spaced_turns, count, divisor, c["base"], scales)
+    if len(c["frequencies"]) != count:
+        raise ValueError(f"frequencies has length {len(c['frequencies'])}, expected {count} for this convention")
+    return functools.partial(_frequencies.given_turns, c["frequencies"], c["position_scale"])
+
+
+def frequencies(d: int, c: Keywords) -> NDArray[np.float64]:
+    """In radians per position, rounded to float64, without `position_scale`."""
+    if c["frequencies"] is not None:
+        return np.array(c["frequencies"], np.float64)
+    with _kernel.default_environment():
+        return _frequencies.spaced_float64(*spacing(d, c), c["base"], c["frequency_scale"])
+
+
+def arrangement(d: int, c: Keywords, count: int) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Of each column in its final place: which of the `count` frequencies, `count` for none; and whether it is a cosine."""
+    interleaved = np.arange(d)
+    frequency = interleaved if c["exponents"] == "column" else interleaved // 2
+    cosine = interleaved % 2 == (c["order"] == "sin")
+    if c["layout"] == "halves":
+        order = np.argsort(interleaved % 2, kind="stable")
+    else:
+        order = interleaved
+    if c["odd"] == "zero" and d % 2:
+        order = np.append(order[order != d - 1], d - 1)
+        frequency[-1] = count                                   # of no turns
+        cosine[-1] = False
+    return frequency[order], cosine[order]
+
+
+def columns(d: int, c: Keywords) -> _kernel.Columns:
+    """The columns in their final order, as the kernels read them."""
+    make_turns = turns_of(d, c)
+    turns, fraction_bits = make_turns()
+    frequency, cosine = arrangement(d, c, len(turns))
+    pitch = _kernel.pitched(d)
+    repeated = np.arange(pitch) % d if d else np.empty(0, np.intp)
+    which, cosine = frequency[repeated], cosine[repeated]
+    quarter = np.where(cosine, ~np.uint64(0), np.uint64(0))
+    sign = np.array([SIGN_BIT if t < 0 else 0 for t in turns] + [0], np.uint64)[which]
+    limbs, integer_limbs = _frequencies.limbs([*turns, 0], fraction_bits)
+    return _kernel.Columns(
+        d,
+        np.ascontiguousarray(limbs[:, which]).tobytes(),
+        integer_limbs,
+        len(limbs) - integer_limbs,
+        sign.tobytes(),
+        quarter.tobytes(),
+        _kernel_order(d, c),
+        c["scale"],
+        c["position_offset"],
+        c["padding_idx"],
+        _exact.Values(make_turns, which, cosine, c["scale"]),
+        _arguments.for_encode,
+        _arguments.for_add_to,
+    )
+
+
+def _kernel_order(d: int, c: Keywords) -> int:
+    """The kernels' `order_t`: whether columns 2 i, 2 i + 1 are sin and cos (1), or cos and sin (2), of one frequency."""
+    if c["layout"] != "interleaved" or c["exponents"] != "pair" or c["odd"] == "zero" and d % 2:
+        return 0
+    return 1 if c["order"] == "sin" else 2

@@ -1,0 +1,72 @@
+"""The modules of the package: each imports only from those below it in CONTRIBUTING.md's map, and none reads an Encoding's
+private names."""
+
+import ast
+import graphlib
+import re
+from pathlib import Path
+
+import pytest
+
+import posenc
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "posenc"
+MODULES = {
+    re.sub(r"/__init__$", "", path.with_suffix("").relative_to(PACKAGE.parent).as_posix()).replace("/", "."): path
+    for pattern in ("**/*.py", "*.pyx") for path in PACKAGE.glob(pattern)
+}
+pytestmark = pytest.mark.skipif(not MODULES, reason="an installed package is tested")
+
+
+def trees(path):
+    """A module's syntax; of Cython's, the lines that import."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".pyx":
+        text = "\n".join(re.findall(r"^ *((?:from \S+ )?import [^(\n]+)$", text, re.MULTILINE))
+    return ast.walk(ast.parse(text))
+
+
+def imports(path):
+    """The modules of the package that a module imports, also within functions and for annotations only."""
+    for node in trees(path):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in MODULES)
+        elif isinstance(node, ast.ImportFrom) and node.module in MODULES:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in MODULES else node.module
+
+
+GRAPH = {name: set(imports(path)) for name, path in MODULES.items()}
+
+
+def test_no_cycles():
+    assert len(GRAPH) > 30 and sum(map(len, GRAPH.values())) > 100
+    graphlib.TopologicalSorter(GRAPH).prepare()
+
+
+def test_imports_run_downward():
+    """Each row of the map may import from those below it, and within itself."""
+    table = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("\n## Map\n")[1].split("\n## ")[0]
+    rows = [re.findall(r"`([\w.]+?)(?:\.pyx?|/)`", line.split("|")[1]) for line in table.splitlines() if line.startswith("| `")]
+    level = {name: number for number, names in enumerate(rows) for name in names}
+
+    def level_of(module):
+        name = module.removeprefix("posenc").removeprefix(".").partition(".")[0]
+        return level[name or "__init__"]
+
+    assert {name for name in level if name != "kernel"} == {name.split(".")[1] if "." in name else "__init__" for name in GRAPH}
+    assert [(name, other) for name, others in GRAPH.items() for other in others if level_of(other) < level_of(name)] == []
+
+
+def test_private_names_of_encoding():
+    private = {name for name in vars(posenc.Encoding) if re.match("_[a-z]", name)} - {"_repr_html_"}
+    assert "_convention" in private
+    read = [
+        (name, node.lineno, node.attr)
+        for name, path in MODULES.items() if name != "posenc._encoding"
+        for node in trees(path) if isinstance(node, ast.Attribute) and node.attr in private
+        if not (isinstance(node.value, ast.Name) and node.value.id in ("self", "posenc"))
+    ]
+    assert read == []
