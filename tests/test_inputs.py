@@ -320,7 +320,7 @@ def test_positions_beyond_memory(positions):
     [
         ({"positions": [10**5000]}, "positions has an integer of 16610 bits, expected -2"),
         ({"positions": range(10**5000, 10**5000 + 2)}, "positions has an integer of 16610 bits, expected -2"),
-        ({"positions": range(10**5000)}, "positions is range"),
+        ({"positions": range(10**5000)}, "positions has 9223372036854775808, expected -2"),
         ({"d_model": 10**5000}, "d_model is an integer of 16610 bits, expected at most"),
         ({"threads": -(10**5000)}, "threads is an integer of 16610 bits, expected at least 1"),
         ({"base": 10**5000}, "base is an integer of 16610 bits, expected a finite number"),
@@ -694,7 +694,7 @@ def conventions(draw, d_model):
         if "shift" not in given and draw(st.integers(0, 9)) == 0:
             given["spacing"] = "endpoint"
     if draw(st.integers(0, 19)) == 0:
-        name, value = draw(st.sampled_from(BAD_CONVENTIONS))
+        name, value = BAD_CONVENTIONS[draw(st.integers(0, len(BAD_CONVENTIONS) - 1))]      # some cannot be hashed
         return given | {name: value}, bad(name)
     if draw(st.integers(0, 39)) == 0:
         length = len(given.get("frequencies", ())) + 1 + d_model

@@ -139,6 +139,8 @@ def test_callers_at_once_share_the_threads():
                 caller = threading.Thread(target=call, args=[threads])
                 caller.start()
                 caller.join()
+                while os.path.exists(f"/proc/self/task/{caller.native_id}"):        # it is counted for a moment
+                    pass
         signal.signal(signal.SIGALRM, handler)
         signal.setitimer(signal.ITIMER_REAL, 0.05)
         posenc.encode(np.full(400, 5e-324), 512, dtype="float64", threads=4)
@@ -438,10 +440,13 @@ def test_limit_that_is_lifted():
 @linux
 @openmp
 def test_signals_are_for_the_threads_of_the_host():
-    posenc.encode(8192, 512, threads=2)
-    blocked = 0
-    for status in Path("/proc/self/task").glob("*/status"):
-        mask = int(next(line for line in status.read_text().splitlines() if line.startswith("SigBlk")).split()[1], 16)
-        blocked += bool(mask >> (2 - 1) & 1)                # SIGINT
-        assert not mask >> (11 - 1) & 1                     # SIGSEGV, which a thread gives rise to itself
-    assert blocked >= 1
+    """In a process without the threads of other libraries, some of which block every signal."""
+    masks = python(f"""
+import pathlib, posenc
+{LARGE.replace(")", ", threads=2)")}
+for status in pathlib.Path("/proc/self/task").glob("*/status"):
+    print(next(line for line in status.read_text().splitlines() if line.startswith("SigBlk")).split()[1])
+""")
+    masks = [int(mask, 16) for mask in masks.split()]
+    assert any(mask >> (2 - 1) & 1 for mask in masks)               # SIGINT
+    assert not any(mask >> (11 - 1) & 1 for mask in masks)          # SIGSEGV, which a thread gives rise to itself

@@ -255,13 +255,13 @@ def positions_of(positions: range | NDArray[Any], offset: float) -> range | NDAr
     outside: NDArray[np.bool_] | None = None
     if kind == "f":
         with np.errstate(all="ignore"):         # a signalling NaN
-            array = np.ascontiguousarray(array, np.float64)
+            array = np.require(array, np.float64, ("C", "A"))
         outside = np.isfinite(array) & ~((array >= LOWEST) & (array < BEYOND))
     elif kind == "u" and array.dtype.itemsize == 8:
         outside = array > np.uint64(BEYOND - 1)
     if outside is not None and outside.any():
         raise_outside(array[outside][0])
-    array = np.ascontiguousarray(array, np.float64 if kind == "f" else np.int64)
+    array = np.require(array, np.float64 if kind == "f" else np.int64, ("C", "A"))
     if offset and array.size:
         for p in (array[np.isfinite(array)] if kind == "f" else array).tolist() if array.size <= 2 else _extremes(array):
             if not LOWEST <= Fraction(p) + Fraction(offset) < BEYOND:
@@ -397,7 +397,7 @@ def for_add_to(
         if isinstance(given, range):
             raise ValueError(f"positions has length {len(given)}, expected {n}, the rows of x")
         try:
-            given = np.ascontiguousarray(np.broadcast_to(given, x.shape[:-1])).reshape(x.shape[:-1])
+            given = np.require(np.broadcast_to(given, x.shape[:-1]), None, ("C", "A")).reshape(x.shape[:-1])
         except ValueError:
             raise ValueError(f"positions has shape {given.shape}, expected one that broadcasts to {x.shape[:-1]}") from None
     return given, scale, threads_wanted

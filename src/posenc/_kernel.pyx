@@ -625,8 +625,8 @@ cdef bint _read_rows(object array, ptrdiff_t itemsize, ptrdiff_t d_model, bint c
     except (BufferError, ValueError):
         return False
     if (view.ndim > 0 and view.itemsize == itemsize and view.shape[view.ndim - 1] == d_model
-            and (d_model == 1 or view.len == 0 or view.strides[view.ndim - 1] == itemsize)
-            and <uintptr_t>view.buf % <size_t>itemsize == 0):
+            and (view.len == 0 or <uintptr_t>view.buf % <size_t>itemsize == 0
+                 and (d_model == 1 or view.strides[view.ndim - 1] == itemsize))):
         if checked or view.len == 0:
             return True
         extent = d_model * itemsize
