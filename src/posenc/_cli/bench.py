@@ -1,5 +1,7 @@
 """``posenc bench``: this machine's figures beside memset, torch and NumPy, in one short run."""
 
+from __future__ import annotations
+
 import argparse
 import ctypes
 import importlib
@@ -17,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import posenc
-from posenc._cli.options import OK, Commands, add_command, positive, progress_bar, report
+from posenc._cli.options import OK, Parser, add_command, positive, progress_bar, report
 
 CASES: list[tuple[tuple[int, ...], str, str, bool]] = [      # shape, dtype, memory, whether on one thread
     ((65_536, 512), "float32", "fresh", False),
@@ -40,7 +42,7 @@ examples:
 """
 
 
-def add(commands: Commands) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = add_command(commands, "bench", "measure this machine, beside memset, torch and NumPy", EXAMPLES)
     parser.add_argument("--threads", type=positive, metavar="N", help="at most so many threads (default: all allowed)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")

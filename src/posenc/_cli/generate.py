@@ -12,8 +12,8 @@ from posenc._cli.options import (
     FORMATS,
     OK,
     PIPE,
-    Commands,
     Failure,
+    Parser,
     add_command,
     add_convention,
     add_output,
@@ -43,7 +43,7 @@ examples:
 """
 
 
-def add(commands: Commands) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = add_command(commands, "generate", "write a table to a file", EXAMPLES)
     parser.add_argument("n", type=count, metavar="N", help="number of positions: 1000000, 1_000_000 or 1e6")
     parser.add_argument("d_model", type=count, metavar="D", help="number of columns")

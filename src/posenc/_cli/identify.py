@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import posenc
-from posenc._cli.options import FAILED, OK, Commands, add_command, add_table, integer, positions_of, report, table_of
+from posenc._cli.options import FAILED, OK, Parser, add_command, add_table, integer, positions_of, report, table_of
 from posenc._encoding import changes_of
 from posenc._identify import identify_file
 
@@ -19,7 +19,7 @@ examples:
 """
 
 
-def add(commands: Commands) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = add_command(commands, "identify", "name the convention of the table in a file", EXAMPLES)
     add_table(parser)
     parser.add_argument("--start", type=integer, metavar="INT", help="position of the first row (by default searched)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 import posenc
-from posenc._cli.options import OK, Commands, add_command, report
+from posenc._cli.options import OK, Parser, add_command, report
 
 EXAMPLES = """\
 examples:
@@ -14,7 +14,7 @@ examples:
 """
 
 
-def add(commands: Commands) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = add_command(commands, "info", "print what is installed and what runs", EXAMPLES)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.set_defaults(run=run)

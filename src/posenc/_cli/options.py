@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from decimal import Decimal, InvalidOperation
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import Any
 
 import posenc
 from posenc._convention import CHOICES
@@ -38,9 +38,6 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **keywords: Any) -> None:
         super().__init__(allow_abbrev=False, **keywords)
-
-
-Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 
 # ---- values on the command line ---------------------------------------------------------------------------------------
@@ -122,7 +119,9 @@ CONVENTION: dict[str, dict[str, Any]] = {
 }
 
 
-def add_command(commands: Commands, name: str, purpose: str, examples: str | None = None) -> Parser:
+def add_command(
+    commands: argparse._SubParsersAction[Parser], name: str, purpose: str, examples: str | None = None
+) -> Parser:
     """A subcommand, with examples below its help."""
     return commands.add_parser(
         name, help=purpose, description=purpose, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter

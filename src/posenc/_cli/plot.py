@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import posenc
 from posenc._cli.options import (
     OK,
-    Commands,
     Failure,
+    Parser,
     add_command,
     add_convention,
     add_range,
@@ -54,7 +54,7 @@ def integer_list(text: str) -> list[int]:
     return [integer(number) for number in text.split(",")]
 
 
-def add(commands: Commands) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = add_command(commands, "plot", "draw a picture of an encoding", EXAMPLES)
     parser.add_argument("-o", "--output", type=picture_path, required=True, metavar="FILE",
                         help=f"the suffix says the format: {', '.join(PICTURES)}")

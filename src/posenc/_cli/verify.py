@@ -14,8 +14,8 @@ import numpy as np
 import posenc
 from posenc._cli.options import (
     OK,
-    Commands,
     Failure,
+    Parser,
     add_command,
     add_convention,
     add_output,
@@ -40,7 +40,7 @@ examples:
 """
 
 
-def add(commands: Commands) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = add_command(commands, "verify", "recompute a file and compare its bits", EXAMPLES)
     add_table(parser)
     add_range(parser)
