@@ -122,7 +122,8 @@ def test_runs_of_a_large_batch(isa):
 # ---- rows that are known ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("convention", [{}, {"position_offset": 5.0}, {"scale": -0.3}, {"scale": 1 + 2.0**-24}, {"order": "cos"}])
+@pytest.mark.parametrize(
+    "convention", [{}, {"position_offset": 5.0}, {"scale": -0.3}, {"scale": 1 + 2.0**-24}, {"order": "cos"}], ids=str)
 def test_rows_through_angle_zero(isa, dtype, convention):
     positions = range(-90, 90)
     expected = by_few_rows(positions, 34, dtype=dtype, **convention)
@@ -133,7 +134,7 @@ def test_rows_through_angle_zero(isa, dtype, convention):
     assert (row[convention.get("order") == "cos" :: 2] == 0).all() and len(set(cosine)) == 1 and cosine[0] != 0
 
 
-# ---- dtypes -------------------------------------------------------------------------------------------------------------------
+# ---- dtypes ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -7,7 +7,6 @@ import sys
 import threading
 import types
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest

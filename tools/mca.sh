@@ -23,10 +23,10 @@ for isa in baseline neon; do
         -o "$work/$isa.s" "$repository/src/posenc/kernel/kernel_$isa.c"
 done
 
-# What a function does for two rows of 32 columns: its first loop, from a label to the branch back to it; what is rare stands
-# behind it.  Where it is within another it is the one over the 16 vectors of a row, and is written out.
+# What a function does for two rows: its first loop, from a label to the branch back to it; what is rare stands behind it.
+# float64: that loop is the one over the 16 vectors of a row, within the one over rows, and is written out.
 loop_of() {
-    awk -v name="$1:" '
+    awk -v name="$1:" -v vectors="$3" '
         $1 == name { inside = 1 }
         !inside { next }
         { line[++n] = $0 }
@@ -34,19 +34,19 @@ loop_of() {
         $1 == "bl" || $1 == ".cfi_endproc" { exit }
         $NF in at {
             if (!last) { outer = first = at[$NF]; end = last = n }
-            else if (at[$NF] < first) { outer = at[$NF]; end = n }
+            else if (vectors > 1 && at[$NF] < first) { outer = at[$NF]; end = n }
         }
         END {
             if (!last) { print "no loop in " name > "/dev/stderr"; exit 1 }
             for (i = outer; i < first; i++) print line[i]
-            for (pass = end > last ? 16 : 1; pass; pass--)
+            for (pass = end > last ? vectors : 1; pass; pass--)
                 for (i = first; i <= last; i++) if (pass == 1 || line[i] !~ /:/) print line[i]
             for (; i <= end; i++) print line[i]
         }' "$2"
 }
 
-cycles_a_line() {        # function, instruction set, processor, lines that the loop writes in one pass
-    loop_of "$1" "$work/$2.s" > "$work/loop.s"
+cycles_a_line() {        # function, instruction set, processor, lines that the loop writes, vectors that it goes over
+    loop_of "$1" "$work/$2.s" "$5" > "$work/loop.s"
     "${LLVM_MCA:-llvm-mca}" -mtriple=aarch64-linux-gnu -mcpu="$3" -iterations=200 "$work/loop.s" |
         awk -v lines="$4" '/^Total Cycles:/ { printf "%.1f", $3 / 200 / lines }'
 }
@@ -56,14 +56,14 @@ printf ' %s |' "${processors[@]}"
 printf '\n|---|'
 printf -- '---:|%.0s' "${processors[@]}"
 echo
-# in one pass two rows of 32 columns
-for row in "float32 FLOAT32_STORE 4" "float32, add_to FLOAT32_ADD 4" "float64 FLOAT64_STORE 8"; do
+# two rows: of float32 the 16 columns of a pass, of float64 the 32 of a tile
+for row in "float32 FLOAT32_STORE 2 1" "float32, add_to FLOAT32_ADD 2 1" "float64 FLOAT64_STORE 8 16"; do
     read -r -a words <<< "$row"
-    lines=${words[-1]} function=group_${words[-2]}
-    printf '| %s |' "${words[*]:0:${#words[@]}-2}"
+    vectors=${words[-1]} lines=${words[-2]} function=group_${words[-3]}
+    printf '| %s |' "${words[*]:0:${#words[@]}-3}"
     for processor in "${processors[@]}"; do
-        before=$(cycles_a_line "$function" baseline "$processor" "$lines")
-        after=$(cycles_a_line "$function" neon "$processor" "$lines")
+        before=$(cycles_a_line "$function" baseline "$processor" "$lines" "$vectors")
+        after=$(cycles_a_line "$function" neon "$processor" "$lines" "$vectors")
         printf ' %s -> %s |' "$before" "$after"
     done
     echo
