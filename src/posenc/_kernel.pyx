@@ -851,6 +851,8 @@ cdef class Columns:
         cdef job_t job
         cdef bint is_array = False, is_table
         cdef int i
+        if type(x_scale) is int and -(1 << 53) <= x_scale <= 1 << 53:
+            x_scale = float(x_scale)
         if type(x) is not ndarray and not checked or type(x_scale) is not float:
             return False
         kind = _kind(x.dtype)

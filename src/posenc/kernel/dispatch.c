@@ -50,12 +50,10 @@ extern const kernel_t posenc_kernel_baseline;
 
 const kernel_t *const posenc_kernels[] = {
 #if defined(POSENC_X86)
-    &posenc_kernel_avx512,
-    &posenc_kernel_avx2,
+    &posenc_kernel_avx512,   &posenc_kernel_avx2,
 #endif
 #if defined(POSENC_NEON)
     &posenc_kernel_neon,
 #endif
-    &posenc_kernel_baseline,
-    NULL,
+    &posenc_kernel_baseline, NULL,
 };

@@ -53,7 +53,7 @@ INLINE void tile_row(const spec_t *spec, const job_t *job, const position_t *pos
             v_store(smallest + v * W, v_muladd(amplitude, v_set(0x1p-40), v_set(2 * smallest_normal(dtype))));
         quick_addends(smallest, addend, dtype);
         U addends[TILE_VECTORS];
-        for (int v = 0; v < TILE_VECTORS; v++) addends[v] = u_load(addend + v * W);
+        for (int v = 0; v < TILE_VECTORS / (dtype == FLOAT32 ? 1 : 2); v++) addends[v] = u_load(addend + v * W);
         for (int v = 0; v < TILE_VECTORS; v += 2) {
             value[v] = direct_value[v].high;
             value[v + 1] = direct_value[v + 1].high;
