@@ -114,7 +114,7 @@ case $target in
             ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:handle_segv=0 PYTHONMALLOC=malloc)
         select=(-m "not long and not exhaustive and not memory")
         # the table of offsets a kilobyte too short
-        [[ -z $self_test ]] || plant src/posenc/_kernel.pyx 'made.memory = malloc(size)' 'made.memory = malloc(size - 1024)'
+        [[ -z $self_test ]] || plant src/posenc/_kernel.pyx 'result.memory = malloc(size)' 'result.memory = malloc(size - 1024)'
         run_suite tests/test_hash.py "ERROR: AddressSanitizer"
         ;;
     ubsan)

@@ -1,0 +1,221 @@
+"""Positions and rows of an array as the kernels read them: ranges, buffers, strides.
+
+The readers take the common cases.  They return False for all else, which `_arguments` converts or refuses.
+"""
+
+from cpython.buffer cimport (
+    PyBUF_C_CONTIGUOUS,
+    PyBUF_FORMAT,
+    PyBUF_STRIDES,
+    PyBUF_WRITABLE,
+    PyBuffer_Release,
+    PyObject_GetBuffer,
+)
+from libc.math cimport floor
+from libc.stddef cimport ptrdiff_t
+from libc.stdint cimport int64_t, uint64_t, uintptr_t
+from libc.stdlib cimport malloc
+
+
+cdef enum:
+    MOST_AXES = 64                      # of an array, as in NumPy
+
+
+cdef struct positions_t:
+    # evenly spaced from `start`, or an array of integers or of reals
+    ptrdiff_t rows
+    uint64_t start, step
+    const int64_t *integers
+    const double *reals
+    int axes                            # of the array
+    ptrdiff_t shape[MOST_AXES]
+
+
+cdef struct rows_t:
+    # the rows of an array, with as few axes as their addresses allow
+    char *data
+    int axes
+    ptrdiff_t shape[MOST_AXES]
+    ptrdiff_t strides[MOST_AXES]
+
+
+cdef inline bint is_inside(int64_t lowest, int64_t highest, double offset) noexcept:
+    """Whether position + offset is certain to lie in the domain."""
+    cdef int64_t half = <int64_t>1 << 62
+    return offset == 0 or -half <= lowest and highest <= half and -half <= offset <= half
+
+
+cdef inline bint read_range(object positions, double offset, bint checked, positions_t *p) except -1:
+    """Read an int or a range; False outside the domain."""
+    cdef int64_t start = 0, last = 0
+    p.axes = 1
+    p.integers = NULL
+    p.reals = NULL
+    p.start = 0
+    p.step = 1
+    try:
+        if type(positions) is int:
+            p.rows = positions
+            if p.rows < 0:
+                return False
+            last = p.rows - 1
+        else:
+            p.rows = len(positions)
+            if p.rows:
+                start = positions.start
+                last = positions[p.rows - 1]
+            p.start = <uint64_t>start
+            if p.rows > 1:
+                p.step = (<uint64_t>last - <uint64_t>start) // <uint64_t>(p.rows - 1) if last > start else \
+                    -((<uint64_t>start - <uint64_t>last) // <uint64_t>(p.rows - 1))
+    except OverflowError:
+        return False
+    p.shape[0] = p.rows
+    return checked or is_inside(min(start, last), max(start, last), offset)
+
+
+cdef inline bint read_array(object positions, double offset, bint checked, Py_buffer *view, positions_t *p) except -1:
+    """Read a C-contiguous array of int64 or float64 and hold its buffer; False for others and outside the domain."""
+    cdef ptrdiff_t i
+    try:
+        PyObject_GetBuffer(positions, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
+    except (BufferError, ValueError):
+        return False
+    p.start = p.step = 0
+    p.integers = NULL
+    p.reals = NULL
+    p.rows = view.len // 8
+    p.axes = view.ndim
+    for i in range(view.ndim):
+        p.shape[i] = view.shape[i]
+    if view.itemsize == 8 and view.format[1] == 0 and <uintptr_t>view.buf % 8 == 0:
+        if view.format[0] == b"d":
+            p.reals = <const double *>view.buf
+            if checked or are_reals_inside(p.reals, p.rows, offset):
+                return True
+        elif view.format[0] in b"lq":
+            p.integers = <const int64_t *>view.buf
+            if checked or are_integers_inside(p.integers, p.rows, offset):
+                return True
+    PyBuffer_Release(view)
+    return False
+
+
+cdef inline bint are_reals_inside(const double *p, ptrdiff_t rows, double offset) noexcept:
+    cdef double bound = 2.0**63 if offset == 0 else 2.0**62
+    cdef ptrdiff_t i
+    if offset != 0 and not -bound <= offset <= bound:
+        return False
+    for i in range(rows):
+        # NaN passes both comparisons, infinity the subtraction: their rows are NaN
+        if (p[i] >= bound or p[i] < -bound) and p[i] - p[i] == 0:
+            return False
+    return True
+
+
+cdef inline bint are_integers_inside(const int64_t *p, ptrdiff_t rows, double offset) noexcept:
+    cdef int64_t lowest = 0, highest = 0
+    cdef ptrdiff_t i
+    if offset != 0:
+        for i in range(rows):
+            lowest = min(lowest, p[i])
+            highest = max(highest, p[i])
+    return is_inside(lowest, highest, offset)
+
+
+cdef inline bint read_rows(object array, ptrdiff_t itemsize, ptrdiff_t d_model, bint checked, Py_buffer *view) except -1:
+    """Hold the buffer of a writeable array of rows of d_model elements; False for others and where rows may overlap."""
+    cdef ptrdiff_t extent, stride
+    cdef int i
+    try:
+        PyObject_GetBuffer(array, view, PyBUF_STRIDES | PyBUF_WRITABLE)
+    except (BufferError, ValueError):
+        return False
+    if (view.ndim > 0 and view.itemsize == itemsize and view.shape[view.ndim - 1] == d_model
+            and (view.len == 0 or <uintptr_t>view.buf % <size_t>itemsize == 0
+                 and (d_model == 1 or view.strides[view.ndim - 1] == itemsize))):
+        if checked or view.len == 0:
+            return True
+        extent = d_model * itemsize
+        for i in range(view.ndim - 2, -1, -1):
+            stride = view.strides[i] if view.strides[i] >= 0 else -view.strides[i]
+            if view.shape[i] > 1 and (stride < extent or stride % itemsize):
+                break
+            extent = max(extent, stride * view.shape[i])
+        else:
+            return True
+    PyBuffer_Release(view)
+    return False
+
+
+cdef inline void merge_axes(rows_t *rows, char *data, const Py_ssize_t *shape, const Py_ssize_t *strides, int axes) noexcept:
+    """Merge neighbouring axes that one stride covers."""
+    cdef int i, n = 0
+    for i in range(axes):
+        if shape[i] == 1:
+            continue
+        if n and rows.strides[n - 1] == shape[i] * strides[i]:
+            rows.shape[n - 1] *= shape[i]
+            rows.strides[n - 1] = strides[i]
+        else:
+            rows.shape[n] = shape[i]
+            rows.strides[n] = strides[i]
+            n += 1
+    if n == 0:
+        rows.shape[0] = 1
+        rows.strides[0] = 0
+        n = 1
+    rows.data = data
+    rows.axes = n
+
+
+cdef inline bint overlap(const Py_buffer *positions, const Py_buffer *written) noexcept:
+    """Whether contiguous positions share memory with the array that is written."""
+    cdef char *lowest = <char *>written.buf
+    cdef char *beyond = lowest + written.itemsize
+    cdef int i
+    for i in range(written.ndim):
+        if written.strides[i] < 0:
+            lowest += (written.shape[i] - 1) * written.strides[i]
+        else:
+            beyond += (written.shape[i] - 1) * written.strides[i]
+    return <char *>positions.buf < beyond and lowest < <char *>positions.buf + positions.len
+
+
+cdef inline uint64_t distance(const int64_t *p) noexcept nogil:
+    """The distance of a position from the next, up or down."""
+    return <uint64_t>p[1] - <uint64_t>p[0] if p[1] > p[0] else <uint64_t>p[0] - <uint64_t>p[1]
+
+
+cdef inline uint64_t majority_step(const int64_t *p, ptrdiff_t rows, ptrdiff_t *matches) noexcept nogil:
+    """The distance of at least half of the neighbours, else 0: Boyer and Moore's majority vote, then a count."""
+    cdef uint64_t step = 1
+    cdef ptrdiff_t i, votes = 0
+    for i in range(rows - 1):
+        if votes == 0:
+            step = distance(p + i)
+        votes += 1 if distance(p + i) == step else -1
+    matches[0] = 0
+    for i in range(rows - 1):
+        matches[0] += distance(p + i) == step
+    return step if 2 * matches[0] >= rows - 1 else 0
+
+
+cdef inline bint is_monotonic(const int64_t *p, ptrdiff_t rows, uint64_t step) noexcept nogil:
+    """Whether positions whose neighbours are all `step` apart only rise or only fall."""
+    cdef uint64_t extent = <uint64_t>(rows - 1) * step
+    return <uint64_t>p[rows - 1] - <uint64_t>p[0] in (extent, -extent)
+
+
+cdef inline int64_t *integers_of(const double *reals, ptrdiff_t rows) noexcept nogil:
+    """Positions as integers, which the caller frees; NULL if one is no integer."""
+    cdef ptrdiff_t i
+    cdef int64_t *integers
+    for i in range(rows):
+        if floor(reals[i]) != reals[i] or reals[i] - reals[i] != 0:
+            return NULL
+    integers = <int64_t *>malloc(rows * sizeof(int64_t))
+    if integers != NULL:
+        for i in range(rows):
+            integers[i] = <int64_t>reals[i]
+    return integers
