@@ -634,7 +634,6 @@ cdef class Columns:
         cdef positions_t p
         cdef bint is_array = False
         cdef ptrdiff_t itemsize
-        cdef int i
         if element is None or not (threads is None or type(threads) is int and threads > 0):
             return None
         job.dtype = <dtype_t><int>element[0]
