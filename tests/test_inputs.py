@@ -309,9 +309,9 @@ def test_positions_of_rows_of_several_lengths(function):
 @pytest.mark.parametrize("positions", [2**50, 2**62, range(2**50)], ids=repr)
 def test_positions_beyond_memory(positions):
     for function in (posenc.encode, lambda p, d: Encoding(d).encode(p, dtype="bfloat16")):
-        with pytest.raises((MemoryError, ValueError), match=r"positions asks for an array of shape \(\d+, 4\)"):
+        with pytest.raises((MemoryError, ValueError), match=r"positions needs an array of shape \(\d+, 4\)"):
             function(positions, 4)
-    with pytest.raises((MemoryError, ValueError), match=r"shape asks for an array of shape \(\d+, \d+, 4\)"):
+    with pytest.raises((MemoryError, ValueError), match=r"shape needs an array of shape \(\d+, \d+, 4\)"):
         posenc.grid((2**25, 2**25), 4)
 
 

@@ -75,8 +75,7 @@ class _Spaced:
 
     def __init__(self, first: Fraction, step: Fraction, size: int) -> None:
         for end in (first, first + step * (size - 1)) if size else ():
-            if not LOWEST <= end < BEYOND:
-                _arguments.raise_outside(float(end))
+            _arguments.check_position(end)
         self.denominator = math.lcm(first.denominator, step.denominator)
         self.first, self.step = int(first * self.denominator), int(step * self.denominator)
         self.indices = range(size)
