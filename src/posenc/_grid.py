@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posenc import _arguments, _kernel
-from posenc._arguments import BEYOND, LOWEST
+from posenc._arguments import LOWEST
 from posenc._encoding import Encoding, cached_encoding, keywords_of
 from posenc._types import AnyDType, ArrayT, DTypeOf, ScalarT
 
