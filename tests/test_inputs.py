@@ -275,8 +275,8 @@ BAD_TOGETHER = [
     ({"frequencies": [1.0, 2.0], "frequency_scale": 2.0}, "frequencies and frequency_scale"),
     ({"frequencies": [1.0, 2.0], "shift": 1.0}, "frequencies and shift"),
     ({"frequencies": [1.0, 2.0], "spacing": "endpoint"}, "frequencies and spacing"),
-    ({"d_model": 8, "shift": 3.99}, r"frequencies reach from 2\*\*-3989 to 2\*\*-3 turns per position, expected 2\*\*-3400 to"),
-    ({"d_model": 8, "shift": 4.01}, r"frequencies reach from 2\*\*-3 to 2\*\*3984 turns per position, expected .* 2\*\*2200"),
+    ({"d_model": 8, "shift": 3.99}, r"frequencies range from 2\*\*-3989 to 2\*\*-3 turns per position, expected 2\*\*-3400 to"),
+    ({"d_model": 8, "shift": 4.01}, r"frequencies range from 2\*\*-3 to 2\*\*3984 turns per position, expected .* 2\*\*2200"),
 ]
 
 
