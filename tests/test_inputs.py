@@ -275,8 +275,8 @@ BAD_TOGETHER = [
     ({"frequencies": [1.0, 2.0], "frequency_scale": 2.0}, "frequencies and frequency_scale"),
     ({"frequencies": [1.0, 2.0], "shift": 1.0}, "frequencies and shift"),
     ({"frequencies": [1.0, 2.0], "spacing": "endpoint"}, "frequencies and spacing"),
-    ({"d_model": 8, "shift": 3.99}, r"frequencies reach from 2\*\*-3989 to 2\*\*-3 turns per position, expected 2\*\*-3400 to"),
-    ({"d_model": 8, "shift": 4.01}, r"frequencies reach from 2\*\*-3 to 2\*\*3984 turns per position, expected .* 2\*\*2200"),
+    ({"d_model": 8, "shift": 3.99}, r"frequencies range from 2\*\*-3989 to 2\*\*-3 turns per position, expected 2\*\*-3400 to"),
+    ({"d_model": 8, "shift": 4.01}, r"frequencies range from 2\*\*-3 to 2\*\*3984 turns per position, expected .* 2\*\*2200"),
 ]
 
 
@@ -309,9 +309,9 @@ def test_positions_of_rows_of_several_lengths(function):
 @pytest.mark.parametrize("positions", [2**50, 2**62, range(2**50)], ids=repr)
 def test_positions_beyond_memory(positions):
     for function in (posenc.encode, lambda p, d: Encoding(d).encode(p, dtype="bfloat16")):
-        with pytest.raises((MemoryError, ValueError), match=r"positions asks for an array of shape \(\d+, 4\)"):
+        with pytest.raises((MemoryError, ValueError), match=r"positions needs an array of shape \(\d+, 4\)"):
             function(positions, 4)
-    with pytest.raises((MemoryError, ValueError), match=r"shape asks for an array of shape \(\d+, \d+, 4\)"):
+    with pytest.raises((MemoryError, ValueError), match=r"shape needs an array of shape \(\d+, \d+, 4\)"):
         posenc.grid((2**25, 2**25), 4)
 
 

@@ -1,4 +1,4 @@
-"""Sinusoidal positional encodings: one value per (position, column), the correctly rounded one."""
+"""Sinusoidal positional encodings, correctly rounded at every position."""
 
 from posenc import _openmp as _openmp
 from posenc._api import add_to, encode, stream

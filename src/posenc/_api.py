@@ -1,4 +1,4 @@
-"""encode, add_to and stream: each takes the Encoding of its keywords, new or from a cache, and calls its method."""
+"""encode, add_to and stream: each gets the `Encoding` of its keywords, from a cache if possible, and calls its method."""
 
 from __future__ import annotations
 
@@ -43,48 +43,48 @@ def encode(
     threads: SupportsIndex | None = None,
     **convention: Unpack[Convention],
 ) -> NDArray[Any]:
-    """Sinusoidal positional encodings, correctly rounded at every position.
+    """Return sinusoidal positional encodings, correctly rounded at every position.
 
     Parameters
     ----------
     positions : int, range or array_like
-        An integer n means ``range(n)``.  A range may have any start, step and sign.  An array of integers or real numbers
-        may have any shape, as may a column of pandas, polars or Arrow without nulls.  All positions are in [-2**63, 2**63);
-        NaN and infinity give rows of NaN.
+        An integer n means ``range(n)``.  An array of integers or real numbers may have any shape; a column of pandas,
+        polars or Arrow must have no nulls.  Positions are in [-2**63, 2**63), with `position_offset` too; NaN and infinity
+        give rows of NaN.
     d_model : int
         Number of columns.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
-        bfloat16 needs ``ml_dtypes``, or an `out` of dtype uint16 that takes its bits.
+        The dtype of the result.  bfloat16 needs ``ml_dtypes``, or an `out` of dtype uint16 for its bits.
     out : ndarray, shape ``positions.shape + (d_model,)``, optional
-        Written and returned: of `dtype`, columns contiguous, rows of any stride.
+        The array to write to, of `dtype`, with contiguous columns and rows of any stride.
     threads : int, optional
-        At least 1; by default as many as the size of the work and the process's limits allow.
+        The number of threads, at least 1.  The default depends on the size of the table and on the limits of the process.
     **convention
         See `Encoding`.
 
     Returns
     -------
     ndarray, shape ``positions.shape + (d_model,)``
-        The encodings: `out` where it is given, else a new array.
+        `out`, or a new array.
 
     Raises
     ------
     TypeError, ValueError
-        For an argument of the wrong kind or value, before anything is written.
+        For an argument of the wrong type or value, before anything is written.
     ImportError
         For bfloat16 without ``ml_dtypes`` and without `out`.
 
     See Also
     --------
-    add_to : The same values added onto embeddings, without the table.
-    stream : The same values chunk by chunk, for tables larger than memory.
-    grid : Tables over the cells of images and volumes.
+    add_to : Add the same values to embeddings, without building the table.
+    stream : Yield the same values chunk by chunk, for tables larger than memory.
+    grid : Encode the cells of images and volumes.
 
     Notes
     -----
     By default column ``2 i`` is ``sin`` and column ``2 i + 1`` is ``cos`` of ``position * 10000**(-2 i / d_model)`` radians,
-    as in Vaswani et al., "Attention is all you need", 2017, section 3.5.  The frequency is taken as that real number, and so is
-    its product with the position; docs/numerics.md derives how the one rounding at the end is kept right.
+    as in Vaswani et al., "Attention is all you need", 2017, section 3.5.  Each value is computed as if with infinite precision,
+    then rounded once, to nearest; docs/numerics.md derives how.
 
     Examples
     --------
@@ -107,19 +107,19 @@ def add_to(
     threads: SupportsIndex | None = None,
     **convention: Unpack[Convention],
 ) -> ArrayT:
-    """Add encodings onto embeddings in place: ``x * x_scale + encode(...)``, without building the table.
+    """Add encodings to embeddings in place, ``x * x_scale + encode(...)``, without building the table.
 
     Parameters
     ----------
     x : ndarray, shape (..., n, d_model)
-        Of dtype float32, float64, float16 or bfloat16; columns contiguous.  Overwritten.
+        The embeddings, which are overwritten: of float32, float64, float16 or bfloat16, with contiguous columns.
     positions : None, int, range or array_like, optional
-        None means ``range(n)``; an integer must equal n; a range has n positions; an array broadcasts to
+        None means ``range(n)``; an integer must equal n; a range must have n positions; an array must broadcast to
         ``x.shape[:-1]``.
     x_scale : float, optional
-        What x is multiplied by first.  It is rounded to x's dtype, as the product and the sum are, each once.
+        The factor on x.  The factor, the product and the sum are each rounded once to x's dtype.
     threads : int, optional
-        At least 1; by default as many as the size of the work and the process's limits allow.
+        As in `encode`.
     **convention
         See `Encoding`.
 
@@ -131,12 +131,12 @@ def add_to(
     Raises
     ------
     TypeError, ValueError
-        For an argument of the wrong kind or value, before anything is written.
+        For an argument of the wrong type or value, before anything is written.
 
     See Also
     --------
-    encode : The encodings as a table.
-    positions_from_mask : Positions of padded batches.
+    encode : Return the encodings as a table.
+    positions_from_mask : Make the positions of padded batches.
 
     Notes
     -----
@@ -161,20 +161,17 @@ def add_to(
 @overload
 def stream(
     positions: SupportsIndex | range | None, d_model: SupportsIndex, *, chunk: SupportsIndex | None = ...,
-    dtype: AnyDType = ..., out: NDArray[ScalarT],
-    threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
+    dtype: AnyDType = ..., out: NDArray[ScalarT], threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> Iterator[Chunk[ScalarT]]: ...
 @overload
 def stream(
     positions: SupportsIndex | range | None, d_model: SupportsIndex, *, chunk: SupportsIndex | None = ...,
-    dtype: Literal["float32"] = ..., out: None = ...,
-    threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
+    dtype: Literal["float32"] = ..., out: None = ..., threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> Iterator[Chunk[np.float32]]: ...
 @overload
 def stream(
     positions: SupportsIndex | range | None, d_model: SupportsIndex, *, chunk: SupportsIndex | None = ...,
-    dtype: DTypeOf[ScalarT], out: None = ...,
-    threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
+    dtype: DTypeOf[ScalarT], out: None = ..., threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> Iterator[Chunk[ScalarT]]: ...
 @overload
 def stream(
@@ -194,43 +191,43 @@ def stream(
     threads: SupportsIndex | None = None,
     **convention: Unpack[Convention],
 ) -> Iterator[Chunk[Any]]:
-    """Make the encodings of many positions chunk by chunk, in constant memory.
+    """Yield the encodings of many positions chunk by chunk, in constant memory.
 
     Parameters
     ----------
     positions : int, range or None
-        Those of the rows; None streams from 0 without end.
+        The positions of the rows; None counts from 0 without end.
     d_model : int
         Number of columns.
     chunk : int, optional
-        Rows of a chunk; by default as many as 4 MiB hold.
+        Number of rows in a chunk; by default a chunk has 4 MiB.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
-        Of the values, as in `encode`.
+        The dtype of the values, as in `encode`.
     out : ndarray, shape (chunk, d_model), optional
-        Written for every chunk, the last one in ``out[:k]``; without it each chunk is an array of its own.
+        The array to write every chunk to, a last chunk of k rows to ``out[:k]``; by default each chunk is a new array.
     threads : int, optional
-        At least 1; by default as many as the size of the work and the process's limits allow.
+        As in `encode`.
     **convention
         See `Encoding`.
 
     Returns
     -------
     iterator of Chunk
-        Each with its ``positions``, a range, and its ``values``, an ndarray of shape (len(positions), d_model).
+        The ``positions`` of each chunk, a range, and its ``values``, an ndarray of shape (len(positions), d_model).
 
     Raises
     ------
     TypeError, ValueError
-        For an argument of the wrong kind or value, at the call and not at the first chunk.
+        For an argument of the wrong type or value, at the call, before the first chunk.
 
     See Also
     --------
-    encode : One table.
-    posenc.dask.to_zarr : Tables written by many processes.
+    encode : Return one table.
+    posenc.dask.to_zarr : Write one table from many processes.
 
     Notes
     -----
-    The values are those of `encode`, bit for bit, whatever the chunks.
+    The values are those of `encode`, bit for bit, for any size of chunk.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The convention of a table: its keywords checked, and turned into the columns that the kernels read."""
+"""The convention of a table: the checks of its keywords, and the columns for the kernel."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from posenc import _arguments, _exact, _frequencies, _kernel
 from posenc._arguments import BEYOND, LOWEST
 
-Keywords: TypeAlias = Mapping[str, Any]         # of a convention, all of them, checked
+Keywords: TypeAlias = Mapping[str, Any]         # all keywords of a convention, checked
 
-WIDEST = 2**24                          # columns: an encoding takes about 200 bytes for each, a long table 1.3 kB meanwhile
+WIDEST = 2**24          # most columns: each takes about 200 bytes in an Encoding and 1.3 kB during a call for a long table
 SIGN_BIT = np.uint64(1 << 63)
 CHOICES = {
     "odd": ("truncate", "zero", "error"),
@@ -52,7 +52,7 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
 
 
 def checked(d_model: Any, given: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-    """d_model and the convention, each argument of its kind and all of them consistent."""
+    """Check d_model and the keywords of a convention, each one and together, and return them as the types used here."""
     c = {name: CHECKS[name](name, value) for name, value in given.items()}
     d_model = _arguments.integer("d_model", d_model, 0)
     if d_model > WIDEST:
@@ -73,27 +73,27 @@ def checked(d_model: Any, given: Mapping[str, Any]) -> tuple[int, dict[str, Any]
 
 
 # ---- columns ----------------------------------------------------------------------------------------------------------
-# of a table of d columns whose convention has the keywords c
+# d: number of columns; c: keywords of the convention
 
 
 def spacing(d: int, c: Keywords) -> tuple[int, Fraction]:
-    """How many frequencies there are, and the D of ``base**(-i / D)``."""
+    """Return the number of frequencies and the D of ``base**(-i / D)``."""
     zero_column = c["odd"] == "zero" and d % 2
     pairs = d // 2 if zero_column else -(-d // 2)
     count = d if c["exponents"] == "column" else pairs
-    per_frequency = 2 if c["exponents"] == "column" else 1      # exponent j / (2 D) for columns
+    per_frequency = 2 if c["exponents"] == "column" else 1      # column j has exponent j / (2 D)
     half = Fraction(d // 2) if zero_column else Fraction(d, 2)
     if c["spacing"] == "endpoint":
         divisor = Fraction(count - 1)
     else:
         divisor = per_frequency * (half - Fraction(c["shift"] or 0))
     if count > 1 and divisor == 0:
-        raise ValueError(f"shift is {c['shift']}, expected another number than half of the columns, {half}")
+        raise ValueError(f"shift is {c['shift']}, expected a number other than {half}, half the number of columns")
     return count, divisor
 
 
 def turns_of(d: int, c: Keywords) -> _exact.Turns:
-    """What makes the turns per position of each frequency times position_scale, and the bits below their point."""
+    """Return the function that computes the turns per position of each frequency, times position_scale."""
     count, divisor = spacing(d, c)
     if c["frequencies"] is None:
         scales = c["frequency_scale"], c["position_scale"]
@@ -104,7 +104,7 @@ def turns_of(d: int, c: Keywords) -> _exact.Turns:
 
 
 def frequencies(d: int, c: Keywords) -> NDArray[np.float64]:
-    """In radians per position, rounded to float64, without `position_scale`."""
+    """Return the frequencies in radians per position, rounded to float64, without `position_scale`."""
     if c["frequencies"] is not None:
         return np.array(c["frequencies"], np.float64)
     with _kernel.default_environment():
@@ -112,23 +112,20 @@ def frequencies(d: int, c: Keywords) -> NDArray[np.float64]:
 
 
 def arrangement(d: int, c: Keywords, count: int) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Of each column in its final place: which of the `count` frequencies, `count` for none; and whether it is a cosine."""
+    """Return the index of each column's frequency, `count` for a column of zeros, and whether the column is a cosine."""
     interleaved = np.arange(d)
     frequency = interleaved if c["exponents"] == "column" else interleaved // 2
     cosine = interleaved % 2 == (c["order"] == "sin")
-    if c["layout"] == "halves":
-        order = np.argsort(interleaved % 2, kind="stable")
-    else:
-        order = interleaved
+    order = np.argsort(interleaved % 2, kind="stable") if c["layout"] == "halves" else interleaved
     if c["odd"] == "zero" and d % 2:
         order = np.append(order[order != d - 1], d - 1)
-        frequency[-1] = count                                   # of no turns
+        frequency[-1] = count                                   # `columns` appends a frequency of 0 turns
         cosine[-1] = False
     return frequency[order], cosine[order]
 
 
 def columns(d: int, c: Keywords) -> _kernel.Columns:
-    """The columns in their final order, as the kernels read them."""
+    """Return the columns in their final order, for the kernel."""
     make_turns = turns_of(d, c)
     turns, fraction_bits = make_turns()
     frequency, cosine = arrangement(d, c, len(turns))
@@ -156,7 +153,7 @@ def columns(d: int, c: Keywords) -> _kernel.Columns:
 
 
 def _kernel_order(d: int, c: Keywords) -> int:
-    """The kernels' `order_t`: whether columns 2 i, 2 i + 1 are sin and cos (1), or cos and sin (2), of one frequency."""
+    """Return `order_t` of kernel.h: 1 if columns 2 i, 2 i + 1 are sin, cos of one frequency, 2 if cos, sin, and else 0."""
     if c["layout"] != "interleaved" or c["exponents"] != "pair" or c["odd"] == "zero" and d % 2:
         return 0
     return 1 if c["order"] == "sin" else 2

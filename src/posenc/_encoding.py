@@ -1,4 +1,4 @@
-"""Encoding: the specification of a table, checked once, with its three methods; and what else modules read from one."""
+"""Encoding: the specification of a table, checked once, and the functions that read its convention."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from posenc._convention import DEFAULTS
 from posenc._types import AnyDType, ArrayT, DTypeOf, Positions, ScalarT
 
 CHUNK_BYTES = 1 << 22
-MOST_SHOWN = 8          # frequencies that repr writes out
+MOST_SHOWN = 8          # frequencies that repr writes in full
 
 
 class Chunk(NamedTuple, Generic[ScalarT]):  # numpydoc ignore=PR01
-    """A piece of a stream: its positions and their encodings.
+    """A chunk of a stream: its positions and their encodings.
 
     Attributes
     ----------
     positions : range
-        Of the rows.
+        The positions of the rows.
     values : ndarray, shape (len(positions), d_model)
-        Their encodings, of the requested dtype.
+        The encodings of the positions, of the requested dtype.
 
     See Also
     --------
-    stream : Yields them.
+    stream : Yield chunks.
 
     Examples
     --------
@@ -48,63 +48,63 @@ class Encoding:
     """The specification of a table of sinusoidal positional encodings.
 
     Column ``2 i`` holds ``sin`` and column ``2 i + 1`` holds ``cos`` of ``position * base**(-2 i / d_model)``, each
-    correctly rounded to the output dtype.  Immutable, hashable and picklable.
+    correctly rounded to the output dtype.  An `Encoding` is immutable, hashable and picklable.
 
     Parameters
     ----------
     d_model : int
         Number of columns, from 0 to 2**24.
     base : float, optional
-        Positive.  Frequency i is ``frequency_scale * base**(-i / D)`` radians per position, with D as `spacing` says.
+        A positive number.  Frequency i is ``frequency_scale * base**(-i / D)`` radians per position; see `spacing` for D.
     frequency_scale, position_offset, position_scale : float, optional
-        The angle of frequency i is ``(position + position_offset) * position_scale * frequency``, in radians: the exact
-        real product of the float64 arguments.
+        The angle of frequency i is ``(position + position_offset) * position_scale * frequency`` in radians, the exact
+        product of the float64 arguments.
     padding_idx : int, optional
-        The row of this position is all zeros, as in fairseq; it is the position as given, before `position_offset`.
-        `positions_from_mask` puts padding there.
+        The position whose row is all zeros, as in fairseq, before `position_offset` is added.  `positions_from_mask` gives
+        this position to padding.
     scale : float, optional
-        Multiplies the values; the product is what is correctly rounded.
+        The factor on the values.  The product is correctly rounded.
     odd : {"truncate", "zero", "error"}, optional
-        For an odd d_model the last column drops its cosine (h = d_model / 2), or is zero (h = d_model // 2), or a
-        ValueError is raised.
+        For an odd d_model, ``"truncate"`` drops the second function of the last pair (h = d_model / 2), ``"zero"`` makes the
+        last column zero (h = d_model // 2), and ``"error"`` raises a ValueError.
     spacing : {"paper", "endpoint"}, optional
         ``"paper"``: D = h.  ``"endpoint"``: the slowest frequency is exactly ``frequency_scale / base``.
     shift : float, optional
-        D = h - shift, in place of `spacing`.
+        D = h - shift.  Excludes ``spacing="endpoint"``.
     exponents : {"pair", "column"}, optional
-        ``"column"``: column j of the interleaved order has an exponent of its own, j / (2 D), or with
-        ``spacing="endpoint"`` j / (d_model - 1).
+        ``"pair"``: two columns share a frequency.  ``"column"``: column j of the interleaved order has the exponent
+        j / (2 D), or j / (d_model - 1) with ``spacing="endpoint"``.
     frequencies : array_like of float64, optional
-        In place of base, spacing, shift and frequency_scale, in radians per position, of any sign: one for each pair of
-        columns (for each column with ``exponents="column"``).
+        The frequencies in radians per position, of any sign, one for each pair of columns (for each column with
+        ``exponents="column"``).  Excludes base, spacing, shift and frequency_scale.
     layout : {"interleaved", "halves"}, optional
-        ``"halves"``: all columns of the first function, then all of the second.
+        ``"interleaved"``: sine and cosine alternate.  ``"halves"``: all columns of one function precede those of the other.
     order : {"sin", "cos"}, optional
-        The first function of a pair.
+        The first function of each pair.
 
     Attributes
     ----------
     d_model : int
         Number of columns.
     frequencies : ndarray of float64
-        In radians per position.
+        The frequencies in radians per position.
 
     Raises
     ------
     TypeError, ValueError
-        For an argument of the wrong kind or value, or two that exclude each other.
+        For an argument of the wrong type or value, or two that exclude each other.
 
     See Also
     --------
-    encode : A table in one call, with the same keywords.
-    preset : The encoding of a known model family.
+    encode : Return a table in one call, with the same keywords.
+    preset : Make the encoding of a known model family.
     identify : Find the encoding of a table.
 
     Notes
     -----
-    The default is that of Vaswani et al., "Attention is all you need", 2017, section 3.5.  ``layout="halves",
-    spacing="endpoint"`` is that of tensor2tensor's ``get_timing_signal_1d``, which fairseq, Whisper and others follow;
-    docs/conventions.md names the sources of others.
+    The default is the convention of Vaswani et al., "Attention is all you need", 2017, section 3.5.  ``layout="halves",
+    spacing="endpoint"`` is the convention of tensor2tensor's ``get_timing_signal_1d``, of fairseq, Whisper and others;
+    docs/conventions.md names the sources of more conventions.
 
     Examples
     --------
@@ -171,20 +171,30 @@ class Encoding:
         return _rebuild, (type(self), self.d_model, changes_of(self))
 
     def __repr__(self) -> str:
-        return _text(self)
+        """Write the keywords that differ from the default; the text is an expression unless frequencies are left out."""
+        changes = "".join(f", {name}={_shown(value)}" for name, value in changes_of(self).items())
+        return f"Encoding({self.d_model}{changes})"
 
     def _repr_html_(self) -> str:
-        return _html(self)
+        """Write the whole convention as an HTML table, with the keywords that differ from the default in bold."""
+        from html import escape
+
+        rows = []
+        for name, value in {"d_model": self.d_model, **self._convention}.items():
+            text = escape(_shown(value))
+            bold = value != DEFAULTS.get(name)
+            rows.append(f'<tr><th scope="row">{name}</th><td>{f"<b>{text}</b>" if bold else text}</td></tr>')
+        return f"<table><caption><code>{escape(repr(self))}</code></caption><tbody>{''.join(rows)}</tbody></table>"
 
     @property
     def frequencies(self) -> NDArray[np.float64]:
         """The frequencies in radians per position, fastest first, rounded to float64; read-only.
 
-        Without `position_scale`.  Those beyond the range of float64 are 0 or infinite.
+        They exclude `position_scale`.  A frequency beyond the range of float64 is 0 or infinite.
 
         See Also
         --------
-        Encoding : Makes them of `base`, `spacing`, `shift` and `frequency_scale`, or takes them as given.
+        Encoding : The keywords that define the frequencies.
 
         Examples
         --------
@@ -195,24 +205,21 @@ class Encoding:
         values = self._frequencies
         if values is None:
             values = _convention.frequencies(self.d_model, self._convention)
-            values = np.frombuffer(values.tobytes())        # whose memory nobody can make writeable
+            values = np.frombuffer(values.tobytes())        # an array over bytes cannot be made writeable
             object.__setattr__(self, "_frequencies", values)
         return values
 
     @overload
     def encode(
-        self, positions: Positions, *, dtype: AnyDType = ..., out: ArrayT,
-        threads: SupportsIndex | None = ...,
+        self, positions: Positions, *, dtype: AnyDType = ..., out: ArrayT, threads: SupportsIndex | None = ...,
     ) -> ArrayT: ...
     @overload
     def encode(
-        self, positions: Positions, *, dtype: Literal["float32"] = ..., out: None = ...,
-        threads: SupportsIndex | None = ...,
+        self, positions: Positions, *, dtype: Literal["float32"] = ..., out: None = ..., threads: SupportsIndex | None = ...,
     ) -> NDArray[np.float32]: ...
     @overload
     def encode(
-        self, positions: Positions, *, dtype: DTypeOf[ScalarT], out: None = ...,
-        threads: SupportsIndex | None = ...,
+        self, positions: Positions, *, dtype: DTypeOf[ScalarT], out: None = ..., threads: SupportsIndex | None = ...,
     ) -> NDArray[ScalarT]: ...
     @overload
     def encode(
@@ -228,7 +235,7 @@ class Encoding:
         out: NDArray[Any] | None = None,
         threads: SupportsIndex | None = None,
     ) -> NDArray[Any]:
-        """Make a table of encodings, each value correctly rounded: see `posenc.encode`."""
+        """Return encodings, correctly rounded at every position: see `posenc.encode`."""
         return self._columns.encode(positions, dtype, out, threads)
 
     def add_to(
@@ -239,7 +246,7 @@ class Encoding:
         x_scale: SupportsFloat = 1.0,
         threads: SupportsIndex | None = None,
     ) -> ArrayT:
-        """Add encodings onto embeddings in place, without making the table: see `posenc.add_to`."""
+        """Add encodings to embeddings in place, without building the table: see `posenc.add_to`."""
         self._columns.add_to(x, positions, x_scale, threads)
         return x
 
@@ -273,7 +280,7 @@ class Encoding:
         out: NDArray[Any] | None = None,
         threads: SupportsIndex | None = None,
     ) -> Iterator[Chunk[Any]]:
-        """Make the encodings of many positions chunk by chunk, in constant memory: see `posenc.stream`."""
+        """Yield the encodings of many positions chunk by chunk, in constant memory: see `posenc.stream`."""
         _, element = _arguments.dtype(dtype)
         threads = _arguments.threads(threads)
         if positions is None:
@@ -310,32 +317,13 @@ def _rebuild(kind: type[Encoding], d_model: int, changes: Mapping[str, Any]) -> 
 
 
 def keywords_of(encoding: Encoding) -> dict[str, Any]:
-    """Every keyword of the convention, with its value."""
+    """Return every keyword of the convention, with its value."""
     return dict(encoding._convention)
 
 
 def changes_of(encoding: Encoding) -> dict[str, Any]:
-    """The keywords whose value is not the default."""
+    """Return the keywords whose value is not the default."""
     return {name: value for name, value in encoding._convention.items() if value != DEFAULTS[name]}
-
-
-# ---- as text, and as a table in a notebook ----------------------------------------------------------------------------
-
-
-def _text(encoding: Encoding) -> str:
-    """``Encoding(...)`` with the convention's departures from the default; an expression, but for many frequencies."""
-    changes = "".join(f", {name}={_shown(value)}" for name, value in changes_of(encoding).items())
-    return f"Encoding({encoding.d_model}{changes})"
-
-
-def _html(encoding: Encoding) -> str:
-    """The whole convention as an HTML table, with its departures from the default in bold."""
-    from html import escape
-
-    changes = changes_of(encoding)
-    rows = [_row("d_model", str(encoding.d_model), True)]
-    rows += [_row(name, escape(_shown(value)), name in changes) for name, value in encoding._convention.items()]
-    return f"<table><caption><code>{escape(_text(encoding))}</code></caption><tbody>{''.join(rows)}</tbody></table>"
 
 
 def _shown(value: object) -> str:
@@ -344,26 +332,23 @@ def _shown(value: object) -> str:
     return repr(value)
 
 
-def _row(name: str, value: str, bold: bool) -> str:
-    return f'<tr><th scope="row">{name}</th><td>{f"<b>{value}</b>" if bold else value}</td></tr>'
+# ---- cache ------------------------------------------------------------------------------------------------------------
 
 
-# ---- a cache ----------------------------------------------------------------------------------------------------------
-
-
-_cached = functools.lru_cache(maxsize=8, typed=True)(Encoding)      # of about 13 MB each at most
-WIDEST_CACHED = 2**16
-CACHED = {int, float, str, type(None), np.float64, np.float32}
+WIDEST_CACHED = 2**16                   # columns: an Encoding takes at most 13 MB
+CACHED = {int, float, str, type(None), np.float64, np.float32}     # not tensors, whose hash is their address, not their value
+_cached = functools.lru_cache(maxsize=8, typed=True)(Encoding)
 
 
 def cached_encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
-    """An Encoding, from the cache where all arguments are constants: a tensor is hashed by its address, not by its number."""
+    """Return an Encoding, from the cache if the types of all arguments are in `CACHED`."""
     if type(d_model) is int and d_model <= WIDEST_CACHED and CACHED.issuperset(map(type, scalars(convention))):
         return _cached(d_model, **convention)
     return Encoding(d_model, **convention)
 
 
 def scalars(convention: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the values of a convention, and each element of those that are tuples."""
     for value in convention.values():
         if type(value) is tuple:
             yield from value

@@ -1,6 +1,6 @@
-"""Values that the kernel's width leaves open: each is evaluated to more and more bits until its rounding is decided.
+"""Exact evaluation of a value whose rounding kernel/exact.c leaves undecided, in Python integers.
 
-The kernel (kernel/exact.c) asks for them one at a time.  Integers only; docs/numerics.md, section 3, says why it ends.
+The number of bits is doubled until the rounding is decided; docs/numerics.md, section 3, proves that this ends.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 from posenc import _frequencies
 
 FIRST_BITS = 512
-# Of each dtype, in the order of the kernel's dtype_t: bits of precision, exponents of the smallest number and of overflow.
+# For each dtype, in the order of the kernel's dtype_t: bits of precision, exponent of the smallest number, exponent of overflow
 FORMATS = ((53, -1074, 1024), (24, -149, 128), (11, -24, 16), (8, -133, 128))
 
-# The turns per position of all frequencies, to so many significant bits, and the bits below their point.
+# Takes the significant bits; returns the turns per position of all frequencies, as integers, and their number of fraction bits
 Turns: TypeAlias = Callable[..., tuple[list[int], int]]
 
 
 class Values:
-    """The values of an encoding, whose columns have a frequency and a function each."""
+    """The values of an encoding: each column has the index of a frequency, and is a sine or a cosine."""
 
     __slots__ = ("_cosine", "_frequency", "_scale", "_turns")
 
@@ -35,14 +35,14 @@ class Values:
         self._scale = scale
 
     def __call__(self, position: int, exponent: int, column: int, dtype: int) -> float:
-        """The value at a position of position * 2**exponent, offset included, rounded to dtype; its angle is not 0."""
+        """Return the value at ``position * 2**exponent``, offset included, rounded to dtype; its angle is not 0."""
         index, cosine = self._frequency[column], int(self._cosine[column])
         factor, divisor = self._scale.as_integer_ratio()
-        shift = divisor.bit_length() - 1                                # it is a power of two
-        error = 2 * abs(position)                                       # two units of the turns
+        shift = divisor.bit_length() - 1                                # the divisor is a power of two
+        error = 2 * abs(position)                                       # the turns are right to two units
         bits = FIRST_BITS
         turns, point = self._turns(bits)
-        # the second term of the series is smaller than the first by the square of the angle
+        # the second term of the series is smaller than the first by a factor of the angle squared
         while bits < 3 * (point - exponent - (position * turns[index]).bit_length()):
             bits *= 2
         while True:
@@ -62,16 +62,16 @@ class Values:
 
 
 def _sin_or_cos(turn: int, error: int, point: int, bits: int, cosine: int) -> tuple[int, int, int]:
-    """sin or cos of (turn +- error) * 2**-point turns, an eighth of a turn at most but for the error, to about `bits` bits.
+    """Evaluate sin or cos of ``(turn +- error) * 2**-point`` turns, at most an eighth of a turn, to about `bits` bits.
 
     Returns
     -------
     value, slack, width : int
-        The number is less than `slack` from `value`, in units of 2**-width.
+        The result is less than `slack` from `value`, in units of 2**-width.
     """
     width = bits + point - turn.bit_length()
-    more = bits + 8                                                     # of pi: an error below a unit of the angle
-    angle = _shifted(turn * 2 * _frequencies.pi(more), width - point - more)
+    pi_bits = bits + 8                                                  # an error of pi below a unit of the angle
+    angle = _shifted(turn * 2 * _frequencies.pi(pi_bits), width - point - pi_bits)
     slack = _shifted(8 * error, width - point) + 3
     square = angle * angle >> width
     total = term = 1 << width if cosine else angle
@@ -80,7 +80,7 @@ def _sin_or_cos(turn: int, error: int, point: int, bits: int, cosine: int) -> tu
         term = (term * square >> width) // (k * (k + 1))
         sign, k = -sign, k + 2
         total += sign * term
-        slack += 3                                                      # a term's error is below 2.2 units
+        slack += 3                                                      # the error of a term is below 2.2 units
     return total, slack + 4, width
 
 
@@ -89,7 +89,7 @@ def _shifted(x: int, left: int) -> int:
 
 
 def _rounded(mantissa: int, exponent: int, dtype: int) -> float:
-    """mantissa * 2**exponent, with more bits than dtype, rounded to nearest; half-way points are rounded up."""
+    """Round ``mantissa * 2**exponent``, of more bits than dtype, to nearest, half-way points up."""
     precision, smallest, overflow = FORMATS[dtype]
     unit = max(mantissa.bit_length() + exponent - precision, smallest)
     count = (mantissa >> unit - exponent - 1) + 1 >> 1

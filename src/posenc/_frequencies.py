@@ -1,8 +1,8 @@
-"""Exact frequencies: base, spacing and scales as fractions of a full turn, to 256 significant bits or more.
+"""Frequencies in turns per position, to 256 significant bits or more.
 
-A frequency w is kept as the integer ``floor(w / (2 pi) * 2**fraction_bits)``, or one next to it: it is right to two units.
-``fraction_bits`` is chosen so that the smallest frequency of an encoding keeps the bits that are requested.  The kernel
-computes with `SIGNIFICANT_BITS`, `_exact.py` with more; docs/numerics.md says why that many.
+A frequency w is the integer ``floor(w / (2 pi) * 2**fraction_bits)``, right to two units.  The smallest frequency of an
+encoding determines ``fraction_bits``.  The kernel computes with `SIGNIFICANT_BITS`, `_exact.py` with more; docs/numerics.md
+derives the number.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ from numpy.typing import NDArray
 SIGNIFICANT_BITS = 256
 GUARD_BITS = 64
 LIMB_BITS = 32
-# Powers of two: the frequencies, in turns per position, that the kernel's limbs hold.
-LEAST_EXPONENT, GREATEST_EXPONENT = -3400, 2200
+LEAST_EXPONENT, GREATEST_EXPONENT = -3400, 2200     # powers of two: the turns per position that the kernel's limbs can hold
 
 
 @lru_cache(maxsize=8)
 def pi(bits: int) -> int:
-    """floor(pi * 2**bits), by Machin's formula."""
+    """Return ``floor(pi * 2**bits)``, by Machin's formula."""
 
     def arccot(x: int) -> int:
         total = term = (1 << bits + 16) // x
@@ -46,23 +45,23 @@ def _log2(x: float) -> float:
 
 
 def _over_two_pi(numerator: int, bits: int) -> int:
-    """floor(numerator / (2 pi) * 2**bits)."""
+    """Return ``floor(numerator / (2 pi) * 2**bits)``."""
     precision = bits + numerator.bit_length() + GUARD_BITS
     return (numerator << bits + precision) // (2 * pi(precision))
 
 
 def _geometric(count: int, divisor: Fraction, base: float, bits: int) -> list[int]:
-    """base**(-i / divisor) * 2**bits for i = 0 .. count - 1, rounded, as integers.
+    """Return ``base**(-i / divisor) * 2**bits`` for i = 0 ... count - 1, rounded to integers.
 
-    One logarithm and one exponential; each further power is a product, whose error of a few units is why `bits` holds
-    `GUARD_BITS` more than are kept.
+    One logarithm and one exponential give the ratio.  Each power is a product, with an error of a few units, which
+    `GUARD_BITS` of `bits` absorb.
     """
     one = 1 << bits
     if count <= 1 or base == 1:
         return [one] * count
     ratio_bits = math.ceil(abs(math.log2(base) / divisor))
     digits = math.ceil((bits + ratio_bits) * math.log10(2)) + 40
-    # nothing is left to the context of the host program, which may trap what is inexact or made of a float
+    # the context of the program may trap inexact results and conversions of floats
     context = decimal.Context(
         prec=digits,
         rounding=decimal.ROUND_HALF_EVEN,
@@ -83,13 +82,13 @@ def _geometric(count: int, divisor: Fraction, base: float, bits: int) -> list[in
 def _check_range(lowest: float, highest: float) -> None:
     if lowest < LEAST_EXPONENT or highest > GREATEST_EXPONENT:
         raise ValueError(
-            f"frequencies reach from 2**{lowest:.0f} to 2**{highest:.0f} turns per position, "
+            f"frequencies range from 2**{lowest:.0f} to 2**{highest:.0f} turns per position, "
             f"expected 2**{LEAST_EXPONENT} to 2**{GREATEST_EXPONENT}"
         )
 
 
 def _fraction_bits(lowest: float, significant: int) -> int:
-    """Bits below the point, in whole limbs, that leave the frequency 2**lowest its significant bits."""
+    """Return the fraction bits, in whole limbs, with which a frequency of 2**lowest has the significant bits."""
     bits = significant + max(0, math.ceil(-lowest) + 1)
     return -(-bits // LIMB_BITS) * LIMB_BITS
 
@@ -97,13 +96,9 @@ def _fraction_bits(lowest: float, significant: int) -> int:
 def spaced_turns(
     count: int, divisor: Fraction, base: float, scales: Sequence[float], significant: int = SIGNIFICANT_BITS
 ) -> tuple[list[int], int]:
-    """Turns per position of the frequencies ``prod(scales) * base**(-i / divisor)``, each to so many bits at least.
+    """Return the turns per position of the frequencies ``prod(scales) * base**(-i / divisor)``, and `fraction_bits`.
 
-    Returns
-    -------
-    turns : list of int
-        ``floor(turns * 2**fraction_bits)``, with the sign of the frequency.
-    fraction_bits : int
+    Each is an integer, in units of ``2**-fraction_bits``, of at least `significant` bits, with the sign of the frequency.
     """
     if count == 0 or 0 in scales:
         return [0] * count, significant
@@ -113,16 +108,17 @@ def spaced_turns(
     fraction_bits = _fraction_bits(min(first, last), significant)
     bits = fraction_bits + GUARD_BITS + math.ceil(abs(first)) + math.ceil(abs(last))
     scale = math.prod(map(Fraction, scales))
-    turn = _over_two_pi(abs(scale.numerator), bits) * (1 if scale > 0 else -1)
+    turn = _over_two_pi(abs(scale.numerator), bits)
     powers = _geometric(count, divisor, base, bits)
     drop = 2 * bits - fraction_bits + scale.denominator.bit_length() - 1        # the denominator is a power of two
-    return [_toward_zero(turn * power, drop) for power in powers], fraction_bits
+    turns = [turn * power >> drop for power in powers]
+    return turns if scale > 0 else [-t for t in turns], fraction_bits
 
 
 def given_turns(
     frequencies: Sequence[float], scale: float, significant: int = SIGNIFICANT_BITS
 ) -> tuple[list[int], int]:
-    """Turns per position of the given float64 frequencies times `scale`: see `spaced_turns`."""
+    """Return the turns per position of frequencies times `scale`, and `fraction_bits`: see `spaced_turns`."""
     exact = [Fraction(w) * Fraction(scale) for w in frequencies]
     sizes = [_log2(abs(w)) + _log2(abs(scale)) - _log2(2 * math.pi) for w, x in zip(frequencies, exact, strict=True) if x]
     if not sizes:
@@ -135,18 +131,10 @@ def given_turns(
     return [t if x >= 0 else -t for t, x in zip(turns, exact, strict=True)], fraction_bits
 
 
-def _toward_zero(x: int, bits: int) -> int:
-    return x >> bits if x >= 0 else -(-x >> bits)
-
-
 def limbs(turns: Sequence[int], fraction_bits: int) -> tuple[NDArray[np.uint32], int]:
-    """The magnitudes of `turns` as limbs of 32 bits, highest first.
+    """Return the magnitudes of `turns` as 32-bit limbs, highest first, and the number of limbs that hold whole turns.
 
-    Returns
-    -------
-    matrix : ndarray of uint32, shape (limbs, len(turns))
-    integer_limbs : int
-        How many of the limbs are whole turns.
+    The limbs are an ndarray of uint32, shape (limbs, len(turns)).
     """
     widest = max((abs(t).bit_length() for t in turns), default=0)
     integer_limbs = max(0, -(-(widest - fraction_bits) // LIMB_BITS))
@@ -157,13 +145,13 @@ def limbs(turns: Sequence[int], fraction_bits: int) -> tuple[NDArray[np.uint32],
 
 
 def spaced_float64(count: int, divisor: Fraction, base: float, scale: float) -> NDArray[np.float64]:
-    """The frequencies ``scale * base**(-i / divisor)`` in radians per position, each rounded to float64.
+    """Return the frequencies ``scale * base**(-i / divisor)`` in radians per position, rounded to float64.
 
-    Those that leave float64's range are 0 or infinite: position_scale may bring an encoding's angles back.
+    A frequency beyond the range of float64 is 0 or infinite, although `position_scale` may bring its angles into the range.
     """
     if count == 0 or scale == 0:
         return np.zeros(count)
-    slope = -_log2(base) / divisor if count > 1 else 0.0        # powers of two from one to the next
+    slope = -_log2(base) / divisor if count > 1 else 0.0        # of the base-2 logarithm, from one frequency to the next
     first, inside = _log2(abs(scale)), count
     if slope:
         inside = min(count, math.floor((1030 - first if slope > 0 else first + 1100) / abs(slope)) + 1)
@@ -172,6 +160,6 @@ def spaced_float64(count: int, divisor: Fraction, base: float, scale: float) -> 
     over, under = 2 * pi(bits), 1 << bits + fraction_bits
     values = np.full(count, math.copysign(math.inf if slope > 0 else 0.0, scale))
     for k, t in enumerate(turns):
-        with suppress(OverflowError):           # it is infinite
-            values[k] = t * over / under        # the quotient of integers is rounded once
+        with suppress(OverflowError):           # infinite
+            values[k] = t * over / under        # Python rounds a quotient of integers once
     return values

@@ -1,4 +1,4 @@
-"""grid: tables over the cells of a 2-D or n-D grid, where each axis is encoded in columns of its own."""
+"""grid: encodings of the cells of an n-D grid, in separate columns for each axis."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posenc import _arguments, _kernel
-from posenc._arguments import BEYOND, LOWEST
+from posenc._arguments import LOWEST
 from posenc._encoding import Encoding, cached_encoding, keywords_of
 from posenc._types import AnyDType, ArrayT, DTypeOf, ScalarT
 
@@ -25,7 +25,7 @@ Layout: TypeAlias = Literal["interleaved", "halves"]
 Odd: TypeAlias = Literal["error", "zero", "truncate"]
 IncludeInput: TypeAlias = Literal["first", "last"] | None
 
-BLOCK_BYTES = 1 << 20                   # of an axis's rows at a time: they stay in the second-level cache
+BLOCK_BYTES = 1 << 20                   # bytes of an axis's rows that are encoded at a time: they fit in the second-level cache
 CHOICES = {
     "coordinates": ("index", "normalized", "centered"),
     "group": ("axis", "function", "frequency"),
@@ -33,7 +33,7 @@ CHOICES = {
     "odd": ("error", "zero", "truncate"),
     "include_input": ("first", "last"),
 }
-# by group and layout: what varies slowest from column to column, then less slowly, then fastest
+# (group, layout): the indices of a column, slowest to fastest
 ORDERS = {
     ("axis", "halves"): ("axis", "function", "frequency"),
     ("axis", "interleaved"): ("axis", "frequency", "function"),
@@ -45,38 +45,37 @@ ORDERS = {
 
 
 class _Axis(NamedTuple):
-    """An axis and its part of every row."""
+    """An axis and its columns of the table."""
 
     positions: range | NDArray[Any] | _Spaced
     encoding: Encoding
-    columns: list[slice]                # of the table: those of the encoding in the same order
+    columns: list[slice]                # columns of the table, in the order of the encoding's columns
     input_column: int | None
 
     def table(
         self, rows: slice, d_model: int, dtype_name: str, element: np.dtype[Any], threads: int | None
     ) -> NDArray[Any]:
-        """Bits of rows of the table that hold this axis's columns, and zero elsewhere."""
+        """Return rows of the table as bits, zero outside the columns of this axis."""
         positions = self.positions[rows]
         values = np.empty((len(positions), self.encoding.d_model), element)
         self.encoding.encode(positions, dtype=dtype_name, out=values, threads=threads)
         table = np.zeros((len(positions), d_model), f"u{element.itemsize}")
         begin, bits = 0, values.view(table.dtype)
         for columns in self.columns:
-            room = table[:, columns]
-            room[...] = bits[:, begin : begin + room.shape[1]]
-            begin += room.shape[1]
+            end = begin + table[:, columns].shape[1]
+            table[:, columns] = bits[:, begin:end]
+            begin = end
         if self.input_column is not None:
             table[:, self.input_column] = _rounded_bits(positions, dtype_name)
         return table
 
 
 class _Spaced:
-    """The positions first + k * step, each the float64 nearest to this number."""
+    """The positions ``first + k * step``, each rounded once to float64."""
 
     def __init__(self, first: Fraction, step: Fraction, size: int) -> None:
         for end in (first, first + step * (size - 1)) if size else ():
-            if not LOWEST <= end < BEYOND:
-                _arguments.raise_outside(float(end))
+            _arguments.check_position(end)
         self.denominator = math.lcm(first.denominator, step.denominator)
         self.first, self.step = int(first * self.denominator), int(step * self.denominator)
         self.indices = range(size)
@@ -85,7 +84,7 @@ class _Spaced:
         return len(self.indices)
 
     def __getitem__(self, rows: slice) -> NDArray[np.float64]:
-        # a quotient of integers is rounded once
+        # Python rounds a quotient of integers once
         return np.array([(self.first + k * self.step) / self.denominator for k in self.indices[rows]], np.float64)
 
 
@@ -138,48 +137,49 @@ def grid(
     threads: SupportsIndex | None = None,
     **convention: Any,
 ) -> NDArray[Any]:
-    """Sinusoidal positional encodings of the cells of a grid: each axis is encoded in columns of its own.
+    """Return sinusoidal positional encodings of the cells of a grid, in separate columns for each axis.
 
-    A value is the one that `encode` gives for the coordinate of its axis in that column: correctly rounded.
+    Each value is the one that `encode` returns for the coordinate of its axis.
 
     Parameters
     ----------
     shape : int or sequence
-        For each axis its size, or its coordinates: a range or a one-dimensional array of integers or real numbers.
+        The size of each axis, or its coordinates: a range or a one-dimensional array of integers or real numbers.
     d_model : int
         Number of columns.
     start : float or sequence of float, optional
-        Index of the first cell, for each axis or for all; cell k has the index m = k + start.
+        The index of the first cell, for each axis or for all; cell k has the index m = k + start.
     coordinates : {"index", "normalized", "centered"} or (low, high), optional
-        What is encoded along an axis of n cells that is given by its size: the index m; m / (last + 1e-6), with the index
-        of the last cell (DETR's ``normalize``); (2 m + 1) / n - 1, the middles of n cells between -1 and 1; or
-        low + m * (high - low) / (n - 1), from low to high.  An integral index is encoded exactly; otherwise the
-        coordinate is the float64 nearest to this number.
+        The coordinates of an axis of n cells given by its size: the index m; m / (last + 1e-6), with the index of the last
+        cell (DETR's ``normalize``); (2 m + 1) / n - 1, the centres of n cells between -1 and 1; or
+        low + m * (high - low) / (n - 1).  An integral index is encoded exactly; any other coordinate is first rounded to
+        float64.
     axes : sequence of int, optional
         The order of the axes in the columns; by default that of `shape`.
     widths : sequence of int, optional
-        Columns of each axis, in the order of `shape`: even numbers; by default equal ones.
+        The number of columns of each axis, an even number, in the order of `shape`; by default all are equal.
     group : {"axis", "function", "frequency"}, optional
-        What the columns are grouped by.
+        The slowest index of the columns.
     layout : {"interleaved", "halves"}, optional
-        Whether, within a group, the two functions (with ``group="function"`` the axes) alternate or stand in blocks.
+        Whether the two functions (the axes with ``group="function"``) alternate within a group or form blocks.
     odd : {"error", "zero", "truncate"}, optional
-        Where d_model is no multiple of twice the number of axes, or is not the sum of `widths`: a ValueError; the widths
-        are rounded down and the columns that remain are zero; or they are rounded up and the last columns are dropped.
+        If d_model is not a multiple of twice the number of axes, or not the sum of `widths`, ``"error"`` raises a
+        ValueError, ``"zero"`` rounds the widths down and fills the remaining columns with zeros, and ``"truncate"`` rounds
+        the widths up and drops the last columns.
     include_input : {"first", "last"}, optional
-        The coordinates themselves are the first or last columns, one for each axis; d_model counts them.
+        The coordinates are the first or last columns, one for each axis; d_model counts them.
     extra_tokens : int, optional
-        Rows of zeros before the first cell.  The cells are flattened then.
+        The number of rows of zeros before the first cell; if it is not 0, the cells are flattened.
     channel_first : bool, optional
         Columns are the first dimension.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
-        Of the values, as in `encode`.
+        The dtype of the result, as in `encode`.
     out : ndarray, optional
-        Written and returned: of the shape of the result, its last dimension contiguous.
+        The array to write to, of the shape of the result, with a contiguous last dimension.
     threads : int, optional
-        At least 1; by default as many as the size of the work and the process's limits allow.
+        As in `encode`.
     **convention
-        See `Encoding`; each is one value, or a list or tuple with one for each axis.
+        See `Encoding`.  Each is one value, or a list or tuple with one value for each axis.
 
     Returns
     -------
@@ -189,17 +189,17 @@ def grid(
     Raises
     ------
     TypeError, ValueError
-        For an argument of the wrong kind or value, before anything is written.
+        For an argument of the wrong type or value, before anything is written.
 
     See Also
     --------
-    encode : Tables of one axis.
+    encode : Return a table over one axis.
     Encoding : The keywords of a convention.
 
     Notes
     -----
-    Columns of their own for each axis are those of Parmar et al., "Image Transformer", 2018, and of Carion et al., "End-to-end
-    object detection with transformers", 2020; docs/grids.md has pictures of the orders and the calls of other libraries.
+    Separate columns for each axis are the scheme of Parmar et al., "Image Transformer", 2018, and of Carion et al.,
+    "End-to-end object detection with transformers", 2020; docs/grids.md shows the orders and the calls of other libraries.
 
     Examples
     --------
@@ -218,12 +218,12 @@ def grid(
         d_model = _arguments.integer("d_model", d_model, 0)
         extra_tokens = _arguments.integer("extra_tokens", extra_tokens, 0)
         if not isinstance(channel_first, (bool, np.bool_)):
-            raise TypeError(f"channel_first is {channel_first!r} of type {type(channel_first).__name__}, expected a bool")
-        given = _axis_list(shape)
-        starts = [_start(number) for number in _per_axis("start", start, len(given))]
-        positions = [_axis_positions(*axis, coordinates) for axis in zip(given, starts, strict=True)]
-        parts = _lay_out(positions, d_model, axes, widths, group, layout, odd, include_input, convention)
-        sizes = tuple(len(part.positions) for part in parts)
+            raise _arguments.wrong_type("channel_first", channel_first, "a bool")
+        extents = _extents(shape)
+        starts = _per_axis("start", start, len(extents))
+        positions = [_axis_positions(extent, m, coordinates) for extent, m in zip(extents, starts, strict=True)]
+        laid_out = _lay_out(positions, d_model, axes, widths, group, layout, odd, include_input, convention)
+        sizes = tuple(map(len, positions))
         rows = (extra_tokens + math.prod(sizes),) if extra_tokens else sizes
         out = _arguments.output(out, (d_model, *rows) if channel_first else (*rows, d_model), dtype_name, element, "shape")
         cells = out.view(f"u{element.itemsize}")
@@ -235,7 +235,9 @@ def grid(
         step = max(1, BLOCK_BYTES // max(1, d_model * element.itemsize))
         for corner in itertools.product(*(range(0, n if cells.size else 0, step) for n in sizes)):
             block = tuple(slice(k, k + step) for k in corner)
-            tables = [part.table(rows, d_model, dtype_name, element, threads) for part, rows in zip(parts, block, strict=True)]
+            tables = [
+                axis.table(rows, d_model, dtype_name, element, threads) for axis, rows in zip(laid_out, block, strict=True)
+            ]
             if channel_first:
                 tables = [np.asfortranarray(table) for table in tables]
             _spread(tables, cells[block])
@@ -256,7 +258,7 @@ def _lay_out(
     include_input: str | None,
     convention: dict[str, Any],
 ) -> list[_Axis]:
-    """The axes, each with its encoding and its columns of the table."""
+    """Return the axes, each with its encoding and its columns of the table."""
     for name, value in (("group", group), ("layout", layout), ("odd", odd)):
         _arguments.choice(name, value, CHOICES[name])
     if include_input is not None:
@@ -268,7 +270,7 @@ def _lay_out(
     axes = _axis_order(axes, ndim)
     widths = _widths(widths, ndim, d_model, inputs, odd)
     varies = ORDERS[group, layout]
-    # the columns of an axis appear in the order that its encoding gives them
+    # `varies` orders functions and frequencies; the encoding of an axis must have its columns in the same order
     convention["layout"] = "halves" if varies.index("function") < varies.index("frequency") else "interleaved"
     by_axis = {name: _per_axis(name, value, ndim) for name, value in convention.items()}
     conventions = [{name: values[k] for name, values in by_axis.items()} for k in range(ndim)]
@@ -280,20 +282,18 @@ def _lay_out(
     }
     order = np.lexsort([index[name] for name in reversed(varies)])[: d_model - inputs]
     first = inputs if include_input == "first" else 0
-    parts = []
+    laid_out = []
     for k, (p, encoding) in enumerate(zip(positions, encodings, strict=True)):
         _check_positions(p, encoding)
         rank = axes.index(k)
         columns = _slices(first + np.flatnonzero(index["axis"][order] == rank))
-        input_column = None
-        if include_input:
-            input_column = rank if include_input == "first" else d_model - ndim + rank
-        parts.append(_Axis(p, encoding, columns, input_column))
-    return parts
+        input_column = {None: None, "first": rank, "last": d_model - ndim + rank}[include_input]
+        laid_out.append(_Axis(p, encoding, columns, input_column))
+    return laid_out
 
 
 def _slices(columns: NDArray[np.intp]) -> list[slice]:
-    """Ascending columns as few slices."""
+    """Return ascending column indices as a short list of slices."""
     steps = np.diff(columns)
     changes = np.append(np.flatnonzero(np.diff(steps)) + 1, len(steps))
     slices, begin = [], 0
@@ -314,35 +314,33 @@ def _axis_order(axes: Any, ndim: int) -> Sequence[int]:
 
 
 def _widths(widths: Any, ndim: int, d_model: int, inputs: int, odd: str) -> list[int]:
-    """Columns of each axis: as given, or equal; they fill d_model, or leave some or exceed it as `odd` allows."""
-    room = d_model - inputs
+    """Return the number of columns of each axis; the sum is the available columns, or as many fewer or more as `odd` allows."""
+    available = d_model - inputs
     if widths is None:
-        pairs, rest = divmod(room, 2 * ndim)
+        pairs, rest = divmod(available, 2 * ndim)
         if rest and odd == "error":
             more = f"{inputs} more than " if inputs else ""
-            raise ValueError(f"d_model is {d_model}, expected {more}a multiple of {2 * ndim}, or widths, or another odd")
+            raise ValueError(
+                f"d_model is {d_model}, expected {more}a multiple of {2 * ndim}; else give widths, or odd='zero' or 'truncate'"
+            )
         return [2 * (pairs + (rest > 0 and odd == "truncate"))] * ndim
-    given = [_arguments.integer("widths", width, 0) for width in _per_axis("widths", widths, ndim)]
-    for width in given:
+    widths = [_arguments.integer("widths", width, 0) for width in _per_axis("widths", widths, ndim)]
+    for width in widths:
         if width % 2:
             raise ValueError(f"widths has {width}, expected even numbers")
-    total = sum(given)
-    if total < room and odd != "zero" or total > room and odd != "truncate":
-        raise ValueError(f"widths has sum {total}, expected {room}")
-    return given
+    total = sum(widths)
+    if total < available and odd != "zero" or total > available and odd != "truncate":
+        raise ValueError(f"widths has sum {total}, expected {available}")
+    return list(widths)
 
 
-def _is_several(value: Any) -> bool:
-    """Whether an argument has a value for each axis: in a list, a tuple or an array."""
+def _is_sequence(value: Any) -> bool:
     return isinstance(value, (list, tuple)) or isinstance(value, np.ndarray) and value.ndim > 0
 
 
 def _per_axis(name: str, value: Any, ndim: int) -> list[Any]:
-    """One value for each axis: those that are given, else the same for all."""
-    several = _is_several(value)
-    if name == "frequencies":
-        several = several and any(np.ndim(v) for v in value)
-    if not several:
+    """Return a value for each axis: the elements of a sequence, or one value for all, which for frequencies is a sequence."""
+    if not _is_sequence(value) or name == "frequencies" and not any(map(np.ndim, value)):
         return [value] * ndim
     if len(value) != ndim:
         raise ValueError(f"{name} has length {len(value)}, expected {ndim}, one for each axis")
@@ -352,59 +350,55 @@ def _per_axis(name: str, value: Any, ndim: int) -> list[Any]:
 # ---- positions --------------------------------------------------------------------------------------------------------
 
 
-def _axis_list(shape: Any) -> list[int | range | NDArray[Any]]:
-    """What is given for each axis: its size, a range or an array."""
-    axes = []
-    for axis in shape if _is_several(shape) else [shape]:
+def _extents(shape: Any) -> list[int | range | NDArray[Any]]:
+    """Return the size of each axis, or its coordinates."""
+    extents = []
+    for axis in shape if _is_sequence(shape) else [shape]:
         if axis is shape or not (isinstance(axis, (list, tuple, range)) or hasattr(axis, "__array__") and np.ndim(axis)):
             axis = _arguments.length(range(_arguments.integer("shape", axis, 0)))
         elif not isinstance(axis, range):
-            axis = np.array(_arguments.range_or_array(axis))        # a copy: it may share memory with out
+            axis = np.array(_arguments.range_or_array(axis))        # a copy, because the array may share memory with out
             if axis.ndim != 1:
                 raise ValueError(f"shape has coordinates of shape {axis.shape}, expected one dimension")
-        axes.append(axis)
-    if not axes:
+        extents.append(axis)
+    if not extents:
         raise ValueError("shape is empty, expected at least one axis")
-    return axes
-
-
-def _start(number: Any) -> Fraction:
-    if _arguments.is_index(number):
-        return Fraction(_arguments.integer("start", number, LOWEST))
-    return Fraction(_arguments.real("start", number))
+    return extents
 
 
 def _axis_positions(
-    given: int | range | NDArray[Any], start: Fraction, coordinates: Any
+    extent: int | range | NDArray[Any], start: Any, coordinates: Any
 ) -> range | NDArray[Any] | _Spaced:
-    """The positions that are encoded along an axis: a range, an array or evenly spaced."""
+    """Return the positions to encode along an axis."""
+    m = Fraction(_arguments.integer("start", start, LOWEST) if _arguments.is_index(start) else _arguments.real("start", start))
     if isinstance(coordinates, str):
         _arguments.choice("coordinates", coordinates, CHOICES["coordinates"])
     elif np.shape(coordinates) != (2,):
         raise TypeError(f"coordinates is {coordinates!r}, expected one of {CHOICES['coordinates']} or (low, high)")
     else:
         low, high = (Fraction(_arguments.real("coordinates", end)) for end in coordinates)
-    if not isinstance(given, int):
-        if start:
-            raise ValueError(f"start is {start}, expected 0 for an axis whose coordinates are given")
-        return given
-    size = given
-    if coordinates == "index" and start.denominator == 1:
-        return range(start.numerator, start.numerator + size)
+    if not isinstance(extent, int):
+        if m:
+            raise ValueError(f"start is {m}, expected 0 for an axis given by its coordinates")
+        return extent
     if coordinates == "index":
-        return _Spaced(start, Fraction(1), size)
-    if coordinates == "normalized":
-        step = 1 / (start + size - 1 + Fraction(1, 10**6))
-        return _Spaced(start * step, step, size)
-    if coordinates == "centered":
-        step = Fraction(2, max(size, 1))
-        return _Spaced((start + Fraction(1, 2)) * step - 1, step, size)
-    step = (high - low) / max(size - 1, 1)
-    return _Spaced(low + start * step, step, size)
+        if m.denominator == 1:
+            return range(m.numerator, m.numerator + extent)
+        step, first = Fraction(1), m
+    elif coordinates == "normalized":
+        step = 1 / (m + extent - 1 + Fraction(1, 10**6))
+        first = m * step
+    elif coordinates == "centered":
+        step = Fraction(2, max(extent, 1))
+        first = (m + Fraction(1, 2)) * step - 1
+    else:
+        step = (high - low) / max(extent - 1, 1)
+        first = low + m * step
+    return _Spaced(first, step, extent)
 
 
 def _check_positions(positions: range | NDArray[Any] | _Spaced, encoding: Encoding) -> None:
-    """Positions and offset stay in the domain: evenly spaced ones do if both ends do."""
+    """Check that positions, with the offset, are in the domain; of evenly spaced positions the ends suffice."""
     if isinstance(positions, _Spaced):
         positions = np.concatenate([positions[:1], positions[-1:]])
     try:
@@ -414,7 +408,7 @@ def _check_positions(positions: range | NDArray[Any] | _Spaced, encoding: Encodi
 
 
 def _rounded_bits(positions: range | NDArray[Any], dtype_name: str) -> NDArray[Any]:
-    """Bits of positions rounded to a dtype, once."""
+    """Return the bits of positions that are rounded once to a dtype."""
     if dtype_name == "float64":
         return np.asarray(positions, np.float64).view(np.uint64)
     values = [_kernel.rounded(dtype_name, _sticky(p)) for p in np.asarray(positions).tolist()]
@@ -424,7 +418,7 @@ def _rounded_bits(positions: range | NDArray[Any], dtype_name: str) -> NDArray[A
 
 
 def _sticky(p: float) -> float:
-    """p as a float that rounds to 24 bits or fewer as p itself does: of large integers the last bit stands for the rest."""
+    """Return a float that rounds to 24 bits or fewer as p does: its last bit is set if a large p has any bit below it."""
     return p if abs(p) <= 2**53 or isinstance(p, float) else (p >> 11 | bool(p & 2047)) << 11
 
 
@@ -432,11 +426,11 @@ def _sticky(p: float) -> float:
 
 
 def _spread(tables: Sequence[NDArray[Any]], cells: NDArray[Any]) -> None:
-    """Every cell becomes a row of each table joined: no two tables have bits in the same column."""
+    """Write to every cell the bitwise or of one row from each table; no two tables have bits in the same column."""
     if len(tables) == 1:
         cells[...] = tables[0]
     elif len(tables) == 2:
-        # in pieces, so that Python checks signals between them
+        # in pieces, between which Python checks signals
         rows = max(1, 8 * BLOCK_BYTES // max(1, tables[1].nbytes))
         for begin in range(0, len(tables[0]), rows):
             np.bitwise_or(tables[0][begin : begin + rows, None], tables[1], out=cells[begin : begin + rows])

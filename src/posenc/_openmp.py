@@ -1,25 +1,24 @@
-"""Loads the kernels, and OpenMP with them, with a short time for which its threads turn in a loop before they sleep.
+"""Load the kernels and the OpenMP runtime, with a short spin time: the time that an idle thread spins before it sleeps.
 
-GNU's default is some milliseconds, LLVM's is 200.  That is right where nothing else runs.  Beside busy processes a thread that
-turns in a loop keeps the processor from the thread that it waits for, and calls take many times as long.  A thread that sleeps
-is woken in about 50 us, which is too long for tables of some 100,000 values.
+The default is a few milliseconds in GNU's runtime and 200 ms in LLVM's.  On a busy system a spinning thread takes the processor
+from the thread that it waits for, and calls take many times as long.  Without spinning, waking a thread takes about 50 us, too
+long for tables of some 100,000 values.
 
-The runtime reads the settings when it is loaded, so that they are in the environment for that moment only.  They have no effect
-where another library has loaded the same runtime before."""
+The runtime reads the settings once, when it is loaded; the environment has them during the import only.  They have no effect if
+another library has already loaded the same runtime."""
 
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# Turns of a thread of GNU's runtime, each of 3 to 40 ns, as the processor does the instruction `pause`; milliseconds of one of
-# LLVM's
+# GNU: iterations of the spin loop, each 3 to 40 ns depending on the processor's `pause` instruction; LLVM: milliseconds
 SETTINGS = {"GOMP_SPINCOUNT": "2000", "KMP_BLOCKTIME": "0"}
 
 
 @contextmanager
 def short_wait() -> Iterator[None]:
-    """A context with the settings in the environment, unless the user has made one of them, or OMP_WAIT_POLICY."""
+    """Set the variables within the context, unless the environment has one of them or OMP_WAIT_POLICY."""
     if not os.environ.keys().isdisjoint({"OMP_WAIT_POLICY", *SETTINGS}):
         yield
         return
@@ -32,8 +31,8 @@ def short_wait() -> Iterator[None]:
 
 
 if sys.platform == "darwin":
-    # wheels of several libraries have an LLVM runtime each, of which the second would end the process: set for good, as
-    # scikit-learn does, since the second may come later
+    # Each wheel may bundle an LLVM runtime, and the second one to load would abort the process.  The variable stays set, as in
+    # scikit-learn, because another library may load the second runtime later.
     os.environ.setdefault("KMP_DUPLICATE_LIB_OK", "TRUE")
 with short_wait():
     import posenc._kernel  # noqa: F401

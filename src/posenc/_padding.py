@@ -1,4 +1,4 @@
-"""Positions of real batches: padded on either side, or packed; what `encode` and `add_to` take as an array."""
+"""Positions of padded and packed batches, for `encode` and `add_to`."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from posenc._arguments import BEYOND
 def positions_from_mask(
     mask: ArrayLike, *, padding_idx: SupportsIndex = -1, start: ArrayLike | None = None
 ) -> NDArray[np.int64]:
-    """Make the positions of padded sequences: each token counts the tokens before it, wherever the padding is.
+    """Make the positions of padded sequences: the number of tokens before each token, plus `start`.
 
     Parameters
     ----------
     mask : array_like, shape (..., n)
-        True or 1 at a token, False or 0 at padding, as Hugging Face's ``attention_mask`` has it; PyTorch's
-        ``key_padding_mask`` is the opposite.  Of booleans, integers or real numbers.
+        True or 1 at a token, False or 0 at padding, like Hugging Face's ``attention_mask``; PyTorch's ``key_padding_mask``
+        is the opposite.  The dtype may be boolean, integer or real.
     padding_idx : int, optional
-        The position of all padding.  Given to `encode` or `add_to` as well, it makes those rows zero, as long as no token
-        has that position too.
+        The position of all padding.  `encode` and `add_to` with the same `padding_idx` make those rows zero, and the row of
+        a token with that position too.
     start : int or array_like of int, shape that broadcasts to (...), optional
-        The position of a sequence's first token: ``padding_idx + 1`` by default.
+        The position of the first token of each sequence, by default ``padding_idx + 1``.
 
     Returns
     -------
@@ -35,19 +35,19 @@ def positions_from_mask(
     Raises
     ------
     TypeError, ValueError
-        For an argument of the wrong kind or value, such as a mask with another number than 0 and 1.
+        For an argument of the wrong type or value, such as a mask with a number other than 0 and 1.
 
     See Also
     --------
-    positions_from_segments : Counts anew in each segment of a row.
-    add_to : Takes them, and `padding_idx` too.
+    positions_from_segments : Make the positions of packed sequences.
+    add_to : Add the encodings of these positions to embeddings.
 
     Notes
     -----
-    With `start` left out this is fairseq's ``make_positions``, ``cumsum(mask) * mask + padding_idx``, and so the
-    ``create_position_ids_from_input_ids`` of M2M100, NLLB-MoE and Speech2Text in Hugging Face's transformers; a decoder
-    with `past` tokens behind it has ``start=padding_idx + 1 + past``.  With ``padding_idx=0, start=0`` it is what their
-    ``generate`` makes of a left-padded batch: ``attention_mask.cumsum(-1) - 1``, and 0 at padding.
+    The default is ``cumsum(mask) * mask + padding_idx``: fairseq's ``make_positions``, and
+    ``create_position_ids_from_input_ids`` of M2M100, NLLB-MoE and Speech2Text in Hugging Face's transformers, whose decoders
+    with `past` cached tokens have ``start=padding_idx + 1 + past``.  With ``padding_idx=0, start=0`` the positions are those
+    of ``generate`` in transformers for a left-padded batch: ``attention_mask.cumsum(-1) - 1``, and 0 at padding.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def positions_from_mask(
     array([[ 0,  1,  2,  3],
            [-1, -1,  0,  1],
            [ 0,  1,  2, -1]])
-    >>> positions = posenc.positions_from_mask(mask, padding_idx=1)       # as fairseq has them
+    >>> positions = posenc.positions_from_mask(mask, padding_idx=1)       # fairseq
     >>> positions
     array([[2, 3, 4, 5],
            [1, 1, 2, 3],
@@ -77,7 +77,7 @@ def positions_from_mask(
         raise ValueError(f"mask has {mask[mask != token][0]}, expected 0 at padding and 1 at tokens")
     count = np.cumsum(token, axis=-1, dtype=np.int64)
     count -= 1
-    return _placed(count, ~token, padding_idx, start)
+    return _with_padding(count, ~token, padding_idx, start)
 
 
 def positions_from_segments(
@@ -87,18 +87,18 @@ def positions_from_segments(
     padding_idx: SupportsIndex = -1,
     start: ArrayLike | None = None,
 ) -> NDArray[np.int64]:
-    """Make the positions of packed sequences, which segment ids distinguish: they start anew where the id changes.
+    """Make the positions of packed sequences from segment ids: a sequence begins where the id changes.
 
     Parameters
     ----------
     segment_ids : array_like of int, shape (..., n)
-        Equal within a sequence, different between neighbours in a row.
+        The id of each token's sequence; adjacent sequences have different ids.
     padding_segment : int, optional
-        The id that marks padding: 0 in T5X and in Flax's examples, where sequences count from 1.  None: there is none.
+        The id of padding, such as 0 in T5X and in Flax's examples; by default no id is padding.
     padding_idx : int, optional
         The position of all padding: see `positions_from_mask`.
     start : int or array_like of int, shape that broadcasts to (...), optional
-        The position of each sequence's first token: ``padding_idx + 1`` by default.
+        The position of the first token of each sequence, by default ``padding_idx + 1``.
 
     Returns
     -------
@@ -108,12 +108,12 @@ def positions_from_segments(
     Raises
     ------
     TypeError, ValueError
-        For an argument of the wrong kind or value.
+        For an argument of the wrong type or value.
 
     See Also
     --------
-    positions_from_lengths : Where the lengths are known.
-    positions_from_mask : Counts on behind padding.
+    positions_from_lengths : Make the same positions from lengths.
+    positions_from_mask : Make the positions of padded sequences.
 
     Examples
     --------
@@ -130,18 +130,18 @@ def positions_from_segments(
     begins[..., 1:] = ids[..., 1:] != ids[..., :-1]
     count = column - np.maximum.accumulate(np.where(begins, column, 0), axis=-1)
     padding = False if padding_segment is None else ids == _arguments.position("padding_segment", padding_segment)
-    return _placed(count, padding, padding_idx, start)
+    return _with_padding(count, padding, padding_idx, start)
 
 
 def positions_from_lengths(lengths: ArrayLike, *, start: ArrayLike = 0) -> NDArray[np.int64]:
-    """Make the positions of packed sequences of known lengths, one behind the other.
+    """Make the positions of packed sequences from their lengths.
 
     Parameters
     ----------
     lengths : array_like of int, shape (sequences,)
-        At least 0 each.  FlashAttention's ``cu_seqlens`` has them as ``np.diff(cu_seqlens)``.
+        The number of tokens in each sequence, at least 0.  With FlashAttention's ``cu_seqlens``, ``np.diff(cu_seqlens)``.
     start : int or array_like of int, shape (sequences,), optional
-        The position of each sequence's first token.
+        The position of the first token of each sequence.
 
     Returns
     -------
@@ -151,11 +151,11 @@ def positions_from_lengths(lengths: ArrayLike, *, start: ArrayLike = 0) -> NDArr
     Raises
     ------
     TypeError, ValueError
-        For an argument of the wrong kind or value.
+        For an argument of the wrong type or value.
 
     See Also
     --------
-    positions_from_segments : Where segment ids are known.
+    positions_from_segments : Make the same positions from segment ids.
 
     Examples
     --------
@@ -173,19 +173,20 @@ def positions_from_lengths(lengths: ArrayLike, *, start: ArrayLike = 0) -> NDArr
     start = _starts(start, lengths.shape, lengths)
     total = sum(lengths.tolist())
     if total >= 2**60:
-        raise ValueError(f"lengths add up to {total}, expected less than 2**60, the most that an array can have")
+        raise ValueError(f"lengths add up to {total}, expected less than 2**60, the limit of an array of int64")
     positions = np.arange(total, dtype=np.int64)
-    positions += np.repeat(start - (np.cumsum(lengths) - lengths), lengths.astype(np.intp))     # wraps, and back
+    positions += np.repeat(start - (np.cumsum(lengths) - lengths), lengths.astype(np.intp))     # exact, although both may wrap
     return positions
 
 
 # ---- arguments ------------------------------------------------------------------------------------------------------
 
 
-def _array(name: str, value: Any, kinds: str, wanted: str) -> NDArray[Any]:
+def _array(name: str, value: Any, kinds: str, expected: str) -> NDArray[Any]:
+    """Return an array of one of the kinds of dtype; an empty list, which NumPy makes float64, is also accepted."""
     array = _arguments.numbers(name, value)
     if array.dtype.kind not in kinds and not (array.size == 0 and isinstance(value, (list, tuple))):
-        raise TypeError(f"{name} has dtype {array.dtype}, expected {wanted}")
+        raise TypeError(f"{name} has dtype {array.dtype}, expected {expected}")
     return array
 
 
@@ -197,20 +198,22 @@ def _integers(name: str, value: Any) -> NDArray[np.int64]:
 
 
 def _starts(start: Any, shape: tuple[int, ...], n: int | NDArray[np.int64]) -> NDArray[np.int64]:
-    """The start of each sequence, int64 of `shape`, which leaves room for its n positions."""
-    given = _integers("start", start)
+    """Return the start of each sequence, int64 of `shape`, after a check that its n positions are in the domain."""
+    array = _integers("start", start)
     try:
-        starts = np.broadcast_to(given, shape)
+        starts = np.broadcast_to(array, shape)
     except ValueError:
-        raise ValueError(f"start has shape {given.shape}, expected one that broadcasts to {shape}") from None
+        raise ValueError(f"start has shape {array.shape}, expected one that broadcasts to {shape}") from None
     beyond = starts > BEYOND - 1 - np.maximum(n - 1, 0)
     if beyond.any():
-        raise ValueError(f"start has {starts[beyond][0]}, expected less: the positions from there leave [-2**63, 2**63)")
+        raise ValueError(f"start has {starts[beyond][0]}, expected less, for positions below 2**63")
     return starts
 
 
-def _placed(count: NDArray[np.int64], padding: bool | NDArray[np.bool_], padding_idx: Any, start: Any) -> NDArray[np.int64]:
-    """``start + count`` at tokens and padding_idx at padding, in place of count."""
+def _with_padding(
+    count: NDArray[np.int64], padding: bool | NDArray[np.bool_], padding_idx: Any, start: Any
+) -> NDArray[np.int64]:
+    """Overwrite count with ``start + count`` at tokens and padding_idx at padding."""
     padding_idx = _arguments.position("padding_idx", padding_idx)
     if start is None:
         start = padding_idx + 1

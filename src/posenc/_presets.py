@@ -16,23 +16,22 @@ class Preset(NamedTuple):  # numpydoc ignore=PR01
     Attributes
     ----------
     name : str
-        What `posenc.preset` knows it by.
+        Its name for `posenc.preset`.
     summary : str
-        What is special about it.
+        Its layout, spacing, order and other properties in a few words.
     source : str
         The paper, or the project, file and name, that defines it.
     convention : callable
-        Takes d_model, and the peer's own parameters if it has any; returns the keywords of `Encoding`.
+        Takes d_model, and the parameters of the source if it has any; returns the keywords of `Encoding`.
 
     See Also
     --------
-    presets : All of them.
+    presets : The presets of all model families.
 
     Examples
     --------
     >>> import posenc
-    >>> known = {preset.name: preset for preset in posenc.presets()}
-    >>> known["whisper"].summary
+    >>> {preset.name: preset.summary for preset in posenc.presets()}["whisper"]
     'halves, endpoint, even d_model only'
     """
 
@@ -43,7 +42,7 @@ class Preset(NamedTuple):  # numpydoc ignore=PR01
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The peer's own parameters and their defaults, a dict.
+        """The parameters of the source and their defaults, a dict.
 
         See Also
         --------
@@ -76,7 +75,7 @@ def _always(**convention: Any) -> Callable[[int], dict[str, Any]]:
 
 
 def _timescales(smallest: float, largest: float) -> dict[str, Any]:
-    # tensor2tensor multiplies by the smallest timescale where it means to divide, and flax and TimesFM follow
+    # tensor2tensor multiplies by the smallest timescale instead of dividing; flax and TimesFM copy it
     return {"layout": "halves", "spacing": "endpoint", "base": largest / smallest, "frequency_scale": smallest, "odd": "zero"}
 
 
@@ -111,7 +110,7 @@ def _keras_hub(d_model: int, *, max_wavelength: float = 1e4) -> dict[str, Any]:
 
 
 def _positional_encodings(d_model: int) -> dict[str, Any]:
-    return {"shift": -0.5} if d_model % 2 else {}       # the exponents are those of d_model + 1
+    return {"shift": -0.5} if d_model % 2 else {}       # an odd d_model has the exponents of d_model + 1
 
 
 def _diffusers_timestep(
@@ -171,7 +170,7 @@ def _pi0(d_model: int, *, min_period: float = 4e-3, max_period: float = 4.0) -> 
 
 
 def _octaves(d_model: int) -> dict[str, Any]:
-    # frequency i is 2**i: D = d_model / 2 - shift = 1
+    # D = d_model / 2 - shift = 1, so that frequency i is 2**i
     return {"base": 0.5, "shift": d_model / 2 - 1, "odd": "error"}
 
 
@@ -180,12 +179,12 @@ def _tiny_cuda_nn(d_model: int) -> dict[str, Any]:
 
 
 def _double_exponents(d_model: int) -> dict[str, Any]:
-    # column j has exponent 2 j / d_model = j / (2 D), so D = d_model / 4 = d_model / 2 - shift
+    # D = d_model / 2 - shift = d_model / 4, so that column j has exponent j / (2 D) = 2 j / d_model
     return {"exponents": "column", "shift": d_model / 4, "odd": "error"}
 
 
 def _notebook_slip(d_model: int) -> dict[str, Any]:
-    # 10000 ** (i - 2 / d_model) in place of 10000 ** (2 i / d_model): D = 1
+    # D = 1, so that frequency i is 10000**(2 / d_model - i)
     return {"shift": d_model / 2 - 1, "frequency_scale": 1e4 ** (2 / max(d_model, 1)), "odd": "error"}
 
 
@@ -201,18 +200,10 @@ PRESETS = {
     entry[0]: Preset(*entry)
     for entry in (
         ("vaswani", "interleaved sin, cos; 10000**(-2i/d)", "Vaswani et al. 2017, section 3.5", _PAPER),
-        (
-            "tensor2tensor",
-            "halves, endpoint; odd: zero column",
-            "tensor2tensor common_attention.py get_timing_signal_1d",
-            _tensor2tensor,
-        ),
-        (
-            "fairseq",
-            "halves, endpoint; odd: zero column; row 1 zero, tokens from 2",
-            "fairseq SinusoidalPositionalEmbedding",
-            _FAIRSEQ,
-        ),
+        ("tensor2tensor", "halves, endpoint; odd: zero column",
+         "tensor2tensor common_attention.py get_timing_signal_1d", _tensor2tensor),
+        ("fairseq", "halves, endpoint; odd: zero column; row 1 zero, tokens from 2",
+         "fairseq SinusoidalPositionalEmbedding", _FAIRSEQ),
         ("m2m100", "as fairseq", "transformers M2M100SinusoidalPositionalEmbedding", _FAIRSEQ),
         ("speech2text", "as fairseq", "transformers Speech2TextSinusoidalPositionalEmbedding", _FAIRSEQ),
         ("marian", "halves", "transformers MarianSinusoidalPositionalEmbedding", _HALVES),
@@ -220,99 +211,57 @@ PRESETS = {
         ("xlm", "as vaswani", "transformers XLM create_sinusoidal_embeddings", _PAPER),
         ("ctrl", "halves", "transformers CTRL positional_encoding", _HALVES),
         ("gptj", "halves, even d_model only", "transformers GPT-J create_sinusoidal_positions", _HALVES_EVEN),
-        (
-            "xlnet",
-            "halves, even d_model only; positions descend",
-            "transformers XLNetModel.relative_positional_encoding",
-            _HALVES_EVEN,
-        ),
+        ("xlnet", "halves, even d_model only; positions descend",
+         "transformers XLNetModel.relative_positional_encoding", _HALVES_EVEN),
         ("whisper", "halves, endpoint, even d_model only", "openai/whisper model.py sinusoids", _whisper),
         ("pegasus-x", "halves, endpoint, even d_model only", "transformers PegasusXSinusoidalPositionalEmbedding", _pegasus_x),
-        (
-            "musicgen",
-            "halves, cos first, endpoint; odd: zero column",
-            "transformers MusicgenSinusoidalPositionalEmbedding",
-            _always(layout="halves", order="cos", spacing="endpoint", odd="zero"),
-        ),
+        ("musicgen", "halves, cos first, endpoint; odd: zero column",
+         "transformers MusicgenSinusoidalPositionalEmbedding",
+         _always(layout="halves", order="cos", spacing="endpoint", odd="zero")),
         ("speecht5", "as vaswani, even d_model only", "transformers SpeechT5ScaledPositionalEncoding", _PAPER_EVEN),
         ("timesfm", "as tensor2tensor", "transformers TimesFmPositionalEmbedding", _timesfm),
-        ("pi0", "halves, endpoint, periods 0.004 to 4 of a time", "openpi create_sinusoidal_pos_embedding", _pi0),
+        ("pi0", "halves, endpoint; periods from 0.004 to 4", "openpi create_sinusoidal_pos_embedding", _pi0),
         ("opennmt-py", "as vaswani, even d_model only", "OpenNMT-py PositionalEncoding, SinusoidalInterleaved", _PAPER_EVEN),
-        (
-            "opennmt-py-concat",
-            "halves, endpoint, even d_model only",
-            "OpenNMT-py PositionalEncoding, SinusoidalConcat",
-            _always(layout="halves", spacing="endpoint", odd="error"),
-        ),
-        (
-            "opennmt-tf",
-            "halves, endpoint, even d_model only; the first token is at 1",
-            "OpenNMT-tf SinusoidalPositionEncoder",
-            _always(layout="halves", spacing="endpoint", position_offset=1, odd="error"),
-        ),
+        ("opennmt-py-concat", "halves, endpoint, even d_model only",
+         "OpenNMT-py PositionalEncoding, SinusoidalConcat", _always(layout="halves", spacing="endpoint", odd="error")),
+        ("opennmt-tf", "halves, endpoint, even d_model only; the first token is at 1",
+         "OpenNMT-tf SinusoidalPositionEncoder",
+         _always(layout="halves", spacing="endpoint", position_offset=1, odd="error")),
         ("espnet", "as vaswani, even d_model only", "ESPnet PositionalEncoding", _PAPER_EVEN),
         ("nemo", "as vaswani, even d_model only", "NeMo multi_head_attention.py PositionalEncoding", _PAPER_EVEN),
-        (
-            "nemo-fixed",
-            "values / sqrt(d), even d_model only",
-            "NeMo transformer_modules.py FixedPositionalEncoding",
-            _nemo_fixed,
-        ),
+        ("nemo-fixed", "values / sqrt(d), even d_model only",
+         "NeMo transformer_modules.py FixedPositionalEncoding", _nemo_fixed),
         ("keras-hub", "as vaswani", "KerasHub SinePositionEncoding", _keras_hub),
         ("positional-encodings", "odd: exponents of d + 1", "positional-encodings PositionalEncoding1D", _positional_encodings),
         ("diffusers-timestep", "halves, shift 1; odd: zero column", "diffusers get_timestep_embedding", _diffusers_timestep),
         ("diffusers", "as vaswani, even d_model only", "diffusers SinusoidalPositionalEmbedding", _PAPER_EVEN),
-        (
-            "mae",
-            "halves, even d_model only; each axis of a grid",
-            "MAE and diffusers get_1d_sincos_pos_embed_from_grid",
-            _HALVES_EVEN,
-        ),
+        ("mae", "halves, even d_model only; each axis of a grid",
+         "MAE and diffusers get_1d_sincos_pos_embed_from_grid", _HALVES_EVEN),
         ("mlx", "halves, endpoint, values * sqrt(2/d), even d_model only", "MLX nn.SinusoidalPositionalEncoding", _mlx),
-        (
-            "x-transformers",
-            "halves, values / sqrt(d), even d_model only",
-            "x-transformers ScaledSinusoidalEmbedding",
-            _x_transformers,
-        ),
+        ("x-transformers", "halves, values / sqrt(d), even d_model only",
+         "x-transformers ScaledSinusoidalEmbedding", _x_transformers),
         ("flax", "as tensor2tensor", "flax examples/wmt sinusoidal_init", _flax),
         ("trax", "as vaswani, even d_model only", "Trax PositionalEncoding", _PAPER_EVEN),
         ("pyg", "halves, endpoint, even d_model only", "PyTorch Geometric PositionalEncoding", _pyg),
         ("d2l", "as vaswani, even d_model only", "Dive into Deep Learning PositionalEncoding", _PAPER_EVEN),
-        (
-            "nerf",
-            "frequencies 1, 2, 4 ...: d/2 octaves of a coordinate",
-            "Mildenhall et al. 2020, bmild/nerf Embedder",
-            _octaves,
-        ),
+        ("nerf", "frequencies 1, 2, 4 ...: d/2 octaves of a coordinate",
+         "Mildenhall et al. 2020, bmild/nerf Embedder", _octaves),
         ("tiny-cuda-nn", "frequencies pi, 2 pi, 4 pi ...: d/2 octaves", "tiny-cuda-nn Frequency encoding", _tiny_cuda_nn),
-        (
-            "notebook-columns",
-            "column j has exponent j/d: a slip",
-            "notebooks that this library grew from",
-            _always(exponents="column"),
-        ),
-        (
-            "notebook-slip",
-            "10000**(i - 2/d) for 10000**(2i/d): a slip",
-            "notebooks that this library grew from",
-            _notebook_slip,
-        ),
-        (
-            "double-exponents",
-            "column j has exponent 2j/d: a slip",
-            "SamLynnEvans/Transformer PositionalEncoder",
-            _double_exponents,
-        ),
+        ("notebook-columns", "a slip: column j has exponent j/d",
+         "the notebooks that this library began with", _always(exponents="column")),
+        ("notebook-slip", "a slip: 10000**(i - 2/d), not 10000**(2i/d)",
+         "the notebooks that this library began with", _notebook_slip),
+        ("double-exponents", "a slip: column j has exponent 2j/d",
+         "SamLynnEvans/Transformer PositionalEncoder", _double_exponents),
     )
 }
 
-# what a change replaces in a convention, as Encoding takes only one of them
+# keyword: the keywords that it replaces, because Encoding refuses them together
 REPLACES = {"frequencies": ("base", "spacing", "shift", "frequency_scale"), "spacing": ("shift",), "shift": ("spacing",)}
 
 
 def presets() -> Presets:
-    """List every convention that `preset` knows.
+    """List the presets of all model families.
 
     Returns
     -------
@@ -321,7 +270,7 @@ def presets() -> Presets:
 
     See Also
     --------
-    preset : The `Encoding` of one of them.
+    preset : Make the `Encoding` of one of them.
 
     Examples
     --------
@@ -338,12 +287,12 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
     Parameters
     ----------
     name : str
-        One of `presets`; docs/conventions.md says which model uses which.
+        One of the names in `presets`; docs/conventions.md lists them by model.
     d_model : int
         Number of columns.
     **changes
-        The peer's own parameters, by the peer's names, or keywords of `Encoding`, which replace those of the preset.  A
-        name that both have (``scale`` of diffusers) is the peer's.
+        Parameters of the source, by their names there, or keywords of `Encoding`, which replace those of the preset.  A
+        name that both have, such as ``scale`` of diffusers, is the source's.
 
     Returns
     -------
@@ -353,7 +302,7 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
     Raises
     ------
     TypeError, ValueError
-        For a name that is not known, a d_model that the peer refuses, or a change of the wrong kind or value.
+        For an unknown name, a d_model that the source refuses, or a change of the wrong type or value.
 
     See Also
     --------
@@ -362,7 +311,7 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
 
     Notes
     -----
-    Each preset's source, a paper or a project's file and name, is ``source`` of its `Preset`.
+    The attribute ``source`` of each `Preset` names the paper or the code that defines it.
 
     Examples
     --------
@@ -383,51 +332,51 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
 
 
 def convention_of(name: str, d_model: int, changes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The peer's own parameters among the changes, and the keywords of `Encoding` that all of them give."""
+    """Return the parameters of the source that are among the changes, and the resulting keywords of `Encoding`."""
     known = _known(name)
     with _kernel.default_environment():
-        given = {key: default for key, default in known.parameters.items() if key in changes}
-        parameters = {key: _checked(key, changes[key], default) for key, default in given.items()}
-        changes = {key: value for key, value in changes.items() if key not in given}
+        defaults = {key: default for key, default in known.parameters.items() if key in changes}
+        parameters = {key: _checked(key, changes[key], default) for key, default in defaults.items()}
+        changes = {key: value for key, value in changes.items() if key not in defaults}
         try:
             convention = known.convention(d_model, **parameters)
         except ZeroDivisionError:
             zeros = {key: n for key, n in {"d_model": d_model, **parameters}.items() if n == 0 and n is not False}
             raise ValueError(f"{name} has {zeros}, expected numbers other than 0") from None
-        for key, default in given.items():
-            said = _said_by(known, d_model, key, default)
+        for key, default in defaults.items():
+            affected = _affected_by(known, d_model, key, default)
             for change in changes:
-                if not said.isdisjoint((change, *REPLACES.get(change, ()))):
+                if not affected.isdisjoint((change, *REPLACES.get(change, ()))):
                     raise ValueError(f"{key} and {change} are both given, expected only one of them")
     return parameters, changed(convention, changes)
 
 
 def changed(convention: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """A convention with changes, without what they exclude."""
+    """Return a convention with changes, without the keywords that the changes replace."""
     replaced = {key for change in changes for key in REPLACES.get(change, ())}
     return {key: value for key, value in convention.items() if key not in replaced} | changes
 
 
 def _known(name: str) -> Preset:
     if not isinstance(name, str):
-        raise TypeError(f"name is {name!r} of type {type(name).__name__}, expected one of posenc.presets()")
+        raise _arguments.wrong_type("name", name, "one of posenc.presets()")
     if name not in PRESETS:
         near = difflib.get_close_matches(name.lower(), PRESETS, n=3, cutoff=0.5) or PRESETS
         raise ValueError(f"name is {name!r}, expected one of posenc.presets(), such as {', '.join(near)}")
     return PRESETS[name]
 
 
-def _said_by(known: Preset, d_model: int, parameter: str, default: float) -> set[str]:
-    """The keywords of a convention that depend on a peer's parameter."""
+def _affected_by(known: Preset, d_model: int, parameter: str, default: float) -> set[str]:
+    """The keywords of a convention that depend on a parameter of the source."""
     other = not default if isinstance(default, bool) else 2 * default + 1
     one, two = (known.convention(d_model, **{parameter: value}) for value in (default, other))
     return {key for key in one if one[key] != two[key]}
 
 
 def _checked(name: str, value: Any, default: float) -> float:
-    """A peer's parameter, of the kind of its default."""
-    if isinstance(default, bool):
-        if not isinstance(value, bool):
-            raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected a bool")
-        return value
-    return _arguments.real(name, value)
+    """Check a parameter of the source, whose type is that of its default."""
+    if not isinstance(default, bool):
+        return _arguments.real(name, value)
+    if not isinstance(value, bool):
+        raise _arguments.wrong_type(name, value, "a bool")
+    return value

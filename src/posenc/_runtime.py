@@ -1,4 +1,4 @@
-"""What is installed and what runs."""
+"""show_runtime: the installed versions and the kernels in use."""
 
 import platform
 from typing import Any
@@ -10,18 +10,18 @@ from posenc._version import __version__
 
 
 def show_runtime() -> dict[str, Any]:
-    """Tell the library's version, the kernels in use, threads, OpenMP and NumPy.
+    """Return the versions, the instruction set, the number of threads and the OpenMP support in use.
 
     Returns
     -------
     dict
-        ``instruction_set`` is the one whose kernels run now, ``instruction_sets`` all that were built, with whether they
-        run on this machine; ``openmp`` is the version of the OpenMP specification as yyyymm, 0 if built
-        without, when every call has one thread; ``threads`` is what a large call takes by default.
+        ``instruction_set`` is the one in use; ``instruction_sets`` has every one that was built, with True if it runs on
+        this processor; ``openmp`` is the version of the OpenMP specification as yyyymm, or 0 in a build without OpenMP,
+        where every call has one thread; ``threads`` is the default of a large call.
 
     See Also
     --------
-    encode : Its `threads` overrides the default.
+    encode : The parameter `threads` overrides the default.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The types that annotations name; nothing here runs."""
+"""Types for annotations."""
 
 from typing import Any, Literal, SupportsFloat, SupportsIndex, TypeAlias, TypedDict, TypeVar
 

@@ -1,3 +1,3 @@
-"""The version; pyproject.toml reads it."""
+"""The version, which pyproject.toml reads."""
 
 __version__ = "0.1.0"
