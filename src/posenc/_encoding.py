@@ -143,9 +143,9 @@ class Encoding:
         layout: Literal["interleaved", "halves"] = "interleaved",
         order: Literal["sin", "cos"] = "sin",
     ) -> None:
-        given = locals()
+        arguments = locals()
         with _kernel.default_environment():
-            d_model, convention = _convention.checked(d_model, {name: given[name] for name in DEFAULTS})
+            d_model, convention = _convention.checked(d_model, {name: arguments[name] for name in DEFAULTS})
             set_attribute = functools.partial(object.__setattr__, self)
             set_attribute("d_model", d_model)
             set_attribute("_convention", convention)
