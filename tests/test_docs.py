@@ -59,7 +59,7 @@ def test_documents(path, tmp_path, monkeypatch):
 
 def test_there_are_documents():
     names = {path.name for path in DOCUMENTS}
-    assert {"README.md", "conventions.md", "guide.md", "index.md", "scale-out.md", "torch.md"} <= names
+    assert {"README.md", "conventions.md", "guide.md", "index.md", "migration.md", "scale-out.md", "torch.md"} <= names
 
 
 def test_every_preset_is_in_the_table_of_models():
