@@ -32,12 +32,12 @@ def _values(encoding: Encoding, positions: Positions) -> tuple[NDArray[Any], lis
     """Return the encodings in float64, the positions relative to an origin, and the label of their axis."""
     if not isinstance(encoding, Encoding):
         raise TypeError(f"encoding is of type {type(encoding).__name__}, expected a posenc.Encoding")
-    given = _arguments.range_or_array(positions)
-    if not isinstance(given, range) and given.ndim != 1:
-        raise ValueError(f"positions has shape {given.shape}, expected one dimension")
-    _check_size(_arguments.length(given), encoding.d_model)
-    values = encoding.encode(given, dtype="float64")
-    numbers = list(given) if isinstance(given, range) else given.tolist()
+    rows = _arguments.range_or_array(positions)
+    if not isinstance(rows, range) and rows.ndim != 1:
+        raise ValueError(f"positions has shape {rows.shape}, expected one dimension")
+    _check_size(_arguments.length(rows), encoding.d_model)
+    values = encoding.encode(rows, dtype="float64")
+    numbers = list(rows) if isinstance(rows, range) else rows.tolist()
     origin = next((p for p in numbers if math.isfinite(p) and abs(p) >= LONGEST), 0)
     label = f"position \N{MINUS SIGN} {origin:,}" if origin else "position"
     return values, [p - origin for p in numbers], label

@@ -30,7 +30,7 @@ PIPE = "-"
 
 
 class Failure(Exception):
-    """End the program with a message and exit code 1."""
+    """Error that ends the program with a message and exit code 1."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -142,11 +142,11 @@ def add_convention(parser: Parser, defaults: str = "those of 'Attention is all y
 
 
 def encoding_of(args: argparse.Namespace, d_model: int, described: posenc.Encoding | None = None) -> posenc.Encoding:
-    """Return the encoding of the options; without --preset, `described` (from the file) has the defaults."""
-    given = {keyword: value for keyword, value in vars(args).items() if keyword in CONVENTION}
+    """Return the encoding of the options; without --preset, the defaults are those of `described`, from the file."""
+    keywords = {keyword: value for keyword, value in vars(args).items() if keyword in CONVENTION}
     if args.preset is not None:
-        return posenc.preset(args.preset, d_model, **given)
-    return posenc.Encoding(d_model, **changed(changes_of(described) if described else {}, given))
+        return posenc.preset(args.preset, d_model, **keywords)
+    return posenc.Encoding(d_model, **changed(changes_of(described) if described else {}, keywords))
 
 
 def add_range(parser: Parser) -> None:
@@ -156,7 +156,7 @@ def add_range(parser: Parser) -> None:
 
 
 def positions_of(args: argparse.Namespace, rows: int, described: range = range(0)) -> range:
-    """Return the positions of the rows; `described` (from the file) has the defaults."""
+    """Return the positions of the rows; the defaults are those of `described`, from the file."""
     start = described.start if args.start is None else args.start
     step = described.step if args.step is None else args.step
     if not step:

@@ -21,9 +21,9 @@ BINARY = getattr(os, "O_BINARY", 0)                             # Windows
 
 def write_bytes(path: str | os.PathLike[str], data: bytes, *, force: bool = False) -> int:
     """Write a small file atomically and return its size."""
-    given = os.fsdecode(path)
-    with naming(given):
-        path = os.path.realpath(given)
+    user_path = os.fsdecode(path)
+    with naming(user_path):
+        path = os.path.realpath(user_path)
         check_target(path, force)
         with file_to_be(path, force) as fd:
             write_at(fd, data, 0)

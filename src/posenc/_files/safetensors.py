@@ -105,7 +105,7 @@ def _read_header(file: io.FileIO, file_size: int) -> tuple[dict[str, Entry], Any
         begin = 8 + length
         if not length <= min(LONGEST, file_size - 8):
             raise ValueError(f"a header of {length} bytes in a file of {file_size}")
-        text = table.read_bytes(file, 8, length).tobytes().decode()         # given bytes, json.loads would also accept UTF-16
+        text = table.read_bytes(file, 8, length).tobytes().decode()         # json.loads would also accept bytes in UTF-16
         tensors = json.loads(text, object_pairs_hook=_without_duplicates, parse_int=_unsigned)
         metadata = tensors.pop("__metadata__", {})
         "".join([*tensors, *metadata, *metadata.values()]).encode()         # raises unless all are strings of valid Unicode

@@ -52,7 +52,7 @@ def described(document: Any, shape: tuple[int, ...]) -> tuple[Encoding, range] |
     try:
         positions = range(*(document["positions"][name] for name in ("start", "stop", "step")))
         expected = len(positions), document["d_model"]
-        # check first: a false d_model could be large, and an Encoding takes memory for each column
+        # compare the shape first: d_model may be false and large, and an Encoding takes memory for each column
         encoding = Encoding(expected[1], **document["convention"]) if shape == expected else None
         if encoding:
             _arguments.check_domain(positions, keywords_of(encoding)["position_offset"])

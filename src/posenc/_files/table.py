@@ -127,10 +127,10 @@ def write_table(
     Any exception, including KeyboardInterrupt, removes the temporary file.  A killed process leaves it, with a name such as
     ``.pe.npy.1234.0123456789abcdef.tmp``.
     """
-    given = os.fsdecode(path)
+    user_path = os.fsdecode(path)
     size = len(header) + table_bytes(len(positions), encoding.d_model, dtype)
-    with naming(given):
-        path = os.path.realpath(given)      # raises if the current folder was deleted
+    with naming(user_path):
+        path = os.path.realpath(user_path)      # raises if the current folder was deleted
         check_target(path, force)
         check_space(path, size)
         refuse_outside(encoding, positions, threads)

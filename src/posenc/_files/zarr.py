@@ -113,9 +113,9 @@ def write(
 @contextmanager
 def folder_to_be(path: str | os.PathLike[str], size: int, force: bool) -> Iterator[str]:
     """Yield the name of a temporary folder; on success rename it to `path`, otherwise remove it."""
-    given = os.fsdecode(path).rstrip(os.sep)
-    with atomic.naming(given):
-        path = os.path.realpath(given)
+    user_path = os.fsdecode(path).rstrip(os.sep)
+    with atomic.naming(user_path):
+        path = os.path.realpath(user_path)
         temporary = atomic.name_beside(path)
         _check_target(path, force)
         atomic.check_space(path, size)

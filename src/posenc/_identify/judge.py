@@ -126,11 +126,11 @@ def _identify(source: Source, positions: Positions | None) -> list[Match]:
     rows, d_model = source.shape
     if d_model > WIDEST:
         raise ValueError(f"table has {d_model} columns, expected at most {WIDEST}")
-    given = None if positions is None else checked(positions, rows)
+    known_positions = None if positions is None else checked(positions, rows)
     if not rows or not d_model:
         return []
     with np.errstate(all="ignore"):     # the host program may have set errors to raise
-        sample = sample_of(source, given)
+        sample = sample_of(source, known_positions)
         if sample is None:
             return []
         matches = [_compare(source, result) for result in _best(sample)]
@@ -265,7 +265,7 @@ def _evaluate(encoding: Encoding, names: Names, sample: Sample, positions: range
 
 
 def _arithmetics(stored: str) -> Iterator[tuple[str, float]]:
-    """Yield possible arithmetics, most precise first: the name and the unit of the errors."""
+    """Yield possible types of arithmetic, most precise first: the name and the unit of the errors."""
     yield "rounding", 0.0
     yield "float64 angles", 2.0**-53
     yield "float32 angles", 2.0**-24
@@ -313,14 +313,14 @@ def _compare(source: Source, result: _Result) -> Match | None:
         else:
             distance = np.abs(part.astype(np.float64) + offset)
         expected = _encoded(encoding, part, source.dtype)
-        found = source.read(first, most)
-        difference = np.abs(found - expected)
-        difference[np.isnan(found) & np.isnan(expected)] = 0
+        values = source.read(first, most)
+        difference = np.abs(values - expected)
+        difference[np.isnan(values) & np.isnan(expected)] = 0
         difference = np.nan_to_num(difference, nan=math.inf, posinf=math.inf).max(axis=1)
-        zero = ~found.any(axis=1) & (difference > 0)
+        zero = ~values.any(axis=1) & (difference > 0)
         zeros += int(zero.sum())
         difference[zero] = 0
-        equal &= bool((np.signbit(found) == np.signbit(expected))[~zero].all())         # distinguishes zeros
+        equal &= bool((np.signbit(values) == np.signbit(expected))[~zero].all())         # distinguishes zeros
         largest = max(largest, difference.max())
         beyond = np.flatnonzero(difference > 2 * (result.least + result.slope * distance))
         if len(beyond) and first_other is None:

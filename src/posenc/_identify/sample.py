@@ -61,11 +61,11 @@ def values_of(bits: NDArray[Any], dtype: str) -> NDArray[np.float64]:
 
 
 def checked(positions: Positions, rows: int) -> range | NDArray[Any]:
-    given = _arguments.range_or_array(positions)
-    shape = _arguments.shape_of(_arguments.positions_of(given, 0.0))
+    checked_positions = _arguments.range_or_array(positions)
+    shape = _arguments.shape_of(_arguments.positions_of(checked_positions, 0.0))
     if shape != (rows,):
         raise ValueError(f"positions has shape {shape}, expected ({rows},), the rows of the table")
-    return given
+    return checked_positions
 
 
 def taken(positions: range | NDArray[Any], rows: NDArray[np.intp]) -> NDArray[Any]:
