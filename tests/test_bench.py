@@ -83,7 +83,7 @@ def test_a_warning_beside_a_busy_process():
             text = bench("--threads", "1", before=NO_TORCH)
         finally:
             busy.kill()
-    assert "\nwarning: other processes took " in text
+    assert "\nwarning: other processes used " in text
 
 
 @pytest.mark.parametrize("before", [QUIET, UNKNOWN])

@@ -322,7 +322,7 @@ def test_a_store_that_is_no_folder_is_written_in_place():
 def test_chunks_that_zarr_does_not_have_are_refused(tmp_path, chunks):
     pytest.importorskip("zarr")
     n = sum(chunks[0])
-    with pytest.raises(ValueError, match=r"chunks is \(3, .*\), expected equal ones but for a smaller last one"):
+    with pytest.raises(ValueError, match=r"chunks is \(3, .*\), expected equal chunks, except for a smaller last one"):
         posenc.dask.to_zarr(tmp_path / "pe.zarr", n, 8, chunks=chunks)
     assert list(tmp_path.iterdir()) == []
 
@@ -346,7 +346,7 @@ def test_a_store_has_a_path():
 def test_a_store_that_no_worker_sees():
     """Each process has a memory of its own."""
     store = pytest.importorskip("zarr").storage.MemoryStore()
-    message = r"5 of 5 chunks are missing, the first of them c/0/0, c/1/0, c/2/0, .* check that every worker sees the store"
+    message = r"5 of 5 chunks are missing, the first of them c/0/0, c/1/0, c/2/0, .* check that all workers share the store"
     with pytest.raises(OSError, match=message):
         posenc.dask.to_zarr(store, 10, 8, chunks=2)
 
@@ -396,7 +396,7 @@ def test_a_worker_that_does_not_see_the_folder(cluster_apart):
     pytest.importorskip("zarr")
     client, shared = cluster_apart
     path = shared / "pe.zarr"
-    with pytest.raises(OSError, match=r"\d of 20 chunks are missing, .* check that every worker sees the store") as caught:
+    with pytest.raises(OSError, match=r"\d of 20 chunks are missing, .* check that all workers share the store") as caught:
         posenc.dask.to_zarr(path, 1000, 8, chunks=50)
     assert caught.value.filename == str(path)
     assert list(shared.iterdir()) == []

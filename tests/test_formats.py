@@ -227,7 +227,7 @@ def test_verify_one_tensor_of_several(call, tmp_path):
     save_file(tensors, tmp_path / "model.safetensors")
     assert call("verify", tmp_path / "model.safetensors", "--key", "b")[0] == 0
     assert call("verify", tmp_path / "model.safetensors", "--key", "c", "--base", 5)[0] == 0
-    wrong = ([], "no tensor 'pe', there is 'a', 'b', 'c'"), (["--key", "a"], "dtype I8, expected F32, F64, F16, BF16")
+    wrong = ([], "no tensor 'pe', expected one of: 'a', 'b', 'c'"), (["--key", "a"], "dtype I8, expected F32, F64, F16, BF16")
     for options, message in wrong:
         code, out, err = call("verify", tmp_path / "model.safetensors", *options)
         assert (code, out) == (1, "") and message in err and err.startswith(f"posenc: error: {tmp_path}")
@@ -350,7 +350,7 @@ def test_a_name_may_not_occur_twice(call, tmp_path):
     text = f'{{"pe": {one}, "pe": {one}}}'.encode()
     (tmp_path / "pe.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(48))
     code, _, err = call("verify", tmp_path / "pe.safetensors")
-    assert code == 1 and "expected no two of them the same" in err
+    assert code == 1 and "duplicate names, expected unique ones" in err
 
 
 def test_tensors_of_every_dtype_may_stand_beside_a_table(call, tmp_path):
@@ -415,7 +415,7 @@ def test_only_a_zarr_store_is_overwritten(call, tmp_path):
     for name in ("home.zarr", "file.zarr"):
         for force in ([], ["--force"]):
             code, _, err = call("generate", 10, 8, "-o", tmp_path / name, *force)
-            assert code == 1 and err == f"posenc: error: {tmp_path / name}: Not a Zarr store, which alone is overwritten\n"
+            assert code == 1 and err == f"posenc: error: {tmp_path / name}: Not a Zarr store, so it is not overwritten\n"
     assert (tmp_path / "home.zarr" / "thesis.tex").read_text() == (tmp_path / "file.zarr").read_text() == "precious"
     assert names(tmp_path) == ["file.zarr", "home.zarr"]
 

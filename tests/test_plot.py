@@ -257,11 +257,11 @@ def test_kinds_and_formats(tmp_path, kind, suffix, start):
     "arguments, message",
     [
         ("-o a.gif", "must end in .png, .svg, .pdf"),
-        ("-o a.png --dimensions 3", "--dimensions is given, which heatmap has no use for"),
+        ("-o a.png --dimensions 3", "--dimensions does not apply to heatmap"),
         ("-o a.png --kind waves --dimensions 3,128", "dimensions has 128"),
         ("-o a.png --positions 1e30", "expected at most"),
         ("-o a.png --width 0", "0 is below 1"),
-        ("-o a.png --width 20", "20 x 450 pixels have no room"),
+        ("-o a.png --width 20", "20 x 450 pixels are too few"),
         ("-o a.png --base 0", "base is 0"),
     ],
 )
