@@ -157,7 +157,7 @@ def add_to(
 
 
 def _add_by_torch(x: Tensor, positions: Tensor | None, start: int, x_scale: float, convention: str) -> Tensor:
-    """Add with PyTorch's own operators, which have the same bits: torch.func cannot transform an operator that mutates."""
+    """Add with PyTorch's operators, with the same bits: torch.func and forward mode cannot transform posenc::add_."""
     n, d_model = x.shape[-2:]
     if positions is None:
         values = _operators.encode(start, 1, n, d_model, convention, x.dtype, x.device)
