@@ -1,8 +1,8 @@
 """Speed of posenc relative to other libraries, and the project's targets.  ``python benchmarks/rivals.py [NAME ...]``
 
 A line shows the median, the 10th and the 90th percentile of ratios of times; above 1, posenc is faster.  Its cases run in turn.
-posenc writes to memory in use unless a line says "fresh memory", which recipes and peers always allocate.  NumPy uses one thread,
-torch as many as posenc.
+posenc writes to memory in use unless a line says "fresh memory", which recipes and peers always allocate.  NumPy uses one
+thread, torch as many as posenc.
 """
 
 import importlib
