@@ -37,6 +37,9 @@ MODULES = PUBLIC | {
     "posenc._padding": (),
     "posenc._presets": (),
     "posenc._runtime": (),
+    "posenc.torch._data": ("torch",),
+    "posenc.torch._functions": ("torch",),
+    "posenc.torch._modules": ("torch",),
 }
 OF_TORCH = "extra_repr"         # overrides a method that PyTorch documents
 SECTION = re.compile(r"^([A-Z][A-Za-z ]+)\n-+\n", re.MULTILINE)
