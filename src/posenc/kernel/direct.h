@@ -50,99 +50,104 @@ static const double COS_TAIL[TAIL] = {
     0x1.f2cf01972f578p-80,  -0x1.88e85fc6a4e5ap-89, 0x1.0a18a2635085dp-98,
 };
 
-INLINE VV direct_series(VV z, const double coefficients[][2], int pairs, const double tail[TAIL]) {
-    V t = v_set(tail[TAIL - 1]);
-    for (int k = TAIL - 2; k >= 0; k--) t = v_muladd(t, z.high, v_set(tail[k]));
-    VV r = {t, v_set(0)};
+INLINE vdd direct_series(vdd z, const double coefficients[][2], int pairs, const double tail[TAIL]) {
+    vf64 t = f64_set(tail[TAIL - 1]);
+    for (int k = TAIL - 2; k >= 0; k--) t = f64_muladd(t, z.high, f64_set(tail[k]));
+    vdd r = {t, f64_set(0)};
     for (int k = pairs - 1; k >= 0; k--)
-        r = dd_quick_sum((VV){v_set(coefficients[k][0]), v_set(coefficients[k][1])}, dd_product(z, r));
+        r = dd_quick_sum((vdd){f64_set(coefficients[k][0]), f64_set(coefficients[k][1])}, dd_product(z, r));
     return quick_two_sum(r.high, r.low);
 }
 
 /* An integer below 2**52 as a double, less `bias`. */
-INLINE V direct_number(U u, double bias) { return v_sub(v_bits(u_or(u, u_set(0x4330000000000000u))), v_set(0x1p52 + bias)); }
+INLINE vf64 direct_number(vu64 u, double bias) {
+    return f64_sub(f64_of_bits(u64_or(u, u64_set(0x4330000000000000u))), f64_set(0x1p52 + bias));
+}
 
-/* Which columns a vector stands for: W consecutive ones, each with its own quarter turn; the same without quarter turns; or
+/* Which columns a vector stands for: LANES consecutive ones, each with its own quarter turn; the same without quarter turns; or
  * every second one, without quarter turns, where column and column + 1 are sin and cos of one frequency. */
 typedef enum { COLUMNS, ANGLES, PAIRS } lanes_t;
 
 /* The angle of a vector as quarter turns and a rest of -1/8 .. 1/8 turn, in `limbs` limbs. */
 typedef struct {
-    U quadrant;
-    V first;
-    U rest[PHASE_LIMBS];
+    vu64 quadrant;
+    vf64 first;
+    vu64 rest[PHASE_LIMBS];
 } phase_t;
 
 INLINE phase_t direct_phase(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, int limbs) {
-    const U limb_mask = u_set(0xffffffffu);
+    const vu64 limb_mask = u64_set(0xffffffffu);
     const int all = spec->integer_limbs + spec->fraction_limbs;
-    U sum[PHASE_LIMBS + 1];                         /* highest first: weights 2**-32, 2**-64 ... */
-    for (int i = 0; i <= limbs; i++) sum[i] = u_set(0);
+    vu64 sum[PHASE_LIMBS + 1]; /* highest first: weights 2**-32, 2**-64 ... */
+    for (int i = 0; i <= limbs; i++) sum[i] = u64_set(0);
     for (int a = 0; a < position->limbs; a++) {
-        const U p = u_set(position->limb[a]);
+        const vu64 p = u64_set(position->limb[a]);
         const int shift = spec->integer_limbs + position->exponent + a;
         for (int i = 0; i <= limbs; i++) {
             const int at = shift + i;
             if (at < 0 || at >= all) continue;
             const uint32_t *turns = spec->turns + at * spec->pitch + column;
-            const U product = u_mul32(p, lanes == PAIRS ? u_load_even32(turns) : u_load32(turns));
-            sum[i] = u_add(sum[i], u_and(product, limb_mask));
-            if (i) sum[i - 1] = u_add(sum[i - 1], u_shr(product, 32));
+            const vu64 product = u64_mul32(p, lanes == PAIRS ? u64_load_even32(turns) : u64_load32(turns));
+            sum[i] = u64_add(sum[i], u64_and(product, limb_mask));
+            if (i) sum[i - 1] = u64_add(sum[i - 1], u64_shr(product, 32));
         }
     }
     phase_t phase;
     for (int i = limbs; i > 0; i--) {
-        sum[i - 1] = u_add(sum[i - 1], u_shr(sum[i], 32));
-        phase.rest[i - 1] = u_and(sum[i - 1], limb_mask);
+        sum[i - 1] = u64_add(sum[i - 1], u64_shr(sum[i], 32));
+        phase.rest[i - 1] = u64_and(sum[i - 1], limb_mask);
     }
-    const U shifted = u_add(phase.rest[0], u_set(1u << 29));
-    phase.quadrant = u_shr(shifted, 30);
-    phase.first = v_mul(direct_number(u_and(shifted, u_set((1u << 30) - 1)), 0x1p29), v_set(0x1p-32));
+    const vu64 shifted = u64_add(phase.rest[0], u64_set(1u << 29));
+    phase.quadrant = u64_shr(shifted, 30);
+    phase.first = f64_mul(direct_number(u64_and(shifted, u64_set((1u << 30) - 1)), 0x1p29), f64_set(0x1p-32));
     return phase;
 }
 
 /* What the quarter turns of the phase, the signs and the columns' own quarter turn make of sin and cos of the rest:
  * (s, c) -> (c, -s) -> (-s, -c) -> (-c, s) for each quarter turn.  As masks: exchange s and c, then flip their signs. */
 typedef struct {
-    U exchange, sin_sign, cos_sign;
+    vu64 exchange, sin_sign, cos_sign;
 } turning_t;
 
-INLINE turning_t direct_turning(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, U quadrant) {
-    const U zero = u_set(0), one = u_set(1);
-    const U sign = lanes == PAIRS ? u_load_even(spec->sign + column) : u_load(spec->sign + column);
-    const U backwards = u_xor(sign, u_set((uint64_t)(position->negative != 0) << 63));
-    const U quarter = lanes == COLUMNS ? u_load(spec->quarter + column) : zero;
+INLINE turning_t direct_turning(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes,
+                                vu64 quadrant) {
+    const vu64 zero = u64_set(0), one = u64_set(1);
+    const vu64 sign = lanes == PAIRS ? u64_load_even(spec->sign + column) : u64_load(spec->sign + column);
+    const vu64 backwards = u64_xor(sign, u64_set((uint64_t)(position->negative != 0) << 63));
+    const vu64 quarter = lanes == COLUMNS ? u64_load(spec->quarter + column) : zero;
     turning_t t;
-    t.exchange = u_sub(zero, u_and(quadrant, one));
-    const U sin_sign = u_xor(u_shl(u_shr(quadrant, 1), 63), backwards);
-    const U cos_sign = u_shl(u_shr(u_add(quadrant, one), 1), 63);
+    t.exchange = u64_sub(zero, u64_and(quadrant, one));
+    const vu64 sin_sign = u64_xor(u64_shl(u64_shr(quadrant, 1), 63), backwards);
+    const vu64 cos_sign = u64_shl(u64_shr(u64_add(quadrant, one), 1), 63);
     /* the column's own quarter turn: sin' = cos, cos' = -sin */
-    t.exchange = u_xor(t.exchange, quarter);
-    t.sin_sign = u_select(quarter, cos_sign, sin_sign);
-    t.cos_sign = u_select(quarter, u_xor(sin_sign, u_set((uint64_t)1 << 63)), cos_sign);
+    t.exchange = u64_xor(t.exchange, quarter);
+    t.sin_sign = u64_select(quarter, cos_sign, sin_sign);
+    t.cos_sign = u64_select(quarter, u64_xor(sin_sign, u64_set((uint64_t)1 << 63)), cos_sign);
     return t;
 }
 
-INLINE V direct_turned(U exchange, V a, V b, U sign) { return v_bits(u_xor(u_select(exchange, u_bits(b), u_bits(a)), sign)); }
+INLINE vf64 direct_turned(vu64 exchange, vf64 a, vf64 b, vu64 sign) {
+    return f64_of_bits(u64_xor(u64_select(exchange, bits_of_f64(b), bits_of_f64(a)), sign));
+}
 
 /* sin and cos in double-double. */
-static inline void direct(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, VV *sine,
-                          VV *cosine) {
+static inline void direct(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vdd *sine,
+                          vdd *cosine) {
     const phase_t phase = direct_phase(spec, position, column, lanes, PHASE_LIMBS);
-    const V d1 = v_mul(direct_number(phase.rest[1], 0), v_set(0x1p-64));
-    const V d2 = v_mul(direct_number(phase.rest[2], 0), v_set(0x1p-96));
-    const V d3 = v_mul(direct_number(phase.rest[3], 0), v_set(0x1p-128));
-    const V d4 = v_mul(direct_number(phase.rest[4], 0), v_set(0x1p-160));
-    VV turn = quick_two_sum(phase.first, d1);
-    turn = quick_two_sum(turn.high, v_add(turn.low, v_add(d2, v_add(d3, d4))));
+    const vf64 d1 = f64_mul(direct_number(phase.rest[1], 0), f64_set(0x1p-64));
+    const vf64 d2 = f64_mul(direct_number(phase.rest[2], 0), f64_set(0x1p-96));
+    const vf64 d3 = f64_mul(direct_number(phase.rest[3], 0), f64_set(0x1p-128));
+    const vf64 d4 = f64_mul(direct_number(phase.rest[4], 0), f64_set(0x1p-160));
+    vdd turn = quick_two_sum(phase.first, d1);
+    turn = quick_two_sum(turn.high, f64_add(turn.low, f64_add(d2, f64_add(d3, d4))));
 
-    VV x = dd_product(turn, (VV){v_set(TWO_PI_HIGH), v_set(TWO_PI_LOW)});
+    vdd x = dd_product(turn, (vdd){f64_set(TWO_PI_HIGH), f64_set(TWO_PI_LOW)});
     x = quick_two_sum(x.high, x.low);
-    VV z = dd_product(x, x);
+    vdd z = dd_product(x, x);
     z = quick_two_sum(z.high, z.low);
-    VV s = dd_product(x, direct_series(z, SIN_COEFFICIENTS, SIN_PAIRS, SIN_TAIL));
+    vdd s = dd_product(x, direct_series(z, SIN_COEFFICIENTS, SIN_PAIRS, SIN_TAIL));
     s = quick_two_sum(s.high, s.low);
-    const VV c = direct_series(z, COS_COEFFICIENTS, COS_PAIRS, COS_TAIL);
+    const vdd c = direct_series(z, COS_COEFFICIENTS, COS_PAIRS, COS_TAIL);
 
     const turning_t t = direct_turning(spec, position, column, lanes, phase.quadrant);
     sine->high = direct_turned(t.exchange, s.high, c.high, t.sin_sign);
@@ -153,17 +158,18 @@ static inline void direct(const spec_t *spec, const position_t *position, ptrdif
 
 /* sin and cos in double, with a relative error below 5.5 u plus 2**-92 of a full amplitude (docs/numerics.md): the series to
  * x**19 and x**18, whose next terms are below 2**-65. */
-INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, V *sine, V *cosine) {
+INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vf64 *sine,
+                          vf64 *cosine) {
     const phase_t phase = direct_phase(spec, position, column, lanes, 3);
-    const V d1 = v_mul(direct_number(phase.rest[1], 0), v_set(0x1p-64));
-    const V d2 = v_mul(direct_number(phase.rest[2], 0), v_set(0x1p-96));
+    const vf64 d1 = f64_mul(direct_number(phase.rest[1], 0), f64_set(0x1p-64));
+    const vf64 d2 = f64_mul(direct_number(phase.rest[2], 0), f64_set(0x1p-96));
     /* in this order: next to a zero the first two cancel, exactly */
-    const V x = v_mul(v_add(v_add(phase.first, d1), d2), v_set(TWO_PI_HIGH)), z = v_mul(x, x);
-    V s = v_set(SIN_TAIL[1]), c = v_set(COS_TAIL[0]);
-    s = v_muladd(s, z, v_set(SIN_TAIL[0]));
-    for (int k = SIN_PAIRS - 1; k > 0; k--) s = v_muladd(s, z, v_set(SIN_COEFFICIENTS[k][0]));
-    for (int k = COS_PAIRS - 1; k >= 0; k--) c = v_muladd(c, z, v_set(COS_COEFFICIENTS[k][0]));
-    s = v_muladd(v_mul(s, z), x, x);
+    const vf64 x = f64_mul(f64_add(f64_add(phase.first, d1), d2), f64_set(TWO_PI_HIGH)), z = f64_mul(x, x);
+    vf64 s = f64_set(SIN_TAIL[1]), c = f64_set(COS_TAIL[0]);
+    s = f64_muladd(s, z, f64_set(SIN_TAIL[0]));
+    for (int k = SIN_PAIRS - 1; k > 0; k--) s = f64_muladd(s, z, f64_set(SIN_COEFFICIENTS[k][0]));
+    for (int k = COS_PAIRS - 1; k >= 0; k--) c = f64_muladd(c, z, f64_set(COS_COEFFICIENTS[k][0]));
+    s = f64_muladd(f64_mul(s, z), x, x);
     const turning_t t = direct_turning(spec, position, column, lanes, phase.quadrant);
     *sine = direct_turned(t.exchange, s, c, t.sin_sign);
     *cosine = direct_turned(t.exchange, c, s, t.cos_sign);
@@ -172,19 +178,19 @@ INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdif
 /* ---- scaled values: those of the columns, and those a quarter turn ahead (PAIRS: sin and cos) --------------------------------- */
 
 /* Adding 0 turns -0 into 0. */
-INLINE void direct_pair(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, VV *p, VV *q) {
-    const V scale = v_set(spec->scale);
+INLINE void direct_pair(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vdd *p, vdd *q) {
+    const vf64 scale = f64_set(spec->scale);
     direct(spec, position, column, lanes, p, q);
     *p = dd_scaled(*p, scale);
     *q = dd_scaled(*q, scale);
-    p->high = v_add(p->high, v_set(0));
+    p->high = f64_add(p->high, f64_set(0));
 }
 
-INLINE void direct_scaled(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, V *p, V *q) {
-    const V scale = v_set(spec->scale);
+INLINE void direct_scaled(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vf64 *p, vf64 *q) {
+    const vf64 scale = f64_set(spec->scale);
     direct_double(spec, position, column, lanes, p, q);
-    *p = v_muladd(*p, scale, v_set(0));
-    *q = v_mul(*q, scale);
+    *p = f64_muladd(*p, scale, f64_set(0));
+    *q = f64_mul(*q, scale);
 }
 
 #endif

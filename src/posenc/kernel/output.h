@@ -5,7 +5,7 @@
 #include "doubledouble.h"
 #include "kernel.h"
 
-enum { TILE_VECTORS = TILE / W };
+enum { TILE_VECTORS = TILE / LANES };
 
 #define EVERY_DTYPE(CASE) \
     CASE(FLOAT64) \
@@ -18,15 +18,15 @@ INLINE int smaller(ptrdiff_t a, ptrdiff_t b) { return (int)(a < b ? a : b); }
 
 /* ---- storing ------------------------------------------------------------------------------------------------------------- */
 
-/* Stores 4 W values that are rounded to floats. */
-INLINE void store(char *out, const F f[2], dtype_t dtype, int stream) {
+/* Stores 4 LANES values that are rounded to floats. */
+INLINE void store(char *out, const vf32 f[2], dtype_t dtype, int stream) {
     switch (dtype) {
     case FLOAT32:
-        f_put((float *)(void *)out, f[0], stream);
-        f_put((float *)(void *)out + 2 * W, f[1], stream);
+        f32_flush((float *)(void *)out, f[0], stream);
+        f32_flush((float *)(void *)out + 2 * LANES, f[1], stream);
         break;
-    case FLOAT16: h_put((uint16_t *)(void *)out, f[0], f[1], stream); break;
-    default: b_put((uint16_t *)(void *)out, f[0], f[1], stream); break;
+    case FLOAT16: f16_flush((uint16_t *)(void *)out, f[0], f[1], stream); break;
+    default: bf16_flush((uint16_t *)(void *)out, f[0], f[1], stream); break;
     }
 }
 
@@ -36,20 +36,20 @@ INLINE void stream_bytes(char *out, const char *from, ptrdiff_t bytes) {
     if (at > bytes) at = bytes;
     memcpy(out, from, (size_t)at);
     for (; at + LINE <= bytes; at += LINE)
-        for (int i = 0; i < LINE; i += (int)sizeof(V))
-            v_put((double *)(void *)(out + at + i), v_load((const double *)(const void *)(from + at + i)), 1);
+        for (int i = 0; i < LINE; i += (int)sizeof(vf64))
+            f64_flush((double *)(void *)(out + at + i), f64_load((const double *)(const void *)(from + at + i)), 1);
     memcpy(out + at, from + at, (size_t)(bytes - at));
 }
 
 /* ---- adding -------------------------------------------------------------------------------------------------------------- */
 
-INLINE void sixteen_load(float f[TILE], const uint16_t p[TILE], dtype_t dtype) {
-    if (dtype == FLOAT16) h_load(f, p);
+INLINE void half_load_tile(float f[TILE], const uint16_t p[TILE], dtype_t dtype) {
+    if (dtype == FLOAT16) f16_load_tile(f, p);
     else
         for (int i = 0; i < TILE; i++) f[i] = float_of_bfloat(p[i]);
 }
-INLINE void sixteen_store(uint16_t p[TILE], const float f[TILE], dtype_t dtype) {
-    if (dtype == FLOAT16) h_store(p, f);
+INLINE void half_store_tile(uint16_t p[TILE], const float f[TILE], dtype_t dtype) {
+    if (dtype == FLOAT16) f16_store_tile(p, f);
     else
         for (int i = 0; i < TILE; i++) p[i] = bfloat_of_float(f[i]);
 }
@@ -94,13 +94,13 @@ INLINE void add(char *out, const char *t, ptrdiff_t width, dtype_t dtype, double
             }
             uint16_t *const to = width < TILE ? some[0] : x;
             float a[TILE], b[TILE];
-            sixteen_load(a, to, dtype);
-            sixteen_load(b, width < TILE ? some[1] : value, dtype);
+            half_load_tile(a, to, dtype);
+            half_load_tile(b, width < TILE ? some[1] : value, dtype);
             for (int i = 0; i < TILE; i++) a[i] *= (float)x_scale;
-            sixteen_store(product, a, dtype);
-            sixteen_load(a, product, dtype);
+            half_store_tile(product, a, dtype);
+            half_load_tile(a, product, dtype);
             for (int i = 0; i < TILE; i++) a[i] += b[i];
-            sixteen_store(to, a, dtype);
+            half_store_tile(to, a, dtype);
             if (width < TILE) memcpy(x, to, bytes);
         }
     }
@@ -119,18 +119,18 @@ NOINLINE void add_to_batch(const job_t *job, char *out, const char *t, ptrdiff_t
 /* ---- a row of a tile ------------------------------------------------------------------------------------------------------- */
 
 /* Columns of a row that are rounded to floats.  ADD: there is no batch. */
-INLINE void write_floats(const job_t *job, char *out, const F f[TILE_VECTORS / 2], int columns, dtype_t dtype,
+INLINE void write_floats(const job_t *job, char *out, const vf32 f[TILE_VECTORS / 2], int columns, dtype_t dtype,
                          output_t output) {
     ALIGNED char t[TILE * sizeof(float)];
-    for (int v = 0; v < columns / W; v += 4)
-        store((output == ADD ? t : out) + v * W * size_of(dtype), f + v / 2, dtype, output == STREAM);
+    for (int v = 0; v < columns / LANES; v += 4)
+        store((output == ADD ? t : out) + v * LANES * size_of(dtype), f + v / 2, dtype, output == STREAM);
     if (output == ADD) add(out, t, columns, dtype, job->x_scale);
 }
 
-INLINE void write_doubles(const job_t *job, char *out, const V value[TILE_VECTORS], int columns, output_t output) {
+INLINE void write_doubles(const job_t *job, char *out, const vf64 value[TILE_VECTORS], int columns, output_t output) {
     ALIGNED double t[TILE];
-    for (int v = 0; v < columns / W; v++)
-        v_put((output == ADD ? t : (double *)(void *)out) + v * W, value[v], output == STREAM);
+    for (int v = 0; v < columns / LANES; v++)
+        f64_flush((output == ADD ? t : (double *)(void *)out) + v * LANES, value[v], output == STREAM);
     if (output == ADD) add(out, (const char *)t, columns, FLOAT64, job->x_scale);
 }
 
@@ -141,14 +141,15 @@ INLINE void write_narrow(const job_t *job, char *out, const char *t, int width, 
 }
 
 /* The first `width` columns of a row that dtype holds or that its conversion rounds, to all of a batch. */
-INLINE void write_values(const job_t *job, char *out, const V value[TILE_VECTORS], int width, dtype_t dtype, output_t output) {
+INLINE void write_values(const job_t *job, char *out, const vf64 value[TILE_VECTORS], int width, dtype_t dtype,
+                         output_t output) {
     ALIGNED char t[TILE * sizeof(double)];
     char *const to = width == TILE && output != ADD ? out : t;
     if (dtype == FLOAT64) {
         write_doubles(job, to, value, TILE, STORE);
     } else {
-        F f[TILE_VECTORS / 2];
-        for (int v = 0; v < TILE_VECTORS; v += 2) f[v / 2] = f_pair(value[v], value[v + 1]);
+        vf32 f[TILE_VECTORS / 2];
+        for (int v = 0; v < TILE_VECTORS; v += 2) f[v / 2] = f32_of_f64(value[v], value[v + 1]);
         write_floats(job, to, f, TILE, dtype, STORE);
     }
     if (output == ADD) add_to_batch(job, out, t, width, job->batch);

@@ -18,8 +18,10 @@
 #define PAIR_ERROR 0x1p-94
 #define DIRECT_PAIR_FLOOR 0x1p-110      /* error of a direct evaluation where the phase is tiny, of the full amplitude */
 
-INLINE V v_abs(V a) { return v_bits(u_and(u_bits(a), u_set(INT64_MAX))); }
-INLINE VV pair_at(const double *high, const double *low, int v) { return (VV){v_load(high + v * W), v_load(low + v * W)}; }
+INLINE vf64 f64_abs(vf64 a) { return f64_of_bits(u64_and(bits_of_f64(a), u64_set(INT64_MAX))); }
+INLINE vdd pair_at(const double *high, const double *low, int v) {
+    return (vdd){f64_load(high + v * LANES), f64_load(low + v * LANES)};
+}
 
 /* ---- anchors ------------------------------------------------------------------------------------------------------------- */
 
@@ -37,21 +39,22 @@ typedef struct {
 
 NOINLINE void first_row_of(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t tile,
                            first_row_t *first) {
-    const V floor = v_mul(v_abs(v_set(spec->scale)), v_set(DIRECT_PAIR_FLOOR));
+    const vf64 floor = f64_mul(f64_abs(f64_set(spec->scale)), f64_set(DIRECT_PAIR_FLOOR));
     /* downwards the angles of the offsets are negative, which a negative Q is equal to */
-    const U down = u_set((uint64_t)((int64_t)job->step < 0) << 63);
+    const vu64 down = u64_set((uint64_t)((int64_t)job->step < 0) << 63);
     for (int v = 0; v < TILE_VECTORS; v++) {
-        const ptrdiff_t column = tile * TILE + v * W;
-        VV p = {v_set(0), v_set(0)}, q = p;
+        const ptrdiff_t column = tile * TILE + v * LANES;
+        vdd p = {f64_set(0), f64_set(0)}, q = p;
         if (job->dtype == FLOAT64) direct_pair(spec, position, column, COLUMNS, &p, &q);
         else direct_scaled(spec, position, column, COLUMNS, &p.high, &q.high);
-        const V ap = v_abs(p.high), aq = v_abs(q.high), turning = v_load(job->offsets->turning + column);
-        v_store(first->p + v * W, p.high);
-        v_store(first->q + v * W, v_bits(u_xor(u_bits(q.high), down)));
-        v_store(first->p_low + v * W, p.low);
-        v_store(first->q_low + v * W, v_bits(u_xor(u_bits(q.low), down)));
-        v_store(first->fixed + v * W, v_muladd(v_add(ap, aq), v_load(job->offsets->reach + column), ap));
-        v_store(first->least + v * W, v_mul(job->dtype == FLOAT64 ? floor : v_set(2 * smallest_normal(job->dtype)), turning));
+        const vf64 ap = f64_abs(p.high), aq = f64_abs(q.high), turning = f64_load(job->offsets->turning + column);
+        f64_store(first->p + v * LANES, p.high);
+        f64_store(first->q + v * LANES, f64_of_bits(u64_xor(bits_of_f64(q.high), down)));
+        f64_store(first->p_low + v * LANES, p.low);
+        f64_store(first->q_low + v * LANES, f64_of_bits(u64_xor(bits_of_f64(q.low), down)));
+        f64_store(first->fixed + v * LANES, f64_muladd(f64_add(ap, aq), f64_load(job->offsets->reach + column), ap));
+        f64_store(first->least + v * LANES,
+                  f64_mul(job->dtype == FLOAT64 ? floor : f64_set(2 * smallest_normal(job->dtype)), turning));
     }
 }
 
@@ -61,22 +64,22 @@ NOINLINE void anchor_of(const job_t *job, const first_row_t *first, ptrdiff_t ti
     const double *high = offsets_at(job->offsets->coarse, tile, COARSE, k);
     const double *low = offsets_at(job->offsets->coarse_low, tile, COARSE, k);
     for (int v = 0; v < TILE_VECTORS; v++) {
-        const VV c = pair_at(high, low, v), s = pair_at(high + TILE, low + TILE, v);
-        const VV p0 = pair_at(first->p, first->p_low, v), q0 = pair_at(first->q, first->q_low, v);
-        const V least = v_load(first->least + v * W);
-        const V magnitude = v_muladd(v_abs(q0.high), v_abs(s.high), v_load(first->fixed + v * W));
+        const vdd c = pair_at(high, low, v), s = pair_at(high + TILE, low + TILE, v);
+        const vdd p0 = pair_at(first->p, first->p_low, v), q0 = pair_at(first->q, first->q_low, v);
+        const vf64 least = f64_load(first->least + v * LANES);
+        const vf64 magnitude = f64_muladd(f64_abs(q0.high), f64_abs(s.high), f64_load(first->fixed + v * LANES));
         if (job->dtype == FLOAT64) {
-            const VV p = dd_product_sum(p0, c, q0, s), q = dd_product_sum(q0, c, dd_negated(p0), s);
-            v_store(a->p + v * W, p.high);
-            v_store(a->q + v * W, q.high);
-            v_store(a->p_low + v * W, p.low);
-            v_store(a->q_low + v * W, q.low);
-            v_store(a->error + v * W, v_muladd(magnitude, v_set(PAIR_ERROR), least));
+            const vdd p = dd_product_sum(p0, c, q0, s), q = dd_product_sum(q0, c, dd_negated(p0), s);
+            f64_store(a->p + v * LANES, p.high);
+            f64_store(a->q + v * LANES, q.high);
+            f64_store(a->p_low + v * LANES, p.low);
+            f64_store(a->q_low + v * LANES, q.low);
+            f64_store(a->error + v * LANES, f64_muladd(magnitude, f64_set(PAIR_ERROR), least));
         } else {
-            v_store(a->p + v * W, v_muladd(p0.high, c.high, v_mul(q0.high, s.high)));
-            v_store(a->q + v * W, v_sub(v_mul(q0.high, c.high), v_mul(p0.high, s.high)));
-            v_store(smallest + v * W, v_muladd(magnitude, v_set(smallest_share(job->dtype)), least));
-            v_store(a->error + v * W, v_mul(magnitude, v_set(DOUBLE_ERROR)));
+            f64_store(a->p + v * LANES, f64_muladd(p0.high, c.high, f64_mul(q0.high, s.high)));
+            f64_store(a->q + v * LANES, f64_sub(f64_mul(q0.high, c.high), f64_mul(p0.high, s.high)));
+            f64_store(smallest + v * LANES, f64_muladd(magnitude, f64_set(smallest_share(job->dtype)), least));
+            f64_store(a->error + v * LANES, f64_mul(magnitude, f64_set(DOUBLE_ERROR)));
         }
     }
     if (job->dtype != FLOAT64) quick_addends(smallest, a->addend, job->dtype);
@@ -120,21 +123,21 @@ typedef struct {
 INLINE int row_above(int r) { return HALF + r; }
 INLINE int row_below(int r) { return HALF - 1 - r; }
 
-INLINE void rotated(V p, V q, V c, V s, V *above, V *below) {
-    const V x = v_mul(p, c), y = v_mul(q, s);
-    *above = v_add(x, y);
-    *below = v_sub(x, y);
+INLINE void rotated(vf64 p, vf64 q, vf64 c, vf64 s, vf64 *above, vf64 *below) {
+    const vf64 x = f64_mul(p, c), y = f64_mul(q, s);
+    *above = f64_add(x, y);
+    *below = f64_sub(x, y);
 }
 
 /* The same in double-double: a double and a much smaller rest. */
-INLINE void rotated_pair(VV p, VV q, VV c, VV s, VV *above, VV *below) {
-    const VV x = two_product(p.high, c.high), y = two_product(q.high, s.high);
-    const V x_rest = v_muladd(p.high, c.low, v_muladd(p.low, c.high, x.low));
-    const V y_rest = v_muladd(q.high, s.low, v_muladd(q.low, s.high, y.low));
+INLINE void rotated_pair(vdd p, vdd q, vdd c, vdd s, vdd *above, vdd *below) {
+    const vdd x = two_product(p.high, c.high), y = two_product(q.high, s.high);
+    const vf64 x_rest = f64_muladd(p.high, c.low, f64_muladd(p.low, c.high, x.low));
+    const vf64 y_rest = f64_muladd(q.high, s.low, f64_muladd(q.low, s.high, y.low));
     *above = two_sum(x.high, y.high);
     *below = two_difference(x.high, y.high);
-    above->low = v_plus(above->low, v_plus(x_rest, y_rest));
-    below->low = v_plus(below->low, v_sub(x_rest, y_rest));
+    above->low = f64_add_fused(above->low, f64_add_fused(x_rest, y_rest));
+    below->low = f64_add_fused(below->low, f64_sub(x_rest, y_rest));
 }
 
 /* A pass over the rows of a group takes PASS columns of float32, as many as registers hold what does not change from row to row
@@ -142,16 +145,16 @@ INLINE void rotated_pair(VV p, VV q, VV c, VV s, VV *above, VV *below) {
 INLINE int pass_columns(dtype_t dtype) { return dtype == FLOAT32 ? PASS : TILE; }
 
 typedef struct {
-    V p[TILE_VECTORS], q[TILE_VECTORS];
-    U addend[TILE_VECTORS];
+    vf64 p[TILE_VECTORS], q[TILE_VECTORS];
+    vu64 addend[TILE_VECTORS];
 } kept_t;
 
 /* Vector v of the rows at an offset. */
-INLINE void values_at(const kept_t *k, const double *fine, int v, V *above, V *below) {
-    rotated(k->p[v], k->q[v], v_load(fine + v * W), v_load(fine + TILE + v * W), above, below);
+INLINE void values_at(const kept_t *k, const double *fine, int v, vf64 *above, vf64 *below) {
+    rotated(k->p[v], k->q[v], f64_load(fine + v * LANES), f64_load(fine + TILE + v * LANES), above, below);
 }
 
-INLINE void pairs_at(const anchor_t *a, const double *fine, const double *fine_low, int v, VV *above, VV *below) {
+INLINE void pairs_at(const anchor_t *a, const double *fine, const double *fine_low, int v, vdd *above, vdd *below) {
     rotated_pair(pair_at(a->p, a->p_low, v), pair_at(a->q, a->q_low, v), pair_at(fine, fine_low, v),
                  pair_at(fine + TILE, fine_low + TILE, v), above, below);
 }
@@ -163,23 +166,23 @@ COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, 
     const double *fine = g->fine + r * 2 * TILE, *fine_low = g->fine_low + r * 2 * TILE;
     row_t t = {.high = {0}};
     if (width <= 0) return; /* spare columns of a whole group */
-    for (int i = 0; i < columns; i += W) {
-        const int v = (pass + i) / W;
-        VV above = {v_set(0), v_set(0)}, below = above;
+    for (int i = 0; i < columns; i += LANES) {
+        const int v = (pass + i) / LANES;
+        vdd above = {f64_set(0), f64_set(0)}, below = above;
         if (g->job->dtype == FLOAT64) pairs_at(a, fine, fine_low, v, &above, &below);
         else
-            rotated(v_load(a->p + v * W), v_load(a->q + v * W), v_load(fine + v * W), v_load(fine + TILE + v * W), &above.high,
-                    &below.high);
-        v_store(t.high + i, is_above ? above.high : below.high);
-        v_store(t.low + i, is_above ? above.low : below.low);
-        v_store(t.error + i, v_load(a->error + v * W));
+            rotated(f64_load(a->p + v * LANES), f64_load(a->q + v * LANES), f64_load(fine + v * LANES),
+                    f64_load(fine + TILE + v * LANES), &above.high, &below.high);
+        f64_store(t.high + i, is_above ? above.high : below.high);
+        f64_store(t.low + i, is_above ? above.low : below.low);
+        f64_store(t.error + i, f64_load(a->error + v * LANES));
     }
     write_settled(g->spec, g->job, g->output, g->row + row, g->column + pass, width,
                   g->out + row * g->row_stride + pass * size_of(g->job->dtype), &t, g->tally);
 }
 
 /* The columns of a pass of a row, in `f` or `value`, to their address. */
-INLINE void write_float_row(const group_t *g, int pass, char *out, const F f[TILE_VECTORS / 2], int whole, dtype_t dtype,
+INLINE void write_float_row(const group_t *g, int pass, char *out, const vf32 f[TILE_VECTORS / 2], int whole, dtype_t dtype,
                             output_t output) {
     if (whole) {
         write_floats(g->job, out, f, pass_columns(dtype), dtype, output);
@@ -190,7 +193,8 @@ INLINE void write_float_row(const group_t *g, int pass, char *out, const F f[TIL
     }
 }
 
-INLINE void write_double_row(const group_t *g, int pass, char *out, const V value[TILE_VECTORS], int whole, output_t output) {
+INLINE void write_double_row(const group_t *g, int pass, char *out, const vf64 value[TILE_VECTORS], int whole,
+                             output_t output) {
     if (whole) {
         write_doubles(g->job, out, value, pass_columns(FLOAT64), output);
     } else {
@@ -205,27 +209,27 @@ INLINE void write_double_row(const group_t *g, int pass, char *out, const V valu
 INLINE int rows_double(const group_t *g, const anchor_t *a, int pass, int r, int last, int with_above, int whole, dtype_t dtype,
                        output_t output) {
     const ptrdiff_t row_stride = g->row_stride;
-    const int vectors = pass_columns(dtype) / W;
+    const int vectors = pass_columns(dtype) / LANES;
     char *const out = g->out + pass * size_of(dtype);
     char *out_above = out + row_above(r) * row_stride, *out_below = out + row_below(r) * row_stride;
     const double *fine = g->fine + r * 2 * TILE + pass;
     const uint64_t *const addend = dtype == FLOAT32 ? a->addend + pass : a->addend;
     kept_t kept;
     for (int v = 0; v < vectors; v++) {
-        kept.p[v] = v_load(a->p + pass + v * W);
-        kept.q[v] = v_load(a->q + pass + v * W);
-        if (dtype == FLOAT32 || v < vectors / 2) kept.addend[v] = u_load(addend + v * W);
+        kept.p[v] = f64_load(a->p + pass + v * LANES);
+        kept.q[v] = f64_load(a->q + pass + v * LANES);
+        if (dtype == FLOAT32 || v < vectors / 2) kept.addend[v] = u64_load(addend + v * LANES);
     }
     for (; r < last; r++, fine += 2 * TILE, out_above += row_stride, out_below -= row_stride) {
         if (output == ADD) prefetch_lines(g->prefetch, 2 * pass_columns(dtype) * size_of(dtype) / LINE);
-        F above[TILE_VECTORS / 2], below[TILE_VECTORS / 2];
+        vf32 above[TILE_VECTORS / 2], below[TILE_VECTORS / 2];
         passed_t passed_above = passed_all(), passed_below = passed_all();
         for (int v = 0; v < vectors; v += 2) {
-            V above_0, above_1, below_0, below_1;
+            vf64 above_0, above_1, below_0, below_1;
             values_at(&kept, fine, v, &above_0, &below_0);
             values_at(&kept, fine, v + 1, &above_1, &below_1);
-            above[v / 2] = f_pair(above_0, above_1);
-            below[v / 2] = f_pair(below_0, below_1);
+            above[v / 2] = f32_of_f64(above_0, above_1);
+            below[v / 2] = f32_of_f64(below_0, below_1);
             if (with_above) passed_above = quick_test(passed_above, above_0, above_1, above[v / 2], kept.addend, v, dtype);
             passed_below = quick_test(passed_below, below_0, below_1, below[v / 2], kept.addend, v, dtype);
         }
@@ -233,19 +237,19 @@ INLINE int rows_double(const group_t *g, const anchor_t *a, int pass, int r, int
             /* The same values again: to keep them in registers until here would cost more. */
             const double *again = fine;
             FORGET(again);
-            U undecided = u_set(0);
+            vu64 undecided = u64_set(0);
             for (int v = 0; v < vectors; v += 2) {
-                V values_above[2], values_below[2];
+                vf64 values_above[2], values_below[2];
                 for (int i = 0; i < 2; i++) {
-                    const V error = v_load(a->error + pass + (v + i) * W);
+                    const vf64 error = f64_load(a->error + pass + (v + i) * LANES);
                     values_at(&kept, again, v + i, &values_above[i], &values_below[i]);
-                    if (with_above) undecided = u_or(undecided, undecided_double(&values_above[i], error, dtype));
-                    undecided = u_or(undecided, undecided_double(&values_below[i], error, dtype));
+                    if (with_above) undecided = u64_or(undecided, undecided_double(&values_above[i], error, dtype));
+                    undecided = u64_or(undecided, undecided_double(&values_below[i], error, dtype));
                 }
-                above[v / 2] = f_pair(values_above[0], values_above[1]);
-                below[v / 2] = f_pair(values_below[0], values_below[1]);
+                above[v / 2] = f32_of_f64(values_above[0], values_above[1]);
+                below[v / 2] = f32_of_f64(values_below[0], values_below[1]);
             }
-            if (!u_is_zero(undecided)) return r;
+            if (!u64_is_zero(undecided)) return r;
         }
         if (with_above) write_float_row(g, pass, out_above, above, whole, dtype, output);
         write_float_row(g, pass, out_below, below, whole, dtype, output);
@@ -256,22 +260,22 @@ INLINE int rows_double(const group_t *g, const anchor_t *a, int pass, int r, int
 INLINE int rows_pair(const group_t *g, const anchor_t *a, int pass, int r, int last, int with_above, int whole,
                      output_t output) {
     const ptrdiff_t row_stride = g->row_stride;
-    const int vectors = pass_columns(FLOAT64) / W, first = pass / W;
+    const int vectors = pass_columns(FLOAT64) / LANES, first = pass / LANES;
     char *const out = g->out + pass * size_of(FLOAT64);
     char *out_above = out + row_above(r) * row_stride, *out_below = out + row_below(r) * row_stride;
     const double *fine = g->fine + r * 2 * TILE, *fine_low = g->fine_low + r * 2 * TILE;
     for (; r < last; r++, fine += 2 * TILE, fine_low += 2 * TILE, out_above += row_stride, out_below -= row_stride) {
         if (output == ADD) prefetch_lines(g->prefetch, 2 * pass_columns(FLOAT64) * size_of(FLOAT64) / LINE);
-        V above[TILE_VECTORS], below[TILE_VECTORS];
-        U undecided = u_set(0);
+        vf64 above[TILE_VECTORS], below[TILE_VECTORS];
+        vu64 undecided = u64_set(0);
         for (int v = 0; v < vectors; v++) {
-            const V error = v_load(a->error + pass + v * W);
-            VV sum_above, sum_below;
+            const vf64 error = f64_load(a->error + pass + v * LANES);
+            vdd sum_above, sum_below;
             pairs_at(a, fine, fine_low, first + v, &sum_above, &sum_below);
             if (with_above) above[v] = rounded_pair(sum_above, error, &undecided);
             below[v] = rounded_pair(sum_below, error, &undecided);
         }
-        if (UNLIKELY(!u_is_zero(undecided))) return r;
+        if (UNLIKELY(!u64_is_zero(undecided))) return r;
         if (with_above) write_double_row(g, pass, out_above, above, whole, output);
         write_double_row(g, pass, out_below, below, whole, output);
     }

@@ -9,40 +9,40 @@
 
 /* Directly evaluated values of a tile: of each column, or of each pair of columns at once. */
 INLINE void direct_values(const spec_t *spec, const position_t *position, ptrdiff_t column, dtype_t dtype,
-                          VV value[TILE_VECTORS]) {
+                          vdd value[TILE_VECTORS]) {
     for (int v = 0; v < TILE_VECTORS; v += 2) {
-        const ptrdiff_t here = column + v * W;
-        VV p = {v_set(0), v_set(0)}, q = p;
+        const ptrdiff_t here = column + v * LANES;
+        vdd p = {f64_set(0), f64_set(0)}, q = p;
         if (spec->order == UNPAIRED) {
             for (int i = 0; i < 2; i++) {
-                if (dtype == FLOAT64) direct_pair(spec, position, here + i * W, COLUMNS, &p, &q);
-                else direct_scaled(spec, position, here + i * W, COLUMNS, &p.high, &q.high);
+                if (dtype == FLOAT64) direct_pair(spec, position, here + i * LANES, COLUMNS, &p, &q);
+                else direct_scaled(spec, position, here + i * LANES, COLUMNS, &p.high, &q.high);
                 value[v + i] = p;
             }
             continue;
         }
         if (dtype == FLOAT64) direct_pair(spec, position, here, PAIRS, &p, &q);
         else direct_scaled(spec, position, here, PAIRS, &p.high, &q.high);
-        const VV first = spec->order == SIN_FIRST ? p : q, second = spec->order == SIN_FIRST ? q : p;
-        v_interleave(first.high, second.high, &value[v].high, &value[v + 1].high);
-        v_interleave(first.low, second.low, &value[v].low, &value[v + 1].low);
+        const vdd first = spec->order == SIN_FIRST ? p : q, second = spec->order == SIN_FIRST ? q : p;
+        f64_interleave(first.high, second.high, &value[v].high, &value[v + 1].high);
+        f64_interleave(first.low, second.low, &value[v].low, &value[v + 1].low);
     }
 }
 
 /* The `width` columns from `column` on of a row. */
 INLINE void tile_row(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t column,
                      int width, char *out, dtype_t dtype, tally_t *tally) {
-    const V amplitude = v_abs(v_set(spec->scale));
-    const V share = v_set(dtype == FLOAT64 ? PAIR_ERROR : DIRECT_DOUBLE_ERROR);
-    const V floor = v_mul(amplitude, v_set(dtype == FLOAT64 ? DIRECT_PAIR_FLOOR : DIRECT_DOUBLE_FLOOR));
-    VV direct_value[TILE_VECTORS];
-    V value[TILE_VECTORS];
+    const vf64 amplitude = f64_abs(f64_set(spec->scale));
+    const vf64 share = f64_set(dtype == FLOAT64 ? PAIR_ERROR : DIRECT_DOUBLE_ERROR);
+    const vf64 floor = f64_mul(amplitude, f64_set(dtype == FLOAT64 ? DIRECT_PAIR_FLOOR : DIRECT_DOUBLE_FLOOR));
+    vdd direct_value[TILE_VECTORS];
+    vf64 value[TILE_VECTORS];
     passed_t passed = passed_all();
-    U undecided = u_set(0);
+    vu64 undecided = u64_set(0);
     direct_values(spec, position, column, dtype, direct_value);
     if (dtype == FLOAT64) {
         for (int v = 0; v < TILE_VECTORS; v++) {
-            const V error = v_muladd(v_abs(direct_value[v].high), share, floor);
+            const vf64 error = f64_muladd(f64_abs(direct_value[v].high), share, floor);
             value[v] = rounded_pair(direct_value[v], error, &undecided);
         }
     } else {
@@ -50,22 +50,22 @@ INLINE void tile_row(const spec_t *spec, const job_t *job, const position_t *pos
         ALIGNED double smallest[TILE];
         /* |value| >= 2**-40 of the amplitude: the error is below 2**-48 of it, a few units of its last place */
         for (int v = 0; v < TILE_VECTORS; v++)
-            v_store(smallest + v * W, v_muladd(amplitude, v_set(0x1p-40), v_set(2 * smallest_normal(dtype))));
+            f64_store(smallest + v * LANES, f64_muladd(amplitude, f64_set(0x1p-40), f64_set(2 * smallest_normal(dtype))));
         quick_addends(smallest, addend, dtype);
-        U addends[TILE_VECTORS];
-        for (int v = 0; v < TILE_VECTORS / (dtype == FLOAT32 ? 1 : 2); v++) addends[v] = u_load(addend + v * W);
+        vu64 addends[TILE_VECTORS];
+        for (int v = 0; v < TILE_VECTORS / (dtype == FLOAT32 ? 1 : 2); v++) addends[v] = u64_load(addend + v * LANES);
         for (int v = 0; v < TILE_VECTORS; v += 2) {
             value[v] = direct_value[v].high;
             value[v + 1] = direct_value[v + 1].high;
-            passed = quick_test(passed, value[v], value[v + 1], f_pair(value[v], value[v + 1]), addends, v, dtype);
+            passed = quick_test(passed, value[v], value[v + 1], f32_of_f64(value[v], value[v + 1]), addends, v, dtype);
         }
     }
-    if (UNLIKELY(!(dtype == FLOAT64 || spec->quick) || !is_passed(passed, dtype) || !u_is_zero(undecided))) {
+    if (UNLIKELY(!(dtype == FLOAT64 || spec->quick) || !is_passed(passed, dtype) || !u64_is_zero(undecided))) {
         row_t t;
         for (int v = 0; v < TILE_VECTORS; v++) {
-            v_store(t.high + v * W, direct_value[v].high);
-            v_store(t.low + v * W, direct_value[v].low);
-            v_store(t.error + v * W, v_muladd(v_abs(direct_value[v].high), share, floor));
+            f64_store(t.high + v * LANES, direct_value[v].high);
+            f64_store(t.low + v * LANES, direct_value[v].low);
+            f64_store(t.error + v * LANES, f64_muladd(f64_abs(direct_value[v].high), share, floor));
         }
         write_settled(spec, job, job->output, row, column, width, out, &t, tally);
     } else {

@@ -22,13 +22,13 @@ INLINE double smallest_normal(dtype_t dtype) { return dtype == FLOAT16 ? 0x1p-14
 
 /* Lanes that passed the test: of doubles, in halves of 32 bits, or of floats, in halves of 16 bits. */
 typedef struct {
-    M doubles;
-    N floats;
+    mask64 doubles;
+    mask32 floats;
 } passed_t;
 
-INLINE passed_t passed_all(void) { return (passed_t){m_all(), n_all()}; }
+INLINE passed_t passed_all(void) { return (passed_t){mask64_all(), mask32_all()}; }
 INLINE int is_passed(passed_t passed, dtype_t dtype) {
-    return dtype == FLOAT16 || dtype == BFLOAT16 ? n_is_all(passed.floats) : m_is_all(passed.doubles);
+    return dtype == FLOAT16 || dtype == BFLOAT16 ? mask32_is_all(passed.floats) : mask64_is_all(passed.doubles);
 }
 
 /* The test looks at the lower and at the upper half of a lane after one addition.  The lower half is then zero, under the
@@ -53,13 +53,13 @@ INLINE void quick_addends(const double smallest[TILE], uint64_t addend[TILE], dt
 }
 
 /* Tests vectors v and v + 1 of a tile's values, which are rounded to floats f. */
-INLINE passed_t quick_test(passed_t passed, V a, V b, F f, const U addend[TILE_VECTORS], int v, dtype_t dtype) {
+INLINE passed_t quick_test(passed_t passed, vf64 a, vf64 b, vf32 f, const vu64 addend[TILE_VECTORS], int v, dtype_t dtype) {
     if (dtype == FLOAT32) {
-        const U mask = u_set(UPPER_64 | 0x1ffe0000u);
-        passed.doubles = m_and_nonzero(passed.doubles, u_add(u_bits(a), addend[v]), mask);
-        passed.doubles = m_and_nonzero(passed.doubles, u_add(u_bits(b), addend[v + 1]), mask);
+        const vu64 mask = u64_set(UPPER_64 | 0x1ffe0000u);
+        passed.doubles = mask64_and_nonzero(passed.doubles, u64_add(bits_of_f64(a), addend[v]), mask);
+        passed.doubles = mask64_and_nonzero(passed.doubles, u64_add(bits_of_f64(b), addend[v + 1]), mask);
     } else {
-        passed.floats = n_and_nonzero(passed.floats, f, addend[v / 2], UPPER_32 | (dtype == FLOAT16 ? 0x1fffu : 0xffffu));
+        passed.floats = mask32_and_nonzero(passed.floats, f, addend[v / 2], UPPER_32 | (dtype == FLOAT16 ? 0x1fffu : 0xffffu));
     }
     return passed;
 }
@@ -68,21 +68,22 @@ INLINE passed_t quick_test(passed_t passed, V a, V b, F f, const U addend[TILE_V
 
 /* Zero where value - error and value + error round to the same number, which is not subnormal in dtype and becomes the value.
  * Rounded half away from zero: only an exact value lies on a half-way point. */
-INLINE U undecided_double(V *value, V error, dtype_t dtype) {
+INLINE vu64 undecided_double(vf64 *value, vf64 error, dtype_t dtype) {
     const format_t format = format_of(dtype);
     const int drop = 53 - format.precision;
-    const U half = u_set((uint64_t)1 << (drop - 1)), normal = u_set(bits_of_double(smallest_normal(dtype)));
-    const U below = u_shr(u_add(u_bits(v_sub(*value, error)), half), drop);
-    const U above = u_shr(u_add(u_bits(v_add(*value, error)), half), drop);
-    const U subnormal = u_shr(u_sub(u_and(u_bits(*value), u_set(INT64_MAX)), normal), 63);
-    *value = v_bits(u_shl(below, drop));
-    return u_or(u_xor(below, above), subnormal);
+    const vu64 half = u64_set((uint64_t)1 << (drop - 1)), normal = u64_set(bits_of_double(smallest_normal(dtype)));
+    const vu64 below = u64_shr(u64_add(bits_of_f64(f64_sub(*value, error)), half), drop);
+    const vu64 above = u64_shr(u64_add(bits_of_f64(f64_add(*value, error)), half), drop);
+    const vu64 subnormal = u64_shr(u64_sub(u64_and(bits_of_f64(*value), u64_set(INT64_MAX)), normal), 63);
+    *value = f64_of_bits(u64_shl(below, drop));
+    return u64_or(u64_xor(below, above), subnormal);
 }
 
 /* Rounds a double-double; adds to `undecided` the bits in which value - error and value + error differ. */
-INLINE V rounded_pair(VV sum, V error, U *undecided) {
-    const V below = v_add(sum.high, v_sub(sum.low, error)), above = v_plus(sum.high, v_plus(sum.low, error));
-    *undecided = u_or(*undecided, u_xor(u_bits(below), u_bits(above)));
+INLINE vf64 rounded_pair(vdd sum, vf64 error, vu64 *undecided) {
+    const vf64 below = f64_add(sum.high, f64_sub(sum.low, error)),
+               above = f64_add_fused(sum.high, f64_add_fused(sum.low, error));
+    *undecided = u64_or(*undecided, u64_xor(bits_of_f64(below), bits_of_f64(above)));
     return below;
 }
 
@@ -125,8 +126,8 @@ INLINE void settle(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_
 
 /* Writes the first `width` columns of a row of values that dtype holds. */
 COLD void write_rounded(const job_t *job, output_t output, int width, char *out, const double values[TILE]) {
-    V rounded[TILE_VECTORS];
-    for (int v = 0; v < TILE_VECTORS; v++) rounded[v] = v_load(values + v * W);
+    vf64 rounded[TILE_VECTORS];
+    for (int v = 0; v < TILE_VECTORS; v++) rounded[v] = f64_load(values + v * LANES);
 #define CASE(T) \
     case T: write_values(job, out, rounded, width, T, output); break;
     switch (job->dtype) { EVERY_DTYPE(CASE) }

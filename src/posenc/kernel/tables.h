@@ -29,12 +29,12 @@ NOINLINE void tabulate_rows(const spec_t *spec, uint64_t first, uint64_t spacing
         const position_t position = position_from_halves(first + 2 * (uint64_t)r * spacing);
         double *const to = offsets_at(high, tile, rows, r), *const to_low = offsets_at(low, tile, rows, r);
         for (int v = 0; v < TILE_VECTORS; v++) {
-            VV s, c;
-            direct(spec, &position, tile * TILE + v * W, ANGLES, &s, &c);
-            v_store(to + v * W, c.high);
-            v_store(to_low + v * W, c.low);
-            v_store(to + TILE + v * W, s.high);
-            v_store(to_low + TILE + v * W, s.low);
+            vdd s, c;
+            direct(spec, &position, tile * TILE + v * LANES, ANGLES, &s, &c);
+            f64_store(to + v * LANES, c.high);
+            f64_store(to_low + v * LANES, c.low);
+            f64_store(to + TILE + v * LANES, s.high);
+            f64_store(to_low + TILE + v * LANES, s.low);
         }
     }
 }
