@@ -1,4 +1,4 @@
-/* Double-double arithmetic on the verbs: an unevaluated sum high + low with |low| <= 2**-52 |high|.
+/* Double-double arithmetic on vectors: an unevaluated sum high + low with |low| <= 2**-52 |high|.
  * Sources: Dekker 1971; Joldes, Muller, Popescu, "Tight and rigorous error bounds for basic building blocks of double-word
  * arithmetic", 2017.  u = 2**-53.
  */
@@ -11,8 +11,14 @@ typedef struct {
     vf64 high, low;
 } vdd;
 
+INLINE vdd dd_load(const double *high, const double *low) { return (vdd){f64_load(high), f64_load(low)}; }
+INLINE void dd_store(double *high, double *low, vdd a) {
+    f64_store(high, a.high);
+    f64_store(low, a.low);
+}
+
 /* a + b exactly, for |a| >= |b| or a = 0 */
-INLINE vdd quick_two_sum(vf64 a, vf64 b) {
+INLINE vdd fast_two_sum(vf64 a, vf64 b) {
     const vf64 s = f64_add(a, b);
     return (vdd){s, f64_sub(b, f64_sub(s, a))};
 }
@@ -29,7 +35,7 @@ INLINE vdd two_difference(vf64 a, vf64 b) {
     return (vdd){s, f64_sub(f64_sub(a, f64_sub(s, t)), f64_add(b, t))};
 }
 
-/* a * b exactly, but for underflow; without a fused operation |a|, |b| < 2**996 (Veltkamp's splitting) */
+/* a * b exactly unless it underflows; without fused operations |a|, |b| < 2**996 (Veltkamp's splitting) */
 INLINE vdd two_product(vf64 a, vf64 b) {
     const vf64 p = f64_mul(a, b);
     if (FUSED) return (vdd){p, f64_mulsub(a, b, p)};
@@ -48,15 +54,15 @@ INLINE vdd dd_product(vdd a, vdd b) {
     return p;
 }
 
-INLINE vdd dd_scaled(vdd a, vf64 b) {
+INLINE vdd dd_times_double(vdd a, vf64 b) {
     vdd p = two_product(a.high, b);
     p.low = f64_muladd(a.low, b, p.low);
-    return quick_two_sum(p.high, p.low);
+    return fast_two_sum(p.high, p.low);
 }
 
 /* a + b for |a| >= |b|, with an error below 4 u**2 |a|, not renormalised */
-INLINE vdd dd_quick_sum(vdd a, vdd b) {
-    vdd s = quick_two_sum(a.high, b.high);
+INLINE vdd dd_fast_sum(vdd a, vdd b) {
+    vdd s = fast_two_sum(a.high, b.high);
     s.low = f64_add(s.low, f64_add(a.low, b.low));
     return s;
 }
@@ -65,7 +71,7 @@ INLINE vdd dd_quick_sum(vdd a, vdd b) {
 INLINE vdd dd_product_sum(vdd a, vdd b, vdd c, vdd d) {
     const vdd p = two_product(a.high, b.high), q = two_product(c.high, d.high), s = two_sum(p.high, q.high);
     const vf64 cross = f64_muladd(a.high, b.low, f64_muladd(a.low, b.high, f64_muladd(c.high, d.low, f64_mul(c.low, d.high))));
-    return quick_two_sum(s.high, f64_add(s.low, f64_add(f64_add(p.low, q.low), cross)));
+    return fast_two_sum(s.high, f64_add(s.low, f64_add(f64_add(p.low, q.low), cross)));
 }
 
 INLINE vdd dd_negated(vdd a) { return (vdd){f64_sub(f64_set(0), a.high), f64_sub(f64_set(0), a.low)}; }
