@@ -70,7 +70,7 @@ static void run_threads(share_t *share) {
     for (int i = 0; i < MEMBERS; i++) pthread_join(threads[i], NULL);
 }
 
-/* ---- the encoding ---------------------------------------------------------------------------------------------------------- */
+/* ---- the encoding -------------------------------------------------------------------------------------------------------- */
 
 /* No value here is so near a half-way point that exact.c does not decide it. */
 static double decide(void *context, const position_t *position, ptrdiff_t column, dtype_t dtype) {
@@ -108,7 +108,7 @@ static spec_t make_spec(void) {
                     .decide = decide};
 }
 
-/* ---- the cases --------------------------------------------------------------------------------------------------------------- */
+/* ---- the cases ----------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     const kernel_t *kernel;

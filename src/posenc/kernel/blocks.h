@@ -1,5 +1,6 @@
 /* Blocks of evenly spaced rows: the first row is evaluated directly, the anchors are rotated from it, and the rows from the
- * anchors (rotate.h).  Tiles of columns are the outer loop and rows the inner one, so a tile's offsets stay in L1 at any d_model.
+ * anchors (rotate.h).  Tiles of columns are the outer loop and rows the inner one, so a tile's offsets stay in L1 at any
+ * d_model.
  */
 #ifndef POSENC_BLOCKS_H
 #define POSENC_BLOCKS_H
@@ -61,10 +62,10 @@ static void rotate_group(const block_t *b, const origin_t *origin, ptrdiff_t til
     GROUP[output][b->job->dtype](&g, &a);
 }
 
-/* ---- tile by tile, straight to `out` ----------------------------------------------------------------------------------------- */
+/* ---- tile by tile, straight to `out` ------------------------------------------------------------------------------------- */
 
-/* Writes the columns that no tile covers: those of the first row before its first line, and those of the last row after its last
- * whole tile. */
+/* Writes the columns that no tile covers: those of the first row before its first line, and those of the last row after its
+ * last whole tile. */
 static void write_edges(const spec_t *spec, const block_t *b) {
     const job_t *job = b->job;
     const ptrdiff_t size = size_of(job->dtype), first = b->spec->first, last = b->row + b->count - 1;
@@ -87,7 +88,7 @@ static void write_tiles(const block_t *b) {
     }
 }
 
-/* ---- strip by strip of STRIP tiles, and anchor by anchor within a strip ------------------------------------------------------- */
+/* ---- strip by strip of STRIP tiles, and anchor by anchor within a strip -------------------------------------------------- */
 
 /* Writes or adds the rows of a panel, `bytes` each, to the whole batch. */
 static void flush_panel(const job_t *job, char *out, const char *panel, ptrdiff_t pitch, ptrdiff_t bytes, ptrdiff_t rows) {
@@ -106,10 +107,10 @@ static void flush_panel(const job_t *job, char *out, const char *panel, ptrdiff_
 
 /* Without a panel: adds to the rows of `out`, and prefetches those of the next anchor.
  *
- * With one: the rows of an anchor are stored to the panel, which stays in the cache, and flushed from there, because they go to
- * several addresses or do not begin on cache lines.  If the rows of `out` are contiguous, so are those of the panel, and most of
- * its lines are whole.  The spare columns of the last tile are then stored over the first columns of the next row, which are
- * computed later: the last tile is the first one. */
+ * With one: the rows of an anchor are stored to the panel, which stays in the cache, and flushed from there, because they go
+ * to several addresses or do not begin on cache lines.  If the rows of `out` are contiguous, so are those of the panel, and
+ * most of its lines are whole.  The spare columns of the last tile are then stored over the first columns of the next row,
+ * which are computed later: the last tile is the first one. */
 static void write_strip(const block_t *b, ptrdiff_t first_tile, ptrdiff_t last_tile, char *panel) {
     const job_t *job = b->job;
     const ptrdiff_t size = size_of(job->dtype), column = first_tile * TILE, tiles = last_tile - first_tile;
@@ -136,7 +137,7 @@ static void write_strip(const block_t *b, ptrdiff_t first_tile, ptrdiff_t last_t
     }
 }
 
-/* ---- a block ----------------------------------------------------------------------------------------------------------------- */
+/* ---- a block ------------------------------------------------------------------------------------------------------------- */
 
 /* Rows row .. row + count - 1 of an evenly spaced job, at most BLOCK, none of them padding or at the position of angle 0. */
 static void block(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {

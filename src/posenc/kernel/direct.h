@@ -18,7 +18,8 @@ enum { FAST_POSITION_LIMBS = 4, PHASE_LIMBS = 5 };
 
 enum { SIN_LEADING = 8, COS_LEADING = 9, TAIL = 6 };
 
-/* (-1)**k / (2k + 1)! for k = 0 .. 7 in double-double, then 8 .. 13 in double; the truncation error is below z**14 / 29! < 2**-112, z = x**2 */
+/* (-1)**k / (2k + 1)! for k = 0 .. 7 in double-double, then 8 .. 13 in double; the truncation error is below
+ * z**14 / 29! < 2**-112, z = x**2 */
 static const double SIN_COEFFICIENTS[SIN_LEADING][2] = {
     {0x1.0000000000000p+0, 0x0.0p+0},
     {-0x1.5555555555555p-3, -0x1.5555555555555p-57},
@@ -33,7 +34,7 @@ static const double SIN_TAIL[TAIL] = {
     0x1.952c77030ad4ap-49,  -0x1.2f49b46814157p-57, 0x1.71b8ef6dcf572p-66,
     -0x1.761b41316381ap-75, 0x1.3f3ccdd165fa9p-84,  -0x1.d1ab1c2dccea3p-94,
 };
-/* (-1)**k / (2k)! for k = 0 .. 8 in double-double, then 9 .. 14 in double; the truncation error is below z**15 / 30! < 2**-117 */
+/* (-1)**k / (2k)! for k = 0 .. 8 in double-double, then 9 .. 14 in double; truncation error below z**15 / 30! < 2**-117 */
 static const double COS_COEFFICIENTS[COS_LEADING][2] = {
     {0x1.0000000000000p+0, 0x0.0p+0},
     {-0x1.0000000000000p-1, 0x0.0p+0},
@@ -59,12 +60,12 @@ INLINE vdd direct_series(vdd z, const double leading[][2], int count, const doub
     return fast_two_sum(r.high, r.low);
 }
 
-/* The columns of a vector: LANES consecutive ones; the same, but all as sines; or the sines of every second column, where columns
- * 2 i and 2 i + 1 are sin and cos of one frequency. */
+/* The columns of a vector: LANES consecutive ones; the same, but all as sines; or the sines of every second column, where
+ * columns 2 i and 2 i + 1 are sin and cos of one frequency. */
 typedef enum { COLUMNS, ANGLES, PAIRS } lanes_t;
 
-/* The angles of a vector: whole quarter turns and a rest of -1/8 .. 1/8 turn.  `first` is the rest to 32 bits, in turns; rest[1],
- * rest[2] ... are its next limbs of 32 bits. */
+/* The angles of a vector: whole quarter turns and a rest of -1/8 .. 1/8 turn.  `first` is the rest to 32 bits, in turns;
+ * rest[1], rest[2] ... are its next limbs of 32 bits. */
 typedef struct {
     vu64 quadrant;
     vf64 first;

@@ -1,10 +1,9 @@
 /* Exact evaluation to 320 bits: slow, with an error bound.
  *
- * Method: position * turns is an exact product of integers.  Its whole quarter turns are dropped; the rest, at most an eighth of
- * a turn, is multiplied by 2 pi, and the Taylor series of sin or cos is summed in fixed point.
- * Bound (docs/numerics.md, section 3): `turns` is right to two units of its last place, so the error of the phase is known; let
- * it be 2**d of the rest.  The relative error of sin and cos from it is no larger; all later errors are below 2**-285.8 of the
- * value.  The sum is below 2**(max(d, -285) + 1).
+ * Method: position * turns is an exact product of integers.  Its whole quarter turns are dropped; the rest, at most 1/8 turn,
+ * is multiplied by 2 pi, and the Taylor series of sin or cos is summed in fixed point.
+ * Bound (docs/numerics.md, section 3): `turns` is right to two units of its last place.  With 2**d for the resulting error of
+ * the rest, and less than 2**-285.8 for all later errors, the relative error of a value is below 2**(max(d, -285) + 1).
  * If this does not decide the rounding, because the value is next to a half-way point, spec->decide evaluates it to more bits.
  */
 #include "environment.h"

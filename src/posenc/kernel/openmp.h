@@ -138,8 +138,8 @@ static int grow_team(int wanted) {
 
 /* The number of threads that the caller's next region may have, at most `wanted`; 1 if the system grants none.
  *
- * GNU's runtime keeps the threads of the caller's last region and ends those that the next one does not need.  So as many as last
- * time exist, unless a thread of a team has ended since. */
+ * GNU's runtime keeps the threads of the caller's last region and ends those that the next one does not need.  So as many as
+ * last time exist, unless a thread of a team has ended since. */
 static int openmp_team(int wanted) {
     static _Thread_local int last, last_ended;
     const int now_ended = ended;

@@ -34,7 +34,7 @@ INLINE void flush_bytes(char *out, const char *from, ptrdiff_t bytes) {
     memcpy(out + at, from + at, (size_t)(bytes - at));
 }
 
-/* ---- adding: x * x_scale + value, product and sum rounded to dtype ----------------------------------------------------------- */
+/* ---- adding: x * x_scale + value, product and sum rounded to dtype ------------------------------------------------------- */
 
 /* Bytes of x that are added at a time, and the distance of the prefetch before it: the hardware does not prefetch past the end
  * of a page. */
@@ -97,7 +97,7 @@ NOINLINE void add_to_batch(const job_t *job, char *out, const char *values, ptrd
     for (; batch > 0; batch--, out += job->batch_stride) FOR_DTYPE(job->dtype, add(out, values, width, DTYPE, job->x_scale))
 }
 
-/* ---- a row of a tile ------------------------------------------------------------------------------------------------------- */
+/* ---- a row of a tile ----------------------------------------------------------------------------------------------------- */
 
 /* The values of a row: doubles for float64, else rounded to floats. */
 typedef struct {

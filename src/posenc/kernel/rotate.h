@@ -4,9 +4,9 @@
  * below it:
  *     P cos + Q sin,   P cos - Q sin.
  *
- * Bounds (docs/numerics.md, section 5), with M = |P0| + |Q0 sin_k| + (|P0| + |Q0|) reach, where P0, Q0 belong to the first row
- * of the block, sin_k to the anchor, and reach >= |sin| of all offsets: the error of a value is below 13.5 * 2**-53 M in double,
- * 2**-94 M in double-double.  It is relative to the products, not to their sum: small angles keep their precision.
+ * Bounds (docs/numerics.md, section 5), with M = |P0| + |Q0 sin_k| + (|P0| + |Q0|) reach, where P0, Q0 belong to the first
+ * row of the block, sin_k to the anchor, and reach >= |sin| of all offsets: the error of a value is below 13.5 * 2**-53 M in
+ * double, 2**-94 M in double-double.  It is relative to the products, not to their sum: small angles keep their precision.
  */
 #ifndef POSENC_ROTATE_H
 #define POSENC_ROTATE_H
@@ -76,7 +76,7 @@ NOINLINE void anchor_of(const job_t *job, const origin_t *o, ptrdiff_t tile, int
     if (job->dtype != FLOAT64) test_addends(smallest, a->addend, job->dtype);
 }
 
-/* ---- the rows of an anchor ------------------------------------------------------------------------------------------------- */
+/* ---- the rows of an anchor ----------------------------------------------------------------------------------------------- */
 
 /* Prefetches the rows of the next anchor, line by line: adding reads them in the order of tiles, which defeats the hardware
  * prefetcher. */
@@ -267,7 +267,7 @@ NOINLINE void rotate_narrow_rows(const group_t *g, const anchor_t *a, int first,
     else FOR_DTYPE(g->job->dtype, rotate_rows(g, a, first, last, 0, 0, DTYPE, STORE))
 }
 
-/* ---- groups: one function for each dtype and output mode --------------------------------------------------------------------- */
+/* ---- groups: one function for each dtype and output mode ----------------------------------------------------------------- */
 
 #define DEFINE_GROUP(T, OUTPUT) \
     NOINLINE void group_##T##_##OUTPUT(const group_t *g, const anchor_t *a) { \

@@ -32,15 +32,17 @@ INLINE int all_passed(passed_t passed, dtype_t dtype) {
     return dtype == FLOAT16 || dtype == BFLOAT16 ? mask32_is_all(passed.floats) : mask64_is_all(passed.doubles);
 }
 
-/* One addition and one mask test both halves of a lane.  The lower half of the sum is zero next to a half-way point: within 2**16
- * units of the double's 29 dropped bits for float32; exactly at it for the halves, because rounding to float does not cross it.
- * In the upper half, bit 62 (30) is set if |value| >= smallest; a carry from below moves that limit by less than 2**-7 of it. */
+/* One addition and one mask test both halves of a lane.  The lower half of the sum is zero next to a half-way point: within
+ * 2**16 units of the double's 29 dropped bits for float32; exactly at it for the halves, because rounding to float does not
+ * cross it.  In the upper half, bit 62 (30) is set if |value| >= smallest; a carry from below moves that limit by less than
+ * 2**-7 of it. */
 #define UPPER_64 ((uint64_t)1 << 62)
 #define UPPER_32 ((uint32_t)1 << 30)
 
 INLINE uint32_t near_half(dtype_t dtype) { return dtype == FLOAT32 ? 0x10010000u : dtype == FLOAT16 ? 0x1000u : 0x8000u; }
 
-/* The addends of a tile's columns, 64 bits each for float32 and 32 bits for the halves, from the smallest |value| that may pass. */
+/* The addends of a tile's columns, 64 bits each for float32 and 32 bits for the halves, from the smallest |value| that may
+ * pass. */
 INLINE void test_addends(const double smallest[TILE], uint64_t addend[TILE], dtype_t dtype) {
     uint32_t *const narrow = (uint32_t *)(void *)addend;
     for (int i = 0; i < TILE; i++) {
@@ -62,7 +64,7 @@ INLINE passed_t fast_test(passed_t passed, vf64 a, vf64 b, vf32 f, const vu64 ad
     return passed;
 }
 
-/* ---- the test with the error bound of each value -------------------------------------------------------------------------- */
+/* ---- the test with the error bound of each value ------------------------------------------------------------------------- */
 
 /* Zero where value - error and value + error round to the same number, which is not subnormal in dtype; *value becomes it.
  * Rounded half away from zero: only an exact value lies on a half-way point. */
@@ -84,7 +86,7 @@ INLINE vf64 rounded_dd(vdd sum, vf64 error, vu64 *undecided) {
     return below;
 }
 
-/* ---- a row with an uncertain value ------------------------------------------------------------------------------------------ */
+/* ---- a row with an uncertain value --------------------------------------------------------------------------------------- */
 
 /* The values of a row of a tile. */
 typedef struct {

@@ -184,8 +184,8 @@ static inline void f16_load_tile(float f[TILE], const uint16_t p[TILE]) {
     for (int i = 0; i < TILE; i++) f[i] = float_of_half(p[i]);
 }
 
-/* mask64_all: no half has failed.  mask64_and_nonzero: those halves fail, too, in which x & bits is zero.  Here the mask has bits
- * set where a half has failed. */
+/* mask64_all: no half has failed.  mask64_and_nonzero: those halves fail, too, in which x & bits is zero.  Here the mask has
+ * bits set where a half has failed. */
 typedef vu64 mask64, mask32;
 static inline mask64 mask64_all(void) { return u64_set(0); }
 static inline mask64 mask64_and_nonzero(mask64 m, vu64 x, vu64 bits) { return m | u32_is_zero(x & bits); }
