@@ -4,12 +4,12 @@
 #
 # asan   AddressSanitizer, GCC: the suite with Python's memory from malloc.
 # ubsan  UndefinedBehaviorSanitizer, GCC: the suite.  Python's own flag -fwrapv would hide overflows, so -fno-wrapv.
-# tsan   ThreadSanitizer, clang: the kernels in threads without Python (tests/race.c), as Python's own synchronisation and GNU
-#        OpenMP's are unknown to it; LLVM's OpenMP explains itself by way of libarcher.so, where it is installed.
+# tsan   ThreadSanitizer, clang: the kernels in plain threads without Python (tests/race.c), because it does not recognise the
+#        synchronisation of Python and of GNU's OpenMP.
 #
 # --self-test plants one bug in the copy that is built, for that sanitizer to find: success is a report of it.
 #
-# Needs gcc, Python with pip; for tsan clang, and libomp-dev for OpenMP.
+# Needs gcc, Python with pip; for tsan clang.
 #
 # SANITIZE_DIR  folder for all that is made, kept so that a second run is short (default: a temporary one, removed)
 # SANITIZE_PYTHON  Python that has all that the tests need (default: one made in SANITIZE_DIR)
@@ -129,17 +129,12 @@ case $target in
         # planted: every thread counts in the same place
         [[ -z $self_test ]] || plant tests/race.c 'share->slots[member].tally' 'share->slots[0].tally'
         CC=$compiler CFLAGS=$flags "$python" setup.py -q build_ext --build-temp "$work/objects" --build-lib "$work/site"
-        openmp=
-        echo 'int main(void) { return 0; }' > "$work/probe.c"
-        ! $compiler -fopenmp "$work/probe.c" -o "$work/probe" 2> /dev/null || openmp=-fopenmp
         objects=("$work"/objects/src/posenc/kernel/*.o)
         # shellcheck disable=SC2086
-        $compiler $flags -O1 -std=gnu11 -Wall -Wextra -Werror $openmp -Isrc/posenc/kernel tests/race.c "${objects[@]}" \
+        $compiler $flags -O1 -std=gnu11 -Wall -Wextra -Werror -Isrc/posenc/kernel tests/race.c "${objects[@]}" \
             -lpthread -lm -o "$work/race"
-        archer=$(find /usr/lib/llvm-*/lib -name libarcher.so 2> /dev/null | sort -V | tail -n 1)
-        echo "OpenMP: ${openmp:-no}, archer: ${archer:-no}"
         # without randomised addresses: clang 14's runtime does not know the layout of newer kernels
-        report "WARNING: ThreadSanitizer|FATAL: ThreadSanitizer" env ${archer:+OMP_TOOL_LIBRARIES="$archer"} \
+        report "WARNING: ThreadSanitizer|FATAL: ThreadSanitizer" env \
             TSAN_OPTIONS=ignore_noninstrumented_modules=1:exitcode=66 setarch -R "$work/race"
         ;;
 esac

@@ -1,4 +1,4 @@
-/* Rows on their own: each value evaluated directly, and the rows that are known without. */
+/* Rows evaluated one by one: each value directly, or known without evaluation. */
 #ifndef POSENC_SCATTERED_H
 #define POSENC_SCATTERED_H
 
@@ -7,103 +7,90 @@
 #define DIRECT_DOUBLE_ERROR 0x1p-50     /* of the value ... */
 #define DIRECT_DOUBLE_FLOOR 0x1p-89     /* ... and of the full amplitude, where the phase is tiny */
 
-/* Directly evaluated values of a tile: of each column, or of each pair of columns at once. */
-INLINE void direct_values(const spec_t *spec, const position_t *position, ptrdiff_t column, dtype_t dtype,
-                          VV value[TILE_VECTORS]) {
+/* Evaluates the values of a tile directly: each column, or each pair of columns at once. */
+INLINE void evaluate_tile(const spec_t *spec, const position_t *position, ptrdiff_t column, dtype_t dtype,
+                          vdd value[TILE_VECTORS]) {
     for (int v = 0; v < TILE_VECTORS; v += 2) {
-        const ptrdiff_t here = column + v * W;
-        VV p = {v_set(0), v_set(0)}, q = p;
+        const ptrdiff_t here = column + v * LANES;
+        vdd p, q;
         if (spec->order == UNPAIRED) {
-            for (int i = 0; i < 2; i++) {
-                if (dtype == FLOAT64) direct_pair(spec, position, here + i * W, COLUMNS, &p, &q);
-                else direct_scaled(spec, position, here + i * W, COLUMNS, &p.high, &q.high);
-                value[v + i] = p;
-            }
-            continue;
+            for (int i = 0; i < 2; i++) direct_values(spec, position, here + i * LANES, COLUMNS, dtype, &value[v + i], &q);
+        } else {
+            direct_values(spec, position, here, PAIRS, dtype, &p, &q);
+            const vdd first = spec->order == SIN_FIRST ? p : q, second = spec->order == SIN_FIRST ? q : p;
+            f64_interleave(first.high, second.high, &value[v].high, &value[v + 1].high);
+            f64_interleave(first.low, second.low, &value[v].low, &value[v + 1].low);
         }
-        if (dtype == FLOAT64) direct_pair(spec, position, here, PAIRS, &p, &q);
-        else direct_scaled(spec, position, here, PAIRS, &p.high, &q.high);
-        const VV first = spec->order == SIN_FIRST ? p : q, second = spec->order == SIN_FIRST ? q : p;
-        v_interleave(first.high, second.high, &value[v].high, &value[v + 1].high);
-        v_interleave(first.low, second.low, &value[v].low, &value[v + 1].low);
     }
 }
 
-/* The `width` columns from `column` on of a row. */
 INLINE void tile_row(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t column,
                      int width, char *out, dtype_t dtype, tally_t *tally) {
-    const V amplitude = v_abs(v_set(spec->scale));
-    const V share = v_set(dtype == FLOAT64 ? PAIR_ERROR : DIRECT_DOUBLE_ERROR);
-    const V floor = v_mul(amplitude, v_set(dtype == FLOAT64 ? DIRECT_PAIR_FLOOR : DIRECT_DOUBLE_FLOOR));
-    VV direct_value[TILE_VECTORS];
-    V value[TILE_VECTORS];
-    passed_t passed = passed_all();
-    U undecided = u_set(0);
-    direct_values(spec, position, column, dtype, direct_value);
+    const vf64 amplitude = f64_abs(f64_set(spec->scale));
+    const vf64 share = f64_set(dtype == FLOAT64 ? DD_ERROR : DIRECT_DOUBLE_ERROR);
+    const vf64 floor = f64_mul(amplitude, f64_set(dtype == FLOAT64 ? DIRECT_DD_FLOOR : DIRECT_DOUBLE_FLOOR));
+    vdd evaluated[TILE_VECTORS];
+    vf64 value[TILE_VECTORS];
+    passed_t passed = all_lanes();
+    vu64 undecided = u64_set(0);
+    evaluate_tile(spec, position, column, dtype, evaluated);
     if (dtype == FLOAT64) {
         for (int v = 0; v < TILE_VECTORS; v++) {
-            const V error = v_muladd(v_abs(direct_value[v].high), share, floor);
-            value[v] = rounded_pair(direct_value[v], error, &undecided);
+            const vf64 error = f64_muladd(f64_abs(evaluated[v].high), share, floor);
+            value[v] = rounded_dd(evaluated[v], error, &undecided);
         }
     } else {
         ALIGNED uint64_t addend[TILE];
         ALIGNED double smallest[TILE];
         /* |value| >= 2**-40 of the amplitude: the error is below 2**-48 of it, a few units of its last place */
-        for (int v = 0; v < TILE_VECTORS; v++)
-            v_store(smallest + v * W, v_muladd(amplitude, v_set(0x1p-40), v_set(2 * smallest_normal(dtype))));
-        quick_addends(smallest, addend, dtype);
-        U addends[TILE_VECTORS];
-        for (int v = 0; v < TILE_VECTORS / (dtype == FLOAT32 ? 1 : 2); v++) addends[v] = u_load(addend + v * W);
+        for (int i = 0; i < TILE; i += LANES)
+            f64_store(smallest + i, f64_muladd(amplitude, f64_set(0x1p-40), f64_set(2 * smallest_normal(dtype))));
+        test_addends(smallest, addend, dtype);
+        vu64 addends[TILE_VECTORS];
+        for (int v = 0; v < TILE_VECTORS / (dtype == FLOAT32 ? 1 : 2); v++) addends[v] = u64_load(addend + v * LANES);
         for (int v = 0; v < TILE_VECTORS; v += 2) {
-            value[v] = direct_value[v].high;
-            value[v + 1] = direct_value[v + 1].high;
-            passed = quick_test(passed, value[v], value[v + 1], f_pair(value[v], value[v + 1]), addends, v, dtype);
+            value[v] = evaluated[v].high;
+            value[v + 1] = evaluated[v + 1].high;
+            passed = fast_test(passed, value[v], value[v + 1], f32_of_f64(value[v], value[v + 1]), addends, v, dtype);
         }
     }
-    if (UNLIKELY(!(dtype == FLOAT64 || spec->quick) || !is_passed(passed, dtype) || !u_is_zero(undecided))) {
+    if (UNLIKELY(!(dtype == FLOAT64 || spec->quick) || !all_passed(passed, dtype) || !u64_is_zero(undecided))) {
         row_t t;
         for (int v = 0; v < TILE_VECTORS; v++) {
-            v_store(t.high + v * W, direct_value[v].high);
-            v_store(t.low + v * W, direct_value[v].low);
-            v_store(t.error + v * W, v_muladd(v_abs(direct_value[v].high), share, floor));
+            dd_store(t.high + v * LANES, t.low + v * LANES, evaluated[v]);
+            f64_store(t.error + v * LANES, f64_muladd(f64_abs(evaluated[v].high), share, floor));
         }
         write_settled(spec, job, job->output, row, column, width, out, &t, tally);
     } else {
-        write_values(job, out, value, width, dtype, job->output);
+        write_tile(job, out, value, width, dtype, job->output);
     }
 }
 
-#define CASE(T) \
-    NOINLINE void tile_row_##T(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, \
-                               ptrdiff_t column, int width, char *out, tally_t *tally) { \
-        tile_row(spec, job, position, row, column, width, out, T, tally); \
-    }
-EVERY_DTYPE(CASE)
-#undef CASE
-#define CASE(T) [T] = tile_row_##T,
-static void (*const TILE_ROW[])(const spec_t *, const job_t *, const position_t *, ptrdiff_t row, ptrdiff_t column, int width,
-                                char *out, tally_t *) = {EVERY_DTYPE(CASE)};
-#undef CASE
+/* Writes columns column .. end - 1 of a row to `out`. */
+NOINLINE void direct_columns(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t column,
+                             ptrdiff_t end, char *out, tally_t *tally) {
+    FOR_DTYPE(job->dtype, for (; column < end; column += TILE, out += TILE * size_of(DTYPE))
+                              tile_row(spec, job, position, row, column, minimum(end - column, TILE), out, DTYPE, tally))
+}
 
 /* A row that is known: its position is not finite, it is padding, or all of its angles are 0. */
-NOINLINE void known_row(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row) {
+NOINLINE void known_row(const spec_t *spec, const job_t *job, const position_t *position, char *out) {
     const double cosine = position->padding || spec->scale == 0 ? 0 : round_to(job->dtype, spec->scale);
     for (ptrdiff_t column = 0; column < spec->d_model; column += TILE) {
         double values[TILE];
         for (int i = 0; i < TILE; i++)
             values[i] = !position->finite ? double_of_bits(0x7ff8000000000000u) : spec->quarter[column + i] ? cosine : 0;
-        write_rounded(job, job->output, smaller(spec->d_model - column, TILE),
-                      job->out + row * job->row_stride + column * size_of(job->dtype), values);
+        write_rounded(job, job->output, minimum(spec->d_model - column, TILE), out + column * size_of(job->dtype), values);
     }
 }
 
-/* A row beyond the fast path: each value is evaluated exactly. */
-NOINLINE void exact_row(const spec_t *spec, const job_t *job, ptrdiff_t row, tally_t *tally) {
+/* A row beyond the fast path: with infinite errors, every value is evaluated exactly. */
+NOINLINE void exact_row(const spec_t *spec, const job_t *job, ptrdiff_t row, char *out, tally_t *tally) {
     for (ptrdiff_t column = 0; column < spec->d_model; column += TILE) {
         row_t t = {.low = {0}};
         for (int i = 0; i < TILE; i++) t.error[i] = double_of_bits((uint64_t)0x7ff << 52);
-        write_settled(spec, job, job->output, row, column, smaller(spec->d_model - column, TILE),
-                      job->out + row * job->row_stride + column * size_of(job->dtype), &t, tally);
+        write_settled(spec, job, job->output, row, column, minimum(spec->d_model - column, TILE),
+                      out + column * size_of(job->dtype), &t, tally);
     }
 }
 
@@ -116,12 +103,9 @@ static int is_fast(const spec_t *spec, const position_t *position) {
 static void scattered_row(const spec_t *spec, const job_t *job, ptrdiff_t row, tally_t *tally) {
     const position_t position = position_of(spec, job, row);
     char *const out = job->out + row * job->row_stride;
-    if (is_known(&position)) known_row(spec, job, &position, row);
-    else if (!is_fast(spec, &position)) exact_row(spec, job, row, tally);
-    else
-        for (ptrdiff_t column = 0; column < spec->d_model; column += TILE)
-            TILE_ROW[job->dtype](spec, job, &position, row, column, smaller(spec->d_model - column, TILE),
-                                 out + column * size_of(job->dtype), tally);
+    if (is_known(&position)) known_row(spec, job, &position, out);
+    else if (is_fast(spec, &position)) direct_columns(spec, job, &position, row, 0, spec->d_model, out, tally);
+    else exact_row(spec, job, row, out, tally);
 }
 
 #endif
