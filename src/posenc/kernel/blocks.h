@@ -144,7 +144,8 @@ static void block(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t
     const spec_t shifted = spec_from(spec, job->offsets->first);
     const ptrdiff_t tiles = spec->columns / TILE;
     const block_t b = {&shifted, job, row, count, position_of(spec, job, row), position_of(spec, job, row + 1), tally};
-    if (!is_fast(spec, &b.position) || (shifted.first && !is_fast(spec, &b.next)) || (job->dtype != FLOAT64 && !spec->quick)) {
+    if (!is_fast(spec, &b.position) || (shifted.first && !is_fast(spec, &b.next)) ||
+        (job->dtype != FLOAT64 && !spec->fast_test)) {
         for (ptrdiff_t r = row; r < row + count; r++) scattered_row(spec, job, r, tally);
     } else if (job->panel || job->output == ADD) {
         for (ptrdiff_t tile = 0; tile < tiles; tile += STRIP) write_strip(&b, tile, minimum(tile + STRIP, tiles), panel);

@@ -63,8 +63,8 @@ typedef struct {
     double padding_real;         /* the same, or NaN where no float64 equals it */
     int has_zero;
     int64_t zero;                /* the position whose angles are 0, if an integer is */
-    int fast;                    /* 0: |scale| is beyond 2**-400 .. 2**400, every value is evaluated exactly */
-    int quick;                   /* 0: |scale| is beyond 2**10, where the threshold of the fast test would overflow */
+    int has_fast_path;           /* 0: |scale| is beyond 2**-400 .. 2**400, every value is evaluated exactly */
+    int fast_test;               /* 0: |scale| is beyond 2**10, where the threshold of the fast test would overflow */
     decide_t decide;
     void *context;               /* of decide */
 } spec_t;
@@ -77,7 +77,7 @@ typedef struct {
     ptrdiff_t first;             /* first column of the tables */
     double *fine, *fine_low, *coarse, *coarse_low;
     double *reach;               /* (columns): >= |sin| of all fine rows; 0 if the frequency is 0 */
-    double *turning;             /* (columns): 1, or 0 if the frequency is 0 */
+    double *has_frequency;             /* (columns): 1, or 0 if the frequency is 0 */
 } offsets_t;
 
 enum { OFFSETS_PER_COLUMN = 4 * (HALF + COARSE) + 2 };       /* doubles */
@@ -116,7 +116,7 @@ typedef struct {
 
 typedef struct {
     const char *name;
-    int (*runs_here)(void);
+    int (*is_supported)(void);
     void (*tabulate)(const spec_t *, const offsets_t *, ptrdiff_t first_tile, ptrdiff_t last_tile);
     void (*rows)(const spec_t *, const job_t *, ptrdiff_t first, ptrdiff_t count, char *panel, tally_t *);
 } kernel_t;

@@ -29,9 +29,9 @@ static int openmp_in_parallel(void) { return 0; }
 
 #if defined(_WIN32)
 
-static void openmp_found(size_t stack) { (void)stack; }
+static void openmp_loaded(size_t stack) { (void)stack; }
 static int openmp_is_forked(void) { return 0; }
-static int openmp_team(int wanted) { return wanted; }
+static int openmp_team(int requested) { return requested; }
 
 #else
 
@@ -58,7 +58,7 @@ static void count_ended(void *unused) {
 }
 
 /* Called once, when the library is loaded.  `stack`: bytes of the stack of each of OpenMP's threads, 0 for the default. */
-static void openmp_found(size_t stack) {
+static void openmp_loaded(size_t stack) {
     openmp_threads(); /* LLVM's runtime reads its settings when it is first called */
     home = getpid();
     stack_size = stack;
@@ -95,8 +95,8 @@ static void wait_until_uncounted(pid_t number) {
 #endif
 }
 
-/* The number of further threads that the system grants at the same time, up to `wanted`. */
-static int probe_threads(int wanted) {
+/* The number of further threads that the system grants at the same time, up to `requested`. */
+static int probe_threads(int requested) {
     enum { BYTES_PER_THREAD = 1 << 12 }; /* more than GNU's runtime allocates in the caller */
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
     probe_t probes[MAX_THREADS];
@@ -104,9 +104,9 @@ static int probe_threads(int wanted) {
     int granted = 0;
     if (pthread_attr_init(&attributes)) return 0;
     if (stack_size) pthread_attr_setstacksize(&attributes, stack_size);
-    void *const memory = malloc((size_t)wanted * BYTES_PER_THREAD);
+    void *const memory = malloc((size_t)requested * BYTES_PER_THREAD);
     pthread_mutex_lock(&gate);
-    while (memory && granted < wanted) {
+    while (memory && granted < requested) {
         probes[granted] = (probe_t){.gate = &gate};
         if (pthread_create(&probes[granted].thread, &attributes, wait_at_gate, &probes[granted])) break;
         granted++;
@@ -121,13 +121,13 @@ static int probe_threads(int wanted) {
 
 /* Starts the threads of a larger team.  They inherit the signal mask: signals are for the threads of the host program, except
  * those that a thread raises itself. */
-static int grow_team(int wanted) {
+static int grow_team(int requested) {
     static const int synchronous[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
     sigset_t blocked, host;
     sigfillset(&blocked);
     for (size_t i = 0; i < sizeof synchronous / sizeof *synchronous; i++) sigdelset(&blocked, synchronous[i]);
     pthread_sigmask(SIG_SETMASK, &blocked, &host);
-    const int team = 1 + probe_threads(wanted - 1);
+    const int team = 1 + probe_threads(requested - 1);
 #if defined(_OPENMP)
 #pragma omp parallel num_threads(team)
     if (omp_get_thread_num()) pthread_setspecific(team_member, &team_member);
@@ -136,17 +136,17 @@ static int grow_team(int wanted) {
     return team;
 }
 
-/* The number of threads that the caller's next region may have, at most `wanted`; 1 if the system grants none.
+/* The number of threads that the caller's next region may have, at most `requested`; 1 if the system grants none.
  *
  * GNU's runtime keeps the threads of the caller's last region and ends those that the next one does not need.  So as many as
  * last time exist, unless a thread of a team has ended since. */
-static int openmp_team(int wanted) {
+static int openmp_team(int requested) {
     static _Thread_local int last, last_ended;
     const int now_ended = ended;
-    if (wanted > last || now_ended != last_ended) wanted = grow_team(wanted);
-    last = wanted;
+    if (requested > last || now_ended != last_ended) requested = grow_team(requested);
+    last = requested;
     last_ended = now_ended;
-    return wanted;
+    return requested;
 }
 
 #endif

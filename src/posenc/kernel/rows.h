@@ -69,6 +69,6 @@ static void rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptrdiff_
     environment_leave(host);
 }
 
-const kernel_t JOIN(posenc_kernel, ISA) = {STRING(ISA), RUNS_HERE, tabulate, rows};
+const kernel_t JOIN(posenc_kernel, ISA) = {STRING(ISA), IS_SUPPORTED, tabulate, rows};
 
 #endif

@@ -54,7 +54,7 @@ INLINE void tile_row(const spec_t *spec, const job_t *job, const position_t *pos
             passed = fast_test(passed, value[v], value[v + 1], f32_of_f64(value[v], value[v + 1]), addends, v, dtype);
         }
     }
-    if (UNLIKELY(!(dtype == FLOAT64 || spec->quick) || !all_passed(passed, dtype) || !u64_is_zero(undecided))) {
+    if (UNLIKELY(!(dtype == FLOAT64 || spec->fast_test) || !all_passed(passed, dtype) || !u64_is_zero(undecided))) {
         row_t t;
         for (int v = 0; v < TILE_VECTORS; v++) {
             dd_store(t.high + v * LANES, t.low + v * LANES, evaluated[v]);
@@ -97,7 +97,7 @@ NOINLINE void exact_row(const spec_t *spec, const job_t *job, ptrdiff_t row, cha
 static int is_known(const position_t *position) { return !position->finite || position->padding || position->limbs == 0; }
 
 static int is_fast(const spec_t *spec, const position_t *position) {
-    return spec->fast && !is_known(position) && position->limbs <= FAST_POSITION_LIMBS;
+    return spec->has_fast_path && !is_known(position) && position->limbs <= FAST_POSITION_LIMBS;
 }
 
 static void scattered_row(const spec_t *spec, const job_t *job, ptrdiff_t row, tally_t *tally) {

@@ -54,7 +54,7 @@ static void tabulate(const spec_t *spec, const offsets_t *offsets, ptrdiff_t fir
                 turns |= shifted.turns[i * spec->pitch + column];
             /* 2**-36 covers the absolute error of a direct evaluation */
             offsets->reach[column] = turns ? reach + 0x1p-36 : 0;
-            offsets->turning[column] = turns ? 1 : 0;
+            offsets->has_frequency[column] = turns ? 1 : 0;
         }
     }
     environment_leave(host);
