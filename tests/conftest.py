@@ -2,7 +2,11 @@
 
 import contextlib
 import os
+import shlex
 import signal
+import subprocess
+import sys
+import textwrap
 import threading
 
 import numpy as np
@@ -18,14 +22,23 @@ HERE = [name for name, runs in _kernel.instruction_sets().items() if runs]
 EDGE_SIZES = (1, 2, 3, 31, 32, 33, 64, 510, 512)
 
 
+@contextlib.contextmanager
+def instruction_set(name):
+    """Use the kernels of an instruction set."""
+    before = _kernel.instruction_set()
+    _kernel.use_instruction_set(name)
+    try:
+        yield name
+    finally:
+        _kernel.use_instruction_set(before)
+
+
 @pytest.fixture(params=HERE)
 def isa(request):
     """Select each instruction set that this processor runs, and yield its name."""
-    before = _kernel.instruction_set()
-    _kernel.use_instruction_set(request.param)
-    assert posenc.show_runtime()["instruction_set"] == request.param
-    yield request.param
-    _kernel.use_instruction_set(before)
+    with instruction_set(request.param):
+        assert posenc.show_runtime()["instruction_set"] == request.param
+        yield request.param
 
 
 @pytest.fixture(params=DTYPES)
@@ -78,9 +91,27 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def main_without(package):
-    """Return the code of the command line in a process that cannot import a package."""
-    return f"import sys; sys.modules['{package}'] = None; from posenc._cli import main; sys.exit(main(sys.argv[1:]))"
+def python(code, *args):
+    """Return the command of a process that runs code."""
+    return [sys.executable, "-c", textwrap.dedent(code), *map(str, args)]
+
+
+def main_without(package, *args):
+    """Return the command of a process that runs the command line and cannot import a package."""
+    code = f"import sys; sys.modules['{package}'] = None; from posenc._cli import main; sys.exit(main(sys.argv[1:]))"
+    return python(code, *args)
+
+
+def compiled(folder, source, *options):
+    """Compile C source code to a shared library and return its path."""
+    text, library = folder / "source.c", folder / "library.so"
+    text.write_text(source)
+    try:
+        command = [*shlex.split(os.environ.get("CC", "cc")), "-shared", "-fPIC", text, "-o", library, *options]
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no C compiler")
+    return library
 
 
 def bits_of(array):

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import posenc
-from conftest import assert_same_bits
+from conftest import assert_same_bits, python
 from posenc import Encoding
 
 
@@ -186,7 +186,7 @@ def test_an_x_resized_during_the_checks_is_refused():
 
 
 def test_fork_while_another_thread_builds_the_offset_table():
-    code = """if True:
+    code = """
         import os, posenc, threading, time
         for delay in (0, 1e-4, 3e-4, 1e-3):
             encoding = posenc.Encoding(2048, base=3 + delay)
@@ -200,15 +200,14 @@ def test_fork_while_another_thread_builds_the_offset_table():
             thread.join()
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     """
-    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=60)
+    subprocess.run(python(code), check=True, timeout=60, env=os.environ | {"PYTHONWARNINGS": "ignore"})
 
 
 def test_optional_packages_are_imported_on_demand():
     calls = "posenc.encode([1.5, numpy.nan], 4, dtype='float64'); posenc.add_to(numpy.ones((2, 4)), [1, 2])"
     calls += "; posenc.encode(3, 4, base=5); posenc.encode(numpy.array([numpy.nan]), 4)"
-    code = f"import sys, posenc, numpy; before = set(sys.modules); {calls}; assert set(sys.modules) == before"
-    subprocess.run([sys.executable, "-c", code], check=True)
-    subprocess.run([sys.executable, "-c", "import sys, posenc; assert 'ml_dtypes' not in sys.modules"], check=True)
+    code = "import sys, posenc; assert 'ml_dtypes' not in sys.modules; import numpy; before = set(sys.modules); "
+    subprocess.run(python(f"{code}{calls}; assert set(sys.modules) == before"), check=True)
 
 
 def test_frequencies_of_an_encoding_are_read_only():
@@ -258,14 +257,14 @@ def test_very_wide_encodings_are_not_cached():
 @pytest.mark.memory
 def test_cached_encodings_take_bounded_memory():
     """Read VmHWM, because ru_maxrss of a new process starts at the size of its parent."""
-    code = """if True:
+    code = """
         import posenc
         for i in range(64):
             posenc.encode(100, 8192, position_scale=1 / (i + 1))
         peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM:"))
         assert int(peak.split()[1]) < 300_000
     """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run(python(code), check=True)
 
 
 @pytest.mark.parametrize(

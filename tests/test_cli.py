@@ -9,14 +9,13 @@ import shlex
 import signal
 import subprocess
 import sys
-import textwrap
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 import posenc
-from conftest import main_without
+from conftest import main_without, python
 from posenc._cli import options, program
 from posenc._cli.verify import sampled
 from posenc._files import npy, table
@@ -254,7 +253,7 @@ def test_the_stored_dtype_of_bfloat16_is_reported(call, tmp_path):
 def test_bfloat16_does_not_need_ml_dtypes(tmp_path):
     path = tmp_path / "pe.npy"
     for arguments in (["generate", "20", "8", "-o", path, "--dtype", "bfloat16"], ["verify", path]):
-        subprocess.run([sys.executable, "-c", main_without("ml_dtypes"), *arguments], check=True, capture_output=True)
+        subprocess.run(main_without("ml_dtypes", *arguments), check=True, capture_output=True)
     assert (np.load(path).view(ml_dtypes.bfloat16) == posenc.encode(20, 8, dtype="bfloat16")).all()
 
 
@@ -370,8 +369,8 @@ def test_writing_to_a_pipe_takes_bounded_memory():
             size = sum(len(part) for part in iter(lambda: writer.stdout.read(1 << 20), b""))
         print(size, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
         """
-    command = [sys.executable, "-c", textwrap.dedent(code), "generate", "300_000", "256", "-o", "-"]
-    size, most = map(int, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    done = subprocess.run(python(code, "generate", 300_000, 256, "-o", "-"), capture_output=True, text=True, check=True)
+    size, most = map(int, done.stdout.split())
     unit = 1 if sys.platform == "darwin" else 1024
     assert size == 128 + 300_000 * 256 * 4 and most * unit < 150e6
 
@@ -435,8 +434,7 @@ def test_progress_is_shown_only_on_a_terminal(tmp_path):
 
 @POSIX
 def test_no_progress_is_shown_without_tqdm(tmp_path):
-    command = [sys.executable, "-c", main_without("tqdm"), "generate", "4000", "512", "-o", tmp_path / "pe.npy"]
-    code, _, shown = on_a_terminal(*command)
+    code, _, shown = on_a_terminal(*main_without("tqdm", "generate", 4000, 512, "-o", tmp_path / "pe.npy"))
     assert code == 0 and shown == ""
 
 

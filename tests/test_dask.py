@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 
 import posenc
-from conftest import assert_same_bits
+from conftest import assert_same_bits, python
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -115,9 +114,8 @@ NAMES = """
 
 
 def test_the_same_call_has_the_same_name_in_every_process():
-    command = [sys.executable, "-c", textwrap.dedent(NAMES)]
     seeds = [dict(os.environ, PYTHONHASHSEED=seed) for seed in ("1", "2")]
-    first, second = (subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout for env in seeds)
+    first, second = (subprocess.run(python(NAMES), env=env, capture_output=True, text=True, check=True).stdout for env in seeds)
     assert first == second and len(set(first.split())) == 5
     assert posenc.dask.table(10, 8).name in first
 

@@ -3,16 +3,13 @@
 import contextlib
 import ctypes
 import decimal
-import os
-import shlex
-import subprocess
 import threading
 
 import numpy as np
 import pytest
 
 import posenc
-from conftest import assert_same_bits
+from conftest import assert_same_bits, compiled
 
 HELPER = r"""
 #include <fenv.h>
@@ -58,15 +55,7 @@ POSITIONS = [range(-40, 560), range(7, 7 + 1000 * 70, 1000), SCATTERED, FRACTION
 
 @pytest.fixture(scope="module")
 def helper(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("environment")
-    source, library = folder / "helper.c", folder / "helper.so"
-    source.write_text(HELPER)
-    compiler = shlex.split(os.environ.get("CC", "cc"))
-    try:
-        command = [*compiler, "-O1", "-frounding-math", "-shared", "-fPIC", source, "-o", library, "-lm"]
-        subprocess.run(command, check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("no C compiler")
+    library = compiled(tmp_path_factory.mktemp("environment"), HELPER, "-O1", "-frounding-math", "-lm")
     helper = ctypes.CDLL(str(library))
     helper.mode.restype = ctypes.c_uint64
     return helper

@@ -45,7 +45,9 @@ def test_known_hard_values(isa, position, dtype, convention, bits):
     assert Reference(1, **convention).bits(position, 0, dtype) == bits
 
 
-def check(kind, dtype, seed, count):
+@pytest.mark.parametrize("seed, count", [(0, 50), *(pytest.param(seed, 500, marks=pytest.mark.long) for seed in range(1, 6))])
+@pytest.mark.parametrize("kind", KINDS)
+def test_constructed_values_are_correctly_rounded(isa, dtype, kind, seed, count, evaluations):
     wrong = []
     for position, column, convention in cases(kind, dtype, seed, count):
         bits = bits_of(posenc.encode(np.array([position]), 2, dtype=dtype, **convention))[0, column]
@@ -54,21 +56,9 @@ def check(kind, dtype, seed, count):
         if bits != round_to(*value.as_mantissa_exp(), dtype):
             wrong.append((position, column, convention))
     assert not wrong, f"{len(wrong)} of {count} wrong"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_constructed_values_are_correctly_rounded(isa, dtype, kind, evaluations):
-    check(kind, dtype, 0, 50)
     # a scale of 53 bits cannot bring values of the narrower dtypes as close to a half-way point
     if dtype == "float64" or kind == "ties":
         assert evaluations
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("part", range(5))
-@pytest.mark.parametrize("kind", KINDS)
-def test_many_constructed_values_are_correctly_rounded(isa, dtype, kind, part):
-    check(kind, dtype, 1 + part, 500)
 
 
 @pytest.mark.parametrize("end", ["largest", "smallest"])

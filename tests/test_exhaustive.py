@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 import posenc
-from conftest import DTYPES, HERE, bits_of
-from posenc import _kernel
+from conftest import DTYPES, HERE, bits_of, instruction_set
 from reference import Reference
 
 pytestmark = pytest.mark.exhaustive
@@ -52,9 +51,5 @@ def test_every_position_is_correctly_rounded(compute_column, d_model, base):
 
 @lru_cache(maxsize=16)
 def encoded(isa, dtype, d_model, base):
-    before = _kernel.instruction_set()
-    _kernel.use_instruction_set(isa)
-    try:
+    with instruction_set(isa):
         return posenc.encode(COUNT, d_model, dtype=dtype, base=base)
-    finally:
-        _kernel.use_instruction_set(before)

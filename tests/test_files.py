@@ -9,7 +9,6 @@ import signal
 import stat
 import subprocess
 import sys
-import textwrap
 import time
 import tokenize
 
@@ -17,16 +16,11 @@ import numpy as np
 import pytest
 
 import posenc
-from conftest import names
+from conftest import names, python
 from posenc._files import atomic, npy, table
 from posenc._files.npy import write as write_npy
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
-
-
-def python(code, *args):
-    """Return the command of a process that runs code."""
-    return [sys.executable, "-c", textwrap.dedent(code), *map(str, args)]
 
 
 # Write a table of 200 MB slowly, to be interrupted.
@@ -325,9 +319,11 @@ def test_an_error_of_the_background_flush_is_raised(tmp_path, monkeypatch):
 
 
 @POSIX
-@pytest.mark.parametrize("allocates", [True, False], ids=["at the start", "in the middle"])
-def test_a_full_disk_leaves_no_file(tmp_path, allocates):
-    """RLIMIT_FSIZE simulates a full disk: the last write is short, and the next one fails."""
+@pytest.mark.parametrize("suffix, allocates", [("npy", True), ("npy", False), ("zarr", True)])
+def test_a_full_disk_leaves_no_file(tmp_path, suffix, allocates):
+    """RLIMIT_FSIZE simulates a full disk: the allocation fails, or the last write is short and the next one fails."""
+    if suffix == "zarr":
+        pytest.importorskip("zarr")
     code = """
         import os, resource, sys
         from posenc import _cli
@@ -336,7 +332,7 @@ def test_a_full_disk_leaves_no_file(tmp_path, allocates):
             del os.posix_fallocate
         sys.exit(_cli.main(sys.argv[1:]))
         """
-    path = tmp_path / "pe.npy"
+    path = tmp_path / f"pe.{suffix}"
     done = subprocess.run(python(code, "generate", 10_000, 512, "-o", path, allocates), capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"posenc: error: {path}: {os.strerror(errno.EFBIG)}\n")
     assert names(tmp_path) == []

@@ -274,12 +274,12 @@ expected = encoding.encode(10000, threads=1)
 stop = threading.Event()
 rounds = [0, 0, 0]
 
-def wrong(threads):
+def differences(threads):
     return int((encoding.encode(10000, threads=threads).view("u4") != expected.view("u4")).sum())
 
 def work(i, threads):
     while not stop.is_set():
-        assert not wrong(threads)
+        assert not differences(threads)
         rounds[i] += 1
 
 workers = [threading.Thread(target=work, args=item) for item in enumerate((2, 2, None))]
@@ -290,7 +290,7 @@ for _ in range(1000):
     child = os.fork()
     if child == 0:
         signal.alarm(30)
-        os._exit(7 if not wrong(2) and not wrong(None) else 1)
+        os._exit(7 if not differences(2) and not differences(None) else 1)
     failures += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 7
 stop.set()
 for thread in workers:

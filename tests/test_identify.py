@@ -36,7 +36,10 @@ def identified(table, shape, dtype, coordinates):
     return identify(np.frombuffer(table, dtype).reshape(shape), positions)
 
 
-def check_preset(name, d_model, kind):
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("d_model", [7, 64, *(pytest.param(d_model, marks=pytest.mark.long) for d_model in (8, 15, 100, 512))])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_preset_is_identified(name, d_model, kind):
     try:
         encoding = posenc.preset(name, d_model)
     except ValueError:
@@ -53,21 +56,6 @@ def check_preset(name, d_model, kind):
         assert best.reason == "noise of 0.001" and 1e-3 < best.difference < 1e-2
     else:
         assert best.reason == "every value correctly rounded" and best.difference == 0
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("d_model", [7, 64])
-@pytest.mark.parametrize("name", NAMES)
-def test_every_preset_is_identified(name, d_model, kind):
-    check_preset(name, d_model, kind)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("d_model", [8, 15, 100, 512])
-@pytest.mark.parametrize("name", NAMES)
-def test_every_preset_is_identified_at_other_sizes(name, d_model, kind):
-    check_preset(name, d_model, kind)
 
 
 def parameters(encoding):

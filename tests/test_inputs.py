@@ -744,7 +744,7 @@ def embedded(draw, shape, dtype):
 def bad_arrays(draw, shape, dtype):
     """Objects that cannot be written as an array of this shape and dtype."""
     good = np.full(shape, 7, dtype)
-    wrongs = [
+    objects = [
         np.full(shape, 7, np.int64),
         np.full(shape, 7, np.complex64),
         np.full(shape, 7).astype(object),
@@ -758,14 +758,14 @@ def bad_arrays(draw, shape, dtype):
         3,
     ]
     if good.itemsize > 1 and good.size:
-        wrongs.append(misaligned(shape, dtype))
+        objects.append(misaligned(shape, dtype))
     if len(shape) > 1 and min(shape) > 1:
-        wrongs.append(np.full((*shape[:-1], 2 * shape[-1]), 7, dtype)[..., ::2])
-        wrongs.append(good[..., ::-1])
-        wrongs.append(np.asfortranarray(good))
-        wrongs.append(np.lib.stride_tricks.as_strided(good, shape, (*good.strides[:-2], 0, good.strides[-1])))
-        wrongs.append(np.lib.stride_tricks.as_strided(good, shape, (*good.strides[:-2], good.itemsize, good.strides[-1])))
-    return draw(st.sampled_from(wrongs))
+        objects.append(np.full((*shape[:-1], 2 * shape[-1]), 7, dtype)[..., ::2])
+        objects.append(good[..., ::-1])
+        objects.append(np.asfortranarray(good))
+        objects.append(np.lib.stride_tricks.as_strided(good, shape, (*good.strides[:-2], 0, good.strides[-1])))
+        objects.append(np.lib.stride_tricks.as_strided(good, shape, (*good.strides[:-2], good.itemsize, good.strides[-1])))
+    return draw(st.sampled_from(objects))
 
 
 def other_shapes(shape, dtype):
@@ -814,52 +814,52 @@ def common(draw):
     """Arguments of all functions (d_model, dtype, threads, convention), and the names of the invalid ones."""
     d_model = draw(st.sampled_from(D_MODELS))
     dtype = draw(st.sampled_from(list(DTYPES)))
-    convention, wrong = draw(conventions(d_model))
+    convention, invalid = draw(conventions(d_model))
     arguments = dict(convention)
     arguments["threads"] = draw(thread_counts)
     if draw(st.integers(0, 29)) == 0:
-        arguments["threads"], wrong = draw(bad_thread_counts), wrong | {"threads"}
-    return d_model, dtype, convention, arguments, wrong
+        arguments["threads"], invalid = draw(bad_thread_counts), invalid | {"threads"}
+    return d_model, dtype, convention, arguments, invalid
 
 
 @st.composite
-def with_d_model_and_dtype(draw, d_model, dtype, arguments, wrong):
+def with_d_model_and_dtype(draw, d_model, dtype, arguments, invalid):
     spelled = [dtype, DTYPES[dtype], np.dtype(DTYPES[dtype])]
     arguments = arguments | {"d_model": draw(st.sampled_from([d_model, np.int16(d_model), Index(d_model)]))}
     arguments["dtype"] = draw(st.sampled_from(spelled))
     if draw(st.integers(0, 29)) == 0:
         value = draw(st.sampled_from([v for name, v, *_ in BAD if name == "d_model"]))
-        arguments, wrong = arguments | {"d_model": value}, wrong | {"d_model"}
+        arguments, invalid = arguments | {"d_model": value}, invalid | {"d_model"}
     if draw(st.integers(0, 29)) == 0:
         value = draw(st.sampled_from([v for name, v, *_ in BAD if name == "dtype"]))
-        arguments, wrong = arguments | {"dtype": value}, wrong | {"dtype"}
-    return arguments, wrong
+        arguments, invalid = arguments | {"dtype": value}, invalid | {"dtype"}
+    return arguments, invalid
 
 
 @st.composite
 def encode_cases(draw):
-    d_model, dtype, convention, arguments, wrong = draw(common())
-    arguments, wrong = draw(with_d_model_and_dtype(d_model, dtype, arguments, wrong))
+    d_model, dtype, convention, arguments, invalid = draw(common())
+    arguments, invalid = draw(with_d_model_and_dtype(d_model, dtype, arguments, invalid))
     positions, shape, numbers = draw(positions_of_any_type())
     embedding = None
     if draw(st.integers(0, 9)) == 0:
-        positions, wrong = draw(bad_positions), wrong | {"positions"}
+        positions, invalid = draw(bad_positions), invalid | {"positions"}
     elif d_model and draw(st.integers(0, 49)) == 0:
         # the shape of `out` does not match these positions
         positions = draw(st.sampled_from([HUGE, 2**62, BEYOND - 1, range(LOWEST, BEYOND, 2)]))
-        wrong |= {"positions", "out"}
+        invalid |= {"positions", "out"}
     elif outside_with_offset(numbers, convention):
-        wrong |= {"positions"}
+        invalid |= {"positions"}
     how = draw(st.sampled_from(["none", "out", "out", "bad out", "overlap"]))
     stored = np.uint16 if dtype == "bfloat16" and draw(st.booleans()) else DTYPES[dtype]
     if how == "out":
         embedding = draw(embedded((*shape, d_model), stored))
         arguments["out"] = embedding.array
-    elif how == "bad out" and "positions" not in wrong:
+    elif how == "bad out" and "positions" not in invalid:
         whole = (*shape, d_model)
         arguments["out"] = draw(st.one_of(bad_arrays(whole, stored), other_shapes(whole, stored)))
-        wrong |= {"out"}
-    elif how == "overlap" and "positions" not in wrong and len(shape) == 1 and all(isinstance(p, int) for p in numbers):
+        invalid |= {"out"}
+    elif how == "overlap" and "positions" not in invalid and len(shape) == 1 and all(isinstance(p, int) for p in numbers):
         row = d_model * np.dtype(stored).itemsize
         memory = np.zeros(len(numbers) * max(8, row), np.uint8)
         positions = memory[: 8 * len(numbers)].view(np.int64)
@@ -873,12 +873,12 @@ def encode_cases(draw):
         assert result.shape == (*shape, d_model)
         assert_correct(cell, result, numbers, d_model, dtype, convention)
 
-    return Case(draw(st.sampled_from(["encode", "Encoding.encode"])), arguments, wrong, check), embedding
+    return Case(draw(st.sampled_from(["encode", "Encoding.encode"])), arguments, invalid, check), embedding
 
 
 @st.composite
 def add_cases(draw):
-    d_model, dtype, convention, arguments, wrong = draw(common())
+    d_model, dtype, convention, arguments, invalid = draw(common())
     batch = draw(st.sampled_from([(), (), (2,), (1,), (0,), (2, 3)]))
     n = draw(lengths)
     embedding = draw(embedded((*batch, n, d_model), DTYPES[dtype]))
@@ -898,25 +898,25 @@ def add_cases(draw):
             arguments["positions"] = draw(position_arrays(shape))
             numbers = numbers_of(arguments["positions"])
             if outside_with_offset(numbers, convention):
-                wrong |= {"positions"}
+                invalid |= {"positions"}
             each = np.broadcast_to(np.array(numbers, object).reshape(shape), (*batch, n))
             numbers = list(each.ravel())
     if form != "array" and outside_with_offset(numbers, convention):
-        wrong |= {"positions"}
+        invalid |= {"positions"}
     if len(numbers) == n:
         numbers = numbers * int(np.prod(batch))
     scale = arguments["x_scale"] = draw(st.sampled_from([1.0, 1.0, 0.5, -1 / 3, 3, 22.627416997969522, np.float32(0.1), 0]))
     if draw(st.integers(0, 19)) == 0:
-        arguments["x_scale"], wrong = draw(bad_numbers), wrong | {"x_scale"}
+        arguments["x_scale"], invalid = draw(bad_numbers), invalid | {"x_scale"}
     if draw(st.integers(0, 14)) == 0:
-        arguments["positions"], wrong = draw(bad_positions), wrong | {"positions"}
+        arguments["positions"], invalid = draw(bad_positions), invalid | {"positions"}
     elif draw(st.integers(0, 14)) == 0:
         others = st.sampled_from([n + 1, range(n + 2), np.zeros(n + 2), np.zeros((5, *x.shape[:-1]))])
-        arguments["positions"], wrong = draw(others), wrong | {"positions"}
+        arguments["positions"], invalid = draw(others), invalid | {"positions"}
     before = np.array(x)
     arguments["x"] = x
     if draw(st.integers(0, 9)) == 0:
-        arguments["x"], wrong, embedding = draw(bad_arrays(x.shape, x.dtype)), wrong | {"x"}, None
+        arguments["x"], invalid, embedding = draw(bad_arrays(x.shape, x.dtype)), invalid | {"x"}, None
     function = draw(st.sampled_from(["add_to", "Encoding.add_to"]))
     if function == "Encoding.add_to":
         arguments["d_model"] = d_model
@@ -933,20 +933,20 @@ def add_cases(draw):
             assert (bits_of(row) == bits_of(expected))[~np.isnan(expected)].all(), p
             assert np.isnan(row[np.isnan(expected)]).all()
 
-    return Case(function, arguments, wrong, check), embedding
+    return Case(function, arguments, invalid, check), embedding
 
 
 @st.composite
 def stream_cases(draw):
-    d_model, dtype, convention, arguments, wrong = draw(common())
-    arguments, wrong = draw(with_d_model_and_dtype(d_model, dtype, arguments, wrong))
+    d_model, dtype, convention, arguments, invalid = draw(common())
+    arguments, invalid = draw(with_d_model_and_dtype(d_model, dtype, arguments, invalid))
     n = draw(lengths)
     positions = draw(st.one_of(st.just(n), st.just(np.int32(n)), ranges(n)))
     numbers = list(positions) if isinstance(positions, range) else list(range(n))
     if outside_with_offset(numbers, convention):
-        wrong |= {"positions"}
+        invalid |= {"positions"}
     if draw(st.integers(0, 9)) == 0:
-        positions, wrong = draw(bad_positions), wrong | {"positions"}
+        positions, invalid = draw(bad_positions), invalid | {"positions"}
     chunk = draw(st.sampled_from([None, 1, 7, 64, 1000, np.int64(5)]))
     embedding = None
     if draw(st.booleans()):
@@ -954,9 +954,9 @@ def stream_cases(draw):
         embedding = draw(embedded((rows, d_model), DTYPES[dtype]))
         arguments["out"], chunk = embedding.array, draw(st.sampled_from([None, rows]))
         if draw(st.integers(0, 9)) == 0:
-            arguments["out"], wrong, embedding = draw(bad_arrays((rows, d_model), DTYPES[dtype])), wrong | {"out"}, None
+            arguments["out"], invalid, embedding = draw(bad_arrays((rows, d_model), DTYPES[dtype])), invalid | {"out"}, None
     if draw(st.integers(0, 14)) == 0:
-        chunk, wrong = draw(st.sampled_from([0, -1, 2.0, True, "1", -(2**70)])), wrong | {"chunk"}
+        chunk, invalid = draw(st.sampled_from([0, -1, 2.0, True, "1", -(2**70)])), invalid | {"chunk"}
     arguments |= {"positions": positions, "chunk": chunk}
     cell = lambda n: draw(st.integers(0, n - 1))            # noqa: E731
 
@@ -969,18 +969,18 @@ def stream_cases(draw):
             at += len(part.values)
         assert at == len(numbers)
 
-    return Case(draw(st.sampled_from(["stream", "Encoding.stream"])), arguments, wrong, check), embedding
+    return Case(draw(st.sampled_from(["stream", "Encoding.stream"])), arguments, invalid, check), embedding
 
 
 @st.composite
 def encoding_cases(draw):
-    d_model, dtype, convention, arguments, wrong = draw(common())
+    d_model, dtype, convention, arguments, invalid = draw(common())
     del arguments["threads"]
-    wrong -= {"threads"}
+    invalid -= {"threads"}
     arguments["d_model"] = d_model
     if draw(st.integers(0, 9)) == 0:
         value = draw(st.sampled_from([v for name, v, *_ in BAD if name == "d_model"]))
-        arguments["d_model"], wrong = value, wrong | {"d_model"}
+        arguments["d_model"], invalid = value, invalid | {"d_model"}
 
     def check(result):
         same = Encoding(**arguments)
@@ -990,19 +990,19 @@ def encoding_cases(draw):
         cell = lambda n: draw(st.integers(0, n - 1))        # noqa: E731
         assert_correct(cell, result.encode([3], dtype=dtype), [3], d_model, dtype, convention)
 
-    return Case("Encoding", arguments, wrong, check), None
+    return Case("Encoding", arguments, invalid, check), None
 
 
 @st.composite
 def preset_cases(draw):
     d_model, dtype = draw(st.sampled_from([2, 8, 64])), draw(st.sampled_from(list(DTYPES)))
     arguments = {"name": draw(st.sampled_from([p.name for p in posenc.presets()])), "d_model": d_model}
-    wrong = bad()
+    invalid = bad()
     if draw(st.integers(0, 3)) == 0:
         name, value = draw(st.sampled_from([("name", "unknown"), ("name", None), ("name", 3), ("base", -1), ("no_such", 1)]))
-        arguments, wrong = arguments | {name: value}, bad(name, "argument")
+        arguments, invalid = arguments | {name: value}, bad(name, "argument")
     elif draw(st.integers(0, 5)) == 0:
-        arguments["d_model"], wrong = draw(st.sampled_from([-1, 2.0, True, None, 2**70])), bad("d_model")
+        arguments["d_model"], invalid = draw(st.sampled_from([-1, 2.0, True, None, 2**70])), bad("d_model")
 
     def check(result):
         assert result.d_model == d_model
@@ -1010,7 +1010,7 @@ def preset_cases(draw):
         numbers = [0, 1, 7, 500]
         assert_correct(cell, result.encode(numbers, dtype=dtype), numbers, d_model, dtype, keywords_of(result))
 
-    return Case("preset", arguments, wrong, check), None
+    return Case("preset", arguments, invalid, check), None
 
 
 starts = st.one_of(st.integers(-5, 5), st.sampled_from([LOWEST, BEYOND - 40]))
@@ -1020,20 +1020,20 @@ starts = st.one_of(st.integers(-5, 5), st.sampled_from([LOWEST, BEYOND - 40]))
 def length_cases(draw):
     lengths = draw(st.lists(st.integers(0, 9), max_size=6))
     start = draw(st.one_of(starts, st.lists(starts, min_size=len(lengths), max_size=len(lengths))))
-    arguments, wrong = {"lengths": draw(views(np.array(lengths, np.int64))), "start": start}, bad()
+    arguments, invalid = {"lengths": draw(views(np.array(lengths, np.int64))), "start": start}, bad()
     if draw(st.integers(0, 3)) == 0:
         others = st.sampled_from([[-1], [1.5], "3", 3, None, [[1, 2]], [True], np.ma.array([1]), [2**63], ["a"], [None]])
-        arguments["lengths"], wrong = draw(others), bad("lengths", "start")
+        arguments["lengths"], invalid = draw(others), bad("lengths", "start")
     elif draw(st.integers(0, 5)) == 0:
         others = st.sampled_from([1.0, "1", None, [0] * 7, 2**63, [2**70], np.zeros((9, 9), int)])
-        arguments["start"], wrong = draw(others), bad("start")
+        arguments["start"], invalid = draw(others), bad("start")
     each = start if isinstance(start, list) else [start] * len(lengths)
 
     def check(result):
         assert result.dtype == np.int64
         assert result.tolist() == [s + k for s, n in zip(each, lengths, strict=True) for k in range(n)]
 
-    return Case("positions_from_lengths", arguments, wrong, check), None
+    return Case("positions_from_lengths", arguments, invalid, check), None
 
 
 @st.composite
@@ -1044,7 +1044,7 @@ def count_cases(draw, function, name, values, bad_values, begins):
     """
     rows, n = draw(st.integers(0, 3)), draw(st.integers(0, 9))
     array = np.array(draw(st.lists(st.sampled_from(values), min_size=rows * n, max_size=rows * n)), np.int64).reshape(rows, n)
-    arguments, wrong = {name: draw(views(array))}, bad()
+    arguments, invalid = {name: draw(views(array))}, bad()
     padding_idx = -1
     if draw(st.booleans()):
         padding_idx = arguments["padding_idx"] = draw(st.sampled_from([0, 1, -5, LOWEST]))
@@ -1052,11 +1052,11 @@ def count_cases(draw, function, name, values, bad_values, begins):
     if draw(st.booleans()):
         start = arguments["start"] = draw(starts)
     if draw(st.integers(0, 3)) == 0:
-        arguments[name], wrong = draw(st.sampled_from(bad_values)), bad(name)
+        arguments[name], invalid = draw(st.sampled_from(bad_values)), bad(name)
     elif draw(st.integers(0, 5)) == 0:
-        arguments["padding_idx"], wrong = draw(st.sampled_from([1.0, "1", True, 2**63, None])), bad("padding_idx")
+        arguments["padding_idx"], invalid = draw(st.sampled_from([1.0, "1", True, 2**63, None])), bad("padding_idx")
     elif draw(st.integers(0, 5)) == 0:
-        arguments["start"], wrong = draw(st.sampled_from([1.0, "1", 2**63, [0] * 7, [[2**70]]])), bad("start")
+        arguments["start"], invalid = draw(st.sampled_from([1.0, "1", 2**63, [0] * 7, [[2**70]]])), bad("start")
 
     def check(result):
         expected = []
@@ -1070,7 +1070,7 @@ def count_cases(draw, function, name, values, bad_values, begins):
                 position += first is not None
         assert result.dtype == np.int64 and result.shape == array.shape and result.ravel().tolist() == expected
 
-    return Case(function, arguments, wrong, check), None
+    return Case(function, arguments, invalid, check), None
 
 
 mask_cases = count_cases(
@@ -1090,7 +1090,7 @@ def grid_cases(draw):
     sizes = tuple(draw(st.lists(st.integers(0, 4), min_size=1, max_size=3)))
     width, dtype = draw(st.sampled_from([2, 6, 32, 34])), draw(st.sampled_from(list(DTYPES)))
     layout, threads = draw(st.sampled_from(["interleaved", "halves"])), draw(thread_counts)
-    d_model, wrong, embedding = width * len(sizes), bad(), None
+    d_model, invalid, embedding = width * len(sizes), bad(), None
     start = draw(st.sampled_from([0, -3, 7, 2**40]))
     arguments = {"shape": sizes, "d_model": d_model, "dtype": dtype, "layout": layout, "threads": threads, "start": start}
     if draw(st.booleans()):
@@ -1099,7 +1099,7 @@ def grid_cases(draw):
         if draw(st.integers(0, 5)) == 0:
             whole = (*sizes, d_model)
             others = st.one_of(bad_arrays(whole, DTYPES[dtype]), other_shapes(whole, DTYPES[dtype]))
-            arguments["out"], wrong, embedding = draw(others), bad("out"), None
+            arguments["out"], invalid, embedding = draw(others), bad("out"), None
     if draw(st.integers(0, 3)) == 0:
         name, value = draw(st.sampled_from([
             ("shape", -1), ("shape", (2, -1)), ("shape", 2.0), ("shape", "3"), ("shape", None), ("shape", (True,)),
@@ -1108,9 +1108,9 @@ def grid_cases(draw):
             ("widths", [2] * 5), ("coordinates", "polar"), ("extra_tokens", -1), ("extra_tokens", 1.0), ("channel_first", 1),
             ("threads", 0), ("dtype", "int8"), ("include_input", "middle"), ("base", -1.0), ("scale", np.inf),
         ]))
-        arguments, wrong = arguments | {name: value}, wrong | {name}
+        arguments, invalid = arguments | {name: value}, invalid | {name}
         if name in ("shape", "d_model"):        # checked together
-            wrong |= {"out", "shape", "d_model"}
+            invalid |= {"out", "shape", "d_model"}
 
     def check(result):
         assert result.shape == (*sizes, d_model) and result.dtype == DTYPES[dtype]
@@ -1119,7 +1119,7 @@ def grid_cases(draw):
             columns = [alone.encode(np.array(start + k), dtype=dtype) for k in cell]
             assert (bits_of(result[cell]) == np.concatenate([bits_of(c) for c in columns])).all(), cell
 
-    return Case("grid", arguments, wrong, check), embedding
+    return Case("grid", arguments, invalid, check), embedding
 
 
 @st.composite
@@ -1129,15 +1129,15 @@ def identify_cases(draw):
     convention = draw(st.sampled_from([{}, {"layout": "halves"}, {"layout": "halves", "order": "cos"}]))
     dtype = draw(st.sampled_from(["float32", "float64"]))
     values = Encoding(d_model, **convention).encode(range(start, start + n), dtype=dtype)
-    table, wrong = draw(views(values)), bad()
+    table, invalid = draw(views(values)), bad()
     positions = draw(st.sampled_from([range(start, start + n), np.arange(start, start + n), list(range(start, start + n))]))
     tables = [np.ones(3), np.ones((2, 3, 4)), np.ones((3, 4), int), np.ones((3, 4), bool), np.ones((3, 4), complex), "table"]
     tables += [None, 3.0, [["a"]], np.ones((3, 4), object), np.ones((1, 2**17), np.float16)]
     others = [3, range(3), np.zeros(3), "a", 1.5, True, [2**63], range(BEYOND, BEYOND + 3), np.array([1j] * 3)]
     if draw(st.integers(0, 3)) == 0:
-        table, wrong = draw(st.sampled_from(tables)), bad("table", "positions")
+        table, invalid = draw(st.sampled_from(tables)), bad("table", "positions")
     elif draw(st.integers(0, 3)) == 0:
-        positions, wrong = draw(st.sampled_from(others)), bad("positions")
+        positions, invalid = draw(st.sampled_from(others)), bad("positions")
 
     def check(result):
         for match in result:
@@ -1145,7 +1145,7 @@ def identify_cases(draw):
             assert match.difference == np.abs(values.astype(np.float64) - matched).max()
         assert any(match.difference == 0 for match in result)
 
-    return Case("identify", {"table": table, "positions": positions}, wrong, check), None
+    return Case("identify", {"table": table, "positions": positions}, invalid, check), None
 
 
 # the strategy of each public function
@@ -1192,7 +1192,7 @@ def try_case(case, embedding):
         assert too_big or any(name in str(error) for name in case.bad), f"{error!r} does not name {sorted(case.bad)}"
         assert memory_of(case.arguments) == before
     else:
-        assert not case.bad, f"accepted, though {sorted(case.bad)} is wrong: {case.arguments}"
+        assert not case.bad, f"accepted, though {sorted(case.bad)} is invalid: {case.arguments}"
         case.check(result)
         assert not embedding or embedding.outside() == beside
 

@@ -29,23 +29,13 @@ def python(code, **environment):
 # ---- guard pages ----------------------------------------------------------------------------------------------------
 
 
-def sweep(isa, every):
+@POSIX
+@pytest.mark.parametrize("every, least", [(97, 800), pytest.param(1, 80_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("isa", HERE)
+def test_calls_between_guard_pages(isa, every, least):
     done = subprocess.run([sys.executable, GUARDED, isa, str(every)], capture_output=True, text=True)
     assert done.returncode == 0, f"{done.returncode} at {done.stderr[-2000:].splitlines()[-1]}"
-    return int(done.stdout)
-
-
-@POSIX
-@pytest.mark.parametrize("isa", HERE)
-def test_a_sample_of_cases_between_guard_pages(isa):
-    assert sweep(isa, 97) > 800
-
-
-@POSIX
-@pytest.mark.long
-@pytest.mark.parametrize("isa", HERE)
-def test_every_case_between_guard_pages(isa):
-    assert sweep(isa, 1) > 80_000
+    assert int(done.stdout) > least
 
 
 @POSIX

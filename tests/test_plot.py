@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import posenc
+from conftest import python
 from posenc import Encoding, _cli
 
 matplotlib = pytest.importorskip("matplotlib", reason="the extra plot is not installed")
@@ -177,7 +178,7 @@ def test_plots_draw_into_the_given_axes(draw):
 def test_matplotlib_is_imported_on_demand():
     code = "import posenc, posenc._cli, sys; assert 'matplotlib' not in sys.modules"
     code += "; import posenc.plot; assert 'matplotlib.pyplot' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run(python(code), check=True)
 
 
 @pytest.mark.parametrize("draw", PLOTS)

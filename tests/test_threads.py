@@ -1,7 +1,6 @@
 """Threads: the same bits for any number of threads, the number that calls use, and calls when no thread can start."""
 
 import os
-import shlex
 import subprocess
 import sys
 import threading
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 
 import posenc
-from conftest import assert_same_bits, bits_of
+from conftest import assert_same_bits, bits_of, compiled
 from posenc import _kernel, _threads
 
 LARGE = "posenc.encode(8192, 512)"
@@ -346,18 +345,6 @@ ALONE = """if True:
         assert np.equal(posenc.encode(8192, 512, threads=threads), expected, out=same).all()
     print(len(os.listdir("/proc/self/task")))
 """
-
-
-def compiled(folder, source, *options):
-    """Compile C source code to a shared library and return its path."""
-    text, library = folder / "source.c", folder / "library.so"
-    text.write_text(source)
-    try:
-        command = [*shlex.split(os.environ.get("CC", "cc")), "-shared", "-fPIC", *options, text, "-o", library]
-        subprocess.run(command, check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("no C compiler")
-    return library
 
 
 @linux

@@ -55,24 +55,12 @@ SIZES = [1, 2, 3, 6, 11, 64, 510, 512, 4096]
 BASES = [2.0, 10000.0, 500000.0, 1e8]
 
 
-def random_positions(d_model, base, dtype, rows, count):
+@pytest.mark.parametrize("rows", [64, pytest.param(2500, marks=pytest.mark.long)])
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("d_model", SIZES)
+def test_random_positions_are_correct(isa, dtype, d_model, base, rows):
     rng = np.random.default_rng([d_model, int(base), rows])
-    return rng.integers(LOWEST, BEYOND, rows), some_columns(rng, d_model, count)
-
-
-@pytest.mark.parametrize("base", BASES)
-@pytest.mark.parametrize("d_model", SIZES)
-def test_random_positions_are_correct(isa, dtype, d_model, base):
-    positions, columns = random_positions(d_model, base, dtype, rows=64, count=8)
-    assert_correct(positions, d_model, dtype, columns, base=base)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("base", BASES)
-@pytest.mark.parametrize("d_model", SIZES)
-def test_many_random_positions_are_correct(isa, dtype, d_model, base):
-    positions, columns = random_positions(d_model, base, dtype, rows=2500, count=8)
-    assert_correct(positions, d_model, dtype, columns, base=base)
+    assert_correct(rng.integers(LOWEST, BEYOND, rows), d_model, dtype, some_columns(rng, d_model, 8), base=base)
 
 
 @pytest.mark.parametrize("start, step", [
@@ -232,18 +220,12 @@ def random_convention(seed):
     return d_model, convention, np.concatenate([small, large]), np.concatenate([small / 7, large * 2.0**-40])
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", [*range(60), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(60, 1000))])
 def test_random_conventions_are_correct(isa, dtype, seed):
     d_model, convention, integers, fractions = random_convention(seed)
     columns = some_columns(np.random.default_rng(seed), d_model, 5)
     assert_correct(integers, d_model, dtype, columns, **convention)
     assert_correct(fractions, d_model, dtype, columns, **convention)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(60, 1000))
-def test_many_random_conventions_are_correct(isa, dtype, seed):
-    test_random_conventions_are_correct(isa, dtype, seed)
 
 
 # --- adversarial positions ------------------------------------------------------------------------
@@ -273,24 +255,19 @@ def test_a_position_that_needs_long_frequencies_is_correct(isa, dtype):
     assert_correct_by_every_route([3619187061762545281], 4096, dtype, 1980, base=1e8)
 
 
-@cache
-def near_boundaries(d_model, base, frequency, function, dtype, tries):
+@cache  # shared by all instruction sets
+def near_ties(d_model, base, frequency, column, dtype, tries):
+    return [p for p, _ in halfway(Reference(d_model, base=base), column, dtype, frequency, tries)]
+
+
+@pytest.mark.parametrize("function", ["sin", "cos"])
+@pytest.mark.parametrize(
+    "d_model, base, frequency, tries",
+    [*((*case, 2**16) for case in HARD[:3]), *(pytest.param(*case, 2**21, marks=pytest.mark.long) for case in HARD)],
+)
+def test_positions_next_to_a_tie_are_correct(isa, dtype, d_model, base, frequency, tries, function):
     column = 2 * frequency + (function == "cos")
-    return column, [p for p, _ in halfway(Reference(d_model, base=base), column, dtype, frequency, tries)]
-
-
-@pytest.mark.parametrize("function", ["sin", "cos"])
-@pytest.mark.parametrize("d_model, base, frequency", HARD[:3])
-def test_positions_next_to_a_tie_are_correct(isa, dtype, d_model, base, frequency, function):
-    column, positions = near_boundaries(d_model, base, frequency, function, dtype, 2**16)
-    assert_correct_by_every_route(positions, d_model, dtype, column, base=base)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("function", ["sin", "cos"])
-@pytest.mark.parametrize("d_model, base, frequency", HARD)
-def test_positions_closer_to_a_tie_are_correct(isa, dtype, d_model, base, frequency, function):
-    column, positions = near_boundaries(d_model, base, frequency, function, dtype, 2**21)
+    positions = near_ties(d_model, base, frequency, column, dtype, tries)
     assert_correct_by_every_route(positions, d_model, dtype, column, base=base)
 
 
