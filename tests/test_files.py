@@ -87,18 +87,13 @@ def test_every_buffer_size_writes_the_same(tmp_path, monkeypatch):
         assert (np.load(tmp_path / "pe.npy") == expected).all()
 
 
-def test_periodic_flushes_do_not_change_the_file(tmp_path, monkeypatch):
+def test_short_writes_and_periodic_flushes_do_not_change_the_file(tmp_path, monkeypatch):
+    write = atomic._pwrite
     monkeypatch.setattr(atomic, "FLUSH_BYTES", 1)
     monkeypatch.setattr(table, "BUFFER_BYTES", 1 << 14)
+    monkeypatch.setattr(atomic, "_pwrite", lambda fd, data, offset: write(fd, data[:1001], offset))
     write_npy(tmp_path / "pe.npy", posenc.Encoding(64), range(5000))
     assert (np.load(tmp_path / "pe.npy") == posenc.encode(5000, 64)).all()
-
-
-def test_short_writes_are_continued(tmp_path, monkeypatch):
-    write = atomic._pwrite
-    monkeypatch.setattr(atomic, "_pwrite", lambda fd, data, offset: write(fd, data[:1001], offset))
-    write_npy(tmp_path / "pe.npy", posenc.Encoding(64), range(1000))
-    assert (np.load(tmp_path / "pe.npy") == posenc.encode(1000, 64)).all()
 
 
 def test_optional_system_calls_may_be_missing(tmp_path, monkeypatch):

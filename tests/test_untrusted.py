@@ -6,13 +6,13 @@ import pickle
 import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import posenc
+from conftest import python
 from posenc import _cli
 from posenc._files.specification import specification
 
@@ -133,10 +133,8 @@ def outcomes(request, folder):
             peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
             print(json.dumps([path, code, out.getvalue(), err.getvalue(), int(peak.split()[1]) / 1000]), flush=True)
         """
-    paths = sorted(map(str, folder.iterdir()))
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), request.param, *paths], capture_output=True, text=True, cwd=folder
-    )
+    command = python(code, request.param, *sorted(folder.iterdir()))
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 0, f"after {lines[-1] if lines else None}: {done.stderr}"
     return request.param, {Path(path).stem: rest for path, *rest in lines}
@@ -192,8 +190,7 @@ def test_a_wide_specification_takes_no_memory(tmp_path):
     text = json.dumps({"__metadata__": {"posenc": json.dumps(document)}, "pe": table}).encode()
     (tmp_path / "pe.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(48))
     code = "import sys; from posenc import _cli; _cli.main(sys.argv[1:]); print(open('/proc/self/status').read())"
-    command = [sys.executable, "-c", code, "verify", str(tmp_path / "pe.safetensors")]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(python(code, "verify", tmp_path / "pe.safetensors"), capture_output=True, text=True)
     assert "expected (3, 16777216) from the specification" in done.stderr
     peak = next(line for line in done.stdout.splitlines() if line.startswith("VmHWM"))
     assert int(peak.split()[1]) / 1000 < MEGABYTES
