@@ -364,7 +364,8 @@ cdef plan_t _plan(const spec_t *spec, const job_t *job, ptrdiff_t rows, uint64_t
         if plan.panel:
             # room for a start within a cache line, and for the spare columns of the last row
             plan.panel = (plan.panel + LINE + TILE * itemsize + LINE - 1) // LINE * LINE
-    if plan.rotated and spec.has_fast_path and (spec.fast_test or job.dtype == FLOAT64) and _few_limbs(spec.position_offset, job, rows):
+    if (plan.rotated and spec.has_fast_path and (spec.fast_test or job.dtype == FLOAT64)
+            and _few_limbs(spec.position_offset, job, rows)):
         per_thread = ROTATED_PER_THREAD
         per_check = ROTATED_PER_CHECK
         plan.rows = BLOCK
