@@ -26,7 +26,7 @@ SMALL = """
     """
 COLUMNS = ["ms", "GB/s", "of memset", "over torch", "over NumPy"]
 NO_TORCH = 'sys.modules["torch"] = None'
-QUIET, UNKNOWN = ("bench.taken_by_others = lambda: " + value for value in ("0.0", "None"))
+QUIET, UNKNOWN = ("bench.used_by_others = lambda: " + value for value in ("0.0", "None"))
 
 
 def bench(*arguments, before=""):

@@ -269,7 +269,7 @@ def test_force_replaces_only_files(tmp_path):
 def test_invalid_arguments_are_refused_before_a_file_exists(tmp_path, monkeypatch, change, error):
     arguments = {"positions": range(3), "dtype": "float32"} | change
     if error:
-        monkeypatch.setattr(table, "file_to_be", None)
+        monkeypatch.setattr(table, "temporary_file", None)
         with pytest.raises(error):
             write_npy(tmp_path / "pe.npy", posenc.Encoding(4), **arguments)
     else:
@@ -278,7 +278,7 @@ def test_invalid_arguments_are_refused_before_a_file_exists(tmp_path, monkeypatc
 
 def test_insufficient_disk_space_is_reported_before_writing(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: (10**9, 10**9 - 1000, 1000))
-    monkeypatch.setattr(table, "file_to_be", None)
+    monkeypatch.setattr(table, "temporary_file", None)
     with pytest.raises(OSError, match="1152 bytes needed, 1000 free") as caught:
         write_npy(tmp_path / "pe.npy", posenc.Encoding(8), range(32))
     assert caught.value.errno == errno.ENOSPC and caught.value.filename == str(tmp_path / "pe.npy")

@@ -355,7 +355,7 @@ def to_zarr(
     """
     import zarr
 
-    from posenc._files.zarr import create, folder_to_be, missing, stored_bytes
+    from posenc._files.zarr import create, temporary_folder, missing, stored_bytes
 
     if path is None:            # Zarr would create a store in memory
         raise TypeError("path is None, expected a path or a Zarr store")
@@ -381,7 +381,7 @@ def to_zarr(
             raise OSError(errno.EIO, message, str(array.store_path))
 
     if isinstance(path, (str, os.PathLike)) and "://" not in os.fspath(path):
-        with folder_to_be(path, stored_bytes(len(positions), pe.shape[1], name, max(1, first)), force) as temporary:
+        with temporary_folder(path, stored_bytes(len(positions), pe.shape[1], name, max(1, first)), force) as temporary:
             store(temporary, False)
     else:
         store(path, force)

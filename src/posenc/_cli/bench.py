@@ -44,13 +44,13 @@ def run(args: argparse.Namespace) -> int:
     threads = min(args.threads or runtime["threads"], os.cpu_count() or 1)
     with suppress(ImportError):
         torch = importlib.import_module("torch")
-    begin, before = time.perf_counter(), taken_by_others()
+    begin, before = time.perf_counter(), used_by_others()
     with ThreadPoolExecutor(threads) as pool, options.progress_bar(len(CASES), unit=" rows") as progress:
         for shape, dtype, memory, single in CASES:
             rows.append(measure(torch, pool, shape, dtype, memory, 1 if single else threads))
             progress(1)
-    others = None if before is None else max(0.0, (taken_by_others() or 0) - before) / (time.perf_counter() - begin)
-    document = runtime | dict(torch=torch and str(torch.__version__), threads=threads, taken_by_others=others, rows=rows)
+    others = None if before is None else max(0.0, (used_by_others() or 0) - before) / (time.perf_counter() - begin)
+    document = runtime | dict(torch=torch and str(torch.__version__), threads=threads, used_by_others=others, rows=rows)
     options.report(args, document, in_words(document))
     return options.OK
 
@@ -96,7 +96,7 @@ def measure(torch: Any, pool: Any, shape: tuple[int, ...], dtype: str, memory: s
     return dict(call=call, shape=shape, dtype=dtype, memory=memory, threads=threads, bytes=out.nbytes, seconds=medians)
 
 
-def taken_by_others() -> float | None:
+def used_by_others() -> float | None:
     """Return the processor seconds of other processes since the system's start, or None if /proc/stat does not exist."""
     with suppress(FileNotFoundError), open("/proc/stat", encoding="ascii") as stat:
         user, nice, system, _idle, _iowait, *others = map(int, stat.readline().split()[1:9])
@@ -115,6 +115,6 @@ def in_words(document: dict[str, Any]) -> str:
         case = f"{row['call']} {size} {row['dtype']}, {row['memory']} memory, {threads}"
         over = "".join(f"{seconds[name] / ours:10.1f} x" if name in seconds else f"{'-':>12}" for name in ("torch", "numpy"))
         lines.append(f"{case:57}{ours * 1e3:7.3g}{row['bytes'] / ours / 1e9:7.1f}{seconds['memset'] / ours:11.2f}{over}")
-    if (others := document["taken_by_others"] or 0) > 0.2:      # processors; less is noise
+    if (others := document["used_by_others"] or 0) > 0.2:      # processors; less is noise
         lines.append(f"warning: other processes used {others:.1f} processors meanwhile: repeat on an idle system")
     return "\n".join([*lines, NOTES])

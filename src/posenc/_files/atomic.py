@@ -25,7 +25,7 @@ def write_bytes(path: str | os.PathLike[str], data: bytes, *, force: bool = Fals
     with naming(user_path):
         path = os.path.realpath(user_path)
         check_target(path, force)
-        with file_to_be(path, force) as fd:
+        with temporary_file(path, force) as fd:
             write_at(fd, data, 0)
     return len(data)
 
@@ -64,7 +64,7 @@ def name_beside(path: str) -> str:
 
 
 @contextmanager
-def file_to_be(path: str, force: bool) -> Iterator[int]:
+def temporary_file(path: str, force: bool) -> Iterator[int]:
     """Yield the descriptor of a temporary file; on success rename it to `path`, otherwise remove it."""
     temporary = name_beside(path)
     fd: int | None = None

@@ -99,7 +99,7 @@ def write(
     chunk_rows = max(1, min(chunk_rows, rows))
     table.refuse_outside(encoding, positions, threads)
     size = stored_bytes(rows, encoding.d_model, name, chunk_rows)
-    with folder_to_be(path, size, force) as temporary:
+    with temporary_folder(path, size, force) as temporary:
         array = create(temporary, encoding, positions, name, chunk_rows)
         buffer = np.empty((min(rows, chunk_rows), encoding.d_model), np.dtype(table.STORED[name]).newbyteorder("="))
         for first in range(0, rows if buffer.size else 0, chunk_rows):
@@ -111,7 +111,7 @@ def write(
 
 
 @contextmanager
-def folder_to_be(path: str | os.PathLike[str], size: int, force: bool) -> Iterator[str]:
+def temporary_folder(path: str | os.PathLike[str], size: int, force: bool) -> Iterator[str]:
     """Yield the name of a temporary folder; on success rename it to `path`, otherwise remove it."""
     user_path = os.fsdecode(path).rstrip(os.sep)
     with atomic.naming(user_path):

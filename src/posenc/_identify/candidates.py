@@ -69,7 +69,7 @@ def key_of(encoding: Encoding) -> Key:
 
 
 @functools.lru_cache(maxsize=4)
-def known(d_model: int) -> dict[Key, tuple[Encoding, Names]]:
+def preset_encodings(d_model: int) -> dict[Key, tuple[Encoding, Names]]:
     """Return by key the encodings of the presets, with (name, padding_idx) of all presets that give the same table."""
     by_key: dict[Key, tuple[Encoding, list[tuple[str, int | None]]]] = {}
     built: dict[frozenset[Any], tuple[Encoding, Key]] = {}      # avoids repeated construction, which is slow for wide tables

@@ -155,7 +155,7 @@ class _Result(NamedTuple):
 
 def _best(sample: Sample) -> list[_Result]:
     """Return the candidates that explain the table, best first."""
-    presets_ = candidates.known(sample.values.shape[1])
+    presets_ = candidates.preset_encodings(sample.values.shape[1])
     known = [([encoding], names) for encoding, names in presets_.values()]
     results = _results(known, sample, NEAR)
     if not any(v.reason in PLAIN for v in results):
