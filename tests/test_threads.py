@@ -251,8 +251,8 @@ def test_missing_cgroups_give_no_quota(tmp_path):
 
 
 def test_the_number_of_threads_is_the_strictest_limit(monkeypatch):
-    def allowed(openmp, wanted=None, torch=None, processors=8, quota=None):
-        monkeypatch.setattr(_threads, "wanted", lambda: wanted)
+    def allowed(openmp, requested=None, torch=None, processors=8, quota=None):
+        monkeypatch.setattr(_threads, "requested", lambda: requested)
         monkeypatch.setitem(sys.modules, "torch", torch and types.SimpleNamespace(get_num_threads=lambda: torch))
         monkeypatch.setattr(_threads, "quota", lambda: quota)
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(processors)), raising=False)
@@ -260,12 +260,12 @@ def test_the_number_of_threads_is_the_strictest_limit(monkeypatch):
 
     assert allowed(4) == 4
     assert allowed(16) == 8
-    assert allowed(4, wanted=6) == 6
-    assert allowed(4, wanted=10**30) == 8
+    assert allowed(4, requested=6) == 6
+    assert allowed(4, requested=10**30) == 8
     assert allowed(8, quota=3) == 3
     assert allowed(8, torch=2) == 2
     assert allowed(2, torch=8) == 2
-    assert allowed(8, torch=2, wanted=5) == 5
+    assert allowed(8, torch=2, requested=5) == 5
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace())      # partially imported
     assert _threads.allowed(8) == 5
 

@@ -355,7 +355,7 @@ def to_zarr(
     """
     import zarr
 
-    from posenc._files.zarr import create, temporary_folder, missing, stored_bytes
+    from posenc._files.zarr import create, missing, stored_bytes, temporary_folder
 
     if path is None:            # Zarr would create a store in memory
         raise TypeError("path is None, expected a path or a Zarr store")

@@ -22,7 +22,7 @@ from posenc import _arguments
 from posenc._arguments import BEYOND
 from posenc._convention import WIDEST
 from posenc._encoding import Encoding
-from posenc._files.atomic import allocate, check_space, check_target, temporary_file, naming, write_at, write_blocks
+from posenc._files.atomic import allocate, check_space, check_target, naming, temporary_file, write_at, write_blocks
 from posenc._types import AnyDType
 
 # Measured on ext4 with 2 GB: writes of 1 MiB take twice as long as those of 4 MiB, writes of 16 MiB as long.
