@@ -140,7 +140,15 @@ def ties(rng, dtype):
         yield position * sign, 0, {"position_offset": offset * sign, "scale": scale}
 
 
-KINDS = {f.__name__: f for f in (frequencies_and_scale, position_scale_too, offset_too, ties)}
+def ordinary_values(rng, dtype):
+    """Cases with a value of ordinary size that a scale brings close to a half-way point."""
+    while True:
+        position, convention = int(rng.integers(-(2**62), 2**62)), {"frequencies": (float(rng.uniform(1e-4, 3)),)}
+        scale = tight_scale(rng, Reference(2, **convention).value(position, 0, 400), dtype)
+        yield scale and (position, 0, dict(convention, scale=scale))
+
+
+KINDS = {f.__name__: f for f in (frequencies_and_scale, position_scale_too, offset_too, ties, ordinary_values)}
 
 
 @cache                              # once for all instruction sets

@@ -263,6 +263,7 @@ def test_the_number_of_threads_is_the_strictest_limit(monkeypatch):
     assert allowed(4, requested=6) == 6
     assert allowed(4, requested=10**30) == 8
     assert allowed(8, quota=3) == 3
+    assert allowed(16, quota=20) == 8
     assert allowed(8, torch=2) == 2
     assert allowed(2, torch=8) == 2
     assert allowed(8, torch=2, requested=5) == 5
