@@ -5,7 +5,7 @@
 #ifndef POSENC_BLOCKS_H
 #define POSENC_BLOCKS_H
 
-#include "scattered.h"
+#include "direct_rows.h"
 
 /* `next` is the position of the second row: spec->first > 0 moves the last columns of a tile to the next row. */
 typedef struct {

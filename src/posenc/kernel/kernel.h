@@ -49,7 +49,7 @@ typedef struct {
     ptrdiff_t d_model;
     ptrdiff_t columns;           /* d_model rounded up to whole tiles */
     ptrdiff_t pitch;             /* columns of the arrays: one tile more */
-    ptrdiff_t first;             /* 0, or see spec_from in tables.h */
+    ptrdiff_t first;             /* 0, or see spec_from in offset_tables.h */
     int integer_limbs;           /* limbs of `turns` before and ... */
     int fraction_limbs;          /* ... after the point */
     const uint32_t *turns;       /* (limbs, pitch): |frequency| / 2 pi in turns per position, highest limb first */

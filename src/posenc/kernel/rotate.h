@@ -11,8 +11,8 @@
 #ifndef POSENC_ROTATE_H
 #define POSENC_ROTATE_H
 
-#include "settle.h"
-#include "tables.h"
+#include "rounding_test.h"
+#include "offset_tables.h"
 
 #define DOUBLE_ERROR 0x1.bp-50
 #define DD_ERROR 0x1p-94

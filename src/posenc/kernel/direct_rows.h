@@ -1,6 +1,6 @@
 /* Rows evaluated one by one: each value directly, or known without evaluation. */
-#ifndef POSENC_SCATTERED_H
-#define POSENC_SCATTERED_H
+#ifndef POSENC_DIRECT_ROWS_H
+#define POSENC_DIRECT_ROWS_H
 
 #include "rotate.h"
 

@@ -5,8 +5,8 @@
  * bits are next to a half-way point, or if it is so small that its error is no longer small in comparison.
  * Bounds: docs/numerics.md, section 6.
  */
-#ifndef POSENC_SETTLE_H
-#define POSENC_SETTLE_H
+#ifndef POSENC_ROUNDING_TEST_H
+#define POSENC_ROUNDING_TEST_H
 
 #include "exact.h"
 #include "output.h"

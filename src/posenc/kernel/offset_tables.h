@@ -1,6 +1,6 @@
 /* The tables of offsets: sin and cos of the angles between an anchor and its rows. */
-#ifndef POSENC_TABLES_H
-#define POSENC_TABLES_H
+#ifndef POSENC_OFFSET_TABLES_H
+#define POSENC_OFFSET_TABLES_H
 
 #include "direct.h"
 #include "environment.h"
