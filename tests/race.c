@@ -103,8 +103,8 @@ static spec_t make_spec(void) {
                     .quarter = quarter,
                     .order = SIN_FIRST,
                     .scale = 1,
-                    .fast = 1,
-                    .quick = 1,
+                    .has_fast_path = 1,
+                    .fast_test = 1,
                     .decide = decide};
 }
 
