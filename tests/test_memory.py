@@ -229,4 +229,4 @@ def test_insufficient_memory_raises_memory_error():
         """
     done = python(code)
     assert done.returncode == 0, done.stderr
-    assert "for the offsets of d_model 1048576" in done.stdout
+    assert "for the offset table of d_model 1048576" in done.stdout
