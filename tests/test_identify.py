@@ -149,7 +149,8 @@ def test_random_conventions_are_identified(d_model, base, scale, start, layout, 
     encoding = posenc.Encoding(d_model, base=base, scale=scale, layout=layout, order=order, spacing=spacing, odd=odd)
     positions = range(start, start + 300)
     best = identify(encoding.encode(positions))[0]
-    assert best.positions == positions
+    # a preset such as opennmt-tf has the same table from position 0 with an offset
+    assert [p + keywords_of(best.encoding)["position_offset"] for p in best.positions] == list(positions)
     assert (keywords_of(best.encoding)["layout"], keywords_of(best.encoding)["order"]) == (layout, order)
     # base and spacing are ambiguous (the shorter number is preferred), so compare the frequencies
     np.testing.assert_allclose(best.encoding.frequencies, encoding.frequencies, rtol=1e-3)
