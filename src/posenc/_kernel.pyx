@@ -170,7 +170,7 @@ def rounded(str dtype, double x):
 
 
 def skip_rounding_test(bint skip):
-    """Set whether rotated values are stored without a rounding test.  The test suite shows with it that the test is needed."""
+    """Set whether rotated values are stored without a rounding test.  Tests use this to show that the test is needed."""
     global rounding_test_skipped
     rounding_test_skipped = skip
 
@@ -184,7 +184,7 @@ def counters():
 
 
 def check_settings():
-    """Raise ValueError if an environment variable is invalid.  The first use calls it: few programs catch errors at import."""
+    """Raise ValueError if an environment variable is invalid.  Not called at import, where few programs catch errors."""
     if invalid_setting is not None:
         raise ValueError(invalid_setting)
 

@@ -108,7 +108,7 @@ def parts(rows: int, samples: int, most: int) -> Iterator[range]:
 
 
 def sampled(rows: int, samples: int) -> Iterator[int]:
-    """Yield a row from each of `samples` parts: the first, the last, and between them random rows with a fixed seed."""
+    """Yield the last row of the last of `samples` parts, the first row of the first, and (fixed seed) random rows of others."""
     choice = random.Random(0)
     for k in range(samples):
         first, last = k * rows // samples, (k + 1) * rows // samples - 1
@@ -119,7 +119,7 @@ def sampled(rows: int, samples: int) -> Iterator[int]:
 
 
 def value_of(bits: Any, dtype: str) -> float | str:
-    """Return the value of bits as a number, or as a string if it is not finite, which JSON numbers must be."""
+    """Return the value of bits as a number, or as a string if it is not finite, because JSON has only finite numbers."""
     if dtype == "bfloat16":
         bits, dtype = bits.astype(np.uint32) << np.uint32(16), "float32"
     value = bits.view(dtype)
