@@ -290,7 +290,7 @@ def test_empty_tables(call, tmp_path, rows, d_model):
         ("8 8 -o {}/a.npy --key pe", "--key does not apply to .npy"),
         ("8 8 -o {}/a.npy --chunk-rows 8", "--chunk-rows does not apply to .npy"),
         ("8 8 -o - --key pe", "--key does not apply to a pipe"),
-        ("8 8 -o - --json", "--json is given, expected nothing but the table on stdout"),
+        ("8 8 -o - --json", "--json is given with -o -, expected only one of them"),
         ("8 8 -o {}/a.zarr --chunk-rows 0", "0 is below 1"),
         ("8 8 -o {}/a.safetensors --key __metadata__", "key is '__metadata__'"),
         ("8 8 -o {}/a.npy --dtype int8", "invalid choice: 'int8'"),

@@ -343,7 +343,7 @@ def test_duplicate_names_are_refused(call, tmp_path):
     text = f'{{"pe": {one}, "pe": {one}}}'.encode()
     (tmp_path / "pe.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(48))
     code, _, err = call("verify", tmp_path / "pe.safetensors")
-    assert code == 1 and "duplicate names, expected unique ones" in err
+    assert code == 1 and "duplicate names, expected unique names" in err
 
 
 def test_verify_accepts_tensors_of_every_dtype_next_to_the_table(call, tmp_path):

@@ -497,7 +497,7 @@ def test_out_may_be_a_memory_map(tmp_path):
 
 INVALID_SETTINGS = {
     **{("POSENC_NUM_THREADS", text): "expected an integer of at least 1" for text in ("0", "-1", "two", "1.5")},
-    **{("POSENC_ISA", text): "expected one that runs here: " for text in ("bogus", "AVX2", "none")},
+    **{("POSENC_ISA", text): "expected one that this processor supports: " for text in ("bogus", "AVX2", "none")},
 }
 # The import succeeds; every function that needs the kernels raises an error, printed in one line.
 REFUSED = """
