@@ -212,7 +212,7 @@ def test_bfloat16_bits_do_not_need_ml_dtypes(monkeypatch):
 
 
 def test_coordinates_may_overlap_out(monkeypatch):
-    monkeypatch.setattr(posenc._grid, "BLOCK_BYTES", 32)        # one row: the first row is written before the second is computed
+    monkeypatch.setattr(posenc._grid, "BLOCK_BYTES", 32)        # one row: the first is written before the second is computed
     memory = np.arange(40.0)
     expected = posenc.grid((np.arange(2.0), np.arange(5.0)), 4, dtype="float64")
     assert_same_bits(posenc.grid((memory[:2], memory[:5]), 4, dtype="float64", out=memory.reshape(2, 5, 4)), expected)
@@ -303,7 +303,7 @@ BAD = [
 
 @pytest.mark.parametrize("arguments, error, message", BAD, ids=lambda v: str(v)[:40])
 def test_invalid_arguments_are_refused(arguments, error, message, monkeypatch):
-    monkeypatch.setattr(posenc._grid, "BLOCK_BYTES", 32)        # one row: a late error would come after the first row is written
+    monkeypatch.setattr(posenc._grid, "BLOCK_BYTES", 32)        # one row: a late error would come after the first is written
     out = np.full((2, 3, 8), 7, np.float32)
     with pytest.raises(error, match=message):
         posenc.grid(**{"shape": (2, 3), "d_model": 8, "out": out} | arguments)
