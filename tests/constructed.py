@@ -114,7 +114,7 @@ def offset_too(rng, dtype):
 def ties(rng, dtype):
     """Yield cases with a tiny angle x, and a scale that brings sin x or cos x close to a half-way point.
 
-    For sin x, an offset close to x - sin x cancels the terms that follow x in the series.
+    For sin x, an offset close to x - sin x cancels the terms after x in the series.
     """
     precision, smallest, _ = FORMATS[dtype]
     while True:

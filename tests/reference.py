@@ -91,8 +91,7 @@ class Reference:
             columns = columns[0::2] + columns[1::2]
         self.columns = columns + [None] * padded
 
-        # frequency = factor * base**-exponent; factor and exponent are exact.  With exponents="column", a column of zeros
-        # has an unused frequency.
+        # frequency = factor * base**-exponent, with exact terms.  With exponents="column", a column of zeros has one, unused.
         count = d_model if exponents == "column" else math.ceil(half)
         if frequencies is not None:
             self.factors = [exact(float(w)) for w in frequencies]

@@ -23,8 +23,7 @@ if not hasattr(os, "fork"):
 
 ROOT = Path(__file__).resolve().parent.parent
 DEADLINE = 60           # seconds
-# Arguments: when to import torch ("before" or "after" posenc, or "never"), and the folder that must contain posenc.  The
-# program prints one line for each case.
+# Arguments: when to import torch (before or after posenc, or never), and the folder of posenc.  Prints a line for each case.
 MATRIX = r"""
 import ctypes, multiprocessing, os, signal, sys, threading, time, warnings
 warnings.simplefilter("ignore")                     # Python warns if a process with threads forks

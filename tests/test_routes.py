@@ -16,7 +16,7 @@ def by_few_rows(positions, d_model, **keywords):
 
 
 def framed(rows, row_bytes, stride, past, element):
-    """Return memory filled with 0xFF, an array in it that starts `past` bytes after the start of a cache line, and its offset."""
+    """Return memory filled with 0xFF, an array in it that starts `past` bytes into a cache line, and the array's offset."""
     memory = np.full(rows * stride + 256, 0xFF, np.uint8)
     first = -memory.ctypes.data % 64 + 64 + past
     shape, strides = (rows, row_bytes // element.itemsize), (stride, element.itemsize)

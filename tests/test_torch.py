@@ -14,7 +14,7 @@ import posenc
 from conftest import assert_same_bits, bits_of
 from posenc import _kernel
 from reference import Reference
-from test_seeds import ODD, PER_COLUMN_10, PAPER, assert_prints
+from test_seeds import ODD, PAPER, PER_COLUMN_10, assert_prints
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
