@@ -1,4 +1,4 @@
-"""encode, add_to and stream: each gets the `Encoding` of its keywords, from a cache if possible, and calls its method."""
+"""encode, add_to and stream: each calls the method of an `Encoding` with its keywords, taken from a cache if possible."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ def encode(
     Parameters
     ----------
     positions : int, range or array_like
-        An integer n means ``range(n)``.  An array of integers or real numbers may have any shape; a column of pandas,
-        polars or Arrow must have no nulls.  Positions are in [-2**63, 2**63), with `position_offset` too; NaN and infinity
-        give rows of NaN.
+        An integer n means ``range(n)``.  An array of integers or real numbers may have any shape; a column from pandas,
+        polars or Arrow must have no nulls.  Positions must be in [-2**63, 2**63), with and without `position_offset`; NaN
+        and infinity give rows of NaN.
     d_model : int
         Number of columns.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
-        The dtype of the result.  bfloat16 needs ``ml_dtypes``, or an `out` of dtype uint16 for its bits.
+        The dtype of the result.  bfloat16 needs ``ml_dtypes``, or an array of uint16 as `out` for its bits.
     out : ndarray, shape ``positions.shape + (d_model,)``, optional
-        The array to write to, of `dtype`, with contiguous columns and rows of any stride.
+        The array to write to, of `dtype`, with contiguous columns and any row stride without overlap.
     threads : int, optional
         The number of threads, at least 1.  The default depends on the size of the table and on the limits of the process.
     **convention
@@ -70,9 +70,9 @@ def encode(
     Raises
     ------
     TypeError, ValueError
-        For an argument of the wrong type or value, before anything is written.
+        If an argument has a wrong type or value; nothing is written.
     ImportError
-        For bfloat16 without ``ml_dtypes`` and without `out`.
+        If `dtype` is bfloat16, ``ml_dtypes`` is not installed and `out` is None.
 
     See Also
     --------
@@ -84,7 +84,7 @@ def encode(
     -----
     By default column ``2 i`` is ``sin`` and column ``2 i + 1`` is ``cos`` of ``position * 10000**(-2 i / d_model)`` radians,
     as in Vaswani et al., "Attention is all you need", 2017, section 3.5.  Each value is computed as if with infinite precision,
-    then rounded once, to nearest; docs/numerics.md derives how.
+    then rounded once, to nearest; docs/numerics.md derives the error bounds.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def add_to(
         None means ``range(n)``; an integer must equal n; a range must have n positions; an array must broadcast to
         ``x.shape[:-1]``.
     x_scale : float, optional
-        The factor on x.  The factor, the product and the sum are each rounded once to x's dtype.
+        The factor by which x is multiplied.  The factor, the product and the sum are each rounded once to the dtype of x.
     threads : int, optional
         As in `encode`.
     **convention
@@ -131,16 +131,16 @@ def add_to(
     Raises
     ------
     TypeError, ValueError
-        For an argument of the wrong type or value, before anything is written.
+        If an argument has a wrong type or value; nothing is written.
 
     See Also
     --------
     encode : Return the encodings as a table.
-    positions_from_mask : Make the positions of padded batches.
+    positions_from_mask : Compute the positions of padded batches.
 
     Notes
     -----
-    ``x_scale=d_model**0.5`` is the factor on the embeddings of Vaswani et al., "Attention is all you need", 2017, section 3.4.
+    Vaswani et al., "Attention is all you need", 2017, section 3.4, multiply the embeddings by ``x_scale=d_model**0.5``.
 
     Examples
     --------
@@ -196,15 +196,15 @@ def stream(
     Parameters
     ----------
     positions : int, range or None
-        The positions of the rows; None counts from 0 without end.
+        The positions of the rows; an integer n means ``range(n)``, and None means 0, 1, 2, ... up to 2**63 - 1.
     d_model : int
         Number of columns.
     chunk : int, optional
-        Number of rows in a chunk; by default a chunk has 4 MiB.
+        Number of rows in a chunk, by default as many as fit in 4 MiB.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         The dtype of the values, as in `encode`.
     out : ndarray, shape (chunk, d_model), optional
-        The array to write every chunk to, a last chunk of k rows to ``out[:k]``; by default each chunk is a new array.
+        The array that every chunk overwrites; a last chunk of k rows is ``out[:k]``.  By default each chunk is a new array.
     threads : int, optional
         As in `encode`.
     **convention
@@ -213,12 +213,12 @@ def stream(
     Returns
     -------
     iterator of Chunk
-        The ``positions`` of each chunk, a range, and its ``values``, an ndarray of shape (len(positions), d_model).
+        Each chunk has the attributes ``positions``, a range, and ``values``, an ndarray of shape (len(positions), d_model).
 
     Raises
     ------
     TypeError, ValueError
-        For an argument of the wrong type or value, at the call, before the first chunk.
+        If an argument has a wrong type or value; raised by the call, before the first chunk.
 
     See Also
     --------
@@ -227,7 +227,7 @@ def stream(
 
     Notes
     -----
-    The values are those of `encode`, bit for bit, for any size of chunk.
+    The values have the same bits as those of `encode`, for any size of chunk.
 
     Examples
     --------

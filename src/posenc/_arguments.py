@@ -1,4 +1,4 @@
-"""Checks of arguments.  An error names the argument, its value or type, and the expected one."""
+"""Checks of arguments.  A message names the argument, its value or type, and the expected value or type."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REAL = "integers of at most 64 bits, float64, float32, float16 or bfloat16"
 
 
 def shown(value: Any) -> str:
-    """Return ``repr(value)``, or a description where repr fails, as it does for integers of more than 4300 digits."""
+    """Return ``repr(value)``, or a description if repr fails, for example for an integer of more than 4300 digits."""
     try:
         return repr(value)
     except ValueError:
@@ -37,7 +37,7 @@ def wrong_type(name: str, value: Any, expected: str) -> TypeError:
 
 
 def _is_number(value: Any, dtypes: tuple[str, ...]) -> bool:
-    """Whether a value is one number and its dtype, if it has one, begins with one of these names; tensors have dtypes too."""
+    """Return whether a value is a single number and the name of its dtype, if it has one, begins with one of `dtypes`."""
     dtype = getattr(value, "dtype", None)
     if dtype is None:
         return not isinstance(value, (bool, str, bytes)) and np.ndim(value) == 0
@@ -72,7 +72,7 @@ def real(name: str, value: Any) -> float:
         raise ValueError(f"{name} is {shown(value)}, expected a finite number")
     exact = value
     with suppress(TypeError):
-        exact = operator.index(value)           # NumPy rounds an integer to float64 before it compares it with a float
+        exact = operator.index(value)           # to compare a NumPy integer with a float, NumPy would round the integer
     if isinstance(exact, (Rational, Decimal, np.longdouble)) and exact != number:
         raise ValueError(f"{name} is {shown(value)}, expected a number that float64 can hold")
     return number
@@ -102,7 +102,7 @@ def threads(value: Any) -> int | None:
 
 
 def dtype(dtype: Any, what: str = "dtype is") -> tuple[str, np.dtype[Any]]:
-    """Return the name and np.dtype of an output dtype; without ml_dtypes, bfloat16 is held in uint16."""
+    """Return the name and np.dtype of an output dtype; if ml_dtypes is not installed, bfloat16 is stored in uint16."""
     if isinstance(dtype, str) and dtype == "bfloat16" or getattr(dtype, "__name__", getattr(dtype, "name", None)) == "bfloat16":
         return "bfloat16", _bfloat16()
     try:
@@ -130,13 +130,13 @@ def _bfloat16() -> np.dtype[Any]:
 
 
 def as_array(name: str, value: Any) -> NDArray[Any]:
-    """Return ``np.asarray(value)`` if no null or integer is lost in it; this may run foreign code, such as ``__array__``."""
-    # The name np.ma would import numpy.ma now; a process that has dropped its privileges may be unable to read the file.
+    """Return ``np.asarray(value)`` if it loses no null or integer; this may run foreign code, such as ``__array__``."""
+    # Not np.ma, which imports numpy.ma on first use: a process that has dropped its privileges may be unable to read it.
     if isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
         raise TypeError(f"{name} is of type MaskedArray, expected an array without a mask")
     try:
         array = np.asarray(value)
-    except (ValueError, TypeError, RuntimeError) as error:      # such as rows of different lengths; a tensor that requires grad
+    except (ValueError, TypeError, RuntimeError) as error:      # ragged lists, tensors that require grad, and others
         kind = ValueError if isinstance(error, ValueError) else TypeError
         raise kind(f"{name} is of type {type(value).__name__}, expected an array: {error}") from None
     if array.dtype.kind in ("f", "O") and not isinstance(value, np.ndarray):
@@ -145,12 +145,12 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
 
 
 def _check_exact(name: str, value: Any, array: NDArray[Any]) -> None:
-    """Refuse nulls, which NumPy makes NaN, and integers that it rounds to float64 because others are real or negative."""
+    """Reject nulls, which NumPy converts to NaN, and integers that it rounds because other elements are real or negative."""
     if array.dtype.kind == "O":
         missing = getattr(sys.modules.get("pandas"), "NA", None)
         nulls, parts = sum(x is None or x is missing for x in array.flat), []
     else:
-        with np.errstate(all="ignore"):         # a signalling NaN
+        with np.errstate(all="ignore"):         # signalling NaNs would cause a warning
             if (abs(array) < 2**53).all():
                 return
         parts = list(_parts(value, array))
@@ -166,7 +166,7 @@ def _check_exact(name: str, value: Any, array: NDArray[Any]) -> None:
 
 
 def _parts(value: Any, array: Any) -> Iterator[tuple[Any, Any]]:
-    """The elements of nested lists, or the columns of an Arrow, polars or pandas table, each with its part of the array."""
+    """Yield the elements of nested lists, or the columns of an Arrow, polars or pandas table, with their parts of `array`."""
     pairs: Iterator[tuple[Any, Any]]
     if array.ndim and not hasattr(value, "__array__"):
         pairs = zip(value, array, strict=True)
@@ -185,20 +185,20 @@ def _parts(value: Any, array: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _nulls(column: Any) -> int:
-    """The number of nulls in an Arrow, polars or pandas column; each library has a different method."""
+    """Return the number of nulls in an Arrow, polars or pandas column; each library has a different method."""
     while hasattr(getattr(column, "dtype", None), "inner"):     # a polars column of arrays
         column = column.explode()
     count = getattr(column, "null_count", None)
     if count is not None:
         return int(count() if callable(count) else count)
-    # pandas counts NaN as a null in columns of NumPy's dtypes; here NaN is a number
+    # In columns with a NumPy dtype, pandas counts NaN as a null; posenc treats it as a number.
     if hasattr(column, "isna") and not isinstance(column.dtype, np.dtype):
         return int(np.count_nonzero(column.isna()))
     return 0
 
 
 def numbers(name: str, value: Any) -> NDArray[Any]:
-    """Return an array; bfloat16 becomes float32, because NumPy has no operations on bfloat16."""
+    """Return an array, with bfloat16 converted to float32, because NumPy has no operations on bfloat16."""
     array = as_array(name, value)
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
 
@@ -222,7 +222,7 @@ def frequencies(name: str, value: Any) -> tuple[float, ...]:
 
 
 def is_index(positions: object) -> bool:
-    """Whether positions is an integer n, which means ``range(n)``; an array of one integer is not."""
+    """Return whether positions is an integer n, which means ``range(n)``; an array of one integer is not."""
     if isinstance(positions, np.generic):
         return isinstance(positions, np.integer)
     return hasattr(positions, "__index__") and not hasattr(positions, "__array__")
@@ -240,7 +240,7 @@ def range_or_array(positions: Any) -> range | NDArray[Any]:
 
 
 def positions_of(positions: range | NDArray[Any], offset: float) -> range | NDArray[Any]:
-    """Return positions in the domain, with offset and without: a range, or a contiguous array of int64 or float64."""
+    """Check that positions are in the domain, with and without `offset`; return a range or contiguous int64 or float64."""
     if isinstance(positions, range):
         check_domain(positions, offset)
         return positions
@@ -252,7 +252,7 @@ def positions_of(positions: range | NDArray[Any], offset: float) -> range | NDAr
         raise TypeError(f"positions has dtype {array.dtype}, expected {REAL}")
     outside = array[:0]
     if kind == "f":
-        with np.errstate(all="ignore"):         # a signalling NaN
+        with np.errstate(all="ignore"):         # signalling NaNs would cause a warning
             array = np.require(array, np.float64, ("C", "A"))
         outside = array[np.isfinite(array) & ~((array >= LOWEST) & (array < BEYOND))]
     elif kind == "u" and array.dtype.itemsize == 8:
@@ -279,7 +279,7 @@ def shape_of(positions: range | NDArray[Any]) -> tuple[int, ...]:
 
 
 def check_domain(positions: range, offset: float) -> None:
-    """Raise a ValueError for the first position of a range outside the domain, or for an end that leaves it with the offset."""
+    """Raise a ValueError, which shows a position outside, if a range leaves the domain with or without the offset."""
     if not positions:
         return
     first, last = positions[0], positions[-1]
@@ -305,7 +305,7 @@ def check_position(p: int | float | Fraction, offset: float = 0) -> None:
 
 
 def check_array(name: str, array: NDArray[Any], element: np.dtype[Any]) -> None:
-    """Check an array to write to: plain, of `element`s, writeable, aligned, with contiguous rows that do not overlap."""
+    """Check that an output array has dtype `element`, is writeable and aligned, and has contiguous rows without overlap."""
     if type(array) not in (np.ndarray, np.memmap):
         raise TypeError(f"{name} is of type {type(array).__name__}, expected a numpy.ndarray")
     bits_of_bfloat16 = array.dtype == np.uint16 and element.name == "bfloat16"
@@ -330,7 +330,7 @@ def check_array(name: str, array: NDArray[Any], element: np.dtype[Any]) -> None:
 
 
 def empty(name: str, shape: tuple[int, ...], element: Any) -> NDArray[Any]:
-    """Return a new array, whose size follows from the argument `name`."""
+    """Return a new array; an error attributes its size to the argument `name`."""
     try:
         return _kernel.new_array(shape, np.dtype(element))
     except (MemoryError, ValueError) as error:
@@ -341,10 +341,10 @@ def empty(name: str, shape: tuple[int, ...], element: Any) -> NDArray[Any]:
 def output(
     out: NDArray[Any] | None, shape: tuple[int, ...], dtype_name: str, element: np.dtype[Any], name: str = "positions"
 ) -> NDArray[Any]:
-    """Return `out`, checked, or a new array, whose size follows from the argument `name`."""
+    """Check and return `out`, or return a new array; an error attributes the size of a new array to the argument `name`."""
     if out is None:
         if dtype_name == "bfloat16" and element == np.uint16:
-            raise ImportError("dtype bfloat16 needs the package ml_dtypes, or an out of dtype uint16 for its bits")
+            raise ImportError("dtype bfloat16 needs the package ml_dtypes, or out as an array of uint16 for the bits")
         return empty(name, shape, element)
     check_array("out", out, element)
     if out.shape != shape:
@@ -353,13 +353,13 @@ def output(
 
 
 # ---- calls ------------------------------------------------------------------------------------------------------------
-# The kernel calls these for the types of argument that it does not convert itself.
+# The kernel calls these functions if an argument has a type that it does not convert itself.
 
 
 def for_encode(
     positions: Any, out_dtype: Any, out: Any, n_threads: Any, d_model: int, offset: float
 ) -> tuple[range | NDArray[Any], str, np.dtype[Any], NDArray[Any], int | None]:
-    """Check the arguments of `encode` and convert them to the types that the kernel takes."""
+    """Check the arguments of `encode` and return them converted for the kernel."""
     dtype_name, element = dtype(out_dtype)
     n_threads = threads(n_threads)
     positions = positions_of(range_or_array(positions), offset)
@@ -370,10 +370,10 @@ def for_encode(
 def for_add_to(
     x: Any, positions: Any, x_scale: Any, n_threads: Any, d_model: int, offset: float
 ) -> tuple[range | NDArray[Any], float, int | None]:
-    """Check the arguments of `add_to` and convert all but x to the types that the kernel takes."""
+    """Check the arguments of `add_to` and return all but x converted for the kernel."""
     if not isinstance(x, np.ndarray):
         raise TypeError(f"x is of type {type(x).__name__}, expected a numpy.ndarray")
-    # Foreign code runs before the checks of x, which it may change.
+    # Conversions may run foreign code that changes x, so x is checked after them.
     scale = real("x_scale", x_scale)
     n_threads = threads(n_threads)
     if positions is not None:
@@ -382,19 +382,19 @@ def for_add_to(
         raise ValueError(f"x has shape {x.shape}, expected (..., {d_model})")
     dtype_name, element = dtype(x.dtype, "x has dtype")
     check_array("x", x, element)
-    # x_scale is rounded to x's dtype before the multiplication
+    # The kernel multiplies by x_scale rounded to the dtype of x.
     if not math.isfinite(_kernel.rounded(dtype_name, scale)):
-        raise ValueError(f"x_scale is {scale}, expected a number that {dtype_name} can hold")
+        raise ValueError(f"x_scale is {scale}, expected a number within the range of {dtype_name}")
     n = x.shape[-2] if x.ndim > 1 else None
     if positions is None or isinstance(positions, range):
         if n is None:
-            raise ValueError(f"x has shape {x.shape}, expected (..., n, {d_model}) where positions is not an array")
+            raise ValueError(f"x has shape {x.shape}, expected (..., n, {d_model}) unless positions is an array")
         if positions is None:
             positions = range(n)
     positions = positions_of(positions, offset)
     if shape_of(positions) != (n,):
         if isinstance(positions, range):
-            raise ValueError(f"positions has length {len(positions)}, expected {n}, the rows of x")
+            raise ValueError(f"positions has length {len(positions)}, expected {n}, the number of rows of x")
         try:
             positions = np.require(np.broadcast_to(positions, x.shape[:-1]), None, ("C", "A")).reshape(x.shape[:-1])
         except ValueError:

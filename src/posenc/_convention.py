@@ -1,4 +1,4 @@
-"""The convention of a table: the checks of its keywords, and the columns for the kernel."""
+"""The convention of a table: checks its keywords and computes the columns for the kernel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from posenc._arguments import BEYOND, LOWEST
 
 Keywords: TypeAlias = Mapping[str, Any]         # all keywords of a convention, checked
 
-WIDEST = 2**24          # most columns: each takes about 200 bytes in an Encoding and 1.3 kB during a call for a long table
+WIDEST = 2**24          # largest d_model; a column takes about 200 bytes in an Encoding, 1.3 kB during a call for a long table
 SIGN_BIT = np.uint64(1 << 63)
 CHOICES = {
     "odd": ("truncate", "zero", "error"),
@@ -52,7 +52,7 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
 
 
 def checked(d_model: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Check d_model and the keywords of a convention, each one and together, and return them as the types used here."""
+    """Check d_model and the keywords of a convention, each alone and all together, and return them converted."""
     c = {name: CHECKS[name](name, value) for name, value in keywords.items()}
     d_model = _arguments.integer("d_model", d_model, 0)
     if d_model > WIDEST:
@@ -77,7 +77,7 @@ def checked(d_model: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str, A
 
 
 def spacing(d: int, c: Keywords) -> tuple[int, Fraction]:
-    """Return the number of frequencies and the D of ``base**(-i / D)``."""
+    """Return the number of frequencies and the divisor D in ``base**(-i / D)``."""
     zero_column = c["odd"] == "zero" and d % 2
     pairs = d // 2 if zero_column else -(-d // 2)
     count = d if c["exponents"] == "column" else pairs
@@ -93,7 +93,7 @@ def spacing(d: int, c: Keywords) -> tuple[int, Fraction]:
 
 
 def turns_of(d: int, c: Keywords) -> _exact.Turns:
-    """Return the function that computes the turns per position of each frequency, times position_scale."""
+    """Return a function that computes each frequency times position_scale, in turns per position."""
     count, divisor = spacing(d, c)
     if c["frequencies"] is None:
         scales = c["frequency_scale"], c["position_scale"]
@@ -112,32 +112,32 @@ def frequencies(d: int, c: Keywords) -> NDArray[np.float64]:
 
 
 def arrangement(d: int, c: Keywords, count: int) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Return the index of each column's frequency, `count` for a column of zeros, and whether the column is a cosine."""
+    """Return for each column the index of its frequency, or `count` if the column is zero, and whether it is a cosine."""
     interleaved = np.arange(d)
     frequency = interleaved if c["exponents"] == "column" else interleaved // 2
     cosine = interleaved % 2 == (c["order"] == "sin")
     order = np.argsort(interleaved % 2, kind="stable") if c["layout"] == "halves" else interleaved
     if c["odd"] == "zero" and d % 2:
         order = np.append(order[order != d - 1], d - 1)
-        frequency[-1] = count                                   # `columns` appends a frequency of 0 turns
+        frequency[-1] = count                                   # the index of the zero that `columns` appends
         cosine[-1] = False
     return frequency[order], cosine[order]
 
 
 def columns(d: int, c: Keywords) -> _kernel.Columns:
     """Return the columns in their final order, for the kernel."""
-    make_turns = turns_of(d, c)
-    turns, fraction_bits = make_turns()
+    compute_turns = turns_of(d, c)
+    turns, fraction_bits = compute_turns()
     frequency, cosine = arrangement(d, c, len(turns))
     pitch = _kernel.pitched(d)
     repeated = np.arange(pitch) % d if d else np.empty(0, np.intp)
-    which, cosine = frequency[repeated], cosine[repeated]
+    frequency, cosine = frequency[repeated], cosine[repeated]
     quarter = np.where(cosine, ~np.uint64(0), np.uint64(0))
-    sign = np.array([SIGN_BIT if t < 0 else 0 for t in turns] + [0], np.uint64)[which]
+    sign = np.array([SIGN_BIT if t < 0 else 0 for t in turns] + [0], np.uint64)[frequency]
     limbs, integer_limbs = _frequencies.limbs([*turns, 0], fraction_bits)
     return _kernel.Columns(
         d,
-        np.ascontiguousarray(limbs[:, which]).tobytes(),
+        np.ascontiguousarray(limbs[:, frequency]).tobytes(),
         integer_limbs,
         len(limbs) - integer_limbs,
         sign.tobytes(),
@@ -146,14 +146,14 @@ def columns(d: int, c: Keywords) -> _kernel.Columns:
         c["scale"],
         c["position_offset"],
         c["padding_idx"],
-        _exact.Values(make_turns, which, cosine, c["scale"]),
+        _exact.Values(compute_turns, frequency, cosine, c["scale"]),
         _arguments.for_encode,
         _arguments.for_add_to,
     )
 
 
 def _kernel_order(d: int, c: Keywords) -> int:
-    """Return `order_t` of kernel.h: 1 if columns 2 i, 2 i + 1 are sin, cos of one frequency, 2 if cos, sin, and else 0."""
+    """Return `order_t` of kernel.h: 1 if columns 2 i and 2 i + 1 are sin and cos of one frequency, 2 if cos and sin, else 0."""
     if c["layout"] != "interleaved" or c["exponents"] != "pair" or c["odd"] == "zero" and d % 2:
         return 0
     return 1 if c["order"] == "sin" else 2

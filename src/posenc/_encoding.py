@@ -1,4 +1,4 @@
-"""Encoding: the specification of a table, checked once, and the functions that read its convention."""
+"""Encoding, the checked specification of a table, with its cache and the functions that read its convention."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from posenc._convention import DEFAULTS
 from posenc._types import AnyDType, ArrayT, DTypeOf, Positions, ScalarT
 
 CHUNK_BYTES = 1 << 22
-MOST_SHOWN = 8          # frequencies that repr writes in full
+MOST_SHOWN = 8          # repr abbreviates more frequencies than this
 
 
 class Chunk(NamedTuple, Generic[ScalarT]):  # numpydoc ignore=PR01
@@ -60,17 +60,17 @@ class Encoding:
         The angle of frequency i is ``(position + position_offset) * position_scale * frequency`` in radians, the exact
         product of the float64 arguments.
     padding_idx : int, optional
-        The position whose row is all zeros, as in fairseq, before `position_offset` is added.  `positions_from_mask` gives
-        this position to padding.
+        The position, before `position_offset` is added, whose row is all zeros, as in fairseq.
     scale : float, optional
-        The factor on the values.  The product is correctly rounded.
+        The factor by which the values are multiplied.  Only the product is rounded.
     odd : {"truncate", "zero", "error"}, optional
-        For an odd d_model, ``"truncate"`` drops the second function of the last pair (h = d_model / 2), ``"zero"`` makes the
-        last column zero (h = d_model // 2), and ``"error"`` raises a ValueError.
+        For an odd d_model, ``"truncate"`` drops the second column of the last pair, ``"zero"`` makes the last column zero,
+        and ``"error"`` raises a ValueError.
     spacing : {"paper", "endpoint"}, optional
-        ``"paper"``: D = h.  ``"endpoint"``: the slowest frequency is exactly ``frequency_scale / base``.
+        ``"paper"``: D = d_model / 2, rounded down with ``odd="zero"``.  ``"endpoint"``: the last frequency is exactly
+        ``frequency_scale / base``.
     shift : float, optional
-        D = h - shift.  Excludes ``spacing="endpoint"``.
+        A number subtracted from D.  Excludes ``spacing="endpoint"``.
     exponents : {"pair", "column"}, optional
         ``"pair"``: two columns share a frequency.  ``"column"``: column j of the interleaved order has the exponent
         j / (2 D), or j / (d_model - 1) with ``spacing="endpoint"``.
@@ -78,7 +78,7 @@ class Encoding:
         The frequencies in radians per position, of any sign, one for each pair of columns (for each column with
         ``exponents="column"``).  Excludes base, spacing, shift and frequency_scale.
     layout : {"interleaved", "halves"}, optional
-        ``"interleaved"``: sine and cosine alternate.  ``"halves"``: all columns of one function precede those of the other.
+        ``"interleaved"``: sines and cosines alternate.  ``"halves"``: all sines precede all cosines, or follow them.
     order : {"sin", "cos"}, optional
         The first function of each pair.
 
@@ -92,12 +92,12 @@ class Encoding:
     Raises
     ------
     TypeError, ValueError
-        For an argument of the wrong type or value, or two that exclude each other.
+        If an argument has a wrong type or value, or if two arguments exclude each other.
 
     See Also
     --------
     encode : Return a table in one call, with the same keywords.
-    preset : Make the encoding of a known model family.
+    preset : Return the encoding of a known model family.
     identify : Find the encoding of a table.
 
     Notes
@@ -171,12 +171,12 @@ class Encoding:
         return _rebuild, (type(self), self.d_model, changes_of(self))
 
     def __repr__(self) -> str:
-        """Write the keywords that differ from the default; the text is an expression unless frequencies are left out."""
+        """Return a constructor call with the keywords that differ from the default; many frequencies are abbreviated."""
         changes = "".join(f", {name}={_shown(value)}" for name, value in changes_of(self).items())
         return f"Encoding({self.d_model}{changes})"
 
     def _repr_html_(self) -> str:
-        """Write the whole convention as an HTML table, with the keywords that differ from the default in bold."""
+        """Return the whole convention as an HTML table; values that differ from the default are bold."""
         from html import escape
 
         rows = []
@@ -188,9 +188,9 @@ class Encoding:
 
     @property
     def frequencies(self) -> NDArray[np.float64]:
-        """The frequencies in radians per position, fastest first, rounded to float64; read-only.
+        """The frequencies in radians per position, rounded to float64, in a read-only array.
 
-        They exclude `position_scale`.  A frequency beyond the range of float64 is 0 or infinite.
+        They are not multiplied by `position_scale`.  A frequency beyond the range of float64 is 0 or infinite.
 
         See Also
         --------
@@ -205,7 +205,7 @@ class Encoding:
         values = self._frequencies
         if values is None:
             values = _convention.frequencies(self.d_model, self._convention)
-            values = np.frombuffer(values.tobytes())        # an array over bytes cannot be made writeable
+            values = np.frombuffer(values.tobytes())        # setflags cannot make an array that views bytes writeable
             object.__setattr__(self, "_frequencies", values)
         return values
 
@@ -293,9 +293,9 @@ class Encoding:
         if out is not None:
             _arguments.check_array("out", out, element)
             if out.ndim != 2 or out.shape[1] != self.d_model or len(out) == 0:
-                raise ValueError(f"out has shape {out.shape}, expected (chunk, {self.d_model}) with a chunk of at least 1")
+                raise ValueError(f"out has shape {out.shape}, expected (chunk, {self.d_model}) with at least one row")
             if chunk is not None and _arguments.integer("chunk", chunk, 1) != len(out):
-                raise ValueError(f"chunk is {chunk}, expected {len(out)}, the rows of out")
+                raise ValueError(f"chunk is {chunk}, expected {len(out)}, the number of rows of out")
             chunk = len(out)
         elif chunk is None:
             chunk = max(1, CHUNK_BYTES // max(1, self.d_model * element.itemsize))
@@ -317,12 +317,12 @@ def _rebuild(kind: type[Encoding], d_model: int, changes: Mapping[str, Any]) -> 
 
 
 def keywords_of(encoding: Encoding) -> dict[str, Any]:
-    """Return every keyword of the convention, with its value."""
+    """Return all keywords of the convention with their values."""
     return dict(encoding._convention)
 
 
 def changes_of(encoding: Encoding) -> dict[str, Any]:
-    """Return the keywords whose value is not the default."""
+    """Return the keywords that differ from the default, with their values."""
     return {name: value for name, value in encoding._convention.items() if value != DEFAULTS[name]}
 
 
@@ -335,8 +335,8 @@ def _shown(value: object) -> str:
 # ---- cache ------------------------------------------------------------------------------------------------------------
 
 
-WIDEST_CACHED = 2**16                   # columns: an Encoding takes at most 13 MB
-CACHED = {int, float, str, type(None), np.float64, np.float32}     # not tensors, whose hash is their address, not their value
+WIDEST_CACHED = 2**16                   # columns; an Encoding of this width takes 13 MB
+CACHED = {int, float, str, type(None), np.float64, np.float32}     # not tensors: their hash does not depend on their value
 _cached = functools.lru_cache(maxsize=8, typed=True)(Encoding)
 
 
@@ -348,7 +348,7 @@ def cached_encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
 
 
 def scalars(convention: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the values of a convention, and each element of those that are tuples."""
+    """Yield the values of a convention, and for a tuple its elements."""
     for value in convention.values():
         if type(value) is tuple:
             yield from value

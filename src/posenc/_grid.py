@@ -25,7 +25,7 @@ Layout: TypeAlias = Literal["interleaved", "halves"]
 Odd: TypeAlias = Literal["error", "zero", "truncate"]
 IncludeInput: TypeAlias = Literal["first", "last"] | None
 
-BLOCK_BYTES = 1 << 20                   # bytes of an axis's rows that are encoded at a time: they fit in the second-level cache
+BLOCK_BYTES = 1 << 20                   # size of the rows of an axis that are encoded at a time; fits in the second-level cache
 CHOICES = {
     "coordinates": ("index", "normalized", "centered"),
     "group": ("axis", "function", "frequency"),
@@ -33,7 +33,7 @@ CHOICES = {
     "odd": ("error", "zero", "truncate"),
     "include_input": ("first", "last"),
 }
-# (group, layout): the indices of a column, slowest to fastest
+# (group, layout): the three indices of a column, in the order from slowest to fastest
 ORDERS = {
     ("axis", "halves"): ("axis", "function", "frequency"),
     ("axis", "interleaved"): ("axis", "frequency", "function"),
@@ -45,17 +45,17 @@ ORDERS = {
 
 
 class _Axis(NamedTuple):
-    """An axis and its columns of the table."""
+    """An axis and its columns in the table."""
 
     positions: range | NDArray[Any] | _Spaced
     encoding: Encoding
-    columns: list[slice]                # columns of the table, in the order of the encoding's columns
+    columns: list[slice]                # the columns of the table that hold those of the encoding, in the same order
     input_column: int | None
 
     def table(
         self, rows: slice, d_model: int, dtype_name: str, element: np.dtype[Any], threads: int | None
     ) -> NDArray[Any]:
-        """Return rows of the table as bits, zero outside the columns of this axis."""
+        """Return the bits of table rows in which only the columns of this axis are filled; the others are zero."""
         positions = self.positions[rows]
         values = np.empty((len(positions), self.encoding.d_model), element)
         self.encoding.encode(positions, dtype=dtype_name, out=values, threads=threads)
@@ -71,7 +71,7 @@ class _Axis(NamedTuple):
 
 
 class _Spaced:
-    """The positions ``first + k * step``, each rounded once to float64."""
+    """Evenly spaced positions ``first + k * step``, each rounded once to float64."""
 
     def __init__(self, first: Fraction, step: Fraction, size: int) -> None:
         for end in (first, first + step * (size - 1)) if size else ():
@@ -84,7 +84,7 @@ class _Spaced:
         return len(self.indices)
 
     def __getitem__(self, rows: slice) -> NDArray[np.float64]:
-        # Python rounds a quotient of integers once
+        # the quotient of two integers is correctly rounded
         return np.array([(self.first + k * self.step) / self.denominator for k in self.indices[rows]], np.float64)
 
 
@@ -137,69 +137,69 @@ def grid(
     threads: SupportsIndex | None = None,
     **convention: Any,
 ) -> NDArray[Any]:
-    """Return sinusoidal positional encodings of the cells of a grid, in separate columns for each axis.
+    """Return sinusoidal positional encodings of the cells of a grid, with separate columns for each axis.
 
-    Each value is the one that `encode` returns for the coordinate of its axis.
+    The columns of an axis contain the values that `encode` returns for the coordinates of this axis.
 
     Parameters
     ----------
     shape : int or sequence
-        The size of each axis, or its coordinates: a range or a one-dimensional array of integers or real numbers.
+        For each axis its size or its coordinates: a range or a one-dimensional array of integers or real numbers.
     d_model : int
         Number of columns.
     start : float or sequence of float, optional
-        The index of the first cell, for each axis or for all; cell k has the index m = k + start.
+        The index of the first cell, one for each axis or one for all.  Cell k has the index m = k + start.
     coordinates : {"index", "normalized", "centered"} or (low, high), optional
-        The coordinates of an axis of n cells given by its size: the index m; m / (last + 1e-6), with the index of the last
-        cell (DETR's ``normalize``); (2 m + 1) / n - 1, the centres of n cells between -1 and 1; or
-        low + m * (high - low) / (n - 1).  An integral index is encoded exactly; any other coordinate is first rounded to
-        float64.
+        The coordinate of cell k, for axes of n cells given by size.  ``"index"``: m.  ``"normalized"``: m / (last + 1e-6),
+        where last is the index of the last cell (DETR's ``normalize``).  ``"centered"``: (2 m + 1) / n - 1, the centres of
+        n cells between -1 and 1.  (low, high): low + m * (high - low) / (n - 1).  An integral index is encoded exactly; any
+        other coordinate is first rounded to float64.
     axes : sequence of int, optional
         The order of the axes in the columns; by default that of `shape`.
     widths : sequence of int, optional
-        The number of columns of each axis, an even number, in the order of `shape`; by default all are equal.
+        An even number of columns for each axis, in the order of `shape`; by default all are equal.
     group : {"axis", "function", "frequency"}, optional
-        The slowest index of the columns.
+        The index that varies slowest over the columns.
     layout : {"interleaved", "halves"}, optional
-        Whether the two functions (the axes with ``group="function"``) alternate within a group or form blocks.
+        Within a group, sines and cosines alternate or form blocks.  With ``group="function"`` this applies to the axes.
     odd : {"error", "zero", "truncate"}, optional
-        If d_model is not a multiple of twice the number of axes, or not the sum of `widths`, ``"error"`` raises a
-        ValueError, ``"zero"`` rounds the widths down and fills the remaining columns with zeros, and ``"truncate"`` rounds
-        the widths up and drops the last columns.
+        If d_model is not a multiple of twice the number of axes, ``"error"`` raises a ValueError, ``"zero"`` rounds the
+        widths down and fills the remaining columns with zeros, and ``"truncate"`` rounds the widths up and drops the last
+        columns.  The sum of `widths` may be less than d_model with ``"zero"``, and greater with ``"truncate"``.
     include_input : {"first", "last"}, optional
-        The coordinates are the first or last columns, one for each axis; d_model counts them.
+        Whether the coordinates are added as the first or last columns, one for each axis; d_model includes them.
     extra_tokens : int, optional
-        The number of rows of zeros before the first cell; if it is not 0, the cells are flattened.
+        The number of rows of zeros before the first cell.  If it is not 0, the axes are flattened into one.
     channel_first : bool, optional
-        Columns are the first dimension.
+        Whether the columns are the first dimension of the result instead of the last.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         The dtype of the result, as in `encode`.
     out : ndarray, optional
-        The array to write to, of the shape of the result, with a contiguous last dimension.
+        The array to write to, with the shape and dtype of the result and a contiguous last dimension.
     threads : int, optional
         As in `encode`.
     **convention
-        See `Encoding`.  Each is one value, or a list or tuple with one value for each axis.
+        See `Encoding`.  Each keyword takes one value for all axes, or a list or tuple with one value for each axis.
 
     Returns
     -------
     ndarray, shape ``shape + (d_model,)``
-        With `extra_tokens` ``(extra_tokens + prod(shape), d_model)``; with `channel_first` d_model comes first.
+        With `extra_tokens`, ``(extra_tokens + prod(shape), d_model)``.  With `channel_first`, d_model comes first.
 
     Raises
     ------
     TypeError, ValueError
-        For an argument of the wrong type or value, before anything is written.
+        If an argument has a wrong type or value; nothing is written.
 
     See Also
     --------
-    encode : Return a table over one axis.
+    encode : Return the encodings of positions on one axis.
     Encoding : The keywords of a convention.
 
     Notes
     -----
-    Separate columns for each axis are the scheme of Parmar et al., "Image Transformer", 2018, and of Carion et al.,
-    "End-to-end object detection with transformers", 2020; docs/grids.md shows the orders and the calls of other libraries.
+    Parmar et al., "Image Transformer", 2018, and Carion et al., "End-to-end object detection with transformers", 2020, use
+    separate columns for each axis; docs/grids.md shows the orders of columns, and calls that replace other libraries.
 
     Examples
     --------
@@ -258,7 +258,7 @@ def _lay_out(
     include_input: str | None,
     convention: dict[str, Any],
 ) -> list[_Axis]:
-    """Return the axes, each with its encoding and its columns of the table."""
+    """Check the arguments and return the axes, each with its encoding and its columns in the table."""
     for name, value in (("group", group), ("layout", layout), ("odd", odd)):
         _arguments.choice(name, value, CHOICES[name])
     if include_input is not None:
@@ -269,9 +269,9 @@ def _lay_out(
         raise ValueError(f"d_model is {d_model}, expected at least {inputs} for the coordinates of include_input")
     axes = _axis_order(axes, ndim)
     widths = _widths(widths, ndim, d_model, inputs, odd)
-    varies = ORDERS[group, layout]
-    # `varies` orders functions and frequencies; the encoding of an axis must have its columns in the same order
-    convention["layout"] = "halves" if varies.index("function") < varies.index("frequency") else "interleaved"
+    nesting = ORDERS[group, layout]
+    # the columns of an axis's encoding must have functions and frequencies in the order of the table
+    convention["layout"] = "halves" if nesting.index("function") < nesting.index("frequency") else "interleaved"
     by_axis = {name: _per_axis(name, value, ndim) for name, value in convention.items()}
     conventions = [{name: values[k] for name, values in by_axis.items()} for k in range(ndim)]
     encodings = [cached_encoding(width, own) for width, own in zip(widths, conventions, strict=True)]
@@ -280,7 +280,7 @@ def _lay_out(
         "frequency": np.concatenate([np.arange(widths[k]) // 2 for k in axes]),
         "function": np.concatenate([np.arange(widths[k]) % 2 for k in axes]),
     }
-    order = np.lexsort([index[name] for name in reversed(varies)])[: d_model - inputs]
+    order = np.lexsort([index[name] for name in reversed(nesting)])[: d_model - inputs]
     first = inputs if include_input == "first" else 0
     laid_out = []
     for k, (p, encoding) in enumerate(zip(positions, encodings, strict=True)):
@@ -314,14 +314,14 @@ def _axis_order(axes: Any, ndim: int) -> Sequence[int]:
 
 
 def _widths(widths: Any, ndim: int, d_model: int, inputs: int, odd: str) -> list[int]:
-    """Return the number of columns of each axis; the sum is the available columns, or as many fewer or more as `odd` allows."""
+    """Return the number of columns of each axis; `odd` determines whether their sum may differ from the available columns."""
     available = d_model - inputs
     if widths is None:
         pairs, rest = divmod(available, 2 * ndim)
         if rest and odd == "error":
             more = f"{inputs} more than " if inputs else ""
             raise ValueError(
-                f"d_model is {d_model}, expected {more}a multiple of {2 * ndim}; else give widths, or odd='zero' or 'truncate'"
+                f"d_model is {d_model}, expected {more}a multiple of {2 * ndim}; or pass widths, odd='zero' or odd='truncate'"
             )
         return [2 * (pairs + (rest > 0 and odd == "truncate"))] * ndim
     widths = [_arguments.integer("widths", width, 0) for width in _per_axis("widths", widths, ndim)]
@@ -339,7 +339,7 @@ def _is_sequence(value: Any) -> bool:
 
 
 def _per_axis(name: str, value: Any, ndim: int) -> list[Any]:
-    """Return a value for each axis: the elements of a sequence, or one value for all, which for frequencies is a sequence."""
+    """Return one value for each axis: the elements of a sequence, or the same value; frequencies may be one array for all."""
     if not _is_sequence(value) or name == "frequencies" and not any(map(np.ndim, value)):
         return [value] * ndim
     if len(value) != ndim:
@@ -351,7 +351,7 @@ def _per_axis(name: str, value: Any, ndim: int) -> list[Any]:
 
 
 def _extents(shape: Any) -> list[int | range | NDArray[Any]]:
-    """Return the size of each axis, or its coordinates."""
+    """Return for each axis its size or its coordinates."""
     extents = []
     for axis in shape if _is_sequence(shape) else [shape]:
         if axis is shape or not (isinstance(axis, (list, tuple, range)) or hasattr(axis, "__array__") and np.ndim(axis)):
@@ -379,7 +379,7 @@ def _axis_positions(
         low, high = (Fraction(_arguments.real("coordinates", end)) for end in coordinates)
     if not isinstance(extent, int):
         if m:
-            raise ValueError(f"start is {m}, expected 0 for an axis given by its coordinates")
+            raise ValueError(f"start is {m}, expected 0, because shape has the coordinates of an axis")
         return extent
     if coordinates == "index":
         if m.denominator == 1:
@@ -398,7 +398,7 @@ def _axis_positions(
 
 
 def _check_positions(positions: range | NDArray[Any] | _Spaced, encoding: Encoding) -> None:
-    """Check that positions, with the offset, are in the domain; of evenly spaced positions the ends suffice."""
+    """Check that positions are in the domain, with and without the offset; for evenly spaced positions check the two ends."""
     if isinstance(positions, _Spaced):
         positions = np.concatenate([positions[:1], positions[-1:]])
     try:
@@ -408,7 +408,7 @@ def _check_positions(positions: range | NDArray[Any] | _Spaced, encoding: Encodi
 
 
 def _rounded_bits(positions: range | NDArray[Any], dtype_name: str) -> NDArray[Any]:
-    """Return the bits of positions that are rounded once to a dtype."""
+    """Return the bits of the positions, each rounded once to a dtype."""
     if dtype_name == "float64":
         return np.asarray(positions, np.float64).view(np.uint64)
     values = [_kernel.rounded(dtype_name, _sticky(p)) for p in np.asarray(positions).tolist()]
@@ -418,7 +418,7 @@ def _rounded_bits(positions: range | NDArray[Any], dtype_name: str) -> NDArray[A
 
 
 def _sticky(p: float) -> float:
-    """Return a float that rounds to 24 bits or fewer as p does: its last bit is set if a large p has any bit below it."""
+    """Return a float that rounds to 24 bits or fewer as p does: of a large integer p, the last bit kept ORs all lower bits."""
     return p if abs(p) <= 2**53 or isinstance(p, float) else (p >> 11 | bool(p & 2047)) << 11
 
 
@@ -426,11 +426,11 @@ def _sticky(p: float) -> float:
 
 
 def _spread(tables: Sequence[NDArray[Any]], cells: NDArray[Any]) -> None:
-    """Write to every cell the bitwise or of one row from each table; no two tables have bits in the same column."""
+    """Write to each cell the bitwise OR of one row from each table; the tables fill different columns."""
     if len(tables) == 1:
         cells[...] = tables[0]
     elif len(tables) == 2:
-        # in pieces, between which Python checks signals
+        # write in pieces, so that Python can check signals between them
         rows = max(1, 8 * BLOCK_BYTES // max(1, tables[1].nbytes))
         for begin in range(0, len(tables[0]), rows):
             np.bitwise_or(tables[0][begin : begin + rows, None], tables[1], out=cells[begin : begin + rows])

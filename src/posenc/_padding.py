@@ -1,4 +1,4 @@
-"""Positions of padded and packed batches, for `encode` and `add_to`."""
+"""Functions that compute the positions of padded and packed batches, for `encode` and `add_to`."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from posenc._arguments import BEYOND
 def positions_from_mask(
     mask: ArrayLike, *, padding_idx: SupportsIndex = -1, start: ArrayLike | None = None
 ) -> NDArray[np.int64]:
-    """Make the positions of padded sequences: the number of tokens before each token, plus `start`.
+    """Compute the positions of padded sequences: the number of tokens before each token, plus `start`.
 
     Parameters
     ----------
     mask : array_like, shape (..., n)
-        True or 1 at a token, False or 0 at padding, like Hugging Face's ``attention_mask``; PyTorch's ``key_padding_mask``
+        True or 1 at tokens, False or 0 at padding, as in Hugging Face's ``attention_mask``; PyTorch's ``key_padding_mask``
         is the opposite.  The dtype may be boolean, integer or real.
     padding_idx : int, optional
-        The position of all padding.  `encode` and `add_to` with the same `padding_idx` make those rows zero, and the row of
-        a token with that position too.
-    start : int or array_like of int, shape that broadcasts to (...), optional
-        The position of the first token of each sequence, by default ``padding_idx + 1``.
+        The position given to all padding.  If you pass the same `padding_idx` to `encode` or `add_to`, the encodings at this
+        position are zero, also for a token that has it.
+    start : int or array_like of int, optional
+        The position of the first token of each sequence, by default ``padding_idx + 1``.  Its shape must broadcast to (...).
 
     Returns
     -------
@@ -35,19 +35,19 @@ def positions_from_mask(
     Raises
     ------
     TypeError, ValueError
-        For an argument of the wrong type or value, such as a mask with a number other than 0 and 1.
+        If an argument has a wrong type or value, for example a mask that contains a number other than 0 and 1.
 
     See Also
     --------
-    positions_from_segments : Make the positions of packed sequences.
+    positions_from_segments : Compute the positions of packed sequences.
     add_to : Add the encodings of these positions to embeddings.
 
     Notes
     -----
-    The default is ``cumsum(mask) * mask + padding_idx``: fairseq's ``make_positions``, and
-    ``create_position_ids_from_input_ids`` of M2M100, NLLB-MoE and Speech2Text in Hugging Face's transformers, whose decoders
-    with `past` cached tokens have ``start=padding_idx + 1 + past``.  With ``padding_idx=0, start=0`` the positions are those
-    of ``generate`` in transformers for a left-padded batch: ``attention_mask.cumsum(-1) - 1``, and 0 at padding.
+    By default the result is ``cumsum(mask) * mask + padding_idx``, as from fairseq's ``make_positions`` and from
+    ``create_position_ids_from_input_ids`` for M2M100, NLLB-MoE and Speech2Text in Hugging Face's transformers.  After `past`
+    cached tokens, use ``start=padding_idx + 1 + past``.  For the positions that ``generate`` in transformers gives to a
+    left-padded batch (``attention_mask.cumsum(-1) - 1``, and 0 at padding), use ``padding_idx=0, start=0``.
 
     Examples
     --------
@@ -87,18 +87,18 @@ def positions_from_segments(
     padding_idx: SupportsIndex = -1,
     start: ArrayLike | None = None,
 ) -> NDArray[np.int64]:
-    """Make the positions of packed sequences from segment ids: a sequence begins where the id changes.
+    """Compute the positions of packed sequences from segment ids: a sequence begins where the id changes.
 
     Parameters
     ----------
     segment_ids : array_like of int, shape (..., n)
-        The id of each token's sequence; adjacent sequences have different ids.
+        The id of each token's sequence; adjacent sequences must have different ids.
     padding_segment : int, optional
-        The id of padding, such as 0 in T5X and in Flax's examples; by default no id is padding.
+        The id that marks padding, such as 0 in T5X and in Flax's examples.  By default there is no padding.
     padding_idx : int, optional
-        The position of all padding: see `positions_from_mask`.
-    start : int or array_like of int, shape that broadcasts to (...), optional
-        The position of the first token of each sequence, by default ``padding_idx + 1``.
+        The position given to all padding: see `positions_from_mask`.
+    start : int or array_like of int, optional
+        The position of the first token of each sequence, by default ``padding_idx + 1``.  Its shape must broadcast to (...).
 
     Returns
     -------
@@ -108,12 +108,12 @@ def positions_from_segments(
     Raises
     ------
     TypeError, ValueError
-        For an argument of the wrong type or value.
+        If an argument has a wrong type or value.
 
     See Also
     --------
-    positions_from_lengths : Make the same positions from lengths.
-    positions_from_mask : Make the positions of padded sequences.
+    positions_from_lengths : Compute positions from the lengths of the sequences.
+    positions_from_mask : Compute the positions of padded sequences.
 
     Examples
     --------
@@ -126,22 +126,22 @@ def positions_from_segments(
     if ids.ndim == 0:
         raise ValueError("segment_ids has shape (), expected (..., n)")
     column = np.arange(ids.shape[-1], dtype=np.int64)
-    begins = np.ones(ids.shape, bool)
-    begins[..., 1:] = ids[..., 1:] != ids[..., :-1]
-    count = column - np.maximum.accumulate(np.where(begins, column, 0), axis=-1)
+    is_first = np.ones(ids.shape, bool)
+    is_first[..., 1:] = ids[..., 1:] != ids[..., :-1]
+    count = column - np.maximum.accumulate(np.where(is_first, column, 0), axis=-1)
     padding = False if padding_segment is None else ids == _arguments.position("padding_segment", padding_segment)
     return _with_padding(count, padding, padding_idx, start)
 
 
 def positions_from_lengths(lengths: ArrayLike, *, start: ArrayLike = 0) -> NDArray[np.int64]:
-    """Make the positions of packed sequences from their lengths.
+    """Compute the positions of packed sequences from their lengths.
 
     Parameters
     ----------
     lengths : array_like of int, shape (sequences,)
-        The number of tokens in each sequence, at least 0.  With FlashAttention's ``cu_seqlens``, ``np.diff(cu_seqlens)``.
+        The number of tokens in each sequence, at least 0.  For FlashAttention's ``cu_seqlens``, pass ``np.diff(cu_seqlens)``.
     start : int or array_like of int, shape (sequences,), optional
-        The position of the first token of each sequence.
+        The position of the first token of each sequence, by default 0.
 
     Returns
     -------
@@ -151,11 +151,11 @@ def positions_from_lengths(lengths: ArrayLike, *, start: ArrayLike = 0) -> NDArr
     Raises
     ------
     TypeError, ValueError
-        For an argument of the wrong type or value.
+        If an argument has a wrong type or value.
 
     See Also
     --------
-    positions_from_segments : Make the same positions from segment ids.
+    positions_from_segments : Compute positions from segment ids.
 
     Examples
     --------
@@ -173,9 +173,9 @@ def positions_from_lengths(lengths: ArrayLike, *, start: ArrayLike = 0) -> NDArr
     start = _starts(start, lengths.shape, lengths)
     total = sum(lengths.tolist())
     if total >= 2**60:
-        raise ValueError(f"lengths add up to {total}, expected less than 2**60, the limit of an array of int64")
+        raise ValueError(f"lengths add up to {total}, expected less than 2**60: an int64 array cannot hold more")
     positions = np.arange(total, dtype=np.int64)
-    positions += np.repeat(start - (np.cumsum(lengths) - lengths), lengths.astype(np.intp))     # exact, although both may wrap
+    positions += np.repeat(start - (np.cumsum(lengths) - lengths), lengths.astype(np.intp))     # exact modulo 2**64
     return positions
 
 
@@ -183,7 +183,7 @@ def positions_from_lengths(lengths: ArrayLike, *, start: ArrayLike = 0) -> NDArr
 
 
 def _array(name: str, value: Any, kinds: str, expected: str) -> NDArray[Any]:
-    """Return an array of one of the kinds of dtype; an empty list, which NumPy makes float64, is also accepted."""
+    """Return an array whose `dtype.kind` is in `kinds`; an empty list, which NumPy converts to float64, is also accepted."""
     array = _arguments.numbers(name, value)
     if array.dtype.kind not in kinds and not (array.size == 0 and isinstance(value, (list, tuple))):
         raise TypeError(f"{name} has dtype {array.dtype}, expected {expected}")
@@ -198,7 +198,7 @@ def _integers(name: str, value: Any) -> NDArray[np.int64]:
 
 
 def _starts(start: Any, shape: tuple[int, ...], n: int | NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the start of each sequence, int64 of `shape`, after a check that its n positions are in the domain."""
+    """Return the start of each sequence as int64 of `shape`, after checking that n positions from it are in the domain."""
     array = _integers("start", start)
     try:
         starts = np.broadcast_to(array, shape)
@@ -206,14 +206,14 @@ def _starts(start: Any, shape: tuple[int, ...], n: int | NDArray[np.int64]) -> N
         raise ValueError(f"start has shape {array.shape}, expected one that broadcasts to {shape}") from None
     beyond = starts > BEYOND - 1 - np.maximum(n - 1, 0)
     if beyond.any():
-        raise ValueError(f"start has {starts[beyond][0]}, expected less, for positions below 2**63")
+        raise ValueError(f"start has {starts[beyond][0]}, expected less: all positions must be below 2**63")
     return starts
 
 
 def _with_padding(
     count: NDArray[np.int64], padding: bool | NDArray[np.bool_], padding_idx: Any, start: Any
 ) -> NDArray[np.int64]:
-    """Overwrite count with ``start + count`` at tokens and padding_idx at padding."""
+    """Overwrite `count` with the positions, ``start + count`` at tokens and `padding_idx` at padding, and return it."""
     padding_idx = _arguments.position("padding_idx", padding_idx)
     if start is None:
         start = padding_idx + 1

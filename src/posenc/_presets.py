@@ -16,13 +16,13 @@ class Preset(NamedTuple):  # numpydoc ignore=PR01
     Attributes
     ----------
     name : str
-        Its name for `posenc.preset`.
+        The name to pass to `posenc.preset`.
     summary : str
-        Its layout, spacing, order and other properties in a few words.
+        A short description of the layout, spacing, order and other properties.
     source : str
-        The paper, or the project, file and name, that defines it.
+        The paper or the code (project, file, name) that defines the convention.
     convention : callable
-        Takes d_model, and the parameters of the source if it has any; returns the keywords of `Encoding`.
+        A function of d_model and the parameters of the source, if any, that returns keywords of `Encoding`.
 
     See Also
     --------
@@ -42,11 +42,11 @@ class Preset(NamedTuple):  # numpydoc ignore=PR01
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The parameters of the source and their defaults, a dict.
+        """A dict of the parameters of the source and their defaults.
 
         See Also
         --------
-        preset : Takes them as keywords.
+        preset : Takes these parameters as keywords.
 
         Examples
         --------
@@ -58,7 +58,7 @@ class Preset(NamedTuple):  # numpydoc ignore=PR01
 
 
 class Presets(tuple[Preset, ...]):
-    """Every `Preset`, printed as a table."""
+    """A tuple of presets that prints as a table."""
 
     __slots__ = ()
 
@@ -75,7 +75,7 @@ def _always(**convention: Any) -> Callable[[int], dict[str, Any]]:
 
 
 def _timescales(smallest: float, largest: float) -> dict[str, Any]:
-    # tensor2tensor multiplies by the smallest timescale instead of dividing; flax and TimesFM copy it
+    # tensor2tensor multiplies by the smallest timescale instead of dividing by it; flax and TimesFM do the same
     return {"layout": "halves", "spacing": "endpoint", "base": largest / smallest, "frequency_scale": smallest, "odd": "zero"}
 
 
@@ -110,7 +110,7 @@ def _keras_hub(d_model: int, *, max_wavelength: float = 1e4) -> dict[str, Any]:
 
 
 def _positional_encodings(d_model: int) -> dict[str, Any]:
-    return {"shift": -0.5} if d_model % 2 else {}       # an odd d_model has the exponents of d_model + 1
+    return {"shift": -0.5} if d_model % 2 else {}       # an odd d_model has the frequencies of d_model + 1
 
 
 def _diffusers_timestep(
@@ -170,7 +170,7 @@ def _pi0(d_model: int, *, min_period: float = 4e-3, max_period: float = 4.0) -> 
 
 
 def _octaves(d_model: int) -> dict[str, Any]:
-    # D = d_model / 2 - shift = 1, so that frequency i is 2**i
+    # D = d_model / 2 - shift = 1, so frequency i is 2**i
     return {"base": 0.5, "shift": d_model / 2 - 1, "odd": "error"}
 
 
@@ -179,12 +179,12 @@ def _tiny_cuda_nn(d_model: int) -> dict[str, Any]:
 
 
 def _double_exponents(d_model: int) -> dict[str, Any]:
-    # D = d_model / 2 - shift = d_model / 4, so that column j has exponent j / (2 D) = 2 j / d_model
+    # D = d_model / 2 - shift = d_model / 4, so column j has the exponent j / (2 D) = 2 j / d_model
     return {"exponents": "column", "shift": d_model / 4, "odd": "error"}
 
 
 def _notebook_slip(d_model: int) -> dict[str, Any]:
-    # D = 1, so that frequency i is 10000**(2 / d_model - i)
+    # D = d_model / 2 - shift = 1, so frequency i is 10000**(2 / d_model - i)
     return {"shift": d_model / 2 - 1, "frequency_scale": 1e4 ** (2 / max(d_model, 1)), "odd": "error"}
 
 
@@ -256,7 +256,7 @@ PRESETS = {
     )
 }
 
-# keyword: the keywords that it replaces, because Encoding refuses them together
+# keyword: keywords that Encoding does not accept together with it, so a change of the first removes them from a preset
 REPLACES = {"frequencies": ("base", "spacing", "shift", "frequency_scale"), "spacing": ("shift",), "shift": ("spacing",)}
 
 
@@ -266,11 +266,11 @@ def presets() -> Presets:
     Returns
     -------
     tuple of Preset
-        Printed as a table of name, summary and source.
+        It prints as a table of names, summaries and sources.
 
     See Also
     --------
-    preset : Make the `Encoding` of one of them.
+    preset : Return the `Encoding` for one of these presets.
 
     Examples
     --------
@@ -282,31 +282,31 @@ def presets() -> Presets:
 
 
 def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
-    """Make the encoding of a known model family.
+    """Return the encoding of a known model family.
 
     Parameters
     ----------
     name : str
-        One of the names in `presets`; docs/conventions.md lists them by model.
+        A name from `presets`; docs/conventions.md lists the names by model.
     d_model : int
         Number of columns.
     **changes
-        Parameters of the source, by their names there, or keywords of `Encoding`, which replace those of the preset.  A
-        name that both have, such as ``scale`` of diffusers, is the source's.
+        Parameters of the source, under the names that the source uses, or keywords of `Encoding`, which replace those of the
+        preset.  If a parameter and a keyword have the same name, such as ``scale`` in diffusers, it sets the parameter.
 
     Returns
     -------
     Encoding
-        With the convention of that family.
+        The encoding with d_model columns and the convention of the family.
 
     Raises
     ------
     TypeError, ValueError
-        For an unknown name, a d_model that the source refuses, or a change of the wrong type or value.
+        If the name is unknown, the source does not support d_model, or a change has a wrong type or value.
 
     See Also
     --------
-    presets : All names, with the source of each.
+    presets : List the names and sources of all presets.
     identify : Find the convention of a table.
 
     Notes
@@ -332,7 +332,7 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
 
 
 def convention_of(name: str, d_model: int, changes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the parameters of the source that are among the changes, and the resulting keywords of `Encoding`."""
+    """Return those of the changes that are parameters of the source, and the resulting keywords of `Encoding`."""
     known = _known(name)
     with _kernel.default_environment():
         defaults = {key: default for key, default in known.parameters.items() if key in changes}
@@ -352,7 +352,7 @@ def convention_of(name: str, d_model: int, changes: dict[str, Any]) -> tuple[dic
 
 
 def changed(convention: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Return a convention with changes, without the keywords that the changes replace."""
+    """Return a convention with changes, and without the keywords that `REPLACES` lists for them."""
     replaced = {key for change in changes for key in REPLACES.get(change, ())}
     return {key: value for key, value in convention.items() if key not in replaced} | changes
 
@@ -367,14 +367,14 @@ def _known(name: str) -> Preset:
 
 
 def _affected_by(known: Preset, d_model: int, parameter: str, default: float) -> set[str]:
-    """The keywords of a convention that depend on a parameter of the source."""
+    """Return the keywords of a convention that depend on a parameter of the source."""
     other = not default if isinstance(default, bool) else 2 * default + 1
     one, two = (known.convention(d_model, **{parameter: value}) for value in (default, other))
     return {key for key in one if one[key] != two[key]}
 
 
 def _checked(name: str, value: Any, default: float) -> float:
-    """Check a parameter of the source, whose type is that of its default."""
+    """Check a parameter of the source: a bool if its default is a bool, else a real number."""
     if not isinstance(default, bool):
         return _arguments.real(name, value)
     if not isinstance(value, bool):

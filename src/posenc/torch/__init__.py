@@ -1,4 +1,4 @@
-"""Encodings as PyTorch tensors: functions, modules and a dataset.  Needs ``pip install 'posenc[torch]'``.
+"""Functions, modules and a dataset that return encodings as PyTorch tensors.  Install with ``pip install 'posenc[torch]'``.
 
 >>> import torch, posenc.torch
 >>> torch.equal(posenc.torch.encode(5, 8), posenc.torch.PositionalTable(8, 5)())

@@ -1,4 +1,4 @@
-"""ChunkDataset: a table as a stream of chunks for a DataLoader."""
+"""ChunkDataset, which yields the chunks of a table to a DataLoader."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from posenc.torch._tensors import array_of, dtype_name, integer, positions_tenso
 
 
 class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
-    """A dataset that yields a table of any length chunk by chunk.
+    """A dataset that yields a table of any length in chunks.
 
-    Each item is a pair of tensors: positions of shape (k,) and dtype int64, and their encodings of shape (k, d_model).  An
-    item is already a batch, so use it with ``DataLoader(..., batch_size=None)``.
+    Each item is a pair of tensors: positions of shape (k,) and dtype int64, and their encodings of shape (k, d_model).
+    Because an item is already a batch, pass ``batch_size=None`` to the DataLoader.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
     d_model : int
         Number of columns.
     chunk : int, optional
-        Positions per chunk; by default as many as fit in 4 MiB.
+        Positions per chunk; by default as many as have encodings of at most 4 MiB.
     dtype : torch.dtype, optional
         One of float32, float64, float16 and bfloat16.
     **convention
@@ -42,12 +42,12 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
 
     See Also
     --------
-    posenc.stream : Chunks as arrays, in one process.
+    posenc.stream : Yield chunks as arrays, in one process.
 
     Notes
     -----
-    Worker w of W computes the chunks w, w + W, w + 2 W, ... with one thread.  A DataLoader reads its workers in turn, so the
-    chunks arrive in the order of the positions for any number of workers.
+    Worker w of W computes chunks w, w + W, w + 2 W, ... with one thread.  A DataLoader takes one chunk from each worker in
+    turn, so the chunks arrive in the order of the positions, with any number of workers.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""encode and add_to for tensors."""
+"""The functions encode and add_to for tensors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def encode(
     device: torch.device | str | int | None = None,
     **convention: Unpack[Convention],
 ) -> Tensor:
-    """Sinusoidal positional encodings as a tensor, with the same bits as `posenc.encode`.
+    """Return sinusoidal positional encodings as a tensor, with the same bits as `posenc.encode`.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def encode(
     dtype : torch.dtype, optional
         One of float32, float64, float16 and bfloat16.
     device : torch.device, optional
-        By default the device of `positions` if it is a tensor, else the default device.  Values are computed on the CPU.
+        By default the device of `positions` if it is a tensor, else torch's default.  Values are computed on the CPU.
     **convention
         See `posenc.Encoding`.
 
@@ -44,14 +44,14 @@ def encode(
     Raises
     ------
     TypeError, ValueError
-        If `posenc.encode` raises them.
+        If an argument has a wrong type or value.
     RuntimeError
         If `positions` requires grad: encodings are not differentiable with respect to positions.
 
     See Also
     --------
     PositionalTable : A module that keeps its table between calls.
-    posenc.encode : The same function for arrays.
+    posenc.encode : Return the encodings as an array.
 
     Examples
     --------
@@ -90,16 +90,16 @@ def add_to(
     x_scale: SupportsFloat = 1.0,
     **convention: Unpack[Convention],
 ) -> Tensor:
-    """Add encodings onto embeddings in place, with the same bits as `posenc.add_to`; differentiable with respect to x.
+    """Add encodings to embeddings in place, with the same bits as `posenc.add_to`; differentiable with respect to x.
 
     Parameters
     ----------
     x : Tensor, shape (..., n, d_model)
-        On the CPU, of dtype float32, float64, float16 or bfloat16, with contiguous columns.  Overwritten.
+        The embeddings, which are overwritten: on the CPU, of float32, float64, float16 or bfloat16, with contiguous columns.
     positions : int, range, Tensor or array_like, optional
         As for `posenc.add_to`, or a tensor that broadcasts to ``x.shape[:-1]``.
     x_scale : float, optional
-        Factor of x, as in `posenc.add_to`.
+        The factor by which x is multiplied, as in `posenc.add_to`.
     **convention
         See `posenc.Encoding`.
 
@@ -111,14 +111,14 @@ def add_to(
     Raises
     ------
     TypeError, ValueError
-        If `posenc.add_to` raises them, or if `x` is not on the CPU.
+        If an argument has a wrong type or value, for example if `x` is not on the CPU.
     RuntimeError
-        If `x` is a leaf that requires grad, as for every in-place operation, or if `positions` requires grad.
+        If `x` is a leaf that requires grad, as in every in-place operation, or if `positions` requires grad.
 
     See Also
     --------
-    PositionalEncoding : A module that returns a new tensor, on every device.
-    posenc.add_to : The same function for arrays.
+    PositionalEncoding : A module that returns a new tensor, on any device.
+    posenc.add_to : Add encodings to an array.
 
     Examples
     --------
@@ -143,21 +143,21 @@ def add_to(
         _operators.encoding_of(d_model, text).add_to(_tensors.array_of(x), positions, x_scale=scale)
         torch.autograd.graph.increment_version(x)
         return x
-    # torch.compile cannot trace the conversion; the operator checks the number
+    # torch.compile cannot trace `real`, so the operator checks an int or a float
     if not torch.compiler.is_compiling() or type(x_scale) not in (int, float):
         x_scale = _tensors.real("x_scale", x_scale)
-    where, start = _tensor_or_start(positions, n)
-    if where is not None:
-        _tensors.check_positions(where, x.device)
-        where = where.to(x.device)
+    tensor, start = _tensor_or_start(positions, n)
+    if tensor is not None:
+        _tensors.check_positions(tensor, x.device)
+        tensor = tensor.to(x.device)
     if not torch.compiler.is_compiling() and (torch._C._are_functorch_transforms_active() or _tensors.is_dual(x)):
-        return _add_by_torch(x, where, start, float(x_scale), text)
-    torch.ops.posenc.add_(x, where, start, x_scale, text)
+        return _add_by_torch(x, tensor, start, float(x_scale), text)
+    torch.ops.posenc.add_(x, tensor, start, x_scale, text)
     return x
 
 
 def _add_by_torch(x: Tensor, positions: Tensor | None, start: int, x_scale: float, convention: str) -> Tensor:
-    """Add with PyTorch's operators, with the same bits: torch.func and forward mode cannot transform posenc::add_."""
+    """Add with PyTorch's operators, which torch.func and forward mode can transform, unlike posenc::add_; same bits."""
     n, d_model = x.shape[-2:]
     if positions is None:
         values = _operators.encode(start, 1, n, d_model, convention, x.dtype, x.device)
@@ -171,7 +171,7 @@ def _add_by_torch(x: Tensor, positions: Tensor | None, start: int, x_scale: floa
 
 
 def _tensor_or_start(positions: Any, n: int) -> tuple[Tensor | None, int]:
-    """Return the positions of n rows as posenc::add_ takes them: a tensor, or None and the first of n consecutive ones."""
+    """Return the positions of n rows for posenc::add_: a tensor and 0, or None and the first of n consecutive positions."""
     if positions is None or isinstance(positions, Tensor):
         return positions, 0
     if type(positions) is int and positions >= 0:       # torch.compile traces this branch
@@ -180,7 +180,7 @@ def _tensor_or_start(positions: Any, n: int) -> tuple[Tensor | None, int]:
     if isinstance(positions, range):
         length = _arguments.length(positions)
         if length != n:
-            raise ValueError(f"positions has length {length}, expected {n}, the rows of x")
+            raise ValueError(f"positions has length {length}, expected {n}, the number of rows of x")
         if positions.step == 1 and n:
             _arguments.check_domain(positions, 0)
             return None, positions.start

@@ -18,45 +18,45 @@ from posenc.torch import _operators
 from posenc.torch._operators import encoding_of, specification, text_of
 from posenc.torch._tensors import DTYPES, check_broadcast, check_positions, check_x, constant, integer, real, scale_error
 
-TABLE_BYTES = 1 << 26               # largest size to which a table grows
-TABLE_KEYS = ("pe", "pos_encoding")     # state_dict keys of the table in PyTorch's and other tutorials
-COMPARED_ROWS = 4096                # of a table in a state_dict
+TABLE_BYTES = 1 << 26               # the table grows to at most this size
+TABLE_KEYS = ("pe", "pos_encoding")     # state_dict keys of the table in PyTorch's tutorial and in others
+COMPARED_ROWS = 4096                # rows of a stored table that loading compares
 
 
 class PositionalTable(nn.Module):
-    """A module that returns sinusoidal positional encodings and adds nothing.
+    """A module that returns sinusoidal positional encodings, without adding them to an input.
 
-    ``forward()`` returns the whole table, ``forward(x)`` the rows for `x`.
+    ``forward()`` returns the whole table, and ``forward(x)`` returns one row for each position of `x`.
 
     Parameters
     ----------
     d_model : int
         Number of columns.
     max_sequence_length : int, optional
-        Initial number of rows.  The table grows when an input is longer.
+        Initial number of rows.  The table grows if an input is longer.
     **convention
         See `posenc.Encoding`.
 
     Attributes
     ----------
     pe : Tensor, shape (rows, d_model)
-        The table, a buffer outside the state_dict.  It is recomputed, not cast, when its dtype changes.  An assigned tensor
-        sets the number of rows, dtype and device; its values are ignored.
+        The table, a buffer that the state_dict does not contain.  If its dtype changes, it is recomputed, not cast.  If you
+        assign a tensor, the table takes its number of rows, dtype and device, but not its values.
 
     Raises
     ------
     TypeError, ValueError
-        If `posenc.Encoding` raises them.
+        If an argument has a wrong type or value.
 
     See Also
     --------
-    PositionalEncoding : Adds the encodings onto embeddings.
+    PositionalEncoding : Adds the encodings to embeddings.
     encode : Encodings without a module.
 
     Notes
     -----
-    If a state_dict contains the table of a tutorial (key ``pe`` or ``pos_encoding``), loading compares it with this module's
-    table and then ignores it; loading fails if the tables differ.
+    If a state_dict contains a table from a tutorial's class (key ``pe`` or ``pos_encoding``), `load_state_dict` compares that
+    table with this module's and raises a RuntimeError if they differ by more than float32 rounding.  It is not loaded.
 
     Examples
     --------
@@ -90,7 +90,7 @@ class PositionalTable(nn.Module):
 
         See Also
         --------
-        posenc.Encoding : Describes its keywords.
+        posenc.Encoding : The keywords of a specification.
 
         Examples
         --------
@@ -101,32 +101,32 @@ class PositionalTable(nn.Module):
         return encoding_of(self.d_model, self._convention)
 
     def forward(self, x: Tensor | None = None, *, start: int = 0, positions: Tensor | None = None) -> Tensor:
-        """Return the table, or the rows for x.
+        """Return the table, or the rows for the positions of x.
 
         Parameters
         ----------
         x : Tensor, shape (..., n, d_model), optional
-            Sets the number of rows, dtype and device of the result; its values are not used.
+            The result has the dtype and device of x and, without `positions`, n rows; the values of x are not used.
         start : int, optional
             The position of the first row, for decoding with a cache.
         positions : Tensor, optional
-            Positions of any shape, in place of `start`.
+            Positions to use instead of `start` and n, of any shape.
 
         Returns
         -------
         Tensor, shape (max_sequence_length, d_model), (n, d_model) or ``positions.shape + (d_model,)``
-            The encodings, in new memory.
+            The encodings, as a new tensor.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument has a wrong type or value, or without both `x` and `max_sequence_length`.
+            If an argument has a wrong type or value, or if both `x` and `max_sequence_length` are None.
         RuntimeError
-            If `positions` requires grad.
+            If `positions` requires grad or has a tangent.
 
         See Also
         --------
-        PositionalEncoding.forward : Adds the encodings onto x.
+        PositionalEncoding.forward : Adds the encodings to x.
 
         Examples
         --------
@@ -150,16 +150,16 @@ class PositionalTable(nn.Module):
             return _operators.encode_at(positions, self.d_model, self._convention, dtype, device)
         if isinstance(start, bool) or not isinstance(start, (int, np.integer, torch.SymInt)):
             raise TypeError(f"start is {start!r} of type {type(start).__name__}, expected an integer")
-        if isinstance(start, np.integer):       # start + n could overflow
+        if isinstance(start, np.integer):       # in NumPy's arithmetic start + n could overflow
             start = int(start)
         if not torch.compiler.is_compiling() and not _arguments.LOWEST <= start < _arguments.BEYOND:
             raise ValueError(f"start is {start}, expected -2**63 <= start < 2**63")
         return self._rows(start, n, dtype, device)
 
     def _rows(self, start: int, n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Return rows of the table, which grows if necessary; a graph uses a table only if max_sequence_length is set."""
+        """Return rows of the table, and let it grow if necessary; compiled code reads it only if max_sequence_length is set."""
         compiling, stop = torch.compiler.is_compiling(), start + n
-        table: Any = self.pe if compiling else self._buffers["pe"]      # looking up self.pe costs as much as adding a row
+        table: Any = self.pe if compiling else self._buffers["pe"]      # looking up self.pe takes as long as adding a row
         length = table.shape[0]
         if start < 0 or stop > length or table.dtype != dtype or table.device != device or (
             compiling and self.max_sequence_length is None
@@ -167,17 +167,17 @@ class PositionalTable(nn.Module):
             most = max(length, TABLE_BYTES // max(1, self.d_model * dtype.itemsize))
             if compiling or start < 0 or stop > most:
                 return _operators.encode(start, 1, n, self.d_model, self._convention, dtype, device)
-            # assigned once complete: other threads see the old table or the new one
+            # Assign the table only when it is complete: other threads must see either the old or the new one.
             rows = length if stop <= length else max(stop, min(2 * length, most))
             table = self._buffers["pe"] = self._table(rows, dtype, device)
         return table[start:stop]
 
     def _table(self, rows: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-        with torch.inference_mode(False):       # training cannot use tensors from inference mode
+        with torch.inference_mode(False):       # a tensor created in inference mode cannot be used in training later
             return _operators.encode(0, 1, rows, self.d_model, self._convention, dtype, device)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # after construction on the meta device, loaders assign uninitialized memory to a buffer that no checkpoint contains
+        # Loaders that build a module on the meta device assign uninitialized memory to buffers missing from the checkpoint.
         if name == "pe" and isinstance(value, Tensor) and value.dtype in DTYPES:
             self._buffers["pe"] = self._table(len(value), value.dtype, value.device)
         else:
@@ -186,7 +186,7 @@ class PositionalTable(nn.Module):
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> PositionalTable:
         before = self.pe
         super()._apply(fn, recurse)
-        if self.pe is not before:       # a cast has rounded twice, to_empty leaves memory uninitialized
+        if self.pe is not before:       # recompute: after a cast the values are rounded twice, after to_empty uninitialized
             self.pe = self.pe
         return self
 
@@ -201,7 +201,7 @@ class PositionalTable(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
 
     def _mismatch(self, stored: Any) -> str:
-        """Describe how a stored table differs from this module's by more than float32 arithmetic explains, or return ""."""
+        """Return "" if a stored table matches this module's up to float32 rounding, else describe the difference."""
         if not isinstance(stored, Tensor):
             return f"is of type {type(stored).__name__}, expected a tensor of real numbers"
         if not stored.is_floating_point():
@@ -213,7 +213,7 @@ class PositionalTable(nn.Module):
             return ""
         values = stored.detach().cpu().reshape(-1, d)[:COMPARED_ROWS].double()
         rows = torch.arange(len(values), dtype=torch.float64)[:, None]
-        # float32 frequencies and angles have an error of a few 2**-24 of the angle, which is at most about the row
+        # Float32 rounding of frequencies and angles changes an angle by a few 2**-24 of it; the angle is at most about the row.
         tolerance = torch.finfo(stored.dtype).eps + 2**-20 * (1 + rows)
         errors = (values - self._table(len(values), torch.float64, torch.device("cpu"))).abs()
         differs = (~(errors <= tolerance)).any(1)
@@ -227,38 +227,38 @@ class PositionalTable(nn.Module):
         return self._arguments_text(max_sequence_length=self.max_sequence_length)
 
     def _arguments_text(self, **arguments: Any) -> str:
-        """Return the arguments of the constructor without those that are None."""
+        """Return the constructor's arguments as text, without None and default values."""
         shown = {name: value for name, value in arguments.items() if value is not None} | changes_of(self.encoding)
         return ", ".join([str(self.d_model), *(f"{name}={value!r}" for name, value in shown.items())])
 
 
 class PositionalEncoding(PositionalTable):
-    """A module that adds sinusoidal positional encodings onto embeddings: ``dropout(x * x_scale + encodings)``.
+    """A module that adds sinusoidal positional encodings to embeddings: ``dropout(x * x_scale + encodings)``.
 
-    It replaces the class of this name in PyTorch's tutorials and has no largest length.  ``forward()`` without `x` returns the
-    table.
+    It replaces the class of the same name in PyTorch's tutorial, and has no maximum length.  ``forward()`` without `x` returns
+    the table, multiplied by `alpha` if `learned_scale` is set.
 
     Parameters
     ----------
     d_model : int
         Number of columns.
     dropout : float, optional
-        A probability.  Integers are rejected: some classes have the length of the table as second argument.
+        The probability of dropout.  An integer other than 0 is rejected: in some classes the second argument is a length.
     max_len : int, optional
-        Initial number of rows.  The table grows when an input is longer.
+        Initial number of rows.  The table grows if an input is longer.
     batch_first : bool, optional
-        Whether x has the shape (batch, n, d_model), or (n, batch, d_model) as in the tutorial.
+        If True (default), x has the shape (batch, n, d_model); if False, (n, batch, d_model) as in the tutorial.
     x_scale : float, optional
-        Factor of x, by default 1; ``d_model**0.5`` in "Attention is all you need", section 3.4.
+        The factor by which x is multiplied, by default 1.  "Attention is all you need" uses ``d_model**0.5`` (section 3.4).
     learned_scale : float, optional
-        Initial value of a parameter `alpha` that multiplies the encodings: 1.0 in SpeechT5 and ESPnet.
+        If given, the encodings are multiplied by a parameter `alpha` with this initial value.  SpeechT5 and ESPnet use 1.0.
     **convention
         See `posenc.Encoding`.
 
     Attributes
     ----------
     alpha : Parameter, shape ()
-        The learned factor, or None.
+        The learned factor, or None if `learned_scale` is None.
 
     Raises
     ------
@@ -267,12 +267,12 @@ class PositionalEncoding(PositionalTable):
 
     See Also
     --------
-    PositionalTable : Returns the encodings and adds nothing.
-    add_to : Adds in place, without a module.
+    PositionalTable : Returns the encodings without adding them.
+    add_to : Add encodings in place, without a module.
 
     Notes
     -----
-    The default convention is that of PyTorch's tutorial; docs/torch.md lists the arguments for other classes of this name.
+    The default convention is that of PyTorch's tutorial; docs/torch.md lists the arguments that replace other classes.
 
     Examples
     --------
@@ -312,17 +312,17 @@ class PositionalEncoding(PositionalTable):
         self.x_scale = None if x_scale is None else real("x_scale", x_scale)
         self.learned_scale = None if learned_scale is None else real("learned_scale", learned_scale)
         self.alpha = None if self.learned_scale is None else nn.Parameter(torch.tensor(self.learned_scale))
-        # as in add_to, x_scale is rounded to the dtype of x
+        # x_scale rounded to each dtype of x, as in add_to
         scales = {dtype: _kernel.rounded(name, self.x_scale or 0.0) for dtype, name in DTYPES.items()}
         self._scales = {dtype: scale for dtype, scale in scales.items() if math.isfinite(scale)}
 
     def reset_parameters(self) -> None:
-        """Set `alpha` to `learned_scale`, for a module that was constructed on the meta device.
+        """Set `alpha` to `learned_scale`, for example after construction on the meta device.
 
         Returns
         -------
         None
-            Without `learned_scale` nothing changes.
+            This method does nothing if `learned_scale` is None.
 
         See Also
         --------
@@ -342,32 +342,32 @@ class PositionalEncoding(PositionalTable):
             nn.init.constant_(self.alpha, self.learned_scale)
 
     def forward(self, x: Tensor | None = None, *, start: int = 0, positions: Tensor | None = None) -> Tensor:
-        """Return ``dropout(x * x_scale + encodings)``, or the table; `learned_scale` multiplies the encodings by `alpha`.
+        """Return ``dropout(x * x_scale + encodings)``, or the table; the encodings are multiplied by `alpha` if there is one.
 
         Parameters
         ----------
         x : Tensor, shape (batch, n, d_model) or (n, d_model), optional
-            (n, batch, d_model) if `batch_first` is False.
+            The embeddings.  If `batch_first` is False, the shape is (n, batch, d_model) or (n, d_model).
         start : int, optional
             The position of the first row, for decoding with a cache.
         positions : Tensor, optional
-            In place of `start`: of shape (n,), or one that broadcasts to ``x.shape[:-1]``, as for packed sequences.
+            Positions to use instead of `start`, of shape (n,) or any shape that broadcasts to ``x.shape[:-1]``.
 
         Returns
         -------
         Tensor
-            Of the shape, dtype and device of x.
+            The sum, with the shape, dtype and device of x, or the table if x is None.
 
         Raises
         ------
         TypeError, ValueError
             If an argument has a wrong type or value.
         RuntimeError
-            If `positions` requires grad.
+            If `positions` requires grad or has a tangent.
 
         See Also
         --------
-        PositionalTable.forward : Returns the encodings alone.
+        PositionalTable.forward : Returns the encodings without adding them.
 
         Examples
         --------
@@ -404,7 +404,7 @@ class PositionalEncoding(PositionalTable):
         return encodings if self.alpha is None else self.alpha * encodings
 
     def _dropout_is_identity(self) -> bool:
-        """Whether the call of `dropout` can be omitted: it changes nothing and no hook observes it.  A graph contains it."""
+        """Return whether the call of `dropout` can be omitted, because it has no effect and no hook; never when compiling."""
         if torch.compiler.is_compiling():
             return False
         dropout: Any = self._modules.get("dropout")

@@ -1,6 +1,6 @@
 """The operators posenc::encode, posenc::encode_at and posenc::add_, their derivatives, and direct calls of the kernels.
 
-An operator takes the convention as JSON text, so an exported graph contains the whole specification.
+The operators take the convention as JSON text, so that an exported graph contains the whole specification.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from posenc.torch._tensors import DTYPES, NOT_DIFFERENTIABLE, array_of, constant
 
 
 def specification(d_model: Any, convention: Mapping[str, Any]) -> tuple[int, str]:
-    """Return d_model and the convention's text, checked; in a graph the operator checks the convention."""
+    """Check d_model and the convention and return them, the convention as text; in compiled code the operator checks it."""
     if type(d_model) not in (int, torch.SymInt):
         d_model = _tensors.integer("d_model", d_model, 0)
     if torch.compiler.is_compiling():
@@ -38,7 +38,7 @@ def specification(d_model: Any, convention: Mapping[str, Any]) -> tuple[int, str
 
 @torch.compiler.assume_constant_result
 def text_of(convention: Mapping[str, Any]) -> str:
-    """Return a convention as JSON, which represents every float64 exactly."""
+    """Return a convention as JSON text, in which every float64 is exact."""
     constants = {name: constant(name, value) for name, value in convention.items()}
     return json.dumps(constants, default=lambda value: np.asarray(value).tolist())
 
@@ -55,7 +55,7 @@ _cached_text = functools.lru_cache(maxsize=8, typed=True)(_checked_text)
 
 
 def _specialized(value: Any) -> Any:
-    """Return numbers that torch.compile treats as variables as constants; other values cause a recompilation."""
+    """Turn symbolic numbers of torch.compile into constants, so that other numbers cause a recompilation."""
     if isinstance(value, (list, tuple)):
         return [_specialized(number) for number in value]
     return guard_scalar(value) if type(value) in (int, float) else value
@@ -136,8 +136,8 @@ def _(x: Tensor, positions: Tensor | None, start: int, x_scale: float, conventio
         _add_below_autograd(x, positions, start, x_scale, convention)
         return
     if x.is_leaf:
-        raise RuntimeError("x is a leaf that requires grad, expected one without (or torch.no_grad()): it is written in place")
-    # the kernels multiply by x_scale rounded to x's dtype, which is therefore the derivative
+        raise RuntimeError("x is a leaf that requires grad, which add_to cannot overwrite; use x.clone() or torch.no_grad()")
+    # The kernels multiply by x_scale rounded to the dtype of x, so this factor is the derivative.
     _Add.apply(x, positions, start, _kernel.rounded(DTYPES[x.dtype], x_scale), convention)
 
 
@@ -161,7 +161,7 @@ class _Add(torch.autograd.Function):
 
 # ---- calls ------------------------------------------------------------------------------------------------------------
 #
-# For a short row an operator takes tens of times as long as the kernels, which are called directly where possible.
+# For a short row, a call through an operator takes tens of times as long as a direct call of the kernels.
 
 
 def encode(start: int, step: int, n: int, d_model: int, convention: str, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -176,23 +176,23 @@ def encode_at(positions: Tensor, d_model: int, convention: str, dtype: torch.dty
 
 
 def is_eager() -> bool:
-    """Whether no graph, mode or transform has to see operators."""
+    """Return whether the kernels can be called directly, because no compiler, tracer, mode or transform records operators."""
     return not (
         torch.compiler.is_compiling()
         or torch._C._get_tracing_state() is not None            # torch.jit.trace
         or torch._C._len_torch_dispatch_stack()                 # FakeTensorMode, make_fx
-        or torch._C._len_torch_function_stack()                 # TorchFunctionMode, torch.device as a context
+        or torch._C._len_torch_function_stack()                 # TorchFunctionMode, torch.device as a context manager
         or torch._C._are_functorch_transforms_active()          # torch.func
         or forward_ad._current_level >= 0                       # forward-mode differentiation
     )
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether `Tensor.numpy` shows the tensor's elements, and autograd does not record it."""
+    """Return whether the memory of a tensor holds its elements on the CPU and autograd does not record operations on it."""
     return (
-        type(tensor) is Tensor                                  # subclasses such as DTensor and FakeTensor may have no memory
+        type(tensor) is Tensor                                  # a subclass such as DTensor or FakeTensor may have no memory
         and tensor.is_cpu
         and not tensor.requires_grad
-        and not tensor.is_neg()                                 # a lazy negation: the memory has the opposite signs
-        and not torch._is_functional_tensor(tensor)             # has no memory
+        and not tensor.is_neg()                                 # if negation is lazy, the memory has the opposite signs
+        and not torch._is_functional_tensor(tensor)             # functional tensors have no memory
     )

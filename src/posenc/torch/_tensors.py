@@ -1,4 +1,4 @@
-"""Tensors as arguments: their dtypes, conversions and checks."""
+"""Checks and conversions of arguments that are tensors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOT_DIFFERENTIABLE = "encodings are not differentiable with respect to positions
 
 
 def constant(name: str, value: Any) -> Any:
-    """Return a tensor as a number or list, other values unchanged; a tensor that requires grad would never be trained."""
+    """Convert a tensor to a number or list; refuse one that requires grad, because a constant would not be trained."""
     if not isinstance(value, Tensor):
         return value
     if value.requires_grad or not torch.compiler.is_compiling() and is_dual(value):
@@ -38,7 +38,7 @@ def real(name: str, value: Any) -> float:
 
 
 def array_of(tensor: Tensor) -> NDArray[Any]:
-    """Return an array that shares the tensor's memory; NumPy has no bfloat16 of its own, ml_dtypes adds it."""
+    """Return an array that shares the tensor's memory; bfloat16 needs ml_dtypes, because NumPy does not have it."""
     if tensor.requires_grad:
         tensor = tensor.detach()
     if tensor.dtype != torch.bfloat16:
@@ -55,7 +55,7 @@ def positions_array(positions: Tensor) -> NDArray[Any]:
 
 @torch.compiler.disable
 def positions_tensor(positions: range | NDArray[Any]) -> Tensor:
-    """Return a copy of positions as a tensor of int64 or float64."""
+    """Check positions and return a copy of them as a tensor of int64 or float64."""
     checked = _arguments.positions_of(positions, 0)
     if isinstance(checked, range):
         start, step = (number % 2**64 for number in (checked.start, checked.step))
@@ -64,7 +64,7 @@ def positions_tensor(positions: range | NDArray[Any]) -> Tensor:
 
 
 def is_dual(tensor: Tensor) -> bool:
-    """Whether the tensor has a tangent of forward-mode differentiation."""
+    """Return whether the tensor has a tangent for forward-mode differentiation."""
     return forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None
 
 
@@ -87,7 +87,7 @@ def scale_error(x_scale: float, dtype: torch.dtype) -> ValueError:
 
 
 def check_positions(positions: Tensor, device: torch.device) -> None:
-    """Check positions whose encodings are computed for `device`."""
+    """Check positions for encodings on `device`."""
     if not isinstance(positions, Tensor):
         raise TypeError(f"positions is of type {type(positions).__name__}, expected a torch.Tensor")
     if positions.dtype not in DTYPES and positions.dtype not in INTEGERS:
@@ -105,7 +105,7 @@ def check_not_meta(positions: Tensor, device: torch.device) -> None:
 
 
 def check_broadcast(positions: Tensor, x: Tensor, shape: tuple[int, ...] | None = None) -> None:
-    """Check that positions broadcast to ``x.shape[:-1]``; an error shows `shape`, by default that of positions."""
+    """Check that positions broadcast to ``x.shape[:-1]``; the message of an error shows `shape`, by default theirs."""
     lengths = list(zip(reversed(positions.shape), reversed(x.shape[:-1]), strict=False))
     if positions.ndim >= x.ndim or any(length not in (1, size) for length, size in lengths):
         shape = tuple(positions.shape if shape is None else shape)
