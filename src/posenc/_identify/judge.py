@@ -31,7 +31,7 @@ PLAIN = ("rounding", "float64 angles", "float32 angles")
 
 
 class Match(NamedTuple):  # numpydoc ignore=PR01
-    """A convention that gives a table: ``encoding.encode(positions)``, up to `difference`.
+    """A convention that gives a table: ``encoding.encode(positions)``, up to ``difference``.
 
     Attributes
     ----------
