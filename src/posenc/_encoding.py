@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, Literal, NamedTuple, NoReturn, SupportsFloat, SupportsIndex, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Generic, Literal, NamedTuple, NoReturn, Self, SupportsFloat, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +13,7 @@ from posenc import _arguments, _convention, _kernel
 from posenc._arguments import BEYOND
 from posenc._convention import DEFAULTS
 from posenc._types import AnyDType, ArrayT, DTypeOf, Positions, ScalarT
+from posenc._version import __version__
 
 CHUNK_BYTES = 1 << 22
 MOST_SHOWN = 8          # frequencies that repr writes in full
@@ -86,6 +87,8 @@ class Encoding:
     ----------
     d_model : int
         Number of columns.
+    base, frequency_scale, position_offset, position_scale, scale, padding_idx, odd, spacing, shift, exponents, layout, order
+        The other keywords, as checked; real numbers are floats.
     frequencies : ndarray of float64
         The frequencies in radians per position.
 
@@ -117,9 +120,24 @@ class Encoding:
            [0.84147098, 0.54030231, 0.09983342, 0.99500417]])
     """
 
-    __slots__ = ("__weakref__", "_columns", "_convention", "_frequencies", "_hash", "d_model")
+    __slots__ = (
+        "__weakref__", "_columns", "_convention", "_frequencies", "_hash", "base", "d_model", "exponents", "frequency_scale",
+        "layout", "odd", "order", "padding_idx", "position_offset", "position_scale", "scale", "shift", "spacing",
+    )
 
     d_model: int
+    base: float
+    frequency_scale: float
+    position_offset: float
+    position_scale: float
+    padding_idx: int | None
+    scale: float
+    odd: Literal["truncate", "zero", "error"]
+    spacing: Literal["paper", "endpoint"]
+    shift: float | None
+    exponents: Literal["pair", "column"]
+    layout: Literal["interleaved", "halves"]
+    order: Literal["sin", "cos"]
     _columns: _kernel.Columns
     _convention: dict[str, Any]
     _frequencies: NDArray[np.float64] | None
@@ -149,6 +167,8 @@ class Encoding:
             set_attribute = functools.partial(object.__setattr__, self)
             set_attribute("d_model", d_model)
             set_attribute("_convention", convention)
+            for name in convention.keys() - {"frequencies"}:
+                set_attribute(name, convention[name])
             set_attribute("_hash", hash((d_model, *convention.values())))
             set_attribute("_frequencies", None)
             set_attribute("_columns", _convention.columns(d_model, convention))
@@ -169,6 +189,98 @@ class Encoding:
 
     def __reduce__(self) -> tuple[Callable[..., Encoding], tuple[type[Encoding], int, dict[str, Any]]]:
         return _rebuild, (type(self), self.d_model, changes_of(self))
+
+    def replace(self, **changes: Any) -> Self:
+        """Return an encoding with changes.
+
+        Parameters
+        ----------
+        **changes
+            ``d_model`` and keywords of `Encoding`.  `frequencies` replaces `base`, `spacing`, `shift` and
+            `frequency_scale`; `spacing` and `shift` replace each other.
+
+        Returns
+        -------
+        Encoding
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `Encoding` does.
+
+        Examples
+        --------
+        >>> import posenc
+        >>> posenc.preset("whisper", 384).replace(d_model=512, scale=0.5)
+        Encoding(512, scale=0.5, spacing='endpoint', layout='halves')
+        """
+        d_model = changes.pop("d_model", self.d_model)
+        return type(self)(d_model, **_convention.changed(changes_of(self), changes))
+
+    __replace__ = replace
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the encoding as a dict that JSON can hold.
+
+        Returns
+        -------
+        dict
+            ``version``, the version of posenc; ``d_model``; and ``convention``, with every keyword, defaults included.
+            The files that posenc writes hold the same.
+
+        See Also
+        --------
+        Encoding.from_dict : The inverse.
+
+        Examples
+        --------
+        >>> import json
+        >>> from posenc import Encoding
+        >>> document = json.dumps(Encoding(64, base=500.0).to_dict())
+        >>> Encoding.from_dict(json.loads(document))
+        Encoding(64, base=500.0)
+        """
+        convention = {name: list(value) if isinstance(value, tuple) else value for name, value in self._convention.items()}
+        return {"version": __version__, "d_model": self.d_model, "convention": convention}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Self:
+        """Return the encoding that a dict describes.
+
+        Parameters
+        ----------
+        document : mapping
+            From `to_dict`, or the specification in a file that posenc wrote, whose ``positions`` and ``dtype`` are not part
+            of the encoding.  Keywords that are missing from ``convention`` have their defaults.
+
+        Returns
+        -------
+        Encoding
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the dict has other keys, lacks one, or a value is refused by `Encoding`.
+
+        Examples
+        --------
+        >>> from posenc import Encoding
+        >>> Encoding.from_dict({"d_model": 64, "convention": {"layout": "halves"}})
+        Encoding(64, layout='halves')
+        """
+        if not isinstance(document, Mapping):
+            raise _arguments.wrong_type("document", document, "a dict from Encoding.to_dict")
+        missing = {"d_model", "convention"} - document.keys()
+        unknown = document.keys() - {"version", "d_model", "convention", "positions", "dtype"}
+        if missing or unknown:
+            what = f"lacks {_listed(missing)}" if missing else f"has {_listed(unknown)}"
+            raise ValueError(f"document {what}, expected version, d_model and convention")
+        convention = document["convention"]
+        if not isinstance(convention, Mapping):
+            raise _arguments.wrong_type("convention", convention, "a dict of keywords of Encoding")
+        if unknown := convention.keys() - DEFAULTS.keys():
+            raise ValueError(f"convention has {_listed(unknown)}, expected keywords of Encoding")
+        return cls(document["d_model"], **convention)
 
     def __repr__(self) -> str:
         """Write the keywords that differ from the default; the text is an expression unless frequencies are left out."""
@@ -326,6 +438,10 @@ def changes_of(encoding: Encoding) -> dict[str, Any]:
     return {name: value for name, value in encoding._convention.items() if value != DEFAULTS[name]}
 
 
+def _listed(names: Iterable[object]) -> str:
+    return ", ".join(sorted(map(str, names)))
+
+
 def _shown(value: object) -> str:
     if isinstance(value, tuple) and len(value) > MOST_SHOWN:
         return f"<{len(value)} numbers from {value[0]} to {value[-1]}>"
@@ -340,8 +456,13 @@ CACHED = {int, float, str, type(None), np.float64, np.float32}     # not tensors
 _cached = functools.lru_cache(maxsize=8, typed=True)(Encoding)
 
 
-def cached_encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
-    """Return an Encoding, from the cache if the types of all arguments are in `CACHED`."""
+def encoding_of(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
+    """Return the Encoding in place of d_model, or that of the keywords, from the cache if `CACHED` has all their types."""
+    if isinstance(d_model, Encoding):
+        if convention:
+            names = ", ".join(convention)
+            raise TypeError(f"{names} given beside an Encoding; use encoding.replace({next(iter(convention))}=...)")
+        return d_model
     if type(d_model) is int and d_model <= WIDEST_CACHED and CACHED.issuperset(map(type, scalars(convention))):
         return _cached(d_model, **convention)
     return Encoding(d_model, **convention)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, SupportsIndex
 
-from posenc import _arguments, _kernel
+from posenc import _arguments, _convention, _kernel
 from posenc._encoding import Encoding
 
 
@@ -256,9 +256,6 @@ PRESETS = {
     )
 }
 
-# keyword: the keywords that it replaces, because Encoding refuses them together
-REPLACES = {"frequencies": ("base", "spacing", "shift", "frequency_scale"), "spacing": ("shift",), "shift": ("spacing",)}
-
 
 def presets() -> Presets:
     """List the presets of all model families.
@@ -348,13 +345,7 @@ def convention_of(name: str, d_model: int, changes: dict[str, Any]) -> tuple[dic
             for change in changes:
                 if not affected.isdisjoint((change, *REPLACES.get(change, ()))):
                     raise ValueError(f"{key} and {change} are both given, expected only one of them")
-    return parameters, changed(convention, changes)
-
-
-def changed(convention: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Return a convention with changes, without the keywords that the changes replace."""
-    replaced = {key for change in changes for key in REPLACES.get(change, ())}
-    return {key: value for key, value in convention.items() if key not in replaced} | changes
+    return parameters, _convention.changed(convention, changes)
 
 
 def _known(name: str) -> Preset:
