@@ -1,8 +1,8 @@
-"""Prints the largest error of posenc, the usual recipes and two installed peers, against MPFR, as a Markdown table.
+"""The largest errors of posenc, the usual recipes and two peers, compared with MPFR, as a Markdown table.
 
-Every contender is given the same 61 consecutive positions from each start.  Where it takes only a count, `arange` or
-`range` is replaced in its module while it runs; its arithmetic is its own.  Each is held to its own convention: the NumPy
-recipe gives every column an exponent of its own, Marian puts the sines before the cosines.
+Every candidate encodes the same 61 consecutive positions from each start.  If a candidate accepts only a number of positions,
+`arange` or `range` is replaced in its module during the call; its arithmetic is unchanged.  Each candidate is compared with its
+own convention: the NumPy recipe has an exponent per column, Marian puts the sines before the cosines.
 """
 
 import builtins
@@ -23,9 +23,9 @@ from reference import Reference
 
 STARTS = {"1e2": 10**2, "1e4": 10**4, "1e6": 10**6, "1e9": 10**9, "1.7e18": 17 * 10**17}
 COUNT, WIDTH = 61, 512
-BITS = 200                              # of the exact values; an error is rounded only when printed
+BITS = 200                              # precision of the exact values and of the errors
 EXACT = gmpy2.context(precision=BITS)
-HALVES = np.r_[0:WIDTH:2, 1:WIDTH:2]    # the columns of the interleaved order in the order of the halves
+HALVES = np.r_[0:WIDTH:2, 1:WIDTH:2]    # interleaved columns in the order of layout="halves"
 
 
 def positions_from(start):
@@ -33,17 +33,17 @@ def positions_from(start):
 
 
 def exact_values(start, exponents):
-    """The real numbers, to `BITS` bits."""
+    """The values of a table, rounded to `BITS` bits."""
     reference = Reference(WIDTH, exponents=exponents)
     return [[reference.value(p, c, BITS) for c in range(WIDTH)] for p in range(start, start + COUNT)]
 
 
 def largest_error(values, exact):
     pairs = zip(np.asarray(values, np.float64).ravel().tolist(), (v for row in exact for v in row), strict=True)
-    return float(max(abs(EXACT.sub(gmpy2.mpfr(found), true)) for found, true in pairs))
+    return float(max(abs(EXACT.sub(gmpy2.mpfr(value), true)) for value, true in pairs))
 
 
-# ---- contenders: positions -> values in the interleaved order -------------------------------------------------------
+# ---- candidates: functions from positions to interleaved values ------------------------------------------------------
 
 
 def ours(positions, dtype):
@@ -57,8 +57,8 @@ def recipe_in_torch(torch, positions):
 def positional_encodings(module, positions):
     torch = importlib.import_module("torch")
     encoding = module.PositionalEncoding1D(WIDTH)
-    given = torch.from_numpy(positions)
-    with mock.patch.object(torch, "arange", lambda n, *, device, dtype: given.to(device, dtype)):
+    tensor = torch.from_numpy(positions)
+    with mock.patch.object(torch, "arange", lambda n, *, device, dtype: tensor.to(device, dtype)):
         return encoding(torch.zeros(1, len(positions), WIDTH))[0].numpy()
 
 
@@ -73,7 +73,7 @@ def marian(module, positions):
 
 
 def peer(name, module, table):
-    """The row of a peer, none where it is not installed."""
+    """A dictionary with the candidate, or without if its module is not installed."""
     try:
         return {name: ("pair", partial(table, importlib.import_module(module)))}
     except ImportError:
@@ -81,8 +81,8 @@ def peer(name, module, table):
         return {}
 
 
-def contenders():
-    """Convention of the exponents, and what makes the values, by name."""
+def candidates():
+    """For each name, the convention of the exponents and the function."""
     return {
         "posenc, float32": ("pair", partial(ours, dtype="float32")),
         "NumPy recipe (float32 positions, float64 angles)": ("column", partial(numpy_recipe, d_model=WIDTH)),
@@ -96,10 +96,10 @@ def contenders():
 
 
 def main():
-    rows = {name: [] for name in contenders()}
+    rows = {name: [] for name in candidates()}
     for start in STARTS.values():
         exact = {exponents: exact_values(start, exponents) for exponents in ("pair", "column")}
-        for name, (exponents, table) in contenders().items():
+        for name, (exponents, table) in candidates().items():
             rows[name].append(largest_error(table(positions_from(start)), exact[exponents]))
     print("| largest error from position |", " | ".join(STARTS), "|")
     print("|---|" + "---:|" * len(STARTS))

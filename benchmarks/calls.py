@@ -1,21 +1,19 @@
-"""What calls cost: tables, small calls, positions as arrays, add_to.  ``python benchmarks/calls.py [NAME ...]``
+"""Times of tables, small calls, positions as arrays, and add_to.  ``python benchmarks/calls.py [NAME ...]``
 
-Every line is a ratio of medians from rounds in which all of its cases run in turn; above 1, posenc is faster.  The roof line is
-the faster of memset and a non-temporal fill of the same buffer.  Run it on a quiet machine: docs/performance.md has a run.
+A ratio is that of two medians; above 1, posenc is faster.  The cases of a line run in turn.  The roof line is the faster of
+memset and non-temporal stores to the same buffer.  docs/performance.md shows the results of one run.
 """
 
-import argparse
 import ctypes
 import statistics
 import subprocess
-import sys
 import tempfile
-import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+from common import array_at, main, report, times_of
 
 import posenc
 from posenc import _kernel
@@ -34,51 +32,31 @@ def roof_library():
     return library
 
 
-def medians(cases, rounds=15, number=1):
-    """Seconds of a call of each case."""
-    times = [[] for _ in cases]
-    for case in cases:
-        case()
-    for _ in range(rounds):
-        for case, found in zip(cases, times, strict=True):
-            begun = time.perf_counter()
-            for _ in range(number):
-                case()
-            found.append((time.perf_counter() - begun) / number)
-    return [statistics.median(found) for found in times]
+def medians(cases, number=1):
+    """Median seconds per call of each case."""
+    return [statistics.median(seconds) for seconds in times_of(cases, number=number)]
 
 
-def array_at(shape, dtype, offset):
-    """An array of pages that are there, which begins `offset` bytes past a page."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    memory = np.zeros(size + 8192, np.uint8)
-    memory.fill(1)
-    return np.ndarray(shape, dtype, memory, -memory.ctypes.data % 4096 + offset)
+# ---- measurements -------------------------------------------------------------------------------------------------------
 
 
-def say(name, *figures):
-    print(f"{name:58}", *figures, flush=True)
-
-
-# ---- the measurements ---------------------------------------------------------------------------------------------------
-
-
-def tables(dtypes=("float32", "float64", "float16", "bfloat16"), widths=(512,), rows=None, isa=None):
-    """Share of the roof line: a buffer on a cache line, one 16 bytes past (np.empty), and their ratio."""
+def tables(dtypes=("float32", "float64", "float16", "bfloat16"), widths=(512,)):
+    """Speed relative to the roof line: a buffer aligned to cache lines, one 16 bytes off as from np.empty, and their ratio."""
     roof = roof_library()
     for dtype in dtypes:
         for d_model in widths:
             n = LARGE // d_model
             element = np.uint16 if dtype == "bfloat16" else dtype
-            aligned, usual = array_at((n, d_model), element, 0), array_at((n, d_model), element, 16)
+            aligned, unaligned = array_at((n, d_model), element, 0), array_at((n, d_model), element, 16)
             encoding = posenc.Encoding(d_model)
             for threads in (1, 2):
-                fills = [partial(f, aligned.ctypes.data, aligned.nbytes, threads) for f in (roof.fill_memset, roof.fill_stream)]
-                calls = [partial(encoding.encode, n, dtype=dtype, out=out, threads=threads) for out in (aligned, usual)]
-                *fill, on_line, off_line = medians([*fills, *calls])
-                name = f"{isa or _kernel.instruction_set()} {dtype} {n} x {d_model}, {threads} threads"
-                shares = f"{min(fill) / on_line:.2f} aligned, {min(fill) / off_line:.2f} np.empty"
-                say(name, f"of the roof line: {shares}; {on_line / off_line:.2f}")
+                stores = (roof.fill_memset, roof.fill_stream)
+                fills = [partial(fill, aligned.ctypes.data, aligned.nbytes, threads) for fill in stores]
+                calls = [partial(encoding.encode, n, dtype=dtype, out=out, threads=threads) for out in (aligned, unaligned)]
+                *fill, at_line, off_line = medians([*fills, *calls])
+                name = f"{_kernel.instruction_set()} {dtype} {n} x {d_model}, {threads} threads"
+                ratios = f"{min(fill) / at_line:.2f} aligned, {min(fill) / off_line:.2f} np.empty"
+                report(name, f"of the roof line: {ratios}; {at_line / off_line:.2f}")
 
 
 def widths():
@@ -95,11 +73,11 @@ def isas():
 
 
 def fresh():
-    """Tables in memory that the system has yet to give."""
+    """Tables in fresh memory, including its page faults."""
     for rows in (512, 4096, 65536):
         shape = (rows, 512)
-        full, ours = medians([partial(np.full, shape, 1, np.float32), partial(posenc.encode, *shape)])
-        say(f"encode{shape} into fresh memory, against np.full", f"{full / ours:.2f}, {ours * 1e3:.2f} ms")
+        full, table = medians([partial(np.full, shape, 1, np.float32), partial(posenc.encode, *shape)])
+        report(f"encode{shape} into fresh memory, against np.full", f"{full / table:.2f}, {table * 1e3:.2f} ms")
 
 
 def small():
@@ -109,17 +87,17 @@ def small():
     calls = [partial(encoding.encode, range(start, start + 512), out=out, threads=1) for start in (0, 1000)]
     zero, thousand, copy = medians([*calls, partial(np.copyto, out, table)], number=50)
     ratios = f"{thousand / zero:.2f}; {copy / zero:.2f}, {zero * 1e6:.1f} us"
-    say("512 x 512 from 0, against from 1000; against np.copyto", ratios)
-    few = np.empty((64, 512), np.float32)
-    (time_of_few,) = medians([partial(encoding.encode, 64, out=few, threads=1)], number=200)
-    say("64 x 512 from 0", f"{time_of_few * 1e6:.1f} us")
-    panels = [array_at((1024, 528), np.float32, 0)[:, :512], array_at((1024, 512), np.float32, 0)]
-    padded, power = medians([partial(encoding.encode, 1024, out=out, threads=1) for out in panels], number=20)
-    say("1,024 x 512, rows 2,112 bytes apart, against 2,048", f"{padded / power:.2f}, {power / 1024 / 32 * 1e9:.1f} ns a line")
+    report("512 x 512 from 0, against from 1000; against np.copyto", ratios)
+    (seconds,) = medians([partial(encoding.encode, 64, out=np.empty((64, 512), np.float32), threads=1)], number=200)
+    report("64 x 512 from 0", f"{seconds * 1e6:.1f} us")
+    strided = [array_at((1024, 528), np.float32, 0)[:, :512], array_at((1024, 512), np.float32, 0)]
+    padded, power = medians([partial(encoding.encode, 1024, out=out, threads=1) for out in strided], number=20)
+    ratio = f"{padded / power:.2f}, {power / 1024 / 32 * 1e9:.1f} ns per cache line"
+    report("1,024 x 512, row stride of 2,112 bytes, against 2,048", ratio)
 
 
 def calls():
-    """Microseconds of a call for one row of 512 columns, and what each kind of argument costs."""
+    """Microseconds per call for one row of 512 columns, with various arguments."""
     plain, offset = posenc.Encoding(512), posenc.Encoding(512, position_offset=3)
     row, array = range(100, 101), np.array([100])
     out = np.empty((1, 512), np.float32)
@@ -143,24 +121,25 @@ def calls():
         cases["posenc.torch.add_to"] = partial(posenc_torch.add_to, x)
         cases["posenc.torch.PositionalEncoding"] = partial(posenc_torch.PositionalEncoding(512).forward, x)
     for name, seconds in zip(cases, medians(list(cases.values()), number=1000), strict=True):
-        say(f"one row: {name}", f"{seconds * 1e6:.2f} us")
+        report(f"one row: {name}", f"{seconds * 1e6:.2f} us")
 
 
 def arrays():
-    """32 x arange(512), d_model 768: as an array, as ranges, and taken from a table."""
+    """32 x arange(512), d_model 768: as an array, as ranges, and as rows of a table."""
     positions = np.tile(np.arange(512), (32, 1))
     encoding = posenc.Encoding(768)
     out, table = np.empty((32, 512, 768), np.float32), posenc.encode(512, 768)
 
     def ranges(threads):
-        for part in out:
-            encoding.encode(512, out=part, threads=threads)
+        for table in out:
+            encoding.encode(512, out=table, threads=threads)
 
     for threads in (1, 2):
-        given, parts, taken = medians(
+        array, separate, take = medians(
             [partial(encoding.encode, positions, out=out, threads=threads), partial(ranges, threads),
              partial(np.take, table, positions, axis=0, mode="clip", out=out)])
-        say(f"32 x arange(512) x 768, {threads} threads, against ranges; np.take", f"{parts / given:.2f}; {taken / given:.2f}")
+        ratios = f"{separate / array:.2f}; {take / array:.2f}"
+        report(f"32 x arange(512) x 768, {threads} threads, against ranges; np.take", ratios)
 
 
 def adding():
@@ -171,21 +150,9 @@ def adding():
         array, encoding = x.numpy(), posenc.Encoding(shape[-1])
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            theirs, ours = medians([partial(x.add_, table), partial(encoding.add_to, array, threads=threads)])
-            say(f"add_to {shape}, {threads} threads, against torch's add_", f"{theirs / ours:.2f}, {ours * 1e3:.1f} ms")
-
-
-MEASUREMENTS = {f.__name__: f for f in (tables, widths, isas, fresh, small, calls, arrays, adding)}
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(MEASUREMENTS))
-    names = parser.parse_args().names or MEASUREMENTS
-    print(f"posenc {posenc.__version__}, {_kernel.instruction_set()}, NumPy {np.__version__}, Python {sys.version.split()[0]}")
-    for name in names:
-        MEASUREMENTS[name]()
+            add_, add_to = medians([partial(x.add_, table), partial(encoding.add_to, array, threads=threads)])
+            report(f"add_to {shape}, {threads} threads, against torch's add_", f"{add_ / add_to:.2f}, {add_to * 1e3:.1f} ms")
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, tables, widths, isas, fresh, small, calls, arrays, adding)

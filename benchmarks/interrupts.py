@@ -1,8 +1,8 @@
-"""How soon after Ctrl-C a long call ends:  python benchmarks/interrupts.py [TRIALS]
+"""Time from Ctrl-C to the end of a long call.  ``python benchmarks/interrupts.py [TRIALS]``
 
-Each trial starts a process, sends it SIGINT at a random moment of the call, and takes the time until KeyboardInterrupt is
-caught, or for `posenc generate` until it is raised and until the process is gone.  Needs 7 GB of memory and a folder that
-holds some GB.
+Each trial starts a process, sends SIGINT at a random time during the call, and measures the time until KeyboardInterrupt is
+caught; for `posenc generate`, until it is raised and until the process ends.  Needs 7 GB of memory and several GB of space for
+temporary files.
 """
 
 import os
@@ -16,7 +16,7 @@ from pathlib import Path
 
 CALLS = {
     "encode": ("out = np.ones((2**20, 512), 'f8')", "posenc.encode(2**20, 512, dtype='float64', out=out, threads={threads})"),
-    "encode, scattered": (
+    "encode, random positions": (
         "out = np.ones((2**19, 512), 'f4'); p = np.random.default_rng(0).integers(0, 2**40, len(out))",
         "posenc.encode(p, 512, out=out, threads={threads})",
     ),
@@ -32,23 +32,23 @@ TRIAL = """
 import time, numpy as np, posenc
 {setup}
 try:
-    print("now", flush=True)
+    print("begin", flush=True)
     {call}
-    print("over")
+    print("end")
 except KeyboardInterrupt:
     print(time.monotonic())
 """
 
 
-def of_a_call(setup, call):
-    """Seconds, or None where the call was over before."""
+def time_of_call(setup, call):
+    """Seconds until KeyboardInterrupt is caught, or None if the call ended before the signal."""
     process = subprocess.Popen([sys.executable, "-c", TRIAL.format(setup=setup, call=call)], stdout=subprocess.PIPE, text=True)
     process.stdout.readline()
     time.sleep(random.uniform(0.02, 0.45))
     sent = time.monotonic()
     process.send_signal(signal.SIGINT)
-    end = process.communicate()[0].strip()
-    return float(end) - sent if end and end != "over" else None
+    caught = process.communicate()[0].strip()
+    return float(caught) - sent if caught and caught != "end" else None
 
 
 GENERATE = """
@@ -64,8 +64,8 @@ sys.exit(main(["generate", "2000000", "512", "-o", sys.argv[1]]))
 """
 
 
-def of_generate():
-    """Seconds until KeyboardInterrupt is raised, and until the process is gone: the system takes its time to free the file."""
+def times_of_generate():
+    """Seconds until KeyboardInterrupt is raised, and until the process ends; the system needs time to free the file."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "table.npy")
         command = [sys.executable, "-c", GENERATE, str(path)]
@@ -76,24 +76,24 @@ def of_generate():
         sent = time.monotonic()
         process.send_signal(signal.SIGINT)
         raised = process.communicate()[0]
-        gone = time.monotonic() - sent
-        over = path.exists()
-        assert over or not os.listdir(folder)
-        return None if over or not raised else (float(raised) - sent, gone)
+        ended = time.monotonic() - sent
+        complete = path.exists()
+        assert complete or not os.listdir(folder)
+        return None if complete or not raised else (float(raised) - sent, ended)
 
 
 def main(trials=20):
     for name, (setup, call) in CALLS.items():
         for threads in (1, 2):
-            seconds = [of_a_call(setup, call.format(threads=threads)) for _ in range(trials)]
+            seconds = [time_of_call(setup, call.format(threads=threads)) for _ in range(trials)]
             report(f"{name}, threads={threads}", [s for s in seconds if s is not None])
-    both = [s for s in (of_generate() for _ in range(trials)) if s is not None]
-    report("generate, raised", [raised for raised, _ in both])
-    report("generate, process gone", [gone for _, gone in both])
+    pairs = [pair for pair in (times_of_generate() for _ in range(trials)) if pair is not None]
+    report("generate, until raised", [raised for raised, _ in pairs])
+    report("generate, until the process ends", [ended for _, ended in pairs])
 
 
 def report(name, seconds):
-    print(f"{name:40} {len(seconds):3} interrupted, the last after {max(seconds, default=0):.3f} s", flush=True)
+    print(f"{name:40} {len(seconds):3} interrupted, in at most {max(seconds, default=0):.3f} s", flush=True)
 
 
 if __name__ == "__main__":

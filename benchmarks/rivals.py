@@ -1,32 +1,30 @@
-"""How posenc compares with rivals, and whether targets are met.  ``python benchmarks/rivals.py [NAME ...]``
+"""Speed of posenc relative to other libraries, and the project's targets.  ``python benchmarks/rivals.py [NAME ...]``
 
-Cases run in turn; a line has the median and the 10th and 90th percentile of the ratios of rounds; above 1, posenc is faster.
-posenc's memory is reused where a line does not say fresh, that of recipes and peers is fresh.  NumPy has one thread, torch as
-many as posenc.
+A line shows the median, the 10th and the 90th percentile of ratios of times; above 1, posenc is faster.  Its cases run in turn.
+posenc writes to memory in use unless a line says "fresh memory", which recipes and peers always allocate.  NumPy uses one
+thread, torch as many as posenc.
 """
 
-import argparse
 import importlib
-import timeit
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import MappingProxyType
 
 import numpy as np
-from calls import array_at, say
+from common import array_at, main, report, times_of
 
 import posenc
-from posenc import _frequencies, _kernel
+from posenc import _frequencies
 
-ROWS, WIDTH, PEER_ROWS = 65_536, 512, 4_096     # one of the peers fills its table in a Python loop
-ROUNDS, LONG_SECONDS = 15, 5.0          # a case sits out once it has taken so long
+ROWS, WIDTH, PEER_ROWS = 65_536, 512, 4_096     # fewer rows for peers: one of them fills its table in a Python loop
+MOST_SECONDS = 5.0
 
 
-# ---- the rivals ---------------------------------------------------------------------------------------------------------
+# ---- rivals -------------------------------------------------------------------------------------------------------------
 
 
 def numpy_recipe(positions, d_model, dtype=np.float32):
-    """The usual NumPy notebook: float64 arithmetic on a full grid, each column with an exponent of its own."""
+    """The usual NumPy notebook: float64 arithmetic on a full grid, and an exponent per column."""
     n = len(positions)
     pe = np.zeros((n, d_model), dtype)
     position = np.asarray(positions, dtype).reshape(n, -1)
@@ -38,7 +36,7 @@ def numpy_recipe(positions, d_model, dtype=np.float32):
 
 
 def numpy_float32_recipe(positions, d_model):
-    """The quickest NumPy: float32 throughout, one row of frequencies."""
+    """The fastest NumPy: float32 arithmetic, one row of frequencies."""
     pe = np.empty((len(positions), d_model), np.float32)
     frequencies = np.power(np.float32(10000), -np.arange(0, d_model, 2, dtype=np.float32) / np.float32(d_model))
     angles = np.asarray(positions, np.float32)[:, None] * frequencies
@@ -48,7 +46,7 @@ def numpy_float32_recipe(positions, d_model):
 
 
 def torch_recipe(torch, positions, d_model):
-    """The usual torch notebook: float32, sines and cosines stacked."""
+    """The usual torch notebook: float32 arithmetic, stacked sines and cosines."""
     even = torch.arange(0, d_model, 2).float()
     denominator = torch.pow(10000, even / d_model)
     position = positions.float().reshape(len(positions), 1)
@@ -57,7 +55,7 @@ def torch_recipe(torch, positions, d_model):
 
 
 def int64_positions(rows):
-    """Positions drawn from the whole int64 range."""
+    """Uniformly random positions of int64."""
     info = np.iinfo(np.int64)
     return np.random.default_rng(0).integers(info.min, info.max, rows, dtype=np.int64, endpoint=True)
 
@@ -68,44 +66,39 @@ def exhaust(n):
 
 
 def installed(name, threads=1):
-    """A module for whose cases torch has so many threads; None where it is not installed."""
+    """Set the threads of torch and return the module, or None if it is not installed."""
     try:
         importlib.import_module("torch").set_num_threads(threads)
         return importlib.import_module(name)
     except ImportError:
-        say(name, "is not installed")
+        report(name, "is not installed")
         return None
 
 
-# ---- measuring ----------------------------------------------------------------------------------------------------------
+# ---- reports ------------------------------------------------------------------------------------------------------------
 
 
-def times_of(cases):
-    """Seconds of a call of each case, a round each; the first round warms up."""
-    times = {name: [] for name in cases}
-    for _ in range(ROUNDS + 1):
-        for name, case in cases.items():
-            if sum(times[name]) < LONG_SECONDS:
-                times[name].append(timeit.timeit(case, number=1))
-    return {name: found[1:] or found for name, found in times.items()}
-
-
-def against(name, ours, rivals, targets=MappingProxyType({})):
-    """A line for each rival, with its target if it has one."""
-    times = times_of({"posenc": ours} | rivals)
-    for rival in rivals:
-        ratios = [theirs / mine for theirs, mine in zip(times[rival], times["posenc"], strict=False)]
+def compare(name, ours, rivals, targets=MappingProxyType({})):
+    """Report a line for each rival, with its target if it has one."""
+    seconds, *all_seconds = times_of([ours, *rivals.values()], most_seconds=MOST_SECONDS)
+    for rival, theirs in zip(rivals, all_seconds, strict=True):
+        ratios = [their_time / our_time for their_time, our_time in zip(theirs, seconds, strict=False)]
         low, median, high = np.percentile(ratios, (10, 50, 90))
         target = targets.get(rival)
-        verdict = "" if target is None else f"; wanted {target}: {'met' if median >= target else 'missed'}"
-        say(f"{name}, against {rival}", f"{median:.2f} ({low:.2f} to {high:.2f}){verdict}")
+        result = "" if target is None else f"; target {target}: {'met' if median >= target else 'missed'}"
+        report(f"{name}, against {rival}", f"{median:.2f} ({low:.2f} to {high:.2f}){result}")
+
+
+def median_seconds(case):
+    (seconds,) = times_of([case], most_seconds=MOST_SECONDS)
+    return np.median(seconds)
 
 
 def at_most(name, value, unit, target):
-    say(name, f"{value:.2f} {unit}; wanted {target}: {'met' if value <= target else 'missed'}")
+    report(name, f"{value:.2f} {unit}; target {target}: {'met' if value <= target else 'missed'}")
 
 
-# ---- the measurements ---------------------------------------------------------------------------------------------------
+# ---- measurements -------------------------------------------------------------------------------------------------------
 
 
 def copies():
@@ -113,7 +106,7 @@ def copies():
     rivals = {"np.copyto": partial(np.copyto, out, table), "ndarray.fill": partial(out.fill, 0.5)}
     for threads, targets in ((1, {"np.copyto": 2.5, "ndarray.fill": 1.7}), (2, {"np.copyto": 5.0})):
         ours = partial(posenc.encode, ROWS, WIDTH, out=out, threads=threads)
-        against(f"float32, {threads} threads", ours, rivals, targets)
+        compare(f"float32, {threads} threads", ours, rivals, targets)
 
 
 def recipes():
@@ -123,8 +116,8 @@ def recipes():
     if torch := installed("torch", 2):
         rivals["torch"] = partial(torch_recipe, torch, torch.arange(ROWS), WIDTH)
     targets = {"NumPy": 200, "NumPy float32": 10, "torch": 30}
-    against("recipes, 2 threads", partial(posenc.encode, ROWS, WIDTH, out=out, threads=2), rivals, targets)
-    against("recipes, 2 threads, fresh", partial(posenc.encode, ROWS, WIDTH, threads=2), rivals)
+    compare("recipes, 2 threads", partial(posenc.encode, ROWS, WIDTH, out=out, threads=2), rivals, targets)
+    compare("recipes, 2 threads, fresh memory", partial(posenc.encode, ROWS, WIDTH, threads=2), rivals)
 
 
 def peers():
@@ -139,7 +132,7 @@ def peers():
         rivals["positional-encodings"] = table
     if module := installed("transformers.models.marian.modeling_marian", 2):
         rivals["transformers, Marian"] = module.MarianSinusoidalPositionalEmbedding(PEER_ROWS, WIDTH).create_weight
-    against(f"{PEER_ROWS} x {WIDTH}, 2 threads, fresh", partial(posenc.encode, PEER_ROWS, WIDTH, threads=2), rivals)
+    compare(f"{PEER_ROWS} x {WIDTH}, 2 threads, fresh memory", partial(posenc.encode, PEER_ROWS, WIDTH, threads=2), rivals)
 
 
 def matrix():
@@ -149,7 +142,7 @@ def matrix():
         if torch := installed("torch", threads):
             rivals["torch x.add_"] = partial(torch.from_numpy(x).add_, torch.from_numpy(table))
         targets = {"np.add": 1.25 if threads == 1 else None, "torch x.add_": 1.25}
-        against(f"add_to, {threads} threads", partial(posenc.add_to, x, threads=threads), rivals, targets)
+        compare(f"add_to, {threads} threads", partial(posenc.add_to, x, threads=threads), rivals, targets)
 
 
 def scattered():
@@ -161,16 +154,16 @@ def scattered():
         if torch := installed("torch", threads):
             layer = torch.nn.Embedding.from_pretrained(torch.from_numpy(table))
             rivals["nn.Embedding"] = partial(layer, torch.from_numpy(shuffled))
-        for name, positions, target in (("shuffled", shuffled, 1.0), ("whole int64 range", int64_positions(ROWS), 0.7)):
+        for name, positions, target in (("shuffled", shuffled, 1.0), ("random int64", int64_positions(ROWS), 0.7)):
             ours = partial(posenc.encode, positions, WIDTH, out=out, threads=threads)
-            against(f"{name}, {threads} threads", ours, rivals, {"np.take": target})
+            compare(f"{name}, {threads} threads", ours, rivals, {"np.take": target})
 
 
 def one_row():
     encoding, rows = posenc.Encoding(WIDTH), [range(p, p + 1) for p in range(1_000)]
     x, table = np.ones((1, WIDTH), np.float32), posenc.encode(len(rows), WIDTH)
 
-    def each(add_to):
+    def steps_of(add_to):
         for positions in rows:
             add_to(x, positions)
 
@@ -183,48 +176,36 @@ def one_row():
 
         rivals = {"torch": steps, "torch, inference mode": torch.inference_mode()(steps)}
         for name, add_to in (("encoding.add_to", encoding.add_to), ("posenc.add_to", posenc.add_to)):
-            against(f"one row, {name}", partial(each, add_to), rivals, dict.fromkeys(rivals, 1.0))
+            compare(f"one row, {name}", partial(steps_of, add_to), rivals, dict.fromkeys(rivals, 1.0))
 
 
 def building():
-    def first(d_model):
-        _frequencies.pi.cache_clear()
+    def build(d_model):
+        _frequencies.pi.cache_clear()       # a new process computes pi
         posenc.Encoding(d_model)
 
     for d_model, target in ((512, 2.0), (8_192, 30.0)):
-        (times,) = times_of({"": partial(first, d_model)}).values()
-        at_most(f"Encoding({d_model}), the first of a process", np.median(times) * 1e3, "ms", target)
+        at_most(f"first Encoding({d_model}) of a process", median_seconds(partial(build, d_model)) * 1e3, "ms", target)
 
 
 def streams():
-    """The cost of an element may not depend on how many there are."""
-    costs = [np.median(times_of({"": partial(exhaust, 10**k)})[""]) / 10**k for k in range(5, 9)]
-    at_most("stream of 10**5 to 10**8 positions, fresh, dearest element", max(costs) / min(costs), "x the cheapest", 1.3)
+    """The time per position must not depend on the number of positions."""
+    times = [median_seconds(partial(exhaust, 10**k)) / 10**k for k in range(5, 9)]
+    at_most("stream of 10**5 to 10**8 positions, slowest per position", max(times) / min(times), "x the fastest", 1.3)
 
 
 def callers():
     tables = [array_at((8_192, WIDTH), np.float32, 0) for _ in range(16)]
     encode = posenc.Encoding(WIDTH).encode
 
-    def by(threads):
+    def with_threads(threads):
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(lambda table: encode(len(table), out=table), tables))
 
     for threads in (2, 4, 16):
-        against(f"16 tables by {threads} Python threads", partial(by, threads), {"one": partial(by, 1)}, {"one": 0.8})
-
-
-MEASUREMENTS = {f.__name__: f for f in (copies, recipes, peers, matrix, scattered, one_row, building, streams, callers)}
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(MEASUREMENTS))
-    names = parser.parse_args().names or MEASUREMENTS
-    print(f"posenc {posenc.__version__}, {_kernel.instruction_set()}, NumPy {np.__version__}")
-    for name in names:
-        MEASUREMENTS[name]()
+        rivals = {"one": partial(with_threads, 1)}
+        compare(f"16 tables in {threads} Python threads", partial(with_threads, threads), rivals, {"one": 0.8})
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, copies, recipes, peers, matrix, scattered, one_row, building, streams, callers)

@@ -1,4 +1,4 @@
-/* What writing costs when there is nothing to compute: memset, and non-temporal stores of whole cache lines. */
+/* The roof line: memset, and non-temporal stores of whole cache lines, without computation. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>

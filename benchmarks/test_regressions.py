@@ -1,4 +1,4 @@
-"""Times of the project's own paths, to compare commits: ``pytest benchmarks --benchmark-autosave``."""
+"""Times of posenc's code paths, to compare commits.  ``pytest benchmarks --benchmark-autosave``"""
 
 import itertools
 import sys
@@ -11,20 +11,20 @@ import posenc
 from posenc import _kernel
 
 sys.path.insert(0, str(Path(__file__).parent))
-from calls import array_at
+from common import array_at
 from rivals import exhaust, int64_positions
 
 pytest.importorskip("pytest_benchmark")
 
 WIDTH = 512
-LARGE, SMALL = 65_536, 512              # rows: far beyond the caches, and within them
-HERE = [name for name, runs in _kernel.instruction_sets().items() if runs]
+LARGE, SMALL = 65_536, 512              # rows of tables larger and smaller than the caches
+SUPPORTED = [name for name, runs in _kernel.instruction_sets().items() if runs]
 DTYPES = ["float32", "float64", "float16", "bfloat16"]
 
 
-@pytest.fixture(params=HERE)
+@pytest.fixture(params=SUPPORTED)
 def isa(request):
-    """The instruction set whose kernels run."""
+    """Run the kernels of one instruction set."""
     before = _kernel.instruction_set()
     _kernel.use_instruction_set(request.param)
     yield request.param
@@ -38,7 +38,7 @@ def test_table(benchmark, isa, dtype, rows):
     benchmark(posenc.encode, rows, WIDTH, dtype=dtype, out=out, threads=1)
 
 
-@pytest.mark.parametrize("offset", [0, 16])             # from a cache line; 16 is where np.empty puts a large array
+@pytest.mark.parametrize("offset", [0, 16])             # bytes after a cache line; np.empty aligns large arrays to 16 bytes
 @pytest.mark.parametrize("threads", [1, 2])
 def test_buffer(benchmark, threads, offset):
     out = array_at((LARGE, WIDTH), np.float32, offset)

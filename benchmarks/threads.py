@@ -1,7 +1,7 @@
-"""One thread and two, alone and beside two busy processes:  python benchmarks/threads.py [ROUNDS]
+"""One thread and two, on an idle system and beside two busy processes.  ``python benchmarks/threads.py [ROUNDS]``
 
-The contenders take turns, a few calls each; the first call of a turn is not counted.  Prints for each size the median and the
-slowest call in milliseconds, and how many times as fast as one thread two are, and the default is.
+Cases run in turn, a few calls each; the first call of each turn is a warm-up.  Prints the median and the slowest call of each
+size in milliseconds, and the speed of two threads and of the default relative to one thread.
 """
 
 import statistics
@@ -14,12 +14,12 @@ import numpy as np
 import posenc
 
 D_MODEL, CALLS = 512, 5
-ROWS = {"quiet": [256, 512, 1024, 4096, 8192, 65536], "busy": [4096, 65536]}
+ROWS = {"idle": [256, 512, 1024, 4096, 8192, 65536], "busy": [4096, 65536]}
 THREADS = {"one": 1, "two": 2, "default": None}
 
 
 def measure(encoding, rows, rounds):
-    """Milliseconds of each call of each contender."""
+    """Milliseconds of each call, a list for each case."""
     out = np.empty((rows, D_MODEL), np.float32)
     times = {name: [] for name in THREADS}
     for _ in range(rounds):
@@ -35,8 +35,8 @@ def measure(encoding, rows, rounds):
 def report(rows, times):
     medians = {name: statistics.median(each) for name, each in times.items()}
     cells = [f"{name} {medians[name]:8.3f} ({max(each):7.2f})" for name, each in times.items()]
-    ratios = [f"{name} / one: {medians['one'] / medians[name]:.2f}" for name in ("two", "default")]
-    print(f"{rows:7,} x {D_MODEL}   {'   '.join(cells)}   times as fast, {', '.join(ratios)}", flush=True)
+    ratios = [f"{name} {medians['one'] / medians[name]:.2f}" for name in ("two", "default")]
+    print(f"{rows:7,} x {D_MODEL}   {'   '.join(cells)}   speed relative to one thread: {', '.join(ratios)}", flush=True)
 
 
 def main(rounds=12):

@@ -16,18 +16,18 @@ extensions = [
 ]
 exclude_patterns = ["_build"]
 
-# the extras' packages need not be there: from their modules only signatures and docstrings are taken
+# the build needs only signatures and docstrings, so the packages of the extras need not be installed
 autodoc_mock_imports = ["dask", "matplotlib", "torch"]
-autodoc_typehints = "none"              # the docstrings have the types, with shapes and units
+autodoc_typehints = "none"              # types are in the docstrings, with shapes and units
 autosummary_generate = False            # docs/api/ is written by hand: one page for each module
-default_role = "autolink"               # `name` in a docstring is a link where the name is ours
+default_role = "autolink"               # `name` in a docstring is a link if posenc has the name
 numpydoc_show_class_members = False
 
 myst_heading_anchors = 3
 copybutton_exclude = ".linenos, .gp, .go"        # neither prompts nor output
 
 html_theme = "pydata_sphinx_theme"
-# no pages below these
+# pages without children
 html_sidebars = {page: [] for page in ("numerics", "performance", "reliability", "develop", "changelog")}
 html_title = f"posenc {version}"
 html_copy_source = False

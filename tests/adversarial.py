@@ -1,4 +1,4 @@
-"""Positions that are hard for one column: next to a zero, or next to a rounding boundary."""
+"""Positions that are hard for one column: its value is close to a zero or to a rounding boundary."""
 
 from functools import lru_cache
 
@@ -7,13 +7,13 @@ from gmpy2 import mpq
 
 from reference import FORMATS, arithmetic
 
-EXPONENTS = 2300  # bits that an angle of float64 arguments may have above the point, and some
+EXPONENTS = 2300  # above the number of integer bits of any angle of float64 arguments
 
 
 def best_fractions(x, limit):
-    """Convergents of `x` with a denominator up to `limit`, and the first and last few fractions between them.
+    """Yield numerator and denominator of good approximations to `x`, with denominators up to `limit`.
 
-    Yields numerator and denominator.
+    They are the convergents of `x` and the first and last few intermediate fractions.
     """
     (k0, q0), (k, q) = (0, 1), (1, 0)
     while True:
@@ -28,39 +28,39 @@ def best_fractions(x, limit):
 
 
 def zeros(frequency_index, reference, function, count, limit=2**63 - 1):
-    """Positions at which a column comes closest to a zero of its function.
+    """Return the positions at which a column is closest to a zero of its function.
 
-    With w the angle of one position, sin vanishes where ``position * w / pi`` is a whole number and
-    cos where ``position * 2w / pi`` is an odd one: the positions are the denominators of good
-    rational approximations to w / pi, and of those to 2w / pi that have an odd numerator.
+    Let w be the angle of one position.  sin is zero where ``position * w / pi`` is an integer, and cos is zero where
+    ``position * 2w / pi`` is an odd integer.  The positions are therefore the denominators of good rational approximations
+    to w / pi, and of the approximations to 2w / pi that have an odd numerator.
 
     Returns
     -------
     list of (position, distance)
-        The `count` closest, closest first; the distance is that of the angle to the zero, in radians.
-        The zero of sin at angle 0 does not count.
+        The `count` closest, closest first; the distance is from the angle to the zero, in radians.
+        The zero of sin at angle 0 is left out.
     """
     if reference.offset:
-        raise ValueError("zeros are found for position_offset=0 only")
+        raise ValueError("zeros supports position_offset=0 only")
     real = arithmetic(512 + EXPONENTS)
     angle = real.mul(reference.frequency(frequency_index, real.precision), reference.position_scale)
     unit = real.const_pi() if function == "sin" else real.div(real.const_pi(), 2)
     turns = abs(mpq(real.div(angle, unit)))
-    found = {
+    distances = {
         int(q): float(abs(q * turns - k) * mpq(unit))
         for k, q in best_fractions(turns, limit)
         if 1 <= q <= limit and (k != 0 if function == "sin" else k % 2 == 1)
     }
-    return sorted(found.items(), key=lambda pair: pair[1])[:count]
+    return sorted(distances.items(), key=lambda pair: pair[1])[:count]
 
 
-POINTS = 16  # bits of a phase that choose its point of the circle
-FRACTION = 192  # bits of a phase, as a fraction of a turn; the rest of a product by a position is exact
+POINTS = 16  # leading bits of a phase, the index into the table of the circle
+FRACTION = 192  # bits of a phase, as a fraction of a turn
 
 
 @lru_cache(maxsize=4)
 def circle(scale):
-    """``scale * sin`` at 2**POINTS points of a full turn, each the sum of two float64."""
+    """Return ``scale * sin`` at 2**POINTS points of a full turn, each as the sum of two float64."""
     real = arithmetic(160)
     step = real.div(real.const_pi(), 2 ** (POINTS - 1))
     values = [real.mul(real.sin(real.mul(step, i)), scale) for i in range(2**POINTS)]
@@ -70,14 +70,14 @@ def circle(scale):
 
 
 def evaluate(phases, scale):
-    """``scale * sin`` of phases, as sums of two float64 good to about ``scale * 2**-66``."""
+    """Return ``scale * sin`` of phases, as sums of two float64 with an error of about ``scale * 2**-66``."""
     spare = FRACTION - POINTS
     points = (phases + (1 << (spare - 1))) >> spare
     rest = (phases - (points << spare)).astype(float) * (2 * np.pi * 2.0**-FRACTION)
     points = points.astype(int)
     high, low = circle(scale)
     sin, cos = (high[(points + quarter) % 2**POINTS] for quarter in (0, 2 ** (POINTS - 2)))
-    # The rest of the angle is below 2**-14, so that its share needs float64 only.
+    # The rest of the angle is below 2**-14, so its contribution needs float64 only.
     small = low[points % 2**POINTS] + (cos * np.sin(rest) - 2 * sin * np.sin(rest / 2) ** 2)
     value = sin + small
     from_small = value - sin
@@ -85,14 +85,14 @@ def evaluate(phases, scale):
 
 
 def halfway(reference, column, dtype, seed, tries=2**18, count=16):
-    """Integer positions whose value in `column` lies closest to a rounding boundary of `dtype`.
+    """Return integer positions whose value in `column` is closest to a rounding boundary of `dtype`.
 
-    Of `tries` random positions, the best by double-double arithmetic are measured with MPFR.
+    Double-double arithmetic selects the best of `tries` random positions; MPFR measures them.
 
     Returns
     -------
     list of (position, distance)
-        The `count` closest, closest first; the distance to the half-way point is in ulps.
+        The `count` closest, closest first; the distance is from the value to the half-way point, in ulps.
     """
     index, function = reference.columns[column]
     precision, smallest, _ = FORMATS[dtype]
@@ -110,8 +110,8 @@ def halfway(reference, column, dtype, seed, tries=2**18, count=16):
     units = high / ulps
     estimates = np.abs(np.abs(units - np.rint(units) + low / ulps) - 0.5)
 
-    found = {}
+    distances = {}
     for i in np.argpartition(estimates, min(16 * count, tries - 1))[: 16 * count]:
         units = abs(mpq(reference.value(positions[i], column, 200)) / mpq(float(ulps[i])))
-        found[positions[i]] = float(abs(units - units.numerator // units.denominator - mpq(1, 2)))
-    return sorted(found.items(), key=lambda pair: pair[1])[:count]
+        distances[positions[i]] = float(abs(units - units.numerator // units.denominator - mpq(1, 2)))
+    return sorted(distances.items(), key=lambda pair: pair[1])[:count]

@@ -1,6 +1,13 @@
-"""Fixtures: every value test runs on every instruction set of the machine."""
+"""Fixtures and helpers that several test modules use."""
 
+import contextlib
+import os
+import shlex
 import signal
+import subprocess
+import sys
+import textwrap
+import threading
 
 import numpy as np
 import pytest
@@ -11,28 +18,27 @@ from posenc import _cli, _kernel
 DTYPES = ["float64", "float32", "float16", "bfloat16"]
 HERE = [name for name, runs in _kernel.instruction_sets().items() if runs]
 
-# d_model, each for what it takes the kernels through
-EDGE_SIZES = {
-    1: "a lone sine",
-    2: "one pair",
-    3: "odd",
-    31: "one column short of a tile",
-    32: "one tile",
-    33: "one column beyond a tile",
-    64: "two tiles",
-    510: "a last tile that is not full, rows not on cache lines",
-    512: "the common case",
-}
+# d_model around the tiles of 32 columns; 510 has a partial last tile and rows that are not aligned to cache lines
+EDGE_SIZES = (1, 2, 3, 31, 32, 33, 64, 510, 512)
+
+
+@contextlib.contextmanager
+def instruction_set(name):
+    """Use the kernels of an instruction set."""
+    before = _kernel.instruction_set()
+    _kernel.use_instruction_set(name)
+    try:
+        yield name
+    finally:
+        _kernel.use_instruction_set(before)
 
 
 @pytest.fixture(params=HERE)
 def isa(request):
-    """The instruction set whose kernels run."""
-    before = _kernel.instruction_set()
-    _kernel.use_instruction_set(request.param)
-    assert posenc.show_runtime()["instruction_set"] == request.param
-    yield request.param
-    _kernel.use_instruction_set(before)
+    """Select each instruction set that this processor runs, and yield its name."""
+    with instruction_set(request.param):
+        assert posenc.show_runtime()["instruction_set"] == request.param
+        yield request.param
 
 
 @pytest.fixture(params=DTYPES)
@@ -47,7 +53,7 @@ def d_model(request):
 
 @pytest.fixture
 def call(capsys):
-    """Runs the command line in this process: exit code, stdout, stderr."""
+    """Run the command line in this process; return its exit code, stdout and stderr."""
     def call(*args):
         code = _cli.main([str(arg) for arg in args])
         return code, *capsys.readouterr()
@@ -56,24 +62,66 @@ def call(capsys):
 
 @pytest.fixture
 def heard_signals():
-    """Children hear the signals that ask a program to end, though they be ignored here: under nohup, or in the background."""
+    """Let child processes receive the termination signals, even if they are ignored here (nohup, a background job)."""
     numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
     ignored = [number for number in numbers if signal.getsignal(number) == signal.SIG_IGN]
     for number in ignored:
-        signal.signal(number, signal.default_int_handler)       # no child inherits a handler
+        signal.signal(number, signal.default_int_handler)       # exec resets a handler, but not SIG_IGN
     yield
     for number in ignored:
         signal.signal(number, signal.SIG_IGN)
 
 
+@contextlib.contextmanager
+def interrupted(after=0.1):
+    """Send SIGINT while the block runs, and expect KeyboardInterrupt."""
+    timer = threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, before)
+
+
+def names(folder):
+    """Return the sorted names of the files in a folder."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+def python(code, *args):
+    """Return the command of a process that runs code."""
+    return [sys.executable, "-c", textwrap.dedent(code), *map(str, args)]
+
+
+def main_without(package, *args):
+    """Return the command of a process that runs the command line and cannot import a package."""
+    code = f"import sys; sys.modules['{package}'] = None; from posenc._cli import main; sys.exit(main(sys.argv[1:]))"
+    return python(code, *args)
+
+
+def compiled(folder, source, *options):
+    """Compile C source code to a shared library and return its path."""
+    text, library = folder / "source.c", folder / "library.so"
+    text.write_text(source)
+    try:
+        command = [*shlex.split(os.environ.get("CC", "cc")), "-shared", "-fPIC", text, "-o", library, *options]
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no C compiler")
+    return library
+
+
 def bits_of(array):
-    """The bits of an array of numbers, as unsigned integers."""
+    """Return the bits of an array of numbers as unsigned integers."""
     return np.asarray(array).view(f"u{array.dtype.itemsize}")
 
 
-def assert_same_bits(found, expected):
+def assert_same_bits(actual, expected):
     __tracebackhide__ = True
-    assert found.shape == expected.shape
-    assert found.dtype == expected.dtype
-    different = np.argwhere(bits_of(found) != bits_of(expected))
+    assert actual.shape == expected.shape
+    assert actual.dtype == expected.dtype
+    different = np.argwhere(bits_of(actual) != bits_of(expected))
     assert not len(different), f"{len(different)} values differ, the first at {tuple(different[0])}"

@@ -1,9 +1,10 @@
-"""Conventions and positions that are made for one value, which lies as near to a rounding boundary as arguments allow.
+"""Conventions and positions constructed to bring one value as close to a rounding boundary as the arguments allow.
 
-Each generator yields (position, convention): column 0 or 1 of a table of d_model 2 is the value.
+Each generator yields (position, column, convention) for a table of d_model 2, or None if a search fails.
 """
 
 from functools import cache
+from itertools import islice
 from math import ldexp
 
 import gmpy2
@@ -14,7 +15,7 @@ from adversarial import best_fractions
 from reference import FORMATS, Reference, arithmetic
 
 BITS = 4000
-SMOOTH = 2**15                      # factors below it are looked for
+SMOOTH = 2**15                      # `split` finds prime factors below it
 
 
 @cache
@@ -29,50 +30,50 @@ def small_primes():
 
 
 def split(n):
-    """n as a product of a number below 2**63 and one below 2**53, or None where none is found."""
+    """Return factors of n, one below 2**63 and one below 2**53, or None if the search fails."""
     primes, product = small_primes()
     power = product % n
     for _ in range(7):
         power = power * power % n
     smooth = gmpy2.gcd(n, power)
-    parts = [n // smooth, mpz(1)]
-    if parts[0] >= 2**63:
+    factors = [n // smooth, mpz(1)]
+    if factors[0] >= 2**63:
         return None
     for p in reversed(primes):
         while smooth % p == 0:
             smooth //= p
-            room = [2**63 // (parts[0] * p), 2**53 // (parts[1] * p)]
-            if max(room) == 0:
+            headroom = [2**63 // (factors[0] * p), 2**53 // (factors[1] * p)]
+            if max(headroom) == 0:
                 return None
-            parts[room[1] > room[0]] *= p
-    return [int(part) for part in parts]
+            factors[headroom[1] > headroom[0]] *= p
+    return [int(factor) for factor in factors]
 
 
 def near_multiples(rng, period):
-    """A few pairs (a, b), a below 2**63 and b below 2**53, whose products are next to multiples of the period."""
+    """Yield pairs (a, b), a below 2**63 and b below 2**53, whose products are close to multiples of the period."""
     limit = 2 ** int(rng.integers(96, 112))
     first, second = [n for n, _ in best_fractions(period, 2**140) if n < limit // 64][-2:]
     for _ in range(200):
-        # the sum of two close ones is nearly as close
-        parts = split(sum(int(x) * n for x, n in zip(rng.integers(1, 48, 2), (first, second), strict=True)))
-        if parts and parts[0] < 2**63 and parts[1] < 2**53:
-            yield parts
+        # a small combination of two close numbers is nearly as close
+        factors = split(sum(int(x) * n for x, n in zip(rng.integers(1, 48, 2), (first, second), strict=True)))
+        if factors and factors[0] < 2**63 and factors[1] < 2**53:
+            yield factors
 
 
 def tight_scale(rng, value, dtype):
-    """The float64 that takes value nearest to a half-way point of normal numbers of dtype, None where none is found."""
+    """Return the float64 that scales value closest to a half-way point of normal numbers of dtype, or None."""
     precision, smallest, _ = FORMATS[dtype]
     exponent = gmpy2.get_exp(value)
-    wanted = abs(mpq(value)) / mpq(2) ** (exponent + 52 - precision)
-    found = [(odd, m) for odd, m in best_fractions(wanted, 2**53) if odd % 2 and odd.bit_length() == precision + 1]
-    if not found:
+    ratio = abs(mpq(value)) / mpq(2) ** (exponent + 52 - precision)
+    scales = [m for odd, m in best_fractions(ratio, 2**53) if odd % 2 and odd.bit_length() == precision + 1]
+    if not scales:
         return None
     lift = max(0, smallest + precision - exponent)                  # above the subnormal numbers
-    return ldexp(float(found[-1][1]) * rng.choice([-1.0, 1.0]), lift - 53)
+    return ldexp(float(scales[-1]) * rng.choice([-1.0, 1.0]), lift - 53)
 
 
 def scaled(rng, position, convention, dtype):
-    """The case of the column that is nearer to zero, with the scale that makes it hard."""
+    """Return the case of the column whose value is closer to zero, with the scale that makes it hard."""
     reference = Reference(2, **convention)
     column, value = min(((c, reference.value(position, c, 700)) for c in (0, 1)), key=lambda pair: abs(pair[1]))
     scale = tight_scale(rng, value, dtype)
@@ -80,7 +81,7 @@ def scaled(rng, position, convention, dtype):
 
 
 def frequencies_and_scale(rng, dtype):
-    """position * frequency next to a multiple of pi / 2."""
+    """Cases with position * frequency close to a multiple of pi / 2."""
     while True:
         exponent = -int(rng.integers(0, 40))
         for position, frequency in near_multiples(rng, pi() / 2 / mpq(2) ** exponent):
@@ -88,7 +89,7 @@ def frequencies_and_scale(rng, dtype):
 
 
 def position_scale_too(rng, dtype):
-    """position * position_scale * frequency next to a multiple of pi / 2."""
+    """Cases with position * position_scale * frequency close to a multiple of pi / 2."""
     while True:
         exponent, frequency = -int(rng.integers(0, 40)), float(rng.uniform(0.1, 10))
         period = pi() / 2 / mpq(2) ** exponent / mpq(*frequency.as_integer_ratio())
@@ -97,7 +98,7 @@ def position_scale_too(rng, dtype):
 
 
 def offset_too(rng, dtype):
-    """A position next to a zero, and an offset that brings it nearer."""
+    """Cases with a position close to a zero, and an offset that brings it closer."""
     while True:
         position_scale = ldexp(float(rng.uniform(1, 2)), int(rng.integers(-30, 30)))
         frequency = float(rng.uniform(0.5, 4))
@@ -111,7 +112,10 @@ def offset_too(rng, dtype):
 
 
 def ties(rng, dtype):
-    """An angle x that scale takes to a half-way point, for a sine with an offset next to x - sin x; or a cosine of it."""
+    """Cases with a tiny angle x and a scale that brings sin or cos of x close to a half-way point.
+
+    For sin, an offset close to x - sin x cancels the first terms of the series.
+    """
     precision, smallest, _ = FORMATS[dtype]
     while True:
         below = int(rng.integers(30, 280))                              # x is near 2**-below
@@ -130,23 +134,25 @@ def ties(rng, dtype):
             yield position, 1, {"scale": sign * ldexp(odd, unit - 1)}
             continue
         x = mpq(*position.as_integer_ratio())
-        # where it is x - sin x as near as a float64 may be, a later term of the series decides
+        # if the offset is the float64 closest to x - sin x, a later term of the series decides the rounding
         offset = float(x**3 / 6 - x**5 / 120) * rng.choice([0.0, 0.5, 1.0, 1.0, 1.0, 2.0, -1.0])
         scale = sign * ldexp(factor, unit - 1 + below + odd.bit_length())
         yield position * sign, 0, {"position_offset": offset * sign, "scale": scale}
 
 
-KINDS = {f.__name__: f for f in (frequencies_and_scale, position_scale_too, offset_too, ties)}
+def ordinary_values(rng, dtype):
+    """Cases with a value of ordinary size that a scale brings close to a half-way point."""
+    while True:
+        position, convention = int(rng.integers(-(2**62), 2**62)), {"frequencies": (float(rng.uniform(1e-4, 3)),)}
+        scale = tight_scale(rng, Reference(2, **convention).value(position, 0, 400), dtype)
+        yield scale and (position, 0, dict(convention, scale=scale))
+
+
+KINDS = {f.__name__: f for f in (frequencies_and_scale, position_scale_too, offset_too, ties, ordinary_values)}
 
 
 @cache                              # once for all instruction sets
 def cases(kind, dtype, seed, count):
-    """`count` of a kind: position, column and convention for d_model 2."""
+    """Return `count` cases of one kind, each a position, a column and a convention."""
     rng = np.random.default_rng([list(KINDS).index(kind), list(FORMATS).index(dtype), seed])
-    found = []
-    for case in KINDS[kind](rng, dtype):
-        if case is not None:
-            found.append(case)
-            if len(found) == count:
-                return found
-    raise AssertionError("a generator goes on for ever")
+    return list(islice((case for case in KINDS[kind](rng, dtype) if case is not None), count))

@@ -1,15 +1,14 @@
-"""Makes golden.csv from the oracle: ``python tests/golden.py > tests/golden.csv``.
+"""Write golden.csv from the reference: ``python tests/golden.py > tests/golden.csv``.
 
-Most tests of values ask the oracle while they run, and need gmpy2.  golden.csv is the record of right values for machines
-without it: there test_hash.py tells only that some value has changed, and has none that is constructed or next to a rounding
-boundary.  What those tests cover by number is left to them; here are a few values of every kind:
+Most tests of values compute the reference as they run, and need gmpy2.  golden.csv records correct values for systems without
+gmpy2.  It holds a few values of every kind:
 
-- ``tables``: positions small and large, negative, fractional and tiny, in fast and slow columns of two models, and in one
+- ``tables``: small, large, negative, fractional and tiny positions, in fast and slow columns of two models, and in one
   column under each keyword of a convention;
-- ``near_zeros``: the positions of 64 bits that come nearest to a zero of a column;
-- ``near_halfway``: positions whose value is next to a rounding boundary of its dtype;
-- ``ends``: ties, and the largest and the subnormal numbers of each dtype;
-- ``constructed``: the hardest arguments of test_exact.py, for which the exact evaluation needs more bits than it begins with.
+- ``near_zeros``: the 64-bit positions that are closest to a zero of a column;
+- ``near_halfway``: positions whose value is close to a rounding boundary of its dtype;
+- ``limits``: ties, and the largest and the subnormal numbers of each dtype;
+- ``constructed``: the hardest arguments of test_exact.py, for which the exact evaluation needs more than its initial precision.
 
 A line holds d_model, dtype, position, column, the expected bits in hexadecimal, and the convention as JSON.
 """
@@ -39,12 +38,12 @@ CONVENTIONS = [
     {"layout": "halves"},
     {"order": "cos"},
 ]
-# d_model, frequency and base of the columns that have the hardest zeros known, and of an ordinary one
+# d_model, frequency index and base: the columns with the hardest zeros known, and an ordinary one
 HARD = [(512, 0, 10000.0), (512, 88, 10000.0), (4096, 990, 1e8)]
 
 
 def tables():
-    """d_model, dtype, position, column, convention."""
+    """Yield d_model, dtype, position, column and convention, as all generators here do."""
     for dtype in FORMATS:
         for position in POSITIONS:
             for column in (0, 1, 254, 511):
@@ -73,13 +72,13 @@ def near_halfway():
                 yield d_model, dtype, int(position), column, {"base": base}
 
 
-def ends():
+def limits():
     for dtype, (precision, smallest, _) in FORMATS.items():
-        # sin x is x to more bits than any test of a rounding has: between two subnormal numbers, and below the smallest
+        # sin x equals x to more bits than any rounding test uses: between two subnormal numbers, and below the smallest
         for units in (-3.3, 0.6, 0.4):
             yield 2, dtype, ldexp(units, smallest), 0, {}
         if dtype == "float64":
-            continue                    # of which float64 arguments reach neither a tie nor what lies beyond
+            continue                    # float64 arguments reach no tie and no overflow of float64
         highest = ldexp(2 - 2.0**-precision, {"float32": 127, "float16": 15, "bfloat16": 127}[dtype])
         for scale in (highest, -highest, 1 + 2.0**-precision, 1 + 3 * 2.0**-precision):
             for position in (0, 1e-300):            # a tie, and just below it
@@ -96,6 +95,6 @@ def constructed():
 if __name__ == "__main__":
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(["d_model", "dtype", "position", "column", "bits", "convention"])
-    for d_model, dtype, position, column, convention in chain(tables(), near_zeros(), near_halfway(), ends(), constructed()):
+    for d_model, dtype, position, column, convention in chain(tables(), near_zeros(), near_halfway(), limits(), constructed()):
         bits = Reference(d_model, **convention).bits(position, column, dtype)
         writer.writerow([d_model, dtype, position, column, f"{bits:x}", json.dumps(convention)])

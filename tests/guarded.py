@@ -1,10 +1,9 @@
-"""Fills arrays that lie between pages nobody may touch: a byte before or behind one ends the process.
+"""Fill arrays between inaccessible pages: an access outside of an array ends the process with a signal.
 
     python tests/guarded.py INSTRUCTION_SET [EVERY]
 
-takes every EVERY-th case, prints each to stderr before it runs, so that the last line names the one that ended it, and then
-the number of calls to stdout.  A process of its own, because the guard's verdict is a signal; in the release build, because
-that is what people run.
+runs every EVERY-th case and prints the number of calls to stdout.  Each case is printed to stderr before it runs, so the last
+line names a case that crashed.
 """
 
 import ctypes
@@ -22,15 +21,15 @@ from posenc import _kernel
 FILLER = 0xA5
 SIDES = ("low", "high")
 DTYPES = {"float64": np.float64, "float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
-# d_model: around tiles of 32 columns, cache lines of every dtype, and groups of the vectors
+# d_model around tiles of 32 columns, cache lines of every dtype, and groups of vectors
 WIDTHS = (1, 2, 3, 8, 15, 16, 31, 32, 33, 47, 63, 64, 65, 96, 127, 510, 512, 513)
-# rows: around the fewest that are rotated, an anchor's 64 rows, a block of 512
+# numbers of rows around the minimum for rotation, the 64 rows of an anchor, and a block of 512
 LENGTHS = (1, 2, 3, 4, 5, 31, 33, 63, 64, 65, 130)
 BLOCKS = (511, 512, 513, 1030)
 START = -17
 
 
-class Room:
+class GuardedBuffer:
     """Memory between two guard pages."""
 
     def __init__(self, size):
@@ -44,7 +43,7 @@ class Room:
                 raise OSError(ctypes.get_errno(), "mprotect")
 
     def array(self, shape, dtype, strides, side, shift=0):
-        """An array whose first (side "low") or last byte is `shift` bytes from the guard; all bytes hold FILLER."""
+        """Return an array whose first (side "low") or last byte is `shift` bytes from the guard; set all bytes to FILLER."""
         below = sum(min(0, s) * (n - 1) for s, n in zip(strides, shape, strict=True))
         above = sum(max(0, s) * (n - 1) for s, n in zip(strides, shape, strict=True)) + np.dtype(dtype).itemsize
         at = shift - below if side == "low" else self.size - shift - above
@@ -52,7 +51,7 @@ class Room:
         return np.ndarray(shape, dtype, self.bytes, at, strides)
 
     def untouched(self, array):
-        """Whether every byte outside of the array still holds FILLER; leaves none of them inside."""
+        """Return whether every byte outside of the array still holds FILLER; overwrite the array."""
         array[...] = np.frombuffer(bytes([FILLER] * array.itemsize), array.dtype)[0]
         return (self.bytes == FILLER).all()
 
@@ -64,12 +63,12 @@ def _mprotect(address, length, protection):
 
 
 @lru_cache(maxsize=64)
-def room_of(pages, what):
-    return Room(pages * mmap.PAGESIZE)
+def _cached_buffer(pages, use):
+    return GuardedBuffer(pages * mmap.PAGESIZE)
 
 
-def room_for(size, what="out"):
-    return room_of(-(-size // mmap.PAGESIZE), what)
+def buffer_for(size, use="out"):
+    return _cached_buffer(-(-size // mmap.PAGESIZE), use)
 
 
 # ---- the calls ------------------------------------------------------------------------------------------------------
@@ -111,8 +110,8 @@ CALLS = (encode_range, encode_backwards, encode_integers, encode_reals, stream, 
 
 
 def guarded(positions):
-    """Positions that end at a guard page themselves."""
-    array = room_for(positions.nbytes, "positions").array(positions.shape, positions.dtype, positions.strides, "high")
+    """Return a copy of the positions that ends at a guard page."""
+    array = buffer_for(positions.nbytes, "positions").array(positions.shape, positions.dtype, positions.strides, "high")
     array[:] = positions
     return array
 
@@ -121,24 +120,24 @@ def guarded(positions):
 
 
 def row_strides(width, itemsize):
-    """Bytes from one row to the next: none between them, one element, up to whole cache lines; and downwards."""
+    """Return row strides: contiguous rows, gaps of a few elements, gaps to whole cache lines, and reversed rows."""
     tight = width * itemsize
     padded = -(-tight // 64) * 64
     return sorted({tight, tight + itemsize, tight + 7 * itemsize, padded, padded + 64, -tight, -tight - 3 * itemsize})
 
 
-def check(what, call, encoding, expected, room, array, name, threads):
-    print(*what, file=sys.stderr)
+def check(case, call, encoding, expected, buffer, array, name, threads):
+    print(*case, file=sys.stderr)
     call(encoding, array, name, threads)
     bits = f"u{array.itemsize}"
-    # 0 + -0.0 is 0: what was added onto zeros is compared as numbers
+    # sums with zeros are compared as numbers: 0 + -0.0 is 0
     same = (array == expected).all() if call in (add_range, add_integers) else (array.view(bits) == expected.view(bits)).all()
-    assert same, f"wrong values: {what}"
-    assert room.untouched(array), f"written outside of out: {what}"
+    assert same, f"wrong values: {case}"
+    assert buffer.untouched(array), f"written outside of out: {case}"
 
 
 def sweep_matrices(every, lengths, widths, threads=None):
-    """Matrices of every dtype, row stride and place between the guards, by every call."""
+    """Fill matrices of every dtype, row stride and distance from the guard with every call."""
     count = 0
     for (name, dtype), width in itertools.product(DTYPES.items(), widths):
         encoding = posenc.Encoding(width)
@@ -148,17 +147,17 @@ def sweep_matrices(every, lengths, widths, threads=None):
             count += 1
             if count % every:
                 continue
-            room = room_for(abs(stride) * length + 64)
-            # at the guard, or rows that begin anywhere in a cache line
+            buffer = buffer_for(abs(stride) * length + 64)
+            # directly at the guard, or rows at any offset from a cache line
             shift = itemsize * (count % (64 // itemsize)) if count % 3 == 0 else 0
-            array = room.array((length, width), dtype, (stride, itemsize), side, shift)
-            what = (call.__name__, name, length, width, stride, side, shift)
-            check(what, call, encoding, table[:length], room, array, name, threads)
+            array = buffer.array((length, width), dtype, (stride, itemsize), side, shift)
+            case = (call.__name__, name, length, width, stride, side, shift)
+            check(case, call, encoding, table[:length], buffer, array, name, threads)
     return count // every
 
 
 def sweep_batches(every):
-    """Three and four dimensions, the outer ones with any stride, added onto with one range and with positions for each."""
+    """Add to arrays of three and four dimensions with any outer strides, at one range or at positions for each batch entry."""
     count = 0
     for (name, dtype), width, length in itertools.product(DTYPES.items(), (1, 3, 32, 33, 65, 512), (1, 5, 40, 70)):
         encoding = posenc.Encoding(width)
@@ -175,10 +174,10 @@ def sweep_batches(every):
             count += 1
             if count % every:
                 continue
-            room = room_for(sum(abs(s) * n for s, n in zip(strides, shape, strict=True)))
-            array = room.array(shape, dtype, strides, side)
+            buffer = buffer_for(sum(abs(s) * n for s, n in zip(strides, shape, strict=True)))
+            array = buffer.array(shape, dtype, strides, side)
             call = add_integers if scattered else add_range
-            check((call.__name__, name, layout, shape, strides, side), call, encoding, table, room, array, name, None)
+            check((call.__name__, name, layout, shape, strides, side), call, encoding, table, buffer, array, name, None)
     return count // every
 
 
@@ -187,7 +186,7 @@ def main(isa, every=1):
     _kernel.use_instruction_set(isa)
     count = sweep_matrices(every, LENGTHS, WIDTHS)
     count += sweep_matrices(every, BLOCKS, (1, 33, 64, 510, 512), threads=2)
-    # more than 8 MiB: past the caches, straight or by way of a stage
+    # more than 8 MiB: non-temporal stores, direct or through a buffer
     count += sweep_matrices(every, (5000,), (513, 1024))
     count += sweep_batches(every)
     print(count)

@@ -1,7 +1,7 @@
-"""The tables of other libraries, by their own installed code, and the formulas of those that do not install.
+"""Tables of other libraries: from their installed code, or from their formulas where they cannot be installed.
 
-Each function takes d_model and returns the peer's table, a row for each of its positions.  What is not installed skips
-the test that asks for it; the group `peers` of pyproject.toml and peers.txt hold the versions that these were written against.
+Each function takes d_model and returns the table of one library, with a row for each position.  A test is skipped if the
+library is not installed; the group `peers` of pyproject.toml and peers.txt hold the versions tested.
 """
 
 import ast
@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 POSITIONS = np.arange(64)
-TIMES = np.linspace(0.0, 1.0, 64, dtype=np.float32)                 # of a flow from noise to action, or of a ray
+TIMES = np.linspace(0.0, 1.0, 64, dtype=np.float32)
 TIMESTEPS = np.linspace(0.0, 63.0, 101, dtype=np.float32)           # fractional
 EVEN = (2, 16, 512)
 EVEN_FROM_4 = (4, 16, 512)
@@ -31,7 +31,7 @@ class Peer(NamedTuple):
     preset: str
     table: Callable[[int], np.ndarray]
     d_models: tuple = EVEN
-    unit: float = FLOAT32               # of its arithmetic
+    unit: float = FLOAT32               # unit roundoff of the library's arithmetic
     positions: np.ndarray = POSITIONS
     changes: Mapping = MappingProxyType({})
 
@@ -56,12 +56,12 @@ def diffusers_embeddings():
 
 
 def installed_class(package, path, name, **names):
-    """A class out of an installed package whose import asks for more than the class does."""
-    found = importlib.util.find_spec(package)
-    if found is None:
+    """Return a class of an installed package, without the import of the package, which needs more dependencies."""
+    spec = importlib.util.find_spec(package)
+    if spec is None:
         pytest.skip(f"{package} is not installed")
     torch = pytest.importorskip("torch")
-    source = Path(found.submodule_search_locations[0], path).read_text()
+    source = Path(spec.submodule_search_locations[0], path).read_text()
     node = next(node for node in ast.parse(source).body if getattr(node, "name", None) == name)
     names = {"math": math, "np": np, "torch": torch, "nn": torch.nn, "Tensor": torch.Tensor, **vars(typing), **names}
     exec(compile(ast.Module([node], []), path, "exec"), names)
@@ -166,7 +166,7 @@ def pi0(d_model):
     return transformers("pi0").PI0TimestepEmbeddings(config)(torch.from_numpy(TIMES)).numpy()
 
 
-# ---- others that install --------------------------------------------------------------------------------------------
+# ---- other installed libraries --------------------------------------------------------------------------------------
 
 
 def timestep(d_model, positions=TIMESTEPS, **parameters):
@@ -291,7 +291,7 @@ def d2l(d_model):
     return module(d_model, 0.0, len(POSITIONS)).P[0].numpy()
 
 
-# ---- formulas, in NumPy's float64, of what does not install or is no code ----------------------------------------------
+# ---- formulas in NumPy's float64, of libraries that cannot be installed and of publications ----------------------------
 
 
 def halves(angles, d_model):

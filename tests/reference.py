@@ -1,8 +1,7 @@
-"""The oracle: slow, obviously right, independent of the library.
+"""Reference implementation: slow, simple, independent of the library.
 
-Every value is evaluated with MPFR from exact rational arguments and rounded to the output type by
-integer arithmetic written here.  Where MPFR's result does not settle the rounding, the precision is
-raised until it does (Ziv's strategy).
+Every value is computed with MPFR from exact rational arguments and rounded to the output dtype by integer arithmetic written
+here.  While the precision does not decide the rounding, it is doubled (Ziv's strategy).
 """
 
 import math
@@ -23,12 +22,12 @@ FORMATS = {
 INFINITY = {"float64": 0x7FF << 52, "float32": 0xFF << 23, "float16": 0x1F << 10, "bfloat16": 0xFF << 7}
 NAN = {"float64": 0x7FF8 << 48, "float32": 0x7FC0 << 16, "float16": 0x7E00, "bfloat16": 0x7FC0}
 
-# The smallest angle that float64 arguments can make is near 2**-5000, and cos differs from 1 by its square.
+# The smallest angle of float64 arguments is close to 2**-5000, and cos differs from 1 by half its square.
 MAX_PRECISION = 2**15
 
 
 def exact(x):
-    """The rational number that `x` holds."""
+    """Return `x` as an exact rational number."""
     if isinstance(x, Fraction):
         return mpq(x.numerator, x.denominator)
     if isinstance(x, (float, np.floating)):
@@ -38,15 +37,14 @@ def exact(x):
 
 @cache
 def arithmetic(precision):
-    """MPFR operations that round to `precision` bits; the default exponent range, 2**30, is ample."""
+    """Return a context whose operations round to `precision` bits; its default exponent range of 2**30 is sufficient."""
     return gmpy2.context(precision=precision)
 
 
 def round_to(mantissa, exponent, dtype):
-    """Bits of ``mantissa * 2**exponent`` rounded to nearest, ties to even.
+    """Return the bits of ``mantissa * 2**exponent`` rounded to nearest, ties to even.
 
-    Within one binade and on into the next, consecutive values of a type have consecutive bit
-    patterns: the biased exponent counts binades, and a carry out of the significand raises it.
+    Consecutive values of a dtype have consecutive bit patterns: a carry out of the significand increments the exponent.
     """
     if mantissa == 0:
         return 0
@@ -71,7 +69,7 @@ class Reference:
     Attributes
     ----------
     columns : list
-        For each output column its ``(frequency index, "sin" or "cos")``, or None if it is zero.
+        For each output column its ``(frequency index, "sin" or "cos")``, or None for a column of zeros.
     """
 
     def __init__(self, d_model, *, base=10000.0, frequency_scale=1.0, position_offset=0.0,
@@ -93,8 +91,7 @@ class Reference:
             columns = columns[0::2] + columns[1::2]
         self.columns = columns + [None] * padded
 
-        # w = factor * base**-exponent; both are exact.
-        # A padded column has a frequency of its own under "column", though it is never seen.
+        # Frequency = factor * base**-exponent, both exact.  With exponents="column", a padded column has an unused frequency.
         count = d_model if exponents == "column" else math.ceil(half)
         if frequencies is not None:
             self.factors = [exact(float(w)) for w in frequencies]
@@ -108,15 +105,15 @@ class Reference:
             else:
                 divisor = (half - exact(shift or 0.0)) * per_frequency
             self.factors = [exact(frequency_scale)] * count
-            # Index 0 apart, because a single frequency may have the divisor 0.
+            # Index 0 is separate because the divisor of a single frequency may be 0.
             self.exponents = [mpq(0) if i == 0 else i / divisor for i in range(count)]
         self._roots = {}
 
     def _root(self, index, precision):
-        """``base**-exponent`` with a relative error below ``2**-precision``."""
+        """Return ``base**-exponent`` with a relative error below ``2**-precision``."""
         key = index, precision
         if key not in self._roots:
-            # The logarithm's error is multiplied by at most 2**50.
+            # The power multiplies the error of the logarithm by at most 2**50.
             wide = arithmetic(precision + 64)
             power = wide.mul(wide.log(gmpy2.mpfr(self.base, precision + 64)), -self.exponents[index])
             assert abs(power) < 2**50
@@ -124,11 +121,11 @@ class Reference:
         return self._roots[key]
 
     def frequency(self, index, precision):
-        """Frequency `index` as an mpfr with a relative error below ``2**(1 - precision)``."""
+        """Return frequency `index` as an mpfr with a relative error below ``2**(1 - precision)``."""
         return arithmetic(precision + 8).mul(self._root(index, precision), self.factors[index])
 
     def value(self, position, column, precision):
-        """The exact value as an mpfr with a relative error below ``2**-precision``."""
+        """Return the value as an mpfr with a relative error below ``2**-precision``."""
         return self._value(exact(position), column, precision)
 
     def _value(self, position, column, precision):
@@ -140,12 +137,12 @@ class Reference:
         if multiple == 0 or self.scale == 0:
             return result.mul(gmpy2.mpfr(1), self.scale if function == "cos" else 0)
 
-        # The angle's absolute error is below 2**(its exponent + 3 - working); that of sin and cos is no
-        # larger, and near their zeros it has to be small beside the value itself.
+        # The absolute error of the angle is below 2**(its exponent + 3 - working); that of sin and cos is not larger, and
+        # close to a zero it must be small relative to the value.
         magnitude = multiple.numerator.bit_length() - multiple.denominator.bit_length()
         working = precision + max(magnitude, 0) + 64
         while True:
-            working += -working % 64  # few distinct precisions, so that the cached powers serve
+            working += -working % 64  # few distinct precisions, for the cache of powers
             angle = arithmetic(working).mul(self._root(index, working), gmpy2.mpfr(multiple, working))
             value = (result.sin if function == "sin" else result.cos)(angle)
             lost = gmpy2.get_exp(angle) - gmpy2.get_exp(value)
@@ -154,7 +151,7 @@ class Reference:
             working = precision + lost + 64
 
     def bits(self, position, column, dtype):
-        """Bit pattern of the correctly rounded value at `position` in `column`."""
+        """Return the bits of the correctly rounded value at `position` in `column`."""
         if isinstance(position, (float, np.floating)) and not math.isfinite(position):
             return NAN[dtype]
         position = exact(position)
@@ -166,25 +163,25 @@ class Reference:
             mantissa, exponent = value.as_mantissa_exp()
             if self._is_exact(position, column):
                 return round_to(mantissa, exponent, dtype)
-            # MPFR strips trailing zeros from the mantissa; put enough back for an error of one unit.
+            # MPFR strips trailing zeros from the mantissa; restore enough of them for an error of one unit.
             widen = max(precision - mantissa.bit_length() + 2, 0)
             mantissa, exponent = mantissa << widen, exponent - widen
             error = 1 << max(mantissa.bit_length() - precision, 0)
             low = round_to(mantissa - error, exponent, dtype)
             if low == round_to(mantissa + error, exponent, dtype):
                 return low
-            # Apart from angle 0 the values are transcendental: none lies on a boundary, so this ends.
+            # The loop ends: values at angles other than 0 are transcendental, so none is on a boundary.
             precision *= 2
-        raise ArithmeticError(f"{precision // 2} bits do not settle column {column} at {position}")
+        raise ArithmeticError(f"{precision // 2} bits do not decide column {column} at position {position}")
 
     def _is_exact(self, position, column):
-        """Whether the value is the rational number that `_value` holds: angle 0, scale 0, zero column."""
+        """Return whether the result of `_value` is exact: angle 0, scale 0, or a column of zeros."""
         if self.columns[column] is None or self.scale == 0:
             return True
         return position == -self.offset or self.position_scale == 0 or self.factors[self.columns[column][0]] == 0
 
     def table(self, positions, dtype, columns=None):
-        """Bits of a row per position and a column for each of `columns` (default: all), as unsigned integers."""
+        """Return the bits of the rows at `positions` in `columns` (default: all), as unsigned integers."""
         columns = range(self.d_model) if columns is None else columns
         rows = [[self.bits(p, c, dtype) for c in columns] for p in positions]
         return np.array(rows, FORMATS[dtype][2]).reshape(len(positions), len(columns))

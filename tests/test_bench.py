@@ -1,4 +1,4 @@
-"""posenc bench as a user sees it.  What is fast enough is asserted nowhere."""
+"""The output of `posenc bench`; no test asserts a speed."""
 
 import json
 import math
@@ -14,7 +14,7 @@ import posenc
 from posenc import _cli
 from posenc._cli import bench as program
 
-# in a process of its own, as torch is told how many threads to take; with small tables
+# in a separate process, because the benchmark sets the number of threads of torch; with small tables
 SMALL = """
     import sys
     from posenc import _cli
@@ -26,7 +26,7 @@ SMALL = """
     """
 COLUMNS = ["ms", "GB/s", "of memset", "over torch", "over NumPy"]
 NO_TORCH = 'sys.modules["torch"] = None'
-QUIET, UNKNOWN = ("bench.taken_by_others = lambda: " + value for value in ("0.0", "None"))
+QUIET, UNKNOWN = ("bench.used_by_others = lambda: " + value for value in ("0.0", "None"))
 
 
 def bench(*arguments, before=""):
@@ -36,7 +36,7 @@ def bench(*arguments, before=""):
     return done.stdout
 
 
-def test_lines_and_columns():
+def test_the_table_is_aligned_and_complete():
     text = bench("--threads", "1")
     lines = text.splitlines()
     assert len(lines) <= 12 and max(map(len, lines)) <= 120
@@ -48,7 +48,7 @@ def test_lines_and_columns():
     assert all(len(row) == len(lines[1]) for row in rows)
 
 
-def test_json():
+def test_json_describes_every_row():
     document = json.loads(bench("--json", "--threads", "2"))
     assert document["threads"] <= 2 and document["version"] and document["instruction_set"] and document["numpy"]
     assert [row["memory"] for row in document["rows"]] == ["fresh"] + 4 * ["reused"]
@@ -60,13 +60,12 @@ def test_json():
         assert all(0 < seconds < math.inf for seconds in row["seconds"].values())
 
 
-def test_no_torch():
+def test_torch_is_optional():
     assert "torch is not installed" in bench(before=NO_TORCH)
     assert json.loads(bench("--json", before=NO_TORCH))["torch"] is None
 
 
-def test_rivals_make_the_same_table():
-    """Or nothing is compared."""
+def test_the_compared_recipes_compute_the_same_table():
     table = np.zeros((100, 16), np.float32)
     program.recipe(np, table, False)
     assert np.allclose(table, posenc.encode(100, 16), atol=1e-5)
@@ -76,22 +75,22 @@ def test_rivals_make_the_same_table():
     assert np.allclose(tensor, posenc.encode(100, 16), atol=1e-4)
 
 
-@pytest.mark.skipif(not Path("/proc/stat").exists(), reason="the system does not tell what others take")
-def test_a_warning_beside_a_busy_process():
+@pytest.mark.skipif(not Path("/proc/stat").exists(), reason="the load of other processes is unknown")
+def test_a_busy_process_causes_a_warning():
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
         try:
             text = bench("--threads", "1", before=NO_TORCH)
         finally:
             busy.kill()
-    assert "\nwarning: other processes took " in text
+    assert "\nwarning: other processes used " in text
 
 
 @pytest.mark.parametrize("before", [QUIET, UNKNOWN])
-def test_no_warning_where_nothing_is_known_of_others(before):
+def test_an_idle_or_unknown_load_causes_no_warning(before):
     assert "warning" not in bench(before=f"{NO_TORCH}\n{before}")
 
 
-def test_wrong_usage(capsys):
+def test_invalid_numbers_of_threads_are_usage_errors(capsys):
     for number in ("0", "some"):
         assert _cli.main(["bench", "--threads", number]) == 2
     assert "0 is below 1" in capsys.readouterr().err

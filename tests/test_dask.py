@@ -1,10 +1,10 @@
-"""Dask: every block has the bits of a direct call, under every scheduler, after a worker has died too."""
+"""Dask: every block has the bits of a direct call, with every scheduler and after the death of a worker."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import posenc
-from conftest import assert_same_bits
+from conftest import assert_same_bits, python
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -51,7 +51,7 @@ def test_blocks_have_the_bits_of_a_direct_call(dtype):
     ids=lambda p: f"{getattr(p, 'dtype', '')}{getattr(p, 'shape', p)}",
 )
 @pytest.mark.parametrize("chunks", ["auto", 7])
-def test_positions_of_every_kind(positions, chunks):
+def test_positions_of_every_type(positions, chunks):
     pe = posenc.dask.table(positions, 16, chunks=chunks, dtype="float64")
     expected = posenc.encode(positions, 16, dtype="float64")
     assert pe.shape == expected.shape
@@ -59,7 +59,7 @@ def test_positions_of_every_kind(positions, chunks):
     assert_same_bits(np.asarray(pe._meta.reshape(0)), expected.reshape(-1)[:0])
 
 
-def test_positions_that_are_a_dask_array():
+def test_positions_may_be_a_dask_array():
     positions = da.from_array(SCATTERED, chunks=(2, 7))
     pe = posenc.dask.table(positions, 16)
     assert pe.chunks == (*positions.chunks, (16,))
@@ -67,7 +67,7 @@ def test_positions_that_are_a_dask_array():
     assert posenc.dask.table(positions, 16, chunks=(5, -1)).chunks == ((5,), (40,), (16,))
 
 
-def test_automatic_chunks_are_of_the_size_that_dask_is_set_to():
+def test_automatic_chunks_have_the_configured_size():
     with dask.config.set({"array.chunk-size": "1MiB"}):
         assert posenc.dask.table(100_000, 64).chunks[0][0] * 64 * 4 == 1 << 20
     assert posenc.dask.table(10**9, 512).nbytes == 10**9 * 2048        # nothing is computed yet
@@ -88,12 +88,12 @@ INDEXES = [np.s_[-1], np.s_[500:1500:7], np.s_[[3, 5, 1001]], np.s_[::-999, 3], 
 def test_indexing(index):
     expected = posenc.encode(2000, 64)
     assert_same_bits(posenc.dask.table(2000, 64, chunks=100)[index].compute(), expected[index])
-    rows = posenc.dask._Rows(range(2000), expected[:0], {})        # what some versions of Dask hand on to the block
+    rows = posenc.dask._Rows(range(2000), expected[:0], {})        # some versions of Dask index the block itself
     if isinstance(index, tuple) and None not in index:
         assert_same_bits(rows[index], expected[index])
 
 
-def test_a_task_computes_with_one_thread(monkeypatch):
+def test_each_task_uses_one_thread(monkeypatch):
     seen = []
     for name in ("encode", "add_to"):
         function = getattr(posenc, name)
@@ -114,14 +114,13 @@ NAMES = """
 
 
 def test_the_same_call_has_the_same_name_in_every_process():
-    command = [sys.executable, "-c", textwrap.dedent(NAMES)]
     seeds = [dict(os.environ, PYTHONHASHSEED=seed) for seed in ("1", "2")]
-    first, second = (subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout for env in seeds)
+    first, second = (subprocess.run(python(NAMES), env=env, capture_output=True, text=True, check=True).stdout for env in seeds)
     assert first == second and len(set(first.split())) == 5
     assert posenc.dask.table(10, 8).name in first
 
 
-def test_another_call_has_another_name():
+def test_different_calls_have_different_names():
     x, y = (da.full((10, 8), value, chunks=5, dtype="float32") for value in (1, 2))
     calls = [(10, 8), (11, 8), (10, 9), (range(1, 11), 8), (np.arange(10), 8)]
     tables = [posenc.dask.table(*call) for call in calls]
@@ -152,13 +151,13 @@ def test_another_call_has_another_name():
         ({"chunks": (5, 6)}, ValueError, "Chunks"),
     ],
 )
-def test_errors_are_raised_at_once(arguments, error, message):
+def test_errors_are_raised_before_computing(arguments, error, message):
     with pytest.raises(error, match=message):
         posenc.dask.table(**{"positions": 10, "d_model": 8} | arguments)
 
 
 def outcome(function, *args):
-    """What a call gives, or how it fails."""
+    """Return the result of a call, or its error."""
     try:
         return function(*args).tobytes()
     except (TypeError, ValueError) as error:
@@ -167,8 +166,8 @@ def outcome(function, *args):
 
 @pytest.mark.parametrize("values", [[1, 2, 3], [1, None, 3]], ids=["whole", "null"])
 @pytest.mark.parametrize("kind", ["int64[pyarrow]", "Int64", "float64"])
-def test_a_column_is_taken_as_encode_takes_it(kind, values):
-    """A null is refused or not by both alike, of a column of a Dask dataframe too."""
+def test_columns_are_treated_as_by_encode(kind, values):
+    """Nulls are accepted or refused alike, also in a column of a Dask dataframe."""
     pandas, frames = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
     column = pandas.Series(values, dtype=kind)
     expected = outcome(posenc.encode, column, 4)
@@ -178,8 +177,8 @@ def test_a_column_is_taken_as_encode_takes_it(kind, values):
         assert outcome(lambda: posenc.dask.add_to(x, positions).compute()) == expected      # noqa: B023
 
 
-def test_a_column_as_a_dask_array():
-    """Its blocks are those of NumPy, which has no nulls: objects are refused, a NaN gives a row of NaN."""
+def test_a_column_converted_to_a_dask_array():
+    """Its blocks are NumPy arrays, which have no nulls: objects are refused, a NaN gives a row of NaN."""
     pandas, frames = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
     column = frames.from_pandas(pandas.Series([1.0, None, 3.0]), npartitions=2).to_dask_array(lengths=True)
     assert_same_bits(posenc.dask.table(column, 4).compute(), posenc.encode([1.0, np.nan, 3.0], 4))
@@ -205,7 +204,7 @@ def test_sums_have_the_bits_of_a_direct_call(chunks, dtype):
 
 
 @in_processes
-def test_processes():
+def test_sums_and_tables_in_processes():
     x = da.from_array(X, chunks=(4, 60, 40))
     y = posenc.dask.add_to(x, PACKED) + posenc.dask.table(100, 64, chunks=60, dtype="float64")
     assert_same_bits(y.compute(), posenc.add_to(X.copy(), PACKED) + posenc.encode(100, 64, dtype="float64"))
@@ -218,7 +217,7 @@ def test_processes():
      da.arange(100)],
     ids=lambda p: f"{type(p).__module__}{getattr(p, 'shape', p)}",
 )
-def test_sums_with_positions_of_every_kind(chunks, positions):
+def test_sums_with_positions_of_every_type(chunks, positions):
     x = da.from_array(X, chunks=chunks)
     plain = positions.compute() if isinstance(positions, da.Array) else positions
     assert_same_bits(posenc.dask.add_to(x, positions).compute(), posenc.add_to(X.copy(), plain))
@@ -234,7 +233,7 @@ def test_sums_of_unusual_shapes(shape, positions, columns):
     assert_same_bits(posenc.dask.add_to(x, positions).compute(), posenc.add_to(own.copy(), positions))
 
 
-def test_strips_of_a_block_with_some_of_the_columns(monkeypatch):
+def test_blocks_with_some_of_the_columns_are_added_in_strips(monkeypatch):
     x = da.from_array(X, chunks=(3, 100, 30))
     expected = posenc.add_to(X.copy(), PACKED, x_scale=1e300)
     for size in (1, 64 * 8 * 7, 64 * 8 * 100):
@@ -243,7 +242,7 @@ def test_strips_of_a_block_with_some_of_the_columns(monkeypatch):
 
 
 @pytest.mark.parametrize("chunks", [(8, 100, 64), (8, 100, 10)])
-def test_the_input_is_never_written_to(chunks):
+def test_the_input_is_not_modified(chunks):
     own = X.copy()
     own.flags.writeable = False
     x = da.from_array(own, chunks=chunks, name=False)
@@ -254,7 +253,7 @@ def test_the_input_is_never_written_to(chunks):
         assert_same_bits(source.compute(), X)
 
 
-def test_nothing_is_computed_before_it_is_asked_for():
+def test_nothing_is_computed_before_compute():
     def fail(block):
         raise AssertionError
 
@@ -280,12 +279,12 @@ def test_nothing_is_computed_before_it_is_asked_for():
         (da.ma.masked_equal(da.zeros((3, 4)), 1), None, TypeError, "MaskedArray"),
     ],
 )
-def test_errors_of_sums_are_raised_at_once(x, positions, error, message):
+def test_errors_of_sums_are_raised_before_computing(x, positions, error, message):
     with pytest.raises(error, match=message):
         posenc.dask.add_to(x, positions)
 
 
-def test_a_scale_that_the_dtype_cannot_hold():
+def test_an_x_scale_beyond_the_dtype_is_refused():
     with pytest.raises(ValueError, match="x_scale is"):
         posenc.dask.add_to(da.zeros((3, 4), dtype="float16"), x_scale=1e9)
 
@@ -293,7 +292,7 @@ def test_a_scale_that_the_dtype_cannot_hold():
 # ---- stores ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_store_has_the_rows_of_a_range(tmp_path):
+def test_a_store_requires_a_range_of_positions(tmp_path):
     pytest.importorskip("zarr")
     with pytest.raises(TypeError, match="positions is of type ndarray, expected an integer or a range"):
         posenc.dask.to_zarr(tmp_path / "pe.zarr", np.arange(9), 8)
@@ -304,31 +303,31 @@ def test_a_store_holds_the_table_and_its_specification(tmp_path, dtype):
     pytest.importorskip("zarr")
     positions, convention = range(1000, 0, -3), {"base": 77.0, "layout": "halves"}
     for force in (False, True):
-        found = posenc.dask.to_zarr(tmp_path / "pe.zarr", positions, 9, chunks=100, dtype=dtype, force=force, **convention)
+        stored = posenc.dask.to_zarr(tmp_path / "pe.zarr", positions, 9, chunks=100, dtype=dtype, force=force, **convention)
     expected = posenc.encode(positions, 9, dtype=dtype, **convention)
-    assert_same_bits(found[:].view(expected.dtype), expected)
-    assert found.attrs["posenc"]["dtype"] == dtype and found.attrs["posenc"]["convention"]["base"] == 77.0
+    assert_same_bits(stored[:].view(expected.dtype), expected)
+    assert stored.attrs["posenc"]["dtype"] == dtype and stored.attrs["posenc"]["convention"]["base"] == 77.0
     with pytest.raises(FileExistsError):
         posenc.dask.to_zarr(tmp_path / "pe.zarr", 10, 9)
 
 
-def test_a_store_that_is_no_folder_is_written_in_place():
+def test_a_memory_store_is_written_in_place():
     store = pytest.importorskip("zarr").storage.MemoryStore()
     assert_same_bits(posenc.dask.to_zarr(store, 10, 8, chunks=4)[:], posenc.encode(10, 8))
     assert_same_bits(posenc.dask.to_zarr(store, 5, 8, force=True)[:], posenc.encode(5, 8))
 
 
 @pytest.mark.parametrize("chunks", [((3, 4, 3),), ((3, 2, 5),), ((3, 4),)])
-def test_chunks_that_zarr_does_not_have_are_refused(tmp_path, chunks):
+def test_unequal_chunks_are_refused(tmp_path, chunks):
     pytest.importorskip("zarr")
     n = sum(chunks[0])
-    with pytest.raises(ValueError, match=r"chunks is \(3, .*\), expected equal ones but for a smaller last one"):
+    with pytest.raises(ValueError, match=r"chunks is \(3, .*\), expected equal chunks, except for a smaller last one"):
         posenc.dask.to_zarr(tmp_path / "pe.zarr", n, 8, chunks=chunks)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("force", ["no", "", 0, 1, None])
-def test_a_store_is_overwritten_only_by_a_bool(tmp_path, force):
+def test_force_must_be_a_bool(tmp_path, force):
     pytest.importorskip("zarr")
     posenc.dask.to_zarr(tmp_path / "pe.zarr", 10, 8)
     with pytest.raises(TypeError, match=f"force is {force!r} of type {type(force).__name__}, expected a bool"):
@@ -336,17 +335,17 @@ def test_a_store_is_overwritten_only_by_a_bool(tmp_path, force):
     assert posenc.dask.to_zarr(tmp_path / "pe.zarr", 10, 8, force=np.True_).shape == (10, 8)
 
 
-def test_a_store_has_a_path():
+def test_a_missing_path_is_refused():
     pytest.importorskip("zarr")
     with pytest.raises(TypeError, match="path is None, expected a path or a Zarr store"):
         posenc.dask.to_zarr(None, 10, 8)
 
 
 @in_processes
-def test_a_store_that_no_worker_sees():
-    """Each process has a memory of its own."""
+def test_a_store_invisible_to_all_workers_is_reported():
+    """Each process has a separate memory store."""
     store = pytest.importorskip("zarr").storage.MemoryStore()
-    message = r"5 of 5 chunks are missing, the first of them c/0/0, c/1/0, c/2/0, .* check that every worker sees the store"
+    message = r"5 of 5 chunks are missing, the first of them c/0/0, c/1/0, c/2/0, .* check that all workers share the store"
     with pytest.raises(OSError, match=message):
         posenc.dask.to_zarr(store, 10, 8, chunks=2)
 
@@ -354,33 +353,37 @@ def test_a_store_that_no_worker_sees():
 # ---- a cluster ------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def cluster():
-    """Two worker processes on this machine, each with a nanny that replaces it when it dies."""
+@contextlib.contextmanager
+def local_cluster(workers):
     distributed = pytest.importorskip("distributed")
     keywords = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
-    local = distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, **keywords)
+    local = distributed.LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, **keywords)
     with local, distributed.Client(local) as client, dask.config.set(scheduler=client):
+        yield local, client
+
+
+@pytest.fixture
+def cluster():
+    """Two local worker processes, each with a nanny that restarts it after its death."""
+    with local_cluster(2) as (_, client):
         yield client
 
 
-# Of a worker for which the folder, its first argument, is another one: that of a file system in a namespace of its own.
+# Run a command with a separate file system mounted over the folder that is the first argument.
 APART = ["unshare", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs "$1" && shift && exec "$@"', "sh"]
 
 
 @pytest.fixture
 def cluster_apart(tmp_path):
-    """Two worker processes, one of which does not see the folder `shared`; and that folder."""
-    distributed = pytest.importorskip("distributed")
+    """A client of two workers, one of which does not see the folder `shared`; and that folder."""
+    pytest.importorskip("distributed")
     shared = tmp_path / "shared"
     shared.mkdir()
     try:
         subprocess.run([*APART, shared, "true"], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("cannot mount a file system")
-    keywords = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
-    local = distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=True, **keywords)
-    with local, distributed.Client(local) as client, dask.config.set(scheduler=client):
+    with local_cluster(1) as (local, client):
         command = [sys.executable, "-m", "distributed.cli.dask_worker", local.scheduler_address, "--nthreads", "1"]
         command += ["--no-nanny", "--no-dashboard", "--host", "127.0.0.1", "--name", "apart"]
         command += ["--local-directory", tmp_path / "scratch"]
@@ -392,11 +395,11 @@ def cluster_apart(tmp_path):
                 worker.kill()
 
 
-def test_a_worker_that_does_not_see_the_folder(cluster_apart):
+def test_a_worker_without_access_to_the_folder_is_reported(cluster_apart):
     pytest.importorskip("zarr")
     client, shared = cluster_apart
     path = shared / "pe.zarr"
-    with pytest.raises(OSError, match=r"\d of 20 chunks are missing, .* check that every worker sees the store") as caught:
+    with pytest.raises(OSError, match=r"\d of 20 chunks are missing, .* check that all workers share the store") as caught:
         posenc.dask.to_zarr(path, 1000, 8, chunks=50)
     assert caught.value.filename == str(path)
     assert list(shared.iterdir()) == []
@@ -406,25 +409,25 @@ def test_a_worker_that_does_not_see_the_folder(cluster_apart):
 
 
 def write_and_kill(client, path, n, d_model, chunks):
-    """Writes a table, and kills a worker of the cluster when some of the chunks are there."""
+    """Write a table, and kill a worker of the cluster after some of the chunks are written."""
     result = []
     writer = threading.Thread(target=lambda: result.append(posenc.dask.to_zarr(path, n, d_model, chunks=chunks)))
     writer.start()
-    deadline, wanted = time.monotonic() + 60, n // chunks // 10
-    while len(list(path.parent.glob(".*.tmp/c/*"))) < wanted:
+    deadline, enough = time.monotonic() + 60, n // chunks // 10
+    while len(list(path.parent.glob(".*.tmp/c/*"))) < enough:
         assert writer.is_alive() and time.monotonic() < deadline
         time.sleep(0.001)
     victim = next(iter(client.run(os.getpid).values()))
     os.kill(victim, signal.SIGKILL)
-    there = len(list(path.parent.glob(".*.tmp/c/*")))
+    written = len(list(path.parent.glob(".*.tmp/c/*")))
     writer.join(timeout=300)
-    assert not writer.is_alive() and wanted <= there < n // chunks
+    assert not writer.is_alive() and enough <= written < n // chunks
     assert victim not in client.run(os.getpid).values()
     return result[0]
 
 
 def slices(n, chunks, count=64, rows=1000):
-    """Both ends, borders of chunks, and others."""
+    """Return ranges at both ends, at boundaries of chunks, and at random positions."""
     middles = [0, n, *range(chunks, n, max(chunks, n // chunks // (count // 2) * chunks))][: count // 2]
     middles += RNG.integers(0, n, count - len(middles)).tolist()
     return [range(max(0, middle - rows // 2), min(n, middle + rows // 2)) for middle in middles]
@@ -433,8 +436,8 @@ def slices(n, chunks, count=64, rows=1000):
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
 def test_a_killed_worker_loses_nothing(cluster, tmp_path):
     pytest.importorskip("zarr")
-    found = write_and_kill(cluster, tmp_path / "pe.zarr", 300_000, 64, 1000)
-    assert_same_bits(found[:], posenc.encode(300_000, 64))
+    stored = write_and_kill(cluster, tmp_path / "pe.zarr", 300_000, 64, 1000)
+    assert_same_bits(stored[:], posenc.encode(300_000, 64))
     assert [path.name for path in tmp_path.iterdir()] == ["pe.zarr"]
     x = da.ones((4, 1000, 64), chunks=(2, 300, 40), dtype="float32")        # blocks that arrive read-only
     assert_same_bits(posenc.dask.add_to(x.persist()).compute(), posenc.add_to(np.ones(x.shape, np.float32)))
@@ -442,16 +445,16 @@ def test_a_killed_worker_loses_nothing(cluster, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
-def test_ten_million_positions(cluster, tmp_path):
-    """2.56 GB by two workers, one of which is killed; and again in other chunks."""
+def test_ten_million_positions_with_a_killed_worker(cluster, tmp_path):
+    """Two workers write 2.56 GB and one is killed; a second store has other chunks."""
     pytest.importorskip("zarr")
     n, d_model, chunks = 10_000_000, 64, 131_072
-    found = write_and_kill(cluster, tmp_path / "pe.zarr", n, d_model, chunks)
+    stored = write_and_kill(cluster, tmp_path / "pe.zarr", n, d_model, chunks)
     parts = slices(n, chunks)
     assert len(parts) == 64
     for rows in parts:
-        assert_same_bits(found[rows.start : rows.stop], posenc.encode(rows, d_model))
+        assert_same_bits(stored[rows.start : rows.stop], posenc.encode(rows, d_model))
     again = posenc.dask.to_zarr(tmp_path / "again.zarr", n, d_model, chunks=300_000)
-    assert again.chunks != found.chunks
+    assert again.chunks != stored.chunks
     for first in range(0, n, 10**6):
-        assert found[first : first + 10**6].tobytes() == again[first : first + 10**6].tobytes()
+        assert stored[first : first + 10**6].tobytes() == again[first : first + 10**6].tobytes()

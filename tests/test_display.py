@@ -1,4 +1,4 @@
-"""The text and the notebook's table of an Encoding."""
+"""The repr and the HTML table of an Encoding."""
 
 from html.parser import HTMLParser
 
@@ -20,7 +20,7 @@ ENCODINGS = [
 
 
 class Table(HTMLParser):
-    """The cells of a table, and which of them are bold; refuses tags that do not match."""
+    """Parse the caption, the cells and the bold cells of a table; check that its tags match."""
 
     def __init__(self, text):
         super().__init__()
@@ -47,25 +47,25 @@ class Table(HTMLParser):
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=repr)
-def test_the_text_is_an_expression(encoding):
+def test_repr_evaluates_to_the_encoding(encoding):
     assert eval(repr(encoding), {"Encoding": Encoding}) == encoding
 
 
-def test_only_departures_are_written():
+def test_repr_omits_defaults():
     assert repr(Encoding(512, base=10000, order="sin")) == "Encoding(512)"
     assert repr(Encoding(512, base=500, order="cos")) == "Encoding(512, base=500.0, order='cos')"
 
 
-def test_many_frequencies_are_counted():
+def test_repr_abbreviates_many_frequencies():
     encoding = Encoding(8192, frequencies=np.geomspace(1, 2**-12, 4096))
     assert repr(encoding) == "Encoding(8192, frequencies=<4096 numbers from 1.0 to 0.000244140625>)"
-    with pytest.raises(SyntaxError):        # rather than another encoding
+    with pytest.raises(SyntaxError):        # the text must not evaluate to a different encoding
         eval(repr(encoding), {"Encoding": Encoding})
     assert len(encoding._repr_html_()) < 2000
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=repr)
-def test_html_holds_the_whole_convention(encoding):
+def test_html_shows_the_whole_convention(encoding):
     table = Table(encoding._repr_html_())
     assert table.caption == repr(encoding)
     assert list(table.cells) == ["d_model", *DEFAULTS]

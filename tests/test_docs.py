@@ -1,6 +1,6 @@
-"""The examples of the README, of docs/, of the docstrings and of --help run, and every public name has a whole docstring.
+"""Examples in the README, docs/, the docstrings and --help run, and every public name has a complete docstring.
 
-Where a package is absent its tests are skipped.
+Tests are skipped if a package that they need is not installed.
 """
 
 import doctest
@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,9 @@ IMPORTED = re.compile(r"^\s*(?:import|from) (posenc\.\w+|\w+)", re.MULTILINE)
 MARKDOWN = [*ROOT.glob("*.md"), *sorted(ROOT.glob("docs/[!_]*.md")), *sorted(ROOT.glob("docs/[!_]*/**/*.md"))]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]    # docs/recipes/: test_recipes.py
 DOCUMENTS = [path for path in PAGES if BLOCK.search(path.read_text())]
-# module with public names: the packages that its examples need
+# public module: the packages that its examples need
 PUBLIC = {"posenc": (), "posenc.dask": ("dask", "zarr"), "posenc.plot": ("matplotlib",), "posenc.torch": ("torch",)}
-# and those in which they are defined
+# also the modules that define the public names
 MODULES = PUBLIC | {
     "posenc._api": (),
     "posenc._encoding": (),
@@ -36,30 +37,38 @@ MODULES = PUBLIC | {
     "posenc._padding": (),
     "posenc._presets": (),
     "posenc._runtime": (),
+    "posenc.torch._data": ("torch",),
+    "posenc.torch._functions": ("torch",),
+    "posenc.torch._modules": ("torch",),
 }
-OF_TORCH = "extra_repr"         # overrides a method that PyTorch documents
+OVERRIDE = "extra_repr"         # overrides a method that PyTorch documents
 SECTION = re.compile(r"^([A-Z][A-Za-z ]+)\n-+\n", re.MULTILINE)
 COMMAND_PAGES = ["README.md", "docs/cli.md", "docs/guide.md", "docs/scale-out.md"]
-INSTALLS = "pip install"        # needs a package index: .ci/run does what the README says
+INSTALLS = "pip install"        # needs a package index; .ci/run tests the command of the README
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX shell")
 
 
+def packages_of(code):
+    return {package for name in IMPORTED.findall(code) for package in PUBLIC.get(name, (name,))}
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_documents(path, tmp_path, monkeypatch):
-    """The blocks of a document run in one namespace, from above to below, in an empty folder."""
+def test_examples_of_documents_run(path, tmp_path, monkeypatch):
+    """The blocks of a document run in order, in one namespace and an empty folder."""
     monkeypatch.chdir(tmp_path)
     blocks = BLOCK.findall(path.read_text())
-    imported = set(IMPORTED.findall("\n".join(blocks)))
-    for package in sorted({need for name in imported for need in PUBLIC.get(name, (name,))}):
+    if path.name == "README.md":        # its block for torch is left out where torch is absent: no other block needs it
+        blocks = [block for block in blocks if all(map(find_spec, packages_of(block)))]
+    for package in sorted(packages_of("\n".join(blocks))):
         pytest.importorskip(package)
     names = {}
     for block in blocks:
         exec(compile(block, str(path), "exec"), names)
 
 
-def test_there_are_documents():
+def test_the_main_documents_have_examples():
     names = {path.name for path in DOCUMENTS}
-    assert {"README.md", "conventions.md", "guide.md", "index.md", "scale-out.md", "torch.md"} <= names
+    assert {"README.md", "conventions.md", "guide.md", "index.md", "migration.md", "scale-out.md", "torch.md"} <= names
 
 
 def test_every_preset_is_in_the_table_of_models():
@@ -73,14 +82,14 @@ def test_every_preset_is_in_the_table_of_models():
 
 
 def prose(path):
-    """A page without its code."""
+    """Return the text of a page without its code."""
     text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
     return re.sub(r"^ {4}.*|`[^`]*`", "", text, flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: str(path.relative_to(ROOT)))
-def test_markdown(path):
-    """A power in prose would make what follows bold; a relative link leads to a file."""
+def test_markdown_has_no_broken_powers_or_links(path):
+    """A power outside of code would make the text after it bold; a relative link must lead to a file."""
     assert re.findall(r"\w+\*\*[-(\w]+", prose(path)) == []
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", prose(path))
     assert [link for link in links if not (path.parent / link).exists()] == []
@@ -97,7 +106,7 @@ def module(name):
 
 @pytest.mark.thread_unsafe          # doctest changes a module while it runs
 @pytest.mark.parametrize("name", [name for name in MODULES if name != "posenc"])
-def test_docstrings(name, tmp_path, monkeypatch):
+def test_examples_of_docstrings_run(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = doctest.testmod(module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
     assert result.attempted > 0
@@ -105,59 +114,61 @@ def test_docstrings(name, tmp_path, monkeypatch):
 
 
 def public(name):
-    """The public names of a module, and the methods and properties that its classes define, each with its object."""
-    found = module(name)
-    for member in found.__all__:
-        thing = getattr(found, member)
-        yield f"{name}.{member}", thing
-        for key, value in vars(thing).items() if inspect.isclass(thing) else ():
-            if not key.startswith("_") and key != OF_TORCH and (inspect.isfunction(value) or isinstance(value, property)):
-                yield f"{name}.{member}.{key}", value
+    """Yield the public names of a module, and the methods and properties of its classes, each with its object."""
+    for member in module(name).__all__:
+        value = getattr(module(name), member)
+        yield f"{name}.{member}", value
+        for key, attribute in vars(value).items() if inspect.isclass(value) else ():
+            if key[0] != "_" and key != OVERRIDE and (inspect.isfunction(attribute) or isinstance(attribute, property)):
+                yield f"{name}.{member}.{key}", attribute
 
 
-def lacks(thing):
-    """The sections that a docstring should have and has not, or has without content."""
-    pieces = SECTION.split(inspect.getdoc(thing) or "")
+def missing_sections(value):
+    """Return the required sections that a docstring does not have, or has without content."""
+    pieces = SECTION.split(inspect.getdoc(value) or "")
     sections = dict(zip(pieces[1::2], pieces[2::2], strict=True))
-    wanted = {"See Also", "Examples"}
-    if hasattr(thing, "_fields"):
-        wanted |= {"Attributes"}
-    elif callable(thing):
-        takes = set(inspect.signature(thing).parameters) - {"self"}
-        wanted |= {"Parameters", "Raises"} if takes else set()
-        wanted |= set() if inspect.isclass(thing) else {"Returns"}
-    lacking = {section for section in wanted if not sections.get(section, "").strip()}
-    return lacking | ({"Examples"} if ">>> " not in sections.get("Examples", "") else set())
+    required = {"See Also", "Examples"}
+    if hasattr(value, "_fields"):
+        required |= {"Attributes"}
+    elif callable(value):
+        parameters = set(inspect.signature(value).parameters) - {"self"}
+        required |= {"Parameters", "Raises"} if parameters else set()
+        required |= set() if inspect.isclass(value) else {"Returns"}
+    missing = {section for section in required if not sections.get(section, "").strip()}
+    return missing | ({"Examples"} if ">>> " not in sections.get("Examples", "") else set())
 
 
-def whole(name):
-    """The public things but the methods that a function of the same name describes: those have one sentence, which names it."""
+def documented(name):
+    """Yield the public names with complete docstrings.
+
+    A method with a function of the same name has one sentence instead, which refers to the function.
+    """
     functions = set(module(name).__all__)
-    for key, thing in public(name):
+    for key, value in public(name):
         method = key.removeprefix(f"{name}.").partition(".")[2]
         if method not in functions:
-            yield key, thing
+            yield key, value
         else:
-            assert re.fullmatch(rf"[^.\n]+: see `{name}\.{method}`\.", inspect.getdoc(thing)), key
+            assert re.fullmatch(rf"[^.\n]+: see `{name}\.{method}`\.", inspect.getdoc(value)), key
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_sections(name):
-    things = dict(whole(name))
-    assert len(things) >= 3
-    assert {key: lacking for key, thing in things.items() if (lacking := lacks(thing))} == {}
-    # the examples of all of them are run
+def test_docstrings_have_all_sections(name):
+    values = dict(documented(name))
+    assert len(values) >= 3
+    assert {key: missing for key, value in values.items() if (missing := missing_sections(value))} == {}
+    # the modules whose examples are run include all of them
     assert {value.__module__ for value in dict(public(name)).values() if hasattr(value, "__module__")} <= set(MODULES)
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_numpydoc(name):
-    """Parameters are those of the signature, in its order, each with type and description; and the style of numpydoc."""
+def test_docstrings_follow_numpydoc(name):
+    """The parameters match the signature, each has a type and a description, and the style is that of numpydoc."""
     validation = pytest.importorskip("numpydoc.validate")
     with open(ROOT / "pyproject.toml", "rb") as file:
         checks = validation.get_validation_checks(set(tomllib.load(file)["tool"]["numpydoc_validation"]["checks"]))
-    found = [(key, *error) for key, _ in whole(name) for error in validation.validate(key)["errors"] if error[0] in checks]
-    assert found == []
+    errors = ((key, *error) for key, _ in documented(name) for error in validation.validate(key)["errors"])
+    assert [error for error in errors if error[1] in checks] == []
 
 
 @pytest.mark.parametrize("name", PUBLIC)
@@ -171,9 +182,7 @@ def test_every_public_name_is_in_the_reference(name):
 
 
 @pytest.mark.thread_unsafe
-def test_a_wrong_docstring_is_found(capsys):
-    """The mechanism can fail."""
-
+def test_docstring_checks_detect_errors(capsys):
     def function(x):
         """Double a number.
 
@@ -187,7 +196,7 @@ def test_a_wrong_docstring_is_found(capsys):
         3
         """
 
-    assert lacks(function) == {"Raises", "Returns", "See Also"}
+    assert missing_sections(function) == {"Raises", "Returns", "See Also"}
     (test,) = doctest.DocTestFinder().find(function, "function", globs={})
     assert doctest.DocTestRunner().run(test).failed == 1
     with pytest.raises(AssertionError):
@@ -199,7 +208,7 @@ def test_a_wrong_docstring_is_found(capsys):
 
 @pytest.fixture
 def shell(tmp_path):
-    """Runs a line of bash in a folder of its own, with this Python and the program first in its path: exit code, all output."""
+    """Run a line of bash in a new folder, with this Python and posenc first in PATH; return exit code and output."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name, words in (("python", ""), ("posenc", " -m posenc")):
@@ -219,7 +228,7 @@ def shell(tmp_path):
 
 
 def commands(text):
-    """The lines for a shell in a document, each with the output shown below it, None where none can be."""
+    """Yield the shell commands of a document, each with the output shown below it, or None in a block without output."""
     for kind, block in SHELL.findall(text):
         if kind == "sh":
             yield from ((line, None) for line in block.splitlines() if line)
@@ -234,29 +243,29 @@ def check(shell, line, output):
         pytest.importorskip("zarr")
     if "posenc plot" in line:
         pytest.importorskip("matplotlib")
-    code, found = shell(line)
-    assert code == 0, f"{line}: {code}\n{found}"
+    code, actual = shell(line)
+    assert code == 0, f"{line}: {code}\n{actual}"
     if output is not None:
-        assert doctest.OutputChecker().check_output(output, found, doctest.ELLIPSIS), f"{line}\n{found}"
+        assert doctest.OutputChecker().check_output(output, actual, doctest.ELLIPSIS), f"{line}\n{actual}"
 
 
 @POSIX
 @pytest.mark.parametrize("page", COMMAND_PAGES)
-def test_commands(page, shell):
-    """In one folder, from above to below."""
+def test_shell_commands_of_documents_run(page, shell):
+    """The commands of a page run in order, in one folder."""
     lines = list(commands((ROOT / page).read_text()))
     runnable = [(line, output) for line, output in lines if INSTALLS not in line]
     assert lines and (runnable or page == "README.md")
     if page == "docs/scale-out.md":
-        pytest.importorskip("zarr")     # what the Python above it writes
+        pytest.importorskip("zarr")     # create the store that the Python example of the page writes
         shell("posenc generate 1_000_000 64 -o pe.zarr")
     for line, output in runnable:
         check(shell, line, output)
 
 
 @POSIX
-def test_examples_of_help(shell):
-    """But for those of bench, which takes its time."""
+def test_examples_of_help_run(shell):
+    """All commands except bench, which is slow."""
     ran = 0
     for command in ("generate", "verify", "identify", "info", "plot"):
         examples = shell(f"posenc {command} --help")[1].split("examples:\n")[1]
@@ -267,11 +276,10 @@ def test_examples_of_help(shell):
 
 
 @POSIX
-def test_a_wrong_example_is_found(shell):
-    """The mechanism can fail."""
+def test_command_checks_detect_errors(shell):
     text = "```console\n$ echo 1...\n1...\n$ posenc verify absent.npy\n```\n```sh\necho x\n```"
     (first, _), (second, output), (third, none) = commands(text)
     assert (first, second, output, third, none) == ("echo 1...", "posenc verify absent.npy", "", "echo x", None)
-    for line, wanted in ((second, output), ("posenc --version", "posenc 9.9\n"), ("echo 1", "")):
+    for line, expected in ((second, output), ("posenc --version", "posenc 9.9\n"), ("echo 1", "")):
         with pytest.raises(AssertionError):
-            check(shell, line, wanted)
+            check(shell, line, expected)

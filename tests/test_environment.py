@@ -3,16 +3,13 @@
 import contextlib
 import ctypes
 import decimal
-import os
-import shlex
-import subprocess
 import threading
 
 import numpy as np
 import pytest
 
 import posenc
-from conftest import assert_same_bits
+from conftest import assert_same_bits, compiled
 
 HELPER = r"""
 #include <fenv.h>
@@ -58,23 +55,15 @@ POSITIONS = [range(-40, 560), range(7, 7 + 1000 * 70, 1000), SCATTERED, FRACTION
 
 @pytest.fixture(scope="module")
 def helper(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("environment")
-    source, library = folder / "helper.c", folder / "helper.so"
-    source.write_text(HELPER)
-    compiler = shlex.split(os.environ.get("CC", "cc"))
-    try:
-        command = [*compiler, "-O1", "-frounding-math", "-shared", "-fPIC", source, "-o", library, "-lm"]
-        subprocess.run(command, check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("no C compiler")
-    found = ctypes.CDLL(str(library))
-    found.mode.restype = ctypes.c_uint64
-    return found
+    library = compiled(tmp_path_factory.mktemp("environment"), HELPER, "-O1", "-frounding-math", "-lm")
+    helper = ctypes.CDLL(str(library))
+    helper.mode.restype = ctypes.c_uint64
+    return helper
 
 
 @pytest.fixture(params=MODES)
 def host(request, helper):
-    """A context in which the host program's mode is set, and that ends with a look whether it still is."""
+    """A context manager that sets a floating-point mode and checks that the calls inside preserve it."""
     rounding, flushing = MODES[request.param]
     if flushing and not helper.can_flush():
         pytest.skip("the processor cannot flush to zero")
@@ -95,21 +84,20 @@ def host(request, helper):
 
 
 def in_new_thread(work):
-    """The result of work in a thread that inherits the mode, as do the threads that it starts."""
-    found = []
-    thread = threading.Thread(target=lambda: found.append(work()))
+    """Return the result of work in a new thread, which inherits the floating-point mode."""
+    results = []
+    thread = threading.Thread(target=lambda: results.append(work()))
     thread.start()
     thread.join()
-    return found[0]
+    return results[0]
 
 
-def same_in(host, work):
+def check_mode(host, work):
     expected = work()
     with host():
-        found = work()
-        found_in_thread = in_new_thread(work)
-    assert_same_bits(found, expected)
-    assert_same_bits(found_in_thread, expected)
+        results = work(), in_new_thread(work)
+    for result in results:
+        assert_same_bits(result, expected)
 
 
 def scalar_type(dtype):
@@ -122,7 +110,7 @@ def test_encode(isa, host, dtype, threads):
     for convention in ({}, {"padding_idx": 0}, {"scale": SUBNORMAL[dtype]}, third):
         encoding = posenc.Encoding(34, **convention)
         for positions in POSITIONS:
-            same_in(host, lambda e=encoding, p=positions: e.encode(p, dtype=dtype, threads=threads))
+            check_mode(host, lambda e=encoding, p=positions: e.encode(p, dtype=dtype, threads=threads))
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -130,15 +118,15 @@ def test_encode(isa, host, dtype, threads):
 def test_add_to(isa, host, dtype, threads, x_scale):
     x = np.random.default_rng(3).standard_normal((2, 144, 34)).astype(scalar_type(dtype))
     tiny = (np.random.default_rng(4).standard_normal((144, 34)) * SUBNORMAL[dtype]).astype(x.dtype)
-    same_in(host, lambda: posenc.add_to(x.copy(), x_scale=x_scale, threads=threads))
-    same_in(host, lambda: posenc.add_to(x.copy(), SCATTERED, x_scale=x_scale, threads=threads))
-    same_in(host, lambda: posenc.add_to(tiny.copy(), x_scale=x_scale, threads=threads, scale=SUBNORMAL[dtype]))
+    check_mode(host, lambda: posenc.add_to(x.copy(), x_scale=x_scale, threads=threads))
+    check_mode(host, lambda: posenc.add_to(x.copy(), SCATTERED, x_scale=x_scale, threads=threads))
+    check_mode(host, lambda: posenc.add_to(tiny.copy(), x_scale=x_scale, threads=threads, scale=SUBNORMAL[dtype]))
 
 
 @pytest.mark.parametrize("x_scale", [1 / 3, 22.627416997969522, -1e-5, 1e-40])
 def test_add_to_rounds_x_scale_to_nearest(host, dtype, x_scale):
     x = np.ones((2, 10), scalar_type(dtype))
-    same_in(host, lambda: posenc.add_to(x.copy(), x_scale=x_scale))
+    check_mode(host, lambda: posenc.add_to(x.copy(), x_scale=x_scale))
 
 
 CONVENTIONS = [
@@ -157,26 +145,26 @@ CONVENTIONS = [
 
 
 @pytest.mark.parametrize("convention", CONVENTIONS, ids=str)
-def test_encoding_built_inside(host, convention):
+def test_encodings_built_in_another_mode_have_the_same_bits(host, convention):
     positions = np.array([1, -7, 2**62 + 3, 2**63 - 1])
-    same_in(host, lambda: posenc.Encoding(12, **convention).encode(positions, dtype="float64"))
+    check_mode(host, lambda: posenc.Encoding(12, **convention).encode(positions, dtype="float64"))
 
 
 @pytest.mark.parametrize("convention", CONVENTIONS, ids=str)
 def test_frequencies(host, convention):
-    same_in(host, lambda: posenc.Encoding(12, **convention).frequencies)
+    check_mode(host, lambda: posenc.Encoding(12, **convention).frequencies)
 
 
 @pytest.mark.parametrize("positions", [np.array([1e-40, 1e-45], np.float32), np.array([1e-7, 6e-8], np.float16)], ids=str)
-def test_narrow_positions(host, positions):
-    same_in(host, lambda: posenc.encode(positions, 4, dtype="float64"))
+def test_subnormal_positions_of_narrow_dtypes(host, positions):
+    check_mode(host, lambda: posenc.encode(positions, 4, dtype="float64"))
 
 
 @pytest.mark.parametrize("name", ["pi0", "nemo-fixed", "mlx", "pyg", "notebook-slip"])
 def test_presets(host, name):
     for d_model in (10, 64):
-        same_in(host, lambda d=d_model: posenc.preset(name, d).encode(5, dtype="float64"))
-        same_in(host, lambda d=d_model: posenc.preset(name, d).frequencies)
+        check_mode(host, lambda d=d_model: posenc.preset(name, d).encode(5, dtype="float64"))
+        check_mode(host, lambda d=d_model: posenc.preset(name, d).frequencies)
 
 
 @contextlib.contextmanager
@@ -190,9 +178,9 @@ def trapping(context):
 
 
 @pytest.mark.parametrize("context", [decimal.getcontext, lambda: decimal.DefaultContext], ids=["thread", "default"])
-def test_decimal_contexts(context):
-    """A host program may have decimals trap what is inexact or made of a float."""
+def test_decimal_contexts_do_not_matter(context):
+    """The host program may enable every trap, such as that of inexact results."""
     expected = posenc.Encoding(66).frequencies
     with trapping(context()):
-        found = posenc.Encoding(66).frequencies
-    assert_same_bits(found, expected)
+        frequencies = posenc.Encoding(66).frequencies
+    assert_same_bits(frequencies, expected)

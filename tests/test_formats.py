@@ -1,4 +1,4 @@
-"""Zarr and safetensors: read by their own libraries, described by themselves, complete or not there."""
+"""Zarr and safetensors files: readable by their libraries, self-describing and written atomically."""
 
 import errno
 import json
@@ -7,16 +7,13 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
-import textwrap
-import time
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 import posenc
-from conftest import assert_same_bits
+from conftest import assert_same_bits, main_without, names, python
 from posenc._files import safetensors as _safetensors
 
 zarr = pytest.importorskip("zarr")
@@ -28,19 +25,15 @@ POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
 SUFFIXES = ["safetensors", "zarr"]
 
 
-def names(folder):
-    return sorted(path.name for path in folder.iterdir())
-
-
 def write(path, encoding, positions, dtype="float32", **keywords):
     module = _zarr if path.suffix == ".zarr" else _safetensors
     return module.write(path, encoding, positions, dtype, **keywords)
 
 
-# ---- what other programs read ---------------------------------------------------------------------------------------
+# ---- content --------------------------------------------------------------------------------------------------------
 
 
-def test_safetensors_as_the_library_reads_it(call, tmp_path, dtype):
+def test_the_safetensors_library_reads_the_table(call, tmp_path, dtype):
     path = tmp_path / "pe.safetensors"
     options = ["--dtype", dtype, "--start", -9, "--base", 77, "--key", "embed.weight"]
     code, out, _ = call("generate", 5000, 33, "-o", path, *options, "--json")
@@ -48,31 +41,31 @@ def test_safetensors_as_the_library_reads_it(call, tmp_path, dtype):
     expected = posenc.encode(range(-9, 4991), 33, dtype=dtype, base=77)
     from safetensors import numpy as library
 
-    found = library.load_file(path)
-    assert list(found) == ["embed.weight"]
-    assert_same_bits(found["embed.weight"].view(expected.dtype), expected)
+    tensors = library.load_file(path)
+    assert list(tensors) == ["embed.weight"]
+    assert_same_bits(tensors["embed.weight"].view(expected.dtype), expected)
     with safetensors.safe_open(path, "np") as file:
         assert json.loads(file.metadata()["posenc"])["dtype"] == dtype
         assert file.get_slice("embed.weight").get_shape() == [5000, 33]
 
 
-def test_a_key_that_is_no_text_is_refused(tmp_path):
+def test_a_key_that_is_not_unicode_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"key is .* expected text"):
         write(tmp_path / "pe.safetensors", posenc.Encoding(16), range(3), key=os.fsdecode(b"\xff"))
     assert names(tmp_path) == []
 
 
-def test_safetensors_in_torch(tmp_path):
+def test_torch_reads_safetensors(tmp_path):
     torch = pytest.importorskip("torch")
     from safetensors.torch import load_file
 
     write(tmp_path / "pe.safetensors", posenc.Encoding(16), range(100), "bfloat16")
-    found = load_file(tmp_path / "pe.safetensors")["pe"]
-    assert found.dtype == torch.bfloat16
-    assert_same_bits(found.view(torch.uint16).numpy().view(ml_dtypes.bfloat16), posenc.encode(100, 16, dtype="bfloat16"))
+    loaded = load_file(tmp_path / "pe.safetensors")["pe"]
+    assert loaded.dtype == torch.bfloat16
+    assert_same_bits(loaded.view(torch.uint16).numpy().view(ml_dtypes.bfloat16), posenc.encode(100, 16, dtype="bfloat16"))
 
 
-def test_the_rows_of_safetensors_begin_on_a_cache_line(tmp_path):
+def test_rows_of_safetensors_are_aligned_to_cache_lines(tmp_path):
     for key in ("pe", "p" * 30, "ё\n\"'"):
         write(tmp_path / "pe.safetensors", posenc.Encoding(16), range(100), key=key, force=True)
         content = (tmp_path / "pe.safetensors").read_bytes()
@@ -81,31 +74,31 @@ def test_the_rows_of_safetensors_begin_on_a_cache_line(tmp_path):
             assert_same_bits(file.get_tensor(key), posenc.encode(100, 16))
 
 
-def test_zarr_as_the_library_reads_it(call, tmp_path, dtype):
+def test_the_zarr_library_reads_the_table(call, tmp_path, dtype):
     path = tmp_path / "pe.zarr"
     code, out, _ = call("generate", 5000, 33, "-o", f"{path}/", "--dtype", dtype, "--start", -9, "--chunk-rows", 700, "--json")
     stored = "uint16" if dtype == "bfloat16" else dtype
     assert code == 0 and json.loads(out)["stored_dtype"] == stored
     expected = posenc.encode(range(-9, 4991), 33, dtype=dtype)
-    found = zarr.open_array(path, mode="r")
-    assert (found.metadata.zarr_format, found.chunks, found.shape, found.dtype) == (3, (700, 33), (5000, 33), stored)
-    assert_same_bits(found[:].view(expected.dtype), expected)
-    assert found.attrs["posenc"]["dtype"] == dtype and found.metadata.dimension_names == ("position", "column")
+    array = zarr.open_array(path, mode="r")
+    assert (array.metadata.zarr_format, array.chunks, array.shape, array.dtype) == (3, (700, 33), (5000, 33), stored)
+    assert_same_bits(array[:].view(expected.dtype), expected)
+    assert array.attrs["posenc"]["dtype"] == dtype and array.metadata.dimension_names == ("position", "column")
     assert len(list(path.glob("c/*/0"))) == 8
     assert (path / "c" / "1" / "0").read_bytes() == expected[700:1400].tobytes()
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("rows, d_model", [(0, 8), (5, 0), (0, 0), (1, 1), (3, 512)])
-def test_shapes(call, tmp_path, suffix, rows, d_model):
+def test_tables_of_every_shape_are_written(call, tmp_path, suffix, rows, d_model):
     path = tmp_path / f"pe.{suffix}"
     assert call("generate", rows, d_model, "-o", path)[0] == 0
-    found = zarr.open_array(path, mode="r")[:] if suffix == "zarr" else safetensors.safe_open(path, "np").get_tensor("pe")
-    assert_same_bits(found, posenc.encode(rows, d_model))
+    loaded = zarr.open_array(path, mode="r")[:] if suffix == "zarr" else safetensors.safe_open(path, "np").get_tensor("pe")
+    assert_same_bits(loaded, posenc.encode(rows, d_model))
     assert call("verify", path)[:2] == (0, f"{path}: {rows} of {rows} rows compared, every bit equal\n")
 
 
-# ---- what a file says of itself -------------------------------------------------------------------------------------
+# ---- specifications in files, and verification ----------------------------------------------------------------------
 
 EVERYTHING = (
     "--start=-1e3 --step -7 --base 321.5 --frequency-scale 0.3 --position-offset .1 --position-scale 3 --scale 0.7 --odd zero "
@@ -115,7 +108,7 @@ EVERYTHING = (
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("options", ["", EVERYTHING, "--frequencies 1,-.25,1e-300,.1,7 --exponents pair", "--dtype bfloat16"])
-def test_the_table_can_be_made_again_from_the_file(call, tmp_path, suffix, options):
+def test_the_file_describes_its_table(call, tmp_path, suffix, options):
     path = tmp_path / f"pe.{suffix}"
     assert call("generate", 100, 11 if "zero" in options else 10, "-o", path, *options.split())[0] == 0
     assert call("verify", path, "--all")[0] == 0
@@ -129,7 +122,7 @@ def test_the_table_can_be_made_again_from_the_file(call, tmp_path, suffix, optio
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_verify_finds_a_flipped_bit(call, tmp_path, suffix):
+def test_verify_reports_a_flipped_bit(call, tmp_path, suffix):
     path = tmp_path / f"pe.{suffix}"
     write(path, posenc.Encoding(64), range(3000), **({"chunk_rows": 450} if suffix == "zarr" else {}))
     data, offset = (path / "c" / "5" / "0", (2345 - 5 * 450) * 256) if suffix == "zarr" else (path, -(3000 - 2345) * 256)
@@ -146,11 +139,11 @@ def test_a_chunk_has_no_more_rows_than_the_table(call, tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".zarr", ".safetensors"])
-def test_an_option_replaces_what_it_excludes_in_a_file(call, tmp_path, suffix):
+def test_options_replace_the_conflicting_ones_of_the_file(call, tmp_path, suffix):
     path, frequencies = tmp_path / f"pe{suffix}", "1,0.5,0.25,0.125"
     assert call("generate", 50, 8, "-o", path, "--base", 7, "--spacing", "endpoint")[0] == 0
     assert call("verify", path, "--frequencies", frequencies)[0] == call("verify", path, "--shift", 2)[0] == 1
-    assert call("verify", path, "--shift", 1)[0] == 0           # another name of that spacing
+    assert call("verify", path, "--shift", 1)[0] == 0           # equal to spacing="endpoint"
     assert call("generate", 50, 8, "-o", path, "--frequencies", frequencies, "--force")[0] == 0
     code, _, err = call("verify", path, "--base", 7)
     assert code == 2 and "frequencies and base are both given" in err
@@ -164,7 +157,7 @@ def test_verify_reads_each_chunk_once(monkeypatch, tmp_path, call):
     assert len(read) == 7
 
 
-def test_verify_zarr_that_others_wrote(call, tmp_path):
+def test_verify_reads_stores_of_the_zarr_library(call, tmp_path):
     for name, keywords in (("two", {"zarr_format": 2}), ("three", {"shards": (60, 10), "chunks": (20, 5)})):
         array = zarr.create_array(tmp_path / f"{name}.zarr", shape=(100, 10), dtype="f8", **{"chunks": (7, 3)} | keywords)
         array[:] = posenc.encode(100, 10, dtype="float64")
@@ -178,8 +171,8 @@ def test_verify_zarr_that_others_wrote(call, tmp_path):
     ({"chunks": (7, 3), "zarr_format": 2}, "8.2"),
     ({"chunks": (5, 10), "shards": (60, 10)}, "c/1/0"),
 ])
-def test_verify_finds_a_missing_chunk_whatever_it_samples(call, tmp_path, keywords, key):
-    """Its values need not be read: of 2 rows, the first and the last, none is in it."""
+def test_verify_reports_missing_chunks_outside_the_samples(call, tmp_path, keywords, key):
+    """The samples are the first and the last row; neither is in the missing chunk."""
     path = tmp_path / "pe.zarr"
     for positions in (range(100), range(2**62, 2**62 + 100)):
         array = zarr.create_array(path, shape=(100, 10), dtype="f8", overwrite=True, **keywords)
@@ -192,7 +185,7 @@ def test_verify_finds_a_missing_chunk_whatever_it_samples(call, tmp_path, keywor
         assert call("verify", path, *options) == (1, "", message)
 
 
-def test_metadata_that_promise_more_chunks_than_can_be_counted(call, tmp_path):
+def test_a_huge_number_of_missing_chunks_is_reported(call, tmp_path):
     path = tmp_path / "pe.zarr"
     write(path, posenc.Encoding(8), range(10))
     metadata = json.loads((path / "zarr.json").read_text())
@@ -201,16 +194,16 @@ def test_metadata_that_promise_more_chunks_than_can_be_counted(call, tmp_path):
     assert f"{2**65 - 1} of {2**65} chunks are missing, the first of them c/0/1, c/0/2, c/0/3" in call("verify", path)[2]
 
 
-def test_a_lost_chunk_reads_as_nan(tmp_path, dtype):
+def test_missing_chunks_read_as_nan(tmp_path, dtype):
     write(tmp_path / "pe.zarr", posenc.Encoding(8), range(5), dtype, chunk_rows=1)
     (tmp_path / "pe.zarr" / "c" / "2" / "0").unlink()
-    found = zarr.open_array(tmp_path / "pe.zarr", mode="r")[:]
-    values = found.view(ml_dtypes.bfloat16) if dtype == "bfloat16" else found
+    values = zarr.open_array(tmp_path / "pe.zarr", mode="r")[:]
+    values = values.view(ml_dtypes.bfloat16) if dtype == "bfloat16" else values
     assert np.isnan(values.astype(float)).all(axis=1).tolist() == [False, False, True, False, False]
 
 
-def test_a_store_of_fill_value_0_is_verified_still(call, tmp_path, dtype):
-    """What earlier stores have."""
+def test_stores_with_fill_value_0_are_verified(call, tmp_path, dtype):
+    """Earlier versions wrote this fill value."""
     path = tmp_path / "pe.zarr"
     write(path, posenc.Encoding(8), range(100), dtype, chunk_rows=7)
     metadata = json.loads((path / "zarr.json").read_text())
@@ -227,16 +220,16 @@ def test_verify_one_tensor_of_several(call, tmp_path):
     save_file(tensors, tmp_path / "model.safetensors")
     assert call("verify", tmp_path / "model.safetensors", "--key", "b")[0] == 0
     assert call("verify", tmp_path / "model.safetensors", "--key", "c", "--base", 5)[0] == 0
-    wrong = ([], "no tensor 'pe', there is 'a', 'b', 'c'"), (["--key", "a"], "dtype I8, expected F32, F64, F16, BF16")
+    wrong = ([], "no tensor 'pe', expected one of: 'a', 'b', 'c'"), (["--key", "a"], "dtype I8, expected F32, F64, F16, BF16")
     for options, message in wrong:
         code, out, err = call("verify", tmp_path / "model.safetensors", *options)
         assert (code, out) == (1, "") and message in err and err.startswith(f"posenc: error: {tmp_path}")
 
 
-# ---- what is no table -----------------------------------------------------------------------------------------------
+# ---- damaged and other files ----------------------------------------------------------------------------------------
 
 
-def test_damaged_safetensors_are_value_errors(tmp_path):
+def test_damaged_safetensors_raise_value_error(tmp_path):
     path = tmp_path / "pe.safetensors"
     write(path, posenc.Encoding(3), range(4))
     good, choice = path.read_bytes(), random.Random(1)
@@ -272,7 +265,7 @@ def tensor(dtype="F32", shape=(4, 3), data_offsets=(0, 48)):
 
 
 def damaged_safetensors():
-    """Files whose header is JSON text, or nearly, beside 48 bytes or so of data."""
+    """Return damaged headers, each with the size of the data after it."""
     one = json.dumps(tensor())
     first = json.dumps({"pe": tensor()})
 
@@ -280,61 +273,61 @@ def damaged_safetensors():
         return json.dumps({"pe": tensor(**pe), "b": b}), length
 
     return {
-        "a byte more": (first, 49),
-        "a byte less": (first, 47),
+        "one byte too many": (first, 49),
+        "one byte missing": (first, 47),
         "no data": (first, 0),
         "no header": ("", 0),
         "a hole at the beginning": (json.dumps({"pe": tensor(data_offsets=(8, 56))}), 56),
         "a hole between": two(104, tensor(data_offsets=(56, 104))),
         "a hole at the end": (first, 56),
         "an overlap": two(88, tensor(data_offsets=(40, 88))),
-        "twice the same bytes": two(48, tensor()),
-        "one inside the other": two(48, tensor(shape=(1, 3), data_offsets=(4, 16))),
-        "an empty one inside the other": two(48, tensor(shape=(0, 3), data_offsets=(20, 20))),
+        "identical offsets": two(48, tensor()),
+        "a nested tensor": two(48, tensor(shape=(1, 3), data_offsets=(4, 16))),
+        "an empty nested tensor": two(48, tensor(shape=(0, 3), data_offsets=(20, 20))),
         "beyond the data": (json.dumps({"pe": tensor(shape=(5, 3), data_offsets=(0, 60))}), 48),
-        "backwards": two(48, tensor("I8", (0,), (48, 44))),
+        "reversed offsets": two(48, tensor("I8", (0,), (48, 44))),
         "another shape": (json.dumps({"pe": tensor(shape=(4, 4))}), 48),
         "another dtype": (json.dumps({"pe": tensor("F64")}), 48),
-        "another shape of the other": two(52, tensor("I8", (5,), (48, 52))),
+        "another shape of the second tensor": two(52, tensor("I8", (5,), (48, 52))),
         "half a byte": two(49, tensor("F4", (3,), (48, 49))),
-        "a dtype that is none": two(52, tensor("F99", (4,), (48, 52))),
+        "an unknown dtype": two(52, tensor("F99", (4,), (48, 52))),
         "a shape that overflows": two(48, tensor(shape=(2**40, 2**40, 0), data_offsets=(48, 48))),
         "a length that overflows": two(48, tensor(shape=(0, 2**64), data_offsets=(48, 48))),
-        "a shape that is none": (first.replace("[4, 3]", '{"4": 3}'), 48),
-        "a shape that is an empty text": two(49, tensor("I8", (), (48, 49)) | {"shape": ""}),
+        "a dict as shape": (first.replace("[4, 3]", '{"4": 3}'), 48),
+        "an empty string as shape": two(49, tensor("I8", (), (48, 49)) | {"shape": ""}),
         "minus zero": (first.replace("[0, 48]", "[-0, 48]"), 48),
         "a real number": (first.replace("[0, 48]", "[0, 48.0]"), 48),
         "a bool": (first.replace("[4, 3]", "[4, 3, true]"), 48),
         "infinity": (first.replace("[4, 3]", "[Infinity, 3]"), 48),
         "three offsets": (first.replace("[0, 48]", "[0, 24, 48]"), 48),
-        "a field twice": (first.replace('"dtype"', '"dtype": "F32", "dtype"'), 48),
-        "metadata twice": (f'{{"__metadata__": {{}}, "__metadata__": {{}}, "pe": {one}}}', 48),
-        "metadata that are a list": (f'{{"__metadata__": [], "pe": {one}}}', 48),
-        "metadata that are a text": (f'{{"__metadata__": "", "pe": {one}}}', 48),
-        "metadata of a number": (f'{{"__metadata__": {{"a": 5}}, "pe": {one}}}', 48),
+        "a duplicate field": (first.replace('"dtype"', '"dtype": "F32", "dtype"'), 48),
+        "duplicate metadata": (f'{{"__metadata__": {{}}, "__metadata__": {{}}, "pe": {one}}}', 48),
+        "a list as metadata": (f'{{"__metadata__": [], "pe": {one}}}', 48),
+        "a string as metadata": (f'{{"__metadata__": "", "pe": {one}}}', 48),
+        "a number in the metadata": (f'{{"__metadata__": {{"a": 5}}, "pe": {one}}}', 48),
         "half a surrogate pair in a name": (f'{{"\\ud800": {one}}}', 48),
         "half a surrogate pair in metadata": (f'{{"__metadata__": {{"a": "\\ud800"}}, "pe": {one}}}', 48),
         "Latin-1": (first.replace("pe", "é").encode("latin-1"), 48),
         "UTF-16": (first.encode("utf-16-le"), 48),
         "a byte order mark": (first.encode("utf-8-sig"), 48),
-        "a comma at the end": (first[:-1] + ",}", 48),
-        "more behind the JSON": (first + "{}", 48),
+        "a trailing comma": (first[:-1] + ",}", 48),
+        "text after the JSON": (first + "{}", 48),
     }
 
 
 @pytest.mark.parametrize("text, size", [pytest.param(*rest, id=name) for name, rest in damaged_safetensors().items()])
-def test_what_the_library_refuses_verify_refuses(call, tmp_path, text, size):
+def test_verify_refuses_files_that_safetensors_refuses(call, tmp_path, text, size):
     path, text = tmp_path / "pe.safetensors", text if isinstance(text, bytes) else text.encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(size))
     with pytest.raises(safetensors.SafetensorError):
         safetensors.safe_open(path, "np")
     code, out, err = call("verify", path, "--key", "pe")
     assert (code, out) == (1, "") and err.startswith(f"posenc: error: {path}: ")
-    assert "not a .safetensors file: " in err or " bytes, expected " in err         # and not of values, none of which is read
+    assert "not a .safetensors file: " in err or " bytes, expected " in err         # refused before any value is read
 
 
 @pytest.mark.parametrize("length, size", [(10**6, 1008), (100_000_001, 100_000_009), (2**64 - 1, 1008)])
-def test_a_header_longer_than_the_file_or_the_limit(call, tmp_path, length, size):
+def test_oversized_headers_are_refused(call, tmp_path, length, size):
     path = tmp_path / "pe.safetensors"
     path.write_bytes(length.to_bytes(8, "little"))
     os.truncate(path, size)
@@ -344,17 +337,17 @@ def test_a_header_longer_than_the_file_or_the_limit(call, tmp_path, length, size
     assert code == 1 and f"a header of {length} bytes in a file of {size}" in err
 
 
-def test_a_name_may_not_occur_twice(call, tmp_path):
-    """The format forbids it; the library takes the last one."""
+def test_duplicate_names_are_refused(call, tmp_path):
+    """The format forbids duplicates; the library uses the last one."""
     one = json.dumps(tensor())
     text = f'{{"pe": {one}, "pe": {one}}}'.encode()
     (tmp_path / "pe.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(48))
     code, _, err = call("verify", tmp_path / "pe.safetensors")
-    assert code == 1 and "expected no two of them the same" in err
+    assert code == 1 and "duplicate names, expected unique ones" in err
 
 
-def test_tensors_of_every_dtype_may_stand_beside_a_table(call, tmp_path):
-    """In any order, with some of no bytes; the names and sizes of dtypes are the library's."""
+def test_verify_accepts_tensors_of_every_dtype_next_to_the_table(call, tmp_path):
+    """The tensors have any order, and some are empty; the names and sizes of dtypes are those of the library."""
     tensors, end = {}, 0
     for code, bits in _safetensors.BITS.items():
         tensors[f"of {code}"], end = tensor(code, (3, 8), (end, end + 3 * bits)), end + 3 * bits
@@ -368,7 +361,7 @@ def test_tensors_of_every_dtype_may_stand_beside_a_table(call, tmp_path):
     assert call("verify", tmp_path / "pe.safetensors", "--key", "pe")[0] == 0
 
 
-def no_tables():
+def other_paths():
     yield "integers", lambda path: zarr.create_array(path, shape=(3, 3), dtype="i8"), "dtype int64"
     yield "three axes", lambda path: zarr.create_array(path, shape=(3, 3, 3), dtype="f4"), "shape (3, 3, 3)"
     yield "too wide", lambda path: zarr.create_array(path, shape=(3, 2**25), chunks=(3, 9), dtype="f4"), "16777216 columns"
@@ -381,25 +374,24 @@ def no_tables():
     yield "attribute", lambda path: zarr.create_array(path, shape=(3, 3), dtype="f4", **wrong), "not a specification"
 
 
-@pytest.mark.parametrize("make, message", [pytest.param(*rest, id=name) for name, *rest in no_tables()])
+@pytest.mark.parametrize("make, message", [pytest.param(*rest, id=name) for name, *rest in other_paths()])
 def test_verify_refuses_other_folders(call, tmp_path, make, message):
     make(tmp_path / "pe.zarr")
     code, out, err = call("verify", tmp_path / "pe.zarr")
     assert (code, out) == (1, "") and message in err and str(tmp_path / "pe.zarr") in err
 
 
-def test_without_the_package(tmp_path):
-    code = 'import sys; sys.modules["zarr"] = None; from posenc._cli import main; sys.exit(main(sys.argv[1:]))'
-    command = [sys.executable, "-c", code, "generate", "20", "8", "-o", tmp_path / "pe.zarr"]
+def test_a_missing_package_is_reported(tmp_path):
+    command = main_without("zarr", "generate", 20, 8, "-o", tmp_path / "pe.zarr")
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, "posenc: error: .zarr needs the package zarr: pip install 'posenc[zarr]'\n")
 
 
-# ---- complete or not there ------------------------------------------------------------------------------------------
+# ---- atomic writes --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_overwriting(call, tmp_path, suffix):
+def test_existing_files_are_replaced_only_with_force(call, tmp_path, suffix):
     path = tmp_path / f"pe.{suffix}"
     for n in (300, 400):
         assert call("generate", n, 8, "-o", path, *["--force"] * (n == 400))[0] == 0
@@ -408,20 +400,20 @@ def test_overwriting(call, tmp_path, suffix):
         assert names(tmp_path) == [path.name]
 
 
-def test_only_a_zarr_store_is_overwritten(call, tmp_path):
+def test_only_zarr_stores_are_overwritten(call, tmp_path):
     (tmp_path / "home.zarr").mkdir()
     (tmp_path / "home.zarr" / "thesis.tex").write_text("precious")
     (tmp_path / "file.zarr").write_text("precious")
     for name in ("home.zarr", "file.zarr"):
         for force in ([], ["--force"]):
             code, _, err = call("generate", 10, 8, "-o", tmp_path / name, *force)
-            assert code == 1 and err == f"posenc: error: {tmp_path / name}: Not a Zarr store, which alone is overwritten\n"
+            assert code == 1 and err == f"posenc: error: {tmp_path / name}: Not a Zarr store, so it is not overwritten\n"
     assert (tmp_path / "home.zarr" / "thesis.tex").read_text() == (tmp_path / "file.zarr").read_text() == "precious"
     assert names(tmp_path) == ["file.zarr", "home.zarr"]
 
 
 @pytest.mark.parametrize("make", [lambda path: path.write_text("new"), zarr.create_group])
-def test_what_came_to_exist_meanwhile_stays(tmp_path, make):
+def test_paths_created_during_the_write_are_kept(tmp_path, make):
     path = tmp_path / "pe.zarr"
     with pytest.raises(OSError, match=r"(File exists|Not a Zarr store).*pe\.zarr"):
         write(path, posenc.Encoding(8), range(10), progress=lambda written: make(path))
@@ -429,19 +421,27 @@ def test_what_came_to_exist_meanwhile_stays(tmp_path, make):
     assert path.is_file() or zarr.open_group(path, mode="r") is not None
 
 
-def test_the_old_store_stays_until_the_new_one_is_complete(tmp_path):
-    write(tmp_path / "pe.zarr", posenc.Encoding(8), range(10))
+def check_failed_overwrite(path, error, rows=10, **keywords):
+    """Replace a store of 10 rows by one of 20; expect an error and a complete store of some number of rows."""
+    with pytest.raises(error, match=r"pe\.zarr" if error is OSError else None):
+        write(path, posenc.Encoding(8), range(20), force=True, **keywords)
+    assert names(path.parent) == ["pe.zarr"] and zarr.open_array(path, mode="r").shape == (rows, 8)
 
+
+@pytest.fixture
+def store(tmp_path):
+    write(tmp_path / "pe.zarr", posenc.Encoding(8), range(10))
+    return tmp_path / "pe.zarr"
+
+
+def test_an_interrupted_write_keeps_the_old_store(store):
     def fail(written):
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        write(tmp_path / "pe.zarr", posenc.Encoding(8), range(20), force=True, progress=fail)
-    assert names(tmp_path) == ["pe.zarr"] and zarr.open_array(tmp_path / "pe.zarr", mode="r").shape == (10, 8)
+    check_failed_overwrite(store, KeyboardInterrupt, progress=fail)
 
 
-def test_the_old_store_comes_back_where_the_new_one_cannot_take_its_name(tmp_path, monkeypatch):
-    write(tmp_path / "pe.zarr", posenc.Encoding(8), range(10))
+def test_a_failed_rename_restores_the_old_store(store, monkeypatch):
     rename = os.rename
 
     def refuse(old, new):
@@ -450,14 +450,11 @@ def test_the_old_store_comes_back_where_the_new_one_cannot_take_its_name(tmp_pat
         rename(old, new)
 
     monkeypatch.setattr(os, "rename", refuse)
-    with pytest.raises(OSError, match=r"pe\.zarr"):
-        write(tmp_path / "pe.zarr", posenc.Encoding(8), range(20), force=True)
-    assert names(tmp_path) == ["pe.zarr"] and zarr.open_array(tmp_path / "pe.zarr", mode="r").shape == (10, 8)
+    check_failed_overwrite(store, OSError)
 
 
 @pytest.mark.parametrize("renamings, rows", [(1, 10), (2, 20)])
-def test_a_signal_between_the_two_steps(tmp_path, monkeypatch, renamings, rows):
-    write(tmp_path / "pe.zarr", posenc.Encoding(8), range(10))
+def test_an_interrupt_between_the_renames_leaves_a_complete_store(store, monkeypatch, renamings, rows):
     rename, done = os.rename, []
 
     def interrupted(old, new):
@@ -467,13 +464,11 @@ def test_a_signal_between_the_two_steps(tmp_path, monkeypatch, renamings, rows):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(os, "rename", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        write(tmp_path / "pe.zarr", posenc.Encoding(8), range(20), force=True)
-    assert names(tmp_path) == ["pe.zarr"] and zarr.open_array(tmp_path / "pe.zarr", mode="r").shape == (rows, 8)
+    check_failed_overwrite(store, KeyboardInterrupt, rows)
 
 
 @POSIX
-def test_a_link_to_a_store_stays_a_link(tmp_path):
+def test_a_symbolic_link_to_a_store_is_kept(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "pe.zarr").symlink_to(tmp_path / "elsewhere" / "real.zarr")
     for n in (3, 5):
@@ -483,7 +478,7 @@ def test_a_link_to_a_store_stays_a_link(tmp_path):
     assert names(tmp_path / "elsewhere") == ["real.zarr"]
 
 
-def test_a_disk_too_small_is_known_before_writing(tmp_path, monkeypatch):
+def test_insufficient_disk_space_is_reported_before_writing(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: (10**9, 10**9 - 1000, 1000))
     with pytest.raises(OSError, match="1280 bytes needed, 1000 free"):
         write(tmp_path / "pe.zarr", posenc.Encoding(8), range(32), chunk_rows=20)
@@ -492,32 +487,16 @@ def test_a_disk_too_small_is_known_before_writing(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("positions", [range(2**63 - 1, 2**63 + 1), range(-(2**63), 2**63)])
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_wrong_positions(tmp_path, suffix, positions):
+def test_positions_beyond_int64_are_refused(tmp_path, suffix, positions):
     with pytest.raises(ValueError, match="positions "):
         write(tmp_path / f"pe.{suffix}", posenc.Encoding(8), positions)
     assert names(tmp_path) == []
 
 
 @POSIX
-def test_a_disk_that_is_full(tmp_path):
-    """RLIMIT_FSIZE stands for the disk."""
-    code = """
-        import resource, sys
-        from posenc import _cli
-        resource.setrlimit(resource.RLIMIT_FSIZE, (5_000_000, 5_000_000))
-        sys.exit(_cli.main(sys.argv[1:]))
-        """
-    command = [sys.executable, "-c", textwrap.dedent(code), "generate", "10_000", "512", "-o", tmp_path / "pe.zarr"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"posenc: error: {tmp_path / 'pe.zarr'}: {os.strerror(errno.EFBIG)}\n"
-    assert names(tmp_path) == []
-
-
-@POSIX
 @pytest.mark.usefixtures("heard_signals")
 @pytest.mark.parametrize("number, code", [("SIGINT", 130), ("SIGTERM", 143)])
-def test_a_signal_in_the_middle_leaves_nothing(tmp_path, number, code):
+def test_a_signal_during_the_write_leaves_no_file(tmp_path, number, code):
     slow = """
         import sys, time
         from posenc import _cli
@@ -526,11 +505,10 @@ def test_a_signal_in_the_middle_leaves_nothing(tmp_path, number, code):
         _zarr._sync = lambda folder: (print("writing", flush=True), time.sleep(30), sync(folder))
         sys.exit(_cli.main(["generate", "10_000", "64", "-o", *sys.argv[1:]]))
         """
-    command = [sys.executable, "-c", textwrap.dedent(slow), tmp_path / "pe.zarr"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(python(slow, tmp_path / "pe.zarr"), **pipes) as process:
         assert process.stdout.readline() == "writing\n" and [name[-4:] for name in names(tmp_path)] == [".tmp"]
-        begin = time.monotonic()
         process.send_signal(getattr(signal, number))
         _, stderr = process.communicate(timeout=20)
-    assert process.returncode == code and "Traceback" not in stderr and time.monotonic() - begin < 20
+    assert process.returncode == code and "Traceback" not in stderr
     assert names(tmp_path) == []

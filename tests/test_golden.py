@@ -1,4 +1,4 @@
-"""Golden data as bits: a changed bit is a failed test.  golden.py makes them from the oracle, and says what they are."""
+"""Compare with the recorded values of golden.csv; golden.py describes and computes them."""
 
 import csv
 import json
@@ -18,19 +18,19 @@ def golden():
         yield int(key[0]), key[1], json.loads(key[2]), list(group)
 
 
-def test_golden(isa):
+def test_golden_values(isa):
     checked = 0
     for d_model, dtype, convention, rows in golden():
         positions = [float(row["position"]) if set(row["position"]) & set(".e") else int(row["position"]) for row in rows]
         columns = [int(row["column"]) for row in rows]
         expected = [int(row["bits"], 16) for row in rows]
-        for kind in (int, float):
-            which = [i for i, p in enumerate(positions) if type(p) is kind]
-            if not which:
+        for number in (int, float):
+            chosen = [i for i, p in enumerate(positions) if type(p) is number]
+            if not chosen:
                 continue
-            table = posenc.encode(np.array([positions[i] for i in which]), d_model, dtype=dtype, **convention)
-            found = bits_of(table)[range(len(which)), [columns[i] for i in which]]
-            wrong = [rows[i] for i, bits in zip(which, found, strict=True) if bits != expected[i]]
+            table = posenc.encode(np.array([positions[i] for i in chosen]), d_model, dtype=dtype, **convention)
+            actual = bits_of(table)[range(len(chosen)), [columns[i] for i in chosen]]
+            wrong = [rows[i] for i, bits in zip(chosen, actual, strict=True) if bits != expected[i]]
             assert not wrong
-            checked += len(which)
+            checked += len(chosen)
     assert checked > 500

@@ -1,4 +1,4 @@
-"""Grids: bits against encode and the oracle, and every line of docs/grids.md against the library that it names."""
+"""Grids: bits compared with encode and the reference, and every line of docs/grids.md compared with its library."""
 
 import ast
 import functools
@@ -26,7 +26,7 @@ GUIDE = (Path(__file__).parent.parent / "docs" / "grids.md").read_text()
 
 # ---- the columns ------------------------------------------------------------------------------------------------------
 
-# what each of the six orders means, spelled for unequal widths
+# sort keys of the columns for each of the six orders, valid for unequal widths too
 SORTED_BY = {
     ("axis", "halves"): lambda axis, frequency, function: (axis, function, frequency),
     ("axis", "interleaved"): lambda axis, frequency, function: (axis, frequency, function),
@@ -38,16 +38,12 @@ SORTED_BY = {
 
 
 def naive(coordinates, widths, d_model, *, axes, group, layout, include_input, dtype, conventions):
-    """The table by definition, column by column, from one call of encode for each axis."""
+    """Build the table by its definition, column by column, from one call of encode for each axis."""
     codes = [
         posenc.encode(c, width, dtype=dtype, **convention)
         for c, width, convention in zip(coordinates, widths, conventions, strict=True)
     ]
-    keys = [
-        (rank, j // 2, j % 2)
-        for rank, k in enumerate(axes)
-        for j in range(widths[k])
-    ]
+    keys = [(rank, j // 2, j % 2) for rank, k in enumerate(axes) for j in range(widths[k])]
     keys.sort(key=lambda key: SORTED_BY[group, layout](*key))
     columns = [(axes[rank], codes[axes[rank]][:, 2 * i + f]) for rank, i, f in keys]
     inputs = [(k, np.asarray(coordinates[k]).astype(dtype)) for k in axes] if include_input else []
@@ -62,7 +58,7 @@ def naive(coordinates, widths, d_model, *, axes, group, layout, include_input, d
 
 @pytest.mark.parametrize("group, layout", SORTED_BY)
 @pytest.mark.parametrize("include_input", [None, "first", "last"])
-def test_columns_are_those_of_encode(group, layout, include_input, dtype, isa):
+def test_columns_equal_those_of_encode(group, layout, include_input, dtype, isa):
     dtype = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
     coordinates = [range(4), np.linspace(-2.0, 3.0, 5), range(7, 1, -1)]
     inputs = 3 if include_input else 0
@@ -73,19 +69,13 @@ def test_columns_are_those_of_encode(group, layout, include_input, dtype, isa):
         ((0, 2, 1), (6, 0, 4), "zero", 3),
     ):
         d_model = sum(widths) + inputs + extra
-        # an axis without columns needs no base
-        found = posenc.grid(
-            coordinates, d_model, axes=axes, widths=widths, odd=odd, group=group, layout=layout, include_input=include_input,
-            dtype=dtype, base=(100, 1000, 2), order="cos",
-        )
-        expected = naive(
-            coordinates, widths, d_model, axes=axes, group=group, layout=layout, include_input=include_input, dtype=dtype,
-            conventions=[{"base": base, "order": "cos"} for base in (100, 1000, 2)],
-        )
-        assert_same_bits(found, expected)
+        arguments = {"axes": axes, "group": group, "layout": layout, "include_input": include_input, "dtype": dtype}
+        table = posenc.grid(coordinates, d_model, widths=widths, odd=odd, base=(100, 1000, 2), order="cos", **arguments)
+        conventions = [{"base": base, "order": "cos"} for base in (100, 1000, 2)]
+        assert_same_bits(table, naive(coordinates, widths, d_model, conventions=conventions, **arguments))
 
 
-def test_the_pictures_of_the_guide():
+def test_column_orders_match_the_guide():
     rows = re.findall(r'^\| `"(\w+)"` \| `"(\w+)"` \| `([^`]*)`', GUIDE, re.MULTILINE)
     assert {row[:2] for row in rows} == set(SORTED_BY)
     angles = {"h": 3.0, "w": 5.0}
@@ -96,7 +86,7 @@ def test_the_pictures_of_the_guide():
         assert np.allclose(row, expected, rtol=0, atol=1e-15)
 
 
-def test_equal_widths_that_do_not_divide():
+def test_remaining_columns_are_truncated_or_zero():
     two = [posenc.grid((3, 4), d, odd="truncate") for d in (49, 50, 51, 52)]
     for table in two:
         assert_same_bits(table, np.ascontiguousarray(two[-1][..., : table.shape[-1]]))
@@ -112,19 +102,19 @@ def mantissa_and_exponent(x):
     return numerator, 1 - denominator.bit_length()
 
 
-def test_against_the_oracle(dtype):
+def test_a_grid_matches_the_reference(dtype):
     table = posenc.grid(
         (3, 4), 10, coordinates=(-1, 2), group="frequency", include_input="first", base=(50, 1e6), position_scale=math.pi,
         dtype=dtype,
     )
     coordinates = [[-1.0, 0.5, 2.0], [-1.0, 0.0, 1.0, 2.0]]
-    oracles = [Reference(4, base=base, position_scale=math.pi) for base in (50, 1e6)]
+    references = [Reference(4, base=base, position_scale=math.pi) for base in (50, 1e6)]
     for i, j in itertools.product(range(3), range(4)):
         here = coordinates[0][i], coordinates[1][j]
         row = [round_to(*mantissa_and_exponent(x), dtype) for x in here]
         for frequency in range(2):
             for k in range(2):
-                row += [oracles[k].bits(here[k], 2 * frequency + f, dtype) for f in range(2)]
+                row += [references[k].bits(here[k], 2 * frequency + f, dtype) for f in range(2)]
         assert bits_of(table[i, j]).tolist() == row
 
 
@@ -145,7 +135,7 @@ FORMULAS = {
 def test_coordinates_are_rounded_once(coordinates, start):
     for n in (1, 2, 7, 100):
         exactly = [FORMULAS[coordinates](k + Fraction(start), n, Fraction(start)) for k in range(n)]
-        expected = np.array([float(x) for x in exactly])            # a Fraction is rounded to nearest
+        expected = np.array([float(x) for x in exactly])            # rounds a Fraction to nearest
         table = posenc.grid(
             (n, 2), 6, start=(start, 0), coordinates=coordinates, include_input="last", dtype="float64", channel_first=True
         )
@@ -163,7 +153,7 @@ def test_large_integers_are_exact():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_inputs_are_rounded_once(dtype):
-    # to float64 first, 2**62 + 2**38 + 1 would be a tie in float32, and 2**62 + 2**54 + 1 in bfloat16
+    # rounded to float64 first, 2**62 + 2**38 + 1 would be a tie in float32, and 2**62 + 2**54 + 1 in bfloat16
     integers = [0, 1, -3, 2**62 + 2**38 + 1, -(2**62) - 2**54 - 1, 2**62 + 2**54 - 1, 2**63 - 1, -(2**63)]
     floats = [0.1, -1 / 3, 65519.99999, 65520.0, 1e-8, 1 + 2**-8 + 2**-40, 3e-45]
     for positions in (integers, floats):
@@ -175,7 +165,7 @@ def test_inputs_are_rounded_once(dtype):
 # ---- shapes and out ---------------------------------------------------------------------------------------------------
 
 
-def test_shapes():
+def test_grids_have_the_expected_shapes():
     assert posenc.grid((3, 4), 8).shape == (3, 4, 8)
     assert posenc.grid([np.int64(3), 4, 5], 12, extra_tokens=2).shape == (62, 12)
     assert posenc.grid(7, 8).shape == posenc.grid((7,), 8).shape == (7, 8)
@@ -190,7 +180,7 @@ def test_shapes():
 
 
 @pytest.mark.parametrize("group, layout", SORTED_BY)
-def test_the_same_in_every_shape_and_out(group, layout, monkeypatch):
+def test_every_output_layout_holds_the_same_values(group, layout, monkeypatch):
     convention = {"group": group, "layout": layout, "start": 1}
     table = posenc.grid((5, 6, 7), 12, **convention)
     flat = table.reshape(-1, 12)
@@ -211,7 +201,7 @@ def test_the_same_in_every_shape_and_out(group, layout, monkeypatch):
         assert_same_bits(np.ascontiguousarray(both.T), np.ascontiguousarray(out))
 
 
-def test_bfloat16_as_bits_without_the_package(monkeypatch):
+def test_bfloat16_bits_do_not_need_ml_dtypes(monkeypatch):
     table = posenc.grid((3, 4), 10, dtype="bfloat16", include_input="first")
     monkeypatch.setattr(posenc._arguments, "_bfloat16", lambda: np.dtype(np.uint16))
     with pytest.raises(ImportError, match="ml_dtypes"):
@@ -221,16 +211,14 @@ def test_bfloat16_as_bits_without_the_package(monkeypatch):
     assert (out == bits_of(table)).all()
 
 
-def test_out_that_holds_the_coordinates(monkeypatch):
-    monkeypatch.setattr(posenc._grid, "BLOCK_BYTES", 32)            # a row: the first is written before the others are made
-    room = np.arange(40.0)
+def test_coordinates_may_overlap_out(monkeypatch):
+    monkeypatch.setattr(posenc._grid, "BLOCK_BYTES", 32)            # a row: the first is written before the next is computed
+    memory = np.arange(40.0)
     expected = posenc.grid((np.arange(2.0), np.arange(5.0)), 4, dtype="float64")
-    out = room.reshape(2, 5, 4)
-    posenc.grid((room[:2], room[:5]), 4, dtype="float64", out=out)
-    assert_same_bits(out, expected)
+    assert_same_bits(posenc.grid((memory[:2], memory[:5]), 4, dtype="float64", out=memory.reshape(2, 5, 4)), expected)
 
 
-def test_nan_stays_in_the_columns_of_its_axis():
+def test_nan_affects_only_the_columns_of_its_axis():
     table = posenc.grid(([0.0, np.nan], 3), 8)
     assert (bits_of(table[1, :, :4]) == 0x7FC00000).all()
     assert_same_bits(table[1, :, 4:].copy(), posenc.encode(3, 4))
@@ -243,7 +231,7 @@ def test_nan_stays_in_the_columns_of_its_axis():
     ((1, 65536), 256, {"coordinates": (-1, 1)}),
     ((65536, 1), 256, {"extra_tokens": 1}),
 ], ids=str)
-def test_memory_is_the_result_and_a_constant(shape, d_model, arguments):
+def test_a_grid_takes_constant_extra_memory(shape, d_model, arguments):
     out = posenc.grid(shape, d_model, **arguments)
     assert out.nbytes >= 2**26
     tracemalloc.start()
@@ -314,8 +302,8 @@ BAD = [
 
 
 @pytest.mark.parametrize("arguments, error, message", BAD, ids=lambda v: str(v)[:40])
-def test_bad_arguments(arguments, error, message, monkeypatch):
-    monkeypatch.setattr(posenc._grid, "BLOCK_BYTES", 32)            # a row: the first would be written before a later error
+def test_invalid_arguments_are_refused(arguments, error, message, monkeypatch):
+    monkeypatch.setattr(posenc._grid, "BLOCK_BYTES", 32)            # a row: a late error would leave the first row written
     out = np.full((2, 3, 8), 7, np.float32)
     with pytest.raises(error, match=message):
         posenc.grid(**{"shape": (2, 3), "d_model": 8, "out": out} | arguments)
@@ -329,7 +317,7 @@ def test_bad_arguments(arguments, error, message, monkeypatch):
     (np.full((2, 3, 16), 7, np.float32)[..., ::2], ValueError, "contiguous columns"),
     ([7], TypeError, "out is of type list"),
 ], ids=str)
-def test_bad_out(out, error, message):
+def test_invalid_out_is_refused(out, error, message):
     with pytest.raises(error, match=message):
         posenc.grid((2, 3), 8, out=out)
     assert (np.array(out) == 7).all()
@@ -339,29 +327,29 @@ def test_bad_out(out, error, message):
 
 
 def imported(name):
-    """A module of a library that need not be here."""
+    """Import a module of a library, or skip the test."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return pytest.importorskip(name)
 
 
 def timm_sincos():
-    """timm's own file, from where it is installed: its package imports torchvision, which the file does not need."""
+    """Import a file of timm without its package, which would import torchvision."""
     imported("torch")
-    found = importlib.util.find_spec("timm")
-    if found is None:
+    spec = importlib.util.find_spec("timm")
+    if spec is None:
         pytest.skip("timm is not installed")
     package = types.ModuleType("timm_layers")
-    package.__path__ = [str(Path(found.origin).parent / "layers")]
+    package.__path__ = [str(Path(spec.origin).parent / "layers")]
     sys.modules["timm_layers"] = package
     return importlib.import_module("timm_layers.pos_embed_sincos")
 
 
-# The formulas of libraries that do not install here, in float64.
+# The formulas of libraries that cannot be installed, in float64.
 
 
 def get_2d_sincos_pos_embed(embed_dim, grid_size, cls_token):
-    """MAE, util/pos_embed.py, whose np.float is float64."""
+    """MAE, util/pos_embed.py, in which np.float is float64."""
     omega = 1 / 10000 ** (np.arange(embed_dim // 4, dtype=np.float64) / (embed_dim / 4))
     w, h = np.meshgrid(np.arange(grid_size, dtype=np.float32), np.arange(grid_size, dtype=np.float32))
     angles = [np.einsum("m,d->md", x.reshape(-1), omega) for x in (w, h)]
@@ -405,7 +393,7 @@ class Embedder:
 
 
 def pos_enc(x, min_deg, max_deg):
-    """mip-NeRF, internal/mip.py, with cos for sin(. + pi / 2)."""
+    """mip-NeRF, internal/mip.py, with cos instead of sin(. + pi / 2)."""
     scales = 2.0 ** np.arange(min_deg, max_deg)
     xb = (x[..., None, :] * scales[:, None]).reshape(*x.shape[:-1], -1)
     return np.concatenate([x, np.sin(xb), np.cos(xb)], axis=-1)
@@ -442,7 +430,7 @@ def module(name):
     return lambda: vars(imported(name))
 
 
-# library: where its call finds its names, and how it evaluates
+# library: the namespace of its call, and its precision
 HUGGING_FACE = "transformers.models."
 LIBRARIES = {
     "MAE": (here, "float64"),
@@ -451,7 +439,7 @@ LIBRARIES = {
     "DETR": (module(HUGGING_FACE + "detr.modeling_detr"), "float32"),
     "timm": (lambda: vars(timm_sincos()), "float32"),
     "diffusers 2-D": (module("diffusers.models.embeddings"), "float64"),
-    "diffusers 2-D, scaled": (module("diffusers.models.embeddings"), "float32"),     # of the positions
+    "diffusers 2-D, scaled": (module("diffusers.models.embeddings"), "float32"),     # scales positions in float32
     "diffusers 3-D": (module("diffusers.models.embeddings"), "float64"),
     "SimpleViT": (here, "float64"),
     "tensor2tensor": (here, "float64"),
@@ -463,7 +451,7 @@ LIBRARIES = {
     "PyTorch3D": (here, "float64"),
     "tiny-cuda-nn": (here, "float64"),
 }
-# float64 rounded to float32 at the end: the same bits, unless a value lies within its error in float64 of a half-way point
+# Computed in float64 and rounded to float32 at the end: equal bits unless a value is too close to a half-way point.
 ROUNDED_ONCE = {"MAE", "ViT-MAE", "RT-DETR", "diffusers 2-D", "diffusers 3-D"}
 NUMBERS = {"h": 6, "w": 9, "t": 5, "n": 7, "d": 48, "np": np, "posenc": posenc}
 LINES = {line[0]: line[1:] for line in re.findall(r"^\| ([^`|]+) \| `([^`]+)` \| `(posenc[^`]+)` \|$", GUIDE, re.MULTILINE)}
@@ -476,13 +464,13 @@ def evaluated(library, call):
 
 
 def ours(call, dtype):
-    """The call of posenc, with a dtype."""
+    """Evaluate the call of posenc with a dtype."""
     table = types.SimpleNamespace(grid=lambda *args, **kwargs: posenc.grid(*args, dtype=dtype, **kwargs))
     return eval(call, NUMBERS | {"posenc": table})
 
 
 def largest_angle(call):
-    """The largest angle or coordinate of a call: what the errors of float32 are relative to."""
+    """Return the largest angle or coordinate of a call; errors of float32 are relative to it."""
     seen = []
 
     def spy(shape, d_model, **kwargs):
@@ -490,15 +478,17 @@ def largest_angle(call):
         coordinates = posenc.grid(shape, len(shape), include_input="first", dtype="float64", **part)
         scale = np.max(kwargs.get("position_scale", 1)) * max([1.0, *np.ravel(kwargs.get("frequencies", 1.0))])
         seen.append(float(abs(coordinates).max() * scale))
-        return
 
     eval(call, NUMBERS | {"posenc": types.SimpleNamespace(grid=spy)})
     return max(1.0, seen[0])
 
 
 def tolerance(arithmetic, call):
-    """An angle in float32 has the errors of the coordinate, the frequency (at most two roundings each) and the product; sin
-    and cos add one of a value below 1, as does our own rounding.  `u` is half a unit in the last place of 1."""
+    """Return the error bound of a library.
+
+    The angle has the errors of the coordinate and the frequency (at most two roundings each) and of the product.  sin and cos,
+    and our result, add one rounding each of a value below 1.
+    """
     u = 2.0 ** (-53 if arithmetic == "float64" else -24)
     return (6 * largest_angle(call) + 2) * u
 
@@ -511,20 +501,20 @@ def test_every_line_of_the_guide_is_read():
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_line_of_the_guide(line):
+def test_lines_of_the_guide_match_the_libraries(line):
     theirs, call = LINES[line]
     expected, arithmetic = evaluated(line, theirs)
     dtype = "float64" if arithmetic == "float64" and expected.dtype == np.float64 else "float32"
-    found = ours(call, dtype)
-    assert found.size == expected.size
-    error = abs(found.astype(np.float64) - expected.reshape(found.shape)).max()
+    table = ours(call, dtype)
+    assert table.size == expected.size
+    error = abs(table.astype(np.float64) - expected.reshape(table.shape)).max()
     assert error <= tolerance(arithmetic if dtype == "float64" else "float32", call)
     if line in ROUNDED_ONCE:
-        assert_same_bits(ours(call, "float32"), expected.reshape(found.shape).astype(np.float32))
+        assert_same_bits(ours(call, "float32"), expected.reshape(table.shape).astype(np.float32))
 
 
 def table_of(line, call):
-    """A call in the shape of a line's own table, or None where it has another size or is refused."""
+    """Return the table of a call in the shape of a line's own table, or None if it has another size or is refused."""
     own = ours(LINES[line][1], "float64")
     try:
         table = ours(call, "float64")
@@ -534,7 +524,7 @@ def table_of(line, call):
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_no_other_call_gives_the_table_of_a_line(line):
+def test_other_calls_give_other_tables(line):
     theirs, call = LINES[line]
     expected, _ = evaluated(line, theirs)
     tree = ast.parse(call, mode="eval")
@@ -550,15 +540,15 @@ def test_no_other_call_gives_the_table_of_a_line(line):
             assert abs(table - expected.reshape(table.shape)).max() > 0.05, other
 
 
-def test_in_float64():
-    """Libraries that evaluate in float64: what they return there is off by the errors of their angles."""
+def test_libraries_agree_in_float64():
+    """Tables of libraries in float64 have the errors of their angles."""
     torch = imported("torch")
     vit_mae = imported(HUGGING_FACE + "vit_mae.modeling_vit_mae")
     detr = imported(HUGGING_FACE + "detr.modeling_detr")
     grid = functools.partial(posenc.grid, dtype="float64")
-    found = grid((14, 20), 768, layout="halves")
-    expected = vit_mae.build_2d_sinusoidal_position_embedding(14, 20, 768, dtype=torch.float64).numpy().reshape(found.shape)
-    assert 0 < abs(found - expected).max() <= (6 * 19 + 2) * 2.0**-53
+    table = grid((14, 20), 768, layout="halves")
+    expected = vit_mae.build_2d_sinusoidal_position_embedding(14, 20, 768, dtype=torch.float64).numpy().reshape(table.shape)
+    assert 0 < abs(table - expected).max() <= (6 * 19 + 2) * 2.0**-53
     mae = get_2d_sincos_pos_embed(768, 14, False).reshape(14, 14, 768)
     assert 0 < abs(grid((14, 14), 768, layout="halves", axes=(1, 0)) - mae).max() <= (6 * 13 + 2) * 2.0**-53
     for normalize, angle, arguments in (
@@ -566,5 +556,5 @@ def test_in_float64():
     ):
         embedding = detr.DetrSinePositionEmbedding(128, normalize=normalize)
         expected = embedding((1, 3, 14, 20), "cpu", torch.float64).numpy()[0]
-        found = grid((14, 20), 256, start=1, channel_first=True, **arguments)
-        assert 0 < abs(found - expected).max() <= (6 * angle + 2) * 2.0**-53
+        table = grid((14, 20), 256, start=1, channel_first=True, **arguments)
+        assert 0 < abs(table - expected).max() <= (6 * angle + 2) * 2.0**-53

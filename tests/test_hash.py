@@ -1,7 +1,6 @@
-"""One number for all bits: the same on every instruction set, compiler and processor.
+"""A hash of many tables, equal on every instruction set, compiler and processor.
 
-A change of this number is a change of the library's values, which are correctly rounded and so cannot change.
-``python tests/test_hash.py`` prints it on machines without pytest.
+It cannot change, because the values are correctly rounded.  ``python tests/test_hash.py`` prints it without pytest.
 """
 
 import hashlib
@@ -13,20 +12,20 @@ import posenc
 HASH = "297e0afc1d1c2cc0d5b7aaa31c94cdbf402d93d042777a3a9541d30324f6cf74"
 
 DTYPES = ["float64", "float32", "float16", "bfloat16"]
-ROWS = 70                       # enough for a step to be worth its table of offsets
+ROWS = 70                       # enough rows for the offset table of a step
 
 
 def integers(count, seed):
-    """Integers over the whole int64 range, the same whatever the version of NumPy."""
-    found = np.empty(count, np.int64)
+    """Return integers over the whole int64 range, independent of the version of NumPy."""
+    numbers = np.empty(count, np.int64)
     for i in range(count):
         seed = (seed * 6364136223846793005 + 1442695040888963407) % 2**64
-        found[i] = (seed ^ seed >> 29) - 2**63
-    return found
+        numbers[i] = (seed ^ seed >> 29) - 2**63
+    return numbers
 
 
 SCATTERED = integers(30, seed=1)
-# next to zeros of columns of d_model 6 and 512
+# close to zeros of columns of d_model 6 and 512
 NEAR_ZEROS = [
     1108341089274117551,
     7178985671544356912,
@@ -75,7 +74,7 @@ GIVEN = [-1.5, 1e300, 5e-324, 0.0, 1 / 3, -1e-300]
 
 
 def cases():
-    """Positions, d_model and convention of each table."""
+    """Yield the positions, d_model and convention of each table."""
     for d_model in WIDTHS:
         for positions in SPACED.values():
             yield positions, d_model, {}
@@ -96,7 +95,7 @@ def cases():
 
 
 def additions():
-    """Tables with encodings added to them."""
+    """Yield results of add_to."""
     for dtype, fraction_bits in [("float64", 52), ("float32", 23), ("float16", 10)]:
         one = np.ones(1, dtype)
         unsigned = f"u{one.itemsize}"
@@ -109,17 +108,17 @@ def additions():
 
 
 def bits(values):
-    """The bits of an array, in little-endian byte order whatever the machine."""
+    """Return the bits of an array in little-endian byte order."""
     return np.ascontiguousarray(values).view(f"u{values.itemsize}").astype(f"<u{values.itemsize}").tobytes()
 
 
 def table_hash():
-    """SHA-256 of the bits of all cases, in hexadecimal."""
+    """Return the SHA-256 of the bits of all cases, in hexadecimal."""
     digest = hashlib.sha256()
     for positions, d_model, convention in cases():
         encoding = posenc.Encoding(d_model, **convention)
         for dtype in DTYPES:
-            # bits of bfloat16 need no ml_dtypes
+            # with an out of uint16, bfloat16 does not need ml_dtypes
             out = np.empty((len(positions), d_model), np.uint16 if dtype == "bfloat16" else dtype)
             digest.update(bits(encoding.encode(positions, dtype=dtype, out=out)))
     for values in additions():
@@ -127,7 +126,7 @@ def table_hash():
     return digest.hexdigest()
 
 
-def test_hash(isa):
+def test_the_hash_of_all_tables_is_unchanged(isa):
     assert table_hash() == HASH
 
 

@@ -1,4 +1,4 @@
-"""Which convention a table has: found again for every preset, for others' recipes, and not where there is none."""
+"""identify recognises every preset and the recipes of other libraries, and matches nothing else."""
 
 import functools
 import json
@@ -18,7 +18,7 @@ from posenc._identify import Match, candidates, identify
 RNG = np.random.default_rng
 ROWS = 200
 NAMES = [p.name for p in posenc.presets()]
-COORDINATES = {"nerf", "tiny-cuda-nn", "pi0"}       # of positions in [0, 1): at integers they repeat themselves
+COORDINATES = {"nerf", "tiny-cuda-nn", "pi0"}       # for positions in [0, 1): periodic at integers
 KINDS = ("float32", "float16", "noise")
 
 
@@ -30,13 +30,16 @@ def table_of(encoding, positions, kind):
 
 
 @functools.cache
-def found_again(table, shape, dtype, coordinates):
-    """Identified once for all presets of the same table."""
+def identified(table, shape, dtype, coordinates):
+    """Return the matches of a table, computed once for all presets with this table."""
     positions = np.arange(ROWS) / 256 if coordinates else None
     return identify(np.frombuffer(table, dtype).reshape(shape), positions)
 
 
-def check_preset(name, d_model, kind):
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("d_model", [7, 64, *(pytest.param(d_model, marks=pytest.mark.long) for d_model in (8, 15, 100, 512))])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_preset_is_identified(name, d_model, kind):
     try:
         encoding = posenc.preset(name, d_model)
     except ValueError:
@@ -44,7 +47,7 @@ def check_preset(name, d_model, kind):
     coordinates = name in COORDINATES
     positions = np.arange(ROWS) / 256 if coordinates else range(ROWS)
     table = table_of(encoding, positions, kind)
-    matches = found_again(table.tobytes(), table.shape, table.dtype, coordinates)
+    matches = identified(table.tobytes(), table.shape, table.dtype, coordinates)
     assert name in matches[0].presets
     best = matches[0]
     assert np.array_equal(best.positions, positions)
@@ -53,21 +56,6 @@ def check_preset(name, d_model, kind):
         assert best.reason == "noise of 0.001" and 1e-3 < best.difference < 1e-2
     else:
         assert best.reason == "every value correctly rounded" and best.difference == 0
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("d_model", [7, 64])
-@pytest.mark.parametrize("name", NAMES)
-def test_every_preset_is_named(name, d_model, kind):
-    check_preset(name, d_model, kind)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("d_model", [8, 15, 100, 512])
-@pytest.mark.parametrize("name", NAMES)
-def test_every_preset_is_named_at_other_sizes(name, d_model, kind):
-    check_preset(name, d_model, kind)
 
 
 def parameters(encoding):
@@ -89,7 +77,7 @@ def parameters(encoding):
         {"exponents": "column", "layout": "halves"},
     ],
 )
-def test_parameters_of_no_preset(convention, kind):
+def test_parameters_without_a_preset_are_identified(convention, kind):
     encoding = posenc.Encoding(64, **convention)
     best = identify(table_of(encoding, range(3, 800), kind))[0]
     assert best.presets == ()
@@ -97,15 +85,15 @@ def test_parameters_of_no_preset(convention, kind):
     assert best.positions == range(3, 800)
 
 
-def test_one_frequency_of_no_preset():
+def test_a_single_frequency_without_a_preset_is_identified():
     encoding = posenc.Encoding(2, frequency_scale=0.3, scale=2.5, order="cos")
     best = identify(encoding.encode(range(7, 507)))[0]
     assert (best.encoding, best.positions, best.difference) == (encoding, range(7, 507), 0)
 
 
 @pytest.mark.parametrize("rows, d_model, scale", [(500, 2, 2.5), (3, 2, math.sqrt(2)), (3, 4, 2.0)])
-def test_a_table_is_listed_once(rows, d_model, scale):
-    """Of two columns all bases, spacings, layouts and kinds of exponents say the same; of four, base 100 with an end point."""
+def test_equivalent_conventions_are_listed_once(rows, d_model, scale):
+    """With two columns, all bases, spacings, layouts and exponents are equivalent; with four, base 100 with an end point is."""
     encoding = posenc.Encoding(d_model, scale=scale)
     for positions in (None, range(rows), np.arange(float(rows))):
         only, = identify(encoding.encode(rows), positions)
@@ -114,7 +102,7 @@ def test_a_table_is_listed_once(rows, d_model, scale):
 
 @pytest.mark.parametrize("rows", [8, 12, 31, 32])
 @pytest.mark.parametrize("convention", [{"order": "cos"}, {"scale": 2.0}, {"base": 1234.5}, {"frequency_scale": 0.3}], ids=str)
-def test_a_fit_to_few_rows(convention, rows):
+def test_few_rows_are_enough_for_a_fit(convention, rows):
     encoding = posenc.Encoding(64, **convention)
     best = identify(encoding.encode(rows))[0]
     assert (best.encoding, best.positions, best.difference) == (encoding, range(rows), 0)
@@ -126,21 +114,21 @@ def test_a_fit_to_few_rows(convention, rows):
      10**18 + np.cumsum(RNG(0).integers(1, 30, 400))],
     ids=["many", "steps", "late", "scattered", "late, uneven"],
 )
-def test_a_fit_at_given_positions(positions):
+def test_a_fit_uses_known_positions(positions):
     encoding = posenc.Encoding(64, base=500.0)
     best, *others = identify(encoding.encode(positions), positions)
     assert not others and (best.encoding, best.difference) == (encoding, 0)
 
 
 @pytest.mark.parametrize("positions", [range(1, 401, 2), range(2, 404, 3), range(701, 301, -2)], ids=str)
-def test_a_fit_in_steps(positions):
+def test_a_fit_finds_the_step(positions):
     encoding = posenc.Encoding(64, base=500.0)
     best = identify(encoding.encode(positions))[0]
     assert (best.encoding, best.positions, best.difference) == (encoding, positions, 0)
 
 
-def test_an_exact_convention_comes_before_noise():
-    """The second frequency is too slow for a fit, and nearly that of a preset."""
+def test_exact_matches_precede_noisy_ones():
+    """The second frequency is too low for a fit, and close to that of a preset."""
     encoding = posenc.Encoding(4, layout="halves", base=1e6, spacing="endpoint")
     best = identify(encoding.encode(100, dtype="float64"))[0]
     assert (best.encoding, best.positions, best.difference) == (encoding, range(100), 0)
@@ -157,18 +145,18 @@ def test_an_exact_convention_comes_before_noise():
     spacing=st.sampled_from(["paper", "endpoint"]),
     odd=st.sampled_from(["truncate", "zero"]),
 )
-def test_any_convention_is_found_again(d_model, base, scale, start, layout, order, spacing, odd):
+def test_random_conventions_are_identified(d_model, base, scale, start, layout, order, spacing, odd):
     encoding = posenc.Encoding(d_model, base=base, scale=scale, layout=layout, order=order, spacing=spacing, odd=odd)
     positions = range(start, start + 300)
     best = identify(encoding.encode(positions))[0]
     assert best.positions == positions
     assert (keywords_of(best.encoding)["layout"], keywords_of(best.encoding)["order"]) == (layout, order)
-    # base and spacing are told apart only by which gives the shorter number: the frequencies are what is found
+    # base and spacing are ambiguous (the shorter number is preferred), so compare the frequencies
     np.testing.assert_allclose(best.encoding.frequencies, encoding.frequencies, rtol=1e-3)
     assert best.difference <= 1e-4 * scale
 
 
-# ---- no convention --------------------------------------------------------------------------------------------------
+# ---- tables without a convention ------------------------------------------------------------------------------------
 
 WITHOUT = {
     "normal": lambda: RNG(0).normal(size=(512, 64)),
@@ -189,13 +177,13 @@ WITHOUT = {
 
 
 @pytest.mark.parametrize("name", WITHOUT)
-def test_no_convention(name):
+def test_tables_without_a_convention_have_no_match(name):
     assert identify(WITHOUT[name]().astype(np.float32)) == []
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 2), (2, 2), (1, 4), (3, 3), (1, 8), (2, 8), (5, 1), (6, 2)])
-def test_no_convention_in_little(shape):
-    """A few numbers are easily explained by chance, with positions and parameters to choose."""
+def test_small_random_tables_have_no_match(shape):
+    """With free positions and parameters, a few numbers could match by chance."""
     for seed in range(2):
         assert identify(RNG(seed).normal(size=shape).astype(np.float32)) == []
         angle = RNG(seed).uniform(0, 7, shape[0])
@@ -204,8 +192,8 @@ def test_no_convention_in_little(shape):
 
 
 @pytest.mark.parametrize("d_model", [8, 16, 64])
-def test_no_convention_at_given_positions(d_model):
-    """In 16 bits fast columns allow any value after a few rows: that they do is no match."""
+def test_random_tables_have_no_match_at_known_positions(d_model):
+    """In 16 bits, high-frequency columns are compatible with any value after a few rows; this is not a match."""
     bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
     for seed in range(5):
         for dtype in (bfloat16, np.float16):
@@ -214,37 +202,37 @@ def test_no_convention_at_given_positions(d_model):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_one_angle_tells_nothing(seed):
-    """Some position gives any sine to a few digits: that is no evidence."""
+def test_a_single_angle_is_not_evidence(seed):
+    """Some position matches any sine to a few digits."""
     angle = RNG(seed).uniform(0, 7, (1, 1))
     for dtype in (np.float16, np.float32):
         assert identify(np.sin(angle).astype(dtype)) == []
         assert identify(np.hstack([np.sin(angle), np.cos(angle)]).astype(dtype)) == []
 
 
-def test_how_much_noise_is_a_match():
+def test_moderate_noise_is_matched():
     table, noise = posenc.encode(300, 64, dtype="float64"), RNG(0).normal(size=(300, 64))
     assert [m.reason for m in identify(table + 0.05 * noise, 300)] == ["noise of 0.05"]
     assert identify(table + 0.15 * noise, 300) == []
 
 
-def test_angle_rates_that_are_wrong_are_named():
-    """2 j / d for every column j, a slip in many ports: it is no preset's but the one that is named for it."""
+def test_double_exponents_are_identified():
+    """2 j / d for every column j is a common mistake in ports; only the preset named after it matches."""
     angles = np.arange(300)[:, None] / 10000 ** (2 * np.arange(64) / 64)
     table = np.where(np.arange(64) % 2, np.cos(angles), np.sin(angles))
     best = identify(table)[0]
     assert best.presets == ("double-exponents",) and best.reason == "float64 angles" and best.difference < 1e-12
 
 
-def test_a_zero_of_the_other_sign_is_another_bit():
+def test_the_sign_of_zero_is_a_rounding_difference():
     table = posenc.encode(200, 16)
     table[0, 0] = -0.0
     best = identify(table)[0]
     assert (best.encoding, best.difference, best.reason) == (posenc.Encoding(16), 0, "rounding")
 
 
-def test_rows_that_tell_no_frequency():
-    """All at one position; or hardly any of the first ones usable."""
+def test_rows_that_do_not_determine_a_frequency_have_no_match():
+    """All rows are at one position, or most of the first rows are NaN."""
     table = posenc.encode(np.full(30, 12.0), 8, base=77)
     assert identify(table, np.full(30, 12.0)) == []
     table = posenc.encode(400, 8, base=77)
@@ -252,11 +240,11 @@ def test_rows_that_tell_no_frequency():
     assert identify(table) == []
 
 
-# ---- others' tables -------------------------------------------------------------------------------------------------
+# ---- tables of other libraries --------------------------------------------------------------------------------------
 
 
 def recipe(rows, d_model, dtype):
-    """The table of the PyTorch tutorial, computed in a dtype."""
+    """Return the table of the PyTorch tutorial, computed in a dtype."""
     torch = pytest.importorskip("torch")
     dtype = getattr(torch, dtype)
     position = torch.arange(rows, dtype=dtype)[:, None]
@@ -266,7 +254,7 @@ def recipe(rows, d_model, dtype):
     return table
 
 
-def test_angles_in_float32():
+def test_float32_angles_are_identified():
     best, *others = identify(recipe(5000, 512, "float32").numpy())
     assert not others and "vaswani" in best.presets and best.positions == range(5000)
     assert best.reason == "float32 angles" and 1e-4 < best.difference < 1e-3
@@ -274,25 +262,25 @@ def test_angles_in_float32():
 
 @pytest.mark.parametrize("d_model", [64, 512])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_arithmetic_in_16_bits(dtype, d_model):
+def test_16_bit_arithmetic_is_identified(dtype, d_model):
     best, *others = identify(recipe(1000, d_model, dtype).float().numpy())
     assert not others and "vaswani" in best.presets and best.positions == range(1000)
     assert best.reason.startswith(f"{dtype} arithmetic") and best.difference > 0.1
 
 
-def test_stored_in_16_bits():
+def test_storage_in_16_bits_is_identified():
     best = identify(recipe(1000, 64, "float32").bfloat16().float().numpy())[0]
     assert best.reason == "rounding, stored as bfloat16" and 1e-3 < best.difference < 2.1e-3
 
 
-def test_float64_recipe():
+def test_float64_angles_are_identified():
     rates = 10000.0 ** (-np.arange(32) / 32)
     angles = np.arange(2000)[:, None] * rates
     best = identify(np.hstack([np.sin(angles), np.cos(angles)]))[0]
     assert "marian" in best.presets and best.reason == "float64 angles" and 0 < best.difference < 1e-11
 
 
-def test_scaled_tables():
+def test_a_factor_is_identified():
     table = posenc.encode(300, 64)
     assert "nemo-fixed" in identify(table * np.float32(1 / 8))[0].presets
     assert identify(table * np.float32(2))[0].encoding == posenc.Encoding(64, scale=2.0)
@@ -302,19 +290,15 @@ def test_scaled_tables():
 
 
 @pytest.mark.parametrize("shape", [(1, 300, 64), (300, 1, 64)])
-def test_shapes(shape):
+def test_batch_axes_of_length_one_are_accepted(shape):
     best = identify(posenc.encode(300, 64).reshape(shape))[0]
     assert best.positions == range(300) and best.difference == 0
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16", "bits", ">f4"])
-def test_dtypes(dtype):
-    if dtype == "bits":
-        table = posenc.encode(300, 64, dtype="bfloat16").view(np.uint16)
-    elif dtype == ">f4":
-        table = posenc.encode(300, 64).astype(">f4")
-    else:
-        table = posenc.encode(300, 64, dtype=dtype)
+def test_every_dtype_is_accepted(dtype):
+    table = posenc.encode(300, 64, dtype={"bits": "bfloat16", ">f4": "float32"}.get(dtype, dtype))
+    table = table.view(np.uint16) if dtype == "bits" else table.astype(dtype) if dtype == ">f4" else table
     best = identify(table)[0]
     assert "vaswani" in best.presets and best.positions == range(300) and best.difference == 0
 
@@ -325,7 +309,7 @@ def test_dtypes(dtype):
      range(1_000_000, 1_000_040)],
     ids=str,
 )
-def test_where_it_begins(positions):
+def test_the_first_position_and_the_step_are_identified(positions):
     table = posenc.encode(positions, 64)
     assert any(m.positions == positions and "vaswani" in m.presets and m.difference == 0 for m in identify(table))
     if len(positions) > 1:
@@ -337,7 +321,7 @@ def test_where_it_begins(positions):
     [range(10**9, 10**9 + 50), np.linspace(0, 999, 50), RNG(0).integers(-(2**62), 2**62, 50), 50],
     ids=["late", "fractional", "scattered", "number"],
 )
-def test_given_positions(positions):
+def test_known_positions_are_used(positions):
     encoding = posenc.preset("diffusers-timestep", 320, flip_sin_to_cos=True, downscale_freq_shift=0)
     best = identify(encoding.encode(positions), positions)[0]
     assert best.presets == ("diffusers-timestep(flip_sin_to_cos=True, downscale_freq_shift=0.0)",) and best.difference == 0
@@ -346,14 +330,14 @@ def test_given_positions(positions):
 
 
 @pytest.mark.parametrize("padding_idx", [0, 1])
-def test_a_padding_row_as_fairseq_has(padding_idx):
+def test_a_padding_row_is_identified(padding_idx):
     encoding = posenc.preset("fairseq", 64, padding_idx=padding_idx)
     best = identify(encoding.encode(100))[0]
     assert best.presets == ("fairseq", "m2m100", "speech2text") and best.positions == range(100) and best.difference == 0
     assert best.encoding == posenc.Encoding(64, layout="halves", spacing="endpoint", padding_idx=padding_idx)
 
 
-def test_a_row_of_zeros_between_integers_is_no_padding_row():
+def test_a_row_of_zeros_at_a_fraction_is_not_a_padding_row():
     positions = np.arange(40) + 0.5
     table = posenc.encode(positions, 64)
     table[7] = 0
@@ -361,7 +345,7 @@ def test_a_row_of_zeros_between_integers_is_no_padding_row():
     assert best.encoding == posenc.Encoding(64) and best.reason.endswith("; rows of zeros: 1")
 
 
-def test_conventions_that_agree_on_the_rows_are_all_listed():
+def test_all_conventions_that_agree_on_the_rows_are_listed():
     assert len({m.encoding for m in identify(posenc.encode(1, 64))}) > 1
     only, = identify(posenc.encode(50, 2))
     assert {"vaswani", "whisper", "marian"} <= set(only.presets) and "fairseq" not in only.presets
@@ -371,7 +355,7 @@ def test_conventions_that_agree_on_the_rows_are_all_listed():
     assert {(m.positions.start, m.presets[0]) for m in matches} == {(1, "opennmt-tf"), (2, "tensor2tensor"), (2, "fairseq")}
 
 
-def test_rows_that_are_others_are_told():
+def test_differing_rows_are_reported():
     table = posenc.encode(5000, 64)
     table[4321, 5] += 0.5
     best, = identify(table)
@@ -386,14 +370,14 @@ def test_rows_that_are_others_are_told():
 
 
 @pytest.mark.parametrize("first, matched", [(4700, True), (4300, False)])
-def test_nine_rows_out_of_ten(first, matched):
+def test_nine_of_ten_rows_must_match(first, matched):
     table = posenc.encode(5000, 64)
-    table[first:] = RNG(0).normal(size=table[first:].shape)     # among them few of the rows that are looked at first
-    told = f"rounding; rows that differ by more: {5000 - first}, the first is {first}"
-    assert [m.reason for m in identify(table)] == [told] * matched
+    table[first:] = RNG(0).normal(size=table[first:].shape)     # few of these rows are in the sample that is examined first
+    reason = f"rounding; rows that differ by more: {5000 - first}, the first is {first}"
+    assert [m.reason for m in identify(table)] == [reason] * matched
 
 
-def test_memory_is_bounded(tmp_path):
+def test_identify_takes_bounded_memory(tmp_path):
     tracemalloc = pytest.importorskip("tracemalloc")
     table = np.lib.format.open_memmap(tmp_path / "t.npy", "w+", np.float32, (100_000, 512))
     posenc.encode(100_000, 512, out=table)
@@ -417,17 +401,17 @@ def test_memory_is_bounded(tmp_path):
         (np.broadcast_to(1.0, (2, 70000)), None, ValueError, "table has 70000 columns, expected at most 65536"),
     ],
 )
-def test_errors(table, positions, error, message):
+def test_invalid_tables_are_refused(table, positions, error, message):
     with pytest.raises(error, match=message):
         identify(table, positions)
 
 
-def test_a_host_that_raises_on_every_float_exception():
+def test_identify_raises_no_floating_point_error():
     with np.errstate(all="raise"):
         assert identify(posenc.encode(300, 64, base=500.0, dtype="float16"))[0].encoding == posenc.Encoding(64, base=500.0)
 
 
-def test_match():
+def test_a_match_is_printed_in_one_line():
     match, = posenc.identify(posenc.encode(100, 64, base=500.0))
     assert isinstance(match, Match) and len(str(match).splitlines()) == 1
     assert str(match) == (
@@ -440,7 +424,7 @@ def test_match():
 
 @pytest.fixture
 def call(tmp_path, capsys):
-    """Identifies an array from a file: exit code, stdout, stderr."""
+    """Run the command on a file with an array; return its exit code, stdout and stderr."""
     def call(table, *options):
         np.save(tmp_path / "table.npy", table)
         code = _cli.main(["identify", str(tmp_path / "table.npy"), *options])
@@ -448,7 +432,7 @@ def call(tmp_path, capsys):
     return call
 
 
-def test_command(call):
+def test_the_command_identifies_a_file(call):
     code, out, err = call(posenc.preset("musicgen", 64).encode(100))
     assert (code, err) == (0, "") and out.startswith("musicgen: Encoding(64, ") and out.count("\n") == 1
     assert call(posenc.encode(range(100, 200), 64)[None], "--start", "100")[0] == 0
@@ -459,8 +443,7 @@ def test_command(call):
 
 @pytest.mark.parametrize("suffix", [".npy", ".safetensors", ".zarr"])
 @pytest.mark.parametrize("shape", [(300, 64), (1, 300, 64), (300, 1, 64)], ids=str)
-def test_command_on_every_format(tmp_path, capsys, suffix, shape):
-    """Which `posenc verify` reads, too."""
+def test_identify_and_verify_read_every_format(tmp_path, capsys, suffix, shape):
     path, table = tmp_path / f"model{suffix}", posenc.encode(300, 64, layout="halves").reshape(shape)
     if suffix == ".npy":
         np.save(path, table)
@@ -477,12 +460,12 @@ def test_command_on_every_format(tmp_path, capsys, suffix, shape):
     assert _cli.main(["verify", str(path), *key, "--all"]) == 1
 
 
-def test_command_without_a_match(call):
+def test_the_command_reports_no_match(call):
     assert call(RNG(0).normal(size=(100, 64))) == (1, "none\n", "")
     assert call(posenc.encode(100, 64), "--start", "1") == (1, "none\n", "")
 
 
-def test_command_as_json(call):
+def test_the_command_writes_json(call):
     code, out, _ = call(posenc.encode(100, 64, base=500.0), "--json")
     assert code == 0
     assert json.loads(out)["matches"] == [
@@ -502,7 +485,7 @@ def test_command_as_json(call):
     assert code == 1 and json.loads(out)["matches"] == []
 
 
-def test_command_refuses_what_is_no_table(call, tmp_path, capsys):
+def test_the_command_refuses_other_files(call, tmp_path, capsys):
     code, out, err = call(np.array([{"a": 1}], object))
     assert code == 1 and out == "" and "dtype object" in err
     assert call(np.ones((2, 3, 4)))[0] == 1
@@ -515,9 +498,9 @@ def test_command_refuses_what_is_no_table(call, tmp_path, capsys):
     assert "expected 32000000000128 for shape" in capsys.readouterr().err
 
 
-def test_noise_in_wide_tables_is_given_up_soon(monkeypatch):
-    """The candidates that are made, each for many columns, are those of the presets and none of another size than the table."""
-    made = []
-    monkeypatch.setattr(candidates, "Encoding", lambda *args, **kwargs: made.append(args) or posenc.Encoding(*args, **kwargs))
+def test_noise_in_wide_tables_builds_few_candidates(monkeypatch):
+    """Only the candidates of presets of this width are built."""
+    built = []
+    monkeypatch.setattr(candidates, "Encoding", lambda *args, **kwargs: built.append(args) or posenc.Encoding(*args, **kwargs))
     assert posenc.identify(np.random.default_rng(0).standard_normal((50, 514)).astype("f4")) == []
-    assert len(made) < 40
+    assert len(built) < 40

@@ -1,4 +1,4 @@
-"""Any arguments whatever: an error of NumPy's kinds that names the argument, with nothing written, or the right result."""
+"""Any arguments give either the correct result, or an error that names the argument and leaves all arrays unchanged."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ from posenc import Encoding, _arguments
 from posenc._encoding import keywords_of
 from reference import Reference
 
-# ---- the table of bad inputs ----------------------------------------------------------------------------------------
+# ---- invalid arguments ----------------------------------------------------------------------------------------------
 
 
 def readonly(a):
@@ -42,7 +42,7 @@ class Sub(np.ndarray):
 
 
 class Tensor:
-    """One number with a dtype that is not NumPy's."""
+    """A number with a dtype of another library."""
 
     def __init__(self, dtype, number, ndim=0):
         self.dtype, self.number, self.ndim = dtype, number, ndim
@@ -57,37 +57,36 @@ class Tensor:
         return f"Tensor({self.number}, {self.dtype})"
 
 
-# what each function can do with arguments that are in order; a bad one takes the place of its own
-VALID = {
-    "encode": lambda: {"positions": 12, "d_model": 64, "out": np.full((12, 64), 7, np.float32)},
-    "Encoding.encode": lambda: {"positions": 12, "d_model": 64, "out": np.full((12, 64), 7, np.float32)},
-    "stream": lambda: {"positions": 12, "d_model": 64, "out": np.full((12, 64), 7, np.float32)},
-    "Encoding.stream": lambda: {"positions": 12, "d_model": 64, "out": np.full((12, 64), 7, np.float32)},
-    "add_to": lambda: {"x": np.full((12, 64), 7, np.float32)},
-    "Encoding.add_to": lambda: {"x": np.full((12, 64), 7, np.float32), "d_model": 64},
-    "Encoding": lambda: {"d_model": 64},
-}
-TAKES = {
-    "positions": ("encode", "Encoding.encode", "stream", "Encoding.stream", "add_to", "Encoding.add_to"),
-    "out": ("encode", "Encoding.encode", "stream", "Encoding.stream"),
-    "dtype": ("encode", "Encoding.encode", "stream", "Encoding.stream"),
-    "threads": ("encode", "Encoding.encode", "stream", "Encoding.stream", "add_to", "Encoding.add_to"),
-    "chunk": ("stream", "Encoding.stream"),
-    "x": ("add_to", "Encoding.add_to"),
-    "x_scale": ("add_to", "Encoding.add_to"),
+def valid(function):
+    """Return valid arguments of a function; each test replaces one."""
+    if function.endswith("add_to"):
+        return {"x": np.full((12, 64), 7, np.float32)} | ({"d_model": 64} if function.startswith("Encoding") else {})
+    return {"d_model": 64} | ({} if function == "Encoding" else {"positions": 12, "out": np.full((12, 64), 7, np.float32)})
+
+
+ENCODE, STREAM, ADD_TO = ((name, f"Encoding.{name}") for name in ("encode", "stream", "add_to"))
+# argument: the functions that have it
+FUNCTIONS_WITH = {
+    "positions": ENCODE + STREAM + ADD_TO,
+    "out": ENCODE + STREAM,
+    "dtype": ENCODE + STREAM,
+    "threads": ENCODE + STREAM + ADD_TO,
+    "chunk": STREAM,
+    "x": ADD_TO,
+    "x_scale": ADD_TO,
     "d_model": ("encode", "stream", "Encoding"),
     "convention": ("encode", "stream", "add_to", "Encoding"),
 }
-OF_CALLS = ("positions", "dtype", "out", "threads", "chunk", "x", "x_scale")
+METHOD_ARGUMENTS = ("positions", "dtype", "out", "threads", "chunk", "x", "x_scale")
 
 
 def call(function, arguments):
-    """The result of the function of that name."""
+    """Call the function, or the method of an Encoding, of this name."""
     name, _, method = function.partition(".")
     if not method:
         return getattr(posenc, name)(**arguments)
-    own = {k: v for k, v in arguments.items() if k in OF_CALLS}
-    return getattr(Encoding(**{k: v for k, v in arguments.items() if k not in OF_CALLS}), method)(**own)
+    own = {k: v for k, v in arguments.items() if k in METHOD_ARGUMENTS}
+    return getattr(Encoding(**{k: v for k, v in arguments.items() if k not in METHOD_ARGUMENTS}), method)(**own)
 
 
 BAD_POSITIONS = [
@@ -152,11 +151,11 @@ BAD_ARRAYS = {
     "misaligned": (misaligned(SHAPE, F4), ValueError, "aligned"),
     "Fortran order": (np.zeros(SHAPE, F4, order="F"), ValueError, "contiguous columns"),
     "strided columns": (np.zeros((12, 128), F4)[:, ::2], ValueError, "contiguous columns"),
-    "columns backwards": (np.zeros(SHAPE, F4)[:, ::-1], ValueError, "contiguous columns"),
-    "one value everywhere": (strided(SHAPE, (0, 0)), ValueError, "contiguous columns"),
-    "one row twelve times": (strided(SHAPE, (0, 4)), ValueError, "overlap"),
+    "reversed columns": (np.zeros(SHAPE, F4)[:, ::-1], ValueError, "contiguous columns"),
+    "a single value": (strided(SHAPE, (0, 0)), ValueError, "contiguous columns"),
+    "a repeated row": (strided(SHAPE, (0, 4)), ValueError, "overlap"),
     "overlapping rows": (strided(SHAPE, (128, 4)), ValueError, "overlap"),
-    "overlapping rows backwards": (strided(SHAPE, (128, 4))[::-1], ValueError, "overlap"),
+    "reversed overlapping rows": (strided(SHAPE, (128, 4))[::-1], ValueError, "overlap"),
     "masked": (np.ma.zeros(SHAPE, F4), TypeError, "MaskedArray"),
     "subclass": (np.zeros(SHAPE, F4).view(Sub), TypeError, "Sub"),
     "matrix": (np.zeros(SHAPE, F4).view(np.matrix), TypeError, "matrix"),
@@ -243,12 +242,13 @@ BAD = [
     ("position_offset", float("nan"), ValueError, "position_offset"),
     ("position_offset", 2.0**63, ValueError, "position_offset"),
     ("frequency_scale", None, TypeError, "frequency_scale"),
-    ("padding_idx", 1.0, TypeError, "padding_idx"),
-    ("padding_idx", True, TypeError, "padding_idx"),
+    ("padding_idx", 1.0, TypeError, "padding_idx is 1.0 of type float"),
+    ("padding_idx", True, TypeError, "padding_idx is a bool"),
+    ("padding_idx", [1], TypeError, "padding_idx"),
     *((name, Tensor("torch.bool", 1), TypeError, name) for name in ("d_model", "padding_idx", "threads", "chunk")),
     ("d_model", Tensor("torch.int64", 4, ndim=1), TypeError, "d_model is Tensor"),
-    ("padding_idx", 2**63, ValueError, "padding_idx"),
-    ("padding_idx", -(2**70), ValueError, "padding_idx"),
+    ("padding_idx", 2**63, ValueError, r"padding_idx is 9223372036854775808, expected -2\*\*63 <="),
+    ("padding_idx", -(2**63) - 1, ValueError, r"padding_idx is -9223372036854775809, expected -2\*\*63 <="),
     ("odd", "pad", ValueError, "odd is 'pad'"),
     ("odd", 1, TypeError, "odd"),
     ("spacing", "linear", ValueError, "spacing"),
@@ -292,22 +292,22 @@ def assert_refused(function, arguments, error, message):
         assert array.tobytes() == before[name].tobytes()
 
 
-@pytest.mark.parametrize("function", TAKES["positions"])
+@pytest.mark.parametrize("function", FUNCTIONS_WITH["positions"])
 @pytest.mark.parametrize("positions, error, message", BAD_POSITIONS, ids=lambda v: repr(v)[:40])
-def test_bad_positions(positions, error, message, function):
-    if not function.endswith("encode"):         # streams take no arrays; rows of x are counted first
+def test_invalid_positions_are_refused(positions, error, message, function):
+    if not function.endswith("encode"):         # streams refuse all arrays, and add_to checks the number of rows first
         error, message = (TypeError, ValueError), "positions"
-    assert_refused(function, VALID[function]() | {"positions": positions}, error, message)
+    assert_refused(function, valid(function) | {"positions": positions}, error, message)
 
 
 @pytest.mark.parametrize("function", ["encode", "Encoding.encode", "add_to", "Encoding.add_to"])
-def test_positions_of_rows_of_several_lengths(function):
+def test_ragged_positions_are_refused(function):
     with pytest.raises(ValueError, match=r"positions is of type list, expected an array: .*inhomogeneous"):
-        call(function, VALID[function]() | {"positions": [[0], [1, 2]]})
+        call(function, valid(function) | {"positions": [[0], [1, 2]]})
 
 
 @pytest.mark.parametrize("positions", [2**50, 2**62, range(2**50)], ids=repr)
-def test_positions_beyond_memory(positions):
+def test_positions_beyond_memory_are_refused(positions):
     for function in (posenc.encode, lambda p, d: Encoding(d).encode(p, dtype="bfloat16")):
         with pytest.raises((MemoryError, ValueError), match=r"positions needs an array of shape \(\d+, 4\)"):
             function(positions, 4)
@@ -328,12 +328,12 @@ def test_positions_beyond_memory(positions):
     ],
     ids=lambda v: next(iter(v)) if isinstance(v, dict) else "",
 )
-def test_integers_of_more_digits_than_python_writes(arguments, message):
+def test_huge_integers_are_described_by_their_size(arguments, message):
     with pytest.raises(ValueError, match=message):
         posenc.encode(**{"positions": 2, "d_model": 4} | arguments)
 
 
-def test_exact_numbers_of_every_kind():
+def test_exact_numbers_of_every_type_are_accepted():
     numbers = [5, 5.0, np.int8(5), np.float16(5), np.longdouble(5), np.array(5), np.array(5.0), Fraction(5), Decimal(5)]
     numbers += [ml_dtypes.bfloat16(5), Tensor("torch.int64", 5), Tensor("torch.bfloat16", 5), np.array(5, ml_dtypes.bfloat16)]
     for number in numbers:
@@ -355,27 +355,27 @@ def test_exact_numbers_of_every_kind():
         ({"shape": (Tensor("torch.bool", 1), 2)}, TypeError, "shape is Tensor"),
     ],
 )
-def test_wrong_kinds_of_a_grid(arguments, error, message):
+def test_invalid_types_for_a_grid_are_refused(arguments, error, message):
     with pytest.raises(error, match=message):
         posenc.grid(**{"shape": (2, 2), "d_model": 4} | arguments)
 
 
 @pytest.mark.parametrize("function", ["encode", "Encoding.encode"])
-def test_no_positions(function):
-    assert_refused(function, VALID[function]() | {"positions": None}, TypeError, "positions is None")
+def test_encode_requires_positions(function):
+    assert_refused(function, valid(function) | {"positions": None}, TypeError, "positions is None")
 
 
 @pytest.mark.parametrize(
     "function, argument, value, error, message",
-    [(f, *case) for case in BAD for f in TAKES.get(case[0], TAKES["convention"])],
+    [(f, *case) for case in BAD for f in FUNCTIONS_WITH.get(case[0], FUNCTIONS_WITH["convention"])],
     ids=lambda v: repr(v)[:30] if not isinstance(v, type) else v.__name__,
 )
-def test_bad_arguments(function, argument, value, error, message):
-    assert_refused(function, VALID[function]() | {argument: value}, error, message)
+def test_invalid_arguments_are_refused(function, argument, value, error, message):
+    assert_refused(function, valid(function) | {argument: value}, error, message)
 
 
 @pytest.mark.parametrize("arguments, message", BAD_TOGETHER, ids=str)
-def test_bad_together(arguments, message):
+def test_conflicting_arguments_are_refused(arguments, message):
     out = np.full((2, arguments.get("d_model", 4)), 7, F4)
     assert_refused("encode", {"positions": 2, "d_model": 4, "out": out} | arguments, ValueError, message)
 
@@ -390,22 +390,22 @@ def test_bad_together(arguments, message):
         ((2, 3, 4), np.zeros((3, 1)), "positions has shape .* broadcasts"),
     ],
 )
-def test_positions_of_another_shape(shape, positions, message):
+def test_mismatched_positions_are_refused(shape, positions, message):
     assert_refused("add_to", {"x": np.full(shape, 7.0), "positions": positions}, ValueError, message)
 
 
 @pytest.mark.parametrize("function", ["encode", "Encoding.encode"])
-def test_rows_of_out(function):
-    arguments = VALID[function]() | {"out": np.full((10, 64), 7, F4)}
+def test_out_must_have_the_number_of_rows(function):
+    arguments = valid(function) | {"out": np.full((10, 64), 7, F4)}
     assert_refused(function, arguments, ValueError, r"out has shape \(10, 64\), expected \(12, 64\)")
 
 
-def test_columns_of_x():
+def test_x_must_have_d_model_columns():
     assert_refused("Encoding.add_to", {"x": np.full((12, 63), 7.0), "d_model": 64}, ValueError, r"x has shape \(12, 63\)")
 
 
 @pytest.mark.parametrize("shape", [(0, 64), (12, 65), (12,), (2, 6, 64)])
-def test_bad_out_of_a_stream(shape):
+def test_invalid_out_of_a_stream_is_refused(shape):
     with pytest.raises(ValueError, match="out has shape"):
         posenc.stream(12, 64, out=np.zeros(shape, F4))
 
@@ -420,7 +420,7 @@ def test_bad_out_of_a_stream(shape):
     ],
     ids=["dtype", "strides", "columns", "rows"],
 )
-def test_an_array_that_another_thread_changes_after_its_checks(monkeypatch, changed):
+def test_an_array_changed_after_the_checks_is_refused(monkeypatch, changed):
     memory = np.full(2 * 12 * 64, 7, F4)
     monkeypatch.setattr(
         _arguments, "for_encode", lambda *_: (np.arange(12), "float32", np.dtype(F4), changed(memory), None))
@@ -430,12 +430,12 @@ def test_an_array_that_another_thread_changes_after_its_checks(monkeypatch, chan
 
 
 @pytest.mark.parametrize("positions", [2.0, [1, 2], np.arange(3), np.array(3)], ids=repr)
-def test_a_stream_takes_no_array(positions):
+def test_a_stream_refuses_arrays(positions):
     with pytest.raises(TypeError, match="positions is of type"):
         posenc.stream(positions, 4)
 
 
-def test_too_large():
+def test_tables_beyond_memory_are_refused():
     with pytest.raises(ValueError, match="d_model is 1099511627776, expected at most"):
         posenc.encode(2**40, 2**40)
     with pytest.raises(ValueError, match="too big"):
@@ -445,7 +445,7 @@ def test_too_large():
 
 
 class Unwilling:
-    """An array-like that is none at the moment, as a tensor that requires grad is."""
+    """An array-like that refuses to be converted, like a tensor that requires grad."""
 
     def __array__(self, dtype=None, copy=None):
         raise RuntimeError("not now")
@@ -462,7 +462,7 @@ class Unwilling:
         ("table", posenc.identify),
     ],
 )
-def test_what_cannot_become_an_array(name, call):
+def test_failed_conversions_to_an_array_are_reported(name, call):
     with pytest.raises(TypeError, match=f"{name} is of type Unwilling, expected an array: not now"):
         call(Unwilling())
 
@@ -475,8 +475,8 @@ def test_bfloat16_is_read_as_float32():
     assert (posenc.positions_from_mask(np.array([0, 1, 1], ml_dtypes.bfloat16)) == [-1, 0, 1]).all()
 
 
-def test_tensors():
-    """A tensor with a history passes its own refusal on; one as `out` is of a kind that is not written."""
+def test_tensors_are_read_but_not_written():
+    """The error of a tensor that requires grad is passed on; a tensor as `out` is refused."""
     torch = pytest.importorskip("torch")
     tensor = torch.zeros((12, 64), requires_grad=True)
     for arguments in ({"positions": tensor[0], "d_model": 4}, {"x": tensor}):
@@ -487,7 +487,7 @@ def test_tensors():
     assert (posenc.encode(torch.arange(5), 4) == posenc.encode(5, 4)).all()
 
 
-def test_a_mapped_file_is_an_array(tmp_path):
+def test_out_may_be_a_memory_map(tmp_path):
     out = np.lib.format.open_memmap(tmp_path / "pe.npy", "w+", np.float32, (12, 64))
     assert posenc.encode(12, 64, out=out) is out
     assert (out == posenc.encode(12, 64)).all()
@@ -495,11 +495,11 @@ def test_a_mapped_file_is_an_array(tmp_path):
 
 # ---- the environment ------------------------------------------------------------------------------------------------
 
-WRONG_SETTINGS = {
+INVALID_SETTINGS = {
     **{("POSENC_NUM_THREADS", text): "expected an integer of at least 1" for text in ("0", "-1", "two", "1.5")},
     **{("POSENC_ISA", text): "expected one that runs here: " for text in ("bogus", "AVX2", "none")},
 }
-# a line for each function: the import succeeds, what makes use of the kernels does not
+# The import succeeds; every function that needs the kernels raises an error, printed in one line.
 REFUSED = """
 import numpy as np, posenc
 for call in (
@@ -514,36 +514,36 @@ for call in (
 """
 
 
-@pytest.mark.parametrize("name, text", WRONG_SETTINGS)
-def test_settings_that_mean_nothing(name, text):
+@pytest.mark.parametrize("name, text", INVALID_SETTINGS)
+def test_invalid_settings_are_reported(name, text):
     done = subprocess.run([sys.executable, "-c", REFUSED], capture_output=True, text=True, env=os.environ | {name: text})
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert len(lines) == 8
     for line in lines:
-        assert line.startswith(f"{name} is {text!r}, {WRONG_SETTINGS[name, text]}")
+        assert line.startswith(f"{name} is {text!r}, {INVALID_SETTINGS[name, text]}")
 
 
-# ---- any arguments --------------------------------------------------------------------------------------------------
+# ---- random arguments -----------------------------------------------------------------------------------------------
 
 LOWEST, BEYOND = -(2**63), 2**63
 DTYPES = {"float64": np.float64, "float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 D_MODELS = (0, 1, 2, 3, 5, 8, 31, 32, 33, 64, 65)
 EXTREMES = (0, 1, -1, 2, 2**31, 2**53 - 1, 2**53 + 1, -(2**53) - 1, 2**62, LOWEST, LOWEST + 1, BEYOND - 1, BEYOND - 2)
-GREAT = 2**45           # rows that no machine has memory for
+HUGE = 2**45            # more rows than fit into any memory
 
 
-# functions without arguments, and what they return
+# functions without arguments, and types of results
 WITHOUT_ARGUMENTS = {"Chunk", "Match", "Preset", "presets", "show_runtime"}
 
 
 class Case(NamedTuple):
-    """A call, what is wrong with it, and what it must give if nothing is."""
+    """A call with its invalid arguments, and a check of its result if there are none."""
 
     function: str
     arguments: dict
-    bad: frozenset              # names of arguments; the error names one of them
-    check: object               # of the result
+    bad: frozenset              # names of invalid arguments; the error must contain one of them
+    check: object               # function that checks the result
 
 
 def bad(*names):
@@ -574,18 +574,18 @@ bad_numbers = st.sampled_from([np.nan, np.inf, -np.inf, "2", True, None, 1j, 10*
 
 @st.composite
 def ranges(draw, n):
-    """Of n positions in the domain."""
+    """Ranges of n positions in the domain."""
     start = draw(integers)
     most = max(1, (BEYOND - 1 - start) // n if n else 1), max(1, (start - LOWEST) // n if n else 1)
     steps = st.sampled_from([1, 2, 3, 7, 1000, 2**40, 2**50, 2**55, most[0]])
     step = min(draw(steps), most[0]) if draw(st.booleans()) else -min(draw(steps), most[1])
-    found = range(start, start + n * step, step)
-    return found if not n or LOWEST <= found[-1] < BEYOND else range(n)
+    positions = range(start, start + n * step, step)
+    return positions if not n or LOWEST <= positions[-1] < BEYOND else range(n)
 
 
 @st.composite
 def position_arrays(draw, shape):
-    """Integers or reals of the domain, of any dtype and byte order, in any kind of view."""
+    """Integers or reals in the domain, of any dtype and byte order, in any view."""
     kind = draw(st.sampled_from(["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8"]))
     dtype = np.dtype(draw(st.sampled_from("<>")) + kind)
     size = int(np.prod(shape))
@@ -594,7 +594,7 @@ def position_arrays(draw, shape):
         with np.errstate(all="ignore"):
             values = values.astype(dtype)
         with np.errstate(invalid="ignore"):
-            values[np.abs(values.astype(np.float64)) >= 2.0**63] = 0.25     # rounded out of the domain
+            values[np.abs(values.astype(np.float64)) >= 2.0**63] = 0.25     # rounding left the domain
     else:
         info = np.iinfo(kind)
         within = st.integers(max(info.min, LOWEST), min(info.max, BEYOND - 1))
@@ -604,19 +604,19 @@ def position_arrays(draw, shape):
 
 @st.composite
 def views(draw, values):
-    """The same values in an array with another place in memory."""
-    how = draw(st.sampled_from(["plain", "strided", "backwards", "read-only", "misaligned", "subclass", "Fortran", "list"]))
+    """The same values in an array with another memory layout."""
+    how = draw(st.sampled_from(["plain", "strided", "reversed", "read-only", "misaligned", "subclass", "Fortran", "list"]))
     if how == "list" and values.ndim and values.dtype.kind in "if" and values.dtype.itemsize == 8 and values.size:
         return values.tolist()
     if how == "strided" and values.ndim:
-        room = np.zeros((*values.shape[:-1], 2 * values.shape[-1]), values.dtype)
-        room[..., ::2] = values
-        return room[..., ::2]
-    if how == "backwards" and values.ndim:
+        memory = np.zeros((*values.shape[:-1], 2 * values.shape[-1]), values.dtype)
+        memory[..., ::2] = values
+        return memory[..., ::2]
+    if how == "reversed" and values.ndim:
         return np.ascontiguousarray(values[::-1])[::-1]
     if how == "misaligned":
-        room = np.frombuffer(bytearray(b"\1" + values.tobytes()), np.uint8)[1:]
-        return room.view(values.dtype).reshape(values.shape)
+        memory = np.frombuffer(bytearray(b"\1" + values.tobytes()), np.uint8)[1:]
+        return memory.view(values.dtype).reshape(values.shape)
     if how == "subclass":
         return values.view(Sub)
     if how == "Fortran":
@@ -626,27 +626,26 @@ def views(draw, values):
     return values
 
 
-def places(values):
-    """The positions one by one, as int or float."""
+def numbers_of(values):
+    """Return the positions as a list of int or float."""
     array = np.asarray(values)
     return [p.item() for p in array.astype(array.dtype.newbyteorder("=")).ravel()] if array.size else []
 
 
 @st.composite
-def positions_of_any_kind(draw):
-    """Positions, their shape, each of them as a number."""
-    kind = draw(st.sampled_from(["count", "range", "array", "array"]))
-    if kind == "count":
+def positions_of_any_type(draw):
+    """Positions, their shape, and a list of them as numbers."""
+    form = draw(st.sampled_from(["count", "range", "array", "array"]))
+    if form == "count":
         n = draw(lengths)
-        kinds = [int, np.int64, np.uint8, np.int32, Index]
-        return draw(st.sampled_from(kinds))(n), (n,), list(range(n))
-    if kind == "range":
-        n = draw(lengths)
-        found = draw(ranges(n))
-        return found, (len(found),), list(found)
+        types = [int, np.int64, np.uint8, np.int32, Index]
+        return draw(st.sampled_from(types))(n), (n,), list(range(n))
+    if form == "range":
+        positions = draw(ranges(draw(lengths)))
+        return positions, (len(positions),), list(positions)
     shape = draw(st.sampled_from([(), (0,), (1,), (3,), (7,), (2, 3), (2, 0), (1, 2, 2), (40,)]))
-    found = draw(position_arrays(shape))
-    return found, np.shape(found), places(found)
+    positions = draw(position_arrays(shape))
+    return positions, np.shape(positions), numbers_of(positions)
 
 
 bad_positions = st.one_of(
@@ -659,13 +658,14 @@ bad_positions = st.one_of(
     st.integers(1, 2**70).map(lambda p: range(BEYOND - 1, BEYOND + p, p)),
 )
 
-BAD_CONVENTIONS = [(name, value) for name, value, *_ in BAD if name not in (*OF_CALLS, "d_model", "frequencies", "shift")]
+NOT_DRAWN = (*METHOD_ARGUMENTS, "d_model", "frequencies", "shift")
+BAD_CONVENTIONS = [(name, value) for name, value, *_ in BAD if name not in NOT_DRAWN]
 
 
 @st.composite
 def conventions(draw, d_model):
-    """Keywords of an Encoding, and the names of those that are wrong."""
-    given = {}
+    """Keywords of an Encoding, and the names of the invalid ones."""
+    keywords = {}
     choices = {
         "position_offset": [0.5, -3.25, 1e-300, 2.0**60],
         "position_scale": [0.25, -1 / 3, 0.0],
@@ -678,11 +678,11 @@ def conventions(draw, d_model):
     }
     for name, values in choices.items():
         if draw(st.integers(0, 9)) == 0:
-            given[name] = draw(st.sampled_from(values))
+            keywords[name] = draw(st.sampled_from(values))
     if draw(st.integers(0, 9)) == 0:
-        pairs = d_model // 2 if given.get("odd") == "zero" else -(-d_model // 2)
-        count = d_model if given.get("exponents") == "column" else pairs
-        given["frequencies"] = tuple(draw(st.sampled_from([1.0, -0.5, 1e-9, 1e9, 0.0, 3.75])) for _ in range(count))
+        pairs = d_model // 2 if keywords.get("odd") == "zero" else -(-d_model // 2)
+        count = d_model if keywords.get("exponents") == "column" else pairs
+        keywords["frequencies"] = tuple(draw(st.sampled_from([1.0, -0.5, 1e-9, 1e9, 0.0, 3.75])) for _ in range(count))
     else:
         for name, values in {
             "base": [2.0, 1e8, 0.5, 1, 10**4],
@@ -690,38 +690,38 @@ def conventions(draw, d_model):
             "shift": [0.25, -1.0],
         }.items():
             if draw(st.integers(0, 9)) == 0:
-                given[name] = draw(st.sampled_from(values))
-        if "shift" not in given and draw(st.integers(0, 9)) == 0:
-            given["spacing"] = "endpoint"
+                keywords[name] = draw(st.sampled_from(values))
+        if "shift" not in keywords and draw(st.integers(0, 9)) == 0:
+            keywords["spacing"] = "endpoint"
     if draw(st.integers(0, 19)) == 0:
-        name, value = BAD_CONVENTIONS[draw(st.integers(0, len(BAD_CONVENTIONS) - 1))]      # some cannot be hashed
-        return given | {name: value}, bad(name)
+        name, value = BAD_CONVENTIONS[draw(st.integers(0, len(BAD_CONVENTIONS) - 1))]      # some are not hashable
+        return keywords | {name: value}, bad(name)
     if draw(st.integers(0, 39)) == 0:
-        length = len(given.get("frequencies", ())) + 1 + d_model
+        length = len(keywords.get("frequencies", ())) + 1 + d_model
         return {"frequencies": [1.0] * length}, bad("frequencies")
     if d_model % 2 and draw(st.integers(0, 9)) == 0:
-        return given | {"odd": "error"}, bad("d_model", "frequencies")
-    return given, bad()
+        return keywords | {"odd": "error"}, bad("d_model", "frequencies")
+    return keywords, bad()
 
 
-class Placed(NamedTuple):
-    """An array in a larger room, so that what is written beside it is seen."""
+class Embedded(NamedTuple):
+    """An array in a larger buffer, which detects writes outside of the array."""
 
     array: np.ndarray
-    room: np.ndarray
+    buffer: np.ndarray
 
-    def beside(self):
-        """The room's bytes where the array is not."""
-        room = self.room.copy()
-        at = self.array.__array_interface__["data"][0] - self.room.__array_interface__["data"][0]
+    def outside(self):
+        """Return the bytes of the buffer outside of the array."""
+        buffer = self.buffer.copy()
+        at = self.array.__array_interface__["data"][0] - self.buffer.__array_interface__["data"][0]
         if self.array.size:
-            np.ndarray(self.array.shape, f"V{self.array.itemsize}", room, at, self.array.strides)[...] = b""
-        return room.tobytes()
+            np.ndarray(self.array.shape, f"V{self.array.itemsize}", buffer, at, self.array.strides)[...] = b""
+        return buffer.tobytes()
 
 
 @st.composite
-def placed(draw, shape, dtype):
-    """An array of a shape with contiguous columns and rows, batches and more anywhere, but nowhere twice."""
+def embedded(draw, shape, dtype):
+    """Arrays of a shape with contiguous columns and any other strides that do not overlap."""
     itemsize = np.dtype(dtype).itemsize
     axes = draw(st.permutations(range(len(shape) - 1))) if len(shape) > 1 else []
     strides, extent = [0] * len(shape), shape[-1] * itemsize if shape else itemsize
@@ -735,16 +735,16 @@ def placed(draw, shape, dtype):
         if draw(st.integers(0, 5)) == 0 and shape[axis]:
             offset += strides[axis] * (shape[axis] - 1)
             strides[axis] = -strides[axis]
-    room = np.full(extent + 128, 0xA5, np.uint8)
-    start = -room.ctypes.data % 64 + draw(st.sampled_from([0, 0, itemsize, 5 * itemsize])) % 64
-    return Placed(np.ndarray(shape, dtype, room, start + offset, strides), room)
+    buffer = np.full(extent + 128, 0xA5, np.uint8)
+    start = -buffer.ctypes.data % 64 + draw(st.sampled_from([0, 0, itemsize, 5 * itemsize])) % 64
+    return Embedded(np.ndarray(shape, dtype, buffer, start + offset, strides), buffer)
 
 
 @st.composite
 def bad_arrays(draw, shape, dtype):
-    """What is not an array to write this dtype to."""
+    """Objects that cannot be written as an array of this shape and dtype."""
     good = np.full(shape, 7, dtype)
-    wrongs = [
+    objects = [
         np.full(shape, 7, np.int64),
         np.full(shape, 7, np.complex64),
         np.full(shape, 7).astype(object),
@@ -758,24 +758,24 @@ def bad_arrays(draw, shape, dtype):
         3,
     ]
     if good.itemsize > 1 and good.size:
-        wrongs.append(misaligned(shape, dtype))
+        objects.append(misaligned(shape, dtype))
     if len(shape) > 1 and min(shape) > 1:
-        wrongs.append(np.full((*shape[:-1], 2 * shape[-1]), 7, dtype)[..., ::2])
-        wrongs.append(good[..., ::-1])
-        wrongs.append(np.asfortranarray(good))
-        wrongs.append(np.lib.stride_tricks.as_strided(good, shape, (*good.strides[:-2], 0, good.strides[-1])))
-        wrongs.append(np.lib.stride_tricks.as_strided(good, shape, (*good.strides[:-2], good.itemsize, good.strides[-1])))
-    return draw(st.sampled_from(wrongs))
+        objects.append(np.full((*shape[:-1], 2 * shape[-1]), 7, dtype)[..., ::2])
+        objects.append(good[..., ::-1])
+        objects.append(np.asfortranarray(good))
+        objects.append(np.lib.stride_tricks.as_strided(good, shape, (*good.strides[:-2], 0, good.strides[-1])))
+        objects.append(np.lib.stride_tricks.as_strided(good, shape, (*good.strides[:-2], good.itemsize, good.strides[-1])))
+    return draw(st.sampled_from(objects))
 
 
 def other_shapes(shape, dtype):
-    """Arrays that are to be written, but for their shape."""
+    """Writable arrays of other shapes."""
     others = [(*shape, 2), (*shape[:-1], shape[-1] + 1), (1, *shape), shape[1:]]
     return st.sampled_from([np.full(other, 7, dtype) for other in others])
 
 
 @cache
-def oracle(d_model, convention):
+def reference_of(d_model, convention):
     return Reference(d_model, **dict(convention))
 
 
@@ -784,8 +784,8 @@ def encoding_of(d_model, convention):
     return Encoding(d_model, **dict(convention))
 
 
-def assert_right(draw_cell, values, numbers, d_model, dtype, convention):
-    """Row by row what `encode` gives for that position alone; a few values by the oracle too."""
+def assert_correct(draw_cell, values, numbers, d_model, dtype, convention):
+    """Compare every row with `encode` of that position alone, and a few values with the reference."""
     convention = tuple((k, v) for k, v in convention.items())
     alone = encoding_of(d_model, convention)
     assert values.dtype in (DTYPES[dtype], np.uint16)
@@ -793,13 +793,13 @@ def assert_right(draw_cell, values, numbers, d_model, dtype, convention):
     assert values.size == len(numbers) * d_model
     if not values.size:
         return
-    found = bits_of(np.ascontiguousarray(rows))
-    for row, p in zip(found, numbers, strict=True):
+    bits = bits_of(np.ascontiguousarray(rows))
+    for row, p in zip(bits, numbers, strict=True):
         one = np.array(p, np.int64 if isinstance(p, int) else np.float64)
         assert (row == bits_of(alone.encode(one, dtype=dtype, threads=1))).all(), p
     for _ in range(2):
         r, c = draw_cell(len(numbers)), draw_cell(d_model)
-        assert found[r, c] == oracle(d_model, convention).bits(numbers[r], c, dtype), (numbers[r], c)
+        assert bits[r, c] == reference_of(d_model, convention).bits(numbers[r], c, dtype), (numbers[r], c)
 
 
 def outside_with_offset(numbers, convention):
@@ -811,55 +811,55 @@ def outside_with_offset(numbers, convention):
 
 @st.composite
 def common(draw):
-    """What all functions take: d_model, dtype, threads, convention; with what is wrong with them."""
+    """Arguments of all functions (d_model, dtype, threads, convention), and the names of the invalid ones."""
     d_model = draw(st.sampled_from(D_MODELS))
     dtype = draw(st.sampled_from(list(DTYPES)))
-    convention, wrong = draw(conventions(d_model))
+    convention, invalid = draw(conventions(d_model))
     arguments = dict(convention)
     arguments["threads"] = draw(thread_counts)
     if draw(st.integers(0, 29)) == 0:
-        arguments["threads"], wrong = draw(bad_thread_counts), wrong | {"threads"}
-    return d_model, dtype, convention, arguments, wrong
+        arguments["threads"], invalid = draw(bad_thread_counts), invalid | {"threads"}
+    return d_model, dtype, convention, arguments, invalid
 
 
 @st.composite
-def with_d_model_and_dtype(draw, d_model, dtype, arguments, wrong):
+def with_d_model_and_dtype(draw, d_model, dtype, arguments, invalid):
     spelled = [dtype, DTYPES[dtype], np.dtype(DTYPES[dtype])]
     arguments = arguments | {"d_model": draw(st.sampled_from([d_model, np.int16(d_model), Index(d_model)]))}
     arguments["dtype"] = draw(st.sampled_from(spelled))
     if draw(st.integers(0, 29)) == 0:
         value = draw(st.sampled_from([v for name, v, *_ in BAD if name == "d_model"]))
-        arguments, wrong = arguments | {"d_model": value}, wrong | {"d_model"}
+        arguments, invalid = arguments | {"d_model": value}, invalid | {"d_model"}
     if draw(st.integers(0, 29)) == 0:
         value = draw(st.sampled_from([v for name, v, *_ in BAD if name == "dtype"]))
-        arguments, wrong = arguments | {"dtype": value}, wrong | {"dtype"}
-    return arguments, wrong
+        arguments, invalid = arguments | {"dtype": value}, invalid | {"dtype"}
+    return arguments, invalid
 
 
 @st.composite
 def encode_cases(draw):
-    d_model, dtype, convention, arguments, wrong = draw(common())
-    arguments, wrong = draw(with_d_model_and_dtype(d_model, dtype, arguments, wrong))
-    positions, shape, numbers = draw(positions_of_any_kind())
-    room = None
+    d_model, dtype, convention, arguments, invalid = draw(common())
+    arguments, invalid = draw(with_d_model_and_dtype(d_model, dtype, arguments, invalid))
+    positions, shape, numbers = draw(positions_of_any_type())
+    embedding = None
     if draw(st.integers(0, 9)) == 0:
-        positions, wrong = draw(bad_positions), wrong | {"positions"}
+        positions, invalid = draw(bad_positions), invalid | {"positions"}
     elif d_model and draw(st.integers(0, 49)) == 0:
-        # an `out`, if there is one, has another shape
-        positions = draw(st.sampled_from([GREAT, 2**62, BEYOND - 1, range(LOWEST, BEYOND, 2)]))
-        wrong |= {"positions", "out"}
+        # the shape of `out` does not match these positions
+        positions = draw(st.sampled_from([HUGE, 2**62, BEYOND - 1, range(LOWEST, BEYOND, 2)]))
+        invalid |= {"positions", "out"}
     elif outside_with_offset(numbers, convention):
-        wrong |= {"positions"}
+        invalid |= {"positions"}
     how = draw(st.sampled_from(["none", "out", "out", "bad out", "overlap"]))
     stored = np.uint16 if dtype == "bfloat16" and draw(st.booleans()) else DTYPES[dtype]
     if how == "out":
-        room = draw(placed((*shape, d_model), stored))
-        arguments["out"] = room.array
-    elif how == "bad out" and "positions" not in wrong:
+        embedding = draw(embedded((*shape, d_model), stored))
+        arguments["out"] = embedding.array
+    elif how == "bad out" and "positions" not in invalid:
         whole = (*shape, d_model)
         arguments["out"] = draw(st.one_of(bad_arrays(whole, stored), other_shapes(whole, stored)))
-        wrong |= {"out"}
-    elif how == "overlap" and "positions" not in wrong and len(shape) == 1 and all(isinstance(p, int) for p in numbers):
+        invalid |= {"out"}
+    elif how == "overlap" and "positions" not in invalid and len(shape) == 1 and all(isinstance(p, int) for p in numbers):
         row = d_model * np.dtype(stored).itemsize
         memory = np.zeros(len(numbers) * max(8, row), np.uint8)
         positions = memory[: 8 * len(numbers)].view(np.int64)
@@ -871,93 +871,92 @@ def encode_cases(draw):
     def check(result):
         assert result is arguments["out"] if "out" in arguments else result.flags.c_contiguous
         assert result.shape == (*shape, d_model)
-        assert_right(cell, result, numbers, d_model, dtype, convention)
+        assert_correct(cell, result, numbers, d_model, dtype, convention)
 
-    return Case(draw(st.sampled_from(["encode", "Encoding.encode"])), arguments, wrong, check), room
+    return Case(draw(st.sampled_from(["encode", "Encoding.encode"])), arguments, invalid, check), embedding
 
 
 @st.composite
 def add_cases(draw):
-    d_model, dtype, convention, arguments, wrong = draw(common())
+    d_model, dtype, convention, arguments, invalid = draw(common())
     batch = draw(st.sampled_from([(), (), (2,), (1,), (0,), (2, 3)]))
     n = draw(lengths)
-    room = draw(placed((*batch, n, d_model), DTYPES[dtype]))
-    x = room.array
+    embedding = draw(embedded((*batch, n, d_model), DTYPES[dtype]))
+    x = embedding.array
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     x[...] = rng.standard_normal(x.shape).astype(x.dtype)
-    kind = draw(st.sampled_from(["none", "count", "range", "array", "array"]))
+    form = draw(st.sampled_from(["none", "count", "range", "array", "array"]))
     numbers = list(range(n))
-    if kind == "count":
+    if form == "count":
         arguments["positions"] = n
-    elif kind == "range":
+    elif form == "range":
         arguments["positions"] = draw(ranges(n))
         numbers = list(arguments["positions"])
-    elif kind == "array":
+    elif form == "array":
         shape = draw(st.sampled_from([(n,), (1,), (), (*batch, n), (*batch, 1)]))
         if np.prod(shape) <= 150:
             arguments["positions"] = draw(position_arrays(shape))
-            numbers = places(arguments["positions"])
+            numbers = numbers_of(arguments["positions"])
             if outside_with_offset(numbers, convention):
-                wrong |= {"positions"}
+                invalid |= {"positions"}
             each = np.broadcast_to(np.array(numbers, object).reshape(shape), (*batch, n))
             numbers = list(each.ravel())
-    if kind != "array" and outside_with_offset(numbers, convention):
-        wrong |= {"positions"}
+    if form != "array" and outside_with_offset(numbers, convention):
+        invalid |= {"positions"}
     if len(numbers) == n:
         numbers = numbers * int(np.prod(batch))
     scale = arguments["x_scale"] = draw(st.sampled_from([1.0, 1.0, 0.5, -1 / 3, 3, 22.627416997969522, np.float32(0.1), 0]))
     if draw(st.integers(0, 19)) == 0:
-        arguments["x_scale"], wrong = draw(bad_numbers), wrong | {"x_scale"}
+        arguments["x_scale"], invalid = draw(bad_numbers), invalid | {"x_scale"}
     if draw(st.integers(0, 14)) == 0:
-        arguments["positions"], wrong = draw(bad_positions), wrong | {"positions"}
+        arguments["positions"], invalid = draw(bad_positions), invalid | {"positions"}
     elif draw(st.integers(0, 14)) == 0:
         others = st.sampled_from([n + 1, range(n + 2), np.zeros(n + 2), np.zeros((5, *x.shape[:-1]))])
-        arguments["positions"], wrong = draw(others), wrong | {"positions"}
+        arguments["positions"], invalid = draw(others), invalid | {"positions"}
     before = np.array(x)
     arguments["x"] = x
     if draw(st.integers(0, 9)) == 0:
-        arguments["x"], wrong, room = draw(bad_arrays(x.shape, x.dtype)), wrong | {"x"}, None
+        arguments["x"], invalid, embedding = draw(bad_arrays(x.shape, x.dtype)), invalid | {"x"}, None
     function = draw(st.sampled_from(["add_to", "Encoding.add_to"]))
     if function == "Encoding.add_to":
         arguments["d_model"] = d_model
 
     def check(result):
         assert result is x
-        stated = tuple((k, v) for k, v in convention.items())
-        alone = encoding_of(d_model, stated)
+        alone = encoding_of(d_model, tuple(convention.items()))
         factor = np.array(float(scale)).astype(x.dtype)
         rows, old = (np.ascontiguousarray(a).reshape(len(numbers), d_model) for a in (result, before))
-        for row, was, p in zip(rows, old, numbers, strict=True):
+        for row, addend, p in zip(rows, old, numbers, strict=True):
             one = np.array(p, np.int64 if isinstance(p, int) else np.float64)
             with np.errstate(all="ignore"):
-                expected = was * factor + alone.encode(one, dtype=dtype)
+                expected = addend * factor + alone.encode(one, dtype=dtype)
             assert (bits_of(row) == bits_of(expected))[~np.isnan(expected)].all(), p
             assert np.isnan(row[np.isnan(expected)]).all()
 
-    return Case(function, arguments, wrong, check), room
+    return Case(function, arguments, invalid, check), embedding
 
 
 @st.composite
 def stream_cases(draw):
-    d_model, dtype, convention, arguments, wrong = draw(common())
-    arguments, wrong = draw(with_d_model_and_dtype(d_model, dtype, arguments, wrong))
+    d_model, dtype, convention, arguments, invalid = draw(common())
+    arguments, invalid = draw(with_d_model_and_dtype(d_model, dtype, arguments, invalid))
     n = draw(lengths)
     positions = draw(st.one_of(st.just(n), st.just(np.int32(n)), ranges(n)))
     numbers = list(positions) if isinstance(positions, range) else list(range(n))
     if outside_with_offset(numbers, convention):
-        wrong |= {"positions"}
+        invalid |= {"positions"}
     if draw(st.integers(0, 9)) == 0:
-        positions, wrong = draw(bad_positions), wrong | {"positions"}
+        positions, invalid = draw(bad_positions), invalid | {"positions"}
     chunk = draw(st.sampled_from([None, 1, 7, 64, 1000, np.int64(5)]))
-    room = None
+    embedding = None
     if draw(st.booleans()):
         rows = draw(st.sampled_from([1, 5, 33, 64]))
-        room = draw(placed((rows, d_model), DTYPES[dtype]))
-        arguments["out"], chunk = room.array, draw(st.sampled_from([None, rows]))
+        embedding = draw(embedded((rows, d_model), DTYPES[dtype]))
+        arguments["out"], chunk = embedding.array, draw(st.sampled_from([None, rows]))
         if draw(st.integers(0, 9)) == 0:
-            arguments["out"], wrong, room = draw(bad_arrays((rows, d_model), DTYPES[dtype])), wrong | {"out"}, None
+            arguments["out"], invalid, embedding = draw(bad_arrays((rows, d_model), DTYPES[dtype])), invalid | {"out"}, None
     if draw(st.integers(0, 14)) == 0:
-        chunk, wrong = draw(st.sampled_from([0, -1, 2.0, True, "1", -(2**70)])), wrong | {"chunk"}
+        chunk, invalid = draw(st.sampled_from([0, -1, 2.0, True, "1", -(2**70)])), invalid | {"chunk"}
     arguments |= {"positions": positions, "chunk": chunk}
     cell = lambda n: draw(st.integers(0, n - 1))            # noqa: E731
 
@@ -965,23 +964,23 @@ def stream_cases(draw):
         at = 0
         for part in result:
             assert list(part.positions) == numbers[at : at + len(part.values)]
-            assert room is None or np.shares_memory(part.values, room.array) or not part.values.size
-            assert_right(cell, part.values, list(part.positions), d_model, dtype, convention)
+            assert embedding is None or np.shares_memory(part.values, embedding.array) or not part.values.size
+            assert_correct(cell, part.values, list(part.positions), d_model, dtype, convention)
             at += len(part.values)
         assert at == len(numbers)
 
-    return Case(draw(st.sampled_from(["stream", "Encoding.stream"])), arguments, wrong, check), room
+    return Case(draw(st.sampled_from(["stream", "Encoding.stream"])), arguments, invalid, check), embedding
 
 
 @st.composite
 def encoding_cases(draw):
-    d_model, dtype, convention, arguments, wrong = draw(common())
+    d_model, dtype, convention, arguments, invalid = draw(common())
     del arguments["threads"]
-    wrong -= {"threads"}
+    invalid -= {"threads"}
     arguments["d_model"] = d_model
     if draw(st.integers(0, 9)) == 0:
         value = draw(st.sampled_from([v for name, v, *_ in BAD if name == "d_model"]))
-        arguments["d_model"], wrong = value, wrong | {"d_model"}
+        arguments["d_model"], invalid = value, invalid | {"d_model"}
 
     def check(result):
         same = Encoding(**arguments)
@@ -989,29 +988,29 @@ def encoding_cases(draw):
         assert len(convention.get("frequencies", ())) > 8 or eval(repr(result)) == result
         assert np.isfinite(result.frequencies).all()
         cell = lambda n: draw(st.integers(0, n - 1))        # noqa: E731
-        assert_right(cell, result.encode([3], dtype=dtype), [3], d_model, dtype, convention)
+        assert_correct(cell, result.encode([3], dtype=dtype), [3], d_model, dtype, convention)
 
-    return Case("Encoding", arguments, wrong, check), None
+    return Case("Encoding", arguments, invalid, check), None
 
 
 @st.composite
 def preset_cases(draw):
     d_model, dtype = draw(st.sampled_from([2, 8, 64])), draw(st.sampled_from(list(DTYPES)))
     arguments = {"name": draw(st.sampled_from([p.name for p in posenc.presets()])), "d_model": d_model}
-    wrong = bad()
+    invalid = bad()
     if draw(st.integers(0, 3)) == 0:
-        name, value = draw(st.sampled_from([("name", "nobody's"), ("name", None), ("name", 3), ("base", -1), ("no_such", 1)]))
-        arguments, wrong = arguments | {name: value}, bad(name, "argument")
+        name, value = draw(st.sampled_from([("name", "unknown"), ("name", None), ("name", 3), ("base", -1), ("no_such", 1)]))
+        arguments, invalid = arguments | {name: value}, bad(name, "argument")
     elif draw(st.integers(0, 5)) == 0:
-        arguments["d_model"], wrong = draw(st.sampled_from([-1, 2.0, True, None, 2**70])), bad("d_model")
+        arguments["d_model"], invalid = draw(st.sampled_from([-1, 2.0, True, None, 2**70])), bad("d_model")
 
     def check(result):
         assert result.d_model == d_model
         cell = lambda n: draw(st.integers(0, n - 1))        # noqa: E731
         numbers = [0, 1, 7, 500]
-        assert_right(cell, result.encode(numbers, dtype=dtype), numbers, d_model, dtype, keywords_of(result))
+        assert_correct(cell, result.encode(numbers, dtype=dtype), numbers, d_model, dtype, keywords_of(result))
 
-    return Case("preset", arguments, wrong, check), None
+    return Case("preset", arguments, invalid, check), None
 
 
 starts = st.one_of(st.integers(-5, 5), st.sampled_from([LOWEST, BEYOND - 40]))
@@ -1021,28 +1020,31 @@ starts = st.one_of(st.integers(-5, 5), st.sampled_from([LOWEST, BEYOND - 40]))
 def length_cases(draw):
     lengths = draw(st.lists(st.integers(0, 9), max_size=6))
     start = draw(st.one_of(starts, st.lists(starts, min_size=len(lengths), max_size=len(lengths))))
-    arguments, wrong = {"lengths": draw(views(np.array(lengths, np.int64))), "start": start}, bad()
+    arguments, invalid = {"lengths": draw(views(np.array(lengths, np.int64))), "start": start}, bad()
     if draw(st.integers(0, 3)) == 0:
         others = st.sampled_from([[-1], [1.5], "3", 3, None, [[1, 2]], [True], np.ma.array([1]), [2**63], ["a"], [None]])
-        arguments["lengths"], wrong = draw(others), bad("lengths", "start")
+        arguments["lengths"], invalid = draw(others), bad("lengths", "start")
     elif draw(st.integers(0, 5)) == 0:
         others = st.sampled_from([1.0, "1", None, [0] * 7, 2**63, [2**70], np.zeros((9, 9), int)])
-        arguments["start"], wrong = draw(others), bad("start")
+        arguments["start"], invalid = draw(others), bad("start")
     each = start if isinstance(start, list) else [start] * len(lengths)
 
     def check(result):
         assert result.dtype == np.int64
         assert result.tolist() == [s + k for s, n in zip(each, lengths, strict=True) for k in range(n)]
 
-    return Case("positions_from_lengths", arguments, wrong, check), None
+    return Case("positions_from_lengths", arguments, invalid, check), None
 
 
 @st.composite
 def count_cases(draw, function, name, values, bad_values, begins):
-    """Of a function that counts along rows; `begins(row, k)`: whether k is the first of a sequence, None if it is padding."""
+    """Cases of a function that counts along rows.
+
+    `begins(row, k)` returns whether k is the first element of a sequence, or None if it is padding.
+    """
     rows, n = draw(st.integers(0, 3)), draw(st.integers(0, 9))
-    found = np.array(draw(st.lists(st.sampled_from(values), min_size=rows * n, max_size=rows * n)), np.int64).reshape(rows, n)
-    arguments, wrong = {name: draw(views(found))}, bad()
+    array = np.array(draw(st.lists(st.sampled_from(values), min_size=rows * n, max_size=rows * n)), np.int64).reshape(rows, n)
+    arguments, invalid = {name: draw(views(array))}, bad()
     padding_idx = -1
     if draw(st.booleans()):
         padding_idx = arguments["padding_idx"] = draw(st.sampled_from([0, 1, -5, LOWEST]))
@@ -1050,15 +1052,15 @@ def count_cases(draw, function, name, values, bad_values, begins):
     if draw(st.booleans()):
         start = arguments["start"] = draw(starts)
     if draw(st.integers(0, 3)) == 0:
-        arguments[name], wrong = draw(st.sampled_from(bad_values)), bad(name)
+        arguments[name], invalid = draw(st.sampled_from(bad_values)), bad(name)
     elif draw(st.integers(0, 5)) == 0:
-        arguments["padding_idx"], wrong = draw(st.sampled_from([1.0, "1", True, 2**63, None])), bad("padding_idx")
+        arguments["padding_idx"], invalid = draw(st.sampled_from([1.0, "1", True, 2**63, None])), bad("padding_idx")
     elif draw(st.integers(0, 5)) == 0:
-        arguments["start"], wrong = draw(st.sampled_from([1.0, "1", 2**63, [0] * 7, [[2**70]]])), bad("start")
+        arguments["start"], invalid = draw(st.sampled_from([1.0, "1", 2**63, [0] * 7, [[2**70]]])), bad("start")
 
     def check(result):
         expected = []
-        for row in found.tolist():
+        for row in array.tolist():
             position = start
             for k in range(n):
                 first = begins(row, k)
@@ -1066,9 +1068,9 @@ def count_cases(draw, function, name, values, bad_values, begins):
                     position = start
                 expected.append(padding_idx if first is None else position)
                 position += first is not None
-        assert result.dtype == np.int64 and result.shape == found.shape and result.ravel().tolist() == expected
+        assert result.dtype == np.int64 and result.shape == array.shape and result.ravel().tolist() == expected
 
-    return Case(function, arguments, wrong, check), None
+    return Case(function, arguments, invalid, check), None
 
 
 mask_cases = count_cases(
@@ -1088,16 +1090,16 @@ def grid_cases(draw):
     sizes = tuple(draw(st.lists(st.integers(0, 4), min_size=1, max_size=3)))
     width, dtype = draw(st.sampled_from([2, 6, 32, 34])), draw(st.sampled_from(list(DTYPES)))
     layout, threads = draw(st.sampled_from(["interleaved", "halves"])), draw(thread_counts)
-    d_model, wrong, room = width * len(sizes), bad(), None
+    d_model, invalid, embedding = width * len(sizes), bad(), None
     start = draw(st.sampled_from([0, -3, 7, 2**40]))
     arguments = {"shape": sizes, "d_model": d_model, "dtype": dtype, "layout": layout, "threads": threads, "start": start}
     if draw(st.booleans()):
-        room = draw(placed((*sizes, d_model), DTYPES[dtype]))
-        arguments["out"] = room.array
+        embedding = draw(embedded((*sizes, d_model), DTYPES[dtype]))
+        arguments["out"] = embedding.array
         if draw(st.integers(0, 5)) == 0:
             whole = (*sizes, d_model)
             others = st.one_of(bad_arrays(whole, DTYPES[dtype]), other_shapes(whole, DTYPES[dtype]))
-            arguments["out"], wrong, room = draw(others), bad("out"), None
+            arguments["out"], invalid, embedding = draw(others), bad("out"), None
     if draw(st.integers(0, 3)) == 0:
         name, value = draw(st.sampled_from([
             ("shape", -1), ("shape", (2, -1)), ("shape", 2.0), ("shape", "3"), ("shape", None), ("shape", (True,)),
@@ -1106,9 +1108,9 @@ def grid_cases(draw):
             ("widths", [2] * 5), ("coordinates", "polar"), ("extra_tokens", -1), ("extra_tokens", 1.0), ("channel_first", 1),
             ("threads", 0), ("dtype", "int8"), ("include_input", "middle"), ("base", -1.0), ("scale", np.inf),
         ]))
-        arguments, wrong = arguments | {name: value}, wrong | {name}
-        if name in ("shape", "d_model"):        # judged together
-            wrong |= {"out", "shape", "d_model"}
+        arguments, invalid = arguments | {name: value}, invalid | {name}
+        if name in ("shape", "d_model"):        # checked together
+            invalid |= {"out", "shape", "d_model"}
 
     def check(result):
         assert result.shape == (*sizes, d_model) and result.dtype == DTYPES[dtype]
@@ -1117,36 +1119,36 @@ def grid_cases(draw):
             columns = [alone.encode(np.array(start + k), dtype=dtype) for k in cell]
             assert (bits_of(result[cell]) == np.concatenate([bits_of(c) for c in columns])).all(), cell
 
-    return Case("grid", arguments, wrong, check), room
+    return Case("grid", arguments, invalid, check), embedding
 
 
 @st.composite
 def identify_cases(draw):
-    """Right tables are those of presets, at positions that are given: all else takes long, in test_identify.py."""
+    """Valid tables are those of presets at known positions; other ones are slow, and test_identify.py has them."""
     n, d_model, start = draw(st.integers(4, 8)), draw(st.sampled_from([4, 6, 8])), draw(st.sampled_from([0, 1, -5, 2**40]))
     convention = draw(st.sampled_from([{}, {"layout": "halves"}, {"layout": "halves", "order": "cos"}]))
     dtype = draw(st.sampled_from(["float32", "float64"]))
     values = Encoding(d_model, **convention).encode(range(start, start + n), dtype=dtype)
-    table, wrong = draw(views(values)), bad()
+    table, invalid = draw(views(values)), bad()
     positions = draw(st.sampled_from([range(start, start + n), np.arange(start, start + n), list(range(start, start + n))]))
     tables = [np.ones(3), np.ones((2, 3, 4)), np.ones((3, 4), int), np.ones((3, 4), bool), np.ones((3, 4), complex), "table"]
     tables += [None, 3.0, [["a"]], np.ones((3, 4), object), np.ones((1, 2**17), np.float16)]
     others = [3, range(3), np.zeros(3), "a", 1.5, True, [2**63], range(BEYOND, BEYOND + 3), np.array([1j] * 3)]
     if draw(st.integers(0, 3)) == 0:
-        table, wrong = draw(st.sampled_from(tables)), bad("table", "positions")
+        table, invalid = draw(st.sampled_from(tables)), bad("table", "positions")
     elif draw(st.integers(0, 3)) == 0:
-        positions, wrong = draw(st.sampled_from(others)), bad("positions")
+        positions, invalid = draw(st.sampled_from(others)), bad("positions")
 
     def check(result):
         for match in result:
-            found = match.encoding.encode(match.positions, dtype=dtype).astype(np.float64)
-            assert match.difference == np.abs(values.astype(np.float64) - found).max()
+            matched = match.encoding.encode(match.positions, dtype=dtype).astype(np.float64)
+            assert match.difference == np.abs(values.astype(np.float64) - matched).max()
         assert any(match.difference == 0 for match in result)
 
-    return Case("identify", {"table": table, "positions": positions}, wrong, check), None
+    return Case("identify", {"table": table, "positions": positions}, invalid, check), None
 
 
-# one entry for each public function: a strategy of its cases
+# the strategy of each public function
 FUNCTIONS = {
     "encode": encode_cases(),
     "add_to": add_cases(),
@@ -1167,7 +1169,7 @@ def test_every_function_has_cases():
 
 
 def memory_of(arguments):
-    """The bytes of all arrays among the arguments, with those around their views."""
+    """Return the bytes of all arrays among the arguments, including the base arrays of views."""
     bases = {}
     for name, value in arguments.items():
         if isinstance(value, np.ndarray) and not value.dtype.hasobject:
@@ -1177,33 +1179,33 @@ def memory_of(arguments):
     return {name: np.asarray(value).tobytes() for name, value in bases.items()}
 
 
-def try_case(case, room):
+def try_case(case, embedding):
     before = memory_of(case.arguments)
-    beside = room.beside() if room else b""
+    beside = embedding.outside() if embedding else b""
     try:
         result = call(case.function, case.arguments)
     except MemoryError:
         assert "positions" in case.bad, case
     except (TypeError, ValueError) as error:
         assert case.bad, f"refused: {error!r}"
-        great = "array is too big" in str(error) or "Maximum allowed dimension" in str(error)
-        assert great or any(name in str(error) for name in case.bad), f"{error!r} does not name {sorted(case.bad)}"
+        too_big = "array is too big" in str(error) or "Maximum allowed dimension" in str(error)
+        assert too_big or any(name in str(error) for name in case.bad), f"{error!r} does not name {sorted(case.bad)}"
         assert memory_of(case.arguments) == before
     else:
-        assert not case.bad, f"accepted, though {sorted(case.bad)} is wrong: {case.arguments}"
+        assert not case.bad, f"accepted, though {sorted(case.bad)} is invalid: {case.arguments}"
         case.check(result)
-        assert not room or room.beside() == beside
+        assert not embedding or embedding.outside() == beside
 
 
 def any_call(examples, **more):
-    """A test of so many calls of any function."""
+    """Return a test of this many calls of random functions."""
     @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck), **more)
     @given(st.sampled_from(sorted(FUNCTIONS)).flatmap(FUNCTIONS.get))
-    def test(case_and_room):
-        try_case(*case_and_room)
+    def test(case_and_embedding):
+        try_case(*case_and_embedding)
 
     return test
 
 
-test_any_call = any_call(1500, derandomize=True)
-test_a_hundred_thousand_calls = pytest.mark.long(any_call(100_000))
+test_random_calls = any_call(1500, derandomize=True)
+test_a_hundred_thousand_random_calls = pytest.mark.long(any_call(100_000))

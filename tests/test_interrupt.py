@@ -1,42 +1,25 @@
-"""Ctrl-C ends a long call where it is: KeyboardInterrupt comes before the work is done."""
+"""Ctrl-C ends a long call early with KeyboardInterrupt."""
 
-import contextlib
-import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 import posenc
+from conftest import interrupted
 
 if sys.platform == "win32":
     pytest.skip("sends signals", allow_module_level=True)
 
-# evaluated to 200 bits and more, at 3 to 15 us each: some seconds of work in little memory
+# Positions that need more than 200 bits, at 3 to 15 us for each value: seconds of work in little memory.
 SLOW = np.full(4000, 5e-324)
 
 
-@contextlib.contextmanager
-def interrupted(after=0.1):
-    """Has SIGINT come while the block runs, and KeyboardInterrupt of it."""
-    timer = threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT))
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    timer.start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            yield
-    finally:
-        timer.join()
-        signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.parametrize("threads", [1, 2])
-def test_encode(threads):
+def test_ctrl_c_interrupts_encode(threads):
     out = np.full((len(SLOW), 512), np.nan)
     with interrupted():
         posenc.encode(SLOW, 512, dtype="float64", out=out, threads=threads)
@@ -45,17 +28,17 @@ def test_encode(threads):
     assert (posenc.encode(SLOW[:9], 512, dtype="float64", threads=threads) == out[0]).all()
 
 
-def test_position_offset_of_many_bits():
-    """Neighbouring positions, none of which takes the fast way."""
+def test_ctrl_c_interrupts_slow_consecutive_positions():
+    """With this offset, no value of the range takes the fast path."""
     out = np.full((8192, 512), np.nan)
     with interrupted():
         posenc.encode(8192, 512, dtype="float64", out=out, position_offset=1e-30, threads=1)
     assert not np.isnan(out[0]).any()
-    assert np.isnan(out[512:]).all()                        # a block of the fast way
+    assert np.isnan(out[512:]).all()                        # beyond the first block
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_add_to(threads):
+def test_ctrl_c_interrupts_add_to(threads):
     x = np.full((len(SLOW), 512), 2.0)
     with interrupted():
         posenc.add_to(x, SLOW, threads=threads)
@@ -64,8 +47,8 @@ def test_add_to(threads):
 
 
 @pytest.mark.long
-def test_offsets():
-    """Of so many columns that to make their table takes seconds."""
+def test_ctrl_c_interrupts_the_offset_table():
+    """With this many columns, the offset table takes seconds to build."""
     encoding = posenc.Encoding(1 << 20, exponents="column", frequencies=np.full(1 << 20, 0.1))
     out = np.full((64, 1 << 20), np.nan, np.float32)
     with interrupted():
@@ -73,7 +56,7 @@ def test_offsets():
     assert np.isnan(out).all()
 
 
-def test_stream():
+def test_ctrl_c_interrupts_a_stream():
     rows = 0
     with interrupted():
         for chunk in posenc.stream(None, 64):
@@ -81,13 +64,13 @@ def test_stream():
     assert rows > 0
 
 
-def test_grid(monkeypatch):
-    """Spread in pieces of a few milliseconds, between which Python looks for signals."""
-    pieces, spread = [], np.bitwise_or
+def test_a_grid_is_written_in_small_pieces(monkeypatch):
+    """Each piece takes a few milliseconds, and Python checks signals between them."""
+    pieces, bitwise_or = [], np.bitwise_or
 
     def counted(*tables, out):
         pieces.append(out.nbytes)
-        return spread(*tables, out=out)
+        return bitwise_or(*tables, out=out)
 
     expected = posenc.grid((300, 400), 64)
     monkeypatch.setattr(np, "bitwise_or", counted)
@@ -95,7 +78,7 @@ def test_grid(monkeypatch):
     assert sum(pieces) == expected.nbytes and max(pieces) <= 1 << 23
 
 
-def test_handler_that_does_not_raise():
+def test_a_handler_that_returns_lets_the_call_finish():
     calls = []
     before = signal.signal(signal.SIGALRM, lambda *_: calls.append(1))
     signal.setitimer(signal.ITIMER_REAL, 0.05)
@@ -107,7 +90,7 @@ def test_handler_that_does_not_raise():
     assert (values == values[0]).all()
 
 
-def test_call_of_another_thread_goes_on():
+def test_calls_in_other_threads_are_not_interrupted():
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(posenc.encode, SLOW[:400], 512, dtype="float64", threads=1)
         with interrupted():
@@ -117,8 +100,8 @@ def test_call_of_another_thread_goes_on():
     assert (values == values[0]).all()
 
 
-def test_host_that_patches_threading():
-    """As gevent does: its main thread has another number than Python's."""
+def test_a_patched_main_thread_is_interrupted():
+    """gevent replaces the main thread by one with another identifier."""
     code = """if True:
         import signal, sys, threading, types
         threading.main_thread = lambda: types.SimpleNamespace(ident=1)
@@ -132,16 +115,3 @@ def test_host_that_patches_threading():
             sys.exit(0 if numpy.isnan(out).any() else 1)
     """
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
-
-
-@pytest.mark.usefixtures("heard_signals")
-def test_generate_leaves_no_file(tmp_path):
-    command = [sys.executable, "-m", "posenc", "generate", "4000000", "512", "-o", str(tmp_path / "table.npy")]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE)
-    while not any(tmp_path.iterdir()):
-        assert process.poll() is None
-        time.sleep(0.001)
-    process.send_signal(signal.SIGINT)
-    process.communicate()
-    assert process.returncode == 130
-    assert list(tmp_path.iterdir()) == []

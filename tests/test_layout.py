@@ -1,5 +1,4 @@
-"""The modules of the package: each imports only from those below it in CONTRIBUTING.md's map, and none reads an Encoding's
-private names."""
+"""Dependencies of the modules: imports follow the map of CONTRIBUTING.md, and private names of Encoding stay private."""
 
 import ast
 import graphlib
@@ -19,8 +18,8 @@ MODULES = {
 pytestmark = pytest.mark.skipif(not MODULES, reason="an installed package is tested")
 
 
-def trees(path):
-    """A module's syntax; of Cython's, the lines that import."""
+def syntax_nodes(path):
+    """Return the syntax nodes of a module; for a Cython module, those of its import lines."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".pyx":
         text = "\n".join(re.findall(r"^ *((?:from \S+ )?import [^(\n]+)$", text, re.MULTILINE))
@@ -28,8 +27,8 @@ def trees(path):
 
 
 def imports(path):
-    """The modules of the package that a module imports, also within functions and for annotations only."""
-    for node in trees(path):
+    """Yield the modules of the package that a module imports, also in functions and for annotations only."""
+    for node in syntax_nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in MODULES)
         elif isinstance(node, ast.ImportFrom) and node.module in MODULES:
@@ -41,13 +40,13 @@ def imports(path):
 GRAPH = {name: set(imports(path)) for name, path in MODULES.items()}
 
 
-def test_no_cycles():
+def test_imports_have_no_cycles():
     assert len(GRAPH) > 30 and sum(map(len, GRAPH.values())) > 100
     graphlib.TopologicalSorter(GRAPH).prepare()
 
 
 def test_imports_run_downward():
-    """Each row of the map may import from those below it, and within itself."""
+    """A module may import from its own row of the map and from the rows below it."""
     table = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("\n## Map\n")[1].split("\n## ")[0]
     rows = [re.findall(r"`([\w.]+?)(?:\.pyx?|/)`", line.split("|")[1]) for line in table.splitlines() if line.startswith("| `")]
     level = {name: number for number, names in enumerate(rows) for name in names}
@@ -60,13 +59,13 @@ def test_imports_run_downward():
     assert [(name, other) for name, others in GRAPH.items() for other in others if level_of(other) < level_of(name)] == []
 
 
-def test_private_names_of_encoding():
+def test_private_names_of_encoding_stay_in_its_module():
     private = {name for name in vars(posenc.Encoding) if re.match("_[a-z]", name)} - {"_repr_html_"}
     assert "_convention" in private
     read = [
         (name, node.lineno, node.attr)
         for name, path in MODULES.items() if name != "posenc._encoding"
-        for node in trees(path) if isinstance(node, ast.Attribute) and node.attr in private
+        for node in syntax_nodes(path) if isinstance(node, ast.Attribute) and node.attr in private
         if not (isinstance(node.value, ast.Name) and node.value.id in ("self", "posenc"))
     ]
     assert read == []

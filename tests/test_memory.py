@@ -1,4 +1,4 @@
-"""Nothing is written outside of `out`, nothing read outside of what is given, and nothing kept."""
+"""Calls access no memory outside of their arguments, and keep no memory and no references."""
 
 import gc
 import os
@@ -20,7 +20,7 @@ GUARDED = Path(__file__).with_name("guarded.py")
 
 
 def python(code, **environment):
-    """The finished process of Python code that finds the tests' modules."""
+    """Run Python code that can import the test modules; return the completed process."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(GUARDED.parent), *sys.path])} | environment
     command = [sys.executable, "-c", textwrap.dedent(code)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
@@ -29,49 +29,38 @@ def python(code, **environment):
 # ---- guard pages ----------------------------------------------------------------------------------------------------
 
 
-def sweep(isa, every):
+@POSIX
+@pytest.mark.parametrize("every, least", [(97, 800), pytest.param(1, 80_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("isa", HERE)
+def test_calls_between_guard_pages(isa, every, least):
     done = subprocess.run([sys.executable, GUARDED, isa, str(every)], capture_output=True, text=True)
     assert done.returncode == 0, f"{done.returncode} at {done.stderr[-2000:].splitlines()[-1]}"
-    return int(done.stdout)
-
-
-@POSIX
-@pytest.mark.parametrize("isa", HERE)
-def test_between_guard_pages(isa):
-    assert sweep(isa, 97) > 800
-
-
-@POSIX
-@pytest.mark.long
-@pytest.mark.parametrize("isa", HERE)
-def test_every_case_between_guard_pages(isa):
-    assert sweep(isa, 1) > 80_000
+    assert int(done.stdout) > least
 
 
 @POSIX
 @pytest.mark.parametrize("side", ["low", "high"])
 @pytest.mark.parametrize("call", ["encode", "add_to"])
-def test_the_guards_end_whoever_touches_them(side, call):
-    """A row too many, which NumPy's checked ways to make an array would not allow."""
+def test_the_guard_pages_catch_an_extra_row(side, call):
+    """as_strided creates an array with one row too many."""
     code = f"""
         import guarded, numpy as np, posenc, resource
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        room = guarded.Room(4096)
-        out = room.array((64, 16), np.float32, (64, 4), {side!r})
+        out = guarded.GuardedBuffer(4096).array((64, 16), np.float32, (64, 4), {side!r})
         stride = -64 if {side!r} == "low" else 64
         out = np.lib.stride_tricks.as_strided(out[::-1] if stride < 0 else out, (65, 16), (stride, 4))
-        print("made", flush=True)
+        print("ready", flush=True)
         posenc.encode(65, 16, out=out) if {call!r} == "encode" else posenc.add_to(out)
         print("survived")
         """
     done = python(code)
-    assert (done.returncode, done.stdout) == (-signal.SIGSEGV, "made\n"), done.stderr
+    assert (done.returncode, done.stdout) == (-signal.SIGSEGV, "ready\n"), done.stderr
 
 
-# ---- what is kept ---------------------------------------------------------------------------------------------------
+# ---- leaks ----------------------------------------------------------------------------------------------------------
 
-# By glibc's own count of the bytes that are in use, in all of its arenas, with Python's objects among them: each of many
-# calls may keep nothing, so a few bytes per call are found.
+# glibc counts the bytes in use in all of its arenas, including Python's objects.  Over many calls, a leak of a few bytes per
+# call is visible.
 GROWTH = """
     import ctypes, gc, itertools
     import numpy as np
@@ -93,7 +82,7 @@ GROWTH = """
         return info.uordblks + info.hblkhd
 
     def growth(work):
-        # the least of ten: what is kept is kept each time, caches of Python and glibc fill at first
+        # the minimum of ten: a leak grows each time, but the caches of Python and glibc grow only at first
         counts = [in_use()]
         for _ in range(10):
             for _ in range(CALLS):
@@ -102,33 +91,33 @@ GROWTH = """
         return min(after - before for before, after in itertools.pairwise(counts))
 
     assert growth(lambda: None) < 1000
-    assert growth(lambda: libc.malloc(40)) >= 40 * CALLS, "the count does not see what C keeps"
+    assert growth(lambda: libc.malloc(40)) >= 40 * CALLS, "leaks of C are not counted"
     kept = []
-    assert growth(lambda: kept.append(object())) >= 16 * CALLS, "the count does not see what Python keeps"
+    assert growth(lambda: kept.append(object())) >= 16 * CALLS, "leaks of Python are not counted"
     """
 
 WORK = {
     "encode": "posenc.encode(100, 40)",
     "encode a decode step": "posenc.encode(range(7, 8), 64)",
     "encode steps": "posenc.encode(range(0, 700, 7), 40, dtype='float64')",
-    "encode backwards": "posenc.encode(range(100, 0, -1), 40)",
+    "encode a reversed range": "posenc.encode(range(100, 0, -1), 40)",
     "encode integers": "posenc.encode(np.arange(50), 40, dtype='float16')",
     "encode reals": "posenc.encode([0.5, np.nan], 40, dtype='bfloat16')",
     "encode a list": "posenc.encode([1, 2, 3], 40)",
     "encode with threads": "posenc.encode(2000, 40, threads=2)",
     "encode into out": "posenc.encode(100, 40, out=np.empty((100, 40), np.float32))",
-    "encode past the caches": "posenc.encode(5000, 513)",
+    "encode with non-temporal stores": "posenc.encode(5000, 513)",
     "add_to": "posenc.add_to(np.ones((100, 40), np.float32))",
     "add_to a batch": "posenc.add_to(np.ones((3, 2, 100, 40)).transpose(1, 0, 2, 3), x_scale=0.5)",
     "add_to at positions": "posenc.add_to(np.ones((2, 30, 40), np.float16), np.arange(30))",
     "stream": "list(posenc.stream(100, 40, chunk=7))",
-    "a stream left early": "next(posenc.stream(None, 40, chunk=7))",
+    "an unfinished stream": "next(posenc.stream(None, 40, chunk=7))",
     "Encoding": "posenc.Encoding(64, base=500.0).encode(40)",
     "frequencies": "posenc.Encoding(64).frequencies",
     "another encoding each time": "posenc.encode(40, 64, position_scale=float(np.random.default_rng().random()))",
     "refused positions": "refused(posenc.encode, [2**63], 4)",
     "refused float positions": "refused(posenc.encode, [1e300], 4)",
-    "refused kinds": "refused(posenc.encode, 'a', 4)",
+    "refused types": "refused(posenc.encode, 'a', 4)",
     "refused conventions": "refused(posenc.encode, 4, 4, base=-1)",
     "refused out": "refused(posenc.encode, 4, 4, out=np.empty((4, 4)))",
     "refused read-only out": "refused(posenc.encode, 4, 4, out=np.broadcast_to(np.float32(1), (4, 4)))",
@@ -149,11 +138,11 @@ def test_calls_keep_no_memory():
             raise AssertionError("not refused")
 
         for name, call in {WORK!r}.items():
-            CALLS = 20 if "caches" in name or "another" in name else 300
-            found = growth(eval("lambda: " + call))
-            assert found < max(2000, 16 * CALLS), f"{{name}}: {{found}} bytes kept by {{CALLS}} calls"
+            CALLS = 20 if "stores" in name or "another" in name else 300
+            leaked = growth(eval("lambda: " + call))
+            assert leaked < max(2000, 16 * CALLS), f"{{name}}: {{leaked}} bytes leaked by {{CALLS}} calls"
         """)
-    # chunks that a thread keeps for itself would count as in use
+    # without the caches of threads, whose chunks count as in use
     done = python(code, PYTHONMALLOC="malloc", GLIBC_TUNABLES="glibc.malloc.tcache_count=0")
     assert done.returncode == 0, done.stderr
 
@@ -171,8 +160,7 @@ def assert_keeps_no_reference(call, *objects):
     assert references(objects) == before
 
 
-def test_references_are_counted():
-    """What the next tests rely on: one that is kept is seen."""
+def test_the_reference_check_detects_kept_references():
     kept, out = [], np.empty(3)
     with pytest.raises(AssertionError):
         assert_keeps_no_reference(lambda: kept.append(out), out)
@@ -181,7 +169,7 @@ def test_references_are_counted():
 @pytest.mark.parametrize(
     "positions", [5, range(5), range(5, 0, -1), np.arange(5), np.arange(5.0), np.arange(5.0)[::-1]], ids=repr
 )
-def test_calls_keep_no_reference(positions, dtype):
+def test_calls_keep_no_references(positions, dtype):
     encoding = posenc.Encoding(33)
     out = np.empty((5, 33), encoding.encode(1, dtype=dtype).dtype)
     assert_keeps_no_reference(lambda: encoding.encode(positions, dtype=dtype, out=out), encoding, positions, out, out.dtype)
@@ -191,7 +179,7 @@ def test_calls_keep_no_reference(positions, dtype):
         out.resize((4, 33))         # refuses while a buffer is exported
 
 
-def test_refusals_keep_no_reference():
+def test_refused_calls_keep_no_references():
     encoding, positions = posenc.Encoding(8), np.arange(5)
     outs = {
         "shape": np.empty((4, 8), np.float32),
@@ -200,15 +188,15 @@ def test_refusals_keep_no_reference():
         "columns": np.empty((5, 16), np.float32)[:, ::2],
     }
     for out in outs.values():
-        for given in (5, range(5), positions):
-            def call(given=given, out=out):
+        for argument in (5, range(5), positions):
+            def call(argument=argument, out=out):
                 with pytest.raises(ValueError):
-                    encoding.encode(given, out=out)
+                    encoding.encode(argument, out=out)
 
-            assert_keeps_no_reference(call, encoding, given, out)
+            assert_keeps_no_reference(call, encoding, argument, out)
 
 
-def test_a_stream_lets_go_of_out():
+def test_a_deleted_stream_releases_out():
     out = np.empty((4, 8), np.float32)
     before = sys.getrefcount(out)
     stream = posenc.stream(None, 8, out=out)
@@ -222,8 +210,8 @@ def test_a_stream_lets_go_of_out():
 @GLIBC
 @pytest.mark.memory
 @pytest.mark.long
-def test_memory_that_cannot_be_had():
-    """The offsets of a wide table do not fit: a MemoryError before anything is written, and no harm to what comes after."""
+def test_insufficient_memory_raises_memory_error():
+    """The offset table of a wide encoding does not fit: nothing is written, and later calls succeed."""
     code = """
         import resource
         import numpy as np, posenc

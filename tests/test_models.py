@@ -1,4 +1,4 @@
-"""Models of others with our tables in place of theirs: random weights from small configurations, no network."""
+"""Models of other libraries with their tables replaced by ours: small configurations with random weights, offline."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 import posenc
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.filterwarnings("ignore")      # others' code
+pytestmark = pytest.mark.filterwarnings("ignore")      # warnings of other libraries
 
 VOCABULARY, D_MODEL, LENGTH = 99, 64, 60
 SIZES = {
@@ -18,20 +18,15 @@ SIZES = {
     "decoder_attention_heads": 4,
     "encoder_ffn_dim": 128,
     "decoder_ffn_dim": 128,
-    "init_std": 0.2,                    # so that positions matter to the logits
+    "init_std": 0.2,                    # large enough for positions to affect the logits
 }
 
 
-def exact(name, like):
-    """The preset's table, shaped like a model's own."""
-    return torch.from_numpy(posenc.preset(name, like.shape[1]).encode(len(like))).to(like.dtype)
-
-
-def replaced(tables, name):
-    """Puts the preset's values into the model's tables."""
+def replace(tables, name):
+    """Replace the values of the tables of a model by those of a preset."""
     with torch.no_grad():
         for table in tables:
-            table.copy_(exact(name, table))
+            table.copy_(torch.from_numpy(posenc.preset(name, table.shape[1]).encode(len(table))))
 
 
 def tokens(padding=None):
@@ -76,7 +71,7 @@ def whisper():
 
 
 def encoder():
-    """torch.nn.TransformerEncoder behind the float32 recipe that is usual with it, and a classifier."""
+    """torch.nn.TransformerEncoder with its usual float32 recipe, and a classifier."""
     layer = torch.nn.TransformerEncoderLayer(D_MODEL, 4, 128, batch_first=True)
     model = torch.nn.ModuleDict(
         {
@@ -102,18 +97,18 @@ def encoder():
     ],
 )
 @torch.no_grad()
-def test_logits(build, name, wrong, largest):
+def test_logits_of_models_do_not_change(build, name, wrong, largest):
     torch.manual_seed(0)
     model, tables, logits = build()
     model.eval()
     theirs = logits()
-    replaced(tables, name)
+    replace(tables, name)
     ours = logits()
     assert torch.equal(ours.argmax(-1), theirs.argmax(-1))
     if largest == 0:
         assert torch.equal(ours, theirs)
     else:
         assert (ours - theirs).abs().max() <= largest
-    replaced(tables, wrong)
+    replace(tables, wrong)
     assert (logits() - theirs).abs().max() > 1000 * largest
     assert not torch.equal(logits().argmax(-1), theirs.argmax(-1))

@@ -1,4 +1,4 @@
-"""The pictures: what they show is read back from what matplotlib draws."""
+"""Plots: the pixels, lines and labels that matplotlib draws."""
 
 import math
 import re
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import posenc
+from conftest import python
 from posenc import Encoding, _cli
 
 matplotlib = pytest.importorskip("matplotlib", reason="the extra plot is not installed")
@@ -21,28 +22,28 @@ from matplotlib.text import Text
 import posenc.plot
 
 ROOT = Path(__file__).parent.parent
-PICTURES = [posenc.plot.heatmap, posenc.plot.waves, posenc.plot.similarity]
+PLOTS = [posenc.plot.heatmap, posenc.plot.waves, posenc.plot.similarity]
 ENCODING = Encoding(16, layout="halves", base=50.0)
 
 
 def drawn(ax):
-    """The pixels of the figure, from above to below."""
+    """Return the pixels of the figure, top row first."""
     canvas = FigureCanvasAgg(ax.figure)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())
 
 
 def colour_at(ax, pixels, x, y):
-    """The colour in the middle of a cell."""
+    """Return the colour at a point in data coordinates."""
     column, height = ax.transData.transform((x, y))
     return pixels[len(pixels) - 1 - int(height), int(column)] / 255
 
 
 def ticks(axis):
-    """The ticks that are seen: where they are, and what they say."""
+    """Return the visible ticks, each coordinate with its label."""
     low, high = sorted(axis.get_view_interval())
     labels = zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=True)
-    return {place: label.get_text() for place, label in labels if low <= place <= high}
+    return {at: label.get_text() for at, label in labels if low <= at <= high}
 
 
 def png_size(path):
@@ -51,7 +52,7 @@ def png_size(path):
     return int.from_bytes(header[16:20], "big"), int.from_bytes(header[20:24], "big")
 
 
-# ---- what is drawn --------------------------------------------------------------------------------------------------
+# ---- content --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scale", [1.0, -3.0])
@@ -80,7 +81,7 @@ def test_nan_is_not_drawn_as_zero():
     assert zero.min() > 0.9 and nan.max() < 0.6
 
 
-def test_waves_are_the_columns():
+def test_waves_show_the_columns():
     positions = np.linspace(-3, 10, 40)
     ax = posenc.plot.waves(ENCODING, positions, dimensions=[1, 9])
     for line, function in zip(ax.lines, (np.sin, np.cos), strict=True):
@@ -94,17 +95,17 @@ def test_waves_are_the_columns():
 @pytest.mark.parametrize(
     "d_model, expected", [(1, [0]), (3, [0, 1, 2]), (4, [0, 1, 2, 3]), (7, [0, 1, 2, 3]), (512, [0, 128, 256, 384])]
 )
-def test_waves_of_itself(d_model, expected):
+def test_default_waves_are_spread_over_the_columns(d_model, expected):
     ax = posenc.plot.waves(Encoding(d_model), 5)
     assert [line.get_label() for line in ax.lines] == [str(dimension) for dimension in expected]
 
 
-def test_similarity_is_the_dot_product():
+def test_similarity_shows_dot_products():
     ax = posenc.plot.similarity(ENCODING, range(3, 60, 3))
-    found = ax.images[0].get_array()
+    image = ax.images[0].get_array()
     distance = 3 * (np.arange(19)[:, None] - np.arange(19))
     expected = sum(np.cos(distance * 50.0 ** (-i / 8)) for i in range(8))
-    assert np.abs(found - expected).max() < 1e-13
+    assert np.abs(image - expected).max() < 1e-13
     assert ax.get_xlabel() == ax.get_ylabel() == "position" and ax.images[0].colorbar.ax.get_ylabel() == "dot product"
     pixels = drawn(ax)
     diagonal, off = (colour_at(ax, pixels, 9, row)[:3].sum() for row in (9, 14))
@@ -129,33 +130,33 @@ def test_rows_are_labelled_by_position(positions, label, expected):
     assert ax.get_ylabel() == label and ticks(ax.yaxis) == expected
 
 
-def test_ticks_are_whole_dimensions_and_rows():
+def test_ticks_are_at_integer_dimensions_and_rows():
     ax = posenc.plot.heatmap(Encoding(3), 2)
     drawn(ax)
     assert ticks(ax.xaxis) == {0: "0", 1: "1", 2: "2"} and ticks(ax.yaxis) == {0: "0", 1: "1"}
 
 
-@pytest.mark.parametrize("draw", PICTURES)
-def test_every_word_is_within_the_picture(draw):
-    """At the width of a README, in type of at least 10 pixels."""
+@pytest.mark.parametrize("draw", PLOTS)
+def test_all_text_is_inside_the_image_and_legible(draw):
+    """At the width of a README, the text is at least 10 pixels high."""
     ax = draw(ENCODING, range(10**17, 10**17 + 200))
     pixels = drawn(ax)
     assert pixels.shape[1] <= 800
-    words = [word for word in ax.figure.findobj(Text) if word.get_visible() and word.get_text()]
-    assert {"position \N{MINUS SIGN} 100,000,000,000,000,000"} <= {word.get_text() for word in words}
-    for word in words:
-        box = word.get_window_extent()
-        if word in (*ax.get_xticklabels(), *ax.get_yticklabels()):
-            continue                    # beyond the axes' ends matplotlib keeps some that it does not draw
-        assert box.x0 >= 0 and box.x1 <= pixels.shape[1] and box.y0 >= 0 and box.y1 <= pixels.shape[0], word
-        assert word.get_fontsize() * ax.figure.dpi / 72 >= 10
+    texts = [text for text in ax.figure.findobj(Text) if text.get_visible() and text.get_text()]
+    assert {"position \N{MINUS SIGN} 100,000,000,000,000,000"} <= {text.get_text() for text in texts}
+    for text in texts:
+        box = text.get_window_extent()
+        if text in (*ax.get_xticklabels(), *ax.get_yticklabels()):
+            continue                    # matplotlib keeps some labels beyond the axes, but does not draw them
+        assert box.x0 >= 0 and box.x1 <= pixels.shape[1] and box.y0 >= 0 and box.y1 <= pixels.shape[0], text
+        assert text.get_fontsize() * ax.figure.dpi / 72 >= 10
 
 
-# ---- manners --------------------------------------------------------------------------------------------------------
+# ---- behaviour ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("draw", PICTURES)
-def test_nothing_is_shown_and_no_state_is_left(draw, monkeypatch):
+@pytest.mark.parametrize("draw", PLOTS)
+def test_plots_change_no_global_state(draw, monkeypatch):
     monkeypatch.setattr(pyplot, "show", lambda *args, **keywords: pytest.fail("pyplot.show was called"))
     settings, figures = dict(pyplot.rcParams), pyplot.get_fignums()
     ax = draw(ENCODING, 5)
@@ -163,8 +164,8 @@ def test_nothing_is_shown_and_no_state_is_left(draw, monkeypatch):
     assert ax.figure.axes[0] is ax
 
 
-@pytest.mark.parametrize("draw", PICTURES)
-def test_draws_where_it_is_told_to(draw):
+@pytest.mark.parametrize("draw", PLOTS)
+def test_plots_draw_into_the_given_axes(draw):
     figure, (left, right) = pyplot.subplots(1, 2)
     try:
         assert draw(ENCODING, 5, ax=right) is right
@@ -174,13 +175,13 @@ def test_draws_where_it_is_told_to(draw):
         pyplot.close(figure)
 
 
-def test_matplotlib_is_imported_only_when_named():
+def test_matplotlib_is_imported_on_demand():
     code = "import posenc, posenc._cli, sys; assert 'matplotlib' not in sys.modules"
     code += "; import posenc.plot; assert 'matplotlib.pyplot' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run(python(code), check=True)
 
 
-@pytest.mark.parametrize("draw", PICTURES)
+@pytest.mark.parametrize("draw", PLOTS)
 @pytest.mark.parametrize(
     "encoding, positions, error, message",
     [
@@ -193,7 +194,7 @@ def test_matplotlib_is_imported_only_when_named():
         (ENCODING, range(2**63, 2**63 + 1), ValueError, "expected -2"),
     ],
 )
-def test_wrong_arguments(draw, encoding, positions, error, message):
+def test_invalid_arguments_are_refused(draw, encoding, positions, error, message):
     with pytest.raises(error, match=message):
         draw(encoding, positions)
 
@@ -206,12 +207,12 @@ def test_wrong_arguments(draw, encoding, positions, error, message):
         ([0.5], TypeError, "dimensions is 0.5"),
     ],
 )
-def test_wrong_dimensions(dimensions, error, message):
+def test_invalid_dimensions_are_refused(dimensions, error, message):
     with pytest.raises(error, match=message):
         posenc.plot.waves(ENCODING, 5, dimensions=dimensions)
 
 
-def test_a_matrix_of_similarities_has_a_size_too():
+def test_the_size_of_a_similarity_matrix_is_limited():
     with pytest.raises(ValueError, match="5000 x 5000 values"):
         posenc.plot.similarity(Encoding(2), 5000)
 
@@ -219,7 +220,7 @@ def test_a_matrix_of_similarities_has_a_size_too():
 # ---- the command line -----------------------------------------------------------------------------------------------
 
 
-def test_command(tmp_path, capsys):
+def test_the_command_writes_an_image(tmp_path, capsys):
     path = tmp_path / "pe.png"
     assert _cli.main(["plot", "-o", str(path)]) == 0
     assert capsys.readouterr().out.startswith(f"{path}: heatmap of 100 x 128, ")
@@ -231,20 +232,20 @@ def test_command(tmp_path, capsys):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_picture_of_the_readme(tmp_path):
-    """Is what the command beside it draws, wherever matplotlib is the version that drew it."""
+def test_the_image_of_the_readme_is_up_to_date(tmp_path):
+    """The command in the README draws the same image, if matplotlib has the same version."""
     picture = ROOT / "docs/images/heatmap.png"
     assert picture.stat().st_size < 60_000 and png_size(picture) == (800, 450)
     (line,) = re.findall(r"^posenc (plot .*?)(?: *#.*)?$", (ROOT / "README.md").read_text(), re.MULTILINE)
     if f"Matplotlib version{matplotlib.__version__}".encode() not in picture.read_bytes():
-        pytest.skip("drawn by another version of matplotlib")
+        pytest.skip("the image was drawn by another version of matplotlib")
     assert _cli.main(line.replace("heatmap.png", str(tmp_path / "heatmap.png")).split()) == 0
     assert (tmp_path / "heatmap.png").read_bytes() == picture.read_bytes()
 
 
 @pytest.mark.parametrize("kind", ["heatmap", "waves", "similarity"])
 @pytest.mark.parametrize("suffix, start", [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
-def test_kinds_and_formats(tmp_path, kind, suffix, start):
+def test_every_kind_and_format_is_written(tmp_path, kind, suffix, start):
     path = tmp_path / f"pe{suffix}"
     options = ["--positions", "9", "--d-model", "6", "--start", "-4", "--base", "2"]
     assert _cli.main(["plot", "-o", str(path), "--kind", kind, *options]) == 0
@@ -257,21 +258,21 @@ def test_kinds_and_formats(tmp_path, kind, suffix, start):
     "arguments, message",
     [
         ("-o a.gif", "must end in .png, .svg, .pdf"),
-        ("-o a.png --dimensions 3", "--dimensions is given, which heatmap has no use for"),
+        ("-o a.png --dimensions 3", "--dimensions does not apply to heatmap"),
         ("-o a.png --kind waves --dimensions 3,128", "dimensions has 128"),
         ("-o a.png --positions 1e30", "expected at most"),
         ("-o a.png --width 0", "0 is below 1"),
-        ("-o a.png --width 20", "20 x 450 pixels have no room"),
+        ("-o a.png --width 20", "20 x 450 pixels are too few"),
         ("-o a.png --base 0", "base is 0"),
     ],
 )
-def test_wrong_usage(tmp_path, monkeypatch, capsys, arguments, message):
+def test_invalid_plot_arguments_are_usage_errors(tmp_path, monkeypatch, capsys, arguments, message):
     monkeypatch.chdir(tmp_path)
     assert _cli.main(["plot", *arguments.split()]) == 2
     assert message in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
-def test_without_matplotlib(tmp_path, monkeypatch, capsys):
+def test_a_missing_matplotlib_is_reported(tmp_path, monkeypatch, capsys):
     monkeypatch.delitem(sys.modules, "posenc.plot")
     monkeypatch.delattr(posenc, "plot")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)

@@ -1,6 +1,6 @@
-"""Every page of docs/recipes/ runs as a program, beside the components that it imports.
+"""The program of every page in docs/recipes/ runs with the libraries that it imports.
 
-In a process of its own: such libraries start threads and servers and set handlers of fork, which no other test must inherit.
+Each runs in a separate process, because these libraries start threads and servers and register fork handlers.
 """
 
 import os
@@ -20,7 +20,7 @@ OFFLINE = {"HF_HUB_OFFLINE": "1", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
 def program(page):
-    """The Python of a page, each line where the page has it."""
+    """Return the Python code of a page, with unchanged line numbers."""
     lines, inside = [], False
     for line in page.splitlines():
         fence = line.startswith("```")
@@ -30,7 +30,7 @@ def program(page):
 
 
 def run(page, folder):
-    """The finished process of a page's program, in a folder where ``posenc`` is a command."""
+    """Run the program of a page in a folder, with the command ``posenc`` in PATH; return the completed process."""
     script = folder / "recipe.py"
     script.write_text(program(page))
     commands = folder / "bin"
@@ -45,24 +45,24 @@ def run(page, folder):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
-def test_recipe(page, tmp_path):
+def test_recipes_run(page, tmp_path):
     text = page.read_text()
     packages = set(IMPORTED.findall(program(text)))
     assert "posenc" in packages and "assert " in program(text)
-    absent = sorted(package for package in packages if find_spec(package) is None)
-    if absent:
-        pytest.skip(f"not installed: {', '.join(absent)}")
+    missing = sorted(package for package in packages if find_spec(package) is None)
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
     done = run(text, tmp_path)
     assert done.returncode == 0, done.stderr
 
 
-def test_the_list_of_recipes_is_whole():
+def test_the_list_of_recipes_is_complete():
     listed = re.findall(r"^\| \[(.*?)\]\((.*?)\)", (RECIPES / "README.md").read_text(), re.MULTILINE)
     assert sorted(listed) == [(page.name, page.name) for page in PAGES]
 
 
-def test_a_wrong_recipe_is_found(tmp_path):
-    """With the line of the page."""
+def test_failing_recipes_are_detected(tmp_path):
+    """The error names the line of the page."""
     wrong = "import posenc\nassert posenc.encode(1, 2)[0, 0] == 1"
     done = run(f"# A page\n\n```sh\nnot python\n```\n\n```python\n{wrong}\n```\n", tmp_path)
     assert done.returncode == 1 and "line 9" in done.stderr and "AssertionError" in done.stderr

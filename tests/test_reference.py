@@ -1,4 +1,4 @@
-"""The oracle is checked by mpmath, and where its answer is known by thought alone."""
+"""The reference agrees with mpmath, and with values that are known exactly."""
 
 import struct
 from fractions import Fraction
@@ -12,7 +12,7 @@ from reference import FORMATS, INFINITY, NAN, Reference
 
 LARGEST = 2**63 - 1
 
-# convention, position, column; then what that column is: function and frequency, in mpmath's words.
+# convention, position, column; then the function and the frequency of that column, for mpmath
 CASES = [
     (dict(d_model=512), 1, 0, mp.sin, lambda: mpf(1)),
     (dict(d_model=512), 12345, 11, mp.cos, lambda: mpf(10000) ** (mpf(-10) / 512)),
@@ -59,7 +59,7 @@ def rational(x):
 
 
 def number(bits, dtype):
-    """The real number that a bit pattern stands for, infinity being what would follow the largest finite one."""
+    """Return the number of a bit pattern; infinity is the number after the largest finite one, without overflow."""
     precision, _, unsigned = FORMATS[dtype]
     width = 8 * unsigned().itemsize
     sign, bits = -1 if bits >> (width - 1) else 1, bits & (2 ** (width - 1) - 1)
@@ -72,7 +72,7 @@ def number(bits, dtype):
 
 
 @pytest.mark.parametrize("convention, position, column, function, frequency", CASES)
-def test_agrees_with_mpmath(convention, position, column, function, frequency):
+def test_the_reference_agrees_with_mpmath(convention, position, column, function, frequency):
     reference = Reference(**convention)
     with mp.workprec(16000):
         angle = rational(position) + rational(convention.get("position_offset", 0))
@@ -94,7 +94,7 @@ def test_agrees_with_mpmath(convention, position, column, function, frequency):
                 assert error < abs(number(bits + 1, dtype) - true)
 
 
-def test_angle_zero():
+def test_values_at_angle_zero():
     reference = Reference(4, odd="zero", scale=1 + 2.0**-24)  # the tie goes to the even 1
     assert reference.table([0, -0.0], "float32").tolist() == [[0, 0x3F800000, 0, 0x3F800000]] * 2
     assert Reference(3, odd="zero").table([0, 1], "float16", [2]).tolist() == [[0], [0]]
@@ -103,12 +103,9 @@ def test_angle_zero():
     assert Reference(2, position_offset=-3.0).bits(3, 0, "float64") == 0
 
 
-def test_just_below_the_boundary():
-    """An angle half-way between two values: sin x < x decides, however tiny the difference.
-
-    In each case ties-to-even would have gone up.
-    """
-    tie = 2**24 + 11  # a multiple of 3, so that position_scale=3 makes it of a float64
+def test_values_just_below_a_tie():
+    """The angle is half-way between two values, and sin x < x decides; a tie would be rounded up."""
+    tie = 2**24 + 11  # 3 times a float64
     for k in (40, 100, 140):
         below = struct.unpack(">I", struct.pack(">f", (tie - 1) * 2.0**-k))[0]
         for sign in (0, 1):
@@ -121,12 +118,12 @@ def test_just_below_the_boundary():
     assert tie.bits(1e-300, 1, "float32") == 0x3F800001
 
 
-def test_not_finite():
+def test_positions_that_are_not_finite_give_nan():
     for dtype in FORMATS:
         assert Reference(3, odd="zero").table([np.nan, np.inf, -np.inf], dtype).tolist() == [[NAN[dtype]] * 3] * 3
 
 
-def test_columns():
+def test_order_of_columns():
     assert Reference(4).columns == [(0, "sin"), (0, "cos"), (1, "sin"), (1, "cos")]
     assert Reference(3).columns == [(0, "sin"), (0, "cos"), (1, "sin")]
     assert Reference(3, order="cos").columns == [(0, "cos"), (0, "sin"), (1, "cos")]
@@ -141,7 +138,7 @@ def test_columns():
 
 @pytest.mark.parametrize("index", [0, 3, 20])
 @pytest.mark.parametrize("function", ["sin", "cos"])
-def test_zeros_by_brute_force(index, function):
+def test_zeros_match_a_brute_force_search(index, function):
     reference = Reference(64)
     w = float(reference.frequency(index, 60))
     positions = np.arange(1, 20001)
@@ -154,7 +151,7 @@ def test_zeros_by_brute_force(index, function):
     assert abs(abs(float(value)) - distance) < distance**2
 
 
-def test_halfway_by_brute_force():
+def test_halfway_matches_a_brute_force_search():
     reference = Reference(64, scale=22.6)
     (position, distance), *_ = halfway(reference, 5, "float16", seed=0, tries=2000)
     positions = np.random.default_rng(0).integers(-(2**63), 2**63, 2000).tolist()

@@ -1,4 +1,4 @@
-"""The ways that rows take to memory, and the ways that they are computed in: none changes a bit, or a byte beside the table."""
+"""Output modes and methods of evaluation: none changes a bit of the table or a byte outside of it."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,8 @@ import pytest
 import posenc
 from conftest import DTYPES, assert_same_bits, bits_of
 
-LARGE = 9 << 20                         # bytes of a table that is written past the caches
-FEW = 3                                 # rows that are evaluated one by one
+LARGE = 9 << 20                         # bytes of a table that is written with non-temporal stores
+FEW = 3                                 # rows that are evaluated without rotation
 
 
 def by_few_rows(positions, d_model, **keywords):
@@ -16,32 +16,32 @@ def by_few_rows(positions, d_model, **keywords):
 
 
 def framed(rows, row_bytes, stride, past, element):
-    """Memory full of ones, and in it rows `stride` bytes apart that begin `past` bytes after a cache line."""
+    """Return memory filled with ones, and rows in it, `stride` bytes apart, that start `past` bytes after a cache line."""
     memory = np.full(rows * stride + 256, 0xFF, np.uint8)
     first = -memory.ctypes.data % 64 + 64 + past
     shape, strides = (rows, row_bytes // element.itemsize), (stride, element.itemsize)
     return memory, np.ndarray(shape, element, memory, first, strides), first
 
 
-# ---- the ways to memory --------------------------------------------------------------------------------------------------
+# ---- output modes --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("gap", [0, 2], ids=["contiguous", "apart"])
-@pytest.mark.parametrize("past", [0, 16, 56])
+@pytest.mark.parametrize("gap", [0, 2], ids=["contiguous", "gaps"])
+@pytest.mark.parametrize("past", [0, 16, -1], ids=["aligned", "16 bytes", "one element"])
 @pytest.mark.parametrize("d_model", [32, 48, 100, 512, 1100])
-def test_large_tables(isa, dtype, d_model, past, gap):
-    """Rows on cache lines, whole lines off them, and neither: `gap` elements between rows."""
+def test_large_tables_with_any_alignment(isa, dtype, d_model, past, gap):
+    """Rows with any alignment to cache lines, and `gap` elements between rows."""
     element = np.dtype(np.uint16) if dtype == "bfloat16" else np.dtype(dtype)
     row_bytes = d_model * element.itemsize
     rows, stride = LARGE // row_bytes + 7, row_bytes + gap * element.itemsize
-    memory, out, first = framed(rows, row_bytes, stride, past, element)
+    memory, out, first = framed(rows, row_bytes, stride, past if past >= 0 else 64 - element.itemsize, element)
     positions = range(-5, rows - 5)
-    posenc.encode(positions, d_model, dtype=dtype, out=out)
+    posenc.encode(positions, d_model, dtype=dtype, out=out, threads=2)
     half = len(positions) // 2
     for part in (slice(0, 80), slice(half, half + 80), slice(rows - 80, rows)):
         expected = by_few_rows(positions[part], d_model, dtype=dtype)
         np.testing.assert_array_equal(bits_of(out[part]), bits_of(expected))
-    expected = posenc.encode(positions, d_model, dtype=dtype)            # on a cache line
+    expected = posenc.encode(positions, d_model, dtype=dtype)            # aligned to a cache line
     np.testing.assert_array_equal(bits_of(np.ascontiguousarray(out)), bits_of(expected))
     untouched = np.ones(len(memory), bool)
     for row in range(rows):
@@ -51,7 +51,7 @@ def test_large_tables(isa, dtype, d_model, past, gap):
 
 @pytest.mark.parametrize("past", [0, 16])
 @pytest.mark.parametrize("d_model", [100, 512])
-def test_large_tables_backwards_and_with_padding(isa, dtype, d_model, past):
+def test_large_reversed_tables_with_padding(isa, dtype, d_model, past):
     element = np.dtype(np.uint16) if dtype == "bfloat16" else np.dtype(dtype)
     rows = LARGE // (d_model * element.itemsize) + 3
     _, out, _ = framed(rows, d_model * element.itemsize, d_model * element.itemsize, past, element)
@@ -65,19 +65,19 @@ def test_large_tables_backwards_and_with_padding(isa, dtype, d_model, past):
 
 
 @pytest.mark.parametrize("shape", [(32, 70, 48), (5, 130, 1100), (3, 2, 66, 33)])
-def test_onto_batches(isa, dtype, shape):
+def test_add_to_batches(isa, dtype, shape):
     element = posenc.encode(1, 2, dtype=dtype).dtype
     x = np.random.default_rng(0).standard_normal(shape).astype(element)
     expected = np.stack([posenc.add_to(part.copy(), x_scale=1.5) for part in x.reshape(-1, *shape[-2:])]).reshape(shape)
     assert_same_bits(posenc.add_to(x.copy(), x_scale=1.5), expected)
-    apart = np.zeros((*shape[:-1], shape[-1] + 5), element)[..., 2:-3]
-    apart[...] = x
-    assert_same_bits(np.ascontiguousarray(posenc.add_to(apart, x_scale=1.5)), expected)
+    with_gaps = np.zeros((*shape[:-1], shape[-1] + 5), element)[..., 2:-3]
+    with_gaps[...] = x
+    assert_same_bits(np.ascontiguousarray(posenc.add_to(with_gaps, x_scale=1.5)), expected)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(8, 128), (64, 512), (5000, 512)])
-def test_new_arrays_begin_on_a_cache_line(dtype, shape):
+def test_new_arrays_are_aligned_to_cache_lines(dtype, shape):
     table = posenc.encode(*shape, dtype=dtype)
     assert table.ctypes.data % 64 == 0 or table.nbytes < 4096
     assert table.shape == shape and table.flags.c_contiguous and table.flags.writeable and type(table) is np.ndarray
@@ -88,14 +88,14 @@ def test_new_arrays_begin_on_a_cache_line(dtype, shape):
 
 RUNS = {
     "tiled": np.tile(np.arange(200), 3),
-    "tiled, backwards": np.tile(np.arange(200), 3)[::-1],
+    "tiled, reversed": np.tile(np.arange(200), 3)[::-1],
     "packed": posenc.positions_from_lengths([70, 1, 0, 3, 150, 64, 2]),
     "padded on the left": posenc.positions_from_mask(np.arange(90) >= np.array([[0], [30], [89]])).ravel(),
     "steps of 3": np.tile(np.arange(-300, 0, 3), 2),
     "up and down": np.concatenate([np.arange(100), np.arange(100, 0, -1)] * 2),
-    "from one end of the integers to the other": np.concatenate(
+    "both ends of int64": np.concatenate(
         [np.arange(2**63 - 60, 2**63 - 1), [2**63 - 1], np.arange(-(2**63), -(2**63) + 60)]).astype(np.int64),
-    "runs among single ones": np.concatenate([np.arange(40), [10**15, -7, 10**9], np.arange(500, 560), [3, 3, 3]]),
+    "runs and single positions": np.concatenate([np.arange(40), [10**15, -7, 10**9], np.arange(500, 560), [3, 3, 3]]),
     "evenly spaced": np.arange(-50, 1000, 7),
     "integral reals": np.tile(np.arange(100.0), 3),
     "other reals": np.arange(100) + 0.5,
@@ -104,7 +104,7 @@ RUNS = {
 
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.parametrize("d_model", [48, 70])
-def test_runs(isa, dtype, d_model, name):
+def test_runs_in_position_arrays(isa, dtype, d_model, name):
     positions = RUNS[name]
     expected = by_few_rows(positions, d_model, dtype=dtype)
     assert_same_bits(posenc.encode(positions, d_model, dtype=dtype), expected)
@@ -114,12 +114,12 @@ def test_runs(isa, dtype, d_model, name):
     assert_same_bits(posenc.add_to(x, positions), added)
 
 
-def test_runs_of_a_large_batch(isa):
+def test_runs_in_a_large_batch(isa):
     positions = np.tile(np.arange(700), (16, 1))
     assert_same_bits(posenc.encode(positions, 384), np.stack([posenc.encode(700, 384)] * 16))
 
 
-# ---- rows that are known ----------------------------------------------------------------------------------------------------
+# ---- rows of known values ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_rows_through_angle_zero(isa, dtype, convention):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_dtype_none_is_that_of_out(dtype):
+def test_dtype_defaults_to_that_of_out(dtype):
     expected = posenc.encode(5, 6, dtype=dtype)
     assert_same_bits(posenc.encode(5, 6, dtype=None, out=np.zeros_like(expected)), expected)
     assert posenc.encode(5, 6, dtype=None).dtype == np.float32

@@ -1,7 +1,7 @@
-"""Every table printed by the notebooks that this library grew from, to its last printed digit.
+"""Tables printed by the notebooks from which this library started.
 
-Their float32 arithmetic is nowhere off by enough to show in print, so each correctly rounded value
-lies within half a unit of the last digit printed.
+The errors of their float32 arithmetic do not show in print: each correctly rounded value is within half a unit of the last
+printed digit.
 """
 
 from decimal import Decimal
@@ -24,7 +24,7 @@ PAPER = """
  0.4121 -0.9111  0.4057  0.9140  0.0194  0.9998
 """
 
-# position / denominator, before sin and cos
+# angles: position / denominator
 ANGLES = """
 0.0000e+00 0.0000e+00 0.0000e+00
 1.0000e+00 4.6416e-02 2.1544e-03
@@ -38,7 +38,7 @@ ANGLES = """
 9.0000e+00 4.1774e-01 1.9390e-02
 """
 
-# d_model 11; the print breaks off in the last row, as it does in SLIP
+# d_model 11; the printed table ends within the last row, as in SLIP
 ODD = """
  0.0000e+00  1.0000e+00  0.0000e+00  1.0000e+00  0.0000e+00  1.0000e+00  0.0000e+00  1.0000e+00  0.0000e+00  1.0000e+00  0.0000e+00
  8.4147e-01  5.4030e-01  1.8629e-01  9.8250e-01  3.5105e-02  9.9938e-01  6.5793e-03  9.9998e-01  1.2328e-03  1.0000e+00  2.3101e-04
@@ -48,7 +48,7 @@ ODD = """
 -9.5892e-01  2.8366e-01  8.0573e-01  5.9228e-01  1.7466e-01  9.8463e-01  3.2891e-02  9.9946e-01  6.1642e-03
 """
 
-# each odd column has an exponent of its own
+# each column has its own exponent
 OWN_EXPONENT_8 = """
  0.0000000e+00  1.0000000e+00  0.0000000e+00  1.0000000e+00  0.0000000e+00  1.0000000e+00  0.0000000e+00  1.0000000e+00
  8.4147096e-01  9.5041525e-01  9.9833414e-02  9.9950004e-01  9.9998331e-03  9.9999499e-01  9.9999981e-04  9.9999994e-01
@@ -100,7 +100,7 @@ COS_8 = """
  -0.9566442  0.95977264  0.99959503  0.99999595
 """
 
-# 10000 ** (i - 1 / d) where 10000 ** ((i - 1) / d) was meant
+# 10000 ** (i - 1 / d) instead of 10000 ** ((i - 1) / d)
 SLIP = """
  0.0000e+00  1.0000e+00  0.0000e+00  1.0000e+00  0.0000e+00  1.0000e+00  0.0000e+00  1.0000e+00  0.0000e+00  1.0000e+00  0.0000e+00  1.0000e+00
 -9.9749e-01 -7.0741e-02  4.6416e-04  1.0000e+00  4.6416e-08  1.0000e+00  4.6416e-12  1.0000e+00  4.6416e-16  1.0000e+00  4.6416e-20  1.0000e+00
@@ -117,11 +117,11 @@ def assert_prints(values, table, decimals=None):
     Parameters
     ----------
     values : ndarray
-        Computed values; the table may hold fewer, where its print breaks off.
+        Computed values; a table that ends early has fewer.
     table : str
-        The table, a row a line.
+        The table, with a line for each row.
     decimals : int, optional
-        Digits after the point, where the print drops trailing zeros.
+        Digits after the point, for a table without trailing zeros.
     """
     printed = [Decimal(cell) for cell in table.split()]
     last_digit = [Decimal(1).scaleb(-decimals if decimals else cell.as_tuple().exponent) for cell in printed]
@@ -129,29 +129,29 @@ def assert_prints(values, table, decimals=None):
         assert abs(Decimal(value) - cell) <= unit / 2, f"{value!r} does not print as {cell}"
 
 
-def test_paper():
+def test_table_of_the_paper():
     assert_prints(posenc.encode(10, 6), PAPER)
 
 
-def test_angles():
+def test_printed_angles():
     assert_prints(np.outer(np.arange(10), posenc.Encoding(6).frequencies), ANGLES)
 
 
-def test_odd_d_model():
+def test_table_of_odd_d_model():
     assert_prints(posenc.encode(6, 11), ODD)
 
 
 @pytest.mark.parametrize("table, rows, d_model", [(OWN_EXPONENT_8, 10, 8), (OWN_EXPONENT_10, 8, 10)])
-def test_an_exponent_per_column(table, rows, d_model):
+def test_exponents_per_column(table, rows, d_model):
     assert_prints(posenc.encode(rows, d_model, exponents="column"), table)
 
 
-def test_an_exponent_per_column_in_float64():
+def test_exponents_per_column_in_float64():
     values = posenc.encode(10, 8, dtype="float64", exponents="column")
     assert_prints(values[:, 0::2], SIN_8, decimals=8)
     assert_prints(values[:, 1::2], COS_8, decimals=8)
 
 
-def test_erratum():
-    """A slip of precedence gave twice the columns, and frequencies from above 1 down to 1e-20."""
+def test_table_of_the_erratum():
+    """A mistake in operator precedence gave twice the columns, and frequencies from above 1 down to 1e-20."""
     assert_prints(posenc.encode(6, 12, frequencies=10000.0 ** (1 / 6 - np.arange(6))), SLIP)

@@ -1,7 +1,6 @@
-"""Threads: the same bits for every number of them, as many as are worth having, and none where none can be had."""
+"""Threads: the same bits for any number of threads, the number that calls use, and calls when no thread can start."""
 
 import os
-import shlex
 import subprocess
 import sys
 import threading
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 
 import posenc
-from conftest import assert_same_bits, bits_of
+from conftest import assert_same_bits, bits_of, compiled
 from posenc import _kernel, _threads
 
 LARGE = "posenc.encode(8192, 512)"
@@ -21,7 +20,7 @@ openmp = pytest.mark.skipif(not _kernel.OPENMP, reason="built without OpenMP")
 
 
 def python(code, **variables):
-    """What a new interpreter prints."""
+    """Run code in a new interpreter and return its output."""
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, env=os.environ | variables)
     assert done.returncode == 0, done.stderr
@@ -34,7 +33,7 @@ COUNTS = [2, 3, 5, 64, 10**30]
 
 
 @pytest.mark.parametrize("threads", COUNTS)
-def test_rows(dtype, threads):
+def test_rows_do_not_depend_on_the_number_of_threads(dtype, threads):
     encoding = posenc.Encoding(70)
     scattered = np.random.default_rng(1).integers(-(2**63), 2**63, 5000)
     for positions in (range(3, 5003), scattered):
@@ -44,8 +43,8 @@ def test_rows(dtype, threads):
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("rows", [1, 65, 700])
-def test_every_place_of_a_batch_is_added_to_once(threads, rows):
-    batch = 200                                             # more than a block takes
+def test_every_batch_entry_is_added_to_once(threads, rows):
+    batch = 200                                             # more than a block
     table = posenc.encode(rows, 33)
     x = np.random.default_rng(2).standard_normal((batch, rows, 33), np.float32)
     expected = x + table
@@ -56,8 +55,8 @@ def test_every_place_of_a_batch_is_added_to_once(threads, rows):
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7])
-def test_offsets_made_by_several_threads(threads):
-    """Columns beyond those whose offsets are kept, so that each call makes them, in blocks."""
+def test_several_threads_build_the_offset_table(threads):
+    """The offset table of this many columns is not cached; each call builds it in blocks."""
     pytest.importorskip("gmpy2")
     from reference import Reference
 
@@ -71,8 +70,7 @@ def test_offsets_made_by_several_threads(threads):
     assert (bits_of(table[np.ix_(rows, columns)]) == expected).all()
 
 
-def test_many_callers():
-    """Python threads that share encodings, one of them new to all."""
+def test_concurrent_callers_share_encodings():
     shared = posenc.Encoding(512, base=123.0)
     expected = posenc.Encoding(512, base=123.0).encode(9000, threads=1)
     start = threading.Barrier(8)
@@ -89,23 +87,23 @@ def test_many_callers():
         assert all(pool.map(call, range(8)))
 
 
-# ---- how many -------------------------------------------------------------------------------------------------------
+# ---- number of threads ----------------------------------------------------------------------------------------------
 
 
 def threads_after(code, **variables):
-    """Threads that a new process has more after what it does."""
+    """Return how many threads code starts in a new process."""
     count = "len(os.listdir('/proc/self/task'))"
     return int(python(f"import os, numpy, posenc; before = {count}; {code}; print({count} - before)", **variables))
 
 
 @linux
 @openmp
-def test_as_many_as_are_worth_having():
+def test_threads_are_started_only_when_useful():
     assert threads_after("posenc.encode(500, 512); posenc.encode(10**3, 1); posenc.encode(1, 10**5)") == 0
     assert threads_after(LARGE, OMP_NUM_THREADS="1") == 0
     assert threads_after("posenc.encode(8192, 512, threads=1)") == 0
     assert threads_after("posenc.encode(8192, 512, threads=3)") == 2
-    assert threads_after("posenc.encode(65, 512, threads=64)") == 1         # blocks
+    assert threads_after("posenc.encode(65, 512, threads=64)") == 1         # two blocks
     assert threads_after("posenc.encode(8192, 512, threads=10**30)") == 63
     processors = len(os.sched_getaffinity(0))
     if processors > 1 and _threads.quota() is None:
@@ -114,7 +112,7 @@ def test_as_many_as_are_worth_having():
 
 
 @pytest.mark.skipif(_kernel.OPENMP != 0, reason="built with OpenMP")
-def test_without_openmp():
+def test_one_thread_without_openmp():
     assert runtime_threads() == 1
     if sys.platform == "linux":
         assert threads_after("posenc.encode(8192, 512, threads=3)") == 0
@@ -122,37 +120,37 @@ def test_without_openmp():
 
 @linux
 @openmp
-def test_callers_at_once_share_the_threads():
-    """A handler that runs while a call of four threads is not done: other calls have what that one leaves."""
+def test_concurrent_callers_share_the_thread_pool():
+    """A signal handler starts calls while a call uses four threads; they share the limit with it."""
     code = """if True:
         import os, signal, threading, numpy as np, posenc
         def tasks():
             return len(os.listdir("/proc/self/task"))
-        found = []
+        started = []
         def call(threads):
             before = tasks()
             posenc.encode(8192, 512, threads=threads)
-            found.append(tasks() - before)
+            started.append(tasks() - before)
         def handler(*_):
             for threads in (2, 4, 6):
                 caller = threading.Thread(target=call, args=[threads])
                 caller.start()
                 caller.join()
-                while os.path.exists(f"/proc/self/task/{caller.native_id}"):        # it is counted for a moment
+                while os.path.exists(f"/proc/self/task/{caller.native_id}"):        # until the thread has ended
                     pass
         signal.signal(signal.SIGALRM, handler)
         signal.setitimer(signal.ITIMER_REAL, 0.05)
         posenc.encode(np.full(400, 5e-324), 512, dtype="float64", threads=4)
-        print(*found)
+        print(*started)
         call(4)
-        print(found[-1])
+        print(started[-1])
     """
     assert python(code).split() == ["0", "0", "1", "0"]
 
 
 @linux
 @openmp
-def test_one_thread_in_a_parallel_region(tmp_path):
+def test_parallel_regions_of_the_host_get_one_thread(tmp_path):
     source = """
     void in_a_region(void (*call)(void)) {
         #pragma omp parallel num_threads(2)
@@ -163,22 +161,22 @@ def test_one_thread_in_a_parallel_region(tmp_path):
     library = compiled(tmp_path, source, "-fopenmp")
     code = f"""if True:
         import ctypes, os, posenc
-        found = []
+        threads = []
         def call():
-            found.append(posenc.show_runtime()["threads"])
+            threads.append(posenc.show_runtime()["threads"])
             before = len(os.listdir("/proc/self/task"))
             posenc.encode(8192, 512, threads=8)
-            found.append(len(os.listdir("/proc/self/task")) - before)
+            threads.append(len(os.listdir("/proc/self/task")) - before)
         library = ctypes.CDLL({str(library)!r})
         with open("/proc/self/maps") as file:
             runtimes = {{line.split()[-1] for line in file if "libgomp" in line or "libomp" in line}}
         library.in_a_region(ctypes.CFUNCTYPE(None)(call))
-        print(len(runtimes), *found)
+        print(len(runtimes), *threads)
     """
-    runtimes, *found = python(code).split()
+    runtimes, *threads = python(code).split()
     if runtimes != "1":
-        pytest.skip("posenc has another OpenMP runtime than a program that is compiled here")
-    assert found == ["1", "0", "1", "0"]
+        pytest.skip("posenc and the compiled library have different OpenMP runtimes")
+    assert threads == ["1", "0", "1", "0"]
 
 
 def runtime_threads(setup="pass", **variables):
@@ -186,23 +184,23 @@ def runtime_threads(setup="pass", **variables):
 
 
 @openmp
-def test_variables():
-    here = runtime_threads(OMP_NUM_THREADS="", POSENC_NUM_THREADS="")
+def test_environment_variables_limit_the_threads():
+    default = runtime_threads(OMP_NUM_THREADS="", POSENC_NUM_THREADS="")
     for name in ("OMP_NUM_THREADS", "POSENC_NUM_THREADS"):
         assert runtime_threads(**{name: "1"}) == 1
-        assert runtime_threads(**{name: "1000000000"}) == here
-    assert runtime_threads(OMP_NUM_THREADS="1", POSENC_NUM_THREADS=str(here)) == here
+        assert runtime_threads(**{name: "1000000000"}) == default
+    assert runtime_threads(OMP_NUM_THREADS="1", POSENC_NUM_THREADS=str(default)) == default
     assert runtime_threads(OMP_NUM_THREADS="1,5") == 1
-    assert runtime_threads(OMP_NUM_THREADS="many", POSENC_NUM_THREADS="") == here
+    assert runtime_threads(OMP_NUM_THREADS="many", POSENC_NUM_THREADS="") == default
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")
-def test_affinity_is_that_of_the_moment():
+def test_affinity_changes_take_effect():
     assert runtime_threads("os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})") == 1
 
 
 @openmp
-def test_threadpoolctl():
+def test_threadpoolctl_limits_the_threads():
     threadpoolctl = pytest.importorskip("threadpoolctl")
     with threadpoolctl.threadpool_limits(1, user_api="openmp"):
         assert posenc.show_runtime()["threads"] == 1
@@ -211,14 +209,14 @@ def test_threadpoolctl():
 FILES = {
     "version 2": ({"sys/fs/cgroup/job/cpu.max": "150000 100000\n"}, "0::/job\n", 2),
     "no limit": ({"sys/fs/cgroup/job/cpu.max": "max 100000\n"}, "0::/job\n", None),
-    "that of a parent": (
+    "limit of the parent": (
         {"sys/fs/cgroup/a/cpu.max": "50000 100000", "sys/fs/cgroup/a/b/cpu.max": "max 100000"},
         "0::/a/b\n",
         1,
     ),
-    "a name of many lines": ({"sys/fs/cgroup/a\x0cb\x85/cpu.max": "200000 100000\n"}, "0::/a\x0cb\x85\n", 2),
+    "a name with line breaks": ({"sys/fs/cgroup/a\x0cb\x85/cpu.max": "200000 100000\n"}, "0::/a\x0cb\x85\n", 2),
     "in a container": ({"sys/fs/cgroup/cpu.max": "400000 100000"}, "0::/\n", 4),
-    "out of sight": ({"sys/fs/cgroup/cpu.max": "400000 100000"}, "0::/../other\n", 4),
+    "outside of the namespace": ({"sys/fs/cgroup/cpu.max": "400000 100000"}, "0::/../other\n", 4),
     "version 1": (
         {"sys/fs/cgroup/cpu/docker/cpu.cfs_quota_us": "250000\n", "sys/fs/cgroup/cpu/docker/cpu.cfs_period_us": "100000\n"},
         "5:memory:/docker\n4:cpu,cpuacct:/docker\n0::/docker\n",
@@ -229,13 +227,13 @@ FILES = {
         "4:cpu,cpuacct:/docker\n",
         None,
     ),
-    "nothing there": ({}, "0::/job\n", None),
+    "missing files": ({}, "0::/job\n", None),
     "no groups": ({}, "", None),
 }
 
 
 @pytest.mark.parametrize("files, groups, expected", FILES.values(), ids=FILES)
-def test_quota(tmp_path, files, groups, expected):
+def test_cgroup_quotas_are_read(tmp_path, files, groups, expected):
     for name, text in (files | {"proc/self/cgroup": groups}).items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(os.fsencode(text))
@@ -243,18 +241,18 @@ def test_quota(tmp_path, files, groups, expected):
 
 
 @linux
-def test_control_group_whose_name_is_no_text(tmp_path):
+def test_cgroup_names_may_be_any_bytes(tmp_path):
     name = os.fsdecode(b"\xff")
-    test_quota(tmp_path, {f"sys/fs/cgroup/{name}/cpu.max": "200000 100000\n"}, f"0::/{name}\n", 2)
+    test_cgroup_quotas_are_read(tmp_path, {f"sys/fs/cgroup/{name}/cpu.max": "200000 100000\n"}, f"0::/{name}\n", 2)
 
 
-def test_no_control_groups(tmp_path):
+def test_missing_cgroups_give_no_quota(tmp_path):
     assert _threads.quota(tmp_path) is None
 
 
-def test_policy(monkeypatch):
-    def allowed(openmp, wanted=None, torch=None, processors=8, quota=None):
-        monkeypatch.setattr(_threads, "wanted", lambda: wanted)
+def test_the_number_of_threads_is_the_strictest_limit(monkeypatch):
+    def allowed(openmp, requested=None, torch=None, processors=8, quota=None):
+        monkeypatch.setattr(_threads, "requested", lambda: requested)
         monkeypatch.setitem(sys.modules, "torch", torch and types.SimpleNamespace(get_num_threads=lambda: torch))
         monkeypatch.setattr(_threads, "quota", lambda: quota)
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(processors)), raising=False)
@@ -262,17 +260,18 @@ def test_policy(monkeypatch):
 
     assert allowed(4) == 4
     assert allowed(16) == 8
-    assert allowed(4, wanted=6) == 6
-    assert allowed(4, wanted=10**30) == 8
+    assert allowed(4, requested=6) == 6
+    assert allowed(4, requested=10**30) == 8
     assert allowed(8, quota=3) == 3
+    assert allowed(16, quota=20) == 8
     assert allowed(8, torch=2) == 2
     assert allowed(2, torch=8) == 2
-    assert allowed(8, torch=2, wanted=5) == 5
-    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace())      # in the midst of its import
+    assert allowed(8, torch=2, requested=5) == 5
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace())      # partially imported
     assert _threads.allowed(8) == 5
 
 
-def test_affinity_that_a_sandbox_does_not_tell(monkeypatch):
+def test_unreadable_affinity_falls_back_to_cpu_count(monkeypatch):
     def refuse(pid):
         raise PermissionError
 
@@ -284,7 +283,7 @@ def test_affinity_that_a_sandbox_does_not_tell(monkeypatch):
 
 
 @pytest.mark.parametrize("order", ["torch, posenc", "posenc, torch"])
-def test_number_of_torch(order):
+def test_the_setting_of_torch_is_respected(order):
     pytest.importorskip("torch")
     code = f"import {order}; torch.set_num_threads(1); print(posenc.show_runtime()['threads'])"
     assert python(code, POSENC_NUM_THREADS="") == "1"
@@ -294,7 +293,7 @@ SIZES = {"": 0, "512": 512 << 10, "2M": 2 << 20, " 1 g ": 1 << 30, "4096B": 4096
 
 
 @pytest.mark.parametrize("text, expected", SIZES.items(), ids=str)
-def test_size_of_stacks(monkeypatch, text, expected):
+def test_stack_sizes_are_parsed(monkeypatch, text, expected):
     monkeypatch.delenv("GOMP_STACKSIZE", raising=False)
     monkeypatch.setenv("OMP_STACKSIZE", text)
     assert _threads.stack_size() == expected
@@ -302,16 +301,16 @@ def test_size_of_stacks(monkeypatch, text, expected):
 
 SETTINGS = {
     "none": ({}, "2000"),
-    "of GNU's runtime": ({"GOMP_SPINCOUNT": "77"}, "77"),
-    "of any": ({"OMP_WAIT_POLICY": "passive"}, "0"),
+    "libgomp": ({"GOMP_SPINCOUNT": "77"}, "77"),
+    "any runtime": ({"OMP_WAIT_POLICY": "passive"}, "0"),
 }
 
 
 @linux
 @openmp
 @pytest.mark.parametrize("variables, expected", SETTINGS.values(), ids=SETTINGS)
-def test_settings_for_the_import_only(variables, expected):
-    """GNU's runtime tells what it has read; the environment is what it was."""
+def test_openmp_settings_are_restored_after_import(variables, expected):
+    """libgomp prints the settings that it read; the import leaves the environment unchanged."""
     names = ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"]
     code = f"import os; before = dict(os.environ); import posenc; print(before == dict(os.environ), *map(os.getenv, {names}))"
     environment = {name: value for name, value in os.environ.items() if name not in names} | variables
@@ -319,15 +318,15 @@ def test_settings_for_the_import_only(variables, expected):
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, env=environment)
     assert done.stdout.split() == ["True", *(str(variables.get(name)) for name in names)]
-    if "GOMP_SPINCOUNT" in done.stderr:                     # not LLVM's runtime
+    if "GOMP_SPINCOUNT" in done.stderr:                     # absent with the runtime of LLVM
         assert f"GOMP_SPINCOUNT = '{expected}'" in done.stderr
 
 
-def test_no_encoding_is_left_to_the_locale():
+def test_files_are_read_with_an_explicit_encoding():
     python("import posenc; posenc.show_runtime()", PYTHONWARNDEFAULTENCODING="1", PYTHONWARNINGS="error")
 
 
-# ---- none to be had -------------------------------------------------------------------------------------------------
+# ---- limits of the system -------------------------------------------------------------------------------------------
 
 REFUSING = """
 #include <errno.h>
@@ -342,7 +341,7 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
 ALONE = """if True:
     import os, resource, sys, numpy as np, posenc
     expected = posenc.encode(8192, 512, threads=1)
-    same = np.empty(expected.shape, bool)           # now: threads may take the memory that is left
+    same = np.empty(expected.shape, bool)           # allocated here, because threads may use the remaining memory
     {refuse}
     for threads in (None, 2, 64):
         assert np.equal(posenc.encode(8192, 512, threads=threads), expected, out=same).all()
@@ -350,27 +349,15 @@ ALONE = """if True:
 """
 
 
-def compiled(folder, source, *options):
-    """A library of a text in C."""
-    text, library = folder / "source.c", folder / "library.so"
-    text.write_text(source)
-    try:
-        command = [*shlex.split(os.environ.get("CC", "cc")), "-shared", "-fPIC", *options, text, "-o", library]
-        subprocess.run(command, check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("no C compiler")
-    return library
-
-
 @linux
-def test_system_that_refuses_threads(tmp_path):
+def test_calls_succeed_if_no_thread_can_start(tmp_path):
     preload = f"{os.environ.get('LD_PRELOAD', '')} {compiled(tmp_path, REFUSING)}"          # after AddressSanitizer
     assert python(ALONE.format(refuse=""), LD_PRELOAD=preload, OPENBLAS_NUM_THREADS="1") == "1"
 
 
 @linux
-def test_limit_of_processes():
-    """Counted for the user, whom root must become first, and not for root."""
+def test_calls_succeed_at_the_process_limit():
+    """The limit does not apply to root."""
     refuse = """
     if os.getuid() == 0:
         os.setuid(65534)
@@ -381,8 +368,8 @@ def test_limit_of_processes():
 
 @linux
 @pytest.mark.memory
-def test_limit_of_memory():
-    """All that is left is for the arrays: those that come next take the room of those before."""
+def test_calls_succeed_at_the_memory_limit():
+    """The remaining memory is just enough for the arrays of the calls."""
     refuse = """
     kept = [np.empty((8192, 512), np.float32) for _ in range(3)]
     size = int(open("/proc/self/statm").read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
@@ -401,9 +388,9 @@ def test_limit_of_memory():
 
 @linux
 @openmp
-@pytest.mark.skipif(sys.platform != "win32" and os.getuid() != 0, reason="takes a user that has no other process")
-def test_limit_that_is_met_again_and_again():
-    """Where three threads may exist, and the team grows to three whenever it was two."""
+@pytest.mark.skipif(sys.platform != "win32" and os.getuid() != 0, reason="requires a user without other processes")
+def test_calls_succeed_at_a_limit_reached_repeatedly():
+    """The limit is three threads, and the team grows from two to three each time."""
     code = """if True:
         import os, resource, posenc
         os.setuid(1 << 20 | os.getpid())
@@ -420,7 +407,7 @@ def test_limit_that_is_met_again_and_again():
 
 @linux
 @openmp
-def test_limit_that_is_lifted():
+def test_threads_start_after_a_limit_is_lifted():
     code = """if True:
         import os, resource, posenc
         if os.getuid() == 0:
@@ -439,8 +426,8 @@ def test_limit_that_is_lifted():
 
 @linux
 @openmp
-def test_signals_are_for_the_threads_of_the_host():
-    """In a process without the threads of other libraries, some of which block every signal."""
+def test_worker_threads_block_signals():
+    """Run in a separate process, because the threads of other libraries may block every signal."""
     masks = python(f"""
 import pathlib, posenc
 {LARGE.replace(")", ", threads=2)")}
@@ -449,4 +436,4 @@ for status in pathlib.Path("/proc/self/task").glob("*/status"):
 """)
     masks = [int(mask, 16) for mask in masks.split()]
     assert any(mask >> (2 - 1) & 1 for mask in masks)               # SIGINT
-    assert not any(mask >> (11 - 1) & 1 for mask in masks)          # SIGSEGV, which a thread gives rise to itself
+    assert not any(mask >> (11 - 1) & 1 for mask in masks)          # SIGSEGV, caused by the thread itself

@@ -1,4 +1,4 @@
-"""posenc.torch: the same bits as tensors, in modules, graphs, checkpoints and workers."""
+"""posenc.torch: tensors with the same bits as posenc's arrays; modules, graphs, checkpoints and DataLoader workers."""
 
 import copy
 import math
@@ -26,7 +26,8 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
 import posenc.torch  # noqa: E402
-from posenc.torch import DTYPES, ChunkDataset, PositionalEncoding, PositionalTable  # noqa: E402
+from posenc.torch import ChunkDataset, PositionalEncoding, PositionalTable  # noqa: E402
+from posenc.torch._tensors import DTYPES, array_of  # noqa: E402
 from workers import CountingThreads, use_two_threads  # noqa: E402
 
 NAMES = {name: dtype for dtype, name in DTYPES.items()}
@@ -34,15 +35,15 @@ BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 CPU = torch.device("cpu")
 
 
-def array(tensor):
-    """A tensor as an array of its bits."""
+def tensor_bits(tensor):
+    """The bits of a tensor's elements, as an array of unsigned integers."""
     return tensor.detach().contiguous().view(BITS[tensor.dtype.itemsize]).numpy().view(f"u{tensor.dtype.itemsize}")
 
 
 def assert_bits(tensor, values):
     __tracebackhide__ = True
     assert tensor.dtype == NAMES[values.dtype.name]
-    assert_same_bits(array(tensor), bits_of(values))
+    assert_same_bits(tensor_bits(tensor), bits_of(values))
 
 
 def embeddings(*shape, dtype=torch.float32):
@@ -58,7 +59,7 @@ POSITIONS = {
     "integers": torch.tensor([[0, 3], [-5, 2**62]]),
     "reals": torch.tensor([0.5, -2.25, 1e9], dtype=torch.float64),
     "bfloat16": torch.tensor([0.5, 256.0], dtype=torch.bfloat16),
-    "every other": torch.arange(20)[::2],
+    "strided": torch.arange(20)[::2],
     "array": np.arange(5)[::-1],
     "list": [1.5, 2.5],
 }
@@ -66,10 +67,11 @@ POSITIONS = {
 
 @pytest.mark.parametrize("positions", POSITIONS.values(), ids=POSITIONS)
 def test_encode(positions, dtype):
-    at = positions.double().numpy() if isinstance(positions, torch.Tensor) and positions.is_floating_point() else positions
-    at = at.numpy() if isinstance(at, torch.Tensor) else at
-    found = posenc.torch.encode(positions, 18, dtype=NAMES[dtype], layout="halves", base=500)
-    assert_bits(found, posenc.encode(at, 18, dtype=dtype, layout="halves", base=500))
+    same = positions
+    if isinstance(positions, torch.Tensor):
+        same = (positions.double() if positions.is_floating_point() else positions).numpy()
+    values = posenc.torch.encode(positions, 18, dtype=NAMES[dtype], layout="halves", base=500)
+    assert_bits(values, posenc.encode(same, 18, dtype=dtype, layout="halves", base=500))
 
 
 @pytest.mark.parametrize(
@@ -77,12 +79,12 @@ def test_encode(positions, dtype):
     [range(5, 6, 2**100), range(5, 4, -(2**100)), range(2**100, 0), range(0, 2**63, 2**62), np.array([[1, -2]], ">i2")],
     ids=str,
 )
-def test_encode_takes_what_the_library_takes(positions):
+def test_encode_accepts_the_positions_of_posenc_encode(positions):
     assert_bits(posenc.torch.encode(positions, 6), posenc.encode(positions, 6))
 
 
 @pytest.mark.parametrize("step", [2**63 + 5, -(2**63) - 5])
-def test_steps_beyond_an_operators_integers(step):
+def test_steps_beyond_64_bits(step):
     positions = range(-(2**63), 2**63, step) if step > 0 else range(2**63 - 1, -(2**63) - 1, step)
     assert_bits(posenc.torch.encode(positions, 4), posenc.encode(positions, 4))
     x = np.ones((2, 4), np.float32)
@@ -90,26 +92,26 @@ def test_steps_beyond_an_operators_integers(step):
 
 
 def test_encode_equals_the_oracle(dtype):
-    at = [0, 1, 1000, 999_983]
-    found = posenc.torch.encode(torch.tensor(at), 6, dtype=NAMES[dtype])
-    right = Reference(6).table(tuple(at), dtype, tuple(range(6)))
-    assert (array(found).astype(np.uint64) == np.asarray(right, np.uint64)).all()
+    positions = [0, 1, 1000, 999_983]
+    values = posenc.torch.encode(torch.tensor(positions), 6, dtype=NAMES[dtype])
+    expected = Reference(6).table(tuple(positions), dtype, tuple(range(6)))
+    assert (tensor_bits(values).astype(np.uint64) == np.asarray(expected, np.uint64)).all()
 
 
-def test_conventions_reach_the_kernel_exactly():
+def test_the_text_of_a_convention_is_exact():
     convention = dict(frequencies=np.array([1 / 3, np.pi]), scale=np.float32(0.1), position_scale=5e-324, order="cos")
     assert_bits(posenc.torch.encode(9, 4, **convention), posenc.encode(9, 4, **convention))
 
 
 def test_add_to(dtype):
     x = embeddings(2, 3, 5, 6, dtype=NAMES[dtype])
-    expected = posenc.torch._array(x.clone())
+    expected = array_of(x.clone())
     posenc.add_to(expected, x_scale=6**0.5)
     assert posenc.torch.add_to(x, x_scale=6**0.5) is x
     assert_bits(x, expected)
 
 
-def test_add_to_takes_positions_and_rows_with_gaps():
+def test_add_to_with_positions_and_strided_rows():
     memory = embeddings(2, 10, 6)
     x, before = memory[:, ::2], memory[:, ::2].clone()
     starts = torch.tensor([[5], [2**40]])
@@ -123,7 +125,7 @@ def test_add_to_takes_positions_and_rows_with_gaps():
     ids=str,
 )
 @pytest.mark.parametrize("functorch", [False, True])
-def test_add_to_takes_what_the_library_takes(positions, functorch):
+def test_add_to_accepts_the_positions_of_posenc_add_to(positions, functorch):
     x = embeddings(2, 3, 6)
     expected = posenc.add_to(x.numpy().copy(), positions, x_scale=2.0)
 
@@ -134,16 +136,17 @@ def test_add_to_takes_what_the_library_takes(positions, functorch):
 
 
 @pytest.mark.parametrize("positions", [2, -3, range(4), range(7, 15, 2), range(2**63 - 2, 2**63 + 1), [1, 2], "abc", True])
-def test_add_to_refuses_what_the_library_refuses(positions):
-    with pytest.raises((TypeError, ValueError)) as theirs:
+def test_add_to_raises_the_errors_of_posenc_add_to(positions):
+    with pytest.raises((TypeError, ValueError)) as expected:
         posenc.add_to(np.ones((3, 4), np.float32), positions)
     x = torch.ones(3, 4)
-    with pytest.raises(theirs.type, match=f"^{re.escape(str(theirs.value))}$"):
+    with pytest.raises(expected.type, match=f"^{re.escape(str(expected.value))}$"):
         posenc.torch.add_to(x, positions)
     assert (x == 1).all()
 
 
 def outcome(function, *arguments):
+    """The result as a list, or the type and the message of the error."""
     try:
         return np.asarray(function(*arguments)).tolist()
     except (TypeError, ValueError) as error:
@@ -159,13 +162,13 @@ COLUMNS = {
 
 @pytest.mark.parametrize("values", [[1, 2, 4], [1, None, 4]], ids=str)
 @pytest.mark.parametrize("column", COLUMNS.values(), ids=COLUMNS)
-def test_a_column_is_what_the_library_takes_it_for(column, values):
-    """A null as well: the library's conversion is the only one."""
+def test_columns_of_data_frames(column, values):
+    """Columns with and without a null have the results and errors of posenc.encode and posenc.add_to."""
     positions = column(values)
-    # repr: a NaN is equal to no other
+    # compared by repr, since NaN != NaN
     assert repr(outcome(posenc.torch.encode, positions, 4)) == repr(outcome(posenc.encode, positions, 4))
-    theirs = outcome(posenc.add_to, np.ones((3, 4), np.float32), positions)
-    assert repr(outcome(posenc.torch.add_to, torch.ones(3, 4), positions)) == repr(theirs)
+    expected = outcome(posenc.add_to, np.ones((3, 4), np.float32), positions)
+    assert repr(outcome(posenc.torch.add_to, torch.ones(3, 4), positions)) == repr(expected)
 
 
 META = torch.arange(3, device="meta")
@@ -183,12 +186,12 @@ META = torch.arange(3, device="meta")
     ],
     ids=["add_to", "vmap", "operator", "encode", "table", "module"],
 )
-def test_positions_without_memory(call):
+def test_positions_on_the_meta_device(call):
     with pytest.raises(ValueError, match="positions is on the meta device, expected a tensor with values for cpu"):
         call()
 
 
-def test_the_meta_device_has_shapes_and_errors():
+def test_everything_on_the_meta_device():
     x = torch.ones(3, 4, device="meta")
     assert posenc.torch.add_to(x, [1, 2, 3]) is x
     assert posenc.torch.encode(META, 4).is_meta
@@ -214,13 +217,13 @@ LEARNED = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")       # torch's own, in forward mode
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")       # from forward mode in torch
 @pytest.mark.parametrize("call", LEARNED.values(), ids=LEARNED)
-def test_no_parameter_is_taken_for_a_constant(call):
+def test_trainable_arguments_are_rejected(call):
     message = r"requires grad, expected a constant such as \w+\.detach\(\); PositionalEncoding\(learned_scale=\)"
     with pytest.raises(RuntimeError, match=message):
         call(nn.Parameter(torch.tensor(0.5)))
-    with torch.no_grad(), pytest.raises(RuntimeError, match=message):       # a module may be made there and trained later
+    with torch.no_grad(), pytest.raises(RuntimeError, match=message):       # a module constructed here may be trained later
         call(nn.Parameter(torch.tensor(0.5)))
     for derivative in (torch.func.grad, torch.func.jacfwd):
         with pytest.raises(RuntimeError, match=message):
@@ -230,7 +233,7 @@ def test_no_parameter_is_taken_for_a_constant(call):
     call(torch.tensor(0.5))
 
 
-def test_tensors_are_numbers():
+def test_constants_may_be_tensors():
     convention = {"base": torch.tensor(500), "scale": torch.tensor(0.1, dtype=torch.bfloat16), "padding_idx": torch.tensor(2)}
     numbers = {name: value.item() for name, value in convention.items()}
     assert_bits(posenc.torch.encode(5, torch.tensor(6), **convention), posenc.encode(5, 6, **numbers))
@@ -244,7 +247,7 @@ def test_frequencies_of_any_array_like():
         assert_bits(posenc.torch.encode(3, 4, frequencies=frequencies), posenc.encode(3, 4, frequencies=frequencies))
 
 
-def test_add_to_has_a_derivative():
+def test_add_to_is_differentiable():
     leaf = embeddings(5, 6).requires_grad_()
     x = leaf * 1
     posenc.torch.add_to(x, x_scale=3.0)
@@ -257,10 +260,10 @@ def scaled_sum(x, positions=None):
     return posenc.torch.add_to(x.clone(), positions, x_scale=6**0.5)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")       # torch's own, in forward mode
-def test_add_to_has_the_same_bits_where_derivatives_are_followed(dtype):
-    x, where = embeddings(2, 5, 6, dtype=NAMES[dtype]), torch.tensor([3, 1, 4, 1, 5])
-    for positions in (None, where):
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")       # from forward mode in torch
+def test_add_to_has_the_same_bits_in_forward_mode_and_transforms(dtype):
+    x = embeddings(2, 5, 6, dtype=NAMES[dtype])
+    for positions in (None, torch.tensor([3, 1, 4, 1, 5])):
         expected = scaled_sum(x, positions)
         with forward_ad.dual_level():
             value, tangent = forward_ad.unpack_dual(scaled_sum(forward_ad.make_dual(x, torch.ones_like(x)), positions))
@@ -272,17 +275,17 @@ def test_add_to_has_the_same_bits_where_derivatives_are_followed(dtype):
         assert torch.equal(torch.func.vmap(partial(scaled_sum, positions=positions))(x), expected)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")       # torch's own, in forward mode
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")       # from forward mode in torch
 @pytest.mark.parametrize(
     "wrong, error, message",
     [
         ({"positions": torch.arange(2)}, ValueError, r"positions has shape \(2,\), expected one that broadcasts to \(3,\)"),
-        ({"x_scale": 1e300}, ValueError, r"x_scale is 1e\+300, expected a number that float32 can hold"),
+        ({"x_scale": 1e300}, ValueError, r"x_scale is 1e\+300, expected a number within the range of float32"),
         ({"base": -1}, ValueError, "base is -1"),
     ],
     ids=str,
 )
-def test_add_to_writes_nothing_where_derivatives_are_followed_and_an_argument_is_wrong(wrong, error, message):
+def test_add_to_writes_nothing_before_an_error_in_forward_mode(wrong, error, message):
     x = embeddings(3, 4)
     before = x.clone()
     with forward_ad.dual_level(), pytest.raises(error, match=message):
@@ -290,8 +293,8 @@ def test_add_to_writes_nothing_where_derivatives_are_followed_and_an_argument_is
     assert torch.equal(x, before)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")       # torch's own, in forward mode
-def test_add_to_has_derivatives_of_every_kind():
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")       # from forward mode in torch
+def test_derivatives_of_add_to():
     x = embeddings(3, 4).double()
     for derivative in (torch.func.jacfwd, torch.func.jacrev):
         assert (derivative(scaled_sum)(x).reshape(12, 12) == 6**0.5 * torch.eye(12, dtype=torch.float64)).all()
@@ -300,7 +303,7 @@ def test_add_to_has_derivatives_of_every_kind():
     assert torch.autograd.gradcheck(scaled_sum, (x.requires_grad_(),), check_forward_ad=True)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")       # torch's own, in forward mode
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")       # from forward mode in torch
 @pytest.mark.parametrize(
     "call",
     [
@@ -312,17 +315,17 @@ def test_add_to_has_derivatives_of_every_kind():
 )
 def test_positions_with_a_tangent(call):
     p = torch.arange(3.0)
-    with pytest.raises(RuntimeError, match="positions has a tangent, expected positions without"):
+    with pytest.raises(RuntimeError, match="positions has a tangent, but encodings"):
         torch.func.jvp(call, (p,), (torch.ones(3),))
-    with forward_ad.dual_level(), pytest.raises(RuntimeError, match="positions has a tangent, expected positions without"):
+    with forward_ad.dual_level(), pytest.raises(RuntimeError, match="positions has a tangent, but encodings"):
         call(forward_ad.make_dual(p, torch.ones(3)))
 
 
-def test_add_to_tells_autograd_that_it_writes():
-    x = embeddings(5, 6).requires_grad_() * 1
-    for written in (x, embeddings(5, 6)):
-        product = x * written
-        posenc.torch.add_to(written)
+def test_add_to_changes_the_version_of_x():
+    factor = embeddings(5, 6).requires_grad_() * 1
+    for x in (factor, embeddings(5, 6)):
+        product = factor * x
+        posenc.torch.add_to(x)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             product.sum().backward()
 
@@ -339,21 +342,21 @@ def test_add_to_a_leaf_that_requires_grad(call):
 
 
 def operators_of(mode, call):
-    """What a mode is told of."""
-    told = []
+    """The names of the functions and operators that a mode intercepts during a call."""
+    names = []
 
-    class Listening(mode):
+    class Recorder(mode):
         def __torch_function__(self, function, types, args=(), kwargs=None):
-            told.append(str(function))
+            names.append(str(function))
             return function(*args, **kwargs or {})
 
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            told.append(str(function))
+            names.append(str(function))
             return function(*args, **kwargs or {})
 
-    with Listening():
+    with Recorder():
         call()
-    return told
+    return names
 
 
 OPERATORS = {
@@ -365,17 +368,17 @@ OPERATORS = {
 
 @pytest.mark.parametrize("name, call", OPERATORS.items(), ids=OPERATORS)
 @pytest.mark.parametrize("mode", [TorchDispatchMode, TorchFunctionMode], ids=["dispatch", "function"])
-def test_modes_are_told_of_operators(mode, name, call):
-    assert any(told.removesuffix(".default") == name for told in operators_of(mode, call))
+def test_modes_intercept_operators(mode, name, call):
+    assert name in {operator.removesuffix(".default") for operator in operators_of(mode, call)}
 
 
 @pytest.mark.parametrize("name, call", OPERATORS.items(), ids=OPERATORS)
-def test_traced_graphs_have_operators(name, call):
+def test_traced_graphs_contain_operators(name, call):
     graph = make_fx(call)().graph
     assert f"{name}.default" in {str(node.target) for node in graph.nodes}
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")    # of numbers taken from shapes
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")    # shapes become constants
 def test_torch_jit_trace():
     traced = torch.jit.trace(lambda x: posenc.torch.add_to(x * 2), torch.ones(3, 4))
     x = embeddings(3, 4)
@@ -386,11 +389,11 @@ def test_fake_tensors():
     with FakeTensorMode():
         x = torch.ones(3, 4)
         assert posenc.torch.add_to(x) is x
-        for found in (posenc.torch.encode(3, 4), posenc.torch.encode(torch.arange(3), 4), PositionalEncoding(4)(x)):
-            assert isinstance(found, FakeTensor)
-            assert found.shape == (3, 4)
+        for fake in (posenc.torch.encode(3, 4), posenc.torch.encode(torch.arange(3), 4), PositionalEncoding(4)(x)):
+            assert isinstance(fake, FakeTensor)
+            assert fake.shape == (3, 4)
         positions = torch.arange(3)
-    assert isinstance(posenc.torch.encode(positions, 4), FakeTensor)        # outside of the mode as well
+    assert isinstance(posenc.torch.encode(positions, 4), FakeTensor)        # also outside the mode
     real = torch.ones(3, 4)
     with pytest.raises(AssertionError, match="convert all Tensors to FakeTensors"):
         posenc.torch.add_to(real, positions)
@@ -398,7 +401,7 @@ def test_fake_tensors():
 
 
 class Wrapped(torch.Tensor):
-    """A subclass whose own memory is not its elements."""
+    """A subclass that holds its elements in another tensor."""
 
     @staticmethod
     def __new__(cls, elements):
@@ -420,13 +423,13 @@ def test_subclasses():
     assert_bits(posenc.torch.encode(Wrapped(torch.arange(5, 8)), 4), posenc.encode(range(5, 8), 4))
 
 
-def test_tensors_whose_memory_has_another_sign():
-    at, expected = torch._neg_view(torch.arange(3.0)), posenc.encode([0.0, -1.0, -2.0], 4)
-    assert_bits(posenc.torch.add_to(torch.ones(3, 4), at), 1 + expected)
-    assert_bits(posenc.torch.encode(at, 4), expected)
+def test_lazily_negated_positions():
+    positions, expected = torch._neg_view(torch.arange(3.0)), posenc.encode([0.0, -1.0, -2.0], 4)
+    assert_bits(posenc.torch.add_to(torch.ones(3, 4), positions), 1 + expected)
+    assert_bits(posenc.torch.encode(positions, 4), expected)
 
 
-def test_a_tensor_without_memory_is_not_written():
+def test_functional_tensors_are_rejected():
     with pytest.raises(RuntimeError):
         posenc.torch.add_to(torch._to_functional_tensor(torch.ones(3, 4)))
 
@@ -445,7 +448,7 @@ def test_inference_mode():
         product.sum().backward()
 
 
-def test_a_copy_is_written_alone():
+def test_add_to_leaves_the_source_of_a_copy_unchanged():
     x = embeddings(3, 4)
     before, other = x.clone(), copy.deepcopy(x)
     posenc.torch.add_to(other)
@@ -453,11 +456,11 @@ def test_a_copy_is_written_alone():
     assert_bits(other, before.numpy() + posenc.encode(3, 4))
 
 
-def test_conventions_that_are_equal_and_differ():
-    """The text of the last conventions is kept: by type and value."""
+def test_the_cache_of_conventions():
+    """Its keys are types and values, and tensors are not keys."""
     for base in (2, 2.0, np.float32(2.1), 2.1, True, 1):
-        theirs = outcome(partial(posenc.encode, base=base), 3, 8)
-        assert outcome(partial(posenc.torch.encode, base=base), 3, 8) == theirs
+        expected = outcome(partial(posenc.encode, base=base), 3, 8)
+        assert outcome(partial(posenc.torch.encode, base=base), 3, 8) == expected
     posenc.torch.encode(3, 8, padding_idx=2)
     with pytest.raises(TypeError, match=r"padding_idx is 2\.0 of type float"):
         posenc.torch.encode(3, 8, padding_idx=2.0)
@@ -469,73 +472,73 @@ def test_conventions_that_are_equal_and_differ():
 
 TRUE = torch.tensor(True)
 BAD_CALLS = {
-    "an array": (lambda: posenc.torch.add_to(np.ones((2, 4))), TypeError, "x is of type ndarray, expected a torch"),
-    "an array in a module": (lambda: PositionalTable(4)(np.ones((2, 4))), TypeError, "x is of type ndarray, expected a torch"),
-    "a tensor without dimensions": (lambda: posenc.torch.add_to(torch.ones(())), ValueError, r"expected \(..., n, d_model\)"),
-    "a list of positions": (lambda: PositionalEncoding(4)(torch.ones(2, 4), positions=[0, 1]), TypeError, "of type list"),
-    "integers": (lambda: posenc.torch.add_to(torch.ones(2, 4, dtype=torch.int64)), TypeError, "x has dtype torch.int64"),
-    "one dimension": (lambda: posenc.torch.add_to(torch.ones(4)), ValueError, r"x has shape \(4,\), expected"),
-    "columns": (lambda: posenc.torch.add_to(torch.ones(4, 2).T), ValueError, "contiguous columns"),
-    "an expanded row": (lambda: posenc.torch.add_to(torch.ones(1, 4).expand(3, 4)), ValueError, "overlap"),
-    "positions": (lambda: posenc.torch.add_to(torch.ones(3, 4), torch.arange(2)), ValueError, r"shape \(2,\), expected"),
+    "x, an array": (lambda: posenc.torch.add_to(np.ones((2, 4))), TypeError, "x is of type ndarray, expected a torch"),
+    "array in a module": (lambda: PositionalTable(4)(np.ones((2, 4))), TypeError, "x is of type ndarray, expected a torch"),
+    "x, zero dimensions": (lambda: posenc.torch.add_to(torch.ones(())), ValueError, r"expected \(..., n, d_model\)"),
+    "positions, a list": (lambda: PositionalEncoding(4)(torch.ones(2, 4), positions=[0, 1]), TypeError, "of type list"),
+    "x, integers": (lambda: posenc.torch.add_to(torch.ones(2, 4, dtype=torch.int64)), TypeError, "x has dtype torch.int64"),
+    "x, one dimension": (lambda: posenc.torch.add_to(torch.ones(4)), ValueError, r"x has shape \(4,\), expected"),
+    "x, strided columns": (lambda: posenc.torch.add_to(torch.ones(4, 2).T), ValueError, "contiguous columns"),
+    "x, an expanded row": (lambda: posenc.torch.add_to(torch.ones(1, 4).expand(3, 4)), ValueError, "overlap"),
+    "positions, length": (lambda: posenc.torch.add_to(torch.ones(3, 4), torch.arange(2)), ValueError, r"shape \(2,\)"),
     "dtype": (lambda: posenc.torch.encode(3, 4, dtype=torch.int8), TypeError, "dtype is torch.int8, expected one of"),
-    "a negative n": (lambda: posenc.torch.encode(-3, 4), ValueError, "positions is -3"),
-    "beyond 64 bits": (lambda: posenc.torch.encode(range(2**63, 2**63 + 1), 4), ValueError, "expected -2"),
-    "a number beyond 64 bits": (lambda: posenc.torch.encode(2**70, 4), ValueError, "expected -2"),
-    "objects": (lambda: posenc.torch.encode(np.array([1], object), 4), TypeError, "positions has dtype object"),
-    "booleans": (lambda: posenc.torch.encode(torch.tensor([True]), 4), TypeError, "positions has dtype torch.bool"),
-    "a keyword": (lambda: posenc.torch.encode(3, 4, bases=3), TypeError, "bases"),
-    "d_model": (lambda: posenc.torch.encode(3, -4), ValueError, "d_model is -4"),
-    "a convention": (lambda: posenc.torch.encode(3, 4, base=-1), ValueError, "base is -1"),
+    "positions, negative": (lambda: posenc.torch.encode(-3, 4), ValueError, "positions is -3"),
+    "positions beyond 64 bits": (lambda: posenc.torch.encode(range(2**63, 2**63 + 1), 4), ValueError, "expected -2"),
+    "number of positions beyond 64 bits": (lambda: posenc.torch.encode(2**70, 4), ValueError, "expected -2"),
+    "positions, objects": (lambda: posenc.torch.encode(np.array([1], object), 4), TypeError, "positions has dtype object"),
+    "positions, bools": (lambda: posenc.torch.encode(torch.tensor([True]), 4), TypeError, "positions has dtype torch.bool"),
+    "unknown keyword": (lambda: posenc.torch.encode(3, 4, bases=3), TypeError, "bases"),
+    "d_model, negative": (lambda: posenc.torch.encode(3, -4), ValueError, "d_model is -4"),
+    "base, negative": (lambda: posenc.torch.encode(3, 4, base=-1), ValueError, "base is -1"),
     "positions with grad": (
-        lambda: posenc.torch.encode(torch.ones(2, requires_grad=True), 4), RuntimeError, "not differentiated"),
-    "positions with grad, beneath": (
+        lambda: posenc.torch.encode(torch.ones(2, requires_grad=True), 4), RuntimeError, "not differentiable"),
+    "positions with grad, operator": (
         lambda: torch.ops.posenc.encode_at(torch.ones(2, requires_grad=True), 4, "{}", torch.float32).sum().backward(),
-        RuntimeError, "not differentiated"),
+        RuntimeError, "not differentiable"),
     "dropout": (lambda: PositionalEncoding(6, "a"), TypeError, "dropout is 'a' of type str"),
-    "a start beyond int64": (lambda: PositionalTable(6)(torch.ones(2, 6), start=2**63), ValueError, "start is 9223372036"),
-    "a length for dropout": (lambda: PositionalEncoding(6, 10), TypeError, "dropout is 10 .* max_len=10"),
-    "a length of 1": (lambda: PositionalEncoding(6, 1), TypeError, "max_len=1"),
-    "a negative length": (lambda: PositionalEncoding(6, max_len=-1), ValueError, "max_len is -1"),
-    "a dtype of NumPy's": (lambda: posenc.torch.encode(3, 6, dtype="float32"), TypeError, "dtype is 'float32'"),
-    "no length": (PositionalTable(6), ValueError, "max_sequence_length is None"),
-    "width": (lambda: PositionalEncoding(6)(torch.ones(2, 3, 5)), ValueError, r"\(2, 3, 5\), expected \(..., n, 6\)"),
-    "token numbers": (lambda: PositionalEncoding(6)(torch.ones(2, 6, dtype=torch.int64)), TypeError, "torch.int64"),
-    "half a start": (lambda: PositionalEncoding(6)(torch.ones(2, 6), start=0.5), TypeError, "start is 0.5"),
+    "start beyond 64 bits": (lambda: PositionalTable(6)(torch.ones(2, 6), start=2**63), ValueError, "start is 9223372036"),
+    "dropout, a length": (lambda: PositionalEncoding(6, 10), TypeError, "dropout is 10 .* max_len=10"),
+    "dropout, a length of 1": (lambda: PositionalEncoding(6, 1), TypeError, "max_len=1"),
+    "max_len, negative": (lambda: PositionalEncoding(6, max_len=-1), ValueError, "max_len is -1"),
+    "dtype, a string": (lambda: posenc.torch.encode(3, 6, dtype="float32"), TypeError, "dtype is 'float32'"),
+    "no x and no length": (PositionalTable(6), ValueError, "max_sequence_length is None"),
+    "x, width": (lambda: PositionalEncoding(6)(torch.ones(2, 3, 5)), ValueError, r"\(2, 3, 5\), expected \(..., n, 6\)"),
+    "x, token ids": (lambda: PositionalEncoding(6)(torch.ones(2, 6, dtype=torch.int64)), TypeError, "torch.int64"),
+    "start, a fraction": (lambda: PositionalEncoding(6)(torch.ones(2, 6), start=0.5), TypeError, "start is 0.5"),
     "start and positions": (
         lambda: PositionalEncoding(6)(torch.ones(2, 6), start=1, positions=torch.arange(2)), ValueError, "only one of them"),
-    "positions that do not fit": (
+    "positions of a module, another length": (
         lambda: PositionalEncoding(6)(torch.ones(2, 3, 6), positions=torch.arange(2)), ValueError, r"broadcasts to \(2, 3\)"),
-    "positions that would widen x": (
+    "positions with more dimensions than x": (
         lambda: PositionalEncoding(6)(torch.ones(3, 6), positions=torch.ones(2, 3)), ValueError, r"broadcasts to \(3,\)"),
     "x_scale": (
-        lambda: PositionalEncoding(6, x_scale=1e6)(torch.ones(3, 6).half()), ValueError, "number that float16 can hold"),
-    "chunk": (lambda: ChunkDataset(10, 4, chunk=0), ValueError, "chunk is 0"),
-    "a bool for d_model": (lambda: posenc.torch.encode(3, True), TypeError, "d_model is a bool"),
-    "a bool for d_model, of positions": (lambda: posenc.torch.encode([1], TRUE), TypeError, "d_model is a bool"),
-    "a real d_model": (lambda: posenc.torch.encode(3, 4.0), TypeError, "d_model is 4.0 of type float, expected an integer"),
-    "a d_model beyond int64": (lambda: posenc.torch.encode(3, 2**70), ValueError, "d_model is 1180591620717411303424"),
-    "a bool for padding_idx": (lambda: posenc.torch.encode(3, 4, padding_idx=TRUE), TypeError, "padding_idx is a bool"),
-    "a bool for x_scale": (lambda: posenc.torch.add_to(torch.ones(3, 4), x_scale=True), TypeError, "x_scale is True"),
-    "a tensor's bool for x_scale": (lambda: posenc.torch.add_to(torch.ones(3, 4), x_scale=TRUE), TypeError, "x_scale is True"),
-    "text for x_scale": (lambda: posenc.torch.add_to(torch.ones(3, 4), x_scale="2"), TypeError, "x_scale is '2' of type str"),
-    "bytes for base": (lambda: posenc.torch.encode(3, 4, base=b"100"), TypeError, "base is b'100' of type bytes"),
-    "an object for base": (lambda: posenc.torch.encode(3, 4, base=object()), TypeError, "base is <object .* a real number"),
-    "a set for frequencies": (lambda: posenc.torch.encode(3, 4, frequencies={1, 2}), TypeError, "frequencies has dtype object"),
-    "a mask for frequencies": (
+        lambda: PositionalEncoding(6, x_scale=1e6)(torch.ones(3, 6).half()), ValueError, "number within the range of float16"),
+    "chunk, zero": (lambda: ChunkDataset(10, 4, chunk=0), ValueError, "chunk is 0"),
+    "d_model, a bool": (lambda: posenc.torch.encode(3, True), TypeError, "d_model is a bool"),
+    "d_model, a tensor of a bool": (lambda: posenc.torch.encode([1], TRUE), TypeError, "d_model is a bool"),
+    "d_model, real": (lambda: posenc.torch.encode(3, 4.0), TypeError, "d_model is 4.0 of type float, expected an integer"),
+    "d_model beyond 64 bits": (lambda: posenc.torch.encode(3, 2**70), ValueError, "d_model is 1180591620717411303424"),
+    "padding_idx, a bool": (lambda: posenc.torch.encode(3, 4, padding_idx=TRUE), TypeError, "padding_idx is a bool"),
+    "x_scale, a bool": (lambda: posenc.torch.add_to(torch.ones(3, 4), x_scale=True), TypeError, "x_scale is True"),
+    "x_scale, a tensor of a bool": (lambda: posenc.torch.add_to(torch.ones(3, 4), x_scale=TRUE), TypeError, "x_scale is True"),
+    "x_scale, a string": (lambda: posenc.torch.add_to(torch.ones(3, 4), x_scale="2"), TypeError, "x_scale is '2' of type str"),
+    "base, bytes": (lambda: posenc.torch.encode(3, 4, base=b"100"), TypeError, "base is b'100' of type bytes"),
+    "base, an object": (lambda: posenc.torch.encode(3, 4, base=object()), TypeError, "base is <object .* a real number"),
+    "frequencies, a set": (lambda: posenc.torch.encode(3, 4, frequencies={1, 2}), TypeError, "frequencies has dtype object"),
+    "frequencies, a masked array": (
         lambda: posenc.torch.encode(3, 4, frequencies=np.ma.array([1.0, 2.0], mask=[0, 1])), TypeError, "without a mask"),
-    "a bool for a module's x_scale": (lambda: PositionalEncoding(6, x_scale=TRUE), TypeError, "x_scale is True"),
-    "a bool for a module's d_model": (lambda: PositionalEncoding(TRUE), TypeError, "d_model is a bool"),
-    "a bool for a length": (lambda: PositionalEncoding(6, max_len=TRUE), TypeError, "max_len is a bool"),
-    "a bool for a table's length": (lambda: PositionalTable(6, TRUE), TypeError, "max_sequence_length is a bool"),
-    "text for batch_first": (lambda: PositionalEncoding(6, batch_first="no"), TypeError, "batch_first is 'no' of type str"),
-    "a number for batch_first": (lambda: PositionalEncoding(6, batch_first=0), TypeError, "batch_first is 0 .*expected a bool"),
-    "a bool for learned_scale": (lambda: PositionalEncoding(6, learned_scale=True), TypeError, "learned_scale is True"),
-    "NumPy's length for dropout": (lambda: PositionalEncoding(6, np.int64(1)), TypeError, r"max_len=np.int64\(1\)"),
-    "a tensor's length for dropout": (lambda: PositionalEncoding(6, torch.tensor(1)), TypeError, "max_len=1"),
-    "bools for a chunk": (lambda: ChunkDataset(10, 4, chunk=TRUE), TypeError, "chunk is a bool"),
-    "a bool for positions": (lambda: ChunkDataset(TRUE, 4), TypeError, "positions is a bool"),
-    "bool positions of a module": (
+    "x_scale of a module, a bool": (lambda: PositionalEncoding(6, x_scale=TRUE), TypeError, "x_scale is True"),
+    "d_model of a module, a bool": (lambda: PositionalEncoding(TRUE), TypeError, "d_model is a bool"),
+    "max_len, a bool": (lambda: PositionalEncoding(6, max_len=TRUE), TypeError, "max_len is a bool"),
+    "max_sequence_length, a bool": (lambda: PositionalTable(6, TRUE), TypeError, "max_sequence_length is a bool"),
+    "batch_first, a string": (lambda: PositionalEncoding(6, batch_first="no"), TypeError, "batch_first is 'no' of type str"),
+    "batch_first, a number": (lambda: PositionalEncoding(6, batch_first=0), TypeError, "batch_first is 0 .*expected a bool"),
+    "learned_scale, a bool": (lambda: PositionalEncoding(6, learned_scale=True), TypeError, "learned_scale is True"),
+    "dropout, a NumPy integer": (lambda: PositionalEncoding(6, np.int64(1)), TypeError, r"max_len=np.int64\(1\)"),
+    "dropout, a tensor of an integer": (lambda: PositionalEncoding(6, torch.tensor(1)), TypeError, "max_len=1"),
+    "chunk, a bool": (lambda: ChunkDataset(10, 4, chunk=TRUE), TypeError, "chunk is a bool"),
+    "positions of a dataset, a bool": (lambda: ChunkDataset(TRUE, 4), TypeError, "positions is a bool"),
+    "positions of a module, bools": (
         lambda: PositionalEncoding(6)(torch.ones(1, 6), positions=TRUE), TypeError, "positions has dtype torch.bool"),
     "complex positions": (lambda: posenc.torch.encode(torch.ones(2) * 1j, 4), TypeError, "positions has dtype torch.complex64"),
     "8-bit positions": (
@@ -556,40 +559,40 @@ def test_operators_pass_opcheck(dtype):
     check(torch.ops.posenc.encode_at.default, (torch.arange(6).reshape(2, 3), 6, "{}", dtype))
     check(torch.ops.posenc.add_.default, (embeddings(2, 5, 6, dtype=dtype), None, 3, 1.5, "{}"))
     check(torch.ops.posenc.add_.default, (embeddings(5, 6, dtype=dtype), torch.arange(5), 0, 1.0, "{}"))
-    # not the check of ahead-of-time dispatch, which wants a leaf: test_add_to_in_a_graph
-    partly = ("test_schema", "test_autograd_registration", "test_faketensor")
-    check(torch.ops.posenc.add_.default, (embeddings(5, 6).requires_grad_() * 1, None, 3, 1.5, "{}"), test_utils=partly)
+    # the check of ahead-of-time dispatch needs a leaf; test_add_to_in_a_graph tests it
+    checks = ("test_schema", "test_autograd_registration", "test_faketensor")
+    check(torch.ops.posenc.add_.default, (embeddings(5, 6).requires_grad_() * 1, None, 3, 1.5, "{}"), test_utils=checks)
 
 
-# ---- the module ---------------------------------------------------------------------------------------------------------
+# ---- the modules --------------------------------------------------------------------------------------------------------
 
 
 def test_table_and_sum(dtype):
     x = embeddings(2, 7, 6, dtype=NAMES[dtype])
-    right = posenc.encode(7, 6, dtype=dtype)
-    assert_bits(PositionalTable(6)(x), right)
-    assert_bits(PositionalEncoding(6)(x), posenc.torch._array(x) + right)
+    expected = posenc.encode(7, 6, dtype=dtype)
+    assert_bits(PositionalTable(6)(x), expected)
+    assert_bits(PositionalEncoding(6)(x), array_of(x) + expected)
 
 
 def test_bfloat16_is_rounded_once():
-    """A float32 table that is cast, as ``module.to`` does, is rounded twice and differs."""
+    """A cast of a float32 table, as in ``module.to``, rounds twice and has other values."""
     module = PositionalTable(64, 4096)
-    twice = module.pe.to(torch.bfloat16)
-    right = posenc.encode(4096, 64, dtype="bfloat16")
-    assert (array(twice) != bits_of(right)).any()
-    for made in (module(torch.empty(4096, 64, dtype=torch.bfloat16)), module.to(torch.bfloat16).pe, module.bfloat16()()):
-        assert_bits(made, right)
+    rounded_twice = module.pe.to(torch.bfloat16)
+    expected = posenc.encode(4096, 64, dtype="bfloat16")
+    assert (tensor_bits(rounded_twice) != bits_of(expected)).any()
+    for table in (module(torch.empty(4096, 64, dtype=torch.bfloat16)), module.to(torch.bfloat16).pe, module.bfloat16()()):
+        assert_bits(table, expected)
     assert_bits(module.double().pe, posenc.encode(4096, 64, dtype="float64"))
 
 
-def test_x_scale_is_that_of_add_to(dtype):
+def test_x_scale_has_the_bits_of_add_to(dtype):
     x = embeddings(3, 50, 48, dtype=NAMES[dtype])
-    expected = posenc.torch._array(x.clone())
+    expected = array_of(x.clone())
     posenc.add_to(expected, x_scale=48**0.5)
     assert_bits(PositionalEncoding(48, x_scale=48**0.5)(x), expected)
 
 
-def test_grows_on_demand():
+def test_the_table_grows():
     module = PositionalEncoding(6)
     assert len(module.pe) == 0
     for n, rows in ((5, 5), (6, 10), (3, 10), (1000, 1000)):
@@ -599,7 +602,7 @@ def test_grows_on_demand():
     assert_bits(module(torch.zeros(9, 6)), posenc.encode(9, 6))
 
 
-def test_growth_while_predicting_serves_training():
+def test_a_table_from_inference_mode_can_be_trained_with():
     module = PositionalEncoding(6)
     with torch.inference_mode():
         module(torch.zeros(2, 9, 6))
@@ -609,7 +612,7 @@ def test_growth_while_predicting_serves_training():
     assert_bits(x.grad[0], posenc.encode(9, 6))
 
 
-def test_memory_is_bounded_however_far_the_start():
+def test_the_table_does_not_grow_to_a_large_start():
     module = PositionalEncoding(512)
     for start in (10**15, 2**63 - 3, -5, -(2**63)):
         assert_bits(module(torch.zeros(1, 3, 512), start=start)[0], posenc.encode(range(start, start + 3), 512))
@@ -617,7 +620,7 @@ def test_memory_is_bounded_however_far_the_start():
 
 
 @pytest.mark.parametrize("start", [np.int8(127), np.uint8(255), np.int32(2**31 - 1), np.int64(2**63 - 1)], ids=repr)
-def test_the_last_start_of_a_narrow_integer(start):
+def test_start_as_the_largest_numpy_integer(start):
     assert_bits(PositionalTable(6, 300)(torch.zeros(1, 6), start=start), posenc.encode(range(int(start), int(start) + 1), 6))
 
 
@@ -634,20 +637,20 @@ def test_cached_decoding(batch_first):
 
 def test_packed_positions():
     module = PositionalEncoding(6)
-    at = torch.tensor([0, 1, 2, 0, 1, 0, 1])
+    positions = torch.tensor([0, 1, 2, 0, 1, 0, 1])
     x = embeddings(2, 7, 6)
-    assert_bits(module(x, positions=at), x.numpy() + posenc.encode(at.numpy(), 6))
+    assert_bits(module(x, positions=positions), x.numpy() + posenc.encode(positions.numpy(), 6))
     starts = torch.tensor([[0], [100]]) + torch.arange(7)
     assert_bits(module(x, positions=starts), x.numpy() + posenc.encode(starts.numpy(), 6))
     assert_bits(PositionalTable(6)(x, positions=starts), posenc.encode(starts.numpy(), 6))
 
 
-def test_positions_where_the_sequence_comes_first():
-    """As many sequences as positions: (n,) must not be taken for one position per sequence."""
+def test_positions_without_batch_first():
+    """Positions of shape (n,) are those of the first axis, also if n is the batch size."""
     x = embeddings(3, 3, 6)
-    at = torch.tensor([4, 0, 9])
-    found = PositionalEncoding(6, batch_first=False)(x, positions=at)
-    assert_bits(found, x.numpy() + posenc.encode(at.numpy(), 6)[:, None])
+    positions = torch.tensor([4, 0, 9])
+    y = PositionalEncoding(6, batch_first=False)(x, positions=positions)
+    assert_bits(y, x.numpy() + posenc.encode(positions.numpy(), 6)[:, None])
 
 
 def test_dropout():
@@ -656,16 +659,16 @@ def test_dropout():
     zeros = (module(x) == 0).float().mean()
     assert 0.4 < zeros < 0.6
     assert_bits(module.eval()(x)[0], np.float32(10) + posenc.encode(100, 64))
-    module.dropout.train()          # alone, as for Monte Carlo dropout
+    module.dropout.train()          # Monte Carlo dropout: the rest of the module stays in eval mode
     assert 0.4 < (module(x) == 0).float().mean() < 0.6
     module.dropout = nn.Identity()
     assert torch.equal(module(x), module.eval()(x))
 
 
-@pytest.mark.parametrize("everywhere", [False, True])
-def test_hooks_of_dropout_are_called(everywhere):
+@pytest.mark.parametrize("all_modules", [False, True])
+def test_hooks_of_dropout_are_called(all_modules):
     module, seen = PositionalEncoding(6).eval(), []
-    register = nn.modules.module.register_module_forward_hook if everywhere else module.dropout.register_forward_hook
+    register = nn.modules.module.register_module_forward_hook if all_modules else module.dropout.register_forward_hook
     handle = register(lambda called, *_: seen.append(called))
     try:
         module(torch.ones(3, 6))
@@ -674,7 +677,7 @@ def test_hooks_of_dropout_are_called(everywhere):
     assert module.dropout in seen
 
 
-def test_the_table_is_the_callers_own():
+def test_forward_returns_a_copy_of_the_table():
     module = PositionalTable(6, 10)
     module().add_(1)
     module(torch.zeros(3, 6)).add_(1)
@@ -690,7 +693,7 @@ def test_autocast():
 
 
 def bf16_sum(y, values):
-    y = posenc.torch._array(y)
+    y = array_of(y)
     return y + values - y
 
 
@@ -707,7 +710,7 @@ def test_copies():
 
 
 def test_meta_device():
-    """Weights are often made on the meta device and given memory later, which leaves other buffers undefined."""
+    """``to_empty`` leaves buffers uninitialized; the table is recomputed."""
     with torch.device("meta"):
         module = nn.Sequential(PositionalEncoding(6, max_len=50), PositionalEncoding(6))
     assert module[0].pe.is_meta
@@ -717,14 +720,14 @@ def test_meta_device():
     assert_bits(module(torch.zeros(7, 6)), 2 * posenc.encode(7, 6))
 
 
-def test_follows_x_to_another_device():
+def test_the_table_moves_to_the_device_of_x():
     module = PositionalTable(6, 50)
     assert module(torch.empty(3, 6, device="meta")).is_meta
     assert_bits(module(torch.zeros(3, 6)), posenc.encode(3, 6))
 
 
-def test_a_loader_that_assigns_undefined_memory():
-    """As from_pretrained of transformers does with every buffer that is in no checkpoint."""
+def test_assigning_uninitialized_memory():
+    """from_pretrained of transformers assigns it to every buffer that the checkpoint does not contain."""
     module = PositionalEncoding(6, max_len=50)
     module.pe = torch.full((50, 6), math.nan, dtype=torch.bfloat16)
     assert_bits(module.pe, posenc.encode(50, 6, dtype="bfloat16"))
@@ -736,7 +739,7 @@ def test_shared_memory_stays_shared():
     assert module.pe.is_shared()
 
 
-# ---- the classes of the notebooks ---------------------------------------------------------------------------------------
+# ---- the classes of notebooks -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -744,39 +747,39 @@ def test_shared_memory_stays_shared():
     [PositionalTable(6, 10), PositionalTable(d_model=6, max_sequence_length=10), PositionalEncoding(6, max_len=10)],
     ids=["by position", "by name", "PositionalEncoding"],
 )
-def test_forward_without_x_is_the_table(module):
+def test_forward_without_x_returns_the_table(module):
     table = module.forward()
     assert table.shape == (10, 6)
     assert table.dtype == torch.float32
     assert_prints(table.numpy(), PAPER)
 
 
-def test_forward_gives_the_slice():
-    """context_size 20, d_model 11, and x_emb of shape (2, 7, 11)."""
+def test_forward_returns_the_rows_of_x():
+    """The notebook has context_size 20, d_model 11 and x_emb of shape (2, 7, 11)."""
     module = PositionalTable(11, 20)
-    found = module(torch.zeros(2, 7, 11))
-    assert found.shape == (7, 11)
-    assert_prints(found.numpy()[:6], ODD)
+    rows = module(torch.zeros(2, 7, 11))
+    assert rows.shape == (7, 11)
+    assert_prints(rows.numpy()[:6], ODD)
 
 
-def test_swapped_arguments_of_another_class_are_noticed():
+def test_swapped_arguments_are_rejected():
     with pytest.raises(ValueError, match=r"x has shape \(2, 7, 11\), expected \(..., n, 20\)"):
         PositionalTable(20, 11)(torch.zeros(2, 7, 11))
 
 
-def test_forward_gives_the_sum():
-    """x of shape (n, batch, embed_dim), an exponent per column, and ``pos_enc.pe.squeeze(1)`` printed."""
+def test_forward_returns_the_sum():
+    """The notebook has x of shape (n, batch, embed_dim), an exponent per column, and prints ``pos_enc.pe.squeeze(1)``."""
     module = PositionalEncoding(10, max_len=8, batch_first=False, exponents="column")
     assert_prints(module.pe.squeeze(1).numpy(), OWN_EXPONENT_10)
-    found = module(torch.zeros(8, 3, 10))
-    assert_prints(found[:, 2].numpy(), OWN_EXPONENT_10)
+    y = module(torch.zeros(8, 3, 10))
+    assert_prints(y[:, 2].numpy(), OWN_EXPONENT_10)
 
 
 # ---- checkpoints and a trained model ------------------------------------------------------------------------------------
 
 
 class TutorialEncoding(nn.Module):
-    """The recipe of PyTorch's tutorials: float32 throughout, the table a part of the state_dict."""
+    """The class of PyTorch's tutorials: float32 arithmetic, and the table is in the state_dict."""
 
     def __init__(self, d_model, max_len=5000):
         super().__init__()
@@ -804,13 +807,13 @@ def test_old_checkpoints(key, shape, dtype):
 
 
 OTHER_TABLES = {
-    "layout": (posenc.torch.encode(100, 64, layout="halves"), "holds another table than Encoding\\(64\\): row 0"),
+    "layout": (posenc.torch.encode(100, 64, layout="halves"), "does not match Encoding\\(64\\): row 0"),
     "spacing": (posenc.torch.encode(100, 64, spacing="endpoint"), "row 1 differs by"),
     "shift": (posenc.torch.encode(100, 64, shift=0.01), "row 1 differs by"),
     "offset": (posenc.torch.encode(range(1, 100), 64), "row 0 differs by"),
     "learned": (embeddings(100, 64), "row 0"),
     "NaN": (torch.full((100, 64), math.nan), "row 0"),
-    "width": (posenc.torch.encode(100, 32), r"has shape \(100, 32\), expected \(max_len, 64\)"),
+    "x, width": (posenc.torch.encode(100, 32), r"has shape \(100, 32\), expected \(max_len, 64\)"),
     "batch": (torch.zeros(3, 100, 64), r"has shape \(3, 100, 64\)"),
     "integers": (torch.zeros(100, 64, dtype=torch.int64), "pe has dtype torch.int64, expected a tensor of real numbers"),
 }
@@ -818,24 +821,24 @@ OTHER_TABLES = {
 
 @pytest.mark.parametrize("table, message", OTHER_TABLES.values(), ids=OTHER_TABLES)
 @pytest.mark.parametrize("strict", [True, False])
-def test_a_checkpoint_of_another_convention_is_refused(table, message, strict):
+def test_checkpoints_of_another_convention_are_rejected(table, message, strict):
     with pytest.raises(RuntimeError, match=message):
         PositionalEncoding(64).load_state_dict({"pe": table}, strict=strict)
 
 
-def test_a_checkpoint_without_memory_has_the_right_shape():
+def test_the_shape_of_a_checkpoint_on_the_meta_device_is_checked():
     PositionalEncoding(64).load_state_dict({"pe": torch.zeros(100, 64, device="meta")})
     with pytest.raises(RuntimeError, match="has shape"):
         PositionalEncoding(64).load_state_dict({"pe": torch.zeros(100, 32, device="meta")})
 
 
-def test_other_keys_stay_unexpected():
+def test_other_keys_are_unexpected():
     with pytest.raises(RuntimeError, match="Unexpected key"):
         PositionalEncoding(64).load_state_dict({"pee": torch.zeros(1)})
 
 
 class Reverser(nn.Module):
-    """Tells each token of a sequence from behind, which needs positions."""
+    """Predicts the reversed sequence, which is impossible without positions."""
 
     def __init__(self, pos_encoder):
         super().__init__()
@@ -851,7 +854,7 @@ class Reverser(nn.Module):
 
 @pytest.fixture
 def repeatable():
-    """One thread and seed 0; both as before afterwards."""
+    """Set one thread and seed 0, and restore both."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with torch.random.fork_rng():
@@ -861,7 +864,7 @@ def repeatable():
 
 
 @pytest.mark.usefixtures("repeatable")
-def test_a_trained_model_keeps_every_prediction():
+def test_a_trained_model_keeps_its_predictions():
     trained = Reverser(TutorialEncoding(32))
     optimizer = torch.optim.Adam(trained.parameters(), 1e-2)
     for _ in range(200):
@@ -876,25 +879,25 @@ def test_a_trained_model_keeps_every_prediction():
         with torch.no_grad():
             return model.eval()(tokens)
 
-    theirs = predictions(trained)
-    assert (theirs.argmax(-1) == tokens.flip(0)).float().mean() > 0.99, "not trained"
+    expected = predictions(trained)
+    assert (expected.argmax(-1) == tokens.flip(0)).float().mean() > 0.99, "training failed"
     swapped = Reverser(PositionalEncoding(32, batch_first=False))
     swapped.load_state_dict(trained.state_dict(), strict=True)
-    ours = predictions(swapped)
-    assert torch.equal(ours.argmax(-1), theirs.argmax(-1))
-    assert (ours - theirs).abs().max() < 1e-4
+    logits = predictions(swapped)
+    assert torch.equal(logits.argmax(-1), expected.argmax(-1))
+    assert (logits - expected).abs().max() < 1e-4
 
     state = {key: value for key, value in trained.state_dict().items() if key != "pos_encoder.pe"}
     another = Reverser(PositionalEncoding(32, batch_first=False, layout="halves"))
     another.load_state_dict(state)
-    assert (predictions(another).argmax(-1) != theirs.argmax(-1)).float().mean() > 0.1
+    assert (predictions(another).argmax(-1) != expected.argmax(-1)).float().mean() > 0.1
 
 
 # ---- a learned factor ---------------------------------------------------------------------------------------------------
 
 
 class SpeechT5ScaledPositionalEncoding(nn.Module):
-    """Computes as the class of this name in transformers, from the exact table."""
+    """The class of this name in transformers, with the exact table."""
 
     def __init__(self, dropout, dim, max_len=5000):
         super().__init__()
@@ -914,7 +917,7 @@ def gradients(module, x):
 
 
 @pytest.mark.parametrize("batch_first", [True, False])
-def test_a_learned_factor_is_that_of_speecht5(batch_first):
+def test_the_learned_factor_of_speecht5(batch_first):
     theirs = SpeechT5ScaledPositionalEncoding(0.0, 16)
     with torch.no_grad():
         theirs.alpha.fill_(-0.37)
@@ -922,17 +925,17 @@ def test_a_learned_factor_is_that_of_speecht5(batch_first):
     assert module.state_dict().keys() == theirs.state_dict().keys() == {"alpha"}
     module.load_state_dict(theirs.state_dict(), strict=True)
     x = embeddings(3, 50, 16)
-    y, by_x, by_alpha = gradients(theirs, x)
-    found = gradients(module, x if batch_first else x.transpose(0, 1))
-    assert torch.equal(found[0] if batch_first else found[0].transpose(0, 1), y)
-    assert torch.equal(found[1] if batch_first else found[1].transpose(0, 1), by_x)
-    torch.testing.assert_close(found[2], by_alpha)
-    torch.testing.assert_close(by_alpha, (by_x * posenc.torch.encode(50, 16)).sum())
+    y, x_grad, alpha_grad = gradients(theirs, x)
+    results = gradients(module, x if batch_first else x.transpose(0, 1))
+    assert torch.equal(results[0] if batch_first else results[0].transpose(0, 1), y)
+    assert torch.equal(results[1] if batch_first else results[1].transpose(0, 1), x_grad)
+    torch.testing.assert_close(results[2], alpha_grad)
+    torch.testing.assert_close(alpha_grad, (x_grad * posenc.torch.encode(50, 16)).sum())
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")       # torch's own, in forward mode
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")       # from forward mode in torch
 @pytest.mark.parametrize("positions", [None, torch.tensor([[3, 1, 4], [1, 5, 9]])], ids=["rows", "positions"])
-def test_a_learned_factor_has_derivatives_of_every_kind(positions):
+def test_derivatives_with_a_learned_factor(positions):
     module = PositionalEncoding(6, x_scale=6**0.5, learned_scale=0.7).double()
 
     def run(x, alpha):
@@ -963,7 +966,7 @@ def test_a_learned_factor_is_a_parameter():
     assert dict(module.named_parameters()) == {"alpha": module.alpha}
     assert "x_scale=2.0, learned_scale=0.5" in repr(module)
     assert torch.equal(module(), 0.5 * posenc.torch.encode(5, 6))
-    module.load_state_dict({"alpha": torch.tensor([0.25])})                # of another shape, as some stored it
+    module.load_state_dict({"alpha": torch.tensor([0.25])})                # some checkpoints store this shape
     assert torch.equal(copy.deepcopy(module)(), 0.25 * posenc.torch.encode(5, 6))
     with pytest.raises(RuntimeError, match=r'Missing key.* "alpha"'):
         module.load_state_dict({})
@@ -971,7 +974,7 @@ def test_a_learned_factor_is_a_parameter():
     PositionalEncoding(6).reset_parameters()
 
 
-def test_a_learned_factor_that_was_made_on_the_meta_device():
+def test_a_learned_factor_on_the_meta_device():
     with torch.device("meta"):
         module = PositionalEncoding(6, max_len=5, learned_scale=0.5)
     assert module.alpha.is_meta
@@ -1007,8 +1010,8 @@ def assert_compiles(backend):
         for n, start in ((5, 0), (9, 3), (30, 0), (3, 10**12)):
             x = embeddings(n, 4, 6) if options.get("batch_first") is False else embeddings(4, n, 6)
             assert torch.equal(compiled(x, start=start), module(x, start=start))
-            at = torch.arange(n) * 3
-            assert torch.equal(compiled(x, positions=at), module(x, positions=at))
+            positions = torch.arange(n) * 3
+            assert torch.equal(compiled(x, positions=positions), module(x, positions=positions))
 
 
 @pytest.mark.usefixtures("fresh")
@@ -1018,7 +1021,7 @@ def test_compiles():
 
 @pytest.mark.long
 @pytest.mark.usefixtures("fresh")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")       # inductor's own
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")       # from inductor
 def test_compiles_with_inductor():
     assert_compiles("inductor")
 
@@ -1033,10 +1036,10 @@ def test_add_to_in_a_graph():
 
     for n in (5, 8):
         leaf = embeddings(n, 6).requires_grad_()
-        found = run(leaf)
+        y = run(leaf)
         expected = leaf.detach().numpy() * np.float32(3) + posenc.encode(n, 6, base=100.0)
-        assert_bits(found, expected + posenc.encode(n, 6))
-        found.sum().backward()
+        assert_bits(y, expected + posenc.encode(n, 6))
+        y.sum().backward()
         assert (leaf.grad == 3).all()
 
 
@@ -1053,8 +1056,8 @@ class Functional(nn.Module):
 
 @pytest.mark.usefixtures("fresh")
 @pytest.mark.parametrize("dynamic", [True, None])
-def test_conventions_that_are_attributes_in_a_graph(dynamic):
-    """Floats, which torch.compile takes for variables: each value has a graph of its own."""
+def test_conventions_from_attributes_in_a_graph(dynamic):
+    """torch.compile treats float attributes as variables; each value of a convention must cause a recompilation."""
     module = Functional(base=100.0, frequency_scale=2, layout="halves")
     compiled = torch.compile(module, fullgraph=True, dynamic=dynamic, backend="aot_eager")
     for n, base in ((3, 100.0), (5, 100.0), (5, 250.5), (7, 1 / 3)):
@@ -1066,8 +1069,8 @@ def test_conventions_that_are_attributes_in_a_graph(dynamic):
 
 
 @pytest.mark.usefixtures("fresh")
-def test_conventions_that_a_graph_cannot_hold():
-    """Arrays and tensors: the graph ends there, and the values are those without it."""
+def test_conventions_that_a_graph_cannot_contain():
+    """Arrays, tensors and NumPy scalars cause a graph break; the values are the same."""
     for convention in ({"frequencies": np.array([1.0, 0.1])}, {"scale": torch.tensor(0.5)}, {"base": np.float64(100)}):
         module = Functional(**convention)
         compiled = torch.compile(module, dynamic=True, backend="aot_eager")
@@ -1075,22 +1078,22 @@ def test_conventions_that_a_graph_cannot_hold():
 
 
 @pytest.mark.usefixtures("fresh")
-def test_a_learned_factor_has_derivatives_in_a_graph():
+def test_derivatives_with_a_learned_factor_in_a_graph():
     module, x = PositionalEncoding(16, max_len=64, learned_scale=0.7), embeddings(3, 50, 16)
     expected = gradients(copy.deepcopy(module), x)
     module.compile(fullgraph=True, dynamic=True, backend="aot_eager")
-    for found, right in zip(gradients(module, x), expected, strict=True):
-        torch.testing.assert_close(found, right)
+    for result, same in zip(gradients(module, x), expected, strict=True):
+        torch.testing.assert_close(result, same)
 
 
 @pytest.mark.parametrize("max_len", [None, 64])
 def test_export(max_len, tmp_path):
     module = PositionalEncoding(6, max_len=max_len)
     length = torch.export.Dim("length", max=64)
-    module(torch.zeros(2, 64, 6))                               # what was called before makes no difference
+    module(torch.zeros(2, 64, 6))                               # earlier calls do not change the exported program
     program = torch.export.export(module, (torch.zeros(2, 5, 6),), dynamic_shapes={"x": {1: length}})
-    called = {str(node.target) for node in program.graph.nodes}
-    assert ("posenc.encode.default" in called) == (max_len is None)
+    operators = {str(node.target) for node in program.graph.nodes}
+    assert ("posenc.encode.default" in operators) == (max_len is None)
     torch.export.save(program, tmp_path / "program.pt2")
     loaded = torch.export.load(tmp_path / "program.pt2").module()
     x = embeddings(2, 41, 6)
@@ -1101,32 +1104,32 @@ def test_export(max_len, tmp_path):
 
 
 @pytest.mark.parametrize("start_method", ["fork", "spawn", "forkserver"])
-@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")    # Python 3.12 on: of any fork beside threads
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")    # Python 3.12 or later, for a fork with other threads
 def test_workers(start_method):
-    """Identical chunks in the order of the positions, each made by one thread, within 30 s each."""
+    """Chunks have the bits of posenc.encode and the order of the positions; each takes one thread and at most 30 s."""
     if start_method not in multiprocessing.get_all_start_methods():
         pytest.skip(f"this system has no {start_method}")
-    # the state in which a fork hangs whoever starts threads in the child
+    # after these calls, starting threads in a forked child could hang
     posenc.encode(1 << 16, 64, threads=2)
     torch.set_num_threads(2)
     (torch.ones(1 << 20) + 1).sum()
 
     positions = range(10**9, 10**9 - 7 * 40_000, -7)
     dataset = CountingThreads(positions, 512, chunk=1 << 13, dtype=torch.bfloat16, base=500.0)
-    start = None if start_method == "fork" else use_two_threads         # torch's own threads hang in a fork
+    start = None if start_method == "fork" else use_two_threads         # torch's threads hang in a fork
     workers = {"num_workers": 2, "multiprocessing_context": start_method, "worker_init_fn": start, "timeout": 30}
-    at, values, started = zip(*DataLoader(dataset, batch_size=None, **workers), strict=True)
-    assert len(at) == len(dataset) == 5
-    assert torch.cat(at).tolist() == list(positions)
+    tensors, values, started = zip(*DataLoader(dataset, batch_size=None, **workers), strict=True)
+    assert len(tensors) == len(dataset) == 5
+    assert torch.cat(tensors).tolist() == list(positions)
     assert_bits(torch.cat(values), posenc.encode(positions, 512, dtype="bfloat16", base=500.0))
-    assert started[:2] == (0, 0)        # the first of each worker; later its queue starts threads
+    assert started[:2] == (0, 0)        # the first chunk of each worker; its queue starts threads later
 
 
 def test_without_workers():
     dataset = ChunkDataset(10, 8, chunk=4)
-    found = [(at.tolist(), values) for at, values in DataLoader(dataset, batch_size=None)]
-    assert [at for at, _ in found] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-    assert_bits(torch.cat([values for _, values in found]), posenc.encode(10, 8))
+    chunks = [(positions.tolist(), values) for positions, values in DataLoader(dataset, batch_size=None)]
+    assert [positions for positions, _ in chunks] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert_bits(torch.cat([values for _, values in chunks]), posenc.encode(10, 8))
     assert list(ChunkDataset(0, 8)) == []
     assert ChunkDataset(3, 1024).chunk == 1024
 
@@ -1146,16 +1149,16 @@ def test_without_workers():
 @pytest.mark.parametrize("chunk", [None, 1, 3])
 def test_chunks_of_every_range(positions, chunk):
     dataset = ChunkDataset(positions, 8, chunk=chunk)
-    found, expected = list(dataset), list(posenc.stream(positions, 8, chunk=chunk))
-    assert len(dataset) == len(found) == len(expected)
-    for (at, values), right in zip(found, expected, strict=True):
-        assert at.dtype == torch.int64
-        assert at.tolist() == list(right.positions)
-        assert_bits(values, right.values)
+    chunks, expected = list(dataset), list(posenc.stream(positions, 8, chunk=chunk))
+    assert len(dataset) == len(chunks) == len(expected)
+    for (tensor, values), same in zip(chunks, expected, strict=True):
+        assert tensor.dtype == torch.int64
+        assert tensor.tolist() == list(same.positions)
+        assert_bits(values, same.values)
 
 
 def test_chunks_of_all_positions():
     dataset = ChunkDataset(range(-(2**63), 2**63), 8, chunk=1 << 10)
     assert len(dataset) == 2**54
-    at, _ = next(iter(dataset))
-    assert at.tolist() == list(range(-(2**63), -(2**63) + 1024))
+    positions, _ = next(iter(dataset))
+    assert positions.tolist() == list(range(-(2**63), -(2**63) + 1024))

@@ -1,4 +1,4 @@
-"""The annotations: what mypy finds in user code and in the package, and whether the stub of the extension is true."""
+"""Annotations: mypy accepts user code and the package, and stubtest accepts the stub of the extension."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ def run(module, *arguments):
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_convention_is_the_keywords_of_encoding():
+def test_convention_has_the_keywords_of_encoding():
     keywords = get_type_hints(posenc.Encoding.__init__)
     del keywords["d_model"], keywords["return"]
     assert get_type_hints(Convention) == keywords
@@ -32,21 +32,21 @@ def test_annotations_can_be_evaluated(name):
     assert "return" in get_type_hints(getattr(posenc, name))
 
 
-def test_user_code():
+def test_types_of_user_code():
     run("mypy", "tests/typed.py")
 
 
-def test_stub_of_the_extension():
+def test_the_stub_of_the_extension_is_correct():
     run("mypy.stubtest", "posenc._kernel", "--allowlist=tests/stubtest.txt", "--ignore-unused-allowlist")
 
 
 @pytest.mark.long
-def test_package():
+def test_types_of_the_package():
     run("mypy")
 
 
 @pytest.mark.long
-def test_every_module_as_it_is_at_run_time():
+def test_stubs_match_every_module():
     for extra in ("dask", "matplotlib", "torch", "zarr"):
         pytest.importorskip(extra)
     run("mypy.stubtest", "posenc", "--mypy-config-file=pyproject.toml", "--allowlist=tests/stubtest.txt")

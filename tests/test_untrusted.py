@@ -1,4 +1,4 @@
-"""Files from anybody: nothing in them is run, and they take no more memory than a table of their size."""
+"""Untrusted files: no code in them is executed, and reading them takes bounded memory."""
 
 import json
 import os
@@ -6,13 +6,13 @@ import pickle
 import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import posenc
+from conftest import python
 from posenc import _cli
 from posenc._files.specification import specification
 
@@ -23,18 +23,18 @@ pytestmark = [
 
 # the commands that read a table
 READERS = ["verify", "identify"]
-MEGABYTES = 150         # Python and NumPy take 40
+MEGABYTES = 150         # Python and NumPy use 40
 
 
 def header(shape, descr="'<f4'", order="False", version=1, length=None):
-    """The beginning of a .npy file, of pieces of text that need not be right."""
+    """Return the header of a .npy file, valid or not."""
     body = f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}".ljust(117).encode() + b"\n"
     size = (len(body) if length is None else length).to_bytes(2 if version == 1 else 4, "little")
     return b"\x93NUMPY" + bytes([version, 0]) + size + body
 
 
 class Touch:
-    """Leaves a file where it is unpickled."""
+    """Create a file when it is unpickled."""
 
     def __init__(self, path):
         self.path = path
@@ -45,10 +45,10 @@ class Touch:
 
 HEADERS = {
     "huge": header((2**62, 2**62)),
-    "huge, of no bytes": header((2**62, 2**62), "'<f0'"),
+    "huge, with items of no bytes": header((2**62, 2**62), "'<f0'"),
     "more rows than numbers": header((10**30, 4)),
-    "as many rows as overflow": header((2**63, 2)),
-    "as many values as overflow": header((2**32, 2**32), "'<f2'"),
+    "overflowing number of rows": header((2**63, 2)),
+    "overflowing number of values": header((2**32, 2**32), "'<f2'"),
     "negative": header((-1, 4)),
     "both negative": header((-3, -4)),
     "real": header((4.0, 4)),
@@ -69,44 +69,43 @@ HEADERS = {
     "dtype of a huge item": header((1, 1), "'|V2147483647'"),
     "no dtype": header((3, 4), "None"),
     "dtype of a call": header((3, 4), "__import__('os')"),
-    "order that is no bool": header((3, 4), order="'no'"),
+    "order that is not a bool": header((3, 4), order="'no'"),
     "no header": b"",
     "magic only": b"\x93NUMPY",
     "another magic": b"\x93NUMPZ" + header((3, 4))[6:] + bytes(48),
     "version 3": header((3, 4), version=3) + bytes(48),
     "version 9": header((3, 4), version=9) + bytes(48),
-    "header shorter than told": header((3, 4), length=60_000),
-    "header longer than told": header((3, 4), length=3) + bytes(48),
+    "header shorter than declared": header((3, 4), length=60_000),
+    "header longer than declared": header((3, 4), length=3) + bytes(48),
     "no rows, wide": header((0, 2**24)),
     "no rows, wider than any encoding": header((0, 2**62)),
-    "header of 4 GB, absent": header((3, 4), version=2, length=2**32 - 1),
+    "missing header of 4 GB": header((3, 4), version=2, length=2**32 - 1),
     "truncated": header((3, 4)) + bytes(47),
-    "a byte more": header((3, 4)) + bytes(49),
+    "one byte too many": header((3, 4)) + bytes(49),
     "pickle": pickle.dumps([1.0]),
     "archive": b"PK\x03\x04" + bytes(200),
     "zeros": bytes(1 << 20),
 }
 SPARSE = {
-    "header of 500 MB": (header((3, 4), version=2, length=2**29), 2**30),       # NumPy would take twice that
+    "header of 500 MB": (header((3, 4), version=2, length=2**29), 2**30),       # NumPy would use twice as much
     "header of 4 GB": (header((3, 4), version=2, length=2**32 - 100), 2**32),
     "zeros of 4 GB": (b"", 2**32),
     "a table of 1 TB, one byte missing": (header((2**38, 1)), 2**40 + 127),
 }
-# tables that are what they say
-RIGHT = {
+VALID = {
     "no rows": header((0, 512)),
-    "no columns, as long as can be": header((2**62, 0)),
+    "no columns, maximum length": header((2**62, 0)),
     "neither": header((0, 0)),
 }
-SPARSE_RIGHT = {"a table of 1 TB": (header((2**38, 1)), 2**40 + 128)}
+SPARSE_VALID = {"a table of 1 TB": (header((2**38, 1)), 2**40 + 128)}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("untrusted")
-    for name, content in (HEADERS | RIGHT).items():
+    for name, content in (HEADERS | VALID).items():
         (folder / f"{name}.npy").write_bytes(content)
-    for name, (content, size) in (SPARSE | SPARSE_RIGHT).items():
+    for name, (content, size) in (SPARSE | SPARSE_VALID).items():
         (folder / f"{name}.npy").write_bytes(content)
         os.truncate(folder / f"{name}.npy", size)
     np.save(folder / "objects.npy", np.array([[Touch(folder / "ran")]], object), allow_pickle=True)
@@ -121,7 +120,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=READERS)
 def outcomes(request, folder):
-    """Of each file, by one process that may take 4 GB and two minutes: exit code, stdout, stderr; and its peak of memory."""
+    """Read all files in one process limited to 4 GB and two minutes; for each: exit code, stdout, stderr, peak memory."""
     code = """
         import contextlib, io, json, os, resource, signal, sys
         from posenc import _cli
@@ -134,10 +133,8 @@ def outcomes(request, folder):
             peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
             print(json.dumps([path, code, out.getvalue(), err.getvalue(), int(peak.split()[1]) / 1000]), flush=True)
         """
-    paths = sorted(map(str, folder.iterdir()))
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), request.param, *paths], capture_output=True, text=True, cwd=folder
-    )
+    command = python(code, request.param, *sorted(folder.iterdir()))
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 0, f"after {lines[-1] if lines else None}: {done.stderr}"
     return request.param, {Path(path).stem: rest for path, *rest in lines}
@@ -147,36 +144,36 @@ NOT_TABLES = [*HEADERS, *SPARSE, "objects", "fifo", "folder", "loop", "device", 
 
 
 @pytest.mark.parametrize("name", NOT_TABLES)
-def test_what_is_no_table_is_refused(outcomes, folder, name):
-    _, found = outcomes
-    code, out, err, _ = found[name]
+def test_invalid_files_are_refused(outcomes, folder, name):
+    _, results = outcomes
+    code, out, err, _ = results[name]
     assert (code, out) == (1, "") and "Traceback" not in err
     assert err.startswith(f"posenc: error: {folder / name}.npy") and len(err) < 1000
 
 
-@pytest.mark.parametrize("name", [*RIGHT, *SPARSE_RIGHT])
-def test_what_is_a_table_is_read(outcomes, folder, name):
-    command, found = outcomes
-    code, _, err, _ = found[name]
+@pytest.mark.parametrize("name", [*VALID, *SPARSE_VALID])
+def test_valid_files_are_read(outcomes, folder, name):
+    command, results = outcomes
+    code, _, err, _ = results[name]
     assert code in (0, 1, 2) and "Traceback" not in err
-    if command == "verify" and name in RIGHT:
+    if command == "verify" and name in VALID:
         assert (code, err) == (0, "")
 
 
-def test_memory_is_bounded(outcomes):
-    _, found = outcomes
-    peaks = {name: peak for name, (*_, peak) in found.items()}
+def test_reading_takes_bounded_memory(outcomes):
+    _, results = outcomes
+    peaks = {name: peak for name, (*_, peak) in results.items()}
     assert max(peaks.values()) < MEGABYTES, peaks
 
 
-def test_nothing_was_run(outcomes, folder):
+def test_no_pickle_is_executed(outcomes, folder):
     assert not (folder / "ran").exists()
 
 
 @pytest.mark.parametrize(
     "codec", [{"compressor": None, "filters": [{"id": "pickle"}]}, {"compressor": {"id": "pickle"}, "filters": None}]
 )
-def test_no_codec_of_zarr_is_run_that_unpickles(tmp_path, codec):
+def test_pickle_codecs_of_zarr_are_refused(tmp_path, codec):
     pytest.importorskip("zarr")
     folder = tmp_path / "pe.zarr"
     folder.mkdir()
@@ -187,15 +184,13 @@ def test_no_codec_of_zarr_is_run_that_unpickles(tmp_path, codec):
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_specification_makes_no_columns_that_the_file_has_not(tmp_path):
-    """Of a .safetensors file, whose metadata say what it holds."""
+def test_a_wide_specification_takes_no_memory(tmp_path):
     document = {"d_model": 2**24, "convention": {}, "positions": {"start": 0, "stop": 3, "step": 1}}
     table = {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, 48]}
     text = json.dumps({"__metadata__": {"posenc": json.dumps(document)}, "pe": table}).encode()
     (tmp_path / "pe.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(48))
     code = "import sys; from posenc import _cli; _cli.main(sys.argv[1:]); print(open('/proc/self/status').read())"
-    command = [sys.executable, "-c", code, "verify", str(tmp_path / "pe.safetensors")]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(python(code, "verify", tmp_path / "pe.safetensors"), capture_output=True, text=True)
     assert "expected (3, 16777216) from the specification" in done.stderr
     peak = next(line for line in done.stdout.splitlines() if line.startswith("VmHWM"))
     assert int(peak.split()[1]) / 1000 < MEGABYTES
@@ -203,41 +198,41 @@ def test_a_specification_makes_no_columns_that_the_file_has_not(tmp_path):
 
 SPECIFICATION = specification(posenc.Encoding(4), range(3), "float32")
 DEEP = "[" * 100_000 + "]" * 100_000
-WRONG_SPECIFICATIONS = {
+INVALID_SPECIFICATIONS = {
     "a number": 5,
-    "nothing of it": {},
+    "an empty object": {},
     "a list": [],
     "positions outside the domain": SPECIFICATION | {"positions": {"start": 2**63 - 1, "stop": 2**63 + 2, "step": 1}},
-    "as many positions as overflow": SPECIFICATION | {"positions": {"start": 0, "stop": 10**30, "step": 1}},
+    "overflowing number of positions": SPECIFICATION | {"positions": {"start": 0, "stop": 10**30, "step": 1}},
     "an unknown convention": SPECIFICATION | {"convention": {"no_such": 1}},
-    "a wrong convention": SPECIFICATION | {"convention": {"base": -1}},
+    "an invalid convention": SPECIFICATION | {"convention": {"base": -1}},
     "no convention": SPECIFICATION | {"convention": 5},
 }
 
 
-def refusal(path, capsys):
-    """What `posenc verify` says of a file that it refuses."""
+def assert_refused(path, capsys):
+    """Check that `posenc verify` refuses a file with a short message."""
+    capsys.readouterr()
     assert _cli.main(["verify", str(path)]) == 1
-    said = capsys.readouterr()
-    assert said.out == "" and said.err.startswith(f"posenc: error: {path}: ") and len(said.err) < 1000
-    return said.err
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith(f"posenc: error: {path}: ") and len(err) < 1000
 
 
 @pytest.mark.parametrize(
     "text",
-    [*map(json.dumps, WRONG_SPECIFICATIONS.values()), 5, None, DEEP, "{"],
-    ids=[*WRONG_SPECIFICATIONS, "no text", "null", "deep", "half"],
+    [*map(json.dumps, INVALID_SPECIFICATIONS.values()), 5, None, DEEP, "{"],
+    ids=[*INVALID_SPECIFICATIONS, "not text", "null", "deep", "truncated"],
 )
-def test_wrong_specifications_in_safetensors(tmp_path, capsys, text):
+def test_invalid_specifications_in_safetensors_are_refused(tmp_path, capsys, text):
     table = {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, 48]}
     head = json.dumps({"__metadata__": {"posenc": text}, "pe": table}).encode()
     (tmp_path / "pe.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + bytes(48))
-    refusal(tmp_path / "pe.safetensors", capsys)
+    assert_refused(tmp_path / "pe.safetensors", capsys)
 
 
 @pytest.fixture
 def zarr_array(tmp_path):
-    """The folder of a Zarr array, and its metadata."""
+    """Folder of a Zarr array, and its metadata."""
     pytest.importorskip("zarr")
     _cli.main(["generate", "3", "4", "-o", str(tmp_path / "pe.zarr")])
     return tmp_path / "pe.zarr", json.loads((tmp_path / "pe.zarr" / "zarr.json").read_text())
@@ -245,46 +240,44 @@ def zarr_array(tmp_path):
 
 GZIP = {"name": "gzip", "configuration": {"level": 1}}
 CHUNKS = {"name": "regular", "configuration": {"chunk_shape": [0, 0]}}
-WRONG_METADATA = {name: {"attributes": {"posenc": value}} for name, value in WRONG_SPECIFICATIONS.items()} | {
-    "attributes that are none": {"attributes": 5},
-    "chunks of nothing": {"chunk_grid": CHUNKS},
+INVALID_METADATA = {name: {"attributes": {"posenc": value}} for name, value in INVALID_SPECIFICATIONS.items()} | {
+    "a number as attributes": {"attributes": 5},
+    "empty chunks": {"chunk_grid": CHUNKS},
     "chunks beyond the memory": {"chunk_grid": CHUNKS | {"configuration": {"chunk_shape": [2**60, 4]}}},
     "another codec": {"codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, GZIP]},
 }
 
 
-@pytest.mark.parametrize("change", WRONG_METADATA.values(), ids=WRONG_METADATA)
-def test_wrong_metadata_of_zarr(zarr_array, capsys, change):
+@pytest.mark.parametrize("change", INVALID_METADATA.values(), ids=INVALID_METADATA)
+def test_invalid_metadata_of_zarr_are_refused(zarr_array, capsys, change):
     folder, metadata = zarr_array
     (folder / "zarr.json").write_text(json.dumps(metadata | change))
-    capsys.readouterr()
-    refusal(folder, capsys)
+    assert_refused(folder, capsys)
 
 
 @pytest.mark.parametrize("text", ["", "5", "[]", "{}", DEEP], ids=["none", "5", "list", "object", "deep"])
-def test_metadata_of_zarr_that_are_none(zarr_array, capsys, text):
+def test_unparsable_metadata_of_zarr_are_refused(zarr_array, capsys, text):
     folder, _ = zarr_array
     (folder / "zarr.json").write_text(text)
-    capsys.readouterr()
-    refusal(folder, capsys)
+    assert_refused(folder, capsys)
 
 
-def test_the_bomb_would_go_off(tmp_path):
-    """What the last test relies on."""
+def test_numpy_would_execute_the_pickle(tmp_path):
+    """Touch is effective, so the other tests would detect its execution."""
     np.save(tmp_path / "objects.npy", np.array([[Touch(tmp_path / "ran")]], object), allow_pickle=True)
     np.load(tmp_path / "objects.npy", allow_pickle=True)
     assert (tmp_path / "ran").exists()
 
 
-def test_no_pickle_in_the_library():
-    """Neither by name nor by NumPy's switch; Encoding itself can be pickled, which is up to whoever does."""
+def test_the_library_uses_no_pickle():
+    """Encoding can be pickled, but the library never loads a pickle."""
     sources = Path(posenc.__file__).parent.rglob("*.py")
     words = re.compile(r"import pickle|allow_pickle|np\.load\(|(?<![.\w])(eval|exec)\(|torch\.load")
     assert [path.name for path in sources if words.search(path.read_text(encoding="utf-8"))] == []
 
 
-def test_workflows_may_only_read():
-    """The default token is without rights, and each job is given reading at most."""
+def test_workflows_have_read_only_tokens():
+    """The default token has no permissions, and no job has more than read access."""
     folder = Path(__file__).parents[1] / ".github" / "workflows"
     if not folder.exists():
         pytest.skip("not in the source distribution")

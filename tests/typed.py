@@ -1,6 +1,6 @@
-"""User code, for tests/test_types.py: what type checkers know of the public functions, and which mistakes they find.
+"""User code that tests/test_types.py checks with mypy: the inferred types, and the errors that mypy must find.
 
-Not run.  Every ``type: ignore`` is an error that must be found: mypy's warn_unused_ignores has it fail when it is not.
+It never runs.  Each ``type: ignore`` marks an error; mypy's warn_unused_ignores reports a mark without an error.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 import posenc
 
-# ---- the values' dtype ------------------------------------------------------------------------------------------------
+# ---- dtypes of values -------------------------------------------------------------------------------------------------
 
 assert_type(posenc.encode(10, 8), NDArray[np.float32])
 assert_type(posenc.encode(10, 8, dtype="float32"), NDArray[np.float32])
@@ -91,7 +91,7 @@ encoding.encode(10, base=1)  # type: ignore[call-overload]
 encoding.frequencies = np.ones(4)  # type: ignore[misc]
 hash(encoding)
 
-# ---- the others -------------------------------------------------------------------------------------------------------
+# ---- other functions --------------------------------------------------------------------------------------------------
 
 assert_type(posenc.preset("fairseq", 8, scale=2.0), posenc.Encoding)
 assert_type(posenc.presets()[0], posenc.Preset)

@@ -1,4 +1,4 @@
-"""What DataLoader workers run in tests: a started process imports it by this name, which pytest's modules do not have there."""
+"""Code for DataLoader workers: a spawned process can import this module, but not one that pytest imported."""
 
 import os
 from pathlib import Path
@@ -9,12 +9,12 @@ from posenc.torch import ChunkDataset
 
 
 def tasks():
-    """The threads of this process, where the system tells."""
+    """Return the number of threads of this process, or 0 on a system without /proc."""
     return len(os.listdir("/proc/self/task")) if Path("/proc/self/task").exists() else 0
 
 
 class CountingThreads(ChunkDataset):
-    """Yields with each chunk how many threads were started to make it."""
+    """Yield each chunk with the number of threads that were started for it."""
 
     def __iter__(self):
         chunks = super().__iter__()
@@ -25,5 +25,5 @@ class CountingThreads(ChunkDataset):
 
 
 def use_two_threads(worker):
-    """Undoes what the DataLoader sets, and what the default number of threads would follow."""
+    """Override the single thread that the DataLoader sets in each worker."""
     torch.set_num_threads(2)

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Style, types, compiler's warnings and likely mistakes in all that is tracked:
+# Check style, types, compiler warnings and spelling of all tracked files:
 #     tools/lint.sh
 #
-# Needs an environment with the extra `test` and the group `lint` of pyproject.toml: .venv, or the one that is active.  What each
-# tool is asked for is said in pyproject.toml and .clang-format.  All tools run; the exit code is 1 if one of them complains.
+# Requires an environment with the extra `test` and the group `lint` of pyproject.toml: .venv, or the active one.  pyproject.toml
+# and .clang-format configure the tools.  All tools run; the exit code is 1 if any of them fails.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 PATH=$PWD/.venv/bin:$PATH
@@ -14,10 +14,10 @@ mapfile -t c < <(files 'src/*.[ch]' 'tests/*.[ch]')
 mapfile -t shell < <(files '*.sh' .ci/run)
 mapfile -t all < <(files)
 
-complaints=0
+failed=0
 run() {
     echo "== $1"
-    "$@" || complaints=1
+    "$@" || failed=1
 }
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -29,4 +29,4 @@ run shellcheck "${shell[@]}"
 run codespell "${all[@]}"
 run mypy
 run stubtest posenc --mypy-config-file pyproject.toml --allowlist tests/stubtest.txt
-exit $complaints
+exit $failed

@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# An estimate, not a measurement: the cycles that the inner loops of the kernels take for a line of 64 bytes on arm64, with the
-# baseline and with NEON, as a table in Markdown:
+# Estimate the cycles of the inner loops of the kernels per cache line on arm64, for the baseline and NEON, as a Markdown table:
 #     tools/mca.sh [PROCESSOR ...]        (default: neoverse-n1 neoverse-v2 apple-m1)
 #
-# clang compiles the kernels with the flags of setup.py, and llvm-mca runs each loop on LLVM's model of a processor, which has
-# its pipes and latencies; every load hits the first-level cache, and no store waits for memory.
+# clang compiles the kernels with the flags of setup.py, and llvm-mca simulates each loop with LLVM's model of the pipelines and
+# latencies of a processor.  Every load hits the first-level cache, and no store waits for memory.
 #
-# Needs clang, llvm-mca and libc6-dev-arm64-cross.  LLVM 14 has no model of neoverse-v2; the table in docs/performance.md is of
-# LLVM 22.
+# Requires clang, llvm-mca and libc6-dev-arm64-cross.  LLVM 14 has no model of neoverse-v2; the table in docs/performance.md is
+# from LLVM 22.
 #
 # CLANG, LLVM_MCA    the programs (default: clang, llvm-mca)
 set -euo pipefail
@@ -23,8 +22,8 @@ for isa in baseline neon; do
         -o "$work/$isa.s" "$repository/src/posenc/kernel/kernel_$isa.c"
 done
 
-# What a function does for two rows: its first loop, from a label to the branch back to it; what is rare stands behind it.
-# float64: that loop is the one over the 16 vectors of a row, within the one over rows, and is written out.
+# Print the code of a function for two rows: its first loop, from a label to the branch back to it; rare cases come after it.
+# For float64 the loop over the 16 vectors of a row is inside of the loop over rows, and is unrolled here.
 loop_of() {
     awk -v name="$1:" -v vectors="$3" '
         $1 == name { inside = 1 }
@@ -45,26 +44,26 @@ loop_of() {
         }' "$2"
 }
 
-cycles_a_line() {        # function, instruction set, processor, lines that the loop writes, vectors that it goes over
+cycles_per_line() {        # function, instruction set, processor, cache lines written by the loop, vectors of a row
     loop_of "$1" "$work/$2.s" "$5" > "$work/loop.s"
     "${LLVM_MCA:-llvm-mca}" -mtriple=aarch64-linux-gnu -mcpu="$3" -iterations=200 "$work/loop.s" |
         awk -v lines="$4" '/^Total Cycles:/ { printf "%.1f", $3 / 200 / lines }'
 }
 
-printf '| cycles for a line |'
+printf '| cycles per cache line |'
 printf ' %s |' "${processors[@]}"
 printf '\n|---|'
 printf -- '---:|%.0s' "${processors[@]}"
 echo
-# two rows: of float32 the 16 columns of a pass, of float64 the 32 of a tile
+# two rows: 16 columns of a pass for float32, 32 columns of a tile for float64
 for row in "float32 FLOAT32_STORE 2 1" "float32, add_to FLOAT32_ADD 2 1" "float64 FLOAT64_STORE 8 16"; do
     read -r -a words <<< "$row"
     vectors=${words[-1]} lines=${words[-2]} function=group_${words[-3]}
     printf '| %s |' "${words[*]:0:${#words[@]}-3}"
     for processor in "${processors[@]}"; do
-        before=$(cycles_a_line "$function" baseline "$processor" "$lines" "$vectors")
-        after=$(cycles_a_line "$function" neon "$processor" "$lines" "$vectors")
-        printf ' %s -> %s |' "$before" "$after"
+        baseline=$(cycles_per_line "$function" baseline "$processor" "$lines" "$vectors")
+        neon=$(cycles_per_line "$function" neon "$processor" "$lines" "$vectors")
+        printf ' %s -> %s |' "$baseline" "$neon"
     done
     echo
 done

@@ -8,7 +8,7 @@ from typing import Any, Literal, SupportsFloat, SupportsIndex, Unpack, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc._encoding import Chunk, Encoding, encoding_of
+from posenc._encoding import Chunk, Encoding, encoding_for, encoding_of
 from posenc._types import AnyDType, ArrayT, Convention, DTypeOf, Positions, ScalarT
 
 
@@ -158,8 +158,7 @@ def add_to(
         raise TypeError(f"x is of type {type(x).__name__}, expected a numpy.ndarray")
     if x.ndim == 0:
         raise ValueError("x has shape (), expected (..., n, d_model)")
-    encoding = encoding_of(x.shape[-1] if encoding is None else encoding, convention)
-    return encoding.add_to(x, positions, x_scale=x_scale, threads=threads)
+    return encoding_for(x, encoding, convention).add_to(x, positions, x_scale=x_scale, threads=threads)
 
 
 @overload

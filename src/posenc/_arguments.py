@@ -1,4 +1,4 @@
-"""Checks of arguments.  A message names the argument and its value or type, and says what is expected."""
+"""Checks of arguments.  An error names the argument, its value or type, and the expected one."""
 
 from __future__ import annotations
 

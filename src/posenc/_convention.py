@@ -54,14 +54,14 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
 }
 
 
-def checked(d_model: Any, given: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+def checked(d_model: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
     """Check d_model and the keywords of a convention, each one and together, and return them as the types used here."""
-    c = {name: CHECKS[name](name, value) for name, value in given.items()}
+    c = {name: CHECKS[name](name, value) for name, value in keywords.items()}
     d_model = _arguments.integer("d_model", d_model, 0)
     if d_model > WIDEST:
         raise ValueError(f"d_model is {_arguments.shown(d_model)}, expected at most {WIDEST}")
     if c["base"] <= 0:
-        raise ValueError(f"base is {given['base']!r}, expected a positive number")
+        raise ValueError(f"base is {keywords['base']!r}, expected a positive number")
     if c["shift"] is not None and c["spacing"] != "paper":
         raise ValueError(f"spacing is {c['spacing']!r} and shift is {c['shift']!r}, expected only one of them")
     if c["frequencies"] is not None:
@@ -109,7 +109,7 @@ def turns_of(d: int, c: Keywords) -> _exact.Turns:
         return functools.partial(_frequencies.spaced_turns, count, divisor, c["base"], scales)
     if len(c["frequencies"]) != count:
         raise ValueError(f"frequencies has length {len(c['frequencies'])}, expected {count} for this convention")
-    return functools.partial(_frequencies.given_turns, c["frequencies"], c["position_scale"])
+    return functools.partial(_frequencies.explicit_turns, c["frequencies"], c["position_scale"])
 
 
 def frequencies(d: int, c: Keywords) -> NDArray[np.float64]:

@@ -161,9 +161,9 @@ class Encoding:
         layout: Literal["interleaved", "halves"] = "interleaved",
         order: Literal["sin", "cos"] = "sin",
     ) -> None:
-        given = locals()
+        arguments = locals()
         with _kernel.default_environment():
-            d_model, convention = _convention.checked(d_model, {name: given[name] for name in DEFAULTS})
+            d_model, convention = _convention.checked(d_model, {name: arguments[name] for name in DEFAULTS})
             set_attribute = functools.partial(object.__setattr__, self)
             set_attribute("d_model", d_model)
             set_attribute("_convention", convention)
@@ -459,13 +459,21 @@ _cached = functools.lru_cache(maxsize=8, typed=True)(Encoding)
 def encoding_of(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
     """Return the Encoding in place of d_model, or that of the keywords, from the cache if `CACHED` has all their types."""
     if isinstance(d_model, Encoding):
-        if convention:
-            names = ", ".join(convention)
-            raise TypeError(f"{names} given beside an Encoding; use encoding.replace({next(iter(convention))}=...)")
+        for name in convention:
+            raise TypeError(f"an Encoding and {name} are both given, expected only one of them; use replace({name}=...)")
         return d_model
     if type(d_model) is int and d_model <= WIDEST_CACHED and CACHED.issuperset(map(type, scalars(convention))):
         return _cached(d_model, **convention)
     return Encoding(d_model, **convention)
+
+
+def encoding_for(x: Any, encoding: Encoding | None, convention: Mapping[str, Any]) -> Encoding:
+    """Return the Encoding to add to an array, of its d_model if it is not given."""
+    if encoding is None:
+        return encoding_of(x.shape[-1], convention)
+    if not isinstance(encoding, Encoding):
+        raise _arguments.wrong_type("encoding", encoding, "a posenc.Encoding")
+    return encoding_of(encoding, convention)
 
 
 def scalars(convention: Mapping[str, Any]) -> Iterator[Any]:

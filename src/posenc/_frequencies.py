@@ -115,7 +115,7 @@ def spaced_turns(
     return turns if scale > 0 else [-t for t in turns], fraction_bits
 
 
-def given_turns(
+def explicit_turns(
     frequencies: Sequence[float], scale: float, significant: int = SIGNIFICANT_BITS
 ) -> tuple[list[int], int]:
     """Return the turns per position of frequencies times `scale`, and `fraction_bits`: see `spaced_turns`."""

@@ -65,8 +65,8 @@ cdef extern from "kernel.h" nogil:
         double padding_real
         int has_zero
         int64_t zero
-        int fast
-        int quick
+        int has_fast_path
+        int fast_test
         decide_t decide
         void *context
 
@@ -78,7 +78,7 @@ cdef extern from "kernel.h" nogil:
         double *coarse
         double *coarse_low
         double *reach
-        double *turning
+        double *has_frequency
 
     offsets_t offsets_in(double *memory, ptrdiff_t columns, uint64_t step, ptrdiff_t first)
 
@@ -104,7 +104,7 @@ cdef extern from "kernel.h" nogil:
 
     ctypedef struct kernel_t:
         const char *name
-        int (*runs_here)() noexcept nogil
+        int (*is_supported)() noexcept nogil
         void (*tabulate)(const spec_t *, const offsets_t *, ptrdiff_t, ptrdiff_t) noexcept nogil
         void (*rows)(const spec_t *, const job_t *, ptrdiff_t, ptrdiff_t, char *, tally_t *) noexcept nogil
 
@@ -134,9 +134,9 @@ cdef extern from "openmp.h" nogil:
     int POSENC_OPENMP
     int openmp_threads()
     int openmp_in_parallel()
-    void openmp_found(size_t stack)
+    void openmp_loaded(size_t stack)
     int openmp_is_forked()
-    int openmp_team(int wanted)
+    int openmp_team(int requested)
 
 
 cdef extern from "<time.h>" nogil:

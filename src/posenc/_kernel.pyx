@@ -129,7 +129,7 @@ def instruction_sets():
     result = {}
     cdef int i = 0
     while posenc_kernels[i] != NULL:
-        result[(posenc_kernels[i].name).decode()] = bool(posenc_kernels[i].runs_here())
+        result[(posenc_kernels[i].name).decode()] = bool(posenc_kernels[i].is_supported())
         i += 1
     return result
 
@@ -193,10 +193,10 @@ def check_settings():
 use_instruction_set()
 try:
     use_instruction_set(os.environ.get("POSENC_ISA") or None, "POSENC_ISA")
-    _threads.wanted()
+    _threads.requested()
 except ValueError as error:
     invalid_setting = str(error)
-openmp_found(_threads.stack_size())
+openmp_loaded(_threads.stack_size())
 
 
 # ---- threads, pieces and signals -------------------------------------------------------------------------------------------
@@ -364,7 +364,8 @@ cdef plan_t _plan(const spec_t *spec, const job_t *job, ptrdiff_t rows, uint64_t
         if plan.panel:
             # room for a start within a cache line, and for the spare columns of the last row
             plan.panel = (plan.panel + LINE + TILE * itemsize + LINE - 1) // LINE * LINE
-    if plan.rotated and spec.fast and (spec.quick or job.dtype == FLOAT64) and _few_limbs(spec.position_offset, job, rows):
+    if (plan.rotated and spec.has_fast_path and (spec.fast_test or job.dtype == FLOAT64)
+            and _few_limbs(spec.position_offset, job, rows)):
         per_thread = ROTATED_PER_THREAD
         per_check = ROTATED_PER_CHECK
         plan.rows = BLOCK
@@ -574,8 +575,8 @@ cdef class Columns:
         self.spec.has_zero = floor(position_offset) == position_offset and position_offset > -2.0**63
         if self.spec.has_zero:
             self.spec.zero = -<int64_t>position_offset
-        self.spec.fast = 2.0**-400 <= abs(scale) <= 2.0**400
-        self.spec.quick = abs(scale) <= 2.0**10
+        self.spec.has_fast_path = 2.0**-400 <= abs(scale) <= 2.0**400
+        self.spec.fast_test = abs(scale) <= 2.0**10
         self.spec.decide = decide
 
     def encode(self, object positions, object dtype, object out, object threads):

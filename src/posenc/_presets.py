@@ -343,7 +343,7 @@ def convention_of(name: str, d_model: int, changes: dict[str, Any]) -> tuple[dic
         for key, default in defaults.items():
             affected = _affected_by(known, d_model, key, default)
             for change in changes:
-                if not affected.isdisjoint((change, *REPLACES.get(change, ()))):
+                if not affected.isdisjoint((change, *_convention.REPLACES.get(change, ()))):
                     raise ValueError(f"{key} and {change} are both given, expected only one of them")
     return parameters, _convention.changed(convention, changes)
 

@@ -16,7 +16,7 @@ def allowed(openmp: int) -> int:
     `openmp` is OpenMP's current number for this thread, to which OMP_NUM_THREADS, threadpoolctl and others contribute.
     """
     processors = _usable()
-    return max(1, min(wanted() or min(openmp, _torch() or openmp), processors, quota() or processors))
+    return max(1, min(requested() or min(openmp, _torch() or openmp), processors, quota() or processors))
 
 
 def _torch() -> int | None:
@@ -71,7 +71,7 @@ def _version_1(folder: Path) -> tuple[bytes, bytes]:
 
 
 @functools.cache
-def wanted() -> int | None:
+def requested() -> int | None:
     """Return POSENC_NUM_THREADS, or None."""
     text = os.environ.get("POSENC_NUM_THREADS")
     if not text:

@@ -1,7 +1,7 @@
-"""Tables as lazy Dask arrays, addition onto Dask arrays, and Zarr stores written by every worker of a cluster at once.
+"""Tables as lazy Dask arrays, addition to Dask arrays, and Zarr stores written by all workers of a cluster.
 
-A task computes with one thread: the scheduler runs as many tasks as there are processors.  It is sent a convention and not an
-Encoding, which would be built in each task: `posenc.encode` keeps its latest ones.
+A task uses one thread, because the scheduler runs a task on each processor.  Tasks receive the keywords of a convention and
+call `posenc.encode`, which caches Encodings; an Encoding would be built again in each task.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 import posenc
 from posenc import _arguments
-from posenc._encoding import Encoding, changes_of, keywords_of
+from posenc._encoding import Encoding, changes_of, encoding_for, encoding_of, keywords_of
 from posenc._types import AnyDType, Convention, Positions
 
 if TYPE_CHECKING:
@@ -25,14 +25,11 @@ if TYPE_CHECKING:
 
 __all__ = ["add_to", "table", "to_zarr"]
 
-STRIP_BYTES = 4 << 20       # of a temporary array with all columns, where a block of x has some of them
-
-
-# ---- arguments ------------------------------------------------------------------------------------------------------
+STRIP_BYTES = 4 << 20       # of a temporary array with all columns, for blocks of x that have some of them
 
 
 def _checked_positions(positions: Any, encoding: Encoding) -> range | NDArray[Any] | da.Array:
-    """Positions as a range or as a Dask or NumPy array; raises as `posenc.encode` would, unless only the values tell."""
+    """Return positions as a range or an array, with the checks of `posenc.encode` except for values of a Dask array."""
     if isinstance(positions, da.Array):
         _arguments.positions_of(np.empty(0, positions.dtype), 0)
         if np.isnan(positions.shape).any():
@@ -48,7 +45,7 @@ def _checked_positions(positions: Any, encoding: Encoding) -> range | NDArray[An
 
 def table(
     positions: Positions | da.Array,
-    d_model: SupportsIndex,
+    d_model: SupportsIndex | Encoding,
     *,
     chunks: Any = "auto",
     dtype: AnyDType = "float32",
@@ -59,12 +56,12 @@ def table(
     Parameters
     ----------
     positions : int, range, array_like or dask.array.Array
-        Those of the rows, as in `posenc.encode`, of shape ``S``.  A column of a Dask dataframe is computed at once.
+        Positions of the rows, as in `posenc.encode`, of shape ``S``.  A column of a Dask dataframe is computed immediately.
     d_model : int
         Number of columns.
     chunks : int, tuple, str, optional
-        Of the positions, in any form that Dask knows; ``"auto"`` keeps the chunks of a Dask array, and makes them of the size
-        of Dask's setting ``array.chunk-size`` otherwise.  The columns are one chunk.
+        Chunks of the positions, in any form that Dask accepts.  ``"auto"`` keeps the chunks of a Dask array; otherwise it
+        uses Dask's setting ``array.chunk-size``.  The columns are always one chunk.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         bfloat16 needs ``ml_dtypes``.
     **convention
@@ -73,17 +70,17 @@ def table(
     Returns
     -------
     dask.array.Array, shape ``S + (d_model,)``
-        Its name follows from the arguments: the same call gives the same name in every process.
+        The same arguments give the same array name in every process.
 
     Raises
     ------
     TypeError, ValueError
-        For an argument of the wrong kind or value: at once, but for the values of a Dask array.
+        If an argument has an invalid type or value; for values of a Dask array when they are computed.
 
     See Also
     --------
-    posenc.encode : The same at once, with the source of the convention.
-    to_zarr : Writes it to a store.
+    posenc.encode : Compute a NumPy array.
+    to_zarr : Write a table to a Zarr store.
 
     Examples
     --------
@@ -94,12 +91,12 @@ def table(
     >>> bool((pe[999_990:].compute() == posenc.encode(range(999_990, 1_000_000), 64)).all())
     True
     """
-    encoding = Encoding(d_model, **convention)
+    encoding = encoding_of(d_model, convention)
     meta = encoding.encode(0, dtype=dtype)
     rows = _checked_positions(positions, encoding)
     shape = (len(rows),) if isinstance(rows, range) else rows.shape
     if not isinstance(rows, da.Array) or chunks != "auto":
-        # what Dask takes for an element here is a row
+        # Dask computes chunk sizes from the bytes of an element, which is a whole row here
         row = np.dtype((np.void, max(1, encoding.d_model * meta.itemsize)))
         try:
             chunks = da.core.normalize_chunks(chunks, shape, dtype=row)
@@ -121,12 +118,12 @@ def table(
 
 
 def _lazy(slices: _Rows | _Range, chunks: tuple[Any, ...], name: str, meta: NDArray[Any]) -> da.Array:
-    """A Dask array whose blocks are what something gives for their slices."""
+    """Return a Dask array whose blocks are slices of an object."""
     return da.from_array(slices, chunks, name=name, asarray=False, fancy=False, inline_array=True, meta=meta)
 
 
 class _Rows:
-    """The table of a range as something that Dask takes slices of, from a graph that does not grow with their number."""
+    """The table of a range, computed when sliced; its Dask graph does not grow with the number of chunks."""
 
     ndim = 2
 
@@ -137,7 +134,7 @@ class _Rows:
     def __getitem__(self, index: tuple[Any, Any]) -> Any:
         rows, columns = index
         positions = self._positions[rows]
-        if not isinstance(positions, range):        # one row, of which Dask may be asked for and encode makes all before it
+        if not isinstance(positions, range):        # one row; encode(p) would return p rows
             return self[slice(rows, rows + 1), columns][0]
         return posenc.encode(positions, self.shape[1], dtype=self.dtype, threads=1, **self._convention)[:, columns]
 
@@ -153,37 +150,38 @@ def add_to(
     x: da.Array,
     positions: Positions | da.Array | None = None,
     *,
+    encoding: Encoding | None = None,
     x_scale: SupportsFloat = 1.0,
     **convention: Unpack[Convention],
 ) -> da.Array:
-    """Add encodings onto a Dask array: ``x * x_scale + encode(...)``, lazily, as a new array.
+    """Add encodings to a Dask array lazily: ``x * x_scale + encode(...)`` as a new array.
 
     Parameters
     ----------
     x : dask.array.Array, shape (..., n, d_model)
-        Of dtype float32, float64, float16 or bfloat16, in any chunks; never written to.
+        Array of dtype float32, float64, float16 or bfloat16, with any chunks; not modified.
     positions : None, int, range, array_like or dask.array.Array, optional
         As in `posenc.add_to`: None means ``range(n)``; an integer must equal n; a range has n positions; an array broadcasts
         to ``x.shape[:-1]``.
     x_scale : float, optional
-        What x is multiplied by first.  It is rounded to x's dtype, as the product and the sum are, each once.
+        Factor of x.  The factor, the product and the sum are each rounded once to the dtype of x.
     **convention
         See `posenc.Encoding`.
 
     Returns
     -------
     dask.array.Array
-        Of x's shape, dtype and chunks.
+        The sum, with the shape, dtype and chunks of x.
 
     Raises
     ------
     TypeError, ValueError
-        For an argument of the wrong kind or value: at once, but for the values of a Dask array.
+        If an argument has an invalid type or value; for values of a Dask array when they are computed.
 
     See Also
     --------
-    posenc.add_to : The same in place, for an array.
-    table : The encodings alone.
+    posenc.add_to : Add encodings to a NumPy array in place.
+    table : Encodings as a Dask array.
 
     Examples
     --------
@@ -203,7 +201,7 @@ def add_to(
         raise ValueError(f"x has shape {x.shape}, expected known sizes: see compute_chunk_sizes")
     if type(x._meta) is not np.ndarray:
         raise TypeError(f"x has blocks of type {type(x._meta).__name__}, expected numpy.ndarray")
-    encoding = Encoding(x.shape[-1], **convention)
+    encoding = encoding_for(x, encoding, convention)
     encoding.add_to(np.empty((0, x.shape[-1]), x.dtype), x_scale=x_scale)
     if positions is not None:
         positions = _checked_positions(positions, encoding)
@@ -232,14 +230,14 @@ def add_to(
         name=f"posenc-add_to-{tokenize(x, positions, x_scale, encoding)}",
         dtype=x.dtype,
         meta=x._meta,
-        align_arrays=False,         # they are, but for axes of one position
+        align_arrays=False,         # already aligned, except for axes of one position
         d_model=encoding.d_model,
         keywords={"x_scale": x_scale, "threads": 1, **changes_of(encoding)},
     )
 
 
 class _Range:
-    """A range as something that Dask takes slices of, which are ranges."""
+    """A range with the attributes that Dask needs to slice it."""
 
     ndim, dtype = 1, np.dtype(np.int64)
 
@@ -251,12 +249,12 @@ class _Range:
 
 
 def _ranges(numbers: range, chunks: tuple[int, ...]) -> da.Array:
-    """A range as a Dask array whose blocks are ranges."""
+    """Return a Dask array whose blocks are ranges."""
     return _lazy(_Range(numbers), (chunks,), f"posenc-range-{tokenize(numbers, chunks)}", np.empty(0, np.int64))
 
 
 def _aligned(positions: NDArray[Any] | da.Array, x: da.Array) -> da.Array:
-    """Positions as a Dask array with the chunks of x along each axis that has more than one position."""
+    """Return positions as a Dask array with the chunks of x on each axis longer than one."""
     shape = positions.shape
     try:
         fits = np.broadcast_shapes(shape, x.shape[:-1]) == x.shape[:-1]
@@ -272,14 +270,14 @@ def _aligned(positions: NDArray[Any] | da.Array, x: da.Array) -> da.Array:
 def _sum(
     x: NDArray[Any], positions: range | NDArray[Any], columns: range, d_model: int, keywords: dict[str, Any]
 ) -> NDArray[Any]:
-    """The sum for a block with those columns, in new memory."""
+    """Return the sum for a block of x that has the given columns, as a new array."""
     if len(columns) == d_model:
         return posenc.add_to(np.array(x, order="C"), positions, **keywords)
     if not isinstance(positions, range):
         positions = np.broadcast_to(positions, x.shape[:-1])
         if x.ndim == 1:
             return _sum(x[np.newaxis], positions[np.newaxis], columns, d_model, keywords).reshape(x.shape)
-    # an encoding has all columns: strips of rows keep them small, whatever those hold that x does not have
+    # add_to needs all columns: strips of rows bound the memory of the columns that this block does not have
     total, n = np.empty(x.shape, x.dtype), x.shape[-2]
     wide = np.zeros((max(1, min(n, STRIP_BYTES // (d_model * x.itemsize))), d_model), x.dtype)
     ours = slice(columns.start, columns.stop)
@@ -299,57 +297,56 @@ def _sum(
 def to_zarr(
     path: Any,
     positions: SupportsIndex | range,
-    d_model: SupportsIndex,
+    d_model: SupportsIndex | Encoding,
     *,
     chunks: SupportsIndex | str = "auto",
     dtype: AnyDType = "float32",
     force: bool = False,
     **convention: Unpack[Convention],
 ) -> zarr.Array[Any]:
-    """Write a table to a Zarr array of version 3, one chunk for each of Dask's, with the current scheduler.
+    """Write a table to a Zarr array of format 3, with a Zarr chunk for each Dask chunk, using the current scheduler.
 
-    The attribute ``posenc`` holds the specification, from which the table can be made again; ``posenc verify`` reads it.
+    The attribute ``posenc`` holds the specification, which ``posenc verify`` reads; it suffices to recompute the table.
 
     Parameters
     ----------
     path : path_like or Zarr store
-        A folder that every worker sees; it appears complete or not at all.  Another store, such as a URL that Zarr knows, is
-        written in place.  Either way the chunks are counted at the end.
+        Folder, shared by all workers, that is written atomically; or another store, such as a URL that Zarr accepts, that is
+        written in place.
     positions : int or range
-        Those of the rows; an integer n means ``range(n)``.
+        Positions of the rows; an integer n means ``range(n)``.
     d_model : int
         Number of columns.
     chunks : int or str, optional
-        Positions in a chunk, as in `table`.
+        Number of positions in a chunk, as in `table`.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
-        Of the values; bfloat16 is stored as uint16, Zarr has no such type.
+        Data type of the values; bfloat16 is stored as uint16, because Zarr has no bfloat16.
     force : bool, optional
-        Overwrite what is there: at the end, if `path` is a folder, and only a Zarr store.
+        Overwrite an existing store; a folder is replaced at the end, and only if it is a Zarr store.
     **convention
         See `posenc.Encoding`.
 
     Returns
     -------
     zarr.Array
-        The array that was written, open for reading.
+        The array, open for reading.
 
     Raises
     ------
     TypeError, ValueError
-        For an argument of the wrong kind or value.
+        If an argument has an invalid type or value.
     FileExistsError
-        Where the folder exists, without `force`.
+        If the folder exists and `force` is false.
     OSError
-        Where chunks are missing when all tasks are done, as a worker did not see the folder or the store; or for whatever
-        else the system refuses.
+        If chunks are missing after all tasks, because a worker does not share the store; or for other errors of the system.
 
     See Also
     --------
-    table : The array that is written.
+    table : Encodings as a Dask array.
 
     Notes
     -----
-    The fill value is NaN, for bfloat16 its bits: what reads a chunk that is lost later gets no numbers.
+    The fill value is NaN, for bfloat16 its bits: a chunk that is lost later reads as NaN.
 
     Examples
     --------
@@ -359,9 +356,9 @@ def to_zarr(
     """
     import zarr
 
-    from posenc._files.zarr import create, folder_to_be, missing, stored_bytes
+    from posenc._files.zarr import create, missing, stored_bytes, temporary_folder
 
-    if path is None:            # Zarr takes it for a new store in memory
+    if path is None:            # Zarr would create a store in memory
         raise TypeError("path is None, expected a path or a Zarr store")
     if not isinstance(force, (bool, np.bool_)):
         raise TypeError(f"force is {force!r} of type {type(force).__name__}, expected a bool")
@@ -372,21 +369,20 @@ def to_zarr(
     pe = table(positions, d_model, chunks=chunks, dtype=dtype, **convention)
     (first, *others), _ = pe.chunks
     if any(rows != first for rows in others[:-1]) or others and others[-1] > first:
-        raise ValueError(f"chunks is {pe.chunks[0]}, expected equal ones but for a smaller last one")
+        raise ValueError(f"chunks is {pe.chunks[0]}, expected equal chunks, except for a smaller last one")
     name, _ = _arguments.dtype(dtype)
     bits = pe.view(np.uint16) if name == "bfloat16" else pe
-    arguments = Encoding(d_model, **convention), positions, name, max(1, first)
+    arguments = encoding_of(d_model, convention), positions, name, max(1, first)
 
     def store(target: Any, overwrite: bool) -> None:
         array = create(target, *arguments, overwrite=overwrite)
-        da.store(bits, array, lock=False)       # no two tasks share a chunk
-        lacking = missing(array)
-        if lacking:
-            message = f"{lacking}, though every task has written its own: check that every worker sees the store"
+        da.store(bits, array, lock=False)       # each task writes its own chunk
+        if message := missing(array):
+            message += ", although every task has finished: check that all workers share the store"
             raise OSError(errno.EIO, message, str(array.store_path))
 
     if isinstance(path, (str, os.PathLike)) and "://" not in os.fspath(path):
-        with folder_to_be(path, stored_bytes(len(positions), pe.shape[1], name, max(1, first)), force) as temporary:
+        with temporary_folder(path, stored_bytes(len(positions), pe.shape[1], name, max(1, first)), force) as temporary:
             store(temporary, False)
     else:
         store(path, force)

@@ -1,7 +1,7 @@
-"""Pictures of encodings, drawn by matplotlib: ``pip install 'posenc[plot]'``, then ``import posenc.plot``.
+"""Pictures of encodings with matplotlib: ``pip install 'posenc[plot]'``, then ``import posenc.plot``.
 
-Without `ax` a picture is drawn on a figure of its own, which pyplot does not know: nothing is shown and nothing need be
-closed.  ``ax.figure`` as the last line of a notebook's cell shows it, ``ax.figure.savefig("pe.png")`` writes it.
+Without `ax`, a function draws on a new figure that is not registered with pyplot, so it need not be closed.  To show the
+figure, end a notebook cell with ``ax.figure``; to save it, call ``ax.figure.savefig("pe.png")``.
 """
 
 from __future__ import annotations
@@ -22,25 +22,22 @@ from posenc._types import Positions
 
 __all__ = ["heatmap", "similarity", "waves"]
 
-WIDE, SQUARE = (8, 4.5), (5.6, 4.5)         # inches, of 100 pixels each
-LONGEST = 10**7             # positions from here on are shown as distances from the first of them
-MOST = 2**24                # values of a table or of a matrix of similarities: a picture has fewer pixels
-DIMENSIONS = 4              # that waves draws of itself
-
-
-# ---- what the pictures share ----------------------------------------------------------------------------------------
+WIDE, SQUARE = (8, 4.5), (5.6, 4.5)         # inches of 100 pixels
+LONGEST = 10**7             # larger positions are shown relative to the first of them
+MOST = 2**24                # values in a picture, more than its pixels
+DIMENSIONS = 4              # default number of curves
 
 
 def _values(encoding: Encoding, positions: Positions) -> tuple[NDArray[Any], list[Any], str]:
-    """The encodings in float64, the positions as Python's numbers, which they belong to, and the label of their axis."""
+    """Return the encodings in float64, the positions relative to an origin, and the label of their axis."""
     if not isinstance(encoding, Encoding):
         raise TypeError(f"encoding is of type {type(encoding).__name__}, expected a posenc.Encoding")
-    given = _arguments.range_or_array(positions)
-    if not isinstance(given, range) and given.ndim != 1:
-        raise ValueError(f"positions has shape {given.shape}, expected one dimension")
-    _check_size(_arguments.length(given), encoding.d_model)
-    values = encoding.encode(given, dtype="float64")
-    numbers = list(given) if isinstance(given, range) else given.tolist()
+    rows = _arguments.range_or_array(positions)
+    if not isinstance(rows, range) and rows.ndim != 1:
+        raise ValueError(f"positions has shape {rows.shape}, expected one dimension")
+    _check_size(_arguments.length(rows), encoding.d_model)
+    values = encoding.encode(rows, dtype="float64")
+    numbers = list(rows) if isinstance(rows, range) else rows.tolist()
     origin = next((p for p in numbers if math.isfinite(p) and abs(p) >= LONGEST), 0)
     label = f"position \N{MINUS SIGN} {origin:,}" if origin else "position"
     return values, [p - origin for p in numbers], label
@@ -55,47 +52,44 @@ def _axes(ax: Axes | None, inches: tuple[float, float] = WIDE) -> Axes:
     return Figure(inches, layout="constrained").subplots() if ax is None else ax
 
 
-def _count(axis: Axis, label: str) -> None:
-    """Ticks at whole numbers only."""
+def _integer_ticks(axis: Axis, label: str) -> None:
+    """Label an axis and set ticks at integers."""
     axis.set_major_locator(MaxNLocator(steps=(1, 2, 5, 10), integer=True))
     axis.set_label_text(label)
 
 
-def _count_rows(axis: Axis, numbers: list[Any], label: str) -> None:
-    """Ticks at rows, each with its position."""
-    _count(axis, label)
+def _position_ticks(axis: Axis, numbers: list[Any], label: str) -> None:
+    """Label an axis of rows and show their positions at the ticks."""
+    _integer_ticks(axis, label)
     axis.set_major_formatter(FuncFormatter(lambda row, _: f"{numbers[int(row)]:.7g}" if 0 <= row < len(numbers) else ""))
 
 
-# ---- the pictures ---------------------------------------------------------------------------------------------------
-
-
 def heatmap(encoding: Encoding, positions: Positions, *, ax: Axes | None = None) -> Axes:
-    """Draw a table as colours, a row for each position and a column for each dimension; NaN is grey.
+    """Draw a table as colours, with a row for each position and a column for each dimension; NaN is grey.
 
     Parameters
     ----------
     encoding : Encoding
-        What is drawn: a `posenc.Encoding`.
-    positions : int, range or array_like of one dimension
-        Those of the rows, as in `posenc.encode`.
+        A `posenc.Encoding`.
+    positions : int, range or one-dimensional array_like
+        Positions of the rows, as in `posenc.encode`.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; by default the Axes of a new figure.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
     matplotlib.axes.Axes
-        What was drawn on; its ``figure`` is the picture.
+        The Axes with the picture.
 
     Raises
     ------
     TypeError, ValueError
-        For an argument of the wrong kind or value, or a picture of no value or of more than 2**24.
+        If an argument has an invalid type or value, or the picture has no values or more than 2**24.
 
     See Also
     --------
-    waves : Chosen dimensions as curves.
-    posenc.encode : The values.
+    waves : Draw chosen dimensions as curves.
+    posenc.encode : Compute the values.
 
     Examples
     --------
@@ -110,40 +104,40 @@ def heatmap(encoding: Encoding, positions: Positions, *, ax: Axes | None = None)
     image = ax.imshow(values, aspect="auto", cmap="RdBu_r", vmin=-limit, vmax=limit)
     ax.set_facecolor("grey")
     ax.figure.colorbar(image, ax=ax, label="value")
-    _count(ax.xaxis, "dimension")
-    _count_rows(ax.yaxis, numbers, label)
+    _integer_ticks(ax.xaxis, "dimension")
+    _position_ticks(ax.yaxis, numbers, label)
     return ax
 
 
 def waves(
     encoding: Encoding, positions: Positions, *, dimensions: Iterable[SupportsIndex] | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Draw chosen dimensions as curves over position.
+    """Draw chosen dimensions as curves over the positions.
 
     Parameters
     ----------
     encoding : Encoding
-        What is drawn: a `posenc.Encoding`.
-    positions : int, range or array_like of one dimension
-        Those of the rows, as in `posenc.encode`; fractional positions make smooth curves of fast dimensions.
+        A `posenc.Encoding`.
+    positions : int, range or one-dimensional array_like
+        Positions as in `posenc.encode`; fractional positions make the curves of fast dimensions smooth.
     dimensions : iterable of int, optional
-        Columns of the table; by default four in equal steps, which are four speeds.
+        Columns of the table; by default four at equal distances.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; by default the Axes of a new figure.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
     matplotlib.axes.Axes
-        What was drawn on; its ``figure`` is the picture.
+        The Axes with the picture.
 
     Raises
     ------
     TypeError, ValueError
-        For an argument of the wrong kind or value, or a picture of no value or of more than 2**24.
+        If an argument has an invalid type or value, or the picture has no values or more than 2**24.
 
     See Also
     --------
-    heatmap : All dimensions as colours.
+    heatmap : Draw all dimensions as colours.
 
     Examples
     --------
@@ -171,35 +165,35 @@ def waves(
 
 
 def similarity(encoding: Encoding, positions: Positions, *, ax: Axes | None = None) -> Axes:
-    """Draw the dot products between the encodings of all pairs of positions.
+    """Draw the dot products of the encodings of all pairs of positions.
 
     Parameters
     ----------
     encoding : Encoding
-        What is drawn: a `posenc.Encoding`.
-    positions : int, range or array_like of one dimension
-        Those of the rows, as in `posenc.encode`.
+        A `posenc.Encoding`.
+    positions : int, range or one-dimensional array_like
+        Positions of the rows, as in `posenc.encode`.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; by default the Axes of a new figure.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
     matplotlib.axes.Axes
-        What was drawn on; its ``figure`` is the picture.
+        The Axes with the picture.
 
     Raises
     ------
     TypeError, ValueError
-        For an argument of the wrong kind or value, or a picture of no value or of more than 2**24.
+        If an argument has an invalid type or value, or the picture has no values or more than 2**24.
 
     See Also
     --------
-    heatmap : The values themselves.
+    heatmap : Draw the values.
 
     Examples
     --------
-    Where sines and cosines come in pairs, the dot product depends on the distance alone and is largest, d_model / 2, on the
-    diagonal:
+    If each frequency has a sine and a cosine, the dot product depends only on the distance; its maximum, on the diagonal, is
+    d_model / 2:
 
     >>> import posenc, posenc.plot
     >>> ax = posenc.plot.similarity(posenc.Encoding(128), 100)
@@ -211,6 +205,6 @@ def similarity(encoding: Encoding, positions: Positions, *, ax: Axes | None = No
     ax = _axes(ax, SQUARE)
     image = ax.imshow(values @ values.T, cmap="viridis")
     ax.figure.colorbar(image, ax=ax, label="dot product")
-    _count_rows(ax.xaxis, numbers, label)
-    _count_rows(ax.yaxis, numbers, label)
+    _position_ticks(ax.xaxis, numbers, label)
+    _position_ticks(ax.yaxis, numbers, label)
     return ax

@@ -1,30 +1,24 @@
-"""``posenc info``: prints what is installed and what runs."""
+"""``posenc info``: print the versions, kernels and threads in use."""
 
 from __future__ import annotations
 
 import argparse
 
 import posenc
-from posenc._cli.options import OK, Parser, add_command, report
+from posenc._cli import options
 
-EXAMPLES = """\
-examples:
-  posenc info
-  posenc info --json
-"""
+EXAMPLES = "examples:\n  posenc info\n  posenc info --json"
 
 
-def add(commands: argparse._SubParsersAction[Parser]) -> None:
-    parser = add_command(commands, "info", "print what is installed and what runs", EXAMPLES)
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.set_defaults(run=run)
+def add(commands: argparse._SubParsersAction[options.Parser]) -> None:
+    options.add_command(commands, "info", "print the versions, kernels and threads in use", EXAMPLES, run)
 
 
 def run(args: argparse.Namespace) -> int:
     runtime = posenc.show_runtime()
     width = max(map(len, runtime))
-    report(args, runtime, "\n".join(f"{name:{width}}  {in_words(value)}" for name, value in runtime.items()))
-    return OK
+    options.report(args, runtime, "\n".join(f"{name:{width}}  {in_words(value)}" for name, value in runtime.items()))
+    return options.OK
 
 
 def in_words(value: object) -> object:

@@ -1,4 +1,4 @@
-"""What the commands share: how they read their options, and how they report."""
+"""Options, formats and reports that the commands share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from posenc._files.table import Readable
 
 OK, FAILED = 0, 1
 
-# suffix: the module that writes and reads such files, imported only when named, and the options that only it has
+# suffix: the module that writes and reads such files, imported on use, and the options that apply to this format only
 FORMATS: dict[str, tuple[str, tuple[str, ...]]] = {
     ".npy": ("posenc._files.npy", ()),
     ".safetensors": ("posenc._files.safetensors", ("key",)),
@@ -28,11 +28,11 @@ PIPE = "-"
 
 
 class Failure(Exception):
-    """Ends the program with a message and exit code 1."""
+    """Error that ends the program with a message and exit code 1."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Without abbreviated options, which a later version could make ambiguous, also in subcommands."""
+    """Parser without abbreviated options, which a later version could make ambiguous; subcommands use it too."""
 
     def __init__(self, **keywords: Any) -> None:
         super().__init__(allow_abbrev=False, **keywords)
@@ -42,7 +42,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def integer(text: str) -> int:
-    """A whole number, also as 1_000_000 or 1e6."""
+    """Parse an integer such as 1000000, 1_000_000 or 1e6."""
     try:
         number = Decimal(text)
     except InvalidOperation:
@@ -55,15 +55,23 @@ def integer(text: str) -> int:
 
 
 def count(text: str) -> int:
-    """A whole number that is not negative."""
+    """Parse a non-negative integer."""
     number = integer(text)
     if number < 0:
         raise argparse.ArgumentTypeError(f"{text} is negative")
     return number
 
 
+def positive(text: str) -> int:
+    """Parse a positive integer."""
+    number = integer(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is below 1")
+    return number
+
+
 def real(text: str) -> float:
-    """A real number."""
+    """Parse a real number."""
     try:
         return float(text)
     except ValueError:
@@ -71,85 +79,82 @@ def real(text: str) -> float:
 
 
 def real_list(text: str) -> list[float]:
-    """Real numbers, separated by commas."""
+    """Parse real numbers separated by commas."""
     return [real(number) for number in text.split(",")]
 
 
-def positive(text: str) -> int:
-    """A whole number above zero."""
-    number = integer(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is below 1")
-    return number
-
-
 def suffix_of(path: str) -> str:
-    """What a name ends in; that of a folder may have a slash behind it."""
+    """Return the suffix of a path; the path of a folder may end in a slash."""
     return os.path.splitext(path.rstrip("/" + os.sep))[1]
 
 
 def table_path(text: str) -> str:
-    """A path that ends in a known suffix, or the sign for stdout."""
+    """Parse the path of a table, or "-" for stdout."""
     if text != PIPE and suffix_of(text) not in FORMATS:
-        raise argparse.ArgumentTypeError(
-            f"{text} is not a supported kind of file: the name must end in {', '.join(FORMATS)}, or be {PIPE} for stdout"
-        )
+        raise argparse.ArgumentTypeError(f"{text} must end in {', '.join(FORMATS)}, or be {PIPE} for stdout")
     return text
 
 
 # ---- options of several commands -----------------------------------------------------------------------------------
 
-# keyword of posenc.Encoding: how argparse reads it; the default is the library's
+# keyword of posenc.Encoding: arguments of add_argument; the defaults are those of the library
 CONVENTION: dict[str, dict[str, Any]] = {
     "base": {"type": real, "metavar": "X", "help": "frequency i is base**(-i/D) (default 10000)"},
     "frequency_scale": {"type": real, "metavar": "X", "help": "multiplies the frequencies"},
     "position_offset": {"type": real, "metavar": "X", "help": "added to the positions"},
     "position_scale": {"type": real, "metavar": "X", "help": "multiplies position + offset"},
-    "padding_idx": {"type": integer, "metavar": "INT", "help": "the position whose row is all zeros"},
+    "padding_idx": {"type": integer, "metavar": "INT", "help": "position whose row is all zeros"},
     "scale": {"type": real, "metavar": "X", "help": "multiplies the values"},
-    "odd": {"choices": CHOICES["odd"], "help": "what an odd number of columns means"},
-    "spacing": {"choices": CHOICES["spacing"], "help": "of the frequencies; endpoint: the slowest is 1/base"},
+    "odd": {"choices": CHOICES["odd"], "help": "last column if the number of columns is odd"},
+    "spacing": {"choices": CHOICES["spacing"], "help": "of the frequencies; with endpoint the slowest is 1/base"},
     "shift": {"type": real, "metavar": "X", "help": "D = columns/2 - shift"},
-    "exponents": {"choices": CHOICES["exponents"], "help": "whether two columns share a frequency"},
-    "frequencies": {"type": real_list, "metavar": "A,B,C", "help": "in place of base, spacing, shift and frequency scale"},
+    "exponents": {"choices": CHOICES["exponents"], "help": "one exponent for each pair of columns, or for each column"},
+    "frequencies": {"type": real_list, "metavar": "A,B,C", "help": "replaces base, spacing, shift and frequency scale"},
     "layout": {"choices": CHOICES["layout"], "help": "order of the columns"},
-    "order": {"choices": CHOICES["order"], "help": "the first function of a pair"},
+    "order": {"choices": CHOICES["order"], "help": "first function of a pair"},
 }
 
 
 def add_command(
-    commands: argparse._SubParsersAction[Parser], name: str, purpose: str, examples: str | None = None
+    commands: argparse._SubParsersAction[Parser],
+    name: str,
+    purpose: str,
+    examples: str,
+    run: Callable[[argparse.Namespace], int],
 ) -> Parser:
-    """A subcommand, with examples below its help."""
-    return commands.add_parser(
+    """Add a subcommand that `run` executes, with the option --json."""
+    parser = commands.add_parser(
         name, help=purpose, description=purpose, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.set_defaults(run=run)
+    return parser
 
 
-def add_convention(parser: Parser, otherwise: str = "") -> None:
-    """Adds an option for every convention keyword of `posenc.Encoding`, and one for those of a known model."""
-    group = parser.add_argument_group("convention", f"the defaults are those of 'Attention is all you need'{otherwise}")
-    group.add_argument("--preset", metavar="NAME", help="that of a known model, such as whisper; other options replace its own")
-    for keyword, reading in CONVENTION.items():
-        group.add_argument(f"--{keyword.replace('_', '-')}", default=argparse.SUPPRESS, **reading)
+def add_convention(parser: Parser, defaults: str = "those of 'Attention is all you need'") -> None:
+    """Add --preset and an option for each convention keyword of `posenc.Encoding`."""
+    group = parser.add_argument_group("convention", f"the defaults are {defaults}")
+    group.add_argument("--preset", metavar="NAME", help="convention of a model, such as whisper; other options override it")
+    for keyword, keywords in CONVENTION.items():
+        group.add_argument(f"--{keyword.replace('_', '-')}", default=argparse.SUPPRESS, **keywords)
 
 
 def encoding_of(args: argparse.Namespace, d_model: int, described: posenc.Encoding | None = None) -> posenc.Encoding:
-    """The encoding that the options say, where they do not that of a file."""
-    given = {keyword: value for keyword, value in vars(args).items() if keyword in CONVENTION}
+    """Return the encoding of the options; without --preset, the defaults are those of `described`, from the file."""
+    keywords = {keyword: value for keyword, value in vars(args).items() if keyword in CONVENTION}
     if args.preset is not None:
-        return posenc.preset(args.preset, d_model, **given)
-    return described.replace(d_model=d_model, **given) if described else posenc.Encoding(d_model, **given)
+        return posenc.preset(args.preset, d_model, **keywords)
+    return described.replace(d_model=d_model, **keywords) if described else posenc.Encoding(d_model, **keywords)
 
 
 def add_range(parser: Parser) -> None:
-    """Adds the options that say which positions the rows have."""
+    """Add the options that give the positions of the rows."""
     parser.add_argument("--start", type=integer, metavar="INT", help="position of the first row (default 0)")
     parser.add_argument("--step", type=integer, metavar="INT", help="from one row to the next (default 1)")
 
 
 def positions_of(args: argparse.Namespace, rows: int, described: range = range(0)) -> range:
-    """The positions of so many rows, where not given those that a file describes."""
+    """Return the positions of the rows; the defaults are those of `described`, from the file."""
     start = described.start if args.start is None else args.start
     step = described.step if args.step is None else args.step
     if not step:
@@ -158,58 +163,52 @@ def positions_of(args: argparse.Namespace, rows: int, described: range = range(0
 
 
 def format_of(args: argparse.Namespace, path: str) -> tuple[ModuleType, dict[str, Any]]:
-    """The module for files of that name, and the options for it."""
+    """Return the module for the format of a path, and its keywords from the options."""
     suffix = suffix_of(path)
     name, own = FORMATS.get(suffix, FORMATS[".npy"])
-    for option in {name for _, names in FORMATS.values() for name in names} - set(own):
-        if getattr(args, option, None) is not None:
-            raise ValueError(f"--{option.replace('_', '-')} is given, which {suffix or 'a pipe'} has no use for")
+    special = [option for _, names in FORMATS.values() for option in names]
+    keywords = {option: value for option in special if (value := getattr(args, option, None)) is not None}
+    if others := keywords.keys() - set(own):
+        raise ValueError(f"--{min(others).replace('_', '-')} does not apply to {suffix or 'a pipe'}")
     try:
-        module = importlib.import_module(name)
+        return importlib.import_module(name), keywords
     except ModuleNotFoundError as error:
         raise Failure(f"{suffix} needs the package {error.name}: pip install 'posenc[{error.name}]'") from error
-    return module, {name: getattr(args, name) for name in own if getattr(args, name, None) is not None}
 
 
 def add_table(parser: Parser) -> None:
-    """Adds the file to read a table from, and which of its tensors that is."""
+    """Add the file to read and the name of its tensor."""
     parser.add_argument("file", metavar="FILE", help="of float32, float64, float16, bfloat16, or uint16 for bfloat16")
     parser.add_argument("--key", metavar="NAME", help="name of the tensor in a .safetensors file (default pe, or the only one)")
 
 
 @contextmanager
 def table_of(args: argparse.Namespace) -> Iterator[Readable]:
-    """The table in the file to read.  What is wrong with the file is no wrong usage."""
-    module, options = format_of(args, args.file)
+    """Open the table to read; a file without a valid table is a failure, not wrong usage."""
+    module, keywords = format_of(args, args.file)
     with ExitStack() as stack:
         try:
-            table = stack.enter_context(module.opened(args.file, **options))
+            table = stack.enter_context(module.opened(args.file, **keywords))
         except ValueError as error:
             raise Failure(error) from error
         yield table
-
-
-def add_output(parser: Parser) -> None:
-    """Adds the options on how to run and to report."""
-    parser.add_argument("--threads", type=integer, metavar="K", help="at most so many threads")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 # ---- results ----------------------------------------------------------------------------------------------------------
 
 
 def report(args: argparse.Namespace, document: dict[str, Any], text: str = "") -> None:
-    """Prints a result: for programs, or for people."""
-    line = json.dumps(document, allow_nan=False) if args.json else text
+    """Print the document and the version as JSON if --json was given, else the text."""
+    line = json.dumps({**document, "version": posenc.__version__}, allow_nan=False) if args.json else text
     try:
         print(line)
-    except UnicodeEncodeError:          # a file's name may be no text, or have letters that stdout has not
+    except UnicodeEncodeError:          # from a file name that is not text, or that the encoding of stdout cannot represent
         print(line.encode("ascii", "backslashreplace").decode())
 
 
 @contextmanager
 def progress_bar(size: int, unit: str = "B") -> Iterator[Callable[[int], object]]:
-    """What to call with each number of bytes, or units, done; shows a bar if stderr is a terminal and tqdm is installed."""
+    """Yield a callback for the number of units done; show a bar if stderr is a terminal and tqdm is installed."""
     try:
         from tqdm import tqdm
     except ImportError:
@@ -220,15 +219,9 @@ def progress_bar(size: int, unit: str = "B") -> Iterator[Callable[[int], object]
 
 
 def quantity(size: float) -> str:
-    """Bytes in a unit that leaves few digits."""
+    """Format a number of bytes with three digits and a decimal unit."""
     units = ["TB", "GB", "MB", "kB", "bytes"]
     while size >= 999.5 and len(units) > 1:
         size /= 1000
         units.pop()
     return f"{size:.3g} {units[-1]}"
-
-
-def rate(size: int, seconds: float) -> str:
-    """Bytes and time; and their quotient, where so few do not take mostly the time to begin."""
-    quotient = f", {quantity(size / seconds)}/s" if size >= 1e6 else ""
-    return f"{quantity(size)} in {seconds:.3g} s{quotient}"

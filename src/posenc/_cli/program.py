@@ -1,7 +1,7 @@
 """The command line: ``posenc``, or ``python -m posenc``.
 
-Data and results go to stdout, progress and errors to stderr.  Exit codes: 0 for success, 1 for a failure, 2 for wrong usage,
-and 128 more than the signal's number where one ends the program: 130 after Ctrl-C, 141 (SIGPIPE) after a reader has left.
+Data and results are written to stdout, progress and errors to stderr.  Exit codes: 0 for success, 1 for a failure, 2 for wrong
+usage, 128 + the signal's number after a signal: 130 after Ctrl-C, 141 (SIGPIPE) if the reader of stdout has closed the pipe.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from posenc import _kernel
 from posenc._cli import bench, generate, identify, info, plot, verify
 from posenc._cli.options import FAILED, OK, Failure, Parser
 
-USAGE, INTERRUPTED, UNREAD = 2, 130, 141
+USAGE, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
 COMMANDS = (generate, verify, identify, info, bench, plot)
 
 
@@ -40,7 +40,7 @@ def build_parser() -> Parser:
 
 
 def join_negatives(argv: Iterable[str]) -> list[str]:
-    """``--start -1e6`` as ``--start=-1e6``: argparse takes -1e6 for an option."""
+    """Join ``--start -1e6`` to ``--start=-1e6``; argparse would take -1e6 for an option."""
     joined: list[str] = []
     for word in argv:
         if joined and re.fullmatch(r"--[a-z-]+", joined[-1]) and re.match(r"-[\d.]", word):
@@ -51,8 +51,8 @@ def join_negatives(argv: Iterable[str]) -> list[str]:
 
 
 @contextmanager
-def ending_on_signals() -> Iterator[None]:
-    """Has the signals that ask a program to end raise SystemExit, so that it tidies up; leaves a host's handlers alone."""
+def exit_on_signals() -> Iterator[None]:
+    """Raise SystemExit on SIGTERM and SIGHUP, so that temporary files are removed; keep handlers of a host program."""
     def end(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
@@ -70,63 +70,55 @@ def ending_on_signals() -> Iterator[None]:
 
 
 @contextmanager
-def stderr_there() -> Iterator[None]:
-    """Has errors go nowhere where stderr is closed: print would take stdout, and the next open file the descriptor 2."""
+def open_stderr() -> Iterator[None]:
+    """Discard errors if stderr is closed; print would use stdout, and the next open file would get the descriptor 2."""
     if sys.stderr is not None:
         yield
         return
-    with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere):
+    with open(os.devnull, "w") as null, redirect_stderr(null):
         yield
 
 
-def complain(text: object) -> None:
-    with suppress(OSError):             # nobody is left to be told
+def print_error(text: object) -> None:
+    with suppress(OSError):             # the reader of stderr has closed it
         print(f"posenc: error: {text}", file=sys.stderr)
 
 
-def check_settings() -> None:
-    """Variables of the environment that mean nothing are no wrong usage of a command."""
-    try:
-        _kernel.check_settings()
-    except ValueError as error:
-        raise Failure(error) from error
-
-
 def run(argv: Sequence[str]) -> int:
-    """Runs the program; its own exceptions end here, as exit codes."""
+    """Run a command and return the exit code; print its exceptions as errors."""
     try:
         args = build_parser().parse_args(join_negatives(argv))
-        check_settings()
+        try:
+            _kernel.check_settings()
+        except ValueError as error:     # an invalid environment variable is a failure, not wrong usage
+            raise Failure(error) from error
         code: int = args.run(args)
         return code
-    except SystemExit as ending:        # --help, wrong usage, a signal
-        return ending.code if isinstance(ending.code, int) else OK
-    except FileExistsError as error:
-        complain(f"{error.filename} exists; --force overwrites it")
-        return FAILED
+    except SystemExit as end:           # --help, wrong usage, a signal
+        return end.code if isinstance(end.code, int) else OK
     except (TypeError, ValueError) as error:
-        complain(error)
+        print_error(error)
         return USAGE
     except BrokenPipeError:
         raise
+    except FileExistsError as error:
+        print_error(f"{error.filename} exists; --force overwrites it")
     except OSError as error:
-        complain(f"{error.filename}: {error.strerror}" if error.filename else error)
-        return FAILED
+        print_error(f"{error.filename}: {error.strerror}" if error.filename else error)
     except MemoryError as error:
-        complain(f"out of memory: {error}")
-        return FAILED
+        print_error(f"out of memory: {error}")
     except Failure as error:
-        complain(error)
-        return FAILED
+        print_error(error)
+    return FAILED
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program.
+    """Run the program.
 
     Parameters
     ----------
     argv : list of str, optional
-        The words after the program's name; by default those of the process.
+        Arguments after the program's name; by default those of the process.
 
     Returns
     -------
@@ -140,20 +132,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     2
     """
     code = OK
-    with stderr_there():
+    with open_stderr():
         try:
-            with ending_on_signals():
+            with exit_on_signals():
                 code = run(sys.argv[1:] if argv is None else argv)
-                if sys.stdout:          # none where it was closed
+                if sys.stdout:          # None if closed
                     sys.stdout.flush()
             return code
         except KeyboardInterrupt:
-            complain("interrupted")
+            print_error("interrupted")
             return INTERRUPTED
-        except OSError as error:        # of stdout: others end in `run`; Python must not try again at exit
+        except OSError as error:        # of stdout: `run` handles the others.  Discard the rest: Python flushes again at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            if isinstance(error, BrokenPipeError):      # whoever read our output has seen enough
-                return UNREAD
+            if isinstance(error, BrokenPipeError):
+                return BROKEN_PIPE
             if code == OK:
-                complain(f"stdout: {error.strerror}")
+                print_error(f"stdout: {error.strerror}")
             return FAILED

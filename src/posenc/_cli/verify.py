@@ -1,4 +1,4 @@
-"""``posenc verify``: recomputes a file and compares its bits."""
+"""``posenc verify``: recompute a file and compare its bits."""
 
 from __future__ import annotations
 
@@ -12,22 +12,7 @@ from typing import Any
 import numpy as np
 
 import posenc
-from posenc._cli.options import (
-    OK,
-    Failure,
-    Parser,
-    add_command,
-    add_convention,
-    add_output,
-    add_range,
-    add_table,
-    encoding_of,
-    positions_of,
-    positive,
-    progress_bar,
-    report,
-    table_of,
-)
+from posenc._cli import options
 from posenc._encoding import changes_of
 from posenc._files.table import Readable, refuse_outside, row_buffer
 
@@ -40,30 +25,28 @@ examples:
 """
 
 
-def add(commands: argparse._SubParsersAction[Parser]) -> None:
-    parser = add_command(commands, "verify", "recompute a file and compare its bits", EXAMPLES)
-    add_table(parser)
-    add_range(parser)
+def add(commands: argparse._SubParsersAction[options.Parser]) -> None:
+    parser = options.add_command(commands, "verify", "recompute a file and compare its bits", EXAMPLES, run)
+    options.add_table(parser)
+    options.add_range(parser)
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--samples", type=positive, default=1000, metavar="K", help="compare K rows (default 1000)")
+    which.add_argument("--samples", type=options.positive, default=1000, metavar="K", help="compare K rows (default 1000)")
     which.add_argument("--all", action="store_true", help="compare every row")
-    add_output(parser)
-    add_convention(parser, "; where not given, what a .safetensors or .zarr says of itself")
-    parser.set_defaults(run=run)
+    parser.add_argument("--threads", type=options.integer, metavar="K", help="at most K threads")
+    options.add_convention(parser, "those that a .safetensors or .zarr file names, else those of 'Attention is all you need'")
 
 
 def run(args: argparse.Namespace) -> int:
     begin = time.perf_counter()
-    with table_of(args) as table:
+    with options.table_of(args) as table:
         rows, d_model = table.shape
         described, positions = table.described or (None, range(0))
-        positions = positions_of(args, rows, positions)
-        encoding = encoding_of(args, d_model, described)
+        positions = options.positions_of(args, rows, positions)
+        encoding = options.encoding_of(args, d_model, described)
         refuse_outside(encoding, positions, args.threads)
         samples = rows if args.all else min(rows, args.samples)
-        with progress_bar(samples * table.row_bytes) as progress:
+        with options.progress_bar(samples * table.row_bytes) as progress:
             mismatch = first_mismatch(table, encoding, positions, samples, args.threads, progress)
-    seconds = time.perf_counter() - begin
     document = {
         "path": args.file,
         "shape": [rows, d_model],
@@ -74,17 +57,16 @@ def run(args: argparse.Namespace) -> int:
         "equal": mismatch is None,
         "mismatch": mismatch,
         "rows_compared": samples if mismatch is None else None,
-        "seconds": seconds,
+        "seconds": time.perf_counter() - begin,
         "threads": args.threads,
-        "version": posenc.__version__,
     }
     if mismatch is None:
-        report(args, document, f"{args.file}: {samples} of {rows} rows compared, every bit equal")
-        return OK
+        options.report(args, document, f"{args.file}: {samples} of {rows} rows compared, every bit equal")
+        return options.OK
     if args.json:
-        report(args, document)
+        options.report(args, document)
     message = "position {position}, column {column}: found {found} ({found_bits}), expected {expected} ({expected_bits})"
-    raise Failure(f"{args.file}: {message.format(**mismatch)}")
+    raise options.Failure(f"{args.file}: {message.format(**mismatch)}")
 
 
 def first_mismatch(
@@ -95,20 +77,18 @@ def first_mismatch(
     threads: int | None,
     progress: Callable[[int], object],
 ) -> dict[str, Any] | None:
-    """Where the table first differs from the encodings, as a dict, or None."""
+    """Return the first difference between the table and the encodings, or None."""
     buffer = row_buffer(len(positions), encoding.d_model, table.dtype)
     if not buffer.size:
         return None
     for rows in parts(len(positions), samples, len(buffer)):
         found = table.read(rows.start, len(rows))
-        values = encoding.encode(
-            positions[rows.start : rows.stop], dtype=table.dtype, out=buffer[: len(rows)], threads=threads
-        )
-        expected = values.view(found.dtype)
+        part, out = positions[rows.start : rows.stop], buffer[: len(rows)]
+        expected = encoding.encode(part, dtype=table.dtype, out=out, threads=threads).view(found.dtype)
         if not np.array_equal(found, expected):
             row, column = np.argwhere(found != expected)[0].tolist()
             return {
-                "position": positions[rows.start + row],
+                "position": part[row],
                 "row": rows.start + row,
                 "column": column,
                 "found": value_of(found[row, column], table.dtype),
@@ -121,14 +101,14 @@ def first_mismatch(
 
 
 def parts(rows: int, samples: int, most: int) -> Iterator[range]:
-    """Rows to compare, as ranges: all of them, at most so many at once, or samples one by one."""
+    """Return the rows to compare: all rows in ranges of at most `most`, or single rows."""
     if samples == rows:
         return (range(first, min(first + most, rows)) for first in range(0, rows, most))
     return (range(row, row + 1) for row in sampled(rows, samples))
 
 
 def sampled(rows: int, samples: int) -> Iterator[int]:
-    """One row from each of so many parts of equal size, the same every time, the first and the last row among them."""
+    """Yield one random row from each of `samples` equal parts, always the same, with the first and the last row."""
     choice = random.Random(0)
     for k in range(samples):
         first, last = k * rows // samples, (k + 1) * rows // samples - 1
@@ -139,9 +119,9 @@ def sampled(rows: int, samples: int) -> Iterator[int]:
 
 
 def value_of(bits: Any, dtype: str) -> float | str:
-    """The number that bits stand for, or its name where JSON has no number for it."""
+    """Return the value of bits as a number, or as a string if it is not finite, as JSON requires."""
     if dtype == "bfloat16":
         bits, dtype = bits.astype(np.uint32) << np.uint32(16), "float32"
     value = bits.view(dtype)
-    # its shortest decimals, not those of the float64 that holds it
+    # str() has the shortest decimals in the value's own dtype; float(value) would show those of float64
     return float(str(value)) if math.isfinite(value) else str(value)

@@ -1,1 +1,1 @@
-"""Files of tables: .npy, .safetensors and .zarr.  Written completely or not at all, read, verified."""
+"""Files of tables (.npy, .safetensors and .zarr): written atomically, read and verified."""

@@ -1,8 +1,7 @@
-"""Files that appear complete or not at all.
+"""Atomic writing: a temporary file in the same folder is synced to the disk, then renamed.
 
-A file is written beside its target under another name and renamed when the disk has all of it, so that no reader, crash or
-full disk ever sees a part under the final name.  Never through a mapping: on a full disk that ends the process (SIGBUS), where
-a write raises an OSError.
+So neither a reader, a crash nor a full disk leaves a partial file under the final name.  Files are not memory-mapped: on a full
+disk a mapping ends the process with SIGBUS, whereas a write raises an OSError.
 """
 
 from __future__ import annotations
@@ -10,31 +9,30 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
-# Flushing while filling took a fifth off the time to a durable file, from 16 MiB to 128 the same; waiting for one flush before
-# the next 64 MiB are written lost it again.
+# A background flush for every 64 MiB (16 to 128 MiB measure the same) saves a fifth of the time to a durable file; waiting for
+# each flush before the next writes loses it again.
 FLUSH_BYTES = 64 << 20
 BINARY = getattr(os, "O_BINARY", 0)                             # Windows
-UNSUPPORTED = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)    # by this file system
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes, *, force: bool = False) -> int:
-    """Writes a file of few bytes, complete or not at all; returns their number."""
-    given = os.fsdecode(path)
-    with naming(given):
-        path = os.path.realpath(given)
+    """Write a small file atomically and return its size."""
+    user_path = os.fsdecode(path)
+    with naming(user_path):
+        path = os.path.realpath(user_path)
         check_target(path, force)
-        with file_to_be(path, force) as fd:
+        with temporary_file(path, force) as fd:
             write_at(fd, data, 0)
     return len(data)
 
 
 @contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Has every OSError name the user's file: system calls know a descriptor, or the temporary name."""
+    """Name the user's path in every OSError, in place of the temporary name or of none."""
     try:
         yield
     except OSError as error:
@@ -54,24 +52,24 @@ def check_target(path: str, force: bool) -> None:
 
 def check_space(path: str, size: int) -> None:
     total, _, free = shutil.disk_usage(os.path.dirname(path))
-    if size > free and total:                                       # some network folders say 0 of 0
+    if size > free and total:                                       # some network file systems report 0 of 0
         raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {size} bytes needed, {free} free", path)
 
 
 def name_beside(path: str) -> str:
-    """A name in the same folder that nobody can foresee, which together with O_EXCL keeps others' files and links out."""
+    """Return a temporary name in the same folder, unpredictable: O_EXCL then refuses files and links of other programs."""
     folder, name = os.path.split(path)
-    # names have at most 255 bytes
+    # 50 characters of the name: file systems allow 255 bytes in all
     return os.path.join(folder, f".{name[:50]}.{os.getpid()}.{os.urandom(8).hex()}.tmp")
 
 
 @contextmanager
-def file_to_be(path: str, force: bool) -> Iterator[int]:
-    """A descriptor of a new file beside `path`, which takes that name when all went well and is gone otherwise."""
+def temporary_file(path: str, force: bool) -> Iterator[int]:
+    """Yield the descriptor of a temporary file; on success rename it to `path`, otherwise remove it."""
     temporary = name_beside(path)
     fd: int | None = None
     try:
-        fd = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | BINARY, 0o666)     # less the umask
+        fd = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | BINARY, 0o666)     # minus the umask
         yield fd
         os.fsync(fd)
         closing, fd = fd, None
@@ -81,7 +79,7 @@ def file_to_be(path: str, force: bool) -> Iterator[int]:
         if fd is not None:
             os.close(fd)
         with suppress(OSError):
-            os.unlink(temporary)        # after os.replace there is none
+            os.unlink(temporary)        # fails after os.replace
     sync_folder(os.path.dirname(path))
 
 
@@ -90,47 +88,46 @@ def _publish(temporary: str, path: str, force: bool) -> None:
         os.replace(temporary, path)
         return
     try:
-        os.link(temporary, path)        # unlike rename, refuses to overwrite a file made meanwhile
+        os.link(temporary, path)        # unlike rename, never overwrites a file created meanwhile
     except FileExistsError:
         raise
-    except (OSError, AttributeError):   # no hard links here, as on FAT: only a moment between test and rename is left
+    except (OSError, AttributeError):   # no hard links, as on FAT: a short race between the check and the rename remains
         check_target(path, force)
         os.rename(temporary, path)
 
 
 def sync_folder(folder: str) -> None:
-    """Makes the new name durable."""
+    """Sync a folder, which makes new names durable."""
     try:
         fd = os.open(folder, os.O_RDONLY)
-    except PermissionError:             # Windows; a folder that one may write to and not read
+    except PermissionError:             # Windows, or a folder without read permission
         return
     try:
-        with _tolerating(UNSUPPORTED):
+        with _if_supported():
             os.fsync(fd)
     finally:
         os.close(fd)
 
 
 def allocate(fd: int, size: int) -> None:
-    """Reserves the blocks, so that a full disk is known now and not after an hour."""
+    """Reserve the blocks of a file, so that a full disk raises an error before the first write."""
     if hasattr(os, "posix_fallocate"):  # not on macOS and Windows
-        with _tolerating(UNSUPPORTED):
+        with _if_supported():
             os.posix_fallocate(fd, 0, size)
 
 
 @contextmanager
-def _tolerating(numbers: Collection[int]) -> Iterator[None]:
+def _if_supported() -> Iterator[None]:
+    """Ignore the errors of a file system that does not support an operation."""
     try:
         yield
     except OSError as error:
-        if error.errno not in numbers:
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):
             raise
 
 
-def write_blocks(
-    fd: int, blocks: Iterable[memoryview], offset: int, progress: Callable[[int], object]
-) -> None:
-    """Writes blocks one behind the other, while a thread takes to the disk what was written before."""
+def write_blocks(fd: int, blocks: Iterable[memoryview], offset: int, progress: Callable[[int], object]) -> None:
+    """Write consecutive blocks while a thread flushes earlier ones to the disk."""
     flushing: Future[None] = Future()
     flushing.set_result(None)
     unflushed = 0
@@ -140,32 +137,32 @@ def write_blocks(
             offset += len(block)
             unflushed += len(block)
             if unflushed >= FLUSH_BYTES and flushing.done():
-                flushing.result()       # the system reports an error of the disk only once: to whoever syncs first
-                with suppress(RuntimeError):        # no thread to be had: then the last fsync does it all
+                flushing.result()       # raises its error: the system reports a disk error only to the first sync
+                with suppress(RuntimeError):        # no thread is available: the last fsync flushes everything
                     flushing, unflushed = flusher.submit(_flush, fd), 0
             progress(len(block))
         flushing.result()
 
 
 def _flush(fd: int) -> None:
-    """Takes to the disk what was written, and gives the memory of its pages back.
+    """Flush the file to the disk and drop its pages from the system's cache.
 
-    A long file would push everything else out of the system's cache; and taking new memory for all of it costs more than
-    writing it, where a virtual machine must get that memory from its host: 3 s in place of 0.7 for 2 GB.
+    A large file would evict everything else.  Getting new cache pages is also slow in a virtual machine: 2 GB took 3 s instead
+    of 0.7 s.
     """
     getattr(os, "fdatasync", os.fsync)(fd)
     if hasattr(os, "posix_fadvise"):
-        with suppress(OSError):         # advice only
+        with suppress(OSError):         # only a hint
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def write_at(fd: int, data: bytes | memoryview, offset: int) -> None:
-    """Writes all of `data`: a single call may write less, as on a disk that is nearly full."""
+    """Write all of `data`; a single call may write less, for example on a disk that is nearly full."""
     view = memoryview(data)
     while view:
         written = _pwrite(fd, view, offset)
         if not written:
-            raise OSError(errno.EIO, "The system writes nothing")
+            raise OSError(errno.EIO, "The system wrote nothing")
         view = view[written:]
         offset += written
 
@@ -175,4 +172,4 @@ def _seek_and_write(fd: int, data: memoryview, offset: int) -> int:
     return os.write(fd, data)
 
 
-_pwrite = getattr(os, "pwrite", _seek_and_write)        # Windows has none
+_pwrite = getattr(os, "pwrite", _seek_and_write)        # Windows has no pwrite

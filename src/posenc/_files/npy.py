@@ -18,7 +18,7 @@ READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.forma
 
 
 def header(rows: int, d_model: int, dtype: str) -> bytes:
-    """What stands before the rows; bfloat16 goes by uint16."""
+    """Return the bytes before the rows."""
     file = io.BytesIO()
     description = {"descr": table.STORED[dtype], "fortran_order": False, "shape": (rows, d_model)}
     np.lib.format.write_array_header_1_0(file, description)
@@ -28,40 +28,39 @@ def header(rows: int, d_model: int, dtype: str) -> bytes:
 def write(
     path: str | os.PathLike[str], encoding: Encoding, positions: range, dtype: AnyDType = "float32", **keywords: Any
 ) -> int:
-    """Writes the encodings of a range to a .npy file; keywords are those of `table.write_table`."""
+    """Write the encodings of a range to a .npy file: see `table.write_table`."""
     name, rows = table.checked(positions, dtype)
     return table.write_table(path, header(rows, encoding.d_model, name), encoding, positions, name, **keywords)
 
 
-def stream(
-    file: io.BufferedIOBase, encoding: Encoding, positions: range, dtype: AnyDType = "float32", **keywords: Any
-) -> int:
-    """Writes the same bytes to a pipe; keywords are those of `table.stream_table`."""
+def stream(file: io.BufferedIOBase, encoding: Encoding, positions: range, dtype: AnyDType = "float32", **keywords: Any) -> int:
+    """Write the same bytes to a pipe: see `table.stream_table`."""
     name, rows = table.checked(positions, dtype)
     return table.stream_table(file, header(rows, encoding.d_model, name), encoding, positions, name, **keywords)
 
 
 def opened(path: str | os.PathLike[str]) -> AbstractContextManager[table.Table]:
-    """The table in a .npy file, as a context: read without pickle, the header believed only if the size confirms it.
+    """Open a .npy file as a table, without pickle; the size of the file must match its header.
 
     Raises
     ------
     ValueError
-        Where the file is not a complete table in C order of one of the four dtypes.
+        If the file is not a complete table in C order of one of the four dtypes.
     """
     return table.opened(path, _table)
 
 
-def _table(file: io.FileIO, found: int) -> table.Table:
+def _table(file: io.FileIO, file_size: int) -> table.Table:
     shape, fortran_order, dtype = _read_header(file)
-    name = _name_of(dtype)
+    # np.save writes the bfloat16 of ml_dtypes as V2
+    name = "bfloat16" if dtype.str in ("<V2", "|V2") else table.dtype_name(dtype)
     shape = table.table_shape(shape)
     if fortran_order:
         raise ValueError("Fortran order, expected C order")
     offset = file.tell()
     size = offset + shape[0] * shape[1] * dtype.itemsize
-    if found != size:
-        raise ValueError(f"{found} bytes, expected {size} for shape {shape} of {dtype}")
+    if file_size != size:
+        raise ValueError(f"{file_size} bytes, expected {size} for shape {shape} of {dtype}")
     byte_order = ">" if dtype.str[0] == ">" else "<"
     return table.Table(file, shape, name, np.dtype(f"{byte_order}u{dtype.itemsize}"), offset)
 
@@ -71,26 +70,14 @@ def _read_header(file: io.FileIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
         version = np.lib.format.read_magic(file)
         if version not in READ_HEADER:
             raise ValueError(f"version {version}, expected (1, 0) or (2, 0)")
-        _check_header_length(file, version)
+        # NumPy checks the same limit after it has read the header: up to 4 GB, possibly from a sparse file
+        start = file.tell()
+        length = int.from_bytes(file.read(2 if version == (1, 0) else 4), "little")
+        if length > LONGEST_HEADER:
+            raise ValueError(f"a header of {length} bytes, expected at most {LONGEST_HEADER}")
+        file.seek(start)
         return READ_HEADER[version](file)
     except OSError:
         raise
-    except Exception as error:          # a damaged header also ends in a SyntaxError, TokenError or MemoryError of the parser
+    except Exception as error:          # NumPy's parser may also raise SyntaxError, TokenError or MemoryError
         raise ValueError(f"not a .npy file: {str(error)[:200]}") from error
-
-
-def _check_header_length(file: io.FileIO, version: tuple[int, int]) -> None:
-    """NumPy has the same limit, but reads the header first: up to 4 GB, of a file that may take no room on the disk."""
-    at = file.tell()
-    length = int.from_bytes(file.read(2 if version == (1, 0) else 4), "little")
-    if length > LONGEST_HEADER:
-        raise ValueError(f"a header of {length} bytes, expected at most {LONGEST_HEADER}")
-    file.seek(at)
-
-
-def _name_of(dtype: np.dtype[Any]) -> str:
-    if dtype.str in ("<u2", ">u2", "<V2", "|V2"):       # np.save makes V2 of the bfloat16 of ml_dtypes
-        return "bfloat16"
-    if dtype.name not in table.STORED:
-        raise ValueError(f"dtype {dtype}, expected float32, float64, float16 or uint16 (the bits of bfloat16)")
-    return dtype.name

@@ -1,7 +1,6 @@
-"""safetensors: the length of a JSON document, the document, and the rows.
+"""The .safetensors format: the length of a JSON document, the document, and the rows.
 
-The library of that name writes only what is in memory as a whole; so its header, which is small and documented with the
-library, is made and read here.
+The safetensors library writes only tensors that are completely in memory, so this module writes and reads the simple header.
 """
 
 from __future__ import annotations
@@ -22,26 +21,23 @@ from posenc._types import AnyDType
 
 DTYPES = {"float32": "F32", "float64": "F64", "float16": "F16", "bfloat16": "BF16"}
 NAMES = {code: name for name, code in DTYPES.items()}
-ALIGNMENT = 64                  # the library wants 8; vectors read from a mapping of the file like whole cache lines
+ALIGNMENT = 64                  # bytes of a cache line, for vector loads from a mapped file; the library requires 8
 LONGEST = 100_000_000           # bytes of a header, the library's limit
-DTYPES_BY_BITS = {
+DTYPES_BY_BITS = {              # all dtypes of the library, version 0.8
     4: "F4", 6: "F6_E2M3 F6_E3M2", 8: "BOOL U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ", 16: "I16 U16 F16 BF16",
     32: "I32 U32 F32", 64: "C64 F64 I64 U64",
 }
-BITS = {code: bits for bits, codes in DTYPES_BY_BITS.items() for code in codes.split()}      # of the library, version 0.8
+BITS = {code: bits for bits, codes in DTYPES_BY_BITS.items() for code in codes.split()}
 Entry: TypeAlias = tuple[str, tuple[int, ...], tuple[int, int]]     # dtype, shape, offsets of a tensor
 
 
 def header(encoding: Encoding, positions: range, dtype: str, key: str) -> bytes:
-    """What stands before the rows: one tensor, and the specification as a JSON document of its own."""
+    """Return the bytes before the rows: one tensor, and the specification as a JSON string."""
     rows, d_model = len(positions), encoding.d_model
+    offsets = [0, table.table_bytes(rows, d_model, dtype)]
     document = {
         "__metadata__": {"posenc": json.dumps(specification(encoding, positions, dtype))},
-        key: {
-            "dtype": DTYPES[dtype],
-            "shape": [rows, d_model],
-            "data_offsets": [0, table.table_bytes(rows, d_model, dtype)],
-        },
+        key: {"dtype": DTYPES[dtype], "shape": [rows, d_model], "data_offsets": offsets},
     }
     text = json.dumps(document).encode()
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
@@ -57,81 +53,80 @@ def write(
     key: str = "pe",
     **keywords: Any,
 ) -> int:
-    """Writes the encodings of a range as the tensor `key` of a file; keywords are those of `table.write_table`."""
+    """Write the encodings of a range as the tensor `key` of a file: see `table.write_table`."""
     if key == "__metadata__":
-        raise ValueError(f"key is {key!r}, expected a name that the format leaves to tensors")
+        raise ValueError(f"key is {key!r}, expected another name: the format reserves this one")
     try:
         key.encode()
-    except UnicodeEncodeError:          # of bytes on the command line; JSON would have it, and no reader
+    except UnicodeEncodeError:          # bytes of the command line; JSON could escape them, but no reader accepts this
         raise ValueError(f"key is {key!r}, expected text") from None
     name, _ = table.checked(positions, dtype)
     return table.write_table(path, header(encoding, positions, name, key), encoding, positions, name, **keywords)
 
 
 def opened(path: str | os.PathLike[str], *, key: str | None = None) -> AbstractContextManager[table.Table]:
-    """A tensor of a .safetensors file, as a context: the header believed only if the size confirms it.
+    """Open a tensor of a .safetensors file as a table; the size of the file must match its header.
 
     Parameters
     ----------
     path : path_like
     key : str, optional
-        By default ``pe``, or the only one there is.
+        Name of the tensor; by default that of the only tensor, else ``pe``.
 
     Raises
     ------
     ValueError
-        Where the file has no such tensor, or it is not a table.
+        If the file is not valid, has no such tensor, or the tensor is not a table.
     """
-    return table.opened(path, lambda file, found: _table(file, found, key))
+    return table.opened(path, lambda file, file_size: _table(file, file_size, key))
 
 
-def _table(file: io.FileIO, found: int, key: str | None) -> table.Table:
-    tensors, document, begin = _read_header(file, found)
+def _table(file: io.FileIO, file_size: int, key: str | None) -> table.Table:
+    tensors, document, begin = _read_header(file, file_size)
     if key is None:
         key = "pe" if len(tensors) != 1 else next(iter(tensors))
     if key not in tensors:
-        raise ValueError(f"no tensor {key!r}, there is {', '.join(map(repr, sorted(tensors))) or 'none'}")
+        raise ValueError(f"no tensor {key!r}, expected one of: {', '.join(map(repr, sorted(tensors))) or 'none'}")
     dtype, shape, (first, _) = tensors[key]
     if dtype not in NAMES:
         raise ValueError(f"dtype {dtype}, expected {', '.join(NAMES)}")
     shape = table.table_shape(shape)
-    origin = described(document, shape) if document is not None else None
     bits = np.dtype(f"<u{table.itemsize(NAMES[dtype])}")
-    return table.Table(file, shape, NAMES[dtype], bits, begin + first, origin)
+    return table.Table(file, shape, NAMES[dtype], bits, begin + first, described(document, shape))
 
 
-def _read_header(file: io.FileIO, found: int) -> tuple[dict[str, Entry], Any, int]:
-    """The tensors as {name: (dtype, shape, offsets)}, the specification or None, and where the data begins.
+def _read_header(file: io.FileIO, file_size: int) -> tuple[dict[str, Entry], Any, int]:
+    """Return the tensors as {name: (dtype, shape, offsets)}, the specification or None, and the offset of the data.
 
-    It refuses what the library refuses: the tensors' bytes follow one another and are all that stands behind the header.
+    Refuses every file that the library refuses; the tensors must cover the bytes after the header without gaps or overlaps.
     """
     try:
-        length = int.from_bytes(table.read_bytes(file, 0, min(8, found)).tobytes(), "little")
+        length = int.from_bytes(table.read_bytes(file, 0, min(8, file_size)).tobytes(), "little")
         begin = 8 + length
-        if not length <= min(LONGEST, found - 8):
-            raise ValueError(f"a header of {length} bytes in a file of {found}")
-        text = table.read_bytes(file, 8, length).tobytes().decode()        # json.loads would guess UTF-16, too
+        if not length <= min(LONGEST, file_size - 8):
+            raise ValueError(f"a header of {length} bytes in a file of {file_size}")
+        text = table.read_bytes(file, 8, length).tobytes().decode()         # json.loads would also accept bytes in UTF-16
         tensors = json.loads(text, object_pairs_hook=_without_duplicates, parse_int=_unsigned)
         metadata = tensors.pop("__metadata__", {})
-        "".join([*tensors, *metadata, *metadata.values()]).encode()         # all text, which half a surrogate pair is not
+        "".join([*tensors, *metadata, *metadata.values()]).encode()         # raises unless all are strings of valid Unicode
         document = json.loads(metadata["posenc"]) if "posenc" in metadata else None
         tensors = {name: _entry(**tensor) for name, tensor in tensors.items()}
         end = 0
         for name, (_, _, (first, last)) in sorted(tensors.items(), key=lambda item: item[1][2]):
             if first != end:
-                raise ValueError(f"tensor {name!r} begins at {first}, expected {end}: no hole and no overlap")
+                raise ValueError(f"tensor {name!r} begins at {first}, expected {end}: no gap and no overlap")
             end = last
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"not a .safetensors file: {str(error)[:200]}") from error
-    if found != begin + end:
-        raise ValueError(f"{found} bytes, expected {begin + end}")
+    if file_size != begin + end:
+        raise ValueError(f"{file_size} bytes, expected {begin + end}")
     return tensors, document, begin
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     names = dict(pairs)
     if len(names) != len(pairs):
-        raise ValueError(f"{len(pairs)} names, expected no two of them the same")
+        raise ValueError("duplicate names, expected unique ones")
     return names
 
 
@@ -151,8 +146,8 @@ def _entry(dtype: str, shape: Sequence[int], data_offsets: Sequence[int]) -> Ent
     bits = 1
     for factor in (*shape, BITS[dtype]):
         bits *= factor
-        if bits >= 2**64:               # the library says so; and a product of very many would take very long
+        if bits >= 2**64:               # the library's limit; it also bounds the time for very many factors
             raise ValueError(f"shape {str(shape)[:100]} of {dtype}, expected fewer than 2**64 bits")
     if bits != 8 * (end - begin):
-        raise ValueError(f"{end - begin} bytes, wrong for shape {shape} of {dtype}")
+        raise ValueError(f"{end - begin} bytes, expected {bits / 8:g} for shape {shape} of {dtype}")
     return dtype, tuple(shape), (begin, end)

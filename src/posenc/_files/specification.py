@@ -1,4 +1,4 @@
-"""What a file says of itself: the specification, from which its table can be made again."""
+"""The specification that a file holds, from which its table can be recomputed."""
 
 from typing import Any
 
@@ -8,19 +8,19 @@ from posenc._version import __version__
 
 
 def specification(encoding: Encoding, positions: range, dtype: str) -> dict[str, Any]:
-    """The specification of a table, as a dict that JSON can hold.
+    """Return the specification of a table as a dict for JSON.
 
     Parameters
     ----------
     encoding : Encoding
     positions : range
     dtype : str
-        Name of the values' dtype, also where their bits are stored under another one.
+        Name of the values' dtype: bfloat16 also where the bits are stored as uint16.
 
     Returns
     -------
     dict
-        The convention is whole, its defaults included: a file outlives them.
+        With all keywords of the convention, because the library's defaults may change during a file's life.
 
     Examples
     --------
@@ -39,23 +39,25 @@ def specification(encoding: Encoding, positions: range, dtype: str) -> dict[str,
     }
 
 
-def described(document: Any, shape: tuple[int, ...]) -> tuple[Encoding, range]:
-    """The encoding and the positions of a specification that a file of that shape holds.
+def described(document: Any, shape: tuple[int, ...]) -> tuple[Encoding, range] | None:
+    """Return the encoding and the positions of a specification, or None if the file has none.
 
     Raises
     ------
     ValueError
-        Where it is none, or one of another table.
+        If the document is not a valid specification of a table of this shape.
     """
+    if document is None:
+        return None
     try:
         positions = range(*(document["positions"][name] for name in ("start", "stop", "step")))
         expected = len(positions), document["d_model"]
-        # an encoding is made for columns that the file has, not for those that it claims
+        # compare the shape first: d_model may be false and large, and an Encoding takes memory for each column
         encoding = Encoding(expected[1], **document["convention"]) if shape == expected else None
         if encoding:
             _arguments.check_domain(positions, keywords_of(encoding)["position_offset"])
     except (KeyError, OverflowError, TypeError, ValueError) as error:
         raise ValueError(f"not a specification of posenc: {type(error).__name__}: {error}") from error
     if encoding is None:
-        raise ValueError(f"shape {shape}, expected {expected} from the specification beside it")
+        raise ValueError(f"shape {shape}, expected {expected} from the specification in the file")
     return encoding, positions

@@ -1,6 +1,6 @@
-"""Tables in files: a header and the rows behind it, written and read in the memory of one buffer.
+"""Tables in files: a header and the rows, written and read through one buffer.
 
-Writing from a buffer is faster than through a mapping: the buffer stays near the processor, and no page of the file is read.
+A buffer is faster than a mapping of the file: it stays in the processor's cache, and no page of the file is read.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from posenc import _arguments
 from posenc._arguments import BEYOND
 from posenc._convention import WIDEST
 from posenc._encoding import Encoding
-from posenc._files.atomic import allocate, check_space, check_target, file_to_be, naming, write_at, write_blocks
+from posenc._files.atomic import allocate, check_space, check_target, naming, temporary_file, write_at, write_blocks
 from posenc._types import AnyDType
 
-# Measured on ext4 with 2 GB: writes of 1 MiB took twice the time of 4 MiB, those of 16 MiB no less than those of 4.
+# Measured on ext4 with 2 GB: writes of 1 MiB take twice as long as those of 4 MiB, writes of 16 MiB as long.
 BUFFER_BYTES = 4 << 20
 
 # .npy and Zarr have no name for bfloat16
 STORED = {"float32": "<f4", "float64": "<f8", "float16": "<f2", "bfloat16": "<u2"}
-# A file without rows may claim any width, and an encoding takes 200 bytes a column.
+# Columns of a table without rows: its file can state any width, and an Encoding takes 200 bytes for each column.
 WIDEST_EMPTY = 2**16
 
 
@@ -38,19 +38,27 @@ WIDEST_EMPTY = 2**16
 
 
 def itemsize(dtype: str) -> int:
-    """Bytes of a value of the dtype of that name."""
+    """Return the bytes of a value."""
     return np.dtype(STORED[dtype]).itemsize
 
 
 def table_bytes(rows: int, d_model: int, dtype: str) -> int:
-    """Bytes of a table."""
+    """Return the bytes of a table."""
     return rows * d_model * itemsize(dtype)
 
 
-def row_buffer(rows: int, d_model: int, dtype: str) -> NDArray[Any]:
-    """An array for as many of the rows as BUFFER_BYTES hold, and for one however long; bfloat16 as uint16.
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """Return the name of the dtype of a table in a file; uint16 holds the bits of bfloat16."""
+    name = "bfloat16" if dtype.name == "uint16" else dtype.name
+    if name not in STORED:
+        raise ValueError(f"dtype {dtype}, expected float32, float64, float16 or uint16 (the bits of bfloat16)")
+    return name
 
-    It begins on a page: the kernels store whole cache lines, the system copies whole pages.
+
+def row_buffer(rows: int, d_model: int, dtype: str) -> NDArray[Any]:
+    """Return an array for as many rows as fit in BUFFER_BYTES, at least one; uint16 for bfloat16.
+
+    Page-aligned, because the kernels store whole cache lines and the system copies whole pages.
     """
     row_bytes = d_model * itemsize(dtype)
     rows = min(rows, max(1, BUFFER_BYTES // max(1, row_bytes)))
@@ -59,12 +67,12 @@ def row_buffer(rows: int, d_model: int, dtype: str) -> NDArray[Any]:
 
 
 def checked(positions: range, dtype: AnyDType) -> tuple[str, int]:
-    """The name of the dtype and the number of positions."""
+    """Return the name of the dtype and the number of positions."""
     return _arguments.dtype(dtype)[0], _arguments.length(positions)
 
 
 def refuse_outside(encoding: Encoding, positions: range, threads: int | None) -> None:
-    """Raises what `encode` would raise on its way: a range leaves the domain at one of its ends."""
+    """Raise the errors of `encode`: a range that leaves the domain does so at one of its ends."""
     for end in (positions[:1], positions[-1:]):
         encoding.encode(end, threads=threads)
 
@@ -81,14 +89,14 @@ def write_table(
     *,
     threads: int | None = None,
     force: bool = False,
-    progress: Callable[[int], object] | None = None,
+    progress: Callable[[int], object] = lambda written: None,
 ) -> int:
-    """Writes a header and the encodings of a range to a file, which appears complete or not at all.
+    """Write a header and the encodings of a range to a file, atomically.
 
     Parameters
     ----------
     path : path_like
-        A symbolic link stays one: the file that it names is written.
+        If it is a symbolic link, its target is written.
     header : bytes
     encoding : Encoding
     positions : range
@@ -96,9 +104,9 @@ def write_table(
     threads : int, optional
         As in `posenc.encode`.
     force : bool, optional
-        Replace an existing file, at the end and in one step.
+        Replace an existing file.
     progress : callable, optional
-        Called with the number of bytes after each write.
+        Called after each write with its number of bytes.
 
     Returns
     -------
@@ -108,28 +116,28 @@ def write_table(
     Raises
     ------
     TypeError, ValueError
-        For an argument of the wrong kind or value.
+        If an argument has an invalid type or value.
     FileExistsError
-        Where the file exists, or has come to exist meanwhile, without `force`.
+        If the file exists, or is created meanwhile, and `force` is false.
     OSError
-        Whatever else the system refuses; its ``filename`` is `path`.
+        For other errors of the system; its ``filename`` is `path`.
 
     Notes
     -----
-    After any exception, KeyboardInterrupt included, the temporary file is gone.  A killed process leaves it, under a name
-    like ``.pe.npy.1234.0123456789abcdef.tmp``.
+    Any exception, including KeyboardInterrupt, removes the temporary file.  A killed process leaves it, with a name such as
+    ``.pe.npy.1234.0123456789abcdef.tmp``.
     """
-    given = os.fsdecode(path)
+    user_path = os.fsdecode(path)
     size = len(header) + table_bytes(len(positions), encoding.d_model, dtype)
-    with naming(given):
-        path = os.path.realpath(given)      # fails where the current folder is gone
+    with naming(user_path):
+        path = os.path.realpath(user_path)      # raises if the current folder was deleted
         check_target(path, force)
         check_space(path, size)
         refuse_outside(encoding, positions, threads)
-        with file_to_be(path, force) as fd:
+        with temporary_file(path, force) as fd:
             allocate(fd, size)
             write_at(fd, header, 0)
-            write_blocks(fd, blocks(encoding, positions, dtype, threads), len(header), progress or nothing)
+            write_blocks(fd, blocks(encoding, positions, dtype, threads), len(header), progress)
     return size
 
 
@@ -141,24 +149,10 @@ def stream_table(
     dtype: str,
     *,
     threads: int | None = None,
-    progress: Callable[[int], object] | None = None,
+    progress: Callable[[int], object] = lambda written: None,
 ) -> int:
-    """Writes the same bytes to a pipe, or whatever else takes them in order.
-
-    Parameters
-    ----------
-    file : io.BufferedIOBase
-        Open for writing.
-    header, encoding, positions, dtype, threads, progress
-        As in `write_table`.
-
-    Returns
-    -------
-    int
-        Number of bytes written.
-    """
+    """Write the bytes of `write_table` to an open file in order, for example to a pipe, and return their number."""
     refuse_outside(encoding, positions, threads)
-    progress = progress or nothing
     file.write(header)
     for block in blocks(encoding, positions, dtype, threads):
         file.write(block)
@@ -167,12 +161,8 @@ def stream_table(
     return len(header) + table_bytes(len(positions), encoding.d_model, dtype)
 
 
-def nothing(written: int) -> None:
-    """The progress that nobody wants to know of."""
-
-
 def blocks(encoding: Encoding, positions: range, dtype: str, threads: int | None) -> Iterator[memoryview]:
-    """The bytes of the table from its first row to its last, each time in the same buffer."""
+    """Yield the bytes of the table in order, always in the same buffer."""
     buffer = row_buffer(len(positions), encoding.d_model, dtype)
     if not buffer.size:
         return
@@ -195,19 +185,19 @@ class Readable(Protocol):
     @property
     def dtype(self) -> str: ...         # one of STORED
     @property
-    def described(self) -> tuple[Encoding, range] | None: ...       # encoding and positions, where the file names them
+    def described(self) -> tuple[Encoding, range] | None: ...       # from the specification in the file
     @property
     def row_bytes(self) -> int: ...
     def read(self, first: int, rows: int) -> NDArray[Any]: ...      # the bits of consecutive rows, as unsigned integers
 
 
 class Table(NamedTuple):
-    """A table whose rows follow one another in an open file."""
+    """A table in consecutive bytes of an open file."""
 
     file: io.FileIO
     shape: tuple[int, int]
     dtype: str
-    bits: np.dtype[Any]     # unsigned integers of the file's byte order
+    bits: np.dtype[Any]     # unsigned integers in the byte order of the file
     offset: int
     described: tuple[Encoding, range] | None = None
 
@@ -221,26 +211,26 @@ class Table(NamedTuple):
 
 
 def read_bytes(file: io.FileIO, offset: int, size: int) -> NDArray[np.uint8]:
-    """So many bytes, as an array: a single call may read less."""
+    """Read `size` bytes; a single call may read less."""
     raw = np.empty(size, np.uint8)
     view = raw.data
     file.seek(offset)
     while len(view):
         read = file.readinto(view)
         if not read:
-            raise OSError(errno.EIO, "The file became shorter while it was read", file.name)
+            raise OSError(errno.EIO, "The file became shorter during reading", file.name)
         view = view[read:]
     return raw
 
 
 @contextmanager
 def opened(path: str | os.PathLike[str], read_header: Callable[[io.FileIO, int], Table]) -> Iterator[Table]:
-    """A file, with what `read_header` makes of it: a Table.
+    """Open a file as the Table that `read_header` returns for the file and its size.
 
     Raises
     ------
     ValueError
-        Where the file is not a regular one, or `read_header` finds no table in it; it begins with the path.
+        If the file is not a regular file, or from `read_header`; the message begins with the path.
     """
     with naming(path), open(path, "rb", buffering=0, opener=_without_waiting) as file:
         with explaining(path):
@@ -252,13 +242,13 @@ def opened(path: str | os.PathLike[str], read_header: Callable[[io.FileIO, int],
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Opens a file; a named pipe without a writer too, which is then refused."""
+    """Open a file without blocking on a named pipe, which `opened` then refuses."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 @contextmanager
 def explaining(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Has a ValueError begin with the path."""
+    """Prefix the message of a ValueError with the path."""
     try:
         yield
     except ValueError as error:
@@ -266,13 +256,7 @@ def explaining(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def table_shape(shape: tuple[int, ...]) -> tuple[int, int]:
-    """(positions, columns) of an array's shape, which may have an axis of length 1 before or between them.
-
-    Raises
-    ------
-    ValueError
-        Where no encoding has that shape.
-    """
+    """Check the shape of a table, (n, d_model), (1, n, d_model) or (n, 1, d_model), and return (n, d_model)."""
     if len(shape) == 3 and 1 in shape[:2]:
         shape = (shape[0] * shape[1], shape[2])
     if len(shape) != 2 or min(shape) < 0:

@@ -1,4 +1,4 @@
-"""Which convention a given table has."""
+"""Identification of the convention of a table."""
 
 from posenc._identify.judge import Match, identify, identify_file
 

@@ -1,4 +1,4 @@
-"""Encodings that a table may be of: those of the presets, of a fit, and of usual parameters; and what one says of columns."""
+"""Candidates: the encodings of the presets, of a fit to the table, and with common parameters."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from posenc._identify.fit import Line, line_of
 from posenc._identify.sample import Sample, taken
 from posenc._presets import convention_of, presets
 
-WIDEST_RATIO = 46           # of frequencies that a fit may find, as a logarithm: 1e20
-TURNS = (1.0, math.pi / 4, math.pi / 2, math.pi, math.tau)      # frequency scales that have no few decimals
-BASES = (10000.0, 100.0, 1000.0, 20.0, 500000.0, 1000000.0)     # tried where the rows are too few to find one
-VARIANTS = (("diffusers-timestep", {"flip_sin_to_cos": True, "downscale_freq_shift": 0.0}),)     # Stable Diffusion's
+WIDEST_RATIO = 46           # logarithm of the largest ratio of frequencies in a fit, 1e20
+TURNS = (1.0, math.pi / 4, math.pi / 2, math.pi, math.tau)      # common frequency scales, most without a short decimal form
+BASES = (10000.0, 100.0, 1000.0, 20.0, 500000.0, 1000000.0)     # candidates if the rows are too few for a fit
+VARIANTS = (("diffusers-timestep", {"flip_sin_to_cos": True, "downscale_freq_shift": 0.0}),)     # of Stable Diffusion
 PROBES = np.array([1.0, 777.0])
-Key: TypeAlias = tuple[bytes, float]                    # of encodings of the same table
+Key: TypeAlias = tuple[bytes, float]                    # equal for encodings of the same table
 Names: TypeAlias = tuple[tuple[str, int | None], ...]   # of presets, each with its padding_idx
 
 
-# ---- what one says of columns ---------------------------------------------------------------------------------------
+# ---- approximate values ---------------------------------------------------------------------------------------------
 
 
 class Approximation(NamedTuple):
-    """An encoding in float64, for searching: near enough at positions below 2**21."""
+    """An encoding evaluated in float64, accurate enough for searches at positions below 2**21."""
 
     frequency: NDArray[np.float64]
     cosine: NDArray[np.bool_]
@@ -57,43 +57,43 @@ def approximation_of(encoding: Encoding) -> Approximation:
 
 
 def _plain(d_model: int, convention: dict[str, Any]) -> dict[str, Any]:
-    """The convention of the same table without a padding row, said without what makes no difference to it."""
-    idle = {"padding_idx", "odd"} if d_model % 2 == 0 else {"padding_idx"}
-    return {k: v for k, v in convention.items() if k not in idle and v != DEFAULTS[k] and (k, v) != ("shift", 0.0)}
+    """Return the convention without padding_idx and without keywords that have no effect."""
+    ignored = {"padding_idx", "odd"} if d_model % 2 == 0 else {"padding_idx"}
+    return {k: v for k, v in convention.items() if k not in ignored and v != DEFAULTS[k] and (k, v) != ("shift", 0.0)}
 
 
 def key_of(encoding: Encoding) -> Key:
-    """The same for two encodings of the same table."""
+    """Return a key that is equal for encodings of the same table."""
     c = keywords_of(encoding)
     return encoding.encode(PROBES - c["position_offset"], dtype="float64").tobytes(), c["position_offset"]
 
 
 @functools.lru_cache(maxsize=4)
-def known(d_model: int) -> dict[Key, tuple[Encoding, Names]]:
-    """By key, the encodings of the presets, each with (name, padding_idx) of all that give the same table."""
-    found: dict[Key, tuple[Encoding, list[tuple[str, int | None]]]] = {}
-    made: dict[frozenset[Any], tuple[Encoding, Key]] = {}       # of wide tables an encoding takes long to make
+def preset_encodings(d_model: int) -> dict[Key, tuple[Encoding, Names]]:
+    """Return by key the encodings of the presets, with (name, padding_idx) of all presets that give the same table."""
+    by_key: dict[Key, tuple[Encoding, list[tuple[str, int | None]]]] = {}
+    built: dict[frozenset[Any], tuple[Encoding, Key]] = {}      # avoids repeated construction, which is slow for wide tables
     for name, changes in (*((p.name, {}) for p in presets()), *VARIANTS):
         try:
             _, convention = convention_of(name, d_model, changes)
             plain = _plain(d_model, convention)
-            if frozenset(plain.items()) not in made:
+            if frozenset(plain.items()) not in built:
                 encoding = Encoding(d_model, **plain)
-                made[frozenset(plain.items())] = encoding, key_of(encoding)
-        except ValueError:                      # not for this d_model
+                built[frozenset(plain.items())] = encoding, key_of(encoding)
+        except ValueError:                      # the preset excludes this d_model
             continue
-        encoding, key = made[frozenset(plain.items())]
+        encoding, key = built[frozenset(plain.items())]
         if not np.isfinite(encoding.frequencies).all():
             continue
         label = name + (f"({', '.join(f'{k}={v}' for k, v in changes.items())})" if changes else "")
-        shortest, names = found.setdefault(key, (encoding, []))
+        shortest, names = by_key.setdefault(key, (encoding, []))
         names.append((label, convention.get("padding_idx")))
         if len(changes_of(encoding)) < len(changes_of(shortest)):
-            found[key] = (encoding, names)
-    return {key: (encoding, tuple(names)) for key, (encoding, names) in found.items()}
+            by_key[key] = (encoding, names)
+    return {key: (encoding, tuple(names)) for key, (encoding, names) in by_key.items()}
 
 
-# ---- of a fit -------------------------------------------------------------------------------------------------------
+# ---- fits -----------------------------------------------------------------------------------------------------------
 
 
 def _odd(sample: Sample) -> Literal["zero", "truncate"]:
@@ -101,9 +101,9 @@ def _odd(sample: Sample) -> Literal["zero", "truncate"]:
 
 
 def fits(sample: Sample) -> Iterator[list[Encoding]]:
-    """For each arrangement of columns whose frequencies are geometric, the encodings with parameters as short as can be."""
+    """Yield, for each arrangement of columns with geometric frequencies, encodings with the shortest possible parameters."""
     at = sample.rows if sample.positions is None else taken(sample.positions, sample.rows)
-    q = (at - at[:1]).astype(np.float64)        # far from 0 float64 has no room for the differences
+    q = (at - at[:1]).astype(np.float64)        # subtract before the conversion: float64 rounds large positions
     d_model = sample.values.shape[1]
     if len(q) < 5 or not np.isfinite(q).all():
         return
@@ -126,14 +126,14 @@ def fits(sample: Sample) -> Iterator[list[Encoding]]:
 
 
 def in_steps(encodings: list[Encoding]) -> list[Encoding]:
-    """The same of several positions from row to row, in place of an integral frequency scale."""
+    """Return the encodings with an integral frequency scale, without it: the positions then have that step."""
     changes = [changes_of(encoding) for encoding in encodings]
     scales = [c.pop("frequency_scale", 1.0) for c in changes]
     return [Encoding(e.d_model, **c) for e, c, s in zip(encodings, changes, scales, strict=True) if s > 1 and s.is_integer()]
 
 
 def _namings(line: Line, count: int, d_model: int, structure: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Conventions of those frequencies: with numbers as short as the errors allow, and with as many digits as there are."""
+    """Yield conventions with the frequencies of a line: with parameters as short as the errors allow, and with all digits."""
     if max(line.intercept_error, line.slope_error) > 0.01 or abs(line.slope) * (count - 1) > WIDEST_RATIO:
         return
     half = d_model // 2 if structure["odd"] == "zero" else d_model / 2
@@ -160,12 +160,12 @@ def _namings(line: Line, count: int, d_model: int, structure: dict[str, Any]) ->
 
 
 def _scales(d_model: int) -> tuple[float, ...]:
-    """Those that models have."""
+    """Return the scales that are common in models."""
     return 1.0, d_model**-0.5, math.sqrt(2 / d_model), math.sqrt(d_model)
 
 
 def _short(x: float, error: float, favourites: Sequence[float] = (), lenience: float = 1) -> float:
-    """A favourite within a relative error of x, of which more is allowed; or the number of the fewest decimals within it."""
+    """Return a favourite within lenience * error of x, else the number with the fewest digits within the relative error."""
     for y in favourites:
         if abs(y - x) <= min(lenience * error, 0.002) * abs(x):
             return y
@@ -176,15 +176,15 @@ def _short(x: float, error: float, favourites: Sequence[float] = (), lenience: f
 
 
 def of_size(radius: NDArray[np.float64], scale: float) -> bool:
-    """Whether the roots of the sums of squares of pairs of columns are mostly an encoding's scale."""
+    """Return whether most radii, sqrt(sin**2 + cos**2) of column pairs, are near a scale."""
     return bool((np.abs(radius - abs(scale)) < 0.2 * abs(scale)).mean() > 0.7)
 
 
-# ---- of few rows ----------------------------------------------------------------------------------------------------
+# ---- common parameters, for few rows --------------------------------------------------------------------------------
 
 
 def usual(sample: Sample) -> Iterator[Encoding]:
-    """What a table of few rows may be that no preset is; of the scales that its pairs of columns are of."""
+    """Yield encodings with common parameters and the scales that agree with the sample."""
     d_model = sample.values.shape[1]
     odd = _odd(sample)
     half = -(-d_model // 2) if odd == "truncate" else d_model // 2

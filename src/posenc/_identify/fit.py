@@ -1,4 +1,4 @@
-"""The line on which the logarithms of the frequencies of a table's columns are, by least squares."""
+"""Least-squares fit of geometric frequencies to the columns of a table: their logarithms are on a line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from posenc._identify.sample import PRECISION, Sample
 
 
 class Line(NamedTuple):
-    """Frequency k is exp(intercept - slope * k), in radians per row or position; `amplitude` is common to all columns."""
+    """Frequency k is exp(intercept - slope * k) radians per row or position; all columns have the same amplitude."""
 
     intercept: float
     slope: float
@@ -24,7 +24,7 @@ class Line(NamedTuple):
 
 
 def line_of(q: NDArray[np.float64], sample: Sample, columns: NDArray[np.intp]) -> Line | None:
-    """The line through the logarithms of the columns' frequencies, from near rows first, then from farther ones."""
+    """Fit the line to near rows, then refine it with rows farther away."""
     beyond = 256
     reaches = [sample.rows < beyond]
     while beyond < sample.total:
@@ -62,14 +62,14 @@ def line_of(q: NDArray[np.float64], sample: Sample, columns: NDArray[np.intp]) -
 
 
 def _sparse(first: int, beyond: int) -> Iterator[int]:
-    """Numbers at growing distances, of about a quarter of themselves."""
+    """Yield integers whose distance is about a quarter of their value."""
     while first < beyond:
         yield first
         first += max(1, first // 4)
 
 
 def _coarse(q: NDArray[np.float64], x: NDArray[np.float64]) -> float | None:
-    """The frequency of the one sinusoid that explains most of x, from a grid."""
+    """Return the frequency of the sinusoid that explains most of x, from a grid."""
     span = np.ptp(q)
     if span == 0:
         return None
@@ -86,7 +86,7 @@ def _coarse(q: NDArray[np.float64], x: NDArray[np.float64]) -> float | None:
 def _refined(
     q: NDArray[np.float64], x: NDArray[np.float64], w: float, stored: str
 ) -> tuple[float, float, float] | None:
-    """(log w, its standard error, amplitude) of the sinusoid near w, by Gauss and Newton's method; None where it is none."""
+    """Fit a sinusoid near w by the Gauss-Newton method: (log w, its standard error, amplitude), or None if the fit is poor."""
     limit = 0.5 / np.ptp(q)
     for _ in range(12):
         cos, sin = np.cos(w * q), np.sin(w * q)

@@ -1,4 +1,4 @@
-"""Where a candidate's table begins: the integer positions at which it is nearest to the sample."""
+"""Search for the integer positions at which a candidate is nearest to the sample."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from posenc._encoding import Encoding
 from posenc._identify.candidates import Approximation, approximation_of, of_size
 from posenc._identify.sample import PRECISION, Sample
 
-NEAR, REACH = 2**12, 2**20  # positions at which a table may begin, of either sign: the usual ones, all that are searched
+NEAR, REACH = 2**12, 2**20  # largest absolute start: in the first search, in the last one
 
 
 def placed(encoding: Encoding, sample: Sample, reach: int) -> range | None:
-    """The evenly spaced integer positions at which an encoding is nearest to the table, as a range, or None."""
+    """Return the range of positions at which an encoding is nearest to the table, or None."""
     rough = approximation_of(encoding)
     if not _sized(rough, sample.values[:16]):
         return None
-    # the fastest columns tell most, and of the others a few keep apart what those repeat
+    # the fastest columns locate positions best; a few random others resolve their period
     fastest = np.argsort(-np.abs(rough.frequency), kind="stable")
     order = np.append(fastest[:16], np.random.default_rng(0).permutation(fastest[16:])[:48])
-    starts = _like(rough, sample.values[0], order, reach)
+    starts = _matching(rough, sample.values[0], order, reach)
     if not len(starts):
         return None
     few = slice(0, 16)
@@ -32,7 +32,7 @@ def placed(encoding: Encoding, sample: Sample, reach: int) -> range | None:
     nearest = _nearest(rough, starts, steps, rows, values, order, sample.stored)
     if nearest is None and len(rows) > 1:
         gap = rows[1]
-        nexts = _like(rough, sample.values[1], order, reach)
+        nexts = _matching(rough, sample.values[1], order, reach)
         steps, remainders = np.divmod(nexts[:64, None] - starts[: len(starts) // 2][:64], gap)
         later, earlier = np.nonzero((remainders == 0) & (steps != 0) & (np.abs(steps) <= NEAR))
         if len(later):
@@ -45,7 +45,7 @@ def placed(encoding: Encoding, sample: Sample, reach: int) -> range | None:
 
 
 def _sized(rough: Approximation, values: NDArray[np.float64]) -> bool:
-    """Whether the squares of most pairs of columns add up to the encoding's scale, or all values are about of its size."""
+    """Return whether the values agree with the encoding's scale: sqrt(sin**2 + cos**2) of column pairs, or the magnitude."""
     size = abs(rough.scale)
     order = np.argsort(rough.frequency, kind="stable")
     first = np.flatnonzero((np.diff(rough.frequency[order]) == 0) & (np.diff(rough.cosine[order].astype(int)) != 0))
@@ -55,8 +55,8 @@ def _sized(rough: Approximation, values: NDArray[np.float64]) -> bool:
     return of_size(radius, size)
 
 
-def _like(rough: Approximation, row: NDArray[np.float64], order: NDArray[np.intp], reach: int) -> NDArray[np.intp]:
-    """The integers, the smallest first, at which the columns are about those of a row."""
+def _matching(rough: Approximation, row: NDArray[np.float64], order: NDArray[np.intp], reach: int) -> NDArray[np.intp]:
+    """Return the integers, in order of magnitude, at which the encoding is near a row of the table."""
     p = np.arange(1, 2 * reach) // 2
     p[::2] *= -1
     for column in order:
@@ -75,7 +75,7 @@ def _nearest(
     order: NDArray[np.intp],
     stored: str,
 ) -> tuple[int, int] | None:
-    """(start, step) of the least squares, where it is not larger for smaller numbers; None where none is near."""
+    """Return (start, step) of the least squared error, with a preference for small numbers, or None if none is near."""
     rows, values = (rows, values) if len(starts) * values.size < 2**20 else (rows[:2], values[:2])
     floor = abs(rough.scale) * 2.0 ** -PRECISION[stored]
     parts = []

@@ -1,4 +1,4 @@
-"""A table, and the rows of it that are looked at."""
+"""A table, and a sample of its rows."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 from posenc import _arguments
 from posenc._types import Positions
 
-SAMPLE = 2**21              # values of the table that are kept in memory, or the first rows where they are longer
-# significant bits of what a table may be stored in, narrowest first; half a unit in the last place is 2**-bits of a value
+SAMPLE = 2**21              # largest number of values in a sample, unless 16 rows have more
+# significant bits of each dtype, narrowest first; half an ulp is at most 2**-bits of a value
 PRECISION = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}
 
 
 class Source(NamedTuple):
-    """A table of which `read(first, rows)` gives consecutive rows, as float64."""
+    """A table; `read(first, rows)` returns consecutive rows as float64."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -25,14 +25,14 @@ class Source(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Some rows of a table, neither zero nor with NaN or infinity, all of their columns."""
+    """Some rows of a table that are finite and not zero."""
 
-    rows: NDArray[np.intp]          # their numbers
+    rows: NDArray[np.intp]          # row numbers
     values: NDArray[np.float64]
     zero_rows: list[int]
-    stored: str                     # the narrowest dtype that holds all of the values
-    total: int                      # rows of the table
-    positions: range | NDArray[Any] | None      # of the table, where they are known
+    stored: str                     # narrowest dtype that holds all values
+    total: int                      # number of rows of the table
+    positions: range | NDArray[Any] | None      # of all rows, if known
 
 
 def source_of(table: ArrayLike) -> Source:
@@ -61,11 +61,11 @@ def values_of(bits: NDArray[Any], dtype: str) -> NDArray[np.float64]:
 
 
 def checked(positions: Positions, rows: int) -> range | NDArray[Any]:
-    given = _arguments.range_or_array(positions)
-    shape = _arguments.shape_of(_arguments.positions_of(given, 0.0))
+    checked_positions = _arguments.range_or_array(positions)
+    shape = _arguments.shape_of(_arguments.positions_of(checked_positions, 0.0))
     if shape != (rows,):
         raise ValueError(f"positions has shape {shape}, expected ({rows},), the rows of the table")
-    return given
+    return checked_positions
 
 
 def taken(positions: range | NDArray[Any], rows: NDArray[np.intp]) -> NDArray[Any]:
@@ -75,7 +75,7 @@ def taken(positions: range | NDArray[Any], rows: NDArray[np.intp]) -> NDArray[An
 
 
 def sample_of(source: Source, positions: range | NDArray[Any] | None) -> Sample | None:
-    """The first rows, and others up to eight times as far each time, to the last one."""
+    """Return the first rows, and fewer rows from ranges that grow eightfold, up to the last row."""
     total, d_model = source.shape
     first = max(16, min(256, SAMPLE // 2 // d_model))
     chosen, reach = [np.arange(min(first, total))], 8 * first
@@ -88,7 +88,7 @@ def sample_of(source: Source, positions: range | NDArray[Any] | None) -> Sample 
     if not finite.any():
         return None
     sizes = np.abs(values).max(axis=1)
-    zero = sizes <= 0.02 * np.median(sizes[finite])     # nearly: there may be noise
+    zero = sizes <= 0.02 * np.median(sizes[finite])     # not exactly 0: there may be noise
     usable = finite & ~zero
     if not usable.any():
         return None
@@ -98,6 +98,6 @@ def sample_of(source: Source, positions: range | NDArray[Any] | None) -> Sample 
 
 
 def _stored(values: NDArray[np.float64], dtype: str) -> str:
-    """The narrowest dtype, up to the table's own, that holds all of the values."""
+    """Return the narrowest dtype, at most the table's own, that holds all values."""
     mantissa, _ = np.frexp(values)
     return next(name for name, bits in PRECISION.items() if name == dtype or (np.ldexp(mantissa, bits) % 1 == 0).all())

@@ -1,13 +1,13 @@
-/* Blocks of evenly spaced rows: a block's first row is evaluated directly, its anchors are rotated from it, and its rows from
- * them (rotate.h).  Tiles of columns are the outer loop and rows the inner one, so that a tile's offsets stay in L1, at any
+/* Blocks of evenly spaced rows: the first row is evaluated directly, the anchors are rotated from it, and the rows from the
+ * anchors (rotate.h).  Tiles of columns are the outer loop and rows the inner one, so a tile's offsets stay in L1 at any
  * d_model.
  */
 #ifndef POSENC_BLOCKS_H
 #define POSENC_BLOCKS_H
 
-#include "scattered.h"
+#include "direct_rows.h"
 
-/* One block.  `end` is `count`, or one row less in the tiles whose last columns belong to the next row. */
+/* `next` is the position of the second row: spec->first > 0 moves the last columns of a tile to the next row. */
 typedef struct {
     const spec_t *spec;
     const job_t *job;
@@ -18,40 +18,39 @@ typedef struct {
 
 static ptrdiff_t columns_of_this_row(const block_t *b) { return b->spec->d_model - b->spec->first; }
 
-static int goes_on_in_next_row(const block_t *b, ptrdiff_t tile) {
+static int ends_in_next_row(const block_t *b, ptrdiff_t tile) {
     return b->spec->first && (tile + 1) * TILE > columns_of_this_row(b);
 }
 
-static ptrdiff_t rows_of_tile(const block_t *b, ptrdiff_t tile) { return b->count - goes_on_in_next_row(b, tile); }
-
-static void first_row(const block_t *b, ptrdiff_t tile, first_row_t *first) {
-    first_row_of(b->spec, b->job, &b->position, tile, first);
-    if (!goes_on_in_next_row(b, tile)) return;
-    first_row_t next;
-    first_row_of(b->spec, b->job, &b->next, tile, &next);
-    for (ptrdiff_t i = columns_of_this_row(b) - tile * TILE < 0 ? 0 : columns_of_this_row(b) - tile * TILE; i < TILE; i++) {
-        first->p[i] = next.p[i];
-        first->q[i] = next.q[i];
-        first->p_low[i] = next.p_low[i];
-        first->q_low[i] = next.q_low[i];
-        first->fixed[i] = next.fixed[i];
+static void block_origin(const block_t *b, ptrdiff_t tile, origin_t *o) {
+    origin_of(b->spec, b->job, &b->position, tile, o);
+    if (!ends_in_next_row(b, tile)) return;
+    origin_t next;
+    origin_of(b->spec, b->job, &b->next, tile, &next);
+    for (ptrdiff_t i = 0; i < TILE; i++) {
+        if (tile * TILE + i < columns_of_this_row(b)) continue;
+        o->p[i] = next.p[i];
+        o->q[i] = next.q[i];
+        o->p_low[i] = next.p_low[i];
+        o->q_low[i] = next.q_low[i];
+        o->fixed_magnitude[i] = next.fixed_magnitude[i];
     }
 }
 
-/* The rows of anchor k in a tile: row i to out + i * row_stride. */
-static void group(const block_t *b, const first_row_t *first, ptrdiff_t tile, int k, output_t output, int whole, char *out,
-                  ptrdiff_t row_stride, prefetch_t *prefetch) {
+/* Writes the rows of anchor k in a tile: row i to out + i * row_stride.  A tile that ends in the next row has one row less. */
+static void rotate_group(const block_t *b, const origin_t *origin, ptrdiff_t tile, int k, output_t output, int whole, char *out,
+                         ptrdiff_t row_stride, prefetch_t *prefetch) {
     anchor_t a;
-    const ptrdiff_t rows = rows_of_tile(b, tile) - k * FINE;
+    const ptrdiff_t rows = b->count - ends_in_next_row(b, tile) - k * FINE;
     if (rows <= 0) return;
-    anchor_of(b->job, first, tile, k, &a);
-    const int width = smaller(b->spec->d_model - tile * TILE, TILE);
+    anchor_of(b->job, origin, tile, k, &a);
+    const int width = minimum(b->spec->d_model - tile * TILE, TILE);
     const group_t g = {.spec = b->spec,
                        .job = b->job,
                        .output = output,
                        .row = b->row + k * FINE,
                        .column = tile * TILE,
-                       .rows = smaller(rows, FINE),
+                       .rows = minimum(rows, FINE),
                        .width = width,
                        .whole = whole || width == TILE,
                        .out = out,
@@ -63,54 +62,36 @@ static void group(const block_t *b, const first_row_t *first, ptrdiff_t tile, in
     GROUP[output][b->job->dtype](&g, &a);
 }
 
-/* ---- straight to `out` ----------------------------------------------------------------------------------------------------- */
+/* ---- tile by tile, straight to `out` ------------------------------------------------------------------------------------- */
 
-/* What the tiles leave: the columns of the first row before its first line, and those of the last row behind its last one. */
-static void edges(const spec_t *spec, const block_t *b) {
+/* Writes the columns that no tile covers: those of the first row before its first line, and those of the last row after its
+ * last whole tile. */
+static void write_edges(const spec_t *spec, const block_t *b) {
     const job_t *job = b->job;
-    const ptrdiff_t size = size_of(job->dtype), last = b->row + b->count - 1;
-    TILE_ROW[job->dtype](spec, job, &b->position, b->row, 0, (int)b->spec->first, job->out + b->row * job->row_stride,
-                         b->tally);
+    const ptrdiff_t size = size_of(job->dtype), first = b->spec->first, last = b->row + b->count - 1;
+    const ptrdiff_t end = columns_of_this_row(b), column = end / TILE * TILE;
     const position_t position = position_of(spec, job, last);
-    for (ptrdiff_t tile = 0; tile < spec->columns / TILE; tile++) {
-        const int width = smaller(columns_of_this_row(b) - tile * TILE, TILE);
-        if (goes_on_in_next_row(b, tile) && width > 0)
-            TILE_ROW[job->dtype](b->spec, job, &position, last, tile * TILE, width,
-                                 job->out + last * job->row_stride + (b->spec->first + tile * TILE) * size, b->tally);
-    }
+    direct_columns(spec, job, &b->position, b->row, 0, first, job->out + b->row * job->row_stride, b->tally);
+    direct_columns(b->spec, job, &position, last, column, end, job->out + last * job->row_stride + (first + column) * size,
+                   b->tally);
 }
 
-static void straight_block(const block_t *b) {
+static void write_tiles(const block_t *b) {
     const job_t *job = b->job;
     char *const out = job->out + b->row * job->row_stride + b->spec->first * size_of(job->dtype);
     for (ptrdiff_t tile = 0; tile < b->spec->columns / TILE; tile++) {
-        first_row_t first;
-        first_row(b, tile, &first);
+        origin_t origin;
+        block_origin(b, tile, &origin);
         for (int k = 0; k * FINE < b->count; k++)
-            group(b, &first, tile, k, job->output, 0, out + k * FINE * job->row_stride + tile * TILE * size_of(job->dtype),
-                  job->row_stride, NULL);
+            rotate_group(b, &origin, tile, k, job->output, 0,
+                         out + k * FINE * job->row_stride + tile * TILE * size_of(job->dtype), job->row_stride, NULL);
     }
 }
 
-/* ---- strips of tiles, all rows of an anchor before those of the next --------------------------------------------------------- */
+/* ---- strip by strip of STRIP tiles, and anchor by anchor within a strip -------------------------------------------------- */
 
-static void added_strip(const block_t *b, ptrdiff_t first_tile, ptrdiff_t last_tile) {
-    const job_t *job = b->job;
-    const ptrdiff_t size = size_of(job->dtype), column = first_tile * TILE;
-    const ptrdiff_t row_bytes = smaller(b->spec->d_model - column, STRIP * TILE) * size;
-    first_row_t first[STRIP];
-    for (ptrdiff_t tile = first_tile; tile < last_tile; tile++) first_row(b, tile, &first[tile - first_tile]);
-    for (int k = 0; k * FINE < b->count; k++) {
-        char *const out = job->out + (b->row + k * FINE) * job->row_stride + column * size;
-        prefetch_t prefetch = {out + FINE * job->row_stride, 0, row_bytes, job->row_stride};
-        for (ptrdiff_t tile = first_tile; tile < last_tile; tile++)
-            group(b, &first[tile - first_tile], tile, k, ADD, 0, out + (tile - first_tile) * TILE * size, job->row_stride,
-                  &prefetch);
-    }
-}
-
-/* Writes or adds the rows of a panel, `bytes` each, to all of the batch. */
-static void flush(const job_t *job, char *out, const char *panel, ptrdiff_t pitch, ptrdiff_t bytes, ptrdiff_t rows) {
+/* Writes or adds the rows of a panel, `bytes` each, to the whole batch. */
+static void flush_panel(const job_t *job, char *out, const char *panel, ptrdiff_t pitch, ptrdiff_t bytes, ptrdiff_t rows) {
     if (pitch == job->row_stride && bytes == pitch) {
         bytes *= rows;
         rows = 1;
@@ -119,54 +100,58 @@ static void flush(const job_t *job, char *out, const char *panel, ptrdiff_t pitc
         for (ptrdiff_t r = 0; r < rows; r++) {
             char *const to = out + r * job->row_stride;
             if (job->output == ADD) add_to_batch(job, to, panel + r * pitch, bytes / size_of(job->dtype), 1);
-            else stream_bytes(to, panel + r * pitch, bytes);
+            else flush_bytes(to, panel + r * pitch, bytes);
         }
     }
 }
 
-/* Rows go through a panel, a copy of `rows` x `bytes` of them in the cache, where they are wanted several times or do not
- * begin on cache lines.  Where the rows of `out` follow one another the panel is as contiguous, and then most of its lines
- * are whole.  There the spare columns of the last tile are stored over the first columns of the next row, which are computed
- * later: that tile goes first. */
-static void panel_strip(const block_t *b, ptrdiff_t first_tile, ptrdiff_t last_tile, char *panel) {
+/* Without a panel: adds to the rows of `out`, and prefetches those of the next anchor.
+ *
+ * With one: the rows of an anchor are stored to the panel, which stays in the cache, and flushed from there, because they go
+ * to several addresses or do not begin on cache lines.  If the rows of `out` are contiguous, so are those of the panel, and
+ * most of its lines are whole.  The spare columns of the last tile are then stored over the first columns of the next row,
+ * which are computed later: the last tile is the first one. */
+static void write_strip(const block_t *b, ptrdiff_t first_tile, ptrdiff_t last_tile, char *panel) {
     const job_t *job = b->job;
     const ptrdiff_t size = size_of(job->dtype), column = first_tile * TILE, tiles = last_tile - first_tile;
-    const ptrdiff_t bytes = smaller(b->spec->d_model - column, STRIP * TILE) * size;
+    const ptrdiff_t bytes = minimum(b->spec->d_model - column, STRIP * TILE) * size;
     const int contiguous = bytes == job->row_stride;
     const ptrdiff_t pitch = contiguous ? bytes : tiles * TILE * size + LINE;
-    const int whole = !contiguous || tiles > 1;
-    char *const out = job->out + b->row * job->row_stride + column * size;
-    first_row_t first[STRIP];
-    for (ptrdiff_t tile = first_tile; tile < last_tile; tile++) first_row(b, tile, &first[tile - first_tile]);
+    origin_t origins[STRIP];
+    for (ptrdiff_t t = 0; t < tiles; t++) block_origin(b, first_tile + t, &origins[t]);
     for (int k = 0; k * FINE < b->count; k++) {
-        char *const to = out + k * FINE * job->row_stride;
-        char *const rows = panel + (contiguous ? (uintptr_t)to % LINE : 0);
+        char *const out = job->out + (b->row + k * FINE) * job->row_stride + column * size;
+        if (!job->panel) {
+            prefetch_t prefetch = {out + FINE * job->row_stride, 0, bytes, job->row_stride};
+            for (ptrdiff_t t = 0; t < tiles; t++)
+                rotate_group(b, &origins[t], first_tile + t, k, ADD, 0, out + t * TILE * size, job->row_stride, &prefetch);
+            continue;
+        }
+        char *const rows = panel + (contiguous ? (uintptr_t)out % LINE : 0);
         for (ptrdiff_t i = 0; i < tiles; i++) {
             const ptrdiff_t t = i ? i - 1 : tiles - 1;
-            group(b, &first[t], first_tile + t, k, STORE, whole, rows + t * TILE * size, pitch, NULL);
+            rotate_group(b, &origins[t], first_tile + t, k, STORE, !contiguous || tiles > 1, rows + t * TILE * size, pitch,
+                         NULL);
         }
-        flush(job, to, rows, pitch, bytes, smaller(b->count - k * FINE, FINE));
+        flush_panel(job, out, rows, pitch, bytes, minimum(b->count - k * FINE, FINE));
     }
 }
 
-/* ---- all kinds --------------------------------------------------------------------------------------------------------------- */
+/* ---- a block ------------------------------------------------------------------------------------------------------------- */
 
-/* Rows row .. row + count - 1 of an evenly spaced job, at most BLOCK, none of them padding or of position 0. */
+/* Rows row .. row + count - 1 of an evenly spaced job, at most BLOCK, none of them padding or at the position of angle 0. */
 static void block(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
     const spec_t shifted = spec_from(spec, job->offsets->first);
     const ptrdiff_t tiles = spec->columns / TILE;
     const block_t b = {&shifted, job, row, count, position_of(spec, job, row), position_of(spec, job, row + 1), tally};
-    if (!is_fast(spec, &b.position) || (shifted.first && !is_fast(spec, &b.next)) || (job->dtype != FLOAT64 && !spec->quick)) {
+    if (!is_fast(spec, &b.position) || (shifted.first && !is_fast(spec, &b.next)) ||
+        (job->dtype != FLOAT64 && !spec->fast_test)) {
         for (ptrdiff_t r = row; r < row + count; r++) scattered_row(spec, job, r, tally);
     } else if (job->panel || job->output == ADD) {
-        for (ptrdiff_t tile = 0; tile < tiles; tile += STRIP) {
-            const ptrdiff_t last = smaller(tile + STRIP, tiles);
-            if (job->panel) panel_strip(&b, tile, last, panel);
-            else added_strip(&b, tile, last);
-        }
+        for (ptrdiff_t tile = 0; tile < tiles; tile += STRIP) write_strip(&b, tile, minimum(tile + STRIP, tiles), panel);
     } else {
-        if (shifted.first) edges(spec, &b);
-        straight_block(&b);
+        if (shifted.first) write_edges(spec, &b);
+        write_tiles(&b);
     }
 }
 

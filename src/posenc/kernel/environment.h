@@ -1,4 +1,5 @@
-/* The floating-point environment of a kernel: round to nearest, no flush-to-zero, whatever the host program set. */
+/* The floating-point environment of the kernels: round to nearest, no flush-to-zero.  The environment of the host program is
+ * restored afterwards. */
 #ifndef POSENC_ENVIRONMENT_H
 #define POSENC_ENVIRONMENT_H
 

@@ -1,25 +1,25 @@
-/* Compilers' words for what the kernels ask of them. */
+/* Attributes and built-in functions of compilers. */
 #ifndef POSENC_INLINE_H
 #define POSENC_INLINE_H
 
 #if defined(__GNUC__)
 #define INLINE static inline __attribute__((always_inline))
 #define NOINLINE static __attribute__((noinline))
-/* Not worth its size: compiled to be small. */
+/* Compiled for size. */
 #define COLD static __attribute__((noinline, cold))
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define ALIGNED __attribute__((aligned(64)))
 #define PREFETCH(p) __builtin_prefetch((p), 0, 2)
-/* What was computed from x must be computed anew. */
-#define FORGET(x) __asm__ volatile("" : "+r"(x))
+/* Hides the value of x, so the compiler does not reuse what it computed from x before. */
+#define OPAQUE(x) __asm__ volatile("" : "+r"(x))
 #else
 #define INLINE static inline
-#define NOINLINE static
-#define COLD static
+#define NOINLINE static __declspec(noinline)
+#define COLD NOINLINE
 #define UNLIKELY(x) (x)
 #define ALIGNED __declspec(align(64))
 #define PREFETCH(p) ((void)(p))
-#define FORGET(x) ((void)(x))
+#define OPAQUE(x) ((void)(x))
 #endif
 
 #endif

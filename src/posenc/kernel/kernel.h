@@ -1,8 +1,7 @@
-/* The contract between the crossing (_kernel.pyx) and the kernels: plain C11, no Python.
+/* The interface between _kernel.pyx and the kernels: C11 without Python.
  *
  * A column of the table is scale * sin(2 pi (position * turns + quarter / 4)): a cosine is a sine a quarter turn ahead, and a
- * column of zeros has 0 turns.  Layout, order and odd d_model are decided by the order of the columns, in Python; the
- * kernels know columns only.
+ * column of zeros has 0 turns.  Python implements layout, order and odd d_model by the order of the columns.
  */
 #ifndef POSENC_KERNEL_H
 #define POSENC_KERNEL_H
@@ -16,11 +15,11 @@
 #endif
 
 enum {
-    TILE = 32,                   /* columns handled together: their offsets stay in L1, their anchors in registers */
+    TILE = 32,                   /* columns computed together: their offsets stay in L1, their anchors in registers */
     FINE = 64,                   /* rows rotated from one anchor in their middle */
     HALF = FINE / 2,
     COARSE = 8,                  /* anchors rotated from one direct evaluation */
-    BLOCK = FINE * COARSE,       /* rows of one unit of work */
+    BLOCK = FINE * COARSE,       /* rows that one direct evaluation serves */
     STRIP = 32,                  /* tiles of a panel */
     LINE = 64,                   /* bytes of a cache line */
     POSITION_LIMBS = 38          /* [-2**63, 2**63) down to 2**-1074, in limbs of 32 bits: 36 at most */
@@ -29,7 +28,7 @@ enum {
 typedef enum { FLOAT64, FLOAT32, FLOAT16, BFLOAT16 } dtype_t;
 /* STREAM: by non-temporal stores of whole cache lines */
 typedef enum { STORE, STREAM, ADD } output_t;
-/* Whether columns 2 i and 2 i + 1 are sin and cos, or cos and sin, of one frequency. */
+/* Columns 2 i and 2 i + 1 are sin and cos (SIN_FIRST), or cos and sin (COS_FIRST), of one frequency. */
 typedef enum { UNPAIRED, SIN_FIRST, COS_FIRST } order_t;
 
 /* |position + position_offset|, exact: the sum of limb[i] * 2**(32 * (exponent + i)). */
@@ -42,16 +41,15 @@ typedef struct {
     uint32_t limb[POSITION_LIMBS];
 } position_t;
 
-/* The value of a column at a finite position, correctly rounded to dtype, where exact.c's width does not decide it. */
+/* The value of a column at a finite position, correctly rounded to dtype, where the 320 bits of exact.c do not decide it. */
 typedef double (*decide_t)(void *context, const position_t *, ptrdiff_t column, dtype_t);
 
-/* The specification of an encoding as the kernels read it.  The arrays repeat the columns, so that they can be read from any
- * of the first TILE columns on. */
+/* The specification of an encoding.  The arrays repeat the columns: they can be read from any of the first TILE columns on. */
 typedef struct {
     ptrdiff_t d_model;
     ptrdiff_t columns;           /* d_model rounded up to whole tiles */
     ptrdiff_t pitch;             /* columns of the arrays: one tile more */
-    ptrdiff_t first;             /* 0, or see spec_from in tables.h */
+    ptrdiff_t first;             /* 0, or see spec_from in offset_tables.h */
     int integer_limbs;           /* limbs of `turns` before and ... */
     int fraction_limbs;          /* ... after the point */
     const uint32_t *turns;       /* (limbs, pitch): |frequency| / 2 pi in turns per position, highest limb first */
@@ -65,26 +63,26 @@ typedef struct {
     double padding_real;         /* the same, or NaN where no float64 equals it */
     int has_zero;
     int64_t zero;                /* the position whose angles are 0, if an integer is */
-    int fast;                    /* 0: |scale| is beyond 2**-400 .. 2**400, all is evaluated exactly */
-    int quick;                   /* 0: |scale| is beyond 2**10, where the quick test's threshold would overflow */
+    int has_fast_path;           /* 0: |scale| is beyond 2**-400 .. 2**400, every value is evaluated exactly */
+    int fast_test;               /* 0: |scale| is beyond 2**10, where the threshold of the fast test would overflow */
     decide_t decide;
     void *context;               /* of decide */
 } spec_t;
 
 /* sin and cos of the angles of 1/2, 3/2 ... HALF - 1/2 steps, and of the anchors in the middle of rows 0 .. FINE - 1,
  * FINE .. 2 FINE - 1 ..., in double-double.
- * Packed as they are read: (tile, row, {cos, sin}, TILE) of high parts, the same of low parts. */
+ * In the order in which they are read: (tile, row, {cos, sin}, TILE) of high parts, the same of low parts. */
 typedef struct {
     uint64_t step;               /* between rows, positive */
-    ptrdiff_t first;             /* the column that the tables begin with */
+    ptrdiff_t first;             /* first column of the tables */
     double *fine, *fine_low, *coarse, *coarse_low;
-    double *reach;               /* (columns): no less than |sin| of any fine row; 0 where nothing turns */
-    double *turning;             /* (columns): 1, or 0 where nothing turns */
+    double *reach;               /* (columns): >= |sin| of all fine rows; 0 if the frequency is 0 */
+    double *has_frequency;             /* (columns): 1, or 0 if the frequency is 0 */
 } offsets_t;
 
 enum { OFFSETS_PER_COLUMN = 4 * (HALF + COARSE) + 2 };       /* doubles */
 
-/* The tables of so many columns in memory that begins on a cache line. */
+/* The tables of `columns` columns, in memory that begins on a cache line. */
 static inline offsets_t offsets_in(double *memory, ptrdiff_t columns, uint64_t step, ptrdiff_t first) {
     double *const fine = memory, *const coarse = fine + 2 * HALF * columns;
     double *const fine_low = coarse + 2 * COARSE * columns, *const coarse_low = fine_low + 2 * HALF * columns;
@@ -92,8 +90,8 @@ static inline offsets_t offsets_in(double *memory, ptrdiff_t columns, uint64_t s
     return (offsets_t){step, first, fine, fine_low, coarse, coarse_low, reach, reach + columns};
 }
 
-/* What to write where.  Row r of the table goes to out + r * row_stride, and for ADD onto `batch` such addresses,
- * batch_stride apart: x * x_scale + value. */
+/* Row r of the table is written to out + r * row_stride, or for ADD added at `batch` such addresses, batch_stride apart:
+ * x * x_scale + value. */
 typedef struct {
     dtype_t dtype;
     output_t output;
@@ -106,19 +104,19 @@ typedef struct {
     const int64_t *integers;
     const double *reals;
     const offsets_t *offsets;    /* of |step|, for rows that are evenly spaced; NULL: each row is evaluated directly */
-    size_t panel;                /* bytes of memory through which rotated rows go to `out`, or 0 */
-    int skip_rounding_test;      /* for the tests that show what the rounding test is for */
+    size_t panel;                /* bytes of the buffer from which rotated rows are flushed to `out`, or 0 */
+    int skip_rounding_test;      /* for tests */
 } job_t;
 
-/* How often the slow paths ran, for the tests: rows of a tile of which each value was tested with its own error bound, and
- * values that were evaluated exactly (exact.c). */
+/* Counters for tests: rows of a tile of which each value was tested with its own error bound, and values that were evaluated
+ * exactly (exact.c). */
 typedef struct {
     uint64_t uncertain, exact;
 } tally_t;
 
 typedef struct {
     const char *name;
-    int (*runs_here)(void);
+    int (*is_supported)(void);
     void (*tabulate)(const spec_t *, const offsets_t *, ptrdiff_t first_tile, ptrdiff_t last_tile);
     void (*rows)(const spec_t *, const job_t *, ptrdiff_t first, ptrdiff_t count, char *panel, tally_t *);
 } kernel_t;

@@ -1,5 +1,5 @@
 #define ISA baseline
-#define RUNS_HERE posenc_always
+#define IS_SUPPORTED posenc_always
 #include "simd_baseline.h"
 #include "cpu.h"
 #include "rows.h"

@@ -1,7 +1,7 @@
 #include "cpu.h"
 #if defined(POSENC_NEON)
 #define ISA neon
-#define RUNS_HERE posenc_always
+#define IS_SUPPORTED posenc_always
 #include "simd_neon.h"
 #include "rows.h"
 #endif

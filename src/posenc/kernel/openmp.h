@@ -1,7 +1,7 @@
-/* OpenMP, where the compiler has it, and what it leaves to its users: forks, and systems that refuse threads.
+/* OpenMP, if the compiler has it, made safe against forks and against systems that refuse threads.
  *
- * GNU's runtime ends the process where a thread or the memory for a team cannot be had, and waits for ever in a forked child
- * for threads that the child has not.  No call prevents either, so that we look before we ask it for threads. */
+ * GNU's runtime ends the process if a thread or the memory for a team is refused, and in a forked child it waits for ever for
+ * threads that do not exist there.  No call prevents either, so both conditions are tested before each parallel region. */
 #ifndef POSENC_OPENMP_H
 #define POSENC_OPENMP_H
 
@@ -29,9 +29,9 @@ static int openmp_in_parallel(void) { return 0; }
 
 #if defined(_WIN32)
 
-static void openmp_found(size_t stack) { (void)stack; }
+static void openmp_loaded(size_t stack) { (void)stack; }
 static int openmp_is_forked(void) { return 0; }
-static int openmp_team(int wanted) { return wanted; }
+static int openmp_team(int requested) { return requested; }
 
 #else
 
@@ -45,10 +45,10 @@ static int openmp_team(int wanted) { return wanted; }
 #include <sys/syscall.h>
 #endif
 
-static pid_t home;
+static pid_t home;                  /* the process that loaded the library */
 static size_t stack_size;
-static pthread_key_t helper;
-static atomic_int ended;            /* helpers that have ended, of any caller */
+static pthread_key_t team_member;   /* its destructor counts the threads that end */
+static atomic_int ended;            /* threads of all teams that have ended */
 
 static void leave_home(void) { home = -1; }
 
@@ -57,17 +57,17 @@ static void count_ended(void *unused) {
     ended++;
 }
 
-/* To be called once, when the library is loaded, with the bytes of the stack of each of OpenMP's threads, 0 for the default. */
-static void openmp_found(size_t stack) {
-    openmp_threads();                           /* LLVM's runtime reads its settings when it is first called */
+/* Called once, when the library is loaded.  `stack`: bytes of the stack of each of OpenMP's threads, 0 for the default. */
+static void openmp_loaded(size_t stack) {
+    openmp_threads(); /* LLVM's runtime reads its settings when it is first called */
     home = getpid();
     stack_size = stack;
-    pthread_atfork(NULL, NULL, leave_home);     /* a process number may repeat in another namespace */
-    pthread_key_create(&helper, count_ended);
+    pthread_atfork(NULL, NULL, leave_home); /* a process number may repeat in another namespace */
+    pthread_key_create(&team_member, count_ended);
 }
 
-/* Whether this process is a forked copy of the one that loaded the library.  The number is compared, too, for what makes a
- * copy past the handlers, such as _Fork or a bare system call. */
+/* Whether this process is a forked copy of the one that loaded the library.  The process number detects copies that run no
+ * handlers: _Fork, or a system call. */
 static int openmp_is_forked(void) { return home != getpid(); }
 
 typedef struct {
@@ -86,7 +86,7 @@ static void *wait_at_gate(void *argument) {
     return NULL;
 }
 
-/* The system counts a thread among those of its user for some microseconds after it was joined. */
+/* Linux counts a thread towards its user's limit for some microseconds after it was joined. */
 static void wait_until_uncounted(pid_t number) {
 #if defined(__linux__)
     for (int i = 0; i < 10000 && syscall(SYS_tgkill, getpid(), number, 0) == 0; i++) sched_yield();
@@ -95,18 +95,18 @@ static void wait_until_uncounted(pid_t number) {
 #endif
 }
 
-/* How many more threads the system grants at the same time, up to `wanted`. */
-static int probe_threads(int wanted) {
-    enum { BYTES_PER_THREAD = 1 << 12 };        /* more than GNU's runtime allocates in the caller */
+/* The number of further threads that the system grants at the same time, up to `requested`. */
+static int probe_threads(int requested) {
+    enum { BYTES_PER_THREAD = 1 << 12 }; /* more than GNU's runtime allocates in the caller */
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
     probe_t probes[MAX_THREADS];
     pthread_attr_t attributes;
     int granted = 0;
     if (pthread_attr_init(&attributes)) return 0;
     if (stack_size) pthread_attr_setstacksize(&attributes, stack_size);
-    void *const memory = malloc((size_t)wanted * BYTES_PER_THREAD);
+    void *const memory = malloc((size_t)requested * BYTES_PER_THREAD);
     pthread_mutex_lock(&gate);
-    while (memory && granted < wanted) {
+    while (memory && granted < requested) {
         probes[granted] = (probe_t){.gate = &gate};
         if (pthread_create(&probes[granted].thread, &attributes, wait_at_gate, &probes[granted])) break;
         granted++;
@@ -119,34 +119,34 @@ static int probe_threads(int wanted) {
     return granted;
 }
 
-/* Has the caller's team grow.  Signals are for the threads of the host program, but for those that a thread itself gives rise
- * to; threads have the mask of the one that starts them. */
-static int grow_team(int wanted) {
-    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
-    sigset_t others, host;
-    sigfillset(&others);
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++) sigdelset(&others, own[i]);
-    pthread_sigmask(SIG_SETMASK, &others, &host);
-    const int team = 1 + probe_threads(wanted - 1);
+/* Starts the threads of a larger team.  They inherit the signal mask: signals are for the threads of the host program, except
+ * those that a thread raises itself. */
+static int grow_team(int requested) {
+    static const int synchronous[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
+    sigset_t blocked, host;
+    sigfillset(&blocked);
+    for (size_t i = 0; i < sizeof synchronous / sizeof *synchronous; i++) sigdelset(&blocked, synchronous[i]);
+    pthread_sigmask(SIG_SETMASK, &blocked, &host);
+    const int team = 1 + probe_threads(requested - 1);
 #if defined(_OPENMP)
 #pragma omp parallel num_threads(team)
-    if (omp_get_thread_num()) pthread_setspecific(helper, &helper);
+    if (omp_get_thread_num()) pthread_setspecific(team_member, &team_member);
 #endif
     pthread_sigmask(SIG_SETMASK, &host, NULL);
     return team;
 }
 
-/* How many threads the next region of this thread may ask for, up to `wanted`: 1 where none can be had.
+/* The number of threads that the caller's next region may have, at most `requested`; 1 if the system grants none.
  *
- * GNU's runtime keeps the threads of the caller's last region, whoever's it was, and ends those that the next does not need.
- * So as many as the last time are there, unless a helper has ended since. */
-static int openmp_team(int wanted) {
+ * GNU's runtime keeps the threads of the caller's last region and ends those that the next one does not need.  So as many as
+ * last time exist, unless a thread of a team has ended since. */
+static int openmp_team(int requested) {
     static _Thread_local int last, last_ended;
     const int now_ended = ended;
-    if (wanted > last || now_ended != last_ended) wanted = grow_team(wanted);
-    last = wanted;
+    if (requested > last || now_ended != last_ended) requested = grow_team(requested);
+    last = requested;
     last_ended = now_ended;
-    return wanted;
+    return requested;
 }
 
 #endif

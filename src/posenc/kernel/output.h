@@ -5,154 +5,136 @@
 #include "doubledouble.h"
 #include "kernel.h"
 
-enum { TILE_VECTORS = TILE / W };
+enum { TILE_VECTORS = TILE / LANES };
 
-#define EVERY_DTYPE(CASE) \
-    CASE(FLOAT64) \
-    CASE(FLOAT32) \
-    CASE(FLOAT16) \
-    CASE(BFLOAT16)
+/* Compiles `statement` for each dtype, with DTYPE as a constant, and runs the one for `dtype`. */
+#define FOR_DTYPE(dtype, statement) \
+    switch (dtype) { \
+        DTYPE_CASE(FLOAT64, statement) \
+        DTYPE_CASE(FLOAT32, statement) \
+        DTYPE_CASE(FLOAT16, statement) \
+        DTYPE_CASE(BFLOAT16, statement) \
+    }
+#define DTYPE_CASE(T, statement) \
+    case T: { \
+        const dtype_t DTYPE = T; \
+        statement; \
+    } break;
 
 INLINE ptrdiff_t size_of(dtype_t dtype) { return dtype == FLOAT64 ? 8 : dtype == FLOAT32 ? 4 : 2; }
-INLINE int smaller(ptrdiff_t a, ptrdiff_t b) { return (int)(a < b ? a : b); }
-
-/* ---- storing ------------------------------------------------------------------------------------------------------------- */
-
-/* Stores 4 W values that are rounded to floats. */
-INLINE void store(char *out, const F f[2], dtype_t dtype, int stream) {
-    switch (dtype) {
-    case FLOAT32:
-        f_put((float *)(void *)out, f[0], stream);
-        f_put((float *)(void *)out + 2 * W, f[1], stream);
-        break;
-    case FLOAT16: h_put((uint16_t *)(void *)out, f[0], f[1], stream); break;
-    default: b_put((uint16_t *)(void *)out, f[0], f[1], stream); break;
-    }
-}
+INLINE int minimum(ptrdiff_t a, ptrdiff_t b) { return (int)(a < b ? a : b); }
 
 /* Copies by non-temporal stores of whole cache lines. */
-INLINE void stream_bytes(char *out, const char *from, ptrdiff_t bytes) {
-    ptrdiff_t at = (ptrdiff_t)(-(uintptr_t)out % LINE);
-    if (at > bytes) at = bytes;
+INLINE void flush_bytes(char *out, const char *from, ptrdiff_t bytes) {
+    ptrdiff_t at = minimum((ptrdiff_t)(-(uintptr_t)out % LINE), bytes);
     memcpy(out, from, (size_t)at);
     for (; at + LINE <= bytes; at += LINE)
-        for (int i = 0; i < LINE; i += (int)sizeof(V))
-            v_put((double *)(void *)(out + at + i), v_load((const double *)(const void *)(from + at + i)), 1);
+        for (int i = 0; i < LINE; i += (int)sizeof(vu64))
+            u64_flush(out + at + i, u64_load((const uint64_t *)(const void *)(from + at + i)), 1);
     memcpy(out + at, from + at, (size_t)(bytes - at));
 }
 
-/* ---- adding -------------------------------------------------------------------------------------------------------------- */
+/* ---- adding: x * x_scale + value, product and sum rounded to dtype ------------------------------------------------------- */
 
-INLINE void sixteen_load(float f[TILE], const uint16_t p[TILE], dtype_t dtype) {
-    if (dtype == FLOAT16) h_load(f, p);
+/* Bytes of x that are added at a time, and the distance of the prefetch before it: the hardware does not prefetch past the end
+ * of a page. */
+enum { ADD_BYTES = 256, PREFETCH_DISTANCE = 2048 };
+
+#define DEFINE_ADD(name, type) \
+    INLINE void name(type *x, const type *value, ptrdiff_t width, type x_scale) { \
+        enum { COUNT = ADD_BYTES / (int)sizeof *x }; \
+        for (; width >= COUNT; x += COUNT, value += COUNT, width -= COUNT) { \
+            for (int i = 0; i < ADD_BYTES; i += LINE) PREFETCH((const char *)x + PREFETCH_DISTANCE + i); \
+            for (int i = 0; i < COUNT; i++) x[i] = x[i] * x_scale + value[i]; \
+        } \
+        for (ptrdiff_t i = 0; i < width; i++) x[i] = x[i] * x_scale + value[i]; \
+    }
+DEFINE_ADD(add_doubles, double)
+DEFINE_ADD(add_floats, float)
+
+INLINE void load_halves(float f[TILE], const uint16_t p[TILE], dtype_t dtype) {
+    if (dtype == FLOAT16) f16_load_tile(f, p);
     else
         for (int i = 0; i < TILE; i++) f[i] = float_of_bfloat(p[i]);
 }
-INLINE void sixteen_store(uint16_t p[TILE], const float f[TILE], dtype_t dtype) {
-    if (dtype == FLOAT16) h_store(p, f);
+INLINE void store_halves(uint16_t p[TILE], const float f[TILE], dtype_t dtype) {
+    if (dtype == FLOAT16) f16_store_tile(p, f);
     else
         for (int i = 0; i < TILE; i++) p[i] = bfloat_of_float(f[i]);
 }
 
-/* Rows go by pieces, before which x is prefetched so many bytes ahead: past the ends of pages the hardware does not. */
-enum { PIECE = 256, AHEAD = 2048 };
-INLINE void prefetch_piece(const void *x) {
-    for (int i = 0; i < PIECE; i += LINE) PREFETCH((const char *)x + AHEAD + i);
-}
-
-/* x * x_scale + t, product and sum rounded to dtype.  In float for the halves: products of two 11-bit (8-bit) numbers are
- * exact there, and its 24 >= 2 * 11 + 2 bits round a sum innocuously. */
-INLINE void add(char *out, const char *t, ptrdiff_t width, dtype_t dtype, double x_scale) {
-    if (dtype == FLOAT64) {
-        double *x = (double *)(void *)out;
-        const double *value = (const double *)(const void *)t;
-        enum { COUNT = PIECE / (int)sizeof *x };
-        for (; width >= COUNT; x += COUNT, value += COUNT, width -= COUNT) {
-            prefetch_piece(x);
-            for (int i = 0; i < COUNT; i++) x[i] = x[i] * x_scale + value[i];
+/* In float: products of two 11-bit (8-bit) numbers are exact there, and a sum that is first rounded to 24 >= 2 * 11 + 2 bits
+ * rounds to the same number (Figueroa). */
+INLINE void add_halves(uint16_t *x, const uint16_t *value, ptrdiff_t width, dtype_t dtype, float x_scale) {
+    for (; width > 0; x += TILE, value += TILE, width -= TILE) {
+        uint16_t x_part[TILE], value_part[TILE], product[TILE];
+        float a[TILE], b[TILE];
+        const int is_part = width < TILE;
+        if (is_part) {
+            memset(x_part, 0, sizeof x_part);
+            memset(value_part, 0, sizeof value_part);
+            memcpy(x_part, x, (size_t)width * sizeof *x);
+            memcpy(value_part, value, (size_t)width * sizeof *x);
         }
-        for (ptrdiff_t i = 0; i < width; i++) x[i] = x[i] * x_scale + value[i];
-    } else if (dtype == FLOAT32) {
-        float *x = (float *)(void *)out;
-        const float *value = (const float *)(const void *)t;
-        enum { COUNT = PIECE / (int)sizeof *x };
-        for (; width >= COUNT; x += COUNT, value += COUNT, width -= COUNT) {
-            prefetch_piece(x);
-            for (int i = 0; i < COUNT; i++) x[i] = x[i] * (float)x_scale + value[i];
-        }
-        for (ptrdiff_t i = 0; i < width; i++) x[i] = x[i] * (float)x_scale + value[i];
-    } else {
-        uint16_t *x = (uint16_t *)(void *)out;
-        const uint16_t *value = (const uint16_t *)(const void *)t;
-        for (; width > 0; x += TILE, value += TILE, width -= TILE) {
-            uint16_t some[2][TILE], product[TILE];
-            const size_t bytes = (size_t)smaller(width, TILE) * sizeof *x;
-            if (width < TILE) {
-                memset(some, 0, sizeof some);
-                memcpy(some[0], x, bytes);
-                memcpy(some[1], value, bytes);
-            }
-            uint16_t *const to = width < TILE ? some[0] : x;
-            float a[TILE], b[TILE];
-            sixteen_load(a, to, dtype);
-            sixteen_load(b, width < TILE ? some[1] : value, dtype);
-            for (int i = 0; i < TILE; i++) a[i] *= (float)x_scale;
-            sixteen_store(product, a, dtype);
-            sixteen_load(a, product, dtype);
-            for (int i = 0; i < TILE; i++) a[i] += b[i];
-            sixteen_store(to, a, dtype);
-            if (width < TILE) memcpy(x, to, bytes);
-        }
+        load_halves(a, is_part ? x_part : x, dtype);
+        load_halves(b, is_part ? value_part : value, dtype);
+        for (int i = 0; i < TILE; i++) a[i] *= x_scale;
+        store_halves(product, a, dtype);
+        load_halves(a, product, dtype);
+        for (int i = 0; i < TILE; i++) a[i] += b[i];
+        store_halves(is_part ? x_part : x, a, dtype);
+        if (is_part) memcpy(x, x_part, (size_t)width * sizeof *x);
     }
 }
 
-/* The same to `batch` addresses. */
-NOINLINE void add_to_batch(const job_t *job, char *out, const char *t, ptrdiff_t width, ptrdiff_t batch) {
-    for (ptrdiff_t b = 0; b < batch; b++, out += job->batch_stride) {
-#define CASE(T) \
-    case T: add(out, t, width, T, job->x_scale); break;
-        switch (job->dtype) { EVERY_DTYPE(CASE) }
-#undef CASE
+INLINE void add(void *x, const void *value, ptrdiff_t width, dtype_t dtype, double x_scale) {
+    if (dtype == FLOAT64) add_doubles(x, value, width, x_scale);
+    else if (dtype == FLOAT32) add_floats(x, value, width, (float)x_scale);
+    else add_halves(x, value, width, dtype, (float)x_scale);
+}
+
+NOINLINE void add_to_batch(const job_t *job, char *out, const char *values, ptrdiff_t width, ptrdiff_t batch) {
+    for (; batch > 0; batch--, out += job->batch_stride) FOR_DTYPE(job->dtype, add(out, values, width, DTYPE, job->x_scale))
+}
+
+/* ---- a row of a tile ----------------------------------------------------------------------------------------------------- */
+
+/* The values of a row: doubles for float64, else rounded to floats. */
+typedef struct {
+    vf64 f64[TILE_VECTORS];
+    vf32 f32[TILE_VECTORS / 2];
+} values_t;
+
+/* Writes the first `columns` of the values, whole cache lines, to one address. */
+INLINE void write_columns(const job_t *job, char *out, const values_t *values, int columns, dtype_t dtype, output_t output) {
+    ALIGNED char added[TILE * sizeof(double)];
+    char *const to = output == ADD ? added : out;
+    for (int i = 0; i < columns * size_of(dtype) / (int)sizeof(vu64); i++) {
+        const vu64 bits = dtype == FLOAT64   ? bits_of_f64(values->f64[i])
+                          : dtype == FLOAT32 ? bits_of_f32(values->f32[i])
+                          : dtype == FLOAT16 ? f16_of_f32(values->f32[2 * i], values->f32[2 * i + 1])
+                                             : bf16_of_f32(values->f32[2 * i], values->f32[2 * i + 1]);
+        u64_flush(to + i * (int)sizeof(vu64), bits, output == STREAM);
     }
+    if (output == ADD) add(out, added, columns, dtype, job->x_scale);
 }
 
-/* ---- a row of a tile ------------------------------------------------------------------------------------------------------- */
-
-/* Columns of a row that are rounded to floats.  ADD: there is no batch. */
-INLINE void write_floats(const job_t *job, char *out, const F f[TILE_VECTORS / 2], int columns, dtype_t dtype,
-                         output_t output) {
-    ALIGNED char t[TILE * sizeof(float)];
-    for (int v = 0; v < columns / W; v += 4)
-        store((output == ADD ? t : out) + v * W * size_of(dtype), f + v / 2, dtype, output == STREAM);
-    if (output == ADD) add(out, t, columns, dtype, job->x_scale);
-}
-
-INLINE void write_doubles(const job_t *job, char *out, const V value[TILE_VECTORS], int columns, output_t output) {
-    ALIGNED double t[TILE];
-    for (int v = 0; v < columns / W; v++)
-        v_put((output == ADD ? t : (double *)(void *)out) + v * W, value[v], output == STREAM);
-    if (output == ADD) add(out, (const char *)t, columns, FLOAT64, job->x_scale);
-}
-
-/* The first `width` columns of a row to one address. */
-INLINE void write_narrow(const job_t *job, char *out, const char *t, int width, dtype_t dtype, output_t output) {
-    if (output == ADD) add_to_batch(job, out, t, width, 1);
+/* Writes the first `width` of `columns` values to `batch` addresses. */
+INLINE void write_narrow(const job_t *job, char *out, const values_t *values, int columns, int width, dtype_t dtype,
+                         output_t output, ptrdiff_t batch) {
+    ALIGNED char t[TILE * sizeof(double)];
+    write_columns(job, t, values, columns, dtype, STORE);
+    if (output == ADD) add_to_batch(job, out, t, width, batch);
     else memcpy(out, t, (size_t)(width * size_of(dtype)));
 }
 
-/* The first `width` columns of a row that dtype holds or that its conversion rounds, to all of a batch. */
-INLINE void write_values(const job_t *job, char *out, const V value[TILE_VECTORS], int width, dtype_t dtype, output_t output) {
-    ALIGNED char t[TILE * sizeof(double)];
-    char *const to = width == TILE && output != ADD ? out : t;
-    if (dtype == FLOAT64) {
-        write_doubles(job, to, value, TILE, STORE);
-    } else {
-        F f[TILE_VECTORS / 2];
-        for (int v = 0; v < TILE_VECTORS; v += 2) f[v / 2] = f_pair(value[v], value[v + 1]);
-        write_floats(job, to, f, TILE, dtype, STORE);
-    }
-    if (output == ADD) add_to_batch(job, out, t, width, job->batch);
-    else if (to == t) memcpy(out, t, (size_t)(width * size_of(dtype)));
+/* Writes the first `width` values of a tile, which dtype holds or its conversion rounds, to the whole batch. */
+INLINE void write_tile(const job_t *job, char *out, const vf64 value[TILE_VECTORS], int width, dtype_t dtype, output_t output) {
+    values_t values;
+    for (int v = 0; v < TILE_VECTORS; v++) values.f64[v] = value[v];
+    for (int v = 0; v < TILE_VECTORS && dtype != FLOAT64; v += 2) values.f32[v / 2] = f32_of_f64(value[v], value[v + 1]);
+    if (width == TILE && output != ADD) write_columns(job, out, &values, TILE, dtype, STORE);
+    else write_narrow(job, out, &values, TILE, width, dtype, output, job->batch);
 }
 
 #endif

@@ -2,55 +2,50 @@
 #ifndef POSENC_POSITION_H
 #define POSENC_POSITION_H
 
-#include <string.h>
-#include "kernel.h"
+#include "rounding.h"
 
-enum { POSITION_BOTTOM = -36 };  /* limb exponents reach from 2**-1152 (below 2**-1074) ... */
-enum { POSITION_SPAN = 39 };     /* ... to 2**96: room for the sum of two positions */
+enum { POSITION_BOTTOM = -36 };     /* exponent of the lowest limb: 2**-1152, below 2**-1074 */
+enum { POSITION_SPAN = 39 };        /* limbs up to 2**96, enough for the sum of two positions */
+
+/* w = -w, in two's complement */
+static inline void negate(uint32_t *w, int limbs) {
+    uint64_t carry = 1;
+    for (int i = 0; i < limbs; i++) {
+        carry += (uint32_t)~w[i];
+        w[i] = (uint32_t)carry;
+        carry >>= 32;
+    }
+}
 
 /* Adds m * 2**e (e >= -1074, the sum below 2**64 in magnitude) to the two's complement number w. */
 static inline void position_accumulate(uint32_t w[POSITION_SPAN], uint64_t m, int e, int negative) {
-    int place = e - 32 * POSITION_BOTTOM, at = place / 32, shift = place % 32;
-    uint32_t part[3] = {
+    const int bit = e - 32 * POSITION_BOTTOM, at = bit / 32, shift = bit % 32;
+    const uint32_t part[3] = {
         (uint32_t)(m << shift),
         (uint32_t)((m >> (32 - shift)) & 0xffffffffu),
         shift ? (uint32_t)(m >> 32 >> (32 - shift)) : 0,
     };
     uint64_t carry = negative != 0;
     for (int i = 0; i < POSITION_SPAN; i++) {
-        uint32_t p = i >= at && i < at + 3 ? part[i - at] : 0;
-        uint64_t sum = (uint64_t)w[i] + (negative ? (uint32_t)~p : p) + carry;
+        const uint32_t p = i >= at && i < at + 3 ? part[i - at] : 0;
+        const uint64_t sum = (uint64_t)w[i] + (negative ? (uint32_t)~p : p) + carry;
         w[i] = (uint32_t)sum;
         carry = sum >> 32;
     }
 }
 
-static inline int position_accumulate_real(uint32_t w[POSITION_SPAN], double x) {
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    int e = (int)(bits >> 52 & 0x7ff);
-    uint64_t m = bits & 0xfffffffffffffu;
-    if (e == 0x7ff) return 0;
-    if (e) m |= (uint64_t)1 << 52;
-    else e = 1;
-    if (m == 0) return 1;
-    e -= 1075;
+static inline void position_accumulate_real(uint32_t w[POSITION_SPAN], double x) {
+    int e;
+    uint64_t m = significand_of(x, &e);
+    if (m == 0) return;
     for (; !(m & 1); m >>= 1) e++;
-    position_accumulate(w, m, e, (int)(bits >> 63));
-    return 1;
+    position_accumulate(w, m, e, (int)(bits_of_double(x) >> 63));
 }
 
 static inline position_t position_from_sum(uint32_t w[POSITION_SPAN]) {
     position_t p = {.finite = 1};
     p.negative = (int)(w[POSITION_SPAN - 1] >> 31);
-    if (p.negative) {
-        uint64_t carry = 1;
-        for (int i = 0; i < POSITION_SPAN; i++) {
-            carry += (uint32_t)~w[i];
-            w[i] = (uint32_t)carry;
-            carry >>= 32;
-        }
-    }
+    if (p.negative) negate(w, POSITION_SPAN);
     int low = 0, high = POSITION_SPAN;
     while (low < high && w[low] == 0) low++;
     while (high > low && w[high - 1] == 0) high--;
@@ -74,7 +69,7 @@ static inline position_t position_from_integer(uint64_t two_complement, double o
     return position_from_sum(w);
 }
 
-/* m / 2 */
+/* The position m / 2. */
 static inline position_t position_from_halves(uint64_t m) {
     return (position_t){
         .finite = 1, .limbs = 3, .exponent = -1, .limb = {(uint32_t)(m << 31), (uint32_t)(m >> 1), (uint32_t)(m >> 33)}};
@@ -82,7 +77,8 @@ static inline position_t position_from_halves(uint64_t m) {
 
 static inline position_t position_from_real(double x, double offset) {
     uint32_t w[POSITION_SPAN] = {0};
-    if (!position_accumulate_real(w, x)) return (position_t){.finite = 0};
+    if ((bits_of_double(x) >> 52 & 0x7ff) == 0x7ff) return (position_t){.finite = 0};
+    position_accumulate_real(w, x);
     position_accumulate_real(w, offset);
     return position_from_sum(w);
 }

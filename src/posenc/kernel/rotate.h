@@ -1,91 +1,85 @@
-/* Rows rotated from an anchor, in double for float32 and the halves, in double-double for float64.
+/* Rows rotated from an anchor: in double for float32 and the halves, in double-double for float64.
  *
- * With P the value at the anchor and Q the value a quarter turn ahead, an offset of the anchor gives two rows, one above and
- * one below:
+ * With P the value at the anchor and Q the value a quarter turn ahead, one offset gives two rows, one above the anchor and one
+ * below it:
  *     P cos + Q sin,   P cos - Q sin.
  *
- * Bounds (docs/numerics.md), with M = |P0| + |Q0 sin_k| + (|P0| + |Q0|) reach, where P0, Q0 belong to the first row of the
- * block, sin_k to the anchor, and reach >= |sin| of all offsets: the error of a value is below 13.5 * 2**-53 M in double,
- * 2**-94 M in double-double.  It is relative to the products, not to their sum: small angles keep their precision.
+ * Bounds (docs/numerics.md, section 5), with M = |P0| + |Q0 sin_k| + (|P0| + |Q0|) reach, where P0, Q0 belong to the first
+ * row of the block, sin_k to the anchor, and reach >= |sin| of all offsets: the error of a value is below 13.5 * 2**-53 M in
+ * double, 2**-94 M in double-double.  It is relative to the products, not to their sum: small angles keep their precision.
  */
 #ifndef POSENC_ROTATE_H
 #define POSENC_ROTATE_H
 
-#include "settle.h"
-#include "tables.h"
+#include "rounding_test.h"
+#include "offset_tables.h"
 
 #define DOUBLE_ERROR 0x1.bp-50
-#define PAIR_ERROR 0x1p-94
-#define DIRECT_PAIR_FLOOR 0x1p-110      /* error of a direct evaluation where the phase is tiny, of the full amplitude */
+#define DD_ERROR 0x1p-94
+#define DIRECT_DD_FLOOR 0x1p-110        /* error of a direct evaluation where the phase is tiny, of the full amplitude */
 
-INLINE V v_abs(V a) { return v_bits(u_and(u_bits(a), u_set(INT64_MAX))); }
-INLINE VV pair_at(const double *high, const double *low, int v) { return (VV){v_load(high + v * W), v_load(low + v * W)}; }
+INLINE vf64 f64_abs(vf64 a) { return f64_of_bits(u64_and(bits_of_f64(a), u64_set(INT64_MAX))); }
 
 /* ---- anchors ------------------------------------------------------------------------------------------------------------- */
 
-/* The first row of a block in a tile, and what does not change from anchor to anchor: M = fixed + |Q0 sin_k| with
- * fixed = |P0| + (|P0| + |Q0|) reach. */
+/* The first row of a block in a tile, from which the anchors are rotated, with what the bounds of all anchors share:
+ * M = fixed_magnitude + |Q0 sin_k|, and the absolute term of the bound. */
 typedef struct {
-    ALIGNED double p[TILE], q[TILE], p_low[TILE], q_low[TILE], fixed[TILE], least[TILE];
-} first_row_t;
+    ALIGNED double p[TILE], q[TILE], p_low[TILE], q_low[TILE], fixed_magnitude[TILE], absolute_term[TILE];
+} origin_t;
 
-/* An anchor in a tile, with the error bound of the rows rotated from it and the addends of their quick test. */
+/* An anchor in a tile, with the error bound of the rows rotated from it and the addends of their fast test. */
 typedef struct {
     ALIGNED double p[TILE], q[TILE], p_low[TILE], q_low[TILE], error[TILE];
     ALIGNED uint64_t addend[TILE];
 } anchor_t;
 
-NOINLINE void first_row_of(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t tile,
-                           first_row_t *first) {
-    const V floor = v_mul(v_abs(v_set(spec->scale)), v_set(DIRECT_PAIR_FLOOR));
-    /* downwards the angles of the offsets are negative, which a negative Q is equal to */
-    const U down = u_set((uint64_t)((int64_t)job->step < 0) << 63);
-    for (int v = 0; v < TILE_VECTORS; v++) {
-        const ptrdiff_t column = tile * TILE + v * W;
-        VV p = {v_set(0), v_set(0)}, q = p;
-        if (job->dtype == FLOAT64) direct_pair(spec, position, column, COLUMNS, &p, &q);
-        else direct_scaled(spec, position, column, COLUMNS, &p.high, &q.high);
-        const V ap = v_abs(p.high), aq = v_abs(q.high), turning = v_load(job->offsets->turning + column);
-        v_store(first->p + v * W, p.high);
-        v_store(first->q + v * W, v_bits(u_xor(u_bits(q.high), down)));
-        v_store(first->p_low + v * W, p.low);
-        v_store(first->q_low + v * W, v_bits(u_xor(u_bits(q.low), down)));
-        v_store(first->fixed + v * W, v_muladd(v_add(ap, aq), v_load(job->offsets->reach + column), ap));
-        v_store(first->least + v * W, v_mul(job->dtype == FLOAT64 ? floor : v_set(2 * smallest_normal(job->dtype)), turning));
+NOINLINE void origin_of(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t tile, origin_t *o) {
+    const vf64 absolute_term = job->dtype == FLOAT64 ? f64_mul(f64_abs(f64_set(spec->scale)), f64_set(DIRECT_DD_FLOOR))
+                                                     : f64_set(2 * smallest_normal(job->dtype));
+    /* the angles of the offsets are negative for descending positions, which is the same as a negative Q */
+    const vu64 down = u64_set((uint64_t)((int64_t)job->step < 0) << 63);
+    for (int i = 0; i < TILE; i += LANES) {
+        const ptrdiff_t column = tile * TILE + i;
+        vdd p, q;
+        direct_values(spec, position, column, COLUMNS, job->dtype, &p, &q);
+        const vf64 abs_p = f64_abs(p.high), abs_q = f64_abs(q.high), reach = f64_load(job->offsets->reach + column);
+        q = (vdd){f64_of_bits(u64_xor(bits_of_f64(q.high), down)), f64_of_bits(u64_xor(bits_of_f64(q.low), down))};
+        dd_store(o->p + i, o->p_low + i, p);
+        dd_store(o->q + i, o->q_low + i, q);
+        f64_store(o->fixed_magnitude + i, f64_muladd(f64_add(abs_p, abs_q), reach, abs_p));
+        f64_store(o->absolute_term + i, f64_mul(absolute_term, f64_load(job->offsets->has_frequency + column)));
     }
 }
 
 /* Anchor k of a block, in the middle of its rows k * FINE .. (k + 1) * FINE - 1. */
-NOINLINE void anchor_of(const job_t *job, const first_row_t *first, ptrdiff_t tile, int k, anchor_t *a) {
+NOINLINE void anchor_of(const job_t *job, const origin_t *o, ptrdiff_t tile, int k, anchor_t *a) {
     ALIGNED double smallest[TILE];
     const double *high = offsets_at(job->offsets->coarse, tile, COARSE, k);
     const double *low = offsets_at(job->offsets->coarse_low, tile, COARSE, k);
-    for (int v = 0; v < TILE_VECTORS; v++) {
-        const VV c = pair_at(high, low, v), s = pair_at(high + TILE, low + TILE, v);
-        const VV p0 = pair_at(first->p, first->p_low, v), q0 = pair_at(first->q, first->q_low, v);
-        const V least = v_load(first->least + v * W);
-        const V magnitude = v_muladd(v_abs(q0.high), v_abs(s.high), v_load(first->fixed + v * W));
+    for (int i = 0; i < TILE; i += LANES) {
+        const vdd c = dd_load(high + i, low + i), s = dd_load(high + TILE + i, low + TILE + i);
+        const vdd p0 = dd_load(o->p + i, o->p_low + i), q0 = dd_load(o->q + i, o->q_low + i);
+        const vf64 absolute_term = f64_load(o->absolute_term + i);
+        const vf64 magnitude = f64_muladd(f64_abs(q0.high), f64_abs(s.high), f64_load(o->fixed_magnitude + i));
         if (job->dtype == FLOAT64) {
-            const VV p = dd_product_sum(p0, c, q0, s), q = dd_product_sum(q0, c, dd_negated(p0), s);
-            v_store(a->p + v * W, p.high);
-            v_store(a->q + v * W, q.high);
-            v_store(a->p_low + v * W, p.low);
-            v_store(a->q_low + v * W, q.low);
-            v_store(a->error + v * W, v_muladd(magnitude, v_set(PAIR_ERROR), least));
+            dd_store(a->p + i, a->p_low + i, dd_product_sum(p0, c, q0, s));
+            dd_store(a->q + i, a->q_low + i, dd_product_sum(q0, c, dd_negated(p0), s));
+            f64_store(a->error + i, f64_muladd(magnitude, f64_set(DD_ERROR), absolute_term));
         } else {
-            v_store(a->p + v * W, v_muladd(p0.high, c.high, v_mul(q0.high, s.high)));
-            v_store(a->q + v * W, v_sub(v_mul(q0.high, c.high), v_mul(p0.high, s.high)));
-            v_store(smallest + v * W, v_muladd(magnitude, v_set(smallest_share(job->dtype)), least));
-            v_store(a->error + v * W, v_mul(magnitude, v_set(DOUBLE_ERROR)));
+            f64_store(a->p + i, f64_muladd(p0.high, c.high, f64_mul(q0.high, s.high)));
+            f64_store(a->q + i, f64_sub(f64_mul(q0.high, c.high), f64_mul(p0.high, s.high)));
+            f64_store(smallest + i, f64_muladd(magnitude, f64_set(smallest_share(job->dtype)), absolute_term));
+            f64_store(a->error + i, f64_mul(magnitude, f64_set(DOUBLE_ERROR)));
         }
     }
-    if (job->dtype != FLOAT64) quick_addends(smallest, a->addend, job->dtype);
+    if (job->dtype != FLOAT64) test_addends(smallest, a->addend, job->dtype);
 }
 
-/* ---- the rows of an anchor ------------------------------------------------------------------------------------------------- */
+/* ---- the rows of an anchor ----------------------------------------------------------------------------------------------- */
 
-/* Adding reads rows in the order of tiles, which defeats the hardware's prefetcher: the rows of the next anchor are
- * prefetched line by line meanwhile. */
+/* Prefetches the rows of the next anchor, line by line: adding reads them in the order of tiles, which defeats the hardware
+ * prefetcher. */
 typedef struct {
     const char *row;
     ptrdiff_t at, row_bytes, row_stride;
@@ -102,8 +96,8 @@ INLINE void prefetch_lines(prefetch_t *prefetch, ptrdiff_t lines) {
     }
 }
 
-/* At most FINE rows from `row` of the job in the tile of columns from `column`, and where they go: row i to
- * out + i * row_stride.  A group is `whole` if all TILE columns may be stored, also those beyond `width`. */
+/* At most FINE rows from `row` of the job in the tile of columns from `column`: row i is written to out + i * row_stride.  A
+ * group is `whole` if all TILE columns may be stored, also those beyond `width`. */
 typedef struct {
     const spec_t *spec;
     const job_t *job;
@@ -120,170 +114,146 @@ typedef struct {
 INLINE int row_above(int r) { return HALF + r; }
 INLINE int row_below(int r) { return HALF - 1 - r; }
 
-INLINE void rotated(V p, V q, V c, V s, V *above, V *below) {
-    const V x = v_mul(p, c), y = v_mul(q, s);
-    *above = v_add(x, y);
-    *below = v_sub(x, y);
-}
-
-/* The same in double-double: a double and a much smaller rest. */
-INLINE void rotated_pair(VV p, VV q, VV c, VV s, VV *above, VV *below) {
-    const VV x = two_product(p.high, c.high), y = two_product(q.high, s.high);
-    const V x_rest = v_muladd(p.high, c.low, v_muladd(p.low, c.high, x.low));
-    const V y_rest = v_muladd(q.high, s.low, v_muladd(q.low, s.high, y.low));
-    *above = two_sum(x.high, y.high);
-    *below = two_difference(x.high, y.high);
-    above->low = v_plus(above->low, v_plus(x_rest, y_rest));
-    below->low = v_plus(below->low, v_sub(x_rest, y_rest));
-}
-
-/* A pass over the rows of a group takes PASS columns of float32, as many as registers hold what does not change from row to row
- * for: P, Q and an addend for each vector.  Of the other dtypes fewer columns are less than a cache line, or no faster. */
-INLINE int pass_columns(dtype_t dtype) { return dtype == FLOAT32 ? PASS : TILE; }
+/* A pass over the rows of a group computes this many columns.  For float32, P, Q and an addend of each of its vectors stay in
+ * registers.  Fewer columns of the other dtypes are less than a cache line, or no faster. */
+INLINE int pass_columns(dtype_t dtype) { return dtype == FLOAT32 ? PASS_COLUMNS : TILE; }
 
 typedef struct {
-    V p[TILE_VECTORS], q[TILE_VECTORS];
-    U addend[TILE_VECTORS];
-} kept_t;
+    vf64 p[TILE_VECTORS], q[TILE_VECTORS];
+    vu64 addend[TILE_VECTORS];
+} registers_t;
 
-/* Vector v of the rows at an offset. */
-INLINE void values_at(const kept_t *k, const double *fine, int v, V *above, V *below) {
-    rotated(k->p[v], k->q[v], v_load(fine + v * W), v_load(fine + TILE + v * W), above, below);
+INLINE void rotate(vf64 p, vf64 q, const double *fine, vf64 *above, vf64 *below) {
+    const vf64 x = f64_mul(p, f64_load(fine)), y = f64_mul(q, f64_load(fine + TILE));
+    *above = f64_add(x, y);
+    *below = f64_sub(x, y);
 }
 
-INLINE void pairs_at(const anchor_t *a, const double *fine, const double *fine_low, int v, VV *above, VV *below) {
-    rotated_pair(pair_at(a->p, a->p_low, v), pair_at(a->q, a->q_low, v), pair_at(fine, fine_low, v),
-                 pair_at(fine + TILE, fine_low + TILE, v), above, below);
+/* The columns from `i` of the rows at one offset, as a double and a much smaller rest. */
+INLINE void rotate_dd(const anchor_t *a, const double *fine, const double *fine_low, int i, vdd *above, vdd *below) {
+    const vdd p = dd_load(a->p + i, a->p_low + i), q = dd_load(a->q + i, a->q_low + i);
+    const vdd c = dd_load(fine + i, fine_low + i), s = dd_load(fine + TILE + i, fine_low + TILE + i);
+    const vdd x = two_product(p.high, c.high), y = two_product(q.high, s.high);
+    const vf64 x_rest = f64_muladd(p.high, c.low, f64_muladd(p.low, c.high, x.low));
+    const vf64 y_rest = f64_muladd(q.high, s.low, f64_muladd(q.low, s.high, y.low));
+    *above = two_sum(x.high, y.high);
+    *below = two_difference(x.high, y.high);
+    above->low = f64_add_fma(above->low, f64_add_fma(x_rest, y_rest));
+    below->low = f64_add_fma(below->low, f64_sub(x_rest, y_rest));
 }
 
 /* Computes a row of the pass from column `pass` again, with the error bound of each value, and settles it. */
 COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, int is_above) {
-    const int row = is_above ? row_above(r) : row_below(r), columns = pass_columns(g->job->dtype);
-    const int width = smaller(g->width - pass, columns);
+    const dtype_t dtype = g->job->dtype;
+    const int row = is_above ? row_above(r) : row_below(r), width = minimum(g->width - pass, pass_columns(dtype));
     const double *fine = g->fine + r * 2 * TILE, *fine_low = g->fine_low + r * 2 * TILE;
     row_t t = {.high = {0}};
-    if (width <= 0) return; /* spare columns of a whole group */
-    for (int i = 0; i < columns; i += W) {
-        const int v = (pass + i) / W;
-        VV above = {v_set(0), v_set(0)}, below = above;
-        if (g->job->dtype == FLOAT64) pairs_at(a, fine, fine_low, v, &above, &below);
-        else
-            rotated(v_load(a->p + v * W), v_load(a->q + v * W), v_load(fine + v * W), v_load(fine + TILE + v * W), &above.high,
-                    &below.high);
-        v_store(t.high + i, is_above ? above.high : below.high);
-        v_store(t.low + i, is_above ? above.low : below.low);
-        v_store(t.error + i, v_load(a->error + v * W));
+    if (width <= 0) return; /* only spare columns of a whole group */
+    for (int i = 0; i < pass_columns(dtype); i += LANES) {
+        const int column = pass + i;
+        vdd above = {f64_set(0), f64_set(0)}, below = above;
+        if (dtype == FLOAT64) rotate_dd(a, fine, fine_low, column, &above, &below);
+        else rotate(f64_load(a->p + column), f64_load(a->q + column), fine + column, &above.high, &below.high);
+        dd_store(t.high + i, t.low + i, is_above ? above : below);
+        f64_store(t.error + i, f64_load(a->error + column));
     }
     write_settled(g->spec, g->job, g->output, g->row + row, g->column + pass, width,
-                  g->out + row * g->row_stride + pass * size_of(g->job->dtype), &t, g->tally);
+                  g->out + row * g->row_stride + pass * size_of(dtype), &t, g->tally);
 }
 
-/* The columns of a pass of a row, in `f` or `value`, to their address. */
-INLINE void write_float_row(const group_t *g, int pass, char *out, const F f[TILE_VECTORS / 2], int whole, dtype_t dtype,
-                            output_t output) {
-    if (whole) {
-        write_floats(g->job, out, f, pass_columns(dtype), dtype, output);
-    } else {
-        ALIGNED char t[TILE * sizeof(float)];
-        write_floats(g->job, t, f, pass_columns(dtype), dtype, STORE);
-        write_narrow(g->job, out, t, smaller(g->width - pass, pass_columns(dtype)), dtype, g->output);
-    }
+/* Writes the columns of a pass of a row. */
+INLINE void write_row(const group_t *g, int pass, char *out, const values_t *values, int whole, dtype_t dtype,
+                      output_t output) {
+    const int columns = pass_columns(dtype);
+    if (whole) write_columns(g->job, out, values, columns, dtype, output);
+    else write_narrow(g->job, out, values, columns, minimum(g->width - pass, columns), dtype, g->output, 1);
 }
 
-INLINE void write_double_row(const group_t *g, int pass, char *out, const V value[TILE_VECTORS], int whole, output_t output) {
-    if (whole) {
-        write_doubles(g->job, out, value, pass_columns(FLOAT64), output);
-    } else {
-        ALIGNED char t[TILE * sizeof(double)];
-        write_doubles(g->job, t, value, pass_columns(FLOAT64), STORE);
-        write_narrow(g->job, out, t, smaller(g->width - pass, pass_columns(FLOAT64)), FLOAT64, g->output);
-    }
-}
-
-/* The columns of a pass of the rows at the offsets r .. last - 1, of which those above the anchor are wanted or not, up to the
- * first offset with an undecided value, which is returned.  The loops call no function, so that `kept` stays in registers. */
-INLINE int rows_double(const group_t *g, const anchor_t *a, int pass, int r, int last, int with_above, int whole, dtype_t dtype,
-                       output_t output) {
+/* Writes the columns of a pass of the rows below the anchor, and `with_above` of those above it, at the offsets r .. last - 1.
+ * Stops at the first offset with an undecided value and returns it, or `last`.  The loop calls no function, so `loaded` stays
+ * in registers. */
+INLINE int rotate_rows_double(const group_t *g, const anchor_t *a, int pass, int r, int last, int with_above, int whole,
+                              dtype_t dtype, output_t output) {
     const ptrdiff_t row_stride = g->row_stride;
-    const int vectors = pass_columns(dtype) / W;
+    const int vectors = pass_columns(dtype) / LANES;
     char *const out = g->out + pass * size_of(dtype);
     char *out_above = out + row_above(r) * row_stride, *out_below = out + row_below(r) * row_stride;
     const double *fine = g->fine + r * 2 * TILE + pass;
     const uint64_t *const addend = dtype == FLOAT32 ? a->addend + pass : a->addend;
-    kept_t kept;
+    registers_t loaded;
     for (int v = 0; v < vectors; v++) {
-        kept.p[v] = v_load(a->p + pass + v * W);
-        kept.q[v] = v_load(a->q + pass + v * W);
-        if (dtype == FLOAT32 || v < vectors / 2) kept.addend[v] = u_load(addend + v * W);
+        loaded.p[v] = f64_load(a->p + pass + v * LANES);
+        loaded.q[v] = f64_load(a->q + pass + v * LANES);
+        if (dtype == FLOAT32 || v < vectors / 2) loaded.addend[v] = u64_load(addend + v * LANES);
     }
     for (; r < last; r++, fine += 2 * TILE, out_above += row_stride, out_below -= row_stride) {
         if (output == ADD) prefetch_lines(g->prefetch, 2 * pass_columns(dtype) * size_of(dtype) / LINE);
-        F above[TILE_VECTORS / 2], below[TILE_VECTORS / 2];
-        passed_t passed_above = passed_all(), passed_below = passed_all();
+        values_t above, below;
+        passed_t passed_above = all_lanes(), passed_below = all_lanes();
         for (int v = 0; v < vectors; v += 2) {
-            V above_0, above_1, below_0, below_1;
-            values_at(&kept, fine, v, &above_0, &below_0);
-            values_at(&kept, fine, v + 1, &above_1, &below_1);
-            above[v / 2] = f_pair(above_0, above_1);
-            below[v / 2] = f_pair(below_0, below_1);
-            if (with_above) passed_above = quick_test(passed_above, above_0, above_1, above[v / 2], kept.addend, v, dtype);
-            passed_below = quick_test(passed_below, below_0, below_1, below[v / 2], kept.addend, v, dtype);
+            vf64 values_above[2], values_below[2];
+            for (int i = 0; i < 2; i++)
+                rotate(loaded.p[v + i], loaded.q[v + i], fine + (v + i) * LANES, &values_above[i], &values_below[i]);
+            above.f32[v / 2] = f32_of_f64(values_above[0], values_above[1]);
+            below.f32[v / 2] = f32_of_f64(values_below[0], values_below[1]);
+            if (with_above)
+                passed_above =
+                    fast_test(passed_above, values_above[0], values_above[1], above.f32[v / 2], loaded.addend, v, dtype);
+            passed_below = fast_test(passed_below, values_below[0], values_below[1], below.f32[v / 2], loaded.addend, v, dtype);
         }
-        if (UNLIKELY(!is_passed(passed_above, dtype) || !is_passed(passed_below, dtype))) {
-            /* The same values again: to keep them in registers until here would cost more. */
-            const double *again = fine;
-            FORGET(again);
-            U undecided = u_set(0);
+        if (UNLIKELY(!all_passed(passed_above, dtype) || !all_passed(passed_below, dtype))) {
+            /* the values are computed again: the registers that would hold them are worth more */
+            const double *same_fine = fine;
+            OPAQUE(same_fine);
+            vu64 undecided = u64_set(0);
             for (int v = 0; v < vectors; v += 2) {
-                V values_above[2], values_below[2];
+                vf64 values_above[2], values_below[2];
                 for (int i = 0; i < 2; i++) {
-                    const V error = v_load(a->error + pass + (v + i) * W);
-                    values_at(&kept, again, v + i, &values_above[i], &values_below[i]);
-                    if (with_above) undecided = u_or(undecided, undecided_double(&values_above[i], error, dtype));
-                    undecided = u_or(undecided, undecided_double(&values_below[i], error, dtype));
+                    const vf64 error = f64_load(a->error + pass + (v + i) * LANES);
+                    rotate(loaded.p[v + i], loaded.q[v + i], same_fine + (v + i) * LANES, &values_above[i], &values_below[i]);
+                    if (with_above) undecided = u64_or(undecided, undecided_double(&values_above[i], error, dtype));
+                    undecided = u64_or(undecided, undecided_double(&values_below[i], error, dtype));
                 }
-                above[v / 2] = f_pair(values_above[0], values_above[1]);
-                below[v / 2] = f_pair(values_below[0], values_below[1]);
+                above.f32[v / 2] = f32_of_f64(values_above[0], values_above[1]);
+                below.f32[v / 2] = f32_of_f64(values_below[0], values_below[1]);
             }
-            if (!u_is_zero(undecided)) return r;
+            if (!u64_is_zero(undecided)) return r;
         }
-        if (with_above) write_float_row(g, pass, out_above, above, whole, dtype, output);
-        write_float_row(g, pass, out_below, below, whole, dtype, output);
+        if (with_above) write_row(g, pass, out_above, &above, whole, dtype, output);
+        write_row(g, pass, out_below, &below, whole, dtype, output);
     }
     return r;
 }
 
-INLINE int rows_pair(const group_t *g, const anchor_t *a, int pass, int r, int last, int with_above, int whole,
-                     output_t output) {
+/* The same for float64, in one pass. */
+INLINE int rotate_rows_dd(const group_t *g, const anchor_t *a, int r, int last, int with_above, int whole, output_t output) {
     const ptrdiff_t row_stride = g->row_stride;
-    const int vectors = pass_columns(FLOAT64) / W, first = pass / W;
-    char *const out = g->out + pass * size_of(FLOAT64);
-    char *out_above = out + row_above(r) * row_stride, *out_below = out + row_below(r) * row_stride;
+    char *out_above = g->out + row_above(r) * row_stride, *out_below = g->out + row_below(r) * row_stride;
     const double *fine = g->fine + r * 2 * TILE, *fine_low = g->fine_low + r * 2 * TILE;
     for (; r < last; r++, fine += 2 * TILE, fine_low += 2 * TILE, out_above += row_stride, out_below -= row_stride) {
-        if (output == ADD) prefetch_lines(g->prefetch, 2 * pass_columns(FLOAT64) * size_of(FLOAT64) / LINE);
-        V above[TILE_VECTORS], below[TILE_VECTORS];
-        U undecided = u_set(0);
-        for (int v = 0; v < vectors; v++) {
-            const V error = v_load(a->error + pass + v * W);
-            VV sum_above, sum_below;
-            pairs_at(a, fine, fine_low, first + v, &sum_above, &sum_below);
-            if (with_above) above[v] = rounded_pair(sum_above, error, &undecided);
-            below[v] = rounded_pair(sum_below, error, &undecided);
+        if (output == ADD) prefetch_lines(g->prefetch, 2 * TILE * size_of(FLOAT64) / LINE);
+        values_t above, below;
+        vu64 undecided = u64_set(0);
+        for (int v = 0; v < TILE_VECTORS; v++) {
+            const vf64 error = f64_load(a->error + v * LANES);
+            vdd sum_above, sum_below;
+            rotate_dd(a, fine, fine_low, v * LANES, &sum_above, &sum_below);
+            if (with_above) above.f64[v] = rounded_dd(sum_above, error, &undecided);
+            below.f64[v] = rounded_dd(sum_below, error, &undecided);
         }
-        if (UNLIKELY(!u_is_zero(undecided))) return r;
-        if (with_above) write_double_row(g, pass, out_above, above, whole, output);
-        write_double_row(g, pass, out_below, below, whole, output);
+        if (UNLIKELY(!u64_is_zero(undecided))) return r;
+        if (with_above) write_row(g, 0, out_above, &above, whole, FLOAT64, output);
+        write_row(g, 0, out_below, &below, whole, FLOAT64, output);
     }
     return r;
 }
 
-INLINE void rows_at_offsets(const group_t *g, const anchor_t *a, int first, int last, int with_above, int whole, dtype_t dtype,
-                            output_t output) {
+INLINE void rotate_rows(const group_t *g, const anchor_t *a, int first, int last, int with_above, int whole, dtype_t dtype,
+                        output_t output) {
     for (int pass = 0; pass < (whole ? TILE : g->width); pass += pass_columns(dtype)) {
         for (int r = first; r < last; r++) {
-            r = dtype == FLOAT64 ? rows_pair(g, a, pass, r, last, with_above, whole, output)
-                                 : rows_double(g, a, pass, r, last, with_above, whole, dtype, output);
+            r = dtype == FLOAT64 ? rotate_rows_dd(g, a, r, last, with_above, whole, output)
+                                 : rotate_rows_double(g, a, pass, r, last, with_above, whole, dtype, output);
             if (r == last) break;
             write_uncertain(g, a, pass, r, 0);
             if (with_above) write_uncertain(g, a, pass, r, 1);
@@ -291,40 +261,37 @@ INLINE void rows_at_offsets(const group_t *g, const anchor_t *a, int first, int 
     }
 }
 
-/* ---- one function for each dtype and output -------------------------------------------------------------------------------- */
-
 /* What is rare goes through write_narrow: rows of fewer columns, and rows below the anchor without one above. */
-#define CASE(T) \
-    NOINLINE void narrow_rows_##T(const group_t *g, const anchor_t *a, int first, int last, int with_above) { \
-        if (with_above) rows_at_offsets(g, a, first, last, 1, 0, T, STORE); \
-        else rows_at_offsets(g, a, first, last, 0, 0, T, STORE); \
-    }
-EVERY_DTYPE(CASE)
-#undef CASE
+NOINLINE void rotate_narrow_rows(const group_t *g, const anchor_t *a, int first, int last, int with_above) {
+    if (with_above) FOR_DTYPE(g->job->dtype, rotate_rows(g, a, first, last, 1, 0, DTYPE, STORE))
+    else FOR_DTYPE(g->job->dtype, rotate_rows(g, a, first, last, 0, 0, DTYPE, STORE))
+}
 
-#define EVERY_CASE(CASE) \
-    CASE(FLOAT64, STORE) \
-    CASE(FLOAT32, STORE) \
-    CASE(FLOAT16, STORE) \
-    CASE(BFLOAT16, STORE) \
-    CASE(FLOAT64, STREAM) \
-    CASE(FLOAT32, STREAM) \
-    CASE(FLOAT16, STREAM) \
-    CASE(BFLOAT16, STREAM) \
-    CASE(FLOAT64, ADD) \
-    CASE(FLOAT32, ADD)
+/* ---- groups: one function for each dtype and output mode ----------------------------------------------------------------- */
 
-#define CASE(T, OUTPUT) \
+#define DEFINE_GROUP(T, OUTPUT) \
     NOINLINE void group_##T##_##OUTPUT(const group_t *g, const anchor_t *a) { \
-        const int alone = g->rows < HALF ? HALF - g->rows : g->rows - HALF; \
-        if (g->whole) rows_at_offsets(g, a, 0, g->rows - HALF, 1, 1, T, OUTPUT); \
-        else narrow_rows_##T(g, a, 0, g->rows - HALF, 1); \
-        narrow_rows_##T(g, a, alone, HALF, 0); \
+        const int unpaired = g->rows < HALF ? HALF - g->rows : g->rows - HALF; \
+        if (g->whole) rotate_rows(g, a, 0, g->rows - HALF, 1, 1, T, OUTPUT); \
+        else rotate_narrow_rows(g, a, 0, g->rows - HALF, 1); \
+        rotate_narrow_rows(g, a, unpaired, HALF, 0); \
     }
-EVERY_CASE(CASE)
-#undef CASE
-#define CASE(T, OUTPUT) [OUTPUT][T] = group_##T##_##OUTPUT,
-static void (*const GROUP[3][4])(const group_t *, const anchor_t *) = {EVERY_CASE(CASE)};
-#undef CASE
+DEFINE_GROUP(FLOAT64, STORE)
+DEFINE_GROUP(FLOAT32, STORE)
+DEFINE_GROUP(FLOAT16, STORE)
+DEFINE_GROUP(BFLOAT16, STORE)
+DEFINE_GROUP(FLOAT64, STREAM)
+DEFINE_GROUP(FLOAT32, STREAM)
+DEFINE_GROUP(FLOAT16, STREAM)
+DEFINE_GROUP(BFLOAT16, STREAM)
+DEFINE_GROUP(FLOAT64, ADD)
+DEFINE_GROUP(FLOAT32, ADD)
+
+/* The halves are added by way of a panel. */
+static void (*const GROUP[][4])(const group_t *, const anchor_t *) = {
+    [STORE] = {group_FLOAT64_STORE, group_FLOAT32_STORE, group_FLOAT16_STORE, group_BFLOAT16_STORE},
+    [STREAM] = {group_FLOAT64_STREAM, group_FLOAT32_STREAM, group_FLOAT16_STREAM, group_BFLOAT16_STREAM},
+    [ADD] = {group_FLOAT64_ADD, group_FLOAT32_ADD},
+};
 
 #endif

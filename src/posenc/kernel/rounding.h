@@ -1,4 +1,4 @@
-/* Rounding of a double to the output dtype, to nearest, ties to even, as a double. */
+/* Bits of floating-point numbers, and rounding of a double to a dtype, to nearest, ties to even. */
 #ifndef POSENC_ROUNDING_H
 #define POSENC_ROUNDING_H
 
@@ -15,10 +15,23 @@ static inline uint32_t bits_of_float(float x) {
     memcpy(&u, &x, sizeof u);
     return u;
 }
+static inline float float_of_bits(uint32_t u) {
+    float x;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
 static inline double double_of_bits(uint64_t u) {
     double x;
     memcpy(&x, &u, sizeof x);
     return x;
+}
+
+/* |x| = significand * 2**exponent, for finite x. */
+static inline uint64_t significand_of(double x, int *exponent) {
+    const uint64_t u = bits_of_double(x), fraction = u & 0xfffffffffffffu;
+    const int e = (int)(u >> 52 & 0x7ff);
+    *exponent = (e ? e : 1) - 1075;
+    return e ? fraction | (uint64_t)1 << 52 : fraction;
 }
 
 /* precision in bits, smallest normal exponent, largest finite value */
@@ -36,8 +49,10 @@ static inline format_t format_of(dtype_t dtype) {
     }
 }
 
-static inline double power_of_two(int e) { return double_of_bits((uint64_t)(e + 1023) << 52); }  /* normal only */
+/* 2**e, which is normal. */
+static inline double power_of_two(int e) { return double_of_bits((uint64_t)(e + 1023) << 52); }
 
+/* x rounded to dtype, as a double. */
 static inline double round_to(dtype_t dtype, double x) {
     if (dtype == FLOAT64) return x;
     if (dtype == FLOAT32) return (double)(float)x;
@@ -81,17 +96,11 @@ static inline float float_of_half(uint16_t h) {
 }
 
 static inline uint16_t bfloat_of_float(float x) {
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
+    const uint32_t u = bits_of_float(x);
     if (x != x) return (uint16_t)(u >> 16 | 0x40u);
     return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
 }
 
-static inline float float_of_bfloat(uint16_t h) {
-    const uint32_t u = (uint32_t)h << 16;
-    float x;
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
+static inline float float_of_bfloat(uint16_t h) { return float_of_bits((uint32_t)h << 16); }
 
 #endif

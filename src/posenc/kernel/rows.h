@@ -9,23 +9,23 @@
 #define STRING_(a) #a
 #define STRING(a) STRING_(a)
 
-enum { FEWEST_ROWS = 4 };       /* that are faster rotated than evaluated one by one */
+enum { FEWEST_ROWS = 4 };       /* fewer rows are faster evaluated one by one than rotated */
 
-/* Rows of an evenly spaced job from `row` on before the one at `special`, at most `count`. */
+/* The number of rows of an evenly spaced job from `row` on, at most `count`, before the position `special`.
+ * Modulo 2**64 a position before the first row's is after the last one's: positions do not wrap.  A position between two rows
+ * ends the run at the first of them, which is then evaluated directly. */
 static ptrdiff_t rows_before(const job_t *job, ptrdiff_t row, ptrdiff_t count, int64_t special) {
-    /* Modulo 2**64 a position behind the first row's is beyond the last's: positions do not wrap.  A position between two
-     * rows ends the run at the first of them, which is then evaluated directly. */
     const uint64_t at = job->start + (uint64_t)row * job->step;
     const int down = (int64_t)job->step < 0;
     const uint64_t ahead = (down ? at - (uint64_t)special : (uint64_t)special - at) / (down ? -job->step : job->step);
     return ahead < (uint64_t)count ? (ptrdiff_t)ahead : count;
 }
 
-/* Evenly spaced rows: blocks between the rows that are known. */
+/* Evenly spaced rows: blocks between the known rows. */
 static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
     const ptrdiff_t end = row + count;
     while (row < end) {
-        ptrdiff_t rows = smaller(end - row, BLOCK);
+        ptrdiff_t rows = minimum(end - row, BLOCK);
         if (spec->has_padding) rows = rows_before(job, row, rows, spec->padding);
         if (spec->has_zero) rows = rows_before(job, row, rows, spec->zero);
         if (rows < FEWEST_ROWS) scattered_row(spec, job, row++, tally);
@@ -65,10 +65,10 @@ static void rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptrdiff_
         for (ptrdiff_t row = first; row < first + count; row++) scattered_row(spec, job, row, tally);
     else if (job->integers) integer_rows(spec, job, first, count, panel, tally);
     else even_rows(spec, job, first, count, panel, tally);
-    if (job->output == STREAM) stream_fence();
+    if (job->output == STREAM) flush_fence();
     environment_leave(host);
 }
 
-const kernel_t JOIN(posenc_kernel, ISA) = {STRING(ISA), RUNS_HERE, tabulate, rows};
+const kernel_t JOIN(posenc_kernel, ISA) = {STRING(ISA), IS_SUPPORTED, tabulate, rows};
 
 #endif

@@ -1,94 +1,90 @@
-/* Verbs of NEON, as every arm64 processor has it: see simd_baseline.h for what each does.
+/* SIMD primitives of NEON, which every arm64 processor has; simd_baseline.h explains them.
  *
- * `stream` has no effect: where whole lines are written one after the other, Neoverse processors detect it and do not read them
- * first (write streaming).  STNP is only a hint, stores two vectors at once, and has no intrinsic in GCC. */
+ * `non_temporal` has no effect: Neoverse processors detect whole lines that are written in order and do not read them first
+ * (write streaming).  STNP is only a hint, stores two vectors at once, and has no intrinsic in GCC. */
 #ifndef POSENC_SIMD_H
 #define POSENC_SIMD_H
 
 #include <arm_neon.h>
 #include "rounding.h"
 
-typedef float64x2_t V;
-typedef uint64x2_t U;
-typedef uint32x4_t M;
-typedef float32x4_t F;
-typedef uint16x8_t N;
-enum { W = 2, FUSED = 1, PASS = 16 };
+typedef float64x2_t vf64;
+typedef uint64x2_t vu64;
+typedef uint32x4_t mask64;
+typedef float32x4_t vf32;
+typedef uint16x8_t mask32;
+enum { LANES = 2, FUSED = 1, PASS_COLUMNS = 16 };
 
-static inline V v_set(double x) { return vdupq_n_f64(x); }
-static inline V v_load(const double *p) { return vld1q_f64(p); }
-static inline void v_store(double *p, V v) { vst1q_f64(p, v); }
-static inline void v_put(double *p, V v, int stream) {
-    (void)stream;
-    vst1q_f64(p, v);
-}
-static inline U u_set(uint64_t x) { return vdupq_n_u64(x); }
-static inline U u_load(const uint64_t *p) { return vld1q_u64(p); }
-static inline U u_load32(const uint32_t *p) { return vmovl_u32(vld1_u32(p)); }
-static inline U u_load_even32(const uint32_t *p) { return vreinterpretq_u64_u32(vld1q_u32(p)); }
-static inline U u_load_even(const uint64_t *p) { return vuzp1q_u64(u_load(p), u_load(p + 2)); }
-static inline V v_bits(U u) { return vreinterpretq_f64_u64(u); }
-static inline U u_bits(V v) { return vreinterpretq_u64_f64(v); }
+static inline vf64 f64_set(double x) { return vdupq_n_f64(x); }
+static inline vf64 f64_load(const double *p) { return vld1q_f64(p); }
+static inline void f64_store(double *p, vf64 v) { vst1q_f64(p, v); }
+static inline vu64 u64_set(uint64_t x) { return vdupq_n_u64(x); }
+static inline vu64 u64_load(const uint64_t *p) { return vld1q_u64(p); }
+static inline vu64 u64_load32(const uint32_t *p) { return vmovl_u32(vld1_u32(p)); }
+static inline vu64 u64_load_even32(const uint32_t *p) { return vreinterpretq_u64_u32(vld1q_u32(p)); }
+static inline vu64 u64_load_even(const uint64_t *p) { return vuzp1q_u64(u64_load(p), u64_load(p + 2)); }
+static inline vf64 f64_of_bits(vu64 u) { return vreinterpretq_f64_u64(u); }
+static inline vu64 bits_of_f64(vf64 v) { return vreinterpretq_u64_f64(v); }
 
-static inline V v_add(V a, V b) { return vaddq_f64(a, b); }
-static inline V v_plus(V a, V b) { return vaddq_f64(a, b); }         /* additions and products share their pipes */
-static inline V v_sub(V a, V b) { return vsubq_f64(a, b); }
-static inline V v_mul(V a, V b) { return vmulq_f64(a, b); }
-static inline V v_muladd(V a, V b, V c) { return vfmaq_f64(c, a, b); }
+static inline vf64 f64_add(vf64 a, vf64 b) { return vaddq_f64(a, b); }
+static inline vf64 f64_add_fma(vf64 a, vf64 b) { return vaddq_f64(a, b); } /* additions and products share their pipes */
+static inline vf64 f64_sub(vf64 a, vf64 b) { return vsubq_f64(a, b); }
+static inline vf64 f64_mul(vf64 a, vf64 b) { return vmulq_f64(a, b); }
+static inline vf64 f64_muladd(vf64 a, vf64 b, vf64 c) { return vfmaq_f64(c, a, b); }
 /* the negation takes the place of a copy: the fused operation overwrites what it adds to */
-static inline V v_fms(V a, V b, V c) { return vfmaq_f64(vnegq_f64(c), a, b); }
+static inline vf64 f64_mulsub(vf64 a, vf64 b, vf64 c) { return vfmaq_f64(vnegq_f64(c), a, b); }
 
-static inline U u_add(U a, U b) { return vaddq_u64(a, b); }
-static inline U u_sub(U a, U b) { return vsubq_u64(a, b); }
-static inline U u_and(U a, U b) { return vandq_u64(a, b); }
-static inline U u_or(U a, U b) { return vorrq_u64(a, b); }
-static inline U u_xor(U a, U b) { return veorq_u64(a, b); }
+static inline vu64 u64_add(vu64 a, vu64 b) { return vaddq_u64(a, b); }
+static inline vu64 u64_sub(vu64 a, vu64 b) { return vsubq_u64(a, b); }
+static inline vu64 u64_and(vu64 a, vu64 b) { return vandq_u64(a, b); }
+static inline vu64 u64_or(vu64 a, vu64 b) { return vorrq_u64(a, b); }
+static inline vu64 u64_xor(vu64 a, vu64 b) { return veorq_u64(a, b); }
 /* operators: the intrinsics that shift by a constant do not accept an argument of a function */
-static inline U u_shl(U a, int n) { return a << n; }
-static inline U u_shr(U a, int n) { return a >> n; }
-static inline U u_select(U mask, U a, U b) { return vbslq_u64(mask, a, b); }
-static inline int u_is_zero(U a) { return vmaxvq_u32(vreinterpretq_u32_u64(a)) == 0; }
-static inline U u_mul32(U a, U b) { return vmull_u32(vmovn_u64(a), vmovn_u64(b)); }
+static inline vu64 u64_shl(vu64 a, int n) { return a << n; }
+static inline vu64 u64_shr(vu64 a, int n) { return a >> n; }
+static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return vbslq_u64(mask, a, b); }
+static inline int u64_is_zero(vu64 a) { return vmaxvq_u32(vreinterpretq_u32_u64(a)) == 0; }
+static inline vu64 u64_mul32(vu64 a, vu64 b) { return vmull_u32(vmovn_u64(a), vmovn_u64(b)); }
+static inline vu64 u32_add(vu64 a, vu64 b) {
+    return vreinterpretq_u64_u32(vaddq_u32(vreinterpretq_u32_u64(a), vreinterpretq_u32_u64(b)));
+}
 
-static inline void v_interleave(V a, V b, V *low, V *high) {
+static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
     *low = vzip1q_f64(a, b);
     *high = vzip2q_f64(a, b);
 }
 
-/* No half of a lane is zero. */
-static inline M m_all(void) { return vdupq_n_u32(UINT32_MAX); }
-static inline M m_and_nonzero(M m, U x, U mask) { return vminq_u32(m, vreinterpretq_u32_u64(vandq_u64(x, mask))); }
-static inline int m_is_all(M m) { return vminvq_u32(m) != 0; }
-
-static inline F f_pair(V a, V b) { return vcvt_high_f32_f64(vcvt_f32_f64(a), b); }
-static inline void f_put(float *p, F f, int stream) {
-    (void)stream;
-    vst1q_f32(p, f);
-}
-static inline uint16x8_t h_pair(F a, F b) { return vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(a), b)); }
-static inline void h_put(uint16_t *p, F a, F b, int stream) {
-    (void)stream;
-    vst1q_u16(p, h_pair(a, b));
-}
-static inline void b_put(uint16_t *p, F a, F b, int stream) {
+static inline vu64 bits_of_f32(vf32 f) { return vreinterpretq_u64_f32(f); }
+static inline vf32 f32_of_f64(vf64 a, vf64 b) { return vcvt_high_f32_f64(vcvt_f32_f64(a), b); }
+static inline vu64 f16_of_f32(vf32 a, vf32 b) { return vreinterpretq_u64_f16(vcvt_high_f16_f32(vcvt_f16_f32(a), b)); }
+static inline vu64 bf16_of_f32(vf32 a, vf32 b) {
     const uint32x4_t half = vdupq_n_u32(0x8000);
-    (void)stream;
     /* adds, and keeps the upper half of each sum */
-    vst1q_u16(p, vaddhn_high_u32(vaddhn_u32(vreinterpretq_u32_f32(a), half), vreinterpretq_u32_f32(b), half));
+    return vreinterpretq_u64_u16(vaddhn_high_u32(vaddhn_u32(vreinterpretq_u32_f32(a), half), vreinterpretq_u32_f32(b), half));
 }
 
-static inline N n_all(void) { return vdupq_n_u16(UINT16_MAX); }
-static inline N n_and_nonzero(N n, F f, U addend, uint32_t mask) {
-    const uint32x4_t x = vaddq_u32(vreinterpretq_u32_f32(f), vreinterpretq_u32_u64(addend));
-    return vminq_u16(n, vreinterpretq_u16_u32(vandq_u32(x, vdupq_n_u32(mask))));
+static inline void u64_flush(void *p, vu64 x, int non_temporal) {
+    (void)non_temporal;
+    vst1q_u8(p, vreinterpretq_u8_u64(x));
 }
-static inline int n_is_all(N n) { return vminvq_u16(n) != 0; }
-static inline void stream_fence(void) {}
+static inline void flush_fence(void) {}
 
-static inline void h_store(uint16_t p[TILE], const float f[TILE]) {
-    for (int i = 0; i < TILE; i += 8) vst1q_u16(p + i, h_pair(vld1q_f32(f + i), vld1q_f32(f + i + 4)));
+/* The minimum of all tested halves: a half that is zero has failed. */
+static inline mask64 mask64_all(void) { return vdupq_n_u32(UINT32_MAX); }
+static inline mask64 mask64_and_nonzero(mask64 m, vu64 x, vu64 bits) {
+    return vminq_u32(m, vreinterpretq_u32_u64(vandq_u64(x, bits)));
 }
-static inline void h_load(float f[TILE], const uint16_t p[TILE]) {
+static inline int mask64_is_all(mask64 m) { return vminvq_u32(m) != 0; }
+static inline mask32 mask32_all(void) { return vdupq_n_u16(UINT16_MAX); }
+static inline mask32 mask32_and_nonzero(mask32 m, vu64 x, uint32_t bits) {
+    return vminq_u16(m, vandq_u16(vreinterpretq_u16_u64(x), vreinterpretq_u16_u32(vdupq_n_u32(bits))));
+}
+static inline int mask32_is_all(mask32 m) { return vminvq_u16(m) != 0; }
+
+static inline void f16_store_tile(uint16_t p[TILE], const float f[TILE]) {
+    for (int i = 0; i < TILE; i += 8) u64_flush(p + i, f16_of_f32(vld1q_f32(f + i), vld1q_f32(f + i + 4)), 0);
+}
+static inline void f16_load_tile(float f[TILE], const uint16_t p[TILE]) {
     for (int i = 0; i < TILE; i += 4) vst1q_f32(f + i, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + i))));
 }
 

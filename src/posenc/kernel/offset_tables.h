@@ -1,6 +1,6 @@
 /* The tables of offsets: sin and cos of the angles between an anchor and its rows. */
-#ifndef POSENC_TABLES_H
-#define POSENC_TABLES_H
+#ifndef POSENC_OFFSET_TABLES_H
+#define POSENC_OFFSET_TABLES_H
 
 #include "direct.h"
 #include "environment.h"
@@ -8,7 +8,7 @@
 
 /* A contiguous table whose rows are whole cache lines long, but do not begin on a line, is computed from column `first` on,
  * the first column on a line.  A row then has columns first .. d_model - 1 and the first columns of the next row, which share
- * its last line, so that every tile stores whole lines. */
+ * its last line, so every tile stores whole lines. */
 INLINE spec_t spec_from(const spec_t *spec, ptrdiff_t first) {
     spec_t shifted = *spec;
     if (first == 0) return shifted;
@@ -28,13 +28,11 @@ NOINLINE void tabulate_rows(const spec_t *spec, uint64_t first, uint64_t spacing
     for (int r = 0; r < rows; r++) {
         const position_t position = position_from_halves(first + 2 * (uint64_t)r * spacing);
         double *const to = offsets_at(high, tile, rows, r), *const to_low = offsets_at(low, tile, rows, r);
-        for (int v = 0; v < TILE_VECTORS; v++) {
-            VV s, c;
-            direct(spec, &position, tile * TILE + v * W, ANGLES, &s, &c);
-            v_store(to + v * W, c.high);
-            v_store(to_low + v * W, c.low);
-            v_store(to + TILE + v * W, s.high);
-            v_store(to_low + TILE + v * W, s.low);
+        for (int i = 0; i < TILE; i += LANES) {
+            vdd s, c;
+            direct_dd(spec, &position, tile * TILE + i, ANGLES, &s, &c);
+            dd_store(to + i, to_low + i, c);
+            dd_store(to + TILE + i, to_low + TILE + i, s);
         }
     }
 }
@@ -54,9 +52,9 @@ static void tabulate(const spec_t *spec, const offsets_t *offsets, ptrdiff_t fir
                 if (*sine > reach || -*sine > reach) reach = *sine < 0 ? -*sine : *sine;
             for (int i = 0; i < spec->integer_limbs + spec->fraction_limbs; i++)
                 turns |= shifted.turns[i * spec->pitch + column];
-            /* at least the absolute error of a direct evaluation, of which it is a share */
+            /* 2**-36 covers the absolute error of a direct evaluation */
             offsets->reach[column] = turns ? reach + 0x1p-36 : 0;
-            offsets->turning[column] = turns ? 1 : 0;
+            offsets->has_frequency[column] = turns ? 1 : 0;
         }
     }
     environment_leave(host);

@@ -1,0 +1,92 @@
+"""ChunkDataset: a table as a stream of chunks for a DataLoader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import SupportsIndex, Unpack
+
+import torch
+from torch import Tensor
+from torch.utils.data import IterableDataset, get_worker_info
+
+from posenc import _arguments
+from posenc._encoding import CHUNK_BYTES, keywords_of
+from posenc._types import Convention
+from posenc.torch._operators import encoding_of, specification
+from posenc.torch._tensors import array_of, dtype_name, integer, positions_tensor
+
+
+class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
+    """A dataset that yields a table of any length chunk by chunk.
+
+    Each item is a pair of tensors: positions of shape (k,) and dtype int64, and their encodings of shape (k, d_model).  An
+    item is already a batch, so use it with ``DataLoader(..., batch_size=None)``.
+
+    Parameters
+    ----------
+    positions : int or range
+        The positions of the rows; an integer n means ``range(n)``.
+    d_model : int
+        Number of columns.
+    chunk : int, optional
+        Positions per chunk; by default as many as fit in 4 MiB.
+    dtype : torch.dtype, optional
+        One of float32, float64, float16 and bfloat16.
+    **convention
+        See `posenc.Encoding`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has a wrong type or value.
+
+    See Also
+    --------
+    posenc.stream : Chunks as arrays, in one process.
+
+    Notes
+    -----
+    Worker w of W computes the chunks w, w + W, w + 2 W, ... with one thread.  A DataLoader reads its workers in turn, so the
+    chunks arrive in the order of the positions for any number of workers.
+
+    Examples
+    --------
+    >>> from torch.utils.data import DataLoader
+    >>> from posenc.torch import ChunkDataset
+    >>> loader = DataLoader(ChunkDataset(10, 8, chunk=4), batch_size=None)
+    >>> [(positions.tolist(), tuple(values.shape)) for positions, values in loader]
+    [([0, 1, 2, 3], (4, 8)), ([4, 5, 6, 7], (4, 8)), ([8, 9], (2, 8))]
+    """
+
+    def __init__(
+        self,
+        positions: SupportsIndex | range,
+        d_model: SupportsIndex,
+        *,
+        chunk: SupportsIndex | None = None,
+        dtype: torch.dtype = torch.float32,
+        **convention: Unpack[Convention],
+    ) -> None:
+        dtype_name(dtype)
+        if not isinstance(positions, range):
+            positions = range(integer("positions", positions, 0))
+        self.encoding = encoding_of(*specification(d_model, convention))
+        _arguments.check_domain(positions, keywords_of(self.encoding)["position_offset"])
+        self.positions = positions
+        self.dtype = dtype
+        if chunk is None:
+            chunk = max(1, CHUNK_BYTES // max(1, self.encoding.d_model * dtype.itemsize))
+        self.chunk = integer("chunk", chunk, 1)
+
+    def __len__(self) -> int:
+        return len(self.positions[:: self.chunk])
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        worker = get_worker_info()
+        first, step, threads = (0, 1, None) if worker is None else (worker.id, worker.num_workers, 1)
+        left = self.positions[first * self.chunk :]
+        while left:
+            positions, left = left[: self.chunk], left[step * self.chunk :]
+            values = torch.empty((len(positions), self.encoding.d_model), dtype=self.dtype)
+            self.encoding.encode(positions, dtype=dtype_name(self.dtype), out=array_of(values), threads=threads)
+            yield positions_tensor(positions), values

@@ -1,0 +1,187 @@
+"""encode and add_to for tensors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, SupportsFloat, SupportsIndex, Unpack
+
+import torch
+from torch import Tensor
+
+from posenc import _arguments, _kernel
+from posenc._types import Convention, Positions
+from posenc.torch import _operators, _tensors
+
+
+def encode(
+    positions: Positions | Tensor,
+    d_model: SupportsIndex,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str | int | None = None,
+    **convention: Unpack[Convention],
+) -> Tensor:
+    """Sinusoidal positional encodings as a tensor, with the same bits as `posenc.encode`.
+
+    Parameters
+    ----------
+    positions : int, range, Tensor or array_like
+        As for `posenc.encode`, or a tensor of any shape and any real dtype.
+    d_model : int
+        Number of columns.
+    dtype : torch.dtype, optional
+        One of float32, float64, float16 and bfloat16.
+    device : torch.device, optional
+        By default the device of `positions` if it is a tensor, else the default device.  Values are computed on the CPU.
+    **convention
+        See `posenc.Encoding`.
+
+    Returns
+    -------
+    Tensor, shape ``positions.shape + (d_model,)``
+        The encodings.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `posenc.encode` raises them.
+    RuntimeError
+        If `positions` requires grad: encodings are not differentiable with respect to positions.
+
+    See Also
+    --------
+    PositionalTable : A module that keeps its table between calls.
+    posenc.encode : The same function for arrays.
+
+    Examples
+    --------
+    >>> import torch, posenc.torch
+    >>> posenc.torch.encode(2, 4, dtype=torch.float64)
+    tensor([[0.0000, 1.0000, 0.0000, 1.0000],
+            [0.8415, 0.5403, 0.0100, 1.0000]], dtype=torch.float64)
+    >>> posenc.torch.encode(torch.tensor([[0.5, 1e9]]), 64).shape
+    torch.Size([1, 2, 64])
+    """
+    _tensors.dtype_name(dtype)
+    d_model, text = _operators.specification(d_model, convention)
+    if device is None:
+        device = (positions if isinstance(positions, Tensor) else torch.empty(0)).device
+    else:
+        device = torch.device(device)
+    if isinstance(positions, Tensor):
+        return _operators.encode_at(positions, d_model, text, dtype, device)
+    if type(positions) is int and 0 <= positions < _arguments.BEYOND:       # torch.compile traces this branch
+        return _operators.encode(0, 1, positions, d_model, text, dtype, device)
+    positions = _arguments.range_or_array(positions)
+    if isinstance(positions, range):
+        _arguments.check_domain(positions, 0)
+        n = _arguments.length(positions)
+        # the start of an empty range and the step of a single position may exceed 64 bits
+        start, step = positions[0] if n else 0, positions.step if n > 1 else 1
+        if _arguments.LOWEST <= step < _arguments.BEYOND:
+            return _operators.encode(start, step, n, d_model, text, dtype, device)
+    return _operators.encode_at(_tensors.positions_tensor(positions), d_model, text, dtype, device)
+
+
+def add_to(
+    x: Tensor,
+    positions: Positions | Tensor | None = None,
+    *,
+    x_scale: SupportsFloat = 1.0,
+    **convention: Unpack[Convention],
+) -> Tensor:
+    """Add encodings onto embeddings in place, with the same bits as `posenc.add_to`; differentiable with respect to x.
+
+    Parameters
+    ----------
+    x : Tensor, shape (..., n, d_model)
+        On the CPU, of dtype float32, float64, float16 or bfloat16, with contiguous columns.  Overwritten.
+    positions : int, range, Tensor or array_like, optional
+        As for `posenc.add_to`, or a tensor that broadcasts to ``x.shape[:-1]``.
+    x_scale : float, optional
+        Factor of x, as in `posenc.add_to`.
+    **convention
+        See `posenc.Encoding`.
+
+    Returns
+    -------
+    Tensor
+        The tensor `x` itself.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `posenc.add_to` raises them, or if `x` is not on the CPU.
+    RuntimeError
+        If `x` is a leaf that requires grad, as for every in-place operation, or if `positions` requires grad.
+
+    See Also
+    --------
+    PositionalEncoding : A module that returns a new tensor, on every device.
+    posenc.add_to : The same function for arrays.
+
+    Examples
+    --------
+    >>> import torch, posenc.torch
+    >>> x = torch.ones(2, 3, 4)
+    >>> posenc.torch.add_to(x) is x
+    True
+    >>> bool((x == 1 + posenc.torch.encode(3, 4)).all())
+    True
+    """
+    _tensors.check_x(x)
+    if not (x.is_cpu or x.is_meta):
+        raise ValueError(f"x is on {x.device}, expected the CPU; PositionalEncoding supports every device")
+    n, d_model = x.shape[-2:]
+    _, text = _operators.specification(d_model, convention)
+    direct = _operators.is_eager() and _operators.is_plain(x)
+    if direct and (not isinstance(positions, Tensor) or _operators.is_plain(positions)):
+        if isinstance(positions, Tensor):
+            _tensors.check_positions(positions, x.device)
+            positions = _tensors.positions_array(positions)
+        scale = x_scale if type(x_scale) is float else _tensors.real("x_scale", x_scale)
+        _operators.encoding_of(d_model, text).add_to(_tensors.array_of(x), positions, x_scale=scale)
+        torch.autograd.graph.increment_version(x)
+        return x
+    # torch.compile cannot trace the conversion; the operator checks the number
+    if not torch.compiler.is_compiling() or type(x_scale) not in (int, float):
+        x_scale = _tensors.real("x_scale", x_scale)
+    where, start = _tensor_or_start(positions, n)
+    if where is not None:
+        _tensors.check_positions(where, x.device)
+        where = where.to(x.device)
+    if not torch.compiler.is_compiling() and (torch._C._are_functorch_transforms_active() or _tensors.is_dual(x)):
+        return _add_by_torch(x, where, start, float(x_scale), text)
+    torch.ops.posenc.add_(x, where, start, x_scale, text)
+    return x
+
+
+def _add_by_torch(x: Tensor, positions: Tensor | None, start: int, x_scale: float, convention: str) -> Tensor:
+    """Add with PyTorch's operators, with the same bits: torch.func and forward mode cannot transform posenc::add_."""
+    n, d_model = x.shape[-2:]
+    if positions is None:
+        values = _operators.encode(start, 1, n, d_model, convention, x.dtype, x.device)
+    else:
+        _tensors.check_broadcast(positions, x)
+        values = _operators.encode_at(positions, d_model, convention, x.dtype, x.device)
+    scale = _kernel.rounded(_tensors.DTYPES[x.dtype], x_scale)
+    if not math.isfinite(scale):
+        raise _tensors.scale_error(x_scale, x.dtype)
+    return x.mul_(scale).add_(values)
+
+
+def _tensor_or_start(positions: Any, n: int) -> tuple[Tensor | None, int]:
+    """Return the positions of n rows as posenc::add_ takes them: a tensor, or None and the first of n consecutive ones."""
+    if positions is None or isinstance(positions, Tensor):
+        return positions, 0
+    if type(positions) is int and positions >= 0:       # torch.compile traces this branch
+        positions = range(positions)
+    positions = _arguments.range_or_array(positions)
+    if isinstance(positions, range):
+        length = _arguments.length(positions)
+        if length != n:
+            raise ValueError(f"positions has length {length}, expected {n}, the rows of x")
+        if positions.step == 1 and n:
+            _arguments.check_domain(positions, 0)
+            return None, positions.start
+    return _tensors.positions_tensor(positions), 0

@@ -1,0 +1,422 @@
+"""The modules PositionalTable and PositionalEncoding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, SupportsFloat, SupportsIndex, Unpack
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import posenc
+from posenc import _arguments, _kernel
+from posenc._encoding import changes_of
+from posenc._types import Convention
+from posenc.torch import _operators
+from posenc.torch._operators import encoding_of, specification, text_of
+from posenc.torch._tensors import DTYPES, check_broadcast, check_positions, check_x, constant, integer, real, scale_error
+
+TABLE_BYTES = 1 << 26               # largest size to which a table grows
+TABLE_KEYS = ("pe", "pos_encoding")     # state_dict keys of the table in PyTorch's and other tutorials
+COMPARED_ROWS = 4096                # of a table in a state_dict
+
+
+class PositionalTable(nn.Module):
+    """A module that returns sinusoidal positional encodings and adds nothing.
+
+    ``forward()`` returns the whole table, ``forward(x)`` the rows for `x`.
+
+    Parameters
+    ----------
+    d_model : int
+        Number of columns.
+    max_sequence_length : int, optional
+        Initial number of rows.  The table grows when an input is longer.
+    **convention
+        See `posenc.Encoding`.
+
+    Attributes
+    ----------
+    pe : Tensor, shape (rows, d_model)
+        The table, a buffer outside the state_dict.  It is recomputed, not cast, when its dtype changes.  An assigned tensor
+        sets the number of rows, dtype and device; its values are ignored.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `posenc.Encoding` raises them.
+
+    See Also
+    --------
+    PositionalEncoding : Adds the encodings onto embeddings.
+    encode : Encodings without a module.
+
+    Notes
+    -----
+    If a state_dict contains the table of a tutorial (key ``pe`` or ``pos_encoding``), loading compares it with this module's
+    table and then ignores it; loading fails if the tables differ.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from posenc.torch import PositionalTable
+    >>> pe = PositionalTable(6, 10)
+    >>> pe().shape, pe(torch.zeros(2, 7, 6)).shape
+    (torch.Size([10, 6]), torch.Size([7, 6]))
+    """
+
+    pe: Tensor
+
+    def __init__(
+        self,
+        d_model: SupportsIndex,
+        max_sequence_length: SupportsIndex | None = None,
+        **convention: Unpack[Convention],
+    ) -> None:
+        super().__init__()
+        if max_sequence_length is not None:
+            max_sequence_length = integer("max_sequence_length", max_sequence_length, 0)
+        self.d_model, text = specification(d_model, convention)
+        self._convention = text_of(changes_of(encoding_of(self.d_model, text)))
+        self.max_sequence_length = max_sequence_length
+        table = self._table(max_sequence_length or 0, torch.get_default_dtype(), torch.get_default_device())
+        self.register_buffer("pe", table, persistent=False)
+
+    @property
+    def encoding(self) -> posenc.Encoding:
+        """The specification of the table.
+
+        See Also
+        --------
+        posenc.Encoding : Describes its keywords.
+
+        Examples
+        --------
+        >>> from posenc.torch import PositionalTable
+        >>> PositionalTable(64, layout="halves").encoding
+        Encoding(64, layout='halves')
+        """
+        return encoding_of(self.d_model, self._convention)
+
+    def forward(self, x: Tensor | None = None, *, start: int = 0, positions: Tensor | None = None) -> Tensor:
+        """Return the table, or the rows for x.
+
+        Parameters
+        ----------
+        x : Tensor, shape (..., n, d_model), optional
+            Sets the number of rows, dtype and device of the result; its values are not used.
+        start : int, optional
+            The position of the first row, for decoding with a cache.
+        positions : Tensor, optional
+            Positions of any shape, in place of `start`.
+
+        Returns
+        -------
+        Tensor, shape (max_sequence_length, d_model), (n, d_model) or ``positions.shape + (d_model,)``
+            The encodings, in new memory.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument has a wrong type or value, or without both `x` and `max_sequence_length`.
+        RuntimeError
+            If `positions` requires grad.
+
+        See Also
+        --------
+        PositionalEncoding.forward : Adds the encodings onto x.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from posenc.torch import PositionalTable
+        >>> PositionalTable(6)(torch.zeros(2, 7, 6, dtype=torch.float64), start=99).shape
+        torch.Size([7, 6])
+        """
+        if x is not None:
+            check_x(x, self.d_model)
+            return self._encodings(x.shape[-2], start, positions, x.dtype, x.device).clone()
+        if self.max_sequence_length is None:
+            raise ValueError("max_sequence_length is None, expected a length for forward() without x")
+        return self._encodings(self.max_sequence_length, start, positions, self.pe.dtype, self.pe.device).clone()
+
+    def _encodings(self, n: int, start: int, positions: Tensor | None, dtype: torch.dtype, device: torch.device) -> Tensor:
+        if positions is not None:
+            check_positions(positions, device)
+            if start != 0:
+                raise ValueError(f"start is {start} and positions is not None, expected only one of them")
+            return _operators.encode_at(positions, self.d_model, self._convention, dtype, device)
+        if isinstance(start, bool) or not isinstance(start, (int, np.integer, torch.SymInt)):
+            raise TypeError(f"start is {start!r} of type {type(start).__name__}, expected an integer")
+        if isinstance(start, np.integer):       # start + n could overflow
+            start = int(start)
+        if not torch.compiler.is_compiling() and not _arguments.LOWEST <= start < _arguments.BEYOND:
+            raise ValueError(f"start is {start}, expected -2**63 <= start < 2**63")
+        return self._rows(start, n, dtype, device)
+
+    def _rows(self, start: int, n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Return rows of the table, which grows if necessary; a graph uses a table only if max_sequence_length is set."""
+        compiling, stop = torch.compiler.is_compiling(), start + n
+        table: Any = self.pe if compiling else self._buffers["pe"]      # looking up self.pe costs as much as adding a row
+        length = table.shape[0]
+        if start < 0 or stop > length or table.dtype != dtype or table.device != device or (
+            compiling and self.max_sequence_length is None
+        ):
+            most = max(length, TABLE_BYTES // max(1, self.d_model * dtype.itemsize))
+            if compiling or start < 0 or stop > most:
+                return _operators.encode(start, 1, n, self.d_model, self._convention, dtype, device)
+            # assigned once complete: other threads see the old table or the new one
+            rows = length if stop <= length else max(stop, min(2 * length, most))
+            table = self._buffers["pe"] = self._table(rows, dtype, device)
+        return table[start:stop]
+
+    def _table(self, rows: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        with torch.inference_mode(False):       # training cannot use tensors from inference mode
+            return _operators.encode(0, 1, rows, self.d_model, self._convention, dtype, device)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # after construction on the meta device, loaders assign uninitialized memory to a buffer that no checkpoint contains
+        if name == "pe" and isinstance(value, Tensor) and value.dtype in DTYPES:
+            self._buffers["pe"] = self._table(len(value), value.dtype, value.device)
+        else:
+            super().__setattr__(name, value)
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> PositionalTable:
+        before = self.pe
+        super()._apply(fn, recurse)
+        if self.pe is not before:       # a cast has rounded twice, to_empty leaves memory uninitialized
+            self.pe = self.pe
+        return self
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], strict: bool,
+        missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str],
+    ) -> None:
+        for key in TABLE_KEYS:
+            stored = state_dict.pop(prefix + key, None)
+            if stored is not None and (mismatch := self._mismatch(stored)):
+                error_msgs.append(f"{prefix}{key} {mismatch}")
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+
+    def _mismatch(self, stored: Any) -> str:
+        """Describe how a stored table differs from this module's by more than float32 arithmetic explains, or return ""."""
+        if not isinstance(stored, Tensor):
+            return f"is of type {type(stored).__name__}, expected a tensor of real numbers"
+        if not stored.is_floating_point():
+            return f"has dtype {stored.dtype}, expected a tensor of real numbers"
+        shape, d = tuple(stored.shape), self.d_model
+        if shape[-1:] != (d,) or sum(length != 1 for length in shape[:-1]) > 1:
+            return f"has shape {shape}, expected (max_len, {d}), (max_len, 1, {d}) or (1, max_len, {d})"
+        if stored.is_meta:
+            return ""
+        values = stored.detach().cpu().reshape(-1, d)[:COMPARED_ROWS].double()
+        rows = torch.arange(len(values), dtype=torch.float64)[:, None]
+        # float32 frequencies and angles have an error of a few 2**-24 of the angle, which is at most about the row
+        tolerance = torch.finfo(stored.dtype).eps + 2**-20 * (1 + rows)
+        errors = (values - self._table(len(values), torch.float64, torch.device("cpu"))).abs()
+        differs = (~(errors <= tolerance)).any(1)
+        if not bool(differs.any()):
+            return ""
+        row = int(differs.nonzero()[0])
+        return (f"does not match {self.encoding}: row {row} differs by {float(errors[row].max()):.2g}; "
+                "use the convention of the stored table, or delete the key")
+
+    def extra_repr(self) -> str:
+        return self._arguments_text(max_sequence_length=self.max_sequence_length)
+
+    def _arguments_text(self, **arguments: Any) -> str:
+        """Return the arguments of the constructor without those that are None."""
+        shown = {name: value for name, value in arguments.items() if value is not None} | changes_of(self.encoding)
+        return ", ".join([str(self.d_model), *(f"{name}={value!r}" for name, value in shown.items())])
+
+
+class PositionalEncoding(PositionalTable):
+    """A module that adds sinusoidal positional encodings onto embeddings: ``dropout(x * x_scale + encodings)``.
+
+    It replaces the class of this name in PyTorch's tutorials and has no largest length.  ``forward()`` without `x` returns the
+    table.
+
+    Parameters
+    ----------
+    d_model : int
+        Number of columns.
+    dropout : float, optional
+        A probability.  Integers are rejected: some classes have the length of the table as second argument.
+    max_len : int, optional
+        Initial number of rows.  The table grows when an input is longer.
+    batch_first : bool, optional
+        Whether x has the shape (batch, n, d_model), or (n, batch, d_model) as in the tutorial.
+    x_scale : float, optional
+        Factor of x, by default 1; ``d_model**0.5`` in "Attention is all you need", section 3.4.
+    learned_scale : float, optional
+        Initial value of a parameter `alpha` that multiplies the encodings: 1.0 in SpeechT5 and ESPnet.
+    **convention
+        See `posenc.Encoding`.
+
+    Attributes
+    ----------
+    alpha : Parameter, shape ()
+        The learned factor, or None.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has a wrong type or value.
+
+    See Also
+    --------
+    PositionalTable : Returns the encodings and adds nothing.
+    add_to : Adds in place, without a module.
+
+    Notes
+    -----
+    The default convention is that of PyTorch's tutorial; docs/torch.md lists the arguments for other classes of this name.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from posenc.torch import PositionalEncoding
+    >>> pe = PositionalEncoding(512, dropout=0.1).eval()
+    >>> x = torch.zeros(2, 100, 512)
+    >>> whole = pe(x)
+    >>> step = pe(x[:, :1], start=99)                      # decoding with a cache
+    >>> bool((step[:, 0] == whole[:, 99]).all())
+    True
+    """
+
+    def __init__(
+        self,
+        d_model: SupportsIndex,
+        dropout: float = 0.0,
+        *,
+        max_len: SupportsIndex | None = None,
+        batch_first: bool = True,
+        x_scale: SupportsFloat | None = None,
+        learned_scale: SupportsFloat | None = None,
+        **convention: Unpack[Convention],
+    ) -> None:
+        dropout = constant("dropout", dropout)
+        if _arguments.is_index(dropout) and dropout != 0:
+            kind = type(dropout).__name__
+            raise TypeError(f"dropout is {dropout!r} of type {kind}, expected a float; a length is max_len={dropout!r}")
+        dropout = _arguments.real("dropout", dropout)
+        if max_len is not None:
+            max_len = integer("max_len", max_len, 0)
+        if not isinstance(batch_first, (bool, np.bool_)):
+            raise TypeError(f"batch_first is {batch_first!r} of type {type(batch_first).__name__}, expected a bool")
+        super().__init__(d_model, max_len, **convention)
+        self.dropout = nn.Dropout(dropout)
+        self.batch_first = batch_first
+        self.x_scale = None if x_scale is None else real("x_scale", x_scale)
+        self.learned_scale = None if learned_scale is None else real("learned_scale", learned_scale)
+        self.alpha = None if self.learned_scale is None else nn.Parameter(torch.tensor(self.learned_scale))
+        # as in add_to, x_scale is rounded to the dtype of x
+        scales = {dtype: _kernel.rounded(name, self.x_scale or 0.0) for dtype, name in DTYPES.items()}
+        self._scales = {dtype: scale for dtype, scale in scales.items() if math.isfinite(scale)}
+
+    def reset_parameters(self) -> None:
+        """Set `alpha` to `learned_scale`, for a module that was constructed on the meta device.
+
+        Returns
+        -------
+        None
+            Without `learned_scale` nothing changes.
+
+        See Also
+        --------
+        torch.nn.Module.to_empty : Allocates uninitialized memory.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from posenc.torch import PositionalEncoding
+        >>> with torch.device("meta"):
+        ...     pe = PositionalEncoding(8, learned_scale=1.0)
+        >>> pe.to_empty(device="cpu").reset_parameters()
+        >>> pe.alpha.item()
+        1.0
+        """
+        if self.alpha is not None and self.learned_scale is not None:
+            nn.init.constant_(self.alpha, self.learned_scale)
+
+    def forward(self, x: Tensor | None = None, *, start: int = 0, positions: Tensor | None = None) -> Tensor:
+        """Return ``dropout(x * x_scale + encodings)``, or the table; `learned_scale` multiplies the encodings by `alpha`.
+
+        Parameters
+        ----------
+        x : Tensor, shape (batch, n, d_model) or (n, d_model), optional
+            (n, batch, d_model) if `batch_first` is False.
+        start : int, optional
+            The position of the first row, for decoding with a cache.
+        positions : Tensor, optional
+            In place of `start`: of shape (n,), or one that broadcasts to ``x.shape[:-1]``, as for packed sequences.
+
+        Returns
+        -------
+        Tensor
+            Of the shape, dtype and device of x.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument has a wrong type or value.
+        RuntimeError
+            If `positions` requires grad.
+
+        See Also
+        --------
+        PositionalTable.forward : Returns the encodings alone.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from posenc.torch import PositionalEncoding
+        >>> x = torch.zeros(1, 5, 8)                            # two sequences in one row
+        >>> y = PositionalEncoding(8)(x, positions=torch.tensor([0, 1, 2, 0, 1]))
+        >>> bool((y[0, 3:] == y[0, :2]).all())
+        True
+        """
+        if x is None:
+            return super().forward(start=start, positions=positions)
+        check_x(x, self.d_model)
+        sequence_first = not self.batch_first and x.ndim > 2
+        column = (-1, *[1] * (x.ndim - 2))      # the shape of n positions along the first axis
+        if positions is not None:
+            check_positions(positions, x.device)
+            shape = positions.shape
+            if sequence_first and positions.ndim == 1:
+                positions = positions.reshape(column)
+            check_broadcast(positions, x, shape)
+        encodings = self._encodings(x.shape[0 if sequence_first else -2], start, positions, x.dtype, x.device)
+        if sequence_first and positions is None:
+            encodings = encodings.reshape(*column, self.d_model)
+        if self.x_scale is not None:
+            if x.dtype not in self._scales:
+                raise scale_error(self.x_scale, x.dtype)
+            x = x * self._scales[x.dtype]
+        total = x + encodings
+        return total if self._dropout_is_identity() else self.dropout(total)
+
+    def _encodings(self, n: int, start: int, positions: Tensor | None, dtype: torch.dtype, device: torch.device) -> Tensor:
+        encodings = super()._encodings(n, start, positions, dtype, device)
+        return encodings if self.alpha is None else self.alpha * encodings
+
+    def _dropout_is_identity(self) -> bool:
+        """Whether the call of `dropout` can be omitted: it changes nothing and no hook observes it.  A graph contains it."""
+        if torch.compiler.is_compiling():
+            return False
+        dropout: Any = self._modules.get("dropout")
+        return (
+            type(dropout) is nn.Dropout
+            and not (dropout.training and dropout.p)
+            and not (dropout._forward_pre_hooks or dropout._forward_hooks)
+            and not (dropout._backward_pre_hooks or dropout._backward_hooks)
+            and not nn.modules.module._has_any_global_hook()
+        )
+
+    def extra_repr(self) -> str:
+        batch_first = None if self.batch_first else False
+        scales = {"x_scale": self.x_scale, "learned_scale": self.learned_scale}
+        return self._arguments_text(max_len=self.max_sequence_length, batch_first=batch_first, **scales)

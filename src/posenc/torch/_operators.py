@@ -1,0 +1,201 @@
+"""The operators posenc::encode, posenc::encode_at and posenc::add_, their derivatives, and direct calls of the kernels.
+
+An operator takes the convention as JSON text, so an exported graph contains the whole specification.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.fx.experimental.symbolic_shapes import guard_scalar
+
+import posenc
+from posenc import _encoding, _kernel
+from posenc._convention import CHECKS
+from posenc._encoding import CACHED, scalars
+from posenc.torch import _tensors
+from posenc.torch._tensors import DTYPES, NOT_DIFFERENTIABLE, array_of, constant
+
+# ---- the convention as text -------------------------------------------------------------------------------------------
+
+
+def specification(d_model: Any, convention: Mapping[str, Any]) -> tuple[int, str]:
+    """Return d_model and the convention's text, checked; in a graph the operator checks the convention."""
+    if isinstance(d_model, posenc.Encoding):
+        encoding = _encoding.encoding_of(d_model, convention)
+        return encoding.d_model, text_of(_encoding.changes_of(encoding))
+    if type(d_model) not in (int, torch.SymInt):
+        d_model = _tensors.integer("d_model", d_model, 0)
+    if torch.compiler.is_compiling():
+        return d_model, text_of({name: _specialized(value) for name, value in convention.items()})
+    checked = _cached_text if CACHED.issuperset(map(type, scalars(convention))) else _checked_text
+    return d_model, checked(d_model, **convention)
+
+
+@torch.compiler.assume_constant_result
+def text_of(convention: Mapping[str, Any]) -> str:
+    """Return a convention as JSON, which represents every float64 exactly."""
+    constants = {name: constant(name, value) for name, value in convention.items()}
+    return json.dumps(constants, default=lambda value: np.asarray(value).tolist())
+
+
+def _checked_text(d_model: int, /, **convention: Any) -> str:
+    for name in convention.keys() - CHECKS.keys():
+        raise TypeError(f"got an unexpected keyword argument {name!r}")
+    text = text_of({name: CHECKS[name](name, constant(name, value)) for name, value in convention.items()})
+    encoding_of(d_model, text)
+    return text
+
+
+_cached_text = functools.lru_cache(maxsize=8, typed=True)(_checked_text)
+
+
+def _specialized(value: Any) -> Any:
+    """Return numbers that torch.compile treats as variables as constants; other values cause a recompilation."""
+    if isinstance(value, (list, tuple)):
+        return [_specialized(number) for number in value]
+    return guard_scalar(value) if type(value) in (int, float) else value
+
+
+@functools.lru_cache(maxsize=8)
+def encoding_of(d_model: int, convention: str) -> posenc.Encoding:
+    return posenc.Encoding(d_model, **json.loads(convention))
+
+
+# ---- operators --------------------------------------------------------------------------------------------------------
+
+
+def _encode(start: int, step: int, n: int, d_model: int, convention: str, dtype: torch.dtype, device: torch.device) -> Tensor:
+    encoding = encoding_of(d_model, convention)
+    out = torch.empty((n, d_model), dtype=dtype, device="meta" if device.type == "meta" else "cpu")
+    if not out.is_meta:
+        encoding.encode(range(start, start + step * n, step), dtype=_tensors.dtype_name(dtype), out=array_of(out))
+    return out.to(device)
+
+
+_encode_operator = torch.library.custom_op(
+    "posenc::encode", _encode, mutates_args=(),
+    schema="(SymInt start, SymInt step, SymInt n, SymInt d_model, str convention, ScalarType dtype, Device device) -> Tensor",
+)
+
+
+@_encode_operator.register_fake
+def _(start: int, step: int, n: int, d_model: int, convention: str, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.empty((n, d_model), dtype=dtype, device=device)
+
+
+def _encode_at(positions: Tensor, d_model: int, convention: str, dtype: torch.dtype) -> Tensor:
+    encoding = encoding_of(d_model, convention)
+    out = torch.empty((*positions.shape, d_model), dtype=dtype, device="cpu")
+    encoding.encode(_tensors.positions_array(positions), dtype=_tensors.dtype_name(dtype), out=array_of(out))
+    return out.to(positions.device)
+
+
+_encode_at_operator = torch.library.custom_op(
+    "posenc::encode_at", _encode_at, mutates_args=(),
+    schema="(Tensor positions, SymInt d_model, str convention, ScalarType dtype) -> Tensor",
+)
+
+
+@_encode_at_operator.register_fake
+def _(positions: Tensor, d_model: int, convention: str, dtype: torch.dtype) -> Tensor:
+    return positions.new_empty((*positions.shape, d_model), dtype=dtype)
+
+
+@_encode_at_operator.register_autograd
+def _(context: Any, grad: Tensor) -> NoReturn:
+    raise RuntimeError(f"positions requires grad, but {NOT_DIFFERENTIABLE}")
+
+
+# torch.library.custom_op does not support derivatives of operators that mutate an argument
+torch.library.define("posenc::add_", "(Tensor(a!) x, Tensor? positions, SymInt start, float x_scale, str convention) -> ()")
+
+
+@torch.library.impl("posenc::add_", "CPU")
+def _(x: Tensor, positions: Tensor | None, start: int, x_scale: float, convention: str) -> None:
+    rows = range(start, start + x.shape[-2]) if positions is None else _tensors.positions_array(positions)
+    encoding_of(x.shape[-1], convention).add_to(array_of(x), rows, x_scale=x_scale)
+
+
+@torch.library.register_fake("posenc::add_")
+def _(x: Tensor, positions: Tensor | None, start: int, x_scale: float, convention: str) -> None:
+    if positions is not None:
+        _tensors.check_not_meta(positions, x.device)
+
+
+@torch.library.impl("posenc::add_", "Autograd")
+def _(x: Tensor, positions: Tensor | None, start: int, x_scale: float, convention: str) -> None:
+    if positions is not None:
+        _tensors.check_positions(positions, x.device)
+    if not (x.requires_grad and torch.is_grad_enabled()):
+        torch.autograd.graph.increment_version(x)
+        _add_below_autograd(x, positions, start, x_scale, convention)
+        return
+    if x.is_leaf:
+        raise RuntimeError("x is a leaf that requires grad, expected one without (or torch.no_grad()): it is written in place")
+    # the kernels multiply by x_scale rounded to x's dtype, which is therefore the derivative
+    _Add.apply(x, positions, start, _kernel.rounded(DTYPES[x.dtype], x_scale), convention)
+
+
+def _add_below_autograd(*arguments: Any) -> None:
+    with torch._C._AutoDispatchBelowAutograd():
+        torch.ops.posenc.add_(*arguments)
+
+
+class _Add(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Tensor, positions: Tensor | None, start: int, x_scale: float, convention: str) -> Tensor:
+        context.mark_dirty(x)
+        context.x_scale = x_scale
+        _add_below_autograd(x, positions, start, x_scale, convention)
+        return x
+
+    @staticmethod
+    def backward(context: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
+        return grad * context.x_scale, None, None, None, None
+
+
+# ---- calls ------------------------------------------------------------------------------------------------------------
+#
+# For a short row an operator takes tens of times as long as the kernels, which are called directly where possible.
+
+
+def encode(start: int, step: int, n: int, d_model: int, convention: str, dtype: torch.dtype, device: torch.device) -> Tensor:
+    function = _encode if is_eager() else torch.ops.posenc.encode
+    return function(start, step, n, d_model, convention, dtype, device)
+
+
+def encode_at(positions: Tensor, d_model: int, convention: str, dtype: torch.dtype, device: torch.device) -> Tensor:
+    _tensors.check_positions(positions, device)
+    function = _encode_at if is_eager() and is_plain(positions) else torch.ops.posenc.encode_at
+    return function(positions, d_model, convention, dtype).to(device)
+
+
+def is_eager() -> bool:
+    """Whether no graph, mode or transform has to see operators."""
+    return not (
+        torch.compiler.is_compiling()
+        or torch._C._get_tracing_state() is not None            # torch.jit.trace
+        or torch._C._len_torch_dispatch_stack()                 # FakeTensorMode, make_fx
+        or torch._C._len_torch_function_stack()                 # TorchFunctionMode, torch.device as a context
+        or torch._C._are_functorch_transforms_active()          # torch.func
+        or forward_ad._current_level >= 0                       # forward-mode differentiation
+    )
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether `Tensor.numpy` shows the tensor's elements, and autograd does not record it."""
+    return (
+        type(tensor) is Tensor                                  # subclasses such as DTensor and FakeTensor may have no memory
+        and tensor.is_cpu
+        and not tensor.requires_grad
+        and not tensor.is_neg()                                 # a lazy negation: the memory has the opposite signs
+        and not torch._is_functional_tensor(tensor)             # has no memory
+    )

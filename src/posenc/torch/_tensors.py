@@ -1,0 +1,112 @@
+"""Tensors as arguments: their dtypes, conversions and checks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from posenc import _arguments
+
+DTYPES = {torch.float64: "float64", torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
+INTEGERS = {getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
+NOT_DIFFERENTIABLE = "encodings are not differentiable with respect to positions; pass positions.detach()"
+
+
+def constant(name: str, value: Any) -> Any:
+    """Return a tensor as a number or list, other values unchanged; a tensor that requires grad would never be trained."""
+    if not isinstance(value, Tensor):
+        return value
+    if value.requires_grad or not torch.compiler.is_compiling() and is_dual(value):
+        raise RuntimeError(f"{name} requires grad, expected a constant such as {name}.detach(); "
+                           "PositionalEncoding(learned_scale=) has a trainable factor")
+    if value.is_meta:
+        raise ValueError(f"{name} is on the meta device, expected a tensor with values")
+    return value.tolist()
+
+
+def integer(name: str, value: Any, lowest: int) -> int:
+    return _arguments.integer(name, constant(name, value), lowest)
+
+
+def real(name: str, value: Any) -> float:
+    return _arguments.real(name, constant(name, value))
+
+
+def array_of(tensor: Tensor) -> NDArray[Any]:
+    """Return an array that shares the tensor's memory; NumPy has no bfloat16 of its own, ml_dtypes adds it."""
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if tensor.dtype != torch.bfloat16:
+        return tensor.numpy()
+    import ml_dtypes
+
+    return tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
+
+
+def positions_array(positions: Tensor) -> NDArray[Any]:
+    positions = positions.detach().cpu()
+    return (positions.double() if positions.dtype == torch.bfloat16 else positions).numpy()
+
+
+@torch.compiler.disable
+def positions_tensor(positions: range | NDArray[Any]) -> Tensor:
+    """Return a copy of positions as a tensor of int64 or float64."""
+    checked = _arguments.positions_of(positions, 0)
+    if isinstance(checked, range):
+        start, step = (number % 2**64 for number in (checked.start, checked.step))
+        checked = (np.arange(len(checked), dtype=np.uint64) * np.uint64(step) + np.uint64(start)).view(np.int64)
+    return torch.from_numpy(np.array(checked))
+
+
+def is_dual(tensor: Tensor) -> bool:
+    """Whether the tensor has a tangent of forward-mode differentiation."""
+    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None
+
+
+def dtype_name(dtype: torch.dtype, what: str = "dtype is") -> str:
+    if dtype not in DTYPES:
+        raise TypeError(f"{what} {dtype!r}, expected one of {', '.join(map(str, DTYPES))}")
+    return DTYPES[dtype]
+
+
+def check_x(x: Tensor, d_model: int | None = None) -> None:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x is of type {type(x).__name__}, expected a torch.Tensor")
+    dtype_name(x.dtype, "x has dtype")
+    if x.ndim < 2 or d_model is not None and x.shape[-1] != d_model:
+        raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., n, {'d_model' if d_model is None else d_model})")
+
+
+def scale_error(x_scale: float, dtype: torch.dtype) -> ValueError:
+    return ValueError(f"x_scale is {x_scale}, expected a number within the range of {DTYPES[dtype]}")
+
+
+def check_positions(positions: Tensor, device: torch.device) -> None:
+    """Check positions whose encodings are computed for `device`."""
+    if not isinstance(positions, Tensor):
+        raise TypeError(f"positions is of type {type(positions).__name__}, expected a torch.Tensor")
+    if positions.dtype not in DTYPES and positions.dtype not in INTEGERS:
+        raise TypeError(f"positions has dtype {positions.dtype}, expected integers or real numbers of at most 64 bits")
+    check_not_meta(positions, device)
+    if positions.requires_grad and torch.is_grad_enabled():
+        raise RuntimeError(f"positions requires grad, but {NOT_DIFFERENTIABLE}")
+    if not torch.compiler.is_compiling() and is_dual(positions):
+        raise RuntimeError(f"positions has a tangent, but {NOT_DIFFERENTIABLE}")
+
+
+def check_not_meta(positions: Tensor, device: torch.device) -> None:
+    if positions.is_meta and device.type != "meta":
+        raise ValueError(f"positions is on the meta device, expected a tensor with values for {device}")
+
+
+def check_broadcast(positions: Tensor, x: Tensor, shape: tuple[int, ...] | None = None) -> None:
+    """Check that positions broadcast to ``x.shape[:-1]``; an error shows `shape`, by default that of positions."""
+    lengths = list(zip(reversed(positions.shape), reversed(x.shape[:-1]), strict=False))
+    if positions.ndim >= x.ndim or any(length not in (1, size) for length, size in lengths):
+        shape = tuple(positions.shape if shape is None else shape)
+        raise ValueError(f"positions has shape {shape}, expected one that broadcasts to {tuple(x.shape[:-1])}")
