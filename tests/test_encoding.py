@@ -2,6 +2,7 @@
 
 import copy
 import json
+import subprocess
 import sys
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import posenc
+from conftest import python
 from posenc import Encoding
 from posenc._convention import CHOICES, DEFAULTS
 
@@ -124,3 +126,35 @@ def test_add_to_refuses_what_is_no_encoding_for_x():
         posenc.add_to(np.ones((7, 6), np.float32), encoding=6)
     with pytest.raises(ValueError, match=r"x has shape \(7, 8\), expected \(..., 6\)"):
         posenc.add_to(np.ones((7, 8), np.float32), encoding=EXPLICIT)
+
+
+@pytest.mark.parametrize("function, call", [
+    ("encode", lambda **keywords: posenc.encode(3, 4, **keywords)),
+    ("stream", lambda **keywords: posenc.stream(3, 4, **keywords)),
+    ("add_to", lambda **keywords: posenc.add_to(np.ones((3, 4), np.float32), **keywords)),
+    ("grid", lambda **keywords: posenc.grid((3, 3), 4, **keywords)),
+])
+@pytest.mark.parametrize("name, suggestion", [
+    ("theta", "; did you mean 'base'?"), ("num_threads", "; did you mean 'threads'?"),
+    ("max_len", "; did you mean 'positions'?"), ("layuot", "; did you mean 'layout'?"), ("zzz", ""),
+])
+def test_unknown_keywords_are_those_of_the_function_called(function, call, name, suggestion):
+    with pytest.raises(TypeError) as refused:
+        call(**{name: 3})
+    assert str(refused.value) == f"{function}() got an unexpected keyword argument {name!r}{suggestion}"
+
+
+def test_optional_parts_are_attributes():
+    with pytest.raises(AttributeError, match="module 'posenc' has no attribute 'jax'"):
+        _ = posenc.jax
+    code = """
+        import sys, posenc
+        sys.modules["torch"] = None             # as if it were not installed
+        try:
+            posenc.torch
+        except ImportError as error:
+            print(error)
+        """
+    done = subprocess.run(python(code), capture_output=True, text=True, check=False)
+    message = "posenc.torch needs torch, as in the extra posenc[torch]: " + sys.executable + " -m pip install torch"
+    assert done.returncode == 0 and done.stdout.strip() == message, done.stderr

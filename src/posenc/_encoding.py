@@ -452,25 +452,41 @@ def _shown(value: object) -> str:
 
 
 WIDEST_CACHED = 2**16                   # columns: an Encoding takes at most 13 MB
+SYNONYMS = {                            # names in other libraries
+    "theta": "base", "rope_theta": "base", "max_period": "base", "max_timescale": "base", "num_threads": "threads",
+    "max_len": "positions", "length": "positions", "seq_len": "positions", "dim": "d_model", "embedding_dim": "d_model",
+}
 CACHED = {int, float, str, type(None), np.float64, np.float32}     # not tensors, whose hash is their address, not their value
 _cached = functools.lru_cache(maxsize=8, typed=True)(Encoding)
 
 
-def encoding_of(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
+def encoding_of(d_model: Any, convention: Mapping[str, Any], function: str = "Encoding") -> Encoding:
     """Return the Encoding in place of d_model, or that of the keywords, from the cache if `CACHED` has all their types."""
     if isinstance(d_model, Encoding):
         for name in convention:
             raise TypeError(f"an Encoding and {name} are both given, expected only one of them; use replace({name}=...)")
         return d_model
-    if type(d_model) is int and d_model <= WIDEST_CACHED and CACHED.issuperset(map(type, scalars(convention))):
-        return _cached(d_model, **convention)
-    return Encoding(d_model, **convention)
+    try:
+        if type(d_model) is int and d_model <= WIDEST_CACHED and CACHED.issuperset(map(type, scalars(convention))):
+            return _cached(d_model, **convention)
+        return Encoding(d_model, **convention)
+    except TypeError:
+        for name in convention.keys() - DEFAULTS.keys():
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{_suggestion(name)}") from None
+        raise
 
 
-def encoding_for(x: Any, encoding: Encoding | None, convention: Mapping[str, Any]) -> Encoding:
+def _suggestion(name: str) -> str:
+    import difflib
+
+    near = [SYNONYMS[name]] if name in SYNONYMS else difflib.get_close_matches(name, [*DEFAULTS, "dtype", "out", "threads"], 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def encoding_for(x: Any, encoding: Encoding | None, convention: Mapping[str, Any], function: str) -> Encoding:
     """Return the Encoding to add to an array, of its d_model if it is not given."""
     if encoding is None:
-        return encoding_of(x.shape[-1], convention)
+        return encoding_of(x.shape[-1], convention, function)
     if not isinstance(encoding, Encoding):
         raise _arguments.wrong_type("encoding", encoding, "a posenc.Encoding")
     return encoding_of(encoding, convention)
