@@ -1,8 +1,8 @@
-"""The largest errors of posenc, the usual recipes and two peers, compared with MPFR, as a Markdown table.
+"""The largest errors of posenc, common recipes and two peers, compared with MPFR, as a Markdown table.
 
-Every candidate encodes the same 61 consecutive positions from each start.  If a candidate accepts only a number of positions,
-`arange` or `range` is replaced in its module during the call; its arithmetic is unchanged.  Each candidate is compared with its
-own convention: the NumPy recipe has an exponent per column, Marian puts the sines before the cosines.
+From each start, all candidates encode the same 61 consecutive positions.  If a candidate accepts only a number of positions,
+`arange` or `range` is replaced in its module during the call; this does not change the candidate's arithmetic.  The exact
+values follow the candidate's convention: the NumPy recipe has an exponent per column, Marian puts sines before cosines.
 """
 
 import builtins
@@ -23,7 +23,7 @@ from reference import Reference
 
 STARTS = {"1e2": 10**2, "1e4": 10**4, "1e6": 10**6, "1e9": 10**9, "1.7e18": 17 * 10**17}
 COUNT, WIDTH = 61, 512
-BITS = 200                              # precision of the exact values and of the errors
+BITS = 200                              # precision of the exact values and the errors
 EXACT = gmpy2.context(precision=BITS)
 HALVES = np.r_[0:WIDTH:2, 1:WIDTH:2]    # interleaved columns in the order of layout="halves"
 
@@ -33,7 +33,7 @@ def positions_from(start):
 
 
 def exact_values(start, exponents):
-    """The values of a table, rounded to `BITS` bits."""
+    """Return the exact values of a table, rounded to `BITS` bits."""
     reference = Reference(WIDTH, exponents=exponents)
     return [[reference.value(p, c, BITS) for c in range(WIDTH)] for p in range(start, start + COUNT)]
 
@@ -73,7 +73,7 @@ def marian(module, positions):
 
 
 def peer(name, module, table):
-    """A dictionary with the candidate, or without if its module is not installed."""
+    """Return a dict with the candidate; it is empty if the module of the candidate cannot be imported."""
     try:
         return {name: ("pair", partial(table, importlib.import_module(module)))}
     except ImportError:
@@ -82,7 +82,7 @@ def peer(name, module, table):
 
 
 def candidates():
-    """For each name, the convention of the exponents and the function."""
+    """Return, for each name, the keyword `exponents` and the function of the candidate."""
     return {
         "posenc, float32": ("pair", partial(ours, dtype="float32")),
         "NumPy recipe (float32 positions, float64 angles)": ("column", partial(numpy_recipe, d_model=WIDTH)),

@@ -1,6 +1,6 @@
-"""Times of tables, small calls, positions as arrays, and add_to.  ``python benchmarks/calls.py [NAME ...]``
+"""Times of tables, small calls, position arrays and add_to.  ``python benchmarks/calls.py [NAME ...]``
 
-A ratio is that of two medians; above 1, posenc is faster.  The cases of a line run in turn.  The roof line is the faster of
+A ratio compares two medians; above 1, posenc is faster.  The cases of a line run alternately.  The roof line is the faster of
 memset and non-temporal stores to the same buffer.  docs/performance.md shows the results of one run.
 """
 
@@ -33,7 +33,7 @@ def roof_library():
 
 
 def medians(cases, number=1):
-    """Median seconds per call of each case."""
+    """Return the median seconds per call for each case."""
     return [statistics.median(seconds) for seconds in times_of(cases, number=number)]
 
 
@@ -41,7 +41,7 @@ def medians(cases, number=1):
 
 
 def tables(dtypes=("float32", "float64", "float16", "bfloat16"), widths=(512,)):
-    """Speed relative to the roof line: a buffer aligned to cache lines, one 16 bytes off as from np.empty, and their ratio."""
+    """Compare with the roof line: an aligned buffer, and one 16 bytes past a cache line, like large arrays of np.empty."""
     roof = roof_library()
     for dtype in dtypes:
         for d_model in widths:
@@ -73,7 +73,7 @@ def isas():
 
 
 def fresh():
-    """Tables in fresh memory, including its page faults."""
+    """Times of tables in fresh memory, including the page faults."""
     for rows in (512, 4096, 65536):
         shape = (rows, 512)
         full, table = medians([partial(np.full, shape, 1, np.float32), partial(posenc.encode, *shape)])
@@ -125,7 +125,7 @@ def calls():
 
 
 def arrays():
-    """32 x arange(512), d_model 768: as an array, as ranges, and as rows of a table."""
+    """Encode 32 x arange(512) with d_model 768 as an array and as ranges, or take the rows from a table."""
     positions = np.tile(np.arange(512), (32, 1))
     encoding = posenc.Encoding(768)
     out, table = np.empty((32, 512, 768), np.float32), posenc.encode(512, 768)

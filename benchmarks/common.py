@@ -1,4 +1,4 @@
-"""Shared by the benchmarks: timing of cases in turn, page-aligned arrays, lines of output and the command line."""
+"""Code shared by the benchmarks: timing of alternating cases, arrays with a given alignment, output and the command line."""
 
 import argparse
 import math
@@ -12,9 +12,9 @@ from posenc import _kernel
 
 
 def times_of(cases, rounds=15, number=1, most_seconds=math.inf):
-    """Seconds per call, a list for each case.
+    """Return the seconds per call, as a list for each case.
 
-    Cases run in turn, `number` calls at a time; the first round is a warm-up.  A case ends after `most_seconds`.
+    The cases alternate, with `number` calls in each turn; the first round is a warm-up.  A case ends after `most_seconds`.
     """
     times = [[] for _ in cases]
     for _ in range(rounds + 1):
@@ -25,7 +25,7 @@ def times_of(cases, rounds=15, number=1, most_seconds=math.inf):
 
 
 def array_at(shape, dtype, offset):
-    """An array in resident memory that starts `offset` bytes after the start of a page."""
+    """Return an array in resident memory that starts `offset` bytes after the start of a page."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     memory = np.zeros(size + 8192, np.uint8)
     memory.fill(1)
@@ -37,7 +37,7 @@ def report(name, *results):
 
 
 def main(description, *measurements):
-    """Run the measurements named on the command line, by default all."""
+    """Run the measurements named on the command line (default: all)."""
     functions = {function.__name__: function for function in measurements}
     parser = argparse.ArgumentParser(description=description.split("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(functions))

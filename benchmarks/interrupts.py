@@ -1,8 +1,8 @@
 """Time from Ctrl-C to the end of a long call.  ``python benchmarks/interrupts.py [TRIALS]``
 
 Each trial starts a process, sends SIGINT at a random time during the call, and measures the time until KeyboardInterrupt is
-caught; for `posenc generate`, until it is raised and until the process ends.  Needs 7 GB of memory and several GB of space for
-temporary files.
+caught.  For `posenc generate`, it measures the times until KeyboardInterrupt is raised and until the process ends.  Requires
+7 GB of memory and several GB of space for temporary files.
 """
 
 import os
@@ -41,7 +41,7 @@ except KeyboardInterrupt:
 
 
 def time_of_call(setup, call):
-    """Seconds until KeyboardInterrupt is caught, or None if the call ended before the signal."""
+    """Return the seconds until KeyboardInterrupt is caught, or None if the call ended before the signal."""
     process = subprocess.Popen([sys.executable, "-c", TRIAL.format(setup=setup, call=call)], stdout=subprocess.PIPE, text=True)
     process.stdout.readline()
     time.sleep(random.uniform(0.02, 0.45))
@@ -65,7 +65,7 @@ sys.exit(main(["generate", "2000000", "512", "-o", sys.argv[1]]))
 
 
 def times_of_generate():
-    """Seconds until KeyboardInterrupt is raised, and until the process ends; the system needs time to free the file."""
+    """Return the seconds until KeyboardInterrupt is raised, and until the process ends, after the system has freed the file."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "table.npy")
         command = [sys.executable, "-c", GENERATE, str(path)]

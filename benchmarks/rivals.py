@@ -1,8 +1,8 @@
 """Speed of posenc relative to other libraries, and the project's targets.  ``python benchmarks/rivals.py [NAME ...]``
 
-A line shows the median, the 10th and the 90th percentile of ratios of times; above 1, posenc is faster.  Its cases run in turn.
-posenc writes to memory in use unless a line says "fresh memory", which recipes and peers always allocate.  NumPy uses one
-thread, torch as many as posenc.
+Each line shows the median, the 10th and the 90th percentile of time ratios; above 1, posenc is faster.  The cases of a line run
+alternately.  posenc writes to reused memory unless a line says "fresh memory"; recipes and peers always allocate fresh memory.
+NumPy uses one thread; torch uses as many threads as posenc.
 """
 
 import importlib
@@ -24,7 +24,7 @@ MOST_SECONDS = 5.0
 
 
 def numpy_recipe(positions, d_model, dtype=np.float32):
-    """The usual NumPy notebook: float64 arithmetic on a full grid, and an exponent per column."""
+    """Return the table of the common NumPy recipe: float64 arithmetic on a full grid, and an exponent per column."""
     n = len(positions)
     pe = np.zeros((n, d_model), dtype)
     position = np.asarray(positions, dtype).reshape(n, -1)
@@ -36,7 +36,7 @@ def numpy_recipe(positions, d_model, dtype=np.float32):
 
 
 def numpy_float32_recipe(positions, d_model):
-    """The fastest NumPy: float32 arithmetic, one row of frequencies."""
+    """Return the table of the fastest NumPy recipe: float32 arithmetic and one row of frequencies."""
     pe = np.empty((len(positions), d_model), np.float32)
     frequencies = np.power(np.float32(10000), -np.arange(0, d_model, 2, dtype=np.float32) / np.float32(d_model))
     angles = np.asarray(positions, np.float32)[:, None] * frequencies
@@ -46,7 +46,7 @@ def numpy_float32_recipe(positions, d_model):
 
 
 def torch_recipe(torch, positions, d_model):
-    """The usual torch notebook: float32 arithmetic, stacked sines and cosines."""
+    """Return the table of the common torch recipe: float32 arithmetic, and sines and cosines that are stacked."""
     even = torch.arange(0, d_model, 2).float()
     denominator = torch.pow(10000, even / d_model)
     position = positions.float().reshape(len(positions), 1)
@@ -55,7 +55,7 @@ def torch_recipe(torch, positions, d_model):
 
 
 def int64_positions(rows):
-    """Uniformly random positions of int64."""
+    """Return uniformly random int64 positions."""
     info = np.iinfo(np.int64)
     return np.random.default_rng(0).integers(info.min, info.max, rows, dtype=np.int64, endpoint=True)
 
@@ -66,7 +66,7 @@ def exhaust(n):
 
 
 def installed(name, threads=1):
-    """Set the threads of torch and return the module, or None if it is not installed."""
+    """Set the number of threads of torch; return the module `name`, or None if it or torch cannot be imported."""
     try:
         importlib.import_module("torch").set_num_threads(threads)
         return importlib.import_module(name)
@@ -79,7 +79,7 @@ def installed(name, threads=1):
 
 
 def compare(name, ours, rivals, targets=MappingProxyType({})):
-    """Report a line for each rival, with its target if it has one."""
+    """Report a line for each rival, with the target if there is one."""
     seconds, *all_seconds = times_of([ours, *rivals.values()], most_seconds=MOST_SECONDS)
     for rival, theirs in zip(rivals, all_seconds, strict=True):
         ratios = [their_time / our_time for their_time, our_time in zip(theirs, seconds, strict=False)]
@@ -181,7 +181,7 @@ def one_row():
 
 def building():
     def build(d_model):
-        _frequencies.pi.cache_clear()       # a new process computes pi
+        _frequencies.pi.cache_clear()       # a new process must compute pi
         posenc.Encoding(d_model)
 
     for d_model, target in ((512, 2.0), (8_192, 30.0)):

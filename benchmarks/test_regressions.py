@@ -24,7 +24,7 @@ DTYPES = ["float32", "float64", "float16", "bfloat16"]
 
 @pytest.fixture(params=SUPPORTED)
 def isa(request):
-    """Run the kernels of one instruction set."""
+    """Use the kernels for one instruction set."""
     before = _kernel.instruction_set()
     _kernel.use_instruction_set(request.param)
     yield request.param
@@ -38,7 +38,7 @@ def test_table(benchmark, isa, dtype, rows):
     benchmark(posenc.encode, rows, WIDTH, dtype=dtype, out=out, threads=1)
 
 
-@pytest.mark.parametrize("offset", [0, 16])             # bytes after a cache line; np.empty aligns large arrays to 16 bytes
+@pytest.mark.parametrize("offset", [0, 16])             # bytes past a cache line; np.empty returns large arrays at 16
 @pytest.mark.parametrize("threads", [1, 2])
 def test_buffer(benchmark, threads, offset):
     out = array_at((LARGE, WIDTH), np.float32, offset)

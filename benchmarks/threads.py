@@ -1,7 +1,7 @@
-"""One thread and two, on an idle system and beside two busy processes.  ``python benchmarks/threads.py [ROUNDS]``
+"""Times with one and two threads, on an idle system and next to busy processes.  ``python benchmarks/threads.py [ROUNDS]``
 
-Cases run in turn, a few calls each; the first call of each turn is a warm-up.  Prints the median and the slowest call of each
-size in milliseconds, and the speed of two threads and of the default relative to one thread.
+The cases alternate, with a few calls in each turn; the first call of each turn is a warm-up.  For each size, prints the median
+and the slowest call in milliseconds, and the speed of two threads and of the default number relative to one thread.
 """
 
 import statistics
@@ -19,7 +19,7 @@ THREADS = {"one": 1, "two": 2, "default": None}
 
 
 def measure(encoding, rows, rounds):
-    """Milliseconds of each call, a list for each case."""
+    """Return the milliseconds of each call, as a list for each case."""
     out = np.empty((rows, D_MODEL), np.float32)
     times = {name: [] for name in THREADS}
     for _ in range(rounds):

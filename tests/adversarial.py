@@ -1,4 +1,4 @@
-"""Positions that are hard for one column: its value is close to a zero or to a rounding boundary."""
+"""Positions at which the value in a column is close to zero or to a rounding boundary."""
 
 from functools import lru_cache
 
@@ -7,13 +7,13 @@ from gmpy2 import mpq
 
 from reference import FORMATS, arithmetic
 
-EXPONENTS = 2300  # above the number of integer bits of any angle of float64 arguments
+EXPONENTS = 2300  # more than the number of bits in the integer part of any angle that float64 arguments can give
 
 
 def best_fractions(x, limit):
-    """Yield numerator and denominator of good approximations to `x`, with denominators up to `limit`.
+    """Yield the numerators and denominators of good approximations to `x`, with denominators up to `limit`.
 
-    They are the convergents of `x` and the first and last few intermediate fractions.
+    The approximations are the convergents of `x` and, between two convergents, the first and last few intermediate fractions.
     """
     (k0, q0), (k, q) = (0, 1), (1, 0)
     while True:
@@ -28,17 +28,17 @@ def best_fractions(x, limit):
 
 
 def zeros(frequency_index, reference, function, count, limit=2**63 - 1):
-    """Return the positions at which a column is closest to a zero of its function.
+    """Return the positions at which the angle is closest to a zero of the function, "sin" or "cos".
 
-    Let w be the angle of one position.  sin is zero where ``position * w / pi`` is an integer, and cos is zero where
+    Let w be the angle at position 1.  sin is zero where ``position * w / pi`` is an integer, and cos is zero where
     ``position * 2w / pi`` is an odd integer.  The positions are therefore the denominators of good rational approximations
-    to w / pi, and of the approximations to 2w / pi that have an odd numerator.
+    to w / pi for sin, and to 2w / pi for cos; for cos, the numerator must be odd.
 
     Returns
     -------
     list of (position, distance)
-        The `count` closest, closest first; the distance is from the angle to the zero, in radians.
-        The zero of sin at angle 0 is left out.
+        The `count` closest positions, closest first, and the distance from the angle to the zero, in radians.
+        The zero of sin at angle 0 is excluded.
     """
     if reference.offset:
         raise ValueError("zeros supports position_offset=0 only")
@@ -54,13 +54,13 @@ def zeros(frequency_index, reference, function, count, limit=2**63 - 1):
     return sorted(distances.items(), key=lambda pair: pair[1])[:count]
 
 
-POINTS = 16  # leading bits of a phase, the index into the table of the circle
-FRACTION = 192  # bits of a phase, as a fraction of a turn
+POINTS = 16  # number of leading bits of a phase; they are an index into the arrays of `circle`
+FRACTION = 192  # number of bits of a phase, which is a fraction of a turn
 
 
 @lru_cache(maxsize=4)
 def circle(scale):
-    """Return ``scale * sin`` at 2**POINTS points of a full turn, each as the sum of two float64."""
+    """Return ``scale * sin`` at 2**POINTS evenly spaced points of a turn, as two float64 arrays to be added."""
     real = arithmetic(160)
     step = real.div(real.const_pi(), 2 ** (POINTS - 1))
     values = [real.mul(real.sin(real.mul(step, i)), scale) for i in range(2**POINTS)]
@@ -70,14 +70,14 @@ def circle(scale):
 
 
 def evaluate(phases, scale):
-    """Return ``scale * sin`` of phases, as sums of two float64 with an error of about ``scale * 2**-66``."""
+    """Return ``scale * sin`` of the phases, as two float64 arrays; the error of their sum is about ``scale * 2**-66``."""
     spare = FRACTION - POINTS
     points = (phases + (1 << (spare - 1))) >> spare
     rest = (phases - (points << spare)).astype(float) * (2 * np.pi * 2.0**-FRACTION)
     points = points.astype(int)
     high, low = circle(scale)
     sin, cos = (high[(points + quarter) % 2**POINTS] for quarter in (0, 2 ** (POINTS - 2)))
-    # The rest of the angle is below 2**-14, so its contribution needs float64 only.
+    # `rest` is below 2**-14 radians: float64 is precise enough for its contribution
     small = low[points % 2**POINTS] + (cos * np.sin(rest) - 2 * sin * np.sin(rest / 2) ** 2)
     value = sin + small
     from_small = value - sin
@@ -85,14 +85,14 @@ def evaluate(phases, scale):
 
 
 def halfway(reference, column, dtype, seed, tries=2**18, count=16):
-    """Return integer positions whose value in `column` is closest to a rounding boundary of `dtype`.
+    """Return integer positions at which the value in `column` is closest to a half-way point of `dtype`.
 
-    Double-double arithmetic selects the best of `tries` random positions; MPFR measures them.
+    Double-double arithmetic selects candidates among `tries` random positions; MPFR computes their distances.
 
     Returns
     -------
     list of (position, distance)
-        The `count` closest, closest first; the distance is from the value to the half-way point, in ulps.
+        The `count` closest positions, closest first, and the distance from the value to the half-way point, in ulps.
     """
     index, function = reference.columns[column]
     precision, smallest, _ = FORMATS[dtype]

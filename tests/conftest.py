@@ -1,4 +1,4 @@
-"""Fixtures and helpers that several test modules use."""
+"""Shared fixtures and helpers."""
 
 import contextlib
 import os
@@ -18,13 +18,13 @@ from posenc import _cli, _kernel
 DTYPES = ["float64", "float32", "float16", "bfloat16"]
 HERE = [name for name, runs in _kernel.instruction_sets().items() if runs]
 
-# d_model around the tiles of 32 columns; 510 has a partial last tile and rows that are not aligned to cache lines
+# values of d_model near multiples of a tile (32 columns); 510 gives a partial last tile and rows not aligned to cache lines
 EDGE_SIZES = (1, 2, 3, 31, 32, 33, 64, 510, 512)
 
 
 @contextlib.contextmanager
 def instruction_set(name):
-    """Use the kernels of an instruction set."""
+    """Use the kernels for an instruction set inside the block."""
     before = _kernel.instruction_set()
     _kernel.use_instruction_set(name)
     try:
@@ -35,7 +35,7 @@ def instruction_set(name):
 
 @pytest.fixture(params=HERE)
 def isa(request):
-    """Select each instruction set that this processor runs, and yield its name."""
+    """Select each instruction set that this processor supports; yield its name."""
     with instruction_set(request.param):
         assert posenc.show_runtime()["instruction_set"] == request.param
         yield request.param
@@ -53,7 +53,7 @@ def d_model(request):
 
 @pytest.fixture
 def call(capsys):
-    """Run the command line in this process; return its exit code, stdout and stderr."""
+    """Return a function that runs the command line in this process and returns its exit code, stdout and stderr."""
     def call(*args):
         code = _cli.main([str(arg) for arg in args])
         return code, *capsys.readouterr()
@@ -62,11 +62,11 @@ def call(capsys):
 
 @pytest.fixture
 def heard_signals():
-    """Let child processes receive the termination signals, even if they are ignored here (nohup, a background job)."""
+    """Let child processes receive termination signals, even if this process ignores them (nohup, a background job)."""
     numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
     ignored = [number for number in numbers if signal.getsignal(number) == signal.SIG_IGN]
     for number in ignored:
-        signal.signal(number, signal.default_int_handler)       # exec resets a handler, but not SIG_IGN
+        signal.signal(number, signal.default_int_handler)       # exec resets handlers, but keeps SIG_IGN
     yield
     for number in ignored:
         signal.signal(number, signal.SIG_IGN)
@@ -92,12 +92,12 @@ def names(folder):
 
 
 def python(code, *args):
-    """Return the command of a process that runs code."""
+    """Return a command that runs Python code."""
     return [sys.executable, "-c", textwrap.dedent(code), *map(str, args)]
 
 
 def main_without(package, *args):
-    """Return the command of a process that runs the command line and cannot import a package."""
+    """Return a command that runs the posenc command line, where `package` cannot be imported."""
     code = f"import sys; sys.modules['{package}'] = None; from posenc._cli import main; sys.exit(main(sys.argv[1:]))"
     return python(code, *args)
 
@@ -115,7 +115,7 @@ def compiled(folder, source, *options):
 
 
 def bits_of(array):
-    """Return the bits of an array of numbers as unsigned integers."""
+    """Return the bits of the numbers in an array, as unsigned integers."""
     return np.asarray(array).view(f"u{array.dtype.itemsize}")
 
 

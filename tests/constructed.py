@@ -1,6 +1,6 @@
-"""Conventions and positions constructed to bring one value as close to a rounding boundary as the arguments allow.
+"""Positions and conventions, constructed to bring one value very close to a half-way point.
 
-Each generator yields (position, column, convention) for a table of d_model 2, or None if a search fails.
+Each generator yields cases (position, column, convention) with d_model 2, or None if a search fails.
 """
 
 from functools import cache
@@ -15,7 +15,7 @@ from adversarial import best_fractions
 from reference import FORMATS, Reference, arithmetic
 
 BITS = 4000
-SMOOTH = 2**15                      # `split` finds prime factors below it
+SMOOTH = 2**15                      # `split` finds prime factors below this limit
 
 
 @cache
@@ -30,7 +30,7 @@ def small_primes():
 
 
 def split(n):
-    """Return factors of n, one below 2**63 and one below 2**53, or None if the search fails."""
+    """Return two factors of n, one below 2**63 and one below 2**53, or None if the search fails."""
     primes, product = small_primes()
     power = product % n
     for _ in range(7):
@@ -50,30 +50,30 @@ def split(n):
 
 
 def near_multiples(rng, period):
-    """Yield pairs (a, b), a below 2**63 and b below 2**53, whose products are close to multiples of the period."""
+    """Yield pairs (a, b) whose product is close to a multiple of `period`, with a below 2**63 and b below 2**53."""
     limit = 2 ** int(rng.integers(96, 112))
     first, second = [n for n, _ in best_fractions(period, 2**140) if n < limit // 64][-2:]
     for _ in range(200):
-        # a small combination of two close numbers is nearly as close
+        # `first` and `second` are close to multiples of the period, and so are their combinations with small coefficients
         factors = split(sum(int(x) * n for x, n in zip(rng.integers(1, 48, 2), (first, second), strict=True)))
         if factors and factors[0] < 2**63 and factors[1] < 2**53:
             yield factors
 
 
 def tight_scale(rng, value, dtype):
-    """Return the float64 that scales value closest to a half-way point of normal numbers of dtype, or None."""
+    """Return the scale that brings `value` closest to a half-way point between normal numbers of `dtype`, or None."""
     precision, smallest, _ = FORMATS[dtype]
     exponent = gmpy2.get_exp(value)
     ratio = abs(mpq(value)) / mpq(2) ** (exponent + 52 - precision)
     scales = [m for odd, m in best_fractions(ratio, 2**53) if odd % 2 and odd.bit_length() == precision + 1]
     if not scales:
         return None
-    lift = max(0, smallest + precision - exponent)                  # above the subnormal numbers
+    lift = max(0, smallest + precision - exponent)                  # avoid subnormal results
     return ldexp(float(scales[-1]) * rng.choice([-1.0, 1.0]), lift - 53)
 
 
 def scaled(rng, position, convention, dtype):
-    """Return the case of the column whose value is closer to zero, with the scale that makes it hard."""
+    """Return the case for the column whose value is closer to zero; `tight_scale` chooses its scale."""
     reference = Reference(2, **convention)
     column, value = min(((c, reference.value(position, c, 700)) for c in (0, 1)), key=lambda pair: abs(pair[1]))
     scale = tight_scale(rng, value, dtype)
@@ -81,7 +81,7 @@ def scaled(rng, position, convention, dtype):
 
 
 def frequencies_and_scale(rng, dtype):
-    """Cases with position * frequency close to a multiple of pi / 2."""
+    """Yield cases with position * frequency close to a multiple of pi / 2."""
     while True:
         exponent = -int(rng.integers(0, 40))
         for position, frequency in near_multiples(rng, pi() / 2 / mpq(2) ** exponent):
@@ -89,7 +89,7 @@ def frequencies_and_scale(rng, dtype):
 
 
 def position_scale_too(rng, dtype):
-    """Cases with position * position_scale * frequency close to a multiple of pi / 2."""
+    """Yield cases with position * position_scale * frequency close to a multiple of pi / 2."""
     while True:
         exponent, frequency = -int(rng.integers(0, 40)), float(rng.uniform(0.1, 10))
         period = pi() / 2 / mpq(2) ** exponent / mpq(*frequency.as_integer_ratio())
@@ -98,7 +98,7 @@ def position_scale_too(rng, dtype):
 
 
 def offset_too(rng, dtype):
-    """Cases with a position close to a zero, and an offset that brings it closer."""
+    """Yield cases with a position close to a zero, and an offset that brings the value closer to the zero."""
     while True:
         position_scale = ldexp(float(rng.uniform(1, 2)), int(rng.integers(-30, 30)))
         frequency = float(rng.uniform(0.5, 4))
@@ -112,13 +112,13 @@ def offset_too(rng, dtype):
 
 
 def ties(rng, dtype):
-    """Cases with a tiny angle x and a scale that brings sin or cos of x close to a half-way point.
+    """Yield cases with a tiny angle x, and a scale that brings sin x or cos x close to a half-way point.
 
-    For sin, an offset close to x - sin x cancels the first terms of the series.
+    For sin x, an offset close to x - sin x cancels the terms after x in the series.
     """
     precision, smallest, _ = FORMATS[dtype]
     while True:
-        below = int(rng.integers(30, 280))                              # x is near 2**-below
+        below = int(rng.integers(30, 280))                              # x is below 2**-below
         cosine, subnormal = rng.integers(4) == 0, rng.integers(3) == 0
         odd = 2 * int(rng.integers(2 ** (precision - 1), 2**precision)) + 1
         unit = smallest if cosine else smallest + int(rng.integers(0, 12))
@@ -134,14 +134,14 @@ def ties(rng, dtype):
             yield position, 1, {"scale": sign * ldexp(odd, unit - 1)}
             continue
         x = mpq(*position.as_integer_ratio())
-        # if the offset is the float64 closest to x - sin x, a later term of the series decides the rounding
+        # with the multiplier 1.0, the offset is the float64 closest to x - sin x, and a later term decides the rounding
         offset = float(x**3 / 6 - x**5 / 120) * rng.choice([0.0, 0.5, 1.0, 1.0, 1.0, 2.0, -1.0])
         scale = sign * ldexp(factor, unit - 1 + below + odd.bit_length())
         yield position * sign, 0, {"position_offset": offset * sign, "scale": scale}
 
 
 def ordinary_values(rng, dtype):
-    """Cases with a value of ordinary size that a scale brings close to a half-way point."""
+    """Yield cases with a value of ordinary size, and a scale that brings it close to a half-way point."""
     while True:
         position, convention = int(rng.integers(-(2**62), 2**62)), {"frequencies": (float(rng.uniform(1e-4, 3)),)}
         scale = tight_scale(rng, Reference(2, **convention).value(position, 0, 400), dtype)
@@ -151,8 +151,8 @@ def ordinary_values(rng, dtype):
 KINDS = {f.__name__: f for f in (frequencies_and_scale, position_scale_too, offset_too, ties, ordinary_values)}
 
 
-@cache                              # once for all instruction sets
+@cache                              # shared by the tests of all instruction sets
 def cases(kind, dtype, seed, count):
-    """Return `count` cases of one kind, each a position, a column and a convention."""
+    """Return `count` cases of one kind, each a tuple (position, column, convention)."""
     rng = np.random.default_rng([list(KINDS).index(kind), list(FORMATS).index(dtype), seed])
     return list(islice((case for case in KINDS[kind](rng, dtype) if case is not None), count))

@@ -1,16 +1,16 @@
 """Write golden.csv from the reference: ``python tests/golden.py > tests/golden.csv``.
 
-Most tests of values compute the reference as they run, and need gmpy2.  golden.csv records correct values for systems without
-gmpy2.  It holds a few values of every kind:
+Most tests of values compute the reference when they run, which needs gmpy2.  For systems without gmpy2, golden.csv holds a few
+correct values of every kind:
 
-- ``tables``: small, large, negative, fractional and tiny positions, in fast and slow columns of two models, and in one
-  column under each keyword of a convention;
-- ``near_zeros``: the 64-bit positions that are closest to a zero of a column;
-- ``near_halfway``: positions whose value is close to a rounding boundary of its dtype;
-- ``limits``: ties, and the largest and the subnormal numbers of each dtype;
-- ``constructed``: the hardest arguments of test_exact.py, for which the exact evaluation needs more than its initial precision.
+- ``tables``: small, large, negative, fractional and tiny positions, in columns of high and low frequency for two values of
+  d_model; and two positions for each keyword of a convention;
+- ``near_zeros``: for a few columns, the 64-bit position at which the value is closest to zero;
+- ``near_halfway``: positions at which the value is close to a half-way point of its dtype;
+- ``limits``: ties, the largest numbers and the subnormal numbers of each dtype;
+- ``constructed``: the hardest cases of test_exact.py, for which the exact evaluation increases its initial precision.
 
-A line holds d_model, dtype, position, column, the expected bits in hexadecimal, and the convention as JSON.
+Each line holds d_model, dtype, position, column, the expected bits in hexadecimal, and the convention as JSON.
 """
 
 import csv
@@ -38,12 +38,12 @@ CONVENTIONS = [
     {"layout": "halves"},
     {"order": "cos"},
 ]
-# d_model, frequency index and base: the columns with the hardest zeros known, and an ordinary one
+# (d_model, frequency index, base): an ordinary column, and the columns with the hardest known zeros
 HARD = [(512, 0, 10000.0), (512, 88, 10000.0), (4096, 990, 1e8)]
 
 
 def tables():
-    """Yield d_model, dtype, position, column and convention, as all generators here do."""
+    """Yield tuples (d_model, dtype, position, column, convention); all generators in this file yield such tuples."""
     for dtype in FORMATS:
         for position in POSITIONS:
             for column in (0, 1, 254, 511):
@@ -74,14 +74,14 @@ def near_halfway():
 
 def limits():
     for dtype, (precision, smallest, _) in FORMATS.items():
-        # sin x equals x to more bits than any rounding test uses: between two subnormal numbers, and below the smallest
+        # sin x equals x to more bits than any rounding test uses; x is between two subnormal numbers or below the smallest
         for units in (-3.3, 0.6, 0.4):
             yield 2, dtype, ldexp(units, smallest), 0, {}
         if dtype == "float64":
-            continue                    # float64 arguments reach no tie and no overflow of float64
+            continue                    # no float64 arguments give a tie or an overflow in float64
         highest = ldexp(2 - 2.0**-precision, {"float32": 127, "float16": 15, "bfloat16": 127}[dtype])
         for scale in (highest, -highest, 1 + 2.0**-precision, 1 + 3 * 2.0**-precision):
-            for position in (0, 1e-300):            # a tie, and just below it
+            for position in (0, 1e-300):            # a tie, and a value just below it in magnitude
                 yield 2, dtype, position, 1, {"scale": scale}
 
 

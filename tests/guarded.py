@@ -1,9 +1,9 @@
-"""Fill arrays between inaccessible pages: an access outside of an array ends the process with a signal.
+"""Write to arrays next to inaccessible pages: an access outside of their buffer ends the process with a signal.
 
     python tests/guarded.py INSTRUCTION_SET [EVERY]
 
-runs every EVERY-th case and prints the number of calls to stdout.  Each case is printed to stderr before it runs, so the last
-line names a case that crashed.
+runs every EVERY-th case and prints the number of cases to stdout.  Each case is printed to stderr before it runs; after a
+crash, the last line is the case that crashed.
 """
 
 import ctypes
@@ -21,9 +21,9 @@ from posenc import _kernel
 FILLER = 0xA5
 SIDES = ("low", "high")
 DTYPES = {"float64": np.float64, "float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
-# d_model around tiles of 32 columns, cache lines of every dtype, and groups of vectors
+# values of d_model near multiples of a tile (32 columns), of a cache line in every dtype, and of a group of vectors
 WIDTHS = (1, 2, 3, 8, 15, 16, 31, 32, 33, 47, 63, 64, 65, 96, 127, 510, 512, 513)
-# numbers of rows around the minimum for rotation, the 64 rows of an anchor, and a block of 512
+# numbers of rows near the minimum for rotation, near the 64 rows of an anchor, and (BLOCKS) near multiples of a 512-row block
 LENGTHS = (1, 2, 3, 4, 5, 31, 33, 63, 64, 65, 130)
 BLOCKS = (511, 512, 513, 1030)
 START = -17
@@ -43,15 +43,15 @@ class GuardedBuffer:
                 raise OSError(ctypes.get_errno(), "mprotect")
 
     def array(self, shape, dtype, strides, side, shift=0):
-        """Return an array whose first (side "low") or last byte is `shift` bytes from the guard; set all bytes to FILLER."""
+        """Fill the buffer with FILLER; return an array that begins (side "low") or ends `shift` bytes from a guard page."""
         below = sum(min(0, s) * (n - 1) for s, n in zip(strides, shape, strict=True))
         above = sum(max(0, s) * (n - 1) for s, n in zip(strides, shape, strict=True)) + np.dtype(dtype).itemsize
-        at = shift - below if side == "low" else self.size - shift - above
+        offset = shift - below if side == "low" else self.size - shift - above
         self.bytes[:] = FILLER
-        return np.ndarray(shape, dtype, self.bytes, at, strides)
+        return np.ndarray(shape, dtype, self.bytes, offset, strides)
 
     def untouched(self, array):
-        """Return whether every byte outside of the array still holds FILLER; overwrite the array."""
+        """Overwrite the array with FILLER; return whether every byte of the buffer is now FILLER."""
         array[...] = np.frombuffer(bytes([FILLER] * array.itemsize), array.dtype)[0]
         return (self.bytes == FILLER).all()
 
@@ -71,7 +71,7 @@ def buffer_for(size, use="out"):
     return _cached_buffer(-(-size // mmap.PAGESIZE), use)
 
 
-# ---- the calls ------------------------------------------------------------------------------------------------------
+# ---- calls ----------------------------------------------------------------------------------------------------------
 
 
 def encode_range(encoding, out, name, threads):
@@ -110,17 +110,17 @@ CALLS = (encode_range, encode_backwards, encode_integers, encode_reals, stream, 
 
 
 def guarded(positions):
-    """Return a copy of the positions that ends at a guard page."""
+    """Return a copy of `positions` that ends at a guard page."""
     array = buffer_for(positions.nbytes, "positions").array(positions.shape, positions.dtype, positions.strides, "high")
     array[:] = positions
     return array
 
 
-# ---- the sweep ------------------------------------------------------------------------------------------------------
+# ---- cases ----------------------------------------------------------------------------------------------------------
 
 
 def row_strides(width, itemsize):
-    """Return row strides: contiguous rows, gaps of a few elements, gaps to whole cache lines, and reversed rows."""
+    """Return the strides of contiguous rows, of rows padded by a few elements or to cache lines, and of reversed rows."""
     tight = width * itemsize
     padded = -(-tight // 64) * 64
     return sorted({tight, tight + itemsize, tight + 7 * itemsize, padded, padded + 64, -tight, -tight - 3 * itemsize})
@@ -130,14 +130,14 @@ def check(case, call, encoding, expected, buffer, array, name, threads):
     print(*case, file=sys.stderr)
     call(encoding, array, name, threads)
     bits = f"u{array.itemsize}"
-    # sums with zeros are compared as numbers: 0 + -0.0 is 0
+    # add_to adds to zeros here: -0.0 becomes 0.0, so compare its sums as numbers
     same = (array == expected).all() if call in (add_range, add_integers) else (array.view(bits) == expected.view(bits)).all()
     assert same, f"wrong values: {case}"
     assert buffer.untouched(array), f"written outside of out: {case}"
 
 
 def sweep_matrices(every, lengths, widths, threads=None):
-    """Fill matrices of every dtype, row stride and distance from the guard with every call."""
+    """Test each call with matrices of every dtype, length, width, row stride and side; return the number of tested cases."""
     count = 0
     for (name, dtype), width in itertools.product(DTYPES.items(), widths):
         encoding = posenc.Encoding(width)
@@ -148,7 +148,7 @@ def sweep_matrices(every, lengths, widths, threads=None):
             if count % every:
                 continue
             buffer = buffer_for(abs(stride) * length + 64)
-            # directly at the guard, or rows at any offset from a cache line
+            # shift 0 puts the array directly at the guard page; other shifts vary its offset from a cache line
             shift = itemsize * (count % (64 // itemsize)) if count % 3 == 0 else 0
             array = buffer.array((length, width), dtype, (stride, itemsize), side, shift)
             case = (call.__name__, name, length, width, stride, side, shift)
@@ -157,7 +157,7 @@ def sweep_matrices(every, lengths, widths, threads=None):
 
 
 def sweep_batches(every):
-    """Add to arrays of three and four dimensions with any outer strides, at one range or at positions for each batch entry."""
+    """Test add_to with strided arrays of three and four dimensions; the positions are a range or a batch of integers."""
     count = 0
     for (name, dtype), width, length in itertools.product(DTYPES.items(), (1, 3, 32, 33, 65, 512), (1, 5, 40, 70)):
         encoding = posenc.Encoding(width)
@@ -186,7 +186,7 @@ def main(isa, every=1):
     _kernel.use_instruction_set(isa)
     count = sweep_matrices(every, LENGTHS, WIDTHS)
     count += sweep_matrices(every, BLOCKS, (1, 33, 64, 510, 512), threads=2)
-    # more than 8 MiB: non-temporal stores, direct or through a buffer
+    # outputs larger than 8 MiB use non-temporal stores, directly or through a buffer
     count += sweep_matrices(every, (5000,), (513, 1024))
     count += sweep_batches(every)
     print(count)

@@ -1,7 +1,7 @@
-"""Tables of other libraries: from their installed code, or from their formulas where they cannot be installed.
+"""Tables from other libraries, computed with their installed code, or with their formulas if they cannot be installed.
 
-Each function takes d_model and returns the table of one library, with a row for each position.  A test is skipped if the
-library is not installed; the group `peers` of pyproject.toml and peers.txt hold the versions tested.
+Each function takes d_model and returns the table of one library, with a row for each position.  A test is skipped if its
+library is not installed.  The group `peers` in pyproject.toml and the file peers.txt list the tested versions.
 """
 
 import ast
@@ -24,14 +24,14 @@ EVEN = (2, 16, 512)
 EVEN_FROM_4 = (4, 16, 512)
 ANY = (1, 2, 3, 16, 33, 512)
 FROM_4 = (4, 5, 16, 33, 512)
-FLOAT32, FLOAT64 = 2.0**-24, 2.0**-53                               # half an ulp of 1
+FLOAT32, FLOAT64 = 2.0**-24, 2.0**-53                               # unit roundoffs
 
 
 class Peer(NamedTuple):
     preset: str
     table: Callable[[int], np.ndarray]
     d_models: tuple = EVEN
-    unit: float = FLOAT32               # unit roundoff of the library's arithmetic
+    unit: float = FLOAT32               # the unit roundoff of the library's arithmetic
     positions: np.ndarray = POSITIONS
     changes: Mapping = MappingProxyType({})
 
@@ -39,9 +39,9 @@ class Peer(NamedTuple):
 PEERS = []
 
 
-def peer(preset, **about):
+def peer(preset, **fields):
     def add(table):
-        PEERS.append(Peer(preset, table, **about))
+        PEERS.append(Peer(preset, table, **fields))
         return table
 
     return add
@@ -56,7 +56,7 @@ def diffusers_embeddings():
 
 
 def installed_class(package, path, name, **names):
-    """Return a class of an installed package, without the import of the package, which needs more dependencies."""
+    """Return a class from an installed package without importing the package, whose other requirements may be missing."""
     spec = importlib.util.find_spec(package)
     if spec is None:
         pytest.skip(f"{package} is not installed")
@@ -291,7 +291,7 @@ def d2l(d_model):
     return module(d_model, 0.0, len(POSITIONS)).P[0].numpy()
 
 
-# ---- formulas in NumPy's float64, of libraries that cannot be installed and of publications ----------------------------
+# ---- formulas (in float64) from publications, and from libraries that cannot be installed ---------------------------
 
 
 def halves(angles, d_model):

@@ -1,8 +1,8 @@
-/* The kernels in threads that share their tables and write to adjacent memory, without Python, for ThreadSanitizer:
- * tools/sanitize.sh tsan.
+/* Run the kernels in threads that share tables and write to adjacent memory.  `tools/sanitize.sh tsan` runs this program with
+ * ThreadSanitizer; it does not use Python.
  *
- * Several callers at once each compute blocks of rows in threads, as _kernel.pyx does.  Every result is compared with that of
- * one thread.
+ * Several callers run at the same time.  Each computes blocks of rows in several threads, as _kernel.pyx does, and compares
+ * the result with that of one thread.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include "kernel.h"
 
-/* rows of whole cache lines in every dtype; the arrays repeat the columns for one tile more */
+/* A row is a whole number of cache lines in every dtype.  The arrays of the spec end with a copy of their first tile. */
 enum { D_MODEL = 96, COLUMNS = D_MODEL, PITCH = COLUMNS + TILE, LIMBS = 9 };
 enum { ROWS = 1200, BLOCK_ROWS = 192, CALLERS = 3, MEMBERS = 3 };
 enum { BLOCKS = (ROWS + BLOCK_ROWS - 1) / BLOCK_ROWS };
@@ -20,7 +20,7 @@ static uint64_t sign[PITCH], quarter[PITCH];
 static int64_t integers[ROWS];
 static double reals[ROWS];
 
-/* a thread's tally, on a separate cache line */
+/* The tally of a thread, padded to a cache line. */
 typedef struct {
     tally_t tally;
     char padding[48];
@@ -70,16 +70,16 @@ static void run_threads(share_t *share) {
     for (int i = 0; i < MEMBERS; i++) pthread_join(threads[i], NULL);
 }
 
-/* ---- the encoding -------------------------------------------------------------------------------------------------------- */
+/* ---- encoding ------------------------------------------------------------------------------------------------------------ */
 
-/* No value here is so near a half-way point that exact.c does not decide it. */
+/* Report an error: exact.c decides the rounding of every value in these cases. */
 static double decide(void *context, const position_t *position, ptrdiff_t column, dtype_t dtype) {
     (void)context, (void)position;
     fprintf(stderr, "undecided: column %td, dtype %d\n", column, dtype);
     exit(2);
 }
 
-/* Frequencies below an eighth of a turn; the low limbs of a linear congruential generator. */
+/* Return a spec with pseudo-random frequencies below an eighth of a turn. */
 static spec_t make_spec(void) {
     uint32_t x = 1;
     for (int i = 0; i < LIMBS; i++)
@@ -90,7 +90,7 @@ static spec_t make_spec(void) {
         }
     for (int c = 1; c < PITCH; c += 2) quarter[c] = ~(uint64_t)0;
     for (int r = 0; r < ROWS; r++) {
-        integers[r] = r % 100 < 60 ? r % 100 : (int64_t)r * 1000003 - 500; /* runs, and single rows */
+        integers[r] = r % 100 < 60 ? r % 100 : (int64_t)r * 1000003 - 500; /* ranges, and scattered positions */
         reals[r] = r * 0.37 - 100;
     }
     return (spec_t){.d_model = D_MODEL,
@@ -108,7 +108,7 @@ static spec_t make_spec(void) {
                     .decide = decide};
 }
 
-/* ---- the cases ----------------------------------------------------------------------------------------------------------- */
+/* ---- cases --------------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     const kernel_t *kernel;
@@ -118,7 +118,7 @@ typedef struct {
 
 static size_t size_of_dtype(dtype_t dtype) { return dtype == FLOAT64 ? 8 : dtype == FLOAT32 ? 4 : 2; }
 
-/* The output modes that _kernel.pyx chooses from.  SHIFTED: rows of whole lines that do not begin on one. */
+/* The output modes of _kernel.pyx.  SHIFTED: the size of a row is a multiple of a cache line, but its address is not. */
 typedef enum { STORED, ON_LINES, SHIFTED, BY_PANEL, ADDED, MODES } write_mode_t;
 typedef enum { EVEN, INTEGERS, REALS, TYPES } positions_t;
 
@@ -151,7 +151,7 @@ static void run_case(caller_t *c, dtype_t dtype, write_mode_t mode, positions_t 
     memset(out, 0, bytes + LINE);
     run_threads(&share);
     if (memcmp(out, expected, bytes + LINE)) {
-        fprintf(stderr, "%s: other bits: dtype %d, mode %d, positions %d\n", c->kernel->name, dtype, mode, positions);
+        fprintf(stderr, "%s: wrong bits: dtype %d, mode %d, positions %d\n", c->kernel->name, dtype, mode, positions);
         c->failed = 1;
     }
     free(share.panels);

@@ -1,7 +1,7 @@
 """Reference implementation: slow, simple, independent of the library.
 
-Every value is computed with MPFR from exact rational arguments and rounded to the output dtype by integer arithmetic written
-here.  While the precision does not decide the rounding, it is doubled (Ziv's strategy).
+MPFR computes every value from exact rational arguments; `round_to` rounds it to the output dtype with integer arithmetic.
+The precision is doubled until it decides the rounding (Ziv's strategy).
 """
 
 import math
@@ -22,7 +22,7 @@ FORMATS = {
 INFINITY = {"float64": 0x7FF << 52, "float32": 0xFF << 23, "float16": 0x1F << 10, "bfloat16": 0xFF << 7}
 NAN = {"float64": 0x7FF8 << 48, "float32": 0x7FC0 << 16, "float16": 0x7E00, "bfloat16": 0x7FC0}
 
-# The smallest angle of float64 arguments is close to 2**-5000, and cos differs from 1 by half its square.
+# Float64 arguments give angles as small as about 2**-5000, and cos differs from 1 by half the square of the angle.
 MAX_PRECISION = 2**15
 
 
@@ -64,12 +64,12 @@ def round_to(mantissa, exponent, dtype):
 class Reference:
     """Correctly rounded sinusoidal positional encoding under one convention.
 
-    Takes the convention keywords of `posenc.Encoding`.
+    The parameters are those of `posenc.Encoding`.
 
     Attributes
     ----------
     columns : list
-        For each output column its ``(frequency index, "sin" or "cos")``, or None for a column of zeros.
+        For each output column, a tuple ``(frequency index, "sin" or "cos")``, or None if the column is all zeros.
     """
 
     def __init__(self, d_model, *, base=10000.0, frequency_scale=1.0, position_offset=0.0,
@@ -91,7 +91,7 @@ class Reference:
             columns = columns[0::2] + columns[1::2]
         self.columns = columns + [None] * padded
 
-        # Frequency = factor * base**-exponent, both exact.  With exponents="column", a padded column has an unused frequency.
+        # frequency = factor * base**-exponent, with exact terms.  With exponents="column", a column of zeros has one, unused.
         count = d_model if exponents == "column" else math.ceil(half)
         if frequencies is not None:
             self.factors = [exact(float(w)) for w in frequencies]
@@ -105,7 +105,7 @@ class Reference:
             else:
                 divisor = (half - exact(shift or 0.0)) * per_frequency
             self.factors = [exact(frequency_scale)] * count
-            # Index 0 is separate because the divisor of a single frequency may be 0.
+            # Index 0 is a special case, because the divisor may be 0 if there is only one frequency.
             self.exponents = [mpq(0) if i == 0 else i / divisor for i in range(count)]
         self._roots = {}
 
@@ -113,7 +113,7 @@ class Reference:
         """Return ``base**-exponent`` with a relative error below ``2**-precision``."""
         key = index, precision
         if key not in self._roots:
-            # The power multiplies the error of the logarithm by at most 2**50.
+            # The relative error of exp(power) is at most 2**50 times that of power.
             wide = arithmetic(precision + 64)
             power = wide.mul(wide.log(gmpy2.mpfr(self.base, precision + 64)), -self.exponents[index])
             assert abs(power) < 2**50
@@ -137,12 +137,12 @@ class Reference:
         if multiple == 0 or self.scale == 0:
             return result.mul(gmpy2.mpfr(1), self.scale if function == "cos" else 0)
 
-        # The absolute error of the angle is below 2**(its exponent + 3 - working); that of sin and cos is not larger, and
-        # close to a zero it must be small relative to the value.
+        # The absolute errors of the angle, and thus of sin and cos, are below 2**(exponent of the angle + 3 - working).  The
+        # error must be small relative to the value, so `working` increases if the value is close to zero.
         magnitude = multiple.numerator.bit_length() - multiple.denominator.bit_length()
         working = precision + max(magnitude, 0) + 64
         while True:
-            working += -working % 64  # few distinct precisions, for the cache of powers
+            working += -working % 64  # `_root` caches its results: use few distinct precisions
             angle = arithmetic(working).mul(self._root(index, working), gmpy2.mpfr(multiple, working))
             value = (result.sin if function == "sin" else result.cos)(angle)
             lost = gmpy2.get_exp(angle) - gmpy2.get_exp(value)
@@ -163,14 +163,14 @@ class Reference:
             mantissa, exponent = value.as_mantissa_exp()
             if self._is_exact(position, column):
                 return round_to(mantissa, exponent, dtype)
-            # MPFR strips trailing zeros from the mantissa; restore enough of them for an error of one unit.
+            # The mantissa has no trailing zeros; restore enough of them to make `error` a whole number of units.
             widen = max(precision - mantissa.bit_length() + 2, 0)
             mantissa, exponent = mantissa << widen, exponent - widen
             error = 1 << max(mantissa.bit_length() - precision, 0)
             low = round_to(mantissa - error, exponent, dtype)
             if low == round_to(mantissa + error, exponent, dtype):
                 return low
-            # The loop ends: values at angles other than 0 are transcendental, so none is on a boundary.
+            # The loop ends, because values at nonzero angles are transcendental and therefore never half-way points.
             precision *= 2
         raise ArithmeticError(f"{precision // 2} bits do not decide column {column} at position {position}")
 

@@ -1,4 +1,4 @@
-"""Accepted arguments and their results; test_inputs.py tests the refused ones."""
+"""Results for valid arguments; test_inputs.py tests invalid ones."""
 
 import copy
 import gc
@@ -128,7 +128,7 @@ class TestEncoding:
 
 
 class Doubled(Encoding):
-    """At module level because pickle requires it."""
+    """A subclass; pickle requires a class at module level."""
 
     def encode(self, positions, **keywords):
         return 2 * super().encode(positions, **keywords)
@@ -162,7 +162,7 @@ def test_neon_runs_on_arm64():
 
 def test_x_scale_is_rounded_once():
     x = np.ones((1, 2), ml_dtypes.bfloat16)
-    posenc.add_to(x, x_scale=1 + 2**-8 + 2**-40)        # rounded to float32 first, this would be a tie
+    posenc.add_to(x, x_scale=1 + 2**-8 + 2**-40)        # rounding this to float32 first would give a tie
     assert x[0, 0] == 1 + 2**-7
     x = np.ones((1, 2), np.float32)
     with np.errstate(all="raise"):
@@ -221,7 +221,7 @@ def test_frequencies_of_an_encoding_are_read_only():
 
 
 class Adjustable:
-    """A mutable number that compares equal to itself, such as a tensor without dimensions."""
+    """A mutable number that always compares equal to itself, like a zero-dimensional tensor."""
 
     def __init__(self, value):
         self.value = value
@@ -233,7 +233,7 @@ class Adjustable:
         return self.value
 
 
-def test_a_changed_number_is_read_again():
+def test_a_changed_argument_is_converted_again():
     number = Adjustable(10.0)
     before = posenc.encode(3, 4, base=number)
     number.value = 5.0
@@ -256,7 +256,7 @@ def test_very_wide_encodings_are_not_cached():
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.memory
 def test_cached_encodings_take_bounded_memory():
-    """Read VmHWM, because ru_maxrss of a new process starts at the size of its parent."""
+    """Read VmHWM, because ru_maxrss of a new process starts at the value of its parent."""
     code = """
         import posenc
         for i in range(64):
@@ -278,5 +278,5 @@ def test_cached_encodings_take_bounded_memory():
         ({"base": 2.0**-1000, "shift": 1.0, "frequency_scale": 2.0**-1074}, [2.0**-1074, 2.0**-74]),
     ],
 )
-def test_frequencies_beyond_float64(convention, expected):
+def test_frequencies_outside_the_range_of_float64(convention, expected):
     assert_same_bits(posenc.Encoding(4, **convention).frequencies, np.array(expected, np.float64))

@@ -1,4 +1,4 @@
-"""The output of `posenc bench`; no test asserts a speed."""
+"""Tests of the output of `posenc bench`; they do not check speeds."""
 
 import json
 import math
@@ -14,7 +14,7 @@ import posenc
 from posenc import _cli
 from posenc._cli import bench as program
 
-# in a separate process, because the benchmark sets the number of threads of torch; with small tables
+# Run the benchmark with small tables, in a separate process, because it sets the number of threads that torch uses.
 SMALL = """
     import sys
     from posenc import _cli

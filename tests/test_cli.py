@@ -1,4 +1,4 @@
-"""The command line; tests of the behaviour of a process start one."""
+"""Tests of the command line: `run` starts a process, `call` does not."""
 
 import errno
 import inspect
@@ -31,14 +31,14 @@ def run(*args, **keywords):
 
 @pytest.fixture
 def pe(tmp_path):
-    """Path of a file with a table of the default convention."""
+    """Write a table with the default convention; return the path of the file."""
     path = tmp_path / "pe.npy"
     np.save(path, posenc.encode(3000, 64))
     return path
 
 
 def flip(path, row, column, d_model=64):
-    """Flip the lowest bit of one float32 of the table."""
+    """Flip the lowest bit of one float32 value in the file."""
     with open(path, "r+b") as file:
         file.seek(128 + (row * d_model + column) * 4)
         byte = file.read(1)[0]
@@ -102,7 +102,7 @@ def test_a_closed_pipe_gives_no_traceback():
     read, write = os.pipe()
     os.close(read)
     commands = (["info", "--json"], {141}), (["generate", 10**6, 64, "-o", "-"], {141}), (["--help"], {0, 141})
-    for arguments, codes in commands:                   # argparse ignores a closed pipe if stdout is unbuffered
+    for arguments, codes in commands:                   # argparse ignores the closed pipe if stdout is unbuffered
         done = run(*arguments, capture_output=False, stdout=write, stderr=subprocess.PIPE)
         assert done.returncode in codes and done.stderr == ""
     os.close(write)
@@ -116,12 +116,12 @@ def test_a_full_device_at_stdout_is_an_error(tmp_path, arguments, unbuffered):
         done = run(*arguments.format(tmp_path).split(), capture_output=False, stdout=full, stderr=subprocess.PIPE,
                    env=os.environ | {"PYTHONUNBUFFERED": unbuffered})
     assert done.returncode == 1 and re.fullmatch(r"posenc: error: .*No space left on device\n", done.stderr)
-    assert bool(os.listdir(tmp_path)) == ("pe.npy" in arguments)         # the file is complete
+    assert bool(os.listdir(tmp_path)) == ("pe.npy" in arguments)         # the complete file remains
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="requires arbitrary bytes in file names")
 @pytest.mark.parametrize("encoding, name", [("ascii", b"\xc3\xa9.npy"), ("utf-8", b"\xff.npy")])
-def test_a_name_that_stdout_cannot_encode_is_escaped(tmp_path, encoding, name):
+def test_file_names_that_stdout_cannot_encode_are_escaped(tmp_path, encoding, name):
     path = os.fsdecode(os.path.join(os.fsencode(tmp_path), name))
     done = run("generate", 10, 8, "-o", path, env=os.environ | {"PYTHONIOENCODING": encoding})
     assert (done.returncode, done.stderr) == (0, "")
@@ -290,7 +290,7 @@ def test_empty_tables(call, tmp_path, rows, d_model):
         ("8 8 -o {}/a.npy --key pe", "--key does not apply to .npy"),
         ("8 8 -o {}/a.npy --chunk-rows 8", "--chunk-rows does not apply to .npy"),
         ("8 8 -o - --key pe", "--key does not apply to a pipe"),
-        ("8 8 -o - --json", "--json is given, expected nothing but the table on stdout"),
+        ("8 8 -o - --json", "--json is given with -o -, expected only one of them"),
         ("8 8 -o {}/a.zarr --chunk-rows 0", "0 is below 1"),
         ("8 8 -o {}/a.safetensors --key __metadata__", "key is '__metadata__'"),
         ("8 8 -o {}/a.npy --dtype int8", "invalid choice: 'int8'"),
@@ -342,7 +342,7 @@ def test_unwritable_outputs_are_reported(tmp_path):
     assert done.returncode == 1 and "No space left on device: 2048000000000000128 bytes needed" in done.stderr
 
 
-# ---- to a pipe ------------------------------------------------------------------------------------------------------
+# ---- generate to a pipe ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("options", ["", "--dtype bfloat16 --start -5 --base 3", "--dtype float64"])
@@ -354,7 +354,7 @@ def test_a_pipe_receives_the_bytes_of_the_file(tmp_path, options):
     assert done.stdout == (tmp_path / "pe.npy").read_bytes()
 
 
-def test_wrong_arguments_leave_stdout_empty():
+def test_invalid_arguments_leave_stdout_empty():
     for arguments in (["--threads", 0], ["--start", 2**63 - 5], ["--base", -1]):
         done = run("generate", 10, 8, "-o", "-", *arguments)
         assert (done.returncode, done.stdout) == (2, "") and done.stderr.startswith("posenc: error: ")
@@ -376,7 +376,7 @@ def test_writing_to_a_pipe_takes_bounded_memory():
 
 
 @POSIX
-def test_a_terminal_receives_no_table():
+def test_tables_are_not_written_to_a_terminal():
     import pty
 
     master, slave = pty.openpty()
@@ -409,7 +409,7 @@ def on_a_terminal(*command):
         while True:
             try:
                 part = os.read(master, 4096)
-            except OSError:             # end of file of a terminal on Linux
+            except OSError:             # Linux reports the end of a terminal's output as an error
                 break
             if not part:
                 break
@@ -449,7 +449,7 @@ def test_verify_accepts_a_correct_file(call, pe):
     assert json.loads(call("verify", pe, "--samples", 7, "--json")[1])["rows_compared"] == 7
 
 
-def test_verify_names_the_first_flipped_bit(call, pe):
+def test_verify_reports_the_first_flipped_bit(call, pe):
     flip(pe, 2345, 17)
     flip(pe, 2346, 0)
     code, out, err = call("verify", pe, "--all")
@@ -501,12 +501,12 @@ def test_verify_writes_nan_to_json_as_text(call, tmp_path):
 def test_verify_compares_bits(call, tmp_path, dtype):
     table = posenc.encode(10, 4, dtype=dtype)
     table[0, 2] = -0.0
-    np.save(tmp_path / "pe.npy", table)     # NumPy stores the bfloat16 of ml_dtypes as V2
+    np.save(tmp_path / "pe.npy", table)     # NumPy stores ml_dtypes.bfloat16 as V2
     code, _, err = call("verify", tmp_path / "pe.npy")
     assert code == 1 and "position 0, column 2: found -0.0 (0x80" in err and "expected 0.0 (0x0)" in err
 
 
-def test_verify_reads_the_other_byte_order(call, tmp_path):
+def test_verify_reads_big_endian_files(call, tmp_path):
     np.save(tmp_path / "pe.npy", posenc.encode(10, 4, dtype="float64").astype(">f8"))
     assert call("verify", tmp_path / "pe.npy")[0] == 0
 
@@ -518,22 +518,22 @@ def test_verify_reads_rows_longer_than_its_buffer(call, pe, monkeypatch):
     assert call("verify", pe, "--all")[0] == 1
 
 
-def other_files():
+def unsupported_files():
     table = posenc.encode(8, 8)
     yield "object", lambda path: np.save(path, np.array([[{}]], object), allow_pickle=True), "dtype object"
     yield "integers", lambda path: np.save(path, np.zeros((3, 3), np.int64)), "dtype int64"
     yield "records", lambda path: np.save(path, np.zeros((3, 3), "f4,f4")), "dtype"
     yield "three axes", lambda path: np.save(path, np.stack([table, table])), "shape (2, 8, 8)"
     yield "Fortran order", lambda path: np.save(path, np.asfortranarray(table)), "Fortran order"
-    yield "no array", lambda path: path.write_text("position,column\n"), "not a .npy file"
+    yield "text", lambda path: path.write_text("position,column\n"), "not a .npy file"
     yield "empty", lambda path: path.write_bytes(b""), "not a .npy file"
     yield "archive", lambda path: path.write_bytes(b"PK\x03\x04" + bytes(200)), "not a .npy file"
     yield "absent", lambda path: None, "No such file or directory"
     yield "folder", lambda path: path.mkdir(), "directory"
 
 
-@pytest.mark.parametrize("make, message", [pytest.param(*rest, id=name) for name, *rest in other_files()])
-def test_verify_refuses_other_files(call, tmp_path, make, message):
+@pytest.mark.parametrize("make, message", [pytest.param(*rest, id=name) for name, *rest in unsupported_files()])
+def test_verify_refuses_unsupported_files(call, tmp_path, make, message):
     path = tmp_path / "pe.npy"
     make(path)
     code, out, err = call("verify", path)
@@ -557,7 +557,7 @@ def test_verify_refuses_truncated_and_longer_files(call, pe, change):
     assert code == 1 and f"{size + change} bytes, expected {size}" in err
 
 
-@pytest.mark.thread_unsafe          # the threads would share the file
+@pytest.mark.thread_unsafe          # parallel runs would truncate the same file
 def test_a_file_truncated_during_reading_is_reported(pe):
     with npy.opened(pe) as table:
         os.truncate(pe, 5000)

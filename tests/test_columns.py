@@ -1,6 +1,6 @@
-"""Columns of pandas, polars and Arrow: 64-bit integers stay exact, and nulls are refused.
+"""Columns from pandas, polars and Arrow: 64-bit integers stay exact, and nulls are refused.
 
-NumPy converts a column of integers with nulls to float64, which would change large positions in the other rows.
+NumPy converts an integer column with nulls to float64; this conversion would change large positions.
 """
 
 import numpy as np
@@ -35,7 +35,7 @@ REALS = {
     "polars": lambda v: pl.Series(v, dtype=pl.Float64),
     "Arrow": lambda v: pa.array(v, pa.float64()),
 }
-# two-dimensional: tables, and columns of arrays
+# two-dimensional positions
 TABLES = {
     "pandas": lambda v: pd.DataFrame({"a": pd.Series(v, dtype="Int64"), "b": pd.Series(v, dtype="int64[pyarrow]")}),
     "polars": lambda v: pl.DataFrame({"a": v, "b": v}),
@@ -47,9 +47,9 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize("kind", COLUMNS)
-def test_columns_are_exact(kind):
-    column = COLUMNS[kind](LARGE)
+@pytest.mark.parametrize("container", COLUMNS)
+def test_columns_are_exact(container):
+    column = COLUMNS[container](LARGE)
     expected = posenc.encode(np.array(LARGE), 8, dtype="float64")
     assert_same_bits(posenc.encode(column, 8, dtype="float64"), expected)
     assert_same_bits(posenc.add_to(np.zeros((4, 8)), column) + 0, expected + 0.0)
@@ -58,10 +58,10 @@ def test_columns_are_exact(kind):
 @pytest.mark.parametrize(
     "values, message", [([7, None], "1 null; fill or drop it"), ([None, 7, None], "2 nulls; fill or drop them")]
 )
-@pytest.mark.parametrize("kind", [*COLUMNS, "list", "list, NA"])
-def test_nulls_are_refused(kind, values, message):
+@pytest.mark.parametrize("container", [*COLUMNS, "list", "list, NA"])
+def test_nulls_are_refused(container, values, message):
     lists = {"list": list, "list, NA": lambda v: [pd.NA if x is None else x for x in v]}
-    column = (COLUMNS | lists)[kind](values)
+    column = (COLUMNS | lists)[container](values)
     x = np.ones((len(values), 8))
     for function, name in (
         (lambda: posenc.encode(column, 8), "positions"),
@@ -79,24 +79,24 @@ def test_nulls_are_refused(kind, values, message):
     assert (x == 1).all()
 
 
-@pytest.mark.parametrize("kind", TABLES)
-def test_nulls_in_tables_are_refused(kind):
+@pytest.mark.parametrize("container", TABLES)
+def test_nulls_in_tables_are_refused(container):
     with pytest.raises(ValueError, match="positions has 2 nulls; fill or drop them"):
-        posenc.encode(TABLES[kind]([7, None, 8]), 8)
+        posenc.encode(TABLES[container]([7, None, 8]), 8)
 
 
 @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table], ids=["pandas", "polars", "Arrow"])
-def test_tables_with_inexact_integers_next_to_reals_are_refused(make):
+def test_tables_that_mix_reals_with_large_integers_are_refused(make):
     with pytest.raises(ValueError, match="positions has 9007199254740993 beside real numbers"):
         posenc.encode(make({"a": [1, 2**53 + 1], "b": [0.5, 0.5]}), 8)
     assert posenc.encode(make({"a": [1, 2**53], "b": [0.5, np.nan]}), 8).shape == (2, 2, 8)
 
 
-@pytest.mark.parametrize("kind", REALS)
-def test_real_columns(kind):
+@pytest.mark.parametrize("container", REALS)
+def test_real_columns(container):
     with pytest.raises(ValueError, match="positions has 1 null; fill or drop it"):
-        posenc.encode(REALS[kind]([0.5, None]), 8)
-    assert_same_bits(posenc.encode(REALS[kind]([0.5, 2.0**60]), 8), posenc.encode(np.array([0.5, 2.0**60]), 8))
+        posenc.encode(REALS[container]([0.5, None]), 8)
+    assert_same_bits(posenc.encode(REALS[container]([0.5, 2.0**60]), 8), posenc.encode(np.array([0.5, 2.0**60]), 8))
 
 
 @pytest.mark.parametrize("make", [pd.Series, pl.Series, pa.array, list], ids=["pandas", "polars", "Arrow", "list"])

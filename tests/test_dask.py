@@ -1,4 +1,4 @@
-"""Dask: every block has the bits of a direct call, with every scheduler and after the death of a worker."""
+"""Dask arrays have the same bits as direct calls, with every scheduler and after a worker is killed."""
 
 import contextlib
 import os
@@ -88,7 +88,7 @@ INDEXES = [np.s_[-1], np.s_[500:1500:7], np.s_[[3, 5, 1001]], np.s_[::-999, 3], 
 def test_indexing(index):
     expected = posenc.encode(2000, 64)
     assert_same_bits(posenc.dask.table(2000, 64, chunks=100)[index].compute(), expected[index])
-    rows = posenc.dask._Rows(range(2000), expected[:0], {})        # some versions of Dask index the block itself
+    rows = posenc.dask._Rows(range(2000), expected[:0], {})        # some versions of Dask index _Rows directly
     if isinstance(index, tuple) and None not in index:
         assert_same_bits(rows[index], expected[index])
 
@@ -157,7 +157,7 @@ def test_errors_are_raised_before_computing(arguments, error, message):
 
 
 def outcome(function, *args):
-    """Return the result of a call, or its error."""
+    """Return the bytes of the result of a call, or the type and the message of its error."""
     try:
         return function(*args).tobytes()
     except (TypeError, ValueError) as error:
@@ -165,11 +165,11 @@ def outcome(function, *args):
 
 
 @pytest.mark.parametrize("values", [[1, 2, 3], [1, None, 3]], ids=["whole", "null"])
-@pytest.mark.parametrize("kind", ["int64[pyarrow]", "Int64", "float64"])
-def test_columns_are_treated_as_by_encode(kind, values):
-    """Nulls are accepted or refused alike, also in a column of a Dask dataframe."""
+@pytest.mark.parametrize("column_dtype", ["int64[pyarrow]", "Int64", "float64"])
+def test_columns_have_the_same_outcome_as_in_encode(column_dtype, values):
+    """Include columns with nulls and columns of a Dask dataframe."""
     pandas, frames = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
-    column = pandas.Series(values, dtype=kind)
+    column = pandas.Series(values, dtype=column_dtype)
     expected = outcome(posenc.encode, column, 4)
     x = da.zeros((3, 4), dtype="float32", chunks=2)
     for positions in (column, frames.from_pandas(column, npartitions=2)):
@@ -178,7 +178,7 @@ def test_columns_are_treated_as_by_encode(kind, values):
 
 
 def test_a_column_converted_to_a_dask_array():
-    """Its blocks are NumPy arrays, which have no nulls: objects are refused, a NaN gives a row of NaN."""
+    """The blocks are NumPy arrays, which have no nulls: a null becomes NaN, or the dtype is object, which is refused."""
     pandas, frames = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
     column = frames.from_pandas(pandas.Series([1.0, None, 3.0]), npartitions=2).to_dask_array(lengths=True)
     assert_same_bits(posenc.dask.table(column, 4).compute(), posenc.encode([1.0, np.nan, 3.0], 4))
@@ -196,11 +196,11 @@ X = RNG.normal(size=(8, 100, 64))
 
 @pytest.mark.parametrize("chunks", [(3, 50, 64), (8, 100, 10), (2, 33, (60, 4))])
 def test_sums_have_the_bits_of_a_direct_call(chunks, dtype):
-    own = X.astype(posenc.encode(0, 1, dtype=dtype).dtype)
-    x = da.from_array(own, chunks=chunks)
+    array = X.astype(posenc.encode(0, 1, dtype=dtype).dtype)
+    x = da.from_array(array, chunks=chunks)
     y = posenc.dask.add_to(x, range(-50, 250, 3), x_scale=3.3, base=50)
     assert y.chunks == x.chunks and y.dtype == x.dtype
-    assert_same_bits(y.compute(), posenc.add_to(own.copy(), range(-50, 250, 3), x_scale=3.3, base=50))
+    assert_same_bits(y.compute(), posenc.add_to(array.copy(), range(-50, 250, 3), x_scale=3.3, base=50))
 
 
 @in_processes
@@ -228,9 +228,9 @@ def test_sums_with_positions_of_every_type(chunks, positions):
 )
 @pytest.mark.parametrize("columns", [-1, 4])
 def test_sums_of_unusual_shapes(shape, positions, columns):
-    own = np.ones(shape, np.float32)
-    x = da.from_array(own, chunks=(*shape[:-1], columns))
-    assert_same_bits(posenc.dask.add_to(x, positions).compute(), posenc.add_to(own.copy(), positions))
+    array = np.ones(shape, np.float32)
+    x = da.from_array(array, chunks=(*shape[:-1], columns))
+    assert_same_bits(posenc.dask.add_to(x, positions).compute(), posenc.add_to(array.copy(), positions))
 
 
 def test_blocks_with_some_of_the_columns_are_added_in_strips(monkeypatch):
@@ -243,12 +243,12 @@ def test_blocks_with_some_of_the_columns_are_added_in_strips(monkeypatch):
 
 @pytest.mark.parametrize("chunks", [(8, 100, 64), (8, 100, 10)])
 def test_the_input_is_not_modified(chunks):
-    own = X.copy()
-    own.flags.writeable = False
-    x = da.from_array(own, chunks=chunks, name=False)
-    held = x.persist()
+    array = X.copy()
+    array.flags.writeable = False
+    x = da.from_array(array, chunks=chunks, name=False)
+    persisted = x.persist()
     expected = posenc.add_to(X.copy())
-    for source in (x, held, da.from_array(np.asfortranarray(X), chunks=chunks)):
+    for source in (x, persisted, da.from_array(np.asfortranarray(X), chunks=chunks)):
         assert_same_bits(posenc.dask.add_to(source).compute(), expected)
         assert_same_bits(source.compute(), X)
 
@@ -350,7 +350,7 @@ def test_a_store_invisible_to_all_workers_is_reported():
         posenc.dask.to_zarr(store, 10, 8, chunks=2)
 
 
-# ---- a cluster ------------------------------------------------------------------------------------------------------
+# ---- clusters -------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -364,18 +364,18 @@ def local_cluster(workers):
 
 @pytest.fixture
 def cluster():
-    """Two local worker processes, each with a nanny that restarts it after its death."""
+    """Yield a client of two local worker processes; a nanny restarts a worker that dies."""
     with local_cluster(2) as (_, client):
         yield client
 
 
-# Run a command with a separate file system mounted over the folder that is the first argument.
+# Run a command with a separate file system mounted on a folder; the folder is the first argument.
 APART = ["unshare", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs "$1" && shift && exec "$@"', "sh"]
 
 
 @pytest.fixture
 def cluster_apart(tmp_path):
-    """A client of two workers, one of which does not see the folder `shared`; and that folder."""
+    """Yield a client of two workers, and a folder that only one of the workers can access."""
     pytest.importorskip("distributed")
     shared = tmp_path / "shared"
     shared.mkdir()
@@ -409,7 +409,7 @@ def test_a_worker_without_access_to_the_folder_is_reported(cluster_apart):
 
 
 def write_and_kill(client, path, n, d_model, chunks):
-    """Write a table, and kill a worker of the cluster after some of the chunks are written."""
+    """Write a table, and kill a worker of the cluster when a tenth of the chunks are written."""
     result = []
     writer = threading.Thread(target=lambda: result.append(posenc.dask.to_zarr(path, n, d_model, chunks=chunks)))
     writer.start()
@@ -427,26 +427,26 @@ def write_and_kill(client, path, n, d_model, chunks):
 
 
 def slices(n, chunks, count=64, rows=1000):
-    """Return ranges at both ends, at boundaries of chunks, and at random positions."""
+    """Return ranges of rows at both ends, at chunk boundaries and at random positions."""
     middles = [0, n, *range(chunks, n, max(chunks, n // chunks // (count // 2) * chunks))][: count // 2]
     middles += RNG.integers(0, n, count - len(middles)).tolist()
     return [range(max(0, middle - rows // 2), min(n, middle + rows // 2)) for middle in middles]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
-def test_a_killed_worker_loses_nothing(cluster, tmp_path):
+def test_a_killed_worker_loses_no_data(cluster, tmp_path):
     pytest.importorskip("zarr")
     stored = write_and_kill(cluster, tmp_path / "pe.zarr", 300_000, 64, 1000)
     assert_same_bits(stored[:], posenc.encode(300_000, 64))
     assert [path.name for path in tmp_path.iterdir()] == ["pe.zarr"]
-    x = da.ones((4, 1000, 64), chunks=(2, 300, 40), dtype="float32")        # blocks that arrive read-only
+    x = da.ones((4, 1000, 64), chunks=(2, 300, 40), dtype="float32")        # workers receive its blocks read-only
     assert_same_bits(posenc.dask.add_to(x.persist()).compute(), posenc.add_to(np.ones(x.shape, np.float32)))
 
 
 @pytest.mark.long
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
 def test_ten_million_positions_with_a_killed_worker(cluster, tmp_path):
-    """Two workers write 2.56 GB and one is killed; a second store has other chunks."""
+    """Two workers write 2.56 GB, and one of them is killed; a second store with different chunks must have the same bytes."""
     pytest.importorskip("zarr")
     n, d_model, chunks = 10_000_000, 64, 131_072
     stored = write_and_kill(cluster, tmp_path / "pe.zarr", n, d_model, chunks)

@@ -1,6 +1,6 @@
-"""Examples in the README, docs/, the docstrings and --help run, and every public name has a complete docstring.
+"""Run the examples in the README, docs/, docstrings and --help; check that every public name has a complete docstring.
 
-Tests are skipped if a package that they need is not installed.
+A test is skipped if a package that it needs is not installed.
 """
 
 import doctest
@@ -27,7 +27,7 @@ PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]    # docs/recipes/
 DOCUMENTS = [path for path in PAGES if BLOCK.search(path.read_text())]
 # public module: the packages that its examples need
 PUBLIC = {"posenc": (), "posenc.dask": ("dask", "zarr"), "posenc.plot": ("matplotlib",), "posenc.torch": ("torch",)}
-# also the modules that define the public names
+# the public modules, and the modules that define their public names
 MODULES = PUBLIC | {
     "posenc._api": (),
     "posenc._encoding": (),
@@ -54,10 +54,10 @@ def packages_of(code):
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_examples_of_documents_run(path, tmp_path, monkeypatch):
-    """The blocks of a document run in order, in one namespace and an empty folder."""
+    """Run the code blocks of a document in order, in one namespace and in an empty folder."""
     monkeypatch.chdir(tmp_path)
     blocks = BLOCK.findall(path.read_text())
-    if path.name == "README.md":        # its block for torch is left out where torch is absent: no other block needs it
+    if path.name == "README.md":        # without torch, skip the block that imports it: no other block depends on that block
         blocks = [block for block in blocks if all(map(find_spec, packages_of(block)))]
     for package in sorted(packages_of("\n".join(blocks))):
         pytest.importorskip(package)
@@ -89,7 +89,7 @@ def prose(path):
 
 @pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: str(path.relative_to(ROOT)))
 def test_markdown_has_no_broken_powers_or_links(path):
-    """A power outside of code would make the text after it bold; a relative link must lead to a file."""
+    """A power outside of code would make the following text bold; the target of a relative link must exist."""
     assert re.findall(r"\w+\*\*[-(\w]+", prose(path)) == []
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", prose(path))
     assert [link for link in links if not (path.parent / link).exists()] == []
@@ -114,7 +114,7 @@ def test_examples_of_docstrings_run(name, tmp_path, monkeypatch):
 
 
 def public(name):
-    """Yield the public names of a module, and the methods and properties of its classes, each with its object."""
+    """Yield (name, object) for the public names of a module and for the public methods and properties of its classes."""
     for member in module(name).__all__:
         value = getattr(module(name), member)
         yield f"{name}.{member}", value
@@ -124,7 +124,7 @@ def public(name):
 
 
 def missing_sections(value):
-    """Return the required sections that a docstring does not have, or has without content."""
+    """Return the required sections that are missing or empty in a docstring."""
     pieces = SECTION.split(inspect.getdoc(value) or "")
     sections = dict(zip(pieces[1::2], pieces[2::2], strict=True))
     required = {"See Also", "Examples"}
@@ -139,9 +139,9 @@ def missing_sections(value):
 
 
 def documented(name):
-    """Yield the public names with complete docstrings.
+    """Yield (name, object) for the public names that must have a complete docstring.
 
-    A method with a function of the same name has one sentence instead, which refers to the function.
+    If a method has the same name as a function, its docstring must be one sentence that refers to the function.
     """
     functions = set(module(name).__all__)
     for key, value in public(name):
@@ -157,13 +157,13 @@ def test_docstrings_have_all_sections(name):
     values = dict(documented(name))
     assert len(values) >= 3
     assert {key: missing for key, value in values.items() if (missing := missing_sections(value))} == {}
-    # the modules whose examples are run include all of them
+    # every module that defines a public name must be in MODULES
     assert {value.__module__ for value in dict(public(name)).values() if hasattr(value, "__module__")} <= set(MODULES)
 
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_docstrings_follow_numpydoc(name):
-    """The parameters match the signature, each has a type and a description, and the style is that of numpydoc."""
+    """The parameters must match the signature and have types and descriptions; the style must be that of numpydoc."""
     validation = pytest.importorskip("numpydoc.validate")
     with open(ROOT / "pyproject.toml", "rb") as file:
         checks = validation.get_validation_checks(set(tomllib.load(file)["tool"]["numpydoc_validation"]["checks"]))
@@ -208,7 +208,7 @@ def test_docstring_checks_detect_errors(capsys):
 
 @pytest.fixture
 def shell(tmp_path):
-    """Run a line of bash in a new folder, with this Python and posenc first in PATH; return exit code and output."""
+    """Return a function that runs a bash command in a new folder, with this Python and posenc first on PATH."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name, words in (("python", ""), ("posenc", " -m posenc")):
@@ -228,7 +228,7 @@ def shell(tmp_path):
 
 
 def commands(text):
-    """Yield the shell commands of a document, each with the output shown below it, or None in a block without output."""
+    """Yield (command, output) for the shell commands in a document; in ``sh`` blocks, the output is None."""
     for kind, block in SHELL.findall(text):
         if kind == "sh":
             yield from ((line, None) for line in block.splitlines() if line)
@@ -252,12 +252,12 @@ def check(shell, line, output):
 @POSIX
 @pytest.mark.parametrize("page", COMMAND_PAGES)
 def test_shell_commands_of_documents_run(page, shell):
-    """The commands of a page run in order, in one folder."""
+    """Run the commands on a page in order, in one folder."""
     lines = list(commands((ROOT / page).read_text()))
     runnable = [(line, output) for line, output in lines if INSTALLS not in line]
     assert lines and (runnable or page == "README.md")
     if page == "docs/scale-out.md":
-        pytest.importorskip("zarr")     # create the store that the Python example of the page writes
+        pytest.importorskip("zarr")     # create the store that the Python example on the page writes
         shell("posenc generate 1_000_000 64 -o pe.zarr")
     for line, output in runnable:
         check(shell, line, output)
@@ -265,7 +265,7 @@ def test_shell_commands_of_documents_run(page, shell):
 
 @POSIX
 def test_examples_of_help_run(shell):
-    """All commands except bench, which is slow."""
+    """Run the examples of all commands except bench, which is slow."""
     ran = 0
     for command in ("generate", "verify", "identify", "info", "plot"):
         examples = shell(f"posenc {command} --help")[1].split("examples:\n")[1]

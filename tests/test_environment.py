@@ -17,7 +17,7 @@ HELPER = r"""
 
 #if defined(__SSE2__)
 #include <xmmintrin.h>
-static const uint64_t flush = 0x8040, flags = 0x3f;     /* FTZ and DAZ; the sticky exception flags */
+static const uint64_t flush = 0x8040, flags = 0x3f;     /* flush: FTZ and DAZ; flags: the sticky exceptions */
 static uint64_t control(void) { return _mm_getcsr(); }
 static void set_control(uint64_t c) { _mm_setcsr((unsigned)c); }
 #elif defined(__aarch64__)
@@ -63,7 +63,7 @@ def helper(tmp_path_factory):
 
 @pytest.fixture(params=MODES)
 def host(request, helper):
-    """A context manager that sets a floating-point mode and checks that the calls inside preserve it."""
+    """Return a context manager that sets a floating-point mode and checks that the code inside it preserves the mode."""
     rounding, flushing = MODES[request.param]
     if flushing and not helper.can_flush():
         pytest.skip("the processor cannot flush to zero")
@@ -84,7 +84,7 @@ def host(request, helper):
 
 
 def in_new_thread(work):
-    """Return the result of work in a new thread, which inherits the floating-point mode."""
+    """Call `work` in a new thread, which inherits the floating-point mode; return its result."""
     results = []
     thread = threading.Thread(target=lambda: results.append(work()))
     thread.start()
@@ -106,8 +106,8 @@ def scalar_type(dtype):
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_encode(isa, host, dtype, threads):
-    third = {"scale": -22.6, "position_offset": 0.1, "position_scale": 1 / 3}
-    for convention in ({}, {"padding_idx": 0}, {"scale": SUBNORMAL[dtype]}, third):
+    scaled = {"scale": -22.6, "position_offset": 0.1, "position_scale": 1 / 3}
+    for convention in ({}, {"padding_idx": 0}, {"scale": SUBNORMAL[dtype]}, scaled):
         encoding = posenc.Encoding(34, **convention)
         for positions in POSITIONS:
             check_mode(host, lambda e=encoding, p=positions: e.encode(p, dtype=dtype, threads=threads))
@@ -169,7 +169,7 @@ def test_presets(host, name):
 
 @contextlib.contextmanager
 def trapping(context):
-    before = context.copy()                     # context.traps is a view of the context
+    before = context.copy()                     # a copy, because context.traps is a view that changes with the context
     context.traps, context.rounding = dict.fromkeys(context.traps, True), decimal.ROUND_UP
     try:
         yield
@@ -179,7 +179,7 @@ def trapping(context):
 
 @pytest.mark.parametrize("context", [decimal.getcontext, lambda: decimal.DefaultContext], ids=["thread", "default"])
 def test_decimal_contexts_do_not_matter(context):
-    """The host program may enable every trap, such as that of inexact results."""
+    """The host program may enable every trap, including decimal.Inexact."""
     expected = posenc.Encoding(66).frequencies
     with trapping(context()):
         frequencies = posenc.Encoding(66).frequencies

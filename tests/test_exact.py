@@ -13,15 +13,15 @@ from posenc import _convention, _exact
 from posenc._encoding import keywords_of
 from reference import FORMATS, Reference, arithmetic, round_to
 
-# A value that exact.c leaves undecided: the offset moves it beyond a half-way point by a relative 2**-310, and the cubic term
-# of the sine moves it back by 2**-397.
+# exact.c leaves this value undecided: relative to the value, the offset moves it beyond a half-way point by 2**-310, and the
+# cubic term of the series of sin moves it back by 2**-397.
 UNDECIDED = {"position_scale": 2.0**-250, "position_offset": 2.0**-257}
 UNDECIDED_POSITION, UNDECIDED_BITS = 2**53 + 1, 0x33A0000000000001
 
 
 @pytest.fixture
 def evaluations(monkeypatch):
-    """Record the arguments of each evaluation in Python: position, exponent, column, dtype."""
+    """Return a list to which each evaluation in Python appends its arguments."""
     calls = []
     evaluate = _exact.Values.__call__
 
@@ -51,12 +51,12 @@ def test_constructed_values_are_correctly_rounded(isa, dtype, kind, seed, count,
     wrong = []
     for position, column, convention in cases(kind, dtype, seed, count):
         bits = bits_of(posenc.encode(np.array([position]), 2, dtype=dtype, **convention))[0, column]
-        # a fixed precision, far above that of any case, is independent of the rounding test of the reference
+        # a fixed precision, far higher than any case needs, does not depend on the rounding test of the reference
         value = Reference(2, **convention).value(position, column, 4000)
         if bits != round_to(*value.as_mantissa_exp(), dtype):
             wrong.append((position, column, convention))
     assert not wrong, f"{len(wrong)} of {count} wrong"
-    # a scale of 53 bits cannot bring values of the narrower dtypes as close to a half-way point
+    # in narrower dtypes, a scale of 53 bits cannot bring the other values close enough to a half-way point
     if kind == "ties" or dtype == "float64" and kind != "ordinary_values":
         assert evaluations
 
@@ -77,12 +77,12 @@ def test_frequencies_have_256_bits(d_model, convention):
 
 @pytest.mark.parametrize("end", ["largest", "smallest"])
 def test_ties_at_the_limits_of_a_dtype(isa, dtype, end, evaluations):
-    """Ties between the largest number and infinity, and between the smallest number and 0; values on both sides of them."""
+    """Values on both sides of the ties between the largest number and infinity, and between the smallest number and 0."""
     precision, smallest, _ = FORMATS[dtype]
     largest = 2 ** (precision + 1) - 1, {"float32": 103, "float16": 4, "bfloat16": 119}.get(dtype)
     odd, unit = largest if end == "largest" else (1, smallest - 1)
     if unit is None:
-        pytest.skip("no product is close enough to the largest float64")
+        pytest.skip("float64 arguments cannot give a value close enough to the limit of float64")
     position = np.ldexp(float(odd), -200)
     for sign in (1, -1):
         for offset, away in ((0.0, 0), (position**3 / 3, 1)):
@@ -112,7 +112,7 @@ def test_each_value_is_evaluated_once(evaluations, threads):
     assert len(evaluations) == len(positions)
 
 
-def test_several_threads_may_call_at_once():
+def test_several_threads_may_call_at_the_same_time():
     encoding = posenc.Encoding(1, **UNDECIDED)
     positions = np.full(2000, UNDECIDED_POSITION)
     results = []
@@ -161,8 +161,8 @@ def test_ordinary_tables_need_no_evaluation_in_python(isa, dtype, evaluations):
 
 # --- evaluation in Python, without the kernel -----------------------------------------------------
 
-def number(value, dtype):
-    """Return the bits of a float that is representable in dtype."""
+def bits_in(value, dtype):
+    """Return the bits of `value`, a float that `dtype` can represent, in `dtype`."""
     if np.isinf(value):
         return round_to(int(np.sign(value)), 2000, dtype)
     numerator, denominator = value.as_integer_ratio()
@@ -175,7 +175,7 @@ def number(value, dtype):
     {"scale": 1.7976931348623157e308}, {"frequencies": [1e300, -1e-300]}, {"position_scale": -1e-60}, {"base": 1e-30},
 ], ids=str)
 def test_python_evaluates_every_value_correctly(convention, dtype):
-    """Also values that the kernel would decide: large, small, subnormal and infinite."""
+    """Include values that the kernel would decide: large, small, subnormal and infinite."""
     encoding, reference = posenc.Encoding(4, **convention), Reference(4, **convention)
     convention = keywords_of(encoding)
     frequency, cosine = _convention.arrangement(4, convention, 2)
@@ -184,4 +184,4 @@ def test_python_evaluates_every_value_correctly(convention, dtype):
         numerator, denominator = position.as_integer_ratio()
         for column in range(4):
             value = values(numerator, 1 - denominator.bit_length(), column, DTYPES.index(dtype))
-            assert number(value, dtype) == reference.bits(position, column, dtype)
+            assert bits_in(value, dtype) == reference.bits(position, column, dtype)

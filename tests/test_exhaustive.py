@@ -1,6 +1,6 @@
-"""Compare every position below 2**20 with MPFR, for several d_model and all dtypes: ``pytest -m exhaustive`` (minutes).
+"""Compare the values at every position below 2**20 with MPFR, for several values of d_model and all dtypes.
 
-Needs a C compiler with MPFR's headers (libmpfr-dev).
+``pytest -m exhaustive`` takes minutes and needs a C compiler and the headers of MPFR (libmpfr-dev).
 """
 
 import shutil

@@ -23,7 +23,7 @@ from posenc._files.npy import write as write_npy
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
 
 
-# Write a table of 200 MB slowly, to be interrupted.
+# Write a table of 200 MB slowly, so that a test can interrupt the program.
 SLOW_WRITER = """
     import sys, time
     from posenc import _cli
@@ -38,7 +38,7 @@ SLOW_WRITER = """
 
 
 def start_writing(folder, *args):
-    """Return a process that is writing folder/pe.npy."""
+    """Start a process that writes folder/pe.npy; return it when its temporary file exists."""
     process = subprocess.Popen(python(SLOW_WRITER, "-o", folder / "pe.npy", *args), stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 30
     while not any(name.endswith(".tmp") for name in names(folder)):
@@ -78,7 +78,7 @@ def test_tables_of_every_shape_are_written(tmp_path, rows, d_model):
     assert (loaded == enc.encode(range(10, 10 + rows))).all()
 
 
-def test_every_buffer_size_writes_the_same(tmp_path, monkeypatch):
+def test_every_buffer_size_writes_the_same_file(tmp_path, monkeypatch):
     enc, positions = posenc.Encoding(30), range(1000, 0, -1)
     expected = enc.encode(positions)
     for size in (1, 120, 121, 4096, 10**6):
@@ -300,8 +300,8 @@ def test_any_exception_removes_the_temporary_file(tmp_path, error):
     assert names(tmp_path) == []
 
 
-def test_an_error_of_the_background_flush_is_raised(tmp_path, monkeypatch):
-    """The system reports the error once: a later fsync would succeed."""
+def test_an_error_in_the_background_flush_is_raised(tmp_path, monkeypatch):
+    """The system reports such an error only once, so a later fsync would succeed."""
     def fail(fd):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -333,7 +333,7 @@ def test_a_full_disk_leaves_no_file(tmp_path, suffix, allocates):
     assert names(tmp_path) == []
 
 
-# The command line on a small disk; the first argument names the early checks that are disabled.
+# Run the command line; the first argument says which early checks of disk space are disabled.
 SMALL_DISK = """
     import os, shutil, sys
     from posenc import _cli
@@ -347,7 +347,7 @@ SMALL_DISK = """
 
 
 def on_a_small_disk(folder, options, code, *args):
-    """Run code in a new file system that is mounted on the folder; the last lines of stdout name the files it leaves."""
+    """Mount a new file system on the folder and run code there; the last lines of stdout list the remaining files."""
     script = f'mount -t tmpfs -o {options} tmpfs "$1" && cd "$1" && shift && "$@"; code=$?; ls -A; exit $code'
     command = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh", folder, *python(code, *args)]
     try:
@@ -428,7 +428,7 @@ def test_a_killed_process_leaves_no_partial_file(tmp_path, old):
     process.communicate(timeout=20)
     assert path.read_text() == old if old else not path.exists()
     assert [name.startswith(f".pe.npy.{process.pid}.") for name in names(tmp_path)] == [True, False][: 1 + bool(old)]
-    write_npy(path, posenc.Encoding(4), range(3), force=True)       # the leftover file does not disturb
+    write_npy(path, posenc.Encoding(4), range(3), force=True)       # the leftover temporary file is ignored
 
 
 @POSIX
@@ -463,7 +463,7 @@ def test_signals_at_any_moment_leave_no_partial_file(tmp_path, number, times):
     print(outcomes)
     if number != signal.SIGKILL:
         del outcomes["a temporary file"]
-    assert min(outcomes.values()) > times / 20      # the signals were spread over the whole run
+    assert min(outcomes.values()) > times / 20      # the signals must be spread over the whole run
 
 
 @POSIX

@@ -1,4 +1,4 @@
-"""A forked child computes the same bits with one thread, in every state of the parent and with every way to fork."""
+"""A forked child uses one thread and computes the same bits, for every state of the parent and every method of forking."""
 
 import http.client
 import os
@@ -23,10 +23,10 @@ if not hasattr(os, "fork"):
 
 ROOT = Path(__file__).resolve().parent.parent
 DEADLINE = 60           # seconds
-# Arguments: when to import torch, and the folder that must contain posenc.  Prints a line for every case that passed.
+# Arguments: when to import torch (before or after posenc, or never), and the folder of posenc.  Prints a line for each case.
 MATRIX = r"""
 import ctypes, multiprocessing, os, signal, sys, threading, time, warnings
-warnings.simplefilter("ignore")                     # the warning about a fork of a process with threads
+warnings.simplefilter("ignore")                     # Python warns if a process with threads forks
 when_torch, folder = sys.argv[1:]
 if when_torch == "before":
     import torch
@@ -47,7 +47,7 @@ def tasks():
 
 def child():
     signal.alarm(20)
-    before = tasks()                                # the libraries of torch may have started threads in the child
+    before = tasks()                                # torch's libraries may have started threads in the child
     ok = correct(2) and correct(None)
     x = np.zeros((2, ROWS, 512), np.float32)
     WIDE.add_to(x, threads=2)
@@ -86,11 +86,11 @@ def by_a_child():
         os._exit(fork_by(os.fork)())
     return wait_for(pid)
 
-WAYS = {"os.fork": fork_by(os.fork), "fork of the C library": fork_by(libc.fork), "multiprocessing": by_multiprocessing,
-        "a thread": by_a_thread, "a child": by_a_child}
-C_FORKS = ("fork of the C library", "_Fork")
-if hasattr(libc, "_Fork"):                          # skips the handlers of pthread_atfork
-    WAYS["_Fork"] = fork_by(libc._Fork)
+METHODS = {"os.fork": fork_by(os.fork), "libc.fork": fork_by(libc.fork), "multiprocessing": by_multiprocessing,
+           "a thread": by_a_thread, "a child": by_a_child}
+C_FORKS = ("libc.fork", "libc._Fork")
+if hasattr(libc, "_Fork"):                          # it skips the handlers registered with pthread_atfork
+    METHODS["libc._Fork"] = fork_by(libc._Fork)
 
 def idle():
     assert correct(2) and correct(None)
@@ -107,7 +107,7 @@ def in_threads(work, arguments):
     return threads
 
 def during_a_call():
-    slow = np.full(200, 5e-324)                     # values that need more than 200 bits
+    slow = np.full(200, 5e-324)                     # slow: the values need more than 200 bits
     threads = in_threads(lambda count: WIDE.encode(slow, dtype="float64", threads=count), [2])
     return lambda: [thread.join() for thread in threads]
 
@@ -124,17 +124,17 @@ def busy_threads():
     return end
 
 for state in (idle, during_a_call, busy_threads):
-    for name, way in WAYS.items():
+    for name, method in METHODS.items():
         if state is busy_threads and name in C_FORKS:
             continue        # Python itself hangs: the child waits for threads that were waiting for the interpreter lock
         end = state()
-        result = way()
+        result = method()
         end()
         print(f"parent {state.__name__}, fork by {name}: {result}", flush=True)
         assert result == 7
 assert correct(2)
 if when_torch != "never":
-    torch.set_num_threads(1)                        # in the OpenMP runtime of torch, which may be another one
+    torch.set_num_threads(1)                        # affects torch's OpenMP runtime, which posenc may not use
     assert posenc.show_runtime()["threads"] == 1
 """
 
@@ -176,8 +176,8 @@ def test_forks_with_a_repaired_wheel(tmp_path):
 
 
 def test_a_signal_handler_may_fork_during_a_call():
-    """The child completes the rest of the call alone."""
-    positions = np.full(300, 5e-324)                        # values that need more than 200 bits
+    """The child computes the remaining rows of the call with one thread."""
+    positions = np.full(300, 5e-324)                        # slow: the values need more than 200 bits
     encoding = posenc.Encoding(512)
     expected = encoding.encode(positions[:1], dtype="float64")
     children = []

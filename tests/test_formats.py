@@ -1,4 +1,4 @@
-"""Zarr and safetensors files: readable by their libraries, self-describing and written atomically."""
+"""Zarr and safetensors files: their libraries can read them, they describe their tables, and they are written atomically."""
 
 import errno
 import json
@@ -139,11 +139,11 @@ def test_a_chunk_has_no_more_rows_than_the_table(call, tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".zarr", ".safetensors"])
-def test_options_replace_the_conflicting_ones_of_the_file(call, tmp_path, suffix):
+def test_options_override_conflicting_options_in_the_file(call, tmp_path, suffix):
     path, frequencies = tmp_path / f"pe{suffix}", "1,0.5,0.25,0.125"
     assert call("generate", 50, 8, "-o", path, "--base", 7, "--spacing", "endpoint")[0] == 0
     assert call("verify", path, "--frequencies", frequencies)[0] == call("verify", path, "--shift", 2)[0] == 1
-    assert call("verify", path, "--shift", 1)[0] == 0           # equal to spacing="endpoint"
+    assert call("verify", path, "--shift", 1)[0] == 0           # the same as spacing="endpoint"
     assert call("generate", 50, 8, "-o", path, "--frequencies", frequencies, "--force")[0] == 0
     code, _, err = call("verify", path, "--base", 7)
     assert code == 2 and "frequencies and base are both given" in err
@@ -213,7 +213,7 @@ def test_stores_with_fill_value_0_are_verified(call, tmp_path, dtype):
     assert "1 of 15 chunks are missing" in call("verify", path)[2]
 
 
-def test_verify_one_tensor_of_several(call, tmp_path):
+def test_verify_reads_one_of_several_tensors(call, tmp_path):
     from safetensors.numpy import save_file
 
     tensors = {"a": np.zeros((2, 3, 4), np.int8), "b": posenc.encode(50, 8), "c": posenc.encode(50, 8, base=5)}
@@ -226,7 +226,7 @@ def test_verify_one_tensor_of_several(call, tmp_path):
         assert (code, out) == (1, "") and message in err and err.startswith(f"posenc: error: {tmp_path}")
 
 
-# ---- damaged and other files ----------------------------------------------------------------------------------------
+# ---- damaged and unsupported files ----------------------------------------------------------------------------------
 
 
 def test_damaged_safetensors_raise_value_error(tmp_path):
@@ -265,7 +265,7 @@ def tensor(dtype="F32", shape=(4, 3), data_offsets=(0, 48)):
 
 
 def damaged_safetensors():
-    """Return damaged headers, each with the size of the data after it."""
+    """Return damaged headers, each with the number of data bytes that follow it."""
     one = json.dumps(tensor())
     first = json.dumps({"pe": tensor()})
 
@@ -343,11 +343,11 @@ def test_duplicate_names_are_refused(call, tmp_path):
     text = f'{{"pe": {one}, "pe": {one}}}'.encode()
     (tmp_path / "pe.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(48))
     code, _, err = call("verify", tmp_path / "pe.safetensors")
-    assert code == 1 and "duplicate names, expected unique ones" in err
+    assert code == 1 and "duplicate names, expected unique names" in err
 
 
 def test_verify_accepts_tensors_of_every_dtype_next_to_the_table(call, tmp_path):
-    """The tensors have any order, and some are empty; the names and sizes of dtypes are those of the library."""
+    """The tensors are not in the order of their data, and some are empty; the library accepts every dtype in BITS."""
     tensors, end = {}, 0
     for code, bits in _safetensors.BITS.items():
         tensors[f"of {code}"], end = tensor(code, (3, 8), (end, end + 3 * bits)), end + 3 * bits
@@ -361,7 +361,7 @@ def test_verify_accepts_tensors_of_every_dtype_next_to_the_table(call, tmp_path)
     assert call("verify", tmp_path / "pe.safetensors", "--key", "pe")[0] == 0
 
 
-def other_paths():
+def unsupported_paths():
     yield "integers", lambda path: zarr.create_array(path, shape=(3, 3), dtype="i8"), "dtype int64"
     yield "three axes", lambda path: zarr.create_array(path, shape=(3, 3, 3), dtype="f4"), "shape (3, 3, 3)"
     yield "too wide", lambda path: zarr.create_array(path, shape=(3, 2**25), chunks=(3, 9), dtype="f4"), "16777216 columns"
@@ -374,8 +374,8 @@ def other_paths():
     yield "attribute", lambda path: zarr.create_array(path, shape=(3, 3), dtype="f4", **wrong), "not a specification"
 
 
-@pytest.mark.parametrize("make, message", [pytest.param(*rest, id=name) for name, *rest in other_paths()])
-def test_verify_refuses_other_folders(call, tmp_path, make, message):
+@pytest.mark.parametrize("make, message", [pytest.param(*rest, id=name) for name, *rest in unsupported_paths()])
+def test_verify_refuses_unsupported_paths(call, tmp_path, make, message):
     make(tmp_path / "pe.zarr")
     code, out, err = call("verify", tmp_path / "pe.zarr")
     assert (code, out) == (1, "") and message in err and str(tmp_path / "pe.zarr") in err
@@ -422,7 +422,7 @@ def test_paths_created_during_the_write_are_kept(tmp_path, make):
 
 
 def check_failed_overwrite(path, error, rows=10, **keywords):
-    """Replace a store of 10 rows by one of 20; expect an error and a complete store of some number of rows."""
+    """Replace a store of 10 rows with one of 20; expect an error, and a complete store with `rows` rows."""
     with pytest.raises(error, match=r"pe\.zarr" if error is OSError else None):
         write(path, posenc.Encoding(8), range(20), force=True, **keywords)
     assert names(path.parent) == ["pe.zarr"] and zarr.open_array(path, mode="r").shape == (rows, 8)
@@ -453,14 +453,14 @@ def test_a_failed_rename_restores_the_old_store(store, monkeypatch):
     check_failed_overwrite(store, OSError)
 
 
-@pytest.mark.parametrize("renamings, rows", [(1, 10), (2, 20)])
-def test_an_interrupt_between_the_renames_leaves_a_complete_store(store, monkeypatch, renamings, rows):
+@pytest.mark.parametrize("renames, rows", [(1, 10), (2, 20)])
+def test_an_interrupt_between_the_renames_leaves_a_complete_store(store, monkeypatch, renames, rows):
     rename, done = os.rename, []
 
     def interrupted(old, new):
         rename(old, new)
         done.append(new)
-        if len(done) == renamings:
+        if len(done) == renames:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(os, "rename", interrupted)

@@ -1,4 +1,4 @@
-"""Compare with the recorded values of golden.csv; golden.py describes and computes them."""
+"""Compare encodings with the values recorded in golden.csv; golden.py describes and computes these values."""
 
 import csv
 import json

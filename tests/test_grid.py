@@ -1,4 +1,4 @@
-"""Grids: bits compared with encode and the reference, and every line of docs/grids.md compared with its library."""
+"""Compare the bits of grids with encode and the reference, and the calls in docs/grids.md with the libraries listed there."""
 
 import ast
 import functools
@@ -24,9 +24,9 @@ from reference import Reference, round_to
 
 GUIDE = (Path(__file__).parent.parent / "docs" / "grids.md").read_text()
 
-# ---- the columns ------------------------------------------------------------------------------------------------------
+# ---- columns ----------------------------------------------------------------------------------------------------------
 
-# sort keys of the columns for each of the six orders, valid for unequal widths too
+# sort key of a column for each of the six orders, also for unequal widths
 SORTED_BY = {
     ("axis", "halves"): lambda axis, frequency, function: (axis, function, frequency),
     ("axis", "interleaved"): lambda axis, frequency, function: (axis, frequency, function),
@@ -38,7 +38,7 @@ SORTED_BY = {
 
 
 def naive(coordinates, widths, d_model, *, axes, group, layout, include_input, dtype, conventions):
-    """Build the table by its definition, column by column, from one call of encode for each axis."""
+    """Build the table column by column from its definition, with one call of encode for each axis."""
     codes = [
         posenc.encode(c, width, dtype=dtype, **convention)
         for c, width, convention in zip(coordinates, widths, conventions, strict=True)
@@ -87,12 +87,12 @@ def test_column_orders_match_the_guide():
 
 
 def test_remaining_columns_are_truncated_or_zero():
-    two = [posenc.grid((3, 4), d, odd="truncate") for d in (49, 50, 51, 52)]
-    for table in two:
-        assert_same_bits(table, np.ascontiguousarray(two[-1][..., : table.shape[-1]]))
-    zero = posenc.grid((3, 4), 51, odd="zero")
-    assert_same_bits(zero[..., :48], posenc.grid((3, 4), 48))
-    assert (bits_of(zero[..., 48:]) == 0).all()
+    truncated = [posenc.grid((3, 4), d, odd="truncate") for d in (49, 50, 51, 52)]
+    for table in truncated:
+        assert_same_bits(table, np.ascontiguousarray(truncated[-1][..., : table.shape[-1]]))
+    padded = posenc.grid((3, 4), 51, odd="zero")
+    assert_same_bits(padded[..., :48], posenc.grid((3, 4), 48))
+    assert (bits_of(padded[..., 48:]) == 0).all()
     assert (posenc.grid((3, 4), 3, odd="zero") == 0).all()
     assert_same_bits(posenc.grid(5, 7, odd="truncate"), np.ascontiguousarray(posenc.encode(5, 8)[:, :7]))
 
@@ -135,7 +135,7 @@ FORMULAS = {
 def test_coordinates_are_rounded_once(coordinates, start):
     for n in (1, 2, 7, 100):
         exactly = [FORMULAS[coordinates](k + Fraction(start), n, Fraction(start)) for k in range(n)]
-        expected = np.array([float(x) for x in exactly])            # rounds a Fraction to nearest
+        expected = np.array([float(x) for x in exactly])            # float rounds a Fraction to nearest
         table = posenc.grid(
             (n, 2), 6, start=(start, 0), coordinates=coordinates, include_input="last", dtype="float64", channel_first=True
         )
@@ -153,7 +153,7 @@ def test_large_integers_are_exact():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_inputs_are_rounded_once(dtype):
-    # rounded to float64 first, 2**62 + 2**38 + 1 would be a tie in float32, and 2**62 + 2**54 + 1 in bfloat16
+    # rounding to float64 first would turn 2**62 + 2**38 + 1 into a tie in float32, and 2**62 + 2**54 + 1 into a tie in bfloat16
     integers = [0, 1, -3, 2**62 + 2**38 + 1, -(2**62) - 2**54 - 1, 2**62 + 2**54 - 1, 2**63 - 1, -(2**63)]
     floats = [0.1, -1 / 3, 65519.99999, 65520.0, 1e-8, 1 + 2**-8 + 2**-40, 3e-45]
     for positions in (integers, floats):
@@ -212,7 +212,7 @@ def test_bfloat16_bits_do_not_need_ml_dtypes(monkeypatch):
 
 
 def test_coordinates_may_overlap_out(monkeypatch):
-    monkeypatch.setattr(posenc._grid, "BLOCK_BYTES", 32)            # a row: the first is written before the next is computed
+    monkeypatch.setattr(posenc._grid, "BLOCK_BYTES", 32)        # one row: the first is written before the second is computed
     memory = np.arange(40.0)
     expected = posenc.grid((np.arange(2.0), np.arange(5.0)), 4, dtype="float64")
     assert_same_bits(posenc.grid((memory[:2], memory[:5]), 4, dtype="float64", out=memory.reshape(2, 5, 4)), expected)
@@ -303,7 +303,7 @@ BAD = [
 
 @pytest.mark.parametrize("arguments, error, message", BAD, ids=lambda v: str(v)[:40])
 def test_invalid_arguments_are_refused(arguments, error, message, monkeypatch):
-    monkeypatch.setattr(posenc._grid, "BLOCK_BYTES", 32)            # a row: a late error would leave the first row written
+    monkeypatch.setattr(posenc._grid, "BLOCK_BYTES", 32)        # one row: a late error would come after the first is written
     out = np.full((2, 3, 8), 7, np.float32)
     with pytest.raises(error, match=message):
         posenc.grid(**{"shape": (2, 3), "d_model": 8, "out": out} | arguments)
@@ -327,14 +327,14 @@ def test_invalid_out_is_refused(out, error, message):
 
 
 def imported(name):
-    """Import a module of a library, or skip the test."""
+    """Import a module; skip the test if it is not installed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return pytest.importorskip(name)
 
 
 def timm_sincos():
-    """Import a file of timm without its package, which would import torchvision."""
+    """Import one module of timm without the rest of the package, which would import torchvision."""
     imported("torch")
     spec = importlib.util.find_spec("timm")
     if spec is None:
@@ -345,11 +345,11 @@ def timm_sincos():
     return importlib.import_module("timm_layers.pos_embed_sincos")
 
 
-# The formulas of libraries that cannot be installed, in float64.
+# Formulas, in float64, from libraries that cannot be installed.
 
 
 def get_2d_sincos_pos_embed(embed_dim, grid_size, cls_token):
-    """MAE, util/pos_embed.py, in which np.float is float64."""
+    """MAE, util/pos_embed.py; np.float there is float64."""
     omega = 1 / 10000 ** (np.arange(embed_dim // 4, dtype=np.float64) / (embed_dim / 4))
     w, h = np.meshgrid(np.arange(grid_size, dtype=np.float32), np.arange(grid_size, dtype=np.float32))
     angles = [np.einsum("m,d->md", x.reshape(-1), omega) for x in (w, h)]
@@ -430,7 +430,7 @@ def module(name):
     return lambda: vars(imported(name))
 
 
-# library: the namespace of its call, and its precision
+# library: (function that returns the namespace for its calls, precision)
 HUGGING_FACE = "transformers.models."
 LIBRARIES = {
     "MAE": (here, "float64"),
@@ -451,7 +451,7 @@ LIBRARIES = {
     "PyTorch3D": (here, "float64"),
     "tiny-cuda-nn": (here, "float64"),
 }
-# Computed in float64 and rounded to float32 at the end: equal bits unless a value is too close to a half-way point.
+# These libraries compute in float64 and round to float32 at the end: bits are equal, except very close to half-way points.
 ROUNDED_ONCE = {"MAE", "ViT-MAE", "RT-DETR", "diffusers 2-D", "diffusers 3-D"}
 NUMBERS = {"h": 6, "w": 9, "t": 5, "n": 7, "d": 48, "np": np, "posenc": posenc}
 LINES = {line[0]: line[1:] for line in re.findall(r"^\| ([^`|]+) \| `([^`]+)` \| `(posenc[^`]+)` \|$", GUIDE, re.MULTILINE)}
@@ -464,13 +464,13 @@ def evaluated(library, call):
 
 
 def ours(call, dtype):
-    """Evaluate the call of posenc with a dtype."""
+    """Evaluate a call of posenc.grid from the guide, with `dtype` as an additional argument."""
     table = types.SimpleNamespace(grid=lambda *args, **kwargs: posenc.grid(*args, dtype=dtype, **kwargs))
     return eval(call, NUMBERS | {"posenc": table})
 
 
 def largest_angle(call):
-    """Return the largest angle or coordinate of a call; errors of float32 are relative to it."""
+    """Return the largest angle or coordinate in a call; rounding errors are proportional to it."""
     seen = []
 
     def spy(shape, d_model, **kwargs):
@@ -484,10 +484,10 @@ def largest_angle(call):
 
 
 def tolerance(arithmetic, call):
-    """Return the error bound of a library.
+    """Return the error bound for the table of a library.
 
-    The angle has the errors of the coordinate and the frequency (at most two roundings each) and of the product.  sin and cos,
-    and our result, add one rounding each of a value below 1.
+    The error of an angle includes the errors of the coordinate and the frequency (at most two roundings each) and that of their
+    product.  The library's sin or cos and the result of posenc add one rounding each, of a value of at most 1.
     """
     u = 2.0 ** (-53 if arithmetic == "float64" else -24)
     return (6 * largest_angle(call) + 2) * u
@@ -514,17 +514,17 @@ def test_lines_of_the_guide_match_the_libraries(line):
 
 
 def table_of(line, call):
-    """Return the table of a call in the shape of a line's own table, or None if it has another size or is refused."""
-    own = ours(LINES[line][1], "float64")
+    """Return the table of `call` in the shape of the table of `line`, or None if the sizes differ or the call is refused."""
+    original = ours(LINES[line][1], "float64")
     try:
         table = ours(call, "float64")
     except (TypeError, ValueError):
         return None
-    return table.reshape(own.shape) if table.size == own.size else None
+    return table.reshape(original.shape) if table.size == original.size else None
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_other_calls_give_other_tables(line):
+def test_other_calls_give_different_tables(line):
     theirs, call = LINES[line]
     expected, _ = evaluated(line, theirs)
     tree = ast.parse(call, mode="eval")
@@ -541,7 +541,7 @@ def test_other_calls_give_other_tables(line):
 
 
 def test_libraries_agree_in_float64():
-    """Tables of libraries in float64 have the errors of their angles."""
+    """Tables that libraries compute in float64 differ by at most the errors of their angles."""
     torch = imported("torch")
     vit_mae = imported(HUGGING_FACE + "vit_mae.modeling_vit_mae")
     detr = imported(HUGGING_FACE + "detr.modeling_detr")

@@ -1,6 +1,6 @@
-"""A hash of many tables, equal on every instruction set, compiler and processor.
+"""A hash of many tables, the same for every instruction set, compiler and processor.
 
-It cannot change, because the values are correctly rounded.  ``python tests/test_hash.py`` prints it without pytest.
+The hash must never change, because the values are correctly rounded.  ``python tests/test_hash.py`` prints it without pytest.
 """
 
 import hashlib
@@ -12,11 +12,11 @@ import posenc
 HASH = "297e0afc1d1c2cc0d5b7aaa31c94cdbf402d93d042777a3a9541d30324f6cf74"
 
 DTYPES = ["float64", "float32", "float16", "bfloat16"]
-ROWS = 70                       # enough rows for the offset table of a step
+ROWS = 70                       # enough rows for offset tables
 
 
 def integers(count, seed):
-    """Return integers over the whole int64 range, independent of the version of NumPy."""
+    """Return pseudo-random integers from the whole int64 range; they do not depend on the version of NumPy."""
     numbers = np.empty(count, np.int64)
     for i in range(count):
         seed = (seed * 6364136223846793005 + 1442695040888963407) % 2**64
@@ -25,7 +25,7 @@ def integers(count, seed):
 
 
 SCATTERED = integers(30, seed=1)
-# close to zeros of columns of d_model 6 and 512
+# positions at which a value in some column is close to 0, for d_model 6 and 512
 NEAR_ZEROS = [
     1108341089274117551,
     7178985671544356912,
@@ -40,12 +40,12 @@ FRACTIONAL = np.array(
     + [int(p >> 11) * 2.0**-e for p, e in zip(SCATTERED[:12], range(0, 60, 5), strict=True)]
 )
 SPACED = {
-    "more than a block": range(530),
-    "through 0": range(-20, ROWS - 20),
+    "longer than a block": range(530),
+    "across 0": range(-20, ROWS - 20),
     "negative": range(-(10**12), -(10**12) + ROWS),
     "2**62": range(2**62, 2**62 + ROWS),
-    "the first": range(-(2**63), -(2**63) + ROWS),
-    "the last": range(2**63 - ROWS, 2**63),
+    "lowest": range(-(2**63), -(2**63) + ROWS),
+    "highest": range(2**63 - ROWS, 2**63),
     "step -3": range(100, 100 - 3 * ROWS, -3),
     "step 1000": range(7, 7 + 1000 * ROWS, 1000),
     "step 2**40": range(-5, -5 + 2**40 * ROWS, 2**40),
@@ -62,7 +62,7 @@ CONVENTIONS = [
     {"shift": 1.0},
     {"scale": 22.6},
     {"scale": -1.0},
-    {"scale": 1e-40},           # subnormal float32
+    {"scale": 1e-40},           # subnormal in float32
     {"scale": 1e-310},
     {"base": 1e8},
     {"base": 2.0},
@@ -70,7 +70,7 @@ CONVENTIONS = [
     {"position_scale": 1 / 3},
     {"frequency_scale": -100.0, "odd": "zero", "layout": "halves", "order": "cos", "exponents": "column"},
 ]
-GIVEN = [-1.5, 1e300, 5e-324, 0.0, 1 / 3, -1e-300]
+FREQUENCIES = [-1.5, 1e300, 5e-324, 0.0, 1 / 3, -1e-300]
 
 
 def cases():
@@ -86,16 +86,16 @@ def cases():
             yield range(p - 3, p - 3 + ROWS), d_model, {}
     for d_model in (11, 64):
         for convention in CONVENTIONS:
-            yield SPACED["through 0"], d_model, convention
+            yield SPACED["across 0"], d_model, convention
             yield SCATTERED[:10], d_model, convention
             yield FRACTIONAL, d_model, convention
-    for positions in (SPACED["through 0"], SPACED["the last"], SCATTERED[:10], FRACTIONAL):
-        yield positions, 11, {"frequencies": GIVEN}
-        yield positions, 12, {"frequencies": GIVEN, "position_scale": 1 / 3, "position_offset": 0.1, "scale": -22.6}
+    for positions in (SPACED["across 0"], SPACED["highest"], SCATTERED[:10], FRACTIONAL):
+        yield positions, 11, {"frequencies": FREQUENCIES}
+        yield positions, 12, {"frequencies": FREQUENCIES, "position_scale": 1 / 3, "position_offset": 0.1, "scale": -22.6}
 
 
 def additions():
-    """Yield results of add_to."""
+    """Yield the results of calls to add_to."""
     for dtype, fraction_bits in [("float64", 52), ("float32", 23), ("float16", 10)]:
         one = np.ones(1, dtype)
         unsigned = f"u{one.itemsize}"
@@ -113,12 +113,12 @@ def bits(values):
 
 
 def table_hash():
-    """Return the SHA-256 of the bits of all cases, in hexadecimal."""
+    """Return the SHA-256 hash of all tables and sums, in hexadecimal."""
     digest = hashlib.sha256()
     for positions, d_model, convention in cases():
         encoding = posenc.Encoding(d_model, **convention)
         for dtype in DTYPES:
-            # with an out of uint16, bfloat16 does not need ml_dtypes
+            # if `out` is an array of uint16, bfloat16 does not need ml_dtypes
             out = np.empty((len(positions), d_model), np.uint16 if dtype == "bfloat16" else dtype)
             digest.update(bits(encoding.encode(positions, dtype=dtype, out=out)))
     for values in additions():

@@ -1,4 +1,4 @@
-"""Any arguments give either the correct result, or an error that names the argument and leaves all arrays unchanged."""
+"""Every call returns the correct result, or raises an error that names the argument and leaves all arrays unchanged."""
 
 import os
 import subprocess
@@ -42,7 +42,7 @@ class Sub(np.ndarray):
 
 
 class Tensor:
-    """A number with a dtype of another library."""
+    """A number whose dtype is from another library."""
 
     def __init__(self, dtype, number, ndim=0):
         self.dtype, self.number, self.ndim = dtype, number, ndim
@@ -58,14 +58,14 @@ class Tensor:
 
 
 def valid(function):
-    """Return valid arguments of a function; each test replaces one."""
+    """Return valid arguments for a function; each test replaces one of them."""
     if function.endswith("add_to"):
         return {"x": np.full((12, 64), 7, np.float32)} | ({"d_model": 64} if function.startswith("Encoding") else {})
     return {"d_model": 64} | ({} if function == "Encoding" else {"positions": 12, "out": np.full((12, 64), 7, np.float32)})
 
 
 ENCODE, STREAM, ADD_TO = ((name, f"Encoding.{name}") for name in ("encode", "stream", "add_to"))
-# argument: the functions that have it
+# argument: functions that accept it
 FUNCTIONS_WITH = {
     "positions": ENCODE + STREAM + ADD_TO,
     "out": ENCODE + STREAM,
@@ -81,12 +81,12 @@ METHOD_ARGUMENTS = ("positions", "dtype", "out", "threads", "chunk", "x", "x_sca
 
 
 def call(function, arguments):
-    """Call the function, or the method of an Encoding, of this name."""
+    """Call a function, or a method of Encoding, by its name."""
     name, _, method = function.partition(".")
     if not method:
         return getattr(posenc, name)(**arguments)
-    own = {k: v for k, v in arguments.items() if k in METHOD_ARGUMENTS}
-    return getattr(Encoding(**{k: v for k, v in arguments.items() if k not in METHOD_ARGUMENTS}), method)(**own)
+    method_arguments = {k: v for k, v in arguments.items() if k in METHOD_ARGUMENTS}
+    return getattr(Encoding(**{k: v for k, v in arguments.items() if k not in METHOD_ARGUMENTS}), method)(**method_arguments)
 
 
 BAD_POSITIONS = [
@@ -444,8 +444,8 @@ def test_tables_beyond_memory_are_refused():
         posenc.encode(2**38, 512)
 
 
-class Unwilling:
-    """An array-like that refuses to be converted, like a tensor that requires grad."""
+class Unconvertible:
+    """An array-like whose conversion fails, like a tensor that requires grad."""
 
     def __array__(self, dtype=None, copy=None):
         raise RuntimeError("not now")
@@ -463,8 +463,8 @@ class Unwilling:
     ],
 )
 def test_failed_conversions_to_an_array_are_reported(name, call):
-    with pytest.raises(TypeError, match=f"{name} is of type Unwilling, expected an array: not now"):
-        call(Unwilling())
+    with pytest.raises(TypeError, match=f"{name} is of type Unconvertible, expected an array: not now"):
+        call(Unconvertible())
 
 
 def test_bfloat16_is_read_as_float32():
@@ -476,7 +476,7 @@ def test_bfloat16_is_read_as_float32():
 
 
 def test_tensors_are_read_but_not_written():
-    """The error of a tensor that requires grad is passed on; a tensor as `out` is refused."""
+    """Tensors that require grad are refused, and so are tensors as `x` or `out`."""
     torch = pytest.importorskip("torch")
     tensor = torch.zeros((12, 64), requires_grad=True)
     for arguments in ({"positions": tensor[0], "d_model": 4}, {"x": tensor}):
@@ -493,13 +493,13 @@ def test_out_may_be_a_memory_map(tmp_path):
     assert (out == posenc.encode(12, 64)).all()
 
 
-# ---- the environment ------------------------------------------------------------------------------------------------
+# ---- environment variables ------------------------------------------------------------------------------------------
 
 INVALID_SETTINGS = {
     **{("POSENC_NUM_THREADS", text): "expected an integer of at least 1" for text in ("0", "-1", "two", "1.5")},
-    **{("POSENC_ISA", text): "expected one that runs here: " for text in ("bogus", "AVX2", "none")},
+    **{("POSENC_ISA", text): "expected one that this processor supports: " for text in ("bogus", "AVX2", "none")},
 }
-# The import succeeds; every function that needs the kernels raises an error, printed in one line.
+# The import succeeds; every function that needs the kernels raises an error.  The program prints one line for each function.
 REFUSED = """
 import numpy as np, posenc
 for call in (
@@ -533,17 +533,17 @@ EXTREMES = (0, 1, -1, 2, 2**31, 2**53 - 1, 2**53 + 1, -(2**53) - 1, 2**62, LOWES
 HUGE = 2**45            # more rows than fit into any memory
 
 
-# functions without arguments, and types of results
+# functions without arguments, and result types
 WITHOUT_ARGUMENTS = {"Chunk", "Match", "Preset", "presets", "show_runtime"}
 
 
 class Case(NamedTuple):
-    """A call with its invalid arguments, and a check of its result if there are none."""
+    """A call, the names of its invalid arguments, and a check of its result if all arguments are valid."""
 
     function: str
     arguments: dict
-    bad: frozenset              # names of invalid arguments; the error must contain one of them
-    check: object               # function that checks the result
+    bad: frozenset              # the error must contain one of these names
+    check: object
 
 
 def bad(*names):
@@ -574,7 +574,7 @@ bad_numbers = st.sampled_from([np.nan, np.inf, -np.inf, "2", True, None, 1j, 10*
 
 @st.composite
 def ranges(draw, n):
-    """Ranges of n positions in the domain."""
+    """Draw a range of n positions in the domain."""
     start = draw(integers)
     most = max(1, (BEYOND - 1 - start) // n if n else 1), max(1, (start - LOWEST) // n if n else 1)
     steps = st.sampled_from([1, 2, 3, 7, 1000, 2**40, 2**50, 2**55, most[0]])
@@ -585,7 +585,7 @@ def ranges(draw, n):
 
 @st.composite
 def position_arrays(draw, shape):
-    """Integers or reals in the domain, of any dtype and byte order, in any view."""
+    """Draw an array of integers or reals in the domain, with any dtype, byte order and memory layout."""
     kind = draw(st.sampled_from(["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8"]))
     dtype = np.dtype(draw(st.sampled_from("<>")) + kind)
     size = int(np.prod(shape))
@@ -594,7 +594,7 @@ def position_arrays(draw, shape):
         with np.errstate(all="ignore"):
             values = values.astype(dtype)
         with np.errstate(invalid="ignore"):
-            values[np.abs(values.astype(np.float64)) >= 2.0**63] = 0.25     # rounding left the domain
+            values[np.abs(values.astype(np.float64)) >= 2.0**63] = 0.25     # rounding moved them out of the domain
     else:
         info = np.iinfo(kind)
         within = st.integers(max(info.min, LOWEST), min(info.max, BEYOND - 1))
@@ -604,7 +604,7 @@ def position_arrays(draw, shape):
 
 @st.composite
 def views(draw, values):
-    """The same values in an array with another memory layout."""
+    """Draw a memory layout; return an array with this layout and the same values, or a list of the values."""
     how = draw(st.sampled_from(["plain", "strided", "reversed", "read-only", "misaligned", "subclass", "Fortran", "list"]))
     if how == "list" and values.ndim and values.dtype.kind in "if" and values.dtype.itemsize == 8 and values.size:
         return values.tolist()
@@ -634,7 +634,7 @@ def numbers_of(values):
 
 @st.composite
 def positions_of_any_type(draw):
-    """Positions, their shape, and a list of them as numbers."""
+    """Draw positions; return them, their shape, and a list of the positions as numbers."""
     form = draw(st.sampled_from(["count", "range", "array", "array"]))
     if form == "count":
         n = draw(lengths)
@@ -664,7 +664,7 @@ BAD_CONVENTIONS = [(name, value) for name, value, *_ in BAD if name not in NOT_D
 
 @st.composite
 def conventions(draw, d_model):
-    """Keywords of an Encoding, and the names of the invalid ones."""
+    """Draw keywords of Encoding; return them and the names of the invalid ones."""
     keywords = {}
     choices = {
         "position_offset": [0.5, -3.25, 1e-300, 2.0**60],
@@ -694,7 +694,7 @@ def conventions(draw, d_model):
         if "shift" not in keywords and draw(st.integers(0, 9)) == 0:
             keywords["spacing"] = "endpoint"
     if draw(st.integers(0, 19)) == 0:
-        name, value = BAD_CONVENTIONS[draw(st.integers(0, len(BAD_CONVENTIONS) - 1))]      # some are not hashable
+        name, value = BAD_CONVENTIONS[draw(st.integers(0, len(BAD_CONVENTIONS) - 1))]      # some values are not hashable
         return keywords | {name: value}, bad(name)
     if draw(st.integers(0, 39)) == 0:
         length = len(keywords.get("frequencies", ())) + 1 + d_model
@@ -705,23 +705,23 @@ def conventions(draw, d_model):
 
 
 class Embedded(NamedTuple):
-    """An array in a larger buffer, which detects writes outside of the array."""
+    """An array inside a larger buffer, to detect writes outside of the array."""
 
     array: np.ndarray
     buffer: np.ndarray
 
     def outside(self):
-        """Return the bytes of the buffer outside of the array."""
+        """Return the bytes of the buffer, with zeros in place of the array."""
         buffer = self.buffer.copy()
-        at = self.array.__array_interface__["data"][0] - self.buffer.__array_interface__["data"][0]
+        offset = self.array.__array_interface__["data"][0] - self.buffer.__array_interface__["data"][0]
         if self.array.size:
-            np.ndarray(self.array.shape, f"V{self.array.itemsize}", buffer, at, self.array.strides)[...] = b""
+            np.ndarray(self.array.shape, f"V{self.array.itemsize}", buffer, offset, self.array.strides)[...] = b""
         return buffer.tobytes()
 
 
 @st.composite
 def embedded(draw, shape, dtype):
-    """Arrays of a shape with contiguous columns and any other strides that do not overlap."""
+    """Draw an array with contiguous columns; the strides of its other axes are random and do not overlap."""
     itemsize = np.dtype(dtype).itemsize
     axes = draw(st.permutations(range(len(shape) - 1))) if len(shape) > 1 else []
     strides, extent = [0] * len(shape), shape[-1] * itemsize if shape else itemsize
@@ -742,7 +742,7 @@ def embedded(draw, shape, dtype):
 
 @st.composite
 def bad_arrays(draw, shape, dtype):
-    """Objects that cannot be written as an array of this shape and dtype."""
+    """Draw an object that is not a valid output array of this shape and dtype."""
     good = np.full(shape, 7, dtype)
     objects = [
         np.full(shape, 7, np.int64),
@@ -769,7 +769,7 @@ def bad_arrays(draw, shape, dtype):
 
 
 def other_shapes(shape, dtype):
-    """Writable arrays of other shapes."""
+    """Return a strategy for writable arrays of different shapes."""
     others = [(*shape, 2), (*shape[:-1], shape[-1] + 1), (1, *shape), shape[1:]]
     return st.sampled_from([np.full(other, 7, dtype) for other in others])
 
@@ -785,7 +785,7 @@ def encoding_of(d_model, convention):
 
 
 def assert_correct(draw_cell, values, numbers, d_model, dtype, convention):
-    """Compare every row with `encode` of that position alone, and a few values with the reference."""
+    """Compare each row with the result of `encode` for its position alone, and two values with the reference."""
     convention = tuple((k, v) for k, v in convention.items())
     alone = encoding_of(d_model, convention)
     assert values.dtype in (DTYPES[dtype], np.uint16)
@@ -811,7 +811,7 @@ def outside_with_offset(numbers, convention):
 
 @st.composite
 def common(draw):
-    """Arguments of all functions (d_model, dtype, threads, convention), and the names of the invalid ones."""
+    """Draw d_model, dtype, convention, the arguments (convention and threads), and the names of the invalid arguments."""
     d_model = draw(st.sampled_from(D_MODELS))
     dtype = draw(st.sampled_from(list(DTYPES)))
     convention, invalid = draw(conventions(d_model))
@@ -1038,9 +1038,9 @@ def length_cases(draw):
 
 @st.composite
 def count_cases(draw, function, name, values, bad_values, begins):
-    """Cases of a function that counts along rows.
+    """Draw a case for a function that counts along rows.
 
-    `begins(row, k)` returns whether k is the first element of a sequence, or None if it is padding.
+    `begins(row, k)` returns whether element k is the first of a sequence, or None if it is padding.
     """
     rows, n = draw(st.integers(0, 3)), draw(st.integers(0, 9))
     array = np.array(draw(st.lists(st.sampled_from(values), min_size=rows * n, max_size=rows * n)), np.int64).reshape(rows, n)
@@ -1109,7 +1109,7 @@ def grid_cases(draw):
             ("threads", 0), ("dtype", "int8"), ("include_input", "middle"), ("base", -1.0), ("scale", np.inf),
         ]))
         arguments, invalid = arguments | {name: value}, invalid | {name}
-        if name in ("shape", "d_model"):        # checked together
+        if name in ("shape", "d_model"):        # their checks use each other's values
             invalid |= {"out", "shape", "d_model"}
 
     def check(result):
@@ -1124,7 +1124,7 @@ def grid_cases(draw):
 
 @st.composite
 def identify_cases(draw):
-    """Valid tables are those of presets at known positions; other ones are slow, and test_identify.py has them."""
+    """Draw a case; valid tables are presets at known positions.  test_identify.py tests other tables, which are slow."""
     n, d_model, start = draw(st.integers(4, 8)), draw(st.sampled_from([4, 6, 8])), draw(st.sampled_from([0, 1, -5, 2**40]))
     convention = draw(st.sampled_from([{}, {"layout": "halves"}, {"layout": "halves", "order": "cos"}]))
     dtype = draw(st.sampled_from(["float32", "float64"]))
@@ -1148,7 +1148,7 @@ def identify_cases(draw):
     return Case("identify", {"table": table, "positions": positions}, invalid, check), None
 
 
-# the strategy of each public function
+# the strategy for each public function
 FUNCTIONS = {
     "encode": encode_cases(),
     "add_to": add_cases(),
@@ -1181,7 +1181,7 @@ def memory_of(arguments):
 
 def try_case(case, embedding):
     before = memory_of(case.arguments)
-    beside = embedding.outside() if embedding else b""
+    outside = embedding.outside() if embedding else b""
     try:
         result = call(case.function, case.arguments)
     except MemoryError:
@@ -1194,11 +1194,11 @@ def try_case(case, embedding):
     else:
         assert not case.bad, f"accepted, though {sorted(case.bad)} is invalid: {case.arguments}"
         case.check(result)
-        assert not embedding or embedding.outside() == beside
+        assert not embedding or embedding.outside() == outside
 
 
 def any_call(examples, **more):
-    """Return a test of this many calls of random functions."""
+    """Return a test that makes `examples` random calls."""
     @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck), **more)
     @given(st.sampled_from(sorted(FUNCTIONS)).flatmap(FUNCTIONS.get))
     def test(case_and_embedding):

@@ -14,7 +14,7 @@ from conftest import interrupted
 if sys.platform == "win32":
     pytest.skip("sends signals", allow_module_level=True)
 
-# Positions that need more than 200 bits, at 3 to 15 us for each value: seconds of work in little memory.
+# Values at these positions need more than 200 bits and take 3 to 15 us each: calls take seconds, with little memory.
 SLOW = np.full(4000, 5e-324)
 
 
@@ -29,12 +29,12 @@ def test_ctrl_c_interrupts_encode(threads):
 
 
 def test_ctrl_c_interrupts_slow_consecutive_positions():
-    """With this offset, no value of the range takes the fast path."""
+    """With this offset, no position in the range uses the fast path."""
     out = np.full((8192, 512), np.nan)
     with interrupted():
         posenc.encode(8192, 512, dtype="float64", out=out, position_offset=1e-30, threads=1)
     assert not np.isnan(out[0]).any()
-    assert np.isnan(out[512:]).all()                        # beyond the first block
+    assert np.isnan(out[512:]).all()                        # only the first block was computed
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -65,7 +65,7 @@ def test_ctrl_c_interrupts_a_stream():
 
 
 def test_a_grid_is_written_in_small_pieces(monkeypatch):
-    """Each piece takes a few milliseconds, and Python checks signals between them."""
+    """Each piece takes a few milliseconds, and Python checks signals between pieces."""
     pieces, bitwise_or = [], np.bitwise_or
 
     def counted(*tables, out):
@@ -101,7 +101,7 @@ def test_calls_in_other_threads_are_not_interrupted():
 
 
 def test_a_patched_main_thread_is_interrupted():
-    """gevent replaces the main thread by one with another identifier."""
+    """gevent replaces the main thread with an object that has a different identifier."""
     code = """if True:
         import signal, sys, threading, types
         threading.main_thread = lambda: types.SimpleNamespace(ident=1)

@@ -1,4 +1,4 @@
-"""Dependencies of the modules: imports follow the map of CONTRIBUTING.md, and private names of Encoding stay private."""
+"""Imports follow the map in CONTRIBUTING.md, and other modules do not use the private names of Encoding."""
 
 import ast
 import graphlib
@@ -15,11 +15,11 @@ MODULES = {
     re.sub(r"/__init__$", "", path.with_suffix("").relative_to(PACKAGE.parent).as_posix()).replace("/", "."): path
     for pattern in ("**/*.py", "*.pyx") for path in PACKAGE.glob(pattern)
 }
-pytestmark = pytest.mark.skipif(not MODULES, reason="an installed package is tested")
+pytestmark = pytest.mark.skipif(not MODULES, reason="requires the source tree")
 
 
 def syntax_nodes(path):
-    """Return the syntax nodes of a module; for a Cython module, those of its import lines."""
+    """Return the syntax nodes of a module; for a Cython module, only those of its import lines."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".pyx":
         text = "\n".join(re.findall(r"^ *((?:from \S+ )?import [^(\n]+)$", text, re.MULTILINE))
@@ -27,7 +27,7 @@ def syntax_nodes(path):
 
 
 def imports(path):
-    """Yield the modules of the package that a module imports, also in functions and for annotations only."""
+    """Yield the modules of posenc that a module imports, including imports inside functions and for annotations."""
     for node in syntax_nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in MODULES)

@@ -1,4 +1,4 @@
-"""Calls access no memory outside of their arguments, and keep no memory and no references."""
+"""Calls access no memory outside of their arrays, and leak neither memory nor references."""
 
 import gc
 import os
@@ -42,7 +42,7 @@ def test_calls_between_guard_pages(isa, every, least):
 @pytest.mark.parametrize("side", ["low", "high"])
 @pytest.mark.parametrize("call", ["encode", "add_to"])
 def test_the_guard_pages_catch_an_extra_row(side, call):
-    """as_strided creates an array with one row too many."""
+    """as_strided adds a row that is outside of the buffer."""
     code = f"""
         import guarded, numpy as np, posenc, resource
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -59,8 +59,8 @@ def test_the_guard_pages_catch_an_extra_row(side, call):
 
 # ---- leaks ----------------------------------------------------------------------------------------------------------
 
-# glibc counts the bytes in use in all of its arenas, including Python's objects.  Over many calls, a leak of a few bytes per
-# call is visible.
+# glibc counts the bytes in use in all of its arenas, including Python objects.  Many calls make a leak of a few bytes per call
+# visible.
 GROWTH = """
     import ctypes, gc, itertools
     import numpy as np
@@ -82,7 +82,7 @@ GROWTH = """
         return info.uordblks + info.hblkhd
 
     def growth(work):
-        # the minimum of ten: a leak grows each time, but the caches of Python and glibc grow only at first
+        # the minimum of ten measurements: a leak grows each time, but the caches of Python and glibc grow only at first
         counts = [in_use()]
         for _ in range(10):
             for _ in range(CALLS):
@@ -91,9 +91,9 @@ GROWTH = """
         return min(after - before for before, after in itertools.pairwise(counts))
 
     assert growth(lambda: None) < 1000
-    assert growth(lambda: libc.malloc(40)) >= 40 * CALLS, "leaks of C are not counted"
+    assert growth(lambda: libc.malloc(40)) >= 40 * CALLS, "leaks in C are not counted"
     kept = []
-    assert growth(lambda: kept.append(object())) >= 16 * CALLS, "leaks of Python are not counted"
+    assert growth(lambda: kept.append(object())) >= 16 * CALLS, "leaks of Python objects are not counted"
     """
 
 WORK = {
@@ -142,7 +142,7 @@ def test_calls_keep_no_memory():
             leaked = growth(eval("lambda: " + call))
             assert leaked < max(2000, 16 * CALLS), f"{{name}}: {{leaked}} bytes leaked by {{CALLS}} calls"
         """)
-    # without the caches of threads, whose chunks count as in use
+    # disable glibc's thread caches, because their chunks are counted as in use
     done = python(code, PYTHONMALLOC="malloc", GLIBC_TUNABLES="glibc.malloc.tcache_count=0")
     assert done.returncode == 0, done.stderr
 
@@ -175,8 +175,8 @@ def test_calls_keep_no_references(positions, dtype):
     assert_keeps_no_reference(lambda: encoding.encode(positions, dtype=dtype, out=out), encoding, positions, out, out.dtype)
     assert_keeps_no_reference(lambda: encoding.encode(positions, dtype=dtype), encoding, positions, out.dtype)
     assert_keeps_no_reference(lambda: encoding.add_to(out, positions), encoding, positions, out, out.dtype)
-    if not sys.gettrace():          # a tracer, such as that of coverage, holds the frame's objects
-        out.resize((4, 33))         # refuses while a buffer is exported
+    if not sys.gettrace():          # a tracer, such as coverage, keeps references to the frame's objects
+        out.resize((4, 33))         # fails while a buffer is exported
 
 
 def test_refused_calls_keep_no_references():
@@ -211,7 +211,7 @@ def test_a_deleted_stream_releases_out():
 @pytest.mark.memory
 @pytest.mark.long
 def test_insufficient_memory_raises_memory_error():
-    """The offset table of a wide encoding does not fit: nothing is written, and later calls succeed."""
+    """If the offset table does not fit in memory, nothing is written, and later calls succeed."""
     code = """
         import resource
         import numpy as np, posenc
@@ -229,4 +229,4 @@ def test_insufficient_memory_raises_memory_error():
         """
     done = python(code)
     assert done.returncode == 0, done.stderr
-    assert "for the offsets of d_model 1048576" in done.stdout
+    assert "for the offset table of d_model 1048576" in done.stdout

@@ -1,4 +1,4 @@
-"""Models of other libraries with their tables replaced by ours: small configurations with random weights, offline."""
+"""Replace the tables in models of other libraries; the models are small, have random weights and need no download."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 import posenc
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.filterwarnings("ignore")      # warnings of other libraries
+pytestmark = pytest.mark.filterwarnings("ignore")      # warnings from other libraries
 
 VOCABULARY, D_MODEL, LENGTH = 99, 64, 60
 SIZES = {
@@ -18,12 +18,12 @@ SIZES = {
     "decoder_attention_heads": 4,
     "encoder_ffn_dim": 128,
     "decoder_ffn_dim": 128,
-    "init_std": 0.2,                    # large enough for positions to affect the logits
+    "init_std": 0.2,                    # large enough that positions affect the logits
 }
 
 
 def replace(tables, name):
-    """Replace the values of the tables of a model by those of a preset."""
+    """Overwrite the tables of a model with the encodings of a preset."""
     with torch.no_grad():
         for table in tables:
             table.copy_(torch.from_numpy(posenc.preset(name, table.shape[1]).encode(len(table))))
@@ -71,7 +71,7 @@ def whisper():
 
 
 def encoder():
-    """torch.nn.TransformerEncoder with its usual float32 recipe, and a classifier."""
+    """A torch.nn.TransformerEncoder with a classifier and a table computed by the common float32 recipe."""
     layer = torch.nn.TransformerEncoderLayer(D_MODEL, 4, 128, batch_first=True)
     model = torch.nn.ModuleDict(
         {
@@ -88,7 +88,7 @@ def encoder():
 
 
 @pytest.mark.parametrize(
-    "build, name, wrong, largest",
+    "build, name, wrong, tolerance",
     [
         pytest.param(marian, "marian", "vaswani", 0.0, id="marian"),
         pytest.param(m2m100, "m2m100", "marian", 1e-5, id="m2m100"),
@@ -97,7 +97,7 @@ def encoder():
     ],
 )
 @torch.no_grad()
-def test_logits_of_models_do_not_change(build, name, wrong, largest):
+def test_logits_of_models_do_not_change(build, name, wrong, tolerance):
     torch.manual_seed(0)
     model, tables, logits = build()
     model.eval()
@@ -105,10 +105,10 @@ def test_logits_of_models_do_not_change(build, name, wrong, largest):
     replace(tables, name)
     ours = logits()
     assert torch.equal(ours.argmax(-1), theirs.argmax(-1))
-    if largest == 0:
+    if tolerance == 0:
         assert torch.equal(ours, theirs)
     else:
-        assert (ours - theirs).abs().max() <= largest
+        assert (ours - theirs).abs().max() <= tolerance
     replace(tables, wrong)
-    assert (logits() - theirs).abs().max() > 1000 * largest
+    assert (logits() - theirs).abs().max() > 1000 * tolerance
     assert not torch.equal(logits().argmax(-1), theirs.argmax(-1))

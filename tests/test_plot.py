@@ -27,7 +27,7 @@ ENCODING = Encoding(16, layout="halves", base=50.0)
 
 
 def drawn(ax):
-    """Return the pixels of the figure, top row first."""
+    """Draw the figure; return its pixels, top row first."""
     canvas = FigureCanvasAgg(ax.figure)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())
@@ -40,7 +40,7 @@ def colour_at(ax, pixels, x, y):
 
 
 def ticks(axis):
-    """Return the visible ticks, each coordinate with its label."""
+    """Return the labels of the visible ticks by coordinate."""
     low, high = sorted(axis.get_view_interval())
     labels = zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=True)
     return {at: label.get_text() for at, label in labels if low <= at <= high}
@@ -165,7 +165,7 @@ def test_plots_change_no_global_state(draw, monkeypatch):
 
 
 @pytest.mark.parametrize("draw", PLOTS)
-def test_plots_draw_into_the_given_axes(draw):
+def test_plots_draw_into_the_axes_passed_as_ax(draw):
     figure, (left, right) = pyplot.subplots(1, 2)
     try:
         assert draw(ENCODING, 5, ax=right) is right
@@ -233,7 +233,7 @@ def test_the_command_writes_an_image(tmp_path, capsys):
 
 
 def test_the_image_of_the_readme_is_up_to_date(tmp_path):
-    """The command in the README draws the same image, if matplotlib has the same version."""
+    """With the same version of matplotlib, the command in the README draws the same image."""
     picture = ROOT / "docs/images/heatmap.png"
     assert picture.stat().st_size < 60_000 and png_size(picture) == (800, 450)
     (line,) = re.findall(r"^posenc (plot .*?)(?: *#.*)?$", (ROOT / "README.md").read_text(), re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The padding position, which has a row of zeros, and the positions of padded and packed batches."""
+"""Tests of padding_idx, and of the positions of padded and packed batches."""
 
 import pickle
 
@@ -13,13 +13,13 @@ from reference import Reference
 LOWEST, BEYOND = -(2**63), 2**63
 # ---- padding_idx ----------------------------------------------------------------------------------------------------
 
-# More than two blocks of rows, with the padding position at both ends of a block and inside of it.
+# ROWS is more than two blocks; INSIDE has rows at the ends of blocks and inside them.
 ROWS = 1200
 INSIDE = [0, 1, 31, 32, 511, 512, 700, ROWS - 1]
 
 
 def with_zero_row(table, positions, padding_idx):
-    """Return a table with zeros where the position equals padding_idx."""
+    """Return a copy of the table with zeros in the rows whose position is padding_idx."""
     table = table.copy()
     table[np.array([p == padding_idx for p in positions], bool)] = 0
     return table
@@ -63,7 +63,7 @@ def test_padding_in_short_tables(isa, dtype, rows):
         assert_same_bits(posenc.add_to(x.copy(), padding_idx=padding_idx), x + expected)
 
 
-def test_padding_by_every_route(isa, dtype):
+def test_padding_in_arrays_streams_and_strided_out(isa, dtype):
     positions = range(-20, 130)
     convention = {"padding_idx": 45}
     expected = posenc.encode(positions, 34, dtype=dtype, **convention)
@@ -94,7 +94,7 @@ def test_padding_in_a_large_table(isa, dtype):
         assert_same_bits(posenc.encode(9000, d_model, dtype=dtype, padding_idx=1), with_zero_row(plain, range(9000), 1))
 
 
-def test_add_to_adds_nothing_at_padding(isa, dtype):
+def test_add_to_adds_zeros_at_padding(isa, dtype):
     positions = np.array([[1, 2, 3, 4], [0, 0, 1, 2], [4, 1, 0, 9]])
     expected = posenc.encode(positions, 12, dtype=dtype)
     expected[positions == 0] = 0
@@ -202,7 +202,7 @@ def test_masks_match_generate_of_transformers():
 
 @pytest.mark.parametrize("padding_idx", [0, 1])
 def test_a_padded_batch_matches_m2m100(padding_idx):
-    """Tokens agree up to the error of its float32 angles, and padding rows agree exactly."""
+    """Rows of tokens agree within the error of M2M100's float32 angles, and rows of padding agree exactly."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     peer = transformers.models.m2m_100.modeling_m2m_100.M2M100SinusoidalPositionalEmbedding(80, 33, padding_idx)
@@ -228,7 +228,7 @@ def test_left_padding_matches_x_transformers():
     assert (positions[~mask] == -1).all()
 
 
-def test_padding_at_minus_one_leaves_position_zero_to_tokens(isa, dtype):
+def test_padding_at_minus_one_does_not_affect_position_zero(isa, dtype):
     mask = MASKS["left and right"]
     x = np.random.default_rng(0).standard_normal((*mask.shape, 20)).astype(posenc.encode(0, 0, dtype=dtype).dtype)
     added = posenc.add_to(x.copy(), posenc.positions_from_mask(mask), padding_idx=-1)
@@ -281,7 +281,7 @@ def test_positions_of_segments(n):
     assert_positions(posenc.positions_from_segments(ids, start=starts), expected + starts[:, None])
 
 
-def test_tensors_give_positions():
+def test_arguments_may_be_tensors():
     torch = pytest.importorskip("torch")
     mask = torch.tensor([[False, True, True], [True, True, False]])
     for tensor in (mask, mask.int(), mask.float()):

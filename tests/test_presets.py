@@ -1,4 +1,4 @@
-"""Each preset compared with its library: see peers.py."""
+"""Compare each preset with its library; peers.py has the tables of the libraries."""
 
 import functools
 import pickle
@@ -16,12 +16,12 @@ CASES = [
     for peer in PEERS
     for d in peer.d_models
 ]
-ignore_warnings = pytest.mark.filterwarnings("ignore")      # of other libraries
+ignore_warnings = pytest.mark.filterwarnings("ignore")      # from other libraries
 
 
 @functools.cache
 def table(name, d_model, positions, dtype="float64", changes=()):
-    """Return the table of a preset, or None if it refuses d_model."""
+    """Return the table of a preset, or None if the preset refuses d_model."""
     try:
         encoding = posenc.preset(name, d_model, **dict(changes))
     except ValueError:
@@ -30,16 +30,16 @@ def table(name, d_model, positions, dtype="float64", changes=()):
 
 
 def error_bound(peer, d_model, dtype):
-    """Return the error bound of a library, to first order in its unit roundoff u.
+    """Return the error bound for the table of a library, to first order in the library's unit roundoff u.
 
-    A frequency is exp or pow of a rounded exponent.  The exponent is at most L if the frequencies span a factor of exp(L), and
-    has at most four roundings, so the relative error of the frequency is below 4 L u, plus 4 u for the function itself (2 u),
-    a reciprocal and a factor.  The angle adds 2 u, for a scaled position and the product.  The function adds an ulp, 2 u, the
-    scale 2 u, and storage in float32 half an ulp of a value below the scale.
+    A library computes a frequency as exp or pow of an exponent with at most four roundings.  If the frequencies span a factor
+    of exp(L), the exponent is at most L, and its error adds 4 L u to the relative error of the frequency.  exp or pow (2 u), a
+    reciprocal and a factor add 4 u.  The scaled position and its product with the frequency add 2 u to the error of the angle.
+    sin or cos adds an ulp (2 u), the scale 2 u, and storage in float32 half an ulp of a value below the scale.
     """
     preset = PRESETS[peer.preset]
-    own = {name: value for name, value in peer.changes.items() if name in preset.parameters}
-    convention = preset.convention(d_model, **own) | {name: value for name, value in peer.changes.items() if name not in own}
+    changes = {name: value for name, value in peer.changes.items() if name in preset.parameters}
+    convention = preset.convention(d_model, **changes) | {k: v for k, v in peer.changes.items() if k not in changes}
     frequencies = posenc.preset(peer.preset, d_model, **peer.changes).frequencies * convention.get("position_scale", 1)
     span = np.log(frequencies.max() / frequencies.min())
     column = np.arange(d_model)
@@ -67,7 +67,7 @@ def test_presets_match_their_library(peer, d_model):
     bound = error_bound(peer, d_model, expected.dtype)
     values = table(peer.preset, d_model, key(peer), changes=tuple(peer.changes.items()))
     assert np.isfinite(expected).all()
-    assert agrees(values, expected, bound), f"off by {np.max(np.abs(values - expected) / bound)} bounds"
+    assert agrees(values, expected, bound), f"error of {np.max(np.abs(values - expected) / bound)} times the bound"
     if peer.unit == FLOAT64:            # both are rounded to float32 once
         exact = table(peer.preset, d_model, key(peer), dtype="float32", changes=tuple(peer.changes.items()))
         assert_same_bits(exact, expected.astype(np.float32))
@@ -85,7 +85,7 @@ def test_every_preset_is_compared_with_a_library():
 
 
 def timing_signal(d_model):
-    """Return the table of halves with endpoint spacing, and a zero column if d_model is odd."""
+    """Return the table for layout="halves" and spacing="endpoint"; if d_model is odd, the last column is zero."""
     return posenc.encode(len(POSITIONS), d_model, layout="halves", spacing="endpoint", odd="zero")
 
 

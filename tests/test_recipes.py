@@ -1,6 +1,6 @@
-"""The program of every page in docs/recipes/ runs with the libraries that it imports.
+"""Run the Python program on every page in docs/recipes/.
 
-Each runs in a separate process, because these libraries start threads and servers and register fork handlers.
+Each program runs in a separate process, because the libraries it imports start threads and servers and register fork handlers.
 """
 
 import os
@@ -15,12 +15,12 @@ import pytest
 RECIPES = Path(__file__).parent.parent / "docs/recipes"
 PAGES = sorted(path for path in RECIPES.glob("*.md") if path.name != "README.md")
 IMPORTED = re.compile(r"^(?:import|from) (\w+)", re.MULTILINE)
-SECONDS = 120
+TIMEOUT = 120
 OFFLINE = {"HF_HUB_OFFLINE": "1", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
 def program(page):
-    """Return the Python code of a page, with unchanged line numbers."""
+    """Return the Python code on a page; blank lines replace all other lines, so line numbers do not change."""
     lines, inside = [], False
     for line in page.splitlines():
         fence = line.startswith("```")
@@ -30,7 +30,7 @@ def program(page):
 
 
 def run(page, folder):
-    """Run the program of a page in a folder, with the command ``posenc`` in PATH; return the completed process."""
+    """Run the program on a page in `folder`, with the command ``posenc`` on PATH; return the completed process."""
     script = folder / "recipe.py"
     script.write_text(program(page))
     commands = folder / "bin"
@@ -40,7 +40,7 @@ def run(page, folder):
     path = os.pathsep.join([str(commands), os.environ["PATH"]])
     environment = os.environ | OFFLINE | {"PATH": path, "HF_HOME": str(folder / "cache")}
     return subprocess.run(
-        [sys.executable, script], cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS
+        [sys.executable, script], cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT
     )
 
 
@@ -62,7 +62,7 @@ def test_the_list_of_recipes_is_complete():
 
 
 def test_failing_recipes_are_detected(tmp_path):
-    """The error names the line of the page."""
+    """The error message contains the line number in the page."""
     wrong = "import posenc\nassert posenc.encode(1, 2)[0, 0] == 1"
     done = run(f"# A page\n\n```sh\nnot python\n```\n\n```python\n{wrong}\n```\n", tmp_path)
     assert done.returncode == 1 and "line 9" in done.stderr and "AssertionError" in done.stderr

@@ -59,7 +59,7 @@ def rational(x):
 
 
 def number(bits, dtype):
-    """Return the number of a bit pattern; infinity is the number after the largest finite one, without overflow."""
+    """Return the number that a bit pattern represents; for infinity, return the next power of two after the finite numbers."""
     precision, _, unsigned = FORMATS[dtype]
     width = 8 * unsigned().itemsize
     sign, bits = -1 if bits >> (width - 1) else 1, bits & (2 ** (width - 1) - 1)
@@ -95,7 +95,7 @@ def test_the_reference_agrees_with_mpmath(convention, position, column, function
 
 
 def test_values_at_angle_zero():
-    reference = Reference(4, odd="zero", scale=1 + 2.0**-24)  # the tie goes to the even 1
+    reference = Reference(4, odd="zero", scale=1 + 2.0**-24)  # a tie, rounded to 1, which is even
     assert reference.table([0, -0.0], "float32").tolist() == [[0, 0x3F800000, 0, 0x3F800000]] * 2
     assert Reference(3, odd="zero").table([0, 1], "float16", [2]).tolist() == [[0], [0]]
     assert Reference(2, frequencies=[0.0]).table([-7], "float32").tolist() == [[0, 0x3F800000]]
@@ -104,7 +104,7 @@ def test_values_at_angle_zero():
 
 
 def test_values_just_below_a_tie():
-    """The angle is half-way between two values, and sin x < x decides; a tie would be rounded up."""
+    """The angle is half-way between two values; a tie would be rounded up, but sin x < x."""
     tie = 2**24 + 11  # 3 times a float64
     for k in (40, 100, 140):
         below = struct.unpack(">I", struct.pack(">f", (tie - 1) * 2.0**-k))[0]

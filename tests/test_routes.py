@@ -1,4 +1,4 @@
-"""Output modes and methods of evaluation: none changes a bit of the table or a byte outside of it."""
+"""No output mode and no method of evaluation changes a bit of the table or a byte outside of it."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ import posenc
 from conftest import DTYPES, assert_same_bits, bits_of
 
 LARGE = 9 << 20                         # bytes of a table that is written with non-temporal stores
-FEW = 3                                 # rows that are evaluated without rotation
+FEW = 3                                 # too few rows for rotation
 
 
 def by_few_rows(positions, d_model, **keywords):
@@ -16,7 +16,7 @@ def by_few_rows(positions, d_model, **keywords):
 
 
 def framed(rows, row_bytes, stride, past, element):
-    """Return memory filled with ones, and rows in it, `stride` bytes apart, that start `past` bytes after a cache line."""
+    """Return memory filled with 0xFF, an array in it that starts `past` bytes into a cache line, and the array's offset."""
     memory = np.full(rows * stride + 256, 0xFF, np.uint8)
     first = -memory.ctypes.data % 64 + 64 + past
     shape, strides = (rows, row_bytes // element.itemsize), (stride, element.itemsize)
@@ -30,7 +30,7 @@ def framed(rows, row_bytes, stride, past, element):
 @pytest.mark.parametrize("past", [0, 16, -1], ids=["aligned", "16 bytes", "one element"])
 @pytest.mark.parametrize("d_model", [32, 48, 100, 512, 1100])
 def test_large_tables_with_any_alignment(isa, dtype, d_model, past, gap):
-    """Rows with any alignment to cache lines, and `gap` elements between rows."""
+    """Test rows with any alignment to cache lines and with `gap` elements between them."""
     element = np.dtype(np.uint16) if dtype == "bfloat16" else np.dtype(dtype)
     row_bytes = d_model * element.itemsize
     rows, stride = LARGE // row_bytes + 7, row_bytes + gap * element.itemsize

@@ -1,4 +1,4 @@
-"""The value of a position and a column is the same by every route."""
+"""A value depends only on its position and column, not on the function, positions, chunks, threads or output of the call."""
 
 import numpy as np
 import pytest

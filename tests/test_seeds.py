@@ -1,7 +1,7 @@
-"""Tables printed by the notebooks from which this library started.
+"""Tables printed by the notebooks that preceded this library.
 
-The errors of their float32 arithmetic do not show in print: each correctly rounded value is within half a unit of the last
-printed digit.
+The notebooks use float32 arithmetic, but its errors do not change the printed digits: each correctly rounded value is within
+half a unit of the last printed digit.
 """
 
 from decimal import Decimal
@@ -38,7 +38,7 @@ ANGLES = """
 9.0000e+00 4.1774e-01 1.9390e-02
 """
 
-# d_model 11; the printed table ends within the last row, as in SLIP
+# d_model 11; this table and SLIP end before the end of the last row
 ODD = """
  0.0000e+00  1.0000e+00  0.0000e+00  1.0000e+00  0.0000e+00  1.0000e+00  0.0000e+00  1.0000e+00  0.0000e+00  1.0000e+00  0.0000e+00
  8.4147e-01  5.4030e-01  1.8629e-01  9.8250e-01  3.5105e-02  9.9938e-01  6.5793e-03  9.9998e-01  1.2328e-03  1.0000e+00  2.3101e-04
@@ -48,8 +48,8 @@ ODD = """
 -9.5892e-01  2.8366e-01  8.0573e-01  5.9228e-01  1.7466e-01  9.8463e-01  3.2891e-02  9.9946e-01  6.1642e-03
 """
 
-# each column has its own exponent
-OWN_EXPONENT_8 = """
+# an exponent per column
+PER_COLUMN_8 = """
  0.0000000e+00  1.0000000e+00  0.0000000e+00  1.0000000e+00  0.0000000e+00  1.0000000e+00  0.0000000e+00  1.0000000e+00
  8.4147096e-01  9.5041525e-01  9.9833414e-02  9.9950004e-01  9.9998331e-03  9.9999499e-01  9.9999981e-04  9.9999994e-01
  9.0929741e-01  8.0657840e-01  1.9866933e-01  9.9800068e-01  1.9998666e-02  9.9997997e-01  1.9999987e-03  9.9999982e-01
@@ -62,7 +62,7 @@ OWN_EXPONENT_8 = """
  4.1211849e-01 -9.5664418e-01  7.8332692e-01  9.5977265e-01  8.9878552e-02  9.9959505e-01  8.9998785e-03  9.9999595e-01
 """
 
-OWN_EXPONENT_10 = """
+PER_COLUMN_10 = """
  0.0000e+00  1.0000e+00  0.0000e+00  1.0000e+00  0.0000e+00  1.0000e+00  0.0000e+00  1.0000e+00  0.0000e+00  1.0000e+00
  8.4147e-01  9.2180e-01  1.5783e-01  9.9801e-01  2.5116e-02  9.9995e-01  3.9811e-03  1.0000e+00  6.3096e-04  1.0000e+00
  9.0930e-01  6.9942e-01  3.1170e-01  9.9205e-01  5.0217e-02  9.9980e-01  7.9621e-03  9.9999e-01  1.2619e-03  1.0000e+00
@@ -117,7 +117,7 @@ def assert_prints(values, table, decimals=None):
     Parameters
     ----------
     values : ndarray
-        Computed values; a table that ends early has fewer.
+        Computed values; the printed table may end before the last of them.
     table : str
         The table, with a line for each row.
     decimals : int, optional
@@ -141,7 +141,7 @@ def test_table_of_odd_d_model():
     assert_prints(posenc.encode(6, 11), ODD)
 
 
-@pytest.mark.parametrize("table, rows, d_model", [(OWN_EXPONENT_8, 10, 8), (OWN_EXPONENT_10, 8, 10)])
+@pytest.mark.parametrize("table, rows, d_model", [(PER_COLUMN_8, 10, 8), (PER_COLUMN_10, 8, 10)])
 def test_exponents_per_column(table, rows, d_model):
     assert_prints(posenc.encode(rows, d_model, exponents="column"), table)
 
@@ -153,5 +153,5 @@ def test_exponents_per_column_in_float64():
 
 
 def test_table_of_the_erratum():
-    """A mistake in operator precedence gave twice the columns, and frequencies from above 1 down to 1e-20."""
+    """A mistake in operator precedence gave twice as many columns, and frequencies from above 1 down to 1e-20."""
     assert_prints(posenc.encode(6, 12, frequencies=10000.0 ** (1 / 6 - np.arange(6))), SLIP)

@@ -1,4 +1,4 @@
-"""Threads: the same bits for any number of threads, the number that calls use, and calls when no thread can start."""
+"""Results with any number of threads, the number of threads that calls use, and calls while no thread can start."""
 
 import os
 import subprocess
@@ -44,7 +44,7 @@ def test_rows_do_not_depend_on_the_number_of_threads(dtype, threads):
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("rows", [1, 65, 700])
 def test_every_batch_entry_is_added_to_once(threads, rows):
-    batch = 200                                             # more than a block
+    batch = 200                                             # more batch entries than a block has
     table = posenc.encode(rows, 33)
     x = np.random.default_rng(2).standard_normal((batch, rows, 33), np.float32)
     expected = x + table
@@ -56,7 +56,7 @@ def test_every_batch_entry_is_added_to_once(threads, rows):
 
 @pytest.mark.parametrize("threads", [1, 2, 7])
 def test_several_threads_build_the_offset_table(threads):
-    """The offset table of this many columns is not cached; each call builds it in blocks."""
+    """With this many columns, the offset table is not cached; each call builds it in blocks."""
     pytest.importorskip("gmpy2")
     from reference import Reference
 
@@ -121,7 +121,7 @@ def test_one_thread_without_openmp():
 @linux
 @openmp
 def test_concurrent_callers_share_the_thread_pool():
-    """A signal handler starts calls while a call uses four threads; they share the limit with it."""
+    """During a call with four threads, a signal handler starts other calls; the limit applies to all calls together."""
     code = """if True:
         import os, signal, threading, numpy as np, posenc
         def tasks():
@@ -267,7 +267,7 @@ def test_the_number_of_threads_is_the_strictest_limit(monkeypatch):
     assert allowed(8, torch=2) == 2
     assert allowed(2, torch=8) == 2
     assert allowed(8, torch=2, requested=5) == 5
-    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace())      # partially imported
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace())      # torch is partially imported
     assert _threads.allowed(8) == 5
 
 
@@ -318,7 +318,7 @@ def test_openmp_settings_are_restored_after_import(variables, expected):
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, env=environment)
     assert done.stdout.split() == ["True", *(str(variables.get(name)) for name in names)]
-    if "GOMP_SPINCOUNT" in done.stderr:                     # absent with the runtime of LLVM
+    if "GOMP_SPINCOUNT" in done.stderr:                     # LLVM's runtime does not print it
         assert f"GOMP_SPINCOUNT = '{expected}'" in done.stderr
 
 
@@ -351,13 +351,13 @@ ALONE = """if True:
 
 @linux
 def test_calls_succeed_if_no_thread_can_start(tmp_path):
-    preload = f"{os.environ.get('LD_PRELOAD', '')} {compiled(tmp_path, REFUSING)}"          # after AddressSanitizer
+    preload = f"{os.environ.get('LD_PRELOAD', '')} {compiled(tmp_path, REFUSING)}"          # AddressSanitizer must be first
     assert python(ALONE.format(refuse=""), LD_PRELOAD=preload, OPENBLAS_NUM_THREADS="1") == "1"
 
 
 @linux
 def test_calls_succeed_at_the_process_limit():
-    """The limit does not apply to root."""
+    """Root changes to another user, because the limit does not apply to root."""
     refuse = """
     if os.getuid() == 0:
         os.setuid(65534)
@@ -390,7 +390,7 @@ def test_calls_succeed_at_the_memory_limit():
 @openmp
 @pytest.mark.skipif(sys.platform != "win32" and os.getuid() != 0, reason="requires a user without other processes")
 def test_calls_succeed_at_a_limit_reached_repeatedly():
-    """The limit is three threads, and the team grows from two to three each time."""
+    """The limit is three threads; in each round, the team grows from two threads to three."""
     code = """if True:
         import os, resource, posenc
         os.setuid(1 << 20 | os.getpid())
@@ -436,4 +436,4 @@ for status in pathlib.Path("/proc/self/task").glob("*/status"):
 """)
     masks = [int(mask, 16) for mask in masks.split()]
     assert any(mask >> (2 - 1) & 1 for mask in masks)               # SIGINT
-    assert not any(mask >> (11 - 1) & 1 for mask in masks)          # SIGSEGV, caused by the thread itself
+    assert not any(mask >> (11 - 1) & 1 for mask in masks)          # SIGSEGV, which the thread itself can cause

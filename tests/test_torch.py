@@ -1,4 +1,4 @@
-"""posenc.torch: tensors with the same bits as posenc's arrays; modules, graphs, checkpoints and DataLoader workers."""
+"""posenc.torch: tensors with the same bits as posenc's arrays; modules, compiled graphs, checkpoints and DataLoader workers."""
 
 import copy
 import math
@@ -14,7 +14,7 @@ import posenc
 from conftest import assert_same_bits, bits_of
 from posenc import _kernel
 from reference import Reference
-from test_seeds import ODD, OWN_EXPONENT_10, PAPER, assert_prints
+from test_seeds import ODD, PAPER, PER_COLUMN_10, assert_prints
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -36,7 +36,7 @@ CPU = torch.device("cpu")
 
 
 def tensor_bits(tensor):
-    """The bits of a tensor's elements, as an array of unsigned integers."""
+    """Return the bits of a tensor's elements, as an array of unsigned integers."""
     return tensor.detach().contiguous().view(BITS[tensor.dtype.itemsize]).numpy().view(f"u{tensor.dtype.itemsize}")
 
 
@@ -91,7 +91,7 @@ def test_steps_beyond_64_bits(step):
     assert_bits(posenc.torch.add_to(torch.ones(2, 4), positions), posenc.add_to(x, positions))
 
 
-def test_encode_equals_the_oracle(dtype):
+def test_encode_equals_the_reference(dtype):
     positions = [0, 1, 1000, 999_983]
     values = posenc.torch.encode(torch.tensor(positions), 6, dtype=NAMES[dtype])
     expected = Reference(6).table(tuple(positions), dtype, tuple(range(6)))
@@ -146,7 +146,7 @@ def test_add_to_raises_the_errors_of_posenc_add_to(positions):
 
 
 def outcome(function, *arguments):
-    """The result as a list, or the type and the message of the error."""
+    """Return the result of a call as a list, or the type and the message of its error."""
     try:
         return np.asarray(function(*arguments)).tolist()
     except (TypeError, ValueError) as error:
@@ -163,9 +163,9 @@ COLUMNS = {
 @pytest.mark.parametrize("values", [[1, 2, 4], [1, None, 4]], ids=str)
 @pytest.mark.parametrize("column", COLUMNS.values(), ids=COLUMNS)
 def test_columns_of_data_frames(column, values):
-    """Columns with and without a null have the results and errors of posenc.encode and posenc.add_to."""
+    """A column with or without a null gives the same result or error as in posenc.encode and posenc.add_to."""
     positions = column(values)
-    # compared by repr, since NaN != NaN
+    # compare the repr, because NaN != NaN
     assert repr(outcome(posenc.torch.encode, positions, 4)) == repr(outcome(posenc.encode, positions, 4))
     expected = outcome(posenc.add_to, np.ones((3, 4), np.float32), positions)
     assert repr(outcome(posenc.torch.add_to, torch.ones(3, 4), positions)) == repr(expected)
@@ -342,7 +342,7 @@ def test_add_to_a_leaf_that_requires_grad(call):
 
 
 def operators_of(mode, call):
-    """The names of the functions and operators that a mode intercepts during a call."""
+    """Return the names of the functions and operators that a mode intercepts during a call."""
     names = []
 
     class Recorder(mode):
@@ -378,7 +378,7 @@ def test_traced_graphs_contain_operators(name, call):
     assert f"{name}.default" in {str(node.target) for node in graph.nodes}
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")    # shapes become constants
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")    # traced shapes become constants
 def test_torch_jit_trace():
     traced = torch.jit.trace(lambda x: posenc.torch.add_to(x * 2), torch.ones(3, 4))
     x = embeddings(3, 4)
@@ -393,7 +393,7 @@ def test_fake_tensors():
             assert isinstance(fake, FakeTensor)
             assert fake.shape == (3, 4)
         positions = torch.arange(3)
-    assert isinstance(posenc.torch.encode(positions, 4), FakeTensor)        # also outside the mode
+    assert isinstance(posenc.torch.encode(positions, 4), FakeTensor)        # the positions are fake outside the mode too
     real = torch.ones(3, 4)
     with pytest.raises(AssertionError, match="convert all Tensors to FakeTensors"):
         posenc.torch.add_to(real, positions)
@@ -457,7 +457,7 @@ def test_add_to_leaves_the_source_of_a_copy_unchanged():
 
 
 def test_the_cache_of_conventions():
-    """Its keys are types and values, and tensors are not keys."""
+    """The cache distinguishes equal values of different types, and never uses tensors as keys."""
     for base in (2, 2.0, np.float32(2.1), 2.1, True, 1):
         expected = outcome(partial(posenc.encode, base=base), 3, 8)
         assert outcome(partial(posenc.torch.encode, base=base), 3, 8) == expected
@@ -559,12 +559,12 @@ def test_operators_pass_opcheck(dtype):
     check(torch.ops.posenc.encode_at.default, (torch.arange(6).reshape(2, 3), 6, "{}", dtype))
     check(torch.ops.posenc.add_.default, (embeddings(2, 5, 6, dtype=dtype), None, 3, 1.5, "{}"))
     check(torch.ops.posenc.add_.default, (embeddings(5, 6, dtype=dtype), torch.arange(5), 0, 1.0, "{}"))
-    # the check of ahead-of-time dispatch needs a leaf; test_add_to_in_a_graph tests it
+    # opcheck's test of ahead-of-time dispatch needs a leaf; test_add_to_in_a_graph replaces it
     checks = ("test_schema", "test_autograd_registration", "test_faketensor")
     check(torch.ops.posenc.add_.default, (embeddings(5, 6).requires_grad_() * 1, None, 3, 1.5, "{}"), test_utils=checks)
 
 
-# ---- the modules --------------------------------------------------------------------------------------------------------
+# ---- modules ------------------------------------------------------------------------------------------------------------
 
 
 def test_table_and_sum(dtype):
@@ -575,7 +575,7 @@ def test_table_and_sum(dtype):
 
 
 def test_bfloat16_is_rounded_once():
-    """A cast of a float32 table, as in ``module.to``, rounds twice and has other values."""
+    """Casting a float32 table, as ``nn.Module.to`` does, would round twice and give different values."""
     module = PositionalTable(64, 4096)
     rounded_twice = module.pe.to(torch.bfloat16)
     expected = posenc.encode(4096, 64, dtype="bfloat16")
@@ -602,7 +602,7 @@ def test_the_table_grows():
     assert_bits(module(torch.zeros(9, 6)), posenc.encode(9, 6))
 
 
-def test_a_table_from_inference_mode_can_be_trained_with():
+def test_a_table_computed_in_inference_mode_can_be_used_in_training():
     module = PositionalEncoding(6)
     with torch.inference_mode():
         module(torch.zeros(2, 9, 6))
@@ -620,7 +620,7 @@ def test_the_table_does_not_grow_to_a_large_start():
 
 
 @pytest.mark.parametrize("start", [np.int8(127), np.uint8(255), np.int32(2**31 - 1), np.int64(2**63 - 1)], ids=repr)
-def test_start_as_the_largest_numpy_integer(start):
+def test_start_may_be_the_largest_numpy_integer(start):
     assert_bits(PositionalTable(6, 300)(torch.zeros(1, 6), start=start), posenc.encode(range(int(start), int(start) + 1), 6))
 
 
@@ -646,7 +646,7 @@ def test_packed_positions():
 
 
 def test_positions_without_batch_first():
-    """Positions of shape (n,) are those of the first axis, also if n is the batch size."""
+    """Positions of shape (n,) apply to the first axis, even if n is also the batch size."""
     x = embeddings(3, 3, 6)
     positions = torch.tensor([4, 0, 9])
     y = PositionalEncoding(6, batch_first=False)(x, positions=positions)
@@ -710,7 +710,7 @@ def test_copies():
 
 
 def test_meta_device():
-    """``to_empty`` leaves buffers uninitialized; the table is recomputed."""
+    """``to_empty`` leaves buffers uninitialized, so the table must be recomputed."""
     with torch.device("meta"):
         module = nn.Sequential(PositionalEncoding(6, max_len=50), PositionalEncoding(6))
     assert module[0].pe.is_meta
@@ -727,7 +727,7 @@ def test_the_table_moves_to_the_device_of_x():
 
 
 def test_assigning_uninitialized_memory():
-    """from_pretrained of transformers assigns it to every buffer that the checkpoint does not contain."""
+    """``from_pretrained`` in transformers assigns such memory to every buffer that is not in the checkpoint."""
     module = PositionalEncoding(6, max_len=50)
     module.pe = torch.full((50, 6), math.nan, dtype=torch.bfloat16)
     assert_bits(module.pe, posenc.encode(50, 6, dtype="bfloat16"))
@@ -739,7 +739,7 @@ def test_shared_memory_stays_shared():
     assert module.pe.is_shared()
 
 
-# ---- the classes of notebooks -------------------------------------------------------------------------------------------
+# ---- classes from the notebooks -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -755,7 +755,7 @@ def test_forward_without_x_returns_the_table(module):
 
 
 def test_forward_returns_the_rows_of_x():
-    """The notebook has context_size 20, d_model 11 and x_emb of shape (2, 7, 11)."""
+    """The notebook uses context_size 20, d_model 11 and x_emb of shape (2, 7, 11)."""
     module = PositionalTable(11, 20)
     rows = module(torch.zeros(2, 7, 11))
     assert rows.shape == (7, 11)
@@ -768,18 +768,18 @@ def test_swapped_arguments_are_rejected():
 
 
 def test_forward_returns_the_sum():
-    """The notebook has x of shape (n, batch, embed_dim), an exponent per column, and prints ``pos_enc.pe.squeeze(1)``."""
+    """The notebook uses x of shape (n, batch, embed_dim) and an exponent per column; it prints ``pos_enc.pe.squeeze(1)``."""
     module = PositionalEncoding(10, max_len=8, batch_first=False, exponents="column")
-    assert_prints(module.pe.squeeze(1).numpy(), OWN_EXPONENT_10)
+    assert_prints(module.pe.squeeze(1).numpy(), PER_COLUMN_10)
     y = module(torch.zeros(8, 3, 10))
-    assert_prints(y[:, 2].numpy(), OWN_EXPONENT_10)
+    assert_prints(y[:, 2].numpy(), PER_COLUMN_10)
 
 
 # ---- checkpoints and a trained model ------------------------------------------------------------------------------------
 
 
 class TutorialEncoding(nn.Module):
-    """The class of PyTorch's tutorials: float32 arithmetic, and the table is in the state_dict."""
+    """The class from PyTorch's tutorials; it uses float32 arithmetic and includes the table in its state_dict."""
 
     def __init__(self, d_model, max_len=5000):
         super().__init__()
@@ -832,13 +832,13 @@ def test_the_shape_of_a_checkpoint_on_the_meta_device_is_checked():
         PositionalEncoding(64).load_state_dict({"pe": torch.zeros(100, 32, device="meta")})
 
 
-def test_other_keys_are_unexpected():
+def test_unknown_keys_are_rejected():
     with pytest.raises(RuntimeError, match="Unexpected key"):
         PositionalEncoding(64).load_state_dict({"pee": torch.zeros(1)})
 
 
 class Reverser(nn.Module):
-    """Predicts the reversed sequence, which is impossible without positions."""
+    """A model for reversing a sequence, which is impossible without positions."""
 
     def __init__(self, pos_encoder):
         super().__init__()
@@ -854,7 +854,7 @@ class Reverser(nn.Module):
 
 @pytest.fixture
 def repeatable():
-    """Set one thread and seed 0, and restore both."""
+    """Use one thread and seed 0 during the test; restore both."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with torch.random.fork_rng():
@@ -897,7 +897,7 @@ def test_a_trained_model_keeps_its_predictions():
 
 
 class SpeechT5ScaledPositionalEncoding(nn.Module):
-    """The class of this name in transformers, with the exact table."""
+    """The class of the same name in transformers, but with the exact table."""
 
     def __init__(self, dropout, dim, max_len=5000):
         super().__init__()
@@ -966,7 +966,7 @@ def test_a_learned_factor_is_a_parameter():
     assert dict(module.named_parameters()) == {"alpha": module.alpha}
     assert "x_scale=2.0, learned_scale=0.5" in repr(module)
     assert torch.equal(module(), 0.5 * posenc.torch.encode(5, 6))
-    module.load_state_dict({"alpha": torch.tensor([0.25])})                # some checkpoints store this shape
+    module.load_state_dict({"alpha": torch.tensor([0.25])})                # some checkpoints store alpha with this shape
     assert torch.equal(copy.deepcopy(module)(), 0.25 * posenc.torch.encode(5, 6))
     with pytest.raises(RuntimeError, match=r'Missing key.* "alpha"'):
         module.load_state_dict({})
@@ -993,7 +993,7 @@ def test_a_learned_factor_is_learned():
     assert abs(module.alpha.item() - 0.25) < 1e-4
 
 
-# ---- graphs -------------------------------------------------------------------------------------------------------------
+# ---- compiled graphs ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -1057,7 +1057,7 @@ class Functional(nn.Module):
 @pytest.mark.usefixtures("fresh")
 @pytest.mark.parametrize("dynamic", [True, None])
 def test_conventions_from_attributes_in_a_graph(dynamic):
-    """torch.compile treats float attributes as variables; each value of a convention must cause a recompilation."""
+    """torch.compile treats float attributes as variables; each new value in a convention must cause a recompilation."""
     module = Functional(base=100.0, frequency_scale=2, layout="halves")
     compiled = torch.compile(module, fullgraph=True, dynamic=dynamic, backend="aot_eager")
     for n, base in ((3, 100.0), (5, 100.0), (5, 250.5), (7, 1 / 3)):
@@ -1070,7 +1070,7 @@ def test_conventions_from_attributes_in_a_graph(dynamic):
 
 @pytest.mark.usefixtures("fresh")
 def test_conventions_that_a_graph_cannot_contain():
-    """Arrays, tensors and NumPy scalars cause a graph break; the values are the same."""
+    """Arrays, tensors and NumPy scalars cause a graph break, which does not change the values."""
     for convention in ({"frequencies": np.array([1.0, 0.1])}, {"scale": torch.tensor(0.5)}, {"base": np.float64(100)}):
         module = Functional(**convention)
         compiled = torch.compile(module, dynamic=True, backend="aot_eager")
@@ -1104,9 +1104,9 @@ def test_export(max_len, tmp_path):
 
 
 @pytest.mark.parametrize("start_method", ["fork", "spawn", "forkserver"])
-@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")    # Python 3.12 or later, for a fork with other threads
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")    # Python 3.12 or later, if other threads exist
 def test_workers(start_method):
-    """Chunks have the bits of posenc.encode and the order of the positions; each takes one thread and at most 30 s."""
+    """Chunks equal posenc.encode and are in the order of the positions; each takes one thread and at most 30 s."""
     if start_method not in multiprocessing.get_all_start_methods():
         pytest.skip(f"this system has no {start_method}")
     # after these calls, starting threads in a forked child could hang
@@ -1116,13 +1116,13 @@ def test_workers(start_method):
 
     positions = range(10**9, 10**9 - 7 * 40_000, -7)
     dataset = CountingThreads(positions, 512, chunk=1 << 13, dtype=torch.bfloat16, base=500.0)
-    start = None if start_method == "fork" else use_two_threads         # torch's threads hang in a fork
+    start = None if start_method == "fork" else use_two_threads         # torch's threads hang in a forked child
     workers = {"num_workers": 2, "multiprocessing_context": start_method, "worker_init_fn": start, "timeout": 30}
     tensors, values, started = zip(*DataLoader(dataset, batch_size=None, **workers), strict=True)
     assert len(tensors) == len(dataset) == 5
     assert torch.cat(tensors).tolist() == list(positions)
     assert_bits(torch.cat(values), posenc.encode(positions, 512, dtype="bfloat16", base=500.0))
-    assert started[:2] == (0, 0)        # the first chunk of each worker; its queue starts threads later
+    assert started[:2] == (0, 0)        # the first chunk of each worker; the worker's queue starts threads later
 
 
 def test_without_workers():

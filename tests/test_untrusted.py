@@ -17,7 +17,7 @@ from posenc import _cli
 from posenc._files.specification import specification
 
 pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and sparse files"),
+    pytest.mark.skipif(sys.platform != "linux", reason="requires /proc and sparse files"),
     pytest.mark.memory,
 ]
 
@@ -120,7 +120,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=READERS)
 def outcomes(request, folder):
-    """Read all files in one process limited to 4 GB and two minutes; for each: exit code, stdout, stderr, peak memory."""
+    """Read all files in one process; return the command and, for each file, exit code, stdout, stderr and peak memory."""
     code = """
         import contextlib, io, json, os, resource, signal, sys
         from posenc import _cli
@@ -232,7 +232,7 @@ def test_invalid_specifications_in_safetensors_are_refused(tmp_path, capsys, tex
 
 @pytest.fixture
 def zarr_array(tmp_path):
-    """Folder of a Zarr array, and its metadata."""
+    """Return the folder of a Zarr array, and the metadata of the array."""
     pytest.importorskip("zarr")
     _cli.main(["generate", "3", "4", "-o", str(tmp_path / "pe.zarr")])
     return tmp_path / "pe.zarr", json.loads((tmp_path / "pe.zarr" / "zarr.json").read_text())
@@ -263,7 +263,7 @@ def test_unparsable_metadata_of_zarr_are_refused(zarr_array, capsys, text):
 
 
 def test_numpy_would_execute_the_pickle(tmp_path):
-    """Touch is effective, so the other tests would detect its execution."""
+    """Unpickling Touch creates the file, so the other tests would detect the execution of a pickle."""
     np.save(tmp_path / "objects.npy", np.array([[Touch(tmp_path / "ran")]], object), allow_pickle=True)
     np.load(tmp_path / "objects.npy", allow_pickle=True)
     assert (tmp_path / "ran").exists()
@@ -277,13 +277,13 @@ def test_the_library_uses_no_pickle():
 
 
 def test_workflows_have_read_only_tokens():
-    """The default token has no permissions, and no job has more than read access."""
+    """By default, jobs have no permissions; the only write permission is id-token, for publishing."""
     folder = Path(__file__).parents[1] / ".github" / "workflows"
     if not folder.exists():
         pytest.skip("not in the source distribution")
     for path in folder.glob("*.yml"):
         lines = path.read_text(encoding="utf-8").splitlines()
-        assert "permissions: {}" in lines, f"{path.name} leaves the default permissions"
+        assert "permissions: {}" in lines, f"{path.name} does not remove the default permissions"
         granted = {line.strip() for line in lines if line.strip().endswith((": write", "write-all", "read-all"))}
         assert granted <= {"id-token: write"}, f"{path.name} grants {granted}"
         assert "pull_request_target" not in path.read_text(encoding="utf-8")

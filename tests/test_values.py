@@ -103,7 +103,7 @@ def test_random_fractions_are_correct(isa, dtype):
 
 
 def test_tiny_angles_next_to_a_tie_are_correct(isa, dtype):
-    """3 * position is half-way between two values, the upper one even, and sin x < x decides."""
+    """3 * position is half-way between two values, of which the upper one is even; the lower one is correct, as sin x < x."""
     precision, smallest, _ = FORMATS[dtype]
     odd = next(m for m in range(2**precision + 1, 2**precision + 20, 2) if m % 3 == 0 and m % 4 == 3)
     assert odd // 3 < 2**53
@@ -128,7 +128,7 @@ FREQUENCIES = [
     (2 * np.pi, np.pi, 2.0**-1022, -1e300, 1.7976931348623157e308, 1e-160),
     (1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
 ]
-# beyond the range of the narrow dtypes, at ties, and small enough to make all values subnormal
+# scales beyond the range of the narrow dtypes, scales at ties, and scales so small that all values are subnormal
 SCALES = [
     22.6, -1.0, 0.0, -0.0, 1e-5, 3e-8, 1e-40, -1e-40, 1e-46, 1e-310, 5e-324, 1e5, 1e39, 1e300, 1.7976931348623157e308,
     1 + 2.0**-24, 1 + 3 * 2.0**-24, 1 + 3 * 2.0**-11, 1 + 3 * 2.0**-8, 65520.0, 2.0**128 - 2.0**103,
@@ -175,15 +175,15 @@ def test_every_convention_is_correct(isa, dtype, convention):
     # position + offset must stay in the domain
     offset = Fraction(convention.get("position_offset", 0))
     inside = [p for p in INTEGERS if LOWEST <= p + offset < BEYOND]
-    lengths = {5: (11,), 6: (11, 12), 11: (11,), 12: (12,)}  # d_model by the number of frequencies
-    for d_model in lengths[len(convention.get("frequencies", range(6)))]:
+    widths = {5: (11,), 6: (11, 12), 11: (11,), 12: (12,)}  # number of frequencies: values of d_model
+    for d_model in widths[len(convention.get("frequencies", range(6)))]:
         assert_correct(np.array(inside), d_model, dtype, **convention)
         assert_correct(np.array(FRACTIONS), d_model, dtype, **convention)
         assert_correct(range(-40, 40), d_model, dtype, [0, 5, 10], **convention)
 
 
 def test_a_single_frequency_has_exponent_zero(isa, dtype):
-    """The exponent 0 / 0 of spacing="endpoint" is taken as 0."""
+    """With spacing="endpoint", the exponent would be 0 / 0, and is defined as 0."""
     for d_model in (1, 2):
         for convention in ({"spacing": "endpoint"}, {"shift": d_model / 2}, {"spacing": "paper"}):
             assert_correct(np.array(INTEGERS), d_model, dtype, frequency_scale=0.7, **convention)
@@ -235,7 +235,7 @@ def test_random_conventions_are_correct(isa, dtype, seed):
 HARD = [(2, 10000.0, 0), (512, 10000.0, 100), (4096, 1e8, 990), (512, 10000.0, 255), (64, 2.0, 7)]
 
 
-def assert_correct_by_every_route(positions, d_model, dtype, column, **convention):
+def assert_correct_in_arrays_and_ranges(positions, d_model, dtype, column, **convention):
     assert_correct(np.array(positions), d_model, dtype, [column], **convention)
     for p in positions[:4]:
         assert_correct(range(p, p + 1), d_model, dtype, [column], **convention)
@@ -248,12 +248,12 @@ def test_positions_next_to_a_zero_are_correct(isa, dtype, d_model, base, frequen
     nearest = zeros(frequency, Reference(d_model, base=base), function, count=12)
     assert nearest[0][1] < 1e-17
     positions = [p for p, _ in nearest] + [-p for p, _ in nearest]
-    assert_correct_by_every_route(positions, d_model, dtype, 2 * frequency + (function == "cos"), base=base)
+    assert_correct_in_arrays_and_ranges(positions, d_model, dtype, 2 * frequency + (function == "cos"), base=base)
 
 
 def test_a_position_that_needs_long_frequencies_is_correct(isa, dtype):
     """Frequencies of 192 bits would not be sufficient."""
-    assert_correct_by_every_route([3619187061762545281], 4096, dtype, 1980, base=1e8)
+    assert_correct_in_arrays_and_ranges([3619187061762545281], 4096, dtype, 1980, base=1e8)
 
 
 @cache  # shared by all instruction sets
@@ -269,7 +269,7 @@ def near_ties(d_model, base, frequency, column, dtype, tries):
 def test_positions_next_to_a_tie_are_correct(isa, dtype, d_model, base, frequency, tries, function):
     column = 2 * frequency + (function == "cos")
     positions = near_ties(d_model, base, frequency, column, dtype, tries)
-    assert_correct_by_every_route(positions, d_model, dtype, column, base=base)
+    assert_correct_in_arrays_and_ranges(positions, d_model, dtype, column, base=base)
 
 
 # --- types of positions ---------------------------------------------------------------------------
@@ -301,7 +301,7 @@ def test_integral_floats_are_correct(isa, dtype):
 
 
 def test_positions_that_are_not_finite_give_nan(isa, dtype):
-    """Their rows are the canonical NaN, and other rows are not affected."""
+    """Their rows contain the canonical NaN, and other rows are not affected."""
     positions = np.array([3.5, np.nan, 7.0, np.inf, -np.inf, -np.nan, 1e9])
     for convention in ({}, {"scale": -2.0}, {"odd": "zero"}, {"position_scale": 0.0}):
         assert_correct(positions, 7, dtype, **convention)
@@ -311,7 +311,7 @@ def test_positions_that_are_not_finite_give_nan(isa, dtype):
 # --- necessity of the rounding test ---------------------------------------------------------------
 
 @contextmanager
-def fast_path_alone():
+def without_rounding_test():
     _kernel.skip_rounding_test(True)
     try:
         yield
@@ -325,23 +325,23 @@ def test_the_fast_path_alone_fails_next_to_a_zero(isa, dtype):
         for p, _ in zeros(990, Reference(4096, base=1e8), "sin", count=4):
             assert_correct(range(p - 37, p + 3), 4096, dtype, [1980], base=1e8)
 
-    with fast_path_alone(), pytest.raises(pytest.fail.Exception, match="values are wrong"):
+    with without_rounding_test(), pytest.raises(pytest.fail.Exception, match="values are wrong"):
         check()
 
 
 @pytest.mark.parametrize("position, column", [(2307380, 176), (2855391, 90), (2903015, 102), (3803902, 101)])
 def test_the_fast_path_alone_fails_next_to_a_boundary(isa, position, column):
-    """A comparison of 2**31 values of float32 with and without the test found 12 that differ."""
-    first = 10**6 + (position - 10**6) // 2**15 * 2**15         # the first row of the table in that comparison
+    """Of 2**31 float32 values, 12 differ with and without the rounding test; these are four of them."""
+    first = 10**6 + (position - 10**6) // 2**15 * 2**15         # the first row of the table in which the value differed
     correct = Reference(512).bits(position, column, "float32")
     rows = range(first, first + 2**15)
     assert bits_of(posenc.encode(rows, 512))[position - first, column] == correct
-    with fast_path_alone():
+    with without_rounding_test():
         assert bits_of(posenc.encode(rows, 512))[position - first, column] != correct
 
 
 def test_values_that_a_scale_brings_next_to_a_half_way_point(isa, dtype):
-    """Rotated and directly evaluated; many float64 values are closer to a half-way point than 2**-105 of the value."""
+    """Compute each value directly and by rotation; many float64 values are within 2**-105 (relative) of a half-way point."""
     hard = cases("ordinary_values", dtype, 0, 300)
     correct = [Reference(2, **convention).bits(position, column, dtype) for position, column, convention in hard]
 
@@ -355,7 +355,7 @@ def test_values_that_a_scale_brings_next_to_a_half_way_point(isa, dtype):
 
     for neighbours in ((0, 0), (100, 99)):
         assert count_wrong(*neighbours) == 0
-        with fast_path_alone():
+        with without_rounding_test():
             assert count_wrong(*neighbours) > 0
 
 

@@ -1,6 +1,6 @@
 """User code that tests/test_types.py checks with mypy: the inferred types, and the errors that mypy must find.
 
-It never runs.  Each ``type: ignore`` marks an error; mypy's warn_unused_ignores reports a mark without an error.
+This file never runs.  Each ``type: ignore`` marks an expected error; warn_unused_ignores makes mypy report a missing error.
 """
 
 from collections.abc import Iterator

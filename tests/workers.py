@@ -1,4 +1,4 @@
-"""Code for DataLoader workers: a spawned process can import this module, but not one that pytest imported."""
+"""Functions and a class for DataLoader workers: a spawned process can import this module, but not a test module."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ def tasks():
 
 
 class CountingThreads(ChunkDataset):
-    """Yield each chunk with the number of threads that were started for it."""
+    """Yield each chunk and the number of threads started while it was computed."""
 
     def __iter__(self):
         chunks = super().__iter__()
@@ -25,5 +25,5 @@ class CountingThreads(ChunkDataset):
 
 
 def use_two_threads(worker):
-    """Override the single thread that the DataLoader sets in each worker."""
+    """Override the number of threads in a worker, which DataLoader sets to 1."""
     torch.set_num_threads(2)

@@ -15,7 +15,7 @@ finish() {
 }
 trap finish EXIT
 
-# work_folder VARIABLE: create the folder that VARIABLE names, or a temporary one, and export its absolute path
+# work_folder VARIABLE: create the folder named by VARIABLE (a temporary folder if it is empty); export its absolute path
 work_folder() {
     local -n folder=$1
     if [[ -z ${folder:-} ]]; then
@@ -34,7 +34,7 @@ run_all() {
     exit $failed
 }
 
-# copy_source FOLDER: copy everything that a build and the tests need, without build products, and change to the copy
+# copy_source FOLDER: copy the files that a build and the tests need, without build products, and change to the copy
 copy_source() {
     rm -rf "$1"
     mkdir -p "$1"

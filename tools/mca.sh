@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Estimate the cycles of the inner loops of the kernels per cache line on arm64, for the baseline and NEON, as a Markdown table:
+# Estimate the cycles per cache line of the kernels' inner loops on arm64, for baseline and NEON, as a Markdown table:
 #     tools/mca.sh [PROCESSOR ...]        (default: neoverse-n1 neoverse-v2 apple-m1)
 #
 # clang compiles the kernels with the flags of setup.py, and llvm-mca simulates each loop with LLVM's model of the pipelines and
-# latencies of a processor.  Every load hits the first-level cache, and no store waits for memory.
+# latencies of a processor.  The model assumes that every load hits the first-level cache and that no store waits for memory.
 #
 # Requires clang, llvm-mca and libc6-dev-arm64-cross.  LLVM 14 has no model of neoverse-v2; the table in docs/performance.md is
 # from LLVM 22.
@@ -22,8 +22,8 @@ for isa in baseline neon; do
         -o "$work/$isa.s" "$repository/src/posenc/kernel/kernel_$isa.c"
 done
 
-# Print the code of a function for two rows: its first loop, from a label to the branch back to it; rare cases come after it.
-# For float64 the loop over the 16 vectors of a row is inside of the loop over rows, and is unrolled here.
+# Print the first loop of a function, from its label to the branch back to the label; it computes two rows.  The code for rare
+# cases follows the loop.  For float64, a loop over the 16 vectors of a row is inside the loop over rows; it is unrolled here.
 loop_of() {
     awk -v name="$1:" -v vectors="$3" '
         $1 == name { inside = 1 }
@@ -44,7 +44,7 @@ loop_of() {
         }' "$2"
 }
 
-cycles_per_line() {        # function, instruction set, processor, cache lines written by the loop, vectors of a row
+cycles_per_line() {        # function, instruction set, processor, cache lines written by the loop, vectors in a row
     loop_of "$1" "$work/$2.s" "$5" > "$work/loop.s"
     "${LLVM_MCA:-llvm-mca}" -mtriple=aarch64-linux-gnu -mcpu="$3" -iterations=200 "$work/loop.s" |
         awk -v lines="$4" '/^Total Cycles:/ { printf "%.1f", $3 / 200 / lines }'
@@ -55,7 +55,7 @@ printf ' %s |' "${processors[@]}"
 printf '\n|---|'
 printf -- '---:|%.0s' "${processors[@]}"
 echo
-# two rows: 16 columns of a pass for float32, 32 columns of a tile for float64
+# each loop computes two rows: the 16 columns of a pass for float32, the 32 columns of a tile for float64
 for row in "float32 FLOAT32_STORE 2 1" "float32, add_to FLOAT32_ADD 2 1" "float64 FLOAT64_STORE 8 16"; do
     read -r -a words <<< "$row"
     vectors=${words[-1]} lines=${words[-2]} function=group_${words[-3]}

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# Run the tests with the sanitizers of the compilers:
+# Run the tests with the compilers' sanitizers:
 #     tools/sanitize.sh asan | ubsan | tsan | all [--self-test]
 #
-# asan   AddressSanitizer of GCC: the suite, with malloc as Python's allocator.
-# ubsan  UndefinedBehaviorSanitizer of GCC: the suite, with -fno-wrapv because Python's flag -fwrapv would hide overflows.
-# tsan   ThreadSanitizer of clang: the kernels in plain threads without Python (tests/race.c), because it does not understand
-#        the synchronisation of Python and of libgomp.
+# asan   Run the test suite with GCC's AddressSanitizer; malloc is Python's allocator.
+# ubsan  Run the test suite with GCC's UndefinedBehaviorSanitizer; -fno-wrapv, because Python's -fwrapv would hide overflows.
+# tsan   Run the kernels in plain threads without Python (tests/race.c) with clang's ThreadSanitizer, because it does not
+#        support the synchronisation in Python and libgomp.
 #
-# --self-test adds a bug to the copy that is built; the run succeeds if the sanitizer reports it.
+# --self-test adds a bug to the copy that is built; the run succeeds if the sanitizer reports the bug.
 #
-# Requires gcc and Python with pip; for tsan clang.
+# Requires gcc and Python with pip; tsan also requires clang.
 #
 # SANITIZE_DIR  folder for all files, reused by later runs (default: a temporary one, removed at the end)
 # SANITIZE_PYTHON  Python with the requirements of the tests (default: a new environment in SANITIZE_DIR)
 # TESTS         arguments for pytest (default: tests)
-# CLANG         (default: clang)
+# CLANG         the program clang (default: clang)
 # shellcheck source=tools/common.sh
 source "$(dirname "$0")/common.sh"
 [[ $# == 1 || $# == 2 && $2 == --self-test ]] || usage
@@ -46,20 +46,20 @@ else
     fi
 fi
 
-# add_bug FILE FROM TO: with --self-test, replace FROM by TO
+# add_bug FILE FROM TO: with --self-test, replace FROM with TO
 add_bug() {
     [[ -n $self_test ]] || return 0
     grep -qF -- "$2" "$1" || { echo "$1 does not contain: $2" >&2; exit 2; }
     FROM=$2 TO=$3 perl -pi -e 's/\Q$ENV{FROM}\E/$ENV{TO}/' "$1"
 }
 
-# report EXPECTED COMMAND...: run a command without a report of the sanitizer; with --self-test, it must fail with a report
+# report EXPECTED COMMAND...: run a command that must not print a report (EXPECTED); with --self-test, it must fail with a report
 report() {
     local expected=$1 status=0
     shift
     timeout --signal=KILL 3000 "$@" > "$work/output" 2>&1 || status=$?
     if [[ -n $self_test ]]; then
-        grep -m 1 -E "$expected" "$work/output"         # set -e ends the script if there is none
+        grep -m 1 -E "$expected" "$work/output"         # set -e ends the script if there is no report
         [[ $status != 0 ]]
         result="bug reported"
     else
@@ -76,7 +76,7 @@ run_suite() {
     CC=$compiler CFLAGS=$flags "$python" -m pip install -q --no-build-isolation --no-deps --target "$work/site" .
     local tests=${TESTS:-tests}
     [[ -z $self_test ]] || tests=$1
-    # --capture=sys because the sanitizer writes its report to the file descriptor
+    # --capture=sys, because the sanitizer writes its report to the file descriptor of stderr
     # shellcheck disable=SC2086
     PYTHONPATH=$work/site report "$2" "${environment[@]}" \
         "$python" -X faulthandler -m pytest -q --capture=sys -p no:cacheprovider "${select[@]}" $tests
@@ -88,22 +88,22 @@ case $target in
         environment=(env LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libstdc++.so.6)"
             ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:handle_segv=0 PYTHONMALLOC=malloc)
         select=(-m "not long and not exhaustive and not memory")
-        # an offset table that is 1024 bytes too short
+        # allocate 1024 bytes too few for an offset table
         add_bug src/posenc/_kernel.pyx 'result.memory = malloc(size)' 'result.memory = malloc(size - 1024)'
         run_suite tests/test_hash.py "ERROR: AddressSanitizer"
         ;;
     ubsan)
         environment=(env UBSAN_OPTIONS=print_stacktrace=1)
         select=()
-        # a signed magnitude of a position, which overflows for -2**63
+        # negate a position with signed arithmetic, which overflows for -2**63
         add_bug src/posenc/kernel/position.h '0 - two_complement' '(uint64_t)-(int64_t)two_complement'
         run_suite tests/test_same_bits.py "runtime error:"
         ;;
     tsan)
-        # all threads count in the same variable
+        # let all threads update the same counters
         add_bug tests/race.c 'share->slots[member].tally' 'share->slots[0].tally'
         CC=$compiler CFLAGS=$flags "$python" setup.py -q build_ext --build-temp "$work/objects" --build-lib "$work/site"
-        # setup.py compiles the objects with the flags of each instruction set
+        # setup.py compiles these objects with the flags for each instruction set
         objects=("$work"/objects/src/posenc/kernel/*.o)
         # shellcheck disable=SC2086
         $compiler $flags -O1 -std=gnu11 -Wall -Wextra -Werror -Isrc/posenc/kernel tests/race.c "${objects[@]}" \

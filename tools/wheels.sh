@@ -6,23 +6,23 @@
 # sdist     Build the sdist in DIST, and check its list of files.
 # check     Check the metadata, the bundled licences and the sizes of the files in DIST.
 # complete  Check that DIST has the sdist and every wheel of a release.
-# torch     Test the wheel in DIST with the suite of the sdist, in one process with PyTorch and its OpenMP runtime, imported
-#           before and after posenc.
+# torch     Run tests of the sdist with the wheel in DIST, in one process with PyTorch and its OpenMP runtime; PyTorch is
+#           imported first in one run, and posenc in the other.
 #
 # The workflow puts the wheels into DIST, or `cibuildwheel --output-dir DIST DIST/posenc-VERSION.tar.gz` builds them.
 #
 # Requires git and a Python with pip and venv.  The tools come from the group `release` of pyproject.toml.
 #
 # WHEELS_DIR    folder for all files; DIST is its folder dist (default: a temporary one, removed at the end)
-# PYTHON        (default: python3)
+# PYTHON        Python for the tools (default: python3)
 # TORCH_PYTHON  Python with PyTorch and the requirements of the tests; it is not changed (default: a new one in WHEELS_DIR)
-# LIMIT         maximum bytes of a wheel without bundled libraries and licences (default: 400000)
+# LIMIT         maximum size of a wheel, without bundled libraries and licences, in bytes (default: 400000)
 # shellcheck source=tools/common.sh
 source "$(dirname "$0")/common.sh"
 [[ $# == 1 ]] || usage
 limit=${LIMIT:-400000}
 
-# a release has a wheel of every tag for every platform
+# a release has a wheel with every tag for every platform
 tags=(cp311-abi3 cp314-cp314t cp315-cp315t)
 platforms=(manylinux_x86_64 manylinux_aarch64 musllinux_x86_64 musllinux_aarch64 macosx_x86_64 macosx_arm64 win_amd64 win_arm64)
 # tracked files that are not in the sdist
@@ -56,7 +56,7 @@ sdist() {
     rm -rf "$source" "$dist"
     mkdir -p "$source" "$dist"
     cd "$repository"
-    # a copy of the tracked files: the build changes nothing in the repository and cannot use untracked files
+    # build from a copy of the tracked files, to leave the repository unchanged and to exclude untracked files
     git ls-files -z | xargs -0 cp --parents -t "$source"
     SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
     export SOURCE_DATE_EPOCH
@@ -71,7 +71,7 @@ sdist() {
 
 check() {
     twine check --strict "$dist"/*
-    check-wheel-contents --ignore W009,W010 "$dist"/*.whl           # both reject the folder posenc.libs
+    check-wheel-contents --ignore W009,W010 "$dist"/*.whl           # both checks reject the folder posenc.libs
     python - "$limit" "$dist"/*.whl << 'END'
 import sys, zipfile
 from pathlib import Path
@@ -86,12 +86,12 @@ for wheel in map(Path, wheels):
     named = sorted(name.rsplit("LICENSE-")[1] for name in licences)
     expected = sorted(next((known for known in BUNDLED if known in name), name) for name in libraries)
     if named != expected:
-        print(f"{wheel.name}: bundles {expected}, names the licences of {named}", file=sys.stderr)
+        print(f"{wheel.name}: bundles {expected}, but has licences for {named}", file=sys.stderr)
         failed = True
-    # includes the directory of the archive
+    # `ours` includes the directory of the archive
     ours = wheel.stat().st_size - sum(sizes[name] for name in libraries + licences)
     extension = sum(size for name, size in sizes.items() if name.startswith("posenc/_kernel."))
-    print(f"{wheel.name}: {wheel.stat().st_size} bytes, {ours} ours ({extension} the extension), limit {limit}; bundles {expected}")
+    print(f"{wheel.name}: {wheel.stat().st_size} bytes, {ours} not bundled ({extension} in the extension), limit {limit}; bundles {expected}")
     if ours > limit:
         print(f"{wheel.name}: larger than {limit} bytes", file=sys.stderr)
         failed = True
@@ -109,11 +109,11 @@ complete() {
     for tag in "${tags[@]}"; do
         for platform in "${platforms[@]}"; do
             files=("$dist/$name-$tag-${platform%%_*}"*"_${platform#*_}.whl")        # any version of the platform
-            [[ ${#files[@]} == 1 ]] || { echo "$name: ${#files[@]} wheels of $tag for $platform, expected 1" >&2; return 1; }
+            [[ ${#files[@]} == 1 ]] || { echo "$name: ${#files[@]} wheels with tag $tag for $platform, expected 1" >&2; return 1; }
         done
     done
     files=("$dist"/*)
-    [[ ${#files[@]} == $((1 + ${#tags[@]} * ${#platforms[@]})) ]] || { echo "DIST has other files" >&2; return 1; }
+    [[ ${#files[@]} == $((1 + ${#tags[@]} * ${#platforms[@]})) ]] || { echo "DIST has unexpected files" >&2; return 1; }
     echo "$name: the sdist and $((${#files[@]} - 1)) wheels"
 }
 

@@ -1,6 +1,6 @@
 """Positions and rows of an array as the kernels read them: ranges, buffers, strides.
 
-The readers take the common cases.  They return False for all else, which `_arguments` converts or refuses.
+The readers handle the common cases.  They return False for other arguments, which `_arguments` converts or refuses.
 """
 
 from cpython.buffer cimport (
@@ -18,7 +18,7 @@ from libc.stdlib cimport malloc
 
 
 cdef enum:
-    MOST_AXES = 64                      # of an array, as in NumPy
+    MOST_AXES = 64                      # NumPy's limit
 
 
 cdef struct positions_t:
@@ -40,13 +40,13 @@ cdef struct rows_t:
 
 
 cdef inline bint is_inside(int64_t lowest, int64_t highest, double offset) noexcept:
-    """Whether position + offset is certain to lie in the domain."""
+    """Whether position + offset is certain to lie in the domain for all positions from `lowest` to `highest`."""
     cdef int64_t half = <int64_t>1 << 62
     return offset == 0 or -half <= lowest and highest <= half and -half <= offset <= half
 
 
 cdef inline bint read_range(object positions, double offset, bint checked, positions_t *p) except -1:
-    """Read an int or a range; False outside the domain."""
+    """Read an int or a range; return False if a position may be outside the domain."""
     cdef int64_t start = 0, last = 0
     p.axes = 1
     p.integers = NULL
@@ -75,7 +75,7 @@ cdef inline bint read_range(object positions, double offset, bint checked, posit
 
 
 cdef inline bint read_array(object positions, double offset, bint checked, Py_buffer *view, positions_t *p) except -1:
-    """Read a C-contiguous array of int64 or float64 and hold its buffer; False for others and outside the domain."""
+    """Read a C-contiguous array of int64 or float64 and hold its buffer; return False for others and as in `read_range`."""
     cdef ptrdiff_t i
     try:
         PyObject_GetBuffer(positions, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
@@ -107,7 +107,7 @@ cdef inline bint are_reals_inside(const double *p, ptrdiff_t rows, double offset
     if offset != 0 and not -bound <= offset <= bound:
         return False
     for i in range(rows):
-        # NaN passes both comparisons, infinity the subtraction: their rows are NaN
+        # accepts NaN, which compares as false, and infinity, whose difference is NaN: their rows are NaN
         if (p[i] >= bound or p[i] < -bound) and p[i] - p[i] == 0:
             return False
     return True
@@ -124,7 +124,7 @@ cdef inline bint are_integers_inside(const int64_t *p, ptrdiff_t rows, double of
 
 
 cdef inline bint read_rows(object array, ptrdiff_t itemsize, ptrdiff_t d_model, bint checked, Py_buffer *view) except -1:
-    """Hold the buffer of a writeable array of rows of d_model elements; False for others and where rows may overlap."""
+    """Hold the buffer of a writeable array with rows of d_model elements; return False for others and if rows may overlap."""
     cdef ptrdiff_t extent, stride
     cdef int i
     try:
@@ -170,7 +170,7 @@ cdef inline void merge_axes(rows_t *rows, char *data, const Py_ssize_t *shape, c
 
 
 cdef inline bint overlap(const Py_buffer *positions, const Py_buffer *written) noexcept:
-    """Whether contiguous positions share memory with the array that is written."""
+    """Whether contiguous positions may share memory with the array that is written."""
     cdef char *lowest = <char *>written.buf
     cdef char *beyond = lowest + written.itemsize
     cdef int i
@@ -183,12 +183,12 @@ cdef inline bint overlap(const Py_buffer *positions, const Py_buffer *written) n
 
 
 cdef inline uint64_t distance(const int64_t *p) noexcept nogil:
-    """The distance of a position from the next, up or down."""
+    """The distance between a position and the next, up or down."""
     return <uint64_t>p[1] - <uint64_t>p[0] if p[1] > p[0] else <uint64_t>p[0] - <uint64_t>p[1]
 
 
 cdef inline uint64_t majority_step(const int64_t *p, ptrdiff_t rows, ptrdiff_t *matches) noexcept nogil:
-    """The distance of at least half of the neighbours, else 0: Boyer and Moore's majority vote, then a count."""
+    """The distance between at least half of the neighbours, else 0: a Boyer-Moore majority vote, then a count."""
     cdef uint64_t step = 1
     cdef ptrdiff_t i, votes = 0
     for i in range(rows - 1):
@@ -208,7 +208,7 @@ cdef inline bint is_monotonic(const int64_t *p, ptrdiff_t rows, uint64_t step) n
 
 
 cdef inline int64_t *integers_of(const double *reals, ptrdiff_t rows) noexcept nogil:
-    """Positions as integers, which the caller frees; NULL if one is no integer."""
+    """Return positions as integers, which the caller must free; NULL if one is not an integer or memory is exhausted."""
     cdef ptrdiff_t i
     cdef int64_t *integers
     for i in range(rows):

@@ -1,6 +1,6 @@
 """Exact evaluation of a value whose rounding kernel/exact.c leaves undecided, in Python integers.
 
-The number of bits is doubled until the rounding is decided; docs/numerics.md, section 3, proves that this ends.
+The number of bits is doubled until the rounding is decided; docs/numerics.md, section 3, proves that the loop ends.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from posenc import _frequencies
 
 FIRST_BITS = 512
-# For each dtype, in the order of the kernel's dtype_t: bits of precision, exponent of the smallest number, exponent of overflow
+# For each dtype, in the order of the kernel's dtype_t: precision in bits, exponents of the smallest number and of overflow
 FORMATS = ((53, -1074, 1024), (24, -149, 128), (11, -24, 16), (8, -133, 128))
 
-# Takes the significant bits; returns the turns per position of all frequencies, as integers, and their number of fraction bits
+# Takes the number of significant bits; returns the turns per position of each frequency, as integers, and their fraction bits
 Turns: TypeAlias = Callable[..., tuple[list[int], int]]
 
 
@@ -35,14 +35,14 @@ class Values:
         self._scale = scale
 
     def __call__(self, position: int, exponent: int, column: int, dtype: int) -> float:
-        """Return the value at ``position * 2**exponent``, offset included, rounded to dtype; its angle is not 0."""
+        """Return the value at ``position * 2**exponent``, offset included, rounded to dtype; its angle must not be 0."""
         index, cosine = self._frequency[column], int(self._cosine[column])
         factor, divisor = self._scale.as_integer_ratio()
         shift = divisor.bit_length() - 1                                # the divisor is a power of two
-        error = 2 * abs(position)                                       # the turns are right to two units
+        error = 2 * abs(position)                                       # the error of the turns is below two units
         bits = FIRST_BITS
         turns, point = self._turns(bits)
-        # the second term of the series is smaller than the first by a factor of the angle squared
+        # the second term of the series is about angle**2 times the first: small angles need more bits
         while bits < 3 * (point - exponent - (position * turns[index]).bit_length()):
             bits *= 2
         while True:
@@ -67,10 +67,10 @@ def _sin_or_cos(turn: int, error: int, point: int, bits: int, cosine: int) -> tu
     Returns
     -------
     value, slack, width : int
-        The result is less than `slack` from `value`, in units of 2**-width.
+        The result differs from `value` by less than `slack`; both are in units of 2**-width.
     """
     width = bits + point - turn.bit_length()
-    pi_bits = bits + 8                                                  # an error of pi below a unit of the angle
+    pi_bits = bits + 8                                                  # makes the error of pi less than a unit of the angle
     angle = _shifted(turn * 2 * _frequencies.pi(pi_bits), width - point - pi_bits)
     slack = _shifted(8 * error, width - point) + 3
     square = angle * angle >> width
@@ -89,7 +89,7 @@ def _shifted(x: int, left: int) -> int:
 
 
 def _rounded(mantissa: int, exponent: int, dtype: int) -> float:
-    """Round ``mantissa * 2**exponent``, of more bits than dtype, to nearest, half-way points up."""
+    """Round ``mantissa * 2**exponent``, which must have more bits than dtype, to nearest, half-way points up."""
     precision, smallest, overflow = FORMATS[dtype]
     unit = max(mantissa.bit_length() + exponent - precision, smallest)
     count = (mantissa >> unit - exponent - 1) + 1 >> 1

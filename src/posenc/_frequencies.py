@@ -1,8 +1,8 @@
 """Frequencies in turns per position, to 256 significant bits or more.
 
-A frequency w is the integer ``floor(w / (2 pi) * 2**fraction_bits)``, right to two units.  The smallest frequency of an
-encoding determines ``fraction_bits``.  The kernel computes with `SIGNIFICANT_BITS`, `_exact.py` with more; docs/numerics.md
-derives the number.
+The integer ``floor(w / (2 pi) * 2**fraction_bits)``, with an error below two units, represents the frequency w.  The smallest
+frequency of an encoding determines ``fraction_bits``.  The kernel computes with `SIGNIFICANT_BITS`, which docs/numerics.md
+derives; `_exact.py` computes with more.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 SIGNIFICANT_BITS = 256
 GUARD_BITS = 64
 LIMB_BITS = 32
-LEAST_EXPONENT, GREATEST_EXPONENT = -3400, 2200     # powers of two: the turns per position that the kernel's limbs can hold
+LEAST_EXPONENT, GREATEST_EXPONENT = -3400, 2200     # log2 of the turns per position that the kernel's limbs can hold
 
 
 @lru_cache(maxsize=8)
@@ -53,15 +53,15 @@ def _over_two_pi(numerator: int, bits: int) -> int:
 def _geometric(count: int, divisor: Fraction, base: float, bits: int) -> list[int]:
     """Return ``base**(-i / divisor) * 2**bits`` for i = 0 ... count - 1, rounded to integers.
 
-    One logarithm and one exponential give the ratio.  Each power is a product, with an error of a few units, which
-    `GUARD_BITS` of `bits` absorb.
+    One logarithm and one exponential give the ratio.  Each power is the previous one times the ratio; the `GUARD_BITS` that
+    `bits` includes absorb the errors.
     """
     one = 1 << bits
     if count <= 1 or base == 1:
         return [one] * count
     ratio_bits = math.ceil(abs(math.log2(base) / divisor))
     digits = math.ceil((bits + ratio_bits) * math.log10(2)) + 40
-    # the context of the program may trap inexact results and conversions of floats
+    # a separate context: the program's may trap inexact results and conversions of floats
     context = decimal.Context(
         prec=digits,
         rounding=decimal.ROUND_HALF_EVEN,
@@ -88,7 +88,7 @@ def _check_range(lowest: float, highest: float) -> None:
 
 
 def _fraction_bits(lowest: float, significant: int) -> int:
-    """Return the fraction bits, in whole limbs, with which a frequency of 2**lowest has the significant bits."""
+    """Return the number of fraction bits, in whole limbs, that gives 2**lowest turns `significant` bits."""
     bits = significant + max(0, math.ceil(-lowest) + 1)
     return -(-bits // LIMB_BITS) * LIMB_BITS
 
@@ -98,7 +98,7 @@ def spaced_turns(
 ) -> tuple[list[int], int]:
     """Return the turns per position of the frequencies ``prod(scales) * base**(-i / divisor)``, and `fraction_bits`.
 
-    Each is an integer, in units of ``2**-fraction_bits``, of at least `significant` bits, with the sign of the frequency.
+    Each is an integer in units of ``2**-fraction_bits``, has at least `significant` bits and the sign of the frequency.
     """
     if count == 0 or 0 in scales:
         return [0] * count, significant
@@ -151,7 +151,7 @@ def spaced_float64(count: int, divisor: Fraction, base: float, scale: float) -> 
     """
     if count == 0 or scale == 0:
         return np.zeros(count)
-    slope = -_log2(base) / divisor if count > 1 else 0.0        # of the base-2 logarithm, from one frequency to the next
+    slope = -_log2(base) / divisor if count > 1 else 0.0        # change of log2 from one frequency to the next
     first, inside = _log2(abs(scale)), count
     if slope:
         inside = min(count, math.floor((1030 - first if slope > 0 else first + 1100) / abs(slope)) + 1)

@@ -1,4 +1,4 @@
-"""The C contract of kernel/kernel.h as Cython sees it."""
+"""Cython declarations of kernel/*.h and of C functions that the kernels' callers need."""
 
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int64_t, uint32_t, uint64_t

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, freethreading_compatible=True
-"""The C kernels in Python: how each call is done, with which buffers and threads, and interrupted by which signals."""
+"""Python interface to the C kernels: it plans each call, provides its buffers and threads, and checks signals."""
 
 import os
 from math import prod
@@ -33,22 +33,22 @@ from posenc._buffers cimport (
 )
 
 cdef enum:
-    # Fewest rows for which rotation pays, with the HALF + COARSE directly evaluated rows of an offset table:
-    ROWS_WITH_TABLE = 4                 # the table exists
-    ROWS_FOR_KEPT_TABLE = 32            # the table is built and kept
-    ROWS_FOR_TABLE = 64                 # the table is built for one call
-    KEPT_TABLES = 2                     # of an encoding
-    KEPT_COLUMNS = 1 << 13              # of a kept table, 1.3 kB each
-    # Values that justify another thread, and values between two checks of signals unless the first piece proves fast.
+    # Fewest rows for which rotation pays; an offset table costs as much as HALF + COARSE directly evaluated rows:
+    ROWS_WITH_TABLE = 4                 # if the table exists
+    ROWS_FOR_KEPT_TABLE = 32            # if the table is built and kept
+    ROWS_FOR_TABLE = 64                 # if the table is built for one call
+    KEPT_TABLES = 2                     # offset tables that an encoding keeps
+    KEPT_COLUMNS = 1 << 13              # most columns of a kept table; each takes 1.3 kB
+    # Values that justify another thread, and values between two checks of signals, until the speed is measured.
     # A rotated value takes 0.3 to 2 ns, a directly evaluated one 3 to 20 ns, an exact one 3 to 15 us.
     ROTATED_PER_THREAD = 1 << 17
     ROTATED_PER_CHECK = 1 << 24
     DIRECT_PER_THREAD = 1 << 14
     DIRECT_PER_CHECK = 1 << 13
-    MIN_ENTRIES = 64                    # batch entries of a block: each block of the batch computes its rows again
-    TILES_PER_BLOCK = 16                # of an offset table, 20 us each
-    STREAM_BYTES = 1 << 23              # larger outputs exceed the caches: non-temporal stores
-    ALIGNED_BYTES = 1 << 12             # arrays of at least this size are allocated on a cache line
+    MIN_ENTRIES = 64                    # batch entries in a block: each further block of the batch computes the rows again
+    TILES_PER_BLOCK = 16                # tiles of an offset table in a block, 20 us each
+    STREAM_BYTES = 1 << 23              # outputs from this size exceed the caches and use non-temporal stores
+    ALIGNED_BYTES = 1 << 12             # arrays of at least this size start on a cache line
 
 cdef double PIECE_SECONDS = 0.05
 
@@ -73,19 +73,18 @@ cdef struct slot_t:
 
 
 cdef struct plan_t:
-    # how a job is done
     bint rotated
     output_t output
     ptrdiff_t first                     # first column of the offset table
     size_t panel                        # bytes
-    int threads                         # at most
+    int threads                         # most threads
     ptrdiff_t rows, entries             # of a block: rows of the table, and entries of the batch
-    ptrdiff_t row_blocks, blocks        # of all rows, and of the batch too
-    ptrdiff_t per_check                 # blocks of a thread in the first piece
+    ptrdiff_t row_blocks, blocks        # blocks for all rows of the table, and for all rows and batch entries
+    ptrdiff_t per_check                 # blocks that each thread runs in the first piece
 
 
 cdef struct run_t:
-    # a job in blocks
+    # a job that runs in blocks
     const kernel_t *kernel
     const spec_t *spec
     const call_t *call
@@ -99,7 +98,7 @@ cdef struct run_t:
 
 cdef struct call_t:
     # what `decide` needs
-    PyObject *value                     # a callable of `_exact`, borrowed
+    PyObject *value                     # a borrowed `_exact.Values`
     PyObject *error                     # the first exception
     bint serial
 
@@ -114,7 +113,7 @@ cdef struct request_t:
 
 
 cdef struct tables_t:
-    # an offset table in blocks of tiles
+    # an offset table that is computed in blocks of tiles
     const kernel_t *kernel
     const spec_t *spec
     const offsets_t *offsets
@@ -125,7 +124,7 @@ cdef struct tables_t:
 
 
 def instruction_sets():
-    """Return the names of the instruction sets that were built, best first, each with whether this processor has it."""
+    """Return {name: whether this processor supports it} for the instruction sets that were built, best first."""
     result = {}
     cdef int i = 0
     while posenc_kernels[i] != NULL:
@@ -140,14 +139,14 @@ def instruction_set():
 
 
 def use_instruction_set(name=None, what="instruction set"):
-    """Select the kernels of an instruction set, the best one if `name` is None.  Not thread-safe."""
+    """Select the kernels of an instruction set, by default the best one.  This function is not thread-safe."""
     global active
     for i, (built, runs) in enumerate(instruction_sets().items()):
         if runs and name in (None, built):
             active = posenc_kernels[<int>i]
             return
     available = [built for built, runs in instruction_sets().items() if runs]
-    raise ValueError(f"{what} is {name!r}, expected one that runs here: {', '.join(available)}")
+    raise ValueError(f"{what} is {name!r}, expected one that this processor supports: {', '.join(available)}")
 
 
 cdef class default_environment:
@@ -171,13 +170,13 @@ def rounded(str dtype, double x):
 
 
 def skip_rounding_test(bint skip):
-    """Set whether rotated values are stored without a rounding test.  Tests use it to show that the test is needed."""
+    """Set whether rotated values are stored without a rounding test.  Tests use this to show that the test is needed."""
     global rounding_test_skipped
     rounding_test_skipped = skip
 
 
 def counters():
-    """Return how many rows of a tile were uncertain, and how many values were evaluated exactly, since the last call."""
+    """Return the numbers of uncertain tile rows and of exactly evaluated values since the last call."""
     with cython.critical_section(lock):
         result = {"uncertain": counted.uncertain, "exact": counted.exact}
         counted.uncertain = counted.exact = 0
@@ -185,7 +184,7 @@ def counters():
 
 
 def check_settings():
-    """Raise ValueError for an invalid environment variable.  Raised on first use: an error at import cannot be caught."""
+    """Raise ValueError if an environment variable is invalid.  Not called at import, where few programs catch errors."""
     if invalid_setting is not None:
         raise ValueError(invalid_setting)
 
@@ -203,17 +202,17 @@ openmp_loaded(_threads.stack_size())
 
 
 def allowed_threads():
-    """Return the most threads that a call uses by default."""
+    """Return the largest number of threads that a call uses by default."""
     return 1 if _is_serial() else min(_threads.allowed(openmp_threads()), MAX_THREADS)
 
 
 cdef bint _is_serial() noexcept nogil:
-    """Whether calls have one thread: without OpenMP, in a parallel region, and in a forked child, where GNU's runtime hangs."""
+    """Whether calls use one thread: without OpenMP, in a parallel region, or in a forked child, where GNU's runtime hangs."""
     return not POSENC_OPENMP or openmp_in_parallel() or openmp_is_forked()
 
 
 cdef int _team_size(object threads, ptrdiff_t values, ptrdiff_t per_thread, ptrdiff_t blocks) except -1:
-    """Return the most threads for a job; docs/reliability.md, "Threads", has the rule."""
+    """Return the largest number of threads for a job; docs/reliability.md, "Threads", states the rule."""
     cdef ptrdiff_t most
     if blocks <= 1 or threads is None and values < 2 * per_thread or _is_serial():
         return 1
@@ -225,7 +224,7 @@ cdef int _team_size(object threads, ptrdiff_t values, ptrdiff_t per_thread, ptrd
 
 
 cdef int _run(block_t block, void *context, ptrdiff_t blocks, ptrdiff_t per_check, int threads) except -1:
-    """Run blocks on `threads` threads, less those in use by other calls and those that the system refuses."""
+    """Run blocks on `threads` threads, minus those that other calls use and those that the system refuses."""
     global threads_in_use
     cdef int team = 1
     if threads > 1:
@@ -263,7 +262,7 @@ cdef int _run_pieces(block_t block, void *context, ptrdiff_t blocks, ptrdiff_t p
         elif end - start > PIECE_SECONDS:
             piece = max(<ptrdiff_t>team, piece // 2)
         if end - checked >= PIECE_SECONDS / 2:
-            # has no effect outside the main thread, which only Python identifies reliably
+            # does nothing outside the main thread, which only Python identifies reliably
             with gil:
                 PyErr_CheckSignals()
             checked = end = _now()
@@ -273,7 +272,7 @@ cdef int _run_pieces(block_t block, void *context, ptrdiff_t blocks, ptrdiff_t p
 
 
 cdef double _now() noexcept nogil:
-    """Return the wall-clock time in seconds.  A clock that is reset changes the length of one piece only."""
+    """Return the wall-clock time in seconds.  If the clock is reset, only the length of one piece changes."""
     cdef timespec t
     timespec_get(&t, TIME_UTC)
     return <double>t.tv_sec + 1e-9 * <double>t.tv_nsec
@@ -283,7 +282,7 @@ cdef double _now() noexcept nogil:
 
 
 cdef class Offsets:
-    """The offset table of rows that are `step` apart, from column `first` on.  Immutable."""
+    """An immutable offset table for rows that are `step` apart, from column `first` on."""
 
     cdef offsets_t table
     cdef void *memory
@@ -318,20 +317,20 @@ cdef void tabulate_block(void *context, ptrdiff_t which, int member) noexcept no
 
 
 cdef void *_on_cache_line(void *memory) noexcept nogil:
-    """Return the first address in memory that lies on a cache line; at most LINE - 1 bytes are lost."""
+    """Return the first address in `memory` at which a cache line starts; at most LINE - 1 bytes are lost."""
     return <char *>memory + -<uintptr_t>memory % LINE
 
 
-# ---- how a job is done -------------------------------------------------------------------------------------------------------
+# ---- plans and blocks --------------------------------------------------------------------------------------------------------
 
 
 cdef plan_t _plan(const spec_t *spec, const job_t *job, ptrdiff_t rows, uint64_t step, bint has_table, object threads) except *:
-    """Return how a job is done.
+    """Return the plan of a job.
 
     Parameters
     ----------
     job
-        Without `offsets` and `panel`; `output` is ADD or STORE.
+        Its `offsets` and `panel` are not set yet; `output` is ADD or STORE.
     step : int
         Distance between rows that can be rotated, 0 if there are none.
     has_table : bool
@@ -362,7 +361,7 @@ cdef plan_t _plan(const spec_t *spec, const job_t *job, ptrdiff_t rows, uint64_t
             else:
                 plan.panel = pitch * FINE
         if plan.panel:
-            # room for a start within a cache line, and for the spare columns of the last row
+            # includes bytes before a start inside a cache line, and the spare columns of the last row
             plan.panel = (plan.panel + LINE + TILE * itemsize + LINE - 1) // LINE * LINE
     if (plan.rotated and spec.has_fast_path and (spec.fast_test or job.dtype == FLOAT64)
             and _few_limbs(spec.position_offset, job, rows)):
@@ -385,7 +384,7 @@ cdef plan_t _plan(const spec_t *spec, const job_t *job, ptrdiff_t rows, uint64_t
 
 
 cdef bint _few_limbs(double offset, const job_t *job, ptrdiff_t rows) noexcept:
-    """Whether evenly spaced positions fit the 4 limbs of the fast path, of which 2 or 1 lie before the point."""
+    """Whether position + offset fits the 4 limbs of the fast path, with 2 limbs, or else 1, before the point."""
     cdef int64_t first = <int64_t>job.start, last = <int64_t>(job.start + <uint64_t>(rows - 1) * job.step)
     if floor(offset * 2.0**64) == offset * 2.0**64:
         return True
@@ -394,7 +393,7 @@ cdef bint _few_limbs(double offset, const job_t *job, ptrdiff_t rows) noexcept:
 
 
 cdef void encode_block(void *context, ptrdiff_t which, int member) noexcept nogil:
-    """Run a block.  Neighbouring blocks come from different ranges: threads that fault on one huge page would both clear it."""
+    """Run a block.  Successive blocks are in different ranges: threads that fault on the same huge page would all clear it."""
     cdef run_t *run = <run_t *>context
     cdef plan_t *plan = &run.plan
     cdef ptrdiff_t range_blocks = (plan.blocks + run.ranges - 1) // run.ranges
@@ -415,8 +414,8 @@ cdef void encode_block(void *context, ptrdiff_t which, int member) noexcept nogi
 cdef double decide(void *context, const position_t *position, ptrdiff_t column, dtype_t dtype) noexcept nogil:
     """Return the value that exact.c leaves undecided.
 
-    In a parallel region a new thread evaluates it: in the main thread Python could run a signal handler, which may raise or
-    fork.
+    In a parallel region a new thread evaluates it, because in the main thread Python could run a signal handler, which may
+    raise or fork.
     """
     cdef request_t request
     request.call = <call_t *>context
@@ -515,7 +514,7 @@ cdef tuple _element(object dtype):
         return None
 
 
-# ---- the entry ---------------------------------------------------------------------------------------------------------------
+# ---- calls from Python -------------------------------------------------------------------------------------------------------
 
 
 cdef class Columns:
@@ -525,24 +524,24 @@ cdef class Columns:
     ----------
     d_model : int
     turns : bytes
-        uint32 limbs, highest first, each for all columns, then for the first columns again, up to `pitched` columns.
+        uint32 limbs, highest first; each has `pitched` columns: all columns, then the first ones again.
     integer_limbs, fraction_limbs : int
         Limbs of `turns` before and after the point.
     sign, quarter : bytes
-        uint64, for each column: the sign of its frequency, and whether it is a cosine.
+        uint64, for each of these columns: the sign bit of its frequency, and all ones if it is a cosine.
     order : {0, 1, 2}
-        Whether columns 2 i and 2 i + 1 are sin and cos (1), or cos and sin (2), of one frequency.
+        1 if columns 2 i and 2 i + 1 are sin and cos of one frequency, 2 if they are cos and sin, else 0.
     scale, position_offset : float
     padding_idx : int or None
         The position, before the offset, whose row is all zeros.
     value : callable
-        position, exponent, column, dtype -> float: the value at position * 2**exponent, offset included, rounded.
+        An `_exact.Values`, which evaluates the values that exact.c leaves undecided.
     for_encode, for_add_to : callable
-        Functions of `_arguments` that convert the arguments of a call that is not a common case, or raise.
+        Functions from `_arguments` that convert arguments outside the common cases, or raise.
     """
 
     cdef spec_t spec
-    cdef list tables                    # of offsets of consecutive positions, the last one built first
+    cdef list tables                    # offset tables for consecutive positions, newest first
     cdef object memory, value, for_encode, for_add_to
 
     def __cinit__(self, ptrdiff_t d_model, bytes turns, int integer_limbs, int fraction_limbs, bytes sign, bytes quarter,
@@ -624,12 +623,12 @@ cdef class Columns:
         return job.x_scale - job.x_scale == 0 and self._fill(&job, positions, x, element, threads, checked) is not None
 
     cdef object _fill(self, job_t *job, object positions, object out, tuple element, object threads, bint checked):
-        """Store the encodings of positions in `out`, or in a new array if it is None, or add them to it.
+        """Store the encodings of positions in `out`, or in a new array if it is None; for ADD, add them to `out`.
 
         Returns
         -------
         ndarray or None
-            `out`; None if an argument needs to be converted or refused, and nothing was written.
+            `out`, or None if an argument must be converted or refused; then nothing was written.
         """
         cdef Py_buffer read, written
         cdef positions_t p
@@ -673,9 +672,9 @@ cdef class Columns:
 
     cdef object _write(self, job_t *job, object out, const Py_buffer *written, object positions, const Py_buffer *read,
                        const positions_t *p, tuple element, object threads, bint checked):
-        """Write the rows of `out`: the last axis of rows at once, for each index of the axes before it."""
+        """Write the rows of `out`, with one job for each index of the axes before the last axis of rows."""
         cdef rows_t rows
-        # one table, for each entry of a batch if it is added; otherwise a position for each row
+        # whether the positions give one table, added to all entries of a batch; otherwise each row has its own position
         cdef bint is_table = (p.axes == 1 and written.ndim > 1 and p.rows == written.shape[written.ndim - 2]
                               and (job.output == ADD or written.ndim == 2))
         cdef ptrdiff_t n, count = 1, which, rest, i
@@ -717,7 +716,7 @@ cdef class Columns:
         return out
 
     cdef int _launch(self, job_t *job, ptrdiff_t rows, object threads) except -1:
-        """Find how the positions are spaced, choose how the job is done, and do it."""
+        """Determine the spacing of the positions, plan the job and run it."""
         cdef int64_t *integers = NULL
         cdef output_t output = job.output
         cdef uint64_t step
@@ -768,7 +767,7 @@ cdef class Columns:
         return None
 
     cdef Offsets _table(self, uint64_t step, ptrdiff_t first, object threads):
-        """Return an offset table.  Two threads may both build it: a forked child would inherit a lock that is held."""
+        """Return an offset table.  No lock keeps two threads from building it: a fork could copy a held lock."""
         cdef Offsets table = self._find_table(step, first)
         if table is None:
             table = _tabulated(&self.spec, step, first, threads)
@@ -819,5 +818,5 @@ cdef class Columns:
 
 
 def pitched(ptrdiff_t d_model):
-    """Return the columns of a specification's arrays: whole tiles, and one more so that any column of a tile can be first."""
+    """Return the number of columns in a specification's arrays: whole tiles, and one more to allow any first column."""
     return (d_model + TILE - 1) // TILE * TILE + TILE

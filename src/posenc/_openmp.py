@@ -1,11 +1,11 @@
-"""Load the kernels and the OpenMP runtime, with a short spin time: the time that an idle thread spins before it sleeps.
+"""Load the kernels and the OpenMP runtime with a short spin time, after which an idle thread sleeps.
 
 The default is a few milliseconds in GNU's runtime and 200 ms in LLVM's.  On a busy system a spinning thread takes the processor
 from the thread that it waits for, and calls take many times as long.  Without spinning, waking a thread takes about 50 us, too
 long for tables of some 100,000 values.
 
-The runtime reads the settings once, when it is loaded; the environment has them during the import only.  They have no effect if
-another library has already loaded the same runtime."""
+The runtime reads the settings once, when it is loaded, so they are in the environment only during the import.  They have no
+effect if another library has already loaded the same runtime."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ SETTINGS = {"GOMP_SPINCOUNT": "2000", "KMP_BLOCKTIME": "0"}
 
 @contextmanager
 def short_wait() -> Iterator[None]:
-    """Set the variables within the context, unless the environment has one of them or OMP_WAIT_POLICY."""
+    """Set the variables within the context, unless the environment already has one of them or OMP_WAIT_POLICY."""
     if not os.environ.keys().isdisjoint({"OMP_WAIT_POLICY", *SETTINGS}):
         yield
         return

@@ -15,9 +15,9 @@ def show_runtime() -> dict[str, Any]:
     Returns
     -------
     dict
-        ``instruction_set`` is the one in use; ``instruction_sets`` has every one that was built, with True if it runs on
-        this processor; ``openmp`` is the version of the OpenMP specification as yyyymm, or 0 in a build without OpenMP,
-        where every call has one thread; ``threads`` is the default of a large call.
+        ``instruction_set`` is the one in use; ``instruction_sets`` has every one that was built, with True if this
+        processor supports it; ``openmp`` is the version of the OpenMP specification as yyyymm, or 0 in a build without OpenMP,
+        where every call uses one thread; ``threads`` is the default number for a large call.
 
     See Also
     --------

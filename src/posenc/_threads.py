@@ -1,4 +1,4 @@
-"""The number of threads: the limits of the process, of OpenMP and of the user."""
+"""The default number of threads, limited by the process, by OpenMP and by the user."""
 
 import functools
 import math
@@ -13,20 +13,20 @@ from pathlib import Path
 def allowed(openmp: int) -> int:
     """Return the default number of threads of a large call, at least 1.
 
-    `openmp` is OpenMP's current number for this thread, to which OMP_NUM_THREADS, threadpoolctl and others contribute.
+    `openmp` is OpenMP's current number for this thread, which OMP_NUM_THREADS or threadpoolctl may have set.
     """
     processors = _usable()
     return max(1, min(requested() or min(openmp, _torch() or openmp), processors, quota() or processors))
 
 
 def _torch() -> int | None:
-    """Return torch's current number of threads, if torch is loaded: it may have a separate OpenMP runtime."""
+    """Return torch's current number of threads, if torch is loaded: torch may have a separate OpenMP runtime."""
     number: Callable[[], int] | None = getattr(sys.modules.get("torch"), "get_num_threads", None)
     return number() if number else None
 
 
 def _usable() -> int:
-    """Return the number of processors that this thread may use; all processors if the system or a sandbox does not say."""
+    """Return the number of processors that this thread may use; all processors if the system cannot tell."""
     with suppress(AttributeError, OSError):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -34,13 +34,13 @@ def _usable() -> int:
 
 @functools.cache
 def quota(root: str = "/") -> int | None:
-    """Return the processor time of the process's control groups, in processors, rounded up; None without a limit."""
+    """Return the limit of the process's control groups on processor time, in processors, rounded up; None without a limit."""
     try:
         groups = os.fsdecode(Path(root, "proc/self/cgroup").read_bytes())
     except OSError:
         return None
     quotas: list[float] = []
-    for line in filter(None, groups.split("\n")):      # the name of a group may have any other character
+    for line in filter(None, groups.split("\n")):      # a group's name may have any other character
         _, controllers, group = line.split(":", 2)
         if controllers == "":
             quotas += _quotas(Path(root, "sys/fs/cgroup"), group, _version_2)
@@ -72,7 +72,7 @@ def _version_1(folder: Path) -> tuple[bytes, bytes]:
 
 @functools.cache
 def requested() -> int | None:
-    """Return POSENC_NUM_THREADS, or None."""
+    """Return the value of POSENC_NUM_THREADS, or None if it is not set."""
     text = os.environ.get("POSENC_NUM_THREADS")
     if not text:
         return None
@@ -83,7 +83,7 @@ def requested() -> int | None:
 
 
 def stack_size() -> int:
-    """Return the bytes of stack of each OpenMP thread, as the environment sets them, or 0."""
+    """Return the stack size of each OpenMP thread in bytes, or 0 if no environment variable sets it."""
     for name in ("OMP_STACKSIZE", "GOMP_STACKSIZE"):
         match = re.fullmatch(r"\s*(\d+)\s*([bkmg]?)\s*", os.environ.get(name, ""), re.IGNORECASE | re.ASCII)
         if match:

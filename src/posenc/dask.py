@@ -1,7 +1,7 @@
 """Tables as lazy Dask arrays, addition to Dask arrays, and Zarr stores written by all workers of a cluster.
 
-A task uses one thread, because the scheduler runs a task on each processor.  Tasks receive the keywords of a convention and
-call `posenc.encode`, which caches Encodings; an Encoding would be built again in each task.
+Each task uses one thread, because the scheduler runs one task per processor.  Tasks receive the keywords of a convention and
+call `posenc.encode`, which caches Encodings; an Encoding as an argument would be built again in each task.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 __all__ = ["add_to", "table", "to_zarr"]
 
-STRIP_BYTES = 4 << 20       # of a temporary array with all columns, for blocks of x that have some of them
+STRIP_BYTES = 4 << 20       # size of a temporary array with all columns, for a block of x that has only some of them
 
 
 def _checked_positions(positions: Any, encoding: Encoding) -> range | NDArray[Any] | da.Array:
-    """Return positions as a range or an array, with the checks of `posenc.encode` except for values of a Dask array."""
+    """Check positions as `posenc.encode` does, except for the values of a Dask array; return a range or an array."""
     if isinstance(positions, da.Array):
         _arguments.positions_of(np.empty(0, positions.dtype), 0)
         if np.isnan(positions.shape).any():
@@ -60,8 +60,8 @@ def table(
     d_model : int
         Number of columns.
     chunks : int, tuple, str, optional
-        Chunks of the positions, in any form that Dask accepts.  ``"auto"`` keeps the chunks of a Dask array; otherwise it
-        uses Dask's setting ``array.chunk-size``.  The columns are always one chunk.
+        Chunks of the positions, in any form that Dask accepts.  ``"auto"`` keeps the chunks of a Dask array; for
+        other positions it uses Dask's setting ``array.chunk-size``.  The columns are always one chunk.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         bfloat16 needs ``ml_dtypes``.
     **convention
@@ -75,7 +75,7 @@ def table(
     Raises
     ------
     TypeError, ValueError
-        If an argument has an invalid type or value; for values of a Dask array when they are computed.
+        If an argument has an invalid type or value; values of a Dask array are checked when they are computed.
 
     See Also
     --------
@@ -161,10 +161,10 @@ def add_to(
     x : dask.array.Array, shape (..., n, d_model)
         Array of dtype float32, float64, float16 or bfloat16, with any chunks; not modified.
     positions : None, int, range, array_like or dask.array.Array, optional
-        As in `posenc.add_to`: None means ``range(n)``; an integer must equal n; a range has n positions; an array broadcasts
-        to ``x.shape[:-1]``.
+        As in `posenc.add_to`: None means ``range(n)``; an integer must equal n; a range must have n positions; an array must
+        broadcast to ``x.shape[:-1]``.
     x_scale : float, optional
-        Factor of x.  The factor, the product and the sum are each rounded once to the dtype of x.
+        The factor by which x is multiplied.  The factor, the product and the sum are each rounded once to the dtype of x.
     **convention
         See `posenc.Encoding`.
 
@@ -176,7 +176,7 @@ def add_to(
     Raises
     ------
     TypeError, ValueError
-        If an argument has an invalid type or value; for values of a Dask array when they are computed.
+        If an argument has an invalid type or value; values of a Dask array are checked when they are computed.
 
     See Also
     --------
@@ -207,11 +207,11 @@ def add_to(
         positions = _checked_positions(positions, encoding)
     if positions is None or isinstance(positions, range):
         if x.ndim == 1:
-            raise ValueError(f"x has shape {x.shape}, expected (..., n, {x.shape[-1]}) where positions is not an array")
+            raise ValueError(f"x has shape {x.shape}, expected (..., n, {x.shape[-1]}) unless positions is an array")
         n = x.shape[-2]
         positions = range(n) if positions is None else positions
         if len(positions) != n:
-            raise ValueError(f"positions has length {len(positions)}, expected {n}, the rows of x")
+            raise ValueError(f"positions has length {len(positions)}, expected {n}, the number of rows of x")
         rows = _ranges(positions, x.chunks[-2])
         row_axes = range(x.ndim - 2, x.ndim - 1)
     else:
@@ -277,7 +277,7 @@ def _sum(
         positions = np.broadcast_to(positions, x.shape[:-1])
         if x.ndim == 1:
             return _sum(x[np.newaxis], positions[np.newaxis], columns, d_model, keywords).reshape(x.shape)
-    # add_to needs all columns: strips of rows bound the memory of the columns that this block does not have
+    # add_to needs all columns; adding to strips of rows bounds the memory for columns that this block does not have
     total, n = np.empty(x.shape, x.dtype), x.shape[-2]
     wide = np.zeros((max(1, min(n, STRIP_BYTES // (d_model * x.itemsize))), d_model), x.dtype)
     ours = slice(columns.start, columns.stop)
@@ -306,13 +306,13 @@ def to_zarr(
 ) -> zarr.Array[Any]:
     """Write a table to a Zarr array of format 3, with a Zarr chunk for each Dask chunk, using the current scheduler.
 
-    The attribute ``posenc`` holds the specification, which ``posenc verify`` reads; it suffices to recompute the table.
+    The attribute ``posenc`` holds the specification, from which ``posenc verify`` recomputes the table.
 
     Parameters
     ----------
     path : path_like or Zarr store
-        Folder, shared by all workers, that is written atomically; or another store, such as a URL that Zarr accepts, that is
-        written in place.
+        Folder that all workers share, written atomically; or another store, such as a URL that Zarr accepts, written in
+        place.
     positions : int or range
         Positions of the rows; an integer n means ``range(n)``.
     d_model : int
@@ -338,7 +338,7 @@ def to_zarr(
     FileExistsError
         If the folder exists and `force` is false.
     OSError
-        If chunks are missing after all tasks, because a worker does not share the store; or for other errors of the system.
+        If chunks are missing at the end, because a worker does not share the store; or if the system reports an error.
 
     See Also
     --------
@@ -346,7 +346,7 @@ def to_zarr(
 
     Notes
     -----
-    The fill value is NaN, for bfloat16 its bits: a chunk that is lost later reads as NaN.
+    The fill value is NaN (for bfloat16, its bits), so a chunk that is lost later reads as NaN.
 
     Examples
     --------

@@ -19,7 +19,7 @@ import numpy as np
 import posenc
 from posenc._cli import options
 
-CASES: list[tuple[tuple[int, ...], str, str, bool]] = [      # shape, dtype, memory, whether on one thread
+CASES: list[tuple[tuple[int, ...], str, str, bool]] = [      # shape, dtype, memory, whether to use one thread
     ((65_536, 512), "float32", "fresh", False),
     ((65_536, 512), "float32", "reused", False),
     ((65_536, 512), "bfloat16", "reused", False),
@@ -27,16 +27,16 @@ CASES: list[tuple[tuple[int, ...], str, str, bool]] = [      # shape, dtype, mem
     ((32, 2_048, 512), "float32", "reused", False),
 ]
 ROUNDS = 9
-SECONDS = 0.5                           # torch and NumPy skip the remaining rounds after this much time
+SECONDS = 0.5                           # torch and NumPy each skip their remaining rounds after this long
 SAMPLE_SECONDS = 2e-3                   # shorter calls are repeated until they take this long
-NOTES = """of memset: speed relative to memset in the same type of memory; memset and torch use as many threads
-over: the usual recipe, float32 in torch, float64 in NumPy, temporaries fresh; over, for add_to: add(x, table, out=x)"""
+NOTES = """of memset: speed relative to memset in the same type of memory; memset and torch use the same number of threads
+over: speedup over the usual recipe (angles: torch float32, NumPy float64); for add_to, over add(x, table, out=x)"""
 EXAMPLES = "examples:\n  posenc bench\n  posenc bench --threads 1 --json > figures.json"
 
 
 def add(commands: argparse._SubParsersAction[options.Parser]) -> None:
     parser = options.add_command(commands, "bench", "compare posenc with memset, torch and NumPy", EXAMPLES, run)
-    parser.add_argument("--threads", type=options.positive, metavar="N", help="at most N threads (default: all allowed)")
+    parser.add_argument("--threads", type=options.positive, metavar="N", help="at most N threads (default: as in posenc info)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -65,14 +65,14 @@ def recipe(library: Any, pe: Any, fresh: bool) -> None:
 
 
 def memset(out: Any, fresh: bool, threads: int, pool: Any) -> None:
-    """Fill with ones, as some processors write zeros faster than other values."""
+    """Fill memory with ones, because some processors write zeros faster than other values."""
     out = np.empty_like(out) if fresh else out
     address, edges = out.ctypes.data, [out.nbytes * i // threads for i in range(threads + 1)]
     list((pool.map if threads > 1 else map)(lambda a, b: ctypes.memset(address + a, 1, b - a), edges[:-1], edges[1:]))
 
 
 def measure(torch: Any, pool: Any, shape: tuple[int, ...], dtype: str, memory: str, threads: int) -> dict[str, Any]:
-    """Return the median seconds of `add_to` (for a batch) or `encode`, and of memset, torch and NumPy."""
+    """Return the case and the median seconds of `add_to` (for a batch) or `encode`, of memset, torch and NumPy."""
     call, fresh, encoding = "add_to" if len(shape) > 2 else "encode", memory == "fresh", posenc.Encoding(shape[-1])
     encode = partial(encoding.encode, shape[-2], dtype=dtype, threads=threads)
     out = np.ones(shape, encoding.encode(0, dtype=dtype).dtype)
@@ -97,7 +97,7 @@ def measure(torch: Any, pool: Any, shape: tuple[int, ...], dtype: str, memory: s
 
 
 def used_by_others() -> float | None:
-    """Return the processor seconds of other processes since the system's start, or None if /proc/stat does not exist."""
+    """Return the processor seconds that other processes have used since the system started, or None without /proc/stat."""
     with suppress(FileNotFoundError), open("/proc/stat", encoding="ascii") as stat:
         user, nice, system, _idle, _iowait, *others = map(int, stat.readline().split()[1:9])
         return sum((user, nice, system, *others)) / os.sysconf("SC_CLK_TCK") - time.process_time()
@@ -107,7 +107,7 @@ def used_by_others() -> float | None:
 def in_words(document: dict[str, Any]) -> str:
     """Return the document as text."""
     versions = f"NumPy {document['numpy']} (1 thread), torch {document['torch'] or 'is not installed'}"
-    head = f"posenc {document['version']} with {document['instruction_set']}, {versions}; medians of up to {ROUNDS} rounds"
+    head = f"posenc {document['version']} with {document['instruction_set']}, {versions}; medians of up to {ROUNDS - 1} rounds"
     lines = [head, f"{'':57}{'ms':>7}{'GB/s':>7}{'of memset':>11}{'over torch':>12}{'over NumPy':>12}"]
     for row in document["rows"]:
         seconds, ours = row["seconds"], row["seconds"]["posenc"]
@@ -116,5 +116,5 @@ def in_words(document: dict[str, Any]) -> str:
         over = "".join(f"{seconds[name] / ours:10.1f} x" if name in seconds else f"{'-':>12}" for name in ("torch", "numpy"))
         lines.append(f"{case:57}{ours * 1e3:7.3g}{row['bytes'] / ours / 1e9:7.1f}{seconds['memset'] / ours:11.2f}{over}")
     if (others := document["used_by_others"] or 0) > 0.2:      # processors; less is noise
-        lines.append(f"warning: other processes used {others:.1f} processors meanwhile: repeat on an idle system")
+        lines.append(f"warning: other processes used {others:.1f} processors during the run: repeat it on an idle system")
     return "\n".join([*lines, NOTES])

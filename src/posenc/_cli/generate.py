@@ -28,14 +28,14 @@ def add(commands: argparse._SubParsersAction[options.Parser]) -> None:
     parser.add_argument("n", type=options.count, metavar="N", help="number of positions: 1000000, 1_000_000 or 1e6")
     parser.add_argument("d_model", type=options.count, metavar="D", help="number of columns")
     parser.add_argument("-o", "--output", type=options.table_path, required=True, metavar="FILE",
-                        help=f"the suffix sets the format: {', '.join(FORMATS)}; {PIPE} is .npy on stdout")
+                        help=f"the suffix sets the format: {', '.join(FORMATS)}; {PIPE} writes .npy to stdout")
     parser.add_argument("--dtype", choices=("float32", "float64", "float16", "bfloat16"), default="float32",
                         help="default float32; .npy and .zarr store the bits of bfloat16 as uint16")
     options.add_range(parser)
     parser.add_argument("--key", metavar="NAME", help="name of the tensor in a .safetensors file (default pe)")
-    parser.add_argument("--chunk-rows", type=options.positive, metavar="K", help="rows in a chunk of .zarr (default: 32 MiB)")
+    parser.add_argument("--chunk-rows", type=options.positive, metavar="K", help="rows in a .zarr chunk (default: 32 MiB)")
     parser.add_argument("--force", action="store_true", help="overwrite the file")
-    parser.add_argument("--threads", type=options.integer, metavar="K", help="at most K threads")
+    parser.add_argument("--threads", type=options.integer, metavar="K", help="use at most K threads")
     options.add_convention(parser)
 
 
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         "threads": args.threads,
     }
     dtype = args.dtype if stored == args.dtype else f"{args.dtype} (stored as {stored})"
-    # start-up dominates the time of small files
+    # for small files start-up dominates the time
     rate = f", {options.quantity(size / seconds)}/s" if size >= 1e6 else ""
     written = f"{options.quantity(size)} in {seconds:.3g} s{rate}"
     options.report(args, document, f"{args.output}: {args.n} x {args.d_model} {dtype}, {written}")
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
 def stdout_for_data(args: argparse.Namespace) -> BinaryIO:
     """Return stdout for binary data; refuse a terminal."""
     if args.json:
-        raise ValueError(f"--json is given, expected nothing but the table on stdout with -o {PIPE}")
+        raise ValueError(f"--json is given with -o {PIPE}, expected only one of them: both write to stdout")
     if sys.stdout is None:
         raise options.Failure("stdout is closed")
     if sys.stdout.isatty():

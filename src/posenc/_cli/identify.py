@@ -23,7 +23,7 @@ def add(commands: argparse._SubParsersAction[options.Parser]) -> None:
     parser = options.add_command(commands, "identify", "name the convention of the table in a file", EXAMPLES, run)
     options.add_table(parser)
     parser.add_argument("--start", type=options.integer, metavar="INT", help="position of the first row (default: searched)")
-    parser.add_argument("--step", type=options.integer, metavar="INT", help="from one row to the next (default 1 with --start)")
+    parser.add_argument("--step", type=options.integer, metavar="INT", help="step between positions (default 1 with --start)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
 def match_document(match: posenc.Match) -> dict[str, Any]:
     """Return a match as a dict for JSON."""
-    assert isinstance(match.positions, range)       # both those of the options and those of a search
+    assert isinstance(match.positions, range)       # true for positions from the options and from a search
     return {
         "presets": list(match.presets),
         "convention": changes_of(match.encoding),

@@ -18,7 +18,7 @@ from posenc._files.table import Readable
 
 OK, FAILED = 0, 1
 
-# suffix: the module that writes and reads such files, imported on use, and the options that apply to this format only
+# for each suffix: the module that writes and reads the format, imported on use, and the options of only this format
 FORMATS: dict[str, tuple[str, tuple[str, ...]]] = {
     ".npy": ("posenc._files.npy", ()),
     ".safetensors": ("posenc._files.safetensors", ("key",)),
@@ -32,7 +32,7 @@ class Failure(Exception):
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser without abbreviated options, which a later version could make ambiguous; subcommands use it too."""
+    """Parser that rejects abbreviated options, because a new option could make them ambiguous; subparsers use it too."""
 
     def __init__(self, **keywords: Any) -> None:
         super().__init__(allow_abbrev=False, **keywords)
@@ -49,7 +49,7 @@ def integer(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text} is not a number") from None
     if not number.is_finite() or number != number.to_integral_value():
         raise argparse.ArgumentTypeError(f"{text} is not a whole number")
-    if number.adjusted() > 30:          # int() would write out every digit of 1e999999
+    if number.adjusted() > 30:          # int() would compute every digit of 1e999999
         raise argparse.ArgumentTypeError(f"{text} is too large")
     return int(number)
 
@@ -99,19 +99,19 @@ def table_path(text: str) -> str:
 
 # keyword of posenc.Encoding: arguments of add_argument; the defaults are those of the library
 CONVENTION: dict[str, dict[str, Any]] = {
-    "base": {"type": real, "metavar": "X", "help": "frequency i is base**(-i/D) (default 10000)"},
+    "base": {"type": real, "metavar": "X", "help": "frequency i is base**(-i/D); for D see --shift (default 10000)"},
     "frequency_scale": {"type": real, "metavar": "X", "help": "multiplies the frequencies"},
     "position_offset": {"type": real, "metavar": "X", "help": "added to the positions"},
     "position_scale": {"type": real, "metavar": "X", "help": "multiplies position + offset"},
     "padding_idx": {"type": integer, "metavar": "INT", "help": "position whose row is all zeros"},
     "scale": {"type": real, "metavar": "X", "help": "multiplies the values"},
-    "odd": {"choices": CHOICES["odd"], "help": "last column if the number of columns is odd"},
-    "spacing": {"choices": CHOICES["spacing"], "help": "of the frequencies; with endpoint the slowest is 1/base"},
-    "shift": {"type": real, "metavar": "X", "help": "D = columns/2 - shift"},
+    "odd": {"choices": CHOICES["odd"], "help": "handling of an odd number of columns"},
+    "spacing": {"choices": CHOICES["spacing"], "help": "spacing of the frequencies; endpoint: the slowest is 1/base"},
+    "shift": {"type": real, "metavar": "X", "help": "D in --base is columns/2 - shift"},
     "exponents": {"choices": CHOICES["exponents"], "help": "one exponent for each pair of columns, or for each column"},
     "frequencies": {"type": real_list, "metavar": "A,B,C", "help": "replaces base, spacing, shift and frequency scale"},
     "layout": {"choices": CHOICES["layout"], "help": "order of the columns"},
-    "order": {"choices": CHOICES["order"], "help": "first function of a pair"},
+    "order": {"choices": CHOICES["order"], "help": "function in the first column of a pair"},
 }
 
 
@@ -140,7 +140,7 @@ def add_convention(parser: Parser, defaults: str = "those of 'Attention is all y
 
 
 def encoding_of(args: argparse.Namespace, d_model: int, described: posenc.Encoding | None = None) -> posenc.Encoding:
-    """Return the encoding of the options; without --preset, the defaults are those of `described`, from the file."""
+    """Return the encoding that the options select; without --preset, `described` (from the file) gives the defaults."""
     keywords = {keyword: value for keyword, value in vars(args).items() if keyword in CONVENTION}
     if args.preset is not None:
         return posenc.preset(args.preset, d_model, **keywords)
@@ -150,15 +150,15 @@ def encoding_of(args: argparse.Namespace, d_model: int, described: posenc.Encodi
 def add_range(parser: Parser) -> None:
     """Add the options that give the positions of the rows."""
     parser.add_argument("--start", type=integer, metavar="INT", help="position of the first row (default 0)")
-    parser.add_argument("--step", type=integer, metavar="INT", help="from one row to the next (default 1)")
+    parser.add_argument("--step", type=integer, metavar="INT", help="step between positions (default 1)")
 
 
 def positions_of(args: argparse.Namespace, rows: int, described: range = range(0)) -> range:
-    """Return the positions of the rows; the defaults are those of `described`, from the file."""
+    """Return the positions of the rows; `described` (from the file) gives the defaults."""
     start = described.start if args.start is None else args.start
     step = described.step if args.step is None else args.step
     if not step:
-        raise ValueError("--step is 0, expected another number")
+        raise ValueError("--step is 0, expected a non-zero integer")
     return range(start, start + rows * step, step)
 
 
@@ -178,8 +178,8 @@ def format_of(args: argparse.Namespace, path: str) -> tuple[ModuleType, dict[str
 
 def add_table(parser: Parser) -> None:
     """Add the file to read and the name of its tensor."""
-    parser.add_argument("file", metavar="FILE", help="of float32, float64, float16, bfloat16, or uint16 for bfloat16")
-    parser.add_argument("--key", metavar="NAME", help="name of the tensor in a .safetensors file (default pe, or the only one)")
+    parser.add_argument("file", metavar="FILE", help="table of float32, float64, float16, bfloat16 or uint16 (bfloat16 bits)")
+    parser.add_argument("--key", metavar="NAME", help="tensor in a .safetensors file (default: the only one, else pe)")
 
 
 @contextmanager
@@ -202,7 +202,7 @@ def report(args: argparse.Namespace, document: dict[str, Any], text: str = "") -
     line = json.dumps({**document, "version": posenc.__version__}, allow_nan=False) if args.json else text
     try:
         print(line)
-    except UnicodeEncodeError:          # from a file name that is not text, or that the encoding of stdout cannot represent
+    except UnicodeEncodeError:          # a file name is not text, or the encoding of stdout cannot represent it
         print(line.encode("ascii", "backslashreplace").decode())
 
 

@@ -44,7 +44,7 @@ def add(commands: argparse._SubParsersAction[options.Parser]) -> None:
     parser.add_argument("--positions", type=options.count, default=100, metavar="N", help="number of positions (default 100)")
     parser.add_argument("--d-model", type=options.count, default=128, metavar="D", help="number of columns (default 128)")
     parser.add_argument("--dimensions", type=integer_list, metavar="I,J,K",
-                        help="columns of waves (default: four at equal distances)")
+                        help="columns that waves draws (default: four, evenly spaced)")
     parser.add_argument("--width", type=options.positive, metavar="PIXELS", help="default 800; 560 for similarity")
     parser.add_argument("--height", type=options.positive, metavar="PIXELS", help="default 450")
     options.add_range(parser)

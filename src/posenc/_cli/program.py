@@ -1,7 +1,7 @@
 """The command line: ``posenc``, or ``python -m posenc``.
 
 Data and results are written to stdout, progress and errors to stderr.  Exit codes: 0 for success, 1 for a failure, 2 for wrong
-usage, 128 + the signal's number after a signal: 130 after Ctrl-C, 141 (SIGPIPE) if the reader of stdout has closed the pipe.
+usage, 128 + the signal's number after a signal: 130 for Ctrl-C, 141 (SIGPIPE) if the reader of stdout has closed the pipe.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def build_parser() -> Parser:
 
 
 def join_negatives(argv: Iterable[str]) -> list[str]:
-    """Join ``--start -1e6`` to ``--start=-1e6``; argparse would take -1e6 for an option."""
+    """Replace ``--start -1e6`` by ``--start=-1e6``, because argparse would take -1e6 for an option."""
     joined: list[str] = []
     for word in argv:
         if joined and re.fullmatch(r"--[a-z-]+", joined[-1]) and re.match(r"-[\d.]", word):
@@ -52,7 +52,7 @@ def join_negatives(argv: Iterable[str]) -> list[str]:
 
 @contextmanager
 def exit_on_signals() -> Iterator[None]:
-    """Raise SystemExit on SIGTERM and SIGHUP, so that temporary files are removed; keep handlers of a host program."""
+    """Raise SystemExit on SIGTERM and SIGHUP, so that temporary files are removed; keep the host program's handlers."""
     def end(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
@@ -71,7 +71,7 @@ def exit_on_signals() -> Iterator[None]:
 
 @contextmanager
 def open_stderr() -> Iterator[None]:
-    """Discard errors if stderr is closed; print would use stdout, and the next open file would get the descriptor 2."""
+    """Discard errors if stderr is closed: print would use stdout, and the next file to be opened would get descriptor 2."""
     if sys.stderr is not None:
         yield
         return
@@ -142,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             print_error("interrupted")
             return INTERRUPTED
-        except OSError as error:        # of stdout: `run` handles the others.  Discard the rest: Python flushes again at exit
+        except OSError as error:        # from stdout (`run` handles others).  Discard the rest: Python flushes again at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             if isinstance(error, BrokenPipeError):
                 return BROKEN_PIPE

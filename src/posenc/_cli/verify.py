@@ -32,8 +32,8 @@ def add(commands: argparse._SubParsersAction[options.Parser]) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--samples", type=options.positive, default=1000, metavar="K", help="compare K rows (default 1000)")
     which.add_argument("--all", action="store_true", help="compare every row")
-    parser.add_argument("--threads", type=options.integer, metavar="K", help="at most K threads")
-    options.add_convention(parser, "those that a .safetensors or .zarr file names, else those of 'Attention is all you need'")
+    parser.add_argument("--threads", type=options.integer, metavar="K", help="use at most K threads")
+    options.add_convention(parser, "those stored in a .safetensors or .zarr file, else those of 'Attention is all you need'")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -108,7 +108,7 @@ def parts(rows: int, samples: int, most: int) -> Iterator[range]:
 
 
 def sampled(rows: int, samples: int) -> Iterator[int]:
-    """Yield one random row from each of `samples` equal parts, always the same, with the first and the last row."""
+    """Yield the last row of the last of `samples` parts, the first row of the first, and (fixed seed) random rows of others."""
     choice = random.Random(0)
     for k in range(samples):
         first, last = k * rows // samples, (k + 1) * rows // samples - 1
@@ -119,9 +119,9 @@ def sampled(rows: int, samples: int) -> Iterator[int]:
 
 
 def value_of(bits: Any, dtype: str) -> float | str:
-    """Return the value of bits as a number, or as a string if it is not finite, as JSON requires."""
+    """Return the value of bits as a number, or as a string if it is not finite, because JSON has only finite numbers."""
     if dtype == "bfloat16":
         bits, dtype = bits.astype(np.uint32) << np.uint32(16), "float32"
     value = bits.view(dtype)
-    # str() has the shortest decimals in the value's own dtype; float(value) would show those of float64
+    # str() gives the shortest decimal that is unique in the value's dtype; float(value) would give that of float64
     return float(str(value)) if math.isfinite(value) else str(value)

@@ -1,1 +1,1 @@
-"""Files of tables (.npy, .safetensors and .zarr): written atomically, read and verified."""
+"""Table files (.npy, .safetensors and .zarr): atomic writing, and reading."""

@@ -1,7 +1,7 @@
 """Atomic writing: a temporary file in the same folder is synced to the disk, then renamed.
 
-So neither a reader, a crash nor a full disk leaves a partial file under the final name.  Files are not memory-mapped: on a full
-disk a mapping ends the process with SIGBUS, whereas a write raises an OSError.
+A partial file therefore never has the final name, even after a crash or on a full disk.  Files are not memory-mapped: on a full
+disk, storing to a mapping ends the process with SIGBUS, whereas a write raises OSError.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
-# A background flush for every 64 MiB (16 to 128 MiB measure the same) saves a fifth of the time to a durable file; waiting for
-# each flush before the next writes loses it again.
+# Flushing every 64 MiB in the background (16 to 128 MiB measure the same) makes a durable write a fifth faster; without the
+# background thread, the gain is lost.
 FLUSH_BYTES = 64 << 20
 BINARY = getattr(os, "O_BINARY", 0)                             # Windows
 
@@ -32,7 +32,7 @@ def write_bytes(path: str | os.PathLike[str], data: bytes, *, force: bool = Fals
 
 @contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Name the user's path in every OSError, in place of the temporary name or of none."""
+    """Set the file name in every OSError to the user's path, instead of a temporary name or none."""
     try:
         yield
     except OSError as error:
@@ -47,19 +47,19 @@ def check_target(path: str, force: bool) -> None:
     if os.path.lexists(path) and not force:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
     if os.path.lexists(path) and not os.path.isfile(path):
-        raise OSError(errno.EINVAL, "Not a regular file", path)     # root could rename onto /dev/null
+        raise OSError(errno.EINVAL, "Not a regular file", path)     # otherwise root could replace /dev/null
 
 
 def check_space(path: str, size: int) -> None:
     total, _, free = shutil.disk_usage(os.path.dirname(path))
-    if size > free and total:                                       # some network file systems report 0 of 0
+    if size > free and total:                                       # some network file systems report 0 of 0 bytes
         raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {size} bytes needed, {free} free", path)
 
 
 def name_beside(path: str) -> str:
-    """Return a temporary name in the same folder, unpredictable: O_EXCL then refuses files and links of other programs."""
+    """Return a temporary name in the same folder; it is unpredictable, so other programs cannot create that file first."""
     folder, name = os.path.split(path)
-    # 50 characters of the name: file systems allow 255 bytes in all
+    # at most 50 characters of the name, 4 bytes each: file systems limit a name to 255 bytes
     return os.path.join(folder, f".{name[:50]}.{os.getpid()}.{os.urandom(8).hex()}.tmp")
 
 
@@ -69,7 +69,7 @@ def temporary_file(path: str, force: bool) -> Iterator[int]:
     temporary = name_beside(path)
     fd: int | None = None
     try:
-        fd = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | BINARY, 0o666)     # minus the umask
+        fd = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | BINARY, 0o666)     # less the umask
         yield fd
         os.fsync(fd)
         closing, fd = fd, None
@@ -97,7 +97,7 @@ def _publish(temporary: str, path: str, force: bool) -> None:
 
 
 def sync_folder(folder: str) -> None:
-    """Sync a folder, which makes new names durable."""
+    """Sync a folder, so that new names in it survive a crash."""
     try:
         fd = os.open(folder, os.O_RDONLY)
     except PermissionError:             # Windows, or a folder without read permission
@@ -110,7 +110,7 @@ def sync_folder(folder: str) -> None:
 
 
 def allocate(fd: int, size: int) -> None:
-    """Reserve the blocks of a file, so that a full disk raises an error before the first write."""
+    """Reserve disk space for a file, so that a full disk raises an error before the first write."""
     if hasattr(os, "posix_fallocate"):  # not on macOS and Windows
         with _if_supported():
             os.posix_fallocate(fd, 0, size)
@@ -137,8 +137,8 @@ def write_blocks(fd: int, blocks: Iterable[memoryview], offset: int, progress: C
             offset += len(block)
             unflushed += len(block)
             if unflushed >= FLUSH_BYTES and flushing.done():
-                flushing.result()       # raises its error: the system reports a disk error only to the first sync
-                with suppress(RuntimeError):        # no thread is available: the last fsync flushes everything
+                flushing.result()       # raises if the flush failed: the system reports a disk error only once
+                with suppress(RuntimeError):        # if no thread is available, the last fsync flushes everything
                     flushing, unflushed = flusher.submit(_flush, fd), 0
             progress(len(block))
         flushing.result()
@@ -147,8 +147,7 @@ def write_blocks(fd: int, blocks: Iterable[memoryview], offset: int, progress: C
 def _flush(fd: int) -> None:
     """Flush the file to the disk and drop its pages from the system's cache.
 
-    A large file would evict everything else.  Getting new cache pages is also slow in a virtual machine: 2 GB took 3 s instead
-    of 0.7 s.
+    A large file would evict everything else, and new cache pages are slow in a virtual machine: 2 GB took 3 s instead of 0.7 s.
     """
     getattr(os, "fdatasync", os.fsync)(fd)
     if hasattr(os, "posix_fadvise"):

@@ -18,7 +18,7 @@ READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.forma
 
 
 def header(rows: int, d_model: int, dtype: str) -> bytes:
-    """Return the bytes before the rows."""
+    """Return the header of a table: the bytes before the rows."""
     file = io.BytesIO()
     description = {"descr": table.STORED[dtype], "fortran_order": False, "shape": (rows, d_model)}
     np.lib.format.write_array_header_1_0(file, description)
@@ -34,7 +34,7 @@ def write(
 
 
 def stream(file: io.BufferedIOBase, encoding: Encoding, positions: range, dtype: AnyDType = "float32", **keywords: Any) -> int:
-    """Write the same bytes to a pipe: see `table.stream_table`."""
+    """Write the bytes of `write` to a pipe: see `table.stream_table`."""
     name, rows = table.checked(positions, dtype)
     return table.stream_table(file, header(rows, encoding.d_model, name), encoding, positions, name, **keywords)
 
@@ -45,14 +45,14 @@ def opened(path: str | os.PathLike[str]) -> AbstractContextManager[table.Table]:
     Raises
     ------
     ValueError
-        If the file is not a complete table in C order of one of the four dtypes.
+        If the file is not a complete table in C order with one of the four dtypes.
     """
     return table.opened(path, _table)
 
 
 def _table(file: io.FileIO, file_size: int) -> table.Table:
     shape, fortran_order, dtype = _read_header(file)
-    # np.save writes the bfloat16 of ml_dtypes as V2
+    # np.save writes bfloat16 from ml_dtypes as V2
     name = "bfloat16" if dtype.str in ("<V2", "|V2") else table.dtype_name(dtype)
     shape = table.table_shape(shape)
     if fortran_order:
@@ -70,7 +70,7 @@ def _read_header(file: io.FileIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
         version = np.lib.format.read_magic(file)
         if version not in READ_HEADER:
             raise ValueError(f"version {version}, expected (1, 0) or (2, 0)")
-        # NumPy checks the same limit after it has read the header: up to 4 GB, possibly from a sparse file
+        # NumPy checks this limit only after it has read the header, which may have 4 GB in a sparse file
         start = file.tell()
         length = int.from_bytes(file.read(2 if version == (1, 0) else 4), "little")
         if length > LONGEST_HEADER:

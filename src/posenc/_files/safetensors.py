@@ -1,6 +1,6 @@
 """The .safetensors format: the length of a JSON document, the document, and the rows.
 
-The safetensors library writes only tensors that are completely in memory, so this module writes and reads the simple header.
+This module does not use the safetensors library, which can write only tensors that are completely in memory.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from posenc._types import AnyDType
 
 DTYPES = {"float32": "F32", "float64": "F64", "float16": "F16", "bfloat16": "BF16"}
 NAMES = {code: name for name, code in DTYPES.items()}
-ALIGNMENT = 64                  # bytes of a cache line, for vector loads from a mapped file; the library requires 8
-LONGEST = 100_000_000           # bytes of a header, the library's limit
-DTYPES_BY_BITS = {              # all dtypes of the library, version 0.8
+ALIGNMENT = 64                  # the data starts on a cache line, for vector loads from a mapped file; the library requires 8
+LONGEST = 100_000_000           # the library's limit for a header, in bytes
+DTYPES_BY_BITS = {              # all dtypes in version 0.8 of the library
     4: "F4", 6: "F6_E2M3 F6_E3M2", 8: "BOOL U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ", 16: "I16 U16 F16 BF16",
     32: "I32 U32 F32", 64: "C64 F64 I64 U64",
 }
 BITS = {code: bits for bits, codes in DTYPES_BY_BITS.items() for code in codes.split()}
-Entry: TypeAlias = tuple[str, tuple[int, ...], tuple[int, int]]     # dtype, shape, offsets of a tensor
+Entry: TypeAlias = tuple[str, tuple[int, ...], tuple[int, int]]     # of a tensor: dtype, shape, offsets
 
 
 def header(encoding: Encoding, positions: range, dtype: str, key: str) -> bytes:
-    """Return the bytes before the rows: one tensor, and the specification as a JSON string."""
+    """Return the bytes before the rows: a header with one tensor, and with the specification as a JSON string."""
     rows, d_model = len(positions), encoding.d_model
     offsets = [0, table.table_bytes(rows, d_model, dtype)]
     document = {
@@ -58,7 +58,7 @@ def write(
         raise ValueError(f"key is {key!r}, expected another name: the format reserves this one")
     try:
         key.encode()
-    except UnicodeEncodeError:          # bytes of the command line; JSON could escape them, but no reader accepts this
+    except UnicodeEncodeError:          # invalid UTF-8 on the command line; JSON could escape it, but no reader accepts that
         raise ValueError(f"key is {key!r}, expected text") from None
     name, _ = table.checked(positions, dtype)
     return table.write_table(path, header(encoding, positions, name, key), encoding, positions, name, **keywords)
@@ -71,7 +71,7 @@ def opened(path: str | os.PathLike[str], *, key: str | None = None) -> AbstractC
     ----------
     path : path_like
     key : str, optional
-        Name of the tensor; by default that of the only tensor, else ``pe``.
+        Name of the tensor; by default the only tensor is opened, else ``pe``.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def _table(file: io.FileIO, file_size: int, key: str | None) -> table.Table:
 def _read_header(file: io.FileIO, file_size: int) -> tuple[dict[str, Entry], Any, int]:
     """Return the tensors as {name: (dtype, shape, offsets)}, the specification or None, and the offset of the data.
 
-    Refuses every file that the library refuses; the tensors must cover the bytes after the header without gaps or overlaps.
+    Every file that the library refuses raises ValueError; the tensors must cover the data without gaps or overlaps.
     """
     try:
         length = int.from_bytes(table.read_bytes(file, 0, min(8, file_size)).tobytes(), "little")
@@ -114,7 +114,7 @@ def _read_header(file: io.FileIO, file_size: int) -> tuple[dict[str, Entry], Any
         end = 0
         for name, (_, _, (first, last)) in sorted(tensors.items(), key=lambda item: item[1][2]):
             if first != end:
-                raise ValueError(f"tensor {name!r} begins at {first}, expected {end}: no gap and no overlap")
+                raise ValueError(f"tensor {name!r} begins at {first}, expected {end}, without a gap or an overlap")
             end = last
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"not a .safetensors file: {str(error)[:200]}") from error
@@ -126,7 +126,7 @@ def _read_header(file: io.FileIO, file_size: int) -> tuple[dict[str, Entry], Any
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     names = dict(pairs)
     if len(names) != len(pairs):
-        raise ValueError("duplicate names, expected unique ones")
+        raise ValueError("duplicate names, expected unique names")
     return names
 
 

@@ -1,4 +1,4 @@
-"""The specification that a file holds, from which its table can be recomputed."""
+"""The specification stored in a file, which suffices to recompute the table."""
 
 from typing import Any
 
@@ -15,12 +15,12 @@ def specification(encoding: Encoding, positions: range, dtype: str) -> dict[str,
     encoding : Encoding
     positions : range
     dtype : str
-        Name of the values' dtype: bfloat16 also where the bits are stored as uint16.
+        Name of the values' dtype: bfloat16 even if their bits are stored as uint16.
 
     Returns
     -------
     dict
-        With all keywords of the convention, because the library's defaults may change during a file's life.
+        It has all keywords of the convention, because a later version may have other defaults.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def described(document: Any, shape: tuple[int, ...]) -> tuple[Encoding, range] |
     try:
         positions = range(*(document["positions"][name] for name in ("start", "stop", "step")))
         expected = len(positions), document["d_model"]
-        # compare the shape first: d_model may be false and large, and an Encoding takes memory for each column
+        # compare the shape first: a wrong d_model may be huge, and an Encoding takes memory for each column
         encoding = Encoding(expected[1], **document["convention"]) if shape == expected else None
         if encoding:
             _arguments.check_domain(positions, keywords_of(encoding)["position_offset"])

@@ -1,6 +1,6 @@
-"""Tables in files: a header and the rows, written and read through one buffer.
+"""Tables in files: a header and the rows, written through one buffer.
 
-A buffer is faster than a mapping of the file: it stays in the processor's cache, and no page of the file is read.
+This is faster than mapping the file: the buffer stays in the processor's cache, and no page of the file has to be read.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from posenc._encoding import Encoding
 from posenc._files.atomic import allocate, check_space, check_target, naming, temporary_file, write_at, write_blocks
 from posenc._types import AnyDType
 
-# Measured on ext4 with 2 GB: writes of 1 MiB take twice as long as those of 4 MiB, writes of 16 MiB as long.
+# Measured on ext4 with 2 GB: writes of 16 MiB are as fast as writes of 4 MiB, writes of 1 MiB half as fast.
 BUFFER_BYTES = 4 << 20
 
 # .npy and Zarr have no name for bfloat16
 STORED = {"float32": "<f4", "float64": "<f8", "float16": "<f2", "bfloat16": "<u2"}
-# Columns of a table without rows: its file can state any width, and an Encoding takes 200 bytes for each column.
+# Limit for tables without rows: a small file can state any width, and an Encoding takes 200 bytes for each column.
 WIDEST_EMPTY = 2**16
 
 
@@ -48,7 +48,7 @@ def table_bytes(rows: int, d_model: int, dtype: str) -> int:
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
-    """Return the name of the dtype of a table in a file; uint16 holds the bits of bfloat16."""
+    """Return the name of the values' dtype, given the dtype in a file; uint16 holds the bits of bfloat16."""
     name = "bfloat16" if dtype.name == "uint16" else dtype.name
     if name not in STORED:
         raise ValueError(f"dtype {dtype}, expected float32, float64, float16 or uint16 (the bits of bfloat16)")
@@ -56,9 +56,9 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 
 
 def row_buffer(rows: int, d_model: int, dtype: str) -> NDArray[Any]:
-    """Return an array for as many rows as fit in BUFFER_BYTES, at least one; uint16 for bfloat16.
+    """Return an array for all rows, or for as many (at least one) as fit in BUFFER_BYTES; uint16 for bfloat16.
 
-    Page-aligned, because the kernels store whole cache lines and the system copies whole pages.
+    The array is page-aligned, because the kernels store whole cache lines and the system copies whole pages.
     """
     row_bytes = d_model * itemsize(dtype)
     rows = min(rows, max(1, BUFFER_BYTES // max(1, row_bytes)))
@@ -67,12 +67,12 @@ def row_buffer(rows: int, d_model: int, dtype: str) -> NDArray[Any]:
 
 
 def checked(positions: range, dtype: AnyDType) -> tuple[str, int]:
-    """Return the name of the dtype and the number of positions."""
+    """Check the arguments; return the name of the dtype and the number of positions."""
     return _arguments.dtype(dtype)[0], _arguments.length(positions)
 
 
 def refuse_outside(encoding: Encoding, positions: range, threads: int | None) -> None:
-    """Raise the errors of `encode`: a range that leaves the domain does so at one of its ends."""
+    """Raise any error that `encode` would raise; it suffices to check both ends, because the domain is an interval."""
     for end in (positions[:1], positions[-1:]):
         encoding.encode(end, threads=threads)
 
@@ -96,7 +96,7 @@ def write_table(
     Parameters
     ----------
     path : path_like
-        If it is a symbolic link, its target is written.
+        The file; if it is a symbolic link, the target of the link is written.
     header : bytes
     encoding : Encoding
     positions : range
@@ -106,7 +106,7 @@ def write_table(
     force : bool, optional
         Replace an existing file.
     progress : callable, optional
-        Called after each write with its number of bytes.
+        Called after each write with the number of bytes written.
 
     Returns
     -------
@@ -120,12 +120,12 @@ def write_table(
     FileExistsError
         If the file exists, or is created meanwhile, and `force` is false.
     OSError
-        For other errors of the system; its ``filename`` is `path`.
+        If the system reports another error; its ``filename`` is `path`.
 
     Notes
     -----
-    Any exception, including KeyboardInterrupt, removes the temporary file.  A killed process leaves it, with a name such as
-    ``.pe.npy.1234.0123456789abcdef.tmp``.
+    Any exception, including KeyboardInterrupt, removes the temporary file.  A killed process leaves it behind, with a name such
+    as ``.pe.npy.1234.0123456789abcdef.tmp``.
     """
     user_path = os.fsdecode(path)
     size = len(header) + table_bytes(len(positions), encoding.d_model, dtype)
@@ -162,7 +162,7 @@ def stream_table(
 
 
 def blocks(encoding: Encoding, positions: range, dtype: str, threads: int | None) -> Iterator[memoryview]:
-    """Yield the bytes of the table in order, always in the same buffer."""
+    """Yield the bytes of the table in order; each block overwrites the previous one."""
     buffer = row_buffer(len(positions), encoding.d_model, dtype)
     if not buffer.size:
         return
@@ -230,7 +230,7 @@ def opened(path: str | os.PathLike[str], read_header: Callable[[io.FileIO, int],
     Raises
     ------
     ValueError
-        If the file is not a regular file, or from `read_header`; the message begins with the path.
+        If the file is not a regular file, or `read_header` raises it; the message begins with the path.
     """
     with naming(path), open(path, "rb", buffering=0, opener=_without_waiting) as file:
         with explaining(path):

@@ -24,12 +24,12 @@ from posenc._files import atomic, table
 from posenc._files.specification import described, specification
 from posenc._types import AnyDType
 
-# Large enough for few files in a table of terabytes, small relative to the memory of a reader.
+# Large enough to keep the number of files small for a table of terabytes, small relative to a reader's memory.
 CHUNK_BYTES = 32 << 20
-# NaN, which a table of a range never holds, so that a missing chunk is not mistaken for values; for bfloat16 its bits.
+# NaN (for bfloat16, its bits) shows that a chunk is missing: the table of a range never contains NaN.
 _FILL = {"float32": np.nan, "float64": np.nan, "float16": np.nan, "bfloat16": 0x7FC0}
 MARKS = ("zarr.json", ".zarray", ".zgroup")
-# errors of the library for invalid metadata, and its warning for metadata that it repairs (since 3.4)
+# errors that the library raises for invalid metadata, and its warning (since 3.4) for metadata that it repairs
 DAMAGED = (
     AttributeError, KeyError, RecursionError, TypeError, ValueError, FileNotFoundError, zarr.errors.BaseZarrError, UserWarning
 )
@@ -41,7 +41,7 @@ DAMAGED = (
 def create(
     store: Any, encoding: Encoding, positions: range, dtype: str, chunk_rows: int, overwrite: bool = False
 ) -> zarr.Array[Any]:
-    """Create an array without chunks; uncompressed, because the bits of sines compress too little for the time."""
+    """Create an array, but no chunks; it is uncompressed, because sines compress too little to be worth the time."""
     return zarr.create_array(
         store,
         shape=(len(positions), encoding.d_model),
@@ -57,7 +57,7 @@ def create(
 
 
 def stored_bytes(rows: int, d_model: int, dtype: str, chunk_rows: int) -> int:
-    """Return the bytes of the chunks; the last one is stored in full."""
+    """Return the size of all chunks in bytes; the last chunk is padded to the size of the others."""
     return table.table_bytes(-(-rows // chunk_rows) * chunk_rows, d_model, dtype)
 
 
@@ -80,7 +80,7 @@ def write(
     encoding : Encoding
     positions : range
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
-        bfloat16 is stored as uint16; the specification in the attributes names it.
+        bfloat16 is stored as uint16; the specification in the attributes states the dtype.
     chunk_rows : int, optional
         Rows in a chunk; by default as many as fit in CHUNK_BYTES.
     threads, force, progress
@@ -95,7 +95,7 @@ def write(
     if chunk_rows is None:
         most = max(1, CHUNK_BYTES // max(1, encoding.d_model * table.itemsize(name)))
         parts = max(1, -(-rows // most))
-        chunk_rows = -(-rows // parts)              # about equal sizes, because the last chunk is stored in full
+        chunk_rows = -(-rows // parts)              # nearly equal chunks, because the last one is padded
     chunk_rows = max(1, min(chunk_rows, rows))
     table.refuse_outside(encoding, positions, threads)
     size = stored_bytes(rows, encoding.d_model, name, chunk_rows)
@@ -147,7 +147,7 @@ def _sync(folder: str) -> None:
 
 
 def _publish(temporary: str, path: str, force: bool) -> None:
-    """Rename the new folder; an existing one is renamed first, because no single step replaces a folder."""
+    """Rename the new folder; move an existing folder aside first, because no system call replaces a folder."""
     aside = f"{temporary}.old"
     try:
         if force:
@@ -170,8 +170,8 @@ def _publish(temporary: str, path: str, force: bool) -> None:
 def missing(array: zarr.Array[Any]) -> str | None:
     """Return a message with the number of missing chunks and the first of them, or None if the store is complete.
 
-    For an array with shards these are the shards.  The function lists keys and reads no values; its time and memory depend on
-    the existing chunks only, not on the number in the metadata.
+    If the array has shards, these are counted.  The function lists keys and reads no values; its time and memory depend only on
+    the number of existing chunks, not on the number in the metadata.
     """
     grid = tuple(-(-n // max(1, most)) for n, most in zip(array.shape, array.shards or array.chunks, strict=True))
     key_of, prefix = array.metadata.encode_chunk_key, f"{array.path}/" if array.path else ""
@@ -189,7 +189,7 @@ def missing(array: zarr.Array[Any]) -> str | None:
 
 
 def _indices(grid: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Yield the indices of a grid in C order; unlike np.ndindex, also if their number exceeds 64 bits."""
+    """Yield the indices of a grid in C order; unlike np.ndindex, even if their number exceeds 64 bits."""
     if not grid:
         yield ()
         return
@@ -220,7 +220,7 @@ class Table:
         self._rows: NDArray[Any] = np.empty(0)
 
     def read(self, first: int, rows: int) -> NDArray[Any]:
-        """Return the bits of consecutive rows as unsigned integers; keep the last chunks for further calls."""
+        """Return the bits of consecutive rows as unsigned integers; keep the chunks that hold them for the next call."""
         most = self._chunk_rows
         chunks = range(first // most, -(-(first + rows) // most))
         if chunks != self._chunks:

@@ -1,4 +1,4 @@
-"""Identification of the convention of a table."""
+"""Identify the convention of a table."""
 
 from posenc._identify.judge import Match, identify, identify_file
 

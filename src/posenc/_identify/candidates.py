@@ -1,4 +1,4 @@
-"""Candidates: the encodings of the presets, of a fit to the table, and with common parameters."""
+"""Candidate encodings: those of the presets, those fitted to the table, and those with common parameters."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from posenc._identify.fit import Line, line_of
 from posenc._identify.sample import Sample, taken
 from posenc._presets import convention_of, presets
 
-WIDEST_RATIO = 46           # logarithm of the largest ratio of frequencies in a fit, 1e20
+WIDEST_RATIO = 46           # largest natural logarithm of the ratio of two frequencies in a fit: 1e20
 TURNS = (1.0, math.pi / 4, math.pi / 2, math.pi, math.tau)      # common frequency scales, most without a short decimal form
-BASES = (10000.0, 100.0, 1000.0, 20.0, 500000.0, 1000000.0)     # candidates if the rows are too few for a fit
-VARIANTS = (("diffusers-timestep", {"flip_sin_to_cos": True, "downscale_freq_shift": 0.0}),)     # of Stable Diffusion
+BASES = (10000.0, 100.0, 1000.0, 20.0, 500000.0, 1000000.0)     # tried if the rows are too few for a fit
+VARIANTS = (("diffusers-timestep", {"flip_sin_to_cos": True, "downscale_freq_shift": 0.0}),)     # in Stable Diffusion
 PROBES = np.array([1.0, 777.0])
-Key: TypeAlias = tuple[bytes, float]                    # equal for encodings of the same table
-Names: TypeAlias = tuple[tuple[str, int | None], ...]   # of presets, each with its padding_idx
+Key: TypeAlias = tuple[bytes, float]                    # equal for encodings that give the same table
+Names: TypeAlias = tuple[tuple[str, int | None], ...]   # (name of a preset, its padding_idx)
 
 
 # ---- approximate values ---------------------------------------------------------------------------------------------
@@ -57,20 +57,20 @@ def approximation_of(encoding: Encoding) -> Approximation:
 
 
 def _plain(d_model: int, convention: dict[str, Any]) -> dict[str, Any]:
-    """Return the convention without padding_idx and without keywords that have no effect."""
+    """Return the convention without padding_idx, defaults, and keywords that have no effect."""
     ignored = {"padding_idx", "odd"} if d_model % 2 == 0 else {"padding_idx"}
     return {k: v for k, v in convention.items() if k not in ignored and v != DEFAULTS[k] and (k, v) != ("shift", 0.0)}
 
 
 def key_of(encoding: Encoding) -> Key:
-    """Return a key that is equal for encodings of the same table."""
+    """Return a key that is equal for encodings that give the same table."""
     c = keywords_of(encoding)
     return encoding.encode(PROBES - c["position_offset"], dtype="float64").tobytes(), c["position_offset"]
 
 
 @functools.lru_cache(maxsize=4)
 def preset_encodings(d_model: int) -> dict[Key, tuple[Encoding, Names]]:
-    """Return by key the encodings of the presets, with (name, padding_idx) of all presets that give the same table."""
+    """Return {key: (encoding, (name, padding_idx) of each preset with this key)} for all presets."""
     by_key: dict[Key, tuple[Encoding, list[tuple[str, int | None]]]] = {}
     built: dict[frozenset[Any], tuple[Encoding, Key]] = {}      # avoids repeated construction, which is slow for wide tables
     for name, changes in (*((p.name, {}) for p in presets()), *VARIANTS):
@@ -80,7 +80,7 @@ def preset_encodings(d_model: int) -> dict[Key, tuple[Encoding, Names]]:
             if frozenset(plain.items()) not in built:
                 encoding = Encoding(d_model, **plain)
                 built[frozenset(plain.items())] = encoding, key_of(encoding)
-        except ValueError:                      # the preset excludes this d_model
+        except ValueError:                      # the preset does not support this d_model
             continue
         encoding, key = built[frozenset(plain.items())]
         if not np.isfinite(encoding.frequencies).all():
@@ -101,7 +101,7 @@ def _odd(sample: Sample) -> Literal["zero", "truncate"]:
 
 
 def fits(sample: Sample) -> Iterator[list[Encoding]]:
-    """Yield, for each arrangement of columns with geometric frequencies, encodings with the shortest possible parameters."""
+    """Yield, for each arrangement of columns with geometric frequencies, encodings that fit, with short parameters."""
     at = sample.rows if sample.positions is None else taken(sample.positions, sample.rows)
     q = (at - at[:1]).astype(np.float64)        # subtract before the conversion: float64 rounds large positions
     d_model = sample.values.shape[1]
@@ -126,14 +126,14 @@ def fits(sample: Sample) -> Iterator[list[Encoding]]:
 
 
 def in_steps(encodings: list[Encoding]) -> list[Encoding]:
-    """Return the encodings with an integral frequency scale, without it: the positions then have that step."""
+    """Return the encodings whose frequency scale is an integer, without the scale, which may be the step of the positions."""
     changes = [changes_of(encoding) for encoding in encodings]
     scales = [c.pop("frequency_scale", 1.0) for c in changes]
     return [Encoding(e.d_model, **c) for e, c, s in zip(encodings, changes, scales, strict=True) if s > 1 and s.is_integer()]
 
 
 def _namings(line: Line, count: int, d_model: int, structure: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield conventions with the frequencies of a line: with parameters as short as the errors allow, and with all digits."""
+    """Yield conventions with the frequencies of a line, their parameters rounded by up to 4 standard errors, then up to 1."""
     if max(line.intercept_error, line.slope_error) > 0.01 or abs(line.slope) * (count - 1) > WIDEST_RATIO:
         return
     half = d_model // 2 if structure["odd"] == "zero" else d_model / 2
@@ -165,7 +165,7 @@ def _scales(d_model: int) -> tuple[float, ...]:
 
 
 def _short(x: float, error: float, favourites: Sequence[float] = (), lenience: float = 1) -> float:
-    """Return a favourite within lenience * error of x, else the number with the fewest digits within the relative error."""
+    """Return a favourite within a relative error of lenience * error, else the shortest decimal within `error`, both of x."""
     for y in favourites:
         if abs(y - x) <= min(lenience * error, 0.002) * abs(x):
             return y

@@ -24,7 +24,7 @@ class Line(NamedTuple):
 
 
 def line_of(q: NDArray[np.float64], sample: Sample, columns: NDArray[np.intp]) -> Line | None:
-    """Fit the line to near rows, then refine it with rows farther away."""
+    """Fit the line to the first rows, then refine it with rows farther away; return None if this fails."""
     beyond = 256
     reaches = [sample.rows < beyond]
     while beyond < sample.total:
@@ -69,7 +69,7 @@ def _sparse(first: int, beyond: int) -> Iterator[int]:
 
 
 def _coarse(q: NDArray[np.float64], x: NDArray[np.float64]) -> float | None:
-    """Return the frequency of the sinusoid that explains most of x, from a grid."""
+    """Search a grid of frequencies for the sinusoid that explains the most of x; return None if all positions are equal."""
     span = np.ptp(q)
     if span == 0:
         return None
@@ -86,7 +86,7 @@ def _coarse(q: NDArray[np.float64], x: NDArray[np.float64]) -> float | None:
 def _refined(
     q: NDArray[np.float64], x: NDArray[np.float64], w: float, stored: str
 ) -> tuple[float, float, float] | None:
-    """Fit a sinusoid near w by the Gauss-Newton method: (log w, its standard error, amplitude), or None if the fit is poor."""
+    """Fit a sinusoid of about frequency w (Gauss-Newton); return (log w, its standard error, amplitude), None if it is poor."""
     limit = 0.5 / np.ptp(q)
     for _ in range(12):
         cos, sin = np.cos(w * q), np.sin(w * q)

@@ -1,8 +1,8 @@
 """Find the conventions that give a table.
 
-A candidate is an Encoding, of a preset or of a fit to the table.  Unknown positions are searched among the integers.  The
-errors over a sample of rows show how the table was computed, or exclude the candidate.  The score of a candidate is the number
-of bits of the table that it explains minus the number of bits of its parameters.
+A candidate is an Encoding: see candidates.py.  If the positions are unknown, they are searched for among the integers.  The
+errors in a sample of rows show how the table was computed, or exclude the candidate.  The score of a candidate is the number of
+bits of the table that it explains minus the number of bits that describe it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 WIDEST = 2**16              # columns
 ENOUGH = 12                 # lower scores, in bits, may be due to chance
-TIE = 24                    # matches within this many bits of the best score are also listed: parameters may just be longer
+TIE = 24                    # matches within this many bits of the best score are listed too: their parameters may be longer
 PLAIN = ("rounding", "float64 angles", "float32 angles")
 
 
@@ -40,8 +40,8 @@ class Match(NamedTuple):  # numpydoc ignore=PR01
     positions : range or ndarray
         Positions of the rows.
     presets : tuple of str
-        Names of the presets with this encoding, except perhaps for ``padding_idx``; parameters of the preset that are not
-        its defaults follow the name in brackets.
+        Names of the presets with this encoding, possibly with another ``padding_idx``.  If a parameter differs from the
+        preset's default, it follows the name in brackets.
     difference : float
         Largest absolute difference from the correctly rounded values in the table's dtype.
     reason : str
@@ -78,15 +78,15 @@ def identify(table: ArrayLike, positions: Positions | None = None) -> list[Match
     ----------
     table : ndarray, shape (n, d_model), (1, n, d_model) or (n, 1, d_model)
         Table of dtype float16, float32, float64, bfloat16 or uint16 (the bits of bfloat16).  A single row of zeros is
-        interpreted as that of `padding_idx`.
+        interpreted as the row of `padding_idx`.
     positions : int, range or array_like, optional
-        Positions of the rows, as in `encode`.  By default a search over evenly spaced integers with a start in
-        [-2**20, 2**20].
+        Positions of the rows, as in `encode`.  By default they are searched for among evenly spaced integers with a start
+        in [-2**20, 2**20].
 
     Returns
     -------
     list of Match
-        Best match first; several if the rows do not distinguish them.  Empty if no convention gives the table.
+        The matches, best first: several if the rows do not distinguish them, none if no known convention gives the table.
 
     Raises
     ------
@@ -99,9 +99,9 @@ def identify(table: ArrayLike, positions: Positions | None = None) -> list[Match
 
     Notes
     -----
-    Base, scale, frequency scale and shift of other conventions are fitted, for each layout, order and type of exponents.  A fit
-    needs about ten rows, or a few hundred with 16-bit values or noise.  At least nine rows in ten must match; the reason
-    counts the other rows.
+    If no preset matches closely, base, scale, frequency scale and shift are fitted, for each layout, order and type of
+    exponents.  A fit needs about ten rows, or a few hundred with 16-bit values or noise.  At least nine rows in ten must match;
+    `reason` states the number of the other rows.
 
     Examples
     --------
@@ -129,7 +129,7 @@ def _identify(source: Source, positions: Positions | None) -> list[Match]:
     known_positions = None if positions is None else checked(positions, rows)
     if not rows or not d_model:
         return []
-    with np.errstate(all="ignore"):     # the host program may have set errors to raise
+    with np.errstate(all="ignore"):     # the host program may have set NumPy to raise them
         sample = sample_of(source, known_positions)
         if sample is None:
             return []
@@ -154,14 +154,14 @@ class _Result(NamedTuple):
 
 
 def _best(sample: Sample) -> list[_Result]:
-    """Return the candidates that explain the table, best first."""
+    """Return the results of the candidates that explain the table, best first."""
     presets_ = candidates.preset_encodings(sample.values.shape[1])
     known = [([encoding], names) for encoding, names in presets_.values()]
     results = _results(known, sample, NEAR)
     if not any(v.reason in PLAIN for v in results):
         names = {key: names for key, (_, names) in presets_.items()}
         fits = [(encodings, names.get(candidates.key_of(encodings[0]), ())) for encodings in candidates.fits(sample)]
-        # errors of 16-bit arithmetic are so large that a fit would follow them
+        # a fit for the same reason as a preset may only follow the large errors of 16-bit arithmetic
         results += [v for v in _results(fits, sample, NEAR) if v.reason not in {w.reason for w in results}]
         if sample.positions is None and not any(v.reason in PLAIN for v in results):
             stepped = [(candidates.in_steps(encodings), ()) for encodings, _ in fits]
@@ -178,7 +178,7 @@ def _best(sample: Sample) -> list[_Result]:
 
 
 def _named(result: _Result) -> list[_Result]:
-    """Return the result with the names of its presets, and once more for each padding_idx outside the positions."""
+    """Return the result with the names of its presets, and a copy for each of their padding_idx outside the positions."""
     encoding = result.encoding
     plain = tuple((name, padding_idx) for name, padding_idx in result.names if padding_idx is None)
     padding = tuple((name, padding_idx) for name, padding_idx in result.names if padding_idx is not None)
@@ -194,16 +194,16 @@ def _named(result: _Result) -> list[_Result]:
 
 
 def _distinct(results: list[_Result]) -> list[_Result]:
-    """Return the first of all results with the same table at the same positions."""
+    """Return the results, without those whose table and positions are equal to those of an earlier result."""
     first: dict[tuple[Key, range | None], _Result] = {}
     for v in results:
-        where = v.positions if isinstance(v.positions, range) else None     # an array was an argument, the same for all
+        where = v.positions if isinstance(v.positions, range) else None     # an array is the caller's, the same for all
         first.setdefault((candidates.key_of(v.encoding), where), v)
     return list(first.values())
 
 
 def _without_equivalents(results: list[_Result]) -> list[_Result]:
-    """Drop negative starts if there is another: they are equivalent to one with a position offset."""
+    """Drop results with a negative start if one has another start: they are equivalent to a position offset."""
     def begins(v: _Result) -> int:
         return v.positions.start if isinstance(v.positions, range) else 0
 
@@ -211,7 +211,7 @@ def _without_equivalents(results: list[_Result]) -> list[_Result]:
 
 
 def _results(proposed: Iterable[tuple[list[Encoding], Names]], sample: Sample, reach: int) -> list[_Result]:
-    """Return the candidates that explain the sample; of each list of nearly equal encodings the best one."""
+    """Return the results of the candidates that explain the sample, only the best one from each list of similar encodings."""
     results: list[_Result] = []
     for encodings, names in proposed:
         positions = sample.positions
@@ -234,11 +234,11 @@ def _evaluate(encoding: Encoding, names: Names, sample: Sample, positions: range
     distance = np.abs(at.astype(np.float64) + rough.offset)
     fastest = np.abs(rough.frequency)
     turning = fastest[fastest > 0]
-    # relative error, in units, of a frequency computed as an exponential: the error of its logarithm and a few roundings
+    # relative error, in multiples of `unit`, of a frequency computed as an exponential: from its logarithm and a few roundings
     factor = 2 + 2 * np.ptp(np.log(turning)) if len(turning) else 0
     angles = factor * distance[:, None] * fastest
     stored = size * 2.0 ** -PRECISION[sample.stored]
-    usual_error = np.median(np.sqrt(np.mean(error**2, axis=1)))         # of a row; near `size` for an unrelated table
+    usual_error = np.median(np.sqrt(np.mean(error**2, axis=1)))         # of a typical row; near `size` for an unrelated table
     for reason, unit in _arithmetics(sample.stored):
         bound = np.minimum(size * unit * (1 + angles) + stored, size)
         # large angles in low precision leave few bits that distinguish candidates
@@ -265,7 +265,7 @@ def _evaluate(encoding: Encoding, names: Names, sample: Sample, positions: range
 
 
 def _arithmetics(stored: str) -> Iterator[tuple[str, float]]:
-    """Yield possible types of arithmetic, most precise first: the name and the unit of the errors."""
+    """Yield the name and the unit of the errors of each possible type of arithmetic, most precise first."""
     yield "rounding", 0.0
     yield "float64 angles", 2.0**-53
     yield "float32 angles", 2.0**-24
@@ -274,7 +274,7 @@ def _arithmetics(stored: str) -> Iterator[tuple[str, float]]:
 
 
 def _padded(encoding: Encoding, positions: range | NDArray[Any], zero_rows: list[int]) -> Encoding:
-    """Return the encoding, with padding_idx if zeros replace one of its rows."""
+    """Return the encoding, with padding_idx if the table has a row of zeros where the encoding has none."""
     if len(zero_rows) != 1:
         return encoding
     at = taken(positions, np.array(zero_rows))
@@ -284,7 +284,7 @@ def _padded(encoding: Encoding, positions: range | NDArray[Any], zero_rows: list
 
 
 def _cost(encoding: Encoding, names: Names) -> float:
-    """Return the bits of an encoding's description: a preset, or the digits of its parameters."""
+    """Return the number of bits that describe an encoding, as a preset or by the digits of its parameters."""
     if names:
         return 5
     numbers = [v for k, v in changes_of(encoding).items() if isinstance(v, float)]
@@ -320,7 +320,7 @@ def _compare(source: Source, result: _Result) -> Match | None:
         zero = ~values.any(axis=1) & (difference > 0)
         zeros += int(zero.sum())
         difference[zero] = 0
-        equal &= bool((np.signbit(values) == np.signbit(expected))[~zero].all())         # distinguishes zeros
+        equal &= bool((np.signbit(values) == np.signbit(expected))[~zero].all())         # distinguishes 0 from -0
         largest = max(largest, difference.max())
         beyond = np.flatnonzero(difference > 2 * (result.least + result.slope * distance))
         if len(beyond) and first_other is None:

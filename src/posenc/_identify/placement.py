@@ -11,15 +11,15 @@ from posenc._encoding import Encoding
 from posenc._identify.candidates import Approximation, approximation_of, of_size
 from posenc._identify.sample import PRECISION, Sample
 
-NEAR, REACH = 2**12, 2**20  # largest absolute start: in the first search, in the last one
+NEAR, REACH = 2**12, 2**20  # largest |start| in the first search and in the last one
 
 
 def placed(encoding: Encoding, sample: Sample, reach: int) -> range | None:
-    """Return the range of positions at which an encoding is nearest to the table, or None."""
+    """Return the range of positions at which an encoding is nearest to the table, or None if it is near at none."""
     rough = approximation_of(encoding)
     if not _sized(rough, sample.values[:16]):
         return None
-    # the fastest columns locate positions best; a few random others resolve their period
+    # the fastest columns locate positions best, up to their periods; a few random others distinguish the periods
     fastest = np.argsort(-np.abs(rough.frequency), kind="stable")
     order = np.append(fastest[:16], np.random.default_rng(0).permutation(fastest[16:])[:48])
     starts = _matching(rough, sample.values[0], order, reach)
@@ -45,7 +45,7 @@ def placed(encoding: Encoding, sample: Sample, reach: int) -> range | None:
 
 
 def _sized(rough: Approximation, values: NDArray[np.float64]) -> bool:
-    """Return whether the values agree with the encoding's scale: sqrt(sin**2 + cos**2) of column pairs, or the magnitude."""
+    """Return whether the values agree with the scale: sqrt(sin**2 + cos**2) if columns are pairs, else the magnitudes."""
     size = abs(rough.scale)
     order = np.argsort(rough.frequency, kind="stable")
     first = np.flatnonzero((np.diff(rough.frequency[order]) == 0) & (np.diff(rough.cosine[order].astype(int)) != 0))
@@ -75,7 +75,7 @@ def _nearest(
     order: NDArray[np.intp],
     stored: str,
 ) -> tuple[int, int] | None:
-    """Return (start, step) of the least squared error, with a preference for small numbers, or None if none is near."""
+    """Return the (start, step) with the least squared error, preferring small numbers, or None if all errors are large."""
     rows, values = (rows, values) if len(starts) * values.size < 2**20 else (rows[:2], values[:2])
     floor = abs(rough.scale) * 2.0 ** -PRECISION[stored]
     parts = []

@@ -75,7 +75,7 @@ def taken(positions: range | NDArray[Any], rows: NDArray[np.intp]) -> NDArray[An
 
 
 def sample_of(source: Source, positions: range | NDArray[Any] | None) -> Sample | None:
-    """Return the first rows, and fewer rows from ranges that grow eightfold, up to the last row."""
+    """Return the first rows and, from ranges that grow eightfold up to the last row, fewer rows; None if none is usable."""
     total, d_model = source.shape
     first = max(16, min(256, SAMPLE // 2 // d_model))
     chosen, reach = [np.arange(min(first, total))], 8 * first
@@ -98,6 +98,6 @@ def sample_of(source: Source, positions: range | NDArray[Any] | None) -> Sample 
 
 
 def _stored(values: NDArray[np.float64], dtype: str) -> str:
-    """Return the narrowest dtype, at most the table's own, that holds all values."""
+    """Return the narrowest dtype, at most as wide as the table's, that holds all values."""
     mantissa, _ = np.frexp(values)
     return next(name for name, bits in PRECISION.items() if name == dtype or (np.ldexp(mantissa, bits) % 1 == 0).all())

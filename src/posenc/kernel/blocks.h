@@ -7,7 +7,7 @@
 
 #include "direct_rows.h"
 
-/* `next` is the position of the second row: spec->first > 0 moves the last columns of a tile to the next row. */
+/* `next`: the position of row + 1, needed if spec->first > 0, which moves the last columns of a tile to the next row. */
 typedef struct {
     const spec_t *spec;
     const job_t *job;
@@ -37,7 +37,7 @@ static void block_origin(const block_t *b, ptrdiff_t tile, origin_t *o) {
     }
 }
 
-/* Writes the rows of anchor k in a tile: row i to out + i * row_stride.  A tile that ends in the next row has one row less. */
+/* Writes the rows of anchor k in a tile: row i to out + i * row_stride.  A tile that ends in the next row has one row fewer. */
 static void rotate_group(const block_t *b, const origin_t *origin, ptrdiff_t tile, int k, output_t output, int whole, char *out,
                          ptrdiff_t row_stride, prefetch_t *prefetch) {
     anchor_t a;
@@ -64,8 +64,8 @@ static void rotate_group(const block_t *b, const origin_t *origin, ptrdiff_t til
 
 /* ---- tile by tile, straight to `out` ------------------------------------------------------------------------------------- */
 
-/* Writes the columns that no tile covers: those of the first row before its first line, and those of the last row after its
- * last whole tile. */
+/* Writes the columns that no tile covers: those before the first cache line of the first row, and those after the last whole
+ * tile of the last row. */
 static void write_edges(const spec_t *spec, const block_t *b) {
     const job_t *job = b->job;
     const ptrdiff_t size = size_of(job->dtype), first = b->spec->first, last = b->row + b->count - 1;
@@ -107,10 +107,10 @@ static void flush_panel(const job_t *job, char *out, const char *panel, ptrdiff_
 
 /* Without a panel: adds to the rows of `out`, and prefetches those of the next anchor.
  *
- * With one: the rows of an anchor are stored to the panel, which stays in the cache, and flushed from there, because they go
- * to several addresses or do not begin on cache lines.  If the rows of `out` are contiguous, so are those of the panel, and
- * most of its lines are whole.  The spare columns of the last tile are then stored over the first columns of the next row,
- * which are computed later: the last tile is the first one. */
+ * With a panel: the rows of an anchor are stored to the panel, which stays in the cache, and flushed from there, because they
+ * are added to a batch, added as halves, or do not begin on cache lines.  If the rows of `out` are contiguous, so are those of
+ * the panel, and most of its lines are whole.  The spare columns of the last tile then overwrite the first columns of the next
+ * row, so the last tile is computed first. */
 static void write_strip(const block_t *b, ptrdiff_t first_tile, ptrdiff_t last_tile, char *panel) {
     const job_t *job = b->job;
     const ptrdiff_t size = size_of(job->dtype), column = first_tile * TILE, tiles = last_tile - first_tile;
@@ -139,7 +139,7 @@ static void write_strip(const block_t *b, ptrdiff_t first_tile, ptrdiff_t last_t
 
 /* ---- a block ------------------------------------------------------------------------------------------------------------- */
 
-/* Rows row .. row + count - 1 of an evenly spaced job, at most BLOCK, none of them padding or at the position of angle 0. */
+/* Writes rows row .. row + count - 1 of an evenly spaced job, at most BLOCK.  None may be padding or have only angles of 0. */
 static void block(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
     const spec_t shifted = spec_from(spec, job->offsets->first);
     const ptrdiff_t tiles = spec->columns / TILE;

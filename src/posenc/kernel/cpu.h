@@ -8,7 +8,7 @@
 #endif
 
 int posenc_always(void);
-int posenc_has_avx2(void);       /* the flags of setup.py: AVX2, FMA, F16C */
-int posenc_has_avx512(void);     /* AVX-512 F, DQ, BW, VL, and those of AVX2 */
+int posenc_has_avx2(void);       /* AVX2, FMA and F16C, as in setup.py */
+int posenc_has_avx512(void);     /* AVX-512 F, DQ, BW and VL, and the above */
 
 #endif

@@ -2,7 +2,7 @@
  *
  * Phase: the product of the position's limbs and the limbs of `turns`, modulo one turn, in 5 limbs (160 bits) below the point;
  * the error is below 2**-156 turns.  Reduction to the nearest quarter turn is a subtraction of integers.
- * Series: Taylor on |x| <= pi/4, the leading coefficients and all of their products in double-double.
+ * Series: Taylor on |x| <= pi/4, with the leading coefficients and all of their products in double-double.
  * Bound (docs/numerics.md, section 4): the relative error of sin and of cos is below 2**-97, plus 2**-113 of a full amplitude.
  */
 #ifndef POSENC_DIRECT_H
@@ -60,8 +60,8 @@ INLINE vdd direct_series(vdd z, const double leading[][2], int count, const doub
     return fast_two_sum(r.high, r.low);
 }
 
-/* The columns of a vector: LANES consecutive ones; the same, but all as sines; or the sines of every second column, where
- * columns 2 i and 2 i + 1 are sin and cos of one frequency. */
+/* The columns of a vector.  COLUMNS: LANES consecutive columns.  ANGLES: the same columns, all as sines.  PAIRS: every second
+ * column, as a sine, where columns 2 i and 2 i + 1 are sin and cos of one frequency. */
 typedef enum { COLUMNS, ANGLES, PAIRS } lanes_t;
 
 /* The angles of a vector: whole quarter turns and a rest of -1/8 .. 1/8 turn.  `first` is the rest to 32 bits, in turns;
@@ -72,12 +72,12 @@ typedef struct {
     vu64 rest[PHASE_LIMBS];
 } phase_t;
 
-/* An integer below 2**52 as a double, less `bias`. */
+/* An integer below 2**52, minus `bias`, as a double. */
 INLINE vf64 double_of_integer(vu64 u, double bias) {
     return f64_sub(f64_of_bits(u64_or(u, u64_set(0x4330000000000000u))), f64_set(0x1p52 + bias));
 }
 
-/* Limb i of the rest in turns. */
+/* Limb i of the rest, in turns. */
 INLINE vf64 phase_limb(const phase_t *phase, int i) {
     return f64_mul(double_of_integer(phase->rest[i], 0), f64_set(power_of_two(-32 * (i + 1))));
 }
@@ -110,8 +110,8 @@ INLINE phase_t direct_phase(const spec_t *spec, const position_t *position, ptrd
     return phase;
 }
 
-/* How sin and cos of the angle follow from s and c of the rest: (s, c) -> (c, -s) -> (-s, -c) -> (-c, s), one step for each
- * quarter turn.  As masks: exchange s and c, then flip their signs. */
+/* Each quarter turn is one step of (s, c) -> (c, -s) -> (-s, -c) -> (-c, s), from sin and cos of the rest to those of the
+ * angle.  The masks exchange s and c, then flip their signs. */
 typedef struct {
     vu64 exchange, sin_sign, cos_sign;
 } symmetry_t;
@@ -161,7 +161,7 @@ static inline void direct_dd(const spec_t *spec, const position_t *position, ptr
 INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vf64 *sine,
                           vf64 *cosine) {
     const phase_t phase = direct_phase(spec, position, column, lanes, 3);
-    /* in this order: next to a zero the first two cancel, exactly */
+    /* in this order, because the first two cancel exactly next to a zero of the sine */
     const vf64 turn = f64_add(f64_add(phase.first, phase_limb(&phase, 1)), phase_limb(&phase, 2));
     const vf64 x = f64_mul(turn, f64_set(TWO_PI_HIGH)), z = f64_mul(x, x);
     vf64 s = f64_set(SIN_TAIL[1]), c = f64_set(COS_TAIL[0]);
@@ -173,8 +173,8 @@ INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdif
     apply_symmetry(&t, s, c, sine, cosine);
 }
 
-/* The values p of the columns and those a quarter turn ahead, q (PAIRS: sin and cos), times `scale`: in double-double for
- * float64, in double for the other dtypes.  Adding 0 to p turns -0 into 0. */
+/* Computes the values p of the columns and the values q a quarter turn ahead (PAIRS: sin and cos), times `scale`: in
+ * double-double for float64, in double for the other dtypes.  Adding 0 to p turns -0 into 0. */
 INLINE void direct_values(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, dtype_t dtype,
                           vdd *p, vdd *q) {
     const vf64 scale = f64_set(spec->scale), zero = f64_set(0);

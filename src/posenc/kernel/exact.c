@@ -2,8 +2,8 @@
  *
  * Method: position * turns is an exact product of integers.  Its whole quarter turns are dropped; the rest, at most 1/8 turn,
  * is multiplied by 2 pi, and the Taylor series of sin or cos is summed in fixed point.
- * Bound (docs/numerics.md, section 3): `turns` is right to two units of its last place.  With 2**d for the resulting error of
- * the rest, and less than 2**-285.8 for all later errors, the relative error of a value is below 2**(max(d, -285) + 1).
+ * Bound (docs/numerics.md, section 3): the error of `turns` is below two units of its last place.  If 2**d bounds the resulting
+ * relative error of the rest, that of a value is below 2**(max(d, -285) + 1), because all later errors are below 2**-285.8.
  * If this does not decide the rounding, because the value is next to a half-way point, spec->decide evaluates it to more bits.
  */
 #include "environment.h"
@@ -37,7 +37,7 @@ static int leading_zeros(uint32_t x) {
     return n;
 }
 
-/* The leading LIMBS limbs of w[0 .. n) * 2**(32 * (exponent - n)), whose highest limb is not 0. */
+/* The leading LIMBS limbs of w[0 .. n) * 2**(32 * (exponent - n)); w[n - 1] must not be 0. */
 static real_t normalise(const uint32_t *w, int n, int exponent) {
     real_t r = {.exponent = 32 * exponent};
     const int shift = leading_zeros(w[n - 1]);
@@ -110,24 +110,24 @@ static real_t series(const real_t *angle, int cosine) {
     return times(angle->m, LIMBS, s, LIMBS, angle->exponent + 32);
 }
 
-/* Bit i of the mantissa, 0 the highest; the bits above it are 0. */
+/* Bit i of the mantissa, where bit 0 is the highest; 0 if i < 0. */
 static int bit(const real_t *value, int i) { return i < 0 ? 0 : (int)(value->m[LIMBS - 1 - i / 32] >> (31 - i % 32) & 1); }
 
 /* Whether value * (1 - 2**-sure) and value * (1 + 2**-sure) round to the same number of `precision` bits.  Next to a half-way
- * point, all sure bits below the one that is worth half a unit of the last place are its complement. */
+ * point, all sure bits after bit `precision`, which is worth half a unit of the last place, are its complement. */
 static int decided(const real_t *value, int sure, int precision) {
     for (int i = precision + 1; i < sure; i++)
         if (bit(value, i) == bit(value, precision)) return 1;
     return 0;
 }
 
-/* Precision of `value` in a format, which gradual underflow reduces; negative below half of the smallest number. */
+/* Precision of `value` in a format: reduced if it is subnormal, negative if it is below half of the smallest number. */
 static int precision_of(const real_t *value, format_t f) {
     const int exponent = value->exponent - 1;
     return exponent < f.min_exponent ? f.precision - (f.min_exponent - exponent) : f.precision;
 }
 
-/* Rounds a value that is on no half-way point. */
+/* Rounds a value that is not a half-way point. */
 static double rounded(const real_t *value, int negative, int precision, format_t f) {
     const int exponent = value->exponent - 1;
     const uint64_t sign = (uint64_t)(negative != 0) << 63;
@@ -158,7 +158,7 @@ double posenc_exact(const spec_t *spec, const position_t *position, ptrdiff_t co
         return spec->quarter[column] && spec->scale != 0 ? round_to(dtype, spec->scale) : 0.0;
     multiply(position->limb, position->limbs, turns, limbs, product);
 
-    /* turns below the point: limbs 0 .. top of the product, the highest of weight 2**-32 */
+    /* the fraction of a turn: limbs 0 .. top of the product, the highest with weight 2**-32 */
     const int top = spec->fraction_limbs - position->exponent - 1;
     const int used = limbs + position->limbs;
     int n = top + 1;
@@ -178,7 +178,7 @@ double posenc_exact(const spec_t *spec, const position_t *position, ptrdiff_t co
     const int sure = -(larger(error, SMALLEST_ERROR) + 1);
     const real_t angle = times(turn.m, LIMBS, EIGHTH_OF_TWO_PI, LIMBS, turn.exponent + 3);
 
-    /* sin(angle + quadrant / 4 + quarter / 4); the signs of position and frequency reverse the angle */
+    /* the sine of angle + (quadrant + quarter) / 4 turns; a negative position or frequency reverses the angle */
     if (position->negative ^ (int)(spec->sign[column] >> 63)) {
         negative = !negative;
         quadrant = -quadrant;

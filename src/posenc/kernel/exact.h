@@ -1,10 +1,10 @@
-/* Exact evaluation, where the fast path does not decide the rounding. */
+/* Exact evaluation of values whose rounding the fast path does not decide. */
 #ifndef POSENC_EXACT_H
 #define POSENC_EXACT_H
 
 #include "kernel.h"
 
-enum { MAX_TURN_LIMBS = 200 };      /* _frequencies.py admits 184 at most */
+enum { MAX_TURN_LIMBS = 200 };      /* _frequencies.py allows at most 184 */
 
 /* The value of a column at a finite position, correctly rounded to dtype (as a double). */
 double posenc_exact(const spec_t *, const position_t *, ptrdiff_t column, dtype_t);

@@ -10,7 +10,7 @@
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define ALIGNED __attribute__((aligned(64)))
 #define PREFETCH(p) __builtin_prefetch((p), 0, 2)
-/* Hides the value of x, so the compiler does not reuse what it computed from x before. */
+/* Hides x from the compiler, so that it does not reuse values that it computed from x before. */
 #define OPAQUE(x) __asm__ volatile("" : "+r"(x))
 #else
 #define INLINE static inline

@@ -26,7 +26,7 @@ enum {
 };
 
 typedef enum { FLOAT64, FLOAT32, FLOAT16, BFLOAT16 } dtype_t;
-/* STREAM: by non-temporal stores of whole cache lines */
+/* STREAM: non-temporal stores of whole cache lines */
 typedef enum { STORE, STREAM, ADD } output_t;
 /* Columns 2 i and 2 i + 1 are sin and cos (SIN_FIRST), or cos and sin (COS_FIRST), of one frequency. */
 typedef enum { UNPAIRED, SIN_FIRST, COS_FIRST } order_t;
@@ -41,10 +41,10 @@ typedef struct {
     uint32_t limb[POSITION_LIMBS];
 } position_t;
 
-/* The value of a column at a finite position, correctly rounded to dtype, where the 320 bits of exact.c do not decide it. */
+/* Returns the value of a column at a finite position, rounded to dtype, if the 320 bits of exact.c do not decide it. */
 typedef double (*decide_t)(void *context, const position_t *, ptrdiff_t column, dtype_t);
 
-/* The specification of an encoding.  The arrays repeat the columns: they can be read from any of the first TILE columns on. */
+/* The specification of an encoding.  The arrays end with a copy of the first columns, so any of these can be the first. */
 typedef struct {
     ptrdiff_t d_model;
     ptrdiff_t columns;           /* d_model rounded up to whole tiles */
@@ -59,19 +59,19 @@ typedef struct {
     double scale;
     double position_offset;
     int has_padding;
-    int64_t padding;             /* before the offset */
-    double padding_real;         /* the same, or NaN where no float64 equals it */
+    int64_t padding;             /* the padding position, before the offset */
+    double padding_real;         /* the same as a float64, or NaN if none equals it */
     int has_zero;
-    int64_t zero;                /* the position whose angles are 0, if an integer is */
-    int has_fast_path;           /* 0: |scale| is beyond 2**-400 .. 2**400, every value is evaluated exactly */
-    int fast_test;               /* 0: |scale| is beyond 2**10, where the threshold of the fast test would overflow */
+    int64_t zero;                /* the position whose angles are 0, if it is an int64 */
+    int has_fast_path;           /* 0: |scale| is outside 2**-400 .. 2**400: every value is evaluated exactly */
+    int fast_test;               /* 0: |scale| is above 2**10: the threshold of the fast test could overflow */
     decide_t decide;
-    void *context;               /* of decide */
+    void *context;               /* argument of `decide` */
 } spec_t;
 
-/* sin and cos of the angles of 1/2, 3/2 ... HALF - 1/2 steps, and of the anchors in the middle of rows 0 .. FINE - 1,
- * FINE .. 2 FINE - 1 ..., in double-double.
- * In the order in which they are read: (tile, row, {cos, sin}, TILE) of high parts, the same of low parts. */
+/* An offset table, in double-double: sin and cos of the angles of 1/2, 3/2 ... HALF - 1/2 steps (fine), and of the anchors in
+ * the middle of rows 0 .. FINE - 1, FINE .. 2 FINE - 1 ... (coarse).
+ * Each array has the order in which it is read: (tile, row, {cos, sin}, TILE). */
 typedef struct {
     uint64_t step;               /* between rows, positive */
     ptrdiff_t first;             /* first column of the tables */
@@ -82,7 +82,7 @@ typedef struct {
 
 enum { OFFSETS_PER_COLUMN = 4 * (HALF + COARSE) + 2 };       /* doubles */
 
-/* The tables of `columns` columns, in memory that begins on a cache line. */
+/* The arrays for `columns` columns, in memory that begins on a cache line. */
 static inline offsets_t offsets_in(double *memory, ptrdiff_t columns, uint64_t step, ptrdiff_t first) {
     double *const fine = memory, *const coarse = fine + 2 * HALF * columns;
     double *const fine_low = coarse + 2 * COARSE * columns, *const coarse_low = fine_low + 2 * HALF * columns;
@@ -90,8 +90,8 @@ static inline offsets_t offsets_in(double *memory, ptrdiff_t columns, uint64_t s
     return (offsets_t){step, first, fine, fine_low, coarse, coarse_low, reach, reach + columns};
 }
 
-/* Row r of the table is written to out + r * row_stride, or for ADD added at `batch` such addresses, batch_stride apart:
- * x * x_scale + value. */
+/* Row r of the table is stored at out + r * row_stride.  For ADD, x * x_scale + value is stored at `batch` such addresses,
+ * batch_stride apart. */
 typedef struct {
     dtype_t dtype;
     output_t output;
@@ -103,13 +103,13 @@ typedef struct {
     uint64_t start, step;
     const int64_t *integers;
     const double *reals;
-    const offsets_t *offsets;    /* of |step|, for rows that are evenly spaced; NULL: each row is evaluated directly */
+    const offsets_t *offsets;    /* the table for |step| between rows; NULL: each row is evaluated directly */
     size_t panel;                /* bytes of the buffer from which rotated rows are flushed to `out`, or 0 */
     int skip_rounding_test;      /* for tests */
 } job_t;
 
-/* Counters for tests: rows of a tile of which each value was tested with its own error bound, and values that were evaluated
- * exactly (exact.c). */
+/* Counters for tests: `uncertain` tile rows, in which each value was tested with its own error bound, and values that exact.c
+ * evaluated. */
 typedef struct {
     uint64_t uncertain, exact;
 } tally_t;

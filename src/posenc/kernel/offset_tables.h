@@ -1,4 +1,4 @@
-/* The tables of offsets: sin and cos of the angles between an anchor and its rows. */
+/* Offset tables: sin and cos of the angles between an anchor and its rows. */
 #ifndef POSENC_OFFSET_TABLES_H
 #define POSENC_OFFSET_TABLES_H
 
@@ -6,9 +6,9 @@
 #include "environment.h"
 #include "output.h"
 
-/* A contiguous table whose rows are whole cache lines long, but do not begin on a line, is computed from column `first` on,
- * the first column on a line.  A row then has columns first .. d_model - 1 and the first columns of the next row, which share
- * its last line, so every tile stores whole lines. */
+/* If the rows of a contiguous table are whole cache lines long but do not begin on a line, the table is computed from column
+ * `first` on, the first one on a line.  A row then consists of columns first .. d_model - 1 and the first columns of the next
+ * row, so every tile stores whole lines. */
 INLINE spec_t spec_from(const spec_t *spec, ptrdiff_t first) {
     spec_t shifted = *spec;
     if (first == 0) return shifted;
@@ -22,7 +22,7 @@ INLINE spec_t spec_from(const spec_t *spec, ptrdiff_t first) {
 
 INLINE double *offsets_at(double *table, ptrdiff_t tile, int rows, int row) { return table + (tile * rows + row) * 2 * TILE; }
 
-/* Not inline: its arithmetic must not move past the change of the environment. */
+/* Not inline, so that its arithmetic does not move past the change of the environment. */
 NOINLINE void tabulate_rows(const spec_t *spec, uint64_t first, uint64_t spacing, double *high, double *low, ptrdiff_t tile,
                             int rows) {
     for (int r = 0; r < rows; r++) {

@@ -1,7 +1,7 @@
-/* OpenMP, if the compiler has it, made safe against forks and against systems that refuse threads.
+/* OpenMP, if the compiler has it, protected from forks and from systems that refuse threads.
  *
  * GNU's runtime ends the process if a thread or the memory for a team is refused, and in a forked child it waits for ever for
- * threads that do not exist there.  No call prevents either, so both conditions are tested before each parallel region. */
+ * threads that do not exist there.  OpenMP cannot prevent either, so both conditions are tested before each parallel region. */
 #ifndef POSENC_OPENMP_H
 #define POSENC_OPENMP_H
 
@@ -66,8 +66,8 @@ static void openmp_loaded(size_t stack) {
     pthread_key_create(&team_member, count_ended);
 }
 
-/* Whether this process is a forked copy of the one that loaded the library.  The process number detects copies that run no
- * handlers: _Fork, or a system call. */
+/* Whether this process is a forked copy of the one that loaded the library.  The process number also detects copies whose fork
+ * ran no handlers (_Fork, or a system call). */
 static int openmp_is_forked(void) { return home != getpid(); }
 
 typedef struct {
@@ -119,8 +119,8 @@ static int probe_threads(int requested) {
     return granted;
 }
 
-/* Starts the threads of a larger team.  They inherit the signal mask: signals are for the threads of the host program, except
- * those that a thread raises itself. */
+/* Starts the threads of a larger team.  They inherit a mask that blocks all signals except those that a thread raises itself,
+ * so the threads of the host program receive the others. */
 static int grow_team(int requested) {
     static const int synchronous[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
     sigset_t blocked, host;
@@ -138,8 +138,8 @@ static int grow_team(int requested) {
 
 /* The number of threads that the caller's next region may have, at most `requested`; 1 if the system grants none.
  *
- * GNU's runtime keeps the threads of the caller's last region and ends those that the next one does not need.  So as many as
- * last time exist, unless a thread of a team has ended since. */
+ * GNU's runtime keeps the threads of the caller's last region and ends those that the next region does not need.  So the team
+ * of the last call still exists, unless a thread of any team has ended since. */
 static int openmp_team(int requested) {
     static _Thread_local int last, last_ended;
     const int now_ended = ended;

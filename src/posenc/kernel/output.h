@@ -1,4 +1,4 @@
-/* Rounded values to memory: stored, stored past the caches, or added. */
+/* Output of rounded values: stored, stored past the caches, or added. */
 #ifndef POSENC_OUTPUT_H
 #define POSENC_OUTPUT_H
 
@@ -24,7 +24,7 @@ enum { TILE_VECTORS = TILE / LANES };
 INLINE ptrdiff_t size_of(dtype_t dtype) { return dtype == FLOAT64 ? 8 : dtype == FLOAT32 ? 4 : 2; }
 INLINE int minimum(ptrdiff_t a, ptrdiff_t b) { return (int)(a < b ? a : b); }
 
-/* Copies by non-temporal stores of whole cache lines. */
+/* Copies bytes, with non-temporal stores for whole cache lines. */
 INLINE void flush_bytes(char *out, const char *from, ptrdiff_t bytes) {
     ptrdiff_t at = minimum((ptrdiff_t)(-(uintptr_t)out % LINE), bytes);
     memcpy(out, from, (size_t)at);
@@ -36,8 +36,8 @@ INLINE void flush_bytes(char *out, const char *from, ptrdiff_t bytes) {
 
 /* ---- adding: x * x_scale + value, product and sum rounded to dtype ------------------------------------------------------- */
 
-/* Bytes of x that are added at a time, and the distance of the prefetch before it: the hardware does not prefetch past the end
- * of a page. */
+/* Bytes of x that are added at a time, and how many bytes ahead x is prefetched: the hardware does not prefetch past the end of
+ * a page. */
 enum { ADD_BYTES = 256, PREFETCH_DISTANCE = 2048 };
 
 #define DEFINE_ADD(name, type) \
@@ -63,8 +63,8 @@ INLINE void store_halves(uint16_t p[TILE], const float f[TILE], dtype_t dtype) {
         for (int i = 0; i < TILE; i++) p[i] = bfloat_of_float(f[i]);
 }
 
-/* In float: products of two 11-bit (8-bit) numbers are exact there, and a sum that is first rounded to 24 >= 2 * 11 + 2 bits
- * rounds to the same number (Figueroa). */
+/* Computes in float, where products of two 11-bit (8-bit) numbers are exact.  A sum that is first rounded to
+ * 24 >= 2 * 11 + 2 bits rounds to the same number as the exact sum (Figueroa). */
 INLINE void add_halves(uint16_t *x, const uint16_t *value, ptrdiff_t width, dtype_t dtype, float x_scale) {
     for (; width > 0; x += TILE, value += TILE, width -= TILE) {
         uint16_t x_part[TILE], value_part[TILE], product[TILE];
@@ -99,13 +99,13 @@ NOINLINE void add_to_batch(const job_t *job, char *out, const char *values, ptrd
 
 /* ---- a row of a tile ----------------------------------------------------------------------------------------------------- */
 
-/* The values of a row: doubles for float64, else rounded to floats. */
+/* The values of a tile row: doubles for float64, else rounded to floats. */
 typedef struct {
     vf64 f64[TILE_VECTORS];
     vf32 f32[TILE_VECTORS / 2];
 } values_t;
 
-/* Writes the first `columns` of the values, whole cache lines, to one address. */
+/* Writes the first `columns` values, which must fill whole vectors, to one address. */
 INLINE void write_columns(const job_t *job, char *out, const values_t *values, int columns, dtype_t dtype, output_t output) {
     ALIGNED char added[TILE * sizeof(double)];
     char *const to = output == ADD ? added : out;
@@ -119,7 +119,7 @@ INLINE void write_columns(const job_t *job, char *out, const values_t *values, i
     if (output == ADD) add(out, added, columns, dtype, job->x_scale);
 }
 
-/* Writes the first `width` of `columns` values to `batch` addresses. */
+/* Stores the first `width` of `columns` values at one address, or adds them at `batch` addresses. */
 INLINE void write_narrow(const job_t *job, char *out, const values_t *values, int columns, int width, dtype_t dtype,
                          output_t output, ptrdiff_t batch) {
     ALIGNED char t[TILE * sizeof(double)];
@@ -128,7 +128,7 @@ INLINE void write_narrow(const job_t *job, char *out, const values_t *values, in
     else memcpy(out, t, (size_t)(width * size_of(dtype)));
 }
 
-/* Writes the first `width` values of a tile, which dtype holds or its conversion rounds, to the whole batch. */
+/* Writes the first `width` values of a tile row to the whole batch.  Conversion to dtype must round each value correctly. */
 INLINE void write_tile(const job_t *job, char *out, const vf64 value[TILE_VECTORS], int width, dtype_t dtype, output_t output) {
     values_t values;
     for (int v = 0; v < TILE_VECTORS; v++) values.f64[v] = value[v];

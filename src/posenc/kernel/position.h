@@ -69,7 +69,7 @@ static inline position_t position_from_integer(uint64_t two_complement, double o
     return position_from_sum(w);
 }
 
-/* The position m / 2. */
+/* The non-negative position m / 2. */
 static inline position_t position_from_halves(uint64_t m) {
     return (position_t){
         .finite = 1, .limbs = 3, .exponent = -1, .limb = {(uint32_t)(m << 31), (uint32_t)(m >> 1), (uint32_t)(m >> 33)}};

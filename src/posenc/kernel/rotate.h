@@ -6,7 +6,7 @@
  *
  * Bounds (docs/numerics.md, section 5), with M = |P0| + |Q0 sin_k| + (|P0| + |Q0|) reach, where P0, Q0 belong to the first
  * row of the block, sin_k to the anchor, and reach >= |sin| of all offsets: the error of a value is below 13.5 * 2**-53 M in
- * double, 2**-94 M in double-double.  It is relative to the products, not to their sum: small angles keep their precision.
+ * double, 2**-94 M in double-double.  The bound is relative to the products, so small angles keep their precision.
  */
 #ifndef POSENC_ROTATE_H
 #define POSENC_ROTATE_H
@@ -16,14 +16,14 @@
 
 #define DOUBLE_ERROR 0x1.bp-50
 #define DD_ERROR 0x1p-94
-#define DIRECT_DD_FLOOR 0x1p-110        /* error of a direct evaluation where the phase is tiny, of the full amplitude */
+#define DIRECT_DD_FLOOR 0x1p-110        /* error of a direct evaluation of a tiny phase, relative to the full amplitude */
 
 INLINE vf64 f64_abs(vf64 a) { return f64_of_bits(u64_and(bits_of_f64(a), u64_set(INT64_MAX))); }
 
 /* ---- anchors ------------------------------------------------------------------------------------------------------------- */
 
-/* The first row of a block in a tile, from which the anchors are rotated, with what the bounds of all anchors share:
- * M = fixed_magnitude + |Q0 sin_k|, and the absolute term of the bound. */
+/* The first row of a block in a tile, from which the anchors are rotated, and the terms that the bounds of all anchors share:
+ * `fixed_magnitude`, so that M = fixed_magnitude + |Q0 sin_k|, and `absolute_term`. */
 typedef struct {
     ALIGNED double p[TILE], q[TILE], p_low[TILE], q_low[TILE], fixed_magnitude[TILE], absolute_term[TILE];
 } origin_t;
@@ -37,7 +37,7 @@ typedef struct {
 NOINLINE void origin_of(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t tile, origin_t *o) {
     const vf64 absolute_term = job->dtype == FLOAT64 ? f64_mul(f64_abs(f64_set(spec->scale)), f64_set(DIRECT_DD_FLOOR))
                                                      : f64_set(2 * smallest_normal(job->dtype));
-    /* the angles of the offsets are negative for descending positions, which is the same as a negative Q */
+    /* for descending positions the angles of the offsets are negative, which is equivalent to a negated Q */
     const vu64 down = u64_set((uint64_t)((int64_t)job->step < 0) << 63);
     for (int i = 0; i < TILE; i += LANES) {
         const ptrdiff_t column = tile * TILE + i;
@@ -52,7 +52,7 @@ NOINLINE void origin_of(const spec_t *spec, const job_t *job, const position_t *
     }
 }
 
-/* Anchor k of a block, in the middle of its rows k * FINE .. (k + 1) * FINE - 1. */
+/* Computes anchor k of a block, in the middle of its rows k * FINE .. (k + 1) * FINE - 1. */
 NOINLINE void anchor_of(const job_t *job, const origin_t *o, ptrdiff_t tile, int k, anchor_t *a) {
     ALIGNED double smallest[TILE];
     const double *high = offsets_at(job->offsets->coarse, tile, COARSE, k);
@@ -78,7 +78,7 @@ NOINLINE void anchor_of(const job_t *job, const origin_t *o, ptrdiff_t tile, int
 
 /* ---- the rows of an anchor ----------------------------------------------------------------------------------------------- */
 
-/* Prefetches the rows of the next anchor, line by line: adding reads them in the order of tiles, which defeats the hardware
+/* The rows of the next anchor, prefetched line by line: they are added to tile by tile, which defeats the hardware
  * prefetcher. */
 typedef struct {
     const char *row;
@@ -96,8 +96,8 @@ INLINE void prefetch_lines(prefetch_t *prefetch, ptrdiff_t lines) {
     }
 }
 
-/* At most FINE rows from `row` of the job in the tile of columns from `column`: row i is written to out + i * row_stride.  A
- * group is `whole` if all TILE columns may be stored, also those beyond `width`. */
+/* At most FINE rows of the job, from `row` on, in the tile that begins at `column`; row i is written to out + i * row_stride.
+ * If `whole` is set, all TILE columns may be stored, including those beyond `width`. */
 typedef struct {
     const spec_t *spec;
     const job_t *job;
@@ -114,8 +114,8 @@ typedef struct {
 INLINE int row_above(int r) { return HALF + r; }
 INLINE int row_below(int r) { return HALF - 1 - r; }
 
-/* A pass over the rows of a group computes this many columns.  For float32, P, Q and an addend of each of its vectors stay in
- * registers.  Fewer columns of the other dtypes are less than a cache line, or no faster. */
+/* A pass over the rows of a group computes this many columns.  For float32, P, Q and the addend of each vector then stay in
+ * registers.  For the other dtypes, fewer columns would not fill a cache line, or are not faster. */
 INLINE int pass_columns(dtype_t dtype) { return dtype == FLOAT32 ? PASS_COLUMNS : TILE; }
 
 typedef struct {
@@ -129,7 +129,7 @@ INLINE void rotate(vf64 p, vf64 q, const double *fine, vf64 *above, vf64 *below)
     *below = f64_sub(x, y);
 }
 
-/* The columns from `i` of the rows at one offset, as a double and a much smaller rest. */
+/* Rotates the columns from `i` on to the two rows at one offset; each result is a double and a much smaller rest. */
 INLINE void rotate_dd(const anchor_t *a, const double *fine, const double *fine_low, int i, vdd *above, vdd *below) {
     const vdd p = dd_load(a->p + i, a->p_low + i), q = dd_load(a->q + i, a->q_low + i);
     const vdd c = dd_load(fine + i, fine_low + i), s = dd_load(fine + TILE + i, fine_low + TILE + i);
@@ -161,7 +161,7 @@ COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, 
                   g->out + row * g->row_stride + pass * size_of(dtype), &t, g->tally);
 }
 
-/* Writes the columns of a pass of a row. */
+/* Writes one row of a pass. */
 INLINE void write_row(const group_t *g, int pass, char *out, const values_t *values, int whole, dtype_t dtype,
                       output_t output) {
     const int columns = pass_columns(dtype);
@@ -169,9 +169,9 @@ INLINE void write_row(const group_t *g, int pass, char *out, const values_t *val
     else write_narrow(g->job, out, values, columns, minimum(g->width - pass, columns), dtype, g->output, 1);
 }
 
-/* Writes the columns of a pass of the rows below the anchor, and `with_above` of those above it, at the offsets r .. last - 1.
- * Stops at the first offset with an undecided value and returns it, or `last`.  The loop calls no function, so `loaded` stays
- * in registers. */
+/* Writes the columns of a pass in the rows below the anchor, and if `with_above` also in those above it, at the offsets
+ * r .. last - 1.  Stops at the first offset with an undecided value and returns it, else `last`.  The loop calls no function,
+ * so `loaded` stays in registers. */
 INLINE int rotate_rows_double(const group_t *g, const anchor_t *a, int pass, int r, int last, int with_above, int whole,
                               dtype_t dtype, output_t output) {
     const ptrdiff_t row_stride = g->row_stride;
@@ -202,7 +202,7 @@ INLINE int rotate_rows_double(const group_t *g, const anchor_t *a, int pass, int
             passed_below = fast_test(passed_below, values_below[0], values_below[1], below.f32[v / 2], loaded.addend, v, dtype);
         }
         if (UNLIKELY(!all_passed(passed_above, dtype) || !all_passed(passed_below, dtype))) {
-            /* the values are computed again: the registers that would hold them are worth more */
+            /* compute the values again: keeping them would take registers from the loop */
             const double *same_fine = fine;
             OPAQUE(same_fine);
             vu64 undecided = u64_set(0);
@@ -225,7 +225,7 @@ INLINE int rotate_rows_double(const group_t *g, const anchor_t *a, int pass, int
     return r;
 }
 
-/* The same for float64, in one pass. */
+/* Does the same as rotate_rows_double for float64, in a single pass. */
 INLINE int rotate_rows_dd(const group_t *g, const anchor_t *a, int r, int last, int with_above, int whole, output_t output) {
     const ptrdiff_t row_stride = g->row_stride;
     char *out_above = g->out + row_above(r) * row_stride, *out_below = g->out + row_below(r) * row_stride;
@@ -261,7 +261,7 @@ INLINE void rotate_rows(const group_t *g, const anchor_t *a, int first, int last
     }
 }
 
-/* What is rare goes through write_narrow: rows of fewer columns, and rows below the anchor without one above. */
+/* Rotates the rare rows, which use write_narrow: rows with fewer columns, and rows below the anchor without one above. */
 NOINLINE void rotate_narrow_rows(const group_t *g, const anchor_t *a, int first, int last, int with_above) {
     if (with_above) FOR_DTYPE(g->job->dtype, rotate_rows(g, a, first, last, 1, 0, DTYPE, STORE))
     else FOR_DTYPE(g->job->dtype, rotate_rows(g, a, first, last, 0, 0, DTYPE, STORE))
@@ -287,7 +287,7 @@ DEFINE_GROUP(BFLOAT16, STREAM)
 DEFINE_GROUP(FLOAT64, ADD)
 DEFINE_GROUP(FLOAT32, ADD)
 
-/* The halves are added by way of a panel. */
+/* float16 and bfloat16 are added from a panel. */
 static void (*const GROUP[][4])(const group_t *, const anchor_t *) = {
     [STORE] = {group_FLOAT64_STORE, group_FLOAT32_STORE, group_FLOAT16_STORE, group_BFLOAT16_STORE},
     [STREAM] = {group_FLOAT64_STREAM, group_FLOAT32_STREAM, group_FLOAT16_STREAM, group_BFLOAT16_STREAM},

@@ -1,4 +1,4 @@
-/* Bits of floating-point numbers, and rounding of a double to a dtype, to nearest, ties to even. */
+/* Bits of floating-point numbers, and rounding of a double to a dtype: to nearest, ties to even. */
 #ifndef POSENC_ROUNDING_H
 #define POSENC_ROUNDING_H
 
@@ -49,7 +49,7 @@ static inline format_t format_of(dtype_t dtype) {
     }
 }
 
-/* 2**e, which is normal. */
+/* 2**e, which must be normal. */
 static inline double power_of_two(int e) { return double_of_bits((uint64_t)(e + 1023) << 52); }
 
 /* x rounded to dtype, as a double. */
@@ -61,7 +61,7 @@ static inline double round_to(dtype_t dtype, double x) {
     double magnitude = double_of_bits(u), r;
     if (!(magnitude <= DBL_MAX)) return x;
     if (magnitude < power_of_two(f.min_exponent)) {
-        /* below 1.5 * 2**52 units of the last place, an addition rounds to that unit */
+        /* the sum rounds to a multiple of the smallest subnormal number, which is the last place of `shift` */
         const double shift = 1.5 * power_of_two(52 + f.min_exponent - f.precision + 1);
         r = (magnitude + shift) - shift;
     } else {
@@ -73,7 +73,7 @@ static inline double round_to(dtype_t dtype, double x) {
     return double_of_bits(bits_of_double(r) | sign);
 }
 
-/* The bits of a float16 from a float that a float16 holds exactly or that rounds to it unambiguously. */
+/* The bits of x rounded to float16. */
 static inline uint16_t half_of_float(float x) {
     const double r = round_to(FLOAT16, (double)x);
     const uint64_t u = bits_of_double(r);

@@ -2,7 +2,7 @@
  *
  * If value - error and value + error round to the same number, so does the true value between them.  float64 values, in
  * double-double, are tested in this way.  The other dtypes have a fast test first: a value is uncertain only if its dropped
- * bits are next to a half-way point, or if it is so small that its error is no longer small in comparison.
+ * bits are next to a half-way point, or if it is too small for the test in comparison with its error.
  * Bounds: docs/numerics.md, section 6.
  */
 #ifndef POSENC_ROUNDING_TEST_H
@@ -14,11 +14,11 @@
 
 /* ---- the fast test ------------------------------------------------------------------------------------------------------- */
 
-/* Smallest |value| that may pass, as a share of M, the sum of the magnitudes of its products.  float32: the error stays below
- * 2**16 units of the double's last place.  The halves: it stays far below half a unit of the float's last place. */
+/* Smallest |value| that may pass, as a fraction of M (see rotate.h).  This keeps the error below 2**16 units of the double's
+ * last place for float32, and far below half a unit of the float's last place for the halves. */
 INLINE double smallest_share(dtype_t dtype) { return dtype == FLOAT32 ? 0x1p-12 : 0x1p-20; }
 
-/* Below it a value may be subnormal in dtype, where other bits are dropped. */
+/* Smallest normal number of dtype, not for float64.  Rounding drops other bits of subnormal numbers. */
 INLINE double smallest_normal(dtype_t dtype) { return dtype == FLOAT16 ? 0x1p-14 : 0x1p-126; }
 
 /* Lanes that passed the test: of doubles for float32, of floats for the halves. */
@@ -32,9 +32,9 @@ INLINE int all_passed(passed_t passed, dtype_t dtype) {
     return dtype == FLOAT16 || dtype == BFLOAT16 ? mask32_is_all(passed.floats) : mask64_is_all(passed.doubles);
 }
 
-/* One addition and one mask test both halves of a lane.  The lower half of the sum is zero next to a half-way point: within
- * 2**16 units of the double's 29 dropped bits for float32; exactly at it for the halves, because rounding to float does not
- * cross it.  In the upper half, bit 62 (30) is set if |value| >= smallest; a carry from below moves that limit by less than
+/* One addition and one mask test both halves of a lane.  The lower half of the masked sum is zero next to a half-way point: for
+ * float32 within 2**16 units of the double's last place; for the halves exactly at the point, which rounding to float does not
+ * cross.  In the upper half, bit 62 (30) is set if |value| >= smallest; a carry from below moves that limit by less than
  * 2**-7 of it. */
 #define UPPER_64 ((uint64_t)1 << 62)
 #define UPPER_32 ((uint32_t)1 << 30)
@@ -51,7 +51,7 @@ INLINE void test_addends(const double smallest[TILE], uint64_t addend[TILE], dty
     }
 }
 
-/* Tests vectors v and v + 1 of a tile, which are a and b, and rounded to floats f. */
+/* Tests vectors v and v + 1 of a tile: a and b, or f, which has both rounded to floats. */
 INLINE passed_t fast_test(passed_t passed, vf64 a, vf64 b, vf32 f, const vu64 addend[TILE_VECTORS], int v, dtype_t dtype) {
     if (dtype == FLOAT32) {
         const vu64 mask = u64_set(UPPER_64 | 0x1ffe0000u);
@@ -66,8 +66,8 @@ INLINE passed_t fast_test(passed_t passed, vf64 a, vf64 b, vf32 f, const vu64 ad
 
 /* ---- the test with the error bound of each value ------------------------------------------------------------------------- */
 
-/* Zero where value - error and value + error round to the same number, which is not subnormal in dtype; *value becomes it.
- * Rounded half away from zero: only an exact value lies on a half-way point. */
+/* Returns zero in lanes where value - error and value + error round to the same number, not subnormal in dtype, and sets *value
+ * to that number.  Half-way points are rounded away from zero: only exact values are half-way. */
 INLINE vu64 undecided_double(vf64 *value, vf64 error, dtype_t dtype) {
     const format_t format = format_of(dtype);
     const int drop = 53 - format.precision;
@@ -123,7 +123,7 @@ INLINE void settle(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_
     memcpy(values->high, rounded, sizeof rounded);
 }
 
-/* Writes the first `width` columns of a row of values that dtype holds. */
+/* Writes the first `width` values of a tile row, all of which must be exact in dtype. */
 COLD void write_rounded(const job_t *job, output_t output, int width, char *out, const double values[TILE]) {
     vf64 rounded[TILE_VECTORS];
     for (int v = 0; v < TILE_VECTORS; v++) rounded[v] = f64_load(values + v * LANES);

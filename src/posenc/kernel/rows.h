@@ -1,4 +1,4 @@
-/* The kernels of one instruction set: included once by each kernel_*.c, after its SIMD primitives, with ISA its name. */
+/* The kernels for one instruction set: each kernel_*.c defines ISA as its name, then includes its SIMD primitives and this. */
 #ifndef POSENC_ROWS_H
 #define POSENC_ROWS_H
 
@@ -9,11 +9,11 @@
 #define STRING_(a) #a
 #define STRING(a) STRING_(a)
 
-enum { FEWEST_ROWS = 4 };       /* fewer rows are faster evaluated one by one than rotated */
+enum { FEWEST_ROWS = 4 };       /* fewer rows are evaluated one by one, which is faster than rotation */
 
 /* The number of rows of an evenly spaced job from `row` on, at most `count`, before the position `special`.
- * Modulo 2**64 a position before the first row's is after the last one's: positions do not wrap.  A position between two rows
- * ends the run at the first of them, which is then evaluated directly. */
+ * Modulo 2**64, a position before the first row is far after the last one, because the rows do not wrap.  A position between
+ * two rows ends the run at the first of them, which is then evaluated directly. */
 static ptrdiff_t rows_before(const job_t *job, ptrdiff_t row, ptrdiff_t count, int64_t special) {
     const uint64_t at = job->start + (uint64_t)row * job->step;
     const int down = (int64_t)job->step < 0;
@@ -21,7 +21,7 @@ static ptrdiff_t rows_before(const job_t *job, ptrdiff_t row, ptrdiff_t count, i
     return ahead < (uint64_t)count ? (ptrdiff_t)ahead : count;
 }
 
-/* Evenly spaced rows: blocks between the known rows. */
+/* Writes evenly spaced rows: blocks between the known rows. */
 static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
     const ptrdiff_t end = row + count;
     while (row < end) {
@@ -33,7 +33,7 @@ static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdi
     }
 }
 
-/* Integer positions: runs of rows `step` apart, up or down, are rotated. */
+/* Writes rows at integer positions: runs of rows that are `step` apart, up or down, are rotated. */
 static void integer_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
     const int64_t *const p = job->integers;
     const ptrdiff_t end = row + count;

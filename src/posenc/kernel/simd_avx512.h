@@ -1,4 +1,4 @@
-/* SIMD primitives of AVX-512 (F, DQ, BW, VL); simd_baseline.h explains them. */
+/* SIMD primitives for AVX-512 (F, DQ, BW, VL); simd_baseline.h explains them. */
 #ifndef POSENC_SIMD_H
 #define POSENC_SIMD_H
 
@@ -74,7 +74,7 @@ static inline void u64_flush(void *p, vu64 x, int non_temporal) {
 }
 static inline void flush_fence(void) { _mm_sfence(); }
 
-/* A bit for each half of a lane. */
+/* A mask has a bit for each half of a lane. */
 static inline mask64 mask64_all(void) { return 0xffff; }
 static inline mask64 mask64_and_nonzero(mask64 m, vu64 x, vu64 bits) { return _mm512_mask_test_epi32_mask(m, x, bits); }
 static inline int mask64_is_all(mask64 m) { return m == 0xffff; }

@@ -1,5 +1,5 @@
-/* SIMD primitives of the baseline: 16-byte vectors of GCC and clang (SSE2 on x86-64, NEON on arm64, general registers
- * elsewhere), or single numbers for other compilers.
+/* SIMD primitives for the baseline: 16-byte vectors with GCC and clang (SSE2 on x86-64, NEON on arm64, general registers
+ * elsewhere), or single numbers with other compilers.
  *
  * Every simd_*.h defines the same types and functions; this file explains them.
  *     vf64, vu64       LANES doubles, or as many integers of 64 bits; f64_*, u64_* compute on them
@@ -26,7 +26,7 @@ static inline vf64 f64_set(double x) { return (vf64){x, x}; }
 static inline vu64 u64_set(uint64_t x) { return (vu64){x, x}; }
 /* p[0], p[1] ..., each zero-extended */
 static inline vu64 u64_load32(const uint32_t *p) { return (vu64){p[0], p[1]}; }
-/* p[0], p[2] ...: of a vector of 32-bit numbers only the low halves are defined, the only ones that u64_mul32 reads */
+/* p[0], p[2] ...: only the low half of each lane is defined, the only half that u64_mul32 reads */
 static inline vu64 u64_load_even32(const uint32_t *p) { return (vu64){p[0], p[2]}; }
 static inline vu64 u64_load_even(const uint64_t *p) { return (vu64){p[0], p[2]}; }
 /* a[0], b[0], a[1], b[1] ... */
@@ -58,7 +58,7 @@ static inline vu64 u16_is_zero(vu64 x) {
     return any;
 }
 #endif
-enum { FUSED = 0 };             /* f64_mulsub rounds twice: two_product splits its factors */
+enum { FUSED = 0 };             /* f64_mulsub rounds twice, so two_product splits its factors */
 enum { PASS_COLUMNS = 16 };     /* columns of float32 whose constants fit the registers: see rotate.h */
 
 static inline vf64 f64_load(const double *p) {
@@ -84,11 +84,11 @@ static inline vu64 bits_of_f64(vf64 v) {
 }
 
 static inline vf64 f64_add(vf64 a, vf64 b) { return a + b; }
-/* a + b as 1 * a + b, where that leaves the adders to other sums */
+/* a + b, computed as a fused 1 * a + b if that leaves the adders to other sums */
 static inline vf64 f64_add_fma(vf64 a, vf64 b) { return a + b; }
 static inline vf64 f64_sub(vf64 a, vf64 b) { return a - b; }
 static inline vf64 f64_mul(vf64 a, vf64 b) { return a * b; }
-/* fused or not: only where the error bound allows both */
+/* fused or not; used only where the error bound allows both */
 static inline vf64 f64_muladd(vf64 a, vf64 b, vf64 c) { return a * b + c; }
 static inline vf64 f64_mulsub(vf64 a, vf64 b, vf64 c) { return a * b - c; }
 
@@ -101,9 +101,9 @@ static inline vu64 u64_shl(vu64 a, int n) { return a << n; }
 static inline vu64 u64_shr(vu64 a, int n) { return a >> n; }
 static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return (mask & a) | (~mask & b); }
 
-/* f32_of_f64 rounds two vectors to floats.  f16_of_f32 and bf16_of_f32 narrow two vectors of floats, none of which is half-way
- * between two numbers of the result, and return the bits.  u64_flush stores output: if `non_temporal`, past the caches, to an
- * address aligned to the size of a vector. */
+/* f32_of_f64 rounds two vectors to floats.  f16_of_f32 and bf16_of_f32 narrow two vectors of floats, none of which may be
+ * half-way between two numbers of the result, and return the bits.  u64_flush stores output; if `non_temporal`, it bypasses the
+ * caches, and the address must be aligned to the size of a vector. */
 #if defined(__SSE2__)
 typedef __m128 vf32;
 static inline int u64_is_zero(vu64 a) { return _mm_movemask_epi8(_mm_cmpeq_epi32((__m128i)a, _mm_setzero_si128())) == 0xffff; }
@@ -184,8 +184,8 @@ static inline void f16_load_tile(float f[TILE], const uint16_t p[TILE]) {
     for (int i = 0; i < TILE; i++) f[i] = float_of_half(p[i]);
 }
 
-/* mask64_all: no half has failed.  mask64_and_nonzero: those halves fail, too, in which x & bits is zero.  Here the mask has
- * bits set where a half has failed. */
+/* mask64_all: all halves pass.  mask64_and_nonzero: the halves in which x & bits is zero fail as well.  Here a mask has bits
+ * set in the halves that have failed. */
 typedef vu64 mask64, mask32;
 static inline mask64 mask64_all(void) { return u64_set(0); }
 static inline mask64 mask64_and_nonzero(mask64 m, vu64 x, vu64 bits) { return m | u32_is_zero(x & bits); }

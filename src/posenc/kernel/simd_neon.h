@@ -1,4 +1,4 @@
-/* SIMD primitives of NEON, which every arm64 processor has; simd_baseline.h explains them.
+/* SIMD primitives for NEON, which every arm64 processor has; simd_baseline.h explains them.
  *
  * `non_temporal` has no effect: Neoverse processors detect whole lines that are written in order and do not read them first
  * (write streaming).  STNP is only a hint, stores two vectors at once, and has no intrinsic in GCC. */
@@ -27,11 +27,11 @@ static inline vf64 f64_of_bits(vu64 u) { return vreinterpretq_f64_u64(u); }
 static inline vu64 bits_of_f64(vf64 v) { return vreinterpretq_u64_f64(v); }
 
 static inline vf64 f64_add(vf64 a, vf64 b) { return vaddq_f64(a, b); }
-static inline vf64 f64_add_fma(vf64 a, vf64 b) { return vaddq_f64(a, b); } /* additions and products share their pipes */
+static inline vf64 f64_add_fma(vf64 a, vf64 b) { return vaddq_f64(a, b); } /* fused and plain additions use the same pipes */
 static inline vf64 f64_sub(vf64 a, vf64 b) { return vsubq_f64(a, b); }
 static inline vf64 f64_mul(vf64 a, vf64 b) { return vmulq_f64(a, b); }
 static inline vf64 f64_muladd(vf64 a, vf64 b, vf64 c) { return vfmaq_f64(c, a, b); }
-/* the negation takes the place of a copy: the fused operation overwrites what it adds to */
+/* the negation replaces a copy of c, which the fused operation would overwrite */
 static inline vf64 f64_mulsub(vf64 a, vf64 b, vf64 c) { return vfmaq_f64(vnegq_f64(c), a, b); }
 
 static inline vu64 u64_add(vu64 a, vu64 b) { return vaddq_u64(a, b); }
@@ -39,7 +39,7 @@ static inline vu64 u64_sub(vu64 a, vu64 b) { return vsubq_u64(a, b); }
 static inline vu64 u64_and(vu64 a, vu64 b) { return vandq_u64(a, b); }
 static inline vu64 u64_or(vu64 a, vu64 b) { return vorrq_u64(a, b); }
 static inline vu64 u64_xor(vu64 a, vu64 b) { return veorq_u64(a, b); }
-/* operators: the intrinsics that shift by a constant do not accept an argument of a function */
+/* operators, because the intrinsics that shift by a constant do not accept a function's argument */
 static inline vu64 u64_shl(vu64 a, int n) { return a << n; }
 static inline vu64 u64_shr(vu64 a, int n) { return a >> n; }
 static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return vbslq_u64(mask, a, b); }
@@ -59,7 +59,7 @@ static inline vf32 f32_of_f64(vf64 a, vf64 b) { return vcvt_high_f32_f64(vcvt_f3
 static inline vu64 f16_of_f32(vf32 a, vf32 b) { return vreinterpretq_u64_f16(vcvt_high_f16_f32(vcvt_f16_f32(a), b)); }
 static inline vu64 bf16_of_f32(vf32 a, vf32 b) {
     const uint32x4_t half = vdupq_n_u32(0x8000);
-    /* adds, and keeps the upper half of each sum */
+    /* adds and keeps the upper half of each sum */
     return vreinterpretq_u64_u16(vaddhn_high_u32(vaddhn_u32(vreinterpretq_u32_f32(a), half), vreinterpretq_u32_f32(b), half));
 }
 
@@ -69,7 +69,7 @@ static inline void u64_flush(void *p, vu64 x, int non_temporal) {
 }
 static inline void flush_fence(void) {}
 
-/* The minimum of all tested halves: a half that is zero has failed. */
+/* A mask is the minimum of all tested halves: a half that is zero has failed. */
 static inline mask64 mask64_all(void) { return vdupq_n_u32(UINT32_MAX); }
 static inline mask64 mask64_and_nonzero(mask64 m, vu64 x, vu64 bits) {
     return vminq_u32(m, vreinterpretq_u32_u64(vandq_u64(x, bits)));
