@@ -1,5 +1,7 @@
 """Sinusoidal positional encodings, correctly rounded at every position."""
 
+from types import ModuleType as _ModuleType
+
 from posenc import _openmp as _openmp
 from posenc._api import add_to, encode, stream
 from posenc._encoding import Chunk, Encoding
@@ -27,3 +29,20 @@ __all__ = [
     "show_runtime",
     "stream",
 ]
+
+
+def __getattr__(name: str) -> _ModuleType:
+    """Import posenc.torch, posenc.dask or posenc.plot on first use."""
+    if name not in ("torch", "dask", "plot"):
+        raise AttributeError(f"module 'posenc' has no attribute {name!r}")
+    import importlib
+    import sys
+
+    try:
+        return importlib.import_module(f"posenc.{name}")
+    except ModuleNotFoundError as error:
+        if (error.name or "posenc").startswith("posenc"):
+            raise
+        command = f"{sys.executable or 'python'} -m pip install {error.name}"
+        message = f"posenc.{name} needs {error.name}, as in the extra posenc[{name}]: {command}"
+        raise ImportError(message, name=error.name) from error

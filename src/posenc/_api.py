@@ -8,35 +8,35 @@ from typing import Any, Literal, SupportsFloat, SupportsIndex, Unpack, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc._encoding import Chunk, cached_encoding
+from posenc._encoding import Chunk, Encoding, encoding_for, encoding_of
 from posenc._types import AnyDType, ArrayT, Convention, DTypeOf, Positions, ScalarT
 
 
 @overload
 def encode(
-    positions: Positions, d_model: SupportsIndex, *, dtype: AnyDType = ..., out: ArrayT,
+    positions: Positions, d_model: SupportsIndex | Encoding, *, dtype: AnyDType = ..., out: ArrayT,
     threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> ArrayT: ...
 @overload
 def encode(
-    positions: Positions, d_model: SupportsIndex, *, dtype: Literal["float32"] = ..., out: None = ...,
+    positions: Positions, d_model: SupportsIndex | Encoding, *, dtype: Literal["float32"] = ..., out: None = ...,
     threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> NDArray[np.float32]: ...
 @overload
 def encode(
-    positions: Positions, d_model: SupportsIndex, *, dtype: DTypeOf[ScalarT], out: None = ...,
+    positions: Positions, d_model: SupportsIndex | Encoding, *, dtype: DTypeOf[ScalarT], out: None = ...,
     threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> NDArray[ScalarT]: ...
 @overload
 def encode(
-    positions: Positions, d_model: SupportsIndex, *, dtype: AnyDType = ..., out: NDArray[Any] | None = ...,
+    positions: Positions, d_model: SupportsIndex | Encoding, *, dtype: AnyDType = ..., out: NDArray[Any] | None = ...,
     threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> NDArray[Any]: ...
 
 
 def encode(
     positions: Positions,
-    d_model: SupportsIndex,
+    d_model: SupportsIndex | Encoding,
     *,
     dtype: AnyDType = "float32",
     out: NDArray[Any] | None = None,
@@ -51,8 +51,8 @@ def encode(
         An integer n means ``range(n)``.  An array of integers or real numbers may have any shape; a column from pandas,
         polars or Arrow must have no nulls.  Positions must be in [-2**63, 2**63), with and without `position_offset`; NaN
         and infinity give rows of NaN.
-    d_model : int
-        Number of columns.
+    d_model : int or Encoding
+        Number of columns; or an encoding, in place of d_model and the keywords of a convention.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         The dtype of the result.  bfloat16 needs ``ml_dtypes``, or an array of uint16 as `out` for its bits.
     out : ndarray, shape ``positions.shape + (d_model,)``, optional
@@ -96,13 +96,14 @@ def encode(
     >>> posenc.encode(range(10**18, 10**18 + 2), 512).shape
     (2, 512)
     """
-    return cached_encoding(d_model, convention).encode(positions, dtype=dtype, out=out, threads=threads)
+    return encoding_of(d_model, convention, "encode").encode(positions, dtype=dtype, out=out, threads=threads)
 
 
 def add_to(
     x: ArrayT,
     positions: Positions | None = None,
     *,
+    encoding: Encoding | None = None,
     x_scale: SupportsFloat = 1.0,
     threads: SupportsIndex | None = None,
     **convention: Unpack[Convention],
@@ -116,6 +117,8 @@ def add_to(
     positions : None, int, range or array_like, optional
         None means ``range(n)``; an integer must equal n; a range must have n positions; an array must broadcast to
         ``x.shape[:-1]``.
+    encoding : Encoding, optional
+        In place of the keywords of a convention.
     x_scale : float, optional
         The factor by which x is multiplied.  The factor, the product and the sum are each rounded once to the dtype of x.
     threads : int, optional
@@ -155,27 +158,27 @@ def add_to(
         raise TypeError(f"x is of type {type(x).__name__}, expected a numpy.ndarray")
     if x.ndim == 0:
         raise ValueError("x has shape (), expected (..., n, d_model)")
-    return cached_encoding(x.shape[-1], convention).add_to(x, positions, x_scale=x_scale, threads=threads)
+    return encoding_for(x, encoding, convention, "add_to").add_to(x, positions, x_scale=x_scale, threads=threads)
 
 
 @overload
 def stream(
-    positions: SupportsIndex | range | None, d_model: SupportsIndex, *, chunk: SupportsIndex | None = ...,
+    positions: SupportsIndex | range | None, d_model: SupportsIndex | Encoding, *, chunk: SupportsIndex | None = ...,
     dtype: AnyDType = ..., out: NDArray[ScalarT], threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> Iterator[Chunk[ScalarT]]: ...
 @overload
 def stream(
-    positions: SupportsIndex | range | None, d_model: SupportsIndex, *, chunk: SupportsIndex | None = ...,
+    positions: SupportsIndex | range | None, d_model: SupportsIndex | Encoding, *, chunk: SupportsIndex | None = ...,
     dtype: Literal["float32"] = ..., out: None = ..., threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> Iterator[Chunk[np.float32]]: ...
 @overload
 def stream(
-    positions: SupportsIndex | range | None, d_model: SupportsIndex, *, chunk: SupportsIndex | None = ...,
+    positions: SupportsIndex | range | None, d_model: SupportsIndex | Encoding, *, chunk: SupportsIndex | None = ...,
     dtype: DTypeOf[ScalarT], out: None = ..., threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> Iterator[Chunk[ScalarT]]: ...
 @overload
 def stream(
-    positions: SupportsIndex | range | None, d_model: SupportsIndex, *, chunk: SupportsIndex | None = ...,
+    positions: SupportsIndex | range | None, d_model: SupportsIndex | Encoding, *, chunk: SupportsIndex | None = ...,
     dtype: AnyDType = ..., out: NDArray[Any] | None = ...,
     threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> Iterator[Chunk[Any]]: ...
@@ -183,7 +186,7 @@ def stream(
 
 def stream(
     positions: SupportsIndex | range | None,
-    d_model: SupportsIndex,
+    d_model: SupportsIndex | Encoding,
     *,
     chunk: SupportsIndex | None = None,
     dtype: AnyDType = "float32",
@@ -197,8 +200,8 @@ def stream(
     ----------
     positions : int, range or None
         The positions of the rows; an integer n means ``range(n)``, and None means 0, 1, 2, ... up to 2**63 - 1.
-    d_model : int
-        Number of columns.
+    d_model : int or Encoding
+        Number of columns; or an encoding, in place of d_model and the keywords of a convention.
     chunk : int, optional
         Number of rows in a chunk, by default as many as fit in 4 MiB.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
@@ -235,4 +238,6 @@ def stream(
     >>> [(c.positions, c.values.shape) for c in posenc.stream(5, 8, chunk=2)]
     [(range(0, 2), (2, 8)), (range(2, 4), (2, 8)), (range(4, 5), (1, 8))]
     """
-    return cached_encoding(d_model, convention).stream(positions, chunk=chunk, dtype=dtype, out=out, threads=threads)
+    return encoding_of(d_model, convention, "stream").stream(
+        positions, chunk=chunk, dtype=dtype, out=out, threads=threads
+    )

@@ -40,6 +40,9 @@ DEFAULTS: dict[str, Any] = {
     "order": "sin",
 }
 
+# keyword: the keywords that it excludes, which a change of the keyword removes
+REPLACES = {"frequencies": ("base", "spacing", "shift", "frequency_scale"), "spacing": ("shift",), "shift": ("spacing",)}
+
 # ---- keywords ---------------------------------------------------------------------------------------------------------
 
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
@@ -70,6 +73,12 @@ def checked(d_model: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str, A
     if c["odd"] == "error" and d_model % 2:
         raise ValueError(f"d_model is {d_model}, expected an even number with odd='error'")
     return d_model, c
+
+
+def changed(convention: Keywords, changes: Keywords) -> dict[str, Any]:
+    """Return a convention with changes, and without the keywords that `REPLACES` lists for them."""
+    replaced = {key for change in changes for key in REPLACES.get(change, ())}
+    return {key: value for key, value in convention.items() if key not in replaced} | dict(changes)
 
 
 # ---- columns ----------------------------------------------------------------------------------------------------------

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, Literal, NamedTuple, NoReturn, SupportsFloat, SupportsIndex, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Generic, Literal, NamedTuple, NoReturn, Self, SupportsFloat, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +13,7 @@ from posenc import _arguments, _convention, _kernel
 from posenc._arguments import BEYOND
 from posenc._convention import DEFAULTS
 from posenc._types import AnyDType, ArrayT, DTypeOf, Positions, ScalarT
+from posenc._version import __version__
 
 CHUNK_BYTES = 1 << 22
 MOST_SHOWN = 8          # repr abbreviates more frequencies than this
@@ -86,6 +87,8 @@ class Encoding:
     ----------
     d_model : int
         Number of columns.
+    base, frequency_scale, position_offset, position_scale, scale, padding_idx, odd, spacing, shift, exponents, layout, order
+        The other keywords, as checked; real numbers are floats.
     frequencies : ndarray of float64
         The frequencies in radians per position.
 
@@ -117,9 +120,24 @@ class Encoding:
            [0.84147098, 0.54030231, 0.09983342, 0.99500417]])
     """
 
-    __slots__ = ("__weakref__", "_columns", "_convention", "_frequencies", "_hash", "d_model")
+    __slots__ = (
+        "__weakref__", "_columns", "_convention", "_frequencies", "_hash", "base", "d_model", "exponents", "frequency_scale",
+        "layout", "odd", "order", "padding_idx", "position_offset", "position_scale", "scale", "shift", "spacing",
+    )
 
     d_model: int
+    base: float
+    frequency_scale: float
+    position_offset: float
+    position_scale: float
+    padding_idx: int | None
+    scale: float
+    odd: Literal["truncate", "zero", "error"]
+    spacing: Literal["paper", "endpoint"]
+    shift: float | None
+    exponents: Literal["pair", "column"]
+    layout: Literal["interleaved", "halves"]
+    order: Literal["sin", "cos"]
     _columns: _kernel.Columns
     _convention: dict[str, Any]
     _frequencies: NDArray[np.float64] | None
@@ -149,6 +167,8 @@ class Encoding:
             set_attribute = functools.partial(object.__setattr__, self)
             set_attribute("d_model", d_model)
             set_attribute("_convention", convention)
+            for name in convention.keys() - {"frequencies"}:
+                set_attribute(name, convention[name])
             set_attribute("_hash", hash((d_model, *convention.values())))
             set_attribute("_frequencies", None)
             set_attribute("_columns", _convention.columns(d_model, convention))
@@ -169,6 +189,108 @@ class Encoding:
 
     def __reduce__(self) -> tuple[Callable[..., Encoding], tuple[type[Encoding], int, dict[str, Any]]]:
         return _rebuild, (type(self), self.d_model, changes_of(self))
+
+    def replace(self, **changes: Any) -> Self:
+        """Return an encoding with changes.
+
+        Parameters
+        ----------
+        **changes
+            ``d_model`` and keywords of `Encoding`.  `frequencies` replaces `base`, `spacing`, `shift` and
+            `frequency_scale`; `spacing` and `shift` replace each other.
+
+        Returns
+        -------
+        Encoding
+            A new one, with the other keywords of this one.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `Encoding` raises them for the resulting keywords.
+
+        See Also
+        --------
+        Encoding : The keywords.
+
+        Examples
+        --------
+        >>> import posenc
+        >>> posenc.preset("whisper", 384).replace(d_model=512, scale=0.5)
+        Encoding(512, scale=0.5, odd='error', spacing='endpoint', layout='halves')
+        """
+        d_model = changes.pop("d_model", self.d_model)
+        return type(self)(d_model, **_convention.changed(changes_of(self), changes))
+
+    __replace__ = replace
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the encoding as a dict that JSON can hold.
+
+        Returns
+        -------
+        dict
+            ``version``, the version of posenc; ``d_model``; and ``convention``, with every keyword, defaults included.
+            The files that posenc writes hold the same.
+
+        See Also
+        --------
+        Encoding.from_dict : The inverse.
+
+        Examples
+        --------
+        >>> import json
+        >>> from posenc import Encoding
+        >>> document = json.dumps(Encoding(64, base=500.0).to_dict())
+        >>> Encoding.from_dict(json.loads(document))
+        Encoding(64, base=500.0)
+        """
+        convention = {name: list(value) if isinstance(value, tuple) else value for name, value in self._convention.items()}
+        return {"version": __version__, "d_model": self.d_model, "convention": convention}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Self:
+        """Return the encoding that a dict describes.
+
+        Parameters
+        ----------
+        document : mapping
+            From `to_dict`, or the specification in a file that posenc wrote, whose ``positions`` and ``dtype`` are not part
+            of the encoding.  Keywords that are missing from ``convention`` have their defaults.
+
+        Returns
+        -------
+        Encoding
+            Equal to the one that the dict was made from.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the dict has other keys, lacks one, or a value is refused by `Encoding`.
+
+        See Also
+        --------
+        Encoding.to_dict : The inverse.
+
+        Examples
+        --------
+        >>> from posenc import Encoding
+        >>> Encoding.from_dict({"d_model": 64, "convention": {"layout": "halves"}})
+        Encoding(64, layout='halves')
+        """
+        if not isinstance(document, Mapping):
+            raise _arguments.wrong_type("document", document, "a dict from Encoding.to_dict")
+        missing = {"d_model", "convention"} - document.keys()
+        unknown = document.keys() - {"version", "d_model", "convention", "positions", "dtype"}
+        if missing or unknown:
+            what = f"lacks {_listed(missing)}" if missing else f"has {_listed(unknown)}"
+            raise ValueError(f"document {what}, expected version, d_model and convention")
+        convention = document["convention"]
+        if not isinstance(convention, Mapping):
+            raise _arguments.wrong_type("convention", convention, "a dict of keywords of Encoding")
+        if unknown := convention.keys() - DEFAULTS.keys():
+            raise ValueError(f"convention has {_listed(unknown)}, expected keywords of Encoding")
+        return cls(document["d_model"], **convention)
 
     def __repr__(self) -> str:
         """Return a constructor call with the keywords that differ from the default; many frequencies are abbreviated."""
@@ -326,6 +448,10 @@ def changes_of(encoding: Encoding) -> dict[str, Any]:
     return {name: value for name, value in encoding._convention.items() if value != DEFAULTS[name]}
 
 
+def _listed(names: Iterable[object]) -> str:
+    return ", ".join(sorted(map(str, names)))
+
+
 def _shown(value: object) -> str:
     if isinstance(value, tuple) and len(value) > MOST_SHOWN:
         return f"<{len(value)} numbers from {value[0]} to {value[-1]}>"
@@ -336,15 +462,44 @@ def _shown(value: object) -> str:
 
 
 WIDEST_CACHED = 2**16                   # columns; an Encoding of this width takes 13 MB
+SYNONYMS = {                            # names in other libraries
+    "theta": "base", "rope_theta": "base", "max_period": "base", "max_timescale": "base", "num_threads": "threads",
+    "max_len": "positions", "length": "positions", "seq_len": "positions", "dim": "d_model", "embedding_dim": "d_model",
+}
 CACHED = {int, float, str, type(None), np.float64, np.float32}     # not tensors: their hash does not depend on their value
 _cached = functools.lru_cache(maxsize=8, typed=True)(Encoding)
 
 
-def cached_encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
-    """Return an Encoding, from the cache if the types of all arguments are in `CACHED`."""
-    if type(d_model) is int and d_model <= WIDEST_CACHED and CACHED.issuperset(map(type, scalars(convention))):
-        return _cached(d_model, **convention)
-    return Encoding(d_model, **convention)
+def encoding_of(d_model: Any, convention: Mapping[str, Any], function: str = "Encoding") -> Encoding:
+    """Return the Encoding in place of d_model, or that of the keywords, from the cache if `CACHED` has all their types."""
+    if isinstance(d_model, Encoding):
+        for name in convention:
+            raise TypeError(f"an Encoding and {name} are both given, expected only one of them; use replace({name}=...)")
+        return d_model
+    try:
+        if type(d_model) is int and d_model <= WIDEST_CACHED and CACHED.issuperset(map(type, scalars(convention))):
+            return _cached(d_model, **convention)
+        return Encoding(d_model, **convention)
+    except TypeError:
+        for name in convention.keys() - DEFAULTS.keys():
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{_suggestion(name)}") from None
+        raise
+
+
+def _suggestion(name: str) -> str:
+    import difflib
+
+    near = [SYNONYMS[name]] if name in SYNONYMS else difflib.get_close_matches(name, [*DEFAULTS, "dtype", "out", "threads"], 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def encoding_for(x: Any, encoding: Encoding | None, convention: Mapping[str, Any], function: str) -> Encoding:
+    """Return the Encoding to add to an array, of its d_model if it is not given."""
+    if encoding is None:
+        return encoding_of(x.shape[-1], convention, function)
+    if not isinstance(encoding, Encoding):
+        raise _arguments.wrong_type("encoding", encoding, "a posenc.Encoding")
+    return encoding_of(encoding, convention)
 
 
 def scalars(convention: Mapping[str, Any]) -> Iterator[Any]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, SupportsIndex
 
-from posenc import _arguments, _kernel
+from posenc import _arguments, _convention, _kernel
 from posenc._encoding import Encoding
 
 
@@ -256,9 +256,6 @@ PRESETS = {
     )
 }
 
-# keyword: keywords that Encoding does not accept together with it, so a change of the first removes them from a preset
-REPLACES = {"frequencies": ("base", "spacing", "shift", "frequency_scale"), "spacing": ("shift",), "shift": ("spacing",)}
-
 
 def presets() -> Presets:
     """List the presets of all model families.
@@ -346,15 +343,9 @@ def convention_of(name: str, d_model: int, changes: dict[str, Any]) -> tuple[dic
         for key, default in defaults.items():
             affected = _affected_by(known, d_model, key, default)
             for change in changes:
-                if not affected.isdisjoint((change, *REPLACES.get(change, ()))):
+                if not affected.isdisjoint((change, *_convention.REPLACES.get(change, ()))):
                     raise ValueError(f"{key} and {change} are both given, expected only one of them")
-    return parameters, changed(convention, changes)
-
-
-def changed(convention: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Return a convention with changes, and without the keywords that `REPLACES` lists for them."""
-    replaced = {key for change in changes for key in REPLACES.get(change, ())}
-    return {key: value for key, value in convention.items() if key not in replaced} | changes
+    return parameters, _convention.changed(convention, changes)
 
 
 def _known(name: str) -> Preset:

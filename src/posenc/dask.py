@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 import posenc
 from posenc import _arguments
-from posenc._encoding import Encoding, changes_of, keywords_of
+from posenc._encoding import Encoding, changes_of, encoding_for, encoding_of, keywords_of
 from posenc._types import AnyDType, Convention, Positions
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _checked_positions(positions: Any, encoding: Encoding) -> range | NDArray[An
 
 def table(
     positions: Positions | da.Array,
-    d_model: SupportsIndex,
+    d_model: SupportsIndex | Encoding,
     *,
     chunks: Any = "auto",
     dtype: AnyDType = "float32",
@@ -57,8 +57,8 @@ def table(
     ----------
     positions : int, range, array_like or dask.array.Array
         Positions of the rows, as in `posenc.encode`, of shape ``S``.  A column of a Dask dataframe is computed immediately.
-    d_model : int
-        Number of columns.
+    d_model : int or posenc.Encoding
+        Number of columns; or an encoding, in place of d_model and the keywords of a convention.
     chunks : int, tuple, str, optional
         Chunks of the positions, in any form that Dask accepts.  ``"auto"`` keeps the chunks of a Dask array; for
         other positions it uses Dask's setting ``array.chunk-size``.  The columns are always one chunk.
@@ -91,7 +91,7 @@ def table(
     >>> bool((pe[999_990:].compute() == posenc.encode(range(999_990, 1_000_000), 64)).all())
     True
     """
-    encoding = Encoding(d_model, **convention)
+    encoding = encoding_of(d_model, convention, "table")
     meta = encoding.encode(0, dtype=dtype)
     rows = _checked_positions(positions, encoding)
     shape = (len(rows),) if isinstance(rows, range) else rows.shape
@@ -150,6 +150,7 @@ def add_to(
     x: da.Array,
     positions: Positions | da.Array | None = None,
     *,
+    encoding: Encoding | None = None,
     x_scale: SupportsFloat = 1.0,
     **convention: Unpack[Convention],
 ) -> da.Array:
@@ -162,6 +163,8 @@ def add_to(
     positions : None, int, range, array_like or dask.array.Array, optional
         As in `posenc.add_to`: None means ``range(n)``; an integer must equal n; a range must have n positions; an array must
         broadcast to ``x.shape[:-1]``.
+    encoding : posenc.Encoding, optional
+        In place of the keywords of a convention.
     x_scale : float, optional
         The factor by which x is multiplied.  The factor, the product and the sum are each rounded once to the dtype of x.
     **convention
@@ -200,7 +203,7 @@ def add_to(
         raise ValueError(f"x has shape {x.shape}, expected known sizes: see compute_chunk_sizes")
     if type(x._meta) is not np.ndarray:
         raise TypeError(f"x has blocks of type {type(x._meta).__name__}, expected numpy.ndarray")
-    encoding = Encoding(x.shape[-1], **convention)
+    encoding = encoding_for(x, encoding, convention, "add_to")
     encoding.add_to(np.empty((0, x.shape[-1]), x.dtype), x_scale=x_scale)
     if positions is not None:
         positions = _checked_positions(positions, encoding)
@@ -296,7 +299,7 @@ def _sum(
 def to_zarr(
     path: Any,
     positions: SupportsIndex | range,
-    d_model: SupportsIndex,
+    d_model: SupportsIndex | Encoding,
     *,
     chunks: SupportsIndex | str = "auto",
     dtype: AnyDType = "float32",
@@ -314,8 +317,8 @@ def to_zarr(
         place.
     positions : int or range
         Positions of the rows; an integer n means ``range(n)``.
-    d_model : int
-        Number of columns.
+    d_model : int or posenc.Encoding
+        Number of columns; or an encoding, in place of d_model and the keywords of a convention.
     chunks : int or str, optional
         Number of positions in a chunk, as in `table`.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
@@ -371,7 +374,7 @@ def to_zarr(
         raise ValueError(f"chunks is {pe.chunks[0]}, expected equal chunks, except for a smaller last one")
     name, _ = _arguments.dtype(dtype)
     bits = pe.view(np.uint16) if name == "bfloat16" else pe
-    arguments = Encoding(d_model, **convention), positions, name, max(1, first)
+    arguments = encoding_of(d_model, convention, "to_zarr"), positions, name, max(1, first)
 
     def store(target: Any, overwrite: bool) -> None:
         array = create(target, *arguments, overwrite=overwrite)

@@ -14,9 +14,7 @@ from typing import Any
 
 import posenc
 from posenc._convention import CHOICES
-from posenc._encoding import changes_of
 from posenc._files.table import Readable
-from posenc._presets import changed
 
 OK, FAILED = 0, 1
 
@@ -146,7 +144,7 @@ def encoding_of(args: argparse.Namespace, d_model: int, described: posenc.Encodi
     keywords = {keyword: value for keyword, value in vars(args).items() if keyword in CONVENTION}
     if args.preset is not None:
         return posenc.preset(args.preset, d_model, **keywords)
-    return posenc.Encoding(d_model, **changed(changes_of(described) if described else {}, keywords))
+    return described.replace(d_model=d_model, **keywords) if described else posenc.Encoding(d_model, **keywords)
 
 
 def add_range(parser: Parser) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
 from posenc import _arguments
-from posenc._encoding import CHUNK_BYTES, keywords_of
+from posenc._encoding import CHUNK_BYTES, Encoding, keywords_of
 from posenc._types import Convention
 from posenc.torch._operators import encoding_of, specification
 from posenc.torch._tensors import array_of, dtype_name, integer, positions_tensor
@@ -26,8 +26,8 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
     ----------
     positions : int or range
         The positions of the rows; an integer n means ``range(n)``.
-    d_model : int
-        Number of columns.
+    d_model : int or posenc.Encoding
+        Number of columns; or an encoding, in place of d_model and the keywords of a convention.
     chunk : int, optional
         Positions per chunk; by default as many as have encodings of at most 4 MiB.
     dtype : torch.dtype, optional
@@ -61,7 +61,7 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
     def __init__(
         self,
         positions: SupportsIndex | range,
-        d_model: SupportsIndex,
+        d_model: SupportsIndex | Encoding,
         *,
         chunk: SupportsIndex | None = None,
         dtype: torch.dtype = torch.float32,

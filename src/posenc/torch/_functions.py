@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from posenc import _arguments, _kernel
+from posenc._encoding import Encoding
 from posenc._types import Convention, Positions
 from posenc.torch import _operators, _tensors
 
 
 def encode(
     positions: Positions | Tensor,
-    d_model: SupportsIndex,
+    d_model: SupportsIndex | Encoding,
     *,
     dtype: torch.dtype = torch.float32,
     device: torch.device | str | int | None = None,
@@ -27,8 +28,8 @@ def encode(
     ----------
     positions : int, range, Tensor or array_like
         As for `posenc.encode`, or a tensor of any shape and any real dtype.
-    d_model : int
-        Number of columns.
+    d_model : int or posenc.Encoding
+        Number of columns; or an encoding, in place of d_model and the keywords of a convention.
     dtype : torch.dtype, optional
         One of float32, float64, float16 and bfloat16.
     device : torch.device, optional
@@ -87,6 +88,7 @@ def add_to(
     x: Tensor,
     positions: Positions | Tensor | None = None,
     *,
+    encoding: Encoding | None = None,
     x_scale: SupportsFloat = 1.0,
     **convention: Unpack[Convention],
 ) -> Tensor:
@@ -98,6 +100,8 @@ def add_to(
         The embeddings, which are overwritten: on the CPU, of float32, float64, float16 or bfloat16, with contiguous columns.
     positions : int, range, Tensor or array_like, optional
         As for `posenc.add_to`, or a tensor that broadcasts to ``x.shape[:-1]``.
+    encoding : posenc.Encoding, optional
+        In place of the keywords of a convention.
     x_scale : float, optional
         The factor by which x is multiplied, as in `posenc.add_to`.
     **convention
@@ -133,7 +137,12 @@ def add_to(
     if not (x.is_cpu or x.is_meta):
         raise ValueError(f"x is on {x.device}, expected the CPU; PositionalEncoding supports every device")
     n, d_model = x.shape[-2:]
-    _, text = _operators.specification(d_model, convention)
+    if encoding is not None:
+        if not isinstance(encoding, Encoding):
+            raise _arguments.wrong_type("encoding", encoding, "a posenc.Encoding")
+        if encoding.d_model != d_model:
+            raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {encoding.d_model})")
+    _, text = _operators.specification(encoding or d_model, convention)
     direct = _operators.is_eager() and _operators.is_plain(x)
     if direct and (not isinstance(positions, Tensor) or _operators.is_plain(positions)):
         if isinstance(positions, Tensor):

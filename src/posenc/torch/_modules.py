@@ -30,8 +30,8 @@ class PositionalTable(nn.Module):
 
     Parameters
     ----------
-    d_model : int
-        Number of columns.
+    d_model : int or posenc.Encoding
+        Number of columns; or an encoding, in place of d_model and the keywords of a convention.
     max_sequence_length : int, optional
         Initial number of rows.  The table grows if an input is longer.
     **convention
@@ -71,7 +71,7 @@ class PositionalTable(nn.Module):
 
     def __init__(
         self,
-        d_model: SupportsIndex,
+        d_model: SupportsIndex | posenc.Encoding,
         max_sequence_length: SupportsIndex | None = None,
         **convention: Unpack[Convention],
     ) -> None:
@@ -240,8 +240,8 @@ class PositionalEncoding(PositionalTable):
 
     Parameters
     ----------
-    d_model : int
-        Number of columns.
+    d_model : int or posenc.Encoding
+        Number of columns; or an encoding, in place of d_model and the keywords of a convention.
     dropout : float, optional
         The probability of dropout.  An integer other than 0 is rejected: in some classes the second argument is a length.
     max_len : int, optional
@@ -288,7 +288,7 @@ class PositionalEncoding(PositionalTable):
 
     def __init__(
         self,
-        d_model: SupportsIndex,
+        d_model: SupportsIndex | posenc.Encoding,
         dropout: float = 0.0,
         *,
         max_len: SupportsIndex | None = None,

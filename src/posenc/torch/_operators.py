@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 from torch.fx.experimental.symbolic_shapes import guard_scalar
 
 import posenc
-from posenc import _kernel
+from posenc import _encoding, _kernel
 from posenc._convention import CHECKS
 from posenc._encoding import CACHED, scalars
 from posenc.torch import _tensors
@@ -28,6 +28,9 @@ from posenc.torch._tensors import DTYPES, NOT_DIFFERENTIABLE, array_of, constant
 
 def specification(d_model: Any, convention: Mapping[str, Any]) -> tuple[int, str]:
     """Check d_model and the convention and return them, the convention as text; in compiled code the operator checks it."""
+    if isinstance(d_model, posenc.Encoding):
+        encoding = _encoding.encoding_of(d_model, convention)
+        return encoding.d_model, text_of(_encoding.changes_of(encoding))
     if type(d_model) not in (int, torch.SymInt):
         d_model = _tensors.integer("d_model", d_model, 0)
     if torch.compiler.is_compiling():

@@ -1,0 +1,181 @@
+"""An Encoding as a value: attributes, replace, dicts, and in place of d_model and keywords."""
+
+import copy
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import posenc
+from conftest import python
+from posenc import Encoding
+from posenc._convention import CHOICES, DEFAULTS
+
+REALS = {
+    "base": st.floats(1.5, 1e6), "frequency_scale": st.floats(-1e3, 1e3), "position_offset": st.floats(-1e9, 1e9),
+    "position_scale": st.floats(-1e3, 1e3), "scale": st.floats(-1e3, 1e3), "shift": st.none() | st.floats(-3.3, 3.3),
+}
+CONVENTIONS = st.fixed_dictionaries({}, optional={
+    **REALS, **{name: st.sampled_from(choices) for name, choices in CHOICES.items() if name not in ("odd", "spacing")},
+    "padding_idx": st.none() | st.integers(-2**63, 2**63 - 1),
+})
+EXPLICIT = Encoding(6, frequencies=(0.1, -2.0, 3e-300), order="cos")
+
+
+@settings(deadline=None)
+@given(st.integers(0, 40), CONVENTIONS)
+def test_an_encoding_survives_json(d_model, convention):
+    encoding = Encoding(d_model, **convention)
+    document = encoding.to_dict()
+    assert json.loads(json.dumps(document)) == document
+    assert Encoding.from_dict(document) == encoding
+    for name, value in convention.items():
+        assert getattr(encoding, name) == value
+
+
+@pytest.mark.parametrize("name", [preset.name for preset in posenc.presets()])
+def test_presets_survive_json(name):
+    encoding = posenc.preset(name, 64)
+    assert Encoding.from_dict(json.loads(json.dumps(encoding.to_dict()))) == encoding
+
+
+def test_a_dict_holds_every_keyword():
+    document = EXPLICIT.to_dict()
+    assert document == {
+        "version": posenc.__version__,
+        "d_model": 6,
+        "convention": DEFAULTS | {"frequencies": [0.1, -2.0, 3e-300], "order": "cos"},
+    }
+    assert Encoding.from_dict(document) == EXPLICIT
+
+
+def test_the_specification_of_a_file_is_a_dict_of_an_encoding():
+    """As written before `to_dict` existed."""
+    document = {
+        "version": "0.1.0", "positions": {"start": 0, "stop": 5, "step": 1}, "d_model": 8, "dtype": "float32",
+        "convention": DEFAULTS | {"base": 500.0},
+    }
+    assert Encoding.from_dict(document) == Encoding(8, base=500.0)
+
+
+@pytest.mark.parametrize("document, message", [
+    ([], "document is .* expected a dict"),
+    ({"d_model": 8}, "document lacks convention"),
+    ({"d_model": 8, "convention": {}, "theta": 5}, "document has theta"),
+    ({"d_model": 8, "convention": []}, "convention is .* expected a dict"),
+    ({"d_model": 8, "convention": {"theta": 5}}, "convention has theta"),
+    ({"d_model": 8, "convention": {"base": -1.0}}, "base is -1.0"),
+    ({"d_model": "8", "convention": {}}, "d_model is '8'"),
+])
+def test_other_dicts_are_refused(document, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        Encoding.from_dict(document)
+
+
+def test_attributes_are_those_of_the_constructor_and_read_only():
+    encoding = Encoding(8, base=500, padding_idx=3, layout="halves")
+    assert (encoding.base, type(encoding.base), encoding.padding_idx, encoding.layout) == (500.0, float, 3, "halves")
+    for name in DEFAULTS:
+        if name != "frequencies":
+            assert getattr(Encoding(8), name) == DEFAULTS[name]
+        with pytest.raises(AttributeError, match="immutable"):
+            setattr(encoding, name, DEFAULTS[name])
+
+
+def test_replace():
+    whisper = posenc.preset("whisper", 384)
+    assert whisper.replace(d_model=512) == posenc.preset("whisper", 512)
+    assert whisper.replace(shift=1) == Encoding(384, shift=1, layout="halves", odd=whisper.odd)
+    assert EXPLICIT.replace(order="sin").replace(order="cos") == EXPLICIT
+    assert Encoding(6, base=5.0, shift=0.5).replace(frequencies=[1, 2, 3]) == Encoding(6, frequencies=[1, 2, 3])
+    assert whisper.replace() == whisper
+    with pytest.raises(ValueError, match="frequencies and base"):
+        EXPLICIT.replace(base=5.0)
+    with pytest.raises(TypeError, match="theta"):
+        whisper.replace(theta=5.0)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="copy.replace is new in Python 3.13")
+def test_copy_replace():
+    assert copy.replace(EXPLICIT, d_model=6, scale=2.0) == EXPLICIT.replace(scale=2.0)
+
+
+def test_an_encoding_stands_for_d_model_and_keywords():
+    table = EXPLICIT.encode(7)
+    np.testing.assert_array_equal(posenc.encode(7, EXPLICIT), table)
+    np.testing.assert_array_equal(next(posenc.stream(7, EXPLICIT)).values, table)
+    np.testing.assert_array_equal(posenc.add_to(np.ones((7, 6), np.float32), encoding=EXPLICIT), 1 + table)
+
+
+def test_torch_accepts_an_encoding():
+    torch = pytest.importorskip("torch")
+    x, table = torch.zeros(2, 7, 6), EXPLICIT.encode(7)
+    np.testing.assert_array_equal(posenc.torch.encode(7, EXPLICIT).numpy(), table)
+    np.testing.assert_array_equal(posenc.torch.PositionalEncoding(EXPLICIT)(x)[1].numpy(), table)
+    np.testing.assert_array_equal(posenc.torch.PositionalTable(EXPLICIT, 7)().numpy(), table)
+    assert posenc.torch.PositionalEncoding(posenc.preset("whisper", 384)).encoding == posenc.preset("whisper", 384)
+    np.testing.assert_array_equal(posenc.torch.add_to(torch.ones(7, 6), encoding=EXPLICIT).numpy(), 1 + table)
+    with pytest.raises(ValueError, match=r"x has shape \(7, 8\), expected \(..., 6\)"):
+        posenc.torch.add_to(torch.ones(7, 8), encoding=EXPLICIT)
+    with pytest.raises(TypeError, match="an Encoding and base"):
+        posenc.torch.PositionalEncoding(EXPLICIT, base=5.0)
+
+
+def test_dask_accepts_an_encoding():
+    da = pytest.importorskip("dask.array")
+    np.testing.assert_array_equal(posenc.dask.table(7, EXPLICIT).compute(), EXPLICIT.encode(7))
+    x = da.ones((7, 6), dtype="float32")
+    np.testing.assert_array_equal(posenc.dask.add_to(x, encoding=EXPLICIT).compute(), 1 + EXPLICIT.encode(7))
+
+
+@pytest.mark.parametrize("call", [
+    lambda: posenc.encode(7, EXPLICIT, base=5.0),
+    lambda: posenc.stream(7, EXPLICIT, base=5.0),
+    lambda: posenc.add_to(np.ones((7, 6), np.float32), encoding=EXPLICIT, base=5.0),
+])
+def test_keywords_beside_an_encoding_are_refused(call):
+    with pytest.raises(TypeError, match=r"an Encoding and base .* replace\(base=...\)"):
+        call()
+
+
+def test_add_to_refuses_what_is_no_encoding_for_x():
+    with pytest.raises(TypeError, match=r"encoding is 6 of type int, expected a posenc\.Encoding"):
+        posenc.add_to(np.ones((7, 6), np.float32), encoding=6)
+    with pytest.raises(ValueError, match=r"x has shape \(7, 8\), expected \(..., 6\)"):
+        posenc.add_to(np.ones((7, 8), np.float32), encoding=EXPLICIT)
+
+
+@pytest.mark.parametrize("function, call", [
+    ("encode", lambda **keywords: posenc.encode(3, 4, **keywords)),
+    ("stream", lambda **keywords: posenc.stream(3, 4, **keywords)),
+    ("add_to", lambda **keywords: posenc.add_to(np.ones((3, 4), np.float32), **keywords)),
+    ("grid", lambda **keywords: posenc.grid((3, 3), 4, **keywords)),
+])
+@pytest.mark.parametrize("name, suggestion", [
+    ("theta", "; did you mean 'base'?"), ("num_threads", "; did you mean 'threads'?"),
+    ("max_len", "; did you mean 'positions'?"), ("layuot", "; did you mean 'layout'?"), ("zzz", ""),
+])
+def test_unknown_keywords_are_those_of_the_function_called(function, call, name, suggestion):
+    with pytest.raises(TypeError) as refused:
+        call(**{name: 3})
+    assert str(refused.value) == f"{function}() got an unexpected keyword argument {name!r}{suggestion}"
+
+
+def test_optional_parts_are_attributes():
+    with pytest.raises(AttributeError, match="module 'posenc' has no attribute 'jax'"):
+        _ = posenc.jax
+    code = """
+        import sys, posenc
+        sys.modules["torch"] = None             # as if it were not installed
+        try:
+            posenc.torch
+        except ImportError as error:
+            print(error)
+        """
+    done = subprocess.run(python(code), capture_output=True, text=True, check=False)
+    message = "posenc.torch needs torch, as in the extra posenc[torch]: " + sys.executable + " -m pip install torch"
+    assert done.returncode == 0 and done.stdout.strip() == message, done.stderr
