@@ -53,7 +53,7 @@ add_bug() {
     FROM=$2 TO=$3 perl -pi -e 's/\Q$ENV{FROM}\E/$ENV{TO}/' "$1"
 }
 
-# report EXPECTED COMMAND...: run a command that must not print a report (EXPECTED); with --self-test, it must fail with a report
+# report EXPECTED COMMAND...: run a command that must not print a report (EXPECTED); with --self-test, it must fail with one
 report() {
     local expected=$1 status=0
     shift

@@ -88,10 +88,10 @@ for wheel in map(Path, wheels):
     if named != expected:
         print(f"{wheel.name}: bundles {expected}, but has licences for {named}", file=sys.stderr)
         failed = True
-    # `ours` includes the directory of the archive
-    ours = wheel.stat().st_size - sum(sizes[name] for name in libraries + licences)
-    extension = sum(size for name, size in sizes.items() if name.startswith("posenc/_kernel."))
-    print(f"{wheel.name}: {wheel.stat().st_size} bytes, {ours} not bundled ({extension} in the extension), limit {limit}; bundles {expected}")
+    size = wheel.stat().st_size             # includes the directory of the archive
+    ours = size - sum(sizes[name] for name in libraries + licences)
+    extension = sum(sizes[name] for name in sizes if name.startswith("posenc/_kernel."))
+    print(f"{wheel.name}: {size} bytes, {ours} not bundled ({extension} in the extension), limit {limit}; bundles {expected}")
     if ours > limit:
         print(f"{wheel.name}: larger than {limit} bytes", file=sys.stderr)
         failed = True
