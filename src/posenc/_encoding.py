@@ -196,8 +196,8 @@ class Encoding:
         Parameters
         ----------
         **changes
-            ``d_model`` and keywords of `Encoding`.  `frequencies` replaces `base`, `spacing`, `shift` and
-            `frequency_scale`; `spacing` and `shift` replace each other.
+            ``d_model`` and keywords of `Encoding`.  ``frequencies`` replaces ``base``, ``spacing``, ``shift`` and
+            ``frequency_scale``; ``spacing`` and ``shift`` replace each other.
 
         Returns
         -------
