@@ -56,12 +56,12 @@ class Encoding:
     d_model : int
         Number of columns, from 0 to 2**24.
     base : float, optional
-        A positive number.  Frequency i is ``frequency_scale * base**(-i / D)`` radians per position; see `spacing` for D.
+        A positive number.  Frequency i is ``frequency_scale * base**(-i / D)`` radians per position; see ``spacing`` for D.
     frequency_scale, position_offset, position_scale : float, optional
         The angle of frequency i is ``(position + position_offset) * position_scale * frequency`` in radians, the exact
         product of the float64 arguments.
     padding_idx : int, optional
-        The position, before `position_offset` is added, whose row is all zeros, as in fairseq.
+        The position, before ``position_offset`` is added, whose row is all zeros, as in fairseq.
     scale : float, optional
         The factor by which the values are multiplied.  Only the product is rounded.
     odd : {"truncate", "zero", "error"}, optional
@@ -312,7 +312,7 @@ class Encoding:
     def frequencies(self) -> NDArray[np.float64]:
         """The frequencies in radians per position, rounded to float64, in a read-only array.
 
-        They are not multiplied by `position_scale`.  A frequency beyond the range of float64 is 0 or infinite.
+        They are not multiplied by ``position_scale``.  A frequency beyond the range of float64 is 0 or infinite.
 
         See Also
         --------
