@@ -45,4 +45,4 @@ def __getattr__(name: str) -> _ModuleType:
             raise
         command = f"{sys.executable or 'python'} -m pip install {error.name}"
         message = f"posenc.{name} needs {error.name}, as in the extra posenc[{name}]: {command}"
-        raise ImportError(message, name=error.name) from error
+        raise ModuleNotFoundError(message, name=error.name) from error
