@@ -98,7 +98,7 @@ def position_scale_too(rng, dtype):
 
 
 def offset_too(rng, dtype):
-    """Yield cases with a position close to a zero, and an offset that brings the value closer to the zero."""
+    """Yield cases with a position close to a zero of sin or cos, and an offset that brings the angle even closer to it."""
     while True:
         position_scale = ldexp(float(rng.uniform(1, 2)), int(rng.integers(-30, 30)))
         frequency = float(rng.uniform(0.5, 4))

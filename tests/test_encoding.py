@@ -1,4 +1,4 @@
-"""An Encoding as a value: attributes, replace, dicts, and in place of d_model and keywords."""
+"""An Encoding as a value: its attributes, `replace`, dicts, and its use in place of d_model and keywords."""
 
 import copy
 import json
@@ -54,7 +54,7 @@ def test_a_dict_holds_every_keyword():
 
 
 def test_the_specification_of_a_file_is_a_dict_of_an_encoding():
-    """As written before `to_dict` existed."""
+    """`from_dict` accepts a specification from a file that was written before `to_dict` existed."""
     document = {
         "version": "0.1.0", "positions": {"start": 0, "stop": 5, "step": 1}, "d_model": 8, "dtype": "float32",
         "convention": DEFAULTS | {"base": 500.0},

@@ -1,4 +1,4 @@
-"""Imports follow the map in CONTRIBUTING.md, and other modules do not use the private names of Encoding."""
+"""Imports follow the map in CONTRIBUTING.md, and only the module that defines Encoding uses its private names."""
 
 import ast
 import graphlib

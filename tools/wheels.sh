@@ -22,7 +22,7 @@ source "$(dirname "$0")/common.sh"
 [[ $# == 1 ]] || usage
 limit=${LIMIT:-400000}
 
-# a release has a wheel with every tag for every platform
+# a release has one wheel for each combination of tag and platform
 tags=(cp311-abi3 cp314-cp314t cp315-cp315t)
 platforms=(manylinux_x86_64 manylinux_aarch64 musllinux_x86_64 musllinux_aarch64 macosx_x86_64 macosx_arm64 win_amd64 win_arm64)
 # tracked files that are not in the sdist
@@ -88,7 +88,7 @@ for wheel in map(Path, wheels):
     if named != expected:
         print(f"{wheel.name}: bundles {expected}, but has licences for {named}", file=sys.stderr)
         failed = True
-    size = wheel.stat().st_size             # includes the directory of the archive
+    size = wheel.stat().st_size             # includes the central directory of the zip archive
     ours = size - sum(sizes[name] for name in libraries + licences)
     extension = sum(sizes[name] for name in sizes if name.startswith("posenc/_kernel."))
     print(f"{wheel.name}: {size} bytes, {ours} not bundled ({extension} in the extension), limit {limit}; bundles {expected}")

@@ -71,12 +71,12 @@ def opened(path: str | os.PathLike[str], *, key: str | None = None) -> AbstractC
     ----------
     path : path_like
     key : str, optional
-        Name of the tensor; by default the only tensor is opened, else ``pe``.
+        Name of the tensor.  By default, the only tensor of the file, or ``pe`` if it has several.
 
     Raises
     ------
     ValueError
-        If the file is not valid, has no such tensor, or the tensor is not a table.
+        If the file is not valid or has no such tensor, or if the tensor is not a table.
     """
     return table.opened(path, lambda file, file_size: _table(file, file_size, key))
 

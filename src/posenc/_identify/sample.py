@@ -12,7 +12,7 @@ from posenc import _arguments
 from posenc._types import Positions
 
 SAMPLE = 2**21              # largest number of values in a sample, unless 16 rows have more
-# significant bits of each dtype, narrowest first; half an ulp is at most 2**-bits of a value
+# significant bits of each dtype, narrowest first; half an ulp of a value is at most the value times 2**-bits
 PRECISION = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}
 
 

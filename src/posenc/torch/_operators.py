@@ -179,7 +179,7 @@ def encode_at(positions: Tensor, d_model: int, convention: str, dtype: torch.dty
 
 
 def is_eager() -> bool:
-    """Return whether the kernels can be called directly, because no compiler, tracer, mode or transform records operators."""
+    """Return whether the kernels can be called directly: no compiler, tracer, mode or transform records operators."""
     return not (
         torch.compiler.is_compiling()
         or torch._C._get_tracing_state() is not None            # torch.jit.trace
