@@ -14,7 +14,8 @@ import numpy as np
 import posenc
 
 D_MODEL, CALLS = 512, 5
-ROWS = {"idle": [256, 512, 1024, 4096, 8192, 65536], "busy": [4096, 65536]}
+ROWS = [256, 512, 1024, 4096, 8192, 65536]
+BUSY = [0, 1, 2]                # other processes
 THREADS = {"one": 1, "two": 2, "default": None}
 
 
@@ -42,11 +43,11 @@ def report(rows, times):
 def main(rounds=12):
     encoding = posenc.Encoding(D_MODEL)
     print(posenc.show_runtime())
-    for state, sizes in ROWS.items():
-        print(f"{state}, {rounds * CALLS} calls each: median (slowest) in ms")
-        busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 if state == "busy" else 0)]
+    for others in BUSY:
+        print(f"{others} busy processes, {rounds * CALLS} calls each: median (slowest) in ms")
+        busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(others)]
         try:
-            for rows in sizes:
+            for rows in ROWS:
                 report(rows, measure(encoding, rows, rounds))
         finally:
             for process in busy:

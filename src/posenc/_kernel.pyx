@@ -45,6 +45,8 @@ cdef enum:
     ROTATED_PER_CHECK = 1 << 24
     DIRECT_PER_THREAD = 1 << 14
     DIRECT_PER_CHECK = 1 << 13
+    SMALL = 32                          # a small job has fewer values than this multiple of those that justify another thread
+    LONGEST_PAUSE = 256
     MIN_ENTRIES = 64                    # batch entries in a block: each further block of the batch computes the rows again
     TILES_PER_BLOCK = 16                # tiles of an offset table in a block, 20 us each
     STREAM_BYTES = 1 << 23              # outputs from this size exceed the caches and use non-temporal stores
@@ -56,7 +58,9 @@ cdef const kernel_t *active = NULL
 cdef bint rounding_test_skipped = False
 cdef tally_t counted
 cdef int threads_in_use = 0             # by all calls with more than one thread
-cdef object lock = object()             # guards `counted` and `threads_in_use`
+cdef int pause = 0                      # small jobs that run in one thread after an uneven team
+cdef int paused = 0                     # of these, those to come
+cdef object lock = object()             # guards `counted` and the three variables above
 cdef str invalid_setting = None
 counted.uncertain = counted.exact = 0
 
@@ -213,8 +217,13 @@ cdef bint _is_serial() noexcept nogil:
 
 cdef int _team_size(object threads, ptrdiff_t values, ptrdiff_t per_thread, ptrdiff_t blocks) except -1:
     """Return the largest number of threads for a job; docs/reliability.md, "Threads", states the rule."""
+    global paused
     cdef ptrdiff_t most
-    if blocks <= 1 or threads is None and values < 2 * per_thread or _is_serial():
+    if blocks <= 1 or threads is not None and threads == 1 or threads is None and values < 2 * per_thread or _is_serial():
+        return 1
+    if paused > 0 and values < SMALL * per_thread:
+        with cython.critical_section(lock):
+            paused -= 1
         return 1
     if threads is None:
         most = min(<ptrdiff_t>allowed_threads(), values // per_thread)
@@ -224,26 +233,40 @@ cdef int _team_size(object threads, ptrdiff_t values, ptrdiff_t per_thread, ptrd
 
 
 cdef int _run(block_t block, void *context, ptrdiff_t blocks, ptrdiff_t per_check, int threads) except -1:
-    """Run blocks on `threads` threads, minus those that other calls use and those that the system refuses."""
-    global threads_in_use
+    """Run blocks on `threads` threads, minus those that other calls use and those that the system refuses.
+
+    If other processes use the processors, or if the system runs two threads on the same one, a thread of the team waits for
+    another one longer than a small job takes.  So after a team in which the calling thread ran most of the blocks, or few,
+    the next small jobs run in one thread: 1, 2, 4, ... jobs after each such team, until a team shares its blocks evenly.
+    """
+    global threads_in_use, pause, paused
     cdef int team = 1
+    cdef ptrdiff_t own = 0
+    cdef bint uneven
     if threads > 1:
         with cython.critical_section(lock):
             team = max(1, threads - threads_in_use)
             threads_in_use += team
     try:
         with nogil:
-            _run_pieces(block, context, blocks, per_check, openmp_team(team) if team > 1 else 1)
+            own = _run_pieces(block, context, blocks, per_check, openmp_team(team) if team > 1 else 1)
     finally:
         if threads > 1:
             with cython.critical_section(lock):
                 threads_in_use -= team
+                if team > 1:
+                    uneven = 4 * own > 3 * blocks or 4 * team * own < blocks
+                    pause = min(max(1, 2 * pause), LONGEST_PAUSE) if uneven else 0
+                    paused = pause
     return 0
 
 
-cdef int _run_pieces(block_t block, void *context, ptrdiff_t blocks, ptrdiff_t per_check, int team) except -1 nogil:
-    """Run blocks in pieces of at most about 50 ms.  Signals are checked between pieces; a handler may raise or fork."""
-    cdef ptrdiff_t first = 0, last, which, piece = per_check * team
+cdef ptrdiff_t _run_pieces(block_t block, void *context, ptrdiff_t blocks, ptrdiff_t per_check, int team) except -1 nogil:
+    """Run blocks in pieces of at most about 50 ms, and return the number of blocks that the calling thread ran.
+
+    Signals are checked between pieces; a handler may raise or fork.
+    """
+    cdef ptrdiff_t first = 0, last, which, piece = per_check * team, own = 0
     cdef double start = _now() if piece < blocks else 0, checked = start, end
     while True:
         last = min(first + piece, blocks)
@@ -253,8 +276,9 @@ cdef int _run_pieces(block_t block, void *context, ptrdiff_t blocks, ptrdiff_t p
         else:
             for which in prange(first, last, schedule="dynamic", num_threads=team):
                 block(context, which, threadid())
+                own += threadid() == 0
         if last == blocks:
-            return 0
+            return own
         first = last
         end = _now()
         if end - start < PIECE_SECONDS / 2:
