@@ -8,6 +8,7 @@ from posenc._encoding import Chunk, Encoding
 from posenc._grid import grid
 from posenc._identify import Match, identify
 from posenc._padding import positions_from_lengths, positions_from_mask, positions_from_segments
+from posenc._points import points
 from posenc._presets import Preset, preset, presets
 from posenc._runtime import show_runtime
 from posenc._version import __version__ as __version__
@@ -21,6 +22,7 @@ __all__ = [
     "encode",
     "grid",
     "identify",
+    "points",
     "positions_from_lengths",
     "positions_from_mask",
     "positions_from_segments",
