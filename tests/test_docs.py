@@ -35,6 +35,7 @@ MODULES = PUBLIC | {
     "posenc._grid": (),
     "posenc._identify.judge": (),
     "posenc._padding": (),
+    "posenc._points": (),
     "posenc._presets": (),
     "posenc._runtime": (),
     "posenc.torch._data": ("torch",),

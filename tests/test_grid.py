@@ -402,12 +402,18 @@ def pos_enc(x, min_deg, max_deg):
 class HarmonicEmbedding:
     """PyTorch3D, renderer/implicit/harmonic_embedding.py."""
 
-    def __init__(self, n, omega_0):
-        self.frequencies = omega_0 * 2.0 ** np.arange(n)
+    def __init__(self, n, omega_0=1.0, logspace=True, append_input=True):
+        self.frequencies = omega_0 * (2.0 ** np.arange(n) if logspace else np.linspace(1, 2.0 ** (n - 1), n))
+        self.append_input = append_input
 
-    def __call__(self, x):
-        embed = (x[..., None] * self.frequencies).reshape(*x.shape[:-1], -1)
-        return np.concatenate([np.sin(embed), np.cos(embed), x], axis=-1)
+    def __call__(self, x, diag_cov=None):
+        flat = (*x.shape[:-1], -1)
+        embed = (x[..., None] * self.frequencies).reshape(flat)
+        parts = [np.sin(embed), np.cos(embed)]
+        if diag_cov is not None:
+            damping = np.exp(-0.5 * diag_cov[..., None] * self.frequencies**2).reshape(flat)
+            parts = [part * damping for part in parts]
+        return np.concatenate(parts + [x] * self.append_input, axis=-1)
 
 
 class Frequency:

@@ -99,8 +99,9 @@ def grid(
     ----------
     shape : int or sequence
         For each axis its size or its coordinates: a range or a one-dimensional array of integers or real numbers.
-    d_model : int
-        Number of columns.
+    d_model : int, Encoding or sequence of Encoding
+        Number of columns; or, in place of d_model and the keywords of a convention, the encoding of one axis, the same for all
+        axes or one for each.  The table then has the d_model columns of the encoding for every axis.
     start : float or sequence of float, optional
         The index of the first cell, one for each axis or one for all.  Cell k has the index m = k + start.
     coordinates : {"index", "normalized", "centered"} or (low, high), optional
@@ -115,7 +116,8 @@ def grid(
     group : {"axis", "function", "frequency"}, optional
         The index that varies slowest over the columns.
     layout : {"interleaved", "halves"}, optional
-        Within a group, sines and cosines alternate or form blocks.  With ``group="function"`` this applies to the axes.
+        Within a group, sines and cosines alternate or form blocks.  With ``group="function"`` this applies to the axes.  The
+        default is ``"interleaved"``, or the layout of the encoding.
     odd : {"error", "zero", "truncate"}, optional
         If d_model is not a multiple of twice the number of axes, ``"error"`` raises a ValueError, ``"zero"`` rounds the
         widths down and fills the remaining columns with zeros, and ``"truncate"`` rounds the widths up and drops the last
@@ -147,6 +149,7 @@ def grid(
 
     See Also
     --------
+    points : Encode points that form no grid, or that differ per sample.
     encode : Return the encodings of positions on one axis.
     Encoding : The keywords of a convention.
 
