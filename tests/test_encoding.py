@@ -154,6 +154,7 @@ def test_add_to_refuses_what_is_no_encoding_for_x():
     ("stream", lambda **keywords: posenc.stream(3, 4, **keywords)),
     ("add_to", lambda **keywords: posenc.add_to(np.ones((3, 4), np.float32), **keywords)),
     ("grid", lambda **keywords: posenc.grid((3, 3), 4, **keywords)),
+    ("points", lambda **keywords: posenc.points([[3, 3]], 4, **keywords)),
 ])
 @pytest.mark.parametrize("name, suggestion", [
     ("theta", "; did you mean 'base'?"), ("num_threads", "; did you mean 'threads'?"),

@@ -505,7 +505,8 @@ import numpy as np, posenc
 for call in (
     lambda: posenc.Encoding(8), lambda: posenc.encode(1, 8), lambda: posenc.add_to(np.zeros((2, 8))),
     lambda: next(posenc.stream(1, 8)), lambda: posenc.preset("fairseq", 8), lambda: posenc.grid((2, 2), 8),
-    lambda: posenc.identify(np.array([[0, 1], [np.sin(1), np.cos(1)]])), posenc.show_runtime,
+    lambda: posenc.points([[2, 2]], 8), lambda: posenc.identify(np.array([[0, 1], [np.sin(1), np.cos(1)]])),
+    posenc.show_runtime,
 ):
     try:
         print("accepted", call())
@@ -519,7 +520,7 @@ def test_invalid_settings_are_reported(name, text):
     done = subprocess.run([sys.executable, "-c", REFUSED], capture_output=True, text=True, env=os.environ | {name: text})
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
-    assert len(lines) == 8
+    assert len(lines) == 9
     for line in lines:
         assert line.startswith(f"{name} is {text!r}, {INVALID_SETTINGS[name, text]}")
 
@@ -1104,7 +1105,7 @@ def grid_cases(draw):
         name, value = draw(st.sampled_from([
             ("shape", -1), ("shape", (2, -1)), ("shape", 2.0), ("shape", "3"), ("shape", None), ("shape", (True,)),
             ("d_model", -2), ("d_model", 2.0), ("d_model", True), ("d_model", 2**70), ("start", "0"), ("start", np.nan),
-            ("start", [0] * 5), ("layout", "split"), ("layout", None), ("group", "none"), ("odd", 1), ("axes", (0, 0, 0, 0)),
+            ("start", [0] * 5), ("layout", "split"), ("group", None), ("group", "none"), ("odd", 1), ("axes", (0, 0, 0, 0)),
             ("widths", [2] * 5), ("coordinates", "polar"), ("extra_tokens", -1), ("extra_tokens", 1.0), ("channel_first", 1),
             ("threads", 0), ("dtype", "int8"), ("include_input", "middle"), ("base", -1.0), ("scale", np.inf),
         ]))
@@ -1120,6 +1121,46 @@ def grid_cases(draw):
             assert (bits_of(result[cell]) == np.concatenate([bits_of(c) for c in columns])).all(), cell
 
     return Case("grid", arguments, invalid, check), embedding
+
+
+@st.composite
+def points_cases(draw):
+    axes, width, dtype = draw(st.integers(1, 3)), draw(st.sampled_from([2, 6, 34])), draw(st.sampled_from(list(DTYPES)))
+    layout, threads = draw(st.sampled_from(["interleaved", "halves"])), draw(thread_counts)
+    shape, d_model, invalid, embedding = tuple(draw(st.lists(st.integers(0, 4), max_size=3))), width * axes, bad(), None
+    coordinates = draw(position_arrays((*shape, axes)))
+    numbers = numbers_of(coordinates)
+    arguments = {"coordinates": coordinates, "d_model": d_model, "dtype": dtype, "layout": layout, "threads": threads}
+    if draw(st.booleans()):
+        arguments["d_model"] = Encoding(width, layout=layout)
+        del arguments["layout"]
+    if draw(st.booleans()):
+        whole = (*shape, d_model)
+        embedding = draw(embedded(whole, DTYPES[dtype]))
+        arguments["out"] = embedding.array
+        if draw(st.integers(0, 5)) == 0:
+            others = st.one_of(bad_arrays(whole, DTYPES[dtype]), other_shapes(whole, DTYPES[dtype]))
+            arguments["out"], invalid, embedding = draw(others), bad("out"), None
+    if draw(st.integers(0, 3)) == 0:
+        name, value = draw(st.sampled_from([
+            ("coordinates", 3), ("coordinates", None), ("coordinates", [["a"] * axes]), ("coordinates", [[True] * axes]),
+            ("coordinates", np.zeros((2, 0))), ("coordinates", [[2.0**63] * axes]), ("coordinates", [[1], [1, 2]]),
+            ("d_model", -2), ("d_model", 2.0), ("d_model", 2**70), ("group", "none"), ("odd", 1), ("axes", (0, 0, 0, 0)),
+            ("widths", [2] * 5), ("threads", 0), ("dtype", "int8"), ("include_input", "middle"), ("base", -1.0),
+        ]))
+        arguments, invalid = arguments | {name: value}, invalid | {name}
+        if name in ("coordinates", "d_model"):
+            invalid |= {"out", "coordinates", "d_model"}
+
+    def check(result):
+        assert result.shape == (*shape, d_model) and result.dtype == DTYPES[dtype]
+        alone = encoding_of(width, (("layout", layout),))
+        parts = bits_of(np.ascontiguousarray(result)).reshape(-1, axes, width)
+        for part, p in zip(parts.reshape(-1, width), numbers, strict=True):
+            one = np.array(p, np.int64 if isinstance(p, int) else np.float64)
+            assert (part == bits_of(alone.encode(one, dtype=dtype))).all(), p
+
+    return Case("points", arguments, invalid, check), embedding
 
 
 @st.composite
@@ -1156,6 +1197,7 @@ FUNCTIONS = {
     "Encoding": encoding_cases(),
     "preset": preset_cases(),
     "grid": grid_cases(),
+    "points": points_cases(),
     "identify": identify_cases(),
     "positions_from_lengths": length_cases(),
     "positions_from_mask": mask_cases,
