@@ -62,7 +62,7 @@ class Axis(NamedTuple):
                 part[...] = bits[..., begin:end]
                 begin = end
         if self.input_column is not None:
-            cells[..., self.input_column] = rounded_bits(positions, dtype_name)
+            cells[..., self.input_column] = _rounded_bits(positions, dtype_name)
 
     def check(self, positions: range | NDArray[Any]) -> range | NDArray[Any]:
         """Check that positions are in the domain, with and without the offset; return them as `positions_of` does."""
@@ -203,7 +203,7 @@ def per_axis(name: str, value: Any, ndim: int) -> list[Any]:
     return list(value)
 
 
-def rounded_bits(positions: range | NDArray[Any], dtype_name: str) -> NDArray[Any]:
+def _rounded_bits(positions: range | NDArray[Any], dtype_name: str) -> NDArray[Any]:
     """Return the bits of positions (int64 or float64), each rounded once to a dtype."""
     values: NDArray[Any] = np.asarray(positions)
     if dtype_name == "float64":
