@@ -407,10 +407,7 @@ class Encoding:
         threads = _arguments.threads(threads)
         if positions is None:
             positions = range(BEYOND)
-        elif not isinstance(positions, range):
-            if not _arguments.is_index(positions):
-                raise TypeError(f"positions is of type {type(positions).__name__}, expected an integer, a range or None")
-            positions = range(_arguments.integer("positions", positions, 0))
+        positions = _arguments.as_range(positions, "an integer, a range or None")
         _arguments.check_domain(positions, self.position_offset)
         if out is not None:
             _arguments.check_array("out", out, element)
