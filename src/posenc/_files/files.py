@@ -245,18 +245,19 @@ def verify(
 
     Notes
     -----
-    Whichever rows are compared, the file must be complete; in a .zarr, every chunk must exist.
+    Whichever rows are compared, the size of the file must match its header, and every chunk of a .zarr must exist.  A truncated
+    or otherwise damaged chunk is found if one of its rows is compared.
 
     Examples
     --------
     >>> import posenc
-    >>> size = posenc.save("pe.npy", 5000, posenc.Encoding(64))
-    >>> posenc.verify("pe.npy")
+    >>> size = posenc.save("table.npy", 5000, posenc.Encoding(64))
+    >>> posenc.verify("table.npy")
     1000
-    >>> posenc.verify("pe.npy", encoding=posenc.Encoding(64, base=10_001), samples=None)
+    >>> posenc.verify("table.npy", encoding=posenc.Encoding(64, base=10_001), samples=None)
     Traceback (most recent call last):
     ...
-    ValueError: pe.npy: position 1, column 2: found 0.6815614 (0x3f2e7ace), expected 0.6815482 (0x3f2e79f0)
+    ValueError: table.npy: position 1, column 2: found 0.68156135 (0x3f2e7ace), expected 0.6815596 (0x3f2e7ab1)
     """
     from posenc._files.compare import first_mismatch
 
@@ -293,7 +294,9 @@ def _instance(name: str, value: Any, kinds: type | tuple[type, ...], expected: s
 
 
 def _name_of(path: Any) -> str:
-    return os.fsdecode(_instance("path", path, (str, bytes, os.PathLike), "a path"))
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        raise TypeError(f"path is of type {type(path).__name__}, expected a path")
+    return os.fsdecode(path)
 
 
 def _name_of_tensor(key: Any) -> Any:
