@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
+from types import NoneType
 from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 import numpy as np
@@ -262,7 +263,7 @@ def verify(
     from posenc._files.compare import first_mismatch
 
     name = _name_of(path)
-    _instance("encoding", encoding, (Encoding, _NONE), "a posenc.Encoding")
+    _instance("encoding", encoding, (Encoding, NoneType), "a posenc.Encoding")
     positions = None if positions is None else _arguments.as_range(positions)
     most: int | None = _arguments.optional("samples", samples, _at_least_one)
     threads, progress = _arguments.threads(threads), _function(progress)
@@ -283,7 +284,6 @@ def verify(
 
 # ---- arguments ------------------------------------------------------------------------------------------------------
 
-_NONE = type(None)
 _at_least_one = functools.partial(_arguments.integer, lowest=1)
 
 
@@ -300,7 +300,7 @@ def _name_of(path: Any) -> str:
 
 
 def _name_of_tensor(key: Any) -> Any:
-    return _instance("key", key, (str, _NONE), "a str")
+    return _instance("key", key, (str, NoneType), "a str")
 
 
 def _function(progress: Any) -> Callable[[int], object]:
