@@ -17,8 +17,8 @@ import pytest
 import posenc
 from conftest import main_without, python
 from posenc._cli import options, program
-from posenc._cli.verify import sampled
 from posenc._files import npy, table
+from posenc._files.compare import sampled
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
 

@@ -31,6 +31,7 @@ PUBLIC = {"posenc": (), "posenc.dask": ("dask", "zarr"), "posenc.plot": ("matplo
 MODULES = PUBLIC | {
     "posenc._api": (),
     "posenc._encoding": (),
+    "posenc._files.files": ("safetensors",),
     "posenc._files.specification": (),
     "posenc._grid": (),
     "posenc._identify.judge": (),

@@ -6,6 +6,9 @@ import sys
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache, lru_cache
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import ml_dtypes
@@ -535,7 +538,8 @@ HUGE = 2**45            # more rows than fit into any memory
 
 
 # functions without arguments, and result types
-WITHOUT_ARGUMENTS = {"Chunk", "Match", "Preset", "presets", "show_runtime"}
+WITHOUT_ARGUMENTS = {"Chunk", "File", "Match", "Preset", "presets", "show_runtime"}
+FOLDER, NUMBERS = TemporaryDirectory(), count()         # for files with unique names
 
 
 class Case(NamedTuple):
@@ -1189,6 +1193,41 @@ def identify_cases(draw):
     return Case("identify", {"table": table, "positions": positions}, invalid, check), None
 
 
+@st.composite
+def file_cases(draw, function):
+    """Draw a case of save, open or verify with a new file; test_save.py tests its content."""
+    n, d_model, dtype = draw(st.integers(0, 6)), draw(st.integers(0, 9)), draw(st.sampled_from(list(DTYPES)))
+    positions, encoding = draw(ranges(n)), Encoding(d_model, scale=draw(st.sampled_from([1, 0.5])))
+    path = Path(FOLDER.name, f"{next(NUMBERS)}{draw(st.sampled_from(['.npy', '.safetensors']))}")
+    valid = {"encoding": encoding, "positions": positions, "threads": draw(thread_counts)}
+    others = [("path", 3), ("path", None), ("path", [1]), ("key", 5), ("key", b"pe"), ("key", ["pe"])]
+    if function == "save":
+        valid |= {"dtype": dtype}
+        others += [("path", "pe.txt"), ("chunk_rows", 3), ("chunk_rows", 0), ("overwrite", 1), ("overwrite", None)]
+        others += [("dtype", "int8"), ("dtype", None), ("positions", None), ("positions", range(BEYOND - 1, BEYOND + 1))]
+    else:
+        posenc.save(path, positions, encoding, dtype=dtype)
+        valid = valid | {"samples": draw(st.sampled_from([None, 1, 3, 2**70]))} if function == "verify" else {}
+        others += [("positions", n + 1), ("samples", 0), ("samples", 2.5), ("samples", True)]
+        others += [("encoding", Encoding(d_model + 1))]
+    others += [("positions", -1), ("positions", [1]), ("encoding", 8), ("threads", draw(bad_thread_counts)), ("progress", 5)]
+    arguments, invalid = {"path": draw(st.sampled_from([path, str(path), os.fsencode(path)]))} | valid, bad()
+    if draw(st.integers(0, 2)) == 0:
+        name, value = draw(st.sampled_from([(k, v) for k, v in others if function != "open" or k in ("path", "key")]))
+        arguments, invalid = arguments | {name: value}, bad(name)
+
+    def check(result):
+        if function == "verify":
+            assert result == (n if valid["samples"] is None else min(n, valid["samples"]))
+        else:
+            file = result if function == "open" else posenc.open(path)
+            assert function == "open" or result == path.stat().st_size
+            assert_same_bits(file.values, encoding.encode(positions, dtype=dtype))
+            assert path.suffix == ".npy" or (file.encoding, file.positions) == (encoding, positions)
+
+    return Case(function, arguments, invalid, check), None
+
+
 # the strategy for each public function
 FUNCTIONS = {
     "encode": encode_cases(),
@@ -1202,6 +1241,7 @@ FUNCTIONS = {
     "positions_from_lengths": length_cases(),
     "positions_from_mask": mask_cases,
     "positions_from_segments": segment_cases,
+    **{name: file_cases(name) for name in ("save", "open", "verify")},
 }
 
 

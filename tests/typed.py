@@ -5,6 +5,7 @@ This file never runs.  Each ``type: ignore`` marks an expected error; warn_unuse
 
 from collections.abc import Iterator
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, assert_type
 
 import numpy as np
@@ -111,3 +112,8 @@ assert_type(posenc.positions_from_mask([[1, 1, 0]]), NDArray[np.int64])
 assert_type(posenc.positions_from_segments([1, 1, 2], start=[0]), NDArray[np.int64])
 assert_type(posenc.positions_from_lengths(np.array([3, 2])), NDArray[np.int64])
 assert_type(posenc.show_runtime(), dict[str, Any])
+assert_type(posenc.save("table.npy", 10, encoding, dtype=np.float64, overwrite=True), int)
+assert_type(posenc.open(Path("table.npy")).encoding, posenc.Encoding | None)
+assert_type(posenc.verify(b"table.npy", positions=range(10), samples=None), int)
+posenc.save("table.npy", 10, 8)  # type: ignore[arg-type]
+posenc.verify("table.npy", encoding=8)  # type: ignore[arg-type]

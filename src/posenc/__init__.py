@@ -3,8 +3,10 @@
 from types import ModuleType as _ModuleType
 
 from posenc import _openmp as _openmp
+from posenc import _runtime as _runtime
 from posenc._api import add_to, encode, stream
 from posenc._encoding import Chunk, Encoding
+from posenc._files import File, open, save, verify  # noqa: A004
 from posenc._grid import grid
 from posenc._identify import Match, identify
 from posenc._padding import positions_from_lengths, positions_from_mask, positions_from_segments
@@ -16,20 +18,24 @@ from posenc._version import __version__ as __version__
 __all__ = [
     "Chunk",
     "Encoding",
+    "File",
     "Match",
     "Preset",
     "add_to",
     "encode",
     "grid",
     "identify",
+    "open",
     "points",
     "positions_from_lengths",
     "positions_from_mask",
     "positions_from_segments",
     "preset",
     "presets",
+    "save",
     "show_runtime",
     "stream",
+    "verify",
 ]
 
 
@@ -38,13 +44,10 @@ def __getattr__(name: str) -> _ModuleType:
     if name not in ("torch", "dask", "plot"):
         raise AttributeError(f"module 'posenc' has no attribute {name!r}")
     import importlib
-    import sys
 
     try:
         return importlib.import_module(f"posenc.{name}")
     except ModuleNotFoundError as error:
         if (error.name or "posenc").startswith("posenc"):
             raise
-        command = f"{sys.executable or 'python'} -m pip install {error.name}"
-        message = f"posenc.{name} needs {error.name}, as in the extra posenc[{name}]: {command}"
-        raise ModuleNotFoundError(message, name=error.name) from error
+        raise _runtime.not_installed(f"posenc.{name}", name, error) from error

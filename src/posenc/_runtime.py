@@ -1,6 +1,7 @@
-"""show_runtime: the installed versions and the kernels in use."""
+"""show_runtime: the installed versions and the kernels in use; the error for a package that is not installed."""
 
 import platform
+import sys
 from typing import Any
 
 import numpy as np
@@ -40,3 +41,9 @@ def show_runtime() -> dict[str, Any]:
         "python": platform.python_version(),
         "machine": platform.machine(),
     }
+
+
+def not_installed(what: str, extra: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
+    """Return an error that names the extra of posenc and a command for this Python."""
+    command = f"{sys.executable or 'python'} -m pip install {error.name}"
+    return ModuleNotFoundError(f"{what} needs {error.name}, as in the extra posenc[{extra}]: {command}", name=error.name)

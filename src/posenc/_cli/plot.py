@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from posenc._cli import options
 from posenc._encoding import changes_of
 from posenc._files.atomic import write_bytes
+from posenc._files.formats import suffix_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,7 +27,7 @@ DPI = 100
 
 def picture_path(text: str) -> str:
     """Parse the path of a picture."""
-    if options.suffix_of(text) not in PICTURES:
+    if suffix_of(text) not in PICTURES:
         raise argparse.ArgumentTypeError(f"{text} must end in {', '.join(PICTURES)}")
     return text
 
@@ -86,7 +87,7 @@ def rendered(figure: Figure, args: argparse.Namespace) -> bytes:
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "constrained_layout not applied", UserWarning)
         try:
-            figure.savefig(data, format=options.suffix_of(args.output)[1:], dpi=DPI)
+            figure.savefig(data, format=suffix_of(args.output)[1:], dpi=DPI)
         except UserWarning:
             raise ValueError(f"{width} x {height} pixels are too few for the labels, expected a larger picture") from None
     return data.getvalue()
