@@ -120,7 +120,7 @@ def main():
         for name, table in CANDIDATES.items():
             errors[name][last] = float(f"{largest_error(table(positions), exact):.3g}")
         print(f"{last:.1e}", *(f"{name} {error[last]:.1e}" for name, error in errors.items()), sep="  ", flush=True)
-    save("accuracy", {"versions": versions() | {"torch": torch.__version__}, "errors": errors})
+    save("accuracy", {"versions": versions("torch"), "errors": errors})
     pages.update()
     plots.draw()
 

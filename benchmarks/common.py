@@ -3,8 +3,9 @@
 import argparse
 import json
 import math
-import sys
+import platform
 import timeit
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -42,8 +43,10 @@ def report(name, *results):
     print(f"{name:58}", *results, flush=True)
 
 
-def versions():
-    return {"posenc": posenc.__version__, "NumPy": np.__version__, "Python": sys.version.split()[0]}
+def versions(*packages):
+    """Return the versions of posenc, NumPy, other packages and Python."""
+    installed = {package: version(package).partition("+")[0] for package in packages}
+    return {"posenc": posenc.__version__, "NumPy": np.__version__, **installed, "Python": platform.python_version()}
 
 
 def chosen(description, functions):

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("numerics", "performance"))]
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 SHOWN = ["100", "10000", "1000000", "1000000000", "1700000000000000000"]     # positions
-README_ROWS = ["512", "4096", "16384", "65536"]
+README_ROWS = ["512", "4096", "65536"]
 ONE, TWO = "1 thread", "2 threads"
 
 
@@ -29,7 +29,7 @@ def threads(number):
 
 def digits(number):
     """Return a positive number with two significant digits, or all digits before the point."""
-    return f"{number:,.0f}" if number >= 9.95 else f"{number:.1f}" if number >= 0.995 else f"{number:.2g}"
+    return f"{number:,.0f}" if number >= 9.95 else f"{number:#.2g}"
 
 
 def ms(seconds):
@@ -51,25 +51,24 @@ def table(*rows, left=1):
 
 def system():
     data = load("performance")
-    system, versions = data["system"], data["versions"]
-    return (f"{system['processor']}, {system['processors']} processors, {system['instruction set'].upper()}; "
-            + ", ".join(f"{name} {version}" for name, version in versions.items()))
+    system = data["system"]
+    names = ", ".join(f"{name} {version}" for name, version in data["versions"].items())
+    text = f"{system['processor']}, {system['processors']} processors, {system['instruction set'].upper()}; {names}"
+    if (others := system["used by others"]) > 0.2:
+        text += f".\n**Other processes used {others:.1f} processors during this run: repeat it on an idle system.**"
+    return text
 
 
 def speed():
+    data = load("performance")
     rows = [["float32 table", "memory", "posenc", "torch", "NumPy", "speed-up over torch", "over NumPy"]]
-    for memory, sizes in measured("fresh", "reused"):
+    for memory in ("fresh", "reused"):
         for n in README_ROWS:
-            ours, theirs, numpy = (sizes[n][name] for name in (f"posenc, {TWO}", f"torch, {TWO}", f"NumPy, {ONE}"))
+            ours, theirs, numpy = (data[memory][n][name] for name in (f"posenc, {TWO}", f"torch, {TWO}", f"NumPy, {ONE}"))
             rate = digits(int(n) * 512 * 4 / ours / 1e9)
             rows.append([size((int(n), 512)), memory, f"{ms(ours)} ms, {rate} GB/s", f"{ms(theirs)} ms", f"{ms(numpy)} ms",
                          times(theirs / ours), times(numpy / ours)])
     return table(*rows, left=2)
-
-
-def measured(*names):
-    data = load("performance")
-    return [(name, data[name]) for name in names]
 
 
 def by_size(memory):

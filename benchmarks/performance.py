@@ -74,31 +74,31 @@ def warm_up(case):
 
 
 def fresh():
-    for rows in ROWS:
-        yield rows, by_size((rows, WIDTH), None, None, before=release_memory)
+    yield from by_size(True)
 
 
 def reused():
+    yield from by_size(False)
+
+
+def by_size(fresh):
     for rows in ROWS:
-        shape = rows, WIDTH
-        yield rows, by_size(shape, np.ones(shape, np.float32), torch.ones(shape), before=warm_up)
+        yield rows, tables(rows, 1, fresh) | tables(rows, 2, fresh)
 
 
-def by_size(shape, out, tensor, before):
-    """Measure posenc, memset and the usual recipes, with 1 and 2 threads; without `out`, each call allocates its output."""
-    seconds = {}
-    for threads in (1, 2):
-        torch.set_num_threads(threads)
-        cases = {
-            "posenc": lambda: posenc.encode(*shape, out=out, threads=threads),
-            "memset": lambda: fill(np.empty(shape, np.float32) if out is None else out, threads),
-            "torch": lambda: recipe(torch, torch.empty(shape) if tensor is None else tensor, False),
-        }
-        if threads == 1:
-            cases["NumPy"] = lambda: recipe(np, np.empty(shape, np.float32) if out is None else out, False)
-        measured = medians(cases, most_seconds=MOST_SECONDS, before=before)
-        seconds |= {f"{name}, {pages.threads(threads)}": value for name, value in measured.items()}
-    return seconds
+def tables(rows, threads, fresh):
+    """Measure posenc, memset and the usual recipes."""
+    torch.set_num_threads(threads)
+    out = np.ones((rows, WIDTH), np.float32)
+    cases = {
+        "posenc": partial(posenc.encode, rows, WIDTH, out=None if fresh else out, threads=threads),
+        "memset": lambda: fill(np.empty_like(out) if fresh else out, threads),
+        "torch": partial(recipe, torch, torch.from_numpy(out), fresh),
+    }
+    if threads == 1:
+        cases["NumPy"] = partial(recipe, np, out, fresh)
+    seconds = medians(cases, most_seconds=MOST_SECONDS, before=release_memory if fresh else warm_up)
+    return {f"{name}, {pages.threads(threads)}": value for name, value in seconds.items()}
 
 
 def adding():
@@ -108,7 +108,7 @@ def adding():
         for threads in (1, 2):
             torch.set_num_threads(threads)
             cases = {"torch": partial(x.add_, table), "posenc": partial(encoding.add_to, array, threads=threads)}
-            yield f"{pages.size(shape)}, {pages.threads(threads)}", medians(cases)
+            yield f"{pages.size(shape)}, {pages.threads(threads)}", medians(cases, before=warm_up)
 
 
 def one_row():
@@ -218,7 +218,7 @@ def main(*functions):
     if len(measurements) == len(functions):
         system = {"processor": processor(), "processors": os.cpu_count(), "instruction set": _kernel.instruction_set(),
                   "used by others": round(others.processors, 2)}
-        save("performance", {"system": system, "versions": versions() | {"torch": torch.__version__}, **document})
+        save("performance", {"system": system, "versions": versions("torch"), **document})
         pages.update()
         plots.draw()
 
