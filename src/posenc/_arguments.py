@@ -155,6 +155,11 @@ def _check_exact(name: str, value: Any, array: NDArray[Any]) -> None:
                 return
         parts = list(_parts(value, array))
         nulls = sum(_nulls(part) for part, _ in parts)
+        if not nulls and any(_rounded(part, converted) for part, converted in parts):
+            raise ValueError(
+                f"{name} is a float64 column from pandas with NaN beside numbers of 2**53 or more, which pandas may have "
+                f"rounded; use the dtype Int64, or to_numpy() if the numbers are real"
+            )
     if nulls:
         raise ValueError(f"{name} has {nulls} null{'s' * (nulls > 1)}; fill or drop {'them' if nulls > 1 else 'it'}")
     for part, converted in parts if parts and parts[0][0] is not value else ():
@@ -195,6 +200,11 @@ def _nulls(column: Any) -> int:
     if hasattr(column, "isna") and not isinstance(column.dtype, np.dtype):
         return int(np.count_nonzero(column.isna()))
     return 0
+
+
+def _rounded(column: Any, converted: NDArray[Any]) -> bool:
+    """Return whether pandas may have converted large integers and nulls to this column of float64."""
+    return hasattr(column, "isna") and bool(np.isnan(converted).any() and (abs(converted[np.isfinite(converted)]) >= 2**53).any())
 
 
 def numbers(name: str, value: Any) -> NDArray[Any]:
