@@ -49,7 +49,7 @@ def from_pandas(pd, encode, encoding, **_):
             encode(column, encoding)
     column = pd.Series(POSITIONS).mask(NULL)
     assert column.dtype == "float64"
-    with refused("positions is a float64 column from pandas with NaN"):
+    with refused("positions has 1 NaN beside numbers of .* pandas may have rounded"):
         encode(column, encoding)
 
 
@@ -64,8 +64,8 @@ def from_polars(pl, encode, encoding, **_):
 
 
 def from_duckdb(duckdb, connection, encoding, **_):
-    table = arrow_table()                                   # DuckDB finds this name
-    query = duckdb.sql("SELECT position FROM table")
+    rows = f"SELECT nullif(range, {POSITIONS[NULL][0]}) AS position FROM range({2**62}, {2**62 + N})"
+    query = duckdb.sql(rows)
     for result in (query.to_arrow_table(), query.pl(), query.df()):
         with refused():
             encoding.encode(result["position"])
@@ -74,8 +74,7 @@ def from_duckdb(duckdb, connection, encoding, **_):
     with refused("positions .* mask"):
         encoding.encode(query.fetchnumpy()["position"])
     with refused():
-        connection.sql("SELECT encode(position) FROM table").to_arrow_table()
-    assert len(table) == N
+        connection.sql(f"SELECT encode(position) FROM ({rows})").to_arrow_table()
 
 
 def from_spark(spark, encode, **_):
@@ -106,7 +105,7 @@ def from_timestamps(pl, pd, microseconds, calendar, **_):
     with refused():
         calendar.encode(pl.Series(times).dt.epoch("us"))
     for column in (times, pd.Series(times), pl.Series(times)):
-        with pytest.raises(TypeError, match="positions .*datetime"):
+        with pytest.raises(TypeError, match=r"(?i)positions .*datetime"):
             calendar.encode(column)
 
 
@@ -137,7 +136,7 @@ def from_dask(dd, pq, encode, encoding, meta, **_):
     with refused():
         posenc.dask.table(column, encoding)
     column = dd.read_parquet("nulls.parquet")["position"]                   # float64, rounded
-    with refused("positions is a float64 column from pandas with NaN"):
+    with refused("positions has 1 NaN beside numbers of .* pandas may have rounded"):
         column.map_partitions(encode, encoding, meta=meta).compute()
 
 

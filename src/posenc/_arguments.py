@@ -155,10 +155,10 @@ def _check_exact(name: str, value: Any, array: NDArray[Any]) -> None:
                 return
         parts = list(_parts(value, array))
         nulls = sum(_nulls(part) for part, _ in parts)
-        if not nulls and any(_rounded(part, converted) for part, converted in parts):
+        if not nulls and (rounded := sum(_nans_beside_large(part, converted) for part, converted in parts)):
             raise ValueError(
-                f"{name} is a float64 column from pandas with NaN beside numbers of 2**53 or more, which pandas may have "
-                f"rounded; use the dtype Int64, or to_numpy() if the numbers are real"
+                f"{name} has {rounded} NaN beside numbers of 2**53 or more, which pandas may have rounded; "
+                f"use the dtype Int64, or to_numpy() if they are exact"
             )
     if nulls:
         raise ValueError(f"{name} has {nulls} null{'s' * (nulls > 1)}; fill or drop {'them' if nulls > 1 else 'it'}")
@@ -196,15 +196,18 @@ def _nulls(column: Any) -> int:
     count = getattr(column, "null_count", None)
     if count is not None:
         return int(count() if callable(count) else count)
-    # In columns with a NumPy dtype, pandas counts NaN as a null; posenc treats it as a number.
+    # In columns with a NumPy dtype, pandas counts NaN as a null; posenc treats it as a number, unless others may be rounded.
     if hasattr(column, "isna") and not isinstance(column.dtype, np.dtype):
         return int(np.count_nonzero(column.isna()))
     return 0
 
 
-def _rounded(column: Any, converted: NDArray[Any]) -> bool:
-    """Return whether pandas may have converted large integers and nulls to this column of float64."""
-    return hasattr(column, "isna") and bool(np.isnan(converted).any() and (abs(converted[np.isfinite(converted)]) >= 2**53).any())
+def _nans_beside_large(column: Any, converted: NDArray[Any]) -> int:
+    """Return the number of NaN in a pandas column that may once have held integers and nulls: pandas rounds the integers."""
+    if not (hasattr(column, "isna") and isinstance(column.dtype, np.dtype)):
+        return 0
+    large = abs(converted[np.isfinite(converted)]) >= 2**53
+    return int(np.count_nonzero(np.isnan(converted))) if large.any() else 0
 
 
 def numbers(name: str, value: Any) -> NDArray[Any]:
