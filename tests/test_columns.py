@@ -106,6 +106,19 @@ def test_nan_is_not_a_null(make):
     assert np.isnan(rows[1]).all() and not np.isnan(rows[[0, 2]]).any()
 
 
+@pytest.mark.parametrize(
+    "make", [pd.Series, pd.Index, lambda v: pd.DataFrame({"a": [1, 2, 3], "b": v})], ids=["Series", "Index", "DataFrame"]
+)
+def test_integers_that_pandas_may_have_rounded_are_refused(make):
+    """By default, pandas converts integers and nulls to float64 and NaN."""
+    assert pd.Series([2**62 + 1, None])[0] == 2**62
+    with pytest.raises(ValueError, match=r"positions has 1 NaN beside numbers of 2\*\*53 or more, .* use the dtype Int64"):
+        posenc.encode(make([0.5, -(2.0**53), None]), 8)
+    for exact in ([0.5, 2.0**53 - 1, np.nan], [0.5, 2.0**62, 1.0], [0.5, np.inf, np.nan]):
+        assert posenc.encode(make(exact), 8).size
+    assert posenc.encode(make([2.0**62, 1.0, np.nan]).to_numpy(), 8).size
+
+
 def test_boolean_masks_with_nulls_are_refused():
     for mask in (pd.array([True, None], "boolean"), pl.Series([True, None]), pa.array([True, None])):
         with pytest.raises(ValueError, match="mask has 1 null"):

@@ -155,6 +155,11 @@ def _check_exact(name: str, value: Any, array: NDArray[Any]) -> None:
                 return
         parts = list(_parts(value, array))
         nulls = sum(_nulls(part) for part, _ in parts)
+        if not nulls and (rounded := sum(_nans_beside_large(part, converted) for part, converted in parts)):
+            raise ValueError(
+                f"{name} has {rounded} NaN beside numbers of 2**53 or more, which pandas may have rounded; "
+                f"use the dtype Int64, or to_numpy() if they are exact"
+            )
     if nulls:
         raise ValueError(f"{name} has {nulls} null{'s' * (nulls > 1)}; fill or drop {'them' if nulls > 1 else 'it'}")
     for part, converted in parts if parts and parts[0][0] is not value else ():
@@ -191,10 +196,18 @@ def _nulls(column: Any) -> int:
     count = getattr(column, "null_count", None)
     if count is not None:
         return int(count() if callable(count) else count)
-    # In columns with a NumPy dtype, pandas counts NaN as a null; posenc treats it as a number.
+    # In columns with a NumPy dtype, pandas counts NaN as a null; posenc treats it as a number, unless others may be rounded.
     if hasattr(column, "isna") and not isinstance(column.dtype, np.dtype):
         return int(np.count_nonzero(column.isna()))
     return 0
+
+
+def _nans_beside_large(column: Any, converted: NDArray[Any]) -> int:
+    """Return the number of NaN in a pandas column that may once have held integers and nulls: pandas rounds the integers."""
+    if not (hasattr(column, "isna") and isinstance(column.dtype, np.dtype)):
+        return 0
+    large = abs(converted[np.isfinite(converted)]) >= 2**53
+    return int(np.count_nonzero(np.isnan(converted))) if large.any() else 0
 
 
 def numbers(name: str, value: Any) -> NDArray[Any]:
