@@ -36,13 +36,14 @@ def __getattr__(name: str) -> _ModuleType:
     if name not in ("torch", "dask", "plot"):
         raise AttributeError(f"module 'posenc' has no attribute {name!r}")
     import importlib
-    import sys
+
+    from posenc import _install
 
     try:
         return importlib.import_module(f"posenc.{name}")
     except ModuleNotFoundError as error:
-        if (error.name or "posenc").startswith("posenc"):
+        package = error.name or "posenc"
+        if package.startswith("posenc"):
             raise
-        command = f"{sys.executable or 'python'} -m pip install {error.name}"
-        message = f"posenc.{name} needs {error.name}, as in the extra posenc[{name}]: {command}"
-        raise ModuleNotFoundError(message, name=error.name) from error
+        message = f"posenc.{name} needs {package}, as in the extra posenc[{name}]: {_install.command(package)}"
+        raise ModuleNotFoundError(message, name=package) from error

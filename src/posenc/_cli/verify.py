@@ -13,6 +13,7 @@ import numpy as np
 
 import posenc
 from posenc._cli import options
+from posenc._cli.parser import Parser
 from posenc._encoding import changes_of
 from posenc._files.table import Readable, refuse_outside, row_buffer
 
@@ -25,7 +26,7 @@ examples:
 """
 
 
-def add(commands: argparse._SubParsersAction[options.Parser]) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = options.add_command(commands, "verify", "recompute a file and compare its bits", EXAMPLES, run)
     options.add_table(parser)
     options.add_range(parser)
