@@ -5,11 +5,12 @@ import sys
 from importlib.util import find_spec
 
 
-def command(package: str) -> str:
-    """Return a command that installs a package in this environment, with the installer that created the environment.
+def command(module: str) -> str:
+    """Return a command that installs the package of a module, with an installer that works in this environment.
 
     uv creates environments without pip.  pipx would lose a package that pip installs when it rebuilds the environment.
     """
+    package = module.partition(".")[0]
     python = f'"{sys.executable}"' if " " in sys.executable else sys.executable or "python"
     if os.path.exists(os.path.join(sys.prefix, "pipx_metadata.json")):
         return f"pipx inject posenc {package}"

@@ -137,7 +137,7 @@ def add_command(
 def add_convention(parser: Parser, defaults: str = "those of 'Attention is all you need'") -> None:
     """Add --preset and an option for each convention keyword of `posenc.Encoding`."""
     group = parser.add_argument_group("convention", f"the defaults are {defaults}")
-    group.add_argument("--preset", metavar="NAME", help="convention of a known model (see posenc presets); other options override it")
+    group.add_argument("--preset", metavar="NAME", help="a name listed by posenc presets; other options override it")
     for keyword, keywords in CONVENTION.items():
         group.add_argument(f"--{keyword.replace('_', '-')}", default=argparse.SUPPRESS, **keywords)
 
