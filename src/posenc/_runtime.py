@@ -16,8 +16,8 @@ def show_runtime() -> dict[str, Any]:
     -------
     dict
         ``instruction_set`` is the one in use; ``instruction_sets`` has every one that was built, with True if this
-        processor supports it; ``openmp`` is the version of the OpenMP specification as yyyymm, or 0 in a build without OpenMP,
-        where every call uses one thread; ``threads`` is the default number for a large call.
+        processor supports it; ``openmp`` is the date of the OpenMP specification as yyyymm (201511 for OpenMP 4.5), or 0 in a
+        build without OpenMP, where every call uses one thread; ``threads`` is the default number for a large call.
 
     See Also
     --------
