@@ -131,7 +131,7 @@ def test_presets(call, monkeypatch, columns):
 
 
 MISTAKES = [
-    ("generat 5 5 -o a.npy", "unknown command 'generat'", "posenc generate"),
+    ("generte 5 5 -o a.npy", "unknown command 'generte'", "posenc generate"),
     ("help", "unknown command 'help'", "posenc --help"),
     ("--json info", "unknown option '--json'", "posenc --help"),
     ("--versoin", "unknown option '--versoin'", "--version"),

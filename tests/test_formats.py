@@ -146,7 +146,7 @@ def test_options_override_conflicting_options_in_the_file(call, tmp_path, suffix
     assert call("verify", path, "--shift", 1)[0] == 0           # the same as spacing="endpoint"
     assert call("generate", 50, 8, "-o", path, "--frequencies", frequencies, "--force")[0] == 0
     code, _, err = call("verify", path, "--base", 7)
-    assert code == 2 and "frequencies and base are both given" in err
+    assert code == 2 and "--frequencies and --base are both given" in err
 
 
 def test_verify_reads_each_chunk_once(monkeypatch, tmp_path, call):
