@@ -131,13 +131,14 @@ def test_presets(call, monkeypatch, columns):
 
 
 MISTAKES = [
-    ("generte 5 5 -o a.npy", "unknown command 'generte'", "posenc generate"),
+    ("generatee 5 5 -o a.npy", "unknown command 'generatee'", "posenc generate"),
     ("help", "unknown command 'help'", "posenc --help"),
     ("--json info", "unknown option '--json'", "posenc --help"),
     ("--versoin", "unknown option '--versoin'", "--version"),
     ("generate", "missing N, D and -o", "posenc generate 10_000 512 -o pe.npy"),
     ("generate 5 -o a.npy", "missing D", "posenc generate 10_000 512 -o pe.npy"),
     ("generate 5 5 --out a.npy", "unknown option '--out'", "--output"),
+    ("generate 5 5 --o a.npy", "unknown option '--o'", "posenc generate --help"),
     ("generate 5 5 -x a.npy", "unknown option '-x'", "posenc generate --help"),
     ("generate 5 5 5 -o a.npy", "unexpected argument '5'", "posenc generate 10_000 512 -o pe.npy"),
     ("generate 5 5 -o", "-o has no value", "posenc generate --help"),

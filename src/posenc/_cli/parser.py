@@ -37,7 +37,7 @@ class Parser(argparse.ArgumentParser):
                 break
             name = word.partition("=")[0]
             if re.match("-.", word) and not re.fullmatch(r"-[\d.]+", word) and known.keys().isdisjoint((name, word[:2])):
-                near = nearest(name.lstrip("-"), [option.lstrip("-") for option in known])
+                near = nearest(name.lstrip("-"), [option[2:] for option in known if option.startswith("--")])
                 raise UsageError(f"unknown option {name!r}", f"--{near}" if near else f"{self.prog} --help")
 
     def error(self, message: str) -> NoReturn:
