@@ -21,9 +21,9 @@ import posenc
 from conftest import main_without, python
 from posenc import _install, _kernel
 from posenc._cli import options, program
-from posenc._cli.verify import sampled
 from posenc._files import npy, table
 from posenc._files.atomic import quantity
+from posenc._files.compare import sampled
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
 

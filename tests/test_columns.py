@@ -68,6 +68,7 @@ def test_nulls_are_refused(container, values, message):
         (lambda: posenc.add_to(x, column), "positions"),
         (lambda: posenc.identify(x, column), "positions"),
         (lambda: posenc.grid((column, 2), 8), "positions"),
+        (lambda: posenc.points(column, 2 * len(values)), "coordinates"),
         (lambda: posenc.Encoding(2 * len(values), frequencies=column), "frequencies"),
         (lambda: posenc.positions_from_mask(column), "mask"),
         (lambda: posenc.positions_from_segments(column), "segment_ids"),

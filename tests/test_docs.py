@@ -1,13 +1,16 @@
-"""Run the examples in the README, docs/, docstrings and --help; check that every public name has a complete docstring.
+"""Run the examples in the README, docs/, docstrings and --help; check measured figures, and that public names are documented.
 
 A test is skipped if a package that it needs is not installed.
 """
 
 import doctest
+import hashlib
 import importlib
 import inspect
+import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -31,10 +34,12 @@ PUBLIC = {"posenc": (), "posenc.dask": ("dask", "zarr"), "posenc.plot": ("matplo
 MODULES = PUBLIC | {
     "posenc._api": (),
     "posenc._encoding": (),
+    "posenc._files.files": ("safetensors",),
     "posenc._files.specification": (),
     "posenc._grid": (),
     "posenc._identify.judge": (),
     "posenc._padding": (),
+    "posenc._points": (),
     "posenc._presets": (),
     "posenc._runtime": (),
     "posenc.torch._data": ("torch",),
@@ -93,6 +98,58 @@ def test_markdown_has_no_broken_powers_or_links(path):
     assert re.findall(r"\w+\*\*[-(\w]+", prose(path)) == []
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", prose(path))
     assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+# ---- measured figures ------------------------------------------------------------------------------------------------
+
+
+def data(name):
+    return json.loads((ROOT / f"docs/data/{name}.json").read_text())
+
+
+def cells(section):
+    """Return the cells of the table rows in a section of the README."""
+    text = (ROOT / "README.md").read_text().split(f"\n## {section}\n")[1].split("\n## ")[0]
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")][2:]
+
+
+def test_speeds_in_the_readme_agree_with_the_data():
+    measured, rows = data("performance"), cells("Speed")
+    assert {memory for _, memory, *_ in rows} == {"fresh", "reused"}
+    for size, memory, *shown in rows:
+        n, d_model = (int(number.replace(",", "")) for number in size.split(" x "))
+        seconds = measured[memory][str(n)]
+        ours, torch, numpy = (seconds[name] for name in ("posenc, 2 threads", "torch, 2 threads", "NumPy, 1 thread"))
+        rate = n * d_model * 4 / ours / 1e9
+        expected = [1e3 * ours, rate, 1e3 * torch, 1e3 * numpy, torch / ours, numpy / ours]
+        numbers = [float(number.replace(",", "")) for number in re.findall(r"[\d.,]*\d", " ".join(shown))]
+        assert numbers == pytest.approx(expected, rel=0.05)
+
+
+def test_errors_in_the_readme_agree_with_the_data():
+    errors, rows = data("accuracy")["errors"], cells("Compared with")
+    assert len(rows) >= 5
+    for name, *shown, _ in rows:
+        assert shown == [f"{errors[name][position]:.1e}" for position in ("1000000", "1000000000")]
+
+
+def test_plots_are_drawn_from_the_data():
+    for name in ("accuracy", "performance"):
+        digest = hashlib.sha256(json.dumps(data(name)).encode()).hexdigest()
+        assert digest in (ROOT / f"docs/images/{name}.svg").read_text(), f"run benchmarks/plots.py: {name}"
+
+
+def test_tables_agree_with_the_data():
+    script = ROOT / "benchmarks/pages.py"
+    if not script.exists():
+        pytest.skip("requires the source tree")
+    names = runpy.run_path(str(script))
+    tables = 0
+    for page in names["PAGES"]:
+        text = page.read_text()
+        assert names["updated"](text) == text, f"run benchmarks/pages.py: {page.name}"
+        tables += text.count("<!-- table: ")
+    assert tables >= 10
 
 
 # ---- docstrings -----------------------------------------------------------------------------------------------------

@@ -14,27 +14,48 @@ import posenc
 from conftest import python
 from posenc import Encoding
 from posenc._convention import CHOICES, DEFAULTS
+from posenc._files.specification import described, specification
 
 REALS = {
     "base": st.floats(1.5, 1e6), "frequency_scale": st.floats(-1e3, 1e3), "position_offset": st.floats(-1e9, 1e9),
     "position_scale": st.floats(-1e3, 1e3), "scale": st.floats(-1e3, 1e3), "shift": st.none() | st.floats(-3.3, 3.3),
 }
-CONVENTIONS = st.fixed_dictionaries({}, optional={
-    **REALS, **{name: st.sampled_from(choices) for name, choices in CHOICES.items() if name not in ("odd", "spacing")},
-    "padding_idx": st.none() | st.integers(-2**63, 2**63 - 1),
-})
+WITH_FREQUENCIES = ("position_offset", "position_scale", "scale")       # the other keywords with real values exclude them
 EXPLICIT = Encoding(6, frequencies=(0.1, -2.0, 3e-300), order="cos")
 
 
+@st.composite
+def conventions(draw):
+    """Draw d_model and keywords of an Encoding."""
+    d_model, how = draw(st.integers(0, 40)), draw(st.sampled_from(["shift", "endpoint", "frequencies"]))
+    choices = {name: st.sampled_from(values) for name, values in CHOICES.items() if name != "spacing"}
+    choices["odd"] = st.sampled_from(CHOICES["odd"][: 2 if d_model % 2 else 3])
+    reals = REALS if how == "shift" else {name: REALS[name] for name in REALS if name != "shift"}
+    if how == "frequencies":
+        reals = {name: REALS[name] for name in WITH_FREQUENCIES}
+    padding_idx = st.none() | st.integers(-2**63, 2**63 - 1)
+    convention = draw(st.fixed_dictionaries({}, optional={**reals, **choices, "padding_idx": padding_idx}))
+    if how == "frequencies":
+        each = convention.get("exponents") == "column"
+        count = d_model if each else (d_model + (convention.get("odd") != "zero")) // 2
+        finite = st.floats(allow_nan=False, allow_infinity=False)
+        convention["frequencies"] = tuple(draw(st.lists(finite, min_size=count, max_size=count)))
+    elif how == "endpoint":
+        convention["spacing"] = "endpoint"
+    return d_model, convention
+
+
 @settings(deadline=None)
-@given(st.integers(0, 40), CONVENTIONS)
-def test_an_encoding_survives_json(d_model, convention):
-    encoding = Encoding(d_model, **convention)
-    document = encoding.to_dict()
-    assert json.loads(json.dumps(document)) == document
-    assert Encoding.from_dict(document) == encoding
+@given(conventions(), st.integers(-2**62, 2**62), st.integers(1, 9))
+def test_an_encoding_survives_json(case, start, step):
+    d_model, convention = case
+    encoding, positions = Encoding(d_model, **convention), range(start, start + 10 * step, step)
+    document = json.loads(json.dumps(encoding.to_dict()))
+    assert document == encoding.to_dict() and Encoding.from_dict(document) == encoding
     for name, value in convention.items():
-        assert getattr(encoding, name) == value
+        assert (getattr(encoding, name) == value) if name != "frequencies" else encoding.frequencies.tolist() == list(value)
+    document = json.loads(json.dumps(specification(encoding, positions, "float32")))
+    assert described(document, (10, d_model)) == (encoding, positions)
 
 
 @pytest.mark.parametrize("name", [preset.name for preset in posenc.presets()])
@@ -51,15 +72,6 @@ def test_a_dict_holds_every_keyword():
         "convention": DEFAULTS | {"frequencies": [0.1, -2.0, 3e-300], "order": "cos"},
     }
     assert Encoding.from_dict(document) == EXPLICIT
-
-
-def test_the_specification_of_a_file_is_a_dict_of_an_encoding():
-    """`from_dict` accepts a specification from a file that was written before `to_dict` existed."""
-    document = {
-        "version": "0.1.0", "positions": {"start": 0, "stop": 5, "step": 1}, "d_model": 8, "dtype": "float32",
-        "convention": DEFAULTS | {"base": 500.0},
-    }
-    assert Encoding.from_dict(document) == Encoding(8, base=500.0)
 
 
 @pytest.mark.parametrize("document, message", [
@@ -154,6 +166,7 @@ def test_add_to_refuses_what_is_no_encoding_for_x():
     ("stream", lambda **keywords: posenc.stream(3, 4, **keywords)),
     ("add_to", lambda **keywords: posenc.add_to(np.ones((3, 4), np.float32), **keywords)),
     ("grid", lambda **keywords: posenc.grid((3, 3), 4, **keywords)),
+    ("points", lambda **keywords: posenc.points([[3, 3]], 4, **keywords)),
 ])
 @pytest.mark.parametrize("name, suggestion", [
     ("theta", "; did you mean 'base'?"), ("num_threads", "; did you mean 'threads'?"),

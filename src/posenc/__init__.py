@@ -5,9 +5,11 @@ from types import ModuleType as _ModuleType
 from posenc import _openmp as _openmp
 from posenc._api import add_to, encode, stream
 from posenc._encoding import Chunk, Encoding
+from posenc._files import File, open, save, verify  # noqa: A004
 from posenc._grid import grid
 from posenc._identify import Match, identify
 from posenc._padding import positions_from_lengths, positions_from_mask, positions_from_segments
+from posenc._points import points
 from posenc._presets import Preset, preset, presets
 from posenc._runtime import show_runtime
 from posenc._version import __version__ as __version__
@@ -15,19 +17,24 @@ from posenc._version import __version__ as __version__
 __all__ = [
     "Chunk",
     "Encoding",
+    "File",
     "Match",
     "Preset",
     "add_to",
     "encode",
     "grid",
     "identify",
+    "open",
+    "points",
     "positions_from_lengths",
     "positions_from_mask",
     "positions_from_segments",
     "preset",
     "presets",
+    "save",
     "show_runtime",
     "stream",
+    "verify",
 ]
 
 
@@ -42,8 +49,6 @@ def __getattr__(name: str) -> _ModuleType:
     try:
         return importlib.import_module(f"posenc.{name}")
     except ModuleNotFoundError as error:
-        package = error.name or "posenc"
-        if package.startswith("posenc"):
+        if (error.name or "posenc").startswith("posenc"):
             raise
-        message = f"posenc.{name} needs {package}, as in the extra posenc[{name}]: {_install.command(package)}"
-        raise ModuleNotFoundError(message, name=package) from error
+        raise _install.not_installed(f"posenc.{name}", name, error) from error

@@ -239,6 +239,15 @@ def range_or_array(positions: Any) -> range | NDArray[Any]:
     return numbers("positions", positions)
 
 
+def as_range(positions: Any, expected: str = "an integer or a range") -> range:
+    """Return positions as a range; an integer n means ``range(n)``."""
+    if isinstance(positions, range):
+        return positions
+    if not is_index(positions):
+        raise TypeError(f"positions is of type {type(positions).__name__}, expected {expected}")
+    return range(integer("positions", positions, 0))
+
+
 def positions_of(positions: range | NDArray[Any], offset: float) -> range | NDArray[Any]:
     """Check that positions are in the domain, with and without `offset`; return a range or contiguous int64 or float64."""
     if isinstance(positions, range):

@@ -407,11 +407,8 @@ class Encoding:
         threads = _arguments.threads(threads)
         if positions is None:
             positions = range(BEYOND)
-        elif not isinstance(positions, range):
-            if not _arguments.is_index(positions):
-                raise TypeError(f"positions is of type {type(positions).__name__}, expected an integer, a range or None")
-            positions = range(_arguments.integer("positions", positions, 0))
-        _arguments.check_domain(positions, self._convention["position_offset"])
+        positions = _arguments.as_range(positions, "an integer, a range or None")
+        _arguments.check_domain(positions, self.position_offset)
         if out is not None:
             _arguments.check_array("out", out, element)
             if out.ndim != 2 or out.shape[1] != self.d_model or len(out) == 0:

@@ -1,4 +1,4 @@
-"""The command that installs an optional package."""
+"""Optional packages: the error for one that is not installed, and the command that installs it."""
 
 import os
 import sys
@@ -17,3 +17,9 @@ def command(module: str) -> str:
     if find_spec("pip"):
         return f"{python} -m pip install {package}"
     return f"uv pip install --python {python} {package}"
+
+
+def not_installed(what: str, extra: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
+    """Return an error that names the extra of posenc and the command."""
+    message = f"{what} needs {error.name}, as in the extra posenc[{extra}]: {command(str(error.name))}"
+    return ModuleNotFoundError(message, name=error.name)

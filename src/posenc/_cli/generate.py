@@ -7,11 +7,14 @@ import sys
 import time
 from typing import BinaryIO
 
+import posenc
 from posenc._cli import options
-from posenc._cli.options import FORMATS, OK, PIPE
+from posenc._cli.options import OK, PIPE
 from posenc._cli.parser import Parser
 from posenc._encoding import changes_of
+from posenc._files import npy
 from posenc._files.atomic import naming, quantity
+from posenc._files.formats import FORMATS, suffix_of
 from posenc._files.table import table_bytes
 
 EXAMPLES = """\
@@ -43,19 +46,19 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 def run(args: argparse.Namespace) -> int:
     positions = options.positions_of(args, args.n)
     encoding = options.encoding_of(args, args.d_model)
-    module, keywords = options.format_of(args, args.output)
+    keywords = options.format_options(args, args.output)
+    bar = options.progress_bar(table_bytes(args.n, args.d_model, args.dtype))
     if args.output == PIPE:
-        name, destination, write = "stdout", stdout_for_data(args), module.stream
-    else:
-        name, destination, write = args.output, args.output, module.write
-        keywords["force"] = args.force
-    begin = time.perf_counter()
-    with naming(name), options.progress_bar(table_bytes(args.n, args.d_model, args.dtype)) as progress:
-        size = write(destination, encoding, positions, args.dtype, threads=args.threads, progress=progress, **keywords)
-    seconds = time.perf_counter() - begin
-    if args.output == PIPE:
+        file = stdout_for_data(args)
+        with naming("stdout"), bar as progress:
+            npy.stream(file, encoding, positions, args.dtype, threads=args.threads, progress=progress)
         return OK
-    stored = "uint16" if args.dtype == "bfloat16" and options.suffix_of(args.output) != ".safetensors" else args.dtype
+    keywords |= {"dtype": args.dtype, "overwrite": args.force, "threads": args.threads}
+    begin = time.perf_counter()
+    with bar as progress:
+        size = posenc.save(args.output, positions, encoding, progress=progress, **keywords)
+    seconds = time.perf_counter() - begin
+    stored = "uint16" if args.dtype == "bfloat16" and suffix_of(args.output) != ".safetensors" else args.dtype
     document = {
         "path": args.output,
         "shape": [args.n, args.d_model],

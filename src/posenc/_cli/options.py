@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from decimal import Decimal, InvalidOperation
-from types import ModuleType
 from typing import Any, TypeVar
 
 import posenc
@@ -18,17 +15,13 @@ from posenc import _install
 from posenc._arguments import BEYOND, LOWEST
 from posenc._cli.parser import Parser
 from posenc._convention import CHOICES
+from posenc._files import formats
+from posenc._files.formats import FORMATS, suffix_of
 from posenc._files.table import Readable
 
 Number = TypeVar("Number", int, float)
 OK, FAILED = 0, 1
 
-# for each suffix: the module that writes and reads the format, imported on use, and the options of only this format
-FORMATS: dict[str, tuple[str, tuple[str, ...]]] = {
-    ".npy": ("posenc._files.npy", ()),
-    ".safetensors": ("posenc._files.safetensors", ("key",)),
-    ".zarr": ("posenc._files.zarr", ("chunk_rows",)),
-}
 PIPE = "-"
 
 
@@ -83,11 +76,6 @@ def listed(parse: Callable[[str], Number]) -> Callable[[str], list[Number]]:
             return [parse(number) for number in text.split(",")]
         raise argparse.ArgumentTypeError(f"is {text!r}, expected numbers separated by commas, without spaces")
     return parse_list
-
-
-def suffix_of(path: str) -> str:
-    """Return the suffix of a path; the path of a folder may end in a slash."""
-    return os.path.splitext(path.rstrip("/" + os.sep))[1]
 
 
 def table_path(text: str) -> str:
@@ -165,18 +153,17 @@ def positions_of(args: argparse.Namespace, rows: int, described: range = range(0
     return range(start, start + rows * step, step)
 
 
-def format_of(args: argparse.Namespace, path: str) -> tuple[ModuleType, dict[str, Any]]:
-    """Return the module for the format of a path, and its keywords from the options."""
+def format_options(args: argparse.Namespace, path: str) -> dict[str, Any]:
+    """Return the options for the format of a path, and import its module; a pipe has the format .npy."""
     suffix = suffix_of(path)
-    name, own = FORMATS.get(suffix, FORMATS[".npy"])
-    special = [option for _, names in FORMATS.values() for option in names]
-    keywords = {option: value for option in special if (value := getattr(args, option, None)) is not None}
-    if others := keywords.keys() - set(own):
+    keywords = {option: value for option in formats.OPTIONS if (value := getattr(args, option, None)) is not None}
+    if others := keywords.keys() - set(formats.format_of(path).options):
         raise ValueError(f"--{min(others).replace('_', '-')} does not apply to {suffix or 'a pipe'}")
     try:
-        return importlib.import_module(name), keywords
+        formats.module_of(path)
     except ModuleNotFoundError as error:
         raise Failure(f"{suffix} needs the package {error.name}", _install.command(str(error.name))) from error
+    return keywords
 
 
 def add_table(parser: Parser) -> None:
@@ -188,10 +175,10 @@ def add_table(parser: Parser) -> None:
 @contextmanager
 def table_of(args: argparse.Namespace) -> Iterator[Readable]:
     """Open the table to read; a file without a valid table is a failure, not wrong usage."""
-    module, keywords = format_of(args, args.file)
+    keywords = format_options(args, args.file)
     with ExitStack() as stack:
         try:
-            table = stack.enter_context(module.opened(args.file, **keywords))
+            table = stack.enter_context(formats.opened(args.file, **keywords))
         except ValueError as error:
             raise Failure(error) from error
         yield table

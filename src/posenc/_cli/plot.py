@@ -12,6 +12,7 @@ from posenc._cli import options
 from posenc._cli.parser import Parser
 from posenc._encoding import changes_of
 from posenc._files.atomic import quantity, write_bytes
+from posenc._files.formats import suffix_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +29,7 @@ DPI = 100
 
 def picture_path(text: str) -> str:
     """Parse the path of a picture."""
-    if options.suffix_of(text) not in PICTURES:
+    if suffix_of(text) not in PICTURES:
         raise argparse.ArgumentTypeError(f"is {text!r}, expected a name that ends in {', '.join(PICTURES)}")
     return text
 
@@ -83,7 +84,7 @@ def rendered(figure: Figure, args: argparse.Namespace) -> bytes:
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "constrained_layout not applied", UserWarning)
         try:
-            figure.savefig(data, format=options.suffix_of(args.output)[1:], dpi=DPI)
+            figure.savefig(data, format=suffix_of(args.output)[1:], dpi=DPI)
         except UserWarning:
             raise ValueError(f"{width} x {height} pixels are too few for the labels, expected a larger picture") from None
     return data.getvalue()

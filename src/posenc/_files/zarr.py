@@ -215,7 +215,7 @@ class Table:
             raise ValueError(f"chunks {array.chunks}, expected at least one row in each")
         self.described = described(document, self.shape)
         self.row_bytes = self.shape[1] * table.itemsize(self.dtype)
-        self._array, self._path = array, path
+        self.values, self._path = array, path
         self._chunks = range(0)
         self._rows: NDArray[Any] = np.empty(0)
 
@@ -226,7 +226,7 @@ class Table:
         if chunks != self._chunks:
             self._chunks, self._rows = range(0), np.empty(0)        # free the memory of the previous chunks first
             try:
-                values = np.asarray(self._array[(*self._before, slice(chunks.start * most, chunks.stop * most))])
+                values = np.asarray(self.values[(*self._before, slice(chunks.start * most, chunks.stop * most))])
             except Exception as error:      # each codec raises different errors for a damaged chunk
                 raise OSError(errno.EIO, f"{type(error).__name__}: {str(error)[:200]}", self._path) from error
             values = values.reshape(len(values), self.shape[1])
