@@ -48,7 +48,7 @@ MODULES = PUBLIC | {
 }
 OVERRIDE = "extra_repr"         # overrides a method that PyTorch documents
 SECTION = re.compile(r"^([A-Z][A-Za-z ]+)\n-+\n", re.MULTILINE)
-COMMAND_PAGES = ["README.md", "docs/cli.md", "docs/guide.md", "docs/scale-out.md"]
+COMMAND_PAGES = ["README.md", "docs/cli.md", "docs/guide.md", "docs/identify.md", "docs/scale-out.md"]
 INSTALLS = "pip install"        # needs a package index; .ci/run tests the command of the README
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX shell")
 
@@ -324,7 +324,7 @@ def test_shell_commands_of_documents_run(page, shell):
 def test_examples_of_help_run(shell):
     """Run the examples of all commands except bench, which is slow."""
     ran = 0
-    for command in ("generate", "verify", "identify", "info", "plot"):
+    for command in ("generate", "verify", "identify", "presets", "info", "plot"):
         examples = shell(f"posenc {command} --help")[1].split("examples:\n")[1]
         for line in examples.strip().splitlines():
             check(shell, line.strip(), None)

@@ -147,7 +147,7 @@ def test_options_override_conflicting_options_in_the_file(call, tmp_path, suffix
     assert call("verify", path, "--shift", 1)[0] == 0           # the same as spacing="endpoint"
     assert call("generate", 50, 8, "-o", path, "--frequencies", frequencies, "--force")[0] == 0
     code, _, err = call("verify", path, "--base", 7)
-    assert code == 2 and "frequencies and base are both given" in err
+    assert code == 2 and "--frequencies and --base are both given" in err
 
 
 def test_verify_reads_each_chunk_once(monkeypatch, tmp_path, call):
@@ -407,7 +407,8 @@ def test_verify_refuses_unsupported_paths(call, tmp_path, make, message):
 def test_a_missing_package_is_reported(tmp_path):
     command = main_without("zarr", "generate", 20, 8, "-o", tmp_path / "pe.zarr")
     done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (1, "posenc: error: .zarr needs the package zarr: pip install 'posenc[zarr]'\n")
+    error, hint = done.stderr.splitlines()
+    assert (done.returncode, error) == (1, "posenc: error: .zarr needs the package zarr") and hint.endswith(" install zarr")
 
 
 # ---- atomic writes --------------------------------------------------------------------------------------------------
@@ -503,7 +504,7 @@ def test_a_symbolic_link_to_a_store_is_kept(tmp_path):
 
 def test_insufficient_disk_space_is_reported_before_writing(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: (10**9, 10**9 - 1000, 1000))
-    with pytest.raises(OSError, match="1280 bytes needed, 1000 free"):
+    with pytest.raises(OSError, match=r"1\.28 kB needed, 1 kB free"):
         write(tmp_path / "pe.zarr", posenc.Encoding(8), range(32), chunk_rows=20)
     assert names(tmp_path) == []
 

@@ -416,7 +416,7 @@ def test_a_match_is_printed_in_one_line():
     match, = posenc.identify(posenc.encode(100, 64, base=500.0))
     assert isinstance(match, Match) and len(str(match).splitlines()) == 1
     assert str(match) == (
-        "no preset: Encoding(64, base=500.0), positions range(0, 100), largest difference 0: every value correctly rounded"
+        "Encoding(64, base=500.0); positions range(0, 100); no preset; largest difference 0: every value correctly rounded"
     )
 
 
@@ -435,7 +435,7 @@ def call(tmp_path, capsys):
 
 def test_the_command_identifies_a_file(call):
     code, out, err = call(posenc.preset("musicgen", 64).encode(100))
-    assert (code, err) == (0, "") and out.startswith("musicgen: Encoding(64, ") and out.count("\n") == 1
+    assert (code, err) == (0, "") and out.startswith("Encoding(64, ") and "; presets musicgen; " in out and out.count("\n") == 1
     assert call(posenc.encode(range(100, 200), 64)[None], "--start", "100")[0] == 0
     assert call(posenc.encode(range(100, 200, 2), 64)[:, None], "--start", "100", "--step", "2")[0] == 0
     assert call(posenc.encode(9, 64, dtype="bfloat16").view(np.uint16))[0] == 0
@@ -462,8 +462,8 @@ def test_identify_and_verify_read_every_format(tmp_path, capsys, suffix, shape):
 
 
 def test_the_command_reports_no_match(call):
-    assert call(RNG(0).normal(size=(100, 64))) == (1, "none\n", "")
-    assert call(posenc.encode(100, 64), "--start", "1") == (1, "none\n", "")
+    assert call(RNG(0).normal(size=(100, 64))) == (1, "no match\n", "")
+    assert call(posenc.encode(100, 64), "--start", "1") == (1, "no match\n", "")
 
 
 def test_the_command_writes_json(call):

@@ -257,13 +257,13 @@ def test_every_kind_and_format_is_written(tmp_path, kind, suffix, start):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ("-o a.gif", "must end in .png, .svg, .pdf"),
+        ("-o a.gif", "-o is 'a.gif', expected a name that ends in .png, .svg, .pdf"),
         ("-o a.png --dimensions 3", "--dimensions does not apply to heatmap"),
-        ("-o a.png --kind waves --dimensions 3,128", "dimensions has 128"),
-        ("-o a.png --positions 1e30", "expected at most"),
-        ("-o a.png --width 0", "0 is below 1"),
+        ("-o a.png --kind waves --dimensions 3,128", "--dimensions has 128, expected less than --d-model = 128"),
+        ("-o a.png --positions 1e30", "--positions is '1e30', expected -2**63 <= number < 2**63"),
+        ("-o a.png --width 0", "--width is '0', expected at least 1"),
         ("-o a.png --width 20", "20 x 450 pixels are too few"),
-        ("-o a.png --base 0", "base is 0"),
+        ("-o a.png --base 0", "--base is 0"),
     ],
 )
 def test_invalid_plot_arguments_are_usage_errors(tmp_path, monkeypatch, capsys, arguments, message):
@@ -277,4 +277,5 @@ def test_a_missing_matplotlib_is_reported(tmp_path, monkeypatch, capsys):
     monkeypatch.delattr(posenc, "plot")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert _cli.main(["plot", "-o", str(tmp_path / "a.png")]) == 1
-    assert "pip install 'posenc[plot]'" in capsys.readouterr().err
+    error, hint = capsys.readouterr().err.splitlines()
+    assert error == "posenc: error: plot needs the package matplotlib.figure" and hint.endswith(" install matplotlib")

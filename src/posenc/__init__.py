@@ -3,7 +3,6 @@
 from types import ModuleType as _ModuleType
 
 from posenc import _openmp as _openmp
-from posenc import _runtime as _runtime
 from posenc._api import add_to, encode, stream
 from posenc._encoding import Chunk, Encoding
 from posenc._files import File, open, save, verify  # noqa: A004
@@ -45,9 +44,11 @@ def __getattr__(name: str) -> _ModuleType:
         raise AttributeError(f"module 'posenc' has no attribute {name!r}")
     import importlib
 
+    from posenc import _install
+
     try:
         return importlib.import_module(f"posenc.{name}")
     except ModuleNotFoundError as error:
         if (error.name or "posenc").startswith("posenc"):
             raise
-        raise _runtime.not_installed(f"posenc.{name}", name, error) from error
+        raise _install.not_installed(f"posenc.{name}", name, error) from error

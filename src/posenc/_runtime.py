@@ -1,7 +1,6 @@
-"""show_runtime: the installed versions and the kernels in use; the error for a package that is not installed."""
+"""show_runtime: the installed versions and the kernels in use."""
 
 import platform
-import sys
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,8 @@ def show_runtime() -> dict[str, Any]:
     -------
     dict
         ``instruction_set`` is the one in use; ``instruction_sets`` has every one that was built, with True if this
-        processor supports it; ``openmp`` is the version of the OpenMP specification as yyyymm, or 0 in a build without OpenMP,
-        where every call uses one thread; ``threads`` is the default number for a large call.
+        processor supports it; ``openmp`` is the date of the OpenMP specification as yyyymm (201511 for OpenMP 4.5), or 0 in a
+        build without OpenMP, where every call uses one thread; ``threads`` is the default number for a large call.
 
     See Also
     --------
@@ -41,9 +40,3 @@ def show_runtime() -> dict[str, Any]:
         "python": platform.python_version(),
         "machine": platform.machine(),
     }
-
-
-def not_installed(what: str, extra: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
-    """Return an error that names the extra of posenc and a command for this Python."""
-    command = f"{sys.executable or 'python'} -m pip install {error.name}"
-    return ModuleNotFoundError(f"{what} needs {error.name}, as in the extra posenc[{extra}]: {command}", name=error.name)

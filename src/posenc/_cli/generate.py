@@ -10,9 +10,10 @@ from typing import BinaryIO
 import posenc
 from posenc._cli import options
 from posenc._cli.options import OK, PIPE
+from posenc._cli.parser import Parser
 from posenc._encoding import changes_of
 from posenc._files import npy
-from posenc._files.atomic import naming
+from posenc._files.atomic import naming, quantity
 from posenc._files.formats import FORMATS, suffix_of
 from posenc._files.table import table_bytes
 
@@ -26,7 +27,7 @@ examples:
 """
 
 
-def add(commands: argparse._SubParsersAction[options.Parser]) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = options.add_command(commands, "generate", "write a table to a file", EXAMPLES, run)
     parser.add_argument("n", type=options.count, metavar="N", help="number of positions: 1000000, 1_000_000 or 1e6")
     parser.add_argument("d_model", type=options.count, metavar="D", help="number of columns")
@@ -73,8 +74,8 @@ def run(args: argparse.Namespace) -> int:
     }
     dtype = args.dtype if stored == args.dtype else f"{args.dtype} (stored as {stored})"
     # for small files start-up dominates the time
-    rate = f", {options.quantity(size / seconds)}/s" if size >= 1e6 else ""
-    written = f"{options.quantity(size)} in {seconds:.3g} s{rate}"
+    rate = f", {quantity(size / seconds)}/s" if size >= 1e6 else ""
+    written = f"{quantity(size)} in {seconds:.3g} s{rate}"
     options.report(args, document, f"{args.output}: {args.n} x {args.d_model} {dtype}, {written}")
     return OK
 

@@ -7,9 +7,11 @@ import io
 import warnings
 from typing import TYPE_CHECKING
 
+from posenc import _install
 from posenc._cli import options
+from posenc._cli.parser import Parser
 from posenc._encoding import changes_of
-from posenc._files.atomic import write_bytes
+from posenc._files.atomic import quantity, write_bytes
 from posenc._files.formats import suffix_of
 
 if TYPE_CHECKING:
@@ -28,23 +30,18 @@ DPI = 100
 def picture_path(text: str) -> str:
     """Parse the path of a picture."""
     if suffix_of(text) not in PICTURES:
-        raise argparse.ArgumentTypeError(f"{text} must end in {', '.join(PICTURES)}")
+        raise argparse.ArgumentTypeError(f"is {text!r}, expected a name that ends in {', '.join(PICTURES)}")
     return text
 
 
-def integer_list(text: str) -> list[int]:
-    """Parse integers separated by commas."""
-    return [options.integer(number) for number in text.split(",")]
-
-
-def add(commands: argparse._SubParsersAction[options.Parser]) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = options.add_command(commands, "plot", "draw a picture of an encoding", EXAMPLES, run)
     parser.add_argument("-o", "--output", type=picture_path, required=True, metavar="FILE",
                         help=f"the suffix sets the format: {', '.join(PICTURES)}")
     parser.add_argument("--kind", choices=("heatmap", "waves", "similarity"), default="heatmap", help="default heatmap")
     parser.add_argument("--positions", type=options.count, default=100, metavar="N", help="number of positions (default 100)")
     parser.add_argument("--d-model", type=options.count, default=128, metavar="D", help="number of columns (default 128)")
-    parser.add_argument("--dimensions", type=integer_list, metavar="I,J,K",
+    parser.add_argument("--dimensions", type=options.listed(options.integer), metavar="I,J,K",
                         help="columns that waves draws (default: four, evenly spaced)")
     parser.add_argument("--width", type=options.positive, metavar="PIXELS", help="default 800; 560 for similarity")
     parser.add_argument("--height", type=options.positive, metavar="PIXELS", help="default 450")
@@ -57,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         from posenc import plot as pictures
     except ModuleNotFoundError as error:
-        raise options.Failure(f"plot needs the package {error.name}: pip install 'posenc[plot]'") from error
+        raise options.Failure(f"plot needs the package {error.name}", _install.command(str(error.name))) from error
 
     keywords = {} if args.dimensions is None else {"dimensions": args.dimensions}
     if keywords and args.kind != "waves":
@@ -73,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         "convention": changes_of(encoding),
         "bytes": size,
     }
-    text = f"{args.output}: {args.kind} of {args.positions} x {args.d_model}, {options.quantity(size)}"
+    text = f"{args.output}: {args.kind} of {args.positions} x {args.d_model}, {quantity(size)}"
     options.report(args, document, text)
     return options.OK
 

@@ -18,14 +18,16 @@ from types import FrameType
 
 import posenc
 from posenc import _kernel
-from posenc._cli import bench, generate, identify, info, plot, verify
-from posenc._cli.options import FAILED, OK, Failure, Parser
+from posenc._cli import bench, generate, identify, info, plot, presets, verify
+from posenc._cli.options import FAILED, OK, Failure
+from posenc._cli.parser import Parser, UsageError, nearest
 
 USAGE, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
-COMMANDS = (generate, verify, identify, info, bench, plot)
+COMMANDS = (generate, verify, identify, presets, info, bench, plot)
 
 
-def build_parser() -> Parser:
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse the arguments of the program; without arguments, print its help."""
     parser = Parser(
         prog="posenc",
         description="Sinusoidal positional encodings, correctly rounded.",
@@ -36,7 +38,17 @@ def build_parser() -> Parser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:
         command.add(commands)
-    return parser
+    word, *rest = join_negatives(argv) or ["--help"]
+    if word in commands.choices:
+        commands.choices[word].check_options(rest)
+    elif word.startswith("-"):
+        parser.check_options([word])
+    else:
+        raise UsageError(f"unknown command {word!r}", f"posenc {nearest(word, commands.choices) or '--help'}")
+    args, others = parser.parse_known_args([word, *rest])
+    if others:
+        raise UsageError(f"unexpected argument {others[0]!r}", args.parser.example())
+    return args
 
 
 def join_negatives(argv: Iterable[str]) -> list[str]:
@@ -79,36 +91,40 @@ def open_stderr() -> Iterator[None]:
         yield
 
 
-def print_error(text: object) -> None:
+def print_error(text: object, *hints: str) -> None:
+    line = r"\n".join(str(text).splitlines())          # a file name may have several lines
     with suppress(OSError):             # the reader of stderr has closed it
-        print(f"posenc: error: {text}", file=sys.stderr)
+        print(f"posenc: error: {line}", *(f"try: {hint}" for hint in hints), sep="\n", file=sys.stderr)
 
 
 def run(argv: Sequence[str]) -> int:
     """Run a command and return the exit code; print its exceptions as errors."""
     try:
-        args = build_parser().parse_args(join_negatives(argv))
+        args = parse(argv)
         try:
             _kernel.check_settings()
         except ValueError as error:     # an invalid environment variable is a failure, not wrong usage
             raise Failure(error) from error
-        code: int = args.run(args)
+        try:
+            code: int = args.run(args)
+        except (TypeError, ValueError) as error:
+            args.parser.refuse(error)
         return code
-    except SystemExit as end:           # --help, wrong usage, a signal
+    except SystemExit as end:           # --help, a signal
         return end.code if isinstance(end.code, int) else OK
-    except (TypeError, ValueError) as error:
-        print_error(error)
+    except UsageError as error:
+        print_error(*error.args)
         return USAGE
     except BrokenPipeError:
         raise
     except FileExistsError as error:
         print_error(f"{error.filename} exists; --force overwrites it")
     except OSError as error:
-        print_error(f"{error.filename}: {error.strerror}" if error.filename else error)
+        print_error(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or error)
     except MemoryError as error:
         print_error(f"out of memory: {error}")
     except Failure as error:
-        print_error(error)
+        print_error(*error.args)
     return FAILED
 
 

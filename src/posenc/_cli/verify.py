@@ -6,6 +6,7 @@ import argparse
 import time
 
 from posenc._cli import options
+from posenc._cli.parser import Parser
 from posenc._encoding import changes_of
 from posenc._files.compare import first_mismatch
 
@@ -18,7 +19,7 @@ examples:
 """
 
 
-def add(commands: argparse._SubParsersAction[options.Parser]) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = options.add_command(commands, "verify", "recompute a file and compare its bits", EXAMPLES, run)
     options.add_table(parser)
     options.add_range(parser)

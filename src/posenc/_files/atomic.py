@@ -53,7 +53,16 @@ def check_target(path: str, force: bool) -> None:
 def check_space(path: str, size: int) -> None:
     total, _, free = shutil.disk_usage(os.path.dirname(path))
     if size > free and total:                                       # some network file systems report 0 of 0 bytes
-        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {size} bytes needed, {free} free", path)
+        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {quantity(size)} needed, {quantity(free)} free", path)
+
+
+def quantity(size: float) -> str:
+    """Format a number of bytes with three digits and a decimal unit."""
+    units = ["EB", "PB", "TB", "GB", "MB", "kB", "bytes"]
+    while size >= 999.5 and len(units) > 1:
+        size /= 1000
+        units.pop()
+    return f"{size:.3g} {units[-1]}"
 
 
 def name_beside(path: str) -> str:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from posenc import _arguments, _runtime
+from posenc import _arguments, _install
 
 if TYPE_CHECKING:
     from posenc._files.table import Readable
@@ -51,7 +51,7 @@ def module_of(path: str) -> ModuleType:
         return importlib.import_module(format_of(path).module)
     except ModuleNotFoundError as error:
         suffix = suffix_of(path)
-        raise _runtime.not_installed(suffix, suffix[1:], error) from error
+        raise _install.not_installed(suffix, suffix[1:], error) from error
 
 
 def checked_options(path: str, **options: Any) -> dict[str, Any]:

@@ -66,9 +66,11 @@ class Match(NamedTuple):  # numpydoc ignore=PR01
     reason: str
 
     def __str__(self) -> str:
-        names = ", ".join(self.presets) or "no preset"
+        presets = f"presets {', '.join(self.presets)}" if self.presets else "no preset"
         positions = self.positions if isinstance(self.positions, range) else "as given"
-        return f"{names}: {self.encoding!r}, positions {positions}, largest difference {self.difference:.2g}: {self.reason}"
+        return "; ".join([
+            repr(self.encoding), f"positions {positions}", presets, f"largest difference {self.difference:.2g}: {self.reason}"
+        ])
 
 
 def identify(table: ArrayLike, positions: Positions | None = None) -> list[Match]:
@@ -109,7 +111,7 @@ def identify(table: ArrayLike, positions: Positions | None = None) -> list[Match
     >>> table = posenc.encode(range(1, 101), 64, base=500.0, dtype="float16")
     >>> for match in posenc.identify(table):
     ...     print(match)
-    no preset: Encoding(64, base=500.0), positions range(1, 101), largest difference 0: every value correctly rounded
+    Encoding(64, base=500.0); positions range(1, 101); no preset; largest difference 0: every value correctly rounded
     """
     return _identify(source_of(table), positions)
 
