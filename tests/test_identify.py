@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import posenc
 from posenc import _cli
-from posenc._encoding import changes_of, keywords_of
+from posenc._encoding import changes_of
 from posenc._identify import Match, candidates, identify
 
 RNG = np.random.default_rng
@@ -150,8 +150,8 @@ def test_random_conventions_are_identified(d_model, base, scale, start, layout, 
     positions = range(start, start + 300)
     best = identify(encoding.encode(positions))[0]
     # a preset such as opennmt-tf has the same table from position 0 with an offset
-    assert [p + keywords_of(best.encoding)["position_offset"] for p in best.positions] == list(positions)
-    assert (keywords_of(best.encoding)["layout"], keywords_of(best.encoding)["order"]) == (layout, order)
+    assert [p + best.encoding.position_offset for p in best.positions] == list(positions)
+    assert (best.encoding.layout, best.encoding.order) == (layout, order)
     # base and spacing are ambiguous (the shorter number is preferred), so compare the frequencies
     np.testing.assert_allclose(best.encoding.frequencies, encoding.frequencies, rtol=1e-3)
     assert best.difference <= 1e-4 * scale

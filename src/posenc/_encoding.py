@@ -411,7 +411,7 @@ class Encoding:
             if not _arguments.is_index(positions):
                 raise TypeError(f"positions is of type {type(positions).__name__}, expected an integer, a range or None")
             positions = range(_arguments.integer("positions", positions, 0))
-        _arguments.check_domain(positions, self._convention["position_offset"])
+        _arguments.check_domain(positions, self.position_offset)
         if out is not None:
             _arguments.check_array("out", out, element)
             if out.ndim != 2 or out.shape[1] != self.d_model or len(out) == 0:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from posenc import _arguments, _kernel
 from posenc._arguments import LOWEST
-from posenc._encoding import Encoding, encoding_of, keywords_of
+from posenc._encoding import Encoding, encoding_of
 from posenc._types import AnyDType, ArrayT, DTypeOf, ScalarT
 
 Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex | ArrayLike] | NDArray[Any]
@@ -402,7 +402,7 @@ def _check_positions(positions: range | NDArray[Any] | _Spaced, encoding: Encodi
     if isinstance(positions, _Spaced):
         positions = np.concatenate([positions[:1], positions[-1:]])
     try:
-        _arguments.positions_of(positions, keywords_of(encoding)["position_offset"])
+        _arguments.positions_of(positions, encoding.position_offset)
     except ValueError as error:
         raise ValueError(f"shape, start and coordinates give positions outside the domain: {error}") from None
 

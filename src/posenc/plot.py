@@ -17,7 +17,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from posenc import _arguments
-from posenc._encoding import Encoding, keywords_of
+from posenc._encoding import Encoding
 from posenc._types import Positions
 
 __all__ = ["heatmap", "similarity", "waves"]
@@ -100,7 +100,7 @@ def heatmap(encoding: Encoding, positions: Positions, *, ax: Axes | None = None)
     """
     values, numbers, label = _values(encoding, positions)
     ax = _axes(ax)
-    limit = abs(keywords_of(encoding)["scale"]) or 1.0
+    limit = abs(encoding.scale) or 1.0
     image = ax.imshow(values, aspect="auto", cmap="RdBu_r", vmin=-limit, vmax=limit)
     ax.set_facecolor("grey")
     ax.figure.colorbar(image, ax=ax, label="value")

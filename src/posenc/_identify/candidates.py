@@ -47,10 +47,9 @@ class Approximation(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def approximation_of(encoding: Encoding) -> Approximation:
-    c = keywords_of(encoding)
-    frequencies = encoding.frequencies * c["position_scale"]
-    which, cosine = _convention.arrangement(encoding.d_model, c, len(frequencies))
-    return Approximation(np.append(frequencies, 0.0)[which], cosine, c["scale"], c["position_offset"])
+    frequencies = encoding.frequencies * encoding.position_scale
+    which, cosine = _convention.arrangement(encoding.d_model, keywords_of(encoding), len(frequencies))
+    return Approximation(np.append(frequencies, 0.0)[which], cosine, encoding.scale, encoding.position_offset)
 
 
 # ---- the presets ----------------------------------------------------------------------------------------------------
@@ -64,8 +63,8 @@ def _plain(d_model: int, convention: dict[str, Any]) -> dict[str, Any]:
 
 def key_of(encoding: Encoding) -> Key:
     """Return a key that is equal for encodings that give the same table."""
-    c = keywords_of(encoding)
-    return encoding.encode(PROBES - c["position_offset"], dtype="float64").tobytes(), c["position_offset"]
+    offset = encoding.position_offset
+    return encoding.encode(PROBES - offset, dtype="float64").tobytes(), offset
 
 
 @functools.lru_cache(maxsize=4)

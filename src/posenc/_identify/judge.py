@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posenc._encoding import CHUNK_BYTES, Encoding, changes_of, keywords_of
+from posenc._encoding import CHUNK_BYTES, Encoding, changes_of
 from posenc._identify import candidates
 from posenc._identify.candidates import Key, Names
 from posenc._identify.placement import NEAR, REACH, placed
@@ -182,7 +182,7 @@ def _named(result: _Result) -> list[_Result]:
     encoding = result.encoding
     plain = tuple((name, padding_idx) for name, padding_idx in result.names if padding_idx is None)
     padding = tuple((name, padding_idx) for name, padding_idx in result.names if padding_idx is not None)
-    if keywords_of(encoding)["padding_idx"] is not None:
+    if encoding.padding_idx is not None:
         return [result._replace(names=padding or plain)]
     named = [result._replace(names=plain)]
     for padding_idx in sorted({padding_idx for _, padding_idx in padding}):
@@ -278,7 +278,7 @@ def _padded(encoding: Encoding, positions: range | NDArray[Any], zero_rows: list
     if len(zero_rows) != 1:
         return encoding
     at = taken(positions, np.array(zero_rows))
-    if not float(at[0]).is_integer() or np.abs(encoding.encode(at)).max() < 0.1 * abs(keywords_of(encoding)["scale"]):
+    if not float(at[0]).is_integer() or np.abs(encoding.encode(at)).max() < 0.1 * abs(encoding.scale):
         return encoding
     return Encoding(encoding.d_model, **changes_of(encoding), padding_idx=int(at[0]))
 
@@ -302,7 +302,7 @@ def _compare(source: Source, result: _Result) -> Match | None:
     """Compare a result with all rows; return the match, or None if more than one row in ten differs."""
     rows, d_model = source.shape
     encoding, positions = result.encoding, result.positions
-    offset = keywords_of(encoding)["position_offset"]
+    offset = encoding.position_offset
     largest, zeros, others, first_other, equal = 0.0, 0, 0, None, True
     most = max(1, CHUNK_BYTES // (8 * d_model))
     for first in range(0, rows, most):
