@@ -37,6 +37,7 @@ MODULES = PUBLIC | {
     "posenc._padding": (),
     "posenc._presets": (),
     "posenc._runtime": (),
+    "posenc._stream": (),
     "posenc.torch._data": ("torch",),
     "posenc.torch._functions": ("torch",),
     "posenc.torch._modules": ("torch",),

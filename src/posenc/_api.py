@@ -8,7 +8,9 @@ from typing import Any, Literal, SupportsFloat, SupportsIndex, Unpack, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc._encoding import Chunk, Encoding, encoding_for, encoding_of
+from posenc._cache import encoding_for, encoding_of
+from posenc._encoding import Encoding
+from posenc._stream import Chunk
 from posenc._types import AnyDType, ArrayT, Convention, DTypeOf, Positions, ScalarT
 
 
@@ -96,7 +98,7 @@ def encode(
     >>> posenc.encode(range(10**18, 10**18 + 2), 512).shape
     (2, 512)
     """
-    return encoding_of(d_model, convention, "encode").encode(positions, dtype=dtype, out=out, threads=threads)
+    return encoding_of(d_model, convention, encode).encode(positions, dtype=dtype, out=out, threads=threads)
 
 
 def add_to(
@@ -158,7 +160,7 @@ def add_to(
         raise TypeError(f"x is of type {type(x).__name__}, expected a numpy.ndarray")
     if x.ndim == 0:
         raise ValueError("x has shape (), expected (..., n, d_model)")
-    return encoding_for(x, encoding, convention, "add_to").add_to(x, positions, x_scale=x_scale, threads=threads)
+    return encoding_for(x, encoding, convention, add_to).add_to(x, positions, x_scale=x_scale, threads=threads)
 
 
 @overload
@@ -238,6 +240,6 @@ def stream(
     >>> [(c.positions, c.values.shape) for c in posenc.stream(5, 8, chunk=2)]
     [(range(0, 2), (2, 8)), (range(2, 4), (2, 8)), (range(4, 5), (1, 8))]
     """
-    return encoding_of(d_model, convention, "stream").stream(
+    return encoding_of(d_model, convention, stream).stream(
         positions, chunk=chunk, dtype=dtype, out=out, threads=threads
     )

@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from posenc import _arguments, _kernel
 from posenc._arguments import LOWEST
-from posenc._encoding import Encoding, encoding_of
+from posenc._cache import encoding_of
+from posenc._encoding import Encoding
 from posenc._types import AnyDType, ArrayT, DTypeOf, ScalarT
 
 Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex | ArrayLike] | NDArray[Any]
@@ -274,7 +275,7 @@ def _lay_out(
     convention["layout"] = "halves" if nesting.index("function") < nesting.index("frequency") else "interleaved"
     by_axis = {name: _per_axis(name, value, ndim) for name, value in convention.items()}
     conventions = [{name: values[k] for name, values in by_axis.items()} for k in range(ndim)]
-    encodings = [encoding_of(width, own, "grid") for width, own in zip(widths, conventions, strict=True)]
+    encodings = [encoding_of(width, own, grid) for width, own in zip(widths, conventions, strict=True)]
     index = {
         "axis": np.repeat(np.arange(ndim), [widths[k] for k in axes]),
         "frequency": np.concatenate([np.arange(widths[k]) // 2 for k in axes]),

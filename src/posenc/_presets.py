@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, SupportsIndex
 
 from posenc import _arguments, _convention, _kernel
 from posenc._encoding import Encoding
+from posenc._keywords import check_names
 
 
 class Preset(NamedTuple):  # numpydoc ignore=PR01
@@ -319,6 +320,7 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
     (1, 320)
     """
     d_model = _arguments.integer("d_model", d_model, 0)
+    check_names(preset, changes, (*_known(name).parameters, *_convention.DEFAULTS))
     parameters, convention = convention_of(name, d_model, changes)
     try:
         return Encoding(d_model, **convention)

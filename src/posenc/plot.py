@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from posenc import _arguments
 from posenc._encoding import Encoding
+from posenc._keywords import suggests
 from posenc._types import Positions
 
 __all__ = ["heatmap", "similarity", "waves"]
@@ -64,6 +65,7 @@ def _position_ticks(axis: Axis, numbers: list[Any], label: str) -> None:
     axis.set_major_formatter(FuncFormatter(lambda row, _: f"{numbers[int(row)]:.7g}" if 0 <= row < len(numbers) else ""))
 
 
+@suggests
 def heatmap(encoding: Encoding, positions: Positions, *, ax: Axes | None = None) -> Axes:
     """Draw a table as colours, with a row for each position and a column for each dimension; NaN is grey.
 
@@ -109,6 +111,7 @@ def heatmap(encoding: Encoding, positions: Positions, *, ax: Axes | None = None)
     return ax
 
 
+@suggests
 def waves(
     encoding: Encoding, positions: Positions, *, dimensions: Iterable[SupportsIndex] | None = None, ax: Axes | None = None
 ) -> Axes:
@@ -164,6 +167,7 @@ def waves(
     return ax
 
 
+@suggests
 def similarity(encoding: Encoding, positions: Positions, *, ax: Axes | None = None) -> Axes:
     """Draw the dot products of the encodings of all pairs of positions.
 

@@ -78,7 +78,7 @@ class PositionalTable(nn.Module):
         super().__init__()
         if max_sequence_length is not None:
             max_sequence_length = integer("max_sequence_length", max_sequence_length, 0)
-        self.d_model, text = specification(d_model, convention)
+        self.d_model, text = specification(d_model, convention, type(self))
         self._convention = text_of(changes_of(encoding_of(self.d_model, text)))
         self.max_sequence_length = max_sequence_length
         table = self._table(max_sequence_length or 0, torch.get_default_dtype(), torch.get_default_device())
