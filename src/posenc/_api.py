@@ -8,6 +8,7 @@ from typing import Any, Literal, SupportsFloat, SupportsIndex, Unpack, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from posenc import _arguments
 from posenc._cache import encoding_for, encoding_of
 from posenc._encoding import Encoding
 from posenc._stream import Chunk
@@ -156,8 +157,7 @@ def add_to(
     >>> bool((x == 1 + posenc.encode(3, 4)).all())
     True
     """
-    if not isinstance(x, np.ndarray):
-        raise TypeError(f"x is of type {type(x).__name__}, expected a numpy.ndarray")
+    _arguments.check_is_array("x", x)
     if x.ndim == 0:
         raise ValueError("x has shape (), expected (..., n, d_model)")
     return encoding_for(x, encoding, convention, add_to).add_to(x, positions, x_scale=x_scale, threads=threads)

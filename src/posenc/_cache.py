@@ -40,6 +40,8 @@ def encoding_for(x: Any, encoding: Encoding | None, convention: Mapping[str, Any
         return encoding_of(x.shape[-1], convention, function)
     if not isinstance(encoding, Encoding):
         raise _arguments.wrong_type("encoding", encoding, "a posenc.Encoding")
+    if encoding.d_model != x.shape[-1]:
+        raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {encoding.d_model})")
     return encoding_of(encoding, convention, function)
 
 

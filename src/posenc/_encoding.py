@@ -149,7 +149,7 @@ class Encoding:
             set_attribute("_columns", _convention.columns(d_model, convention))
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"Encoding is immutable, {name} cannot be set")
+        raise AttributeError(f"Encoding is immutable, {name} cannot be set; use replace({name}=...)")
 
     def __delattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"Encoding is immutable, {name} cannot be deleted")

@@ -14,7 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 from posenc import _arguments, _kernel
 from posenc._arguments import LOWEST
 from posenc._cache import encoding_of
+from posenc._convention import DEFAULTS
 from posenc._encoding import Encoding
+from posenc._keywords import check_names
 from posenc._types import AnyDType, ArrayT, DTypeOf, ScalarT
 
 Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex | ArrayLike] | NDArray[Any]
@@ -214,6 +216,7 @@ def grid(
             0.5403023 ], dtype=float32)
     """
     with _kernel.default_environment():
+        check_names(grid, convention, DEFAULTS)
         dtype_name, element = _arguments.dtype(dtype)
         threads = _arguments.threads(threads)
         d_model = _arguments.integer("d_model", d_model, 0)

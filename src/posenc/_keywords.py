@@ -66,8 +66,13 @@ def check_names(function: Callable[..., Any], keywords: Iterable[str], others: I
         if name in accepted:
             continue
         near = [keyword for keyword, names in OTHER_NAMES.items() if keyword in accepted and name.lower() in names.split()]
-        near = near or difflib.get_close_matches(name.lower(), accepted, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"expected {', '.join(accepted)}"
+        near = near or difflib.get_close_matches(name.lower(), accepted, 1, cutoff=0.7)
+        if near:
+            hint = f"did you mean {near[0]!r}?"
+        elif name in ("device", "requires_grad"):
+            hint = "posenc.torch returns tensors"
+        else:
+            hint = f"expected {', '.join(accepted)}"
         called = function.__qualname__.removesuffix(".__init__")
         raise TypeError(f"{called}() got an unexpected keyword argument {name!r}; {hint}")
 

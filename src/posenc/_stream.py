@@ -47,12 +47,7 @@ def chunks(
     """Check the arguments of `stream`, and return an iterator of the chunks that `encode` computes."""
     _, element = _arguments.dtype(dtype)
     threads = _arguments.threads(threads)
-    if positions is None:
-        positions = range(BEYOND)
-    elif not isinstance(positions, range):
-        if not _arguments.is_index(positions):
-            raise TypeError(f"positions is of type {type(positions).__name__}, expected an integer, a range or None")
-        positions = range(_arguments.integer("positions", positions, 0))
+    positions = range(BEYOND) if positions is None else _arguments.range_of(positions, "an integer, a range or None")
     _arguments.check_domain(positions, offset)
     if out is not None:
         _arguments.check_array("out", out, element)

@@ -32,7 +32,7 @@ STRIP_BYTES = 4 << 20       # size of a temporary array with all columns, for a 
 def _checked_positions(positions: Any, encoding: Encoding) -> range | NDArray[Any] | da.Array:
     """Check positions as `posenc.encode` does, except for the values of a Dask array; return a range or an array."""
     if isinstance(positions, da.Array):
-        _arguments.positions_of(np.empty(0, positions.dtype), 0)
+        _arguments.positions_of(_arguments.numbers("positions", np.empty(0, positions.dtype)), 0)
         if np.isnan(positions.shape).any():
             raise ValueError(f"positions has shape {positions.shape}, expected known sizes: see compute_chunk_sizes")
         return positions

@@ -14,7 +14,7 @@ from posenc._encoding import Encoding
 from posenc._stream import CHUNK_BYTES
 from posenc._types import Convention
 from posenc.torch._operators import encoding_of, specification
-from posenc.torch._tensors import array_of, dtype_name, integer, positions_tensor
+from posenc.torch._tensors import array_of, constant, dtype_name, integer, positions_tensor
 
 
 class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
@@ -69,8 +69,7 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
         **convention: Unpack[Convention],
     ) -> None:
         dtype_name(dtype)
-        if not isinstance(positions, range):
-            positions = range(integer("positions", positions, 0))
+        positions = _arguments.range_of(constant("positions", positions))
         self.encoding = encoding_of(*specification(d_model, convention, type(self)))
         _arguments.check_domain(positions, self.encoding.position_offset)
         self.positions = positions
