@@ -216,7 +216,8 @@ def test_times_are_refused_with_a_conversion(container):
     "column",
     [
         np.array([*TIMES, "NaT"], "M8[us]"), np.array(["NaT"], "m8[s]"), pd.Series([*TIMES, pd.NaT]),
-        pd.Series([*ZONED, pd.NaT]), pd.Series([*TIMES, None], dtype="timestamp[us][pyarrow]"), pl.Series([*TIMES, None]), pl.Series([*DAYS, None]),
+        pd.Series([*ZONED, pd.NaT]), pd.Series([*TIMES, None], dtype="timestamp[us][pyarrow]"),
+        pl.Series([*TIMES, None]), pl.Series([*DAYS, None]),
         pa.array([*TIMES, None]), pa.array([None, *DAYS]), pa.array([None, *DURATIONS]), [*TIMES, None], [pd.NaT],
     ],
 )

@@ -483,6 +483,7 @@ BAD_CALLS = {
     "positions with grad, operator": (
         lambda: torch.ops.posenc.encode_at(torch.ones(2, requires_grad=True), 4, "{}", torch.float32).sum().backward(),
         RuntimeError, "not differentiable"),
+    "dropout below 0": (lambda: PositionalEncoding(6, -0.5), ValueError, "dropout is -0.5, expected a probability from 0 to 1"),
     "dropout, a length of 1": (lambda: PositionalEncoding(6, 1), TypeError, "max_len=1"),
     "positions with more dimensions than x": (
         lambda: PositionalEncoding(6)(torch.ones(3, 6), positions=torch.ones(2, 3)), ValueError, r"broadcasts to \(3,\)"),
@@ -619,6 +620,11 @@ def test_positions_without_batch_first():
     positions = torch.tensor([4, 0, 9])
     y = PositionalEncoding(6, batch_first=False)(x, positions=positions)
     assert_bits(y, x.numpy() + posenc.encode(positions.numpy(), 6)[:, None])
+
+
+@pytest.mark.parametrize("dropout", [0, 0.0, np.int64(0), torch.tensor(0), 1.0])
+def test_dropout_may_be_any_probability(dropout):
+    assert PositionalEncoding(6, dropout).dropout.p == float(dropout)
 
 
 def test_dropout():
@@ -1066,6 +1072,22 @@ def test_export(max_len, tmp_path):
     loaded = torch.export.load(tmp_path / "program.pt2").module()
     x = embeddings(2, 41, 6)
     assert torch.equal(loaded(x), module(x))
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_export_to_onnx(dtype, tmp_path):
+    """ONNX Runtime returns the bits of ``posenc.add_to`` for lengths other than the exported one."""
+    pytest.importorskip("onnxscript")
+    runtime = pytest.importorskip("onnxruntime")
+    module = PositionalEncoding(64, max_len=128, layout="halves").to(dtype).eval()
+    length = torch.export.Dim("length", max=128)
+    arguments = (torch.zeros(2, 5, 64, dtype=dtype),)
+    torch.onnx.export(module, arguments, tmp_path / "pe.onnx", dynamic_shapes={"x": {1: length}}, verbose=False)
+    session = runtime.InferenceSession(tmp_path / "pe.onnx")
+    for n in (1, 41, 128):
+        x = embeddings(2, n, 64, dtype=dtype).numpy()
+        assert_same_bits(bits_of(session.run(None, {"x": x})[0]), bits_of(posenc.add_to(x.copy(), layout="halves")))
 
 
 # ---- DataLoader ---------------------------------------------------------------------------------------------------------

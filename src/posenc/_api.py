@@ -52,12 +52,12 @@ def encode(
     ----------
     positions : int, range or array_like
         An integer n means ``range(n)``.  An array of integers or real numbers may have any shape; a column from pandas,
-        polars or Arrow must have no nulls.  Positions must be in [-2**63, 2**63), with and without `position_offset`; NaN
-        and infinity give rows of NaN.
+        polars or Arrow must have no nulls.  Dates and durations are refused; the error shows how to convert them.  Positions
+        must be in [-2**63, 2**63), with and without `position_offset`; NaN and infinity give rows of NaN.
     d_model : int or Encoding
         Number of columns; or an encoding, in place of d_model and the keywords of a convention.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
-        The dtype of the result.  bfloat16 needs ``ml_dtypes``, or an array of uint16 as `out` for its bits.
+        The dtype of the result, in any spelling that NumPy accepts.  bfloat16 needs ``ml_dtypes``, or an array of uint16 as `out` for its bits.
     out : ndarray, shape ``positions.shape + (d_model,)``, optional
         The array to write to, of `dtype`, with contiguous columns and any row stride without overlap.
     threads : int, optional

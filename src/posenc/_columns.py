@@ -139,7 +139,8 @@ def _conversion(name: str, value: Any, array: NDArray[Any], zoned_unit: str | No
         return f'{name}.dt.epoch("{unit.lower()}")' if is_time else f"{name}.dt.total_{UNITS[unit]}()", numbers
     dtype = f"datetime64[{unit}, UTC]" if zoned_unit else array.dtype
     converted = f'{name}.astype("{dtype}")' if hasattr(value, "astype") else f'numpy.asarray({name}, "{dtype}")'
-    return f'{converted}.astype("int64")', numbers
+    code = f'{converted}.astype("int64")'
+    return f"[{code}]" if isinstance(value, np.generic) else code, numbers      # an integer n would mean range(n)
 
 
 def _conversion_of_objects(name: str, array: NDArray[Any], first: date | timedelta) -> tuple[str, str]:
