@@ -57,7 +57,8 @@ def encode(
     d_model : int or Encoding
         Number of columns; or an encoding, in place of d_model and the keywords of a convention.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
-        The dtype of the result, in any spelling that NumPy accepts.  bfloat16 needs ``ml_dtypes``, or an array of uint16 as `out` for its bits.
+        The dtype of the result, in any spelling that NumPy accepts.  bfloat16 needs ``ml_dtypes``, or an array of
+        uint16 as `out` for its bits.
     out : ndarray, shape ``positions.shape + (d_model,)``, optional
         The array to write to, of `dtype`, with contiguous columns and any row stride without overlap.
     threads : int, optional

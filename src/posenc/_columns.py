@@ -47,9 +47,9 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
         kind = ValueError if isinstance(error, ValueError) else TypeError
         message = f"{name} is of type {type(value).__name__}, expected an array: {str(error).rstrip('.')}{tensor_hint(value)}"
         raise kind(message) from None
-    if array.dtype.kind in "mMO":
+    if array.dtype.kind in ("m", "M", "O"):
         _refuse_times(name, value, array)
-    if array.dtype.kind in "fO" and not isinstance(value, np.ndarray):
+    if array.dtype.kind in ("f", "O") and not isinstance(value, np.ndarray):
         _check_exact(name, value, array)
     return array
 

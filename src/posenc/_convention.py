@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from posenc import _arguments, _exact, _frequencies, _kernel
 from posenc._arguments import BEYOND, LOWEST
+from posenc._columns import shown
 from posenc._keywords import check_names
 
 Keywords: TypeAlias = Mapping[str, Any]         # all keywords of a convention, checked
@@ -60,7 +61,7 @@ def checked(d_model: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str, A
     c = {name: CHECKS[name](name, value) for name, value in keywords.items()}
     d_model = _arguments.integer("d_model", d_model, 0)
     if d_model > WIDEST:
-        raise ValueError(f"d_model is {_arguments.shown(d_model)}, expected at most {WIDEST}")
+        raise ValueError(f"d_model is {shown(d_model)}, expected at most {WIDEST}")
     if c["base"] <= 0:
         raise ValueError(f"base is {keywords['base']!r}, expected a positive number")
     if c["shift"] is not None and c["spacing"] != "paper":

@@ -74,7 +74,7 @@ def check_names(function: Callable[..., Any], keywords: Iterable[str], others: I
         else:
             hint = f"expected {', '.join(accepted)}"
         called = function.__qualname__.removesuffix(".__init__")
-        raise TypeError(f"{called}() got an unexpected keyword argument {name!r}; {hint}")
+        raise TypeError(f"{called}() got an unexpected keyword argument {name!r}; {hint}") from None
 
 
 def suggests(function: Callable[P, R]) -> Callable[P, R]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posenc import _arguments
+from posenc import _arguments, _columns
 from posenc._types import Positions
 
 SAMPLE = 2**21              # largest number of values in a sample, unless 16 rows have more
@@ -39,7 +39,7 @@ class Sample(NamedTuple):
 def source_of(table: ArrayLike) -> Source:
     if isinstance(table, (str, bytes, os.PathLike)):
         raise _arguments.wrong_type("table", table, "an array; read a file with numpy.load, or identify it on the command line")
-    array = _arguments.as_array("table", table)
+    array = _columns.as_array("table", table)
     if array.dtype != np.uint16:
         name, _ = _arguments.dtype(array.dtype.newbyteorder("="), "table has dtype")
     else:
