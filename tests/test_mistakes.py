@@ -6,6 +6,8 @@ the fragments that its message must contain, separated by " | ".
 
 import re
 import sys
+from collections import Counter
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -524,6 +526,18 @@ def test_messages_name_the_argument_and_the_remedy(call, fragments, tmp_path, mo
     message = message_of(call)
     assert [fragment for fragment in fragments if fragment not in message] == [], message
     assert list(tmp_path.iterdir()) == []
+
+
+WITHOUT_ARGUMENTS = {"Chunk", "Match", "Preset", "presets", "show_runtime"}     # functions without arguments, result types
+
+
+def test_every_function_has_twenty_mistakes():
+    count = Counter(row[0] for row in ROWS)
+    assert {function: n for function, n in count.items() if n < 20} == {}
+    assert {name for name in posenc.__all__ if callable(getattr(posenc, name))} - count.keys() == WITHOUT_ARGUMENTS
+    for module in ("torch", "dask", "plot"):
+        if find_spec({"plot": "matplotlib"}.get(module, module)):
+            assert {f"{module}.{name}" for name in getattr(posenc, module).__all__} <= count.keys()
 
 
 if __name__ == "__main__":
