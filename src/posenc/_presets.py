@@ -1,14 +1,13 @@
 """The conventions of known model families, by name."""
 
-import difflib
 import inspect
 import math
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, SupportsIndex
 
 from posenc import _arguments, _convention, _kernel
 from posenc._encoding import Encoding
+from posenc._families import explanation
 from posenc._keywords import check_names
 
 
@@ -258,24 +257,6 @@ PRESETS = {
     )
 }
 
-# models that have no preset of their name: the preset with their convention, or what they have instead
-OTHER_MODELS = {
-    "transformer": "vaswani", "nllb": "m2m100", "xglm": "m2m100", "pegasus": "marian", "vitmae": "mae", "codegen": "gptj",
-    "transformerxl": "xlnet", "distilbert": "xlm", "flaubert": "xlm",
-    **dict.fromkeys(
-        ("codellama", "cohere", "commandr", "deepseek", "esm2", "falcon", "gemma", "glm", "gptneox", "gptoss",
-         "internlm", "llama", "metallama", "mistral", "mixtral", "modernbert", "nomicbert", "olmo", "palm", "persimmon", "phi",
-         "pythia", "qwen", "qwq", "smollm", "stablelm", "starcoder2", "tinyllama", "yi"),
-        "rotary embeddings: it rotates queries and keys, and adds no table"),
-    **dict.fromkeys(
-        ("albert", "bart", "bert", "bigbird", "blip", "camembert", "clip", "deit", "dinov2", "electra", "gpt", "longformer",
-         "mbart", "openaigpt", "opt", "roberta", "siglip", "vit", "xlmroberta"),
-        "learned embeddings, which are parameters of its checkpoint and follow no formula"),
-    **dict.fromkeys(
-        ("deberta", "mt5", "swin", "t5", "umt5"), "relative embeddings: learned biases of the attention, and no table"),
-    **dict.fromkeys(("bloom", "mpt"), "ALiBi: biases of the attention, and no table"),
-}
-
 
 def presets() -> Presets:
     """List the presets of all model families.
@@ -373,21 +354,8 @@ def _known(name: str) -> Preset:
     if not isinstance(name, str):
         raise _arguments.wrong_type("name", name, "one of posenc.presets()")
     if name not in PRESETS:
-        raise ValueError(f"name is {name!r}, {_explanation(name)}")
+        raise ValueError(f"name is {name!r}, {explanation(name, PRESETS)}")
     return PRESETS[name]
-
-
-def _explanation(name: str) -> str:
-    """Return the end of the message about an unknown name: what a known model has instead, or the nearest presets."""
-    letters = re.sub(r"[^a-z0-9]", "", name.lower().rpartition("/")[2])
-    known = {re.sub(r"[^a-z0-9]", "", preset): preset for preset in PRESETS} | OTHER_MODELS
-    family = max((key for key in known if letters.startswith(key)), key=len, default=None)
-    if family is None:
-        near = difflib.get_close_matches(name.lower(), PRESETS, n=3, cutoff=0.5)
-        return f"expected one of posenc.presets(){', such as ' if near else ''}{', '.join(near)}"
-    if known[family] in PRESETS:
-        return f"expected one of posenc.presets(); did you mean {known[family]!r}?"
-    return f"a model with {known[family]}; expected one of posenc.presets()"
 
 
 def _affected_by(known: Preset, d_model: int, parameter: str, default: float) -> set[str]:
