@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from posenc import _arguments, _install
+from posenc import _columns, _install
 
 if TYPE_CHECKING:
     from posenc._files.table import Readable
