@@ -337,7 +337,7 @@ def test_force_must_be_a_bool(tmp_path, force):
 
 def test_a_missing_path_is_refused():
     pytest.importorskip("zarr")
-    with pytest.raises(TypeError, match="path is None, expected a path or a Zarr store"):
+    with pytest.raises(TypeError, match="path is None, expected a path, a URL or a Zarr store"):
         posenc.dask.to_zarr(None, 10, 8)
 
 

@@ -26,7 +26,10 @@ MARKDOWN = [*ROOT.glob("*.md"), *sorted(ROOT.glob("docs/[!_]*.md")), *sorted(ROO
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]    # docs/recipes/: test_recipes.py
 DOCUMENTS = [path for path in PAGES if BLOCK.search(path.read_text())]
 # public module: the packages that its examples need
-PUBLIC = {"posenc": (), "posenc.dask": ("dask", "zarr"), "posenc.plot": ("matplotlib",), "posenc.torch": ("torch",)}
+PUBLIC = {
+    "posenc": (), "posenc.dask": ("dask", "zarr"), "posenc.plot": ("matplotlib",), "posenc.torch": ("torch",),
+    "posenc.zarr": ("zarr",),
+}
 # the public modules, and the modules that define their public names
 MODULES = PUBLIC | {
     "posenc._api": (),
