@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from zarr.core.buffer import default_buffer_prototype
+from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.core.sync import collect_aiterator, sync
 from zarr.storage import LocalStore, StorePath
 from zarr.storage._common import make_store_path
@@ -28,7 +28,7 @@ UNFINISHED = "unfinished.json"
 METADATA = "zarr.json"
 MARKS = (METADATA, ".zarray", ".zgroup")
 
-Job = dict[str, Any]        # the content of UNFINISHED: "id", "overwrite" and "metadata"
+Job = dict[str, Any]        # the content of UNFINISHED: "id" (equal for equal metadata), "overwrite" and "metadata"
 
 
 def place_of(store: Any, storage_options: dict[str, Any] | None = None, *, private: bool = False) -> Folder | Remote:
@@ -56,6 +56,10 @@ def _content(document: Any) -> bytes:
     return json.dumps(document, indent=2).encode()
 
 
+def _buffer(content: bytes) -> Buffer:
+    return default_buffer_prototype().buffer.from_bytes(content)
+
+
 def _parsed(text: bytes) -> Job:
     """Return the job, or an empty dict if the text is not one: a process was killed while it discarded a store."""
     try:
@@ -75,6 +79,7 @@ class Folder:
         self.name, self._path = path, os.path.realpath(path)
         parent, name = os.path.split(self._path)
         self._hidden = atomic.name_beside(self._path) if private else os.path.join(parent, f".{name}.partial")
+        self._mark = os.path.join(self._hidden, UNFINISHED)
         self.published = _reader(self._path)
 
     def check_target(self, overwrite: bool) -> None:
@@ -86,29 +91,31 @@ class Folder:
     def is_published(self) -> bool:
         return os.path.isfile(os.path.join(self._path, METADATA))
 
-    def job(self) -> Job | None:
-        """Return the unfinished job, or None."""
+    def mark(self) -> Job | None:
+        """Return the job that was started last, or None."""
         try:
-            with open(os.path.join(self._hidden, UNFINISHED), "rb") as file:
-                job = _parsed(file.read())
+            with open(self._mark, "rb") as file:
+                return _parsed(file.read())
         except FileNotFoundError:
             return None
-        return job if not job or os.path.isdir(self._folder(job)) else None     # without its folder, the job is finished
 
-    def start(self, job: Job) -> None:
-        """Start a job in place of any other, unless another process starts one at the same time."""
+    def job(self) -> Job | None:
+        """Return the unfinished job, or None."""
+        job = self.mark()
+        return job if not job or os.path.isdir(self._folder(job)) else None     # `publish` renames the folder
+
+    def start(self, job: Job, seen: Job | None) -> None:
+        """Start a job in place of the one that `mark` returned, unless another process has started one meanwhile."""
         with suppress(FileExistsError):
             os.mkdir(self._hidden)
-        mark = os.path.join(self._hidden, UNFINISHED)
-        if os.path.lexists(mark):
-            os.unlink(mark)
+        if seen is not None and self.mark() == seen:
+            os.unlink(self._mark)
             for name in os.listdir(self._hidden):
                 shutil.rmtree(os.path.join(self._hidden, name), ignore_errors=True)
-        os.mkdir(self._folder(job))
-        try:
-            atomic.write_bytes(mark, _content(job))
-        except FileExistsError:
-            os.rmdir(self._folder(job))
+        with suppress(FileExistsError):
+            os.mkdir(self._folder(job))
+        with suppress(FileExistsError):
+            atomic.write_bytes(self._mark, _content(job))
 
     def working(self, job: Job) -> StorePath:
         return _reader(self._folder(job))
@@ -188,7 +195,7 @@ class Remote:
         if any(sync((self.published / mark).exists()) for mark in MARKS):
             if not overwrite:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.name)
-        elif self._mark() is None and not sync(self.published.is_empty()):
+        elif self.mark() is None and not sync(self.published.is_empty()):
             raise OSError(errno.EINVAL, "Not a Zarr store, so it is not overwritten", self.name)
 
     def check_space(self, size: int) -> None:
@@ -199,11 +206,11 @@ class Remote:
 
     def job(self) -> Job | None:
         """Return the unfinished job, or None."""
-        return None if self.is_published() else self._mark()
+        return None if self.is_published() else self.mark()
 
-    def start(self, job: Job) -> None:
-        """Start a job in place of any other and of a published array."""
-        if not sync(self.published.is_empty()):
+    def start(self, job: Job, seen: Job | None) -> None:
+        """Start a job in place of the one that `mark` returned and of a published array, as for a folder."""
+        if not sync(self.published.is_empty()) and self.mark() == seen:
             self._set(UNFINISHED, _content({}))        # the next call continues here, if this process is killed
             for mark in MARKS:                  # first, so that no reader finds an array without its chunks
                 sync((self.published / mark).delete())
@@ -211,14 +218,15 @@ class Remote:
             for key in keys(self.published):
                 if key != UNFINISHED:
                     sync((self.published / key).delete())
-        self._set(UNFINISHED, _content(job))
+            self.discard()
+        sync((self.published / UNFINISHED).set_if_not_exists(_buffer(_content(job))))
 
     def working(self, job: Job) -> StorePath:
         return self.published
 
     def put(self, job: Job, key: str, value: bytes | memoryview) -> None:
         """Write a key, unless the job was finished or discarded meanwhile."""
-        mark = self._mark()
+        mark = self.mark()
         if not mark or mark["id"] != job["id"]:
             raise OSError(errno.ESTALE, "The store was finished or started again by another process", self.name)
         self._set(key, bytes(value))        # a copy, because a store in memory keeps it
@@ -230,12 +238,13 @@ class Remote:
     def discard(self) -> None:
         sync((self.published / UNFINISHED).delete())
 
-    def _mark(self) -> Job | None:
+    def mark(self) -> Job | None:
+        """Return the job that was started last, or None."""
         value = sync((self.published / UNFINISHED).get())
         return None if value is None else _parsed(value.to_bytes())
 
     def _set(self, key: str, value: bytes) -> None:
-        sync((self.published / key).set(default_buffer_prototype().buffer.from_bytes(value)))
+        sync((self.published / key).set(_buffer(value)))
 
 
 def keys(root: StorePath) -> Iterator[str]:

@@ -6,6 +6,7 @@ A key is written atomically, so a key that exists is complete.
 from __future__ import annotations
 
 import errno
+import hashlib
 import itertools
 import json
 import math
@@ -147,10 +148,11 @@ def create(
     wanted = Work(metadata, place.published)
     with atomic.naming(place.name):
         place.check_target(overwrite)
-        job = place.job()
+        seen, job = place.mark(), place.job()
         if job is None or overwrite and (not job or wanted.difference(_work(place, job))):
             place.check_space(wanted.nbytes)
-            place.start({"id": os.urandom(8).hex(), "overwrite": overwrite, "metadata": metadata})
+            digest = hashlib.sha256(json.dumps(metadata).encode()).hexdigest()[:16]
+            place.start({"id": digest, "overwrite": overwrite, "metadata": metadata}, seen)
             job = place.job()           # of another process, if that was faster
     difference = wanted.difference(_work(place, job)) if job else "it was being overwritten"
     if difference:
@@ -205,7 +207,7 @@ def finish(place: Folder | Remote) -> zarr.Array[Any]:
     with atomic.naming(place.name):
         if job := _job(place):
             if message := missing(_work(place, job).array):
-                raise OSError(errno.EIO, f"{message}: check that all workers share the store, and write these again", place.name)
+                raise OSError(errno.EIO, f"{message}; write them, and check that all workers share the store", place.name)
             place.publish(job)
     return zarr.open_array(place.published, mode="r")
 
