@@ -195,7 +195,7 @@ class Remote:
         if any(sync((self.published / mark).exists()) for mark in MARKS):
             if not overwrite:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.name)
-        elif self.mark() is None and not sync(self.published.is_empty()):
+        elif not sync(self.published.is_empty()) and self.mark() is None:       # in this order: a process may start a job now
             raise OSError(errno.EINVAL, "Not a Zarr store, so it is not overwritten", self.name)
 
     def check_space(self, size: int) -> None:
