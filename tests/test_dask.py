@@ -1,12 +1,7 @@
 """Dask arrays have the same bits as direct calls, with every scheduler and after a worker is killed."""
 
-import contextlib
 import os
-import signal
 import subprocess
-import sys
-import threading
-import time
 
 import numpy as np
 import pytest

@@ -127,7 +127,7 @@ def test_shards(store, shard_rows, shards, put):
     assert posenc.zarr.write(store, 0, 2) + posenc.zarr.write(store, 1, 2) == shards
     assert posenc.zarr.write(store, 0, 1) == 0
     array = posenc.zarr.finish(store)
-    assert sorted(put) == sorted(f"c/{k}/0" for k in range(shards)) + ["zarr.json"]
+    assert sorted(put) == [*sorted(f"c/{k}/0" for k in range(shards)), "zarr.json"]
     assert (array.chunks, array.shards) == ((CHUNK, 6), (shard_rows, 6))
     assert_same_bits(array[:], ENCODING.encode(N))
 
@@ -148,7 +148,7 @@ def test_the_default_chunks_are_nearly_equal_and_at_most_32_mib(store):
 
 
 @settings(max_examples=30, deadline=None)
-@given(n=st.integers(0, 100), chunk=st.integers(1, 60), per_shard=st.integers(0, 4), parts=st.integers(1, 70), seed=st.integers())
+@given(st.integers(0, 100), st.integers(1, 60), st.integers(0, 4), st.integers(1, 70), st.integers())
 def test_parts_write_every_chunk_exactly_once(n, chunk, per_shard, parts, seed):
     store = zarr.storage.MemoryStore()
     units = create(store, n, chunk_rows=chunk, shard_rows=chunk * per_shard or None)
@@ -240,7 +240,8 @@ def test_only_missing_chunks_are_computed(store, monkeypatch):
     create(store)
     posenc.zarr.write(store, 1, 3)
     computed, encoded = [], _zarr.Work.encoded
-    monkeypatch.setattr(_zarr.Work, "encoded", lambda self, unit, threads: computed.append(unit) or encoded(self, unit, threads))
+    spy = lambda self, unit, threads: computed.append(unit) or encoded(self, unit, threads)         # noqa: E731
+    monkeypatch.setattr(_zarr.Work, "encoded", spy)
     assert posenc.zarr.write(store, 0, 1) == 10
     assert computed == [*range(5), *range(10, 15)]
 
@@ -453,6 +454,20 @@ def test_a_store_published_meanwhile_is_kept(tmp_path):
     with pytest.raises(FileExistsError):
         posenc.zarr.finish(path)
     assert zarr.open_array(path, mode="r").shape == (10, 8)
+
+
+def test_a_job_is_continued_with_overwrite(tmp_path):
+    """Twice, because the second time, the folder to which the old store is moved may exist."""
+    path = tmp_path / "pe.zarr"
+    for _ in range(2):
+        (tmp_path / ".pe.zarr.partial" / "old" / "c").mkdir(parents=True)
+        create(path, overwrite=path.exists())
+        posenc.zarr.write(path, 0, 3)
+        _zarr.write(path, posenc.Encoding(8), range(10), force=True)
+        assert create(path, overwrite=True) == 15
+        assert posenc.zarr.write(path, 0, 1) == 10
+        assert_same_bits(posenc.zarr.finish(path)[:], ENCODING.encode(N))
+        assert names(tmp_path) == ["pe.zarr"]
 
 
 def test_insufficient_disk_space_is_reported_first(tmp_path, monkeypatch):

@@ -367,7 +367,8 @@ def to_zarr(
     (first, *others), _ = pe.chunks
     if any(rows != first for rows in others[:-1]) or others and others[-1] > first:
         raise ValueError(f"chunks is {pe.chunks[0]}, expected equal chunks, except for a smaller last one")
-    encoding, keywords = encoding_of(d_model, convention, "to_zarr"), {"storage_options": storage_options}
+    encoding = encoding_of(d_model, convention, "to_zarr")
+    keywords: dict[str, Any] = {"storage_options": storage_options}
     parts = stores.create(path, positions, encoding, dtype=dtype, chunk_rows=max(1, first), overwrite=force, **keywords)
     # `partial`, because Dask would copy a store that is a dict
     write = delayed(partial(stores.write, path, parts=parts, threads=1, **keywords), name="posenc-write", pure=False)

@@ -98,14 +98,12 @@ def create(
         raise _arguments.wrong_type("encoding", encoding, "a posenc.Encoding")
     if not isinstance(overwrite, (bool, np.bool_)):
         raise _arguments.wrong_type("overwrite", overwrite, "a bool")
-    chunk_rows, shard_rows = (
-        _arguments.optional(name, value, lambda name, value: _arguments.integer(name, value, 1))
-        for name, value in (("chunk_rows", chunk_rows), ("shard_rows", shard_rows))
-    )
-    if shard_rows is not None and (chunk_rows is None or shard_rows % chunk_rows):
-        raise ValueError(f"shard_rows is {shard_rows}, expected a multiple of chunk_rows, which is {chunk_rows}")
+    chunk = None if chunk_rows is None else _arguments.integer("chunk_rows", chunk_rows, 1)
+    shard = None if shard_rows is None else _arguments.integer("shard_rows", shard_rows, 1)
+    if shard is not None and (chunk is None or shard % chunk):
+        raise ValueError(f"shard_rows is {shard}, expected a multiple of chunk_rows, which is {chunk}")
     place = place_of(store, storage_options)
-    return _zarr.create(place, encoding, range_of(positions), dtype, chunk_rows, shard_rows, bool(overwrite)).units
+    return _zarr.create(place, encoding, range_of(positions), dtype, chunk, shard, bool(overwrite)).units
 
 
 def range_of(positions: Any) -> range:

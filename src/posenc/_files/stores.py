@@ -115,7 +115,10 @@ class Folder:
         with suppress(FileExistsError):
             os.mkdir(self._folder(job))
         with suppress(FileExistsError):
-            atomic.write_bytes(self._mark, _content(job))
+            self.set_mark(job, force=False)
+
+    def set_mark(self, job: Job, *, force: bool = True) -> None:
+        atomic.write_bytes(self._mark, _content(job), force=force)
 
     def working(self, job: Job) -> StorePath:
         return _reader(self._folder(job))
@@ -168,9 +171,9 @@ def check_target(path: str, overwrite: bool) -> None:
 def _publish(folder: str, path: str, overwrite: bool, aside: str) -> None:
     """Rename the new folder; move an existing folder aside first, because no system call replaces a folder."""
     try:
-        if overwrite:
-            with suppress(FileNotFoundError):
-                os.rename(path, aside)
+        if overwrite and os.path.lexists(path):
+            shutil.rmtree(aside, ignore_errors=True)        # of a process that was killed after the second step
+            os.rename(path, aside)
         os.rename(folder, path)         # overwrites nothing that was created meanwhile, except an empty folder
     except BaseException as error:      # including KeyboardInterrupt between the two steps
         if not os.path.lexists(path) and os.path.lexists(aside):
@@ -210,9 +213,9 @@ class Remote:
 
     def start(self, job: Job, seen: Job | None) -> None:
         """Start a job in place of the one that `mark` returned and of a published array, as for a folder."""
-        if not sync(self.published.is_empty()) and self.mark() == seen:
-            self._set(UNFINISHED, _content({}))        # the next call continues here, if this process is killed
-            for mark in MARKS:                  # first, so that no reader finds an array without its chunks
+        if job["overwrite"] and self.mark() == seen:
+            self.set_mark({})           # the next call continues here, if this process is killed
+            for mark in MARKS:          # first, so that no reader finds an array without its chunks
                 sync((self.published / mark).delete())
             sync((self.published / "c").delete_dir())
             for key in keys(self.published):
@@ -220,6 +223,9 @@ class Remote:
                     sync((self.published / key).delete())
             self.discard()
         sync((self.published / UNFINISHED).set_if_not_exists(_buffer(_content(job))))
+
+    def set_mark(self, job: Job) -> None:
+        self._set(UNFINISHED, _content(job))
 
     def working(self, job: Job) -> StorePath:
         return self.published

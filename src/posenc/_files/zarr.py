@@ -67,11 +67,11 @@ class Work:
 
     def __init__(self, metadata: dict[str, Any], root: StorePath) -> None:
         self.array = zarr.Array.from_dict(root, metadata)
-        document = self.array.attrs["posenc"]
+        document: Any = self.array.attrs["posenc"]
         self.encoding, self.positions = described(document, self.array.shape) or (Encoding(0), range(0))
         self.dtype: str = document["dtype"]
         self.chunk_rows: int = self.array.chunks[0]
-        self.shard_rows: int | None = self.array.shards and self.array.shards[0]
+        self.shard_rows: int | None = self.array.shards[0] if self.array.shards else None
         self._rows = self.shard_rows or self.chunk_rows
         self.units = -(-len(self.positions) // self._rows) if self.encoding.d_model else 0
         self._memory: dict[str, Any] = {}
@@ -154,6 +154,8 @@ def create(
             digest = hashlib.sha256(json.dumps(metadata).encode()).hexdigest()[:16]
             place.start({"id": digest, "overwrite": overwrite, "metadata": metadata}, seen)
             job = place.job()           # of another process, if that was faster
+        elif overwrite and not job["overwrite"]:
+            place.set_mark({**job, "overwrite": True})
     difference = wanted.difference(_work(place, job)) if job else "it was being overwritten"
     if difference:
         raise ValueError(f"{difference}, as in the unfinished store {place.name}; overwrite it to start again")
