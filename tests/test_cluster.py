@@ -5,19 +5,21 @@ The long tests write 1.28 GB to a folder and to an S3 server, with Dask and with
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
-from importlib.util import find_spec
+import urllib.request
 
 import numpy as np
 import pytest
 
 import posenc
 from conftest import assert_same_bits, python
-from test_docs import programs
+from test_docs import ROOT, packages_of, programs
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -169,6 +171,8 @@ def place(request, tmp_path):
     try:
         yield InBucket(server)
     finally:
+        host, port = server.get_host_and_port()
+        urllib.request.urlopen(urllib.request.Request(f"http://{host}:{port}/moto-api/reset", method="POST")).close()
         server.stop()
 
 
@@ -200,7 +204,7 @@ RAY = """
 
 
 def start(code, place, workers, *args):
-    code = code.replace("CHUNK_ROWS", str(CHUNK_ROWS)).replace("D_MODEL", str(D_MODEL)).replace("N,", f"{N},")
+    code = f"N, D_MODEL, CHUNK_ROWS = {N}, {D_MODEL}, {CHUNK_ROWS}\n" + textwrap.dedent(code)
     environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0"}
     return subprocess.Popen(python(code, place.path, place.options, workers, *args), env=environment)
 
@@ -239,18 +243,50 @@ def test_a_killed_worker_and_a_killed_client(engine, place, tmp_path):
 
 # ---- documentation --------------------------------------------------------------------------------------------------
 
+# It runs the tasks of a job at once, and prints the number of the job.
+SBATCH = """
+    #!{python}
+    import argparse, os, subprocess
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--parsable", action="store_true")
+    parser.add_argument("--array", default="0-0")
+    for option in ("--cpus-per-task", "--dependency", "--wrap"):
+        parser.add_argument(option)
+    args = parser.parse_args()
+    first, last = map(int, args.array.split("-"))
+    count = {{"SLURM_ARRAY_TASK_COUNT": str(last - first + 1)}}
+    for task in range(first, last + 1):
+        subprocess.run(["bash", "-c", args.wrap], env=os.environ | count | {{"SLURM_ARRAY_TASK_ID": str(task)}}, check=True)
+    print(7 if args.parsable else "Submitted batch job 7")
+    """
 
-@pytest.mark.parametrize("number", range(len(programs())))
-def test_programs_of_the_documentation_run(number, tmp_path):
-    """Run the programs in docs/scale-out.md for Ray, Slurm and Spark."""
-    packages, program = programs()[number]
-    missing = [package for package in packages if find_spec(package) is None]
-    if missing:
-        pytest.skip(f"not installed: {', '.join(missing)}")
-    (tmp_path / "program.py").write_text(program)
-    environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0"}
-    command = [sys.executable, "program.py"]
-    slurm = [{"SLURM_ARRAY_TASK_ID": str(task), "SLURM_ARRAY_TASK_COUNT": "3"} for task in range(3)]
-    for variables in slurm if "SLURM" in program else [{}]:
-        done = subprocess.run(command, cwd=tmp_path, env=environment | variables, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr
+
+@pytest.fixture
+def programs_folder(tmp_path, monkeypatch):
+    """Yield a folder with the commands python, sbatch and srun on PATH."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    commands = {"python": f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', "srun": '#!/bin/sh\nexec "$@"\n'}
+    commands["sbatch"] = textwrap.dedent(SBATCH).lstrip().format(python=sys.executable)
+    for name, text in commands.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", os.pathsep.join([str(folder), os.environ["PATH"]]))
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    return tmp_path
+
+
+@pytest.mark.parametrize("engine", ["import ray", "pyspark", "SLURM"])
+def test_programs_of_the_documentation_run(engine, programs_folder):
+    program, = (block for block in programs() if engine in block)
+    for package in packages_of(program):
+        pytest.importorskip(package)
+    (programs_folder / "write.py").write_text(program)
+    command = ["python", "write.py"]
+    if engine == "SLURM":
+        command = ["bash", "-ec", *re.findall(r"```bash\n(.*?)```", (ROOT / "docs/scale-out.md").read_text(), re.DOTALL)]
+    done = subprocess.run(command, cwd=programs_folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    store, = programs_folder.glob("by-*.zarr")
+    assert_same_bits(zarr.open_array(store, mode="r")[:], posenc.encode(1_000_000, 64))
