@@ -28,6 +28,7 @@ zarr = pytest.importorskip("zarr")
 
 import posenc.dask  # noqa: E402
 import posenc.zarr  # noqa: E402
+from posenc._files.zarr import opened  # noqa: E402
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
 
@@ -77,7 +78,7 @@ def cluster_apart(tmp_path):
 def test_a_worker_without_access_to_the_folder_causes_an_error(cluster_apart):
     client, shared = cluster_apart
     path = shared / "pe.zarr"
-    with pytest.raises(FileNotFoundError, match="No unfinished store is visible: .* all workers share the store") as caught:
+    with pytest.raises(FileNotFoundError, match=r"No unfinished store is visible: .* all workers share the store") as caught:
         posenc.dask.to_zarr(path, 1000, 8, chunks=50)
     assert caught.value.filename == str(path) and not path.exists()
     workers = client.scheduler_info()["workers"]
@@ -209,6 +210,19 @@ def start(code, place, workers, *args):
     return subprocess.Popen(python(code, place.path, place.options, workers, *args), env=environment)
 
 
+def test_chunks_of_other_processes_are_seen(place):
+    """fsspec keeps the listing that `missing` reads first."""
+    chunks = posenc.zarr.create(place.path, 100, posenc.Encoding(8), chunk_rows=9, storage_options=place.options)
+    assert posenc.zarr.missing(place.path, storage_options=place.options) == list(range(chunks))
+    code = "import posenc.zarr, sys; posenc.zarr.write(sys.argv[1], 0, 1, storage_options=eval(sys.argv[2]))"
+    subprocess.run(python(code, place.path, place.options), check=True)
+    assert posenc.zarr.missing(place.path, storage_options=place.options) == []
+    array = posenc.zarr.finish(place.path, storage_options=place.options)
+    assert_same_bits(array[:], posenc.encode(100, 8))
+    with opened(place.path, storage_options=place.options) as table:
+        assert table.described == (posenc.Encoding(8), range(100))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("engine", ["dask", "ray"])
 def test_a_killed_worker_and_a_killed_client(engine, place, tmp_path):
@@ -222,7 +236,7 @@ def test_a_killed_worker_and_a_killed_client(engine, place, tmp_path):
             arguments += stack.enter_context(local_cluster(2))[0].scheduler_address,
         with start(*arguments) as client:
             until(place.chunks, CHUNKS // 10, lambda: client.poll() is None)
-            os.kill(int(sorted(os.listdir(workers))[0]), signal.SIGKILL)
+            os.kill(int(min(os.listdir(workers))), signal.SIGKILL)
             until(place.chunks, CHUNKS // 3, lambda: client.poll() is None)
             client.send_signal(signal.SIGKILL)
         assert not place.is_published()

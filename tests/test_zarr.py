@@ -544,7 +544,7 @@ def test_a_url_is_written_and_read_as_a_file():
         pass
 
 
-def test_options_of_a_url_are_used():
+def test_a_url_with_options_and_old_listings():
     fsspec = pytest.importorskip("fsspec")
     memory = pytest.importorskip("fsspec.implementations.memory")
 
@@ -555,6 +555,13 @@ def test_options_of_a_url_are_used():
             if token != "secret":
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             super().__init__(**keywords)
+            self.listings = {}
+
+        def find(self, path, **keywords):
+            return self.listings.setdefault(path, super().find(path, **keywords))
+
+        def invalidate_cache(self, path=None):
+            self.listings.clear()
 
         @classmethod
         def _strip_protocol(cls, path):

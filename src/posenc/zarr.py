@@ -163,11 +163,11 @@ def write(
     Examples
     --------
     >>> import posenc, posenc.zarr
-    >>> posenc.zarr.create("pe.zarr", 10_000, posenc.Encoding(64), chunk_rows=2_500)
+    >>> posenc.zarr.create("parts.zarr", 10_000, posenc.Encoding(64), chunk_rows=2_500)
     4
-    >>> posenc.zarr.write("pe.zarr", 0, 2)          # the first two chunks
+    >>> posenc.zarr.write("parts.zarr", 0, 2)          # the first two chunks
     2
-    >>> posenc.zarr.write("pe.zarr", 0, 2)          # they exist
+    >>> posenc.zarr.write("parts.zarr", 0, 2)          # they exist
     0
     """
     parts = _arguments.integer("parts", parts, 1)
@@ -208,11 +208,11 @@ def missing(store: Any, *, storage_options: dict[str, Any] | None = None) -> lis
     Examples
     --------
     >>> import posenc, posenc.zarr
-    >>> posenc.zarr.create("pe.zarr", 10_000, posenc.Encoding(64), chunk_rows=2_500)
+    >>> posenc.zarr.create("resumed.zarr", 10_000, posenc.Encoding(64), chunk_rows=2_500)
     4
-    >>> posenc.zarr.write("pe.zarr", 1, 4)
+    >>> posenc.zarr.write("resumed.zarr", 1, 4)
     1
-    >>> posenc.zarr.missing("pe.zarr")
+    >>> posenc.zarr.missing("resumed.zarr")
     [0, 2, 3]
     """
     return _zarr.unwritten(place_of(store, storage_options))
@@ -252,9 +252,9 @@ def finish(store: Any, *, storage_options: dict[str, Any] | None = None) -> zarr
     Examples
     --------
     >>> import posenc, posenc.zarr
-    >>> posenc.zarr.create("pe.zarr", 10_000, posenc.Encoding(64), chunk_rows=2_500)
+    >>> posenc.zarr.create("incomplete.zarr", 10_000, posenc.Encoding(64), chunk_rows=2_500)
     4
-    >>> posenc.zarr.finish("pe.zarr")               # doctest: +IGNORE_EXCEPTION_DETAIL
+    >>> posenc.zarr.finish("incomplete.zarr")               # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
     OSError: 4 of 4 chunks are missing, the first of them c/0/0, c/1/0, c/2/0
     """

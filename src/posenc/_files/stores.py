@@ -80,7 +80,7 @@ class Folder:
         parent, name = os.path.split(self._path)
         self._hidden = atomic.name_beside(self._path) if private else os.path.join(parent, f".{name}.partial")
         self._mark = os.path.join(self._hidden, UNFINISHED)
-        self.published = _reader(self._path)
+        self.published = _reader(path)
 
     def check_target(self, overwrite: bool) -> None:
         check_target(self._path, overwrite)
@@ -191,14 +191,12 @@ class Remote:
 
     def __init__(self, root: StorePath, name: str) -> None:
         self.name, self.published = name, root
-        if hasattr(root.store, "fs"):
-            root.store.fs.invalidate_cache()        # fsspec would return old listings, without the keys of other processes
 
     def check_target(self, overwrite: bool) -> None:
         if any(sync((self.published / mark).exists()) for mark in MARKS):
             if not overwrite:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.name)
-        elif not sync(self.published.is_empty()) and self.mark() is None:       # in this order: a process may start a job now
+        elif any(keys(self.published)) and self.mark() is None:         # in this order: a process may start a job now
             raise OSError(errno.EINVAL, "Not a Zarr store, so it is not overwritten", self.name)
 
     def check_space(self, size: int) -> None:
@@ -255,6 +253,8 @@ class Remote:
 
 def keys(root: StorePath) -> Iterator[str]:
     """Yield the keys of a store."""
+    if fs := getattr(root.store, "fs", None):       # fsspec keeps listings, without the keys of other processes
+        getattr(fs, "sync_fs", fs).invalidate_cache()
     prefix = f"{root.path}/" if root.path else ""
     for key in collect_aiterator(root.store.list_prefix(prefix)):
         yield key.removeprefix(prefix)

@@ -75,8 +75,9 @@ class Work:
         self._rows = self.shard_rows or self.chunk_rows
         self.units = -(-len(self.positions) // self._rows) if self.encoding.d_model else 0
         self._memory: dict[str, Any] = {}
-        one = zarr.Array.from_dict(StorePath(MemoryStore(self._memory)), metadata)
-        self._one = one.with_config({"write_empty_chunks": True})       # saves a comparison with the fill value
+        # the option saves a comparison with the fill value
+        one: Any = self.array.metadata, StorePath(MemoryStore(self._memory)), {"write_empty_chunks": True}
+        self._one = zarr.Array(zarr.AsyncArray(*one))
 
     def difference(self, other: Work) -> str | None:
         """Return a message that states the first argument in which the tables differ, or None."""
