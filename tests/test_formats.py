@@ -204,8 +204,17 @@ def test_chunks_that_zarr_refuses_are_refused(tmp_path, keywords, key, size):
     with pytest.raises(Exception) as refused:           # each codec raises a different exception
         zarr.open_array(path, mode="r")[:]
     assert not isinstance(refused.value, AssertionError)
-    with pytest.raises(OSError, match=re.escape(str(path))):
+    with pytest.raises((OSError, ValueError), match=re.escape(str(path))):
         posenc.verify(path)
+
+
+def test_a_truncated_chunk_is_refused_whichever_rows_are_compared(tmp_path):
+    path = tmp_path / "pe.zarr"
+    write(path, posenc.Encoding(8), range(100), chunk_rows=10)
+    os.truncate(path / "c/7/0", 100)
+    for call in (posenc.open, lambda p: posenc.verify(p, samples=1)):
+        with pytest.raises(ValueError, match="chunk c/7/0 has 100 bytes, expected 320"):
+            call(path)
 
 
 def test_a_huge_number_of_missing_chunks_is_reported(call, tmp_path):

@@ -472,7 +472,7 @@ def test_a_job_is_continued_with_overwrite(tmp_path):
 
 def test_insufficient_disk_space_is_reported_first(tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda path: (10**9, 10**9 - 1000, 1000))
-    with pytest.raises(OSError, match="2.52 kB needed, 1 kB free"):
+    with pytest.raises(OSError, match=r"2\.52 kB needed, 1 kB free"):
         create(tmp_path / "pe.zarr")
     assert names(tmp_path) == []
 

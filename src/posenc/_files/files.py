@@ -246,8 +246,8 @@ def verify(
 
     Notes
     -----
-    Whichever rows are compared, the size of the file must match its header, and every chunk of a .zarr must exist.  A truncated
-    or otherwise damaged chunk is found if one of its rows is compared.
+    Whichever rows are compared, the size of the file must match its header, and every chunk of a .zarr must exist and, in a
+    folder and without compression, have its size.  Other damage is found if one of the damaged rows is compared.
 
     Examples
     --------
