@@ -322,5 +322,5 @@ def test_a_missing_package_is_reported(tmp_path):
                 print(error)
         """
     done = subprocess.run(python(code), capture_output=True, text=True, cwd=tmp_path)
-    message = f".zarr needs zarr, as in the extra posenc[zarr]: {sys.executable} -m pip install zarr\n"
+    message = f".zarr needs zarr, included in posenc[zarr]; to install it: {sys.executable} -m pip install zarr\n"
     assert (done.stdout, done.stderr) == (2 * message, "")
