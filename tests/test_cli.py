@@ -1,4 +1,4 @@
-"""Tests of the command line: `run` starts a process, `call` does not."""
+"""Tests of the command line: `run` starts a process, `call` runs the command in this one."""
 
 import errno
 import importlib.util
@@ -161,7 +161,7 @@ def test_usage_errors_have_a_line_and_a_hint(call, arguments, message, hint):
 
 
 @pytest.mark.parametrize("kind", ["this", "without pip", "pipx"])
-def test_missing_packages_are_installed_with_a_command_that_works_here(tmp_path, kind):
+def test_the_command_that_installs_a_package_suits_the_environment(tmp_path, kind):
     python, pip = Path(sys.executable), importlib.util.find_spec("pip")
     if kind != "this":
         venv.create(tmp_path / "an environment", with_pip=False)
@@ -179,7 +179,7 @@ def test_a_closed_pipe_gives_no_traceback():
     read, write = os.pipe()
     os.close(read)
     commands = (["info", "--json"], {141}), (["generate", 10**6, 64, "-o", "-"], {141}), (["--help"], {0, 141})
-    for arguments, codes in commands:                   # argparse ignores the closed pipe if stdout is unbuffered
+    for arguments, codes in commands:                   # --help: argparse ignores a closed pipe if stdout is unbuffered
         done = run(*arguments, capture_output=False, stdout=write, stderr=subprocess.PIPE)
         assert done.returncode in codes and done.stderr == ""
     os.close(write)

@@ -258,7 +258,7 @@ class Encoding:
         return cls(d_model, **convention)
 
     def __repr__(self) -> str:
-        """Return a constructor call with the keywords that differ from the default; long lists of frequencies are abbreviated."""
+        """Return a constructor call with the keywords that differ from the default; many frequencies are abbreviated."""
         changes = "".join(f", {name}={_shown(value)}" for name, value in changes_of(self).items())
         return f"Encoding({self.d_model}{changes})"
 

@@ -6,9 +6,9 @@
 #include "environment.h"
 #include "output.h"
 
-/* Return the spec of rows that begin with column `first`, which is 0 unless the rows of a contiguous table are a whole number of
- * cache lines long but do not begin at a line boundary.  Column `first` is then the first one at a boundary; each shifted row
- * consists of columns first .. d_model - 1 and of the first columns of the next row, so every tile stores whole lines. */
+/* Return the spec of rows that begin with column `first`.  `first` is 0 unless the rows of a contiguous table are a whole
+ * number of cache lines long but do not begin at a line boundary; column `first` is then the first one at a boundary.  A
+ * shifted row has columns first .. d_model - 1 and the first columns of the next row, so every tile stores whole lines. */
 INLINE spec_t spec_from(const spec_t *spec, ptrdiff_t first) {
     spec_t shifted = *spec;
     if (first == 0) return shifted;
