@@ -3,7 +3,7 @@
 #define POSENC_OFFSET_TABLES_H
 
 #include "direct.h"
-#include "environment.h"
+#include "float_environment.h"
 #include "output.h"
 
 /* Return the spec of rows that begin with column `first`.  `first` is 0 unless the rows of a contiguous table are a whole
