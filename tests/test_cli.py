@@ -20,7 +20,7 @@ import pytest
 import posenc
 from conftest import main_without, python
 from posenc import _install, _kernel
-from posenc._cli import options, program
+from posenc._cli import entry_point, options
 from posenc._files import npy, table
 from posenc._files.atomic import quantity
 from posenc._files.compare import sampled
@@ -79,7 +79,7 @@ def test_help(call):
     code, out, _ = call("--help")
     assert code == 0 and "posenc generate 10_000 512 -o pe.npy" in out
     commands = re.findall(r"^    ([a-z]+) ", out, re.MULTILINE)
-    assert len(commands) == len(program.COMMANDS)
+    assert len(commands) == len(entry_point.COMMANDS)
     for command in commands:
         code, out, _ = call(command, "--help")
         assert code == 0 and f"examples:\n  posenc {command}" in out
