@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, SupportsIndex
 
 from posenc import _arguments, _convention, _kernel
 from posenc._encoding import Encoding
-from posenc._families import explanation
+from posenc._presets_missing import explanation
 from posenc._keywords import check_names
 
 
