@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc import _kernel
-from posenc._columns import as_array, shown, tensor_hint
+from posenc._as_array import as_array, shown, tensor_hint
 
 LOWEST, BEYOND = -(2**63), 2**63        # the domain: LOWEST <= position < BEYOND
 REAL = "integers of at most 64 bits, float64, float32, float16 or bfloat16"

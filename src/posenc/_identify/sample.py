@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posenc import _arguments, _columns
+from posenc import _arguments
+from posenc._as_array import as_array
 from posenc._types import Positions
 
 SAMPLE = 2**21              # values; the first rows of a sample have at most half as many, unless 16 rows have more
@@ -39,7 +40,7 @@ class Sample(NamedTuple):
 def source_of(table: ArrayLike) -> Source:
     if isinstance(table, (str, bytes, os.PathLike)):
         raise _arguments.wrong_type("table", table, "an array; read a file with numpy.load, or identify it on the command line")
-    array = _columns.as_array("table", table)
+    array = as_array("table", table)
     if array.dtype != np.uint16:
         name, _ = _arguments.dtype(array.dtype.newbyteorder("="), "table has dtype")
     else:
