@@ -1,4 +1,4 @@
-"""Tests of the command line: `run` starts a process, `call` does not."""
+"""Tests of the command line: `run` starts a process, `call` runs the command in this one."""
 
 import errno
 import importlib.util
@@ -20,7 +20,7 @@ import pytest
 import posenc
 from conftest import main_without, python
 from posenc import _install, _kernel
-from posenc._cli import options, program
+from posenc._cli import entry_point, options
 from posenc._files import npy, table
 from posenc._files.atomic import quantity
 from posenc._files.compare import sampled
@@ -79,7 +79,7 @@ def test_help(call):
     code, out, _ = call("--help")
     assert code == 0 and "posenc generate 10_000 512 -o pe.npy" in out
     commands = re.findall(r"^    ([a-z]+) ", out, re.MULTILINE)
-    assert len(commands) == len(program.COMMANDS)
+    assert len(commands) == len(entry_point.COMMANDS)
     for command in commands:
         code, out, _ = call(command, "--help")
         assert code == 0 and f"examples:\n  posenc {command}" in out
@@ -161,7 +161,7 @@ def test_usage_errors_have_a_line_and_a_hint(call, arguments, message, hint):
 
 
 @pytest.mark.parametrize("kind", ["this", "without pip", "pipx"])
-def test_missing_packages_are_installed_with_a_command_that_works_here(tmp_path, kind):
+def test_the_command_that_installs_a_package_suits_the_environment(tmp_path, kind):
     python, pip = Path(sys.executable), importlib.util.find_spec("pip")
     if kind != "this":
         venv.create(tmp_path / "an environment", with_pip=False)
@@ -179,7 +179,7 @@ def test_a_closed_pipe_gives_no_traceback():
     read, write = os.pipe()
     os.close(read)
     commands = (["info", "--json"], {141}), (["generate", 10**6, 64, "-o", "-"], {141}), (["--help"], {0, 141})
-    for arguments, codes in commands:                   # argparse ignores the closed pipe if stdout is unbuffered
+    for arguments, codes in commands:                   # --help: argparse ignores a closed pipe if stdout is unbuffered
         done = run(*arguments, capture_output=False, stdout=write, stderr=subprocess.PIPE)
         assert done.returncode in codes and done.stderr == ""
     os.close(write)

@@ -51,7 +51,7 @@ def test_the_safetensors_library_reads_the_table(call, tmp_path, dtype):
 
 
 def test_a_key_that_is_not_unicode_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"key is .* expected text"):
+    with pytest.raises(ValueError, match=r"key is .* expected valid Unicode text"):
         write(tmp_path / "pe.safetensors", posenc.Encoding(16), range(3), key=os.fsdecode(b"\xff"))
     assert names(tmp_path) == []
 

@@ -1,7 +1,7 @@
-"""Natural mistakes in calls of each public function: the message names the argument and the remedy.
+"""Common mistakes in calls of each public function: every message must name the argument and the remedy.
 
-``python tests/test_mistakes.py`` prints the calls and their messages as Markdown.  A row is a call, two spaces or more, and
-the fragments that its message must contain, separated by " | ".
+``python tests/test_mistakes.py`` prints the calls and their messages as Markdown.  A row has a call, at least two spaces, and
+the fragments that the message must contain, separated by " | ".
 """
 
 import re
@@ -14,7 +14,7 @@ import pytest
 
 import posenc
 
-# The keywords of a convention, for every function in CALLS
+# Mistakes in the keywords of a convention, which are tested with every function in CALLS
 CONVENTION = """
 theta=500                                   'theta' | did you mean 'base'?
 freqs=[1.0]                                 'freqs' | did you mean 'frequencies'?

@@ -1,4 +1,4 @@
-"""Compare the bits of points with the reference and with encode, and the examples in docs/grids.md with the libraries."""
+"""Compare the bits of points with the reference and encode, and the examples in docs/grids.md with other libraries."""
 
 import functools
 import math
@@ -191,7 +191,7 @@ def test_invalid_arguments_are_refused(arguments, error, message, monkeypatch):
 
 
 def example(library):
-    """Run the example in the guide that follows the name of a library, and return its variables."""
+    """Run the example for a library in docs/grids.md, and return the example's variables."""
     names = {"np": np, "posenc": posenc}
     section = GUIDE.split("\n## Points\n")[1]
     exec(re.search(rf"^{library}, .*?```python\n(.*?)```", section, re.MULTILINE | re.DOTALL)[1], names)
@@ -199,7 +199,7 @@ def example(library):
 
 
 def assert_close(table, expected, largest_angle, unit):
-    """The error of an angle is at most that of a few roundings; the values and the sum add one each."""
+    """Check errors of at most a few roundings of the largest angle, and one rounding each of a value and a sum."""
     assert table.shape == expected.shape
     assert abs(table.astype(np.float64) - expected).max() <= (6 * largest_angle + 4) * unit
 
@@ -231,7 +231,7 @@ def test_a_covariance_multiplies_the_table():
 
 
 def add_timing_signals_given_positions():
-    """Return the function of tensor2tensor, computing with PyTorch in float64 in place of TensorFlow in float32."""
+    """Return the function of tensor2tensor, with TensorFlow in float32 replaced by PyTorch in float64."""
     torch = pytest.importorskip("torch")
     tf = SimpleNamespace(
         to_float=lambda x: torch.as_tensor(x, dtype=torch.float64), range=torch.arange, exp=torch.exp, sin=torch.sin,
@@ -284,7 +284,7 @@ def test_the_example_matches_detr():
 
 @pytest.mark.parametrize("normalize", [False, True])
 def test_points_match_detr_with_a_ragged_mask(normalize):
-    """The images have different sizes, one has rows of different lengths, and one is padding only."""
+    """Images may differ in size; here, one also has rows of different lengths, and one consists of padding."""
     mask = np.zeros((4, 12, 9), bool)
     mask[0], mask[1, :7, :5] = True, True
     mask[2] = np.arange(9) < np.random.default_rng(8).integers(0, 10, (12, 1))

@@ -87,7 +87,7 @@ def test_chunks_and_keys(tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="requires sparse files")
 def test_values_are_mapped(tmp_path):
-    """The table has 1 TB, so it cannot be read; all of it but the header is a hole in the file."""
+    """The table has 1 TiB, too much to read into memory; everything after the header is a hole in a sparse file."""
     posenc.save(tmp_path / "pe.npy", 0, Encoding(4), dtype="float64")
     content = (tmp_path / "pe.npy").read_bytes().replace(b"(0, 4), }" + b" " * 12, b"(34359738368, 4), }" + b"  ")
     (tmp_path / "pe.npy").write_bytes(content)
@@ -96,7 +96,7 @@ def test_values_are_mapped(tmp_path):
     assert values.shape == (2**35, 4) and not values[-1].any() and not values.flags.writeable
 
 
-def test_a_mapping_survives_the_replacement_of_its_file(tmp_path):
+def test_mapped_values_outlive_the_replacement_of_their_file(tmp_path):
     for n in (10, 20):
         posenc.save(tmp_path / "pe.npy", n, Encoding(4, scale=n), overwrite=n == 20)
         if n == 10:
@@ -124,16 +124,16 @@ def test_files_of_numpy_are_opened(tmp_path, array):
 
 
 def test_ml_dtypes_files_of_numpy_are_opened(tmp_path):
-    """NumPy stores the dtype of ml_dtypes as V2."""
+    """NumPy stores ml_dtypes.bfloat16 as V2."""
     expected = posenc.encode(10, 4, dtype="bfloat16")
     np.save(tmp_path / "pe.npy", expected)
     assert_same_bits(posenc.open(tmp_path / "pe.npy").values, expected)
 
 
-def test_values_at_any_byte_are_opened(tmp_path):
+def test_unaligned_values_are_opened(tmp_path):
     library = pytest.importorskip("safetensors.numpy")
     library.save_file({"a": np.zeros(3, np.int8), "pe": posenc.encode(10, 4)}, tmp_path / "pe.safetensors")
-    content = (tmp_path / "pe.safetensors").read_bytes()            # the library sorts by alignment
+    content = (tmp_path / "pe.safetensors").read_bytes()            # the library sorts tensors by alignment: swap them
     size = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + size])
     header["a"]["data_offsets"], header["pe"]["data_offsets"] = [0, 3], [3, 163]
@@ -158,7 +158,7 @@ def test_without_ml_dtypes_the_values_are_bits(tmp_path):
 
 # ---- specifications in files ----------------------------------------------------------------------------------------
 
-# the metadata of files that were written before Encoding.to_dict existed, word for word
+# verbatim metadata of files written before Encoding.to_dict existed: (encoding, positions)
 EARLIER = {
     (
         '{"version": "0.1.0", "positions": {"start": 100, "stop": 40, "step": -20}, "d_model": 8, "dtype": "float32", '
@@ -322,5 +322,5 @@ def test_a_missing_package_is_reported(tmp_path):
                 print(error)
         """
     done = subprocess.run(python(code), capture_output=True, text=True, cwd=tmp_path)
-    message = f".zarr needs zarr, as in the extra posenc[zarr]: {sys.executable} -m pip install zarr\n"
+    message = f".zarr needs zarr, included in posenc[zarr]; to install it: {sys.executable} -m pip install zarr\n"
     assert (done.stdout, done.stderr) == (2 * message, "")

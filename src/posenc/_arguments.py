@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc import _kernel
-from posenc._columns import as_array, shown, tensor_hint
+from posenc._as_array import as_array, shown, tensor_hint
 
 LOWEST, BEYOND = -(2**63), 2**63        # the domain: LOWEST <= position < BEYOND
 REAL = "integers of at most 64 bits, float64, float32, float16 or bfloat16"
@@ -29,7 +29,7 @@ def wrong_type(name: str, value: Any, expected: str) -> TypeError:
 
 
 def _is_number(value: Any, dtypes: tuple[str, ...]) -> bool:
-    """Return whether a value is a single number and the name of its dtype, if it has one, begins with one of `dtypes`."""
+    """Return whether a value is a single number; the name of its dtype, if any, must begin with one of `dtypes`."""
     dtype = getattr(value, "dtype", None)
     if dtype is None:
         return not isinstance(value, (bool, str, bytes)) and np.ndim(value) == 0
@@ -51,7 +51,7 @@ def integer(name: str, value: Any, lowest: float) -> int:
 
 
 def real(name: str, value: Any) -> float:
-    """Return a finite float64; an integer, fraction, decimal or longdouble must equal it exactly."""
+    """Return a value as a finite float, which must equal an integer, fraction, decimal or longdouble exactly."""
     try:
         number = float(value) if _is_number(value, ("int", "uint", "float", "bfloat", "longdouble")) else None
     except TypeError:
@@ -64,7 +64,7 @@ def real(name: str, value: Any) -> float:
         raise ValueError(f"{name} is {shown(value)}, expected a finite number")
     exact = value
     with suppress(TypeError):
-        exact = operator.index(value)           # to compare a NumPy integer with a float, NumPy would round the integer
+        exact = operator.index(value)           # NumPy rounds its integers to compare them with a float
     if isinstance(exact, (Rational, Decimal, np.longdouble)) and exact != number:
         raise ValueError(f"{name} is {shown(value)}, expected a number that float64 can hold")
     return number
@@ -93,7 +93,7 @@ def threads(value: Any) -> int | None:
     return None if value is None else integer("threads", value, 1)
 
 
-DTYPE_NAMES = {                         # names in other libraries
+DTYPE_NAMES = {                         # abbreviation or name in another library: name in NumPy
     "bf16": "bfloat16", "fp16": "float16", "f16": "float16", "fp32": "float32", "f32": "float32", "fp64": "float64",
     "f64": "float64", "half": "float16", "float": "float32", "double": "float64",
 }
@@ -106,7 +106,7 @@ def did_you_mean(dtype: Any, spelled: str = "{!r}") -> str:
     return f"; did you mean {spelled.format(name)}?" if name in _kernel.DTYPES else ""
 
 
-def dtype(dtype: Any, what: str = "dtype is") -> tuple[str, np.dtype[Any]]:
+def dtype(dtype: Any, subject: str = "dtype is") -> tuple[str, np.dtype[Any]]:
     """Return the name and np.dtype of an output dtype; if ml_dtypes is not installed, bfloat16 is stored in uint16."""
     if isinstance(dtype, str) and dtype == "bfloat16" or getattr(dtype, "__name__", getattr(dtype, "name", None)) == "bfloat16":
         return "bfloat16", _bfloat16()
@@ -115,10 +115,10 @@ def dtype(dtype: Any, what: str = "dtype is") -> tuple[str, np.dtype[Any]]:
     except (TypeError, SyntaxError):            # SyntaxError: a string such as "(2,"
         element = None
     if element is None or element.kind != "f" or element.name not in _kernel.DTYPES:
-        shown = dtype if isinstance(dtype, np.dtype) else repr(dtype)
-        raise TypeError(f"{what} {shown}, expected float64, float32, float16 or bfloat16{did_you_mean(dtype)}")
+        text = dtype if isinstance(dtype, np.dtype) else repr(dtype)
+        raise TypeError(f"{subject} {text}, expected float64, float32, float16 or bfloat16{did_you_mean(dtype)}")
     if not element.isnative:
-        raise ValueError(f"{what} {dtype!r}, expected native byte order")
+        raise ValueError(f"{subject} {dtype!r}, expected native byte order")
     return element.name, element
 
 
@@ -136,7 +136,7 @@ def _bfloat16() -> np.dtype[Any]:
 
 
 def numbers(name: str, value: Any) -> NDArray[Any]:
-    """Return an array, with bfloat16 converted to float32, because NumPy has no operations on bfloat16."""
+    """Return a value as an array; bfloat16 is converted to float32, because NumPy has no operations on bfloat16."""
     array = as_array(name, value)
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
 
@@ -160,7 +160,7 @@ def frequencies(name: str, value: Any) -> tuple[float, ...]:
 
 
 def is_index(positions: object) -> bool:
-    """Return whether positions is an integer n, which means ``range(n)``; an array of one integer is not."""
+    """Return whether positions is an integer n, which means ``range(n)``, and not an array of one integer."""
     if isinstance(positions, np.generic):
         return isinstance(positions, np.integer)
     return hasattr(positions, "__index__") and not hasattr(positions, "__array__") and not hasattr(positions, "__dlpack__")
@@ -179,7 +179,7 @@ def range_or_array(positions: Any) -> range | NDArray[Any]:
 
 
 def positions_of(positions: range | NDArray[Any], offset: float) -> range | NDArray[Any]:
-    """Check that positions are in the domain, with and without `offset`; return a range or contiguous int64 or float64."""
+    """Check that positions are in the domain, with and without `offset`; return a range or a contiguous array."""
     if isinstance(positions, range):
         check_domain(positions, offset)
         return positions
@@ -209,7 +209,7 @@ def positions_of(positions: range | NDArray[Any], offset: float) -> range | NDAr
 
 
 def range_of(positions: Any, expected: str = "an integer or a range") -> range:
-    """Return positions as a range, without accepting arrays."""
+    """Return positions as a range; refuse arrays."""
     if isinstance(positions, range):
         return positions
     if not is_index(positions):
@@ -230,7 +230,7 @@ def shape_of(positions: range | NDArray[Any]) -> tuple[int, ...]:
 
 
 def check_domain(positions: range, offset: float) -> None:
-    """Raise a ValueError, which shows a position outside, if a range leaves the domain with or without the offset."""
+    """Raise a ValueError if a range has a position outside the domain, with or without the offset; the message shows it."""
     if not positions:
         return
     first, last = positions[0], positions[-1]
@@ -261,7 +261,7 @@ def check_is_array(name: str, value: Any) -> None:
 
 
 def check_array(name: str, array: NDArray[Any], element: np.dtype[Any]) -> None:
-    """Check that an output array has dtype `element`, is writeable and aligned, and has contiguous rows without overlap."""
+    """Check that an array for output has dtype `element`, is writeable and aligned, and has contiguous, disjoint rows."""
     check_is_array(name, array)
     if type(array) not in (np.ndarray, np.memmap):
         raise TypeError(f"{name} is of type {type(array).__name__}, expected a numpy.ndarray such as np.asarray({name})")
@@ -288,7 +288,7 @@ def check_array(name: str, array: NDArray[Any], element: np.dtype[Any]) -> None:
 
 
 def empty(name: str, shape: tuple[int, ...], element: Any) -> NDArray[Any]:
-    """Return a new array; an error attributes its size to the argument `name`."""
+    """Return a new array; if it is too large, the error names `name` as the argument that determines its size."""
     try:
         return _kernel.new_array(shape, np.dtype(element))
     except (MemoryError, ValueError) as error:
@@ -300,7 +300,7 @@ def empty(name: str, shape: tuple[int, ...], element: Any) -> NDArray[Any]:
 def output(
     out: NDArray[Any] | None, shape: tuple[int, ...], dtype_name: str, element: np.dtype[Any], name: str = "positions"
 ) -> NDArray[Any]:
-    """Check and return `out`, or return a new array; an error attributes the size of a new array to the argument `name`."""
+    """Check and return `out`, or return a new array if it is None; `name` is the argument of `empty`."""
     if out is None:
         if dtype_name == "bfloat16" and element == np.uint16:
             raise ImportError("dtype bfloat16 needs the package ml_dtypes, or out as an array of uint16 for the bits")
@@ -329,7 +329,7 @@ def for_encode(
 def for_add_to(
     x: Any, positions: Any, x_scale: Any, n_threads: Any, d_model: int, offset: float
 ) -> tuple[range | NDArray[Any], float, int | None]:
-    """Check the arguments of `add_to` and return all but x converted for the kernel."""
+    """Check the arguments of `add_to`; return all of them except x, converted for the kernel."""
     check_is_array("x", x)
     # Conversions may run foreign code that changes x, so x is checked after them.
     scale = real("x_scale", x_scale)

@@ -1,4 +1,4 @@
-"""Unknown keywords: the error names the function that was called, and suggests one of its keywords."""
+"""Errors for unknown keywords, which name the called function and suggest one of its keywords."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ OTHER_NAMES = {
 
 
 def check_names(function: Callable[..., Any], keywords: Iterable[str], others: Iterable[str] = ()) -> None:
-    """Raise a TypeError for a keyword that a function does not have; `others` are the names that its ``**`` accepts."""
+    """Raise a TypeError for a keyword that a function does not accept; `others` are the names that its ``**`` accepts."""
     import difflib
     import inspect
 
@@ -78,7 +78,7 @@ def check_names(function: Callable[..., Any], keywords: Iterable[str], others: I
 
 
 def suggests(function: Callable[P, R]) -> Callable[P, R]:
-    """Report an unknown keyword of a function with a suggestion."""
+    """Decorate a function so that its error for an unknown keyword suggests a known one."""
     @functools.wraps(function)
     def call(*args: P.args, **keywords: P.kwargs) -> R:
         try:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, SupportsIndex
 
 from posenc import _arguments, _convention, _kernel
 from posenc._encoding import Encoding
-from posenc._families import explanation
 from posenc._keywords import check_names
+from posenc._presets_missing import explanation
 
 
 class Preset(NamedTuple):  # numpydoc ignore=PR01
