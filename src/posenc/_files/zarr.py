@@ -267,7 +267,7 @@ def write(
 def missing(array: zarr.Array[Any], present: set[tuple[int, ...]]) -> str | None:
     """Return a message with the number of missing chunks and the first of them, or None if the store is complete.
 
-    If the array has shards, these are counted.  Time and memory depend only on the number of existing chunks, from `present_in`,
+    If the array has shards, these are counted.  Time and memory depend only on the number of existing chunks, `present`,
     not on the number in the metadata.
     """
     grid = _grid(array)
