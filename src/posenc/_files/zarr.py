@@ -213,6 +213,7 @@ def finish(place: Folder | Remote) -> zarr.Array[Any]:
             if message := missing(array, present_in(array)):
                 raise OSError(errno.EIO, f"{message}; write them, and check that all workers share the store", place.name)
             place.publish(job)
+        place.discard()         # also what a process left that was killed here
     return zarr.open_array(place.published, mode="r")
 
 
