@@ -36,15 +36,15 @@ def _is_number(value: Any, dtypes: tuple[str, ...]) -> bool:
     return str(getattr(dtype, "name", dtype)).rpartition(".")[2].startswith(dtypes) and np.ndim(value) == 0
 
 
-def integer(name: str, value: Any, lowest: float) -> int:
+def integer(name: str, value: Any, lowest: float, expected: str = "an integer") -> int:
     if isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name} is a bool, expected an integer")
+        raise TypeError(f"{name} is a bool, expected {expected}")
     try:
         number = operator.index(value) if type(value) is int or _is_number(value, ("int", "uint")) else None
     except TypeError:
         number = None
     if number is None:
-        raise wrong_type(name, value, "an integer")
+        raise wrong_type(name, value, expected)
     if number < lowest:
         raise ValueError(f"{name} is {shown(number)}, expected at least {lowest}")
     return number
@@ -141,10 +141,22 @@ def numbers(name: str, value: Any) -> NDArray[Any]:
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
 
 
+def check_real(name: str, array: NDArray[Any]) -> None:
+    """Raise an error unless an array has a dtype in REAL; for objects, it shows the first one that is not a position."""
+    if array.dtype.kind in "iuf" and array.dtype.itemsize <= 8:
+        return
+    objects = list(array.flat) if array.dtype.kind == "O" else []
+    if all(type(p) is int for p in objects):
+        for p in objects:
+            check_position(p, name=name)
+    other = [p for p in objects if not isinstance(p, (int, float))][:1]
+    such_as = "".join(f", such as {shown(p)} of type {type(p).__name__}" for p in other)
+    raise TypeError(f"{name} has dtype {array.dtype}{such_as}, expected {REAL}")
+
+
 def frequencies(name: str, value: Any) -> tuple[float, ...]:
     array = numbers(name, value)
-    if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
-        raise TypeError(f"{name} has dtype {array.dtype}, expected {REAL}")
+    check_real(name, array)
     if array.ndim != 1:
         raise ValueError(f"{name} has shape {array.shape}, expected one dimension")
     values = array.astype(np.float64)
@@ -178,19 +190,13 @@ def range_or_array(positions: Any) -> range | NDArray[Any]:
     return numbers("positions", positions)
 
 
-def positions_of(positions: range | NDArray[Any], offset: float) -> range | NDArray[Any]:
+def positions_of(positions: range | NDArray[Any], offset: float, name: str = "positions") -> range | NDArray[Any]:
     """Check that positions are in the domain, with and without `offset`; return a range or a contiguous array."""
     if isinstance(positions, range):
         check_domain(positions, offset)
         return positions
+    check_real(name, positions)
     array, kind = positions.ravel(), positions.dtype.kind
-    if kind == "O" and all(type(p) is int for p in array):
-        for p in array:
-            check_position(p)
-    if kind not in "iuf" or array.dtype.itemsize > 8:
-        other = [p for p in array if not isinstance(p, (int, float))][:1] if kind == "O" else ()
-        such_as = "".join(f", such as {shown(p)} of type {type(p).__name__}" for p in other)
-        raise TypeError(f"positions has dtype {array.dtype}{such_as}, expected {REAL}")
     outside = array[:0]
     if kind == "f":
         with np.errstate(all="ignore"):         # signalling NaNs would cause a warning
@@ -199,12 +205,12 @@ def positions_of(positions: range | NDArray[Any], offset: float) -> range | NDAr
     elif kind == "u" and array.dtype.itemsize == 8:
         outside = array[array > np.uint64(BEYOND - 1)]
     if outside.size:
-        check_position(outside[0].item())
+        check_position(outside[0].item(), name=name)
     array = np.require(array, np.float64 if kind == "f" else np.int64, ("C", "A"))
     if offset:
         finite = array[np.isfinite(array)]
         for p in (finite.min(), finite.max()) if finite.size else ():
-            check_position(p.item(), offset)
+            check_position(p.item(), offset, name)
     return array.reshape(positions.shape)
 
 
@@ -213,7 +219,7 @@ def range_of(positions: Any, expected: str = "an integer or a range") -> range:
     if isinstance(positions, range):
         return positions
     if not is_index(positions):
-        hint = "; encode takes arrays" if hasattr(positions, "__array__") else ""
+        hint = "; encode takes arrays" if hasattr(positions, "__array__") or type(positions) in (list, tuple) else ""
         raise TypeError(f"positions is of type {type(positions).__name__}, expected {expected}{hint}")
     return range(integer("positions", positions, 0))
 
@@ -241,7 +247,7 @@ def check_domain(positions: range, offset: float) -> None:
     check_position(last, offset)
 
 
-def check_position(p: int | float | Fraction, offset: float = 0) -> None:
+def check_position(p: int | float | Fraction, offset: float = 0, name: str = "positions") -> None:
     if not LOWEST <= p < BEYOND:
         with_offset = ""
     elif offset and not LOWEST <= Fraction(p) + Fraction(offset) < BEYOND:
@@ -249,7 +255,7 @@ def check_position(p: int | float | Fraction, offset: float = 0) -> None:
     else:
         return
     value = shown(p) if isinstance(p, int) else float(p)
-    raise ValueError(f"positions has {value}{with_offset}, expected -2**63 <= position < 2**63")
+    raise ValueError(f"{name} has {value}{with_offset}, expected -2**63 <= position < 2**63")
 
 
 # ---- output arrays --------------------------------------------------------------------------------------------------

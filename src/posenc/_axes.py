@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from posenc import _arguments
 from posenc._cache import encoding_of
-from posenc._convention import DEFAULTS
+from posenc._columns import shown
+from posenc._convention import DEFAULTS, WIDEST
 from posenc._encoding import Encoding, changes_of
 from posenc._keywords import check_names
 
@@ -67,9 +68,9 @@ class Axis(NamedTuple):
         if self.input_column is not None:
             cells[..., self.input_column] = _rounded_bits(positions, dtype_name)
 
-    def check(self, positions: range | NDArray[Any]) -> range | NDArray[Any]:
+    def check(self, positions: range | NDArray[Any], name: str = "positions") -> range | NDArray[Any]:
         """Check that positions are in the domain, with and without the offset; return them as `positions_of` does."""
-        return _arguments.positions_of(positions, self.encoding.position_offset)
+        return _arguments.positions_of(positions, self.encoding.position_offset, name)
 
 
 def lay_out(
@@ -98,7 +99,10 @@ def lay_out(
         nesting = ORDERS[group, encodings[0].layout]
         specifications = [(encoding.d_model, changes_of(encoding)) for encoding in encodings]
     else:
-        d_model = _arguments.integer("d_model", d_model, 0)
+        hint = "; widths are the columns of each axis" if is_sequence(d_model) else ""
+        d_model = _arguments.integer("d_model", d_model, 0, f"an integer or an Encoding{hint}")
+        if d_model > WIDEST * ndim:
+            raise ValueError(f"d_model is {shown(d_model)}, expected at most {WIDEST} columns for each axis")
         by_axis = {name: per_axis(name, value, ndim) for name, value in convention.items()}
         nesting = ORDERS[group, layout or "interleaved"]
         specifications = [
@@ -167,33 +171,41 @@ def _slices(columns: NDArray[np.intp]) -> tuple[slice, ...]:
 def _axis_order(axes: Any, ndim: int) -> Sequence[int]:
     if axes is None:
         return range(ndim)
-    order = [_arguments.integer("axes", k, 0) for k in per_axis("axes", axes, ndim)]
+    order = _integers("axes", axes, ndim)
     if sorted(order) != list(range(ndim)):
         raise ValueError(f"axes is {tuple(order)}, expected each of {tuple(range(ndim))} once")
     return order
 
 
-def _widths(widths: Any, ndim: int, d_model: int, inputs: int, odd: str) -> list[int]:
+def _widths(given: Any, ndim: int, d_model: int, inputs: int, odd: str) -> list[int]:
     """Return the number of columns of each axis; the sum may differ from the available columns only as `odd` permits."""
     if d_model < inputs:
         raise ValueError(f"d_model is {d_model}, expected at least {inputs} for the coordinates of include_input")
     available = d_model - inputs
-    if widths is None:
+    if given is None:
         pairs, rest = divmod(available, 2 * ndim)
         if rest and odd == "error":
             more = f"{inputs} more than " if inputs else ""
             raise ValueError(
-                f"d_model is {d_model}, expected {more}a multiple of {2 * ndim}; or pass widths, odd='zero' or odd='truncate'"
+                f"d_model is {d_model}, expected {more}a multiple of {2 * ndim}, twice the number of axes; "
+                f"or pass widths, odd='zero' or odd='truncate'"
             )
         return [2 * (pairs + (rest > 0 and odd == "truncate"))] * ndim
-    widths = [_arguments.integer("widths", width, 0) for width in per_axis("widths", widths, ndim)]
+    widths = _integers("widths", given, ndim)
     for width in widths:
         if width % 2:
             raise ValueError(f"widths has {width}, expected even numbers")
     total = sum(widths)
     if total < available and odd != "zero" or total > available and odd != "truncate":
         raise ValueError(f"widths has sum {total}, expected {available}")
-    return list(widths)
+    return widths
+
+
+def _integers(name: str, values: Any, ndim: int) -> list[int]:
+    """Return the elements of a sequence of integers, one for each axis."""
+    if not is_sequence(values) and not isinstance(values, range):
+        raise _arguments.wrong_type(name, values, "a sequence of integers, one for each axis")
+    return [_arguments.integer(name, value, 0) for value in per_axis(name, list(values), ndim)]
 
 
 def is_sequence(value: Any) -> bool:

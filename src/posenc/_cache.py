@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from posenc import _arguments
 from posenc._convention import DEFAULTS
-from posenc._encoding import Encoding
+from posenc._encoding import Encoding, check_encoding
 from posenc._keywords import check_names
 
 WIDEST_CACHED = 2**16                   # columns; an Encoding of this width takes 13 MB
@@ -38,8 +37,7 @@ def encoding_for(x: Any, encoding: Encoding | None, convention: Mapping[str, Any
     """Return `encoding` if it fits x, or, if it is None, an Encoding whose d_model is the length of the last axis of x."""
     if encoding is None:
         return encoding_of(x.shape[-1], convention, function)
-    if not isinstance(encoding, Encoding):
-        raise _arguments.wrong_type("encoding", encoding, "a posenc.Encoding")
+    check_encoding(encoding)
     if encoding.d_model != x.shape[-1]:
         raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {encoding.d_model})")
     return encoding_of(encoding, convention, function)

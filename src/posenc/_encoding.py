@@ -9,7 +9,8 @@ from typing import Any, Literal, Never, NoReturn, Self, SupportsFloat, SupportsI
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posenc import _convention, _kernel, _stream
+from posenc import _arguments, _convention, _kernel, _stream
+from posenc._columns import shown
 from posenc._convention import DEFAULTS
 from posenc._keywords import check_names, suggests
 from posenc._stream import Chunk
@@ -382,6 +383,16 @@ class Encoding:
 
 def _rebuild(kind: type[Encoding], d_model: int, changes: Mapping[str, Any]) -> Encoding:
     return kind(d_model, **changes)
+
+
+def check_encoding(encoding: Any) -> None:
+    """Raise an error unless a value is an Encoding; it shows the call for a number of columns, a model, or a dict."""
+    if isinstance(encoding, Encoding):
+        return
+    value = shown(encoding)
+    calls = {int: f"Encoding({value})", str: f"preset({value}, d_model)", dict: "Encoding.from_dict(encoding)"}
+    such_as = f" such as posenc.{calls[type(encoding)]}" if type(encoding) in calls else ""
+    raise _arguments.wrong_type("encoding", encoding, f"a posenc.Encoding{such_as}")
 
 
 def keywords_of(encoding: Encoding) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def table_path(text: str) -> str:
     """Parse the path of a table, or "-" for stdout."""
     if text != PIPE and suffix_of(text) not in FORMATS:
         suffixes = ", ".join(FORMATS)
-        raise argparse.ArgumentTypeError(f"is {text!r}, expected a name that ends in {suffixes}, or {PIPE} for stdout")
+        raise argparse.ArgumentTypeError(f"is {text!r}, expected a name with the suffix {suffixes}, or {PIPE} for stdout")
     return text
 
 

@@ -86,7 +86,8 @@ def _table(file: io.FileIO, file_size: int, key: str | None) -> table.Table:
     if key is None:
         key = "pe" if len(tensors) != 1 else next(iter(tensors))
     if key not in tensors:
-        raise ValueError(f"no tensor {key!r}, expected one of: {', '.join(map(repr, sorted(tensors))) or 'none'}")
+        names = ", ".join(map(repr, sorted(tensors))) or "none"
+        raise ValueError(f"no tensor {key!r}, expected key to be one of: {names}")
     dtype, shape, (first, _) = tensors[key]
     if dtype not in NAMES:
         raise ValueError(f"dtype {dtype}, expected {', '.join(NAMES)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable
 from types import NoneType
@@ -11,8 +10,9 @@ from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 import numpy as np
 
 from posenc import _arguments
-from posenc._encoding import Encoding
+from posenc._encoding import Encoding, check_encoding
 from posenc._files import formats
+from posenc._keywords import suggests
 from posenc._types import AnyDType
 
 Path: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
@@ -53,6 +53,7 @@ class File(NamedTuple):  # numpydoc ignore=PR01
     dtype: str
 
 
+@suggests
 def save(
     path: Path,
     positions: SupportsIndex | range,
@@ -78,7 +79,8 @@ def save(
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         The dtype of the values.  .npy and .zarr files store the bits of bfloat16 as uint16.
     overwrite : bool, optional
-        Whether to replace an existing file, when the new one is complete; a folder is replaced only if it is a Zarr store.
+        Whether to replace an existing file, when the new one is complete; a folder is replaced only if it is a Zarr store, a
+        read-only file never.
     key : str, optional
         The name of the tensor in a .safetensors file, by default ``"pe"``.
     chunk_rows : int, optional
@@ -125,11 +127,11 @@ def save(
     """
     name = _name_of(path)
     if formats.suffix_of(name) not in formats.FORMATS:
-        raise ValueError(f"path is {path!r}, expected a name that ends in {', '.join(formats.FORMATS)}")
+        raise ValueError(f"path is {path!r}, expected a name with the suffix {', '.join(formats.FORMATS)}")
     positions = _arguments.range_of(positions)
-    _instance("encoding", encoding, Encoding, "a posenc.Encoding")
+    check_encoding(encoding)
     _instance("overwrite", overwrite, (bool, np.bool_), "a bool")
-    chunk_rows = _arguments.optional("chunk_rows", chunk_rows, _at_least_one)
+    chunk_rows = None if chunk_rows is None else _arguments.integer("chunk_rows", chunk_rows, 1)
     keywords = formats.checked_options(name, key=_name_of_tensor(key), chunk_rows=chunk_rows)
     keywords |= {"threads": _arguments.threads(threads), "progress": _function(progress), "force": bool(overwrite)}
     try:
@@ -139,6 +141,7 @@ def save(
     return size
 
 
+@suggests
 def open(path: Path, *, key: str | None = None) -> File:  # noqa: A001
     """Open the table in a file, without reading its values.
 
@@ -192,6 +195,7 @@ def open(path: Path, *, key: str | None = None) -> File:  # noqa: A001
         return File(table.values, encoding, positions, table.dtype)
 
 
+@suggests
 def verify(
     path: Path,
     *,
@@ -263,29 +267,29 @@ def verify(
     from posenc._files.compare import first_mismatch
 
     name = _name_of(path)
-    _instance("encoding", encoding, (Encoding, NoneType), "a posenc.Encoding")
+    if encoding is not None:
+        check_encoding(encoding)
     positions = None if positions is None else _arguments.range_of(positions)
-    most: int | None = _arguments.optional("samples", samples, _at_least_one)
+    most = None if samples is None else _arguments.integer("samples", samples, 1, "an integer, or None for every row")
     threads, progress = _arguments.threads(threads), _function(progress)
     with formats.opened(name, key=_name_of_tensor(key)) as table:
         rows, d_model = table.shape
         stored, at = table.described or (None, range(rows))
         if positions is not None and _arguments.length(at := positions) != rows:
             raise ValueError(f"positions has length {len(positions)}, expected {rows}, the number of rows of {name}")
+        assumed = encoding is None and stored is None
         encoding = encoding or stored or Encoding(d_model)
         if encoding.d_model != d_model:
             raise ValueError(f"encoding has d_model {encoding.d_model}, expected {d_model}, the number of columns of {name}")
         count = rows if most is None else min(rows, most)
         mismatch = first_mismatch(table, encoding, at, count, threads, progress)
     if mismatch is not None:
-        raise ValueError(f"{name}: {mismatch}")
+        hint = f"; the file has no specification, so pass encoding unless it is {encoding!r}" if assumed else ""
+        raise ValueError(f"{name}: {mismatch}{hint}")
     return count
 
 
 # ---- arguments ------------------------------------------------------------------------------------------------------
-
-_at_least_one = functools.partial(_arguments.integer, lowest=1)
-
 
 def _instance(name: str, value: Any, kinds: type | tuple[type, ...], expected: str) -> Any:
     if not isinstance(value, kinds):
@@ -295,7 +299,7 @@ def _instance(name: str, value: Any, kinds: type | tuple[type, ...], expected: s
 
 def _name_of(path: Any) -> str:
     if not isinstance(path, (str, bytes, os.PathLike)):
-        raise TypeError(f"path is of type {type(path).__name__}, expected a path")
+        raise TypeError(f"path is of type {type(path).__name__}, expected a path such as 'pe.npy'")
     return os.fsdecode(path)
 
 
