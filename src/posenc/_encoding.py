@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posenc import _arguments, _convention, _kernel, _stream
-from posenc._columns import shown
+from posenc._as_array import shown
 from posenc._convention import DEFAULTS
 from posenc._keywords import check_names, suggests
 from posenc._stream import Chunk
