@@ -275,3 +275,18 @@ def test_a_missing_package_is_reported(tmp_path):
     done = subprocess.run(python(code), capture_output=True, text=True, cwd=tmp_path)
     message = f".zarr needs zarr, included in posenc[zarr]; to install it: {sys.executable} -m pip install zarr\n"
     assert (done.stdout, done.stderr) == (2 * message, "")
+
+
+def test_urls(dtype):
+    """fsspec's ``memory://`` stands for any storage; its option has no effect."""
+    pytest.importorskip("zarr")
+    url, options = f"memory://{dtype}/pe.zarr", {"use_listings_cache": False}
+    encoding = posenc.Encoding(6, base=50.0)
+    posenc.save(url, range(3, 40), encoding, dtype=dtype, chunk_rows=10, storage_options=options)
+    file = posenc.open(url, storage_options=options)
+    assert (file.encoding, file.positions, file.dtype) == (encoding, range(3, 40), dtype)
+    assert posenc.verify(url, samples=None, storage_options=options) == 37
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        posenc.save(url, 5, encoding)
+    with pytest.raises(ValueError, match=r"storage_options is \{'use_listings_cache': False\}, expected None"):
+        posenc.save("pe.npy", 5, encoding, storage_options=options)

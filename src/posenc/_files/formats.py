@@ -25,7 +25,7 @@ class Format(NamedTuple):
 FORMATS = {
     ".npy": Format("posenc._files.npy"),
     ".safetensors": Format("posenc._files.safetensors", ("key",)),
-    ".zarr": Format("posenc._files.zarr", ("chunk_rows",)),
+    ".zarr": Format("posenc._files.zarr", ("chunk_rows", "storage_options")),
 }
 OPTIONS = tuple(option for format_ in FORMATS.values() for option in format_.options)
 
@@ -64,7 +64,9 @@ def checked_options(path: str, **options: Any) -> dict[str, Any]:
     return given
 
 
-def opened(path: str, *, key: str | None = None) -> AbstractContextManager[Readable]:
+def opened(
+    path: str, *, key: str | None = None, storage_options: dict[str, Any] | None = None
+) -> AbstractContextManager[Readable]:
     """Open a file of any format as a table.
 
     Raises
@@ -74,5 +76,6 @@ def opened(path: str, *, key: str | None = None) -> AbstractContextManager[Reada
     ModuleNotFoundError
         If a package that the format needs is not installed.
     """
-    table: AbstractContextManager[Readable] = module_of(path).opened(path, **checked_options(path, key=key))
+    options = checked_options(path, key=key, storage_options=storage_options)
+    table: AbstractContextManager[Readable] = module_of(path).opened(path, **options)
     return table

@@ -63,6 +63,7 @@ def save(
     overwrite: bool = False,
     key: str | None = None,
     chunk_rows: SupportsIndex | None = None,
+    storage_options: dict[str, Any] | None = None,
     threads: SupportsIndex | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> int:
@@ -71,7 +72,8 @@ def save(
     Parameters
     ----------
     path : path_like
-        The file to write.  Its suffix selects the format: .npy, .safetensors, or .zarr (a folder, which needs ``zarr``).
+        The file to write.  Its suffix selects the format: .npy, .safetensors, or .zarr (a folder or a URL, which needs
+        ``zarr``).
     positions : int or range
         The positions of the rows; an integer n means ``range(n)``.
     encoding : Encoding
@@ -85,6 +87,8 @@ def save(
         The name of the tensor in a .safetensors file, by default ``"pe"``.
     chunk_rows : int, optional
         The number of rows in a .zarr chunk, by default as many as fit in 32 MiB.
+    storage_options : dict, optional
+        Options that fsspec needs to access the URL of a .zarr store.
     threads : int, optional
         As in `encode`.
     progress : callable, optional
@@ -132,7 +136,7 @@ def save(
     check_encoding(encoding)
     _instance("overwrite", overwrite, (bool, np.bool_), "a bool")
     chunk_rows = None if chunk_rows is None else _arguments.integer("chunk_rows", chunk_rows, 1)
-    keywords = formats.checked_options(name, key=_name_of_tensor(key), chunk_rows=chunk_rows)
+    keywords = formats.checked_options(name, key=_name_of_tensor(key), chunk_rows=chunk_rows, storage_options=storage_options)
     keywords |= {"threads": _arguments.threads(threads), "progress": _function(progress), "force": bool(overwrite)}
     try:
         size: int = formats.module_of(name).write(name, encoding, positions, dtype, **keywords)
@@ -142,7 +146,7 @@ def save(
 
 
 @suggests
-def open(path: Path, *, key: str | None = None) -> File:  # noqa: A001
+def open(path: Path, *, key: str | None = None, storage_options: dict[str, Any] | None = None) -> File:  # noqa: A001
     """Open the table in a file, without reading its values.
 
     Parameters
@@ -152,6 +156,8 @@ def open(path: Path, *, key: str | None = None) -> File:  # noqa: A001
         uint16 (the bits of bfloat16), of shape (n, d_model), (1, n, d_model) or (n, 1, d_model).
     key : str, optional
         The name of the tensor in a .safetensors file, by default the only one, or ``"pe"`` if there are several.
+    storage_options : dict, optional
+        As in `save`.
 
     Returns
     -------
@@ -190,7 +196,7 @@ def open(path: Path, *, key: str | None = None) -> File:  # noqa: A001
     >>> file.encoding == posenc.preset("whisper", 64)
     True
     """
-    with formats.opened(_name_of(path), key=_name_of_tensor(key)) as table:
+    with formats.opened(_name_of(path), key=_name_of_tensor(key), storage_options=storage_options) as table:
         encoding, positions = table.described or (None, None)
         return File(table.values, encoding, positions, table.dtype)
 
@@ -203,6 +209,7 @@ def verify(
     positions: SupportsIndex | range | None = None,
     key: str | None = None,
     samples: SupportsIndex | None = 1000,
+    storage_options: dict[str, Any] | None = None,
     threads: SupportsIndex | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> int:
@@ -220,6 +227,8 @@ def verify(
         As in `open`.
     samples : int or None, optional
         The number of rows to compare, spread over the file; None means every row.
+    storage_options : dict, optional
+        As in `save`.
     threads : int, optional
         As in `encode`.
     progress : callable, optional
@@ -272,7 +281,7 @@ def verify(
     positions = None if positions is None else _arguments.range_of(positions)
     most = None if samples is None else _arguments.integer("samples", samples, 1, "an integer, or None for every row")
     threads, progress = _arguments.threads(threads), _function(progress)
-    with formats.opened(name, key=_name_of_tensor(key)) as table:
+    with formats.opened(name, key=_name_of_tensor(key), storage_options=storage_options) as table:
         rows, d_model = table.shape
         stored, at = table.described or (None, range(rows))
         if positions is not None and _arguments.length(at := positions) != rows:
