@@ -646,3 +646,13 @@ def test_invalid_verify_arguments_are_usage_errors(call, pe):
     assert call("verify", pe, "--step", 0)[0] == 2
     assert call("verify", pe, "--start", 2**63 - 5)[0] == 2
     assert call("verify", pe, "--base", 0)[0] == 2
+
+
+def test_a_storage_that_is_not_installed_is_one_line(call):
+    pytest.importorskip("zarr")
+    if importlib.util.find_spec("gcsfs"):
+        pytest.skip("needs an environment without gcsfs")
+    for arguments in (("generate", "100", "8", "-o", "gs://bucket/pe.zarr"), ("verify", "gs://bucket/pe.zarr")):
+        code, _, errors = call(*arguments)
+        assert (code, errors.count("\n")) == (1, 1)
+        assert errors.startswith("posenc: error: gs://bucket/pe.zarr: ImportError: ")

@@ -21,6 +21,7 @@ from posenc import _kernel
 from posenc._cli import bench, generate, identify, info, plot, presets, verify
 from posenc._cli.options import FAILED, OK, Failure
 from posenc._cli.parser import Parser, UsageError, nearest
+from posenc._files.urls import is_url
 
 USAGE, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
 COMMANDS = (generate, verify, identify, presets, info, bench, plot)
@@ -109,6 +110,13 @@ def run(argv: Sequence[str]) -> int:
             code: int = args.run(args)
         except (TypeError, ValueError) as error:
             args.parser.refuse(error)
+        except (OSError, MemoryError, Failure):
+            raise
+        except Exception as error:      # the library of a URL's storage has its own exceptions, or is not installed
+            url = getattr(args, "output", getattr(args, "file", None))
+            if not is_url(url):
+                raise
+            raise Failure(f"{url}: {type(error).__name__}: {error}") from error
         return code
     except SystemExit as end:           # --help, a signal
         return end.code if isinstance(end.code, int) else OK
