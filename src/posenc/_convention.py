@@ -106,7 +106,7 @@ def turns_of(d: int, c: Keywords) -> _exact.Turns:
     count, divisor = spacing(d, c)
     if c["frequencies"] is None:
         scales = c["frequency_scale"], c["position_scale"]
-        return functools.partial(_frequencies.spaced_turns, count, divisor, c["base"], scales)
+        return functools.partial(_frequencies.spaced_turns, count, ((c["base"], divisor),), scales)
     if len(c["frequencies"]) != count:
         raise ValueError(f"frequencies has length {len(c['frequencies'])}, expected {count} for this convention")
     return functools.partial(_frequencies.explicit_turns, c["frequencies"], c["position_scale"])
@@ -117,7 +117,8 @@ def frequencies(d: int, c: Keywords) -> NDArray[np.float64]:
     if c["frequencies"] is not None:
         return np.array(c["frequencies"], np.float64)
     with _kernel.default_environment():
-        return _frequencies.spaced_float64(*spacing(d, c), c["base"], c["frequency_scale"])
+        count, divisor = spacing(d, c)
+        return _frequencies.spaced_float64(count, ((c["base"], divisor),), c["frequency_scale"])
 
 
 def arrangement(d: int, c: Keywords, count: int) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
