@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Generic, Literal, NamedTuple, NoReturn, Self, SupportsFloat, SupportsIndex, overload
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, Literal, NamedTuple, Self, SupportsFloat, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posenc import _arguments, _convention, _kernel
+from posenc import _arguments, _convention, _kernel, _specification
 from posenc._arguments import BEYOND
 from posenc._convention import DEFAULTS
 from posenc._types import AnyDType, ArrayT, DTypeOf, Positions, ScalarT
 from posenc._version import __version__
 
 CHUNK_BYTES = 1 << 22
-MOST_SHOWN = 8          # repr abbreviates more frequencies than this
 
 
 class Chunk(NamedTuple, Generic[ScalarT]):  # numpydoc ignore=PR01
@@ -45,7 +44,7 @@ class Chunk(NamedTuple, Generic[ScalarT]):  # numpydoc ignore=PR01
     values: NDArray[ScalarT]
 
 
-class Encoding:
+class Encoding(_specification.Immutable):
     """The specification of a table of sinusoidal positional encodings.
 
     Column ``2 i`` holds ``sin`` and column ``2 i + 1`` holds ``cos`` of ``position * base**(-2 i / d_model)``, each
@@ -173,12 +172,6 @@ class Encoding:
             set_attribute("_frequencies", None)
             set_attribute("_columns", _convention.columns(d_model, convention))
 
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"Encoding is immutable, {name} cannot be set")
-
-    def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"Encoding is immutable, {name} cannot be deleted")
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Encoding):
             return NotImplemented
@@ -188,7 +181,7 @@ class Encoding:
         return self._hash
 
     def __reduce__(self) -> tuple[Callable[..., Encoding], tuple[type[Encoding], int, dict[str, Any]]]:
-        return _rebuild, (type(self), self.d_model, changes_of(self))
+        return _specification.rebuild, (type(self), self.d_model, changes_of(self))
 
     def replace(self, **changes: Any) -> Self:
         """Return an encoding with changes.
@@ -278,35 +271,16 @@ class Encoding:
         >>> Encoding.from_dict({"d_model": 64, "convention": {"layout": "halves"}})
         Encoding(64, layout='halves')
         """
-        if not isinstance(document, Mapping):
-            raise _arguments.wrong_type("document", document, "a dict from Encoding.to_dict")
-        missing = {"d_model", "convention"} - document.keys()
-        unknown = document.keys() - {"version", "d_model", "convention", "positions", "dtype"}
-        if missing or unknown:
-            what = f"lacks {_listed(missing)}" if missing else f"has {_listed(unknown)}"
-            raise ValueError(f"document {what}, expected version, d_model and convention")
-        convention = document["convention"]
-        if not isinstance(convention, Mapping):
-            raise _arguments.wrong_type("convention", convention, "a dict of keywords of Encoding")
-        if unknown := convention.keys() - DEFAULTS.keys():
-            raise ValueError(f"convention has {_listed(unknown)}, expected keywords of Encoding")
-        return cls(document["d_model"], **convention)
+        _specification.check_document(document, "Encoding", "d_model", "convention", DEFAULTS, ("positions", "dtype"))
+        return cls(document["d_model"], **document["convention"])
 
     def __repr__(self) -> str:
         """Return a constructor call with the keywords that differ from the default; many frequencies are abbreviated."""
-        changes = "".join(f", {name}={_shown(value)}" for name, value in changes_of(self).items())
-        return f"Encoding({self.d_model}{changes})"
+        return _specification.call("Encoding", self.d_model, changes_of(self))
 
     def _repr_html_(self) -> str:
         """Return the whole convention as an HTML table; values that differ from the default are bold."""
-        from html import escape
-
-        rows = []
-        for name, value in {"d_model": self.d_model, **self._convention}.items():
-            text = escape(_shown(value))
-            bold = value != DEFAULTS.get(name)
-            rows.append(f'<tr><th scope="row">{name}</th><td>{f"<b>{text}</b>" if bold else text}</td></tr>')
-        return f"<table><caption><code>{escape(repr(self))}</code></caption><tbody>{''.join(rows)}</tbody></table>"
+        return _specification.html_table(repr(self), {"d_model": self.d_model, **self._convention}, DEFAULTS)
 
     @property
     def frequencies(self) -> NDArray[np.float64]:
@@ -434,10 +408,6 @@ class Encoding:
             yield Chunk(now, self.encode(now, dtype=dtype, out=buffer, threads=threads))
 
 
-def _rebuild(kind: type[Encoding], d_model: int, changes: Mapping[str, Any]) -> Encoding:
-    return kind(d_model, **changes)
-
-
 def keywords_of(encoding: Encoding) -> dict[str, Any]:
     """Return all keywords of the convention with their values."""
     return dict(encoding._convention)
@@ -446,16 +416,6 @@ def keywords_of(encoding: Encoding) -> dict[str, Any]:
 def changes_of(encoding: Encoding) -> dict[str, Any]:
     """Return the keywords that differ from the default, with their values."""
     return {name: value for name, value in encoding._convention.items() if value != DEFAULTS[name]}
-
-
-def _listed(names: Iterable[object]) -> str:
-    return ", ".join(sorted(map(str, names)))
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, tuple) and len(value) > MOST_SHOWN:
-        return f"<{len(value)} numbers from {value[0]} to {value[-1]}>"
-    return repr(value)
 
 
 # ---- cache ------------------------------------------------------------------------------------------------------------
@@ -481,16 +441,8 @@ def encoding_of(d_model: Any, convention: Mapping[str, Any], function: str = "En
             return _cached(d_model, **convention)
         return Encoding(d_model, **convention)
     except TypeError:
-        for name in convention.keys() - DEFAULTS.keys():
-            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{_suggestion(name)}") from None
+        _specification.check_keywords(function, convention, DEFAULTS, SYNONYMS, ("dtype", "out", "threads"))
         raise
-
-
-def _suggestion(name: str) -> str:
-    import difflib
-
-    near = [SYNONYMS[name]] if name in SYNONYMS else difflib.get_close_matches(name, [*DEFAULTS, "dtype", "out", "threads"], 1)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def encoding_for(x: Any, encoding: Encoding | None, convention: Mapping[str, Any], function: str) -> Encoding:

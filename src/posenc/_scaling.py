@@ -57,10 +57,19 @@ def _flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def _section(name: str, value: Any) -> tuple[int, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise _arguments.wrong_type(name, value, "a list of integers")
+    return tuple(_arguments.integer(f"{name}[{i}]", number, 0) for i, number in enumerate(value))
+
+
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "rope_theta": _positive,
+    "partial_rotary_factor": _positive,
+    "mrope_section": _section,
+    "mrope_interleaved": _flag,
     "factor": _positive,
     "alpha": _positive,
-    "partial_rotary_factor": _positive,
     "original_max_position_embeddings": _length,
     "max_position_embeddings": _length,
     "length": _length,
@@ -74,12 +83,17 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "high_freq_factor": _positive,
     "short_factor": _factors,
     "long_factor": _factors,
+    "short_mscale": _positive,
+    "long_mscale": _positive,
 }
+# Keys of every type.  They say what other keywords of a rotation say, and `Rotary` moves them there.
+SHARED = ("rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved")
 # type: (required keys, optional keys)
 KEYS = {
     "default": ((), ()),
     "linear": (("factor",), ()),
-    "dynamic": (("max_position_embeddings",), ("factor", "alpha", "length")),
+    "dynamic": (("factor", "max_position_embeddings"), ("length",)),
+    "ntk_alpha": (("alpha",), ()),
     "yarn": (
         ("original_max_position_embeddings",),
         ("factor", "max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
@@ -87,39 +101,64 @@ KEYS = {
     ),
     "longrope": (
         ("short_factor", "long_factor", "original_max_position_embeddings"),
-        ("factor", "max_position_embeddings", "attention_factor", "length"),
+        ("factor", "max_position_embeddings", "attention_factor", "short_mscale", "long_mscale", "length"),
     ),
     "llama3": (("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"), ()),
-    "proportional": ((), ("factor", "partial_rotary_factor")),
+    "proportional": ((), ("factor",)),
 }
+# Keys that the models' own rotations do not read, or that their attention reads: HunYuan's dictionary has those of YaRN.
+WITHOUT_EFFECT = {
+    "ntk_alpha": ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"),
+    "yarn": ("finetuned", "llama_4_scaling_beta"),
+}
+OLD_NAMES = {"su": "longrope", "mrope": "default"}
 
 
-def checked(scaling: Any) -> dict[str, Any]:
-    """Check the keys and values of a scaling, and return them converted, without those that are None."""
+def type_of(scaling: Mapping[str, Any]) -> Any:
+    """Return the type of a scaling under its present name."""
+    given = [scaling[name] for name in ("rope_type", "type") if scaling.get(name) is not None]
+    types = [OLD_NAMES.get(name, name) if isinstance(name, str) else name for name in given] or ["default"]
+    if types[0] != types[-1]:
+        raise ValueError(f"scaling has rope_type {given[0]!r} and type {given[1]!r}, expected only one of them")
+    if types[0] not in KEYS:
+        raise ValueError(f"scaling has rope_type {given[0]!r}, expected one of {', '.join(KEYS)}")
+    return "ntk_alpha" if types[0] == "dynamic" and scaling.get("alpha") is not None else types[0]
+
+
+def checked(name: str, scaling: Any) -> dict[str, Any]:
+    """Check the keys and values of a scaling, and return them converted, without those that are None or have no effect."""
     if not isinstance(scaling, Mapping):
-        raise _arguments.wrong_type("scaling", scaling, "a dict such as {'rope_type': 'linear', 'factor': 2.0}")
-    given = {name: value for name, value in scaling.items() if value is not None}
-    rope_type = given.pop("type", None)
-    rope_type = given.pop("rope_type", rope_type or "default")
-    if rope_type not in KEYS:
-        raise ValueError(f"scaling['rope_type'] is {rope_type!r}, expected {', '.join(KEYS)}")
+        raise _arguments.wrong_type(name, scaling, "a dict such as {'rope_type': 'linear', 'factor': 2.0}")
+    rope_type = type_of(scaling)
     required, optional = KEYS[rope_type]
-    for name in given.keys() - set(required) - set(optional):
-        raise ValueError(f"scaling has the key {name!r}, expected those of {rope_type}: {', '.join((*required, *optional))}")
-    for name in required:
-        if name not in given:
-            raise ValueError(f"scaling lacks the key {name!r}, which {rope_type} needs")
-    values = {name: CHECKS[name](f"scaling[{name!r}]", value) for name, value in given.items()}
-    if rope_type == "dynamic" and ("factor" in values) == ("alpha" in values):
-        raise ValueError("scaling of type dynamic has factor and alpha, or neither, expected one of them")
+    without_effect = WITHOUT_EFFECT.get(rope_type, ())
+    given = {key: scaling[key] for key in scaling if scaling[key] is not None and key not in ("rope_type", "type")}
+    for key in given:
+        if key not in (*required, *optional, *SHARED, *without_effect):
+            raise ValueError(f"{name} has the key {key!r}, expected those of {rope_type}: {_listed(required, optional)}")
+    for key in required:
+        if key not in given:
+            raise ValueError(f"{name} lacks the key {key!r}, which {rope_type} needs")
+    values = {key: CHECKS[key](f"{name}[{key!r}]", value) for key, value in given.items() if key not in without_effect}
+    if rope_type == "ntk_alpha" and given.get("factor", 1) != 1:
+        raise ValueError(f"{name} has alpha and the factor {given['factor']!r}, expected only one of them")
     if rope_type in ("yarn", "longrope") and "factor" not in values and "max_position_embeddings" not in values:
-        raise ValueError(f"scaling lacks the key 'factor', which {rope_type} needs without 'max_position_embeddings'")
+        raise ValueError(f"{name} lacks the key 'factor', which {rope_type} needs without 'max_position_embeddings'")
+    if rope_type == "longrope":
+        if ("short_mscale" in values) != ("long_mscale" in values):
+            raise ValueError(f"{name} has only one of short_mscale and long_mscale, expected both or neither")
+        if values["original_max_position_embeddings"] == 1:
+            raise ValueError(f"{name} has original_max_position_embeddings 1, expected at least 2")
     if rope_type == "llama3" and values["low_freq_factor"] >= values["high_freq_factor"]:
         raise ValueError(
-            f"scaling['low_freq_factor'] is {values['low_freq_factor']}, expected less than high_freq_factor, "
+            f"{name} has low_freq_factor {values['low_freq_factor']}, expected less than high_freq_factor, "
             f"{values['high_freq_factor']}"
         )
     return {"rope_type": rope_type, **values}
+
+
+def _listed(required: Sequence[str], optional: Sequence[str]) -> str:
+    return ", ".join((*required, *optional, *SHARED))
 
 
 # ---- frequencies ------------------------------------------------------------------------------------------------------
@@ -140,11 +179,10 @@ def frequencies(dim: int, base: float, scale: float, scaling: Scaling) -> Freque
     return TYPES[scaling["rope_type"]](dim, base, scale, scaling)
 
 
-def explicit(values: Sequence[float], scale: float, attention_factor: float = 1.0) -> Frequencies:
+def explicit(values: Sequence[float], attention_factor: float = 1.0) -> Frequencies:
     """Return frequencies that are float64 numbers."""
-    turns = functools.partial(_frequencies.explicit_turns, values, scale)
-    rounded = np.array([float(Fraction(value) * Fraction(scale)) for value in values], np.float64)
-    return Frequencies(turns, rounded, attention_factor)
+    turns = functools.partial(_frequencies.explicit_turns, values, 1.0)
+    return Frequencies(turns, np.array(values, np.float64), attention_factor)
 
 
 def _powers(count: int, zeros: int, powers: _frequencies.Powers, scales: Sequence[float | Fraction]) -> Frequencies:
@@ -170,12 +208,16 @@ def _linear(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencie
 
 
 def _dynamic(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    """The base is multiplied by ``growth**(dim / (dim - 2))``, so frequency i is divided by ``growth**(2 i / (dim - 2))``."""
-    if "alpha" in scaling:
-        growth = Fraction(scaling["alpha"])
-    else:
-        most, factor = scaling["max_position_embeddings"], Fraction(scaling["factor"])
-        growth = factor * max(scaling.get("length", 0), most) / most - (factor - 1)
+    most, factor = scaling["max_position_embeddings"], Fraction(scaling["factor"])
+    return _with_larger_base(dim, base, scale, factor * max(scaling.get("length", 0), most) / most - (factor - 1))
+
+
+def _ntk_alpha(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
+    return _with_larger_base(dim, base, scale, Fraction(scaling["alpha"]))
+
+
+def _with_larger_base(dim: int, base: float, scale: float, growth: Fraction) -> Frequencies:
+    """Multiply the base by ``growth**(dim / (dim - 2))``: frequency i is divided by ``growth**(2 i / (dim - 2))``."""
     powers = [(base, Fraction(dim, 2))]
     if dim > 2:
         powers.append((growth, Fraction(dim - 2, 2)))
@@ -224,6 +266,8 @@ def _factor(scaling: Scaling) -> Fraction:
 
 def _yarn(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
     """YaRN (arXiv 2309.00071): pairs between `low` and `high` are interpolated in part."""
+    if base <= 1:
+        raise ValueError(f"base is {base}, expected more than 1 with yarn")
     d = _Decimals(dim, base, scale)
     with decimal.localcontext(d.context):
         factor, length = d.number(_factor(scaling)), Decimal(scaling["original_max_position_embeddings"])
@@ -239,12 +283,13 @@ def _yarn(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
         if low == high:
             high += d.number(Fraction(1, 1000))
         values = [_interpolated(w, factor, _clip((i - low) / (high - low))) for i, w in enumerate(d.plain)]
-        return explicit([float(value) for value in values], 1.0, _yarn_attention(d, factor, scaling))
+        return explicit([float(value) for value in values], _yarn_attention(d, factor, scaling))
 
 
 def _yarn_attention(d: _Decimals, factor: Decimal, scaling: Scaling) -> float:
     if "attention_factor" in scaling:
-        return float(scaling["attention_factor"])
+        attention: float = scaling["attention_factor"]
+        return attention
 
     def growth(mscale: float) -> Decimal:
         return Decimal(1) if factor <= 1 else d.number(mscale) * factor.ln() / 10 + 1
@@ -261,30 +306,34 @@ def _llama3(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencie
         factor, low, high = (d.number(scaling[name]) for name in ("factor", "low_freq_factor", "high_freq_factor"))
         rotations = [w * scaling["original_max_position_embeddings"] / d.two_pi for w in d.plain]
         values = [_interpolated(w, factor, 1 - _clip((t - low) / (high - low))) for w, t in zip(d.plain, rotations, strict=True)]
-        return explicit([float(value) for value in values], 1.0)
+        return explicit([float(value) for value in values])
 
 
 def _longrope(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
     """LongRoPE (arXiv 2402.13753): a divisor for each pair, one list for short sequences and one for long ones."""
     most = scaling["original_max_position_embeddings"]
+    for name in ("short_factor", "long_factor"):
+        if len(scaling[name]) != dim // 2:
+            raise ValueError(f"scaling[{name!r}] has length {len(scaling[name])}, expected {dim // 2}, the number of pairs")
     name = "long_factor" if scaling.get("length", 0) > most else "short_factor"
-    if len(scaling[name]) != dim // 2:
-        raise ValueError(f"scaling[{name!r}] has length {len(scaling[name])}, expected {dim // 2}, the number of pairs")
     d = _Decimals(dim, base, scale)
     with decimal.localcontext(d.context):
         values = [w / d.number(divisor) for w, divisor in zip(d.plain, scaling[name], strict=True)]
-        if "attention_factor" in scaling:
-            attention = float(scaling["attention_factor"])
+        if "short_mscale" in scaling:
+            attention = scaling[name.replace("factor", "mscale")]
+        elif "attention_factor" in scaling:
+            attention = scaling["attention_factor"]
         else:
             factor = d.number(_factor(scaling))
             attention = 1.0 if factor <= 1 else float((1 + factor.ln() / Decimal(most).ln()).sqrt())
-        return explicit([float(value) for value in values], 1.0, attention)
+        return explicit([float(value) for value in values], attention)
 
 
 TYPES: dict[str, Callable[[int, float, float, Scaling], Frequencies]] = {
     "default": _default,
     "linear": _linear,
     "dynamic": _dynamic,
+    "ntk_alpha": _ntk_alpha,
     "yarn": _yarn,
     "longrope": _longrope,
     "llama3": _llama3,
