@@ -133,9 +133,9 @@ def arrangement(d: int, c: Keywords, count: int) -> tuple[NDArray[np.intp], NDAr
     return frequency[order], cosine[order]
 
 
-def columns(d: int, c: Keywords) -> _kernel.Columns:
-    """Return the columns in their final order, for the kernel."""
-    compute_turns = turns_of(d, c)
+def columns(d: int, c: Keywords, compute_turns: _exact.Turns | None = None) -> _kernel.Columns:
+    """Return the columns in their final order, for the kernel; `compute_turns` replaces the frequencies."""
+    compute_turns = compute_turns or turns_of(d, c)
     turns, fraction_bits = compute_turns()
     frequency, cosine = arrangement(d, c, len(turns))
     pitch = _kernel.pitched(d)
