@@ -113,20 +113,22 @@ INLINE uint32_t most_binades(dtype_t dtype) { return (dtype == FLOAT16 ? 20u : 1
 /* float16: twice the smallest normal number.  The others: 2**-100, so that nothing that matters underflows. */
 INLINE uint32_t smallest_bits(dtype_t dtype) { return (127u - (dtype == FLOAT16 ? 13u : 100u)) << 23; }
 
-INLINE void test_near(doubts_t *doubts, vu64 dropped, uint32_t margin, dtype_t dtype) {
+INLINE void keep_largest(vu64 *largest, vu64 x, int first) { *largest = first ? x : u32_max(*largest, x); }
+
+INLINE void test_near(doubts_t *doubts, vu64 dropped, uint32_t margin, dtype_t dtype, int first) {
     const vu64 moved = u64_shl(dropped, dropped_shift(dtype));
-    doubts->near = u32_max(doubts->near, u32_sub(moved, u32_set(past_half(margin, dtype))));
+    keep_largest(&doubts->near, u32_sub(moved, u32_set(past_half(margin, dtype))), first);
 }
 
-INLINE void test_pair(doubts_t *doubts, vf32 a, vf32 b, dtype_t dtype) {
+INLINE void test_pair(doubts_t *doubts, vf32 a, vf32 b, dtype_t dtype, int first) {
     const vu64 magnitude = u32_set(INT32_MAX), smallest = u32_set(smallest_bits(dtype));
     const vu64 x = u64_and(bits_of_f32(a), magnitude), y = u64_and(bits_of_f32(b), magnitude);
-    doubts->ratio = u32_max(doubts->ratio, u32_add(u32_sub(x, y), u32_set(most_binades(dtype))));
-    doubts->range = u32_max(doubts->range, u32_sub(x, smallest));
-    if (dtype == FLOAT16) doubts->range = u32_max(doubts->range, u32_sub(y, smallest));
+    keep_largest(&doubts->ratio, u32_add(u32_sub(x, y), u32_set(most_binades(dtype))), first);
+    keep_largest(&doubts->range, u32_sub(x, smallest), first);
+    if (dtype == FLOAT16) keep_largest(&doubts->range, u32_sub(y, smallest), 0);
     if (dtype != FLOAT32) {
-        test_near(doubts, bits_of_f32(a), 0, dtype);
-        test_near(doubts, bits_of_f32(b), 0, dtype);
+        test_near(doubts, bits_of_f32(a), 0, dtype, first);
+        test_near(doubts, bits_of_f32(b), 0, dtype, 0);
     }
 }
 
@@ -139,13 +141,20 @@ INLINE int is_doubtful(const doubts_t *doubts, uint32_t margin, dtype_t dtype) {
 }
 
 /* Rotates pairs by the factors c and s, BUNCH of each, and returns whether a value is in doubt. */
-INLINE int rotate_in_double(pairs_t *v, const double *factors, uint32_t margin, dtype_t dtype) {
-    doubts_t doubts = {u64_set(0), u64_set(0), u64_set(0)};
+INLINE int rotate_in_double(pairs_t *v, const char *in_a, const char *in_b, const double *factors, uint32_t margin,
+                            dtype_t dtype, int interleaved) {
+    doubts_t doubts;
     for (int g = 0; g < GROUPS; g++) {
         vf64 a[2], b[2], x[2], y[2];
-        f64_of_f32(v->a[g], &a[0], &a[1]);
-        f64_of_f32(v->b[g], &b[0], &b[1]);
+        if (dtype != FLOAT32 || interleaved) {
+            f64_of_f32(v->a[g], &a[0], &a[1]);
+            f64_of_f32(v->b[g], &b[0], &b[1]);
+        }
         for (int i = 0; i < 2; i++) {
+            if (dtype == FLOAT32 && !interleaved) {
+                a[i] = f64_load_f32((const float *)(const void *)in_a + (2 * g + i) * LANES);
+                b[i] = f64_load_f32((const float *)(const void *)in_b + (2 * g + i) * LANES);
+            }
             const vf64 c = f64_load(factors + (2 * g + i) * LANES), s = f64_load(factors + BUNCH + (2 * g + i) * LANES);
             x[i] = f64_mulsub(a[i], c, f64_mul(b[i], s));
             y[i] = f64_muladd(b[i], c, f64_mul(a[i], s));
@@ -153,17 +162,17 @@ INLINE int rotate_in_double(pairs_t *v, const double *factors, uint32_t margin, 
         v->a[g] = f32_of_f64(x[0], x[1]);
         v->b[g] = f32_of_f64(y[0], y[1]);
         if (dtype == FLOAT32) {
-            test_near(&doubts, u64_low_halves(bits_of_f64(x[0]), bits_of_f64(x[1])), margin, dtype);
-            test_near(&doubts, u64_low_halves(bits_of_f64(y[0]), bits_of_f64(y[1])), margin, dtype);
+            test_near(&doubts, u64_low_halves(bits_of_f64(x[0]), bits_of_f64(x[1])), margin, dtype, g == 0);
+            test_near(&doubts, u64_low_halves(bits_of_f64(y[0]), bits_of_f64(y[1])), margin, dtype, 0);
         }
-        test_pair(&doubts, v->a[g], v->b[g], dtype);
+        test_pair(&doubts, v->a[g], v->b[g], dtype, g == 0);
     }
     return is_doubtful(&doubts, margin, dtype);
 }
 
 /* The same in float, with the factors c and s split into two floats each.  The products with the upper floats are exact. */
 INLINE int rotate_in_float(pairs_t *v, const float *factors, dtype_t dtype) {
-    doubts_t doubts = {u64_set(0), u64_set(0), u64_set(0)};
+    doubts_t doubts;
     for (int g = 0; g < GROUPS; g++) {
         const float *const at = factors + g * 2 * LANES;
         const vf32 c = f32_load(at), c_low = f32_load(at + BUNCH), s = f32_load(at + 2 * BUNCH),
@@ -171,7 +180,7 @@ INLINE int rotate_in_float(pairs_t *v, const float *factors, dtype_t dtype) {
         const vf32 a = v->a[g], b = v->b[g];
         v->a[g] = f32_add(f32_mulsub(a, c, f32_mul(b, s)), f32_mulsub(a, c_low, f32_mul(b, s_low)));
         v->b[g] = f32_add(f32_muladd(b, c, f32_mul(a, s)), f32_muladd(b, c_low, f32_mul(a, s_low)));
-        test_pair(&doubts, v->a[g], v->b[g], dtype);
+        test_pair(&doubts, v->a[g], v->b[g], dtype, g == 0);
     }
     return is_doubtful(&doubts, 0, dtype);
 }
@@ -186,6 +195,7 @@ typedef struct {
     ptrdiff_t row;
     const double *factors, *table;
     const char *x;
+    const char *ahead;              /* the same row of the next head, which is prefetched */
     char *out;
     tally_t *tally;
 } head_row_t;
@@ -313,7 +323,7 @@ INLINE void rotate_pairs(const head_row_t *h, ptrdiff_t pair, int width, const c
     const double *factors = h->factors + 2 * pair;
     pairs_t v = load_pairs(in_a, in_b, dtype, interleaved);
     const int doubtful = dtype == BFLOAT16 ? rotate_in_float(&v, (const float *)(const void *)factors, dtype)
-                                           : rotate_in_double(&v, factors, h->precision.margin, dtype);
+                                           : rotate_in_double(&v, in_a, in_b, factors, h->precision.margin, dtype, interleaved);
     if (UNLIKELY(doubtful)) settle_bunch(h, pair, width, in_a, in_b, a, b);
     else store_pairs(a, b, &v, dtype, interleaved);
 }
@@ -353,6 +363,10 @@ INLINE void rotate_head_row(const head_row_t *h, dtype_t dtype, int interleaved)
     for (; pair + BUNCH <= r->pairs; pair += BUNCH) {
         const char *const x = h->x + pair * step;
         char *const out = h->out + pair * step;
+        for (ptrdiff_t i = 0; i < BUNCH * step; i += LINE) {
+            PREFETCH(h->ahead + pair * step + i);
+            if (!interleaved) PREFETCH(h->ahead + half + pair * step + i);
+        }
         rotate_pairs(h, pair, BUNCH, x, x + half, out, out + half, dtype, interleaved);
     }
     if (pair < r->pairs) rotate_last_pairs(h, pair, dtype, interleaved);
@@ -393,6 +407,7 @@ INLINE void rotate_at(const patch_t *p, ptrdiff_t i, ptrdiff_t head, dtype_t dty
                           .factors = p->factors + i * p->pitch,
                           .table = p->table + i * p->pitch,
                           .x = p->rotation->x + p->row_x[i] + p->head_x[head],
+                          .ahead = p->rotation->x + p->row_x[i] + p->head_x[head + 1 < p->heads ? head + 1 : head],
                           .out = p->rotation->out + p->row_out[i] + p->head_out[head],
                           .tally = p->tally};
     rotate_head_row(&h, dtype, interleaved);

@@ -80,6 +80,7 @@ static inline void f32_deinterleave(vf32 low, vf32 high, vf32 *a, vf32 *b) {
     *a = _mm256_shuffle_ps(even, odd, 0x88);
     *b = _mm256_shuffle_ps(even, odd, 0xdd);
 }
+static inline vf64 f64_load_f32(const float *p) { return _mm256_cvtps_pd(_mm_loadu_ps(p)); }
 static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
     *low = _mm256_cvtps_pd(_mm256_castps256_ps128(f));
     *high = _mm256_cvtps_pd(_mm256_extractf128_ps(f, 1));

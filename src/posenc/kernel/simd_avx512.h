@@ -80,6 +80,7 @@ static inline void f32_deinterleave(vf32 low, vf32 high, vf32 *a, vf32 *b) {
     *a = _mm512_permutex2var_ps(low, even, high);
     *b = _mm512_permutex2var_ps(low, _mm512_add_epi32(even, _mm512_set1_epi32(1)), high);
 }
+static inline vf64 f64_load_f32(const float *p) { return _mm512_cvtps_pd(_mm256_loadu_ps(p)); }
 static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
     *low = _mm512_cvtps_pd(_mm512_castps512_ps256(f));
     *high = _mm512_cvtps_pd(_mm512_extractf32x8_ps(f, 1));

@@ -247,6 +247,12 @@ static inline void u64_flush(void *p, vu64 x, int non_temporal) {
 }
 static inline void flush_fence(void) {}
 #endif
+/* LANES floats as doubles */
+static inline vf64 f64_load_f32(const float *p) {
+    double t[LANES];
+    for (int i = 0; i < LANES; i++) t[i] = p[i];
+    return f64_load(t);
+}
 static inline vu64 f16_of_f32(vf32 a, vf32 b) {
     float t[4 * LANES];
     uint16_t half[4 * LANES];

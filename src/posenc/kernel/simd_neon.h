@@ -81,6 +81,7 @@ static inline void f32_deinterleave(vf32 low, vf32 high, vf32 *a, vf32 *b) {
     *a = vuzp1q_f32(low, high);
     *b = vuzp2q_f32(low, high);
 }
+static inline vf64 f64_load_f32(const float *p) { return vcvt_f64_f32(vld1_f32(p)); }
 static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
     *low = vcvt_f64_f32(vget_low_f32(f));
     *high = vcvt_high_f64_f32(f);
