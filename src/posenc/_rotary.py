@@ -25,6 +25,7 @@ DEFAULTS: dict[str, Any] = {
     "scale": 1.0,
     "axes": None,
 }
+MOST_AXES = 16          # of positions, in the kernel
 SYNONYMS = {            # names in other libraries
     "theta": "base", "rope_theta": "base", "rope_base": "base", "dim": "head_dim", "d_model": "head_dim", "inv_freq": "frequencies",
     "rope_scaling": "scaling", "rope_parameters": "scaling", "interleaved": "layout", "is_neox_style": "layout",
@@ -33,7 +34,7 @@ SYNONYMS = {            # names in other libraries
 REPLACES = {"frequencies": ("base", "scaling", "frequency_scale")}     # as in _convention
 
 
-def _axis_of_each_pair(name: str, value: Any) -> tuple[int, ...]:
+def _axis_of_each_pair(name: str, value: Any) -> tuple[int, ...] | None:
     array = _arguments.as_array(name, value)
     if array.dtype.kind not in "iu" and array.size:
         raise TypeError(f"{name} has dtype {array.dtype}, expected integers")
@@ -42,10 +43,12 @@ def _axis_of_each_pair(name: str, value: Any) -> tuple[int, ...]:
     axes = tuple(map(int, array.tolist()))
     if axes and min(axes) < 0:
         raise ValueError(f"{name} has {min(axes)}, expected integers from 0")
+    if axes and max(axes) >= MOST_AXES:
+        raise ValueError(f"{name} has {max(axes)}, expected integers below {MOST_AXES}")
     for axis in range(max(axes, default=-1)):
         if axis not in axes:
             raise ValueError(f"{name} has {max(axes)} but not {axis}, expected at least one pair for each axis")
-    return axes
+    return axes if any(axes) else None
 
 
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
@@ -84,8 +87,8 @@ class Rotary(_specification.Immutable):
     scale : float, optional
         The factor by which cos and sin are multiplied, beside `attention_scaling`.
     axes : array_like of int, optional
-        For each pair the axis of its positions, as in models for images and video.  Positions then have one more dimension,
-        the first one, with an element for each axis.  By default from ``mrope_section`` in `scaling`, or a single axis.
+        For each pair the axis of its positions, as in models for images and video.  If not all are 0, positions have one more
+        dimension, the first one, with an element for each axis.  By default from ``mrope_section`` in `scaling`, or a single axis.
 
     Attributes
     ----------
@@ -518,8 +521,10 @@ class Rotary(_specification.Immutable):
             type(inverse) is bool and isinstance(x, np.ndarray) and x.shape[-1:] == (self.head_dim,)
             and turning.rotate(x, positions, inverse, out, threads)
         ):
-            axes = None if self.axes is None else max(self.axes, default=-1) + 1
-            _rotation.convert_and_rotate(turning, x, positions, inverse, out, threads, self.head_dim, axes)
+            axes = None if self.axes is None else max(self.axes) + 1
+            positions, out, threads = _arguments.for_rotate(x, positions, inverse, out, threads, self.head_dim, axes)
+            done = turning.rotate(x, positions, inverse, out, threads, True)
+            assert done, "the kernel refused arguments that were checked"
         return x if out is None else out
 
     def _factor(self) -> float:
@@ -557,7 +562,7 @@ def _checked(head_dim: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str,
             raise ValueError("scaling has mrope_interleaved, expected mrope_section with three numbers")
         if "mrope_section" in shared:
             axes_of = _axes.interleaved if shared.get("mrope_interleaved") else _axes.blocks
-            _move(c, "axes", "mrope_section", axes_of(shared["mrope_section"]))
+            _move(c, "axes", "mrope_section", _axis_of_each_pair("scaling['mrope_section']", axes_of(shared["mrope_section"])))
         c["scaling"] = None if given == {"rope_type": "default"} else given
     rotary_dim = head_dim if c["rotary_dim"] is None else c["rotary_dim"]
     c["rotary_dim"] = None if rotary_dim == head_dim else rotary_dim

@@ -22,12 +22,13 @@ def rotation(
     parts = []
     for axis in range(max(axes, default=-1) + 1):
         chosen = [i for i, a in enumerate(axes) if a == axis]
-        columns = _columns(functools.partial(_chosen, turns, chosen), len(chosen), scale)
+        columns = _columns(functools.partial(chosen_turns, turns, chosen), len(chosen), scale)
         parts.append((columns, np.array(chosen, np.intp).tobytes()))
     return _kernel.Rotation(parts, pairs, interleaved)
 
 
-def _chosen(turns: _exact.Turns, indices: Sequence[int], *bits: int) -> tuple[list[int], int]:
+def chosen_turns(turns: _exact.Turns, indices: Sequence[int], *bits: int) -> tuple[list[int], int]:
+    """Return the turns of some of the pairs."""
     every, point = turns(*bits)
     return [every[i] for i in indices], point
 

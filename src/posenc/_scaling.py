@@ -239,10 +239,10 @@ class _Decimals:
         self.dim, self.base = Decimal(dim), self.number(base)
         bits = 4 * DIGITS
         self.two_pi = self.context.divide(Decimal(2 * _frequencies.pi(bits)), Decimal(1 << bits))
-        self.plain = [
-            self.context.multiply(self.number(scale), self.context.power(self.base, self.number(Fraction(-2 * i, dim))))
-            for i in range(dim // 2)
-        ]
+        self.plain = [self.number(scale)]
+        ratio = self.context.power(self.base, self.number(Fraction(-2, dim)))
+        for _ in range(dim // 2 - 1):
+            self.plain.append(self.context.multiply(self.plain[-1], ratio))
 
     def number(self, x: float | Fraction) -> Decimal:
         return _frequencies.decimal_quotient(self.context, x)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc import _arguments, _convention, _exact, _kernel
+from posenc import _arguments, _convention, _exact, _kernel, _rotation
 
 CHUNK_BYTES = 1 << 22
 
@@ -20,16 +21,6 @@ class Part(NamedTuple):
     targets: list[int]
 
 
-def chosen(turns: _exact.Turns, pairs: Sequence[int]) -> _exact.Turns:
-    """Return a function that computes the turns of some of the pairs."""
-
-    def selected(*significant: int) -> tuple[list[int], int]:
-        values, fraction_bits = turns(*significant)
-        return [values[i] for i in pairs], fraction_bits
-
-    return selected
-
-
 def parts(turns: _exact.Turns, pairs: int, scale: float, axes: Sequence[int] | None) -> tuple[Part, ...]:
     """Return the parts of a table, one for each axis of positions."""
     convention = {**_convention.DEFAULTS, "order": "cos", "layout": "halves", "scale": scale}
@@ -38,7 +29,7 @@ def parts(turns: _exact.Turns, pairs: int, scale: float, axes: Sequence[int] | N
     result = []
     for axis in range(max(axes, default=-1) + 1):
         indices = [i for i, a in enumerate(axes) if a == axis]
-        columns = _convention.columns(2 * len(indices), convention, chosen(turns, indices))
+        columns = _convention.columns(2 * len(indices), convention, functools.partial(_rotation.chosen_turns, turns, indices))
         result.append(Part(columns, [*indices, *(pairs + i for i in indices)]))
     return tuple(result)
 
