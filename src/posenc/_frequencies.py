@@ -41,7 +41,9 @@ def pi(bits: int) -> int:
     return (16 * arccot(5) - 4 * arccot(239)) >> 16
 
 
-def _log2(x: float) -> float:
+def _log2(x: float | Fraction) -> float:
+    if isinstance(x, Fraction):             # its terms may exceed the range of float64
+        return math.log2(x.numerator) - math.log2(x.denominator)
     mantissa, exponent = math.frexp(x)
     return exponent + math.log2(mantissa)
 
@@ -71,7 +73,8 @@ def decimal_quotient(context: decimal.Context, x: float | Fraction) -> decimal.D
 
 def _slope(powers: Powers) -> float:
     """Return the change of log2 from one frequency to the next."""
-    return -math.fsum(math.log2(base) / divisor for base, divisor in powers)
+    logarithms = (_log2(base) if isinstance(base, Fraction) else math.log2(base) for base, _ in powers)
+    return -math.fsum(logarithm / divisor for logarithm, (_, divisor) in zip(logarithms, powers, strict=True))
 
 
 def _geometric(count: int, powers: Powers, bits: int) -> list[int]:
@@ -174,7 +177,7 @@ def spaced_float64(count: int, powers: Powers, scale: float | Fraction) -> NDArr
     turns, fraction_bits = spaced_turns(inside, powers, (scale,))
     bits = SIGNIFICANT_BITS + GUARD_BITS
     over, under = 2 * pi(bits), 1 << bits + fraction_bits
-    values = np.full(count, math.copysign(math.inf if slope > 0 else 0.0, scale))
+    values = np.full(count, (math.inf if slope > 0 else 0.0) * (1 if scale > 0 else -1))
     for k, t in enumerate(turns):
         with suppress(OverflowError):           # infinite
             values[k] = t * over / under        # Python rounds a quotient of integers once

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Self, SupportsFloat, SupportsIndex
+from typing import Any, Literal, Self, SupportsFloat, SupportsIndex, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +15,7 @@ from posenc import (
 from posenc._types import AnyDType, ArrayT, Positions
 from posenc._version import __version__
 
+Initialize = TypeVar("Initialize", bound=Callable[..., None])
 DEFAULTS: dict[str, Any] = {
     "base": 10000.0,
     "rotary_dim": None,
@@ -59,6 +60,17 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "frequencies": functools.partial(_arguments.optional, check=_arguments.frequencies),
     "axes": functools.partial(_arguments.optional, check=_axis_of_each_pair),
 }
+
+
+def _with_suggestions(initialize: Initialize) -> Initialize:
+    """Make a constructor suggest a keyword for an unknown one."""
+
+    @functools.wraps(initialize)
+    def checked(self: Rotary, *arguments: Any, **keywords: Any) -> None:
+        _specification.check_keywords("Rotary", keywords, {"head_dim": None} | DEFAULTS, SYNONYMS)
+        initialize(self, *arguments, **keywords)
+
+    return cast(Initialize, checked)
 
 
 class Rotary(_specification.Immutable):
@@ -148,6 +160,7 @@ class Rotary(_specification.Immutable):
     _parts: tuple[_tables.Part, ...] | None
     _rotation: _kernel.Rotation | None
 
+    @_with_suggestions
     def __init__(
         self,
         head_dim: SupportsIndex,
@@ -522,8 +535,8 @@ class Rotary(_specification.Immutable):
             and turning.rotate(x, positions, inverse, out, threads)
         ):
             axes = None if self.axes is None else max(self.axes) + 1
-            positions, out, threads = _arguments.for_rotate(x, positions, inverse, out, threads, self.head_dim, axes)
-            done = turning.rotate(x, positions, inverse, out, threads, True)
+            converted = _arguments.for_rotate(x, positions, inverse, out, threads, self.head_dim, axes)
+            done = turning.rotate(x, converted[0], bool(inverse), *converted[1:], True)
             assert done, "the kernel refused arguments that were checked"
         return x if out is None else out
 

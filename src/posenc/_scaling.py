@@ -120,7 +120,7 @@ def type_of(scaling: Mapping[str, Any]) -> Any:
     types = [OLD_NAMES.get(name, name) if isinstance(name, str) else name for name in given] or ["default"]
     if types[0] != types[-1]:
         raise ValueError(f"scaling has rope_type {given[0]!r} and type {given[1]!r}, expected only one of them")
-    if types[0] not in KEYS:
+    if not isinstance(types[0], str) or types[0] not in KEYS:
         raise ValueError(f"scaling has rope_type {given[0]!r}, expected one of {', '.join(KEYS)}")
     return "ntk_alpha" if types[0] == "dynamic" and scaling.get("alpha") is not None else types[0]
 
@@ -176,7 +176,7 @@ def frequencies(dim: int, base: float, scale: float, scaling: Scaling) -> Freque
     scaling : mapping
         From `checked`.
     """
-    return TYPES[scaling["rope_type"]](dim, base, scale, scaling)
+    return TYPES[scaling["rope_type"]](dim, base, scale, scaling) if dim else explicit(())
 
 
 def explicit(values: Sequence[float], attention_factor: float = 1.0) -> Frequencies:
