@@ -216,7 +216,6 @@ static double undecided_value(const head_row_t *h, ptrdiff_t pair, const double 
     const int is_finite = factors[0] - factors[0] == 0 && factors[1] - factors[1] == 0;
     if (is_finite && r->has_fast_path) {
         const double below = round_to(r->dtype, value - error), above = round_to(r->dtype, value + error);
-        if (r->skip_rounding_test) return round_to(r->dtype, value);
         if (bits_of_double(below) == bits_of_double(above)) return below;
     }
     if (factors[0] != factors[0] || factors[1] != factors[1]) return double_of_bits(0x7ff8000000000000u);
@@ -324,7 +323,7 @@ INLINE void rotate_pairs(const head_row_t *h, ptrdiff_t pair, int width, const c
     pairs_t v = load_pairs(in_a, in_b, dtype, interleaved);
     const int doubtful = dtype == BFLOAT16 ? rotate_in_float(&v, (const float *)(const void *)factors, dtype)
                                            : rotate_in_double(&v, in_a, in_b, factors, h->precision.margin, dtype, interleaved);
-    if (UNLIKELY(doubtful)) settle_bunch(h, pair, width, in_a, in_b, a, b);
+    if (UNLIKELY(doubtful) && !h->rotation->skip_rounding_test) settle_bunch(h, pair, width, in_a, in_b, a, b);
     else store_pairs(a, b, &v, dtype, interleaved);
 }
 
