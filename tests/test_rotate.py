@@ -381,14 +381,14 @@ def test_positions_inside_the_array():
 
 
 def test_inverse_restores_the_pairs(isa, dtype):
-    """Two roundings, each of half an ulp of the longer of two values: the bound is derived in docs/numerics.md, section 7."""
+    """docs/numerics.md, section 7, derives the bound from two roundings."""
     x = normal(np.random.default_rng(13), (50, 16, 64), dtype)
     turning = rotation(32)
     positions = np.random.default_rng(14).integers(LOWEST, BEYOND, (50, 1))
     back = apply(turning, apply(turning, x.copy(), positions), positions, inverse=True)
     a, b = split(x.astype(float), 32, False)
     precision, smallest, _ = FORMATS[dtype]
-    bound = np.hypot(a, b) * 2.0 ** (1 - precision) * 1.25 + 2.0**smallest
+    bound = np.hypot(a, b) * 2.0 ** (1 - precision) * (1 + 2.0**-precision) + 1.25 * 2.0**smallest
     for part, values in zip(split(back.astype(float), 32, False), (a, b), strict=True):
         assert (np.abs(part - values) <= bound).all()
 
