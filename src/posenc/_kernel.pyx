@@ -930,6 +930,8 @@ cdef class Rotation:
         if not (type(x) is ndarray or checked and isinstance(x, ndarray)) or x.ndim == 0:
             return False
         element = _element(x.dtype)
+        if element is None and x.dtype.name == "bfloat16":
+            element = _register("bfloat16", x.dtype)
         if element is None or <int>element[0] == FLOAT64 or not (threads is None or type(threads) is int and threads > 0):
             return False
         if has_out and (type(out) is not ndarray and not checked or out.dtype != x.dtype or out.shape != x.shape):

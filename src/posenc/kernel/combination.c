@@ -1,7 +1,7 @@
 /* Exact evaluation of a rotated value: a linear combination of the cosine and the sine of one angle.
  *
  * Method: both values are evaluated to 320 bits (exact.c), multiplied by their exact factors, aligned and added.
- * Bound (docs/numerics.md, section 9): each term has a relative error below 2**-(its sure bits), and alignment truncates the
+ * Bound (docs/numerics.md, section 7): each term has a relative error below 2**-(its sure bits), and alignment truncates the
  * smaller term below the last place of the larger one.  Cancellation makes the same absolute error larger relative to the sum;
  * if it does not decide the rounding, spec->decide evaluates the combination to more bits.
  */
