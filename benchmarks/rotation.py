@@ -21,7 +21,7 @@ Q, K = (1, 32, LENGTH, HEAD_DIM), (1, 8, LENGTH, HEAD_DIM)
 
 def rotation(interleaved=False):
     pairs = HEAD_DIM // 2
-    turns = functools.partial(_frequencies.spaced_turns, pairs, Fraction(pairs), BASE, (1.0, 1.0))
+    turns = functools.partial(_frequencies.spaced_turns, pairs, ((BASE, Fraction(pairs)),), (1.0, 1.0))
     return _rotation.rotation(turns, pairs, interleaved=interleaved)
 
 

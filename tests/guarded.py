@@ -183,7 +183,7 @@ def sweep_batches(every):
 
 
 def rotation(pairs, interleaved):
-    turns = partial(_frequencies.spaced_turns, pairs, Fraction(pairs), 10000.0, (1.0, 1.0))
+    turns = partial(_frequencies.spaced_turns, pairs, ((10000.0, Fraction(pairs)),), (1.0, 1.0))
     return _rotation.rotation(turns, pairs, interleaved=interleaved)
 
 

@@ -34,7 +34,7 @@ def interleaved(request):
 def rotation(pairs, *, base=10000.0, frequencies=None, **options):
     """Return the kernel's rotation with spaced or explicit frequencies."""
     if frequencies is None:
-        turns = functools.partial(_frequencies.spaced_turns, pairs, Fraction(pairs), base, (1.0, 1.0))
+        turns = functools.partial(_frequencies.spaced_turns, pairs, ((base, Fraction(pairs)),), (1.0, 1.0))
     else:
         turns = functools.partial(_frequencies.explicit_turns, frequencies, 1.0)
     return _rotation.rotation(turns, pairs, **options)
