@@ -9,10 +9,12 @@ from posenc import _arguments, _axes, _scaling
 
 # Types of models that rotate columns 2 i and 2 i + 1; the other ones rotate columns i and i + rotary_dim / 2.
 INTERLEAVED = frozenset((
-    "axk1", "axk2", "bailing_hybrid", "blt", "chatglm", "codegen", "cohere", "cohere2", "cohere2_moe", "deepseek_v2",
-    "deepseek_v3", "deepseek_v32", "deepseek_v4", "dots3_note", "ernie4_5", "ernie4_5_moe", "ernie4_5_vl_moe_text", "glm",
-    "glm4", "glm4_moe_lite", "glm4v_text", "glm_moe_dsa", "glm_ocr_text", "gptj", "helium", "kimi_k2", "llama4_text",
-    "longcat_flash", "mistral4", "mistral_large4", "moonshine", "moonshine_streaming", "openai_privacy_filter", "youtu",
+    "axk1", "axk2", "bailing_hybrid", "blt", "blt_global_transformer", "blt_local_decoder", "blt_local_encoder",
+    "blt_patcher", "chatglm", "codegen", "cohere", "cohere2", "cohere2_moe", "deepseek_v2", "deepseek_v3", "deepseek_v32",
+    "deepseek_v4", "dots3_note", "dots3_note_audio_encoder", "dots3_note_text", "ernie4_5", "ernie4_5_moe",
+    "ernie4_5_vl_moe_text", "glm", "glm4", "glm4_moe_lite", "glm4v_text", "glm_moe_dsa", "glm_ocr_text", "gptj", "helium",
+    "kimi_k2", "llama4_text", "longcat_flash", "mistral4", "mistral_large4_text", "moonshine", "moonshine_streaming",
+    "openai_privacy_filter", "pe_audio_encoder", "pe_audio_video_encoder", "pe_video_encoder", "youtu",
 ))
 # Types of models whose mrope_section is interleaved, although some of their configurations do not have mrope_interleaved
 INTERLEAVED_SECTIONS = frozenset((
@@ -21,6 +23,7 @@ INTERLEAVED_SECTIONS = frozenset((
 ))
 ALTERNATING_SECTIONS = frozenset(("ernie4_5_vl_moe_text",))
 OTHER_SECTIONS = frozenset(("hunyuan_vl", "hunyuan_vl_text", "neomme", "inkling2"))
+BACKWARDS = frozenset(("nanochat",))        # the sign of their sines is part of the models' own functions
 BASES = {"codegen": 1e4, "gptj": 1e4}       # of models whose configuration has no base
 # Types of models whose older configurations, with one rope_scaling, apply it to layers with full attention only
 SCALED_IN_FULL_ATTENTION = frozenset(("gemma3_text", "gemma3n_text", "olmo3"))
@@ -41,6 +44,8 @@ def settings(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[str, 
     head_dim = _head_dim(config)
     keywords: dict[str, Any] = {"layout": _layout(config, model_type), "scaling": scaling}
     rope_type = _scaling.type_of(scaling)
+    if model_type in BACKWARDS:
+        raise ValueError(f"config has model_type {model_type!r}, which rotates by the negative angles; use frequency_scale=-1")
 
     if scaling.get("rope_theta") is None:
         scaling["rope_theta"] = _read(config, "rope_theta", "rotary_emb_base")

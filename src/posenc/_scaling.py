@@ -121,7 +121,8 @@ def type_of(scaling: Mapping[str, Any]) -> Any:
     if types[0] != types[-1]:
         raise ValueError(f"scaling has rope_type {given[0]!r} and type {given[1]!r}, expected only one of them")
     if not isinstance(types[0], str) or types[0] not in KEYS:
-        raise ValueError(f"scaling has rope_type {given[0]!r}, expected one of {', '.join(KEYS)}")
+        hint = "; Rotary.preset has rotations with several axes" if types[0] == "axial" else ""
+        raise ValueError(f"scaling has rope_type {given[0]!r}, expected one of {', '.join(KEYS)}{hint}")
     return "ntk_alpha" if types[0] == "dynamic" and scaling.get("alpha") is not None else types[0]
 
 
