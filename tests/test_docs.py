@@ -36,10 +36,13 @@ MODULES = PUBLIC | {
     "posenc._identify.judge": (),
     "posenc._padding": (),
     "posenc._presets": (),
+    "posenc._rotary": (),
     "posenc._runtime": (),
     "posenc.torch._data": ("torch",),
     "posenc.torch._functions": ("torch",),
     "posenc.torch._modules": ("torch",),
+    "posenc.torch._rotary": ("torch",),
+    "posenc.torch._rotation": ("torch",),
 }
 OVERRIDE = "extra_repr"         # overrides a method that PyTorch documents
 SECTION = re.compile(r"^([A-Z][A-Za-z ]+)\n-+\n", re.MULTILINE)
@@ -68,7 +71,7 @@ def test_examples_of_documents_run(path, tmp_path, monkeypatch):
 
 def test_the_main_documents_have_examples():
     names = {path.name for path in DOCUMENTS}
-    assert {"README.md", "conventions.md", "guide.md", "index.md", "migration.md", "scale-out.md", "torch.md"} <= names
+    assert {"README.md", "conventions.md", "guide.md", "index.md", "migration.md", "rotary.md", "scale-out.md", "torch.md"} <= names
 
 
 def test_every_preset_is_in_the_table_of_models():
