@@ -77,7 +77,8 @@ def test_frequencies_are_those_of_transformers(name, head_dim, base, share, leng
         assert_same_frequencies(Rotary.from_config(each, length=length), frequencies, factor)
 
 
-@pytest.mark.parametrize("name", [name for name in SCALINGS if "truncation" not in name])   # transformers ignores nested truncate
+# transformers ignores `truncate` in nested parameters
+@pytest.mark.parametrize("name", [name for name in SCALINGS if "truncation" not in name])
 def test_nested_parameters_are_those_of_transformers(name):
     scaling = parameters(name, 64, 1e6, 1.0)
     config = transformers.Gemma3TextConfig(
@@ -114,7 +115,7 @@ def model_types():
             config = transformers.AutoConfig.for_model(name)
             given = config.rope_parameters
             module = importlib.import_module(type(config).__module__.replace("configuration_", "modeling_"))
-        except Exception:       # noqa: BLE001, S112: no rotation, or a package that is not installed
+        except Exception:  # noqa: BLE001 (no rotation, or a package that is not installed)
             continue
         if given:
             nested = all(value is None or isinstance(value, dict) for value in given.values())
@@ -133,7 +134,7 @@ def pairing(module, rotary):
         for layout in ("halves", "interleaved"):
             try:
                 theirs = function(q, q, repeat(cos)[None], repeat(sin)[None])[0]
-            except Exception:   # noqa: BLE001, S112: another signature
+            except Exception:  # noqa: BLE001 (another signature)
                 continue
             row = q[0, 0, 0]
             a, b = row.chunk(2) if layout == "halves" else (row[::2], row[1::2])
@@ -146,7 +147,7 @@ def pairing(module, rotary):
 
 @pytest.mark.long
 def test_every_model_of_transformers():
-    """Frequencies of each module whose configuration from_config accepts, and the pairing of each function that can be called."""
+    """Compare frequencies with each module that a configuration builds, and pairings with each function that can be called."""
     compared, layouts, wrong = 0, 0, []
     for name, config, module, layer_types in model_types():
         classes = [
@@ -157,7 +158,7 @@ def test_every_model_of_transformers():
             try:
                 rotary = Rotary.from_config(config, layer_type)
                 embeddings = [kind(config) for kind in classes]
-            except Exception:   # noqa: BLE001, S112: axial rotations of vision models, and modules of other parts
+            except Exception:  # noqa: BLE001 (axial rotations of vision models, and modules of other parts)
                 continue
             for embedding in embeddings:
                 theirs = getattr(embedding, "inv_freq" if layer_type is None else f"{layer_type}_inv_freq", None)
@@ -208,8 +209,8 @@ def qwen3_vl():
 
 
 def ernie_vl():
-    theirs, rotary = text_model("ernie4_5_vl_moe", "Ernie4_5_VLMoeTextRotaryEmbedding", "Ernie4_5_VLMoeTextConfig", [22, 22, 20])
-    return theirs, rotary, np.repeat
+    kinds = "Ernie4_5_VLMoeTextRotaryEmbedding", "Ernie4_5_VLMoeTextConfig"
+    return *text_model("ernie4_5_vl_moe", *kinds, [22, 22, 20]), np.repeat
 
 
 @pytest.mark.parametrize("preset, model", [("qwen2-vl", qwen2_vl), ("qwen3-vl", qwen3_vl), ("ernie-vl", ernie_vl)])
@@ -308,7 +309,8 @@ def gemma3():
 
 
 def qwen3():
-    return transformers.Qwen3ForCausalLM, transformers.Qwen3Config(**SIZES, rope_parameters={"rope_theta": 1e6, "rope_type": "default"})
+    rope = {"rope_theta": 1e6, "rope_type": "default"}
+    return transformers.Qwen3ForCausalLM, transformers.Qwen3Config(**SIZES, rope_parameters=rope)
 
 
 def phi3():
@@ -321,7 +323,7 @@ def phi3():
     return transformers.Phi3ForCausalLM, config
 
 
-@pytest.mark.parametrize("model, n", [(llama, 60), (gemma3, 60), (qwen3, 60), (phi3, 30), (phi3, 60)], ids=lambda x: getattr(x, "__name__", x))
+@pytest.mark.parametrize("model, n", [(llama, 60), (gemma3, 60), (qwen3, 60), (phi3, 30), (phi3, 60)])
 def test_modules_of_models_can_be_replaced(model, n):
     """Logits agree within float32 errors, and the largest is the same; the wrong pairing changes them visibly."""
     kind, config = model()

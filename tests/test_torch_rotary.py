@@ -99,8 +99,10 @@ def test_second_derivatives():
 @cases
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_compile(rotary, positions, dynamic):
-    new = torch.compile(lambda x, p: rotate(x * 2, p, rotary=rotary) + 1, fullgraph=True, dynamic=dynamic, backend="aot_eager")
-    in_place = torch.compile(lambda x, p: rotate_(x * 2, p, rotary=rotary) + 1, fullgraph=True, dynamic=dynamic, backend="aot_eager")
+    torch.compiler.reset()
+    options = {"fullgraph": True, "dynamic": dynamic, "backend": "aot_eager"}
+    new = torch.compile(lambda x, p: rotate(x * 2, p, rotary=rotary) + 1, **options)
+    in_place = torch.compile(lambda x, p: rotate_(x * 2, p, rotary=rotary) + 1, **options)
     result = rotate(X * 2, positions, rotary=rotary) + 1
     assert torch.equal(new(X, positions), result) and torch.equal(in_place(X, positions), result)
     x = X.clone().requires_grad_()
@@ -202,7 +204,10 @@ def test_embedding_of_several_axes_and_forms():
     assert torch.equal(equal, RotaryEmbedding(AXES)(X, positions[:1].expand(3, -1, -1))[0])
     tables = [torch.from_numpy(t.copy())[None] for t in Rotary(8).tables(4)]
     config = {"head_dim": 8, "rope_theta": 10000.0}
-    module = {kind: RotaryEmbedding(config | {"model_type": kind})(X, torch.arange(4)[None]) for kind in ("cohere", "gpt_oss", "llama4_text")}
+    module = {
+        kind: RotaryEmbedding(config | {"model_type": kind})(X, torch.arange(4)[None])
+        for kind in ("cohere", "gpt_oss", "llama4_text")
+    }
     assert torch.equal(module["cohere"][0], tables[0].repeat_interleave(2, -1))
     assert torch.equal(module["gpt_oss"][1], tables[1])
     assert torch.equal(module["llama4_text"], torch.complex(*tables))
@@ -228,5 +233,6 @@ def test_attributes_of_the_embedding():
 
 def test_embedding_compiles():
     module, positions = RotaryEmbedding(PLAIN), torch.arange(5)[None]
-    for a, b in zip(torch.compile(module, fullgraph=True, backend="aot_eager")(X, positions), module(X, positions), strict=True):
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    for a, b in zip(compiled(X, positions), module(X, positions), strict=True):
         assert torch.equal(a, b)

@@ -418,7 +418,7 @@ def for_rotate(
         raise ValueError(f"x has shape {x.shape}, expected (..., {head_dim})")
     _, element = dtype(x.dtype, "x has dtype")
     if element == np.float64:
-        raise TypeError("x has dtype float64, expected float32, float16 or bfloat16: rotations of float64 are not correctly rounded")
+        raise TypeError("x has dtype float64, expected float32, float16 or bfloat16: float64 would not be correctly rounded")
     out = _target(x, out, element)
     n = x.shape[-2] if x.ndim > 1 else None
     if axes is not None:

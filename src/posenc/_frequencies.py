@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 SIGNIFICANT_BITS = 256
 GUARD_BITS = 64
 LIMB_BITS = 32
-Powers: TypeAlias = Sequence[tuple[float | Fraction, Fraction]]     # (base, divisor): frequency i has the factor base**(-i/divisor)
+Powers: TypeAlias = Sequence[tuple[float | Fraction, Fraction]]      # (base, divisor): the factors base**(-i / divisor)
 LEAST_EXPONENT, GREATEST_EXPONENT = -3400, 2200     # log2 of the turns per position that the kernel's limbs can hold
 
 
@@ -42,7 +42,7 @@ def pi(bits: int) -> int:
 
 
 def _log2(x: float | Fraction) -> float:
-    if isinstance(x, Fraction):             # its terms may exceed the range of float64
+    if isinstance(x, Fraction):             # it may exceed the range of float64
         return math.log2(x.numerator) - math.log2(x.denominator)
     mantissa, exponent = math.frexp(x)
     return exponent + math.log2(mantissa)
@@ -122,12 +122,12 @@ def spaced_turns(
     """
     if count == 0 or 0 in scales:
         return [0] * count, significant
-    first = sum(_log2(abs(s)) for s in scales) - _log2(2 * math.pi)
+    scale = math.prod((Fraction(s) for s in scales), start=Fraction(1))
+    first = _log2(abs(scale)) - _log2(2 * math.pi)
     last = first + (count - 1) * _slope(powers) if count > 1 else first
     _check_range(min(first, last), max(first, last))
     fraction_bits = _fraction_bits(min(first, last), significant)
     bits = fraction_bits + GUARD_BITS + math.ceil(abs(first)) + math.ceil(abs(last))
-    scale = math.prod(map(Fraction, scales))
     turn = _over_two_pi(abs(scale.numerator), bits)
     drop = 2 * bits - fraction_bits
     turns = [(turn * product >> drop) // scale.denominator for product in _geometric(count, powers, bits)]
@@ -171,7 +171,7 @@ def spaced_float64(count: int, powers: Powers, scale: float | Fraction) -> NDArr
     if count == 0 or scale == 0:
         return np.zeros(count)
     slope = _slope(powers) if count > 1 else 0.0
-    first, inside = _log2(abs(scale)), count
+    first, inside = _log2(abs(Fraction(scale))), count
     if slope:
         inside = min(count, math.floor((1030 - first if slope > 0 else first + 1100) / abs(slope)) + 1)
     turns, fraction_bits = spaced_turns(inside, powers, (scale,))

@@ -81,7 +81,7 @@ def settings(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[str, 
     sections = scaling.get("mrope_section")
     if sections is not None:
         if model_type in OTHER_SECTIONS:
-            raise ValueError(f"config has mrope_section of model_type {model_type!r}, expected those of Qwen or Ernie; use axes=")
+            raise ValueError(f"config has mrope_section of model_type {model_type!r}, expected Qwen or Ernie; use axes=")
         if model_type in ALTERNATING_SECTIONS:
             keywords["axes"] = _axes.alternating(scaling.pop("mrope_section"))
         elif model_type in INTERLEAVED_SECTIONS:
@@ -143,7 +143,8 @@ def _parameters(config: Any, layer_type: str | None) -> tuple[dict[str, Any], bo
 def _head_dim(config: Any) -> int:
     head_dim = _read(config, "qk_rope_head_dim", "head_dim", "kv_channels")
     if head_dim is None:
-        width, heads = _read(config, "hidden_size", "n_embd", "d_model"), _read(config, "num_attention_heads", "n_head", "n_heads")
+        width = _read(config, "hidden_size", "n_embd", "d_model")
+        heads = _read(config, "num_attention_heads", "n_head", "n_heads")
         if width is None or heads is None:
             inner = "; pass config.text_config" if _read(config, "text_config") is not None else ""
             raise ValueError(f"config has neither head_dim nor hidden_size and num_attention_heads{inner}")

@@ -10,7 +10,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posenc import (
-    _arguments, _axes, _convention, _frequencies, _kernel, _model_config, _rotation, _scaling, _specification, _tables,
+    _arguments,
+    _axes,
+    _convention,
+    _kernel,
+    _model_config,
+    _rotation,
+    _scaling,
+    _specification,
+    _tables,
 )
 from posenc._types import AnyDType, ArrayT, Positions
 from posenc._version import __version__
@@ -28,7 +36,8 @@ DEFAULTS: dict[str, Any] = {
 }
 MOST_AXES = 16          # of positions, in the kernel
 SYNONYMS = {            # names in other libraries
-    "theta": "base", "rope_theta": "base", "rope_base": "base", "dim": "head_dim", "d_model": "head_dim", "inv_freq": "frequencies",
+    "theta": "base", "rope_theta": "base", "rope_base": "base", "dim": "head_dim", "d_model": "head_dim",
+    "inv_freq": "frequencies",
     "rope_scaling": "scaling", "rope_parameters": "scaling", "interleaved": "layout", "is_neox_style": "layout",
     "attention_scaling": "scale", "attention_factor": "scale", "partial_rotary_factor": "rotary_dim", "mrope_section": "axes",
 }
@@ -100,7 +109,7 @@ class Rotary(_specification.Immutable):
         The factor by which cos and sin are multiplied, beside `attention_scaling`.
     axes : array_like of int, optional
         For each pair the axis of its positions, as in models for images and video.  If not all are 0, positions have one more
-        dimension, the first one, with an element for each axis.  By default from ``mrope_section`` in `scaling`, or a single axis.
+        dimension, the first one, with an element for each axis.  By default from ``mrope_section`` in `scaling`, or one axis.
 
     Attributes
     ----------
@@ -279,7 +288,8 @@ class Rotary(_specification.Immutable):
         _specification.check_keywords("Rotary.preset", changes, DEFAULTS, SYNONYMS)
         size = _arguments.integer("head_dim", head_dim, 0)
         base, frequency_scale = (
-            None if changes.get(name) is None else _arguments.real(name, changes.pop(name)) for name in ("base", "frequency_scale")
+            None if changes.get(name) is None else _arguments.real(name, changes.pop(name))
+            for name in ("base", "frequency_scale")
         )
         return cls(size, **_axes.keywords_of(name, size, base, frequency_scale) | changes)
 
@@ -438,8 +448,10 @@ class Rotary(_specification.Immutable):
 
         Returns
         -------
-        cos, sin : ndarray, shape ``positions.shape + (rotary_dim / 2,)``
-            The values, times `scale` and `attention_scaling`: two views of `out` or of a new array.
+        cos : ndarray, shape ``positions.shape + (rotary_dim / 2,)``
+            The cosines, times `scale` and `attention_scaling`: a view of `out` or of a new array.
+        sin : ndarray
+            The sines, in the same way.
 
         Raises
         ------

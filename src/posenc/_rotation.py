@@ -19,7 +19,7 @@ def rotation(
     """
     if axes is None:
         return _kernel.Rotation([(_columns(turns, pairs, scale), None)], pairs, interleaved)
-    parts = []
+    parts: list[tuple[_kernel.Columns, bytes | None]] = []
     for axis in range(max(axes, default=-1) + 1):
         chosen = [i for i, a in enumerate(axes) if a == axis]
         columns = _columns(functools.partial(chosen_turns, turns, chosen), len(chosen), scale)

@@ -219,7 +219,7 @@ def _ntk_alpha(dim: int, base: float, scale: float, scaling: Scaling) -> Frequen
 
 def _with_larger_base(dim: int, base: float, scale: float, growth: Fraction) -> Frequencies:
     """Multiply the base by ``growth**(dim / (dim - 2))``: frequency i is divided by ``growth**(2 i / (dim - 2))``."""
-    powers = [(base, Fraction(dim, 2))]
+    powers: list[tuple[float | Fraction, Fraction]] = [(base, Fraction(dim, 2))]
     if dim > 2:
         powers.append((growth, Fraction(dim - 2, 2)))
     return _powers(dim // 2, 0, powers, (scale,))
@@ -306,7 +306,8 @@ def _llama3(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencie
     with decimal.localcontext(d.context):
         factor, low, high = (d.number(scaling[name]) for name in ("factor", "low_freq_factor", "high_freq_factor"))
         rotations = [w * scaling["original_max_position_embeddings"] / d.two_pi for w in d.plain]
-        values = [_interpolated(w, factor, 1 - _clip((t - low) / (high - low))) for w, t in zip(d.plain, rotations, strict=True)]
+        shares = [1 - _clip((t - low) / (high - low)) for t in rotations]
+        values = [_interpolated(w, factor, share) for w, share in zip(d.plain, shares, strict=True)]
         return explicit([float(value) for value in values])
 
 

@@ -59,7 +59,7 @@ def html_table(caption: str, values: Mapping[str, Any], defaults: Mapping[str, A
 def check_document(
     document: Any, kind: str, size: str, keywords: str, known: Iterable[str], also: Iterable[str] = ()
 ) -> None:
-    """Check that a dict from to_dict has the keys version, size and keywords, of which all are known; it may have also others."""
+    """Check that a dict from to_dict has the keys version, size and keywords, all of them known; it may have `also`."""
     if not isinstance(document, Mapping):
         raise _arguments.wrong_type("document", document, f"a dict from {kind}.to_dict")
     missing = {size, keywords} - document.keys()

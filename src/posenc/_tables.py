@@ -45,19 +45,21 @@ def encode(parts: Sequence[Part], positions: Any, dtype: Any, out: Any, threads:
     each = _arguments.positions_of(given, 0)
     assert isinstance(each, np.ndarray)
     columns = sum(len(part.targets) for part in parts)
-    out = _arguments.output(out, (*each.shape[1:], columns), name, element)
-    if np.may_share_memory(each, out):
+    result = _arguments.output(out, (*each.shape[1:], columns), name, element)
+    if np.may_share_memory(each, result):
         each = each.copy()
-    if out.size == 0:
-        return out
+    if result.size == 0:
+        return result
     # along the longest dimension, in chunks: a part is computed in memory of its own
-    table, each = out.reshape(1, -1) if out.ndim == 1 else out, each.reshape(len(parts), 1) if out.ndim == 1 else each
+    table = result
+    if result.ndim == 1:
+        table, each = result.reshape(1, -1), each.reshape(len(parts), 1)
     longest = int(np.argmax(table.shape[:-1]))
     table, each = np.moveaxis(table, longest, 0), np.moveaxis(each, longest + 1, 1)
     rows = max(1, CHUNK_BYTES * len(table) // table.nbytes)
     for begin in range(0, len(table), rows):
         target = table[begin : begin + rows]
         for part, own in zip(parts, each, strict=True):
-            buffer = np.empty((*target.shape[:-1], len(part.targets)), out.dtype)
+            buffer = np.empty((*target.shape[:-1], len(part.targets)), result.dtype)
             target[..., part.targets] = part.columns.encode(own[begin : begin + rows], dtype, buffer, threads)
-    return out
+    return result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, SupportsFloat, SupportsIndex, Unpack
+from typing import SupportsFloat, SupportsIndex, Unpack
 
 import torch
 from torch import Tensor

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from posenc import Rotary, _arguments
+from posenc import Rotary
 from posenc.torch import _tensors
 from posenc.torch._rotation import axes_of, rotary_of, text_of
 
@@ -116,8 +116,11 @@ class RotaryEmbedding(nn.Module):
 
         Returns
         -------
-        cos, sin : Tensor, shape (batch, n, rotary_dim)
-            Each value twice; once for the models that do so.  For models that multiply complex numbers, one complex tensor.
+        cos : Tensor, shape (batch, n, rotary_dim)
+            The cosines, each twice; once for the models that do so.  For models that multiply complex numbers, a complex tensor
+            in place of both.
+        sin : Tensor
+            The sines, in the same way.
 
         Raises
         ------
