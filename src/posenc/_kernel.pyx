@@ -920,7 +920,7 @@ cdef class Rotation:
             Of the shape and dtype of x, with rows that do not overlap each other or x; or None, or x itself: x is overwritten.
         threads : int, optional
         checked : bool
-            Whether the caller knows that the positions are in the domain and the rows of `out` do not overlap.
+            Whether the caller knows that the rows of `out` (or x) do not overlap; uint16 then holds the bits of bfloat16.
         """
         cdef Py_buffer read, x_view, out_view
         cdef positions_t p
@@ -930,8 +930,8 @@ cdef class Rotation:
         if not (type(x) is ndarray or checked and isinstance(x, ndarray)) or x.ndim == 0:
             return False
         element = _element(x.dtype)
-        if element is None and x.dtype.name == "bfloat16":
-            element = _register("bfloat16", x.dtype)
+        if element is None and (x.dtype.name == "bfloat16" or checked and x.dtype == uint16):
+            element = (BFLOAT16, x.dtype)
         if element is None or <int>element[0] == FLOAT64 or not (threads is None or type(threads) is int and threads > 0):
             return False
         if has_out and (type(out) is not ndarray and not checked or out.dtype != x.dtype or out.shape != x.shape):
