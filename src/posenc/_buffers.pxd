@@ -126,7 +126,7 @@ cdef inline bint are_integers_inside(const int64_t *p, ptrdiff_t rows, double of
 
 
 cdef inline bint are_rows_apart(const Py_buffer *view, ptrdiff_t extent) noexcept:
-    """Whether rows of `extent` bytes cannot overlap: in some order of the axes, each stride spans all rows of the axes before."""
+    """Whether rows of `extent` bytes are apart: in some order of the axes, each stride spans all rows of the axes before."""
     cdef uint64_t used = 0
     cdef ptrdiff_t stride, least
     cdef int axes = view.ndim - 1, i, _, chosen

@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -54,7 +54,7 @@ class Columns:
 
 @disjoint_base
 class Rotation:
-    def __new__(cls, turnings: list[tuple[Columns, bytes | None]], pairs: int, interleaved: bool) -> Rotation: ...
+    def __new__(cls, turnings: Sequence[tuple[Columns, bytes | None]], pairs: int, interleaved: bool) -> Rotation: ...
     def rotate(
         self, x: NDArray[Any], positions: object, inverse: bool, out: NDArray[Any] | None, threads: object,
         checked: bool = False,

@@ -843,7 +843,7 @@ cdef class Columns:
         cdef run_t run
         cdef call_t call
         cdef spec_t spec = self.spec
-        cdef int threads = plan.threads, i
+        cdef int threads = plan.threads
         cdef char *memory = NULL
         call.value = <PyObject *>self.value
         call.error = NULL
@@ -883,7 +883,7 @@ cdef class Rotation:
 
     Parameters
     ----------
-    turnings : list of (Columns, bytes or None)
+    turnings : sequence of (Columns, bytes or None)
         For each axis of positions, the columns of the pairs that turn with it: columns 2 j and 2 j + 1 must be the cosine and
         the sine of one frequency, without an offset or a padding position, and all must have the same scale.  The bytes are the
         intp indices of the pairs; None, for a single axis, means pair j.
@@ -897,10 +897,10 @@ cdef class Rotation:
     cdef ptrdiff_t pairs
     cdef bint interleaved
 
-    def __cinit__(self, list turnings, ptrdiff_t pairs, bint interleaved):
+    def __cinit__(self, object turnings, ptrdiff_t pairs, bint interleaved):
         if not 0 < len(turnings) <= MOST_TURNINGS:
             raise ValueError(f"{len(turnings)} axes of positions, expected 1 to {MOST_TURNINGS}")
-        self.turnings = turnings
+        self.turnings = list(turnings)
         self.pairs = pairs
         self.interleaved = interleaved
 
@@ -914,13 +914,13 @@ cdef class Rotation:
         x : ndarray, shape (..., n, columns)
             float32, float16, or bfloat16 (ml_dtypes), with at least 2 * pairs columns, contiguous; other strides are free.
         positions : None, range, int or ndarray of int64
-            None means ``range(n)``; a range or an integer must have n positions.  An array must be C-contiguous and broadcast to
-            ``x.shape[:-1]``; with several axes of positions it has one more axis, the first one, and must be an array.
+            None means ``range(n)``; a range or an integer must have n positions.  An array must be C-contiguous and broadcast
+            to ``x.shape[:-1]``; with several axes of positions it has one more axis, the first one, and must be an array.
         out : ndarray, optional
             Of the shape and dtype of x, with rows that do not overlap each other or x; or None, or x itself: x is overwritten.
         threads : int, optional
         checked : bool
-            Whether the caller knows that the positions are in the domain and the rows of `out` do not overlap.
+            Whether the caller knows that the rows of `out` (or x) do not overlap; uint16 then holds the bits of bfloat16.
         """
         cdef Py_buffer read, x_view, out_view
         cdef positions_t p
@@ -930,8 +930,8 @@ cdef class Rotation:
         if not (type(x) is ndarray or checked and isinstance(x, ndarray)) or x.ndim == 0:
             return False
         element = _element(x.dtype)
-        if element is None and x.dtype.name == "bfloat16":
-            element = _register("bfloat16", x.dtype)
+        if element is None and (x.dtype.name == "bfloat16" or checked and x.dtype == uint16):
+            element = (BFLOAT16, x.dtype)
         if element is None or <int>element[0] == FLOAT64 or not (threads is None or type(threads) is int and threads > 0):
             return False
         if has_out and (type(out) is not ndarray and not checked or out.dtype != x.dtype or out.shape != x.shape):

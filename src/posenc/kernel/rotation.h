@@ -81,67 +81,73 @@ INLINE void store_pairs(char *a, char *b, const pairs_t *v, dtype_t dtype, int i
 
 /* ---- the fast path ------------------------------------------------------------------------------------------------------- */
 
-/* How the cosines and sines of some rows were computed: the error of the rotation, relative to the products and to the pair, and
- * for float32 the margin of the fast test in units of the double's last place. */
-typedef struct {
-    double share, floor;
-    uint32_t margin;
-} precision_t;
-
 /* Three tests of each value, on lanes of 32 bits.  In each one, a lane passes if a number is not above a limit, so the largest
  * number is kept:
- *     near    the dropped bits, moved to the upper end of the lane, minus those of a half-way point and a margin;
- *     ratio   the binades between the two values of a pair;
- *     range   |value| of a pair's first value, minus the smallest allowed, up to infinity and NaN. */
+ *     near    the dropped bits, moved to the upper end of the lane, minus those just past the margin above a half-way point;
+ *     ratio   the binades between the two values of a pair, plus the most allowed;
+ *     range   |value| of a pair's first value, minus the smallest allowed; infinity and NaN are above the limit. */
 typedef struct {
     vu64 near, ratio, range;
 } doubts_t;
 
-INLINE vu64 u32_set(uint32_t x) { return u64_set((uint64_t)x << 32 | x); }
+/* The terms and limits of the tests, in memory: the compiler would build constants anew for each bunch.  `share` and `floor` are
+ * the error of a rotation in double, relative to the products and to the pair. */
+typedef struct {
+    ALIGNED uint64_t past_half[LANES], near[LANES], binades[LANES], ratio[LANES], smallest[LANES], range[LANES];
+    double share, floor;
+} limits_t;
 
 INLINE int dropped_shift(dtype_t dtype) { return dtype == FLOAT32 ? 3 : dtype == FLOAT16 ? 19 : 16; }
-/* The first dropped bits past the margin above a half-way point, and the largest `near` that passes. */
-INLINE uint32_t past_half(uint32_t margin, dtype_t dtype) {
-    const uint32_t bits = dtype == FLOAT32 ? 0x10000000u + margin : dtype == FLOAT16 ? 0x1001u : 0x8003u;
-    return bits << dropped_shift(dtype);
+
+static void set_both_halves(uint64_t lanes[LANES], uint32_t x) {
+    for (int i = 0; i < LANES; i++) lanes[i] = (uint64_t)x << 32 | x;
 }
-INLINE uint32_t near_limit(uint32_t margin, dtype_t dtype) {
-    const uint32_t margins = dtype == FLOAT32 ? 2 * margin : dtype == FLOAT16 ? 1 : 5;
-    return ~(margins << dropped_shift(dtype));
+
+/* `scale`: |m| of factors that are evaluated directly, else 0. */
+static limits_t limits_of(dtype_t dtype, double scale) {
+    const uint32_t half = dtype == FLOAT32 ? 1u << 28 : dtype == FLOAT16 ? 1u << 12 : 1u << 15;
+    /* in units of the last place of a double or, for bfloat16, a float: at this distance from half a value passes */
+    const uint32_t margin = dtype == FLOAT32 ? scale ? 1u << 16 : 1u << 14 : dtype == FLOAT16 ? 1 : 3;
+    const uint32_t binades = (dtype == FLOAT16 ? 20u : 12u) << 23;
+    /* float16: twice the smallest normal number; the others: 2**-100, so that nothing that matters underflows */
+    const uint32_t smallest = (127u - (dtype == FLOAT16 ? 13u : 100u)) << 23;
+    limits_t l = {.share = scale ? DIRECT_ROTATION_ERROR : ROTATION_ERROR, .floor = scale * DIRECT_ROTATION_FLOOR};
+    set_both_halves(l.past_half, (half + margin) << dropped_shift(dtype));
+    set_both_halves(l.near, ~((2 * margin - 1) << dropped_shift(dtype)));
+    set_both_halves(l.binades, binades);
+    set_both_halves(l.ratio, 2 * binades);
+    set_both_halves(l.smallest, smallest);
+    set_both_halves(l.range, 0x7f7fffffu - smallest);
+    return l;
 }
-INLINE uint32_t most_binades(dtype_t dtype) { return (dtype == FLOAT16 ? 20u : 12u) << 23; }
-/* float16: twice the smallest normal number.  The others: 2**-100, so that nothing that matters underflows. */
-INLINE uint32_t smallest_bits(dtype_t dtype) { return (127u - (dtype == FLOAT16 ? 13u : 100u)) << 23; }
 
 INLINE void keep_largest(vu64 *largest, vu64 x, int first) { *largest = first ? x : u32_max(*largest, x); }
 
-INLINE void test_near(doubts_t *doubts, vu64 dropped, uint32_t margin, dtype_t dtype, int first) {
-    const vu64 moved = u64_shl(dropped, dropped_shift(dtype));
-    keep_largest(&doubts->near, u32_sub(moved, u32_set(past_half(margin, dtype))), first);
+INLINE void test_near(doubts_t *doubts, const limits_t *limits, vu64 dropped, dtype_t dtype, int first) {
+    keep_largest(&doubts->near, u32_sub(u64_shl(dropped, dropped_shift(dtype)), u64_load(limits->past_half)), first);
 }
 
-INLINE void test_pair(doubts_t *doubts, vf32 a, vf32 b, dtype_t dtype, int first) {
-    const vu64 magnitude = u32_set(INT32_MAX), smallest = u32_set(smallest_bits(dtype));
+INLINE void test_pair(doubts_t *doubts, const limits_t *limits, vf32 a, vf32 b, dtype_t dtype, int first) {
+    const vu64 magnitude = u64_set((uint64_t)INT32_MAX << 32 | INT32_MAX), smallest = u64_load(limits->smallest);
     const vu64 x = u64_and(bits_of_f32(a), magnitude), y = u64_and(bits_of_f32(b), magnitude);
-    keep_largest(&doubts->ratio, u32_add(u32_sub(x, y), u32_set(most_binades(dtype))), first);
+    keep_largest(&doubts->ratio, u32_add(u32_sub(x, y), u64_load(limits->binades)), first);
     keep_largest(&doubts->range, u32_sub(x, smallest), first);
     if (dtype == FLOAT16) keep_largest(&doubts->range, u32_sub(y, smallest), 0);
     if (dtype != FLOAT32) {
-        test_near(doubts, bits_of_f32(a), 0, dtype, first);
-        test_near(doubts, bits_of_f32(b), 0, dtype, 0);
+        test_near(doubts, limits, bits_of_f32(a), dtype, first);
+        test_near(doubts, limits, bits_of_f32(b), dtype, 0);
     }
 }
 
-INLINE vu64 excess(vu64 x, uint32_t limit) { return u64_xor(u32_max(x, u32_set(limit)), u32_set(limit)); }
+INLINE vu64 excess(vu64 x, const uint64_t *limit) { return u64_xor(u32_max(x, u64_load(limit)), u64_load(limit)); }
 
-INLINE int is_doubtful(const doubts_t *doubts, uint32_t margin, dtype_t dtype) {
-    const vu64 near = excess(doubts->near, near_limit(margin, dtype)), ratio = excess(doubts->ratio, 2 * most_binades(dtype));
-    const vu64 range = excess(doubts->range, 0x7f7fffffu - smallest_bits(dtype));
-    return !u64_is_zero(u64_or(near, u64_or(ratio, range)));
+INLINE int is_doubtful(const doubts_t *doubts, const limits_t *limits) {
+    const vu64 near = excess(doubts->near, limits->near), ratio = excess(doubts->ratio, limits->ratio);
+    return !u64_is_zero(u64_or(near, u64_or(ratio, excess(doubts->range, limits->range))));
 }
 
 /* Rotates pairs by the factors c and s, BUNCH of each, and returns whether a value is in doubt. */
-INLINE int rotate_in_double(pairs_t *v, const char *in_a, const char *in_b, const double *factors, uint32_t margin,
+INLINE int rotate_in_double(pairs_t *v, const char *in_a, const char *in_b, const double *factors, const limits_t *limits,
                             dtype_t dtype, int interleaved) {
     doubts_t doubts;
     for (int g = 0; g < GROUPS; g++) {
@@ -162,16 +168,16 @@ INLINE int rotate_in_double(pairs_t *v, const char *in_a, const char *in_b, cons
         v->a[g] = f32_of_f64(x[0], x[1]);
         v->b[g] = f32_of_f64(y[0], y[1]);
         if (dtype == FLOAT32) {
-            test_near(&doubts, u64_low_halves(bits_of_f64(x[0]), bits_of_f64(x[1])), margin, dtype, g == 0);
-            test_near(&doubts, u64_low_halves(bits_of_f64(y[0]), bits_of_f64(y[1])), margin, dtype, 0);
+            test_near(&doubts, limits, u64_low_halves(bits_of_f64(x[0]), bits_of_f64(x[1])), dtype, g == 0);
+            test_near(&doubts, limits, u64_low_halves(bits_of_f64(y[0]), bits_of_f64(y[1])), dtype, 0);
         }
-        test_pair(&doubts, v->a[g], v->b[g], dtype, g == 0);
+        test_pair(&doubts, limits, v->a[g], v->b[g], dtype, g == 0);
     }
-    return is_doubtful(&doubts, margin, dtype);
+    return is_doubtful(&doubts, limits);
 }
 
 /* The same in float, with the factors c and s split into two floats each.  The products with the upper floats are exact. */
-INLINE int rotate_in_float(pairs_t *v, const float *factors, dtype_t dtype) {
+INLINE int rotate_in_float(pairs_t *v, const float *factors, const limits_t *limits, dtype_t dtype) {
     doubts_t doubts;
     for (int g = 0; g < GROUPS; g++) {
         const float *const at = factors + g * 2 * LANES;
@@ -180,9 +186,9 @@ INLINE int rotate_in_float(pairs_t *v, const float *factors, dtype_t dtype) {
         const vf32 a = v->a[g], b = v->b[g];
         v->a[g] = f32_add(f32_mulsub(a, c, f32_mul(b, s)), f32_mulsub(a, c_low, f32_mul(b, s_low)));
         v->b[g] = f32_add(f32_muladd(b, c, f32_mul(a, s)), f32_muladd(b, c_low, f32_mul(a, s_low)));
-        test_pair(&doubts, v->a[g], v->b[g], dtype, g == 0);
+        test_pair(&doubts, limits, v->a[g], v->b[g], dtype, g == 0);
     }
-    return is_doubtful(&doubts, 0, dtype);
+    return is_doubtful(&doubts, limits);
 }
 
 /* ---- pairs with a value in doubt ----------------------------------------------------------------------------------------- */
@@ -191,7 +197,7 @@ INLINE int rotate_in_float(pairs_t *v, const float *factors, dtype_t dtype) {
  * interleaved. */
 typedef struct {
     const rotation_t *rotation;
-    precision_t precision;
+    const limits_t *limits;
     ptrdiff_t row;
     const double *factors, *table;
     const char *x;
@@ -235,7 +241,7 @@ INLINE void settle_half(const head_row_t *h, ptrdiff_t pair, int width, const do
                         const double *c, const double *s, float *result) {
     const format_t format = format_of(h->rotation->dtype);
     const uint64_t no_fast_path = !h->rotation->has_fast_path;
-    const double share = h->precision.share, floor = h->precision.floor;
+    const double share = h->limits->share, floor = h->limits->floor;
     const int drop = 53 - format.precision;
     const uint64_t half = (uint64_t)1 << (drop - 1), normal = bits_of_double(power_of_two(format.min_exponent));
     double value[BUNCH], error[BUNCH];
@@ -321,8 +327,8 @@ INLINE void rotate_pairs(const head_row_t *h, ptrdiff_t pair, int width, const c
                          dtype_t dtype, int interleaved) {
     const double *factors = h->factors + 2 * pair;
     pairs_t v = load_pairs(in_a, in_b, dtype, interleaved);
-    const int doubtful = dtype == BFLOAT16 ? rotate_in_float(&v, (const float *)(const void *)factors, dtype)
-                                           : rotate_in_double(&v, in_a, in_b, factors, h->precision.margin, dtype, interleaved);
+    const int doubtful = dtype == BFLOAT16 ? rotate_in_float(&v, (const float *)(const void *)factors, h->limits, dtype)
+                                           : rotate_in_double(&v, in_a, in_b, factors, h->limits, dtype, interleaved);
     if (UNLIKELY(doubtful) && !h->rotation->skip_rounding_test) settle_bunch(h, pair, width, in_a, in_b, a, b);
     else store_pairs(a, b, &v, dtype, interleaved);
 }
@@ -391,7 +397,7 @@ static void offsets_of(const extent_t *e, ptrdiff_t first, ptrdiff_t count, ptrd
 /* Some rows and heads, with their offsets in bytes, and the factors and cosines of the rows, `pitch` numbers each. */
 typedef struct {
     const rotation_t *rotation;
-    precision_t precision;
+    const limits_t *limits;
     ptrdiff_t row, rows, heads, pitch;
     const ptrdiff_t *row_x, *row_out;
     ptrdiff_t head_x[HEADS_TOGETHER], head_out[HEADS_TOGETHER];
@@ -401,7 +407,7 @@ typedef struct {
 
 INLINE void rotate_at(const patch_t *p, ptrdiff_t i, ptrdiff_t head, dtype_t dtype, int interleaved) {
     const head_row_t h = {.rotation = p->rotation,
-                          .precision = p->precision,
+                          .limits = p->limits,
                           .row = p->row + i,
                           .factors = p->factors + i * p->pitch,
                           .table = p->table + i * p->pitch,
@@ -516,17 +522,16 @@ static void rotation(const rotation_t *r, ptrdiff_t row, ptrdiff_t count, ptrdif
     double *const table = (double *)(void *)memory, *const factors = table + pitch * r->most_rows;
     ptrdiff_t *const row_x = (ptrdiff_t *)(void *)(factors + pitch * ROWS_TOGETHER), *const row_out = row_x + r->most_rows;
     double *const part = (double *)(void *)(row_out + r->most_rows);
-    precision_t precision = {ROTATION_ERROR, 0, 1 << 14};
+    double direct_scale = 0;
     for (int i = 0; i < r->turnings; i++)
-        if (is_direct(r, &r->turning[i]))
-            precision =
-                (precision_t){DIRECT_ROTATION_ERROR, magnitude_of(r->turning[i].spec->scale) * DIRECT_ROTATION_FLOOR, 1 << 16};
+        if (is_direct(r, &r->turning[i])) direct_scale = magnitude_of(r->turning[i].spec->scale);
+    const limits_t limits = limits_of(r->dtype, direct_scale);
     tally_t table_tally = {0};
     fill_table(r, row, count, table, part, &table_tally);
     offsets_of(&r->rows, row, count, row_x, row_out);
     for (ptrdiff_t first = 0; first < count; first += ROWS_TOGETHER) {
         patch_t p = {.rotation = r,
-                     .precision = precision,
+                     .limits = &limits,
                      .row = row + first,
                      .rows = minimum(count - first, ROWS_TOGETHER),
                      .pitch = pitch,
