@@ -121,7 +121,7 @@ def rotation_hash():
     """Return the SHA-256 hash of rotated pairs, in hexadecimal."""
     digest = hashlib.sha256()
     for pairs, interleaved in itertools.product((1, 20, 64), (False, True)):
-        turns = functools.partial(_frequencies.spaced_turns, pairs, Fraction(pairs), 10000.0, (1.0, 1.0))
+        turns = functools.partial(_frequencies.spaced_turns, pairs, ((10000.0, Fraction(pairs)),), (1.0, 1.0))
         turning = _rotation.rotation(turns, pairs, interleaved=interleaved)
         for dtype, mask in ("float32", 0x9FFFFFFF), ("float16", 0xBFFF), ("bfloat16", 0x9FFF):
             unsigned = np.uint32 if dtype == "float32" else np.uint16
