@@ -165,7 +165,9 @@ class _Turn(torch.autograd.Function):
     def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
         return _turned(tangent, *_saved(ctx))
 
-    vmap = staticmethod(_mapped)
+    @staticmethod
+    def vmap(info: Any, dims: Any, *arguments: Any) -> tuple[Tensor, int]:
+        return _mapped(info, dims, *arguments)
 
 
 def _turned(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str) -> Tensor:
@@ -265,11 +267,11 @@ def rotate(
     """
     _check(x, rotary, inverse)
     x = with_contiguous_columns(x)
-    text = text_of(rotary)
     if is_eager() and is_plain(x) and _is_direct(positions):
         out = _like(x)
         rotary.rotate(array_of(x), _array(positions), inverse=inverse, out=array_of(out))
         return out
+    text = text_of(rotary)
     tensor, start = _tensor_or_start(positions, x, axes_of(text))
     return _turned(x, tensor, start, inverse, text)
 
@@ -314,11 +316,11 @@ def rotate_(
     True
     """
     _check(x, rotary, inverse)
-    text = text_of(rotary)
     if is_eager() and is_plain(x) and _is_direct(positions):
         rotary.rotate(array_of(x), _array(positions), inverse=inverse)
         torch.autograd.graph.increment_version(x)
         return x
+    text = text_of(rotary)
     tensor, start = _tensor_or_start(positions, x, axes_of(text))
     if not torch.compiler.is_compiling() and (torch._C._are_functorch_transforms_active() or is_dual(x)):
         return x.copy_(rotate(x.clone(), positions, rotary=rotary, inverse=inverse))
