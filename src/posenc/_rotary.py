@@ -44,7 +44,7 @@ SYNONYMS = {            # names in other libraries
 REPLACES = {"frequencies": ("base", "scaling", "frequency_scale")}     # as in _convention
 
 
-def _axis_of_each_pair(name: str, value: Any) -> tuple[int, ...] | None:
+def _axis_of_each_pair(name: str, value: Any) -> tuple[int, ...]:
     array = _arguments.as_array(name, value)
     if array.dtype.kind not in "iu" and array.size:
         raise TypeError(f"{name} has dtype {array.dtype}, expected integers")
@@ -58,7 +58,7 @@ def _axis_of_each_pair(name: str, value: Any) -> tuple[int, ...] | None:
     for axis in range(max(axes, default=-1)):
         if axis not in axes:
             raise ValueError(f"{name} has {max(axes)} but not {axis}, expected at least one pair for each axis")
-    return axes if any(axes) else None
+    return axes
 
 
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
@@ -597,6 +597,8 @@ def _checked(head_dim: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str,
     for name in ("axes", "frequencies"):
         if c[name] is not None and len(c[name]) != rotary_dim // 2:
             raise ValueError(f"{name} has length {len(c[name])}, expected {rotary_dim // 2}, the number of pairs")
+    if not any(c["axes"] or ()):            # a single axis
+        c["axes"] = None
     return head_dim, c
 
 

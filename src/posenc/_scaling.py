@@ -1,7 +1,7 @@
 """The scaling of rotary frequencies, as in the ``rope_parameters`` of a model configuration.
 
-The types default, linear, dynamic and proportional have real frequencies, a product of powers.  Those of yarn, llama3 and
-longrope are rounded once to float64, from `DIGITS` decimal digits.
+The types default, linear, dynamic, ntk_alpha and proportional have real frequencies, products of powers.  Those of yarn, llama3
+and longrope are rounded once to float64, from `DIGITS` decimal digits.
 """
 
 from __future__ import annotations
