@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from posenc import _arguments, _axes, _scaling
+from posenc import _arguments, _pair_axes, _scaling
 
 # Types of models that rotate columns 2 i and 2 i + 1; the other ones rotate columns i and i + rotary_dim / 2.
 INTERLEAVED = frozenset((
@@ -83,7 +83,7 @@ def settings(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[str, 
         if model_type in OTHER_SECTIONS:
             raise ValueError(f"config has mrope_section of model_type {model_type!r}, expected Qwen or Ernie; use axes=")
         if model_type in ALTERNATING_SECTIONS:
-            keywords["axes"] = _axes.alternating(scaling.pop("mrope_section"))
+            keywords["axes"] = _pair_axes.alternating(scaling.pop("mrope_section"))
         elif model_type in INTERLEAVED_SECTIONS:
             scaling["mrope_interleaved"] = True
     return head_dim, keywords

@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from posenc import (
     _arguments,
-    _axes,
     _convention,
     _kernel,
     _model_config,
+    _pair_axes,
     _rotation,
     _scaling,
     _specification,
@@ -291,7 +291,7 @@ class Rotary(_specification.Immutable):
             None if changes.get(name) is None else _arguments.real(name, changes.pop(name))
             for name in ("base", "frequency_scale")
         )
-        return cls(size, **_axes.keywords_of(name, size, base, frequency_scale) | changes)
+        return cls(size, **_pair_axes.keywords_of(name, size, base, frequency_scale) | changes)
 
     def replace(self, **changes: Any) -> Self:
         """Return a rotation with changes.
@@ -586,7 +586,7 @@ def _checked(head_dim: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str,
         if shared.get("mrope_interleaved") and len(shared.get("mrope_section", ())) != 3:
             raise ValueError("scaling has mrope_interleaved, expected mrope_section with three numbers")
         if "mrope_section" in shared:
-            axes_of = _axes.interleaved if shared.get("mrope_interleaved") else _axes.blocks
+            axes_of = _pair_axes.interleaved if shared.get("mrope_interleaved") else _pair_axes.blocks
             _move(c, "axes", "mrope_section", _axis_of_each_pair("scaling['mrope_section']", axes_of(shared["mrope_section"])))
         c["scaling"] = None if given == {"rope_type": "default"} else given
     rotary_dim = head_dim if c["rotary_dim"] is None else c["rotary_dim"]
