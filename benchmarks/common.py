@@ -1,31 +1,38 @@
 """Code shared by the benchmarks: timing of alternating cases, arrays with a given alignment, output and the command line."""
 
 import argparse
+import json
 import math
-import sys
+import platform
 import timeit
+from importlib.metadata import version
+from pathlib import Path
 
 import numpy as np
 
 import posenc
 from posenc import _kernel
 
+DATA = Path(__file__).parent.parent / "docs" / "data"
 
-def times_of(cases, rounds=15, number=1, most_seconds=math.inf):
+
+def times_of(cases, rounds=15, number=1, most_seconds=math.inf, before=lambda case: None):
     """Return the seconds per call, as a list for each case.
 
-    The cases alternate, with `number` calls in each turn; the first round is a warm-up.  A case ends after `most_seconds`.
+    The cases alternate.  A turn calls `before(case)` and then the case, `number` times; the first round is a warm-up.  A case
+    has no more turns after `most_seconds`.
     """
     times = [[] for _ in cases]
     for _ in range(rounds + 1):
         for case, seconds in zip(cases, times, strict=True):
             if sum(seconds) < most_seconds:
+                before(case)
                 seconds.append(timeit.timeit(case, number=number) / number)
     return [seconds[1:] or seconds for seconds in times]
 
 
 def array_at(shape, dtype, offset):
-    """Return an array in resident memory that starts `offset` bytes after the start of a page."""
+    """Return an array that starts `offset` bytes after a page boundary, in memory that was written before."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     memory = np.zeros(size + 8192, np.uint8)
     memory.fill(1)
@@ -36,12 +43,28 @@ def report(name, *results):
     print(f"{name:58}", *results, flush=True)
 
 
-def main(description, *measurements):
-    """Run the measurements named on the command line (default: all)."""
-    functions = {function.__name__: function for function in measurements}
+def versions(*packages):
+    """Return the versions of posenc, NumPy, other packages and Python."""
+    installed = {package: version(package).partition("+")[0] for package in packages}
+    return {"posenc": posenc.__version__, "NumPy": np.__version__, **installed, "Python": platform.python_version()}
+
+
+def chosen(description, functions):
+    """Return {name: function} for the functions named on the command line (default: all); print the versions."""
+    functions = {function.__name__: function for function in functions}
     parser = argparse.ArgumentParser(description=description.split("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(functions))
     names = parser.parse_args().names or functions
-    print(f"posenc {posenc.__version__}, {_kernel.instruction_set()}, NumPy {np.__version__}, Python {sys.version.split()[0]}")
-    for name in names:
-        functions[name]()
+    print(", ".join(f"{name} {version}" for name, version in versions().items()), f"({_kernel.instruction_set()})")
+    return {name: functions[name] for name in names}
+
+
+def main(description, *measurements):
+    """Run the measurements named on the command line (default: all)."""
+    for measure in chosen(description, measurements).values():
+        measure()
+
+
+def save(name, document):
+    """Write a document to docs/data."""
+    (DATA / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

@@ -1,13 +1,14 @@
-"""Times with one and two threads, on an idle system and next to busy processes.  ``python benchmarks/threads.py [ROUNDS]``
+"""Compare one and two threads, on an idle system and beside busy processes.  ``python benchmarks/threads.py [ROUNDS]``
 
-The cases alternate, with a few calls in each turn; the first call of each turn is a warm-up.  For each size, prints the median
-and the slowest call in milliseconds, and the speed of two threads and of the default number relative to one thread.
+The cases alternate, with a few calls in each turn; the first call of each turn is a warm-up.  A line shows, for one size, the
+median and the slowest call in milliseconds, and the speed of two threads and of the default number relative to one thread.
 """
 
 import statistics
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -17,6 +18,18 @@ D_MODEL, CALLS = 512, 5
 ROWS = [256, 512, 1024, 4096, 8192, 65536]
 BUSY = [0, 1, 2]                # other processes
 THREADS = {"one": 1, "two": 2, "default": None}
+
+
+@contextmanager
+def processes(number):
+    """Run this number of busy processes in the background."""
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(number)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
 
 
 def measure(encoding, rows, rounds):
@@ -45,14 +58,9 @@ def main(rounds=12):
     print(posenc.show_runtime())
     for others in BUSY:
         print(f"{others} busy processes, {rounds * CALLS} calls each: median (slowest) in ms")
-        busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(others)]
-        try:
+        with processes(others):
             for rows in ROWS:
                 report(rows, measure(encoding, rows, rounds))
-        finally:
-            for process in busy:
-                process.kill()
-                process.wait()
 
 
 if __name__ == "__main__":

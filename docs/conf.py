@@ -17,7 +17,7 @@ extensions = [
 exclude_patterns = ["_build"]
 
 # the build needs only signatures and docstrings, so the packages of the extras need not be installed
-autodoc_mock_imports = ["dask", "matplotlib", "torch"]
+autodoc_mock_imports = ["dask", "matplotlib", "torch", "zarr"]
 autodoc_typehints = "none"              # types are in the docstrings, with shapes and units
 autosummary_generate = False            # docs/api/ is written by hand: one page for each module
 default_role = "autolink"               # `name` in a docstring is a link if posenc has the name

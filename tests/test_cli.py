@@ -1,6 +1,7 @@
-"""Tests of the command line: `run` starts a process, `call` does not."""
+"""Tests of the command line: `run` starts a process, `call` runs the command in this one."""
 
 import errno
+import importlib.util
 import inspect
 import json
 import os
@@ -9,6 +10,8 @@ import shlex
 import signal
 import subprocess
 import sys
+import venv
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -16,9 +19,11 @@ import pytest
 
 import posenc
 from conftest import main_without, python
-from posenc._cli import options, program
-from posenc._cli.verify import sampled
+from posenc import _install, _kernel
+from posenc._cli import entry_point, options
 from posenc._files import npy, table
+from posenc._files.atomic import quantity
+from posenc._files.compare import sampled
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
 
@@ -56,8 +61,7 @@ def test_program_writes_a_table_and_reports_its_usage(tmp_path):
     assert done.stdout.count("\n") == 1 and "100 x 8 float32" in done.stdout
     assert (np.load(tmp_path / "pe.npy") == posenc.encode(100, 8)).all()
     assert run("--version").stdout == f"posenc {posenc.__version__}\n"
-    usage = run()
-    assert usage.returncode == 2 and usage.stdout == "" and "usage: posenc" in usage.stderr
+    assert run().stdout == run("--help").stdout and run().returncode == 0
 
 
 @pytest.mark.parametrize("setting", ["POSENC_ISA=bogus", "POSENC_NUM_THREADS=two"])
@@ -75,7 +79,7 @@ def test_help(call):
     code, out, _ = call("--help")
     assert code == 0 and "posenc generate 10_000 512 -o pe.npy" in out
     commands = re.findall(r"^    ([a-z]+) ", out, re.MULTILINE)
-    assert len(commands) == len(program.COMMANDS)
+    assert len(commands) == len(entry_point.COMMANDS)
     for command in commands:
         code, out, _ = call(command, "--help")
         assert code == 0 and f"examples:\n  posenc {command}" in out
@@ -92,17 +96,90 @@ def test_options_are_the_keywords_of_an_encoding():
             assert posenc.Encoding(8, **{keyword: choice}) is not None
 
 
-def test_info(call):
-    assert json.loads(call("info", "--json")[1]) == posenc.show_runtime()
+# dates of the OpenMP specifications, https://www.openmp.org/specifications
+@pytest.mark.parametrize("date, version", [(0, "none, so every call uses one thread"), (201511, "4.5"), (202111, "5.2")])
+def test_info(call, monkeypatch, date, version):
+    monkeypatch.setattr(_kernel, "OPENMP", date)
+    runtime = posenc.show_runtime()
+    assert json.loads(call("info", "--json")[1]) == runtime
     code, out, _ = call("info")
-    assert code == 0 and posenc.__version__ in out and "instruction_set" in out
+    assert code == 0 and re.search(rf"^OpenMP +{version}$", out, re.MULTILINE)
+    assert all(str(value) in out for name, value in runtime.items() if name not in ("openmp", "instruction_sets"))
+    assert all(name in out for name in runtime["instruction_sets"])
+
+
+@pytest.mark.parametrize("columns", [None, 60, 200])
+def test_presets(call, monkeypatch, columns):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns:
+        monkeypatch.setenv("COLUMNS", str(columns))
+    code, out, _ = call("presets")
+    entries = re.sub(r"\n +", " ", out).splitlines()[1:]       # join wrapped lines
+    assert code == 0 and max(map(len, out.splitlines())) <= (columns or 80)
+    documents = json.loads(call("presets", "--json")[1])["presets"]
+    for entry, document, preset in zip(entries, documents, posenc.presets(), strict=True):
+        name, d_model, summary = entry.split(maxsplit=2)
+        assert (name, document["name"]) == (preset.name, preset.name) and d_model == document["d_model"]
+        assert document["parameters"] == preset.parameters and document["source"] == preset.source
+        assert summary.startswith(preset.summary.removesuffix(", even d_model only").split(",")[0])
+        assert (preset.source in summary) == (columns == 200)
+        if d_model == "any":
+            assert posenc.preset(name, 7).d_model == 7
+        else:
+            with pytest.raises(ValueError, match="even"):
+                posenc.preset(name, 7)
+
+
+MISTAKES = [
+    ("generatee 5 5 -o a.npy", "unknown command 'generatee'", "posenc generate"),
+    ("help", "unknown command 'help'", "posenc --help"),
+    ("--json info", "unknown option '--json'", "posenc --help"),
+    ("--versoin", "unknown option '--versoin'", "--version"),
+    ("generate", "missing N, D and -o", "posenc generate 10_000 512 -o pe.npy"),
+    ("generate 5 -o a.npy", "missing D", "posenc generate 10_000 512 -o pe.npy"),
+    ("generate 5 5 --out a.npy", "unknown option '--out'", "--output"),
+    ("generate 5 5 --o a.npy", "unknown option '--o'", "posenc generate --help"),
+    ("generate 5 5 -x a.npy", "unknown option '-x'", "posenc generate --help"),
+    ("generate 5 5 5 -o a.npy", "unexpected argument '5'", "posenc generate 10_000 512 -o pe.npy"),
+    ("generate 5 5 -o", "-o has no value", "posenc generate --help"),
+    ("generate 5 5 -o a.npy --frequency_scale 2", "unknown option '--frequency_scale'", "--frequency-scale"),
+    ("generate 5 5 -o a.npy --force=yes", "--force has the value 'yes', expected none", "posenc generate --help"),
+    ("generate 5 5 -o a.npy --preset wisper", "--preset is 'wisper', expected ", "posenc presets"),
+    ("verify", "missing FILE", "posenc verify pe.npy"),
+    ("verify a.npy b.npy", "unexpected argument 'b.npy'", "posenc verify pe.npy"),
+    ("verify a.npy --all --samples 3", "--all and --samples are both given, expected only one of them", "posenc verify --help"),
+    ("identify a\nb", "unexpected argument 'b'", "posenc identify pe.npy"),
+    ("presets whisper", "unexpected argument 'whisper'", "posenc presets"),
+]
+
+
+@pytest.mark.parametrize("arguments, message, hint", MISTAKES)
+def test_usage_errors_have_a_line_and_a_hint(call, arguments, message, hint):
+    code, out, err = call(*arguments.split())
+    error, hint_line = err.splitlines()
+    assert (code, out) == (2, "") and error.startswith(f"posenc: error: {message}") and hint_line == f"try: {hint}"
+
+
+@pytest.mark.parametrize("kind", ["this", "without pip", "pipx"])
+def test_the_command_that_installs_a_package_suits_the_environment(tmp_path, kind):
+    python, pip = Path(sys.executable), importlib.util.find_spec("pip")
+    if kind != "this":
+        venv.create(tmp_path / "an environment", with_pip=False)
+        python, pip = next((tmp_path / "an environment").glob("[bS]*/python*")), None
+    if kind == "pipx":
+        (tmp_path / "an environment" / "pipx_metadata.json").touch()
+    code = "import runpy, sys; print(runpy.run_path(sys.argv[1])['command']('zarr.storage'))"
+    done = subprocess.run([python, "-c", code, _install.__file__], capture_output=True, text=True, check=True)
+    uv = ["uv", "pip", "install", "--python", str(python)]
+    expected = ["pipx", "inject", "posenc"] if kind == "pipx" else [str(python), "-m", "pip", "install"] if pip else uv
+    assert shlex.split(done.stdout) == [*expected, "zarr"]
 
 
 def test_a_closed_pipe_gives_no_traceback():
     read, write = os.pipe()
     os.close(read)
     commands = (["info", "--json"], {141}), (["generate", 10**6, 64, "-o", "-"], {141}), (["--help"], {0, 141})
-    for arguments, codes in commands:                   # argparse ignores the closed pipe if stdout is unbuffered
+    for arguments, codes in commands:                   # --help: argparse ignores a closed pipe if stdout is unbuffered
         done = run(*arguments, capture_output=False, stdout=write, stderr=subprocess.PIPE)
         assert done.returncode in codes and done.stderr == ""
     os.close(write)
@@ -151,10 +228,10 @@ def test_errors_are_not_written_to_stdout(tmp_path, arguments, code):
 @pytest.mark.parametrize(
     "size, text",
     [(0, "0 bytes"), (448, "448 bytes"), (999, "999 bytes"), (1000, "1 kB"), (20_480_128, "20.5 MB"), (999_600_000, "1 GB"),
-     (2e15, "2e+03 TB")],
+     (2e15, "2 PB"), (2e21, "2e+03 EB")],
 )
 def test_quantities_have_three_digits_and_a_unit(size, text):
-    assert options.quantity(size) == text
+    assert quantity(size) == text
 
 
 def test_rates_are_shown_for_large_tables_only(call, tmp_path):
@@ -222,13 +299,6 @@ def test_a_preset_overrides_the_convention_in_the_file(call, tmp_path):
     assert call("verify", path, "--preset", "vaswani")[0] == 1
 
 
-def test_an_unknown_preset_is_a_usage_error(call, tmp_path):
-    path = tmp_path / "pe.npy"
-    code, out, err = call("generate", 50, 10, "-o", path, "--preset", "wisper")
-    assert (code, out) == (2, "") and "'wisper', expected one of posenc.presets(), such as whisper" in err
-    assert not path.exists()
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 def test_json_describes_the_file(call, tmp_path, dtype):
     path = tmp_path / "pe.npy"
@@ -275,43 +345,46 @@ def test_empty_tables(call, tmp_path, rows, d_model):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ("1.5 8 -o {}/a.npy", "1.5 is not a whole number"),
-        ("8 1.5 -o {}/a.npy", "1.5 is not a whole number"),
-        ("ten 8 -o {}/a.npy", "ten is not a number"),
-        ("nan 8 -o {}/a.npy", "nan is not a whole number"),
-        ("inf 8 -o {}/a.npy", "inf is not a whole number"),
-        ("1e999999999 8 -o {}/a.npy", "1e999999999 is too large"),
-        ("-5 8 -o {}/a.npy", "-5 is negative"),
-        ("8 -5 -o {}/a.npy", "-5 is negative"),
-        ("8 8", "-o"),
-        ("8 8 -o {}/a.npz", "must end in .npy, .safetensors, .zarr, or be - for stdout"),
-        ("8 8 -o {}/a", "must end in .npy"),
-        ("8 8 -o {}/.npy", "must end in .npy"),
+        ("1.5 8 -o {}/a.npy", "N is '1.5', expected a whole number"),
+        ("8 1.5 -o {}/a.npy", "D is '1.5', expected a whole number"),
+        ("ten 8 -o {}/a.npy", "N is 'ten', expected a whole number such as 10000, 10_000 or 1e4"),
+        ("nan 8 -o {}/a.npy", "N is 'nan', expected a whole number"),
+        ("inf 8 -o {}/a.npy", "N is 'inf', expected a whole number"),
+        ("1e999999999 8 -o {}/a.npy", "N is '1e999999999', expected -2**63 <= number < 2**63"),
+        ("-5 8 -o {}/a.npy", "N is '-5', expected at least 0"),
+        ("10k 8 -o {}/a.npy", "N is '10k', expected a whole number such as 10000, 10_000 or 1e4"),
+        ("8 -5 -o {}/a.npy", "D is '-5', expected at least 0"),
+        ("8 8", "missing -o"),
+        ("8 8 -o {}/a.npz", "a.npz', expected a name with the suffix .npy, .safetensors, .zarr, or - for stdout"),
+        ("8 8 -o {}/a", "expected a name with the suffix .npy"),
+        ("8 8 -o {}/.npy", "expected a name with the suffix .npy"),
         ("8 8 -o {}/a.npy --key pe", "--key does not apply to .npy"),
         ("8 8 -o {}/a.npy --chunk-rows 8", "--chunk-rows does not apply to .npy"),
         ("8 8 -o - --key pe", "--key does not apply to a pipe"),
         ("8 8 -o - --json", "--json is given with -o -, expected only one of them"),
-        ("8 8 -o {}/a.zarr --chunk-rows 0", "0 is below 1"),
-        ("8 8 -o {}/a.safetensors --key __metadata__", "key is '__metadata__'"),
-        ("8 8 -o {}/a.npy --dtype int8", "invalid choice: 'int8'"),
+        ("8 8 -o {}/a.zarr --chunk-rows 0", "--chunk-rows is '0', expected at least 1"),
+        ("8 8 -o {}/a.safetensors --key __metadata__", "--key is '__metadata__'"),
+        ("8 8 -o {}/a.npy --dtype int8", "--dtype is 'int8', expected one of "),
         ("8 8 -o {}/a.npy --step 0", "--step is 0"),
-        ("8 8 -o {}/a.npy --start 0.5", "0.5 is not a whole number"),
+        ("8 8 -o {}/a.npy --start 0.5", "--start is '0.5', expected a whole number"),
         ("8 8 -o {}/a.npy --start 9223372036854775807", "expected -2**63 <= position < 2**63"),
-        ("1e19 8 -o {}/a.npy", "expected at most 9223372036854775807"),
-        ("8 8 -o {}/a.npy --threads 0", "threads is 0"),
-        ("8 8 -o {}/a.npy --base -1", "base is -1"),
-        ("8 8 -o {}/a.npy --base nan", "base is nan"),
-        ("8 8 -o {}/a.npy --base ten", "ten is not a number"),
-        ("8 8 -o {}/a.npy --lay halves", "unrecognized arguments"),
-        ("8 8 -o {}/a.npy --layout rows", "invalid choice: 'rows'"),
-        ("8 8 -o {}/a.npy --frequencies 1,2", "frequencies has length 2"),
-        ("8 8 -o {}/a.npy --frequencies 1,,2,3", "is not a number"),
-        ("7 7 -o {}/a.npy --odd error", "d_model is 7"),
+        ("1e19 8 -o {}/a.npy", "N is '1e19', expected -2**63 <= number < 2**63"),
+        ("8 8 -o {}/a.npy --threads 0", "--threads is 0"),
+        ("8 8 -o {}/a.npy --base -1", "--base is -1"),
+        ("8 8 -o {}/a.npy --base nan", "--base is nan"),
+        ("8 8 -o {}/a.npy --base ten", "--base is 'ten', expected a number"),
+        ("8 8 -o {}/a.npy --lay halves", "unknown option '--lay'"),
+        ("8 8 -o {}/a.npy --layout rows", "--layout is 'rows', expected one of "),
+        ("8 8 -o {}/a.npy --frequencies 1,2", "--frequencies has length 2"),
+        ("8 8 -o {}/a.npy --frequency-scale nan", "--frequency-scale is nan, expected a finite number"),
+        ("8 8 -o {}/a.npy --frequencies 1,,2,3", "--frequencies is '1,,2,3', expected numbers separated by commas"),
+        ("7 7 -o {}/a.npy --odd error", "D is 7, expected an even number with --odd error"),
     ],
 )
 def test_invalid_generate_arguments_are_usage_errors(call, tmp_path, arguments, message):
     code, out, err = call("generate", *arguments.format(tmp_path).split())
-    assert (code, out) == (2, "") and message in err and "Traceback" not in err
+    error, hint = err.splitlines()
+    assert (code, out) == (2, "") and message in error and hint.startswith("try: ")
     assert not any(tmp_path.iterdir())
 
 
@@ -339,7 +412,7 @@ def test_unwritable_outputs_are_reported(tmp_path):
     (tmp_path / "folder.npy").mkdir()
     assert run("generate", 10, 8, "-o", tmp_path / "folder.npy", "--force").returncode == 1
     done = run("generate", "1e15", 512, "-o", tmp_path / "pe.npy")
-    assert done.returncode == 1 and "No space left on device: 2048000000000000128 bytes needed" in done.stderr
+    assert done.returncode == 1 and "No space left on device: 2.05 EB needed" in done.stderr
 
 
 # ---- generate to a pipe ---------------------------------------------------------------------------------------------
@@ -433,9 +506,11 @@ def test_progress_is_shown_only_on_a_terminal(tmp_path):
 
 
 @POSIX
-def test_no_progress_is_shown_without_tqdm(tmp_path):
-    code, _, shown = on_a_terminal(*main_without("tqdm", "generate", 4000, 512, "-o", tmp_path / "pe.npy"))
-    assert code == 0 and shown == ""
+def test_a_percentage_is_shown_without_tqdm(tmp_path):
+    path = tmp_path / "pe.npy"
+    for rows in (4000, 0):
+        code, _, shown = on_a_terminal(*main_without("tqdm", "generate", rows, 512, "-o", path, "--force"))
+        assert code == 0 and shown.split("\r")[1:] == ["  0%", *(" 51%", "100%") * bool(rows), "    ", ""]
 
 
 # ---- verify ---------------------------------------------------------------------------------------------------------

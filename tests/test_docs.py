@@ -1,13 +1,16 @@
-"""Run the examples in the README, docs/, docstrings and --help; check that every public name has a complete docstring.
+"""Run the examples in the README, docs/, docstrings and --help; check measured figures, and that public names are documented.
 
 A test is skipped if a package that it needs is not installed.
 """
 
 import doctest
+import hashlib
 import importlib
 import inspect
+import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -26,18 +29,24 @@ MARKDOWN = [*ROOT.glob("*.md"), *sorted(ROOT.glob("docs/[!_]*.md")), *sorted(ROO
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]    # docs/recipes/: test_recipes.py
 DOCUMENTS = [path for path in PAGES if BLOCK.search(path.read_text())]
 # public module: the packages that its examples need
-PUBLIC = {"posenc": (), "posenc.dask": ("dask", "zarr"), "posenc.plot": ("matplotlib",), "posenc.torch": ("torch",)}
+PUBLIC = {
+    "posenc": (), "posenc.dask": ("dask", "zarr"), "posenc.plot": ("matplotlib",), "posenc.torch": ("torch",),
+    "posenc.zarr": ("zarr",),
+}
 # the public modules, and the modules that define their public names
 MODULES = PUBLIC | {
     "posenc._api": (),
     "posenc._encoding": (),
+    "posenc._files.save_open_verify": ("safetensors",),
     "posenc._files.specification": (),
     "posenc._grid": (),
     "posenc._identify.judge": (),
     "posenc._padding": (),
+    "posenc._points": (),
     "posenc._presets": (),
     "posenc._rotary": (),
     "posenc._runtime": (),
+    "posenc._stream": (),
     "posenc.torch._data": ("torch",),
     "posenc.torch._functions": ("torch",),
     "posenc.torch._modules": ("torch",),
@@ -46,9 +55,15 @@ MODULES = PUBLIC | {
 }
 OVERRIDE = "extra_repr"         # overrides a method that PyTorch documents
 SECTION = re.compile(r"^([A-Z][A-Za-z ]+)\n-+\n", re.MULTILINE)
-COMMAND_PAGES = ["README.md", "docs/cli.md", "docs/guide.md", "docs/scale-out.md"]
+COMMAND_PAGES = ["README.md", "docs/cli.md", "docs/guide.md", "docs/identify.md", "docs/scale-out.md"]
 INSTALLS = "pip install"        # needs a package index; .ci/run tests the command of the README
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX shell")
+
+
+def programs():
+    """Return the programs of docs/scale-out.md for schedulers; tests/test_cluster.py runs them."""
+    text = (ROOT / "docs/scale-out.md").read_text()
+    return [block for block in BLOCK.findall(text) if re.search(r"^import ray|^from pyspark|SLURM", block, re.MULTILINE)]
 
 
 def packages_of(code):
@@ -60,6 +75,8 @@ def test_examples_of_documents_run(path, tmp_path, monkeypatch):
     """Run the code blocks of a document in order, in one namespace and in an empty folder."""
     monkeypatch.chdir(tmp_path)
     blocks = BLOCK.findall(path.read_text())
+    if path.name == "scale-out.md":
+        blocks = [block for block in blocks if block not in programs()]
     if path.name == "README.md":        # without torch, skip the block that imports it: no other block depends on that block
         blocks = [block for block in blocks if all(map(find_spec, packages_of(block)))]
     for package in sorted(packages_of("\n".join(blocks))):
@@ -97,6 +114,58 @@ def test_markdown_has_no_broken_powers_or_links(path):
     assert re.findall(r"\w+\*\*[-(\w]+", prose(path)) == []
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", prose(path))
     assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+# ---- measured figures ------------------------------------------------------------------------------------------------
+
+
+def data(name):
+    return json.loads((ROOT / f"docs/data/{name}.json").read_text())
+
+
+def cells(section):
+    """Return the cells of the table rows in a section of the README."""
+    text = (ROOT / "README.md").read_text().split(f"\n## {section}\n")[1].split("\n## ")[0]
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")][2:]
+
+
+def test_speeds_in_the_readme_agree_with_the_data():
+    measured, rows = data("performance"), cells("Speed")
+    assert {memory for _, memory, *_ in rows} == {"fresh", "reused"}
+    for size, memory, *shown in rows:
+        n, d_model = (int(number.replace(",", "")) for number in size.split(" x "))
+        seconds = measured[memory][str(n)]
+        ours, torch, numpy = (seconds[name] for name in ("posenc, 2 threads", "torch, 2 threads", "NumPy, 1 thread"))
+        rate = n * d_model * 4 / ours / 1e9
+        expected = [1e3 * ours, rate, 1e3 * torch, 1e3 * numpy, torch / ours, numpy / ours]
+        numbers = [float(number.replace(",", "")) for number in re.findall(r"[\d.,]*\d", " ".join(shown))]
+        assert numbers == pytest.approx(expected, rel=0.05)
+
+
+def test_errors_in_the_readme_agree_with_the_data():
+    errors, rows = data("accuracy")["errors"], cells("Compared with")
+    assert len(rows) >= 5
+    for name, *shown, _ in rows:
+        assert shown == [f"{errors[name][position]:.1e}" for position in ("1000000", "1000000000")]
+
+
+def test_plots_are_drawn_from_the_data():
+    for name in ("accuracy", "performance"):
+        digest = hashlib.sha256(json.dumps(data(name)).encode()).hexdigest()
+        assert digest in (ROOT / f"docs/images/{name}.svg").read_text(), f"run benchmarks/plots.py: {name}"
+
+
+def test_tables_agree_with_the_data():
+    script = ROOT / "benchmarks/pages.py"
+    if not script.exists():
+        pytest.skip("requires the source tree")
+    names = runpy.run_path(str(script))
+    tables = 0
+    for page in names["PAGES"]:
+        text = page.read_text()
+        assert names["updated"](text) == text, f"run benchmarks/pages.py: {page.name}"
+        tables += text.count("<!-- table: ")
+    assert tables >= 10
 
 
 # ---- docstrings -----------------------------------------------------------------------------------------------------
@@ -262,7 +331,7 @@ def test_shell_commands_of_documents_run(page, shell):
     assert lines and (runnable or page == "README.md")
     if page == "docs/scale-out.md":
         pytest.importorskip("zarr")     # create the store that the Python example on the page writes
-        shell("posenc generate 1_000_000 64 -o pe.zarr")
+        shell("posenc generate 1_000_000 64 -o pe.zarr --chunk-rows 200_000")
     for line, output in runnable:
         check(shell, line, output)
 
@@ -271,7 +340,7 @@ def test_shell_commands_of_documents_run(page, shell):
 def test_examples_of_help_run(shell):
     """Run the examples of all commands except bench, which is slow."""
     ran = 0
-    for command in ("generate", "verify", "identify", "info", "plot"):
+    for command in ("generate", "verify", "identify", "presets", "info", "plot"):
         examples = shell(f"posenc {command} --help")[1].split("examples:\n")[1]
         for line in examples.strip().splitlines():
             check(shell, line.strip(), None)

@@ -118,6 +118,56 @@ def test_a_grid_matches_the_reference(dtype):
         assert bits_of(table[i, j]).tolist() == row
 
 
+# ---- encodings --------------------------------------------------------------------------------------------------------
+
+BANDS = [posenc.Encoding(16, frequencies=np.linspace(1, end, 8), position_scale=math.pi, layout="halves") for end in (3, 4.5)]
+# d_model: the encoding of each axis
+GIVEN = {
+    "preset": (posenc.preset("whisper", 6), [posenc.preset("whisper", 6)] * 2),
+    "dependent on d_model": (posenc.preset("nerf", 20), [posenc.preset("nerf", 20)] * 2),
+    "one for each axis": ([posenc.Encoding(4, base=7), posenc.Encoding(8)], [posenc.Encoding(4, base=7), posenc.Encoding(8)]),
+    "frequencies": (tuple(BANDS), BANDS),
+}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+@pytest.mark.parametrize("include_input", [None, "first"])
+def test_an_encoding_is_that_of_an_axis(name, include_input):
+    d_model, encodings = GIVEN[name]
+    h, w = [0, 3, 5], [-1.5, 0.25]
+    expected = np.stack([
+        np.concatenate([([i, j] if include_input else []), *(e.encode([p])[0] for e, p in zip(encodings, (i, j), strict=True))])
+        for i in h for j in w
+    ]).astype(np.float32)
+    assert_same_bits(posenc.grid((h, w), d_model, include_input=include_input).reshape(6, -1), expected)
+    cells = np.array([(i, j) for i in h for j in w])
+    assert_same_bits(posenc.points(cells, d_model, include_input=include_input), expected)
+
+
+def test_an_encoding_equals_its_keywords_in_every_order_of_the_columns():
+    for group, layout in SORTED_BY:
+        given = posenc.Encoding(6, base=50, order="cos", layout=layout)
+        table = posenc.grid((2, 3), 12, axes=(1, 0), group=group, layout=layout, base=50, order="cos")
+        assert_same_bits(posenc.grid((2, 3), given, axes=(1, 0), group=group), table)
+
+
+@pytest.mark.parametrize("d_model, arguments, error, message", [
+    (posenc.Encoding(4), {"base": 5.0}, TypeError, r"an Encoding and base .* replace\(base=...\)"),
+    ([posenc.Encoding(4)] * 2, {"scale": (1, 2)}, TypeError, r"an Encoding and scale .* replace\(scale=...\)"),
+    (posenc.Encoding(4), {"layout": "interleaved"}, TypeError, r"an Encoding and layout .* replace\(layout=...\)"),
+    (posenc.Encoding(4), {"widths": (2, 6)}, TypeError, "an Encoding and widths .* pass an Encoding for each axis"),
+    (posenc.Encoding(4), {"odd": "zero"}, TypeError, "an Encoding and odd .* pass d_model and keywords"),
+    (posenc.Encoding(5), {}, ValueError, r"d_model is Encoding\(5\), expected an even number of columns"),
+    ([posenc.Encoding(4)] * 3, {}, ValueError, "d_model has length 3, expected 2"),
+    ([posenc.Encoding(4), 4], {}, TypeError, "d_model is 4 of type int, expected an Encoding, as for the other axes"),
+    ([posenc.Encoding(4), posenc.Encoding(4, layout="halves")], {}, ValueError, r"layouts \['halves', 'interleaved'\]"),
+], ids=str)
+def test_arguments_beside_an_encoding_are_refused(d_model, arguments, error, message):
+    for call in (functools.partial(posenc.grid, (2, 3)), functools.partial(posenc.points, [[2, 3]])):
+        with pytest.raises(error, match=message):
+            call(d_model, **arguments)
+
+
 # ---- coordinates ------------------------------------------------------------------------------------------------------
 
 
@@ -402,12 +452,18 @@ def pos_enc(x, min_deg, max_deg):
 class HarmonicEmbedding:
     """PyTorch3D, renderer/implicit/harmonic_embedding.py."""
 
-    def __init__(self, n, omega_0):
-        self.frequencies = omega_0 * 2.0 ** np.arange(n)
+    def __init__(self, n, omega_0=1.0, logspace=True, append_input=True):
+        self.frequencies = omega_0 * (2.0 ** np.arange(n) if logspace else np.linspace(1, 2.0 ** (n - 1), n))
+        self.append_input = append_input
 
-    def __call__(self, x):
-        embed = (x[..., None] * self.frequencies).reshape(*x.shape[:-1], -1)
-        return np.concatenate([np.sin(embed), np.cos(embed), x], axis=-1)
+    def __call__(self, x, diag_cov=None):
+        flat = (*x.shape[:-1], -1)
+        embed = (x[..., None] * self.frequencies).reshape(flat)
+        parts = [np.sin(embed), np.cos(embed)]
+        if diag_cov is not None:
+            damping = np.exp(-0.5 * diag_cov[..., None] * self.frequencies**2).reshape(flat)
+            parts = [part * damping for part in parts]
+        return np.concatenate(parts + [x] * self.append_input, axis=-1)
 
 
 class Frequency:

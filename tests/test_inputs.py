@@ -6,6 +6,9 @@ import sys
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache, lru_cache
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import ml_dtypes
@@ -505,7 +508,8 @@ import numpy as np, posenc
 for call in (
     lambda: posenc.Encoding(8), lambda: posenc.encode(1, 8), lambda: posenc.add_to(np.zeros((2, 8))),
     lambda: next(posenc.stream(1, 8)), lambda: posenc.preset("fairseq", 8), lambda: posenc.grid((2, 2), 8),
-    lambda: posenc.identify(np.array([[0, 1], [np.sin(1), np.cos(1)]])), posenc.show_runtime,
+    lambda: posenc.points([[2, 2]], 8), lambda: posenc.identify(np.array([[0, 1], [np.sin(1), np.cos(1)]])),
+    posenc.show_runtime,
 ):
     try:
         print("accepted", call())
@@ -519,7 +523,7 @@ def test_invalid_settings_are_reported(name, text):
     done = subprocess.run([sys.executable, "-c", REFUSED], capture_output=True, text=True, env=os.environ | {name: text})
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
-    assert len(lines) == 8
+    assert len(lines) == 9
     for line in lines:
         assert line.startswith(f"{name} is {text!r}, {INVALID_SETTINGS[name, text]}")
 
@@ -534,7 +538,8 @@ HUGE = 2**45            # more rows than fit into any memory
 
 
 # functions without arguments, and result types
-WITHOUT_ARGUMENTS = {"Chunk", "Match", "Preset", "presets", "show_runtime"}
+WITHOUT_ARGUMENTS = {"Chunk", "File", "Match", "Preset", "presets", "show_runtime"}
+FOLDER, NUMBERS = TemporaryDirectory(), count()         # for files with unique names
 
 
 class Case(NamedTuple):
@@ -1104,7 +1109,7 @@ def grid_cases(draw):
         name, value = draw(st.sampled_from([
             ("shape", -1), ("shape", (2, -1)), ("shape", 2.0), ("shape", "3"), ("shape", None), ("shape", (True,)),
             ("d_model", -2), ("d_model", 2.0), ("d_model", True), ("d_model", 2**70), ("start", "0"), ("start", np.nan),
-            ("start", [0] * 5), ("layout", "split"), ("layout", None), ("group", "none"), ("odd", 1), ("axes", (0, 0, 0, 0)),
+            ("start", [0] * 5), ("layout", "split"), ("group", None), ("group", "none"), ("odd", 1), ("axes", (0, 0, 0, 0)),
             ("widths", [2] * 5), ("coordinates", "polar"), ("extra_tokens", -1), ("extra_tokens", 1.0), ("channel_first", 1),
             ("threads", 0), ("dtype", "int8"), ("include_input", "middle"), ("base", -1.0), ("scale", np.inf),
         ]))
@@ -1120,6 +1125,46 @@ def grid_cases(draw):
             assert (bits_of(result[cell]) == np.concatenate([bits_of(c) for c in columns])).all(), cell
 
     return Case("grid", arguments, invalid, check), embedding
+
+
+@st.composite
+def points_cases(draw):
+    axes, width, dtype = draw(st.integers(1, 3)), draw(st.sampled_from([2, 6, 34])), draw(st.sampled_from(list(DTYPES)))
+    layout, threads = draw(st.sampled_from(["interleaved", "halves"])), draw(thread_counts)
+    shape, d_model, invalid, embedding = tuple(draw(st.lists(st.integers(0, 4), max_size=3))), width * axes, bad(), None
+    coordinates = draw(position_arrays((*shape, axes)))
+    numbers = numbers_of(coordinates)
+    arguments = {"coordinates": coordinates, "d_model": d_model, "dtype": dtype, "layout": layout, "threads": threads}
+    if draw(st.booleans()):
+        arguments["d_model"] = Encoding(width, layout=layout)
+        del arguments["layout"]
+    if draw(st.booleans()):
+        whole = (*shape, d_model)
+        embedding = draw(embedded(whole, DTYPES[dtype]))
+        arguments["out"] = embedding.array
+        if draw(st.integers(0, 5)) == 0:
+            others = st.one_of(bad_arrays(whole, DTYPES[dtype]), other_shapes(whole, DTYPES[dtype]))
+            arguments["out"], invalid, embedding = draw(others), bad("out"), None
+    if draw(st.integers(0, 3)) == 0:
+        name, value = draw(st.sampled_from([
+            ("coordinates", 3), ("coordinates", None), ("coordinates", [["a"] * axes]), ("coordinates", [[True] * axes]),
+            ("coordinates", np.zeros((2, 0))), ("coordinates", [[2.0**63] * axes]), ("coordinates", [[1], [1, 2]]),
+            ("d_model", -2), ("d_model", 2.0), ("d_model", 2**70), ("group", "none"), ("odd", 1), ("axes", (0, 0, 0, 0)),
+            ("widths", [2] * 5), ("threads", 0), ("dtype", "int8"), ("include_input", "middle"), ("base", -1.0),
+        ]))
+        arguments, invalid = arguments | {name: value}, invalid | {name}
+        if name in ("coordinates", "d_model"):
+            invalid |= {"out", "coordinates", "d_model"}
+
+    def check(result):
+        assert result.shape == (*shape, d_model) and result.dtype == DTYPES[dtype]
+        alone = encoding_of(width, (("layout", layout),))
+        parts = bits_of(np.ascontiguousarray(result)).reshape(-1, axes, width)
+        for part, p in zip(parts.reshape(-1, width), numbers, strict=True):
+            one = np.array(p, np.int64 if isinstance(p, int) else np.float64)
+            assert (part == bits_of(alone.encode(one, dtype=dtype))).all(), p
+
+    return Case("points", arguments, invalid, check), embedding
 
 
 @st.composite
@@ -1187,6 +1232,41 @@ def rotary_cases(draw):
     return Case("Rotary", arguments, invalid, check), None
 
 
+@st.composite
+def file_cases(draw, function):
+    """Draw a case of save, open or verify with a new file; test_save.py tests its content."""
+    n, d_model, dtype = draw(st.integers(0, 6)), draw(st.integers(0, 9)), draw(st.sampled_from(list(DTYPES)))
+    positions, encoding = draw(ranges(n)), Encoding(d_model, scale=draw(st.sampled_from([1, 0.5])))
+    path = Path(FOLDER.name, f"{next(NUMBERS)}{draw(st.sampled_from(['.npy', '.safetensors']))}")
+    valid = {"encoding": encoding, "positions": positions, "threads": draw(thread_counts)}
+    others = [("path", 3), ("path", None), ("path", [1]), ("key", 5), ("key", b"pe"), ("key", ["pe"])]
+    if function == "save":
+        valid |= {"dtype": dtype}
+        others += [("path", "pe.txt"), ("chunk_rows", 3), ("chunk_rows", 0), ("overwrite", 1), ("overwrite", None)]
+        others += [("dtype", "int8"), ("dtype", None), ("positions", None), ("positions", range(BEYOND - 1, BEYOND + 1))]
+    else:
+        posenc.save(path, positions, encoding, dtype=dtype)
+        valid = valid | {"samples": draw(st.sampled_from([None, 1, 3, 2**70]))} if function == "verify" else {}
+        others += [("positions", n + 1), ("samples", 0), ("samples", 2.5), ("samples", True)]
+        others += [("encoding", Encoding(d_model + 1))]
+    others += [("positions", -1), ("positions", [1]), ("encoding", 8), ("threads", draw(bad_thread_counts)), ("progress", 5)]
+    arguments, invalid = {"path": draw(st.sampled_from([path, str(path), os.fsencode(path)]))} | valid, bad()
+    if draw(st.integers(0, 2)) == 0:
+        name, value = draw(st.sampled_from([(k, v) for k, v in others if function != "open" or k in ("path", "key")]))
+        arguments, invalid = arguments | {name: value}, bad(name)
+
+    def check(result):
+        if function == "verify":
+            assert result == (n if valid["samples"] is None else min(n, valid["samples"]))
+        else:
+            file = result if function == "open" else posenc.open(path)
+            assert function == "open" or result == path.stat().st_size
+            assert_same_bits(file.values, encoding.encode(positions, dtype=dtype))
+            assert path.suffix == ".npy" or (file.encoding, file.positions) == (encoding, positions)
+
+    return Case(function, arguments, invalid, check), None
+
+
 # the strategy for each public function
 FUNCTIONS = {
     "encode": encode_cases(),
@@ -1196,10 +1276,12 @@ FUNCTIONS = {
     "Rotary": rotary_cases(),
     "preset": preset_cases(),
     "grid": grid_cases(),
+    "points": points_cases(),
     "identify": identify_cases(),
     "positions_from_lengths": length_cases(),
     "positions_from_mask": mask_cases,
     "positions_from_segments": segment_cases,
+    **{name: file_cases(name) for name in ("save", "open", "verify")},
 }
 
 

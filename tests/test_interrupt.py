@@ -64,6 +64,14 @@ def test_ctrl_c_interrupts_a_stream():
     assert rows > 0
 
 
+@pytest.mark.parametrize("group", ["axis", "function"])
+def test_ctrl_c_interrupts_points(group):
+    out = np.full((len(SLOW) // 2, 1024), np.nan)
+    with interrupted():
+        posenc.points(SLOW.reshape(-1, 2), 1024, group=group, dtype="float64", out=out, threads=1)
+    assert np.isnan(out[-1]).any()
+
+
 def test_a_grid_is_written_in_small_pieces(monkeypatch):
     """Each piece takes a few milliseconds, and Python checks signals between pieces."""
     pieces, bitwise_or = [], np.bitwise_or

@@ -5,6 +5,7 @@ Each program runs in a separate process, because the libraries it imports start 
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -12,11 +13,14 @@ from pathlib import Path
 
 import pytest
 
+import nulls
+
 RECIPES = Path(__file__).parent.parent / "docs/recipes"
 PAGES = sorted(path for path in RECIPES.glob("*.md") if path.name != "README.md")
 IMPORTED = re.compile(r"^(?:import|from) (\w+)", re.MULTILINE)
-TIMEOUT = 120
-OFFLINE = {"HF_HUB_OFFLINE": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+ENTRIES = sorted(name.removeprefix("from_") for name in vars(nulls) if name.startswith("from_"))
+TIMEOUT = 300
+OFFLINE = {"HF_HUB_OFFLINE": "1", "RAY_USAGE_STATS_ENABLED": "0", "PYSPARK_PYTHON": sys.executable}
 
 
 def program(page):
@@ -29,16 +33,26 @@ def program(page):
     return "\n".join(lines) + "\n"
 
 
-def run(page, folder):
-    """Run the program on a page in `folder`, with the command ``posenc`` on PATH; return the completed process."""
+def skip_unless_installed(page):
+    packages = set(IMPORTED.findall(program(page)))
+    missing = sorted(package for package in packages if find_spec(package) is None)
+    if "pyspark" in packages and shutil.which("java") is None:
+        missing.append("java")
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+
+
+def run(page, folder, then=""):
+    """Run the program on a page and then the code `then`, in `folder`, with a command ``posenc`` on PATH."""
     script = folder / "recipe.py"
-    script.write_text(program(page))
+    script.write_text(program(page) + then)
     commands = folder / "bin"
     commands.mkdir()
     (commands / "posenc").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m posenc "$@"\n')
     (commands / "posenc").chmod(0o755)
     path = os.pathsep.join([str(commands), os.environ["PATH"]])
-    environment = os.environ | OFFLINE | {"PATH": path, "HF_HOME": str(folder / "cache")}
+    modules = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
+    environment = os.environ | OFFLINE | {"PATH": path, "PYTHONPATH": modules, "HF_HOME": str(folder / "cache")}
     return subprocess.run(
         [sys.executable, script], cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT
     )
@@ -47,12 +61,18 @@ def run(page, folder):
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
 def test_recipes_run(page, tmp_path):
     text = page.read_text()
-    packages = set(IMPORTED.findall(program(text)))
-    assert "posenc" in packages and "assert " in program(text)
-    missing = sorted(package for package in packages if find_spec(package) is None)
-    if missing:
-        pytest.skip(f"not installed: {', '.join(missing)}")
+    assert "import posenc\n" in program(text) and "assert " in program(text)
+    skip_unless_installed(text)
     done = run(text, tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_one_null_in_a_million_is_refused(name, tmp_path):
+    """Pass the column from the recipe's library to `encode` in every way that the library supports: see nulls.py."""
+    page = (RECIPES / f"{name}.md").read_text()
+    skip_unless_installed(page)
+    done = run(page, tmp_path, then=f"import nulls\n\nnulls.from_{name}(**globals())\n")
     assert done.returncode == 0, done.stderr
 
 
@@ -62,7 +82,7 @@ def test_the_list_of_recipes_is_complete():
 
 
 def test_failing_recipes_are_detected(tmp_path):
-    """The error message contains the line number in the page."""
+    """The error must contain the line number in the page."""
     wrong = "import posenc\nassert posenc.encode(1, 2)[0, 0] == 1"
     done = run(f"# A page\n\n```sh\nnot python\n```\n\n```python\n{wrong}\n```\n", tmp_path)
     assert done.returncode == 1 and "line 9" in done.stderr and "AssertionError" in done.stderr

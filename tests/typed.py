@@ -5,6 +5,7 @@ This file never runs.  Each ``type: ignore`` marks an expected error; warn_unuse
 
 from collections.abc import Iterator
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, assert_type
 
 import numpy as np
@@ -100,9 +101,19 @@ assert_type(posenc.grid((14, 14), 8), NDArray[np.float32])
 assert_type(posenc.grid([range(3), np.arange(4)], 8, dtype=np.float64, group="function", base=[1e4, 1e3]), NDArray[np.float64])
 assert_type(posenc.grid(np.array([14, 14]), 8, coordinates=(-1, 1), include_input="first", out=bits).dtype, np.dtype[np.uint16])
 posenc.grid((14, 14), 8, group="rows")  # type: ignore[call-overload]
+assert_type(posenc.grid((14, 14), encoding), NDArray[np.float32])
+assert_type(posenc.points([[0.5, 2]], 8), NDArray[np.float32])
+assert_type(posenc.points(np.ones((4, 3, 2)), [encoding, encoding], dtype=np.float64, axes=(1, 0)), NDArray[np.float64])
+assert_type(posenc.points(np.ones((10, 2)), 8, out=bits), np.ndarray[tuple[int, int], np.dtype[np.uint16]])
+posenc.points(np.ones((4, 2)), 8, start=1, layout="half")  # type: ignore[call-overload]
 assert_type(posenc.identify(posenc.encode(10, 8)), list[posenc.Match])
 assert_type(posenc.identify(np.ones((3, 4)), range(3))[0].presets, tuple[str, ...])
 assert_type(posenc.positions_from_mask([[1, 1, 0]]), NDArray[np.int64])
 assert_type(posenc.positions_from_segments([1, 1, 2], start=[0]), NDArray[np.int64])
 assert_type(posenc.positions_from_lengths(np.array([3, 2])), NDArray[np.int64])
 assert_type(posenc.show_runtime(), dict[str, Any])
+assert_type(posenc.save("table.npy", 10, encoding, dtype=np.float64, overwrite=True), int)
+assert_type(posenc.open(Path("table.npy")).encoding, posenc.Encoding | None)
+assert_type(posenc.verify(b"table.npy", positions=range(10), samples=None), int)
+posenc.save("table.npy", 10, 8)  # type: ignore[arg-type]
+posenc.verify("table.npy", encoding=8)  # type: ignore[arg-type]

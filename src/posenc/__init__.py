@@ -4,18 +4,22 @@ from types import ModuleType as _ModuleType
 
 from posenc import _openmp as _openmp
 from posenc._api import add_to, encode, stream
-from posenc._encoding import Chunk, Encoding
+from posenc._encoding import Encoding
+from posenc._files import File, open, save, verify  # noqa: A004
 from posenc._grid import grid
 from posenc._identify import Match, identify
 from posenc._padding import positions_from_lengths, positions_from_mask, positions_from_segments
+from posenc._points import points
 from posenc._presets import Preset, preset, presets
 from posenc._rotary import Rotary
 from posenc._runtime import show_runtime
+from posenc._stream import Chunk
 from posenc._version import __version__ as __version__
 
 __all__ = [
     "Chunk",
     "Encoding",
+    "File",
     "Match",
     "Preset",
     "Rotary",
@@ -23,28 +27,31 @@ __all__ = [
     "encode",
     "grid",
     "identify",
+    "open",
+    "points",
     "positions_from_lengths",
     "positions_from_mask",
     "positions_from_segments",
     "preset",
     "presets",
+    "save",
     "show_runtime",
     "stream",
+    "verify",
 ]
 
 
 def __getattr__(name: str) -> _ModuleType:
-    """Import posenc.torch, posenc.dask or posenc.plot on first use."""
-    if name not in ("torch", "dask", "plot"):
+    """Import posenc.torch, posenc.dask, posenc.zarr or posenc.plot on first use."""
+    if name not in ("torch", "dask", "zarr", "plot"):
         raise AttributeError(f"module 'posenc' has no attribute {name!r}")
     import importlib
-    import sys
+
+    from posenc import _install
 
     try:
         return importlib.import_module(f"posenc.{name}")
     except ModuleNotFoundError as error:
         if (error.name or "posenc").startswith("posenc"):
             raise
-        command = f"{sys.executable or 'python'} -m pip install {error.name}"
-        message = f"posenc.{name} needs {error.name}, as in the extra posenc[{name}]: {command}"
-        raise ModuleNotFoundError(message, name=error.name) from error
+        raise _install.not_installed(f"posenc.{name}", name, error) from error

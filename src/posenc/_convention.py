@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from posenc import _arguments, _exact, _frequencies, _kernel
 from posenc._arguments import BEYOND, LOWEST
+from posenc._as_array import shown
+from posenc._keywords import check_names
 
 Keywords: TypeAlias = Mapping[str, Any]         # all keywords of a convention, checked
 
@@ -59,7 +61,7 @@ def checked(d_model: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str, A
     c = {name: CHECKS[name](name, value) for name, value in keywords.items()}
     d_model = _arguments.integer("d_model", d_model, 0)
     if d_model > WIDEST:
-        raise ValueError(f"d_model is {_arguments.shown(d_model)}, expected at most {WIDEST}")
+        raise ValueError(f"d_model is {shown(d_model)}, expected at most {WIDEST}")
     if c["base"] <= 0:
         raise ValueError(f"base is {keywords['base']!r}, expected a positive number")
     if c["shift"] is not None and c["spacing"] != "paper":
@@ -73,6 +75,13 @@ def checked(d_model: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str, A
     if c["odd"] == "error" and d_model % 2:
         raise ValueError(f"d_model is {d_model}, expected an even number with odd='error'")
     return d_model, c
+
+
+def refuse(method: Callable[..., Any], unknown: Keywords) -> None:
+    """Raise the error for keywords that a method of an Encoding does not have."""
+    for name in unknown.keys() & DEFAULTS.keys():
+        raise TypeError(f"{method.__qualname__}() got {name}, a keyword of Encoding; use replace({name}=...)")
+    check_names(method, unknown)
 
 
 def changed(convention: Keywords, changes: Keywords) -> dict[str, Any]:

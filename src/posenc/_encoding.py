@@ -1,54 +1,28 @@
-"""Encoding, the checked specification of a table, with its cache and the functions that read its convention."""
+"""Encoding, the checked specification of a table, and the functions that read its convention."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, Literal, NamedTuple, Self, SupportsFloat, SupportsIndex, overload
+from typing import Any, Literal, Never, Self, SupportsFloat, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posenc import _arguments, _convention, _kernel, _specification
-from posenc._arguments import BEYOND
+from posenc import _arguments, _convention, _kernel, _specification, _stream
+from posenc._as_array import shown
 from posenc._convention import DEFAULTS
+from posenc._keywords import check_names, suggests
+from posenc._stream import Chunk
 from posenc._types import AnyDType, ArrayT, DTypeOf, Positions, ScalarT
 from posenc._version import __version__
-
-CHUNK_BYTES = 1 << 22
-
-
-class Chunk(NamedTuple, Generic[ScalarT]):  # numpydoc ignore=PR01
-    """A chunk of a stream: its positions and their encodings.
-
-    Attributes
-    ----------
-    positions : range
-        The positions of the rows.
-    values : ndarray, shape (len(positions), d_model)
-        The encodings of the positions, of the requested dtype.
-
-    See Also
-    --------
-    stream : Yield chunks.
-
-    Examples
-    --------
-    >>> import posenc
-    >>> positions, values = next(posenc.stream(range(10, 16), 8, chunk=4))
-    >>> positions, values.shape
-    (range(10, 14), (4, 8))
-    """
-
-    positions: range
-    values: NDArray[ScalarT]
 
 
 class Encoding(_specification.Immutable):
     """The specification of a table of sinusoidal positional encodings.
 
-    Column ``2 i`` holds ``sin`` and column ``2 i + 1`` holds ``cos`` of ``position * base**(-2 i / d_model)``, each
-    correctly rounded to the output dtype.  An `Encoding` is immutable, hashable and picklable.
+    By default, column ``2 i`` holds ``sin`` and column ``2 i + 1`` holds ``cos`` of ``position * base**(-2 i / d_model)``.
+    Each value is correctly rounded to the output dtype.  An `Encoding` is immutable, hashable and picklable.
 
     Parameters
     ----------
@@ -57,8 +31,8 @@ class Encoding(_specification.Immutable):
     base : float, optional
         A positive number.  Frequency i is ``frequency_scale * base**(-i / D)`` radians per position; see ``spacing`` for D.
     frequency_scale, position_offset, position_scale : float, optional
-        The angle of frequency i is ``(position + position_offset) * position_scale * frequency`` in radians, the exact
-        product of the float64 arguments.
+        The angle of frequency i, in radians, is ``(position + position_offset) * position_scale * frequency``, where the
+        arguments are float64 and the arithmetic is exact.
     padding_idx : int, optional
         The position, before ``position_offset`` is added, whose row is all zeros, as in fairseq.
     scale : float, optional
@@ -87,7 +61,7 @@ class Encoding(_specification.Immutable):
     d_model : int
         Number of columns.
     base, frequency_scale, position_offset, position_scale, scale, padding_idx, odd, spacing, shift, exponents, layout, order
-        The other keywords, as checked; real numbers are floats.
+        The values of the other keywords; real numbers are Python floats.
     frequencies : ndarray of float64
         The frequencies in radians per position.
 
@@ -142,6 +116,7 @@ class Encoding(_specification.Immutable):
     _frequencies: NDArray[np.float64] | None
     _hash: int
 
+    @suggests
     def __init__(
         self,
         d_model: SupportsIndex,
@@ -184,7 +159,7 @@ class Encoding(_specification.Immutable):
         return _specification.rebuild, (type(self), self.d_model, changes_of(self))
 
     def replace(self, **changes: Any) -> Self:
-        """Return an encoding with changes.
+        """Return an encoding with some keywords replaced.
 
         Parameters
         ----------
@@ -195,12 +170,12 @@ class Encoding(_specification.Immutable):
         Returns
         -------
         Encoding
-            A new one, with the other keywords of this one.
+            A new encoding, with the values of this one for all other keywords.
 
         Raises
         ------
         TypeError, ValueError
-            If `Encoding` raises them for the resulting keywords.
+            If a change has a wrong type or value, or if two keywords exclude each other.
 
         See Also
         --------
@@ -212,6 +187,7 @@ class Encoding(_specification.Immutable):
         >>> posenc.preset("whisper", 384).replace(d_model=512, scale=0.5)
         Encoding(512, scale=0.5, odd='error', spacing='endpoint', layout='halves')
         """
+        check_names(Encoding.replace, changes, ("d_model", *DEFAULTS))
         d_model = changes.pop("d_model", self.d_model)
         return type(self)(d_model, **_convention.changed(changes_of(self), changes))
 
@@ -223,8 +199,8 @@ class Encoding(_specification.Immutable):
         Returns
         -------
         dict
-            ``version``, the version of posenc; ``d_model``; and ``convention``, with every keyword, defaults included.
-            The files that posenc writes hold the same.
+            ``version``, the version of posenc; ``d_model``; and ``convention``, a dict of all keywords, including defaults.
+            Specifications in files contain the same entries.
 
         See Also
         --------
@@ -248,18 +224,18 @@ class Encoding(_specification.Immutable):
         Parameters
         ----------
         document : mapping
-            From `to_dict`, or the specification in a file that posenc wrote, whose ``positions`` and ``dtype`` are not part
-            of the encoding.  Keywords that are missing from ``convention`` have their defaults.
+            The result of `to_dict`, or the specification in a file that posenc wrote; its ``positions`` and ``dtype`` are
+            ignored.  Keywords that are missing from ``convention`` have their default values.
 
         Returns
         -------
         Encoding
-            Equal to the one that the dict was made from.
+            An encoding equal to the one on which `to_dict` was called.
 
         Raises
         ------
         TypeError, ValueError
-            If the dict has other keys, lacks one, or a value is refused by `Encoding`.
+            If the dict has an unknown key, ``d_model`` or ``convention`` is missing, or a keyword has a wrong type or value.
 
         See Also
         --------
@@ -301,7 +277,7 @@ class Encoding(_specification.Immutable):
         values = self._frequencies
         if values is None:
             values = _convention.frequencies(self.d_model, self._convention)
-            values = np.frombuffer(values.tobytes())        # setflags cannot make an array that views bytes writeable
+            values = np.frombuffer(values.tobytes())        # a view of bytes, which setflags cannot make writeable
             object.__setattr__(self, "_frequencies", values)
         return values
 
@@ -330,8 +306,11 @@ class Encoding(_specification.Immutable):
         dtype: AnyDType = "float32",
         out: NDArray[Any] | None = None,
         threads: SupportsIndex | None = None,
+        **unknown: Never,
     ) -> NDArray[Any]:
         """Return encodings, correctly rounded at every position: see `posenc.encode`."""
+        if unknown:
+            _convention.refuse(Encoding.encode, unknown)
         return self._columns.encode(positions, dtype, out, threads)
 
     def add_to(
@@ -341,8 +320,11 @@ class Encoding(_specification.Immutable):
         *,
         x_scale: SupportsFloat = 1.0,
         threads: SupportsIndex | None = None,
+        **unknown: Never,
     ) -> ArrayT:
-        """Add encodings to embeddings in place, without building the table: see `posenc.add_to`."""
+        """Add encodings to embeddings in place, without computing a table first: see `posenc.add_to`."""
+        if unknown:
+            _convention.refuse(Encoding.add_to, unknown)
         self._columns.add_to(x, positions, x_scale, threads)
         return x
 
@@ -375,37 +357,22 @@ class Encoding(_specification.Immutable):
         dtype: AnyDType = "float32",
         out: NDArray[Any] | None = None,
         threads: SupportsIndex | None = None,
+        **unknown: Never,
     ) -> Iterator[Chunk[Any]]:
         """Yield the encodings of many positions chunk by chunk, in constant memory: see `posenc.stream`."""
-        _, element = _arguments.dtype(dtype)
-        threads = _arguments.threads(threads)
-        if positions is None:
-            positions = range(BEYOND)
-        elif not isinstance(positions, range):
-            if not _arguments.is_index(positions):
-                raise TypeError(f"positions is of type {type(positions).__name__}, expected an integer, a range or None")
-            positions = range(_arguments.integer("positions", positions, 0))
-        _arguments.check_domain(positions, self._convention["position_offset"])
-        if out is not None:
-            _arguments.check_array("out", out, element)
-            if out.ndim != 2 or out.shape[1] != self.d_model or len(out) == 0:
-                raise ValueError(f"out has shape {out.shape}, expected (chunk, {self.d_model}) with at least one row")
-            if chunk is not None and _arguments.integer("chunk", chunk, 1) != len(out):
-                raise ValueError(f"chunk is {chunk}, expected {len(out)}, the number of rows of out")
-            chunk = len(out)
-        elif chunk is None:
-            chunk = max(1, CHUNK_BYTES // max(1, self.d_model * element.itemsize))
-        else:
-            chunk = _arguments.integer("chunk", chunk, 1)
-        return self._chunks(positions, chunk, dtype, out, threads)
+        if unknown:
+            _convention.refuse(Encoding.stream, unknown)
+        return _stream.chunks(self.encode, self.d_model, self.position_offset, positions, chunk, dtype, out, threads)
 
-    def _chunks(
-        self, positions: range, chunk: int, dtype: AnyDType, out: NDArray[Any] | None, threads: int | None
-    ) -> Iterator[Chunk[Any]]:
-        while positions:
-            now, positions = positions[:chunk], positions[chunk:]
-            buffer = None if out is None else out[: len(now)]
-            yield Chunk(now, self.encode(now, dtype=dtype, out=buffer, threads=threads))
+
+def check_encoding(encoding: Any) -> None:
+    """Raise an error unless a value is an Encoding; it shows the call for a number of columns, a model, or a dict."""
+    if isinstance(encoding, Encoding):
+        return
+    value = shown(encoding)
+    calls = {int: f"Encoding({value})", str: f"preset({value}, d_model)", dict: "Encoding.from_dict(encoding)"}
+    such_as = f" such as posenc.{calls[type(encoding)]}" if type(encoding) in calls else ""
+    raise _arguments.wrong_type("encoding", encoding, f"a posenc.Encoding{such_as}")
 
 
 def keywords_of(encoding: Encoding) -> dict[str, Any]:
@@ -418,46 +385,3 @@ def changes_of(encoding: Encoding) -> dict[str, Any]:
     return {name: value for name, value in encoding._convention.items() if value != DEFAULTS[name]}
 
 
-# ---- cache ------------------------------------------------------------------------------------------------------------
-
-
-WIDEST_CACHED = 2**16                   # columns; an Encoding of this width takes 13 MB
-SYNONYMS = {                            # names in other libraries
-    "theta": "base", "rope_theta": "base", "max_period": "base", "max_timescale": "base", "num_threads": "threads",
-    "max_len": "positions", "length": "positions", "seq_len": "positions", "dim": "d_model", "embedding_dim": "d_model",
-}
-CACHED = {int, float, str, type(None), np.float64, np.float32}     # not tensors: their hash does not depend on their value
-_cached = functools.lru_cache(maxsize=8, typed=True)(Encoding)
-
-
-def encoding_of(d_model: Any, convention: Mapping[str, Any], function: str = "Encoding") -> Encoding:
-    """Return the Encoding in place of d_model, or that of the keywords, from the cache if `CACHED` has all their types."""
-    if isinstance(d_model, Encoding):
-        for name in convention:
-            raise TypeError(f"an Encoding and {name} are both given, expected only one of them; use replace({name}=...)")
-        return d_model
-    try:
-        if type(d_model) is int and d_model <= WIDEST_CACHED and CACHED.issuperset(map(type, scalars(convention))):
-            return _cached(d_model, **convention)
-        return Encoding(d_model, **convention)
-    except TypeError:
-        _specification.check_keywords(function, convention, DEFAULTS, SYNONYMS, ("dtype", "out", "threads"))
-        raise
-
-
-def encoding_for(x: Any, encoding: Encoding | None, convention: Mapping[str, Any], function: str) -> Encoding:
-    """Return the Encoding to add to an array, of its d_model if it is not given."""
-    if encoding is None:
-        return encoding_of(x.shape[-1], convention, function)
-    if not isinstance(encoding, Encoding):
-        raise _arguments.wrong_type("encoding", encoding, "a posenc.Encoding")
-    return encoding_of(encoding, convention)
-
-
-def scalars(convention: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the values of a convention, and for a tuple its elements."""
-    for value in convention.values():
-        if type(value) is tuple:
-            yield from value
-        else:
-            yield value

@@ -6,68 +6,22 @@ import itertools
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, Literal, NamedTuple, SupportsFloat, SupportsIndex, TypeAlias, overload
+from typing import Any, Literal, SupportsFloat, SupportsIndex, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posenc import _arguments, _kernel
 from posenc._arguments import LOWEST
-from posenc._encoding import Encoding, encoding_of, keywords_of
+from posenc._axes import Axis, Group, IncludeInput, Integers, Layout, Odd, Width, is_sequence, lay_out, per_axis
 from posenc._types import AnyDType, ArrayT, DTypeOf, ScalarT
 
 Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex | ArrayLike] | NDArray[Any]
 Coordinates: TypeAlias = Literal["index", "normalized", "centered"] | tuple[SupportsFloat, SupportsFloat]
 Start: TypeAlias = SupportsFloat | Sequence[SupportsFloat] | NDArray[Any]
-Integers: TypeAlias = Sequence[SupportsIndex] | NDArray[Any] | None
-Group: TypeAlias = Literal["axis", "function", "frequency"]
-Layout: TypeAlias = Literal["interleaved", "halves"]
-Odd: TypeAlias = Literal["error", "zero", "truncate"]
-IncludeInput: TypeAlias = Literal["first", "last"] | None
 
 BLOCK_BYTES = 1 << 20                   # size of the rows of an axis that are encoded at a time; fits in the second-level cache
-CHOICES = {
-    "coordinates": ("index", "normalized", "centered"),
-    "group": ("axis", "function", "frequency"),
-    "layout": ("interleaved", "halves"),
-    "odd": ("error", "zero", "truncate"),
-    "include_input": ("first", "last"),
-}
-# (group, layout): the three indices of a column, in the order from slowest to fastest
-ORDERS = {
-    ("axis", "halves"): ("axis", "function", "frequency"),
-    ("axis", "interleaved"): ("axis", "frequency", "function"),
-    ("function", "halves"): ("function", "axis", "frequency"),
-    ("function", "interleaved"): ("function", "frequency", "axis"),
-    ("frequency", "halves"): ("frequency", "function", "axis"),
-    ("frequency", "interleaved"): ("frequency", "axis", "function"),
-}
-
-
-class _Axis(NamedTuple):
-    """An axis and its columns in the table."""
-
-    positions: range | NDArray[Any] | _Spaced
-    encoding: Encoding
-    columns: list[slice]                # the columns of the table that hold those of the encoding, in the same order
-    input_column: int | None
-
-    def table(
-        self, rows: slice, d_model: int, dtype_name: str, element: np.dtype[Any], threads: int | None
-    ) -> NDArray[Any]:
-        """Return the bits of table rows in which only the columns of this axis are filled; the others are zero."""
-        positions = self.positions[rows]
-        values = np.empty((len(positions), self.encoding.d_model), element)
-        self.encoding.encode(positions, dtype=dtype_name, out=values, threads=threads)
-        table = np.zeros((len(positions), d_model), f"u{element.itemsize}")
-        begin, bits = 0, values.view(table.dtype)
-        for columns in self.columns:
-            end = begin + table[:, columns].shape[1]
-            table[:, columns] = bits[:, begin:end]
-            begin = end
-        if self.input_column is not None:
-            table[:, self.input_column] = _rounded_bits(positions, dtype_name)
-        return table
+COORDINATES = ("index", "normalized", "centered")
 
 
 class _Spaced:
@@ -90,28 +44,28 @@ class _Spaced:
 
 @overload
 def grid(
-    shape: Shape, d_model: SupportsIndex, *, start: Start = ..., coordinates: Coordinates = ..., axes: Integers = ...,
+    shape: Shape, d_model: Width, *, start: Start = ..., coordinates: Coordinates = ..., axes: Integers = ...,
     widths: Integers = ..., group: Group = ..., layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
     extra_tokens: SupportsIndex = ..., channel_first: bool = ...,
     dtype: AnyDType = ..., out: ArrayT, threads: SupportsIndex | None = ..., **convention: Any,
 ) -> ArrayT: ...
 @overload
 def grid(
-    shape: Shape, d_model: SupportsIndex, *, start: Start = ..., coordinates: Coordinates = ..., axes: Integers = ...,
+    shape: Shape, d_model: Width, *, start: Start = ..., coordinates: Coordinates = ..., axes: Integers = ...,
     widths: Integers = ..., group: Group = ..., layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
     extra_tokens: SupportsIndex = ..., channel_first: bool = ...,
     dtype: Literal["float32"] = ..., out: None = ..., threads: SupportsIndex | None = ..., **convention: Any,
 ) -> NDArray[np.float32]: ...
 @overload
 def grid(
-    shape: Shape, d_model: SupportsIndex, *, start: Start = ..., coordinates: Coordinates = ..., axes: Integers = ...,
+    shape: Shape, d_model: Width, *, start: Start = ..., coordinates: Coordinates = ..., axes: Integers = ...,
     widths: Integers = ..., group: Group = ..., layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
     extra_tokens: SupportsIndex = ..., channel_first: bool = ...,
     dtype: DTypeOf[ScalarT], out: None = ..., threads: SupportsIndex | None = ..., **convention: Any,
 ) -> NDArray[ScalarT]: ...
 @overload
 def grid(
-    shape: Shape, d_model: SupportsIndex, *, start: Start = ..., coordinates: Coordinates = ..., axes: Integers = ...,
+    shape: Shape, d_model: Width, *, start: Start = ..., coordinates: Coordinates = ..., axes: Integers = ...,
     widths: Integers = ..., group: Group = ..., layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
     extra_tokens: SupportsIndex = ..., channel_first: bool = ...,
     dtype: AnyDType = ..., out: NDArray[Any] | None = ..., threads: SupportsIndex | None = ..., **convention: Any,
@@ -120,14 +74,14 @@ def grid(
 
 def grid(
     shape: Shape,
-    d_model: SupportsIndex,
+    d_model: Width,
     *,
     start: Start = 0,
     coordinates: Coordinates = "index",
     axes: Integers = None,
     widths: Integers = None,
     group: Group = "axis",
-    layout: Layout = "interleaved",
+    layout: Layout = None,
     odd: Odd = "error",
     include_input: IncludeInput = None,
     extra_tokens: SupportsIndex = 0,
@@ -145,8 +99,9 @@ def grid(
     ----------
     shape : int or sequence
         For each axis its size or its coordinates: a range or a one-dimensional array of integers or real numbers.
-    d_model : int
-        Number of columns.
+    d_model : int, Encoding or sequence of Encoding
+        Number of columns; or, in place of d_model and the keywords of a convention, the encoding of one axis, the same for all
+        axes or one for each.  The table then has the d_model columns of the encoding for every axis.
     start : float or sequence of float, optional
         The index of the first cell, one for each axis or one for all.  Cell k has the index m = k + start.
     coordinates : {"index", "normalized", "centered"} or (low, high), optional
@@ -161,7 +116,8 @@ def grid(
     group : {"axis", "function", "frequency"}, optional
         The index that varies slowest over the columns.
     layout : {"interleaved", "halves"}, optional
-        Within a group, sines and cosines alternate or form blocks.  With ``group="function"`` this applies to the axes.
+        Within a group, sines and cosines alternate or form blocks.  With ``group="function"`` this applies to the axes.  The
+        default is ``"interleaved"``, or the layout of the encoding.
     odd : {"error", "zero", "truncate"}, optional
         If d_model is not a multiple of twice the number of axes, ``"error"`` raises a ValueError, ``"zero"`` rounds the
         widths down and fills the remaining columns with zeros, and ``"truncate"`` rounds the widths up and drops the last
@@ -193,6 +149,7 @@ def grid(
 
     See Also
     --------
+    points : Encode points that form no grid, or that differ per sample.
     encode : Return the encodings of positions on one axis.
     Encoding : The keywords of a convention.
 
@@ -215,17 +172,20 @@ def grid(
     with _kernel.default_environment():
         dtype_name, element = _arguments.dtype(dtype)
         threads = _arguments.threads(threads)
-        d_model = _arguments.integer("d_model", d_model, 0)
         extra_tokens = _arguments.integer("extra_tokens", extra_tokens, 0)
         if not isinstance(channel_first, (bool, np.bool_)):
             raise _arguments.wrong_type("channel_first", channel_first, "a bool")
         extents = _extents(shape)
-        starts = _per_axis("start", start, len(extents))
+        starts = per_axis("start", start, len(extents))
         positions = [_axis_positions(extent, m, coordinates) for extent, m in zip(extents, starts, strict=True)]
-        laid_out = _lay_out(positions, d_model, axes, widths, group, layout, odd, include_input, convention)
+        d_model, table_axes, _ = lay_out(
+            grid, len(positions), d_model, axes, widths, group, layout, odd, include_input, convention
+        )
+        positions = [_checked(p, axis) for p, axis in zip(positions, table_axes, strict=True)]
         sizes = tuple(map(len, positions))
-        rows = (extra_tokens + math.prod(sizes),) if extra_tokens else sizes
-        out = _arguments.output(out, (d_model, *rows) if channel_first else (*rows, d_model), dtype_name, element, "shape")
+        cells_shape = (extra_tokens + math.prod(sizes),) if extra_tokens else sizes
+        whole = (d_model, *cells_shape) if channel_first else (*cells_shape, d_model)
+        out = _arguments.output(out, whole, dtype_name, element, "shape")
         cells = out.view(f"u{element.itemsize}")
         if channel_first:
             cells = np.moveaxis(cells, 0, -1)
@@ -235,116 +195,14 @@ def grid(
         step = max(1, BLOCK_BYTES // max(1, d_model * element.itemsize))
         for corner in itertools.product(*(range(0, n if cells.size else 0, step) for n in sizes)):
             block = tuple(slice(k, k + step) for k in corner)
-            tables = [
-                axis.table(rows, d_model, dtype_name, element, threads) for axis, rows in zip(laid_out, block, strict=True)
-            ]
-            if channel_first:
-                tables = [np.asfortranarray(table) for table in tables]
+            tables = []
+            for axis, p, part in zip(table_axes, positions, block, strict=True):
+                rows = p[part]
+                table = np.zeros((len(rows), d_model), cells.dtype)
+                axis.write(rows, table, dtype_name, element, threads)
+                tables.append(np.asfortranarray(table) if channel_first else table)
             _spread(tables, cells[block])
         return out
-
-
-# ---- columns ----------------------------------------------------------------------------------------------------------
-
-
-def _lay_out(
-    positions: Sequence[range | NDArray[Any] | _Spaced],
-    d_model: int,
-    axes: Integers,
-    widths: Integers,
-    group: str,
-    layout: str,
-    odd: str,
-    include_input: str | None,
-    convention: dict[str, Any],
-) -> list[_Axis]:
-    """Check the arguments and return the axes, each with its encoding and its columns in the table."""
-    for name, value in (("group", group), ("layout", layout), ("odd", odd)):
-        _arguments.choice(name, value, CHOICES[name])
-    if include_input is not None:
-        _arguments.choice("include_input", include_input, CHOICES["include_input"])
-    ndim = len(positions)
-    inputs = ndim if include_input else 0
-    if d_model < inputs:
-        raise ValueError(f"d_model is {d_model}, expected at least {inputs} for the coordinates of include_input")
-    axes = _axis_order(axes, ndim)
-    widths = _widths(widths, ndim, d_model, inputs, odd)
-    nesting = ORDERS[group, layout]
-    # the columns of an axis's encoding must have functions and frequencies in the order of the table
-    convention["layout"] = "halves" if nesting.index("function") < nesting.index("frequency") else "interleaved"
-    by_axis = {name: _per_axis(name, value, ndim) for name, value in convention.items()}
-    conventions = [{name: values[k] for name, values in by_axis.items()} for k in range(ndim)]
-    encodings = [encoding_of(width, own, "grid") for width, own in zip(widths, conventions, strict=True)]
-    index = {
-        "axis": np.repeat(np.arange(ndim), [widths[k] for k in axes]),
-        "frequency": np.concatenate([np.arange(widths[k]) // 2 for k in axes]),
-        "function": np.concatenate([np.arange(widths[k]) % 2 for k in axes]),
-    }
-    order = np.lexsort([index[name] for name in reversed(nesting)])[: d_model - inputs]
-    first = inputs if include_input == "first" else 0
-    laid_out = []
-    for k, (p, encoding) in enumerate(zip(positions, encodings, strict=True)):
-        _check_positions(p, encoding)
-        rank = axes.index(k)
-        columns = _slices(first + np.flatnonzero(index["axis"][order] == rank))
-        input_column = {None: None, "first": rank, "last": d_model - ndim + rank}[include_input]
-        laid_out.append(_Axis(p, encoding, columns, input_column))
-    return laid_out
-
-
-def _slices(columns: NDArray[np.intp]) -> list[slice]:
-    """Return ascending column indices as a short list of slices."""
-    steps = np.diff(columns)
-    changes = np.append(np.flatnonzero(np.diff(steps)) + 1, len(steps))
-    slices, begin = [], 0
-    while begin < len(columns):
-        end = changes[np.searchsorted(changes, begin, "right")] if begin < len(steps) else begin
-        slices.append(slice(columns[begin], columns[end] + 1, steps[begin] if end > begin else 1))
-        begin = end + 1
-    return slices
-
-
-def _axis_order(axes: Any, ndim: int) -> Sequence[int]:
-    if axes is None:
-        return range(ndim)
-    order = [_arguments.integer("axes", k, 0) for k in _per_axis("axes", axes, ndim)]
-    if sorted(order) != list(range(ndim)):
-        raise ValueError(f"axes is {tuple(order)}, expected each of {tuple(range(ndim))} once")
-    return order
-
-
-def _widths(widths: Any, ndim: int, d_model: int, inputs: int, odd: str) -> list[int]:
-    """Return the number of columns of each axis; `odd` determines whether their sum may differ from the available columns."""
-    available = d_model - inputs
-    if widths is None:
-        pairs, rest = divmod(available, 2 * ndim)
-        if rest and odd == "error":
-            more = f"{inputs} more than " if inputs else ""
-            raise ValueError(
-                f"d_model is {d_model}, expected {more}a multiple of {2 * ndim}; or pass widths, odd='zero' or odd='truncate'"
-            )
-        return [2 * (pairs + (rest > 0 and odd == "truncate"))] * ndim
-    widths = [_arguments.integer("widths", width, 0) for width in _per_axis("widths", widths, ndim)]
-    for width in widths:
-        if width % 2:
-            raise ValueError(f"widths has {width}, expected even numbers")
-    total = sum(widths)
-    if total < available and odd != "zero" or total > available and odd != "truncate":
-        raise ValueError(f"widths has sum {total}, expected {available}")
-    return list(widths)
-
-
-def _is_sequence(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) or isinstance(value, np.ndarray) and value.ndim > 0
-
-
-def _per_axis(name: str, value: Any, ndim: int) -> list[Any]:
-    """Return one value for each axis: the elements of a sequence, or the same value; frequencies may be one array for all."""
-    if not _is_sequence(value) or name == "frequencies" and not any(map(np.ndim, value)):
-        return [value] * ndim
-    if len(value) != ndim:
-        raise ValueError(f"{name} has length {len(value)}, expected {ndim}, one for each axis")
-    return list(value)
 
 
 # ---- positions --------------------------------------------------------------------------------------------------------
@@ -353,7 +211,7 @@ def _per_axis(name: str, value: Any, ndim: int) -> list[Any]:
 def _extents(shape: Any) -> list[int | range | NDArray[Any]]:
     """Return for each axis its size or its coordinates."""
     extents = []
-    for axis in shape if _is_sequence(shape) else [shape]:
+    for axis in shape if is_sequence(shape) else [shape]:
         if axis is shape or not (isinstance(axis, (list, tuple, range)) or hasattr(axis, "__array__") and np.ndim(axis)):
             axis = _arguments.length(range(_arguments.integer("shape", axis, 0)))
         elif not isinstance(axis, range):
@@ -372,9 +230,9 @@ def _axis_positions(
     """Return the positions to encode along an axis."""
     m = Fraction(_arguments.integer("start", start, LOWEST) if _arguments.is_index(start) else _arguments.real("start", start))
     if isinstance(coordinates, str):
-        _arguments.choice("coordinates", coordinates, CHOICES["coordinates"])
+        _arguments.choice("coordinates", coordinates, COORDINATES)
     elif np.shape(coordinates) != (2,):
-        raise TypeError(f"coordinates is {coordinates!r}, expected one of {CHOICES['coordinates']} or (low, high)")
+        raise TypeError(f"coordinates is {coordinates!r}, expected one of {COORDINATES} or (low, high)")
     else:
         low, high = (Fraction(_arguments.real("coordinates", end)) for end in coordinates)
     if not isinstance(extent, int):
@@ -397,29 +255,15 @@ def _axis_positions(
     return _Spaced(first, step, extent)
 
 
-def _check_positions(positions: range | NDArray[Any] | _Spaced, encoding: Encoding) -> None:
-    """Check that positions are in the domain, with and without the offset; for evenly spaced positions check the two ends."""
-    if isinstance(positions, _Spaced):
-        positions = np.concatenate([positions[:1], positions[-1:]])
+def _checked(positions: range | NDArray[Any] | _Spaced, axis: Axis) -> range | NDArray[Any] | _Spaced:
+    """Check that positions are in the domain, with and without the offset; of evenly spaced positions check the two ends."""
     try:
-        _arguments.positions_of(positions, keywords_of(encoding)["position_offset"])
+        if isinstance(positions, _Spaced):
+            axis.check(np.concatenate([positions[:1], positions[-1:]]))
+            return positions
+        return axis.check(positions)
     except ValueError as error:
         raise ValueError(f"shape, start and coordinates give positions outside the domain: {error}") from None
-
-
-def _rounded_bits(positions: range | NDArray[Any], dtype_name: str) -> NDArray[Any]:
-    """Return the bits of the positions, each rounded once to a dtype."""
-    if dtype_name == "float64":
-        return np.asarray(positions, np.float64).view(np.uint64)
-    values = [_kernel.rounded(dtype_name, _sticky(p)) for p in np.asarray(positions).tolist()]
-    if dtype_name == "bfloat16":                                    # the leading bits of a float32
-        return (np.array(values, np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    return np.array(values, dtype_name).view(np.uint32 if dtype_name == "float32" else np.uint16)
-
-
-def _sticky(p: float) -> float:
-    """Return a float that rounds to 24 bits or fewer as p does: of a large integer p, the last bit kept ORs all lower bits."""
-    return p if abs(p) <= 2**53 or isinstance(p, float) else (p >> 11 | bool(p & 2047)) << 11
 
 
 # ---- cells ------------------------------------------------------------------------------------------------------------

@@ -50,7 +50,8 @@ cdef enum:
     LONGEST_PAUSE = 256
     MIN_ENTRIES = 64                    # batch entries in a block: each further block of the batch computes the rows again
     TILES_PER_BLOCK = 16                # tiles of an offset table in a block, 20 us each
-    STREAM_BYTES = 1 << 23              # outputs from this size exceed the caches and use non-temporal stores
+    STREAM_BYTES = 1 << 23              # outputs from this size exceed the caches and use non-temporal stores ...
+    FRESH_BYTES = 1 << 25               # ... except new arrays from this size, whose pages no earlier array has used
     ALIGNED_BYTES = 1 << 12             # arrays of at least this size start on a cache line
     TABLE_BYTES = 1 << 17               # of cosines and sines that a thread keeps in L2 while it rotates
     FEWEST_TABLE_ROWS = 4               # that it computes together
@@ -367,7 +368,8 @@ cdef void *_on_cache_line(void *memory) noexcept nogil:
 # ---- plans and blocks --------------------------------------------------------------------------------------------------------
 
 
-cdef plan_t _plan(const spec_t *spec, const job_t *job, ptrdiff_t rows, uint64_t step, bint has_table, object threads) except *:
+cdef plan_t _plan(const spec_t *spec, const job_t *job, ptrdiff_t rows, uint64_t step, bint has_table, bint may_stream,
+                  object threads) except *:
     """Return the plan of a job.
 
     Parameters
@@ -378,6 +380,8 @@ cdef plan_t _plan(const spec_t *spec, const job_t *job, ptrdiff_t rows, uint64_t
         Distance between rows that can be rotated, 0 if there are none.
     has_table : bool
         Whether the encoding keeps the offset table of `step`.
+    may_stream : bool
+        False if the pages of `out` are new: the system has just zeroed them, so their lines are in the cache.
     """
     cdef plan_t plan
     cdef ptrdiff_t itemsize = _itemsize(job.dtype)
@@ -392,7 +396,7 @@ cdef plan_t _plan(const spec_t *spec, const job_t *job, ptrdiff_t rows, uint64_t
         if job.output == ADD:
             if job.batch > 1 or itemsize == 2:
                 plan.panel = pitch * min(rows, FINE)
-        elif rows * row_bytes >= STREAM_BYTES:
+        elif may_stream and rows * row_bytes >= STREAM_BYTES:
             plan.output = STREAM
             if job.row_stride % LINE == 0 and <uintptr_t>job.out % LINE == 0:
                 pass
@@ -700,8 +704,8 @@ cdef class Columns:
         """
         cdef Py_buffer read, written
         cdef positions_t p
-        cdef bint is_array = False
-        cdef ptrdiff_t itemsize
+        cdef bint is_array = False, may_stream = True
+        cdef ptrdiff_t itemsize, size
         if element is None or not (threads is None or type(threads) is int and threads > 0):
             return None
         job.dtype = <dtype_t><int>element[0]
@@ -719,7 +723,9 @@ cdef class Columns:
                     return None
                 shape = (p.rows, self.spec.d_model) if p.axes == 1 else (*positions.shape, self.spec.d_model)
                 try:
-                    out = _new(shape, element[1], p.rows * self.spec.d_model * itemsize)
+                    size = p.rows * self.spec.d_model * itemsize
+                    out = _new(shape, element[1], size)
+                    may_stream = size < FRESH_BYTES
                 except MemoryError:
                     return None
             elif type(out) is not ndarray and not checked:
@@ -731,7 +737,8 @@ cdef class Columns:
             if not read_rows(bits, itemsize, self.spec.d_model, checked, &written):
                 return None
             try:
-                return self._write(job, out, &written, positions, &read if is_array else NULL, &p, element, threads, checked)
+                return self._write(job, out, &written, positions, &read if is_array else NULL, &p, element, threads, checked,
+                                   may_stream)
             finally:
                 PyBuffer_Release(&written)
         finally:
@@ -739,7 +746,7 @@ cdef class Columns:
                 PyBuffer_Release(&read)
 
     cdef object _write(self, job_t *job, object out, const Py_buffer *written, object positions, const Py_buffer *read,
-                       const positions_t *p, tuple element, object threads, bint checked):
+                       const positions_t *p, tuple element, object threads, bint checked, bint may_stream):
         """Write the rows of `out`, with one job for each index of the axes before the last axis of rows."""
         cdef rows_t rows
         # whether the positions give one table, added to all entries of a batch; otherwise each row has its own position
@@ -780,10 +787,10 @@ cdef class Columns:
             job.step = p.step
             job.integers = p.integers + i if p.integers != NULL else NULL
             job.reals = p.reals + i if p.reals != NULL else NULL
-            self._launch(job, n, threads)
+            self._launch(job, n, may_stream, threads)
         return out
 
-    cdef int _launch(self, job_t *job, ptrdiff_t rows, object threads) except -1:
+    cdef int _launch(self, job_t *job, ptrdiff_t rows, bint may_stream, object threads) except -1:
         """Determine the spacing of the positions, plan the job and run it."""
         cdef int64_t *integers = NULL
         cdef output_t output = job.output
@@ -803,7 +810,7 @@ cdef class Columns:
                 with nogil:
                     step = _spacing(job, rows)
             table = self._find_table(step, 0)
-            plan = _plan(&self.spec, job, rows, step, table is not None, threads)
+            plan = _plan(&self.spec, job, rows, step, table is not None, may_stream, threads)
             if plan.rotated:
                 table = self._table(step, plan.first, threads)
                 job.offsets = &table.table

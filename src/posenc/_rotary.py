@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Self, SupportsFloat, SupportsIndex, TypeVar, cast
+from typing import Any, Literal, Self, SupportsFloat, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,10 +20,11 @@ from posenc import (
     _specification,
     _tables,
 )
+from posenc._as_array import as_array, shown
+from posenc._keywords import check_names, suggests
 from posenc._types import AnyDType, ArrayT, Positions
 from posenc._version import __version__
 
-Initialize = TypeVar("Initialize", bound=Callable[..., None])
 DEFAULTS: dict[str, Any] = {
     "base": 10000.0,
     "rotary_dim": None,
@@ -35,17 +36,11 @@ DEFAULTS: dict[str, Any] = {
     "axes": None,
 }
 MOST_AXES = 16          # of positions, in the kernel
-SYNONYMS = {            # names in other libraries
-    "theta": "base", "rope_theta": "base", "rope_base": "base", "dim": "head_dim", "d_model": "head_dim",
-    "inv_freq": "frequencies",
-    "rope_scaling": "scaling", "rope_parameters": "scaling", "interleaved": "layout", "is_neox_style": "layout",
-    "attention_scaling": "scale", "attention_factor": "scale", "partial_rotary_factor": "rotary_dim", "mrope_section": "axes",
-}
 REPLACES = {"frequencies": ("base", "scaling", "frequency_scale")}     # as in _convention
 
 
 def _axis_of_each_pair(name: str, value: Any) -> tuple[int, ...]:
-    array = _arguments.as_array(name, value)
+    array = as_array(name, value)
     if array.dtype.kind not in "iu" and array.size:
         raise TypeError(f"{name} has dtype {array.dtype}, expected integers")
     if array.ndim != 1:
@@ -69,17 +64,6 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "frequencies": functools.partial(_arguments.optional, check=_arguments.frequencies),
     "axes": functools.partial(_arguments.optional, check=_axis_of_each_pair),
 }
-
-
-def _with_suggestions(initialize: Initialize) -> Initialize:
-    """Make a constructor suggest a keyword for an unknown one."""
-
-    @functools.wraps(initialize)
-    def checked(self: Rotary, *arguments: Any, **keywords: Any) -> None:
-        _specification.check_keywords("Rotary", keywords, {"head_dim": None} | DEFAULTS, SYNONYMS)
-        initialize(self, *arguments, **keywords)
-
-    return cast(Initialize, checked)
 
 
 class Rotary(_specification.Immutable):
@@ -169,7 +153,7 @@ class Rotary(_specification.Immutable):
     _parts: tuple[_tables.Part, ...] | None
     _rotation: _kernel.Rotation | None
 
-    @_with_suggestions
+    @suggests
     def __init__(
         self,
         head_dim: SupportsIndex,
@@ -214,6 +198,7 @@ class Rotary(_specification.Immutable):
         return {name: value for name, value in self._keywords.items() if value != DEFAULTS[name]}
 
     @classmethod
+    @suggests
     def from_config(cls, config: Any, layer_type: str | None = None, length: SupportsIndex | None = None) -> Self:
         """Return the rotation in a model's configuration.
 
@@ -285,7 +270,7 @@ class Rotary(_specification.Immutable):
         >>> rotary.axes == (0,) * 16 + (1,) * 16
         True
         """
-        _specification.check_keywords("Rotary.preset", changes, DEFAULTS, SYNONYMS)
+        check_names(Rotary.preset, changes, DEFAULTS)
         size = _arguments.integer("head_dim", head_dim, 0)
         base, frequency_scale = (
             None if changes.get(name) is None else _arguments.real(name, changes.pop(name))
@@ -321,7 +306,7 @@ class Rotary(_specification.Immutable):
         >>> Rotary(64, base=500.0).replace(layout="interleaved")
         Rotary(64, base=500.0, layout='interleaved')
         """
-        _specification.check_keywords("replace", changes, {"head_dim": None} | DEFAULTS, SYNONYMS)
+        check_names(Rotary.replace, changes, ("head_dim", *DEFAULTS))
         replaced = {name for change in changes for name in REPLACES.get(change, ())}
         keywords = {name: value for name, value in self._changes().items() if name not in replaced} | changes
         return type(self)(**{"head_dim": self.head_dim} | keywords)
@@ -424,6 +409,7 @@ class Rotary(_specification.Immutable):
         """
         return self._frequencies.values
 
+    @suggests
     def tables(
         self,
         positions: Positions,
@@ -482,6 +468,7 @@ class Rotary(_specification.Immutable):
             table = _tables.encode(self._parts, positions, dtype, out, threads)
         return table[..., : self.rotary_dim // 2], table[..., self.rotary_dim // 2 :]
 
+    @suggests
     def rotate(
         self,
         x: ArrayT,
@@ -568,7 +555,7 @@ def _checked(head_dim: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str,
     c = {name: CHECKS[name](name, value) for name, value in keywords.items()}
     head_dim = _arguments.integer("head_dim", head_dim, 0)
     if head_dim > _convention.WIDEST:
-        raise ValueError(f"head_dim is {_arguments.shown(head_dim)}, expected at most {_convention.WIDEST}")
+        raise ValueError(f"head_dim is {shown(head_dim)}, expected at most {_convention.WIDEST}")
     if c["base"] <= 0:
         raise ValueError(f"base is {keywords['base']!r}, expected a positive number")
     if c["frequencies"] is not None:
@@ -607,7 +594,7 @@ def _move(c: dict[str, Any], name: str, key: str, value: Any) -> None:
     if value is not None:
         if c[name] not in (DEFAULTS[name], value):
             raise ValueError(
-                f"{name} is {_specification.shown(c[name])} and scaling[{key!r}] means {_specification.shown(value)}, "
+                f"{name} is {_specification.abbreviated(c[name])} and scaling[{key!r}] means {_specification.abbreviated(value)}, "
                 "expected only one of them"
             )
         c[name] = value

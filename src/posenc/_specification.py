@@ -16,7 +16,7 @@ class Immutable:
     __slots__ = ()
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"{type(self).__name__} is immutable, {name} cannot be set")
+        raise AttributeError(f"{type(self).__name__} is immutable, {name} cannot be set; use replace({name}=...)")
 
     def __delattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"{type(self).__name__} is immutable, {name} cannot be deleted")
@@ -31,18 +31,18 @@ def listed(names: Iterable[object]) -> str:
     return ", ".join(sorted(map(str, names)))
 
 
-def shown(value: object) -> str:
+def abbreviated(value: object) -> str:
     """Return ``repr(value)``, with long tuples and lists abbreviated."""
     if isinstance(value, (tuple, list)) and len(value) > MOST_SHOWN:
         return f"<{len(value)} numbers from {value[0]} to {value[-1]}>"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{key!r}: {shown(item)}' for key, item in value.items())}}}"
+        return f"{{{', '.join(f'{key!r}: {abbreviated(item)}' for key, item in value.items())}}}"
     return repr(value)
 
 
 def call(kind: str, size: int, changes: Mapping[str, Any]) -> str:
     """Return a constructor call as text."""
-    return f"{kind}({size}{''.join(f', {name}={shown(value)}' for name, value in changes.items())})"
+    return f"{kind}({size}{''.join(f', {name}={abbreviated(value)}' for name, value in changes.items())})"
 
 
 def html_table(caption: str, values: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
@@ -51,7 +51,7 @@ def html_table(caption: str, values: Mapping[str, Any], defaults: Mapping[str, A
 
     rows = []
     for name, value in values.items():
-        text = escape(shown(value))
+        text = escape(abbreviated(value))
         rows.append(f'<tr><th scope="row">{name}</th><td>{f"<b>{text}</b>" if value != defaults.get(name) else text}</td></tr>')
     return f"<table><caption><code>{escape(caption)}</code></caption><tbody>{''.join(rows)}</tbody></table>"
 
@@ -71,16 +71,3 @@ def check_document(
         raise _arguments.wrong_type(keywords, document[keywords], f"a dict of keywords of {kind}")
     if unknown := document[keywords].keys() - set(known):
         raise ValueError(f"{keywords} has {listed(unknown)}, expected keywords of {kind}")
-
-
-def check_keywords(
-    function: str, given: Iterable[str], known: Mapping[str, Any], synonyms: Mapping[str, str], also: Iterable[str] = ()
-) -> None:
-    """Refuse an unknown keyword with a suggestion, from `known`, `also`, or the names in other libraries."""
-    import difflib
-
-    for name in given:
-        if name not in known:
-            near = [synonyms[name]] if name in synonyms else difflib.get_close_matches(name, [*known, *also], 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{hint}") from None

@@ -18,25 +18,26 @@ import numpy as np
 
 import posenc
 from posenc._cli import options
+from posenc._cli.parser import Parser
 
-CASES: list[tuple[tuple[int, ...], str, str, bool]] = [      # shape, dtype, memory, whether to use one thread
-    ((65_536, 512), "float32", "fresh", False),
-    ((65_536, 512), "float32", "reused", False),
-    ((65_536, 512), "bfloat16", "reused", False),
+CASES: list[tuple[tuple[int, ...], str, str, bool]] = [      # shape, dtype, memory, whether to use only one thread
+    ((32_768, 512), "float32", "fresh", False),
+    ((32_768, 512), "float32", "reused", False),
+    ((32_768, 512), "bfloat16", "reused", False),
     ((512, 512), "float32", "reused", True),
-    ((32, 2_048, 512), "float32", "reused", False),
+    ((16, 2_048, 512), "float32", "reused", False),
 ]
-ROUNDS = 9
-SECONDS = 0.5                           # torch and NumPy each skip their remaining rounds after this long
+ROUNDS, SECONDS = 7, 0.3                # torch and NumPy each skip their remaining rounds after this many seconds
 SAMPLE_SECONDS = 2e-3                   # shorter calls are repeated until they take this long
-NOTES = """of memset: speed relative to memset in the same type of memory; memset and torch use the same number of threads
-over: speedup over the usual recipe (angles: torch float32, NumPy float64); for add_to, over add(x, table, out=x)"""
+HEADINGS = "call   shape           dtype    memory threads     ms  GB/s share  torch   NumPy"
+NOTES = """share: speed relative to memset with the same memory and number of threads
+torch, NumPy: speed-up over the usual recipe (for add_to: add(x, table, out=x))"""
 EXAMPLES = "examples:\n  posenc bench\n  posenc bench --threads 1 --json > figures.json"
 
 
-def add(commands: argparse._SubParsersAction[options.Parser]) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = options.add_command(commands, "bench", "compare posenc with memset, torch and NumPy", EXAMPLES, run)
-    parser.add_argument("--threads", type=options.positive, metavar="N", help="at most N threads (default: as in posenc info)")
+    parser.add_argument("--threads", type=options.positive, metavar="N", help="at most N threads (default: see posenc info)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def recipe(library: Any, pe: Any, fresh: bool) -> None:
-    """Compute a table by the usual recipe; its angles are float64 in NumPy, float32 in torch."""
+    """Compute a table by the usual recipe, with angles in float64 (NumPy) or float32 (torch)."""
     pe = library.empty_like(pe) if fresh else pe
     n, d_model = pe.shape
     angles = library.arange(n)[:, None] * library.exp(library.arange(0, d_model, 2) * (-math.log(10000.0) / d_model))
@@ -72,7 +73,7 @@ def memset(out: Any, fresh: bool, threads: int, pool: Any) -> None:
 
 
 def measure(torch: Any, pool: Any, shape: tuple[int, ...], dtype: str, memory: str, threads: int) -> dict[str, Any]:
-    """Return the case and the median seconds of `add_to` (for a batch) or `encode`, of memset, torch and NumPy."""
+    """Return the case with the median seconds of posenc (`add_to` for a batch, else `encode`), memset, torch and NumPy."""
     call, fresh, encoding = "add_to" if len(shape) > 2 else "encode", memory == "fresh", posenc.Encoding(shape[-1])
     encode = partial(encoding.encode, shape[-2], dtype=dtype, threads=threads)
     out = np.ones(shape, encoding.encode(0, dtype=dtype).dtype)
@@ -87,7 +88,7 @@ def measure(torch: Any, pool: Any, shape: tuple[int, ...], dtype: str, memory: s
     if torch:
         torch.set_num_threads(threads)
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for name in ROUNDS * list(calls):   # all calls in turn; the first round warms up
+    for name in ROUNDS * list(calls):   # the calls alternate; the first round is a warm-up
         if sum(times[name]) < SECONDS or name in ("posenc", "memset"):
             once = timeit.timeit(calls[name], number=1)
             number = math.ceil(SAMPLE_SECONDS / once)
@@ -97,7 +98,7 @@ def measure(torch: Any, pool: Any, shape: tuple[int, ...], dtype: str, memory: s
 
 
 def used_by_others() -> float | None:
-    """Return the processor seconds that other processes have used since the system started, or None without /proc/stat."""
+    """Return the processor seconds used by other processes since the system started, or None if /proc/stat does not exist."""
     with suppress(FileNotFoundError), open("/proc/stat", encoding="ascii") as stat:
         user, nice, system, _idle, _iowait, *others = map(int, stat.readline().split()[1:9])
         return sum((user, nice, system, *others)) / os.sysconf("SC_CLK_TCK") - time.process_time()
@@ -105,16 +106,15 @@ def used_by_others() -> float | None:
 
 
 def in_words(document: dict[str, Any]) -> str:
-    """Return the document as text."""
+    """Return the measurements as a table with notes."""
     versions = f"NumPy {document['numpy']} (1 thread), torch {document['torch'] or 'is not installed'}"
-    head = f"posenc {document['version']} with {document['instruction_set']}, {versions}; medians of up to {ROUNDS - 1} rounds"
-    lines = [head, f"{'':57}{'ms':>7}{'GB/s':>7}{'of memset':>11}{'over torch':>12}{'over NumPy':>12}"]
+    lines = [f"posenc {document['version']} with {document['instruction_set']}, {versions}", HEADINGS]
     for row in document["rows"]:
         seconds, ours = row["seconds"], row["seconds"]["posenc"]
-        size, threads = " x ".join(map(str, row["shape"])), f"{row['threads']} thread{'s' * (row['threads'] > 1)}"
-        case = f"{row['call']} {size} {row['dtype']}, {row['memory']} memory, {threads}"
-        over = "".join(f"{seconds[name] / ours:10.1f} x" if name in seconds else f"{'-':>12}" for name in ("torch", "numpy"))
-        lines.append(f"{case:57}{ours * 1e3:7.3g}{row['bytes'] / ours / 1e9:7.1f}{seconds['memset'] / ours:11.2f}{over}")
+        case = f"{row['call']:7}{' x '.join(map(str, row['shape'])):16}{row['dtype']:9}{row['memory']:7}{row['threads']:7}"
+        over = (f"{r:.{int(r < 100)}f}x" if (r := seconds.get(name, 0) / ours) else "-" for name in ("torch", "numpy"))
+        speed = f"{ours * 1e3:7.3g}{row['bytes'] / ours / 1e9:6.1f}{seconds['memset'] / ours:6.0%}"
+        lines.append(case + speed + "{:>7}{:>8}".format(*over))
     if (others := document["used_by_others"] or 0) > 0.2:      # processors; less is noise
-        lines.append(f"warning: other processes used {others:.1f} processors during the run: repeat it on an idle system")
+        lines.append(f"warning: other processes used {others:.1f} processors: repeat this on an idle system")
     return "\n".join([*lines, NOTES])

@@ -7,10 +7,14 @@ import sys
 import time
 from typing import BinaryIO
 
+import posenc
 from posenc._cli import options
-from posenc._cli.options import FORMATS, OK, PIPE
+from posenc._cli.options import OK, PIPE
+from posenc._cli.parser import Parser
 from posenc._encoding import changes_of
-from posenc._files.atomic import naming
+from posenc._files import npy
+from posenc._files.atomic import naming, quantity
+from posenc._files.formats import FORMATS, suffix_of
 from posenc._files.table import table_bytes
 
 EXAMPLES = """\
@@ -23,7 +27,7 @@ examples:
 """
 
 
-def add(commands: argparse._SubParsersAction[options.Parser]) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = options.add_command(commands, "generate", "write a table to a file", EXAMPLES, run)
     parser.add_argument("n", type=options.count, metavar="N", help="number of positions: 1000000, 1_000_000 or 1e6")
     parser.add_argument("d_model", type=options.count, metavar="D", help="number of columns")
@@ -42,19 +46,19 @@ def add(commands: argparse._SubParsersAction[options.Parser]) -> None:
 def run(args: argparse.Namespace) -> int:
     positions = options.positions_of(args, args.n)
     encoding = options.encoding_of(args, args.d_model)
-    module, keywords = options.format_of(args, args.output)
+    keywords = options.format_options(args, args.output)
+    bar = options.progress_bar(table_bytes(args.n, args.d_model, args.dtype))
     if args.output == PIPE:
-        name, destination, write = "stdout", stdout_for_data(args), module.stream
-    else:
-        name, destination, write = args.output, args.output, module.write
-        keywords["force"] = args.force
-    begin = time.perf_counter()
-    with naming(name), options.progress_bar(table_bytes(args.n, args.d_model, args.dtype)) as progress:
-        size = write(destination, encoding, positions, args.dtype, threads=args.threads, progress=progress, **keywords)
-    seconds = time.perf_counter() - begin
-    if args.output == PIPE:
+        file = stdout_for_data(args)
+        with naming("stdout"), bar as progress:
+            npy.stream(file, encoding, positions, args.dtype, threads=args.threads, progress=progress)
         return OK
-    stored = "uint16" if args.dtype == "bfloat16" and options.suffix_of(args.output) != ".safetensors" else args.dtype
+    keywords |= {"dtype": args.dtype, "overwrite": args.force, "threads": args.threads}
+    begin = time.perf_counter()
+    with bar as progress:
+        size = posenc.save(args.output, positions, encoding, progress=progress, **keywords)
+    seconds = time.perf_counter() - begin
+    stored = "uint16" if args.dtype == "bfloat16" and suffix_of(args.output) != ".safetensors" else args.dtype
     document = {
         "path": args.output,
         "shape": [args.n, args.d_model],
@@ -69,15 +73,15 @@ def run(args: argparse.Namespace) -> int:
         "threads": args.threads,
     }
     dtype = args.dtype if stored == args.dtype else f"{args.dtype} (stored as {stored})"
-    # for small files start-up dominates the time
-    rate = f", {options.quantity(size / seconds)}/s" if size >= 1e6 else ""
-    written = f"{options.quantity(size)} in {seconds:.3g} s{rate}"
+    # the time to write a small file is mostly start-up
+    rate = f", {quantity(size / seconds)}/s" if size >= 1e6 else ""
+    written = f"{quantity(size)} in {seconds:.3g} s{rate}"
     options.report(args, document, f"{args.output}: {args.n} x {args.d_model} {dtype}, {written}")
     return OK
 
 
 def stdout_for_data(args: argparse.Namespace) -> BinaryIO:
-    """Return stdout for binary data; refuse a terminal."""
+    """Return stdout as a binary file; refuse a terminal, a closed stdout and --json."""
     if args.json:
         raise ValueError(f"--json is given with -o {PIPE}, expected only one of them: both write to stdout")
     if sys.stdout is None:

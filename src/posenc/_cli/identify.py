@@ -8,6 +8,7 @@ from typing import Any
 
 import posenc
 from posenc._cli import options
+from posenc._cli.parser import Parser
 from posenc._encoding import changes_of
 from posenc._identify import identify_file
 
@@ -19,10 +20,10 @@ examples:
 """
 
 
-def add(commands: argparse._SubParsersAction[options.Parser]) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = options.add_command(commands, "identify", "name the convention of the table in a file", EXAMPLES, run)
     options.add_table(parser)
-    parser.add_argument("--start", type=options.integer, metavar="INT", help="position of the first row (default: searched)")
+    parser.add_argument("--start", type=options.integer, metavar="INT", help="position of the first row (default: find it)")
     parser.add_argument("--step", type=options.integer, metavar="INT", help="step between positions (default 1 with --start)")
 
 
@@ -38,18 +39,18 @@ def run(args: argparse.Namespace) -> int:
         "dtype": table.dtype,
         "matches": [match_document(match) for match in matches],
     }
-    options.report(args, document, "\n".join(map(str, matches)) or "none")
+    options.report(args, document, "\n".join(map(str, matches)) or "no match")
     return options.OK if matches else options.FAILED
 
 
 def match_document(match: posenc.Match) -> dict[str, Any]:
     """Return a match as a dict for JSON."""
-    assert isinstance(match.positions, range)       # true for positions from the options and from a search
+    assert isinstance(match.positions, range)       # both the options and a search yield a range
     return {
-        "presets": list(match.presets),
         "convention": changes_of(match.encoding),
         "start": match.positions.start,
         "step": match.positions.step,
+        "presets": list(match.presets),
         "difference": match.difference if math.isfinite(match.difference) else None,
         "reason": match.reason,
     }

@@ -1,41 +1,32 @@
-"""Options, formats and reports that the commands share."""
+"""Options, values and output that the commands share."""
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
-import os
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from decimal import Decimal, InvalidOperation
-from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import posenc
+from posenc import _install
+from posenc._arguments import BEYOND, LOWEST
+from posenc._cli.parser import Parser
 from posenc._convention import CHOICES
+from posenc._files import formats
+from posenc._files.formats import FORMATS, suffix_of
 from posenc._files.table import Readable
 
+Number = TypeVar("Number", int, float)
 OK, FAILED = 0, 1
 
-# for each suffix: the module that writes and reads the format, imported on use, and the options of only this format
-FORMATS: dict[str, tuple[str, tuple[str, ...]]] = {
-    ".npy": ("posenc._files.npy", ()),
-    ".safetensors": ("posenc._files.safetensors", ("key",)),
-    ".zarr": ("posenc._files.zarr", ("chunk_rows",)),
-}
 PIPE = "-"
 
 
 class Failure(Exception):
-    """Error that ends the program with a message and exit code 1."""
-
-
-class Parser(argparse.ArgumentParser):
-    """Parser that rejects abbreviated options, because a new option could make them ambiguous; subparsers use it too."""
-
-    def __init__(self, **keywords: Any) -> None:
-        super().__init__(allow_abbrev=False, **keywords)
+    """An error that ends the program with exit code 1; its arguments are a message and, optionally, a command to try."""
 
 
 # ---- values on the command line ---------------------------------------------------------------------------------------
@@ -46,11 +37,11 @@ def integer(text: str) -> int:
     try:
         number = Decimal(text)
     except InvalidOperation:
-        raise argparse.ArgumentTypeError(f"{text} is not a number") from None
+        raise argparse.ArgumentTypeError(f"is {text!r}, expected a whole number such as 10000, 10_000 or 1e4") from None
     if not number.is_finite() or number != number.to_integral_value():
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number")
-    if number.adjusted() > 30:          # int() would compute every digit of 1e999999
-        raise argparse.ArgumentTypeError(f"{text} is too large")
+        raise argparse.ArgumentTypeError(f"is {text!r}, expected a whole number")
+    if not LOWEST <= number < BEYOND:   # int() would compute every digit of 1e999999
+        raise argparse.ArgumentTypeError(f"is {text!r}, expected -2**63 <= number < 2**63")
     return int(number)
 
 
@@ -58,7 +49,7 @@ def count(text: str) -> int:
     """Parse a non-negative integer."""
     number = integer(text)
     if number < 0:
-        raise argparse.ArgumentTypeError(f"{text} is negative")
+        raise argparse.ArgumentTypeError(f"is {text!r}, expected at least 0")
     return number
 
 
@@ -66,7 +57,7 @@ def positive(text: str) -> int:
     """Parse a positive integer."""
     number = integer(text)
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is below 1")
+        raise argparse.ArgumentTypeError(f"is {text!r}, expected at least 1")
     return number
 
 
@@ -75,23 +66,23 @@ def real(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text} is not a number") from None
+        raise argparse.ArgumentTypeError(f"is {text!r}, expected a number") from None
 
 
-def real_list(text: str) -> list[float]:
-    """Parse real numbers separated by commas."""
-    return [real(number) for number in text.split(",")]
-
-
-def suffix_of(path: str) -> str:
-    """Return the suffix of a path; the path of a folder may end in a slash."""
-    return os.path.splitext(path.rstrip("/" + os.sep))[1]
+def listed(parse: Callable[[str], Number]) -> Callable[[str], list[Number]]:
+    """Return a parser for a list of numbers separated by commas."""
+    def parse_list(text: str) -> list[Number]:
+        with suppress(argparse.ArgumentTypeError):
+            return [parse(number) for number in text.split(",")]
+        raise argparse.ArgumentTypeError(f"is {text!r}, expected numbers separated by commas, without spaces")
+    return parse_list
 
 
 def table_path(text: str) -> str:
     """Parse the path of a table, or "-" for stdout."""
     if text != PIPE and suffix_of(text) not in FORMATS:
-        raise argparse.ArgumentTypeError(f"{text} must end in {', '.join(FORMATS)}, or be {PIPE} for stdout")
+        suffixes = ", ".join(FORMATS)
+        raise argparse.ArgumentTypeError(f"is {text!r}, expected a name with the suffix {suffixes}, or {PIPE} for stdout")
     return text
 
 
@@ -99,17 +90,17 @@ def table_path(text: str) -> str:
 
 # keyword of posenc.Encoding: arguments of add_argument; the defaults are those of the library
 CONVENTION: dict[str, dict[str, Any]] = {
-    "base": {"type": real, "metavar": "X", "help": "frequency i is base**(-i/D); for D see --shift (default 10000)"},
+    "base": {"type": real, "metavar": "X", "help": "frequency i is base**(-2i/columns) (default 10000)"},
     "frequency_scale": {"type": real, "metavar": "X", "help": "multiplies the frequencies"},
     "position_offset": {"type": real, "metavar": "X", "help": "added to the positions"},
     "position_scale": {"type": real, "metavar": "X", "help": "multiplies position + offset"},
     "padding_idx": {"type": integer, "metavar": "INT", "help": "position whose row is all zeros"},
     "scale": {"type": real, "metavar": "X", "help": "multiplies the values"},
     "odd": {"choices": CHOICES["odd"], "help": "handling of an odd number of columns"},
-    "spacing": {"choices": CHOICES["spacing"], "help": "spacing of the frequencies; endpoint: the slowest is 1/base"},
-    "shift": {"type": real, "metavar": "X", "help": "D in --base is columns/2 - shift"},
+    "spacing": {"choices": CHOICES["spacing"], "help": "endpoint: the slowest frequency is 1/base"},
+    "shift": {"type": real, "metavar": "X", "help": "frequency i is base**(-i / (columns/2 - shift))"},
     "exponents": {"choices": CHOICES["exponents"], "help": "one exponent for each pair of columns, or for each column"},
-    "frequencies": {"type": real_list, "metavar": "A,B,C", "help": "replaces base, spacing, shift and frequency scale"},
+    "frequencies": {"type": listed(real), "metavar": "A,B,C", "help": "replaces base, spacing, shift and frequency scale"},
     "layout": {"choices": CHOICES["layout"], "help": "order of the columns"},
     "order": {"choices": CHOICES["order"], "help": "function in the first column of a pair"},
 }
@@ -122,25 +113,25 @@ def add_command(
     examples: str,
     run: Callable[[argparse.Namespace], int],
 ) -> Parser:
-    """Add a subcommand that `run` executes, with the option --json."""
+    """Add a subcommand with the option --json; `run` executes the subcommand."""
     parser = commands.add_parser(
         name, help=purpose, description=purpose, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
     return parser
 
 
 def add_convention(parser: Parser, defaults: str = "those of 'Attention is all you need'") -> None:
     """Add --preset and an option for each convention keyword of `posenc.Encoding`."""
     group = parser.add_argument_group("convention", f"the defaults are {defaults}")
-    group.add_argument("--preset", metavar="NAME", help="convention of a model, such as whisper; other options override it")
+    group.add_argument("--preset", metavar="NAME", help="a name listed by posenc presets; other options override it")
     for keyword, keywords in CONVENTION.items():
         group.add_argument(f"--{keyword.replace('_', '-')}", default=argparse.SUPPRESS, **keywords)
 
 
 def encoding_of(args: argparse.Namespace, d_model: int, described: posenc.Encoding | None = None) -> posenc.Encoding:
-    """Return the encoding that the options select; without --preset, `described` (from the file) gives the defaults."""
+    """Return the encoding that the options select; without --preset, the defaults are those of `described`, from the file."""
     keywords = {keyword: value for keyword, value in vars(args).items() if keyword in CONVENTION}
     if args.preset is not None:
         return posenc.preset(args.preset, d_model, **keywords)
@@ -148,13 +139,13 @@ def encoding_of(args: argparse.Namespace, d_model: int, described: posenc.Encodi
 
 
 def add_range(parser: Parser) -> None:
-    """Add the options that give the positions of the rows."""
+    """Add --start and --step, which determine the positions of the rows."""
     parser.add_argument("--start", type=integer, metavar="INT", help="position of the first row (default 0)")
     parser.add_argument("--step", type=integer, metavar="INT", help="step between positions (default 1)")
 
 
 def positions_of(args: argparse.Namespace, rows: int, described: range = range(0)) -> range:
-    """Return the positions of the rows; `described` (from the file) gives the defaults."""
+    """Return the positions of the rows; the defaults are those of `described`, from the file."""
     start = described.start if args.start is None else args.start
     step = described.step if args.step is None else args.step
     if not step:
@@ -162,22 +153,21 @@ def positions_of(args: argparse.Namespace, rows: int, described: range = range(0
     return range(start, start + rows * step, step)
 
 
-def format_of(args: argparse.Namespace, path: str) -> tuple[ModuleType, dict[str, Any]]:
-    """Return the module for the format of a path, and its keywords from the options."""
+def format_options(args: argparse.Namespace, path: str) -> dict[str, Any]:
+    """Return the options for the format of a path, and import its module; a pipe has the format .npy."""
     suffix = suffix_of(path)
-    name, own = FORMATS.get(suffix, FORMATS[".npy"])
-    special = [option for _, names in FORMATS.values() for option in names]
-    keywords = {option: value for option in special if (value := getattr(args, option, None)) is not None}
-    if others := keywords.keys() - set(own):
+    keywords = {option: value for option in formats.OPTIONS if (value := getattr(args, option, None)) is not None}
+    if others := keywords.keys() - set(formats.format_of(path).options):
         raise ValueError(f"--{min(others).replace('_', '-')} does not apply to {suffix or 'a pipe'}")
     try:
-        return importlib.import_module(name), keywords
+        formats.module_of(path)
     except ModuleNotFoundError as error:
-        raise Failure(f"{suffix} needs the package {error.name}: pip install 'posenc[{error.name}]'") from error
+        raise Failure(f"{suffix} needs the package {error.name}", _install.command(str(error.name))) from error
+    return keywords
 
 
 def add_table(parser: Parser) -> None:
-    """Add the file to read and the name of its tensor."""
+    """Add FILE and --key, which select the table to read."""
     parser.add_argument("file", metavar="FILE", help="table of float32, float64, float16, bfloat16 or uint16 (bfloat16 bits)")
     parser.add_argument("--key", metavar="NAME", help="tensor in a .safetensors file (default: the only one, else pe)")
 
@@ -185,10 +175,10 @@ def add_table(parser: Parser) -> None:
 @contextmanager
 def table_of(args: argparse.Namespace) -> Iterator[Readable]:
     """Open the table to read; a file without a valid table is a failure, not wrong usage."""
-    module, keywords = format_of(args, args.file)
+    keywords = format_options(args, args.file)
     with ExitStack() as stack:
         try:
-            table = stack.enter_context(module.opened(args.file, **keywords))
+            table = stack.enter_context(formats.opened(args.file, **keywords))
         except ValueError as error:
             raise Failure(error) from error
         yield table
@@ -202,26 +192,38 @@ def report(args: argparse.Namespace, document: dict[str, Any], text: str = "") -
     line = json.dumps({**document, "version": posenc.__version__}, allow_nan=False) if args.json else text
     try:
         print(line)
-    except UnicodeEncodeError:          # a file name is not text, or the encoding of stdout cannot represent it
+    except UnicodeEncodeError:          # a file name is not valid Unicode, or stdout has an encoding without its characters
         print(line.encode("ascii", "backslashreplace").decode())
 
 
 @contextmanager
 def progress_bar(size: int, unit: str = "B") -> Iterator[Callable[[int], object]]:
-    """Yield a callback for the number of units done; show a bar if stderr is a terminal and tqdm is installed."""
+    """Yield a callback that adds a number of units; on a terminal, show a bar, or a percentage if tqdm is not installed."""
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
     try:
         from tqdm import tqdm
     except ImportError:
-        yield lambda done: None
+        with percentage(size) as update:
+            yield update
         return
-    with tqdm(total=size, unit=unit, unit_scale=True, disable=None) as bar:
+    with tqdm(total=size, unit=unit, unit_scale=True) as bar:
         yield bar.update
 
 
-def quantity(size: float) -> str:
-    """Format a number of bytes with three digits and a decimal unit."""
-    units = ["TB", "GB", "MB", "kB", "bytes"]
-    while size >= 999.5 and len(units) > 1:
-        size /= 1000
-        units.pop()
-    return f"{size:.3g} {units[-1]}"
+@contextmanager
+def percentage(size: int) -> Iterator[Callable[[int], object]]:
+    """Yield a callback that adds a number of units and prints the percentage done on stderr; erase the text at the end."""
+    total = 0
+
+    def update(done: int) -> None:
+        nonlocal total
+        total += done
+        print(f"\r{total / max(size, 1):4.0%}", end="", file=sys.stderr, flush=True)
+
+    try:
+        update(0)
+        yield update
+    finally:
+        print("\r    \r", end="", file=sys.stderr, flush=True)

@@ -7,9 +7,12 @@ import io
 import warnings
 from typing import TYPE_CHECKING
 
+from posenc import _install
 from posenc._cli import options
+from posenc._cli.parser import Parser
 from posenc._encoding import changes_of
-from posenc._files.atomic import write_bytes
+from posenc._files.atomic import quantity, write_bytes
+from posenc._files.formats import suffix_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,26 +29,21 @@ DPI = 100
 
 def picture_path(text: str) -> str:
     """Parse the path of a picture."""
-    if options.suffix_of(text) not in PICTURES:
-        raise argparse.ArgumentTypeError(f"{text} must end in {', '.join(PICTURES)}")
+    if suffix_of(text) not in PICTURES:
+        raise argparse.ArgumentTypeError(f"is {text!r}, expected a name with the suffix {', '.join(PICTURES)}")
     return text
 
 
-def integer_list(text: str) -> list[int]:
-    """Parse integers separated by commas."""
-    return [options.integer(number) for number in text.split(",")]
-
-
-def add(commands: argparse._SubParsersAction[options.Parser]) -> None:
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = options.add_command(commands, "plot", "draw a picture of an encoding", EXAMPLES, run)
     parser.add_argument("-o", "--output", type=picture_path, required=True, metavar="FILE",
                         help=f"the suffix sets the format: {', '.join(PICTURES)}")
     parser.add_argument("--kind", choices=("heatmap", "waves", "similarity"), default="heatmap", help="default heatmap")
     parser.add_argument("--positions", type=options.count, default=100, metavar="N", help="number of positions (default 100)")
     parser.add_argument("--d-model", type=options.count, default=128, metavar="D", help="number of columns (default 128)")
-    parser.add_argument("--dimensions", type=integer_list, metavar="I,J,K",
-                        help="columns that waves draws (default: four, evenly spaced)")
-    parser.add_argument("--width", type=options.positive, metavar="PIXELS", help="default 800; 560 for similarity")
+    parser.add_argument("--dimensions", type=options.listed(options.integer), metavar="I,J,K",
+                        help="columns to draw as waves (default: four, evenly spaced)")
+    parser.add_argument("--width", type=options.positive, metavar="PIXELS", help="default 800, or 560 for similarity")
     parser.add_argument("--height", type=options.positive, metavar="PIXELS", help="default 450")
     options.add_range(parser)
     parser.add_argument("--force", action="store_true", help="overwrite the file")
@@ -56,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         from posenc import plot as pictures
     except ModuleNotFoundError as error:
-        raise options.Failure(f"plot needs the package {error.name}: pip install 'posenc[plot]'") from error
+        raise options.Failure(f"plot needs the package {error.name}", _install.command(str(error.name))) from error
 
     keywords = {} if args.dimensions is None else {"dimensions": args.dimensions}
     if keywords and args.kind != "waves":
@@ -72,13 +70,13 @@ def run(args: argparse.Namespace) -> int:
         "convention": changes_of(encoding),
         "bytes": size,
     }
-    text = f"{args.output}: {args.kind} of {args.positions} x {args.d_model}, {options.quantity(size)}"
+    text = f"{args.output}: {args.kind} of {args.positions} x {args.d_model}, {quantity(size)}"
     options.report(args, document, text)
     return options.OK
 
 
 def rendered(figure: Figure, args: argparse.Namespace) -> bytes:
-    """Return the content of the picture's file."""
+    """Return the bytes of a picture file."""
     width, height = (round(DPI * inches) for inches in figure.get_size_inches())
     width, height = args.width or width, args.height or height
     figure.set_size_inches(width / DPI, height / DPI)
@@ -86,7 +84,7 @@ def rendered(figure: Figure, args: argparse.Namespace) -> bytes:
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "constrained_layout not applied", UserWarning)
         try:
-            figure.savefig(data, format=options.suffix_of(args.output)[1:], dpi=DPI)
+            figure.savefig(data, format=suffix_of(args.output)[1:], dpi=DPI)
         except UserWarning:
             raise ValueError(f"{width} x {height} pixels are too few for the labels, expected a larger picture") from None
     return data.getvalue()

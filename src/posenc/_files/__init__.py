@@ -1,1 +1,5 @@
-"""Table files (.npy, .safetensors and .zarr): atomic writing, and reading."""
+"""Table files (.npy, .safetensors and .zarr): atomic writing, reading, and verification."""
+
+from posenc._files.save_open_verify import File, open, save, verify  # noqa: A004
+
+__all__ = ["File", "open", "save", "verify"]

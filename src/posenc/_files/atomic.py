@@ -48,12 +48,26 @@ def check_target(path: str, force: bool) -> None:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
     if os.path.lexists(path) and not os.path.isfile(path):
         raise OSError(errno.EINVAL, "Not a regular file", path)     # otherwise root could replace /dev/null
+    if os.path.lexists(path) and not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, "The file is read-only", path)      # a rename would replace it
 
 
 def check_space(path: str, size: int) -> None:
-    total, _, free = shutil.disk_usage(os.path.dirname(path))
+    folder = os.path.dirname(path)
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(errno.ENOENT, f"{os.strerror(errno.ENOENT)}; create its folder first", path)
+    total, _, free = shutil.disk_usage(folder)
     if size > free and total:                                       # some network file systems report 0 of 0 bytes
-        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {size} bytes needed, {free} free", path)
+        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {quantity(size)} needed, {quantity(free)} free", path)
+
+
+def quantity(size: float) -> str:
+    """Format a number of bytes with three digits and a decimal unit."""
+    units = ["EB", "PB", "TB", "GB", "MB", "kB", "bytes"]
+    while size >= 999.5 and len(units) > 1:
+        size /= 1000
+        units.pop()
+    return f"{size:.3g} {units[-1]}"
 
 
 def name_beside(path: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -33,7 +33,7 @@ def write(
     return table.write_table(path, header(rows, encoding.d_model, name), encoding, positions, name, **keywords)
 
 
-def stream(file: io.BufferedIOBase, encoding: Encoding, positions: range, dtype: AnyDType = "float32", **keywords: Any) -> int:
+def stream(file: BinaryIO, encoding: Encoding, positions: range, dtype: AnyDType = "float32", **keywords: Any) -> int:
     """Write the bytes of `write` to a pipe: see `table.stream_table`."""
     name, rows = table.checked(positions, dtype)
     return table.stream_table(file, header(rows, encoding.d_model, name), encoding, positions, name, **keywords)

@@ -3,8 +3,7 @@
 from typing import Any
 
 from posenc import _arguments
-from posenc._encoding import Encoding, keywords_of
-from posenc._version import __version__
+from posenc._encoding import Encoding
 
 
 def specification(encoding: Encoding, positions: range, dtype: str) -> dict[str, Any]:
@@ -20,7 +19,7 @@ def specification(encoding: Encoding, positions: range, dtype: str) -> dict[str,
     Returns
     -------
     dict
-        It has all keywords of the convention, because a later version may have other defaults.
+        That of `Encoding.to_dict`, with the positions and the dtype.
 
     Examples
     --------
@@ -30,12 +29,9 @@ def specification(encoding: Encoding, positions: range, dtype: str) -> dict[str,
     >>> described(document, (40, 64))
     (Encoding(64, base=500.0), range(10, 50))
     """
-    return {
-        "version": __version__,
+    return encoding.to_dict() | {
         "positions": {"start": positions.start, "stop": positions.stop, "step": positions.step},
-        "d_model": encoding.d_model,
         "dtype": dtype,
-        "convention": keywords_of(encoding),
     }
 
 
@@ -53,9 +49,9 @@ def described(document: Any, shape: tuple[int, ...]) -> tuple[Encoding, range] |
         positions = range(*(document["positions"][name] for name in ("start", "stop", "step")))
         expected = len(positions), document["d_model"]
         # compare the shape first: a wrong d_model may be huge, and an Encoding takes memory for each column
-        encoding = Encoding(expected[1], **document["convention"]) if shape == expected else None
+        encoding = Encoding.from_dict(document) if shape == expected else None
         if encoding:
-            _arguments.check_domain(positions, keywords_of(encoding)["position_offset"])
+            _arguments.check_domain(positions, encoding.position_offset)
     except (KeyError, OverflowError, TypeError, ValueError) as error:
         raise ValueError(f"not a specification of posenc: {type(error).__name__}: {error}") from error
     if encoding is None:

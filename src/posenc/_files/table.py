@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import errno
 import io
+import math
 import mmap
 import os
 import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,7 +143,7 @@ def write_table(
 
 
 def stream_table(
-    file: io.BufferedIOBase,
+    file: BinaryIO,
     header: bytes,
     encoding: Encoding,
     positions: range,
@@ -188,6 +189,8 @@ class Readable(Protocol):
     def described(self) -> tuple[Encoding, range] | None: ...       # from the specification in the file
     @property
     def row_bytes(self) -> int: ...
+    @property
+    def values(self) -> Any: ...        # what `posenc.open` returns
     def read(self, first: int, rows: int) -> NDArray[Any]: ...      # the bits of consecutive rows, as unsigned integers
 
 
@@ -204,6 +207,16 @@ class Table(NamedTuple):
     @property
     def row_bytes(self) -> int:
         return self.shape[1] * self.bits.itemsize
+
+    @property
+    def values(self) -> NDArray[Any]:
+        """The table in a read-only mapping of the file, which outlives the open file."""
+        mapping = mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_READ)
+        bits = np.frombuffer(mapping, self.bits, math.prod(self.shape), self.offset).reshape(self.shape)
+        element = _arguments.dtype(self.dtype)[1]
+        if not self.bits.isnative:
+            element = self.bits if self.dtype == "bfloat16" else element.newbyteorder()      # ml_dtypes has native order only
+        return bits.view(element)
 
     def read(self, first: int, rows: int) -> NDArray[Any]:
         raw = read_bytes(self.file, self.offset + first * self.row_bytes, rows * self.row_bytes)

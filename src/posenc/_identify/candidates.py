@@ -14,7 +14,7 @@ from posenc import _convention
 from posenc._convention import DEFAULTS
 from posenc._encoding import Encoding, changes_of, keywords_of
 from posenc._identify.fit import Line, line_of
-from posenc._identify.sample import Sample, taken
+from posenc._identify.sample import Sample, positions_at
 from posenc._presets import convention_of, presets
 
 WIDEST_RATIO = 46           # largest natural logarithm of the ratio of two frequencies in a fit: 1e20
@@ -47,10 +47,9 @@ class Approximation(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def approximation_of(encoding: Encoding) -> Approximation:
-    c = keywords_of(encoding)
-    frequencies = encoding.frequencies * c["position_scale"]
-    which, cosine = _convention.arrangement(encoding.d_model, c, len(frequencies))
-    return Approximation(np.append(frequencies, 0.0)[which], cosine, c["scale"], c["position_offset"])
+    frequencies = encoding.frequencies * encoding.position_scale
+    which, cosine = _convention.arrangement(encoding.d_model, keywords_of(encoding), len(frequencies))
+    return Approximation(np.append(frequencies, 0.0)[which], cosine, encoding.scale, encoding.position_offset)
 
 
 # ---- the presets ----------------------------------------------------------------------------------------------------
@@ -64,8 +63,8 @@ def _plain(d_model: int, convention: dict[str, Any]) -> dict[str, Any]:
 
 def key_of(encoding: Encoding) -> Key:
     """Return a key that is equal for encodings that give the same table."""
-    c = keywords_of(encoding)
-    return encoding.encode(PROBES - c["position_offset"], dtype="float64").tobytes(), c["position_offset"]
+    offset = encoding.position_offset
+    return encoding.encode(PROBES - offset, dtype="float64").tobytes(), offset
 
 
 @functools.lru_cache(maxsize=4)
@@ -102,7 +101,7 @@ def _odd(sample: Sample) -> Literal["zero", "truncate"]:
 
 def fits(sample: Sample) -> Iterator[list[Encoding]]:
     """Yield, for each arrangement of columns with geometric frequencies, encodings that fit, with short parameters."""
-    at = sample.rows if sample.positions is None else taken(sample.positions, sample.rows)
+    at = sample.rows if sample.positions is None else positions_at(sample.positions, sample.rows)
     q = (at - at[:1]).astype(np.float64)        # subtract before the conversion: float64 rounds large positions
     d_model = sample.values.shape[1]
     if len(q) < 5 or not np.isfinite(q).all():

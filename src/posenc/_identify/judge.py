@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posenc._encoding import CHUNK_BYTES, Encoding, changes_of, keywords_of
+from posenc._encoding import Encoding, changes_of
 from posenc._identify import candidates
 from posenc._identify.candidates import Key, Names
 from posenc._identify.placement import NEAR, REACH, placed
-from posenc._identify.sample import PRECISION, Sample, Source, checked, sample_of, source_of, taken, values_of
+from posenc._identify.sample import PRECISION, Sample, Source, checked_positions, positions_at, sample_of, source_of, values_of
+from posenc._keywords import suggests
+from posenc._stream import CHUNK_BYTES
 from posenc._types import Positions
 
 if TYPE_CHECKING:
@@ -66,11 +68,14 @@ class Match(NamedTuple):  # numpydoc ignore=PR01
     reason: str
 
     def __str__(self) -> str:
-        names = ", ".join(self.presets) or "no preset"
+        presets = f"presets {', '.join(self.presets)}" if self.presets else "no preset"
         positions = self.positions if isinstance(self.positions, range) else "as given"
-        return f"{names}: {self.encoding!r}, positions {positions}, largest difference {self.difference:.2g}: {self.reason}"
+        return "; ".join([
+            repr(self.encoding), f"positions {positions}", presets, f"largest difference {self.difference:.2g}: {self.reason}"
+        ])
 
 
+@suggests
 def identify(table: ArrayLike, positions: Positions | None = None) -> list[Match]:
     """Find the conventions that give a table, with their parameters.
 
@@ -109,7 +114,7 @@ def identify(table: ArrayLike, positions: Positions | None = None) -> list[Match
     >>> table = posenc.encode(range(1, 101), 64, base=500.0, dtype="float16")
     >>> for match in posenc.identify(table):
     ...     print(match)
-    no preset: Encoding(64, base=500.0), positions range(1, 101), largest difference 0: every value correctly rounded
+    Encoding(64, base=500.0); positions range(1, 101); no preset; largest difference 0: every value correctly rounded
     """
     return _identify(source_of(table), positions)
 
@@ -126,7 +131,7 @@ def _identify(source: Source, positions: Positions | None) -> list[Match]:
     rows, d_model = source.shape
     if d_model > WIDEST:
         raise ValueError(f"table has {d_model} columns, expected at most {WIDEST}")
-    known_positions = None if positions is None else checked(positions, rows)
+    known_positions = None if positions is None else checked_positions(positions, rows)
     if not rows or not d_model:
         return []
     with np.errstate(all="ignore"):     # the host program may have set NumPy to raise them
@@ -182,7 +187,7 @@ def _named(result: _Result) -> list[_Result]:
     encoding = result.encoding
     plain = tuple((name, padding_idx) for name, padding_idx in result.names if padding_idx is None)
     padding = tuple((name, padding_idx) for name, padding_idx in result.names if padding_idx is not None)
-    if keywords_of(encoding)["padding_idx"] is not None:
+    if encoding.padding_idx is not None:
         return [result._replace(names=padding or plain)]
     named = [result._replace(names=plain)]
     for padding_idx in sorted({padding_idx for _, padding_idx in padding}):
@@ -228,7 +233,7 @@ def _evaluate(encoding: Encoding, names: Names, sample: Sample, positions: range
     encoding = _padded(encoding, positions, sample.zero_rows)
     rough = candidates.approximation_of(encoding)
     size = abs(rough.scale)
-    at = taken(positions, sample.rows)
+    at = positions_at(positions, sample.rows)
     exact = encoding.encode(at, dtype="float64")
     error = np.abs(sample.values - exact)
     distance = np.abs(at.astype(np.float64) + rough.offset)
@@ -277,8 +282,8 @@ def _padded(encoding: Encoding, positions: range | NDArray[Any], zero_rows: list
     """Return the encoding, with padding_idx if the table has a row of zeros where the encoding has none."""
     if len(zero_rows) != 1:
         return encoding
-    at = taken(positions, np.array(zero_rows))
-    if not float(at[0]).is_integer() or np.abs(encoding.encode(at)).max() < 0.1 * abs(keywords_of(encoding)["scale"]):
+    at = positions_at(positions, np.array(zero_rows))
+    if not float(at[0]).is_integer() or np.abs(encoding.encode(at)).max() < 0.1 * abs(encoding.scale):
         return encoding
     return Encoding(encoding.d_model, **changes_of(encoding), padding_idx=int(at[0]))
 
@@ -302,7 +307,7 @@ def _compare(source: Source, result: _Result) -> Match | None:
     """Compare a result with all rows; return the match, or None if more than one row in ten differs."""
     rows, d_model = source.shape
     encoding, positions = result.encoding, result.positions
-    offset = keywords_of(encoding)["position_offset"]
+    offset = encoding.position_offset
     largest, zeros, others, first_other, equal = 0.0, 0, 0, None, True
     most = max(1, CHUNK_BYTES // (8 * d_model))
     for first in range(0, rows, most):

@@ -10,10 +10,11 @@ from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
 from posenc import _arguments
-from posenc._encoding import CHUNK_BYTES, Encoding, keywords_of
+from posenc._encoding import Encoding
+from posenc._stream import CHUNK_BYTES
 from posenc._types import Convention
 from posenc.torch._operators import encoding_of, specification
-from posenc.torch._tensors import array_of, dtype_name, integer, positions_tensor
+from posenc.torch._tensors import array_of, constant, dtype_name, integer, positions_tensor
 
 
 class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
@@ -27,9 +28,9 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
     positions : int or range
         The positions of the rows; an integer n means ``range(n)``.
     d_model : int or posenc.Encoding
-        Number of columns; or an encoding, in place of d_model and the keywords of a convention.
+        Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
     chunk : int, optional
-        Positions per chunk; by default as many as have encodings of at most 4 MiB.
+        Number of positions in a chunk; by default, as many as have encodings of at most 4 MiB in total.
     dtype : torch.dtype, optional
         One of float32, float64, float16 and bfloat16.
     **convention
@@ -68,10 +69,9 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
         **convention: Unpack[Convention],
     ) -> None:
         dtype_name(dtype)
-        if not isinstance(positions, range):
-            positions = range(integer("positions", positions, 0))
-        self.encoding = encoding_of(*specification(d_model, convention))
-        _arguments.check_domain(positions, keywords_of(self.encoding)["position_offset"])
+        positions = _arguments.range_of(constant("positions", positions))
+        self.encoding = encoding_of(*specification(d_model, convention, type(self)))
+        _arguments.check_domain(positions, self.encoding.position_offset)
         self.positions = positions
         self.dtype = dtype
         if chunk is None:
@@ -84,9 +84,9 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         worker = get_worker_info()
         first, step, threads = (0, 1, None) if worker is None else (worker.id, worker.num_workers, 1)
-        left = self.positions[first * self.chunk :]
-        while left:
-            positions, left = left[: self.chunk], left[step * self.chunk :]
+        remaining = self.positions[first * self.chunk :]
+        while remaining:
+            positions, remaining = remaining[: self.chunk], remaining[step * self.chunk :]
             values = torch.empty((len(positions), self.encoding.d_model), dtype=self.dtype)
             self.encoding.encode(positions, dtype=dtype_name(self.dtype), out=array_of(values), threads=threads)
             yield positions_tensor(positions), values

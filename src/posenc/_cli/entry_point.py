@@ -18,14 +18,16 @@ from types import FrameType
 
 import posenc
 from posenc import _kernel
-from posenc._cli import bench, generate, identify, info, plot, verify
-from posenc._cli.options import FAILED, OK, Failure, Parser
+from posenc._cli import bench, generate, identify, info, plot, presets, verify
+from posenc._cli.options import FAILED, OK, Failure
+from posenc._cli.parser import Parser, UsageError, nearest
 
 USAGE, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
-COMMANDS = (generate, verify, identify, info, bench, plot)
+COMMANDS = (generate, verify, identify, presets, info, bench, plot)
 
 
-def build_parser() -> Parser:
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse the arguments of the program; without arguments, print its help."""
     parser = Parser(
         prog="posenc",
         description="Sinusoidal positional encodings, correctly rounded.",
@@ -36,11 +38,21 @@ def build_parser() -> Parser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:
         command.add(commands)
-    return parser
+    word, *rest = join_negatives(argv) or ["--help"]
+    if word in commands.choices:
+        commands.choices[word].check_options(rest)
+    elif word.startswith("-"):
+        parser.check_options([word])
+    else:
+        raise UsageError(f"unknown command {word!r}", f"posenc {nearest(word, commands.choices) or '--help'}")
+    args, others = parser.parse_known_args([word, *rest])
+    if others:
+        raise UsageError(f"unexpected argument {others[0]!r}", args.parser.example())
+    return args
 
 
 def join_negatives(argv: Iterable[str]) -> list[str]:
-    """Replace ``--start -1e6`` by ``--start=-1e6``, because argparse would take -1e6 for an option."""
+    """Replace ``--start -1e6`` with ``--start=-1e6``, because argparse would read -1e6 as an option."""
     joined: list[str] = []
     for word in argv:
         if joined and re.fullmatch(r"--[a-z-]+", joined[-1]) and re.match(r"-[\d.]", word):
@@ -52,26 +64,26 @@ def join_negatives(argv: Iterable[str]) -> list[str]:
 
 @contextmanager
 def exit_on_signals() -> Iterator[None]:
-    """Raise SystemExit on SIGTERM and SIGHUP, so that temporary files are removed; keep the host program's handlers."""
-    def end(number: int, frame: FrameType | None) -> None:
+    """Raise SystemExit on SIGTERM and SIGHUP, so that temporary files are removed, unless the host program handles them."""
+    def raise_exit(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
     signals = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    ours = []
+    unhandled = []
     if threading.current_thread() is threading.main_thread():
-        ours = [number for number in signals if signal.getsignal(number) is signal.SIG_DFL]
-    for number in ours:
-        signal.signal(number, end)
+        unhandled = [number for number in signals if signal.getsignal(number) is signal.SIG_DFL]
+    for number in unhandled:
+        signal.signal(number, raise_exit)
     try:
         yield
     finally:
-        for number in ours:
+        for number in unhandled:
             signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager
-def open_stderr() -> Iterator[None]:
-    """Discard errors if stderr is closed: print would use stdout, and the next file to be opened would get descriptor 2."""
+def discard_errors_if_stderr_is_closed() -> Iterator[None]:
+    """Redirect a closed stderr to the null device: print would use stdout, and the next opened file would be descriptor 2."""
     if sys.stderr is not None:
         yield
         return
@@ -79,36 +91,40 @@ def open_stderr() -> Iterator[None]:
         yield
 
 
-def print_error(text: object) -> None:
+def print_error(text: object, *hints: str) -> None:
+    line = r"\n".join(str(text).splitlines())          # a file name may contain line breaks
     with suppress(OSError):             # the reader of stderr has closed it
-        print(f"posenc: error: {text}", file=sys.stderr)
+        print(f"posenc: error: {line}", *(f"try: {hint}" for hint in hints), sep="\n", file=sys.stderr)
 
 
 def run(argv: Sequence[str]) -> int:
     """Run a command and return the exit code; print its exceptions as errors."""
     try:
-        args = build_parser().parse_args(join_negatives(argv))
+        args = parse(argv)
         try:
             _kernel.check_settings()
         except ValueError as error:     # an invalid environment variable is a failure, not wrong usage
             raise Failure(error) from error
-        code: int = args.run(args)
+        try:
+            code: int = args.run(args)
+        except (TypeError, ValueError) as error:
+            args.parser.refuse(error)
         return code
-    except SystemExit as end:           # --help, wrong usage, a signal
+    except SystemExit as end:           # --help, a signal
         return end.code if isinstance(end.code, int) else OK
-    except (TypeError, ValueError) as error:
-        print_error(error)
+    except UsageError as error:
+        print_error(*error.args)
         return USAGE
     except BrokenPipeError:
         raise
     except FileExistsError as error:
         print_error(f"{error.filename} exists; --force overwrites it")
     except OSError as error:
-        print_error(f"{error.filename}: {error.strerror}" if error.filename else error)
+        print_error(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or error)
     except MemoryError as error:
         print_error(f"out of memory: {error}")
     except Failure as error:
-        print_error(error)
+        print_error(*error.args)
     return FAILED
 
 
@@ -118,7 +134,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     argv : list of str, optional
-        Arguments after the program's name; by default those of the process.
+        The arguments that follow the program's name; by default, those of the process.
 
     Returns
     -------
@@ -132,7 +148,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     2
     """
     code = OK
-    with open_stderr():
+    with discard_errors_if_stderr_is_closed():
         try:
             with exit_on_signals():
                 code = run(sys.argv[1:] if argv is None else argv)
@@ -142,7 +158,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             print_error("interrupted")
             return INTERRUPTED
-        except OSError as error:        # from stdout (`run` handles others).  Discard the rest: Python flushes again at exit
+        except OSError as error:        # from stdout: discard the rest of the output, because Python flushes again at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             if isinstance(error, BrokenPipeError):
                 return BROKEN_PIPE

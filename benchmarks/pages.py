@@ -1,0 +1,159 @@
+"""Write the measurements in docs/data into the tables of the README and docs/.  ``python benchmarks/pages.py``
+
+A table is the text between `<!-- table: NAME -->` and `<!-- end -->`; the function NAME of this module returns the new text.
+"""
+
+import json
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("numerics", "performance"))]
+BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
+SHOWN_POSITIONS = ["100", "10000", "1000000", "1000000000", "1700000000000000000"]
+README_ROWS = ["512", "4096", "65536"]
+ONE, TWO = "1 thread", "2 threads"
+
+
+def load(name):
+    return json.loads((ROOT / "docs" / "data" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def size(shape):
+    return " x ".join(f"{n:,}" for n in shape)
+
+
+def threads(number):
+    return ONE if number == 1 else f"{number} threads"
+
+
+def digits(number):
+    """Format a positive number with two significant digits, or with all digits before the decimal point."""
+    return f"{number:,.0f}" if number >= 9.95 else f"{number:#.2g}"
+
+
+def ms(seconds):
+    return digits(seconds * 1e3)
+
+
+def times(ratio):
+    return f"{digits(ratio)}x"
+
+
+def table(*rows, left=1):
+    """Return a Markdown table; the first row is the header, and the first `left` columns are left-aligned."""
+    rule = ["---"] * left + ["---:"] * (len(rows[0]) - left)
+    return "\n".join(f"| {' | '.join(row)} |" for row in (rows[0], rule, *rows[1:]))
+
+
+# ---- tables -------------------------------------------------------------------------------------------------------------
+
+
+def system():
+    data = load("performance")
+    system = data["system"]
+    names = ", ".join(f"{name} {version}" for name, version in data["versions"].items())
+    text = f"{system['processor']}, {system['processors']} processors, {system['instruction set'].upper()}; {names}"
+    if (others := system["used by others"]) > 0.2:
+        text += f".\n**Other processes used {others:.1f} processors during this run: repeat it on an idle system.**"
+    return text
+
+
+def speed():
+    data = load("performance")
+    rows = [["float32 table", "memory", "posenc", "torch", "NumPy", "speed-up over torch", "over NumPy"]]
+    for memory in ("fresh", "reused"):
+        for n in README_ROWS:
+            ours, theirs, numpy = (data[memory][n][name] for name in (f"posenc, {TWO}", f"torch, {TWO}", f"NumPy, {ONE}"))
+            rate = digits(int(n) * 512 * 4 / ours / 1e9)
+            rows.append([size((int(n), 512)), memory, f"{ms(ours)} ms, {rate} GB/s", f"{ms(theirs)} ms", f"{ms(numpy)} ms",
+                         times(theirs / ours), times(numpy / ours)])
+    return table(*rows, left=2)
+
+
+def by_size(memory):
+    columns = [f"posenc, {ONE}", f"posenc, {TWO}", f"memset, {TWO}", f"torch, {ONE}", f"torch, {TWO}", f"NumPy, {ONE}"]
+    rows = [["positions", *columns, "speed-up over torch", "over NumPy"]]
+    for n, seconds in load("performance")[memory].items():
+        ours = seconds[f"posenc, {TWO}"]
+        ratios = [times(seconds[name] / ours) for name in (f"torch, {TWO}", f"NumPy, {ONE}")]
+        rows.append([f"{int(n):,}", *(ms(seconds[name]) for name in columns), *ratios])
+    return table(*rows)
+
+
+def fresh():
+    return by_size("fresh")
+
+
+def reused():
+    return by_size("reused")
+
+
+def adding():
+    rows = [["shape of `x`", "posenc", "torch", "speed-up"]]
+    for case, seconds in load("performance")["adding"].items():
+        ours, theirs = seconds["posenc"], seconds["torch"]
+        rows.append([case, f"{ms(ours)} ms", f"{ms(theirs)} ms", f"{theirs / ours:.2f}x"])
+    return table(*rows)
+
+
+def one_row():
+    rows = load("performance")["one_row"].items()
+    return table(["call", "time in us"], *([call, digits(seconds["posenc"] * 1e6)] for call, seconds in rows))
+
+
+def large():
+    shares = {}
+    for case, seconds in load("performance")["large"].items():
+        name, _, number = case.rpartition(", ")
+        roof = min(seconds["memset"], seconds["non-temporal stores"])
+        shares.setdefault(name, {})[number] = [roof / seconds[start] for start in ("aligned", "unaligned")]
+    header = ["table", *(f"{start}, {number}" for number in (ONE, TWO) for start in ("on a cache line", "16 bytes past"))]
+    rows = [[name, *(f"{share:.2f}" for number in (ONE, TWO) for share in each[number])] for name, each in shares.items()]
+    return table(header, *rows)
+
+
+def small():
+    rows = [["table", "case", "time in us"]]
+    for case, seconds in load("performance")["small"].items():
+        rows += [[case, f"`{name}`" if name.startswith("np.") else name, digits(s * 1e6)] for name, s in seconds.items()]
+    return table(*rows, left=2)
+
+
+def arrays():
+    rows = [["", "an array", "32 calls with ranges", '`np.take(..., mode="clip")` from a table']]
+    for case, seconds in load("performance")["arrays"].items():
+        rows.append([case, *(f"{ms(seconds[name])} ms" for name in ("an array", "ranges", "np.take"))])
+    return table(*rows)
+
+
+def busy():
+    ratios = {}
+    for case, seconds in load("performance")["beside_busy_processes"].items():
+        name, _, _ = case.rpartition(", ")
+        ratios.setdefault(name, []).append(f"{seconds['one'] / seconds['two']:.2f}")
+    return table(["table", "alone", "beside one busy process", "beside two"], *([name, *each] for name, each in ratios.items()))
+
+
+def accuracy():
+    data = load("accuracy")
+    rows = [["last position", *(f"{int(p):.2g}".replace("e+0", "e").replace("e+", "e") for p in SHOWN_POSITIONS)]]
+    rows += [[name, *(f"{errors[p]:.1e}" for p in SHOWN_POSITIONS)] for name, errors in data["errors"].items()]
+    return table(*rows)
+
+
+# ---- pages --------------------------------------------------------------------------------------------------------------
+
+
+def updated(text):
+    """Return the text of a page with current tables."""
+    return BLOCK.sub(lambda match: match[1] + globals()[match[2]]() + match[3], text)
+
+
+def update():
+    for page in PAGES:
+        page.write_text(updated(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    update()

@@ -1,0 +1,107 @@
+"""Errors for unknown keywords, which name the called function and suggest one of its keywords."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+LENGTHS = ("length max_length seq_len seq_length sequence_length max_seq_len max_seq_length num_positions n_positions "
+           "max_position max_position_embeddings ")
+# keyword: its names in other libraries
+OTHER_NAMES = {
+    "base": "theta rope_theta rope_base rotary_base max_period max_timescale max_wavelength temperature freq_base base_freq",
+    "threads": "num_threads n_threads nthreads n_jobs jobs workers num_workers max_workers n_workers",
+    "max_len": LENGTHS + "max_sequence_length context_size block_size",
+    "max_sequence_length": LENGTHS + "max_len context_size block_size",
+    "lengths": "seq_lens seqlens sequence_lengths cu_seqlens",
+    "positions": LENGTHS + "max_len max_sequence_length n pos position position_ids steps timesteps rows",
+    "shape": "size grid_size img_size image_size hw height width length positions",
+    "d_model": "dim d dims depth size features channels num_channels num_features embed_dim embedding_dim emb_dim emb_size "
+               "embedding_size hidden_dim hidden_size model_dim n_embd n_dim output_dim columns width",
+    "head_dim": "d_model dim d dims depth head_size embed_dim hidden_size size_per_head d_head d_k",
+    "rotary_dim": "rope_dim rotary_ndims ndims partial_rotary_factor rotary_pct rotary_percentage",
+    "scaling": "rope_scaling rope_parameters rope_type scaling_type scaling_factor",
+    "axes": "axis mrope_section sections axes_dim",
+    "dropout": "p drop drop_prob drop_rate dropout_p dropout_prob dropout_rate rate",
+    "chunk": "chunks chunk_size chunksize batch_size batch block_size",
+    "chunks": "chunk chunk_size chunksize batch_size block_size",
+    "chunk_rows": "chunk chunks chunk_size chunksize batch_size rows_per_chunk",
+    "start": "offset position_offset start_index start_pos past past_length past_key_values_length past_key_values",
+    "position_offset": "offset start start_index start_pos",
+    "position_scale": "scaling scaling_factor interpolation pos_scale rope_scaling granularity omega_0",
+    "padding_idx": "pad pad_id pad_idx pad_value pad_token_id padding padding_index",
+    "padding_segment": "pad_segment padding_id pad_id pad_token_id padding",
+    "x_scale": "scale scale_x embed_scale embedding_scale scale_embedding input_scale xscale",
+    "frequencies": "freqs freq frequency inv_freq omega omegas bands num_freqs num_frequencies n_harmonic_functions",
+    "layout": "interleave interleaved is_neox_style rotate_half concat style mode",
+    "scale": "attention_scaling attention_factor mscale",
+    "inverse": "inv backward transpose conjugate unrotate",
+    "order": "cos_first flip_sin_to_cos",
+    "shift": "downscale_freq_shift freq_shift",
+    "spacing": "endpoint",
+    "learned_scale": "alpha learnable trainable learned init_alpha",
+    "channel_first": "channels_first data_format",
+    "extra_tokens": "cls_token class_token num_prefix_tokens prefix_tokens add_cls_token",
+    "coordinates": "normalize normalized normalise",
+    "include_input": "append_input",
+    "dtype": "type datatype data_type dt precision",
+    "out": "output buffer res result",
+    "x": "a array embeddings inputs input tokens",
+    "encoding": "enc pe d_model",
+    "table": "pe values array a tensor",
+    "mask": "attention_mask padding_mask key_padding_mask input_ids tokens",
+    "segment_ids": "segments segment_id seq_ids sequence_ids",
+    "dimensions": "dims dimension columns channels",
+    "ax": "axis axes figure fig",
+    "path": "store filename filepath file fname url",
+    "key": "tensor tensor_name",
+    "samples": "sample n_samples num_samples n_rows full all",
+    "progress": "callback tqdm progress_bar show_progress verbose",
+    "force": "overwrite exist_ok mode",
+    "overwrite": "force exist_ok mode",
+}
+CONVENTION = {"base", "frequency_scale", "position_offset", "position_scale", "padding_idx", "scale", "odd", "spacing", "shift",
+              "exponents", "frequencies", "layout", "order", "d_model"}
+
+
+def check_names(function: Callable[..., Any], keywords: Iterable[str], others: Iterable[str] = ()) -> None:
+    """Raise a TypeError for a keyword that a function does not accept; `others` are the names that its ``**`` accepts."""
+    import difflib
+    import inspect
+
+    parameters = [p.name for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    accepted = [name for name in dict.fromkeys((*parameters, *others)) if name != "self"]
+    for name in keywords:
+        if name in accepted:
+            continue
+        meant = [keyword for keyword, names in OTHER_NAMES.items() if name.lower() in names.split()]
+        near = [keyword for keyword in meant if keyword in accepted]
+        near = near or difflib.get_close_matches(name.lower(), accepted, 1, cutoff=0.7)
+        of_encoding = [keyword for keyword in (name, *meant) if keyword in CONVENTION]
+        if near:
+            hint = f"did you mean {near[0]!r}?"
+        elif "encoding" in accepted and of_encoding:
+            hint = f"posenc.Encoding takes {of_encoding[0]}"
+        elif name in ("device", "requires_grad"):
+            hint = "posenc.torch returns tensors"
+        else:
+            hint = f"expected {', '.join(accepted)}"
+        called = function.__qualname__.removesuffix(".__init__")
+        raise TypeError(f"{called}() got an unexpected keyword argument {name!r}; {hint}") from None
+
+
+def suggests(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function so that its error for an unknown keyword suggests a known one."""
+    @functools.wraps(function)
+    def call(*args: P.args, **keywords: P.kwargs) -> R:
+        try:
+            return function(*args, **keywords)
+        except TypeError:
+            check_names(function, keywords)
+            raise
+
+    return call

@@ -1,0 +1,145 @@
+"""points: encodings of points with several coordinates, in separate columns for each axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, Literal, SupportsIndex, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from posenc import _arguments, _kernel
+from posenc._axes import Group, IncludeInput, Integers, Layout, Odd, Width, lay_out
+from posenc._types import AnyDType, ArrayT, DTypeOf, ScalarT
+
+BLOCK_BYTES = 1 << 22                   # size of the rows that are encoded at a time
+
+
+@overload
+def points(
+    coordinates: ArrayLike, d_model: Width, *, axes: Integers = ..., widths: Integers = ..., group: Group = ...,
+    layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
+    dtype: AnyDType = ..., out: ArrayT, threads: SupportsIndex | None = ..., **convention: Any,
+) -> ArrayT: ...
+@overload
+def points(
+    coordinates: ArrayLike, d_model: Width, *, axes: Integers = ..., widths: Integers = ..., group: Group = ...,
+    layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
+    dtype: Literal["float32"] = ..., out: None = ..., threads: SupportsIndex | None = ..., **convention: Any,
+) -> NDArray[np.float32]: ...
+@overload
+def points(
+    coordinates: ArrayLike, d_model: Width, *, axes: Integers = ..., widths: Integers = ..., group: Group = ...,
+    layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
+    dtype: DTypeOf[ScalarT], out: None = ..., threads: SupportsIndex | None = ..., **convention: Any,
+) -> NDArray[ScalarT]: ...
+@overload
+def points(
+    coordinates: ArrayLike, d_model: Width, *, axes: Integers = ..., widths: Integers = ..., group: Group = ...,
+    layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
+    dtype: AnyDType = ..., out: NDArray[Any] | None = ..., threads: SupportsIndex | None = ..., **convention: Any,
+) -> NDArray[Any]: ...
+
+
+def points(
+    coordinates: ArrayLike,
+    d_model: Width,
+    *,
+    axes: Integers = None,
+    widths: Integers = None,
+    group: Group = "axis",
+    layout: Layout = None,
+    odd: Odd = "error",
+    include_input: IncludeInput = None,
+    dtype: AnyDType = "float32",
+    out: NDArray[Any] | None = None,
+    threads: SupportsIndex | None = None,
+    **convention: Any,
+) -> NDArray[Any]:
+    """Return sinusoidal positional encodings of points, with separate columns for each axis.
+
+    The columns of an axis contain the values that `encode` returns for the coordinates of this axis.
+
+    Parameters
+    ----------
+    coordinates : array_like, shape (..., axes)
+        For each point its coordinates, integers or real numbers, as the positions in `encode`.  Integers are encoded exactly.
+    d_model : int, Encoding or sequence of Encoding
+        Number of columns; or encodings, as in `grid`.
+    axes, widths, group, layout, odd, include_input : optional
+        The columns of the axes, as in `grid`; the values of `axes` and `widths` refer to the last dimension of `coordinates`.
+    dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
+        The dtype of the result, as in `encode`.
+    out : ndarray, shape ``coordinates.shape[:-1] + (d_model,)``, optional
+        The array to write to, as in `encode`.
+    threads : int, optional
+        As in `encode`.
+    **convention
+        See `Encoding`.  Each keyword takes one value for all axes, or a list or tuple with one value for each axis.
+
+    Returns
+    -------
+    ndarray, shape ``coordinates.shape[:-1] + (d_model,)``
+        `out`, or a new array.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has a wrong type or value; nothing is written.
+
+    See Also
+    --------
+    grid : Encode the cells of a grid, whose coordinates need not be stored.
+    encode : Return the encodings of positions on one axis.
+
+    Notes
+    -----
+    docs/grids.md has calls that replace PyTorch3D's ``HarmonicEmbedding``, tensor2tensor's
+    ``add_timing_signals_given_positions``, and DETR's embedding of padded images.
+
+    Examples
+    --------
+    >>> import numpy as np, posenc
+    >>> xyz = np.random.default_rng(0).uniform(-1, 1, (1024, 64, 3))                # rays, samples, axes
+    >>> posenc.points(xyz, 60, frequencies=2.0 ** np.arange(10)).shape              # 10 frequencies for each axis, as in NeRF
+    (1024, 64, 60)
+    >>> posenc.points([[0.5, 2]], 6, include_input="last")
+    array([[ 0.47942555,  0.87758255,  0.9092974 , -0.41614684,  0.5       ,
+             2.        ]], dtype=float32)
+    """
+    with _kernel.default_environment():
+        dtype_name, element = _arguments.dtype(dtype)
+        threads = _arguments.threads(threads)
+        array = _arguments.numbers("coordinates", coordinates)
+        _arguments.check_real("coordinates", array)
+        if array.ndim == 0 or array.shape[-1] == 0:
+            raise ValueError(f"coordinates has shape {array.shape}, expected (..., axes) with at least one axis")
+        d_model, table_axes, zeros = lay_out(
+            points, array.shape[-1], d_model, axes, widths, group, layout, odd, include_input, convention
+        )
+        # copies, because the array may share memory with out
+        positions = [
+            np.asarray(axis.check(array[..., k].copy(), f"coordinates[..., {k}]")) for k, axis in enumerate(table_axes)
+        ]
+        out = _arguments.output(out, (*array.shape[:-1], d_model), dtype_name, element, "coordinates")
+        cells = out.view(f"u{element.itemsize}")
+        cells[..., zeros] = 0
+        for block in _blocks(out.shape[:-1], max(1, BLOCK_BYTES // max(1, d_model * element.itemsize))) if out.size else ():
+            for axis, p in zip(table_axes, positions, strict=True):
+                axis.write(p[block], cells[block], dtype_name, element, threads)
+        return out
+
+
+def _blocks(shape: tuple[int, ...], rows: int) -> Iterator[tuple[Any, ...]]:
+    """Yield indices that divide an array of this shape, all of positive length, into blocks of at most `rows` elements."""
+    inner = math.prod(shape[1:])
+    if not shape:
+        yield (...,)
+    elif inner > rows:
+        for k in range(shape[0]):
+            for block in _blocks(shape[1:], rows):
+                yield k, *block
+    else:
+        for k in range(0, shape[0], rows // inner):
+            yield slice(k, k + rows // inner), ...

@@ -1,0 +1,146 @@
+"""One null in a million large positions: each function passes such a column to the functions of a recipe, which must refuse it.
+
+`test_recipes.py` appends a call of the function ``from_NAME`` to the program on the page ``NAME.md``, with the names that the
+program defines as keyword arguments.
+"""
+
+import numpy as np
+import pytest
+
+import posenc
+
+N = 1_000_000
+POSITIONS = 2**62 + np.arange(N)
+NULL = np.arange(N) == 654_321
+
+
+def refused(message="positions has 1 null; fill or drop it"):
+    """Expect an error with this message; its type may be that of a library that wraps errors."""
+    return pytest.raises(Exception, match=message)
+
+
+def arrow_table():
+    import pyarrow as pa
+
+    return pa.table({"position": pa.array(POSITIONS, mask=NULL)})
+
+
+def from_arrow(pa, encoding, **_):
+    column = arrow_table()["position"]
+    for positions in (column, column.combine_chunks(), column.chunk(0), pa.chunked_array([column.chunk(0), POSITIONS[:9]])):
+        with refused():
+            encoding.encode(positions)
+    for positions in (arrow_table(), arrow_table().to_batches()[0]):
+        with refused():
+            encoding.encode(positions)
+
+
+def from_pandas(pd, encode, encoding, **_):
+    for dtype in ("Int64", "int64[pyarrow]"):
+        column = pd.Series(POSITIONS, dtype=dtype)
+        column[NULL] = pd.NA
+        assert column.dtype == dtype
+        with refused():
+            encode(column, encoding)
+    for null in (None, pd.NA):
+        column = pd.Series(POSITIONS, dtype=object)
+        column[NULL] = null
+        with refused():
+            encode(column, encoding)
+    column = pd.Series(POSITIONS).mask(NULL)
+    assert column.dtype == "float64"
+    with refused("positions has 1 NaN beside numbers of .* pandas may have rounded"):
+        encode(column, encoding)
+
+
+def from_polars(pl, encode, encoding, **_):
+    frame = pl.DataFrame(arrow_table())
+    with refused():
+        encoding.encode(frame["position"])
+    query = frame.lazy().select(encode(pl.col("position"), encoding))
+    for engine in ("in-memory", "streaming"):
+        with refused():
+            query.collect(engine=engine)
+
+
+def from_duckdb(duckdb, connection, encoding, **_):
+    rows = f"SELECT nullif(range, {POSITIONS[NULL][0]}) AS position FROM range({2**62}, {2**62 + N})"
+    query = duckdb.sql(rows)
+    for result in (query.to_arrow_table(), query.pl(), query.df()):
+        with refused():
+            encoding.encode(result["position"])
+    with refused():
+        encoding.encode([position for position, in query.fetchall()])
+    with refused("positions .* mask"):
+        encoding.encode(query.fetchnumpy()["position"])
+    with refused():
+        connection.sql(f"SELECT encode(position) FROM ({rows})").to_arrow_table()
+
+
+def from_spark(spark, encode, **_):
+    positions = spark.range(2**62, 2**62 + N).selectExpr(f"nullif(id, {POSITIONS[NULL][0]}) AS position")
+    with refused():
+        positions.mapInArrow(encode, "position long, encoding array<float>").count()
+
+
+def from_sklearn(pd, features, **_):
+    x = pd.DataFrame({"hour": pd.Series(POSITIONS, dtype="Int64").mask(NULL), "day": 0, "wind": 0.5})
+    with refused():
+        features.fit_transform(x)
+
+
+def from_tensorflow(tf, encode, **_):
+    """TensorFlow has no nulls: it cannot convert one to a tensor, and NaN is a number."""
+    with pytest.raises((TypeError, ValueError), match="mixed types"):
+        tf.constant(arrow_table()["position"].to_pylist(), tf.int64)
+    assert np.isnan(encode(tf.constant([np.nan, 1.0]))).all(1).tolist() == [True, False]
+
+
+def from_timestamps(pl, pd, microseconds, calendar, **_):
+    times = POSITIONS.astype("datetime64[us]")
+    times[NULL] = "NaT"
+    for column in (times, pd.Series(times), pd.Series(times).dt.tz_localize("UTC")):
+        with refused():
+            calendar.encode(microseconds(column))
+    with refused():
+        calendar.encode(pl.Series(times).dt.epoch("us"))
+    for column in (times, pd.Series(times), pl.Series(times)):
+        with pytest.raises(TypeError, match=r"(?i)positions .*datetime"):
+            calendar.encode(column)
+
+
+def from_datasets(datasets, tokens, add_encodings, encoding, **_):
+    rows = datasets.Dataset(arrow_table())
+    for form in ("arrow", "polars", None):
+        with refused():
+            encoding.encode(rows.with_format(form)[:]["position"])
+    with refused():
+        rows.with_format("arrow").map(add_encodings, batched=True, fn_kwargs={"encoding": encoding})
+
+
+def from_ray(ray, encode, encoding, **_):
+    ray.init(num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1", logging_level="error")
+    rows = ray.data.from_arrow(arrow_table())
+    with refused():
+        rows.map_batches(encode, batch_format="pyarrow", fn_kwargs={"encoding": encoding}).materialize()
+    with refused():
+        rows.map_batches(lambda batch: {"encoding": encoding.encode(batch["position"])}, batch_format="pandas").materialize()
+    ray.shutdown()
+
+
+def from_dask(dd, pq, encode, encoding, meta, **_):
+    pq.write_table(arrow_table(), "nulls.parquet")
+    column = dd.read_parquet("nulls.parquet", dtype_backend="pyarrow")["position"]
+    with refused():
+        column.map_partitions(encode, encoding, meta=meta).compute()
+    with refused():
+        posenc.dask.table(column, encoding)
+    column = dd.read_parquet("nulls.parquet")["position"]                   # float64, rounded
+    with refused("positions has 1 NaN beside numbers of .* pandas may have rounded"):
+        column.map_partitions(encode, encoding, meta=meta).compute()
+
+
+def from_jax(jnp, **_):
+    """JAX has no nulls, and cannot convert one to an array."""
+    with pytest.raises((TypeError, ValueError), match="None"):
+        jnp.asarray(arrow_table()["position"].to_pylist())

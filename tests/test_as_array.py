@@ -1,0 +1,249 @@
+"""Columns from pandas, polars and Arrow: 64-bit integers stay exact; nulls, dates and durations are refused.
+
+NumPy converts an integer column with nulls to float64; this conversion would change large positions.
+"""
+
+import datetime as dt
+import re
+from fractions import Fraction
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+import posenc
+from conftest import assert_same_bits
+
+if find_spec("dask"):
+    import dask.array as da
+if find_spec("torch"):
+    import torch
+
+pd = pytest.importorskip("pandas")
+pl = pytest.importorskip("polars")
+pa = pytest.importorskip("pyarrow")
+
+LARGE = [1_700_000_000_000_000_001, 2**62 + 1, 3, 0]
+COLUMNS = {
+    "pandas": lambda v: pd.Series(v, dtype="Int64"),
+    "pandas, unsigned": lambda v: pd.Series(v, dtype="UInt64"),
+    "pandas, Arrow": lambda v: pd.Series(v, dtype="int64[pyarrow]"),
+    "pandas, categories": lambda v: pd.Series(v, dtype="Int64").astype("category"),
+    "pandas, index": lambda v: pd.Index(v, dtype="Int64"),
+    "pandas, array": lambda v: pd.array(v, dtype="Int64"),
+    "polars": lambda v: pl.Series(v, dtype=pl.Int64),
+    "polars, unsigned": lambda v: pl.Series(v, dtype=pl.UInt64),
+    "polars, chunks": lambda v: pl.concat([pl.Series(v[:1], dtype=pl.Int64), pl.Series(v[1:], dtype=pl.Int64)], rechunk=False),
+    "Arrow": lambda v: pa.array(v, pa.int64()),
+    "Arrow, unsigned": lambda v: pa.array(v, pa.uint64()),
+    "Arrow, chunks": lambda v: pa.chunked_array([v[:1], v[1:]], pa.int64()),
+    "Arrow, dictionary": lambda v: pa.array(v, pa.int64()).dictionary_encode(),
+}
+REALS = {
+    "pandas": lambda v: pd.Series(v, dtype="Float64"),
+    "pandas, Arrow": lambda v: pd.Series(v, dtype="double[pyarrow]"),
+    "polars": lambda v: pl.Series(v, dtype=pl.Float64),
+    "Arrow": lambda v: pa.array(v, pa.float64()),
+}
+# two-dimensional positions
+TABLES = {
+    "pandas": lambda v: pd.DataFrame({"a": pd.Series(v, dtype="Int64"), "b": pd.Series(v, dtype="int64[pyarrow]")}),
+    "polars": lambda v: pl.DataFrame({"a": v, "b": v}),
+    "polars, arrays": lambda v: pl.Series([v, v], dtype=pl.Array(pl.Int64, len(v))),
+    "Arrow": lambda v: pa.table({"a": v, "b": v}),
+    "Arrow, batch": lambda v: pa.record_batch({"a": v, "b": v}),
+    "list": lambda v: [pl.Series(v), pl.Series(v)],
+    "list of lists": lambda v: [v, v],
+}
+
+
+@pytest.mark.parametrize("container", COLUMNS)
+def test_columns_are_exact(container):
+    column = COLUMNS[container](LARGE)
+    expected = posenc.encode(np.array(LARGE), 8, dtype="float64")
+    assert_same_bits(posenc.encode(column, 8, dtype="float64"), expected)
+    assert_same_bits(posenc.add_to(np.zeros((4, 8)), column) + 0, expected + 0.0)
+    if find_spec("torch"):
+        assert_same_bits(posenc.torch.encode(column, 8, dtype=torch.float64).numpy(), expected)
+        assert_same_bits(posenc.torch.add_to(torch.zeros(4, 8, dtype=torch.float64), column).numpy() + 0, expected + 0.0)
+    if find_spec("dask"):
+        assert_same_bits(posenc.dask.table(column, 8, dtype="float64").compute(), expected)
+        assert_same_bits(posenc.dask.add_to(da.zeros((4, 8)), column).compute() + 0, expected + 0.0)
+
+
+@pytest.mark.parametrize(
+    "values, message", [([7, None], "1 null; fill or drop it"), ([None, 7, None], "2 nulls; fill or drop them")]
+)
+@pytest.mark.parametrize("container", [*COLUMNS, "list", "list, NA"])
+def test_nulls_are_refused(container, values, message):
+    lists = {"list": list, "list, NA": lambda v: [pd.NA if x is None else x for x in v]}
+    column = (COLUMNS | lists)[container](values)
+    for name, call in entries(column, len(values)):
+        with pytest.raises(ValueError, match=f"{name} has {message}"):
+            call()
+
+
+def entries(column, n):
+    """Yield the name of each argument that accepts a column of n rows, and a call with the column."""
+    x = np.ones((n, 8))
+    yield "positions", lambda: posenc.encode(column, 8)
+    yield "positions", lambda: posenc.add_to(x, column)
+    yield "positions", lambda: posenc.identify(x, column)
+    yield "positions", lambda: posenc.grid((column, 2), 8)
+    yield "coordinates", lambda: posenc.points(column, 2 * n)
+    yield "frequencies", lambda: posenc.Encoding(2 * n, frequencies=column)
+    yield "mask", lambda: posenc.positions_from_mask(column)
+    yield "segment_ids", lambda: posenc.positions_from_segments(column)
+    yield "lengths", lambda: posenc.positions_from_lengths(column)
+    yield "start", lambda: posenc.positions_from_lengths([1] * n, start=column)
+    if find_spec("matplotlib"):
+        yield "positions", lambda: posenc.plot.heatmap(posenc.Encoding(8), column)
+    if find_spec("dask"):
+        yield "positions", lambda: posenc.dask.table(column, 8)
+        yield "positions", lambda: posenc.dask.add_to(da.from_array(x), column)
+    if find_spec("torch"):
+        yield "positions", lambda: posenc.torch.encode(column, 8)
+        yield "positions", lambda: posenc.torch.add_to(torch.ones(n, 8), column)
+    assert (x == 1).all()
+
+
+@pytest.mark.parametrize("container", TABLES)
+def test_nulls_in_tables_are_refused(container):
+    with pytest.raises(ValueError, match="positions has 2 nulls; fill or drop them"):
+        posenc.encode(TABLES[container]([7, None, 8]), 8)
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table], ids=["pandas", "polars", "Arrow"])
+def test_tables_that_mix_reals_with_large_integers_are_refused(make):
+    with pytest.raises(ValueError, match="positions has 9007199254740993 beside real numbers"):
+        posenc.encode(make({"a": [1, 2**53 + 1], "b": [0.5, 0.5]}), 8)
+    assert posenc.encode(make({"a": [1, 2**53], "b": [0.5, np.nan]}), 8).shape == (2, 2, 8)
+
+
+@pytest.mark.parametrize("container", REALS)
+def test_real_columns(container):
+    with pytest.raises(ValueError, match="positions has 1 null; fill or drop it"):
+        posenc.encode(REALS[container]([0.5, None]), 8)
+    assert_same_bits(posenc.encode(REALS[container]([0.5, 2.0**60]), 8), posenc.encode(np.array([0.5, 2.0**60]), 8))
+
+
+@pytest.mark.parametrize("make", [pd.Series, pl.Series, pa.array, list], ids=["pandas", "polars", "Arrow", "list"])
+def test_nan_is_not_a_null(make):
+    rows = posenc.encode(make([0.5, float("nan"), 2.0]), 8)
+    assert np.isnan(rows[1]).all() and not np.isnan(rows[[0, 2]]).any()
+
+
+@pytest.mark.parametrize(
+    "make", [pd.Series, pd.Index, lambda v: pd.DataFrame({"a": [1, 2, 3], "b": v})], ids=["Series", "Index", "DataFrame"]
+)
+def test_integers_that_pandas_may_have_rounded_are_refused(make):
+    """By default, pandas converts integers and nulls to float64 and NaN."""
+    assert pd.Series([2**62 + 1, None])[0] == 2**62
+    with pytest.raises(ValueError, match=r"positions has 1 NaN beside numbers of 2\*\*53 or more, .* use the dtype Int64"):
+        posenc.encode(make([0.5, -(2.0**53), None]), 8)
+    for exact in ([0.5, 2.0**53 - 1, np.nan], [0.5, 2.0**62, 1.0], [0.5, np.inf, np.nan]):
+        assert posenc.encode(make(exact), 8).size
+    assert posenc.encode(make([2.0**62, 1.0, np.nan]).to_numpy(), 8).size
+
+
+def test_boolean_masks_with_nulls_are_refused():
+    for mask in (pd.array([True, None], "boolean"), pl.Series([True, None]), pa.array([True, None])):
+        with pytest.raises(ValueError, match="mask has 1 null"):
+            posenc.positions_from_mask(mask)
+
+
+class DLPack:
+    """An array from another library that NumPy can read only through DLPack."""
+
+    def __init__(self, values):
+        self.array = np.array(values)
+        self.__dlpack__, self.__dlpack_device__ = self.array.__dlpack__, self.array.__dlpack_device__
+
+    def __index__(self):
+        return len(self.array)
+
+
+def test_arrays_from_dlpack_are_exact():
+    assert_same_bits(posenc.encode(DLPack(LARGE), 8, dtype="float64"), posenc.encode(np.array(LARGE), 8, dtype="float64"))
+
+
+# ---- dates and durations ----------------------------------------------------------------------------------------------
+
+BERLIN = dt.timezone(dt.timedelta(hours=2))
+TIMES = [dt.datetime(2021, 6, 1, 12, 0, 0, 250_000), dt.datetime(1969, 12, 31, 23, 59, 59)]
+SECONDS = [1_622_548_800.25, -1.0]                # from 1970 to TIMES in UTC; `date -u -d @1622548800` shows the first
+ZONED = [time.replace(tzinfo=BERLIN) for time in TIMES]
+DAYS = [dt.date(2021, 6, 1), dt.date(1969, 12, 31)]
+DURATIONS = [dt.timedelta(days=2, milliseconds=250), dt.timedelta(seconds=-1)]
+UNITS = ("ms", "us", "ns")
+DURATION_SECONDS = [172_800.25, -1.0]
+PER_SECOND = {"nanoseconds": 10**9, "microseconds": 10**6, "milliseconds": 10**3, "seconds": 1, "days": Fraction(1, 86400)}
+# name: (a function that returns a column, the seconds that the column represents)
+TIME_COLUMNS = {
+    "NumPy": (lambda: np.array(TIMES, "M8[ms]"), SECONDS),
+    "NumPy, scalar": (lambda: np.datetime64(TIMES[0], "ns"), SECONDS[:1]),
+    "NumPy, durations": (lambda: np.array(DURATIONS, "m8[us]"), DURATION_SECONDS),
+    "datetime": (lambda: TIMES, SECONDS),
+    "datetime, with a zone": (lambda: ZONED, [s - 7200 for s in SECONDS]),
+    "datetime, one": (lambda: TIMES[0], SECONDS[:1]),
+    "datetime, one with a zone": (lambda: ZONED[0], [SECONDS[0] - 7200]),
+    "date": (lambda: DAYS, [18779 * 86400, -86400]),
+    "timedelta": (lambda: DURATIONS, DURATION_SECONDS),
+    **{f"pandas, {unit}": (lambda unit=unit: pd.Series(TIMES, dtype=f"M8[{unit}]"), SECONDS) for unit in UNITS},
+    "pandas, index": (lambda: pd.DatetimeIndex(TIMES), SECONDS),
+    "pandas, zone": (lambda: pd.Series(ZONED), [s - 7200 for s in SECONDS]),
+    "pandas, index with a zone": (lambda: pd.DatetimeIndex(ZONED), [s - 7200 for s in SECONDS]),
+    "pandas, Arrow": (lambda: pd.Series(TIMES, dtype="timestamp[us][pyarrow]"), SECONDS),
+    "pandas, Arrow with a zone": (lambda: pd.Series(TIMES, dtype="timestamp[ns, tz=UTC][pyarrow]"), SECONDS),
+    "pandas, dates": (lambda: pd.Series(DAYS), [18779 * 86400, -86400]),
+    "pandas, durations": (lambda: pd.Series(DURATIONS), DURATION_SECONDS),
+    "pandas, list of timestamps": (lambda: list(pd.DatetimeIndex(TIMES)), SECONDS),
+    **{f"polars, {unit}": (lambda unit=unit: pl.Series(TIMES, dtype=pl.Datetime(unit)), SECONDS) for unit in UNITS},
+    "polars, zone": (lambda: pl.Series(TIMES).dt.replace_time_zone("UTC"), SECONDS),
+    "polars, dates": (lambda: pl.Series(DAYS), [18779 * 86400, -86400]),
+    "polars, durations": (lambda: pl.Series(DURATIONS, dtype=pl.Duration("ms")), DURATION_SECONDS),
+    **{f"Arrow, {unit}": (lambda unit=unit: pa.array(TIMES, pa.timestamp(unit)), SECONDS) for unit in UNITS},
+    "Arrow, zone": (lambda: pa.array(TIMES, pa.timestamp("us", "UTC")), SECONDS),
+    "Arrow, chunks": (lambda: pa.chunked_array([TIMES[:1], TIMES[1:]], pa.timestamp("us")), SECONDS),
+    "Arrow, dates": (lambda: pa.array(DAYS), [18779 * 86400, -86400]),
+    "Arrow, 64-bit dates": (lambda: pa.array(DAYS, pa.date64()), [18779 * 86400, -86400]),
+    "Arrow, durations": (lambda: pa.array(DURATIONS, pa.duration("us")), DURATION_SECONDS),
+}
+
+
+@pytest.mark.parametrize("container", TIME_COLUMNS)
+def test_times_are_refused_with_a_conversion(container):
+    """Run the conversion in the message, and compare its numbers with the standard library's."""
+    make, seconds = TIME_COLUMNS[container]
+    column = make()
+    for name, call in entries(column, 2) if np.ndim(column) else [("positions", lambda: posenc.encode(column, 8))]:
+        with pytest.raises(TypeError) as refused:
+            call()
+        dtype, code, unit = re.fullmatch(
+            rf"{name} has dtype (.*), expected numbers; write (.*) for (\w+?)(?: since 1970)?", str(refused.value)).groups()
+        numbers = eval(code, {"numpy": np, name: column})
+        assert np.ravel(numbers).tolist() == [Fraction(s) * PER_SECOND[unit] for s in seconds], (dtype, code)
+        assert posenc.encode(numbers, 8).shape == (*np.shape(numbers), 8)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        np.array([*TIMES, "NaT"], "M8[us]"), np.array(["NaT"], "m8[s]"), pd.Series([*TIMES, pd.NaT]),
+        pd.Series([*ZONED, pd.NaT]), pd.Series([*TIMES, None], dtype="timestamp[us][pyarrow]"),
+        pl.Series([*TIMES, None]), pl.Series([*DAYS, None]),
+        pa.array([*TIMES, None]), pa.array([None, *DAYS]), pa.array([None, *DURATIONS]), [*TIMES, None], [pd.NaT],
+    ],
+)
+def test_nat_is_counted(column):
+    with pytest.raises(TypeError, match=r"positions has dtype .* with 1 NaT: drop or fill it, then write .*positions.* for "):
+        posenc.encode(column, 8)
+
+
+def test_times_in_a_table_and_in_dask_are_refused():
+    for table in (pd.DataFrame({"a": TIMES}), pl.DataFrame({"a": TIMES}), pa.table({"a": TIMES})):
+        with pytest.raises(TypeError, match=r'datetime64\[us\].*"datetime64\[us\]"\).*"int64"\) for microseconds since 1970'):
+            posenc.encode(table, 8)
+    if find_spec("dask"):
+        with pytest.raises(TypeError, match=r'write positions.astype\("datetime64\[us\]"\).astype\("int64"\) for micro'):
+            posenc.dask.table(da.from_array(np.array(TIMES, "M8[us]")), 8)

@@ -1,0 +1,270 @@
+"""Compare the bits of points with the reference and encode, and the examples in docs/grids.md with other libraries."""
+
+import functools
+import math
+import re
+import tracemalloc
+from types import SimpleNamespace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import posenc
+from conftest import DTYPES, assert_same_bits, bits_of
+from peers import installed_class, transformers
+from reference import Reference, round_to
+from test_grid import GUIDE, SORTED_BY, HarmonicEmbedding, mantissa_and_exponent
+
+# ---- values -----------------------------------------------------------------------------------------------------------
+
+LARGE = 2**62 + 2**38 + 1
+COORDINATES = {
+    "reals": np.array([[0.25, -3.0, 1e9 + 1 / 3], [np.pi, 1e-300, -(2.0**63)], [0.0, 65520.0, 7.7]]),
+    "integers": np.array([[LARGE, -5, 2**63 - 1], [-(2**63), 0, 2**53 + 1], [1, -LARGE, 3]]),
+}
+
+
+@pytest.mark.parametrize("kind", COORDINATES)
+@pytest.mark.parametrize("group, layout", SORTED_BY)
+def test_points_match_the_reference(kind, group, layout, dtype):
+    axes, widths, scales, bases = (2, 0, 1), (4, 2, 6), (1.5, math.pi, 1.0), (50, 1e4, 1e6)
+    table = posenc.points(
+        COORDINATES[kind], 15, axes=axes, widths=widths, group=group, layout=layout, include_input="last", order="cos",
+        position_scale=scales, base=bases, dtype=dtype,
+    )
+    references = [
+        Reference(width, position_scale=scale, base=base, order="cos")
+        for width, scale, base in zip(widths, scales, bases, strict=True)
+    ]
+    keys = [(rank, j // 2, j % 2) for rank, k in enumerate(axes) for j in range(widths[k])]
+    keys.sort(key=lambda key: SORTED_BY[group, layout](*key))
+    for point, row in zip(COORDINATES[kind].tolist(), bits_of(table), strict=True):
+        expected = [references[axes[rank]].bits(point[axes[rank]], 2 * i + f, dtype) for rank, i, f in keys]
+        assert row.tolist() == expected + [round_to(*mantissa_and_exponent(point[k]), dtype) for k in axes]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_inputs_are_rounded_once(dtype):
+    rng = np.random.default_rng(1)
+    # half-way points of each dtype and their neighbours in float64, from subnormal numbers to 2**62
+    ties = [s * (2 * n + 1) * 2.0 ** (e + k) for s in (1, -1) for bits, e in ((11, -25), (8, -134), (24, -150))
+            for n in rng.integers(1, 2**bits, 8).tolist() for k in (0, 1, 9, 60 - e - bits, -e)]
+    reals = np.array(ties + [np.nextafter(x, end) for x in ties for end in (-np.inf, np.inf)] + [1e-320, 65519.99, 65520.0])
+    near_ties = [(2 * n + 1 << k) + d for n in (2**8, 2**11 + 6, 2**24 + 5) for k in (20, 37) for d in (-1, 0, 1)]
+    integers = np.append(rng.integers(-(2**63), 2**63 - 1, 200) >> rng.integers(0, 62, 200), near_ties)
+    for coordinates in (reals[abs(reals) < 2.0**63], integers):
+        table = posenc.points(coordinates[:, None], 1, include_input="first", dtype=dtype)
+        expected = [round_to(*mantissa_and_exponent(x), dtype) for x in coordinates.tolist()]
+        assert bits_of(table[:, 0]).tolist() == expected
+
+
+def test_columns_without_values_are_zero():
+    coordinates = np.random.default_rng(2).normal(size=(5, 3))
+    out = np.full((5, 26), np.nan)
+    table = posenc.points(coordinates, 26, odd="zero", include_input="last", dtype="float64", out=out)
+    assert (bits_of(table[:, 18:23]) == 0).all()
+    assert_same_bits(table[:, 23:].copy(), coordinates)
+    for k in range(3):
+        assert_same_bits(table[:, 6 * k : 6 * k + 6].copy(), posenc.encode(coordinates[:, k], 6, dtype="float64"))
+    table = posenc.points(coordinates, 20, odd="truncate", dtype="float64")
+    assert_same_bits(table[:, 16:].copy(), posenc.encode(coordinates[:, 2], 8, dtype="float64")[:, :4].copy())
+
+
+def test_nan_affects_only_the_columns_of_its_axis():
+    table = posenc.points([[np.nan, 2.0]], 8)
+    assert (bits_of(table[:, :4]) == 0x7FC00000).all()
+    assert_same_bits(table[:, 4:].copy(), posenc.encode([2.0], 4))
+
+
+# ---- shapes and arrays ------------------------------------------------------------------------------------------------
+
+
+def test_points_have_the_expected_shapes():
+    assert posenc.points([3, 4], 8).shape == (8,)
+    assert posenc.points([[3], [4]], 8).shape == (2, 8)
+    assert posenc.points(np.zeros((2, 3, 4, 2)), 8).shape == (2, 3, 4, 8)
+    assert posenc.points(np.zeros((2, 0, 2)), 8).shape == (2, 0, 8)
+    assert posenc.points(np.zeros((5, 2)), 0).shape == (5, 0)
+    assert_same_bits(posenc.points([3, 4], 8), np.concatenate([posenc.encode([3], 4)[0], posenc.encode([4], 4)[0]]))
+
+
+@pytest.mark.parametrize("block_bytes", [1, 200, posenc._points.BLOCK_BYTES])
+@pytest.mark.parametrize("group", ["axis", "function"])
+def test_every_output_holds_the_same_values(group, block_bytes, monkeypatch):
+    monkeypatch.setattr(posenc._points, "BLOCK_BYTES", block_bytes)
+    coordinates = np.random.default_rng(3).normal(size=(2, 3, 5, 7))[..., 1:6:2].transpose(1, 2, 0, 3)
+    halves = [posenc.encode(coordinates[..., k], 4, layout="halves") for k in range(3)]
+    parts = [h[..., :2] for h in halves] + [h[..., 2:] for h in halves] if group == "function" else halves
+    expected = np.concatenate(parts, axis=-1)
+    whole, wide = np.full((3, 5, 2, 12), np.nan, np.float32), np.full((5, 6, 2, 20), np.nan, np.float32)
+    for out in (whole, wide[:, ::-2, :, 3:15].swapaxes(0, 1)):
+        assert posenc.points(coordinates, 12, group=group, layout="halves", out=out) is out
+        assert_same_bits(out.copy(), expected)
+    assert np.isnan(wide[:, ::2]).all() and np.isnan(wide[..., :3]).all() and np.isnan(wide[..., 15:]).all()
+
+
+def test_coordinates_may_overlap_out(monkeypatch):
+    monkeypatch.setattr(posenc._points, "BLOCK_BYTES", 1)
+    for axes in (1, 2):
+        memory = np.arange(40.0)
+        expected = posenc.points(memory[: 10 * axes].reshape(10, axes).copy(), 4, dtype="float64")
+        assert_same_bits(
+            posenc.points(memory[: 10 * axes].reshape(10, axes), 4, dtype="float64", out=memory.reshape(10, 4)), expected
+        )
+
+
+def test_coordinates_of_other_dtypes_are_exact():
+    for dtype in (np.float16, np.float32, ml_dtypes.bfloat16, np.uint8, np.uint64):
+        coordinates = np.array([[1.5, 3], [2, 100]]).astype(dtype)
+        assert_same_bits(posenc.points(coordinates, 8), posenc.points(coordinates.astype(np.float64), 8))
+    assert_same_bits(posenc.points([[2**60 + 1, 2]], 4, dtype="float64")[:, :2].copy(),
+                     posenc.encode([2**60 + 1], 2, dtype="float64"))
+
+
+def test_bfloat16_bits_do_not_need_ml_dtypes(monkeypatch):
+    table = posenc.points([[0.3, 7]], 10, dtype="bfloat16", include_input="first")
+    monkeypatch.setattr(posenc._arguments, "_bfloat16", lambda: np.dtype(np.uint16))
+    out = np.zeros((1, 10), np.uint16)
+    posenc.points([[0.3, 7]], 10, dtype="bfloat16", include_input="first", out=out)
+    assert (out == bits_of(table)).all()
+
+
+@pytest.mark.parametrize("group", ["axis", "function"])
+def test_extra_memory_is_that_of_the_coordinates(group):
+    coordinates = np.random.default_rng(4).uniform(-1, 1, (1 << 17, 3))
+    call = functools.partial(posenc.points, coordinates, 195, group=group, include_input="first")
+    out = call()
+    assert out.nbytes > 2**26
+    tracemalloc.start()
+    try:
+        call(out=out)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * coordinates.nbytes + 2**23
+
+
+# ---- errors -----------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_written_if_an_argument_is_wrong(monkeypatch):
+    """A coordinate is wrong in the last row, with blocks of one row; test_mistakes.py tests the messages."""
+    monkeypatch.setattr(posenc._points, "BLOCK_BYTES", 1)
+    out = np.full((9, 8), 7, np.float32)
+    coordinates = np.zeros((9, 2))
+    coordinates[-1, -1] = 2.0**63
+    with pytest.raises(ValueError, match=r"coordinates\[..., 1\] has 9.22"):
+        posenc.points(coordinates, 8, out=out)
+    with pytest.raises(ValueError, match=r"coordinates\[..., 1\] has 4.6.* with position_offset 4.6"):
+        posenc.points(coordinates / 2, 8, out=out, position_offset=(0, 2.0**62))
+    assert (out == 7).all()
+
+
+# ---- other libraries --------------------------------------------------------------------------------------------------
+
+
+def example(library):
+    """Run the example for a library in docs/grids.md, and return the example's variables."""
+    names = {"np": np, "posenc": posenc}
+    section = GUIDE.split("\n## Points\n")[1]
+    exec(re.search(rf"^{library}, .*?```python\n(.*?)```", section, re.MULTILINE | re.DOTALL)[1], names)
+    return SimpleNamespace(**names)
+
+
+def assert_close(table, expected, largest_angle, unit):
+    """Check errors of at most a few roundings of the largest angle, and one rounding each of a value and a sum."""
+    assert table.shape == expected.shape
+    assert abs(table.astype(np.float64) - expected).max() <= (6 * largest_angle + 4) * unit
+
+
+def test_the_example_matches_pytorch3d():
+    names = example("PyTorch3D")
+    assert_close(names.table, HarmonicEmbedding(10)(names.xyz), 512, 2.0**-24)
+
+
+@pytest.mark.parametrize("theirs, ours", [
+    ({}, {"frequencies": 2.0 ** np.arange(4), "include_input": "last"}),
+    ({"omega_0": 0.3}, {"frequencies": 2.0 ** np.arange(4), "include_input": "last", "position_scale": 0.3}),
+    ({"logspace": False}, {"frequencies": np.linspace(1, 8, 4), "include_input": "last"}),
+    ({"append_input": False}, {"frequencies": 2.0 ** np.arange(4)}),
+], ids=str)
+def test_the_arguments_of_harmonic_embedding_have_equivalents(theirs, ours):
+    x = np.random.default_rng(5).uniform(-1, 1, (6, 5, 3))
+    expected = HarmonicEmbedding(4, **theirs)(x)
+    table = posenc.points(x, expected.shape[-1], group="function", layout="halves", dtype="float64", **ours)
+    assert_close(table, expected, 8, 2.0**-53)
+
+
+def test_a_covariance_multiplies_the_table():
+    x, diag_cov = np.random.default_rng(6).uniform(0, 1, (2, 9, 3))
+    frequencies = 2.0 ** np.arange(4)
+    table = posenc.points(x, 24, group="function", layout="halves", frequencies=frequencies, dtype="float64")
+    table *= np.tile(np.exp(-0.5 * diag_cov[..., None] * frequencies**2).reshape(9, 12), 2)
+    assert_close(table, HarmonicEmbedding(4, append_input=False)(x, diag_cov), 8, 2.0**-53)
+
+
+def add_timing_signals_given_positions():
+    """Return the function of tensor2tensor, with TensorFlow in float32 replaced by PyTorch in float64."""
+    torch = pytest.importorskip("torch")
+    tf = SimpleNamespace(
+        to_float=lambda x: torch.as_tensor(x, dtype=torch.float64), range=torch.arange, exp=torch.exp, sin=torch.sin,
+        cos=torch.cos, expand_dims=torch.unsqueeze, concat=torch.cat,
+        pad=lambda x, widths: torch.nn.functional.pad(x, [n for pair in reversed(widths) for n in pair]),
+    )
+    layers = SimpleNamespace(shape_list=lambda x: list(x.shape), cast_like=lambda x, y: x.to(y.dtype))
+    undecorated = SimpleNamespace(add_name_scope=lambda: lambda function: function)
+    return installed_class(
+        "tensor2tensor", "layers/common_attention.py", "add_timing_signals_given_positions", tf=tf, common_layers=layers,
+        expert_utils=undecorated,
+    )
+
+
+def test_the_example_matches_tensor2tensor():
+    theirs = add_timing_signals_given_positions()
+    torch = pytest.importorskip("torch")
+    names = example("tensor2tensor")
+    expected = theirs(torch.zeros(8, 20, 50, dtype=torch.float64), [*map(torch.from_numpy, (names.row, names.column))])
+    assert_close(names.x, expected.numpy(), 100, 2.0**-24)
+
+
+@pytest.mark.parametrize("axes", [1, 2])
+@pytest.mark.parametrize("timescales", [(1.0, 1e4), (0.5, 300.0)])
+def test_points_match_tensor2tensor(axes, timescales):
+    theirs = add_timing_signals_given_positions()
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(7)
+    x, positions = rng.normal(size=(3, 11, 38)), rng.integers(0, 50, (3, 11, axes))
+    expected = theirs(torch.from_numpy(x.copy()), [*torch.from_numpy(positions).movedim(-1, 0)], *timescales).numpy()
+    smallest, largest = timescales
+    table = posenc.points(
+        positions, 38, layout="halves", spacing="endpoint", odd="zero", frequency_scale=smallest, base=largest / smallest,
+        dtype="float64",
+    )
+    assert_close(x + table, expected, 50, 2.0**-52)
+
+
+def detr(mask, *, normalize, dtype):
+    torch = pytest.importorskip("torch")
+    embedding = transformers("detr").DetrSinePositionEmbedding(128, normalize=normalize)
+    return embedding((len(mask), 3, *mask.shape[1:]), "cpu", getattr(torch, dtype), torch.from_numpy(mask)).numpy()
+
+
+def test_the_example_matches_detr():
+    names = example("DETR")
+    assert not names.mask.all(axis=(1, 2)).any() and names.mask.any(axis=(1, 2)).all()
+    assert_close(names.table, detr(names.mask, normalize=True, dtype="float32"), 2 * math.pi, 2.0**-24)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_points_match_detr_with_a_ragged_mask(normalize):
+    """Images may differ in size; here, one also has rows of different lengths, and one consists of padding."""
+    mask = np.zeros((4, 12, 9), bool)
+    mask[0], mask[1, :7, :5] = True, True
+    mask[2] = np.arange(9) < np.random.default_rng(8).integers(0, 10, (12, 1))
+    yx = np.stack([mask.cumsum(1), mask.cumsum(2)], axis=-1)
+    if normalize:
+        yx = yx / (np.stack([yx[:, -1:, :, 0].repeat(12, 1), yx[:, :, -1:, 1].repeat(9, 2)], axis=-1) + 1e-6)
+    scale = {"position_scale": 2 * math.pi} if normalize else {}
+    table = np.moveaxis(posenc.points(yx, 256, dtype="float64", **scale), -1, 1)
+    assert_close(table, detr(mask, normalize=normalize, dtype="float64"), 12, 2.0**-53)
