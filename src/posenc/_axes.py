@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc import _arguments
-from posenc._cache import encoding_of
 from posenc._as_array import shown
+from posenc._cache import encoding_of
 from posenc._convention import DEFAULTS, WIDEST
 from posenc._encoding import Encoding, changes_of
 from posenc._keywords import check_names

@@ -383,5 +383,3 @@ def keywords_of(encoding: Encoding) -> dict[str, Any]:
 def changes_of(encoding: Encoding) -> dict[str, Any]:
     """Return the keywords that differ from the default, with their values."""
     return {name: value for name, value in encoding._convention.items() if value != DEFAULTS[name]}
-
-

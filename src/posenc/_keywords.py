@@ -74,7 +74,7 @@ def check_names(function: Callable[..., Any], keywords: Iterable[str], others: I
     import inspect
 
     parameters = [p.name for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
-    accepted = [name for name in dict.fromkeys((*parameters, *others)) if name != "self"]
+    accepted = [name for name in dict.fromkeys((*parameters, *others)) if name not in ("self", "cls")]
     for name in keywords:
         if name in accepted:
             continue

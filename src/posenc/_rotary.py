@@ -22,6 +22,7 @@ from posenc import (
 )
 from posenc._as_array import as_array, shown
 from posenc._keywords import check_names, suggests
+from posenc._specification import abbreviated
 from posenc._types import AnyDType, ArrayT, Positions
 from posenc._version import __version__
 
@@ -594,7 +595,7 @@ def _move(c: dict[str, Any], name: str, key: str, value: Any) -> None:
     if value is not None:
         if c[name] not in (DEFAULTS[name], value):
             raise ValueError(
-                f"{name} is {_specification.abbreviated(c[name])} and scaling[{key!r}] means {_specification.abbreviated(value)}, "
+                f"{name} is {abbreviated(c[name])} and scaling[{key!r}] means {abbreviated(value)}, "
                 "expected only one of them"
             )
         c[name] = value
