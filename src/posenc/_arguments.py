@@ -371,7 +371,7 @@ def for_rotate(
 ) -> tuple[range | NDArray[np.int64], Any, int | None]:
     """Check the arguments of `Rotary.rotate` and return positions, out and threads converted for the kernel."""
     if not isinstance(x, np.ndarray):
-        raise TypeError(f"x is of type {type(x).__name__}, expected a numpy.ndarray")
+        raise TypeError(f"x is of type {type(x).__name__}, expected a numpy.ndarray{tensor_hint(x)}")
     if not isinstance(inverse, (bool, np.bool_)):
         raise wrong_type("inverse", inverse, "a bool")
     # Conversions may run foreign code that changes x, so x is checked after them.

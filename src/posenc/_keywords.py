@@ -17,6 +17,7 @@ OTHER_NAMES = {
     "threads": "num_threads n_threads nthreads n_jobs jobs workers num_workers max_workers n_workers",
     "max_len": LENGTHS + "max_sequence_length context_size block_size",
     "max_sequence_length": LENGTHS + "max_len context_size block_size",
+    "length": LENGTHS + "max_len",
     "lengths": "seq_lens seqlens sequence_lengths cu_seqlens",
     "positions": LENGTHS + "max_len max_sequence_length n pos position position_ids steps timesteps rows",
     "shape": "size grid_size img_size image_size hw height width length positions",
@@ -25,6 +26,8 @@ OTHER_NAMES = {
     "head_dim": "d_model dim d dims depth head_size embed_dim hidden_size size_per_head d_head d_k",
     "rotary_dim": "rope_dim rotary_ndims ndims partial_rotary_factor rotary_pct rotary_percentage",
     "scaling": "rope_scaling rope_parameters rope_type scaling_type scaling_factor",
+    "rotary": "rope rotary_emb encoding freqs_cis cos sin",
+    "config": "model rope_scaling rope_parameters",
     "axes": "axis mrope_section sections axes_dim",
     "dropout": "p drop drop_prob drop_rate dropout_p dropout_prob dropout_rate rate",
     "chunk": "chunks chunk_size chunksize batch_size batch block_size",
@@ -86,7 +89,7 @@ def check_names(function: Callable[..., Any], keywords: Iterable[str], others: I
             hint = f"did you mean {near[0]!r}?"
         elif "encoding" in accepted and of_encoding:
             hint = f"posenc.Encoding takes {of_encoding[0]}"
-        elif name in ("device", "requires_grad"):
+        elif name in ("device", "requires_grad") and "torch" not in function.__module__:
             hint = "posenc.torch returns tensors"
         else:
             hint = f"expected {', '.join(accepted)}"

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc import Rotary
+from posenc._keywords import suggests
 from posenc.torch import _tensors
 from posenc.torch._rotation import axes_of, rotary_of, text_of
 
@@ -59,6 +60,7 @@ class RotaryEmbedding(nn.Module):
     (torch.Size([1, 3, 64]), torch.bfloat16)
     """
 
+    @suggests
     def __init__(self, config: Any, length: int | None = None) -> None:
         super().__init__()
         self._form = "twice"

@@ -9,10 +9,12 @@ import functools
 import json
 from typing import Any, NoReturn
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from posenc import Rotary, _arguments
+from posenc._keywords import suggests
 from posenc._types import Positions
 from posenc.torch import _tensors
 from posenc.torch._operators import is_eager, is_plain
@@ -224,6 +226,7 @@ class _Rotate(torch.autograd.Function):
 # ---- functions ----------------------------------------------------------------------------------------------------------
 
 
+@suggests
 def rotate(
     x: Tensor, positions: Positions | Tensor | None = None, *, rotary: Rotary, inverse: bool = False
 ) -> Tensor:
@@ -276,6 +279,7 @@ def rotate(
     return _turned(x, tensor, start, inverse, text)
 
 
+@suggests
 def rotate_(
     x: Tensor, positions: Positions | Tensor | None = None, *, rotary: Rotary, inverse: bool = False
 ) -> Tensor:
@@ -334,11 +338,13 @@ def with_contiguous_columns(x: Tensor) -> Tensor:
 
 def _check(x: Tensor, rotary: Any, inverse: Any) -> None:
     if not isinstance(rotary, Rotary):
-        raise _arguments.wrong_type("rotary", rotary, "a posenc.Rotary")
+        such_as = f" such as posenc.Rotary({rotary})" if type(rotary) is int else ""
+        raise _arguments.wrong_type("rotary", rotary, f"a posenc.Rotary{such_as}")
     if not isinstance(inverse, bool):
         raise _arguments.wrong_type("inverse", inverse, "a bool")
     if not isinstance(x, Tensor):
-        raise TypeError(f"x is of type {type(x).__name__}, expected a torch.Tensor")
+        hint = "; posenc.Rotary.rotate takes arrays" if isinstance(x, np.ndarray) else ""
+        raise TypeError(f"x is of type {type(x).__name__}, expected a torch.Tensor{hint}")
     if x.dtype not in DTYPES:
         raise TypeError(f"x has dtype {x.dtype}, expected one of {', '.join(map(str, DTYPES))}")
     if not (x.is_cpu or x.is_meta):
