@@ -1,13 +1,23 @@
-"""Columns from pandas, polars and Arrow: 64-bit integers stay exact, and nulls are refused.
+"""Columns from pandas, polars and Arrow: 64-bit integers stay exact; nulls, dates and durations are refused.
 
 NumPy converts an integer column with nulls to float64; this conversion would change large positions.
 """
+
+import datetime as dt
+import re
+from fractions import Fraction
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 
 import posenc
 from conftest import assert_same_bits
+
+if find_spec("dask"):
+    import dask.array as da
+if find_spec("torch"):
+    import torch
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
@@ -53,6 +63,12 @@ def test_columns_are_exact(container):
     expected = posenc.encode(np.array(LARGE), 8, dtype="float64")
     assert_same_bits(posenc.encode(column, 8, dtype="float64"), expected)
     assert_same_bits(posenc.add_to(np.zeros((4, 8)), column) + 0, expected + 0.0)
+    if find_spec("torch"):
+        assert_same_bits(posenc.torch.encode(column, 8, dtype=torch.float64).numpy(), expected)
+        assert_same_bits(posenc.torch.add_to(torch.zeros(4, 8, dtype=torch.float64), column).numpy() + 0, expected + 0.0)
+    if find_spec("dask"):
+        assert_same_bits(posenc.dask.table(column, 8, dtype="float64").compute(), expected)
+        assert_same_bits(posenc.dask.add_to(da.zeros((4, 8)), column).compute() + 0, expected + 0.0)
 
 
 @pytest.mark.parametrize(
@@ -62,21 +78,32 @@ def test_columns_are_exact(container):
 def test_nulls_are_refused(container, values, message):
     lists = {"list": list, "list, NA": lambda v: [pd.NA if x is None else x for x in v]}
     column = (COLUMNS | lists)[container](values)
-    x = np.ones((len(values), 8))
-    for function, name in (
-        (lambda: posenc.encode(column, 8), "positions"),
-        (lambda: posenc.add_to(x, column), "positions"),
-        (lambda: posenc.identify(x, column), "positions"),
-        (lambda: posenc.grid((column, 2), 8), "positions"),
-        (lambda: posenc.points(column, 2 * len(values)), "coordinates"),
-        (lambda: posenc.Encoding(2 * len(values), frequencies=column), "frequencies"),
-        (lambda: posenc.positions_from_mask(column), "mask"),
-        (lambda: posenc.positions_from_segments(column), "segment_ids"),
-        (lambda: posenc.positions_from_lengths(column), "lengths"),
-        (lambda: posenc.positions_from_lengths([1] * len(values), start=column), "start"),
-    ):
+    for name, call in entries(column, len(values)):
         with pytest.raises(ValueError, match=f"{name} has {message}"):
-            function()
+            call()
+
+
+def entries(column, n):
+    """Yield the name of each argument that accepts a column of n rows, and a call with the column."""
+    x = np.ones((n, 8))
+    yield "positions", lambda: posenc.encode(column, 8)
+    yield "positions", lambda: posenc.add_to(x, column)
+    yield "positions", lambda: posenc.identify(x, column)
+    yield "positions", lambda: posenc.grid((column, 2), 8)
+    yield "coordinates", lambda: posenc.points(column, 2 * n)
+    yield "frequencies", lambda: posenc.Encoding(2 * n, frequencies=column)
+    yield "mask", lambda: posenc.positions_from_mask(column)
+    yield "segment_ids", lambda: posenc.positions_from_segments(column)
+    yield "lengths", lambda: posenc.positions_from_lengths(column)
+    yield "start", lambda: posenc.positions_from_lengths([1] * n, start=column)
+    if find_spec("matplotlib"):
+        yield "positions", lambda: posenc.plot.heatmap(posenc.Encoding(8), column)
+    if find_spec("dask"):
+        yield "positions", lambda: posenc.dask.table(column, 8)
+        yield "positions", lambda: posenc.dask.add_to(da.from_array(x), column)
+    if find_spec("torch"):
+        yield "positions", lambda: posenc.torch.encode(column, 8)
+        yield "positions", lambda: posenc.torch.add_to(torch.ones(n, 8), column)
     assert (x == 1).all()
 
 
@@ -123,3 +150,100 @@ def test_boolean_masks_with_nulls_are_refused():
     for mask in (pd.array([True, None], "boolean"), pl.Series([True, None]), pa.array([True, None])):
         with pytest.raises(ValueError, match="mask has 1 null"):
             posenc.positions_from_mask(mask)
+
+
+class DLPack:
+    """An array of another library, which NumPy can read only through DLPack."""
+
+    def __init__(self, values):
+        self.array = np.array(values)
+        self.__dlpack__, self.__dlpack_device__ = self.array.__dlpack__, self.array.__dlpack_device__
+
+    def __index__(self):
+        return len(self.array)
+
+
+def test_arrays_of_dlpack_are_exact():
+    assert_same_bits(posenc.encode(DLPack(LARGE), 8, dtype="float64"), posenc.encode(np.array(LARGE), 8, dtype="float64"))
+
+
+# ---- dates and durations ----------------------------------------------------------------------------------------------
+
+BERLIN = dt.timezone(dt.timedelta(hours=2))
+TIMES = [dt.datetime(2021, 6, 1, 12, 0, 0, 250_000), dt.datetime(1969, 12, 31, 23, 59, 59)]
+SECONDS = [1_622_548_800.25, -1.0]                # of TIMES since 1970 in UTC; `date -u -d @1622548800` shows the first
+ZONED = [time.replace(tzinfo=BERLIN) for time in TIMES]
+DAYS = [dt.date(2021, 6, 1), dt.date(1969, 12, 31)]
+DURATIONS = [dt.timedelta(days=2, milliseconds=250), dt.timedelta(seconds=-1)]
+UNITS = ("ms", "us", "ns")
+DURATION_SECONDS = [172_800.25, -1.0]
+PER_SECOND = {"nanoseconds": 10**9, "microseconds": 10**6, "milliseconds": 10**3, "seconds": 1, "days": Fraction(1, 86400)}
+# column: (its values, the seconds that they stand for)
+TIME_COLUMNS = {
+    "NumPy": (lambda: np.array(TIMES, "M8[ms]"), SECONDS),
+    "NumPy, scalar": (lambda: np.datetime64(TIMES[0], "ns"), SECONDS[:1]),
+    "NumPy, durations": (lambda: np.array(DURATIONS, "m8[us]"), DURATION_SECONDS),
+    "datetime": (lambda: TIMES, SECONDS),
+    "datetime, with a zone": (lambda: ZONED, [s - 7200 for s in SECONDS]),
+    "datetime, one": (lambda: TIMES[0], SECONDS[:1]),
+    "datetime, one with a zone": (lambda: ZONED[0], [SECONDS[0] - 7200]),
+    "date": (lambda: DAYS, [18779 * 86400, -86400]),
+    "timedelta": (lambda: DURATIONS, DURATION_SECONDS),
+    **{f"pandas, {unit}": (lambda unit=unit: pd.Series(TIMES, dtype=f"M8[{unit}]"), SECONDS) for unit in UNITS},
+    "pandas, index": (lambda: pd.DatetimeIndex(TIMES), SECONDS),
+    "pandas, zone": (lambda: pd.Series(ZONED), [s - 7200 for s in SECONDS]),
+    "pandas, index with a zone": (lambda: pd.DatetimeIndex(ZONED), [s - 7200 for s in SECONDS]),
+    "pandas, Arrow": (lambda: pd.Series(TIMES, dtype="timestamp[us][pyarrow]"), SECONDS),
+    "pandas, Arrow with a zone": (lambda: pd.Series(TIMES, dtype="timestamp[ns, tz=UTC][pyarrow]"), SECONDS),
+    "pandas, dates": (lambda: pd.Series(DAYS), [18779 * 86400, -86400]),
+    "pandas, durations": (lambda: pd.Series(DURATIONS), DURATION_SECONDS),
+    "pandas, list of timestamps": (lambda: list(pd.DatetimeIndex(TIMES)), SECONDS),
+    **{f"polars, {unit}": (lambda unit=unit: pl.Series(TIMES, dtype=pl.Datetime(unit)), SECONDS) for unit in UNITS},
+    "polars, zone": (lambda: pl.Series(TIMES).dt.replace_time_zone("UTC"), SECONDS),
+    "polars, dates": (lambda: pl.Series(DAYS), [18779 * 86400, -86400]),
+    "polars, durations": (lambda: pl.Series(DURATIONS, dtype=pl.Duration("ms")), DURATION_SECONDS),
+    **{f"Arrow, {unit}": (lambda unit=unit: pa.array(TIMES, pa.timestamp(unit)), SECONDS) for unit in UNITS},
+    "Arrow, zone": (lambda: pa.array(TIMES, pa.timestamp("us", "UTC")), SECONDS),
+    "Arrow, chunks": (lambda: pa.chunked_array([TIMES[:1], TIMES[1:]], pa.timestamp("us")), SECONDS),
+    "Arrow, dates": (lambda: pa.array(DAYS), [18779 * 86400, -86400]),
+    "Arrow, dates of 64 bits": (lambda: pa.array(DAYS, pa.date64()), [18779 * 86400, -86400]),
+    "Arrow, durations": (lambda: pa.array(DURATIONS, pa.duration("us")), DURATION_SECONDS),
+}
+
+
+@pytest.mark.parametrize("container", TIME_COLUMNS)
+def test_times_are_refused_with_a_conversion(container):
+    """The conversion in the message is run: its numbers are those of the standard library."""
+    make, seconds = TIME_COLUMNS[container]
+    column = make()
+    for name, call in entries(column, 2) if np.ndim(column) else [("positions", lambda: posenc.encode(column, 8))]:
+        with pytest.raises(TypeError) as refused:
+            call()
+        dtype, code, unit = re.fullmatch(
+            rf"{name} has dtype (.*), expected numbers; write (.*) for (\w+?)(?: since 1970)?", str(refused.value)).groups()
+        numbers = eval(code, {"numpy": np, name: column})
+        assert np.ravel(numbers).tolist() == [Fraction(s) * PER_SECOND[unit] for s in seconds], (dtype, code)
+        assert posenc.encode(numbers, 8).shape == (*np.shape(numbers), 8)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        np.array([*TIMES, "NaT"], "M8[us]"), np.array(["NaT"], "m8[s]"), pd.Series([*TIMES, pd.NaT]),
+        pd.Series([*ZONED, pd.NaT]), pd.Series([*TIMES, None], dtype="timestamp[us][pyarrow]"),
+        pl.Series([*TIMES, None]), pl.Series([*DAYS, None]),
+        pa.array([*TIMES, None]), pa.array([None, *DAYS]), pa.array([None, *DURATIONS]), [*TIMES, None], [pd.NaT],
+    ],
+)
+def test_nat_is_counted(column):
+    with pytest.raises(TypeError, match=r"positions has dtype .* with 1 NaT: drop or fill it, then write .*positions.* for "):
+        posenc.encode(column, 8)
+
+
+def test_times_in_a_table_and_in_dask_are_refused():
+    for table in (pd.DataFrame({"a": TIMES}), pl.DataFrame({"a": TIMES}), pa.table({"a": TIMES})):
+        with pytest.raises(TypeError, match=r'datetime64\[us\].*"datetime64\[us\]"\).*"int64"\) for microseconds since 1970'):
+            posenc.encode(table, 8)
+    if find_spec("dask"):
+        with pytest.raises(TypeError, match=r'write positions.astype\("datetime64\[us\]"\).astype\("int64"\) for micro'):
+            posenc.dask.table(da.from_array(np.array(TIMES, "M8[us]")), 8)

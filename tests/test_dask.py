@@ -135,20 +135,11 @@ def test_different_calls_have_different_names():
 @pytest.mark.parametrize(
     "arguments, error, message",
     [
-        ({"positions": 10.0}, TypeError, "positions is 10.0"),
         ({"positions": True}, TypeError, "positions is True"),
-        ({"positions": -1}, ValueError, "positions is -1"),
         ({"positions": range(2**63, 2**63 + 1)}, ValueError, "positions has 9223372036854775808"),
         ({"positions": np.array([1.0, 1e30])}, ValueError, "positions has 1e[+]30"),
         ({"positions": da.ones(3, dtype=complex)}, TypeError, "positions has dtype complex128"),
         ({"positions": da.arange(9)[da.arange(9) > 3]}, ValueError, "compute_chunk_sizes"),
-        ({"d_model": -1}, ValueError, "d_model is -1"),
-        ({"d_model": 8.0}, TypeError, "d_model is 8.0"),
-        ({"dtype": "int8"}, TypeError, "int8"),
-        ({"base": -1}, ValueError, "base is -1"),
-        ({"bse": 1}, TypeError, "bse"),
-        ({"chunks": 0}, ValueError, "chunks is 0, expected at least 1"),
-        ({"chunks": (5, 6)}, ValueError, "Chunks"),
     ],
 )
 def test_errors_are_raised_before_computing(arguments, error, message):
@@ -266,16 +257,10 @@ def test_nothing_is_computed_before_compute():
 @pytest.mark.parametrize(
     "x, positions, error, message",
     [
-        (np.zeros((3, 4)), None, TypeError, "x is of type ndarray, expected a dask.array.Array"),
         (da.zeros(()), None, ValueError, r"x has shape \(\)"),
-        (da.zeros(4), None, ValueError, r"x has shape \(4,\)"),
-        (da.zeros((3, 4), dtype=int), None, TypeError, "int64"),
         (da.zeros((3, 4), dtype=">f4"), None, ValueError, ">f4"),
-        (da.zeros((3, 4)), 4, ValueError, "positions has length 4, expected 3"),
         (da.zeros((3, 4)), np.zeros((2, 3)), ValueError, r"positions has shape \(2, 3\), expected one that broadcasts to"),
-        (da.zeros((3, 4)), np.zeros(2), ValueError, r"positions has shape \(2,\), expected one that broadcasts to \(3,\)"),
         (da.zeros((3, 4)), np.array([1, 2, 2**63], np.uint64), ValueError, "positions has 9223372036854775808"),
-        (da.zeros((3, 4))[da.zeros(3) > 1], None, ValueError, "compute_chunk_sizes"),
         (da.ma.masked_equal(da.zeros((3, 4)), 1), None, TypeError, "MaskedArray"),
     ],
 )

@@ -42,6 +42,7 @@ MODULES = PUBLIC | {
     "posenc._points": (),
     "posenc._presets": (),
     "posenc._runtime": (),
+    "posenc._stream": (),
     "posenc.torch._data": ("torch",),
     "posenc.torch._functions": ("torch",),
     "posenc.torch._modules": ("torch",),

@@ -131,10 +131,6 @@ def test_torch_accepts_an_encoding():
     np.testing.assert_array_equal(posenc.torch.PositionalTable(EXPLICIT, 7)().numpy(), table)
     assert posenc.torch.PositionalEncoding(posenc.preset("whisper", 384)).encoding == posenc.preset("whisper", 384)
     np.testing.assert_array_equal(posenc.torch.add_to(torch.ones(7, 6), encoding=EXPLICIT).numpy(), 1 + table)
-    with pytest.raises(ValueError, match=r"x has shape \(7, 8\), expected \(..., 6\)"):
-        posenc.torch.add_to(torch.ones(7, 8), encoding=EXPLICIT)
-    with pytest.raises(TypeError, match="an Encoding and base"):
-        posenc.torch.PositionalEncoding(EXPLICIT, base=5.0)
 
 
 def test_dask_accepts_an_encoding():
@@ -142,40 +138,6 @@ def test_dask_accepts_an_encoding():
     np.testing.assert_array_equal(posenc.dask.table(7, EXPLICIT).compute(), EXPLICIT.encode(7))
     x = da.ones((7, 6), dtype="float32")
     np.testing.assert_array_equal(posenc.dask.add_to(x, encoding=EXPLICIT).compute(), 1 + EXPLICIT.encode(7))
-
-
-@pytest.mark.parametrize("call", [
-    lambda: posenc.encode(7, EXPLICIT, base=5.0),
-    lambda: posenc.stream(7, EXPLICIT, base=5.0),
-    lambda: posenc.add_to(np.ones((7, 6), np.float32), encoding=EXPLICIT, base=5.0),
-])
-def test_keywords_beside_an_encoding_are_refused(call):
-    with pytest.raises(TypeError, match=r"an Encoding and base .* replace\(base=...\)"):
-        call()
-
-
-def test_add_to_refuses_what_is_no_encoding_for_x():
-    with pytest.raises(TypeError, match=r"encoding is 6 of type int, expected a posenc\.Encoding"):
-        posenc.add_to(np.ones((7, 6), np.float32), encoding=6)
-    with pytest.raises(ValueError, match=r"x has shape \(7, 8\), expected \(..., 6\)"):
-        posenc.add_to(np.ones((7, 8), np.float32), encoding=EXPLICIT)
-
-
-@pytest.mark.parametrize("function, call", [
-    ("encode", lambda **keywords: posenc.encode(3, 4, **keywords)),
-    ("stream", lambda **keywords: posenc.stream(3, 4, **keywords)),
-    ("add_to", lambda **keywords: posenc.add_to(np.ones((3, 4), np.float32), **keywords)),
-    ("grid", lambda **keywords: posenc.grid((3, 3), 4, **keywords)),
-    ("points", lambda **keywords: posenc.points([[3, 3]], 4, **keywords)),
-])
-@pytest.mark.parametrize("name, suggestion", [
-    ("theta", "; did you mean 'base'?"), ("num_threads", "; did you mean 'threads'?"),
-    ("max_len", "; did you mean 'positions'?"), ("layuot", "; did you mean 'layout'?"), ("zzz", ""),
-])
-def test_unknown_keywords_are_those_of_the_function_called(function, call, name, suggestion):
-    with pytest.raises(TypeError) as refused:
-        call(**{name: 3})
-    assert str(refused.value) == f"{function}() got an unexpected keyword argument {name!r}{suggestion}"
 
 
 def test_optional_parts_are_attributes():

@@ -388,25 +388,6 @@ def test_identify_takes_bounded_memory(tmp_path):
     tracemalloc.stop()
 
 
-@pytest.mark.parametrize(
-    "table, positions, error, message",
-    [
-        (np.ones((2, 3, 4)), None, ValueError, r"table has shape \(2, 3, 4\), expected \(positions, columns\)"),
-        (np.ones(4), None, ValueError, "table has shape"),
-        (np.ones((2, 4), int), None, TypeError, "table has dtype"),
-        (np.ones((2, 4), complex), None, TypeError, "table has dtype"),
-        ([[1], [2, 3]], None, ValueError, "table is of type list, expected an array"),
-        (np.ma.ones((2, 4)), None, TypeError, "table is of type MaskedArray, expected an array without a mask"),
-        (np.ones((2, 4)), 3, ValueError, r"positions has shape \(3,\), expected \(2,\), the rows of the table"),
-        (np.ones((2, 4)), 2.0, TypeError, "positions is 2.0"),
-        (np.broadcast_to(1.0, (2, 70000)), None, ValueError, "table has 70000 columns, expected at most 65536"),
-    ],
-)
-def test_invalid_tables_are_refused(table, positions, error, message):
-    with pytest.raises(error, match=message):
-        identify(table, positions)
-
-
 def test_identify_raises_no_floating_point_error():
     with np.errstate(all="raise"):
         assert identify(posenc.encode(300, 64, base=500.0, dtype="float16"))[0].encoding == posenc.Encoding(64, base=500.0)

@@ -472,56 +472,27 @@ def test_the_cache_of_conventions():
 
 TRUE = torch.tensor(True)
 BAD_CALLS = {
-    "x, an array": (lambda: posenc.torch.add_to(np.ones((2, 4))), TypeError, "x is of type ndarray, expected a torch"),
-    "array in a module": (lambda: PositionalTable(4)(np.ones((2, 4))), TypeError, "x is of type ndarray, expected a torch"),
     "x, zero dimensions": (lambda: posenc.torch.add_to(torch.ones(())), ValueError, r"expected \(..., n, d_model\)"),
-    "positions, a list": (lambda: PositionalEncoding(4)(torch.ones(2, 4), positions=[0, 1]), TypeError, "of type list"),
-    "x, integers": (lambda: posenc.torch.add_to(torch.ones(2, 4, dtype=torch.int64)), TypeError, "x has dtype torch.int64"),
-    "x, one dimension": (lambda: posenc.torch.add_to(torch.ones(4)), ValueError, r"x has shape \(4,\), expected"),
-    "x, strided columns": (lambda: posenc.torch.add_to(torch.ones(4, 2).T), ValueError, "contiguous columns"),
     "x, an expanded row": (lambda: posenc.torch.add_to(torch.ones(1, 4).expand(3, 4)), ValueError, "overlap"),
-    "positions, length": (lambda: posenc.torch.add_to(torch.ones(3, 4), torch.arange(2)), ValueError, r"shape \(2,\)"),
-    "dtype": (lambda: posenc.torch.encode(3, 4, dtype=torch.int8), TypeError, "dtype is torch.int8, expected one of"),
-    "positions, negative": (lambda: posenc.torch.encode(-3, 4), ValueError, "positions is -3"),
     "positions beyond 64 bits": (lambda: posenc.torch.encode(range(2**63, 2**63 + 1), 4), ValueError, "expected -2"),
     "number of positions beyond 64 bits": (lambda: posenc.torch.encode(2**70, 4), ValueError, "expected -2"),
     "positions, objects": (lambda: posenc.torch.encode(np.array([1], object), 4), TypeError, "positions has dtype object"),
     "positions, bools": (lambda: posenc.torch.encode(torch.tensor([True]), 4), TypeError, "positions has dtype torch.bool"),
-    "unknown keyword": (lambda: posenc.torch.encode(3, 4, bases=3), TypeError, "bases"),
-    "d_model, negative": (lambda: posenc.torch.encode(3, -4), ValueError, "d_model is -4"),
-    "base, negative": (lambda: posenc.torch.encode(3, 4, base=-1), ValueError, "base is -1"),
     "positions with grad": (
         lambda: posenc.torch.encode(torch.ones(2, requires_grad=True), 4), RuntimeError, "not differentiable"),
     "positions with grad, operator": (
         lambda: torch.ops.posenc.encode_at(torch.ones(2, requires_grad=True), 4, "{}", torch.float32).sum().backward(),
         RuntimeError, "not differentiable"),
-    "dropout": (lambda: PositionalEncoding(6, "a"), TypeError, "dropout is 'a' of type str"),
-    "start beyond 64 bits": (lambda: PositionalTable(6)(torch.ones(2, 6), start=2**63), ValueError, "start is 9223372036"),
-    "dropout, a length": (lambda: PositionalEncoding(6, 10), TypeError, "dropout is 10 .* max_len=10"),
+    "dropout below 0": (lambda: PositionalEncoding(6, -0.5), ValueError, "dropout is -0.5, expected a probability from 0 to 1"),
     "dropout, a length of 1": (lambda: PositionalEncoding(6, 1), TypeError, "max_len=1"),
-    "max_len, negative": (lambda: PositionalEncoding(6, max_len=-1), ValueError, "max_len is -1"),
-    "dtype, a string": (lambda: posenc.torch.encode(3, 6, dtype="float32"), TypeError, "dtype is 'float32'"),
-    "no x and no length": (PositionalTable(6), ValueError, "max_sequence_length is None"),
-    "x, width": (lambda: PositionalEncoding(6)(torch.ones(2, 3, 5)), ValueError, r"\(2, 3, 5\), expected \(..., n, 6\)"),
-    "x, token ids": (lambda: PositionalEncoding(6)(torch.ones(2, 6, dtype=torch.int64)), TypeError, "torch.int64"),
-    "start, a fraction": (lambda: PositionalEncoding(6)(torch.ones(2, 6), start=0.5), TypeError, "start is 0.5"),
-    "start and positions": (
-        lambda: PositionalEncoding(6)(torch.ones(2, 6), start=1, positions=torch.arange(2)), ValueError, "only one of them"),
-    "positions of a module, another length": (
-        lambda: PositionalEncoding(6)(torch.ones(2, 3, 6), positions=torch.arange(2)), ValueError, r"broadcasts to \(2, 3\)"),
     "positions with more dimensions than x": (
         lambda: PositionalEncoding(6)(torch.ones(3, 6), positions=torch.ones(2, 3)), ValueError, r"broadcasts to \(3,\)"),
-    "x_scale": (
-        lambda: PositionalEncoding(6, x_scale=1e6)(torch.ones(3, 6).half()), ValueError, "number within the range of float16"),
-    "chunk, zero": (lambda: ChunkDataset(10, 4, chunk=0), ValueError, "chunk is 0"),
     "d_model, a bool": (lambda: posenc.torch.encode(3, True), TypeError, "d_model is a bool"),
     "d_model, a tensor of a bool": (lambda: posenc.torch.encode([1], TRUE), TypeError, "d_model is a bool"),
-    "d_model, real": (lambda: posenc.torch.encode(3, 4.0), TypeError, "d_model is 4.0 of type float, expected an integer"),
     "d_model beyond 64 bits": (lambda: posenc.torch.encode(3, 2**70), ValueError, "d_model is 1180591620717411303424"),
     "padding_idx, a bool": (lambda: posenc.torch.encode(3, 4, padding_idx=TRUE), TypeError, "padding_idx is a bool"),
     "x_scale, a bool": (lambda: posenc.torch.add_to(torch.ones(3, 4), x_scale=True), TypeError, "x_scale is True"),
     "x_scale, a tensor of a bool": (lambda: posenc.torch.add_to(torch.ones(3, 4), x_scale=TRUE), TypeError, "x_scale is True"),
-    "x_scale, a string": (lambda: posenc.torch.add_to(torch.ones(3, 4), x_scale="2"), TypeError, "x_scale is '2' of type str"),
     "base, bytes": (lambda: posenc.torch.encode(3, 4, base=b"100"), TypeError, "base is b'100' of type bytes"),
     "base, an object": (lambda: posenc.torch.encode(3, 4, base=object()), TypeError, "base is <object .* a real number"),
     "frequencies, a set": (lambda: posenc.torch.encode(3, 4, frequencies={1, 2}), TypeError, "frequencies has dtype object"),
@@ -532,8 +503,6 @@ BAD_CALLS = {
     "max_len, a bool": (lambda: PositionalEncoding(6, max_len=TRUE), TypeError, "max_len is a bool"),
     "max_sequence_length, a bool": (lambda: PositionalTable(6, TRUE), TypeError, "max_sequence_length is a bool"),
     "batch_first, a string": (lambda: PositionalEncoding(6, batch_first="no"), TypeError, "batch_first is 'no' of type str"),
-    "batch_first, a number": (lambda: PositionalEncoding(6, batch_first=0), TypeError, "batch_first is 0 .*expected a bool"),
-    "learned_scale, a bool": (lambda: PositionalEncoding(6, learned_scale=True), TypeError, "learned_scale is True"),
     "dropout, a NumPy integer": (lambda: PositionalEncoding(6, np.int64(1)), TypeError, r"max_len=np.int64\(1\)"),
     "dropout, a tensor of an integer": (lambda: PositionalEncoding(6, torch.tensor(1)), TypeError, "max_len=1"),
     "chunk, a bool": (lambda: ChunkDataset(10, 4, chunk=TRUE), TypeError, "chunk is a bool"),
@@ -651,6 +620,11 @@ def test_positions_without_batch_first():
     positions = torch.tensor([4, 0, 9])
     y = PositionalEncoding(6, batch_first=False)(x, positions=positions)
     assert_bits(y, x.numpy() + posenc.encode(positions.numpy(), 6)[:, None])
+
+
+@pytest.mark.parametrize("dropout", [0, 0.0, np.int64(0), torch.tensor(0), 1.0])
+def test_dropout_may_be_any_probability(dropout):
+    assert PositionalEncoding(6, dropout).dropout.p == float(dropout)
 
 
 def test_dropout():
@@ -1098,6 +1072,22 @@ def test_export(max_len, tmp_path):
     loaded = torch.export.load(tmp_path / "program.pt2").module()
     x = embeddings(2, 41, 6)
     assert torch.equal(loaded(x), module(x))
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_export_to_onnx(dtype, tmp_path):
+    """ONNX Runtime returns the bits of ``posenc.add_to`` for lengths other than the exported one."""
+    pytest.importorskip("onnxscript")
+    runtime = pytest.importorskip("onnxruntime")
+    module = PositionalEncoding(64, max_len=128, layout="halves").to(dtype).eval()
+    length = torch.export.Dim("length", max=128)
+    arguments = (torch.zeros(2, 5, 64, dtype=dtype),)
+    torch.onnx.export(module, arguments, tmp_path / "pe.onnx", dynamic_shapes={"x": {1: length}}, verbose=False)
+    session = runtime.InferenceSession(tmp_path / "pe.onnx")
+    for n in (1, 41, 128):
+        x = embeddings(2, n, 64, dtype=dtype).numpy()
+        assert_same_bits(bits_of(session.run(None, {"x": x})[0]), bits_of(posenc.add_to(x.copy(), layout="halves")))
 
 
 # ---- DataLoader ---------------------------------------------------------------------------------------------------------

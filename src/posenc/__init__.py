@@ -4,7 +4,7 @@ from types import ModuleType as _ModuleType
 
 from posenc import _openmp as _openmp
 from posenc._api import add_to, encode, stream
-from posenc._encoding import Chunk, Encoding
+from posenc._encoding import Encoding
 from posenc._files import File, open, save, verify  # noqa: A004
 from posenc._grid import grid
 from posenc._identify import Match, identify
@@ -12,6 +12,7 @@ from posenc._padding import positions_from_lengths, positions_from_mask, positio
 from posenc._points import points
 from posenc._presets import Preset, preset, presets
 from posenc._runtime import show_runtime
+from posenc._stream import Chunk
 from posenc._version import __version__ as __version__
 
 __all__ = [

@@ -8,7 +8,10 @@ from typing import Any, Literal, SupportsFloat, SupportsIndex, Unpack, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc._encoding import Chunk, Encoding, encoding_for, encoding_of
+from posenc import _arguments
+from posenc._cache import encoding_for, encoding_of
+from posenc._encoding import Encoding
+from posenc._stream import Chunk
 from posenc._types import AnyDType, ArrayT, Convention, DTypeOf, Positions, ScalarT
 
 
@@ -49,12 +52,13 @@ def encode(
     ----------
     positions : int, range or array_like
         An integer n means ``range(n)``.  An array of integers or real numbers may have any shape; a column from pandas,
-        polars or Arrow must have no nulls.  Positions must be in [-2**63, 2**63), with and without `position_offset`; NaN
-        and infinity give rows of NaN.
+        polars or Arrow must have no nulls.  Dates and durations are refused; the error shows how to convert them.  Positions
+        must be in [-2**63, 2**63), with and without `position_offset`; NaN and infinity give rows of NaN.
     d_model : int or Encoding
         Number of columns; or an encoding, in place of d_model and the keywords of a convention.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
-        The dtype of the result.  bfloat16 needs ``ml_dtypes``, or an array of uint16 as `out` for its bits.
+        The dtype of the result, in any spelling that NumPy accepts.  bfloat16 needs ``ml_dtypes``, or an array of
+        uint16 as `out` for its bits.
     out : ndarray, shape ``positions.shape + (d_model,)``, optional
         The array to write to, of `dtype`, with contiguous columns and any row stride without overlap.
     threads : int, optional
@@ -96,7 +100,7 @@ def encode(
     >>> posenc.encode(range(10**18, 10**18 + 2), 512).shape
     (2, 512)
     """
-    return encoding_of(d_model, convention, "encode").encode(positions, dtype=dtype, out=out, threads=threads)
+    return encoding_of(d_model, convention, encode).encode(positions, dtype=dtype, out=out, threads=threads)
 
 
 def add_to(
@@ -154,11 +158,10 @@ def add_to(
     >>> bool((x == 1 + posenc.encode(3, 4)).all())
     True
     """
-    if not isinstance(x, np.ndarray):
-        raise TypeError(f"x is of type {type(x).__name__}, expected a numpy.ndarray")
+    _arguments.check_is_array("x", x)
     if x.ndim == 0:
         raise ValueError("x has shape (), expected (..., n, d_model)")
-    return encoding_for(x, encoding, convention, "add_to").add_to(x, positions, x_scale=x_scale, threads=threads)
+    return encoding_for(x, encoding, convention, add_to).add_to(x, positions, x_scale=x_scale, threads=threads)
 
 
 @overload
@@ -238,6 +241,6 @@ def stream(
     >>> [(c.positions, c.values.shape) for c in posenc.stream(5, 8, chunk=2)]
     [(range(0, 2), (2, 8)), (range(2, 4), (2, 8)), (range(4, 5), (1, 8))]
     """
-    return encoding_of(d_model, convention, "stream").stream(
+    return encoding_of(d_model, convention, stream).stream(
         positions, chunk=chunk, dtype=dtype, out=out, threads=threads
     )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
@@ -17,19 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc import _kernel
+from posenc._columns import as_array, shown, tensor_hint
 
 LOWEST, BEYOND = -(2**63), 2**63        # the domain: LOWEST <= position < BEYOND
 REAL = "integers of at most 64 bits, float64, float32, float16 or bfloat16"
 
 # ---- numbers and names ----------------------------------------------------------------------------------------------
-
-
-def shown(value: Any) -> str:
-    """Return ``repr(value)``, or a description if repr fails, for example for an integer of more than 4300 digits."""
-    try:
-        return repr(value)
-    except ValueError:
-        return f"an integer of {value.bit_length()} bits" if isinstance(value, int) else f"{type(value).__name__}(...)"
 
 
 def wrong_type(name: str, value: Any, expected: str) -> TypeError:
@@ -101,6 +93,19 @@ def threads(value: Any) -> int | None:
     return None if value is None else integer("threads", value, 1)
 
 
+DTYPE_NAMES = {                         # names in other libraries
+    "bf16": "bfloat16", "fp16": "float16", "f16": "float16", "fp32": "float32", "f32": "float32", "fp64": "float64",
+    "f64": "float64", "half": "float16", "float": "float32", "double": "float64",
+}
+
+
+def did_you_mean(dtype: Any, spelled: str = "{!r}") -> str:
+    """Return a suggestion for a dtype of another library, such as torch.bfloat16 or "bf16", or "" if there is none."""
+    name = str(getattr(dtype, "__name__", getattr(dtype, "name", dtype))).rpartition(".")[2].lower()
+    name = "float64" if dtype is float else DTYPE_NAMES.get(name, name)
+    return f"; did you mean {spelled.format(name)}?" if name in _kernel.DTYPES else ""
+
+
 def dtype(dtype: Any, what: str = "dtype is") -> tuple[str, np.dtype[Any]]:
     """Return the name and np.dtype of an output dtype; if ml_dtypes is not installed, bfloat16 is stored in uint16."""
     if isinstance(dtype, str) and dtype == "bfloat16" or getattr(dtype, "__name__", getattr(dtype, "name", None)) == "bfloat16":
@@ -110,7 +115,8 @@ def dtype(dtype: Any, what: str = "dtype is") -> tuple[str, np.dtype[Any]]:
     except (TypeError, SyntaxError):            # SyntaxError: a string such as "(2,"
         element = None
     if element is None or element.kind != "f" or element.name not in _kernel.DTYPES:
-        raise TypeError(f"{what} {dtype!r}, expected float64, float32, float16 or bfloat16")
+        shown = dtype if isinstance(dtype, np.dtype) else repr(dtype)
+        raise TypeError(f"{what} {shown}, expected float64, float32, float16 or bfloat16{did_you_mean(dtype)}")
     if not element.isnative:
         raise ValueError(f"{what} {dtype!r}, expected native byte order")
     return element.name, element
@@ -127,87 +133,6 @@ def _bfloat16() -> np.dtype[Any]:
 
 
 # ---- arrays ---------------------------------------------------------------------------------------------------------
-
-
-def as_array(name: str, value: Any) -> NDArray[Any]:
-    """Return ``np.asarray(value)`` if it loses no null or integer; this may run foreign code, such as ``__array__``."""
-    # Not np.ma, which imports numpy.ma on first use: a process that has dropped its privileges may be unable to read it.
-    if isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
-        raise TypeError(f"{name} is of type MaskedArray, expected an array without a mask")
-    try:
-        array = np.asarray(value)
-    except (ValueError, TypeError, RuntimeError) as error:      # ragged lists, tensors that require grad, and others
-        kind = ValueError if isinstance(error, ValueError) else TypeError
-        raise kind(f"{name} is of type {type(value).__name__}, expected an array: {error}") from None
-    if array.dtype.kind in ("f", "O") and not isinstance(value, np.ndarray):
-        _check_exact(name, value, array)
-    return array
-
-
-def _check_exact(name: str, value: Any, array: NDArray[Any]) -> None:
-    """Reject nulls, which NumPy converts to NaN, and integers that it rounds because other elements are real or negative."""
-    if array.dtype.kind == "O":
-        missing = getattr(sys.modules.get("pandas"), "NA", None)
-        nulls, parts = sum(x is None or x is missing for x in array.flat), []
-    else:
-        with np.errstate(all="ignore"):         # signalling NaNs would cause a warning
-            if (abs(array) < 2**53).all():
-                return
-        parts = list(_parts(value, array))
-        nulls = sum(_nulls(part) for part, _ in parts)
-        if not nulls and (rounded := sum(_nans_beside_large(part, converted) for part, converted in parts)):
-            raise ValueError(
-                f"{name} has {rounded} NaN beside numbers of 2**53 or more, which pandas may have rounded; "
-                f"use the dtype Int64, or to_numpy() if they are exact"
-            )
-    if nulls:
-        raise ValueError(f"{name} has {nulls} null{'s' * (nulls > 1)}; fill or drop {'them' if nulls > 1 else 'it'}")
-    for part, converted in parts if parts and parts[0][0] is not value else ():
-        original = np.asarray(part)
-        if original.dtype.kind in "iuO":
-            for x, y in zip(original.ravel().tolist(), np.ravel(converted).tolist(), strict=True):
-                if isinstance(x, int) and x != y:
-                    raise ValueError(f"{name} has {x} beside real numbers, expected an integer that float64 can hold")
-
-
-def _parts(value: Any, array: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the elements of nested lists, or the columns of an Arrow, polars or pandas table, with their parts of `array`."""
-    pairs: Iterator[tuple[Any, Any]]
-    if array.ndim and not hasattr(value, "__array__"):
-        pairs = zip(value, array, strict=True)
-    elif hasattr(value, "itercolumns"):         # Arrow
-        pairs = zip(value.itercolumns(), array.T, strict=True)
-    elif hasattr(value, "iter_columns"):        # polars
-        pairs = zip(value.iter_columns(), array.T, strict=True)
-    elif hasattr(value, "iterrows"):            # pandas
-        pairs = zip((column for _, column in value.items()), array.T, strict=True)
-    else:
-        yield value, array
-        return
-    for part, converted in pairs:
-        if type(part) is not float:
-            yield from _parts(part, converted)
-
-
-def _nulls(column: Any) -> int:
-    """Return the number of nulls in an Arrow, polars or pandas column; each library has a different method."""
-    while hasattr(getattr(column, "dtype", None), "inner"):     # a polars column of arrays
-        column = column.explode()
-    count = getattr(column, "null_count", None)
-    if count is not None:
-        return int(count() if callable(count) else count)
-    # In columns with a NumPy dtype, pandas counts NaN as a null; posenc treats it as a number, unless others may be rounded.
-    if hasattr(column, "isna") and not isinstance(column.dtype, np.dtype):
-        return int(np.count_nonzero(column.isna()))
-    return 0
-
-
-def _nans_beside_large(column: Any, converted: NDArray[Any]) -> int:
-    """Return the number of NaN in a pandas column that may once have held integers and nulls: pandas rounds the integers."""
-    if not (hasattr(column, "isna") and isinstance(column.dtype, np.dtype)):
-        return 0
-    large = abs(converted[np.isfinite(converted)]) >= 2**53
-    return int(np.count_nonzero(np.isnan(converted))) if large.any() else 0
 
 
 def numbers(name: str, value: Any) -> NDArray[Any]:
@@ -238,7 +163,7 @@ def is_index(positions: object) -> bool:
     """Return whether positions is an integer n, which means ``range(n)``; an array of one integer is not."""
     if isinstance(positions, np.generic):
         return isinstance(positions, np.integer)
-    return hasattr(positions, "__index__") and not hasattr(positions, "__array__")
+    return hasattr(positions, "__index__") and not hasattr(positions, "__array__") and not hasattr(positions, "__dlpack__")
 
 
 def range_or_array(positions: Any) -> range | NDArray[Any]:
@@ -246,19 +171,11 @@ def range_or_array(positions: Any) -> range | NDArray[Any]:
     if isinstance(positions, range):
         return positions
     if isinstance(positions, (bool, np.bool_, float, np.floating, complex, str, bytes)) or positions is None:
-        raise wrong_type("positions", positions, "an integer, a range or an array")
+        one = f" such as [{positions}]" if isinstance(positions, (float, np.floating)) else ""
+        raise wrong_type("positions", positions, f"an integer, a range or an array{one}")
     if not isinstance(positions, np.ndarray) and is_index(positions):
         return range(integer("positions", positions, 0))
     return numbers("positions", positions)
-
-
-def as_range(positions: Any, expected: str = "an integer or a range") -> range:
-    """Return positions as a range; an integer n means ``range(n)``."""
-    if isinstance(positions, range):
-        return positions
-    if not is_index(positions):
-        raise TypeError(f"positions is of type {type(positions).__name__}, expected {expected}")
-    return range(integer("positions", positions, 0))
 
 
 def positions_of(positions: range | NDArray[Any], offset: float) -> range | NDArray[Any]:
@@ -271,7 +188,9 @@ def positions_of(positions: range | NDArray[Any], offset: float) -> range | NDAr
         for p in array:
             check_position(p)
     if kind not in "iuf" or array.dtype.itemsize > 8:
-        raise TypeError(f"positions has dtype {array.dtype}, expected {REAL}")
+        other = [p for p in array if not isinstance(p, (int, float))][:1] if kind == "O" else ()
+        such_as = "".join(f", such as {shown(p)} of type {type(p).__name__}" for p in other)
+        raise TypeError(f"positions has dtype {array.dtype}{such_as}, expected {REAL}")
     outside = array[:0]
     if kind == "f":
         with np.errstate(all="ignore"):         # signalling NaNs would cause a warning
@@ -287,6 +206,16 @@ def positions_of(positions: range | NDArray[Any], offset: float) -> range | NDAr
         for p in (finite.min(), finite.max()) if finite.size else ():
             check_position(p.item(), offset)
     return array.reshape(positions.shape)
+
+
+def range_of(positions: Any, expected: str = "an integer or a range") -> range:
+    """Return positions as a range, without accepting arrays."""
+    if isinstance(positions, range):
+        return positions
+    if not is_index(positions):
+        hint = "; encode takes arrays" if hasattr(positions, "__array__") else ""
+        raise TypeError(f"positions is of type {type(positions).__name__}, expected {expected}{hint}")
+    return range(integer("positions", positions, 0))
 
 
 def length(positions: range | NDArray[Any]) -> int:
@@ -326,14 +255,21 @@ def check_position(p: int | float | Fraction, offset: float = 0) -> None:
 # ---- output arrays --------------------------------------------------------------------------------------------------
 
 
+def check_is_array(name: str, value: Any) -> None:
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"{name} is of type {type(value).__name__}, expected a numpy.ndarray to write to{tensor_hint(value)}")
+
+
 def check_array(name: str, array: NDArray[Any], element: np.dtype[Any]) -> None:
     """Check that an output array has dtype `element`, is writeable and aligned, and has contiguous rows without overlap."""
+    check_is_array(name, array)
     if type(array) not in (np.ndarray, np.memmap):
-        raise TypeError(f"{name} is of type {type(array).__name__}, expected a numpy.ndarray")
+        raise TypeError(f"{name} is of type {type(array).__name__}, expected a numpy.ndarray such as np.asarray({name})")
     bits_of_bfloat16 = array.dtype == np.uint16 and element.name == "bfloat16"
     if array.dtype != element and not bits_of_bfloat16:
         error = ValueError if array.dtype.kind == "f" else TypeError
-        raise error(f"{name} has dtype {array.dtype!r}, expected {element!r}")
+        hint = f"; pass dtype='{array.dtype}'" if name == "out" and array.dtype.name in _kernel.DTYPES else ""
+        raise error(f"{name} has dtype {array.dtype}, expected {element}{hint}")
     if not array.flags.writeable:
         raise ValueError(f"{name} is read-only, expected a writeable array")
     if not array.flags.aligned:
@@ -357,7 +293,8 @@ def empty(name: str, shape: tuple[int, ...], element: Any) -> NDArray[Any]:
         return _kernel.new_array(shape, np.dtype(element))
     except (MemoryError, ValueError) as error:
         kind = MemoryError if isinstance(error, MemoryError) else ValueError
-        raise kind(f"{name} needs an array of shape {shape}, expected a smaller one: {error}") from None
+        hint = "; stream yields chunks" if name == "positions" else ""
+        raise kind(f"{name} needs an array of shape {shape}, expected a smaller one{hint}: {error}") from None
 
 
 def output(
@@ -393,8 +330,7 @@ def for_add_to(
     x: Any, positions: Any, x_scale: Any, n_threads: Any, d_model: int, offset: float
 ) -> tuple[range | NDArray[Any], float, int | None]:
     """Check the arguments of `add_to` and return all but x converted for the kernel."""
-    if not isinstance(x, np.ndarray):
-        raise TypeError(f"x is of type {type(x).__name__}, expected a numpy.ndarray")
+    check_is_array("x", x)
     # Conversions may run foreign code that changes x, so x is checked after them.
     scale = real("x_scale", x_scale)
     n_threads = threads(n_threads)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, SupportsIndex, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posenc import _arguments
-from posenc._encoding import Encoding, changes_of, encoding_of
+from posenc._cache import encoding_of
+from posenc._convention import DEFAULTS
+from posenc._encoding import Encoding, changes_of
+from posenc._keywords import check_names
 
 Width: TypeAlias = SupportsIndex | Encoding | Sequence[Encoding]
 Integers: TypeAlias = Sequence[SupportsIndex] | NDArray[Any] | None
@@ -70,7 +73,7 @@ class Axis(NamedTuple):
 
 
 def lay_out(
-    function: str,
+    function: Callable[..., Any],
     ndim: int,
     d_model: Any,
     axes: Integers,
@@ -82,6 +85,7 @@ def lay_out(
     convention: Mapping[str, Any],
 ) -> tuple[int, list[Axis], slice]:
     """Check the options of a function; return d_model, the axes, and the remaining columns, which are zero."""
+    check_names(function, convention, DEFAULTS)
     for name, value in (("group", group), ("layout", layout), ("odd", odd), ("include_input", include_input)):
         if value is not None or name in ("group", "odd"):
             _arguments.choice(name, value, CHOICES[name])
@@ -89,7 +93,7 @@ def lay_out(
     axes = _axis_order(axes, ndim)
     if isinstance(d_model, Encoding) or isinstance(d_model, (list, tuple)) and any(isinstance(e, Encoding) for e in d_model):
         given = {"layout": layout} if layout is not None else {}
-        encodings = _encodings(d_model, ndim, widths, odd, {**given, **convention})
+        encodings = _encodings(function, d_model, ndim, widths, odd, {**given, **convention})
         d_model = inputs + sum(encoding.d_model for encoding in encodings)
         nesting = ORDERS[group, encodings[0].layout]
         own = [(encoding.d_model, changes_of(encoding)) for encoding in encodings]
@@ -114,7 +118,9 @@ def lay_out(
     return d_model, laid_out, slice(min(last, first + sum(encoding.d_model for encoding in encodings)), last)
 
 
-def _encodings(d_model: Any, ndim: int, widths: Integers, odd: str, keywords: Mapping[str, Any]) -> list[Encoding]:
+def _encodings(
+    function: Callable[..., Any], d_model: Any, ndim: int, widths: Integers, odd: str, keywords: Mapping[str, Any]
+) -> list[Encoding]:
     """Return the encoding of each axis, given in place of d_model and the keywords of a convention."""
     encodings = []
     for encoding in per_axis("d_model", d_model, ndim):
@@ -122,7 +128,7 @@ def _encodings(d_model: Any, ndim: int, widths: Integers, odd: str, keywords: Ma
             raise _arguments.wrong_type("d_model", encoding, "an Encoding, as for the other axes")
         if encoding.d_model % 2:
             raise ValueError(f"d_model is {encoding!r}, expected an even number of columns for each axis")
-        encodings.append(encoding_of(encoding, keywords))
+        encodings.append(encoding_of(encoding, keywords, function))
     if widths is not None:
         raise TypeError("an Encoding and widths are both given, expected only one of them; pass an Encoding for each axis")
     if odd != "error":

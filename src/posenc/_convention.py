@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from posenc import _arguments, _exact, _frequencies, _kernel
 from posenc._arguments import BEYOND, LOWEST
+from posenc._columns import shown
+from posenc._keywords import check_names
 
 Keywords: TypeAlias = Mapping[str, Any]         # all keywords of a convention, checked
 
@@ -59,7 +61,7 @@ def checked(d_model: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str, A
     c = {name: CHECKS[name](name, value) for name, value in keywords.items()}
     d_model = _arguments.integer("d_model", d_model, 0)
     if d_model > WIDEST:
-        raise ValueError(f"d_model is {_arguments.shown(d_model)}, expected at most {WIDEST}")
+        raise ValueError(f"d_model is {shown(d_model)}, expected at most {WIDEST}")
     if c["base"] <= 0:
         raise ValueError(f"base is {keywords['base']!r}, expected a positive number")
     if c["shift"] is not None and c["spacing"] != "paper":
@@ -75,10 +77,38 @@ def checked(d_model: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str, A
     return d_model, c
 
 
+def refuse(method: Callable[..., Any], unknown: Keywords) -> None:
+    """Raise the error for keywords that a method of an Encoding does not have."""
+    for name in unknown.keys() & DEFAULTS.keys():
+        raise TypeError(f"{method.__qualname__}() got {name}, a keyword of Encoding; use replace({name}=...)")
+    check_names(method, unknown)
+
+
 def changed(convention: Keywords, changes: Keywords) -> dict[str, Any]:
     """Return a convention with changes, and without the keywords that `REPLACES` lists for them."""
     replaced = {key for change in changes for key in REPLACES.get(change, ())}
     return {key: value for key, value in convention.items() if key not in replaced} | dict(changes)
+
+
+def of_document(document: Any) -> tuple[Any, Keywords]:
+    """Check the names in a dict from `Encoding.to_dict`, and return d_model and the keywords of the convention."""
+    if not isinstance(document, Mapping):
+        raise _arguments.wrong_type("document", document, "a dict from Encoding.to_dict")
+    missing = {"d_model", "convention"} - document.keys()
+    unknown = document.keys() - {"version", "d_model", "convention", "positions", "dtype"}
+    if missing or unknown:
+        what = f"lacks {_listed(missing)}" if missing else f"has {_listed(unknown)}"
+        raise ValueError(f"document {what}, expected version, d_model and convention")
+    convention = document["convention"]
+    if not isinstance(convention, Mapping):
+        raise _arguments.wrong_type("convention", convention, "a dict of keywords of Encoding")
+    if unknown := convention.keys() - DEFAULTS.keys():
+        raise ValueError(f"convention has {_listed(unknown)}, expected keywords of Encoding")
+    return document["d_model"], convention
+
+
+def _listed(names: Iterable[object]) -> str:
+    return ", ".join(sorted(map(str, names)))
 
 
 # ---- columns ----------------------------------------------------------------------------------------------------------

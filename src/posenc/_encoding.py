@@ -1,48 +1,22 @@
-"""Encoding, the checked specification of a table, with its cache and the functions that read its convention."""
+"""Encoding, the checked specification of a table, and the functions that read its convention."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Generic, Literal, NamedTuple, NoReturn, Self, SupportsFloat, SupportsIndex, overload
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, Never, NoReturn, Self, SupportsFloat, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posenc import _arguments, _convention, _kernel
-from posenc._arguments import BEYOND
+from posenc import _convention, _kernel, _stream
 from posenc._convention import DEFAULTS
+from posenc._keywords import check_names, suggests
+from posenc._stream import Chunk
 from posenc._types import AnyDType, ArrayT, DTypeOf, Positions, ScalarT
 from posenc._version import __version__
 
-CHUNK_BYTES = 1 << 22
 MOST_SHOWN = 8          # repr abbreviates more frequencies than this
-
-
-class Chunk(NamedTuple, Generic[ScalarT]):  # numpydoc ignore=PR01
-    """A chunk of a stream: its positions and their encodings.
-
-    Attributes
-    ----------
-    positions : range
-        The positions of the rows.
-    values : ndarray, shape (len(positions), d_model)
-        The encodings of the positions, of the requested dtype.
-
-    See Also
-    --------
-    stream : Yield chunks.
-
-    Examples
-    --------
-    >>> import posenc
-    >>> positions, values = next(posenc.stream(range(10, 16), 8, chunk=4))
-    >>> positions, values.shape
-    (range(10, 14), (4, 8))
-    """
-
-    positions: range
-    values: NDArray[ScalarT]
 
 
 class Encoding:
@@ -143,6 +117,7 @@ class Encoding:
     _frequencies: NDArray[np.float64] | None
     _hash: int
 
+    @suggests
     def __init__(
         self,
         d_model: SupportsIndex,
@@ -174,7 +149,7 @@ class Encoding:
             set_attribute("_columns", _convention.columns(d_model, convention))
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"Encoding is immutable, {name} cannot be set")
+        raise AttributeError(f"Encoding is immutable, {name} cannot be set; use replace({name}=...)")
 
     def __delattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"Encoding is immutable, {name} cannot be deleted")
@@ -219,6 +194,7 @@ class Encoding:
         >>> posenc.preset("whisper", 384).replace(d_model=512, scale=0.5)
         Encoding(512, scale=0.5, odd='error', spacing='endpoint', layout='halves')
         """
+        check_names(Encoding.replace, changes, ("d_model", *DEFAULTS))
         d_model = changes.pop("d_model", self.d_model)
         return type(self)(d_model, **_convention.changed(changes_of(self), changes))
 
@@ -278,19 +254,8 @@ class Encoding:
         >>> Encoding.from_dict({"d_model": 64, "convention": {"layout": "halves"}})
         Encoding(64, layout='halves')
         """
-        if not isinstance(document, Mapping):
-            raise _arguments.wrong_type("document", document, "a dict from Encoding.to_dict")
-        missing = {"d_model", "convention"} - document.keys()
-        unknown = document.keys() - {"version", "d_model", "convention", "positions", "dtype"}
-        if missing or unknown:
-            what = f"lacks {_listed(missing)}" if missing else f"has {_listed(unknown)}"
-            raise ValueError(f"document {what}, expected version, d_model and convention")
-        convention = document["convention"]
-        if not isinstance(convention, Mapping):
-            raise _arguments.wrong_type("convention", convention, "a dict of keywords of Encoding")
-        if unknown := convention.keys() - DEFAULTS.keys():
-            raise ValueError(f"convention has {_listed(unknown)}, expected keywords of Encoding")
-        return cls(document["d_model"], **convention)
+        d_model, convention = _convention.of_document(document)
+        return cls(d_model, **convention)
 
     def __repr__(self) -> str:
         """Return a constructor call with the keywords that differ from the default; many frequencies are abbreviated."""
@@ -356,8 +321,11 @@ class Encoding:
         dtype: AnyDType = "float32",
         out: NDArray[Any] | None = None,
         threads: SupportsIndex | None = None,
+        **unknown: Never,
     ) -> NDArray[Any]:
         """Return encodings, correctly rounded at every position: see `posenc.encode`."""
+        if unknown:
+            _convention.refuse(Encoding.encode, unknown)
         return self._columns.encode(positions, dtype, out, threads)
 
     def add_to(
@@ -367,8 +335,11 @@ class Encoding:
         *,
         x_scale: SupportsFloat = 1.0,
         threads: SupportsIndex | None = None,
+        **unknown: Never,
     ) -> ArrayT:
         """Add encodings to embeddings in place, without building the table: see `posenc.add_to`."""
+        if unknown:
+            _convention.refuse(Encoding.add_to, unknown)
         self._columns.add_to(x, positions, x_scale, threads)
         return x
 
@@ -401,34 +372,12 @@ class Encoding:
         dtype: AnyDType = "float32",
         out: NDArray[Any] | None = None,
         threads: SupportsIndex | None = None,
+        **unknown: Never,
     ) -> Iterator[Chunk[Any]]:
         """Yield the encodings of many positions chunk by chunk, in constant memory: see `posenc.stream`."""
-        _, element = _arguments.dtype(dtype)
-        threads = _arguments.threads(threads)
-        if positions is None:
-            positions = range(BEYOND)
-        positions = _arguments.as_range(positions, "an integer, a range or None")
-        _arguments.check_domain(positions, self.position_offset)
-        if out is not None:
-            _arguments.check_array("out", out, element)
-            if out.ndim != 2 or out.shape[1] != self.d_model or len(out) == 0:
-                raise ValueError(f"out has shape {out.shape}, expected (chunk, {self.d_model}) with at least one row")
-            if chunk is not None and _arguments.integer("chunk", chunk, 1) != len(out):
-                raise ValueError(f"chunk is {chunk}, expected {len(out)}, the number of rows of out")
-            chunk = len(out)
-        elif chunk is None:
-            chunk = max(1, CHUNK_BYTES // max(1, self.d_model * element.itemsize))
-        else:
-            chunk = _arguments.integer("chunk", chunk, 1)
-        return self._chunks(positions, chunk, dtype, out, threads)
-
-    def _chunks(
-        self, positions: range, chunk: int, dtype: AnyDType, out: NDArray[Any] | None, threads: int | None
-    ) -> Iterator[Chunk[Any]]:
-        while positions:
-            now, positions = positions[:chunk], positions[chunk:]
-            buffer = None if out is None else out[: len(now)]
-            yield Chunk(now, self.encode(now, dtype=dtype, out=buffer, threads=threads))
+        if unknown:
+            _convention.refuse(Encoding.stream, unknown)
+        return _stream.chunks(self.encode, self.d_model, self.position_offset, positions, chunk, dtype, out, threads)
 
 
 def _rebuild(kind: type[Encoding], d_model: int, changes: Mapping[str, Any]) -> Encoding:
@@ -445,64 +394,7 @@ def changes_of(encoding: Encoding) -> dict[str, Any]:
     return {name: value for name, value in encoding._convention.items() if value != DEFAULTS[name]}
 
 
-def _listed(names: Iterable[object]) -> str:
-    return ", ".join(sorted(map(str, names)))
-
-
 def _shown(value: object) -> str:
     if isinstance(value, tuple) and len(value) > MOST_SHOWN:
         return f"<{len(value)} numbers from {value[0]} to {value[-1]}>"
     return repr(value)
-
-
-# ---- cache ------------------------------------------------------------------------------------------------------------
-
-
-WIDEST_CACHED = 2**16                   # columns; an Encoding of this width takes 13 MB
-SYNONYMS = {                            # names in other libraries
-    "theta": "base", "rope_theta": "base", "max_period": "base", "max_timescale": "base", "num_threads": "threads",
-    "max_len": "positions", "length": "positions", "seq_len": "positions", "dim": "d_model", "embedding_dim": "d_model",
-}
-CACHED = {int, float, str, type(None), np.float64, np.float32}     # not tensors: their hash does not depend on their value
-_cached = functools.lru_cache(maxsize=8, typed=True)(Encoding)
-
-
-def encoding_of(d_model: Any, convention: Mapping[str, Any], function: str = "Encoding") -> Encoding:
-    """Return the Encoding in place of d_model, or that of the keywords, from the cache if `CACHED` has all their types."""
-    if isinstance(d_model, Encoding):
-        for name in convention:
-            raise TypeError(f"an Encoding and {name} are both given, expected only one of them; use replace({name}=...)")
-        return d_model
-    try:
-        if type(d_model) is int and d_model <= WIDEST_CACHED and CACHED.issuperset(map(type, scalars(convention))):
-            return _cached(d_model, **convention)
-        return Encoding(d_model, **convention)
-    except TypeError:
-        for name in convention.keys() - DEFAULTS.keys():
-            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{_suggestion(name)}") from None
-        raise
-
-
-def _suggestion(name: str) -> str:
-    import difflib
-
-    near = [SYNONYMS[name]] if name in SYNONYMS else difflib.get_close_matches(name, [*DEFAULTS, "dtype", "out", "threads"], 1)
-    return f"; did you mean {near[0]!r}?" if near else ""
-
-
-def encoding_for(x: Any, encoding: Encoding | None, convention: Mapping[str, Any], function: str) -> Encoding:
-    """Return the Encoding to add to an array, of its d_model if it is not given."""
-    if encoding is None:
-        return encoding_of(x.shape[-1], convention, function)
-    if not isinstance(encoding, Encoding):
-        raise _arguments.wrong_type("encoding", encoding, "a posenc.Encoding")
-    return encoding_of(encoding, convention)
-
-
-def scalars(convention: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the values of a convention, and for a tuple its elements."""
-    for value in convention.values():
-        if type(value) is tuple:
-            yield from value
-        else:
-            yield value

@@ -179,7 +179,7 @@ def grid(
         starts = per_axis("start", start, len(extents))
         positions = [_axis_positions(extent, m, coordinates) for extent, m in zip(extents, starts, strict=True)]
         d_model, table_axes, _ = lay_out(
-            "grid", len(positions), d_model, axes, widths, group, layout, odd, include_input, convention
+            grid, len(positions), d_model, axes, widths, group, layout, odd, include_input, convention
         )
         positions = [_checked(p, axis) for p, axis in zip(positions, table_axes, strict=True)]
         sizes = tuple(map(len, positions))

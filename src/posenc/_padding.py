@@ -9,8 +9,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from posenc import _arguments
 from posenc._arguments import BEYOND
+from posenc._keywords import suggests
 
 
+@suggests
 def positions_from_mask(
     mask: ArrayLike, *, padding_idx: SupportsIndex = -1, start: ArrayLike | None = None
 ) -> NDArray[np.int64]:
@@ -80,6 +82,7 @@ def positions_from_mask(
     return _with_padding(count, ~token, padding_idx, start)
 
 
+@suggests
 def positions_from_segments(
     segment_ids: ArrayLike,
     *,
@@ -133,6 +136,7 @@ def positions_from_segments(
     return _with_padding(count, padding, padding_idx, start)
 
 
+@suggests
 def positions_from_lengths(lengths: ArrayLike, *, start: ArrayLike = 0) -> NDArray[np.int64]:
     """Compute the positions of packed sequences from their lengths.
 

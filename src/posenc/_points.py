@@ -115,7 +115,7 @@ def points(
         if array.ndim == 0 or array.shape[-1] == 0:
             raise ValueError(f"coordinates has shape {array.shape}, expected (..., axes) with at least one axis")
         d_model, table_axes, zeros = lay_out(
-            "points", array.shape[-1], d_model, axes, widths, group, layout, odd, include_input, convention
+            points, array.shape[-1], d_model, axes, widths, group, layout, odd, include_input, convention
         )
         # copies, because the array may share memory with out
         positions = [_checked(array[..., k].copy(), k, axis) for k, axis in enumerate(table_axes)]

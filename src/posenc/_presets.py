@@ -1,6 +1,5 @@
 """The conventions of known model families, by name."""
 
-import difflib
 import inspect
 import math
 from collections.abc import Callable
@@ -8,6 +7,8 @@ from typing import Any, NamedTuple, SupportsIndex
 
 from posenc import _arguments, _convention, _kernel
 from posenc._encoding import Encoding
+from posenc._families import explanation
+from posenc._keywords import check_names
 
 
 class Preset(NamedTuple):  # numpydoc ignore=PR01
@@ -318,6 +319,7 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
     >>> posenc.preset("diffusers-timestep", 320, flip_sin_to_cos=True, downscale_freq_shift=0).encode(1).shape
     (1, 320)
     """
+    check_names(preset, changes, (*_known(name).parameters, *_convention.DEFAULTS))
     d_model = _arguments.integer("d_model", d_model, 0)
     parameters, convention = convention_of(name, d_model, changes)
     try:
@@ -352,8 +354,7 @@ def _known(name: str) -> Preset:
     if not isinstance(name, str):
         raise _arguments.wrong_type("name", name, "one of posenc.presets()")
     if name not in PRESETS:
-        near = difflib.get_close_matches(name.lower(), PRESETS, n=3, cutoff=0.5) or PRESETS
-        raise ValueError(f"name is {name!r}, expected one of posenc.presets(), such as {', '.join(near)}")
+        raise ValueError(f"name is {name!r}, {explanation(name, PRESETS)}")
     return PRESETS[name]
 
 

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 import posenc
 from posenc import _arguments
-from posenc._encoding import Encoding, changes_of, encoding_for, encoding_of, keywords_of
+from posenc._cache import encoding_for, encoding_of
+from posenc._encoding import Encoding, changes_of, keywords_of
 from posenc._types import AnyDType, Convention, Positions
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ STRIP_BYTES = 4 << 20       # size of a temporary array with all columns, for a 
 def _checked_positions(positions: Any, encoding: Encoding) -> range | NDArray[Any] | da.Array:
     """Check positions as `posenc.encode` does, except for the values of a Dask array; return a range or an array."""
     if isinstance(positions, da.Array):
-        _arguments.positions_of(np.empty(0, positions.dtype), 0)
+        _arguments.positions_of(_arguments.numbers("positions", np.empty(0, positions.dtype)), 0)
         if np.isnan(positions.shape).any():
             raise ValueError(f"positions has shape {positions.shape}, expected known sizes: see compute_chunk_sizes")
         return positions
@@ -91,7 +92,7 @@ def table(
     >>> bool((pe[999_990:].compute() == posenc.encode(range(999_990, 1_000_000), 64)).all())
     True
     """
-    encoding = encoding_of(d_model, convention, "table")
+    encoding = encoding_of(d_model, convention, table)
     meta = encoding.encode(0, dtype=dtype)
     rows = _checked_positions(positions, encoding)
     shape = (len(rows),) if isinstance(rows, range) else rows.shape
@@ -203,7 +204,7 @@ def add_to(
         raise ValueError(f"x has shape {x.shape}, expected known sizes: see compute_chunk_sizes")
     if type(x._meta) is not np.ndarray:
         raise TypeError(f"x has blocks of type {type(x._meta).__name__}, expected numpy.ndarray")
-    encoding = encoding_for(x, encoding, convention, "add_to")
+    encoding = encoding_for(x, encoding, convention, add_to)
     encoding.add_to(np.empty((0, x.shape[-1]), x.dtype), x_scale=x_scale)
     if positions is not None:
         positions = _checked_positions(positions, encoding)
@@ -374,7 +375,7 @@ def to_zarr(
         raise ValueError(f"chunks is {pe.chunks[0]}, expected equal chunks, except for a smaller last one")
     name, _ = _arguments.dtype(dtype)
     bits = pe.view(np.uint16) if name == "bfloat16" else pe
-    arguments = encoding_of(d_model, convention, "to_zarr"), positions, name, max(1, first)
+    arguments = encoding_of(d_model, convention, to_zarr), positions, name, max(1, first)
 
     def store(target: Any, overwrite: bool) -> None:
         array = create(target, *arguments, overwrite=overwrite)

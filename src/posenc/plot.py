@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from posenc import _arguments
 from posenc._encoding import Encoding
+from posenc._keywords import suggests
 from posenc._types import Positions
 
 __all__ = ["heatmap", "similarity", "waves"]
@@ -45,11 +46,15 @@ def _values(encoding: Encoding, positions: Positions) -> tuple[NDArray[Any], lis
 
 def _check_size(*shape: int) -> None:
     if not 0 < math.prod(shape) <= MOST:
-        raise ValueError(f"the picture has {shape[0]} x {shape[1]} values, expected from 1 to {MOST}")
+        raise ValueError(f"positions give a picture of {shape[0]} x {shape[1]} values, expected from 1 to {MOST}")
 
 
 def _axes(ax: Axes | None, inches: tuple[float, float] = WIDE) -> Axes:
-    return Figure(inches, layout="constrained").subplots() if ax is None else ax
+    if ax is None:
+        return Figure(inches, layout="constrained").subplots()
+    if not isinstance(ax, Axes):
+        raise _arguments.wrong_type("ax", ax, "a matplotlib.axes.Axes")
+    return ax
 
 
 def _integer_ticks(axis: Axis, label: str) -> None:
@@ -64,6 +69,7 @@ def _position_ticks(axis: Axis, numbers: list[Any], label: str) -> None:
     axis.set_major_formatter(FuncFormatter(lambda row, _: f"{numbers[int(row)]:.7g}" if 0 <= row < len(numbers) else ""))
 
 
+@suggests
 def heatmap(encoding: Encoding, positions: Positions, *, ax: Axes | None = None) -> Axes:
     """Draw a table as colours, with a row for each position and a column for each dimension; NaN is grey.
 
@@ -109,6 +115,7 @@ def heatmap(encoding: Encoding, positions: Positions, *, ax: Axes | None = None)
     return ax
 
 
+@suggests
 def waves(
     encoding: Encoding, positions: Positions, *, dimensions: Iterable[SupportsIndex] | None = None, ax: Axes | None = None
 ) -> Axes:
@@ -150,6 +157,8 @@ def waves(
     d_model = encoding.d_model
     if dimensions is None:
         dimensions = range(0, d_model, max(1, d_model // DIMENSIONS))[:DIMENSIONS]
+    if not isinstance(dimensions, Iterable):
+        raise _arguments.wrong_type("dimensions", dimensions, "an iterable of integers")
     columns = [_arguments.integer("dimensions", dimension, 0) for dimension in dimensions]
     for dimension in columns:
         if dimension >= d_model:
@@ -164,6 +173,7 @@ def waves(
     return ax
 
 
+@suggests
 def similarity(encoding: Encoding, positions: Positions, *, ax: Axes | None = None) -> Axes:
     """Draw the dot products of the encodings of all pairs of positions.
 

@@ -27,9 +27,9 @@ CASES: list[tuple[tuple[int, ...], str, str, bool]] = [      # shape, dtype, mem
     ((512, 512), "float32", "reused", True),
     ((16, 2_048, 512), "float32", "reused", False),
 ]
-ROUNDS = 9
-SECONDS = 0.3                           # torch and NumPy each skip their remaining rounds after this long
+ROUNDS, SECONDS = 7, 0.3                # torch and NumPy each skip their remaining rounds after this many seconds
 SAMPLE_SECONDS = 2e-3                   # shorter calls are repeated until they take this long
+HEADINGS = "call   shape           dtype    memory threads     ms  GB/s share  torch   NumPy"
 NOTES = """share: speed relative to memset in the same type of memory, with as many threads
 torch, NumPy: speed-up over the usual recipe, for add_to over add(x, table, out=x)"""
 EXAMPLES = "examples:\n  posenc bench\n  posenc bench --threads 1 --json > figures.json"
@@ -108,14 +108,13 @@ def used_by_others() -> float | None:
 def in_words(document: dict[str, Any]) -> str:
     """Return the document as text."""
     versions = f"NumPy {document['numpy']} (1 thread), torch {document['torch'] or 'is not installed'}"
-    lines = [f"posenc {document['version']} with {document['instruction_set']}, {versions}"]
-    lines.append(f"{'call':7}{'shape':16}{'dtype':9}{'memory':7}{'threads':>7}{'ms':>7}{'GB/s':>6}{'share':>6}{'torch':>7}{'NumPy':>8}")
+    lines = [f"posenc {document['version']} with {document['instruction_set']}, {versions}", HEADINGS]
     for row in document["rows"]:
         seconds, ours = row["seconds"], row["seconds"]["posenc"]
         case = f"{row['call']:7}{' x '.join(map(str, row['shape'])):16}{row['dtype']:9}{row['memory']:7}{row['threads']:7}"
-        over = [f"{seconds[name] / ours:.1f}x" if name in seconds else "-" for name in ("torch", "numpy")]
+        over = (f"{r:.{int(r < 100)}f}x" if (r := seconds.get(name, 0) / ours) else "-" for name in ("torch", "numpy"))
         speed = f"{ours * 1e3:7.3g}{row['bytes'] / ours / 1e9:6.1f}{seconds['memset'] / ours:6.0%}"
-        lines.append(f"{case}{speed}{over[0]:>7}{over[1]:>8}")
+        lines.append(case + speed + "{:>7}{:>8}".format(*over))
     if (others := document["used_by_others"] or 0) > 0.2:      # processors; less is noise
         lines.append(f"warning: other processes used {others:.1f} processors: repeat this on an idle system")
     return "\n".join([*lines, NOTES])

@@ -126,7 +126,7 @@ def save(
     name = _name_of(path)
     if formats.suffix_of(name) not in formats.FORMATS:
         raise ValueError(f"path is {path!r}, expected a name that ends in {', '.join(formats.FORMATS)}")
-    positions = _arguments.as_range(positions)
+    positions = _arguments.range_of(positions)
     _instance("encoding", encoding, Encoding, "a posenc.Encoding")
     _instance("overwrite", overwrite, (bool, np.bool_), "a bool")
     chunk_rows = _arguments.optional("chunk_rows", chunk_rows, _at_least_one)
@@ -264,7 +264,7 @@ def verify(
 
     name = _name_of(path)
     _instance("encoding", encoding, (Encoding, NoneType), "a posenc.Encoding")
-    positions = None if positions is None else _arguments.as_range(positions)
+    positions = None if positions is None else _arguments.range_of(positions)
     most: int | None = _arguments.optional("samples", samples, _at_least_one)
     threads, progress = _arguments.threads(threads), _function(progress)
     with formats.opened(name, key=_name_of_tensor(key)) as table:

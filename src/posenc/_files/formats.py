@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from posenc import _arguments, _install
+from posenc import _columns, _install
 
 if TYPE_CHECKING:
     from posenc._files.table import Readable
@@ -59,7 +59,7 @@ def checked_options(path: str, **options: Any) -> dict[str, Any]:
     given = {name: value for name, value in options.items() if value is not None}
     for name, value in given.items():
         if name not in format_of(path).options:
-            raise ValueError(f"{name} is {_arguments.shown(value)}, expected None: it does not apply to {path!r}")
+            raise ValueError(f"{name} is {_columns.shown(value)}, expected None: it does not apply to {path!r}")
     return given
 
 

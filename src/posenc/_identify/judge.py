@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posenc._encoding import CHUNK_BYTES, Encoding, changes_of
+from posenc._encoding import Encoding, changes_of
 from posenc._identify import candidates
 from posenc._identify.candidates import Key, Names
 from posenc._identify.placement import NEAR, REACH, placed
 from posenc._identify.sample import PRECISION, Sample, Source, checked, sample_of, source_of, taken, values_of
+from posenc._keywords import suggests
+from posenc._stream import CHUNK_BYTES
 from posenc._types import Positions
 
 if TYPE_CHECKING:
@@ -73,6 +75,7 @@ class Match(NamedTuple):  # numpydoc ignore=PR01
         ])
 
 
+@suggests
 def identify(table: ArrayLike, positions: Positions | None = None) -> list[Match]:
     """Find the conventions that give a table, with their parameters.
 

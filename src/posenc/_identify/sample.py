@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posenc import _arguments
+from posenc import _arguments, _columns
 from posenc._types import Positions
 
 SAMPLE = 2**21              # largest number of values in a sample, unless 16 rows have more
@@ -36,7 +37,9 @@ class Sample(NamedTuple):
 
 
 def source_of(table: ArrayLike) -> Source:
-    array = _arguments.as_array("table", table)
+    if isinstance(table, (str, bytes, os.PathLike)):
+        raise _arguments.wrong_type("table", table, "an array; read a file with numpy.load, or identify it on the command line")
+    array = _columns.as_array("table", table)
     if array.dtype != np.uint16:
         name, _ = _arguments.dtype(array.dtype.newbyteorder("="), "table has dtype")
     else:
@@ -44,7 +47,7 @@ def source_of(table: ArrayLike) -> Source:
     if array.ndim == 3 and 1 in array.shape[:2]:
         array = array.reshape(-1, array.shape[2]) if array.size else np.empty((0, array.shape[2]))
     if array.ndim != 2:
-        raise ValueError(f"table has shape {array.shape}, expected (positions, columns)")
+        raise ValueError(f"table has shape {array.shape}, expected (n, d_model), (1, n, d_model) or (n, 1, d_model)")
 
     def read(first: int, rows: int) -> NDArray[np.float64]:
         part = array[first : first + rows]

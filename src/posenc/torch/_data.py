@@ -10,10 +10,11 @@ from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
 from posenc import _arguments
-from posenc._encoding import CHUNK_BYTES, Encoding
+from posenc._encoding import Encoding
+from posenc._stream import CHUNK_BYTES
 from posenc._types import Convention
 from posenc.torch._operators import encoding_of, specification
-from posenc.torch._tensors import array_of, dtype_name, integer, positions_tensor
+from posenc.torch._tensors import array_of, constant, dtype_name, integer, positions_tensor
 
 
 class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
@@ -68,9 +69,8 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
         **convention: Unpack[Convention],
     ) -> None:
         dtype_name(dtype)
-        if not isinstance(positions, range):
-            positions = range(integer("positions", positions, 0))
-        self.encoding = encoding_of(*specification(d_model, convention))
+        positions = _arguments.range_of(constant("positions", positions))
+        self.encoding = encoding_of(*specification(d_model, convention, type(self)))
         _arguments.check_domain(positions, self.encoding.position_offset)
         self.positions = positions
         self.dtype = dtype

@@ -64,7 +64,7 @@ def encode(
     torch.Size([1, 2, 64])
     """
     _tensors.dtype_name(dtype)
-    d_model, text = _operators.specification(d_model, convention)
+    d_model, text = _operators.specification(d_model, convention, encode)
     if device is None:
         device = (positions if isinstance(positions, Tensor) else torch.empty(0)).device
     else:
@@ -142,7 +142,7 @@ def add_to(
             raise _arguments.wrong_type("encoding", encoding, "a posenc.Encoding")
         if encoding.d_model != d_model:
             raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {encoding.d_model})")
-    _, text = _operators.specification(encoding or d_model, convention)
+    _, text = _operators.specification(encoding or d_model, convention, add_to)
     direct = _operators.is_eager() and _operators.is_plain(x)
     if direct and (not isinstance(positions, Tensor) or _operators.is_plain(positions)):
         if isinstance(positions, Tensor):

@@ -68,6 +68,7 @@ class PositionalTable(nn.Module):
     """
 
     pe: Tensor
+    _length_name = "max_sequence_length"
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class PositionalTable(nn.Module):
         super().__init__()
         if max_sequence_length is not None:
             max_sequence_length = integer("max_sequence_length", max_sequence_length, 0)
-        self.d_model, text = specification(d_model, convention)
+        self.d_model, text = specification(d_model, convention, type(self))
         self._convention = text_of(changes_of(encoding_of(self.d_model, text)))
         self.max_sequence_length = max_sequence_length
         table = self._table(max_sequence_length or 0, torch.get_default_dtype(), torch.get_default_device())
@@ -139,7 +140,7 @@ class PositionalTable(nn.Module):
             check_x(x, self.d_model)
             return self._encodings(x.shape[-2], start, positions, x.dtype, x.device).clone()
         if self.max_sequence_length is None:
-            raise ValueError("max_sequence_length is None, expected a length for forward() without x")
+            raise ValueError(f"{self._length_name} is None, expected a length for forward() without x")
         return self._encodings(self.max_sequence_length, start, positions, self.pe.dtype, self.pe.device).clone()
 
     def _encodings(self, n: int, start: int, positions: Tensor | None, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -243,7 +244,7 @@ class PositionalEncoding(PositionalTable):
     d_model : int or posenc.Encoding
         Number of columns; or an encoding, in place of d_model and the keywords of a convention.
     dropout : float, optional
-        The probability of dropout.  An integer other than 0 is rejected: in some classes the second argument is a length.
+        The probability of dropout.  A positive integer is rejected: in some classes the second argument is a length.
     max_len : int, optional
         Initial number of rows.  The table grows if an input is longer.
     batch_first : bool, optional
@@ -286,6 +287,8 @@ class PositionalEncoding(PositionalTable):
     True
     """
 
+    _length_name = "max_len"
+
     def __init__(
         self,
         d_model: SupportsIndex | posenc.Encoding,
@@ -298,10 +301,12 @@ class PositionalEncoding(PositionalTable):
         **convention: Unpack[Convention],
     ) -> None:
         dropout = constant("dropout", dropout)
-        if _arguments.is_index(dropout) and dropout != 0:
+        if _arguments.is_index(dropout) and not isinstance(dropout, bool) and dropout > 0:
             kind = type(dropout).__name__
             raise TypeError(f"dropout is {dropout!r} of type {kind}, expected a float; a length is max_len={dropout!r}")
         dropout = _arguments.real("dropout", dropout)
+        if not 0 <= dropout <= 1:
+            raise ValueError(f"dropout is {dropout}, expected a probability from 0 to 1")
         if max_len is not None:
             max_len = integer("max_len", max_len, 0)
         if not isinstance(batch_first, (bool, np.bool_)):

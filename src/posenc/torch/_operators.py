@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,24 +17,28 @@ from torch.autograd import forward_ad
 from torch.fx.experimental.symbolic_shapes import guard_scalar
 
 import posenc
-from posenc import _encoding, _kernel
+from posenc import _cache, _kernel
+from posenc._cache import CACHED, scalars
 from posenc._convention import CHECKS
-from posenc._encoding import CACHED, scalars
+from posenc._encoding import changes_of
+from posenc._keywords import check_names
 from posenc.torch import _tensors
 from posenc.torch._tensors import DTYPES, NOT_DIFFERENTIABLE, array_of, constant
 
 # ---- the convention as text -------------------------------------------------------------------------------------------
 
 
-def specification(d_model: Any, convention: Mapping[str, Any]) -> tuple[int, str]:
+def specification(d_model: Any, convention: Mapping[str, Any], function: Callable[..., Any]) -> tuple[int, str]:
     """Check d_model and the convention and return them, the convention as text; in compiled code the operator checks it."""
     if isinstance(d_model, posenc.Encoding):
-        encoding = _encoding.encoding_of(d_model, convention)
-        return encoding.d_model, text_of(_encoding.changes_of(encoding))
+        encoding = _cache.encoding_of(d_model, convention, function)
+        return encoding.d_model, text_of(changes_of(encoding))
     if type(d_model) not in (int, torch.SymInt):
         d_model = _tensors.integer("d_model", d_model, 0)
     if torch.compiler.is_compiling():
         return d_model, text_of({name: _specialized(value) for name, value in convention.items()})
+    if not convention.keys() <= CHECKS.keys():
+        check_names(function, convention, CHECKS)
     checked = _cached_text if CACHED.issuperset(map(type, scalars(convention))) else _checked_text
     return d_model, checked(d_model, **convention)
 
@@ -47,8 +51,6 @@ def text_of(convention: Mapping[str, Any]) -> str:
 
 
 def _checked_text(d_model: int, /, **convention: Any) -> str:
-    for name in convention.keys() - CHECKS.keys():
-        raise TypeError(f"got an unexpected keyword argument {name!r}")
     text = text_of({name: CHECKS[name](name, constant(name, value)) for name, value in convention.items()})
     encoding_of(d_model, text)
     return text

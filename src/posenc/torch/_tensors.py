@@ -70,13 +70,15 @@ def is_dual(tensor: Tensor) -> bool:
 
 def dtype_name(dtype: torch.dtype, what: str = "dtype is") -> str:
     if dtype not in DTYPES:
-        raise TypeError(f"{what} {dtype!r}, expected one of {', '.join(map(str, DTYPES))}")
+        hint = _arguments.did_you_mean(dtype, "torch.{}")
+        raise TypeError(f"{what} {dtype!r}, expected one of {', '.join(map(str, DTYPES))}{hint}")
     return DTYPES[dtype]
 
 
 def check_x(x: Tensor, d_model: int | None = None) -> None:
     if not isinstance(x, Tensor):
-        raise TypeError(f"x is of type {type(x).__name__}, expected a torch.Tensor")
+        hint = "; posenc.add_to takes arrays" if isinstance(x, np.ndarray) else ""
+        raise TypeError(f"x is of type {type(x).__name__}, expected a torch.Tensor{hint}")
     dtype_name(x.dtype, "x has dtype")
     if x.ndim < 2 or d_model is not None and x.shape[-1] != d_model:
         raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., n, {'d_model' if d_model is None else d_model})")
@@ -89,7 +91,7 @@ def scale_error(x_scale: float, dtype: torch.dtype) -> ValueError:
 def check_positions(positions: Tensor, device: torch.device) -> None:
     """Check positions for encodings on `device`."""
     if not isinstance(positions, Tensor):
-        raise TypeError(f"positions is of type {type(positions).__name__}, expected a torch.Tensor")
+        raise TypeError(f"positions is of type {type(positions).__name__}, expected a torch.Tensor, as torch.tensor(positions)")
     if positions.dtype not in DTYPES and positions.dtype not in INTEGERS:
         raise TypeError(f"positions has dtype {positions.dtype}, expected integers or real numbers of at most 64 bits")
     check_not_meta(positions, device)

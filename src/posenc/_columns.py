@@ -1,0 +1,165 @@
+"""Arrays from lists, from tensors, and from the columns of pandas, polars and Arrow: exact, or refused with the remedy."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+UNITS = {
+    "Y": "years", "M": "months", "W": "weeks", "D": "days", "h": "hours", "m": "minutes",
+    "s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds", "generic": "units",
+}
+LONGEST_SHOWN = 100         # characters
+
+
+def shown(value: Any) -> str:
+    """Return ``repr(value)``, shortened, or a description if repr fails, as for an integer of more than 4300 digits."""
+    try:
+        text = " ".join(repr(value).split())
+        return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "..."
+    except ValueError:
+        return f"an integer of {value.bit_length()} bits" if isinstance(value, int) else f"{type(value).__name__}(...)"
+
+
+def tensor_hint(value: Any) -> str:
+    """Return the end of a message about a value that is a tensor of PyTorch, else ""."""
+    tensor = isinstance(value, getattr(sys.modules.get("torch"), "Tensor", ()))
+    return "; posenc.torch has functions for tensors" if tensor else ""
+
+
+def as_array(name: str, value: Any) -> NDArray[Any]:
+    """Return ``np.asarray(value)`` if it loses no null or integer; this may run foreign code, such as ``__array__``."""
+    # Not np.ma, which imports numpy.ma on first use: a process that has dropped its privileges may be unable to read it.
+    if isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
+        raise TypeError(f"{name} is of type MaskedArray, expected an array without a mask")
+    if value is None:
+        raise TypeError(f"{name} is None, expected an array")
+    only_dlpack = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
+    try:
+        array = np.from_dlpack(value) if only_dlpack else np.asarray(value)
+    except (ValueError, TypeError, RuntimeError, BufferError) as error:     # ragged lists, tensors that require grad
+        kind = ValueError if isinstance(error, ValueError) else TypeError
+        message = f"{name} is of type {type(value).__name__}, expected an array: {str(error).rstrip('.')}{tensor_hint(value)}"
+        raise kind(message) from None
+    if array.dtype.kind in ("m", "M", "O"):
+        _refuse_times(name, value, array)
+    if array.dtype.kind in ("f", "O") and not isinstance(value, np.ndarray):
+        _check_exact(name, value, array)
+    return array
+
+
+def _check_exact(name: str, value: Any, array: NDArray[Any]) -> None:
+    """Reject nulls, which NumPy converts to NaN, and integers that it rounds because other elements are real or negative."""
+    if array.dtype.kind == "O":
+        missing = getattr(sys.modules.get("pandas"), "NA", None)
+        nulls, parts = sum(x is None or x is missing for x in array.flat), []
+    else:
+        with np.errstate(all="ignore"):         # signalling NaNs would cause a warning
+            if (abs(array) < 2**53).all():
+                return
+        parts = list(_parts(value, array))
+        nulls = sum(_nulls(part) for part, _ in parts)
+        if not nulls and (rounded := sum(_nans_beside_large(part, converted) for part, converted in parts)):
+            raise ValueError(
+                f"{name} has {rounded} NaN beside numbers of 2**53 or more, which pandas may have rounded; "
+                f"use the dtype Int64, or to_numpy() if they are exact"
+            )
+    if nulls:
+        raise ValueError(f"{name} has {nulls} null{'s' * (nulls > 1)}; fill or drop {'them' if nulls > 1 else 'it'}")
+    for part, converted in parts if parts and parts[0][0] is not value else ():
+        original = np.asarray(part)
+        if original.dtype.kind in "iuO":
+            for x, y in zip(original.ravel().tolist(), np.ravel(converted).tolist(), strict=True):
+                if isinstance(x, int) and x != y:
+                    raise ValueError(f"{name} has {x} beside real numbers, expected an integer that float64 can hold")
+
+
+def _parts(value: Any, array: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the elements of nested lists, or the columns of an Arrow, polars or pandas table, with their parts of `array`."""
+    pairs: Iterator[tuple[Any, Any]]
+    if array.ndim and not hasattr(value, "__array__"):
+        pairs = zip(value, array, strict=True)
+    elif hasattr(value, "itercolumns"):         # Arrow
+        pairs = zip(value.itercolumns(), array.T, strict=True)
+    elif hasattr(value, "iter_columns"):        # polars
+        pairs = zip(value.iter_columns(), array.T, strict=True)
+    elif hasattr(value, "iterrows"):            # pandas
+        pairs = zip((column for _, column in value.items()), array.T, strict=True)
+    else:
+        yield value, array
+        return
+    for part, converted in pairs:
+        if type(part) is not float:
+            yield from _parts(part, converted)
+
+
+def _nulls(column: Any) -> int:
+    """Return the number of nulls in an Arrow, polars or pandas column; each library has a different method."""
+    while hasattr(getattr(column, "dtype", None), "inner"):     # a polars column of arrays
+        column = column.explode()
+    count = getattr(column, "null_count", None)
+    if count is not None:
+        return int(count() if callable(count) else count)
+    # In columns with a NumPy dtype, pandas counts NaN as a null; posenc treats it as a number, unless others may be rounded.
+    if hasattr(column, "isna") and not isinstance(column.dtype, np.dtype):
+        return int(np.count_nonzero(column.isna()))
+    return 0
+
+
+def _nans_beside_large(column: Any, converted: NDArray[Any]) -> int:
+    """Return the number of NaN in a pandas column that may once have held integers and nulls: pandas rounds the integers."""
+    if not (hasattr(column, "isna") and isinstance(column.dtype, np.dtype)):
+        return 0
+    large = abs(converted[np.isfinite(converted)]) >= 2**53
+    return int(np.count_nonzero(np.isnan(converted))) if large.any() else 0
+
+
+# ---- times ------------------------------------------------------------------------------------------------------------
+
+
+def _refuse_times(name: str, value: Any, array: NDArray[Any]) -> None:
+    """Raise a TypeError for dates, times and durations; it shows a conversion to numbers, because the unit is a choice."""
+    dtype = str(getattr(value, "dtype", getattr(value, "type", array.dtype)))
+    zone = re.match(r"(?:datetime64|timestamp)\[(\w+), ", dtype)         # pandas converts times with a time zone to objects
+    if array.dtype.kind != "O" or zone:
+        code, numbers = _conversion(name, value, array, zone and zone[1])
+    else:
+        first = next((x for x in array.flat if isinstance(x, (date, timedelta))), None)
+        if first is None:
+            return
+        code, numbers = _conversion_of_objects(name, array, first)
+    missing = sum(x is None or x != x for x in array.flat) if array.dtype.kind == "O" else np.count_nonzero(np.isnat(array))
+    nat = f" with {missing} NaT: drop or fill {'them' if missing > 1 else 'it'}, then" if missing else ", expected numbers;"
+    raise TypeError(f"{name} has dtype {dtype}{nat} write {code} for {numbers}")
+
+
+def _conversion(name: str, value: Any, array: NDArray[Any], zoned_unit: str | None) -> tuple[str, str]:
+    """Return an expression that converts an array or a column to integers, and a description of the integers."""
+    unit, count = (zoned_unit, 1) if zoned_unit else np.datetime_data(array.dtype)
+    is_time = array.dtype.kind != "m"
+    numbers = (f"{count} " if count > 1 else "") + UNITS.get(unit, unit) + (" since 1970" if is_time else "")
+    if hasattr(value, "cast") and hasattr(value, "type"):               # Arrow
+        if unit == "D":
+            return f'{name}.cast("date32").cast("int32")', numbers
+        return f'{name}.cast("{"timestamp" if is_time else "duration"}[{unit}]").cast("int64")', numbers
+    if hasattr(getattr(value, "dt", None), "epoch"):                    # polars
+        return f'{name}.dt.epoch("{unit.lower()}")' if is_time else f"{name}.dt.total_{UNITS[unit]}()", numbers
+    dtype = f"datetime64[{unit}, UTC]" if zoned_unit else array.dtype
+    converted = f'{name}.astype("{dtype}")' if hasattr(value, "astype") else f'numpy.asarray({name}, "{dtype}")'
+    code = f'{converted}.astype("int64")'
+    return f"[{code}]" if isinstance(value, np.generic) else code, numbers      # an integer n would mean range(n)
+
+
+def _conversion_of_objects(name: str, array: NDArray[Any], first: date | timedelta) -> tuple[str, str]:
+    """As `_conversion`, for objects of the module datetime and of subclasses such as pandas.Timestamp."""
+    if isinstance(first, datetime) and first.tzinfo:
+        return f"[p.timestamp() for p in {name}]" if array.ndim else f"[{name}.timestamp()]", "seconds since 1970"
+    kind = "timedelta64" if isinstance(first, timedelta) else "datetime64"
+    unit = "us" if isinstance(first, (datetime, timedelta)) else "D"
+    return _conversion(name, None, np.empty(0, f"{kind}[{unit}]"), None)

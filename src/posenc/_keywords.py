@@ -1,0 +1,90 @@
+"""Unknown keywords: the error names the function that was called, and suggests one of its keywords."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+LENGTHS = ("length max_length seq_len seq_length sequence_length max_seq_len max_seq_length num_positions n_positions "
+           "max_position max_position_embeddings ")
+# keyword: its names in other libraries
+OTHER_NAMES = {
+    "base": "theta rope_theta rotary_base max_period max_timescale max_wavelength temperature freq_base base_freq",
+    "threads": "num_threads n_threads nthreads n_jobs jobs workers num_workers max_workers n_workers",
+    "max_len": LENGTHS + "max_sequence_length context_size block_size",
+    "max_sequence_length": LENGTHS + "max_len context_size block_size",
+    "lengths": "seq_lens seqlens sequence_lengths cu_seqlens",
+    "positions": LENGTHS + "max_len max_sequence_length n pos position position_ids steps timesteps rows",
+    "shape": "size grid_size img_size image_size hw height width length positions",
+    "d_model": "dim d dims depth size features channels num_channels num_features embed_dim embedding_dim emb_dim emb_size "
+               "embedding_size hidden_dim hidden_size model_dim n_embd n_dim output_dim columns width",
+    "dropout": "p drop drop_prob drop_rate dropout_p dropout_prob dropout_rate rate",
+    "chunk": "chunks chunk_size chunksize batch_size batch block_size",
+    "chunks": "chunk chunk_size chunksize batch_size block_size",
+    "start": "offset position_offset start_index start_pos past past_length past_key_values_length past_key_values",
+    "position_offset": "offset start start_index start_pos",
+    "position_scale": "scaling scaling_factor interpolation pos_scale rope_scaling granularity",
+    "padding_idx": "pad pad_id pad_idx pad_value pad_token_id padding padding_index",
+    "padding_segment": "pad_segment padding_id pad_id pad_token_id padding",
+    "x_scale": "scale scale_x embed_scale embedding_scale scale_embedding input_scale xscale",
+    "frequencies": "freqs freq frequency inv_freq omega omegas bands",
+    "layout": "interleave interleaved concat style mode",
+    "order": "cos_first flip_sin_to_cos",
+    "shift": "downscale_freq_shift freq_shift",
+    "spacing": "endpoint",
+    "learned_scale": "alpha learnable trainable learned init_alpha",
+    "channel_first": "channels_first data_format",
+    "extra_tokens": "cls_token class_token num_prefix_tokens prefix_tokens add_cls_token",
+    "coordinates": "normalize normalized normalise",
+    "dtype": "type datatype data_type dt precision",
+    "out": "output buffer res result",
+    "x": "a array embeddings inputs input tokens",
+    "encoding": "enc pe d_model",
+    "table": "pe values array a tensor",
+    "mask": "attention_mask padding_mask key_padding_mask input_ids tokens",
+    "segment_ids": "segments segment_id seq_ids sequence_ids",
+    "dimensions": "dims dimension columns channels",
+    "ax": "axis axes figure fig",
+    "path": "store filename file fname url",
+    "force": "overwrite exist_ok mode",
+    "overwrite": "force exist_ok mode",
+}
+
+
+def check_names(function: Callable[..., Any], keywords: Iterable[str], others: Iterable[str] = ()) -> None:
+    """Raise a TypeError for a keyword that a function does not have; `others` are the names that its ``**`` accepts."""
+    import difflib
+    import inspect
+
+    parameters = [p.name for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    accepted = [name for name in (*parameters, *others) if name != "self"]
+    for name in keywords:
+        if name in accepted:
+            continue
+        near = [keyword for keyword, names in OTHER_NAMES.items() if keyword in accepted and name.lower() in names.split()]
+        near = near or difflib.get_close_matches(name.lower(), accepted, 1, cutoff=0.7)
+        if near:
+            hint = f"did you mean {near[0]!r}?"
+        elif name in ("device", "requires_grad"):
+            hint = "posenc.torch returns tensors"
+        else:
+            hint = f"expected {', '.join(accepted)}"
+        called = function.__qualname__.removesuffix(".__init__")
+        raise TypeError(f"{called}() got an unexpected keyword argument {name!r}; {hint}") from None
+
+
+def suggests(function: Callable[P, R]) -> Callable[P, R]:
+    """Report an unknown keyword of a function with a suggestion."""
+    @functools.wraps(function)
+    def call(*args: P.args, **keywords: P.kwargs) -> R:
+        try:
+            return function(*args, **keywords)
+        except TypeError:
+            check_names(function, keywords)
+            raise
+
+    return call

@@ -1,0 +1,70 @@
+"""Chunk, and the chunks of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, NamedTuple
+
+from numpy.typing import NDArray
+
+from posenc import _arguments
+from posenc._arguments import BEYOND
+from posenc._types import ScalarT
+
+CHUNK_BYTES = 1 << 22
+
+
+class Chunk(NamedTuple, Generic[ScalarT]):  # numpydoc ignore=PR01
+    """A chunk of a stream: its positions and their encodings.
+
+    Attributes
+    ----------
+    positions : range
+        The positions of the rows.
+    values : ndarray, shape (len(positions), d_model)
+        The encodings of the positions, of the requested dtype.
+
+    See Also
+    --------
+    stream : Yield chunks.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> positions, values = next(posenc.stream(range(10, 16), 8, chunk=4))
+    >>> positions, values.shape
+    (range(10, 14), (4, 8))
+    """
+
+    positions: range
+    values: NDArray[ScalarT]
+
+
+def chunks(
+    encode: Callable[..., NDArray[Any]], d_model: int, offset: float,
+    positions: Any, chunk: Any, dtype: Any, out: Any, threads: Any,
+) -> Iterator[Chunk[Any]]:
+    """Check the arguments of `stream`, and return an iterator of the chunks that `encode` computes."""
+    _, element = _arguments.dtype(dtype)
+    threads = _arguments.threads(threads)
+    positions = range(BEYOND) if positions is None else _arguments.range_of(positions, "an integer, a range or None")
+    _arguments.check_domain(positions, offset)
+    if out is not None:
+        _arguments.check_array("out", out, element)
+        if out.ndim != 2 or out.shape[1] != d_model or len(out) == 0:
+            raise ValueError(f"out has shape {out.shape}, expected (chunk, {d_model}) with at least one row")
+        if chunk is not None and _arguments.integer("chunk", chunk, 1) != len(out):
+            raise ValueError(f"chunk is {chunk}, expected {len(out)}, the number of rows of out")
+        chunk = len(out)
+    elif chunk is None:
+        chunk = max(1, CHUNK_BYTES // max(1, d_model * element.itemsize))
+    else:
+        chunk = _arguments.integer("chunk", chunk, 1)
+
+    def computed(positions: range) -> Iterator[Chunk[Any]]:
+        while positions:
+            now, positions = positions[:chunk], positions[chunk:]
+            buffer = None if out is None else out[: len(now)]
+            yield Chunk(now, encode(now, dtype=dtype, out=buffer, threads=threads))
+
+    return computed(positions)

@@ -1,0 +1,555 @@
+"""Natural mistakes in calls of each public function: the message names the argument and the remedy.
+
+``python tests/test_mistakes.py`` prints the calls and their messages as Markdown.  A row is a call, two spaces or more, and
+the fragments that its message must contain, separated by " | ".
+"""
+
+import re
+import sys
+from collections import Counter
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+import posenc
+
+# The keywords of a convention, for every function in CALLS
+CONVENTION = """
+theta=500                                   'theta' | did you mean 'base'?
+freqs=[1.0]                                 'freqs' | did you mean 'frequencies'?
+layuot="halves"                             'layuot' | did you mean 'layout'?
+base="10000"                                base is '10000' of type str | a real number
+base=0                                      base is 0 | a positive number
+scale=None                                  scale is None | a real number
+layout="concat"                             layout is 'concat' | 'interleaved', 'halves'
+odd="pad"                                   odd is 'pad' | 'truncate' | 'zero' | 'error'
+order="cosine"                              order is 'cosine' | 'sin', 'cos'
+spacing="linear"                            spacing is 'linear' | 'paper', 'endpoint'
+exponents="columns"                         exponents is 'columns' | 'pair', 'column'
+spacing="endpoint", shift=1                 spacing | shift | only one of them
+frequencies=[1.0, 0.5]                      frequencies has length 2, expected
+frequencies=[1.0] * 32, base=500            frequencies and base | only one of them
+padding_idx=1.0                             padding_idx is 1.0 of type float | an integer
+position_offset=2**63                       position_offset is 9.22337 | 2**63
+"""
+CALLS = {
+    "encode": "posenc.encode(12, 64, {})",
+    "add_to": "posenc.add_to(x, {})",
+    "stream": "posenc.stream(12, 64, {})",
+    "Encoding": "posenc.Encoding(64, {})",
+    "preset": "posenc.preset('vaswani', 64, {})",
+    "grid": "posenc.grid((3, 4), 128, {})",
+    "torch.encode": "posenc.torch.encode(12, 64, {})",
+    "torch.add_to": "posenc.torch.add_to(t, {})",
+    "torch.PositionalEncoding": "posenc.torch.PositionalEncoding(64, {})",
+    "torch.PositionalTable": "posenc.torch.PositionalTable(64, {})",
+    "torch.ChunkDataset": "posenc.torch.ChunkDataset(12, 64, {})",
+    "dask.table": "posenc.dask.table(12, 64, {})",
+    "dask.add_to": "posenc.dask.add_to(lazy, {})",
+    "dask.to_zarr": "posenc.dask.to_zarr('pe.zarr', 12, 64, {})",
+}
+MISTAKES = {
+    "encode": """
+posenc.encode(12.0, 64)                                 positions is 12.0 of type float | a range or an array such as [12.0]
+posenc.encode("12", 64)                                 positions is '12' of type str | an integer, a range or an array
+posenc.encode(-1, 64)                                   positions is -1 | at least 0
+posenc.encode(None, 64)                                 positions is None | an integer, a range or an array
+posenc.encode([1, None], 64)                            positions has 1 null | fill or drop it
+posenc.encode(["1", "2"], 64)                           positions has dtype <U1 | integers of at most 64 bits
+posenc.encode([[0], [1, 2]], 64)                        positions is of type list | expected an array
+posenc.encode([2**63], 64)                              positions has 9223372036854775808 | < 2**63
+posenc.encode(range(2**63, 2**63 + 2), 64)              positions has 9223372036854775808 | < 2**63
+posenc.encode([2**53 + 1, 0.5], 64)                     positions has 9007199254740993 beside real numbers
+posenc.encode(10**14, 64)                               positions needs an array of shape | a smaller one; stream yields chunks
+posenc.encode(dates, 64)                                positions has dtype datetime64[D] | positions.astype( | .astype("int64")
+posenc.encode(torch.rand(3, requires_grad=True), 64)    positions | grad | posenc.torch
+posenc.encode(torch.zeros(3, dtype=torch.bfloat16), 64)  positions | posenc.torch
+posenc.encode(12, 64.0)                                 d_model is 64.0 of type float | an integer
+posenc.encode(12, -64)                                  d_model is -64 | at least 0
+posenc.encode(12, x)                                    d_model is array | an integer
+posenc.encode(12, 63, odd="error")                      d_model is 63 | an even number
+posenc.encode(12, 64, dtype="bf16")                     dtype is 'bf16' | did you mean 'bfloat16'?
+posenc.encode(12, 64, dtype="fp16")                     dtype is 'fp16' | did you mean 'float16'?
+posenc.encode(12, 64, dtype=torch.float32)              dtype is torch.float32 | did you mean 'float32'?
+posenc.encode(12, 64, dtype="int8")                     dtype is 'int8' | float64, float32, float16 or bfloat16
+posenc.encode(12, 64, out=[])                           out is of type list | a numpy.ndarray
+posenc.encode(12, 64, out=t)                            out is of type Tensor | posenc.torch
+posenc.encode(12, 64, out=x.astype("float64"))          out has dtype float64, expected float32 | dtype='float64'
+posenc.encode(12, 64, out=x[:10])                       out has shape (10, 64), expected (12, 64)
+posenc.encode(12, 64, out=np.zeros((64, 12), "f4").T)   out has strides | contiguous columns
+posenc.encode(12, 64, threads=0)                        threads is 0 | at least 1
+posenc.encode(12, 64, threads="all")                    threads is 'all' of type str | an integer
+posenc.encode(12, 64, num_threads=2)                    'num_threads' | did you mean 'threads'?
+posenc.encode(12, 64, n_jobs=-1)                        'n_jobs' | did you mean 'threads'?
+posenc.encode(12, 64, device="cuda")                    'device' | posenc.torch
+posenc.encode(0, 64, max_len=12)                        'max_len' | did you mean 'positions'?
+posenc.encode(12, 64, hidden_size=64)                   'hidden_size' | did you mean 'd_model'?
+posenc.encode(12, enc, base=500)                        an Encoding and base | replace(base=...)
+""",
+    "add_to": """
+posenc.add_to(x.tolist())                               x is of type list | a numpy.ndarray
+posenc.add_to(t)                                        x is of type Tensor | posenc.torch
+posenc.add_to(lazy)                                     x is of type Array | a numpy.ndarray
+posenc.add_to(np.zeros((12, 64), "int32"))              x has dtype int32 | float64, float32, float16 or bfloat16
+posenc.add_to(np.zeros(64, "f4"))                       x has shape (64,) | (..., n, 64)
+posenc.add_to(np.zeros((64, 12), "f4").T)               x has strides | contiguous columns
+posenc.add_to(np.broadcast_to(x[0], (12, 64)))          x is read-only | writeable
+posenc.add_to(x, 10)                                    positions has length 10, expected 12
+posenc.add_to(x, np.arange(10))                         positions has shape (10,) | broadcasts to (12,)
+posenc.add_to(x, "12")                                  positions is '12' of type str | an integer, a range or an array
+posenc.add_to(x, 64.0)                                  positions is 64.0 of type float | an integer, a range or an array
+posenc.add_to(x, [None] * 12)                           positions has 12 nulls | fill or drop them
+posenc.add_to(x, pd.Series(dates.repeat(12)))           positions has dtype datetime64[s] | positions.astype( | .astype("int64")
+posenc.add_to(x, encoding=64)                           encoding is 64 of type int | a posenc.Encoding
+posenc.add_to(x, encoding=posenc.Encoding(32))          x has shape (12, 64) | (..., 32)
+posenc.add_to(x, encoding=enc, base=500)                an Encoding and base | replace(base=...)
+posenc.add_to(x, x_scale="8")                           x_scale is '8' of type str | a real number
+posenc.add_to(x, x_scale=float("inf"))                  x_scale is inf | a finite number
+posenc.add_to(x.astype("f2"), x_scale=1e6)              x_scale is 1000000.0 | the range of float16
+posenc.add_to(x, threads=0)                             threads is 0 | at least 1
+posenc.add_to(x, embed_scale=8)                         'embed_scale' | did you mean 'x_scale'?
+posenc.add_to(x, position_ids=np.arange(12))            'position_ids' | did you mean 'positions'?
+posenc.add_to(x, d_model=64)                            'd_model' | did you mean 'encoding'?
+posenc.add_to(x, dtype="float32")                       'dtype' | expected x, positions
+posenc.add_to(x, workers=2)                             'workers' | did you mean 'threads'?
+""",
+    "stream": """
+posenc.stream(12.0, 64)                                 positions is of type float | an integer, a range or None
+posenc.stream(np.arange(12), 64)                        positions is of type ndarray | a range or None; encode takes arrays
+posenc.stream("12", 64)                                 positions is of type str | an integer, a range or None
+posenc.stream(-1, 64)                                   positions is -1 | at least 0
+posenc.stream(range(2**63, 2**64), 64)                  positions has 9223372036854775808 | < 2**63
+posenc.stream(12, "64")                                 d_model is '64' of type str | an integer
+posenc.stream(12, 64, chunk=0)                          chunk is 0 | at least 1
+posenc.stream(12, 64, chunk="4 MB")                     chunk is '4 MB' of type str | an integer
+posenc.stream(12, 64, chunk=1e3)                        chunk is 1000.0 of type float | an integer
+posenc.stream(12, 64, chunk_size=4)                     'chunk_size' | did you mean 'chunk'?
+posenc.stream(12, 64, batch_size=4)                     'batch_size' | did you mean 'chunk'?
+posenc.stream(12, 64, dtype="half precision")           dtype is 'half precision' | float64, float32, float16 or bfloat16
+posenc.stream(12, 64, dtype=torch.bfloat16)             dtype is torch.bfloat16 | did you mean 'bfloat16'?
+posenc.stream(12, 64, out=x[:, :32])                    out has shape (12, 32) | (chunk, 64)
+posenc.stream(12, 64, out=x, chunk=4)                   chunk is 4, expected 12
+posenc.stream(12, 64, out=t)                            out is of type Tensor | posenc.torch
+posenc.stream(12, 64, out=x.astype("f8"))               out has dtype float64, expected float32 | dtype='float64'
+posenc.stream(12, 64, threads=-1)                       threads is -1 | at least 1
+posenc.stream(12, 64, num_workers=4)                    'num_workers' | did you mean 'threads'?
+posenc.stream(12, enc, scale=2)                         an Encoding and scale | replace(scale=...)
+""",
+    "Encoding": """
+posenc.Encoding("64")                                   d_model is '64' of type str | an integer
+posenc.Encoding(64.0)                                   d_model is 64.0 of type float | an integer
+posenc.Encoding(-2)                                     d_model is -2 | at least 0
+posenc.Encoding(10**8)                                  d_model is 100000000 | at most 16777216
+posenc.Encoding(63, odd="error")                        d_model is 63 | an even number
+posenc.Encoding(64, max_timescale=500)                  'max_timescale' | did you mean 'base'?
+posenc.Encoding(64, dtype="float32")                    'dtype' | expected d_model, base
+posenc.Encoding(64, shift=32)                           shift is 32.0 | other than 32
+posenc.Encoding(64, frequencies=np.eye(2))              frequencies has shape (2, 2) | one dimension
+posenc.Encoding(64, frequencies=[1, float("nan")])      frequencies has nan | finite numbers
+posenc.Encoding(64, base=1 / 3 * 1j)                    base is | of type complex | a real number
+enc.encode(12.0)                                        positions is 12.0 of type float | an integer, a range or an array
+enc.encode(12, base=500)                                Encoding.encode() got base | use replace(base=...)
+enc.encode(12, n_jobs=2)                                'n_jobs' | did you mean 'threads'?
+enc.add_to(np.zeros((12, 32), "f4"))                    x has shape (12, 32) | (..., 64)
+enc.add_to(t)                                           x is of type Tensor | posenc.torch
+enc.add_to(x, padding_idx=0)                            got padding_idx | use replace(padding_idx=...)
+enc.stream(12, chunk_size=4)                            'chunk_size' | did you mean 'chunk'?
+enc.replace(theta=500)                                  'theta' | did you mean 'base'?
+enc.replace(base=0)                                     base is 0 | a positive number
+enc.base = 500                                          base cannot be set | replace(base=...)
+posenc.Encoding.from_dict(64)                           document is 64 of type int | a dict from Encoding.to_dict
+posenc.Encoding.from_dict({"d_model": 64})              document lacks convention | d_model and convention
+posenc.Encoding.from_dict({"d_model": 64, "base": 5})   document | convention
+posenc.Encoding.from_dict({"d_model": 64, "convention": {"theta": 5}})  convention has theta | keywords of Encoding
+""",
+    "preset": """
+posenc.preset("vaswany", 64)                            name is 'vaswany' | vaswani
+posenc.preset("wisper", 64)                             name is 'wisper' | whisper
+posenc.preset("Fairseq", 64)                            name is 'Fairseq' | fairseq
+posenc.preset("gpt-j", 64)                              name is 'gpt-j' | gptj
+posenc.preset("whisper-large-v3", 64)                   name is 'whisper-large-v3' | whisper
+posenc.preset("vit-mae", 64)                            name is 'vit-mae' | mae
+posenc.preset("nllb-200", 64)                           name is 'nllb-200' | m2m100
+posenc.preset("transformer", 64)                        name is 'transformer' | vaswani
+posenc.preset("llama", 64)                              name is 'llama' | rotary
+posenc.preset("meta-llama/Llama-3.1-8B", 64)            name is 'meta-llama/Llama-3.1-8B' | rotary
+posenc.preset("mistral", 64)                            name is 'mistral' | rotary
+posenc.preset("Qwen2.5", 64)                            name is 'Qwen2.5' | rotary
+posenc.preset("gpt-neox", 64)                           name is 'gpt-neox' | rotary
+posenc.preset("gemma", 64)                              name is 'gemma' | rotary
+posenc.preset("phi-3", 64)                              name is 'phi-3' | rotary
+posenc.preset("bert", 64)                               name is 'bert' | learned
+posenc.preset("gpt2", 64)                               name is 'gpt2' | learned
+posenc.preset("vit", 64)                                name is 'vit' | learned
+posenc.preset("xlm-roberta-base", 64)                   name is 'xlm-roberta-base' | learned
+posenc.preset("clip", 64)                               name is 'clip' | learned
+posenc.preset("t5", 64)                                 name is 't5' | relative
+posenc.preset(64, "whisper")                            name is 64 of type int | posenc.presets()
+posenc.preset("whisper", "64")                          d_model is '64' of type str | an integer
+posenc.preset("whisper", 63)                            d_model is 63 | an even number
+posenc.preset("whisper", 64, max_len=448)               'max_len' | expected name, d_model, max_timescale
+posenc.preset("whisper", 64, max_timescale="1e4")       max_timescale is '1e4' of type str | a real number
+posenc.preset("whisper", 64, max_timescale=500, base=9)  max_timescale and base | only one of them
+posenc.preset("pyg", 64, granularity=0)                 'granularity': 0.0 | other than 0
+""",
+    "grid": """
+posenc.grid("3x4", 128)                                 shape is '3x4' of type str | an integer
+posenc.grid((3.0, 4.0), 128)                            shape is 3.0 of type float | an integer
+posenc.grid((-3, 4), 128)                               shape is -3 | at least 0
+posenc.grid((), 128)                                    shape is empty | at least one axis
+posenc.grid((3, dates), 128)                            datetime64[D] | .astype("int64")
+posenc.grid((3, 4), 66)                                 d_model is 66 | a multiple of 4 | odd='zero'
+posenc.grid((3, 4), 128.0)                              d_model is 128.0 of type float | an integer
+posenc.grid((3, 4), 128, start=(0, 0, 0))               start has length 3, expected 2
+posenc.grid((3, 4), 128, start="0")                     start is '0' of type str | a real number
+posenc.grid((3, 4), 128, coordinates="normal")          coordinates is 'normal' | 'index', 'normalized', 'centered'
+posenc.grid((3, 4), 128, coordinates=(0, 1, 2))         coordinates is (0, 1, 2) | (low, high)
+posenc.grid((3, 4), 128, axes=(1, 2))                   axes is (1, 2) | each of (0, 1) once
+posenc.grid((3, 4), 128, widths=(100, 30))              widths has sum 130, expected 128
+posenc.grid((3, 4), 128, widths=(63, 65))               widths has 63 | even numbers
+posenc.grid((3, 4), 128, group="axes")                  group is 'axes' | 'axis', 'function', 'frequency'
+posenc.grid((3, 4), 128, extra_tokens=True)             extra_tokens is a bool | an integer
+posenc.grid((3, 4), 128, channel_first="first")         channel_first is 'first' of type str | a bool
+posenc.grid((3, 4), 128, channels_first=True)           'channels_first' | did you mean 'channel_first'?
+posenc.grid((3, 4), 128, cls_token=True)                'cls_token' | did you mean 'extra_tokens'?
+posenc.grid((3, 4), 128, temperature=20)                'temperature' | did you mean 'base'?
+posenc.grid((3, 4), 128, base=[1e4] * 3)                base has length 3, expected 2
+posenc.grid((3, 4), 128, dtype="bf16")                  dtype is 'bf16' | did you mean 'bfloat16'?
+posenc.grid((3, 4), 128, out=x)                         out has shape (12, 64), expected (3, 4, 128)
+posenc.grid((3, 4), 128, num_threads=2)                 'num_threads' | did you mean 'threads'?
+""",
+    "identify": """
+posenc.identify("table.npy")                            table is 'table.npy' of type str | numpy.load
+posenc.identify(x.tolist()[0])                          table has shape (64,) | (n, d_model)
+posenc.identify(np.zeros((2, 3, 64)))                   table has shape (2, 3, 64) | (n, d_model)
+posenc.identify(np.zeros((12, 64), int))                table has dtype int64 | float64, float32
+posenc.identify(np.zeros((12, 64), complex))            table has dtype complex128 | float
+posenc.identify(np.zeros((12, 64), bool))               table has dtype bool | float
+posenc.identify(None)                                   table is None | an array
+posenc.identify(12)                                     table has dtype int64 | float64, float32
+posenc.identify(enc)                                    table has dtype object | float64, float32
+posenc.identify(np.zeros((1, 2**17), "f4"))             table has 131072 columns | at most 65536
+posenc.identify([["a", "b"]])                           table has dtype <U1 | float
+posenc.identify([[1.0], [1.0, 2.0]])                    table is of type list | expected an array
+posenc.identify(torch.zeros(12, 64, requires_grad=True))  table | grad
+posenc.identify(np.ma.ones((2, 4)))                     table is of type MaskedArray | without a mask
+posenc.identify(x, 10)                                  positions has shape (10,), expected (12,)
+posenc.identify(x, np.arange(10))                       positions has shape (10,) | (12,)
+posenc.identify(x, 12.0)                                positions is 12.0 of type float | an integer, a range or an array
+posenc.identify(x, "12")                                positions is '12' of type str | an integer, a range or an array
+posenc.identify(x, [None] * 12)                         positions has 12 nulls | fill or drop them
+posenc.identify(x, pd.Series(dates.repeat(12)))         positions has dtype datetime64[s] | .astype("int64")
+posenc.identify(x, range(2**63, 2**63 + 12))            positions has 9223372036854775808 | < 2**63
+posenc.identify(x, position_ids=range(12))              'position_ids' | did you mean 'positions'?
+posenc.identify(x, base=10000)                          'base' | expected table, positions
+""",
+    "positions_from_mask": """
+posenc.positions_from_mask([1, 1, 2])                   mask has 2 | 0 at padding and 1 at tokens
+posenc.positions_from_mask([0.0, -np.inf])              mask has -inf | 0 at padding and 1 at tokens
+posenc.positions_from_mask([5, 17, 0])                  mask has 5 | 0 at padding and 1 at tokens
+posenc.positions_from_mask(1)                           mask has shape () | (..., n)
+posenc.positions_from_mask("110")                       mask | booleans or numbers
+posenc.positions_from_mask(["a", "b"])                  mask has dtype <U1 | booleans or numbers
+posenc.positions_from_mask(None)                        mask is None | an array
+posenc.positions_from_mask([True, None])                mask has 1 null | fill or drop it
+posenc.positions_from_mask(pd.array([True, None]))      mask has 1 null | fill or drop it
+posenc.positions_from_mask([[1], [1, 0]])               mask is of type list | expected an array
+posenc.positions_from_mask(dates)                       mask has dtype datetime64[D] | numbers
+posenc.positions_from_mask([1j])                        mask has dtype complex128 | booleans or numbers
+posenc.positions_from_mask(np.ma.array([1], mask=[1]))  mask is of type MaskedArray | without a mask
+posenc.positions_from_mask([1, 0], padding_idx=None)    padding_idx is None | an integer
+posenc.positions_from_mask([1, 0], padding_idx=1.0)     padding_idx is 1.0 of type float | an integer
+posenc.positions_from_mask([1, 0], padding_idx=2**63)   padding_idx is 9223372036854775808 | < 2**63
+posenc.positions_from_mask([1, 0], start=1.0)           start has dtype float64 | integers
+posenc.positions_from_mask([1, 0], start=[0, 1])        start has shape (2,) | broadcasts to ()
+posenc.positions_from_mask([1, 0], start=2**63 - 1)     start has 9223372036854775807 | below 2**63
+posenc.positions_from_mask([1, 0], pad_token_id=1)      'pad_token_id' | did you mean 'padding_idx'?
+posenc.positions_from_mask([1, 0], past=5)              'past' | did you mean 'start'?
+posenc.positions_from_mask(attention_mask=[1, 0])       'attention_mask' | did you mean 'mask'?
+""",
+    "positions_from_segments": """
+posenc.positions_from_segments(1)                       segment_ids has shape () | (..., n)
+posenc.positions_from_segments([0.0, 1.0])              segment_ids has dtype float64 | integers
+posenc.positions_from_segments([True, False])           segment_ids has dtype bool | integers
+posenc.positions_from_segments(["a", "b"])              segment_ids has dtype <U1 | integers
+posenc.positions_from_segments("aab")                   segment_ids | integers
+posenc.positions_from_segments(None)                    segment_ids is None | an array
+posenc.positions_from_segments([1, None])               segment_ids has 1 null | fill or drop it
+posenc.positions_from_segments(pd.Series([1, None], dtype="Int64"))  segment_ids has 1 null | fill or drop it
+posenc.positions_from_segments([[1], [1, 2]])           segment_ids is of type list | expected an array
+posenc.positions_from_segments(dates)                   segment_ids has dtype datetime64[D] | .astype("int64")
+posenc.positions_from_segments([2**70])                 segment_ids has dtype object | integers
+posenc.positions_from_segments([1, 2], padding_segment=0.0)  padding_segment is 0.0 of type float | an integer
+posenc.positions_from_segments([1, 2], padding_segment="0")  padding_segment is '0' of type str | an integer
+posenc.positions_from_segments([1, 2], padding_idx=None)  padding_idx is None | an integer
+posenc.positions_from_segments([1, 2], padding_idx=0.5)  padding_idx is 0.5 of type float | an integer
+posenc.positions_from_segments([1, 2], start=0.5)       start has dtype float64 | integers
+posenc.positions_from_segments([1, 2], start=[0, 1])    start has shape (2,) | broadcasts to ()
+posenc.positions_from_segments([1, 2], start=2**63)     start has 9223372036854775808 | < 2**63
+posenc.positions_from_segments([1, 2], pad_id=0)        'pad_id' | did you mean 'padding_idx'?
+posenc.positions_from_segments([1, 2], pad_segment=0)   'pad_segment' | did you mean 'padding_segment'?
+posenc.positions_from_segments(segments=[1, 2])         'segments' | did you mean 'segment_ids'?
+""",
+    "positions_from_lengths": """
+posenc.positions_from_lengths(3)                        lengths has shape () | one dimension
+posenc.positions_from_lengths([[3, 2]])                 lengths has shape (1, 2) | one dimension
+posenc.positions_from_lengths([3.0, 2.0])               lengths has dtype float64 | integers
+posenc.positions_from_lengths([3, -2])                  lengths has -2 | at least 0
+posenc.positions_from_lengths(["3", "2"])               lengths has dtype <U1 | integers
+posenc.positions_from_lengths("32")                     lengths | integers
+posenc.positions_from_lengths(None)                     lengths is None | an array
+posenc.positions_from_lengths([True, False])            lengths has dtype bool | integers
+posenc.positions_from_lengths([3, None])                lengths has 1 null | fill or drop it
+posenc.positions_from_lengths(pl.Series([3, None]))     lengths has 1 null | fill or drop it
+posenc.positions_from_lengths([[1], [1, 2]])            lengths is of type list | expected an array
+posenc.positions_from_lengths([2**60, 2**60])           lengths add up to | less than 2**60
+posenc.positions_from_lengths([2**63])                  lengths has 9223372036854775808 | < 2**63
+posenc.positions_from_lengths(np.ma.array([1], mask=[1]))  lengths is of type MaskedArray | without a mask
+posenc.positions_from_lengths(np.array([3], "m8[s]"))   lengths has dtype timedelta64[s] | .astype("int64")
+posenc.positions_from_lengths([3, 2], start=0.0)        start has dtype float64 | integers
+posenc.positions_from_lengths([3, 2], start=None)       start is None | an array
+posenc.positions_from_lengths([3, 2], start=[0, 1, 2])  start has shape (3,) | broadcasts to (2,)
+posenc.positions_from_lengths([3, 2], start=2**63)      start has 9223372036854775808 | < 2**63
+posenc.positions_from_lengths([3, 2], offset=5)         'offset' | did you mean 'start'?
+posenc.positions_from_lengths(cu_seqlens=[0, 3, 5])     'cu_seqlens' | did you mean 'lengths'?
+posenc.positions_from_lengths([3, 2], padding_idx=0)    'padding_idx' | expected lengths, start
+""",
+    "torch.encode": """
+posenc.torch.encode(12.0, 64)                           positions is 12.0 of type float | an integer, a range or an array
+posenc.torch.encode(-1, 64)                             positions is -1 | at least 0
+posenc.torch.encode("12", 64)                           positions is '12' of type str | an integer, a range or an array
+posenc.torch.encode(t.requires_grad_(), 64)             positions requires grad | positions.detach()
+posenc.torch.encode(torch.zeros(3, dtype=torch.bool), 64)  positions has dtype torch.bool | integers or real numbers
+posenc.torch.encode(torch.zeros(3, device="meta"), 64, device="cpu")  positions is on the meta device | with values
+posenc.torch.encode([1, None], 64)                      positions has 1 null | fill or drop it
+posenc.torch.encode(dates, 64)                          positions has dtype datetime64[D] | .astype("int64")
+posenc.torch.encode(12, "64")                           d_model is '64' of type str | an integer
+posenc.torch.encode(12, 64.0)                           d_model is 64.0 of type float | an integer
+posenc.torch.encode(12, 64, dtype="float32")            dtype is 'float32' | did you mean torch.float32?
+posenc.torch.encode(12, 64, dtype="bf16")               dtype is 'bf16' | did you mean torch.bfloat16?
+posenc.torch.encode(12, 64, dtype="half")               dtype is 'half' | did you mean torch.float16?
+posenc.torch.encode(12, 64, dtype=np.float64)           dtype is | did you mean torch.float64?
+posenc.torch.encode(12, 64, dtype=torch.int32)          dtype is torch.int32 | torch.float64, torch.float32
+posenc.torch.encode(12, 64, dtype=None)                 dtype is None | torch.float64, torch.float32
+posenc.torch.encode(12, 64, device="gpu")               device
+posenc.torch.encode(12, 64, threads=2)                  'threads' | expected positions, d_model
+posenc.torch.encode(12, 64, out=t)                      'out' | expected positions, d_model
+posenc.torch.encode(12, 64, base=t.sum().requires_grad_())  base requires grad | a constant
+posenc.torch.encode(12, enc, base=500)                  an Encoding and base | replace(base=...)
+posenc.torch.encode(0, 64, seq_len=12)                  'seq_len' | did you mean 'positions'?
+""",
+    "torch.add_to": """
+posenc.torch.add_to(x)                                  x is of type ndarray | a torch.Tensor | posenc.add_to
+posenc.torch.add_to([[0.0]])                            x is of type list | a torch.Tensor
+posenc.torch.add_to(t.int())                            x has dtype torch.int32 | torch.float64, torch.float32
+posenc.torch.add_to(t[0])                               x has shape (64,) | (..., n, d_model)
+posenc.torch.add_to(t.T)                                x has strides | contiguous columns
+posenc.torch.add_to(t.requires_grad_())                 x is a leaf that requires grad | x.clone() or torch.no_grad()
+posenc.torch.add_to(t, 10)                              positions has length 10, expected 12
+posenc.torch.add_to(t, torch.arange(10))                positions has shape (10,) | broadcasts to (12,)
+posenc.torch.add_to(t, 12.0)                            positions is 12.0 of type float | an integer, a range or an array
+posenc.torch.add_to(t, "12")                            positions is '12' of type str | an integer, a range or an array
+posenc.torch.add_to(t, [None] * 12)                     positions has 12 nulls | fill or drop them
+posenc.torch.add_to(t, pl.Series(dates.repeat(12)))     positions has dtype Date | positions.dt.epoch("d")
+posenc.torch.add_to(t, torch.rand(12, requires_grad=True))  positions requires grad | positions.detach()
+posenc.torch.add_to(t, encoding=64)                     encoding is 64 of type int | a posenc.Encoding
+posenc.torch.add_to(t, encoding=posenc.Encoding(32))    x has shape (12, 64) | (..., 32)
+posenc.torch.add_to(t, encoding=enc, base=500)          an Encoding and base | replace(base=...)
+posenc.torch.add_to(t, x_scale="8")                     x_scale is '8' of type str | a real number
+posenc.torch.add_to(t, x_scale=torch.rand(1, requires_grad=True))  x_scale requires grad | a constant
+posenc.torch.add_to(t.half(), x_scale=1e6)              x_scale is 1000000.0 | the range of float16
+posenc.torch.add_to(t, threads=2)                       'threads' | expected x, positions
+posenc.torch.add_to(t, scale_embedding=8)               'scale_embedding' | did you mean 'x_scale'?
+""",
+    "torch.PositionalEncoding": """
+posenc.torch.PositionalEncoding("64")                   d_model is '64' of type str | an integer
+posenc.torch.PositionalEncoding(64.0)                   d_model is 64.0 of type float | an integer
+posenc.torch.PositionalEncoding(64, 5000)               dropout is 5000 of type int | max_len=5000
+posenc.torch.PositionalEncoding(64, dropout=-1)         dropout is -1.0 | from 0 to 1
+posenc.torch.PositionalEncoding(64, dropout=1.5)        dropout is 1.5 | from 0 to 1
+posenc.torch.PositionalEncoding(64, dropout="0.1")      dropout is '0.1' of type str | a real number
+posenc.torch.PositionalEncoding(64, dropout=None)       dropout is None | a real number
+posenc.torch.PositionalEncoding(64, dropout_rate=0.1)   'dropout_rate' | did you mean 'dropout'?
+posenc.torch.PositionalEncoding(64, max_len=5e3)        max_len is 5000.0 of type float | an integer
+posenc.torch.PositionalEncoding(64, max_len=-1)         max_len is -1 | at least 0
+posenc.torch.PositionalEncoding(64, max_seq_len=5000)   'max_seq_len' | did you mean 'max_len'?
+posenc.torch.PositionalEncoding(64, batch_first=1)      batch_first is 1 of type int | a bool
+posenc.torch.PositionalEncoding(64, x_scale="8")        x_scale is '8' of type str | a real number
+posenc.torch.PositionalEncoding(64, learned_scale=True)  learned_scale is True of type bool | a real number
+posenc.torch.PositionalEncoding(64, trainable=True)     'trainable' | did you mean 'learned_scale'?
+posenc.torch.PositionalEncoding(64, embed_dim=64)       'embed_dim' | did you mean 'd_model'?
+posenc.torch.PositionalEncoding(enc, base=500)          an Encoding and base | replace(base=...)
+posenc.torch.PositionalEncoding(64)(x)                  x is of type ndarray | a torch.Tensor
+posenc.torch.PositionalEncoding(64)(torch.zeros(12, 32))  x has shape (12, 32) | (..., n, 64)
+posenc.torch.PositionalEncoding(64)(torch.arange(12))   x has dtype torch.int64 | torch.float64, torch.float32
+posenc.torch.PositionalEncoding(64)()                   max_len is None | forward() without x
+posenc.torch.PositionalEncoding(64)(t, start=0.0)       start is 0.0 of type float | an integer
+posenc.torch.PositionalEncoding(64)(t, positions=5)     positions is of type int | a torch.Tensor
+posenc.torch.PositionalEncoding(64)(t, positions=torch.arange(5))  positions has shape (5,) | broadcasts to (12,)
+""",
+    "torch.PositionalTable": """
+posenc.torch.PositionalTable("64")                      d_model is '64' of type str | an integer
+posenc.torch.PositionalTable(64, 10.0)                  max_sequence_length is 10.0 of type float | an integer
+posenc.torch.PositionalTable(64, -1)                    max_sequence_length is -1 | at least 0
+posenc.torch.PositionalTable(64, max_len=10)            'max_len' | did you mean 'max_sequence_length'?
+posenc.torch.PositionalTable(64, dropout=0.1)           'dropout' | expected d_model, max_sequence_length
+posenc.torch.PositionalTable(embedding_dim=64, d_model=64)  'embedding_dim' | did you mean 'd_model'?
+posenc.torch.PositionalTable(enc, base=500)             an Encoding and base | replace(base=...)
+posenc.torch.PositionalTable(64)()                      max_sequence_length is None | forward() without x
+posenc.torch.PositionalTable(64)(x)                     x is of type ndarray | a torch.Tensor
+posenc.torch.PositionalTable(64)(t, start="1")          start is '1' of type str | an integer
+posenc.torch.PositionalTable(64)(t, start=2**63)        start is 9223372036854775808 | < 2**63
+posenc.torch.PositionalTable(64)(t, start=1, positions=torch.arange(12))  start is 1 | positions | only one of them
+""",
+    "torch.ChunkDataset": """
+posenc.torch.ChunkDataset(12.0, 64)                     positions is of type float | an integer or a range
+posenc.torch.ChunkDataset(np.arange(12), 64)            positions is of type ndarray | or a range; encode takes arrays
+posenc.torch.ChunkDataset(-1, 64)                       positions is -1 | at least 0
+posenc.torch.ChunkDataset(None, 64)                     positions is of type NoneType | an integer or a range
+posenc.torch.ChunkDataset(12, "64")                     d_model is '64' of type str | an integer
+posenc.torch.ChunkDataset(12, 64, chunk=0)              chunk is 0 | at least 1
+posenc.torch.ChunkDataset(12, 64, chunk=4.0)            chunk is 4.0 of type float | an integer
+posenc.torch.ChunkDataset(12, 64, batch_size=4)         'batch_size' | did you mean 'chunk'?
+posenc.torch.ChunkDataset(12, 64, dtype="float32")      dtype is 'float32' | did you mean torch.float32?
+posenc.torch.ChunkDataset(12, 64, dtype=np.float16)     dtype is | did you mean torch.float16?
+posenc.torch.ChunkDataset(12, enc, base=500)            an Encoding and base | replace(base=...)
+posenc.torch.ChunkDataset(12, 64, num_workers=2)        'num_workers' | expected positions, d_model
+""",
+    "dask.table": """
+posenc.dask.table(12.0, 64)                             positions is 12.0 of type float | an integer, a range or an array
+posenc.dask.table(-1, 64)                               positions is -1 | at least 0
+posenc.dask.table(lazy > 0, 64)                         positions has dtype bool | integers of at most 64 bits
+posenc.dask.table(da.from_array(dates), 64)             positions has dtype datetime64[D] | .astype("int64")
+posenc.dask.table(pd.Series([1, None], dtype="Int64"), 64)  positions has 1 null | fill or drop it
+posenc.dask.table(12, "64")                             d_model is '64' of type str | an integer
+posenc.dask.table(12, 64, chunks=0)                     chunks is 0 | at least 1
+posenc.dask.table(12, 64, chunks=(5, 5))                chunks
+posenc.dask.table(12, 64, chunk=5)                      'chunk' | did you mean 'chunks'?
+posenc.dask.table(12, 64, dtype="fp16")                 dtype is 'fp16' | did you mean 'float16'?
+posenc.dask.table(12, 64, dtype=torch.float16)          dtype is torch.float16 | did you mean 'float16'?
+posenc.dask.table(12, 64, threads=2)                    'threads' | expected positions, d_model
+posenc.dask.table(12, enc, base=500)                    an Encoding and base | replace(base=...)
+""",
+    "dask.add_to": """
+posenc.dask.add_to(x)                                   x is of type ndarray | a dask.array.Array
+posenc.dask.add_to(lazy.astype("int32"))                x has dtype int32 | float64, float32, float16 or bfloat16
+posenc.dask.add_to(lazy[0])                             x has shape (64,) | (..., n, 64)
+posenc.dask.add_to(lazy[lazy[:, 0] > 0])                x has shape (nan, 64) | compute_chunk_sizes
+posenc.dask.add_to(lazy, 10)                            positions has length 10, expected 12
+posenc.dask.add_to(lazy, np.arange(10))                 positions has shape (10,) | broadcasts to (12,)
+posenc.dask.add_to(lazy, 12.0)                          positions is 12.0 of type float | an integer, a range or an array
+posenc.dask.add_to(lazy, [None] * 12)                   positions has 12 nulls | fill or drop them
+posenc.dask.add_to(lazy, encoding=64)                   encoding is 64 of type int | a posenc.Encoding
+posenc.dask.add_to(lazy, encoding=posenc.Encoding(32))  x has shape (12, 64) | (..., 32)
+posenc.dask.add_to(lazy, encoding=enc, base=500)        an Encoding and base | replace(base=...)
+posenc.dask.add_to(lazy, x_scale="8")                   x_scale is '8' of type str | a real number
+posenc.dask.add_to(lazy, chunks=4)                      'chunks' | expected x, positions
+""",
+    "dask.to_zarr": """
+posenc.dask.to_zarr(None, 12, 64)                       path is None | a path or a Zarr store
+posenc.dask.to_zarr("pe.zarr", 12.0, 64)                positions is of type float | an integer or a range
+posenc.dask.to_zarr("pe.zarr", np.arange(12), 64)       positions is of type ndarray | an integer or a range
+posenc.dask.to_zarr("pe.zarr", 12, "64")                d_model is '64' of type str | an integer
+posenc.dask.to_zarr("pe.zarr", 12, 64, chunks=(5, 7))   chunks is (5, 7) | equal chunks
+posenc.dask.to_zarr("pe.zarr", 12, 64, dtype="bf16")    dtype is 'bf16' | did you mean 'bfloat16'?
+posenc.dask.to_zarr("pe.zarr", 12, 64, force=1)         force is 1 of type int | a bool
+posenc.dask.to_zarr("pe.zarr", 12, 64, chunk_size=4)    'chunk_size' | did you mean 'chunks'?
+posenc.dask.to_zarr("pe.zarr", 12, enc, base=500)       an Encoding and base | replace(base=...)
+""",
+}
+PLOTS = """
+posenc.plot.{}(64, 12)                                  encoding is of type int | a posenc.Encoding
+posenc.plot.{}(x, 12)                                   encoding is of type ndarray | a posenc.Encoding
+posenc.plot.{}("vaswani", 12)                           encoding is of type str | a posenc.Encoding
+posenc.plot.{}(12, enc)                                 encoding is of type int | a posenc.Encoding
+posenc.plot.{}(enc, 12.0)                               positions is 12.0 of type float | an integer, a range or an array
+posenc.plot.{}(enc, "12")                               positions is '12' of type str | an integer, a range or an array
+posenc.plot.{}(enc, None)                               positions is None | an integer, a range or an array
+posenc.plot.{}(enc, -1)                                 positions is -1 | at least 0
+posenc.plot.{}(enc, True)                               positions is True of type bool | an integer, a range or an array
+posenc.plot.{}(enc, [[1, 2]])                           positions has shape (1, 2) | one dimension
+posenc.plot.{}(enc, [1, None])                          positions has 1 null | fill or drop it
+posenc.plot.{}(enc, ["a"])                              positions has dtype <U1 | integers of at most 64 bits
+posenc.plot.{}(enc, dates)                              positions has dtype datetime64[D] | .astype("int64")
+posenc.plot.{}(enc, [2**63])                            positions has 9223372036854775808 | < 2**63
+posenc.plot.{}(enc, 0)                                  positions | 0 x 64 values | from 1 to
+posenc.plot.{}(enc, 10**9)                              positions | 1000000000 x 64 values | from 1 to
+posenc.plot.{}(enc, 12, ax=5)                           ax is 5 of type int | matplotlib.axes.Axes
+posenc.plot.{}(enc, 12, axis=None)                      'axis' | did you mean 'ax'?
+posenc.plot.{}(enc, 12, theta=500)                      'theta' | expected encoding, positions
+posenc.plot.{}(enc, 12, cmap="viridis")                 'cmap' | expected encoding, positions
+posenc.plot.{}(enc, 12, max_len=5)                      'max_len' | did you mean 'positions'?
+"""
+MISTAKES |= {f"plot.{name}": PLOTS.replace("{}", name) for name in ("heatmap", "similarity", "waves")}
+MISTAKES["plot.waves"] += """\
+posenc.plot.waves(enc, 12, dimensions=4)                dimensions is 4 of type int | iterable
+posenc.plot.waves(enc, 12, dimensions=[64])             dimensions has 64 | less than d_model = 64
+posenc.plot.waves(enc, 12, dimensions=[0.5])            dimensions is 0.5 of type float | an integer
+posenc.plot.waves(enc, 12, columns=[1])                 'columns' | did you mean 'dimensions'?
+"""
+PACKAGES = {"torch": "torch", "pd": "pandas", "pl": "polars", "da": "dask.array", "lazy": "dask.array", "t": "torch",
+            "dask": "dask.array", "plot": "matplotlib", "to_zarr": "zarr"}
+
+
+def rows():
+    """Yield (function, call, fragments)."""
+    for function, mistakes in MISTAKES.items():
+        shared = CONVENTION if function in CALLS else ""
+        for lines, call in ((mistakes, "{}"), (shared, CALLS.get(function))):
+            for line in lines.strip().splitlines():
+                argument, fragments = re.split(r" {2,}", line, maxsplit=1)
+                yield function, call.replace("{}", argument), fragments.split(" | ")
+
+
+ROWS = list(rows())
+
+
+def message_of(call):
+    """Return the message of the error that a call raises; skip the test if a package is not installed."""
+    names = set(re.findall(r"\b[a-z_]+\b", re.sub(r'"[^"]*"', "", call)))
+    modules = {name: pytest.importorskip(PACKAGES[name]) for name in PACKAGES if name in names}
+    torch, da = modules.get("t"), modules.get("lazy")
+    scope = {
+        "posenc": posenc, "np": np, **modules,
+        "enc": posenc.Encoding(64), "x": np.zeros((12, 64), np.float32), "dates": np.array(["2024-01-01"], "M8[D]"),
+        "t": torch and torch.zeros(12, 64), "lazy": da is not None and da.zeros((12, 64), dtype="float32"),
+    }
+    with pytest.raises((TypeError, ValueError, RuntimeError, MemoryError, AttributeError)) as refused:
+        exec(call, scope)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("call, fragments", [row[1:] for row in ROWS], ids=[row[1] for row in ROWS])
+def test_messages_name_the_argument_and_the_remedy(call, fragments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    message = message_of(call)
+    assert [fragment for fragment in fragments if fragment not in message] == [], message
+    assert list(tmp_path.iterdir()) == []
+
+
+WITHOUT_ARGUMENTS = {"Chunk", "Match", "Preset", "presets", "show_runtime"}     # functions without arguments, result types
+
+
+def test_every_function_has_twenty_mistakes():
+    count = Counter(row[0] for row in ROWS)
+    assert {function: n for function, n in count.items() if n < 20} == {}
+    assert {name for name in posenc.__all__ if callable(getattr(posenc, name))} - count.keys() == WITHOUT_ARGUMENTS
+    for module in ("torch", "dask", "plot"):
+        if find_spec({"plot": "matplotlib"}.get(module, module)):
+            assert {f"{module}.{name}" for name in getattr(posenc, module).__all__} <= count.keys()
+
+
+if __name__ == "__main__":
+    for function in dict.fromkeys(row[0] for row in ROWS):
+        print(f"\n## posenc.{function}\n\n| call | message |\n|---|---|")
+        for name, call, _ in ROWS:
+            if name == function:
+                try:
+                    message = " ".join(message_of(call).split()).replace("|", r"\|")
+                except pytest.skip.Exception as skipped:
+                    message = str(skipped)
+                except pytest.fail.Exception:
+                    message = "**accepted**"
+                print(f"| `{call}` | {message} |")
+    sys.exit()
