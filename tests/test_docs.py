@@ -128,7 +128,7 @@ def test_speeds_in_the_readme_agree_with_the_data():
 
 
 def test_errors_in_the_readme_agree_with_the_data():
-    errors, rows = data("accuracy")["errors"], cells("Compared with")
+    errors, rows = data("accuracy")["errors"], cells("Comparison")
     assert len(rows) >= 5
     for name, *shown, _ in rows:
         assert shown == [f"{errors[name][position]:.1e}" for position in ("1000000", "1000000000")]
