@@ -191,10 +191,10 @@ def test_invalid_arguments_are_refused(arguments, error, message, monkeypatch):
 
 
 def example(library):
-    """Run the example in the guide that follows the name of a library, and return its variables."""
+    """Run the example in the guide for a function of a library, and return its variables."""
     names = {"np": np, "posenc": posenc}
     section = GUIDE.split("\n## Points\n")[1]
-    exec(re.search(rf"^{library}, .*?```python\n(.*?)```", section, re.MULTILINE | re.DOTALL)[1], names)
+    exec(re.search(rf"^The equivalent of `[^`]*` in {library}.*?```python\n(.*?)```", section, re.MULTILINE | re.DOTALL)[1], names)
     return SimpleNamespace(**names)
 
 
