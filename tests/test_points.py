@@ -194,7 +194,8 @@ def example(library):
     """Run the example in the guide for a function of a library, and return its variables."""
     names = {"np": np, "posenc": posenc}
     section = GUIDE.split("\n## Points\n")[1]
-    exec(re.search(rf"^The equivalent of `[^`]*` in {library}.*?```python\n(.*?)```", section, re.MULTILINE | re.DOTALL)[1], names)
+    pattern = rf"^The equivalent of `[^`]*` in {library}.*?```python\n(.*?)```"
+    exec(re.search(pattern, section, re.MULTILINE | re.DOTALL)[1], names)
     return SimpleNamespace(**names)
 
 
