@@ -447,7 +447,7 @@ posenc.dask.add_to(lazy, x_scale="8")                   x_scale is '8' of type s
 posenc.dask.add_to(lazy, chunks=4)                      'chunks' | expected x, positions
 """,
     "dask.to_zarr": """
-posenc.dask.to_zarr(None, 12, 64)                       path is None | a path or a Zarr store
+posenc.dask.to_zarr(None, 12, 64)                       path is None | a path, a URL or a Zarr store
 posenc.dask.to_zarr("pe.zarr", 12.0, 64)                positions is of type float | an integer or a range
 posenc.dask.to_zarr("pe.zarr", np.arange(12), 64)       positions is of type ndarray | an integer or a range
 posenc.dask.to_zarr("pe.zarr", 12, "64")                d_model is '64' of type str | an integer

@@ -40,8 +40,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> _ModuleType:
-    """Import posenc.torch, posenc.dask or posenc.plot on first use."""
-    if name not in ("torch", "dask", "plot"):
+    """Import posenc.torch, posenc.dask, posenc.zarr or posenc.plot on first use."""
+    if name not in ("torch", "dask", "zarr", "plot"):
         raise AttributeError(f"module 'posenc' has no attribute {name!r}")
     import importlib
 

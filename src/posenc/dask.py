@@ -6,19 +6,19 @@ call `posenc.encode`, which caches Encodings; an Encoding as an argument would b
 
 from __future__ import annotations
 
-import errno
-import os
+from functools import partial
 from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsIndex, Unpack
 
 import dask.array as da
 import numpy as np
-from dask.base import tokenize
+from dask.base import compute, tokenize
+from dask.delayed import delayed
 from numpy.typing import NDArray
 
 import posenc
 from posenc import _arguments
 from posenc._cache import encoding_for, encoding_of
-from posenc._encoding import Encoding, changes_of, keywords_of
+from posenc._encoding import Encoding, changes_of
 from posenc._types import AnyDType, Convention, Positions
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def _checked_positions(positions: Any, encoding: Encoding) -> range | NDArray[An
             raise ValueError(f"positions has shape {positions.shape}, expected known sizes: see compute_chunk_sizes")
         return positions
     positions = _arguments.range_or_array(positions)
-    _arguments.positions_of(positions, keywords_of(encoding)["position_offset"])
+    _arguments.positions_of(positions, encoding.position_offset)
     return positions
 
 
@@ -305,17 +305,18 @@ def to_zarr(
     chunks: SupportsIndex | str = "auto",
     dtype: AnyDType = "float32",
     force: bool = False,
+    storage_options: dict[str, Any] | None = None,
     **convention: Unpack[Convention],
 ) -> zarr.Array[Any]:
     """Write a table to a Zarr array of format 3, with a Zarr chunk for each Dask chunk, using the current scheduler.
 
-    The attribute ``posenc`` holds the specification, from which ``posenc verify`` recomputes the table.
+    If the client or all workers are killed, the same call writes the chunks that are missing.  For tasks with more
+    than one chunk, call the functions of `posenc.zarr`.
 
     Parameters
     ----------
-    path : path_like or Zarr store
-        Folder that all workers share, written atomically; or another store, such as a URL that Zarr accepts, written in
-        place.
+    path : path_like, URL or Zarr store
+        Folder that all workers share, written atomically; or another store, written in place: see `posenc.zarr.create`.
     positions : int or range
         Positions of the rows; an integer n means ``range(n)``.
     d_model : int or posenc.Encoding
@@ -326,6 +327,8 @@ def to_zarr(
         Data type of the values; bfloat16 is stored as uint16, because Zarr has no bfloat16.
     force : bool, optional
         Overwrite an existing store; a folder is replaced at the end, and only if it is a Zarr store.
+    storage_options : dict, optional
+        Options that fsspec needs to access the URL.
     **convention
         See `posenc.Encoding`.
 
@@ -337,19 +340,16 @@ def to_zarr(
     Raises
     ------
     TypeError, ValueError
-        If an argument has an invalid type or value.
+        If an argument has an invalid type or value, or a call with other arguments was killed and `force` is false.
     FileExistsError
-        If the folder exists and `force` is false.
+        If the store exists and `force` is false.
     OSError
-        If chunks are missing at the end, because a worker does not share the store; or if the system reports an error.
+        If a worker does not share the store, or if the system reports an error; nothing is published.
 
     See Also
     --------
     table : Encodings as a Dask array.
-
-    Notes
-    -----
-    The fill value is NaN (for bfloat16, its bits), so a chunk that is lost later reads as NaN.
+    posenc.zarr.create : The store, and stores for other schedulers.
 
     Examples
     --------
@@ -357,36 +357,21 @@ def to_zarr(
     >>> posenc.dask.to_zarr("pe.zarr", 10_000, 64, chunks=2_500)
     <Array file://pe.zarr shape=(10000, 64) dtype=float32>
     """
-    import zarr
+    from posenc import zarr as stores
 
-    from posenc._files.zarr import create, missing, stored_bytes, temporary_folder
-
-    if path is None:            # Zarr would create a store in memory
-        raise TypeError("path is None, expected a path or a Zarr store")
+    if path is None:
+        raise TypeError("path is None, expected a path, a URL or a Zarr store")
     if not isinstance(force, (bool, np.bool_)):
         raise TypeError(f"force is {force!r} of type {type(force).__name__}, expected a bool")
-    if not isinstance(positions, range):
-        if not _arguments.is_index(positions):
-            raise TypeError(f"positions is of type {type(positions).__name__}, expected an integer or a range")
-        positions = range(_arguments.integer("positions", positions, 0))
+    positions = _arguments.range_of(positions)
     pe = table(positions, d_model, chunks=chunks, dtype=dtype, **convention)
     (first, *others), _ = pe.chunks
     if any(rows != first for rows in others[:-1]) or others and others[-1] > first:
         raise ValueError(f"chunks is {pe.chunks[0]}, expected equal chunks, except for a smaller last one")
-    name, _ = _arguments.dtype(dtype)
-    bits = pe.view(np.uint16) if name == "bfloat16" else pe
-    arguments = encoding_of(d_model, convention, to_zarr), positions, name, max(1, first)
-
-    def store(target: Any, overwrite: bool) -> None:
-        array = create(target, *arguments, overwrite=overwrite)
-        da.store(bits, array, lock=False)       # each task writes its own chunk
-        if message := missing(array):
-            message += ", although every task has finished: check that all workers share the store"
-            raise OSError(errno.EIO, message, str(array.store_path))
-
-    if isinstance(path, (str, os.PathLike)) and "://" not in os.fspath(path):
-        with temporary_folder(path, stored_bytes(len(positions), pe.shape[1], name, max(1, first)), force) as temporary:
-            store(temporary, False)
-    else:
-        store(path, force)
-    return zarr.open_array(path, mode="r")
+    encoding = encoding_of(d_model, convention, to_zarr)
+    keywords: dict[str, Any] = {"storage_options": storage_options}
+    parts = stores.create(path, positions, encoding, dtype=dtype, chunk_rows=max(1, first), overwrite=force, **keywords)
+    # `partial`, because Dask would copy a store that is a dict
+    write = delayed(partial(stores.write, path, parts=parts, threads=1, **keywords), name="posenc-write", pure=False)
+    compute(*map(write, stores.missing(path, **keywords)))
+    return stores.finish(path, **keywords)

@@ -1,64 +1,218 @@
-"""Zarr format 3: a file for each chunk of rows."""
+"""Zarr format 3: a key for each chunk of rows, or for each shard of several chunks.
+
+A key is written atomically, so a key that exists is complete.
+"""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import itertools
+import json
 import math
 import operator
 import os
 import re
-import shutil
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from zarr.core.sync import collect_aiterator
+from zarr.storage import MemoryStore, StorePath
 
 from posenc._encoding import Encoding
 from posenc._files import atomic, table
 from posenc._files.specification import described, specification
+from posenc._files.stores import METADATA, Folder, Job, Remote, keys, place_of, size_of
 from posenc._types import AnyDType
 
 # Large enough to keep the number of files small for a table of terabytes, small relative to a reader's memory.
 CHUNK_BYTES = 32 << 20
 # NaN (for bfloat16, its bits) shows that a chunk is missing: the table of a range never contains NaN.
 _FILL = {"float32": np.nan, "float64": np.nan, "float16": np.nan, "bfloat16": 0x7FC0}
-MARKS = ("zarr.json", ".zarray", ".zgroup")
 # errors that the library raises for invalid metadata, and its warning (since 3.4) for metadata that it repairs
 DAMAGED = (
     AttributeError, KeyError, RecursionError, TypeError, ValueError, FileNotFoundError, zarr.errors.BaseZarrError, UserWarning
 )
 
 
-# ---- writing --------------------------------------------------------------------------------------------------------
+# ---- unfinished arrays ----------------------------------------------------------------------------------------------
 
 
-def create(
-    store: Any, encoding: Encoding, positions: range, dtype: str, chunk_rows: int, overwrite: bool = False
-) -> zarr.Array[Any]:
-    """Create an array, but no chunks; it is uncompressed, because sines compress too little to be worth the time."""
-    return zarr.create_array(
-        store,
+def _metadata(encoding: Encoding, positions: range, dtype: str, chunk_rows: int, shard_rows: int | None) -> dict[str, Any]:
+    """Return the content of zarr.json; the array is uncompressed, because sines compress too little to be worth the time."""
+    columns = max(1, encoding.d_model)
+    memory: dict[str, Any] = {}
+    zarr.create_array(
+        MemoryStore(memory),
         shape=(len(positions), encoding.d_model),
-        chunks=(chunk_rows, max(1, encoding.d_model)),
+        chunks=(chunk_rows, columns),
+        shards=None if shard_rows is None else (shard_rows, columns),
         dtype=table.STORED[dtype],
         compressors=None,
         fill_value=_FILL[dtype],
         dimension_names=("position", "column"),
         attributes={"posenc": specification(encoding, positions, dtype)},
-        config={"write_empty_chunks": True},
-        overwrite=overwrite,
     )
+    metadata: dict[str, Any] = json.loads(memory[METADATA].to_bytes())
+    return metadata
 
 
-def stored_bytes(rows: int, d_model: int, dtype: str, chunk_rows: int) -> int:
-    """Return the size of all chunks in bytes; the last chunk is padded to the size of the others."""
-    return table.table_bytes(-(-rows // chunk_rows) * chunk_rows, d_model, dtype)
+class Work:
+    """The table of an unfinished array, in units: its chunks, or its shards if it has shards."""
+
+    def __init__(self, metadata: dict[str, Any], root: StorePath) -> None:
+        self.array = zarr.Array.from_dict(root, metadata)
+        document: Any = self.array.attrs["posenc"]
+        self.encoding, self.positions = described(document, self.array.shape) or (Encoding(0), range(0))
+        self.dtype: str = document["dtype"]
+        self.chunk_rows: int = self.array.chunks[0]
+        self.shard_rows: int | None = self.array.shards[0] if self.array.shards else None
+        self._rows = self.shard_rows or self.chunk_rows
+        self.units = -(-len(self.positions) // self._rows) if self.encoding.d_model else 0
+        self._memory: dict[str, Any] = {}
+        # the option saves a comparison with the fill value
+        one: Any = self.array.metadata, StorePath(MemoryStore(self._memory)), {"write_empty_chunks": True}
+        self._one = zarr.Array(zarr.AsyncArray(*one))
+
+    def difference(self, other: Work) -> str | None:
+        """Return a message that states the first argument in which the tables differ, or None."""
+        for name in ("dtype", "encoding", "positions", "chunk_rows", "shard_rows"):
+            value, expected = getattr(self, name), getattr(other, name)
+            if value != expected:
+                return f"{name} is {value}, expected {expected}"
+        return None
+
+    def key(self, unit: int) -> str:
+        return str(self.array.metadata.encode_chunk_key((unit, 0)))
+
+    def positions_of(self, unit: int) -> range:
+        return self.positions[unit * self._rows : (unit + 1) * self._rows]
+
+    def size(self, unit: int) -> int:
+        """Return the bytes of a unit: a chunk is padded; a shard has only the chunks with positions, and an index."""
+        chunk = table.table_bytes(self.chunk_rows, self.encoding.d_model, self.dtype)
+        if self.shard_rows is None:
+            return chunk
+        return -(-len(self.positions_of(unit)) // self.chunk_rows) * chunk + self.shard_rows // self.chunk_rows * 16 + 4
+
+    @property
+    def nbytes(self) -> int:
+        return self.units and (self.units - 1) * self.size(0) + self.size(self.units - 1)
+
+    def exists(self, unit: int) -> bool:
+        return size_of(self.array.store_path / self.key(unit)) == self.size(unit)
+
+    def missing(self) -> list[int]:
+        present = _present(self.array)
+        return [unit for unit in range(self.units) if (unit, 0) not in present]
+
+    def encoded(self, unit: int, threads: int | None) -> memoryview:
+        """Return the bytes of a unit, valid until the next call."""
+        positions = self.positions_of(unit)
+        first = unit * self._rows
+        out = self._buffer[: len(positions)]
+        self._one[first : first + len(out)] = self.encoding.encode(positions, dtype=self.dtype, out=out, threads=threads)
+        return memoryview(self._memory.pop(self.key(unit)).as_buffer_like()).cast("B")
+
+    @cached_property
+    def _buffer(self) -> NDArray[Any]:
+        shape = min(len(self.positions), self._rows), self.encoding.d_model
+        return np.empty(shape, np.dtype(table.STORED[self.dtype]).newbyteorder("="))
+
+
+# ---- writing --------------------------------------------------------------------------------------------------------
+
+
+def create(
+    place: Folder | Remote,
+    encoding: Encoding,
+    positions: range,
+    dtype: AnyDType = "float32",
+    chunk_rows: int | None = None,
+    shard_rows: int | None = None,
+    overwrite: bool = False,
+) -> Work:
+    """Start an array, or continue one that was started with the same arguments."""
+    name, rows = table.checked(positions, dtype)
+    table.refuse_outside(encoding, positions, None)
+    if chunk_rows is None:
+        most = max(1, CHUNK_BYTES // max(1, encoding.d_model * table.itemsize(name)))
+        chunk_rows = -(-rows // max(1, -(-rows // most)))       # nearly equal chunks, because the last one is padded
+    if shard_rows is None:
+        chunk_rows = max(1, min(chunk_rows, rows))
+    metadata = _metadata(encoding, positions, name, chunk_rows, shard_rows)
+    wanted = Work(metadata, place.published)
+    with atomic.naming(place.name):
+        place.check_target(overwrite)
+        seen, job = place.mark(), place.job()
+        if job is None or overwrite and (not job or wanted.difference(_work(place, job))):
+            place.check_space(wanted.nbytes)
+            digest = hashlib.sha256(json.dumps(metadata).encode()).hexdigest()[:16]
+            place.start({"id": digest, "overwrite": overwrite, "metadata": metadata}, seen)
+            job = place.job()           # of another process, if that was faster
+        elif overwrite and not job["overwrite"]:
+            place.set_mark({**job, "overwrite": True})
+    difference = wanted.difference(_work(place, job)) if job else "it was being overwritten"
+    if difference:
+        raise ValueError(f"{difference}, as in the unfinished store {place.name}; overwrite it to start again")
+    return wanted
+
+
+def _work(place: Folder | Remote, job: Job) -> Work:
+    return Work(job["metadata"], place.working(job))
+
+
+def _job(place: Folder | Remote) -> Job | None:
+    """Return the unfinished job, or None if the store is published."""
+    job = place.job()
+    if not job and not place.is_published():
+        message = "No unfinished store is visible: create it first, and check that all workers share the store"
+        raise FileNotFoundError(errno.ENOENT, message, place.name)
+    return job or None
+
+
+def write_part(
+    place: Folder | Remote,
+    part: int,
+    parts: int,
+    threads: int | None = None,
+    progress: Callable[[int], object] = lambda written: None,
+) -> int:
+    """Write the chunks (or shards) of a part that do not exist; return their number."""
+    with atomic.naming(place.name):
+        job = _job(place)
+        if job is None:
+            return 0
+        work = _work(place, job)
+        written = 0
+        for unit in range(part * work.units // parts, (part + 1) * work.units // parts):
+            if not work.exists(unit):
+                place.put(job, work.key(unit), work.encoded(unit, threads))
+                written += 1
+            progress(table.table_bytes(len(work.positions_of(unit)), work.encoding.d_model, work.dtype))
+        return written
+
+
+def unwritten(place: Folder | Remote) -> list[int]:
+    """Return the chunks (or shards) that do not exist."""
+    with atomic.naming(place.name):
+        job = _job(place)
+        return [] if job is None else _work(place, job).missing()
+
+
+def finish(place: Folder | Remote) -> zarr.Array[Any]:
+    """Publish an array whose chunks all exist, and open it."""
+    with atomic.naming(place.name):
+        if job := _job(place):
+            if message := missing(_work(place, job).array):
+                raise OSError(errno.EIO, f"{message}; write them, and check that all workers share the store", place.name)
+            place.publish(job)
+    return zarr.open_array(place.published, mode="r")
 
 
 def write(
@@ -71,12 +225,14 @@ def write(
     threads: int | None = None,
     force: bool = False,
     progress: Callable[[int], object] = lambda written: None,
+    storage_options: dict[str, Any] | None = None,
 ) -> int:
-    """Write the encodings of a range to a Zarr array in a folder, atomically.
+    """Write the encodings of a range to a Zarr array: to a folder, atomically, or to a URL.
 
     Parameters
     ----------
     path : path_like
+        Folder or URL.
     encoding : Encoding
     positions : range
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
@@ -85,83 +241,23 @@ def write(
         Rows in a chunk; by default as many as fit in CHUNK_BYTES.
     threads, force, progress
         As in `table.write_table`.
+    storage_options : dict, optional
+        Options of a URL.
 
     Returns
     -------
     int
         Size of the chunks in bytes.
     """
-    name, rows = table.checked(positions, dtype)
-    if chunk_rows is None:
-        most = max(1, CHUNK_BYTES // max(1, encoding.d_model * table.itemsize(name)))
-        parts = max(1, -(-rows // most))
-        chunk_rows = -(-rows // parts)              # nearly equal chunks, because the last one is padded
-    chunk_rows = max(1, min(chunk_rows, rows))
-    table.refuse_outside(encoding, positions, threads)
-    size = stored_bytes(rows, encoding.d_model, name, chunk_rows)
-    with temporary_folder(path, size, force) as temporary:
-        array = create(temporary, encoding, positions, name, chunk_rows)
-        buffer = np.empty((min(rows, chunk_rows), encoding.d_model), np.dtype(table.STORED[name]).newbyteorder("="))
-        for first in range(0, rows if buffer.size else 0, chunk_rows):
-            part = positions[first : first + chunk_rows]
-            block = encoding.encode(part, dtype=name, out=buffer[: len(part)], threads=threads)
-            array[first : first + len(part)] = block
-            progress(block.nbytes)
-    return size
-
-
-@contextmanager
-def temporary_folder(path: str | os.PathLike[str], size: int, force: bool) -> Iterator[str]:
-    """Yield the name of a temporary folder; on success rename it to `path`, otherwise remove it."""
-    user_path = os.fsdecode(path).rstrip(os.sep)
-    with atomic.naming(user_path):
-        path = os.path.realpath(user_path)
-        temporary = atomic.name_beside(path)
-        _check_target(path, force)
-        atomic.check_space(path, size)
-        try:
-            yield temporary
-            _sync(temporary)
-            _publish(temporary, path, force)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)        # does nothing after the renaming
-        atomic.sync_folder(os.path.dirname(path))
-
-
-def _check_target(path: str, force: bool) -> None:
-    if not os.path.lexists(path):
-        return
-    if not any(os.path.isfile(os.path.join(path, mark)) for mark in MARKS):
-        raise OSError(errno.EINVAL, "Not a Zarr store, so it is not overwritten", path)
-    if not force:
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-
-
-def _sync(folder: str) -> None:
-    """Sync all files of a folder, then their names: a name may otherwise be lost although the content is on the disk."""
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            with open(os.path.join(parent, name), "rb+") as file:
-                os.fsync(file.fileno())
-        atomic.sync_folder(parent)
-
-
-def _publish(temporary: str, path: str, force: bool) -> None:
-    """Rename the new folder; move an existing folder aside first, because no system call replaces a folder."""
-    aside = f"{temporary}.old"
+    place = place_of(path, storage_options, private=True)
     try:
-        if force:
-            with suppress(FileNotFoundError):
-                os.rename(path, aside)
-        os.rename(temporary, path)      # overwrites nothing that was created meanwhile, except an empty folder
-    except BaseException as error:      # including KeyboardInterrupt between the two steps
-        if not os.path.lexists(path) and os.path.lexists(aside):
-            os.rename(aside, path)
-        if isinstance(error, OSError):
-            _check_target(path, force)
-        raise
+        size = create(place, encoding, positions, dtype, chunk_rows, overwrite=force).nbytes
+        write_part(place, 0, 1, threads, progress)
+        finish(place)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        if isinstance(place, Folder):
+            place.discard()
+    return size
 
 
 # ---- chunks ---------------------------------------------------------------------------------------------------------
@@ -173,19 +269,26 @@ def missing(array: zarr.Array[Any]) -> str | None:
     If the array has shards, these are counted.  The function lists keys and reads no values; its time and memory depend only on
     the number of existing chunks, not on the number in the metadata.
     """
-    grid = tuple(-(-n // max(1, most)) for n, most in zip(array.shape, array.shards or array.chunks, strict=True))
-    key_of, prefix = array.metadata.encode_chunk_key, f"{array.path}/" if array.path else ""
-    present = set()
-    for key in collect_aiterator(array.store.list_prefix(prefix)):
-        key = key.removeprefix(prefix)
-        index = tuple(map(int, re.findall("[0-9]+", key)))
-        if len(index) == len(grid) and all(map(operator.lt, index, grid)) and key_of(index) == key:
-            present.add(index)
+    grid, present = _grid(array), _present(array)
     total = math.prod(grid)
     if len(present) == total:
         return None
-    first = itertools.islice((key_of(index) for index in _indices(grid) if index not in present), 3)
+    first = itertools.islice((array.metadata.encode_chunk_key(index) for index in _indices(grid) if index not in present), 3)
     return f"{total - len(present)} of {total} chunks are missing, the first of them {', '.join(first)}"
+
+
+def _grid(array: zarr.Array[Any]) -> tuple[int, ...]:
+    return tuple(-(-n // max(1, most)) for n, most in zip(array.shape, array.shards or array.chunks, strict=True))
+
+
+def _present(array: zarr.Array[Any]) -> set[tuple[int, ...]]:
+    """Return the indices of the chunks (or shards) that exist."""
+    grid, present = _grid(array), set()
+    for key in keys(array.store_path):
+        index = tuple(map(int, re.findall("[0-9]+", key)))
+        if len(index) == len(grid) and all(map(operator.lt, index, grid)) and array.metadata.encode_chunk_key(index) == key:
+            present.add(index)
+    return present
 
 
 def _indices(grid: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
@@ -236,23 +339,26 @@ class Table:
 
 
 @contextmanager
-def opened(path: str | os.PathLike[str]) -> Iterator[Table]:
-    """Open a Zarr array as a table.
+def opened(path: str | os.PathLike[str], *, storage_options: dict[str, Any] | None = None) -> Iterator[Table]:
+    """Open a Zarr array in a folder or at a URL as a table.
 
     Raises
     ------
     ValueError
-        If the folder is not a Zarr array, the array is not a table, or a chunk is missing.
+        If there is no Zarr array, the array is unfinished or not a table, or a chunk is missing.
     """
     with table.explaining(path):
-        if not os.path.exists(path):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        place = place_of(path, storage_options)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", UserWarning)
-                array = zarr.open_array(path, mode="r")
+                array = zarr.open_array(place.published, mode="r")
             document = array.attrs.get("posenc")
         except DAMAGED as error:
+            if place.job():
+                raise ValueError("unfinished: write the missing chunks, then call posenc.zarr.finish") from error
+            if isinstance(place, Folder) and not os.path.exists(path):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
             raise ValueError(f"not a Zarr array: {str(error)[:200]}") from error
         opened_table = Table(array, document, os.fspath(path))
         if message := missing(array):

@@ -1,0 +1,306 @@
+"""Stores written by a cluster: workers and clients are killed, and the job continues with the missing chunks only.
+
+The long tests write 1.28 GB to a folder and to an S3 server, with Dask and with Ray.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import urllib.request
+
+import numpy as np
+import pytest
+
+import posenc
+from conftest import assert_same_bits, python
+from test_docs import ROOT, packages_of, programs
+
+dask = pytest.importorskip("dask")
+da = pytest.importorskip("dask.array")
+distributed = pytest.importorskip("distributed")
+zarr = pytest.importorskip("zarr")
+
+import posenc.dask  # noqa: E402
+import posenc.zarr  # noqa: E402
+from posenc._files.zarr import opened  # noqa: E402
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
+
+
+@contextlib.contextmanager
+def local_cluster(workers):
+    keywords = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
+    local = distributed.LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, **keywords)
+    with local, distributed.Client(local) as client, dask.config.set(scheduler=client):
+        yield local, client
+
+
+@pytest.fixture
+def cluster():
+    """Yield a client of two local worker processes; a nanny restarts a worker that dies."""
+    with local_cluster(2) as (_, client):
+        yield client
+
+
+# ---- workers --------------------------------------------------------------------------------------------------------
+
+# Run a command with a separate file system mounted on a folder; the folder is the first argument.
+APART = ["unshare", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs "$1" && shift && exec "$@"', "sh"]
+
+
+@pytest.fixture
+def cluster_apart(tmp_path):
+    """Yield a client of two workers, and a folder that only one of the workers can access."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    try:
+        subprocess.run([*APART, shared, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("cannot mount a file system")
+    with local_cluster(1) as (local, client):
+        command = [sys.executable, "-m", "distributed.cli.dask_worker", local.scheduler_address, "--nthreads", "1"]
+        command += ["--no-nanny", "--no-dashboard", "--host", "127.0.0.1", "--name", "apart"]
+        command += ["--local-directory", tmp_path / "scratch"]
+        with subprocess.Popen([*APART, shared, *command], stderr=subprocess.DEVNULL) as worker:
+            try:
+                client.wait_for_workers(2, timeout=60)
+                yield client, shared
+            finally:
+                worker.kill()
+
+
+def test_a_worker_without_access_to_the_folder_causes_an_error(cluster_apart):
+    client, shared = cluster_apart
+    path = shared / "pe.zarr"
+    with pytest.raises(FileNotFoundError, match=r"No unfinished store is visible: .* all workers share the store") as caught:
+        posenc.dask.to_zarr(path, 1000, 8, chunks=50)
+    assert caught.value.filename == str(path) and not path.exists()
+    workers = client.scheduler_info()["workers"]
+    client.retire_workers([address for address, worker in workers.items() if worker["name"] == "apart"])
+    assert_same_bits(posenc.dask.to_zarr(path, 1000, 8, chunks=50)[:], posenc.encode(1000, 8))
+    assert [path.name for path in shared.iterdir()] == ["pe.zarr"]
+
+
+def test_a_killed_worker_loses_no_data(cluster, tmp_path):
+    n, chunks, path, result = 300_000, 1000, tmp_path / "pe.zarr", []
+    writer = threading.Thread(target=lambda: result.append(posenc.dask.to_zarr(path, n, 64, chunks=chunks)))
+    writer.start()
+    written = until(lambda: chunks_in(path), n // chunks // 10, writer.is_alive)
+    victim = next(iter(cluster.run(os.getpid).values()))
+    os.kill(victim, signal.SIGKILL)
+    writer.join(timeout=300)
+    assert not writer.is_alive() and len(written) < n // chunks
+    assert victim not in cluster.run(os.getpid).values()
+    assert_same_bits(result[0][:], posenc.encode(n, 64))
+    assert [path.name for path in tmp_path.iterdir()] == ["pe.zarr"]
+    x = da.ones((4, 1000, 64), chunks=(2, 300, 40), dtype="float32")        # workers receive its blocks read-only
+    assert_same_bits(posenc.dask.add_to(x.persist()).compute(), posenc.add_to(np.ones(x.shape, np.float32)))
+
+
+# ---- workers and clients --------------------------------------------------------------------------------------------
+
+N, D_MODEL, CHUNK_ROWS = 5_000_000, 64, 50_000
+CHUNKS = N // CHUNK_ROWS
+
+
+def chunks_in(path):
+    """Return the chunks of an unfinished or published folder; the values change if a chunk is written again."""
+    files = [*path.parent.glob(f".{path.name}.partial/*/c/*/0"), *path.glob("c/*/0")]
+    chunks = {}
+    for file in files:
+        with contextlib.suppress(FileNotFoundError):        # published at this moment
+            status = file.stat()
+            chunks[file.parent.name] = status.st_ino, status.st_mtime_ns, status.st_size
+    return chunks
+
+
+def until(chunks, count, condition=lambda: True):
+    """Wait until `count` chunks exist; return the chunks."""
+    deadline = time.monotonic() + 120
+    while len(found := chunks()) < count:
+        assert condition() and time.monotonic() < deadline
+        time.sleep(0.002)
+    return found
+
+
+class InFolder:
+    """A folder, and its chunks."""
+
+    def __init__(self, tmp_path):
+        self.path, self.options = tmp_path / "pe.zarr", None
+        self.chunks = lambda: chunks_in(self.path)
+        self.is_published = self.path.exists
+
+
+class InBucket:
+    """A prefix in a bucket of an S3 server on this machine."""
+
+    def __init__(self, server):
+        import boto3
+
+        host, port = server.get_host_and_port()
+        credentials = {"key": "test", "secret": "test", "endpoint_url": f"http://{host}:{port}"}
+        self.options, self.path = credentials, "s3://bucket/folder/pe.zarr"
+        keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
+        self._client = boto3.client("s3", endpoint_url=credentials["endpoint_url"], **keys)
+        self._client.create_bucket(Bucket="bucket")
+
+    def chunks(self):
+        """Return the chunks with the times of the server, which has a resolution of one second."""
+        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket="bucket", Prefix="folder/pe.zarr/c/")
+        files = (file for page in pages for file in page.get("Contents", []))
+        return {file["Key"].split("/")[-2]: (file["LastModified"], file["ETag"], file["Size"]) for file in files}
+
+    def is_published(self):
+        return "Contents" in self._client.list_objects_v2(Bucket="bucket", Prefix="folder/pe.zarr/zarr.json")
+
+
+@pytest.fixture(params=["folder", "s3"])
+def place(request, tmp_path):
+    if request.param == "folder":
+        yield InFolder(tmp_path)
+        return
+    pytest.importorskip("s3fs")
+    server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    try:
+        yield InBucket(server)
+    finally:
+        host, port = server.get_host_and_port()
+        urllib.request.urlopen(urllib.request.Request(f"http://{host}:{port}/moto-api/reset", method="POST")).close()
+        server.stop()
+
+
+# The client of Dask connects to the cluster of the test.  Both clients write the processes of their workers to a folder.
+DASK = """
+    import os, sys
+    import distributed, posenc, posenc.dask
+    path, options, workers, scheduler = sys.argv[1], eval(sys.argv[2]), sys.argv[3], sys.argv[4]
+    with distributed.Client(scheduler) as client:
+        for worker in client.run(os.getpid).values():
+            open(os.path.join(workers, str(worker)), "w").close()
+        posenc.dask.to_zarr(path, N, D_MODEL, chunks=CHUNK_ROWS, storage_options=options)
+    """
+RAY = """
+    import os, sys
+    import posenc, posenc.zarr, ray
+    path, options, workers = sys.argv[1], eval(sys.argv[2]), sys.argv[3]
+
+    @ray.remote(num_cpus=1)
+    def write(part):
+        open(os.path.join(workers, str(os.getpid())), "w").close()
+        return posenc.zarr.write(path, part, chunks, threads=1, storage_options=options)
+
+    ray.init(num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1", logging_level="error", log_to_driver=False)
+    chunks = posenc.zarr.create(path, N, posenc.Encoding(D_MODEL), chunk_rows=CHUNK_ROWS, storage_options=options)
+    ray.get([write.remote(part) for part in posenc.zarr.missing(path, storage_options=options)])
+    posenc.zarr.finish(path, storage_options=options)
+    """
+
+
+def start(code, place, workers, *args):
+    code = f"N, D_MODEL, CHUNK_ROWS = {N}, {D_MODEL}, {CHUNK_ROWS}\n" + textwrap.dedent(code)
+    environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0"}
+    return subprocess.Popen(python(code, place.path, place.options, workers, *args), env=environment)
+
+
+def test_chunks_of_other_processes_are_seen(place):
+    """fsspec keeps the listing that `missing` reads first."""
+    chunks = posenc.zarr.create(place.path, 100, posenc.Encoding(8), chunk_rows=9, storage_options=place.options)
+    assert posenc.zarr.missing(place.path, storage_options=place.options) == list(range(chunks))
+    code = "import posenc.zarr, sys; posenc.zarr.write(sys.argv[1], 0, 1, storage_options=eval(sys.argv[2]))"
+    subprocess.run(python(code, place.path, place.options), check=True)
+    assert posenc.zarr.missing(place.path, storage_options=place.options) == []
+    array = posenc.zarr.finish(place.path, storage_options=place.options)
+    assert_same_bits(array[:], posenc.encode(100, 8))
+    with opened(place.path, storage_options=place.options) as table:
+        assert table.described == (posenc.Encoding(8), range(100))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ["dask", "ray"])
+def test_a_killed_worker_and_a_killed_client(engine, place, tmp_path):
+    """Kill a worker, then the client; a second client must compute only the chunks that are missing."""
+    pytest.importorskip(engine)
+    workers = tmp_path / "workers"
+    workers.mkdir()
+    with contextlib.ExitStack() as stack:
+        arguments = DASK if engine == "dask" else RAY, place, workers
+        if engine == "dask":
+            arguments += stack.enter_context(local_cluster(2))[0].scheduler_address,
+        with start(*arguments) as client:
+            until(place.chunks, CHUNKS // 10, lambda: client.poll() is None)
+            os.kill(int(min(os.listdir(workers))), signal.SIGKILL)
+            until(place.chunks, CHUNKS // 3, lambda: client.poll() is None)
+            client.send_signal(signal.SIGKILL)
+        assert not place.is_published()
+        before, settled = place.chunks(), {}
+        while before != settled:                # workers may finish a task
+            time.sleep(2)
+            before, settled = place.chunks(), before
+        assert CHUNKS // 3 <= len(before) < CHUNKS and not place.is_published()
+        with start(*arguments) as client:
+            assert client.wait(timeout=300) == 0
+    after = place.chunks()
+    assert len(after) == CHUNKS and after.items() >= before.items()
+    stored = zarr.open_array(place.path, mode="r", storage_options=place.options)
+    for first in range(0, N, 500_000):
+        assert_same_bits(stored[first : first + 500_000], posenc.encode(range(first, first + 500_000), D_MODEL))
+    print(f"{engine}: {len(before)} of {CHUNKS} chunks existed, {CHUNKS - len(before)} were computed after the restart")
+
+
+# ---- documentation --------------------------------------------------------------------------------------------------
+
+# It runs the tasks of a job at once, and prints the number of the job.
+SBATCH = """
+    #!{python}
+    import argparse, os, subprocess
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--parsable", action="store_true")
+    parser.add_argument("--array", default="0-0")
+    for option in ("--cpus-per-task", "--dependency", "--wrap"):
+        parser.add_argument(option)
+    args = parser.parse_args()
+    first, last = map(int, args.array.split("-"))
+    count = {{"SLURM_ARRAY_TASK_COUNT": str(last - first + 1)}}
+    for task in range(first, last + 1):
+        subprocess.run(["bash", "-c", args.wrap], env=os.environ | count | {{"SLURM_ARRAY_TASK_ID": str(task)}}, check=True)
+    print(7 if args.parsable else "Submitted batch job 7")
+    """
+
+
+@pytest.fixture
+def programs_folder(tmp_path, monkeypatch):
+    """Yield a folder with the commands python, sbatch and srun on PATH."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    commands = {"python": f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', "srun": '#!/bin/sh\nexec "$@"\n'}
+    commands["sbatch"] = textwrap.dedent(SBATCH).lstrip().format(python=sys.executable)
+    for name, text in commands.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", os.pathsep.join([str(folder), os.environ["PATH"]]))
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    return tmp_path
+
+
+@pytest.mark.parametrize("engine", ["import ray", "pyspark", "SLURM"])
+def test_programs_of_the_documentation_run(engine, programs_folder):
+    program, = (block for block in programs() if engine in block)
+    for package in packages_of(program):
+        pytest.importorskip(package)
+    (programs_folder / "write.py").write_text(program)
+    command = ["python", "write.py"]
+    if engine == "SLURM":
+        command = ["bash", "-ec", *re.findall(r"```bash\n(.*?)```", (ROOT / "docs/scale-out.md").read_text(), re.DOTALL)]
+    done = subprocess.run(command, cwd=programs_folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    store, = programs_folder.glob("by-*.zarr")
+    assert_same_bits(zarr.open_array(store, mode="r")[:], posenc.encode(1_000_000, 64))
