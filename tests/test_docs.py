@@ -243,7 +243,7 @@ def test_docstrings_follow_numpydoc(name):
 @pytest.mark.parametrize("name", PUBLIC)
 def test_every_public_name_is_in_the_reference(name):
     """Each name must be in a table with `toctree`: Sphinx then generates a page for it."""
-    modules = (ROOT / "docs/api.md").read_text().split(".. currentmodule:: ")[1:]
+    modules = (ROOT / "docs/api.md").read_text().split(".. module:: ")[1:]
     (text,) = (text for text in modules if text.startswith(f"{name}\n"))
     tables = re.findall(r"\.\. autosummary::\n    :toctree: api\n    :nosignatures:\n\n((?:    \w+\n)+)```", text)
     assert sorted("".join(tables).split()) == sorted(module(name).__all__)
