@@ -1,9 +1,9 @@
 """Measure the largest errors of posenc, the usual recipe and two peers, compared with MPFR.  ``python benchmarks/accuracy.py``
 
 Writes docs/data/accuracy.json and updates the tables and plots.  Requires gmpy2, torch and matplotlib; a peer that is not
-installed is omitted.  All candidates encode the same 61 positions up to each position, or all positions if there are fewer.  If
-a candidate accepts only a number of positions, `arange` or `range` is replaced in its module during the call; this does not
-change the candidate's arithmetic.
+installed is omitted.  For each last position in POSITIONS, all candidates encode the 61 positions that end there, or all
+positions from 0 if there are fewer.  If a candidate accepts only a number of positions, `arange` or `range` is replaced in its
+module during the call; this does not change the candidate's arithmetic.
 """
 
 import builtins
@@ -55,7 +55,7 @@ def numpy_recipe(positions):
 
 
 def torch_recipe(positions, dtype):
-    """Run the recipe as in a model that is built with this default dtype."""
+    """Run the recipe with this default dtype, as in a model of this dtype."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -69,7 +69,7 @@ def torch_recipe(positions, dtype):
 
 @contextmanager
 def replaced_arange(library, positions):
-    """Make `arange(n)` return the positions; calls with several arguments compute frequencies and are unchanged."""
+    """Make `arange(n)` return the positions; calls with more arguments, which compute frequencies, are unchanged."""
     arange = library.arange
     with mock.patch.object(library, "arange", lambda *args: arange(*args) if args[1:] else positions):
         yield
@@ -93,7 +93,7 @@ def marian(module, positions):
 
 
 def peer(package, name, module, table):
-    """Return a dict with the candidate; it is empty if the module of the candidate cannot be imported."""
+    """Return {name: candidate}, or an empty dict if the module of the candidate cannot be imported."""
     try:
         return {f"{package} {version(package)}{name}": partial(table, importlib.import_module(module))}
     except ImportError:

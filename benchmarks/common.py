@@ -19,8 +19,8 @@ DATA = Path(__file__).parent.parent / "docs" / "data"
 def times_of(cases, rounds=15, number=1, most_seconds=math.inf, before=lambda case: None):
     """Return the seconds per call, as a list for each case.
 
-    The cases alternate, with `number` calls in each turn, after a call of `before` with the case; the first round is a warm-up.
-    A case ends after `most_seconds`.
+    The cases alternate.  A turn calls `before(case)` and then the case, `number` times; the first round is a warm-up.  A case
+    has no more turns after `most_seconds`.
     """
     times = [[] for _ in cases]
     for _ in range(rounds + 1):
@@ -32,7 +32,7 @@ def times_of(cases, rounds=15, number=1, most_seconds=math.inf, before=lambda ca
 
 
 def array_at(shape, dtype, offset):
-    """Return an array in resident memory that starts `offset` bytes after the start of a page."""
+    """Return an array that starts `offset` bytes after a page boundary, in memory that was written before."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     memory = np.zeros(size + 8192, np.uint8)
     memory.fill(1)
@@ -50,7 +50,7 @@ def versions(*packages):
 
 
 def chosen(description, functions):
-    """Return the functions that the command line names (default: all), as a dict; print the versions."""
+    """Return {name: function} for the functions named on the command line (default: all); print the versions."""
     functions = {function.__name__: function for function in functions}
     parser = argparse.ArgumentParser(description=description.split("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(functions))

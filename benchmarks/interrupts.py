@@ -1,8 +1,8 @@
-"""Time from Ctrl-C to the end of a long call.  ``python benchmarks/interrupts.py [TRIALS]``
+"""Measure the time from Ctrl-C to the end of a long call.  ``python benchmarks/interrupts.py [TRIALS]``
 
 Each trial starts a process, sends SIGINT at a random time during the call, and measures the time until KeyboardInterrupt is
-caught.  For `posenc generate`, it measures the times until KeyboardInterrupt is raised and until the process ends.  Requires
-7 GB of memory and several GB of space for temporary files.
+caught.  For `posenc generate`, a trial measures the times until KeyboardInterrupt is raised and until the process ends.
+Requires 7 GB of memory and several GB of space for temporary files.
 """
 
 import os
@@ -65,7 +65,7 @@ sys.exit(main(["generate", "2000000", "512", "-o", sys.argv[1]]))
 
 
 def times_of_generate():
-    """Return the seconds until KeyboardInterrupt is raised, and until the process ends, after the system has freed the file."""
+    """Return the seconds until KeyboardInterrupt and until the process ends, or None if the file was complete before."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "table.npy")
         command = [sys.executable, "-c", GENERATE, str(path)]

@@ -1,6 +1,6 @@
 """Write the measurements in docs/data into the tables of the README and docs/.  ``python benchmarks/pages.py``
 
-A table is the text between `<!-- table: NAME -->` and `<!-- end -->`; the function NAME returns it.
+A table is the text between `<!-- table: NAME -->` and `<!-- end -->`; the function NAME of this module returns the new text.
 """
 
 import json
@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("numerics", "performance"))]
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
-SHOWN = ["100", "10000", "1000000", "1000000000", "1700000000000000000"]     # positions
+SHOWN_POSITIONS = ["100", "10000", "1000000", "1000000000", "1700000000000000000"]
 README_ROWS = ["512", "4096", "65536"]
 ONE, TWO = "1 thread", "2 threads"
 
@@ -28,7 +28,7 @@ def threads(number):
 
 
 def digits(number):
-    """Return a positive number with two significant digits, or all digits before the point."""
+    """Format a positive number with two significant digits, or with all digits before the decimal point."""
     return f"{number:,.0f}" if number >= 9.95 else f"{number:#.2g}"
 
 
@@ -137,8 +137,8 @@ def busy():
 
 def accuracy():
     data = load("accuracy")
-    rows = [["last position", *(f"{int(p):.2g}".replace("e+0", "e").replace("e+", "e") for p in SHOWN)]]
-    rows += [[name, *(f"{errors[p]:.1e}" for p in SHOWN)] for name, errors in data["errors"].items()]
+    rows = [["last position", *(f"{int(p):.2g}".replace("e+0", "e").replace("e+", "e") for p in SHOWN_POSITIONS)]]
+    rows += [[name, *(f"{errors[p]:.1e}" for p in SHOWN_POSITIONS)] for name, errors in data["errors"].items()]
     return table(*rows)
 
 

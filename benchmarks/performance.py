@@ -1,10 +1,10 @@
 """Measure every time in the README and docs/performance.md.  ``python benchmarks/performance.py [NAME ...]``
 
-Writes the median seconds per call to docs/data/performance.json and updates the tables and plots; if measurements are named,
-only prints them.  Requires Linux, torch, matplotlib and a C compiler for roof.c.  The cases of a line run alternately.
+Without NAMEs, writes the median seconds per call to docs/data/performance.json and updates the tables and plots; with NAMEs,
+prints only those measurements.  Requires Linux, torch, matplotlib and a C compiler for roof.c.  The cases of a line alternate.
 
 Fresh memory: before a call, the C library returns its free memory to the system, so that the call has the page faults of the
-first call in a process.  Reused memory: the output was written before.
+first call in a process.  Reused memory: the output array was written before.
 """
 
 import ctypes
@@ -34,13 +34,13 @@ WIDTH = 512
 ROWS = [512 << k for k in range(8)]
 LARGE = 1 << 25                         # values
 DTYPES = ["float32", "float64", "float16", "bfloat16"]
-PAUSE = 0.01                            # seconds: the threads of the previous case stop spinning
+PAUSE = 0.01                            # seconds in which the threads of the previous case stop spinning
 MOST_SECONDS = 2.0                      # for a case, after its first call
 
 
 @cache
 def roof():
-    """Compile roof.c; return its functions, which fill (address, bytes, threads) by memset and by non-temporal stores."""
+    """Compile roof.c; return its functions of (address, bytes, threads), which fill memory."""
     path = Path(tempfile.mkdtemp(), "roof.so")
     source = Path(__file__).with_name("roof.c")
     subprocess.run(["cc", "-O2", "-fopenmp", "-shared", "-fPIC", "-o", path, source], check=True)
@@ -131,7 +131,7 @@ def one_row():
 
 
 def large():
-    """Compare with the roof line: an aligned buffer, and one 16 bytes past a cache line, like large arrays of np.empty."""
+    """Compare with fills of memory: an aligned array, and one 16 bytes past a cache line, like large arrays from np.empty."""
     before = _kernel.instruction_set()
     for dtype, width, isa in [*((d, WIDTH, before) for d in DTYPES), *(("float32", d, before) for d in (100, 300, 510, 768)),
                               ("float32", WIDTH, "baseline")]:
@@ -160,14 +160,14 @@ def small():
 
 
 def arrays():
-    """Encode 32 x arange(512) with d_model 768 as an array and as ranges, or take the rows from a table."""
+    """Encode 32 x arange(512) with d_model 768, as an array and as ranges; or copy the rows from a table."""
     positions = np.tile(np.arange(512), (32, 1))
     encoding = posenc.Encoding(768)
     out, table = np.empty((32, 512, 768), np.float32), posenc.encode(512, 768)
 
     def ranges(threads):
-        for table in out:
-            encoding.encode(512, out=table, threads=threads)
+        for rows in out:
+            encoding.encode(512, out=rows, threads=threads)
 
     for threads in (1, 2):
         cases = {"an array": partial(encoding.encode, positions, out=out, threads=threads), "ranges": partial(ranges, threads),
@@ -186,7 +186,7 @@ def beside_busy_processes():
 
 
 class UsedByOthers:
-    """The average number of processors that other processes used from the first to the last update."""
+    """The average number of processors that other processes used between creation and the last update."""
 
     def __init__(self):
         self.begin, self.seconds = time.perf_counter(), used_by_others()

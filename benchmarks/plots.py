@@ -15,7 +15,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 IMAGES = pages.ROOT / "docs" / "images"
 WIDTH = 700 / 96                        # inches
-# light and dark, distinguishable with colour-blindness (Okabe and Ito)
+# (light, dark), distinguishable by colour-blind readers (Okabe and Ito)
 PAPER, INK, GREY, GRID = ("#ffffff", "#0d1117"), ("#1f2328", "#e6edf3"), ("#6b7280", "#9aa4af"), ("#e3e7eb", "#2a3038")
 POSENC, TORCH, NUMPY = ("#0072b2", "#56b4e9"), ("#d55e00", "#ff9a4d"), ("#00855f", "#2cc79a")
 STYLE = {
@@ -43,7 +43,7 @@ STYLE = {
 
 
 def power(value, _):
-    """Return a power of ten as in Python: 1e6."""
+    """Format a power of ten as in Python, such as 1e6."""
     exponent = f"{value:.0e}".partition("e")[2]
     return f"1e{int(exponent)}" if int(exponent) else "1"
 
@@ -59,7 +59,7 @@ def title(ax, text):
 
 
 def label_ends(ax, x, ends):
-    """Write labels beside the ends of lines, from {text: (y, colour)}, at least 17 pixels apart."""
+    """Write labels beside the ends of lines, at least 17 pixels apart; `ends` is {text: (y, colour)}."""
     below, gap = -1, 17 / (ax.figure.get_figheight() * 96 * ax.get_position().height)
     for text, (y, colour) in sorted(ends.items(), key=lambda item: item[1][0]):
         _, height = ax.transAxes.inverted().transform(ax.transData.transform((x, y)))

@@ -1,7 +1,7 @@
-"""Speed of posenc relative to other libraries, and the project's targets.  ``python benchmarks/rivals.py [NAME ...]``
+"""Compare the speed of posenc with other libraries and the project's targets.  ``python benchmarks/rivals.py [NAME ...]``
 
-Each line shows the median, the 10th and the 90th percentile of time ratios; above 1, posenc is faster.  The cases of a line run
-alternately.  posenc writes to reused memory unless a line says "fresh memory"; recipes and peers always allocate fresh memory.
+Each line shows the median and the 10th and 90th percentiles of time ratios; above 1, posenc is faster.  The cases of a line
+alternate.  posenc writes to reused memory unless a line says "fresh memory"; recipes and peers always allocate fresh memory.
 NumPy uses one thread; torch uses as many threads as posenc.
 """
 
@@ -46,7 +46,7 @@ def numpy_float32_recipe(positions, d_model):
 
 
 def torch_recipe(torch, positions, d_model):
-    """Return the table of the common torch recipe: float32 arithmetic, and sines and cosines that are stacked."""
+    """Return the table of the common torch recipe: float32 arithmetic, with the sines and cosines stacked."""
     even = torch.arange(0, d_model, 2).float()
     denominator = torch.pow(10000, even / d_model)
     position = positions.float().reshape(len(positions), 1)
@@ -79,7 +79,7 @@ def installed(name, threads=1):
 
 
 def compare(name, ours, rivals, targets=MappingProxyType({})):
-    """Report a line for each rival, with the target if there is one."""
+    """Print a line for each rival, with its target if there is one."""
     seconds, *all_seconds = times_of([ours, *rivals.values()], most_seconds=MOST_SECONDS)
     for rival, theirs in zip(rivals, all_seconds, strict=True):
         ratios = [their_time / our_time for their_time, our_time in zip(theirs, seconds, strict=False)]
@@ -189,7 +189,7 @@ def building():
 
 
 def streams():
-    """The time per position must not depend on the number of positions."""
+    """Check that the time per position does not depend on the number of positions."""
     times = [median_seconds(partial(exhaust, 10**k)) / 10**k for k in range(5, 9)]
     at_most("stream of 10**5 to 10**8 positions, slowest per position", max(times) / min(times), "x the fastest", 1.3)
 

@@ -1,4 +1,4 @@
-"""Times of posenc's code paths, to compare commits.  ``pytest benchmarks --benchmark-autosave``"""
+"""Measure posenc's code paths, to compare commits.  ``pytest benchmarks --benchmark-autosave``"""
 
 import itertools
 import sys
@@ -38,7 +38,7 @@ def test_table(benchmark, isa, dtype, rows):
     benchmark(posenc.encode, rows, WIDTH, dtype=dtype, out=out, threads=1)
 
 
-@pytest.mark.parametrize("offset", [0, 16])             # bytes past a cache line; np.empty returns large arrays at 16
+@pytest.mark.parametrize("offset", [0, 16])             # bytes past a cache line; it is 16 for large arrays from np.empty
 @pytest.mark.parametrize("threads", [1, 2])
 def test_buffer(benchmark, threads, offset):
     out = array_at((LARGE, WIDTH), np.float32, offset)

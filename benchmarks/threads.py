@@ -1,7 +1,7 @@
-"""Times with one and two threads, on an idle system and next to busy processes.  ``python benchmarks/threads.py [ROUNDS]``
+"""Compare one and two threads, on an idle system and beside busy processes.  ``python benchmarks/threads.py [ROUNDS]``
 
-The cases alternate, with a few calls in each turn; the first call of each turn is a warm-up.  For each size, prints the median
-and the slowest call in milliseconds, and the speed of two threads and of the default number relative to one thread.
+The cases alternate, with a few calls in each turn; the first call of each turn is a warm-up.  A line shows, for one size, the
+median and the slowest call in milliseconds, and the speed of two threads and of the default number relative to one thread.
 """
 
 import statistics
@@ -22,7 +22,7 @@ THREADS = {"one": 1, "two": 2, "default": None}
 
 @contextmanager
 def processes(number):
-    """Run this number of busy processes."""
+    """Run this number of busy processes in the background."""
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(number)]
     try:
         yield

@@ -1,7 +1,7 @@
-"""One null in a million large positions: each function passes such a column through the functions of a recipe, which refuse it.
+"""One null in a million large positions: each function passes such a column to the functions of a recipe, which must refuse it.
 
-`test_recipes.py` calls the function ``from_NAME`` at the end of the program on the page ``NAME.md``, with the names that the
-program defines.
+`test_recipes.py` appends a call of the function ``from_NAME`` to the program on the page ``NAME.md``, with the names that the
+program defines as keyword arguments.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ NULL = np.arange(N) == 654_321
 
 
 def refused(message="positions has 1 null; fill or drop it"):
-    """Expect an error with this message; libraries raise their own types from it."""
+    """Expect an error with this message; its type may be that of a library that wraps errors."""
     return pytest.raises(Exception, match=message)
 
 
@@ -90,7 +90,7 @@ def from_sklearn(pd, features, **_):
 
 
 def from_tensorflow(tf, encode, **_):
-    """TensorFlow has no nulls: it refuses to make a tensor, and a NaN is a number."""
+    """TensorFlow has no nulls: it cannot convert one to a tensor, and NaN is a number."""
     with pytest.raises((TypeError, ValueError), match="mixed types"):
         tf.constant(arrow_table()["position"].to_pylist(), tf.int64)
     assert np.isnan(encode(tf.constant([np.nan, 1.0]))).all(1).tolist() == [True, False]
@@ -141,6 +141,6 @@ def from_dask(dd, pq, encode, encoding, meta, **_):
 
 
 def from_jax(jnp, **_):
-    """JAX has no nulls: it refuses to make an array."""
+    """JAX has no nulls, and cannot convert one to an array."""
     with pytest.raises((TypeError, ValueError), match="None"):
         jnp.asarray(arrow_table()["position"].to_pylist())

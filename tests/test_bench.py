@@ -1,4 +1,4 @@
-"""Tests of the output of `posenc bench`; they do not check speeds."""
+"""Tests of the output of `posenc bench`, without checks of its times."""
 
 import json
 import math
@@ -12,9 +12,9 @@ import pytest
 
 import posenc
 from posenc import _cli
-from posenc._cli import bench as program
+from posenc._cli.bench import recipe
 
-# Run the benchmark with small tables, in a separate process, because it sets the number of threads that torch uses.
+# Run the benchmark with small tables, in a separate process, because the benchmark sets the number of threads of torch.
 SMALL = """
     import sys
     from posenc import _cli
@@ -66,11 +66,11 @@ def test_torch_is_optional():
 
 def test_the_compared_recipes_compute_the_same_table():
     table = np.zeros((100, 16), np.float32)
-    program.recipe(np, table, False)
+    recipe(np, table, False)
     assert np.allclose(table, posenc.encode(100, 16), atol=1e-5)
     torch = pytest.importorskip("torch")
     tensor = torch.zeros(100, 16)
-    program.recipe(torch, tensor, False)
+    recipe(torch, tensor, False)
     assert np.allclose(tensor, posenc.encode(100, 16), atol=1e-4)
 
 

@@ -1,4 +1,4 @@
-"""Tests of the command line: `run` starts a process, `call` does not."""
+"""Tests of the command line: `run` starts a process, `call` runs the command in this one."""
 
 import errno
 import importlib.util
@@ -20,7 +20,7 @@ import pytest
 import posenc
 from conftest import main_without, python
 from posenc import _install, _kernel
-from posenc._cli import options, program
+from posenc._cli import entry_point, options
 from posenc._files import npy, table
 from posenc._files.atomic import quantity
 from posenc._files.compare import sampled
@@ -79,7 +79,7 @@ def test_help(call):
     code, out, _ = call("--help")
     assert code == 0 and "posenc generate 10_000 512 -o pe.npy" in out
     commands = re.findall(r"^    ([a-z]+) ", out, re.MULTILINE)
-    assert len(commands) == len(program.COMMANDS)
+    assert len(commands) == len(entry_point.COMMANDS)
     for command in commands:
         code, out, _ = call(command, "--help")
         assert code == 0 and f"examples:\n  posenc {command}" in out
@@ -161,7 +161,7 @@ def test_usage_errors_have_a_line_and_a_hint(call, arguments, message, hint):
 
 
 @pytest.mark.parametrize("kind", ["this", "without pip", "pipx"])
-def test_missing_packages_are_installed_with_a_command_that_works_here(tmp_path, kind):
+def test_the_command_that_installs_a_package_suits_the_environment(tmp_path, kind):
     python, pip = Path(sys.executable), importlib.util.find_spec("pip")
     if kind != "this":
         venv.create(tmp_path / "an environment", with_pip=False)
@@ -179,7 +179,7 @@ def test_a_closed_pipe_gives_no_traceback():
     read, write = os.pipe()
     os.close(read)
     commands = (["info", "--json"], {141}), (["generate", 10**6, 64, "-o", "-"], {141}), (["--help"], {0, 141})
-    for arguments, codes in commands:                   # argparse ignores the closed pipe if stdout is unbuffered
+    for arguments, codes in commands:                   # --help: argparse ignores a closed pipe if stdout is unbuffered
         done = run(*arguments, capture_output=False, stdout=write, stderr=subprocess.PIPE)
         assert done.returncode in codes and done.stderr == ""
     os.close(write)
@@ -355,9 +355,9 @@ def test_empty_tables(call, tmp_path, rows, d_model):
         ("10k 8 -o {}/a.npy", "N is '10k', expected a whole number such as 10000, 10_000 or 1e4"),
         ("8 -5 -o {}/a.npy", "D is '-5', expected at least 0"),
         ("8 8", "missing -o"),
-        ("8 8 -o {}/a.npz", "a.npz', expected a name that ends in .npy, .safetensors, .zarr, or - for stdout"),
-        ("8 8 -o {}/a", "expected a name that ends in .npy"),
-        ("8 8 -o {}/.npy", "expected a name that ends in .npy"),
+        ("8 8 -o {}/a.npz", "a.npz', expected a name with the suffix .npy, .safetensors, .zarr, or - for stdout"),
+        ("8 8 -o {}/a", "expected a name with the suffix .npy"),
+        ("8 8 -o {}/.npy", "expected a name with the suffix .npy"),
         ("8 8 -o {}/a.npy --key pe", "--key does not apply to .npy"),
         ("8 8 -o {}/a.npy --chunk-rows 8", "--chunk-rows does not apply to .npy"),
         ("8 8 -o - --key pe", "--key does not apply to a pipe"),
@@ -646,3 +646,13 @@ def test_invalid_verify_arguments_are_usage_errors(call, pe):
     assert call("verify", pe, "--step", 0)[0] == 2
     assert call("verify", pe, "--start", 2**63 - 5)[0] == 2
     assert call("verify", pe, "--base", 0)[0] == 2
+
+
+def test_a_storage_that_is_not_installed_is_one_line(call):
+    pytest.importorskip("zarr")
+    if importlib.util.find_spec("gcsfs"):
+        pytest.skip("needs an environment without gcsfs")
+    for arguments in (("generate", "100", "8", "-o", "gs://bucket/pe.zarr"), ("verify", "gs://bucket/pe.zarr")):
+        code, _, errors = call(*arguments)
+        assert (code, errors.count("\n")) == (1, 1)
+        assert errors.startswith("posenc: error: gs://bucket/pe.zarr: ImportError: ")

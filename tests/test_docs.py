@@ -37,7 +37,7 @@ PUBLIC = {
 MODULES = PUBLIC | {
     "posenc._api": (),
     "posenc._encoding": (),
-    "posenc._files.files": ("safetensors",),
+    "posenc._files.save_open_verify": ("safetensors",),
     "posenc._files.specification": (),
     "posenc._grid": (),
     "posenc._identify.judge": (),

@@ -152,5 +152,5 @@ def test_optional_parts_are_attributes():
             print(error)
         """
     done = subprocess.run(python(code), capture_output=True, text=True, check=False)
-    message = "posenc.torch needs torch, as in the extra posenc[torch]: " + sys.executable + " -m pip install torch"
+    message = "posenc.torch needs torch, included in posenc[torch]; to install it: " + sys.executable + " -m pip install torch"
     assert done.returncode == 0 and done.stdout.strip() == message, done.stderr

@@ -377,10 +377,22 @@ def test_a_read_only_disk_is_reported(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (1, "", message)
 
 
+# root ignores permissions unless it drops its privileges
+WITHOUT_PRIVILEGES = ["setpriv", "--bounding-set=-all"] if os.name == "posix" and os.geteuid() == 0 else []
+
+
+@POSIX
+def test_a_read_only_file_is_kept(tmp_path):
+    (tmp_path / "pe.npy").write_text("old")
+    (tmp_path / "pe.npy").chmod(0o444)
+    command = [sys.executable, "-m", "posenc", "generate", "10", "8", "-o", str(tmp_path / "pe.npy"), "--force"]
+    done = subprocess.run([*WITHOUT_PRIVILEGES, *command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, f"posenc: error: {tmp_path / 'pe.npy'}: The file is read-only\n")
+    assert names(tmp_path) == ["pe.npy"] and (tmp_path / "pe.npy").read_text() == "old"
+
+
 @POSIX
 def test_a_read_only_folder_is_reported(tmp_path):
-    # root ignores permissions unless it drops its privileges
-    without_privileges = ["setpriv", "--bounding-set=-all"] if os.geteuid() == 0 else []
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "old.npy").write_text("old")
@@ -388,7 +400,7 @@ def test_a_read_only_folder_is_reported(tmp_path):
     try:
         for name, force in (("pe.npy", []), ("old.npy", ["--force"])):
             command = [sys.executable, "-m", "posenc", "generate", "10", "8", "-o", str(folder / name), *force]
-            done = subprocess.run([*without_privileges, *command], capture_output=True, text=True)
+            done = subprocess.run([*WITHOUT_PRIVILEGES, *command], capture_output=True, text=True)
             message = f"posenc: error: {folder / name}: {os.strerror(errno.EACCES)}\n"
             assert (done.returncode, done.stdout, done.stderr) == (1, "", message)
         assert names(folder) == ["old.npy"] and (folder / "old.npy").read_text() == "old"

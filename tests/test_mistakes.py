@@ -1,20 +1,25 @@
-"""Natural mistakes in calls of each public function: the message names the argument and the remedy.
+"""Common mistakes in calls of each public function: every message must name the argument and the remedy.
 
-``python tests/test_mistakes.py`` prints the calls and their messages as Markdown.  A row is a call, two spaces or more, and
-the fragments that its message must contain, separated by " | ".
+``python tests/test_mistakes.py`` prints the calls and their messages as Markdown.  A row has a call, at least two spaces, and
+the fragments that the message must contain, separated by " | ".
 """
 
+import contextlib
+import inspect
 import re
-import sys
+import tempfile
 from collections import Counter
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import posenc
+from conftest import names
+from posenc import _keywords
 
-# The keywords of a convention, for every function in CALLS
+# Mistakes in the keywords of a convention, which are tested with every function in CALLS
 CONVENTION = """
 theta=500                                   'theta' | did you mean 'base'?
 freqs=[1.0]                                 'freqs' | did you mean 'frequencies'?
@@ -40,6 +45,7 @@ CALLS = {
     "Encoding": "posenc.Encoding(64, {})",
     "preset": "posenc.preset('vaswani', 64, {})",
     "grid": "posenc.grid((3, 4), 128, {})",
+    "points": "posenc.points(np.zeros((5, 2)), 128, {})",
     "torch.encode": "posenc.torch.encode(12, 64, {})",
     "torch.add_to": "posenc.torch.add_to(t, {})",
     "torch.PositionalEncoding": "posenc.torch.PositionalEncoding(64, {})",
@@ -218,6 +224,167 @@ posenc.grid((3, 4), 128, base=[1e4] * 3)                base has length 3, expec
 posenc.grid((3, 4), 128, dtype="bf16")                  dtype is 'bf16' | did you mean 'bfloat16'?
 posenc.grid((3, 4), 128, out=x)                         out has shape (12, 64), expected (3, 4, 128)
 posenc.grid((3, 4), 128, num_threads=2)                 'num_threads' | did you mean 'threads'?
+""",
+    "points": """
+posenc.points(3, 8)                                     coordinates has shape () | (..., axes)
+posenc.points(None, 8)                                  coordinates is None | an array
+posenc.points("xy", 8)                                  coordinates has dtype <U2 | integers of at most 64 bits
+posenc.points(8, xy)                                    coordinates has shape () | (..., axes)
+posenc.points(enc, xy)                                  coordinates has dtype object, such as Encoding(64) of type Encoding
+posenc.points(np.zeros((5, 0)), 8)                      coordinates has shape (5, 0) | at least one axis
+posenc.points(zip([1, 2], [3, 4]), 8)                   coordinates has dtype object | of type zip
+posenc.points({"x": 1, "y": 2}, 8)                      coordinates has dtype object, such as {'x': 1, 'y': 2} of type dict
+posenc.points([[1, 2], [3]], 8)                         coordinates is of type list | expected an array
+posenc.points([["a", "b"]], 8)                          coordinates has dtype <U1 | integers of at most 64 bits
+posenc.points([[True, False]], 8)                       coordinates has dtype bool | integers of at most 64 bits
+posenc.points([[1j, 0]], 8)                             coordinates has dtype complex128 | integers of at most 64 bits
+posenc.points([[1, None]], 8)                           coordinates has 1 null | fill or drop it
+posenc.points([[1.5, 2**53 + 1]], 8)                    coordinates has 9007199254740993 beside real numbers
+posenc.points([[0.0, 2.0**63]], 8)                      coordinates[..., 1] has 9.22 | < 2**63
+posenc.points([[0, 2**62]], 8, position_offset=(0, 2.0**62))  coordinates[..., 1] has 4611686018427387904 with position_offset
+posenc.points([[2**70, 0]], 8)                          coordinates has 1180591620717411303424 | < 2**63
+posenc.points(np.zeros(5, "f4,f4"), 8)                  coordinates has dtype [('f0', '<f4'), ('f1', '<f4')]
+posenc.points(np.ma.array([[1, 2]], mask=[[0, 1]]), 8)  coordinates is of type MaskedArray | without a mask
+posenc.points([dates, dates], 8)                        coordinates has dtype datetime64[D] | .astype("int64")
+posenc.points(pd.DataFrame({"x": [1], "y": ["a"]}), 8)  coordinates has dtype object, such as 'a' of type str
+posenc.points(pd.DataFrame({"x": [1, None]}, dtype="Int64"), 8)  coordinates has 1 null | fill or drop it
+posenc.points(pl.DataFrame({"x": [1, None], "y": [3, 4]}), 8)  coordinates has 1 null | fill or drop it
+posenc.points(pl.LazyFrame({"x": [1], "y": [3]}), 8)    coordinates has dtype object | of type LazyFrame
+posenc.points(t.requires_grad_(), 128)                  coordinates | grad | posenc.torch
+posenc.points(xy, 6)                                    d_model is 6 | a multiple of 4 | odd='zero'
+posenc.points(xy.T, 8)                                  d_model is 8 | a multiple of 10, twice the number of axes
+posenc.points(xy, 8.0)                                  d_model is 8.0 of type float | an integer or an Encoding
+posenc.points(xy, [4, 4])                               d_model is [4, 4] of type list | widths
+posenc.points(xy, 10**9)                                d_model is 1000000000 | at most 16777216 columns for each axis
+posenc.points(xy, [enc, 64])                            d_model is 64 of type int | an Encoding, as for the other axes
+posenc.points(xy, [enc] * 3)                            d_model has length 3, expected 2
+posenc.points(xy, posenc.Encoding(7))                   d_model is Encoding(7) | an even number of columns
+posenc.points(xy, enc, base=500)                        an Encoding and base | replace(base=...)
+posenc.points(xy, enc, widths=(64, 64))                 an Encoding and widths | an Encoding for each axis
+posenc.points(xy, 8, axes=(0, 0))                       axes is (0, 0) | each of (0, 1) once
+posenc.points(xy, 8, axes=2)                            axes is 2 of type int | a sequence of integers, one for each axis
+posenc.points(xy, 8, axes="xy")                         axes is 'xy' of type str | a sequence of integers
+posenc.points(xy, 8, widths=4)                          widths is 4 of type int | a sequence of integers
+posenc.points(xy, 8, widths=(4, 2))                     widths has sum 6, expected 8
+posenc.points(xy, 8, widths=(4.0, 4.0))                 widths is 4.0 of type float | an integer
+posenc.points(xy, 8, group=None)                        group is None | 'axis', 'function', 'frequency'
+posenc.points(xy, 8, layout="split")                    layout is 'split' | 'interleaved', 'halves'
+posenc.points(xy, 8, odd="pad")                         odd is 'pad' | 'error', 'zero', 'truncate'
+posenc.points(xy, 8, include_input=True)                include_input is True | 'first', 'last'
+posenc.points(xy, 8, include_input="first")             d_model is 8 | 2 more than a multiple of 4
+posenc.points(xy, 1, include_input="last")              d_model is 1 | at least 2
+posenc.points(xy, 8, base=(1.0, 2.0, 3.0))              base has length 3, expected 2
+posenc.points(xy, 8, start=1)                           'start' | did you mean 'position_offset'?
+posenc.points(xy, 8, append_input=True)                 'append_input' | did you mean 'include_input'?
+posenc.points(xy, 8, num_freqs=10)                      'num_freqs' | did you mean 'frequencies'?
+posenc.points(xy, 8, omega_0=0.3)                       'omega_0' | did you mean 'position_scale'?
+posenc.points(xy, 8, channel_first=True)                'channel_first' | expected coordinates, d_model, axes
+posenc.points(xy, 8, dtype="int32")                     dtype is 'int32' | float64, float32, float16 or bfloat16
+posenc.points(xy, 8, threads=0)                         threads is 0 | at least 1
+posenc.points(xy, 8, out=t)                             out is of type Tensor | posenc.torch
+posenc.points(xy, 8, out=np.zeros((5, 9), "f4"))        out has shape (5, 9), expected (5, 8)
+posenc.points(xy, 8, out=np.zeros((5, 8)))              out has dtype float64, expected float32 | dtype='float64'
+""",
+    "save": """
+posenc.save("a", 12, enc)                               path is 'a' | a name with the suffix .npy, .safetensors, .zarr
+posenc.save("a.npz", 12, enc)                           path is 'a.npz' | .npy, .safetensors, .zarr
+posenc.save(".npy", 12, enc)                            path is '.npy' | a name with the suffix .npy
+posenc.save(x, 12, enc)                                 path is of type ndarray | a path such as 'pe.npy'
+posenc.save(None, 12, enc)                              path is of type NoneType | a path such as
+posenc.save(enc, 12, "a.npy")                           path is of type Encoding | a path such as
+posenc.save("pe.npy", 12, enc)                          File exists | overwrite=True replaces it | 'pe.npy'
+posenc.save("folder.npy", 12, enc, overwrite=True)      Is a directory | 'folder.npy'
+posenc.save("none/a.npy", 12, enc)                      No such file or directory | create its folder first | 'none/a.npy'
+posenc.save("a.npy", enc, 12)                           positions is of type Encoding | an integer or a range
+posenc.save("a.npy", x, enc)                            positions is of type ndarray | a range; encode takes arrays
+posenc.save("a.npy", t, enc)                            positions is of type Tensor | a range; encode takes arrays
+posenc.save("a.npy", [1, 2], enc)                       positions is of type list | a range; encode takes arrays
+posenc.save("a.npy", None, enc)                         positions is of type NoneType | an integer or a range
+posenc.save("a.npy", 12.0, enc)                         positions is of type float | an integer or a range
+posenc.save("a.npy", -1, enc)                           positions is -1 | at least 0
+posenc.save("a.npy", range(2**63 - 1, 2**63 + 1), enc)  positions has 9223372036854775808 | < 2**63
+posenc.save("a.npy", 10**14, enc)                       25.6 PB needed | free | 'a.npy'
+posenc.save("a.npy", 12, 64)                            encoding is 64 of type int | such as posenc.Encoding(64)
+posenc.save("a.npy", 12, "whisper")                     encoding is 'whisper' of type str | posenc.preset('whisper', d_model)
+posenc.save("a.npy", 12, enc.to_dict())                 encoding is { | of type dict | posenc.Encoding.from_dict(encoding)
+posenc.save("a.npy", 12, None)                          encoding is None | a posenc.Encoding
+posenc.save("a.npy", 12, x)                             encoding is array | of type ndarray | a posenc.Encoding
+posenc.save("a.npy", 12, enc, dtype="int8")             dtype is 'int8' | float64, float32, float16 or bfloat16
+posenc.save("a.npy", 12, enc, dtype=None)               dtype is None | float64, float32, float16 or bfloat16
+posenc.save("a.npy", 12, enc, dtype=torch.float32)      dtype is torch.float32 | did you mean 'float32'?
+posenc.save("a.npy", 12, enc, overwrite="w")            overwrite is 'w' of type str | a bool
+posenc.save("a.npy", 12, enc, key="pe")                 key is 'pe', expected None: it does not apply to 'a.npy'
+posenc.save("a.safetensors", 12, enc, key=b"pe")        key is b'pe' of type bytes | a str
+posenc.save("a.safetensors", 12, enc, key="__metadata__")  key is '__metadata__' | another name
+posenc.save("a.safetensors", 12, enc, chunk_rows=2)     chunk_rows is 2, expected None: it does not apply to 'a.safetensors'
+posenc.save("a.zarr", 12, enc, chunk_rows=0)            chunk_rows is 0 | at least 1
+posenc.save("a.zarr", 12, enc, chunk_rows=(4, 64))      chunk_rows is (4, 64) of type tuple | an integer
+posenc.save("a.zarr", 12, enc, chunks=2)                'chunks' | did you mean 'chunk_rows'?
+posenc.save("a.npy", 12, enc, threads=0)                threads is 0 | at least 1
+posenc.save("a.npy", 12, enc, progress=True)            progress is True of type bool | a function
+posenc.save("a.npy", 12, enc, tqdm=True)                'tqdm' | did you mean 'progress'?
+posenc.save("a.npy", 12, enc, theta=500)                'theta' | posenc.Encoding takes base
+posenc.save("a.npy", 12, d_model=64)                    'd_model' | did you mean 'encoding'?
+posenc.save("a.npy", 12, enc, force=True)               'force' | did you mean 'overwrite'?
+posenc.save(file="a.npy", positions=12, encoding=enc)   'file' | did you mean 'path'?
+posenc.save("a.npy", 12, enc, compression="gzip")       'compression' | expected path, positions, encoding
+""",
+    "open": """
+posenc.open(None)                                       path is of type NoneType | a path such as 'pe.npy'
+posenc.open(3)                                          path is of type int | a path such as
+posenc.open(x)                                          path is of type ndarray | a path such as
+posenc.open(["pe.npy"])                                 path is of type list | a path such as
+posenc.open(posenc.open("pe.npy"))                      path is of type File | a path such as
+posenc.open("none.npy")                                 No such file or directory | 'none.npy'
+posenc.open("pe")                                       No such file or directory | 'pe'
+posenc.open("folder.npy")                               Is a directory | 'folder.npy'
+posenc.open("notes.txt")                                notes.txt: not a .npy file
+posenc.open("empty.npy")                                empty.npy: not a .npy file | expected 8 bytes got 0
+posenc.open("pe.npz")                                   pe.npz: not a .npy file
+posenc.open("int.npy")                                  int.npy: dtype int64 | float32, float64, float16 or uint16
+posenc.open("line.npy")                                 line.npy: shape (4,), expected (positions, columns)
+posenc.open("cube.npy")                                 cube.npy: shape (2, 3, 4), expected (positions, columns)
+posenc.open("columns.npy")                              columns.npy: Fortran order, expected C order
+posenc.open("half.npy")                                 half.npy: 160 bytes, expected 3200 for shape (12, 64)
+posenc.open("pe.npy", key="pe")                         key is 'pe', expected None: it does not apply to 'pe.npy'
+posenc.open("pe.safetensors", key=0)                    key is 0 of type int | a str
+posenc.open("pe.safetensors", key="pos")                no tensor 'pos', expected key to be one of: 'pe'
+posenc.open("pe.safetensors", tensor="pe")              'tensor' | did you mean 'key'?
+posenc.open("pe.safetensors", device="cpu")             'device' | posenc.torch
+posenc.open("pe.npy", mmap_mode="r")                    'mmap_mode' | expected path, key
+posenc.open("pe.npy", encoding=enc)                     'encoding' | expected path, key
+posenc.open(filename="pe.npy")                          'filename' | did you mean 'path'?
+""",
+    "verify": """
+posenc.verify(None)                                     path is of type NoneType | a path such as 'pe.npy'
+posenc.verify(x)                                        path is of type ndarray | a path such as
+posenc.verify(posenc.open("pe.npy"))                    path is of type File | a path such as
+posenc.verify("none.npy")                               No such file or directory | 'none.npy'
+posenc.verify("folder.npy")                             Is a directory | 'folder.npy'
+posenc.verify("notes.txt")                              notes.txt: not a .npy file
+posenc.verify("half.npy")                               half.npy: 160 bytes, expected 3200 for shape (12, 64)
+posenc.verify("zeros.npy")                              position 0, column 1 | pass encoding unless it is Encoding(4)
+posenc.verify("pe.npy", encoding=64)                    encoding is 64 of type int | such as posenc.Encoding(64)
+posenc.verify("pe.npy", encoding="whisper")             encoding is 'whisper' of type str | posenc.preset('whisper', d_model)
+posenc.verify("pe.npy", encoding=posenc.Encoding(8))    encoding has d_model 8, expected 64, the number of columns of pe.npy
+posenc.verify("pe.npy", encoding=enc.replace(base=9))   pe.npy: position 1, column 2: found | expected
+posenc.verify("pe.npy", positions=4)                    positions has length 4, expected 12, the number of rows of pe.npy
+posenc.verify("pe.npy", positions=range(1, 13))         position 1, column 0: found 0.0 (0x0), expected 0.84147096
+posenc.verify("pe.npy", positions=np.arange(12))        positions is of type ndarray | an integer or a range
+posenc.verify("pe.npy", positions=12.0)                 positions is of type float | an integer or a range
+posenc.verify("pe.npy", positions=range(2**63 - 3, 2**63 + 9))  positions has 9223372036854775816 | < 2**63
+posenc.verify("pe.npy", key="pe")                       key is 'pe', expected None: it does not apply to 'pe.npy'
+posenc.verify("pe.safetensors", key="pos")              no tensor 'pos', expected key to be one of: 'pe'
+posenc.verify("pe.npy", samples=0)                      samples is 0 | at least 1
+posenc.verify("pe.npy", samples="all")                  samples is 'all' of type str | an integer, or None for every row
+posenc.verify("pe.npy", samples=0.1)                    samples is 0.1 of type float | an integer, or None for every row
+posenc.verify("pe.npy", threads=1.5)                    threads is 1.5 of type float | an integer
+posenc.verify("pe.npy", progress="bar")                 progress is 'bar' of type str | a function
+posenc.verify("pe.npy", base=500)                       'base' | posenc.Encoding takes base
+posenc.verify("pe.npy", d_model=64)                     'd_model' | did you mean 'encoding'?
+posenc.verify("pe.npy", max_len=12)                     'max_len' | did you mean 'positions'?
+posenc.verify("pe.npy", full=True)                      'full' | did you mean 'samples'?
+posenc.verify("pe.npy", atol=1e-6)                      'atol' | expected path, encoding, positions, key, samples
 """,
     "identify": """
 posenc.identify("table.npy")                            table is 'table.npy' of type str | numpy.load
@@ -459,10 +626,10 @@ posenc.dask.to_zarr("pe.zarr", 12, enc, base=500)       an Encoding and base | r
 """,
 }
 PLOTS = """
-posenc.plot.{}(64, 12)                                  encoding is of type int | a posenc.Encoding
-posenc.plot.{}(x, 12)                                   encoding is of type ndarray | a posenc.Encoding
-posenc.plot.{}("vaswani", 12)                           encoding is of type str | a posenc.Encoding
-posenc.plot.{}(12, enc)                                 encoding is of type int | a posenc.Encoding
+posenc.plot.{}(64, 12)                                  encoding is 64 of type int | such as posenc.Encoding(64)
+posenc.plot.{}(x, 12)                                   encoding is array | of type ndarray | a posenc.Encoding
+posenc.plot.{}("vaswani", 12)                           encoding is 'vaswani' of type str | posenc.preset('vaswani', d_model)
+posenc.plot.{}(12, enc)                                 encoding is 12 of type int | a posenc.Encoding
 posenc.plot.{}(enc, 12.0)                               positions is 12.0 of type float | an integer, a range or an array
 posenc.plot.{}(enc, "12")                               positions is '12' of type str | an integer, a range or an array
 posenc.plot.{}(enc, None)                               positions is None | an integer, a range or an array
@@ -477,7 +644,7 @@ posenc.plot.{}(enc, 0)                                  positions | 0 x 64 value
 posenc.plot.{}(enc, 10**9)                              positions | 1000000000 x 64 values | from 1 to
 posenc.plot.{}(enc, 12, ax=5)                           ax is 5 of type int | matplotlib.axes.Axes
 posenc.plot.{}(enc, 12, axis=None)                      'axis' | did you mean 'ax'?
-posenc.plot.{}(enc, 12, theta=500)                      'theta' | expected encoding, positions
+posenc.plot.{}(enc, 12, theta=500)                      'theta' | posenc.Encoding takes base
 posenc.plot.{}(enc, 12, cmap="viridis")                 'cmap' | expected encoding, positions
 posenc.plot.{}(enc, 12, max_len=5)                      'max_len' | did you mean 'positions'?
 """
@@ -505,6 +672,22 @@ def rows():
 ROWS = list(rows())
 
 
+def write_files():
+    """Write the files that calls of save, open and verify name to the current folder."""
+    arrays = {
+        "pe": posenc.encode(12, 64), "int": np.zeros((3, 4), np.int64), "line": np.zeros(4), "cube": np.zeros((2, 3, 4)),
+        "columns": np.zeros((3, 4), order="F"), "zeros": np.zeros((3, 4)),
+    }
+    for name, array in arrays.items():
+        np.save(f"{name}.npy", array)
+    np.savez("pe.npz", pe=arrays["pe"])
+    posenc.save("pe.safetensors", 12, posenc.Encoding(64))
+    Path("notes.txt").write_text("text")
+    Path("empty.npy").touch()
+    Path("half.npy").write_bytes(Path("pe.npy").read_bytes()[:160])
+    Path("folder.npy").mkdir()
+
+
 def message_of(call):
     """Return the message of the error that a call raises; skip the test if a package is not installed."""
     names = set(re.findall(r"\b[a-z_]+\b", re.sub(r'"[^"]*"', "", call)))
@@ -512,23 +695,33 @@ def message_of(call):
     torch, da = modules.get("t"), modules.get("lazy")
     scope = {
         "posenc": posenc, "np": np, **modules,
-        "enc": posenc.Encoding(64), "x": np.zeros((12, 64), np.float32), "dates": np.array(["2024-01-01"], "M8[D]"),
+        "enc": posenc.Encoding(64), "x": np.zeros((12, 64), np.float32), "xy": np.zeros((5, 2)),
+        "dates": np.array(["2024-01-01"], "M8[D]"),
         "t": torch and torch.zeros(12, 64), "lazy": da is not None and da.zeros((12, 64), dtype="float32"),
     }
-    with pytest.raises((TypeError, ValueError, RuntimeError, MemoryError, AttributeError)) as refused:
+    with pytest.raises((TypeError, ValueError, RuntimeError, MemoryError, AttributeError, OSError)) as refused:
         exec(call, scope)
     return str(refused.value)
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    with contextlib.chdir(folder):
+        write_files()
+    return folder
+
+
 @pytest.mark.parametrize("call, fragments", [row[1:] for row in ROWS], ids=[row[1] for row in ROWS])
-def test_messages_name_the_argument_and_the_remedy(call, fragments, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_messages_name_the_argument_and_the_remedy(call, fragments, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    before = names(folder)
     message = message_of(call)
     assert [fragment for fragment in fragments if fragment not in message] == [], message
-    assert list(tmp_path.iterdir()) == []
+    assert names(folder) == before
 
 
-WITHOUT_ARGUMENTS = {"Chunk", "Match", "Preset", "presets", "show_runtime"}     # functions without arguments, result types
+WITHOUT_ARGUMENTS = {"Chunk", "File", "Match", "Preset", "presets", "show_runtime"}     # or result types
 
 
 def test_every_function_has_twenty_mistakes():
@@ -540,16 +733,21 @@ def test_every_function_has_twenty_mistakes():
             assert {f"{module}.{name}" for name in getattr(posenc, module).__all__} <= count.keys()
 
 
+def test_the_keywords_of_a_convention_are_known():
+    assert inspect.signature(posenc.Encoding).parameters.keys() == _keywords.CONVENTION
+
+
 if __name__ == "__main__":
-    for function in dict.fromkeys(row[0] for row in ROWS):
-        print(f"\n## posenc.{function}\n\n| call | message |\n|---|---|")
-        for name, call, _ in ROWS:
-            if name == function:
-                try:
-                    message = " ".join(message_of(call).split()).replace("|", r"\|")
-                except pytest.skip.Exception as skipped:
-                    message = str(skipped)
-                except pytest.fail.Exception:
-                    message = "**accepted**"
-                print(f"| `{call}` | {message} |")
-    sys.exit()
+    with tempfile.TemporaryDirectory() as temporary, contextlib.chdir(temporary):
+        write_files()
+        for function in dict.fromkeys(row[0] for row in ROWS):
+            print(f"\n## posenc.{function}\n\n| call | message |\n|---|---|")
+            for name, call, _ in ROWS:
+                if name == function:
+                    try:
+                        message = " ".join(message_of(call).split()).replace("|", r"\|")
+                    except pytest.skip.Exception as skipped:
+                        message = str(skipped)
+                    except pytest.fail.Exception:
+                        message = "**accepted**"
+                    print(f"| `{call}` | {message} |")

@@ -232,7 +232,7 @@ def test_every_kind_and_format_is_written(tmp_path, kind, suffix, start):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ("-o a.gif", "-o is 'a.gif', expected a name that ends in .png, .svg, .pdf"),
+        ("-o a.gif", "-o is 'a.gif', expected a name with the suffix .png, .svg, .pdf"),
         ("-o a.png --dimensions 3", "--dimensions does not apply to heatmap"),
         ("-o a.png --kind waves --dimensions 3,128", "--dimensions has 128, expected less than --d-model = 128"),
         ("-o a.png --positions 1e30", "--positions is '1e30', expected -2**63 <= number < 2**63"),

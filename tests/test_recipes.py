@@ -43,7 +43,7 @@ def skip_unless_installed(page):
 
 
 def run(page, folder, then=""):
-    """Run the program on a page in `folder`, then more code, with the command ``posenc`` on PATH; return the process."""
+    """Run the program on a page and then the code `then`, in `folder`, with a command ``posenc`` on PATH."""
     script = folder / "recipe.py"
     script.write_text(program(page) + then)
     commands = folder / "bin"
@@ -69,7 +69,7 @@ def test_recipes_run(page, tmp_path):
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_one_null_in_a_million_is_refused(name, tmp_path):
-    """Also by every other way from the library of the recipe to `encode`."""
+    """Pass the column from the recipe's library to `encode` in every way that the library supports: see nulls.py."""
     page = (RECIPES / f"{name}.md").read_text()
     skip_unless_installed(page)
     done = run(page, tmp_path, then=f"import nulls\n\nnulls.from_{name}(**globals())\n")
@@ -82,7 +82,7 @@ def test_the_list_of_recipes_is_complete():
 
 
 def test_failing_recipes_are_detected(tmp_path):
-    """The error message contains the line number in the page."""
+    """The error must contain the line number in the page."""
     wrong = "import posenc\nassert posenc.encode(1, 2)[0, 0] == 1"
     done = run(f"# A page\n\n```sh\nnot python\n```\n\n```python\n{wrong}\n```\n", tmp_path)
     assert done.returncode == 1 and "line 9" in done.stderr and "AssertionError" in done.stderr

@@ -22,8 +22,8 @@ for isa in baseline neon; do
         -o "$work/$isa.s" "$repository/src/posenc/kernel/kernel_$isa.c"
 done
 
-# Print the first loop of a function, from its label to the branch back to the label; it computes two rows.  The code for rare
-# cases follows the loop.  For float64, a loop over the 16 vectors of a row is inside the loop over rows; it is unrolled here.
+# Print the first loop of a function, from its label to the branch back to the label; the code for rare cases follows the loop.
+# For float64, the loop over rows contains a loop over the 16 vectors of a row, which is unrolled here.
 loop_of() {
     awk -v name="$1:" -v vectors="$3" '
         $1 == name { inside = 1 }
@@ -44,7 +44,8 @@ loop_of() {
         }' "$2"
 }
 
-cycles_per_line() {        # function, instruction set, processor, cache lines written by the loop, vectors in a row
+# cycles_per_line FUNCTION INSTRUCTION_SET PROCESSOR LINES VECTORS: the loop writes LINES cache lines; a row has VECTORS vectors
+cycles_per_line() {
     loop_of "$1" "$work/$2.s" "$5" > "$work/loop.s"
     "${LLVM_MCA:-llvm-mca}" -mtriple=aarch64-linux-gnu -mcpu="$3" -iterations=200 "$work/loop.s" |
         awk -v lines="$4" '/^Total Cycles:/ { printf "%.1f", $3 / 200 / lines }'
@@ -55,7 +56,8 @@ printf ' %s |' "${processors[@]}"
 printf '\n|---|'
 printf -- '---:|%.0s' "${processors[@]}"
 echo
-# each loop computes two rows: the 16 columns of a pass for float32, the 32 columns of a tile for float64
+# Name of the table row, end of the function's name, cache lines, vectors.  Each loop computes two rows: the 16 columns of a
+# pass for float32, the 32 columns of a tile for float64.
 for row in "float32 FLOAT32_STORE 2 1" "float32, add_to FLOAT32_ADD 2 1" "float64 FLOAT64_STORE 8 16"; do
     read -r -a words <<< "$row"
     vectors=${words[-1]} lines=${words[-2]} function=group_${words[-3]}

@@ -2,12 +2,12 @@
 # Run the tests with the compilers' sanitizers:
 #     tools/sanitize.sh asan | ubsan | tsan | all [--self-test]
 #
-# asan   Run the test suite with GCC's AddressSanitizer; malloc is Python's allocator.
-# ubsan  Run the test suite with GCC's UndefinedBehaviorSanitizer; -fno-wrapv, because Python's -fwrapv would hide overflows.
-# tsan   Run the kernels in plain threads without Python (tests/race.c) with clang's ThreadSanitizer, because it does not
-#        support the synchronisation in Python and libgomp.
+# asan   Run the test suite with GCC's AddressSanitizer; Python allocates with malloc.
+# ubsan  Run the test suite with GCC's UndefinedBehaviorSanitizer and -fno-wrapv, because Python's -fwrapv would hide overflows.
+# tsan   Run the kernels in plain threads without Python (tests/race.c) with clang's ThreadSanitizer, which does not support the
+#        synchronisation in Python and libgomp.
 #
-# --self-test adds a bug to the copy that is built; the run succeeds if the sanitizer reports the bug.
+# --self-test adds a bug to a copy of the source; the run succeeds if the sanitizer reports the bug.
 #
 # Requires gcc and Python with pip; tsan also requires clang.
 #
@@ -53,17 +53,18 @@ add_bug() {
     FROM=$2 TO=$3 perl -pi -e 's/\Q$ENV{FROM}\E/$ENV{TO}/' "$1"
 }
 
-# report EXPECTED COMMAND...: run a command that must not print a report (EXPECTED); with --self-test, it must fail with one
+# report PATTERN COMMAND...: run a command, which must print no report that matches PATTERN; with --self-test, the command must
+# fail and print one
 report() {
-    local expected=$1 status=0
+    local pattern=$1 status=0
     shift
     timeout --signal=KILL 3000 "$@" > "$work/output" 2>&1 || status=$?
     if [[ -n $self_test ]]; then
-        grep -m 1 -E "$expected" "$work/output"         # set -e ends the script if there is no report
+        grep -m 1 -E "$pattern" "$work/output"          # set -e ends the script if there is no report
         [[ $status != 0 ]]
         result="bug reported"
     else
-        if [[ $status != 0 ]] || grep -E "$expected" "$work/output"; then
+        if [[ $status != 0 ]] || grep -E "$pattern" "$work/output"; then
             tail -n 200 "$work/output"
             return 1
         fi
@@ -84,7 +85,7 @@ run_suite() {
 
 case $target in
     asan)
-        # asan must find libstdc++ when it installs its hooks for C++ exceptions
+        # preload libstdc++, in which asan intercepts C++ exceptions
         environment=(env LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libstdc++.so.6)"
             ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:handle_segv=0 PYTHONMALLOC=malloc)
         select=(-m "not long and not exhaustive and not memory")

@@ -6,10 +6,10 @@
 # sdist     Build the sdist in DIST, and check its list of files.
 # check     Check the metadata, the bundled licences and the sizes of the files in DIST.
 # complete  Check that DIST has the sdist and every wheel of a release.
-# torch     Run tests of the sdist with the wheel in DIST, in one process with PyTorch and its OpenMP runtime; PyTorch is
-#           imported first in one run, and posenc in the other.
+# torch     Run tests from the sdist with the wheel in DIST, in a process that also has PyTorch and its OpenMP runtime: once
+#           with posenc imported before PyTorch, and once after.
 #
-# The workflow puts the wheels into DIST, or `cibuildwheel --output-dir DIST DIST/posenc-VERSION.tar.gz` builds them.
+# The workflow puts the wheels into DIST; elsewhere, `cibuildwheel --output-dir DIST DIST/posenc-VERSION.tar.gz` builds them.
 #
 # Requires git and a Python with pip and venv.  The tools come from the group `release` of pyproject.toml.
 #
@@ -33,7 +33,7 @@ work=$WHEELS_DIR dist=$WHEELS_DIR/dist
 mkdir -p "$dist"
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 
-# environment FOLDER OPTION...: create a virtual environment and run `pip install OPTION...`, unless it exists
+# environment FOLDER OPTION...: create a virtual environment with `pip install OPTION...`, unless FOLDER already has one
 environment() {
     [[ ! -e $1/ready ]] || return 0
     "${PYTHON:-python3}" -m venv --clear "$1"
@@ -56,7 +56,7 @@ sdist() {
     rm -rf "$source" "$dist"
     mkdir -p "$source" "$dist"
     cd "$repository"
-    # build from a copy of the tracked files, to leave the repository unchanged and to exclude untracked files
+    # build from a copy of the tracked files, so that the repository stays unchanged and untracked files are excluded
     git ls-files -z | xargs -0 cp --parents -t "$source"
     SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
     export SOURCE_DATE_EPOCH
@@ -71,7 +71,7 @@ sdist() {
 
 check() {
     twine check --strict "$dist"/*
-    check-wheel-contents --ignore W009,W010 "$dist"/*.whl           # both checks reject the folder posenc.libs
+    check-wheel-contents --ignore W009,W010 "$dist"/*.whl           # W009 and W010 reject the folder posenc.libs
     python - "$limit" "$dist"/*.whl << 'END'
 import sys, zipfile
 from pathlib import Path

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc import _kernel
-from posenc._columns import as_array, shown, tensor_hint
+from posenc._as_array import as_array, shown, tensor_hint
 
 LOWEST, BEYOND = -(2**63), 2**63        # the domain: LOWEST <= position < BEYOND
 REAL = "integers of at most 64 bits, float64, float32, float16 or bfloat16"
@@ -29,29 +29,29 @@ def wrong_type(name: str, value: Any, expected: str) -> TypeError:
 
 
 def _is_number(value: Any, dtypes: tuple[str, ...]) -> bool:
-    """Return whether a value is a single number and the name of its dtype, if it has one, begins with one of `dtypes`."""
+    """Return whether a value is a single number; the name of its dtype, if any, must begin with one of `dtypes`."""
     dtype = getattr(value, "dtype", None)
     if dtype is None:
         return not isinstance(value, (bool, str, bytes)) and np.ndim(value) == 0
     return str(getattr(dtype, "name", dtype)).rpartition(".")[2].startswith(dtypes) and np.ndim(value) == 0
 
 
-def integer(name: str, value: Any, lowest: float) -> int:
+def integer(name: str, value: Any, lowest: float, expected: str = "an integer") -> int:
     if isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name} is a bool, expected an integer")
+        raise TypeError(f"{name} is a bool, expected {expected}")
     try:
         number = operator.index(value) if type(value) is int or _is_number(value, ("int", "uint")) else None
     except TypeError:
         number = None
     if number is None:
-        raise wrong_type(name, value, "an integer")
+        raise wrong_type(name, value, expected)
     if number < lowest:
         raise ValueError(f"{name} is {shown(number)}, expected at least {lowest}")
     return number
 
 
 def real(name: str, value: Any) -> float:
-    """Return a finite float64; an integer, fraction, decimal or longdouble must equal it exactly."""
+    """Return a value as a finite float, which must equal an integer, fraction, decimal or longdouble exactly."""
     try:
         number = float(value) if _is_number(value, ("int", "uint", "float", "bfloat", "longdouble")) else None
     except TypeError:
@@ -64,7 +64,7 @@ def real(name: str, value: Any) -> float:
         raise ValueError(f"{name} is {shown(value)}, expected a finite number")
     exact = value
     with suppress(TypeError):
-        exact = operator.index(value)           # to compare a NumPy integer with a float, NumPy would round the integer
+        exact = operator.index(value)           # NumPy rounds its integers to compare them with a float
     if isinstance(exact, (Rational, Decimal, np.longdouble)) and exact != number:
         raise ValueError(f"{name} is {shown(value)}, expected a number that float64 can hold")
     return number
@@ -93,7 +93,7 @@ def threads(value: Any) -> int | None:
     return None if value is None else integer("threads", value, 1)
 
 
-DTYPE_NAMES = {                         # names in other libraries
+DTYPE_NAMES = {                         # abbreviation or name in another library: name in NumPy
     "bf16": "bfloat16", "fp16": "float16", "f16": "float16", "fp32": "float32", "f32": "float32", "fp64": "float64",
     "f64": "float64", "half": "float16", "float": "float32", "double": "float64",
 }
@@ -106,7 +106,7 @@ def did_you_mean(dtype: Any, spelled: str = "{!r}") -> str:
     return f"; did you mean {spelled.format(name)}?" if name in _kernel.DTYPES else ""
 
 
-def dtype(dtype: Any, what: str = "dtype is") -> tuple[str, np.dtype[Any]]:
+def dtype(dtype: Any, subject: str = "dtype is") -> tuple[str, np.dtype[Any]]:
     """Return the name and np.dtype of an output dtype; if ml_dtypes is not installed, bfloat16 is stored in uint16."""
     if isinstance(dtype, str) and dtype == "bfloat16" or getattr(dtype, "__name__", getattr(dtype, "name", None)) == "bfloat16":
         return "bfloat16", _bfloat16()
@@ -115,10 +115,10 @@ def dtype(dtype: Any, what: str = "dtype is") -> tuple[str, np.dtype[Any]]:
     except (TypeError, SyntaxError):            # SyntaxError: a string such as "(2,"
         element = None
     if element is None or element.kind != "f" or element.name not in _kernel.DTYPES:
-        shown = dtype if isinstance(dtype, np.dtype) else repr(dtype)
-        raise TypeError(f"{what} {shown}, expected float64, float32, float16 or bfloat16{did_you_mean(dtype)}")
+        text = dtype if isinstance(dtype, np.dtype) else repr(dtype)
+        raise TypeError(f"{subject} {text}, expected float64, float32, float16 or bfloat16{did_you_mean(dtype)}")
     if not element.isnative:
-        raise ValueError(f"{what} {dtype!r}, expected native byte order")
+        raise ValueError(f"{subject} {dtype!r}, expected native byte order")
     return element.name, element
 
 
@@ -136,15 +136,27 @@ def _bfloat16() -> np.dtype[Any]:
 
 
 def numbers(name: str, value: Any) -> NDArray[Any]:
-    """Return an array, with bfloat16 converted to float32, because NumPy has no operations on bfloat16."""
+    """Return a value as an array; bfloat16 is converted to float32, because NumPy has no operations on bfloat16."""
     array = as_array(name, value)
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
 
 
+def check_real(name: str, array: NDArray[Any]) -> None:
+    """Raise an error unless an array has a dtype in REAL; for objects, it shows the first one that is not a position."""
+    if array.dtype.kind in "iuf" and array.dtype.itemsize <= 8:
+        return
+    objects = list(array.flat) if array.dtype.kind == "O" else []
+    if all(type(p) is int for p in objects):
+        for p in objects:
+            check_position(p, name=name)
+    other = [p for p in objects if not isinstance(p, (int, float))][:1]
+    such_as = "".join(f", such as {shown(p)} of type {type(p).__name__}" for p in other)
+    raise TypeError(f"{name} has dtype {array.dtype}{such_as}, expected {REAL}")
+
+
 def frequencies(name: str, value: Any) -> tuple[float, ...]:
     array = numbers(name, value)
-    if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
-        raise TypeError(f"{name} has dtype {array.dtype}, expected {REAL}")
+    check_real(name, array)
     if array.ndim != 1:
         raise ValueError(f"{name} has shape {array.shape}, expected one dimension")
     values = array.astype(np.float64)
@@ -160,7 +172,7 @@ def frequencies(name: str, value: Any) -> tuple[float, ...]:
 
 
 def is_index(positions: object) -> bool:
-    """Return whether positions is an integer n, which means ``range(n)``; an array of one integer is not."""
+    """Return whether positions is an integer n, which means ``range(n)``, and not an array of one integer."""
     if isinstance(positions, np.generic):
         return isinstance(positions, np.integer)
     return hasattr(positions, "__index__") and not hasattr(positions, "__array__") and not hasattr(positions, "__dlpack__")
@@ -178,19 +190,13 @@ def range_or_array(positions: Any) -> range | NDArray[Any]:
     return numbers("positions", positions)
 
 
-def positions_of(positions: range | NDArray[Any], offset: float) -> range | NDArray[Any]:
-    """Check that positions are in the domain, with and without `offset`; return a range or contiguous int64 or float64."""
+def positions_of(positions: range | NDArray[Any], offset: float, name: str = "positions") -> range | NDArray[Any]:
+    """Check that positions are in the domain, with and without `offset`; return a range or a contiguous array."""
     if isinstance(positions, range):
         check_domain(positions, offset)
         return positions
+    check_real(name, positions)
     array, kind = positions.ravel(), positions.dtype.kind
-    if kind == "O" and all(type(p) is int for p in array):
-        for p in array:
-            check_position(p)
-    if kind not in "iuf" or array.dtype.itemsize > 8:
-        other = [p for p in array if not isinstance(p, (int, float))][:1] if kind == "O" else ()
-        such_as = "".join(f", such as {shown(p)} of type {type(p).__name__}" for p in other)
-        raise TypeError(f"positions has dtype {array.dtype}{such_as}, expected {REAL}")
     outside = array[:0]
     if kind == "f":
         with np.errstate(all="ignore"):         # signalling NaNs would cause a warning
@@ -199,21 +205,21 @@ def positions_of(positions: range | NDArray[Any], offset: float) -> range | NDAr
     elif kind == "u" and array.dtype.itemsize == 8:
         outside = array[array > np.uint64(BEYOND - 1)]
     if outside.size:
-        check_position(outside[0].item())
+        check_position(outside[0].item(), name=name)
     array = np.require(array, np.float64 if kind == "f" else np.int64, ("C", "A"))
     if offset:
         finite = array[np.isfinite(array)]
         for p in (finite.min(), finite.max()) if finite.size else ():
-            check_position(p.item(), offset)
+            check_position(p.item(), offset, name)
     return array.reshape(positions.shape)
 
 
 def range_of(positions: Any, expected: str = "an integer or a range") -> range:
-    """Return positions as a range, without accepting arrays."""
+    """Return positions as a range; refuse arrays."""
     if isinstance(positions, range):
         return positions
     if not is_index(positions):
-        hint = "; encode takes arrays" if hasattr(positions, "__array__") else ""
+        hint = "; encode takes arrays" if hasattr(positions, "__array__") or type(positions) in (list, tuple) else ""
         raise TypeError(f"positions is of type {type(positions).__name__}, expected {expected}{hint}")
     return range(integer("positions", positions, 0))
 
@@ -230,7 +236,7 @@ def shape_of(positions: range | NDArray[Any]) -> tuple[int, ...]:
 
 
 def check_domain(positions: range, offset: float) -> None:
-    """Raise a ValueError, which shows a position outside, if a range leaves the domain with or without the offset."""
+    """Raise a ValueError if a range has a position outside the domain, with or without the offset; the message shows it."""
     if not positions:
         return
     first, last = positions[0], positions[-1]
@@ -241,7 +247,7 @@ def check_domain(positions: range, offset: float) -> None:
     check_position(last, offset)
 
 
-def check_position(p: int | float | Fraction, offset: float = 0) -> None:
+def check_position(p: int | float | Fraction, offset: float = 0, name: str = "positions") -> None:
     if not LOWEST <= p < BEYOND:
         with_offset = ""
     elif offset and not LOWEST <= Fraction(p) + Fraction(offset) < BEYOND:
@@ -249,7 +255,7 @@ def check_position(p: int | float | Fraction, offset: float = 0) -> None:
     else:
         return
     value = shown(p) if isinstance(p, int) else float(p)
-    raise ValueError(f"positions has {value}{with_offset}, expected -2**63 <= position < 2**63")
+    raise ValueError(f"{name} has {value}{with_offset}, expected -2**63 <= position < 2**63")
 
 
 # ---- output arrays --------------------------------------------------------------------------------------------------
@@ -261,7 +267,7 @@ def check_is_array(name: str, value: Any) -> None:
 
 
 def check_array(name: str, array: NDArray[Any], element: np.dtype[Any]) -> None:
-    """Check that an output array has dtype `element`, is writeable and aligned, and has contiguous rows without overlap."""
+    """Check that an array for output has dtype `element`, is writeable and aligned, and has contiguous, disjoint rows."""
     check_is_array(name, array)
     if type(array) not in (np.ndarray, np.memmap):
         raise TypeError(f"{name} is of type {type(array).__name__}, expected a numpy.ndarray such as np.asarray({name})")
@@ -288,7 +294,7 @@ def check_array(name: str, array: NDArray[Any], element: np.dtype[Any]) -> None:
 
 
 def empty(name: str, shape: tuple[int, ...], element: Any) -> NDArray[Any]:
-    """Return a new array; an error attributes its size to the argument `name`."""
+    """Return a new array; if it is too large, the error names `name` as the argument that determines its size."""
     try:
         return _kernel.new_array(shape, np.dtype(element))
     except (MemoryError, ValueError) as error:
@@ -300,7 +306,7 @@ def empty(name: str, shape: tuple[int, ...], element: Any) -> NDArray[Any]:
 def output(
     out: NDArray[Any] | None, shape: tuple[int, ...], dtype_name: str, element: np.dtype[Any], name: str = "positions"
 ) -> NDArray[Any]:
-    """Check and return `out`, or return a new array; an error attributes the size of a new array to the argument `name`."""
+    """Check and return `out`, or return a new array if it is None; `name` is the argument of `empty`."""
     if out is None:
         if dtype_name == "bfloat16" and element == np.uint16:
             raise ImportError("dtype bfloat16 needs the package ml_dtypes, or out as an array of uint16 for the bits")
@@ -329,7 +335,7 @@ def for_encode(
 def for_add_to(
     x: Any, positions: Any, x_scale: Any, n_threads: Any, d_model: int, offset: float
 ) -> tuple[range | NDArray[Any], float, int | None]:
-    """Check the arguments of `add_to` and return all but x converted for the kernel."""
+    """Check the arguments of `add_to`; return all of them except x, converted for the kernel."""
     check_is_array("x", x)
     # Conversions may run foreign code that changes x, so x is checked after them.
     scale = real("x_scale", x_scale)

@@ -1,4 +1,4 @@
-"""Tables with separate columns for each axis: the options of `grid` and `points`, and the columns of an axis."""
+"""Tables with separate columns for each axis: checks of the options of `grid` and `points`, and the columns of each axis."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc import _arguments
+from posenc._as_array import shown
 from posenc._cache import encoding_of
-from posenc._convention import DEFAULTS
+from posenc._convention import DEFAULTS, WIDEST
 from posenc._encoding import Encoding, changes_of
 from posenc._keywords import check_names
 
@@ -28,7 +29,7 @@ CHOICES = {
     "odd": ("error", "zero", "truncate"),
     "include_input": ("first", "last"),
 }
-# (group, layout): the three indices of a column, in the order from slowest to fastest
+# (group, layout): the three indices of a column, from the slowest-varying to the fastest-varying
 ORDERS = {
     ("axis", "halves"): ("axis", "function", "frequency"),
     ("axis", "interleaved"): ("axis", "frequency", "function"),
@@ -42,16 +43,16 @@ FORMATS = {"float32": (24, -149), "float16": (11, -24), "bfloat16": (8, -133)}
 
 
 class Axis(NamedTuple):
-    """The encoding of an axis and its columns in the table."""
+    """The encoding of an axis, and the columns of the table that contain it."""
 
     encoding: Encoding
-    columns: tuple[slice, ...]          # the columns of the table that hold those of the encoding, in the same order
+    columns: tuple[slice, ...]          # of the table; in this order, they contain the columns of the encoding
     input_column: int | None
 
     def write(
         self, positions: range | NDArray[Any], cells: NDArray[Any], dtype_name: str, element: np.dtype[Any], threads: int | None
     ) -> None:
-        """Write the encodings of positions to the columns of this axis; `cells` is a view of the bits of the rows."""
+        """Write the encodings of positions to the columns of this axis; `cells` has the rows as unsigned integers."""
         parts = [cells[..., columns] for columns in self.columns]
         width = self.encoding.d_model
         if len(parts) == 1 and parts[0].shape[-1] == width and self.columns[0].step == 1:
@@ -67,9 +68,9 @@ class Axis(NamedTuple):
         if self.input_column is not None:
             cells[..., self.input_column] = _rounded_bits(positions, dtype_name)
 
-    def check(self, positions: range | NDArray[Any]) -> range | NDArray[Any]:
+    def check(self, positions: range | NDArray[Any], name: str = "positions") -> range | NDArray[Any]:
         """Check that positions are in the domain, with and without the offset; return them as `positions_of` does."""
-        return _arguments.positions_of(positions, self.encoding.position_offset)
+        return _arguments.positions_of(positions, self.encoding.position_offset, name)
 
 
 def lay_out(
@@ -84,7 +85,7 @@ def lay_out(
     include_input: str | None,
     convention: Mapping[str, Any],
 ) -> tuple[int, list[Axis], slice]:
-    """Check the options of a function; return d_model, the axes, and the remaining columns, which are zero."""
+    """Check the options of `grid` or `points`; return d_model, the axes, and the columns that must be filled with zeros."""
     check_names(function, convention, DEFAULTS)
     for name, value in (("group", group), ("layout", layout), ("odd", odd), ("include_input", include_input)):
         if value is not None or name in ("group", "odd"):
@@ -96,32 +97,35 @@ def lay_out(
         encodings = _encodings(function, d_model, ndim, widths, odd, {**given, **convention})
         d_model = inputs + sum(encoding.d_model for encoding in encodings)
         nesting = ORDERS[group, encodings[0].layout]
-        own = [(encoding.d_model, changes_of(encoding)) for encoding in encodings]
+        specifications = [(encoding.d_model, changes_of(encoding)) for encoding in encodings]
     else:
-        d_model = _arguments.integer("d_model", d_model, 0)
+        hint = "; widths are the columns of each axis" if is_sequence(d_model) else ""
+        d_model = _arguments.integer("d_model", d_model, 0, f"an integer or an Encoding{hint}")
+        if d_model > WIDEST * ndim:
+            raise ValueError(f"d_model is {shown(d_model)}, expected at most {WIDEST} columns for each axis")
         by_axis = {name: per_axis(name, value, ndim) for name, value in convention.items()}
         nesting = ORDERS[group, layout or "interleaved"]
-        own = [
+        specifications = [
             (width, {name: values[k] for name, values in by_axis.items()})
             for k, width in enumerate(_widths(widths, ndim, d_model, inputs, odd))
         ]
-    # the columns of an axis's encoding must have functions and frequencies in the order of the table
+    # functions and frequencies must have the same order in the encoding of an axis as in the table
     inner = "halves" if nesting.index("function") < nesting.index("frequency") else "interleaved"
-    encodings = [encoding_of(width, {**keywords, "layout": inner}, function) for width, keywords in own]
+    encodings = [encoding_of(width, {**keywords, "layout": inner}, function) for width, keywords in specifications]
     first, last = inputs if include_input == "first" else 0, d_model - (inputs if include_input == "last" else 0)
-    ranked = _columns(tuple(encodings[k].d_model for k in axes), nesting, first, last)
+    columns = _columns(tuple(encodings[k].d_model for k in axes), nesting, first, last)
     laid_out = []
     for k, encoding in enumerate(encodings):
         rank = axes.index(k)
         input_column = {None: None, "first": rank, "last": last + rank}[include_input]
-        laid_out.append(Axis(encoding, ranked[rank], input_column))
+        laid_out.append(Axis(encoding, columns[rank], input_column))
     return d_model, laid_out, slice(min(last, first + sum(encoding.d_model for encoding in encodings)), last)
 
 
 def _encodings(
     function: Callable[..., Any], d_model: Any, ndim: int, widths: Integers, odd: str, keywords: Mapping[str, Any]
 ) -> list[Encoding]:
-    """Return the encoding of each axis, given in place of d_model and the keywords of a convention."""
+    """Check and return the encoding of each axis; d_model is one Encoding for all axes, or a sequence of them."""
     encodings = []
     for encoding in per_axis("d_model", d_model, ndim):
         if not isinstance(encoding, Encoding):
@@ -132,17 +136,17 @@ def _encodings(
     if widths is not None:
         raise TypeError("an Encoding and widths are both given, expected only one of them; pass an Encoding for each axis")
     if odd != "error":
-        raise TypeError("an Encoding and odd are both given, expected only one of them; pass d_model and keywords for zeros "
-                        "or fewer columns")
+        raise TypeError("an Encoding and odd are both given, expected only one of them; to add zeros or drop columns, "
+                        "pass d_model and keywords")
     layouts = {encoding.layout for encoding in encodings}
     if len(layouts) > 1:
-        raise ValueError(f"d_model has Encodings with layouts {sorted(layouts)}, expected one; use replace(layout=...)")
+        raise ValueError(f"d_model has Encodings with layouts {sorted(layouts)}, expected one layout; use replace(layout=...)")
     return encodings
 
 
 @functools.lru_cache(maxsize=64)
 def _columns(widths: tuple[int, ...], nesting: tuple[str, ...], first: int, last: int) -> list[tuple[slice, ...]]:
-    """Return for each axis, in their order in the table, its columns from `first` up to `last`."""
+    """Return the columns of each axis, in the table's order of axes; all lie from `first` to `last` - 1."""
     index = {
         "axis": np.repeat(np.arange(len(widths)), widths),
         "frequency": np.concatenate([np.arange(width) // 2 for width in widths]),
@@ -153,7 +157,7 @@ def _columns(widths: tuple[int, ...], nesting: tuple[str, ...], first: int, last
 
 
 def _slices(columns: NDArray[np.intp]) -> tuple[slice, ...]:
-    """Return ascending column indices as a few slices."""
+    """Return slices that together contain exactly these ascending column indices."""
     steps = np.diff(columns)
     changes = np.append(np.flatnonzero(np.diff(steps)) + 1, len(steps))
     slices, begin = [], 0
@@ -167,33 +171,41 @@ def _slices(columns: NDArray[np.intp]) -> tuple[slice, ...]:
 def _axis_order(axes: Any, ndim: int) -> Sequence[int]:
     if axes is None:
         return range(ndim)
-    order = [_arguments.integer("axes", k, 0) for k in per_axis("axes", axes, ndim)]
+    order = _integers("axes", axes, ndim)
     if sorted(order) != list(range(ndim)):
         raise ValueError(f"axes is {tuple(order)}, expected each of {tuple(range(ndim))} once")
     return order
 
 
-def _widths(widths: Any, ndim: int, d_model: int, inputs: int, odd: str) -> list[int]:
-    """Return the number of columns of each axis; `odd` determines whether their sum may differ from the available columns."""
+def _widths(given: Any, ndim: int, d_model: int, inputs: int, odd: str) -> list[int]:
+    """Return the number of columns of each axis; the sum may differ from the available columns only as `odd` permits."""
     if d_model < inputs:
         raise ValueError(f"d_model is {d_model}, expected at least {inputs} for the coordinates of include_input")
     available = d_model - inputs
-    if widths is None:
+    if given is None:
         pairs, rest = divmod(available, 2 * ndim)
         if rest and odd == "error":
             more = f"{inputs} more than " if inputs else ""
             raise ValueError(
-                f"d_model is {d_model}, expected {more}a multiple of {2 * ndim}; or pass widths, odd='zero' or odd='truncate'"
+                f"d_model is {d_model}, expected {more}a multiple of {2 * ndim}, twice the number of axes; "
+                f"or pass widths, odd='zero' or odd='truncate'"
             )
         return [2 * (pairs + (rest > 0 and odd == "truncate"))] * ndim
-    widths = [_arguments.integer("widths", width, 0) for width in per_axis("widths", widths, ndim)]
+    widths = _integers("widths", given, ndim)
     for width in widths:
         if width % 2:
             raise ValueError(f"widths has {width}, expected even numbers")
     total = sum(widths)
     if total < available and odd != "zero" or total > available and odd != "truncate":
         raise ValueError(f"widths has sum {total}, expected {available}")
-    return list(widths)
+    return widths
+
+
+def _integers(name: str, values: Any, ndim: int) -> list[int]:
+    """Return the elements of a sequence of integers, one for each axis."""
+    if not is_sequence(values) and not isinstance(values, range):
+        raise _arguments.wrong_type(name, values, "a sequence of integers, one for each axis")
+    return [_arguments.integer(name, value, 0) for value in per_axis(name, list(values), ndim)]
 
 
 def is_sequence(value: Any) -> bool:
@@ -201,7 +213,7 @@ def is_sequence(value: Any) -> bool:
 
 
 def per_axis(name: str, value: Any, ndim: int) -> list[Any]:
-    """Return one value for each axis: the elements of a sequence, or the same value; frequencies may be one array for all."""
+    """Return a list with a value for each axis: the elements of a sequence, or repetitions of a scalar or of frequencies."""
     if not is_sequence(value) or name == "frequencies" and not any(map(np.ndim, value)):
         return [value] * ndim
     if len(value) != ndim:
@@ -214,7 +226,7 @@ def _rounded_bits(positions: range | NDArray[Any], dtype_name: str) -> NDArray[A
     values: NDArray[Any] = np.asarray(positions)
     if dtype_name == "float64":
         return values.astype(np.float64).view(np.uint64)
-    if values.dtype.kind == "i":        # of a large integer, the last bit kept ORs all lower bits, so that float64 holds it
+    if values.dtype.kind == "i":        # round large integers to 53 bits, to odd: set the last bit if a dropped bit is set
         large = (values >> 11 | (values & 2047 != 0)) << 11
         values = np.where((values >= -(2**53)) & (values <= 2**53), values, large).astype(np.float64)
     precision, smallest = FORMATS[dtype_name]
@@ -222,6 +234,6 @@ def _rounded_bits(positions: range | NDArray[Any], dtype_name: str) -> NDArray[A
         exponent = (values.view(np.int64) >> 52 & 0x7FF).astype(np.intc) - 1022
         ulp = np.ldexp(1.0, np.maximum(exponent - precision, smallest))
         values = np.asarray(np.rint(values / ulp) * ulp)
-        if dtype_name == "bfloat16":    # the leading bits of a float32
+        if dtype_name == "bfloat16":    # its bits are the upper half of those of float32
             return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
         return values.astype(dtype_name).view(np.uint32 if dtype_name == "float32" else np.uint16)

@@ -1,4 +1,4 @@
-"""The Encoding of the arguments of a function, from a cache if possible."""
+"""The Encoding that a function's arguments specify, from a cache if possible."""
 
 from __future__ import annotations
 
@@ -8,25 +8,24 @@ from typing import Any
 
 import numpy as np
 
-from posenc import _arguments
 from posenc._convention import DEFAULTS
-from posenc._encoding import Encoding
+from posenc._encoding import Encoding, check_encoding
 from posenc._keywords import check_names
 
 WIDEST_CACHED = 2**16                   # columns; an Encoding of this width takes 13 MB
-CACHED = {int, float, str, type(None), np.float64, np.float32}     # not tensors: their hash does not depend on their value
+CACHEABLE = {int, float, str, type(None), np.float64, np.float32}   # not tensors: their hash does not depend on their value
 _cached = functools.lru_cache(maxsize=8, typed=True)(Encoding)
 
 
 def encoding_of(d_model: Any, convention: Mapping[str, Any], function: Callable[..., Any]) -> Encoding:
-    """Return the Encoding in place of d_model, or that of the keywords, from the cache if `CACHED` has all their types."""
+    """Return d_model if it is an Encoding, else the Encoding with these keywords, from the cache if all types are CACHEABLE."""
     if isinstance(d_model, Encoding):
         check_names(function, convention, DEFAULTS)
         for name in convention:
             raise TypeError(f"an Encoding and {name} are both given, expected only one of them; use replace({name}=...)")
         return d_model
     try:
-        if type(d_model) is int and d_model <= WIDEST_CACHED and CACHED.issuperset(map(type, scalars(convention))):
+        if type(d_model) is int and d_model <= WIDEST_CACHED and CACHEABLE.issuperset(map(type, scalars(convention))):
             return _cached(d_model, **convention)
         return Encoding(d_model, **convention)
     except TypeError:
@@ -35,18 +34,17 @@ def encoding_of(d_model: Any, convention: Mapping[str, Any], function: Callable[
 
 
 def encoding_for(x: Any, encoding: Encoding | None, convention: Mapping[str, Any], function: Callable[..., Any]) -> Encoding:
-    """Return the Encoding to add to an array, of its d_model if it is not given."""
+    """Return `encoding` if it fits x, or, if it is None, an Encoding whose d_model is the length of the last axis of x."""
     if encoding is None:
         return encoding_of(x.shape[-1], convention, function)
-    if not isinstance(encoding, Encoding):
-        raise _arguments.wrong_type("encoding", encoding, "a posenc.Encoding")
+    check_encoding(encoding)
     if encoding.d_model != x.shape[-1]:
         raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {encoding.d_model})")
     return encoding_of(encoding, convention, function)
 
 
 def scalars(convention: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the values of a convention, and for a tuple its elements."""
+    """Yield the values of a convention, with the elements of a tuple in its place."""
     for value in convention.values():
         if type(value) is tuple:
             yield from value

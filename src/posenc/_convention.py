@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from posenc import _arguments, _exact, _frequencies, _kernel
 from posenc._arguments import BEYOND, LOWEST
-from posenc._columns import shown
+from posenc._as_array import shown
 from posenc._keywords import check_names
 
 Keywords: TypeAlias = Mapping[str, Any]         # all keywords of a convention, checked

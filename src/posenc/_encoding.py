@@ -9,7 +9,8 @@ from typing import Any, Literal, Never, NoReturn, Self, SupportsFloat, SupportsI
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posenc import _convention, _kernel, _stream
+from posenc import _arguments, _convention, _kernel, _stream
+from posenc._as_array import shown
 from posenc._convention import DEFAULTS
 from posenc._keywords import check_names, suggests
 from posenc._stream import Chunk
@@ -22,8 +23,8 @@ MOST_SHOWN = 8          # repr abbreviates more frequencies than this
 class Encoding:
     """The specification of a table of sinusoidal positional encodings.
 
-    Column ``2 i`` holds ``sin`` and column ``2 i + 1`` holds ``cos`` of ``position * base**(-2 i / d_model)``, each
-    correctly rounded to the output dtype.  An `Encoding` is immutable, hashable and picklable.
+    By default, column ``2 i`` holds ``sin`` and column ``2 i + 1`` holds ``cos`` of ``position * base**(-2 i / d_model)``.
+    Each value is correctly rounded to the output dtype.  An `Encoding` is immutable, hashable and picklable.
 
     Parameters
     ----------
@@ -32,8 +33,8 @@ class Encoding:
     base : float, optional
         A positive number.  Frequency i is ``frequency_scale * base**(-i / D)`` radians per position; see ``spacing`` for D.
     frequency_scale, position_offset, position_scale : float, optional
-        The angle of frequency i is ``(position + position_offset) * position_scale * frequency`` in radians, the exact
-        product of the float64 arguments.
+        The angle of frequency i, in radians, is ``(position + position_offset) * position_scale * frequency``, where the
+        arguments are float64 and the arithmetic is exact.
     padding_idx : int, optional
         The position, before ``position_offset`` is added, whose row is all zeros, as in fairseq.
     scale : float, optional
@@ -62,7 +63,7 @@ class Encoding:
     d_model : int
         Number of columns.
     base, frequency_scale, position_offset, position_scale, scale, padding_idx, odd, spacing, shift, exponents, layout, order
-        The other keywords, as checked; real numbers are floats.
+        The values of the other keywords; real numbers are Python floats.
     frequencies : ndarray of float64
         The frequencies in radians per position.
 
@@ -166,7 +167,7 @@ class Encoding:
         return _rebuild, (type(self), self.d_model, changes_of(self))
 
     def replace(self, **changes: Any) -> Self:
-        """Return an encoding with changes.
+        """Return an encoding with some keywords replaced.
 
         Parameters
         ----------
@@ -177,12 +178,12 @@ class Encoding:
         Returns
         -------
         Encoding
-            A new one, with the other keywords of this one.
+            A new encoding, with the values of this one for all other keywords.
 
         Raises
         ------
         TypeError, ValueError
-            If `Encoding` raises them for the resulting keywords.
+            If a change has a wrong type or value, or if two keywords exclude each other.
 
         See Also
         --------
@@ -206,8 +207,8 @@ class Encoding:
         Returns
         -------
         dict
-            ``version``, the version of posenc; ``d_model``; and ``convention``, with every keyword, defaults included.
-            The files that posenc writes hold the same.
+            ``version``, the version of posenc; ``d_model``; and ``convention``, a dict of all keywords, including defaults.
+            Specifications in files contain the same entries.
 
         See Also
         --------
@@ -231,18 +232,18 @@ class Encoding:
         Parameters
         ----------
         document : mapping
-            From `to_dict`, or the specification in a file that posenc wrote, whose ``positions`` and ``dtype`` are not part
-            of the encoding.  Keywords that are missing from ``convention`` have their defaults.
+            The result of `to_dict`, or the specification in a file that posenc wrote; its ``positions`` and ``dtype`` are
+            ignored.  Keywords that are missing from ``convention`` have their default values.
 
         Returns
         -------
         Encoding
-            Equal to the one that the dict was made from.
+            An encoding equal to the one on which `to_dict` was called.
 
         Raises
         ------
         TypeError, ValueError
-            If the dict has other keys, lacks one, or a value is refused by `Encoding`.
+            If the dict has an unknown key, ``d_model`` or ``convention`` is missing, or a keyword has a wrong type or value.
 
         See Also
         --------
@@ -292,7 +293,7 @@ class Encoding:
         values = self._frequencies
         if values is None:
             values = _convention.frequencies(self.d_model, self._convention)
-            values = np.frombuffer(values.tobytes())        # setflags cannot make an array that views bytes writeable
+            values = np.frombuffer(values.tobytes())        # a view of bytes, which setflags cannot make writeable
             object.__setattr__(self, "_frequencies", values)
         return values
 
@@ -337,7 +338,7 @@ class Encoding:
         threads: SupportsIndex | None = None,
         **unknown: Never,
     ) -> ArrayT:
-        """Add encodings to embeddings in place, without building the table: see `posenc.add_to`."""
+        """Add encodings to embeddings in place, without computing a table first: see `posenc.add_to`."""
         if unknown:
             _convention.refuse(Encoding.add_to, unknown)
         self._columns.add_to(x, positions, x_scale, threads)
@@ -382,6 +383,16 @@ class Encoding:
 
 def _rebuild(kind: type[Encoding], d_model: int, changes: Mapping[str, Any]) -> Encoding:
     return kind(d_model, **changes)
+
+
+def check_encoding(encoding: Any) -> None:
+    """Raise an error unless a value is an Encoding; it shows the call for a number of columns, a model, or a dict."""
+    if isinstance(encoding, Encoding):
+        return
+    value = shown(encoding)
+    calls = {int: f"Encoding({value})", str: f"preset({value}, d_model)", dict: "Encoding.from_dict(encoding)"}
+    such_as = f" such as posenc.{calls[type(encoding)]}" if type(encoding) in calls else ""
+    raise _arguments.wrong_type("encoding", encoding, f"a posenc.Encoding{such_as}")
 
 
 def keywords_of(encoding: Encoding) -> dict[str, Any]:

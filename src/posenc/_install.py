@@ -1,4 +1,4 @@
-"""Optional packages: the error for one that is not installed, and the command that installs it."""
+"""The error for an optional package that is not installed, and the command that installs the package."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ from importlib.util import find_spec
 def command(module: str) -> str:
     """Return a command that installs the package of a module, with an installer that works in this environment.
 
-    uv creates environments without pip.  pipx would lose a package that pip installs when it rebuilds the environment.
+    Environments created by uv lack pip.  When pipx rebuilds an environment, packages that were installed by pip are lost.
     """
     package = module.partition(".")[0]
     python = f'"{sys.executable}"' if " " in sys.executable else sys.executable or "python"
@@ -20,6 +20,6 @@ def command(module: str) -> str:
 
 
 def not_installed(what: str, extra: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
-    """Return an error that names the extra of posenc and the command."""
-    message = f"{what} needs {error.name}, as in the extra posenc[{extra}]: {command(str(error.name))}"
+    """Return an error that names the missing package, the extra of posenc that contains it, and the command."""
+    message = f"{what} needs {error.name}, included in posenc[{extra}]; to install it: {command(str(error.name))}"
     return ModuleNotFoundError(message, name=error.name)

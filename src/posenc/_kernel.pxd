@@ -4,7 +4,7 @@ from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 
-cdef extern from "environment.h" nogil:
+cdef extern from "float_environment.h" nogil:
     ctypedef struct environment_t:
         pass
 

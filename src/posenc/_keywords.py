@@ -1,4 +1,4 @@
-"""Unknown keywords: the error names the function that was called, and suggests one of its keywords."""
+"""Errors for unknown keywords, which name the called function and suggest one of its keywords."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ OTHER_NAMES = {
     "dropout": "p drop drop_prob drop_rate dropout_p dropout_prob dropout_rate rate",
     "chunk": "chunks chunk_size chunksize batch_size batch block_size",
     "chunks": "chunk chunk_size chunksize batch_size block_size",
+    "chunk_rows": "chunk chunks chunk_size chunksize batch_size rows_per_chunk",
     "start": "offset position_offset start_index start_pos past past_length past_key_values_length past_key_values",
     "position_offset": "offset start start_index start_pos",
-    "position_scale": "scaling scaling_factor interpolation pos_scale rope_scaling granularity",
+    "position_scale": "scaling scaling_factor interpolation pos_scale rope_scaling granularity omega_0",
     "padding_idx": "pad pad_id pad_idx pad_value pad_token_id padding padding_index",
     "padding_segment": "pad_segment padding_id pad_id pad_token_id padding",
     "x_scale": "scale scale_x embed_scale embedding_scale scale_embedding input_scale xscale",
-    "frequencies": "freqs freq frequency inv_freq omega omegas bands",
+    "frequencies": "freqs freq frequency inv_freq omega omegas bands num_freqs num_frequencies n_harmonic_functions",
     "layout": "interleave interleaved concat style mode",
     "order": "cos_first flip_sin_to_cos",
     "shift": "downscale_freq_shift freq_shift",
@@ -40,6 +41,7 @@ OTHER_NAMES = {
     "channel_first": "channels_first data_format",
     "extra_tokens": "cls_token class_token num_prefix_tokens prefix_tokens add_cls_token",
     "coordinates": "normalize normalized normalise",
+    "include_input": "append_input",
     "dtype": "type datatype data_type dt precision",
     "out": "output buffer res result",
     "x": "a array embeddings inputs input tokens",
@@ -49,26 +51,35 @@ OTHER_NAMES = {
     "segment_ids": "segments segment_id seq_ids sequence_ids",
     "dimensions": "dims dimension columns channels",
     "ax": "axis axes figure fig",
-    "path": "store filename file fname url",
+    "path": "store filename filepath file fname url",
+    "key": "tensor tensor_name",
+    "samples": "sample n_samples num_samples n_rows full all",
+    "progress": "callback tqdm progress_bar show_progress verbose",
     "force": "overwrite exist_ok mode",
     "overwrite": "force exist_ok mode",
 }
+CONVENTION = {"base", "frequency_scale", "position_offset", "position_scale", "padding_idx", "scale", "odd", "spacing", "shift",
+              "exponents", "frequencies", "layout", "order", "d_model"}
 
 
 def check_names(function: Callable[..., Any], keywords: Iterable[str], others: Iterable[str] = ()) -> None:
-    """Raise a TypeError for a keyword that a function does not have; `others` are the names that its ``**`` accepts."""
+    """Raise a TypeError for a keyword that a function does not accept; `others` are the names that its ``**`` accepts."""
     import difflib
     import inspect
 
     parameters = [p.name for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
-    accepted = [name for name in (*parameters, *others) if name != "self"]
+    accepted = [name for name in dict.fromkeys((*parameters, *others)) if name != "self"]
     for name in keywords:
         if name in accepted:
             continue
-        near = [keyword for keyword, names in OTHER_NAMES.items() if keyword in accepted and name.lower() in names.split()]
+        meant = [keyword for keyword, names in OTHER_NAMES.items() if name.lower() in names.split()]
+        near = [keyword for keyword in meant if keyword in accepted]
         near = near or difflib.get_close_matches(name.lower(), accepted, 1, cutoff=0.7)
+        of_encoding = [keyword for keyword in (name, *meant) if keyword in CONVENTION]
         if near:
             hint = f"did you mean {near[0]!r}?"
+        elif "encoding" in accepted and of_encoding:
+            hint = f"posenc.Encoding takes {of_encoding[0]}"
         elif name in ("device", "requires_grad"):
             hint = "posenc.torch returns tensors"
         else:
@@ -78,7 +89,7 @@ def check_names(function: Callable[..., Any], keywords: Iterable[str], others: I
 
 
 def suggests(function: Callable[P, R]) -> Callable[P, R]:
-    """Report an unknown keyword of a function with a suggestion."""
+    """Decorate a function so that its error for an unknown keyword suggests a known one."""
     @functools.wraps(function)
     def call(*args: P.args, **keywords: P.kwargs) -> R:
         try:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posenc import _arguments, _kernel
-from posenc._axes import Axis, Group, IncludeInput, Integers, Layout, Odd, Width, lay_out
+from posenc._axes import Group, IncludeInput, Integers, Layout, Odd, Width, lay_out
 from posenc._types import AnyDType, ArrayT, DTypeOf, ScalarT
 
 BLOCK_BYTES = 1 << 22                   # size of the rows that are encoded at a time
@@ -101,8 +101,8 @@ def points(
     Examples
     --------
     >>> import numpy as np, posenc
-    >>> xyz = np.random.default_rng(0).uniform(-1, 1, (1024, 64, 3))                # rays, samples, axes
-    >>> posenc.points(xyz, 60, frequencies=2.0 ** np.arange(10)).shape              # 10 frequencies for each axis, as in NeRF
+    >>> xyz = np.random.default_rng(0).uniform(-1, 1, (1024, 64, 3))    # rays, samples, axes
+    >>> posenc.points(xyz, 60, frequencies=2.0 ** np.arange(10)).shape      # as in NeRF
     (1024, 64, 60)
     >>> posenc.points([[0.5, 2]], 6, include_input="last")
     array([[ 0.47942555,  0.87758255,  0.9092974 , -0.41614684,  0.5       ,
@@ -112,13 +112,16 @@ def points(
         dtype_name, element = _arguments.dtype(dtype)
         threads = _arguments.threads(threads)
         array = _arguments.numbers("coordinates", coordinates)
+        _arguments.check_real("coordinates", array)
         if array.ndim == 0 or array.shape[-1] == 0:
             raise ValueError(f"coordinates has shape {array.shape}, expected (..., axes) with at least one axis")
         d_model, table_axes, zeros = lay_out(
             points, array.shape[-1], d_model, axes, widths, group, layout, odd, include_input, convention
         )
         # copies, because the array may share memory with out
-        positions = [_checked(array[..., k].copy(), k, axis) for k, axis in enumerate(table_axes)]
+        positions = [
+            np.asarray(axis.check(array[..., k].copy(), f"coordinates[..., {k}]")) for k, axis in enumerate(table_axes)
+        ]
         out = _arguments.output(out, (*array.shape[:-1], d_model), dtype_name, element, "coordinates")
         cells = out.view(f"u{element.itemsize}")
         cells[..., zeros] = 0
@@ -126,13 +129,6 @@ def points(
             for axis, p in zip(table_axes, positions, strict=True):
                 axis.write(p[block], cells[block], dtype_name, element, threads)
         return out
-
-
-def _checked(positions: NDArray[Any], k: int, axis: Axis) -> NDArray[Any]:
-    try:
-        return np.asarray(axis.check(positions))
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"coordinates[..., {k}]: {error}") from None
 
 
 def _blocks(shape: tuple[int, ...], rows: int) -> Iterator[tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""show_runtime: the installed versions and the kernels in use."""
+"""The function `show_runtime`."""
 
 import platform
 from typing import Any
@@ -15,9 +15,10 @@ def show_runtime() -> dict[str, Any]:
     Returns
     -------
     dict
-        ``instruction_set`` is the one in use; ``instruction_sets`` has every one that was built, with True if this
-        processor supports it; ``openmp`` is the date of the OpenMP specification as yyyymm (201511 for OpenMP 4.5), or 0 in a
-        build without OpenMP, where every call uses one thread; ``threads`` is the default number for a large call.
+        ``instruction_set`` is the instruction set in use; ``instruction_sets`` maps each instruction set in this build to
+        whether the processor supports it; ``openmp`` is the date of the OpenMP specification as yyyymm (201511 for OpenMP
+        4.5), or 0 in a build without OpenMP, where every call uses one thread; ``threads`` is the default number of threads
+        for a large call; the others are versions, and ``machine``, the processor type.
 
     See Also
     --------

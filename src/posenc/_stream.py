@@ -1,4 +1,4 @@
-"""Chunk, and the chunks of a stream."""
+"""The iterator that `stream` returns, and its items of type Chunk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Chunk(NamedTuple, Generic[ScalarT]):  # numpydoc ignore=PR01
     positions : range
         The positions of the rows.
     values : ndarray, shape (len(positions), d_model)
-        The encodings of the positions, of the requested dtype.
+        The encodings of the positions, in the requested dtype.
 
     See Also
     --------
@@ -44,7 +44,7 @@ def chunks(
     encode: Callable[..., NDArray[Any]], d_model: int, offset: float,
     positions: Any, chunk: Any, dtype: Any, out: Any, threads: Any,
 ) -> Iterator[Chunk[Any]]:
-    """Check the arguments of `stream`, and return an iterator of the chunks that `encode` computes."""
+    """Check the arguments of `stream`, and return an iterator that calls `encode` for each chunk."""
     _, element = _arguments.dtype(dtype)
     threads = _arguments.threads(threads)
     positions = range(BEYOND) if positions is None else _arguments.range_of(positions, "an integer, a range or None")
@@ -61,10 +61,10 @@ def chunks(
     else:
         chunk = _arguments.integer("chunk", chunk, 1)
 
-    def computed(positions: range) -> Iterator[Chunk[Any]]:
-        while positions:
-            now, positions = positions[:chunk], positions[chunk:]
-            buffer = None if out is None else out[: len(now)]
-            yield Chunk(now, encode(now, dtype=dtype, out=buffer, threads=threads))
+    def generate(remaining: range) -> Iterator[Chunk[Any]]:
+        while remaining:
+            part, remaining = remaining[:chunk], remaining[chunk:]
+            buffer = None if out is None else out[: len(part)]
+            yield Chunk(part, encode(part, dtype=dtype, out=buffer, threads=threads))
 
-    return computed(positions)
+    return generate(positions)

@@ -17,7 +17,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from posenc import _arguments
-from posenc._encoding import Encoding
+from posenc._encoding import Encoding, check_encoding
 from posenc._keywords import suggests
 from posenc._types import Positions
 
@@ -31,8 +31,7 @@ DIMENSIONS = 4              # default number of curves
 
 def _values(encoding: Encoding, positions: Positions) -> tuple[NDArray[Any], list[Any], str]:
     """Return the encodings in float64, the positions relative to an origin, and the label of their axis."""
-    if not isinstance(encoding, Encoding):
-        raise TypeError(f"encoding is of type {type(encoding).__name__}, expected a posenc.Encoding")
+    check_encoding(encoding)
     rows = _arguments.range_or_array(positions)
     if not isinstance(rows, range) and rows.ndim != 1:
         raise ValueError(f"positions has shape {rows.shape}, expected one dimension")
@@ -149,7 +148,8 @@ def waves(
     Examples
     --------
     >>> import numpy as np, posenc, posenc.plot
-    >>> ax = posenc.plot.waves(posenc.Encoding(20), np.linspace(0, 100, 1001), dimensions=range(4, 8))
+    >>> positions = np.linspace(0, 100, 1001)
+    >>> ax = posenc.plot.waves(posenc.Encoding(20), positions, dimensions=range(4, 8))
     >>> [line.get_label() for line in ax.lines]
     ['4', '5', '6', '7']
     """

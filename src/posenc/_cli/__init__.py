@@ -1,5 +1,5 @@
 """The command ``posenc``."""
 
-from posenc._cli.program import main
+from posenc._cli.entry_point import main
 
 __all__ = ["main"]

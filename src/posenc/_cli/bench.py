@@ -20,7 +20,7 @@ import posenc
 from posenc._cli import options
 from posenc._cli.parser import Parser
 
-CASES: list[tuple[tuple[int, ...], str, str, bool]] = [      # shape, dtype, memory, whether to use one thread
+CASES: list[tuple[tuple[int, ...], str, str, bool]] = [      # shape, dtype, memory, whether to use only one thread
     ((32_768, 512), "float32", "fresh", False),
     ((32_768, 512), "float32", "reused", False),
     ((32_768, 512), "bfloat16", "reused", False),
@@ -30,14 +30,14 @@ CASES: list[tuple[tuple[int, ...], str, str, bool]] = [      # shape, dtype, mem
 ROUNDS, SECONDS = 7, 0.3                # torch and NumPy each skip their remaining rounds after this many seconds
 SAMPLE_SECONDS = 2e-3                   # shorter calls are repeated until they take this long
 HEADINGS = "call   shape           dtype    memory threads     ms  GB/s share  torch   NumPy"
-NOTES = """share: speed relative to memset in the same type of memory, with as many threads
-torch, NumPy: speed-up over the usual recipe, for add_to over add(x, table, out=x)"""
+NOTES = """share: speed relative to memset with the same memory and number of threads
+torch, NumPy: speed-up over the usual recipe (for add_to: add(x, table, out=x))"""
 EXAMPLES = "examples:\n  posenc bench\n  posenc bench --threads 1 --json > figures.json"
 
 
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = options.add_command(commands, "bench", "compare posenc with memset, torch and NumPy", EXAMPLES, run)
-    parser.add_argument("--threads", type=options.positive, metavar="N", help="at most N threads (default: as in posenc info)")
+    parser.add_argument("--threads", type=options.positive, metavar="N", help="at most N threads (default: see posenc info)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def recipe(library: Any, pe: Any, fresh: bool) -> None:
-    """Compute a table by the usual recipe; its angles are float64 in NumPy, float32 in torch."""
+    """Compute a table by the usual recipe, with angles in float64 (NumPy) or float32 (torch)."""
     pe = library.empty_like(pe) if fresh else pe
     n, d_model = pe.shape
     angles = library.arange(n)[:, None] * library.exp(library.arange(0, d_model, 2) * (-math.log(10000.0) / d_model))
@@ -73,7 +73,7 @@ def memset(out: Any, fresh: bool, threads: int, pool: Any) -> None:
 
 
 def measure(torch: Any, pool: Any, shape: tuple[int, ...], dtype: str, memory: str, threads: int) -> dict[str, Any]:
-    """Return the case and the median seconds of `add_to` (for a batch) or `encode`, of memset, torch and NumPy."""
+    """Return the case with the median seconds of posenc (`add_to` for a batch, else `encode`), memset, torch and NumPy."""
     call, fresh, encoding = "add_to" if len(shape) > 2 else "encode", memory == "fresh", posenc.Encoding(shape[-1])
     encode = partial(encoding.encode, shape[-2], dtype=dtype, threads=threads)
     out = np.ones(shape, encoding.encode(0, dtype=dtype).dtype)
@@ -88,7 +88,7 @@ def measure(torch: Any, pool: Any, shape: tuple[int, ...], dtype: str, memory: s
     if torch:
         torch.set_num_threads(threads)
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for name in ROUNDS * list(calls):   # all calls in turn; the first round warms up
+    for name in ROUNDS * list(calls):   # the calls alternate; the first round is a warm-up
         if sum(times[name]) < SECONDS or name in ("posenc", "memset"):
             once = timeit.timeit(calls[name], number=1)
             number = math.ceil(SAMPLE_SECONDS / once)
@@ -98,7 +98,7 @@ def measure(torch: Any, pool: Any, shape: tuple[int, ...], dtype: str, memory: s
 
 
 def used_by_others() -> float | None:
-    """Return the processor seconds that other processes have used since the system started, or None without /proc/stat."""
+    """Return the processor seconds used by other processes since the system started, or None if /proc/stat does not exist."""
     with suppress(FileNotFoundError), open("/proc/stat", encoding="ascii") as stat:
         user, nice, system, _idle, _iowait, *others = map(int, stat.readline().split()[1:9])
         return sum((user, nice, system, *others)) / os.sysconf("SC_CLK_TCK") - time.process_time()
@@ -106,7 +106,7 @@ def used_by_others() -> float | None:
 
 
 def in_words(document: dict[str, Any]) -> str:
-    """Return the document as text."""
+    """Return the measurements as a table with notes."""
     versions = f"NumPy {document['numpy']} (1 thread), torch {document['torch'] or 'is not installed'}"
     lines = [f"posenc {document['version']} with {document['instruction_set']}, {versions}", HEADINGS]
     for row in document["rows"]:

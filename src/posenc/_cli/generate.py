@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         "threads": args.threads,
     }
     dtype = args.dtype if stored == args.dtype else f"{args.dtype} (stored as {stored})"
-    # for small files start-up dominates the time
+    # the time to write a small file is mostly start-up
     rate = f", {quantity(size / seconds)}/s" if size >= 1e6 else ""
     written = f"{quantity(size)} in {seconds:.3g} s{rate}"
     options.report(args, document, f"{args.output}: {args.n} x {args.d_model} {dtype}, {written}")
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def stdout_for_data(args: argparse.Namespace) -> BinaryIO:
-    """Return stdout for binary data; refuse a terminal."""
+    """Return stdout as a binary file; refuse a terminal, a closed stdout and --json."""
     if args.json:
         raise ValueError(f"--json is given with -o {PIPE}, expected only one of them: both write to stdout")
     if sys.stdout is None:

@@ -23,7 +23,7 @@ examples:
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = options.add_command(commands, "identify", "name the convention of the table in a file", EXAMPLES, run)
     options.add_table(parser)
-    parser.add_argument("--start", type=options.integer, metavar="INT", help="position of the first row (default: searched)")
+    parser.add_argument("--start", type=options.integer, metavar="INT", help="position of the first row (default: find it)")
     parser.add_argument("--step", type=options.integer, metavar="INT", help="step between positions (default 1 with --start)")
 
 
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
 def match_document(match: posenc.Match) -> dict[str, Any]:
     """Return a match as a dict for JSON."""
-    assert isinstance(match.positions, range)       # true for positions from the options and from a search
+    assert isinstance(match.positions, range)       # both the options and a search yield a range
     return {
         "convention": changes_of(match.encoding),
         "start": match.positions.start,

@@ -10,7 +10,7 @@ from posenc._cli import options
 from posenc._cli.parser import Parser
 
 EXAMPLES = "examples:\n  posenc info\n  posenc info --json"
-OPENMP = {              # version of the specification by its date, the value of the macro _OPENMP
+OPENMP = {              # date of the specification (the value of the macro _OPENMP): version
     0: "none, so every call uses one thread",
     200203: "2.0",
     200805: "3.0",
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def in_words(runtime: dict[str, Any]) -> dict[str, object]:
-    """Return the lines to print, by name."""
+    """Return {name: text} for the lines to print."""
     current = runtime["instruction_set"]
     others = [
         name if usable else f"{name} (not supported here)"

@@ -1,4 +1,4 @@
-"""Options, formats and reports that the commands share."""
+"""Options, values and output that the commands share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PIPE = "-"
 
 
 class Failure(Exception):
-    """Error that ends the program with exit code 1; its arguments are a message and, if it is known, a command to try."""
+    """An error that ends the program with exit code 1; its arguments are a message and, optionally, a command to try."""
 
 
 # ---- values on the command line ---------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def real(text: str) -> float:
 
 
 def listed(parse: Callable[[str], Number]) -> Callable[[str], list[Number]]:
-    """Return a parser of numbers separated by commas."""
+    """Return a parser for a list of numbers separated by commas."""
     def parse_list(text: str) -> list[Number]:
         with suppress(argparse.ArgumentTypeError):
             return [parse(number) for number in text.split(",")]
@@ -82,7 +82,7 @@ def table_path(text: str) -> str:
     """Parse the path of a table, or "-" for stdout."""
     if text != PIPE and suffix_of(text) not in FORMATS:
         suffixes = ", ".join(FORMATS)
-        raise argparse.ArgumentTypeError(f"is {text!r}, expected a name that ends in {suffixes}, or {PIPE} for stdout")
+        raise argparse.ArgumentTypeError(f"is {text!r}, expected a name with the suffix {suffixes}, or {PIPE} for stdout")
     return text
 
 
@@ -113,7 +113,7 @@ def add_command(
     examples: str,
     run: Callable[[argparse.Namespace], int],
 ) -> Parser:
-    """Add a subcommand that `run` executes, with the option --json."""
+    """Add a subcommand with the option --json; `run` executes the subcommand."""
     parser = commands.add_parser(
         name, help=purpose, description=purpose, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -131,7 +131,7 @@ def add_convention(parser: Parser, defaults: str = "those of 'Attention is all y
 
 
 def encoding_of(args: argparse.Namespace, d_model: int, described: posenc.Encoding | None = None) -> posenc.Encoding:
-    """Return the encoding that the options select; without --preset, `described` (from the file) gives the defaults."""
+    """Return the encoding that the options select; without --preset, the defaults are those of `described`, from the file."""
     keywords = {keyword: value for keyword, value in vars(args).items() if keyword in CONVENTION}
     if args.preset is not None:
         return posenc.preset(args.preset, d_model, **keywords)
@@ -139,13 +139,13 @@ def encoding_of(args: argparse.Namespace, d_model: int, described: posenc.Encodi
 
 
 def add_range(parser: Parser) -> None:
-    """Add the options that give the positions of the rows."""
+    """Add --start and --step, which determine the positions of the rows."""
     parser.add_argument("--start", type=integer, metavar="INT", help="position of the first row (default 0)")
     parser.add_argument("--step", type=integer, metavar="INT", help="step between positions (default 1)")
 
 
 def positions_of(args: argparse.Namespace, rows: int, described: range = range(0)) -> range:
-    """Return the positions of the rows; `described` (from the file) gives the defaults."""
+    """Return the positions of the rows; the defaults are those of `described`, from the file."""
     start = described.start if args.start is None else args.start
     step = described.step if args.step is None else args.step
     if not step:
@@ -167,7 +167,7 @@ def format_options(args: argparse.Namespace, path: str) -> dict[str, Any]:
 
 
 def add_table(parser: Parser) -> None:
-    """Add the file to read and the name of its tensor."""
+    """Add FILE and --key, which select the table to read."""
     parser.add_argument("file", metavar="FILE", help="table of float32, float64, float16, bfloat16 or uint16 (bfloat16 bits)")
     parser.add_argument("--key", metavar="NAME", help="tensor in a .safetensors file (default: the only one, else pe)")
 
@@ -192,13 +192,13 @@ def report(args: argparse.Namespace, document: dict[str, Any], text: str = "") -
     line = json.dumps({**document, "version": posenc.__version__}, allow_nan=False) if args.json else text
     try:
         print(line)
-    except UnicodeEncodeError:          # a file name is not text, or the encoding of stdout cannot represent it
+    except UnicodeEncodeError:          # a file name is not valid Unicode, or stdout has an encoding without its characters
         print(line.encode("ascii", "backslashreplace").decode())
 
 
 @contextmanager
 def progress_bar(size: int, unit: str = "B") -> Iterator[Callable[[int], object]]:
-    """Yield a callback for the number of units done; on a terminal, show a bar, or a percentage if tqdm is not installed."""
+    """Yield a callback that adds a number of units; on a terminal, show a bar, or a percentage if tqdm is not installed."""
     if not sys.stderr.isatty():
         yield lambda done: None
         return
@@ -214,7 +214,7 @@ def progress_bar(size: int, unit: str = "B") -> Iterator[Callable[[int], object]
 
 @contextmanager
 def percentage(size: int) -> Iterator[Callable[[int], object]]:
-    """Yield a callback that prints the percentage of units done on stderr; erase it at the end."""
+    """Yield a callback that adds a number of units and prints the percentage done on stderr; erase the text at the end."""
     total = 0
 
     def update(done: int) -> None:

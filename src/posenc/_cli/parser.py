@@ -1,4 +1,4 @@
-"""The parser of a command: argparse with plainer errors, each with a hint."""
+"""The parser of a command: argparse, with plainer error messages that each have a hint."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-# regular expressions for argparse's messages, and their replacements
+# regular expression that matches a message of argparse, and its replacement
 REWORDED = (
     (r"the following arguments are required: (.+)", r"missing \1"),
     (r"argument (\S+): expected one argument", r"\1 has no value"),
@@ -20,17 +20,17 @@ REWORDED = (
 
 
 class UsageError(Exception):
-    """Wrong usage: one line that states the error, and a command or an option to try."""
+    """An error in the arguments of the program; its own arguments are a message of one line, and what to try."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser that raises UsageError; it rejects abbreviated options, because a new option could make them ambiguous."""
+    """A parser that raises UsageError; it rejects abbreviated options, because a new option could make them ambiguous."""
 
     def __init__(self, **keywords: Any) -> None:
         super().__init__(allow_abbrev=False, **keywords)
 
     def check_options(self, words: Iterable[str]) -> None:
-        """Raise UsageError for an unknown option; argparse would first report missing arguments."""
+        """Raise UsageError for an unknown option, which argparse would report only if no argument is missing."""
         known = self._option_string_actions
         for word in words:
             if word == "--":
@@ -50,7 +50,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message, f"{self.prog} --help")
 
     def refuse(self, error: Exception) -> NoReturn:
-        """Raise UsageError for an error of the library, with options in place of arguments and keywords."""
+        """Raise UsageError for an error of the library, with the names of arguments replaced by those of options."""
         names = {action.dest: (action.option_strings or [str(action.metavar)])[0] for action in self._actions}
         names["name"] = "--preset"
         either = "|".join(names)
@@ -66,5 +66,5 @@ class Parser(argparse.ArgumentParser):
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that is most similar, if any is similar."""
+    """Return the most similar known word, or None if no known word is similar."""
     return next(iter(difflib.get_close_matches(word, known, 1)), None)

@@ -30,7 +30,7 @@ DPI = 100
 def picture_path(text: str) -> str:
     """Parse the path of a picture."""
     if suffix_of(text) not in PICTURES:
-        raise argparse.ArgumentTypeError(f"is {text!r}, expected a name that ends in {', '.join(PICTURES)}")
+        raise argparse.ArgumentTypeError(f"is {text!r}, expected a name with the suffix {', '.join(PICTURES)}")
     return text
 
 
@@ -42,8 +42,8 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument("--positions", type=options.count, default=100, metavar="N", help="number of positions (default 100)")
     parser.add_argument("--d-model", type=options.count, default=128, metavar="D", help="number of columns (default 128)")
     parser.add_argument("--dimensions", type=options.listed(options.integer), metavar="I,J,K",
-                        help="columns that waves draws (default: four, evenly spaced)")
-    parser.add_argument("--width", type=options.positive, metavar="PIXELS", help="default 800; 560 for similarity")
+                        help="columns to draw as waves (default: four, evenly spaced)")
+    parser.add_argument("--width", type=options.positive, metavar="PIXELS", help="default 800, or 560 for similarity")
     parser.add_argument("--height", type=options.positive, metavar="PIXELS", help="default 450")
     options.add_range(parser)
     parser.add_argument("--force", action="store_true", help="overwrite the file")
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def rendered(figure: Figure, args: argparse.Namespace) -> bytes:
-    """Return the content of the picture's file."""
+    """Return the bytes of a picture file."""
     width, height = (round(DPI * inches) for inches in figure.get_size_inches())
     width, height = args.width or width, args.height or height
     figure.set_size_inches(width / DPI, height / DPI)

@@ -23,9 +23,9 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = options.add_command(commands, "verify", "recompute a file and compare its bits", EXAMPLES, run)
     options.add_table(parser)
     options.add_range(parser)
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--samples", type=options.positive, default=1000, metavar="K", help="compare K rows (default 1000)")
-    which.add_argument("--all", action="store_true", help="compare every row")
+    rows = parser.add_mutually_exclusive_group()
+    rows.add_argument("--samples", type=options.positive, default=1000, metavar="K", help="compare K rows (default 1000)")
+    rows.add_argument("--all", action="store_true", help="compare every row")
     parser.add_argument("--threads", type=options.integer, metavar="K", help="use at most K threads")
     options.add_convention(parser, "those stored in a .safetensors or .zarr file, else those of 'Attention is all you need'")
 

@@ -48,10 +48,15 @@ def check_target(path: str, force: bool) -> None:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
     if os.path.lexists(path) and not os.path.isfile(path):
         raise OSError(errno.EINVAL, "Not a regular file", path)     # otherwise root could replace /dev/null
+    if os.path.lexists(path) and not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, "The file is read-only", path)      # a rename would replace it
 
 
 def check_space(path: str, size: int) -> None:
-    total, _, free = shutil.disk_usage(os.path.dirname(path))
+    folder = os.path.dirname(path)
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(errno.ENOENT, f"{os.strerror(errno.ENOENT)}; create its folder first", path)
+    total, _, free = shutil.disk_usage(folder)
     if size > free and total:                                       # some network file systems report 0 of 0 bytes
         raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {quantity(size)} needed, {quantity(free)} free", path)
 

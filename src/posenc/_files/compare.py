@@ -1,4 +1,4 @@
-"""Comparison of the bits of a table with those of its encoding."""
+"""Compare the bits of a table with the encodings of its positions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from posenc._files.table import Readable, refuse_outside, row_buffer
 
 
 class Mismatch(NamedTuple):
-    """A value of a table that differs from its encoding."""
+    """A value of a table that differs from the encoding."""
 
     position: int
     row: int
@@ -50,29 +50,29 @@ def first_mismatch(
         expected = encoding.encode(part, dtype=table.dtype, out=out, threads=threads).view(found.dtype)
         if not np.array_equal(found, expected):
             row, column = np.argwhere(found != expected)[0].tolist()
-            one, other = found[row, column], expected[row, column]
-            values = value_of(one, table.dtype), value_of(other, table.dtype)
-            return Mismatch(part[row], rows.start + row, column, *values, f"{one:#x}", f"{other:#x}")
+            bits, right = found[row, column], expected[row, column]
+            values = value_of(bits, table.dtype), value_of(right, table.dtype)
+            return Mismatch(part[row], rows.start + row, column, *values, f"{bits:#x}", f"{right:#x}")
         progress(found.nbytes)
     return None
 
 
 def parts(rows: int, samples: int, most: int) -> Iterator[range]:
-    """Return the rows to compare: all rows in ranges of at most `most`, or single rows."""
+    """Return an iterator over the rows to compare: all rows in ranges of at most `most`, or a sample of single rows."""
     if samples == rows:
         return (range(first, min(first + most, rows)) for first in range(0, rows, most))
     return (range(row, row + 1) for row in sampled(rows, samples))
 
 
 def sampled(rows: int, samples: int) -> Iterator[int]:
-    """Yield the last row of the last of `samples` parts, the first row of the first, and (fixed seed) random rows of others."""
-    choice = random.Random(0)
+    """Yield one row of each of `samples` parts: the last of the last part, the first of the first part, and random others."""
+    rng = random.Random(0)
     for k in range(samples):
         first, last = k * rows // samples, (k + 1) * rows // samples - 1
         if k == samples - 1:
             yield last
         else:
-            yield choice.randint(first, last) if k else first
+            yield rng.randint(first, last) if k else first
 
 
 def value_of(bits: Any, dtype: str) -> float | str:

@@ -1,4 +1,4 @@
-"""The formats of table files, by suffix; the module of each is imported on first use."""
+"""The formats of table files, by suffix; the module for a format is imported on first use."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from posenc import _columns, _install
+from posenc import _install
+from posenc._as_array import shown
 
 if TYPE_CHECKING:
     from posenc._files.table import Readable
 
 
 class Format(NamedTuple):
-    """The module that writes and reads a format, and the options that no other format has."""
+    """The module that writes and reads a format, and the options that only this format has."""
 
     module: str
     options: tuple[str, ...] = ()
@@ -24,7 +25,7 @@ class Format(NamedTuple):
 FORMATS = {
     ".npy": Format("posenc._files.npy"),
     ".safetensors": Format("posenc._files.safetensors", ("key",)),
-    ".zarr": Format("posenc._files.zarr", ("chunk_rows",)),
+    ".zarr": Format("posenc._files.zarr", ("chunk_rows", "storage_options")),
 }
 OPTIONS = tuple(option for format_ in FORMATS.values() for option in format_.options)
 
@@ -35,7 +36,7 @@ def suffix_of(path: str) -> str:
 
 
 def format_of(path: str) -> Format:
-    """Return the format of a path; files with another suffix are read as .npy, and refused if their content differs."""
+    """Return the format of a path; a file with an unknown suffix must be in .npy format."""
     return FORMATS.get(suffix_of(path), FORMATS[".npy"])
 
 
@@ -59,11 +60,13 @@ def checked_options(path: str, **options: Any) -> dict[str, Any]:
     given = {name: value for name, value in options.items() if value is not None}
     for name, value in given.items():
         if name not in format_of(path).options:
-            raise ValueError(f"{name} is {_columns.shown(value)}, expected None: it does not apply to {path!r}")
+            raise ValueError(f"{name} is {shown(value)}, expected None: it does not apply to {path!r}")
     return given
 
 
-def opened(path: str, *, key: str | None = None) -> AbstractContextManager[Readable]:
+def opened(
+    path: str, *, key: str | None = None, storage_options: dict[str, Any] | None = None
+) -> AbstractContextManager[Readable]:
     """Open a file of any format as a table.
 
     Raises
@@ -71,7 +74,8 @@ def opened(path: str, *, key: str | None = None) -> AbstractContextManager[Reada
     ValueError
         If the file is not a complete table; the message begins with the path.
     ModuleNotFoundError
-        As `module_of`.
+        If a package that the format needs is not installed.
     """
-    table: AbstractContextManager[Readable] = module_of(path).opened(path, **checked_options(path, key=key))
+    options = checked_options(path, key=key, storage_options=storage_options)
+    table: AbstractContextManager[Readable] = module_of(path).opened(path, **options)
     return table

@@ -1,6 +1,6 @@
-"""The .safetensors format: the length of a JSON document, the document, and the rows.
+"""The .safetensors format: the length of a JSON header, the header, and the rows.
 
-This module does not use the safetensors library, which can write only tensors that are completely in memory.
+This module does not use the safetensors library, because that can write a tensor only if it is completely in memory.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from posenc._types import AnyDType
 DTYPES = {"float32": "F32", "float64": "F64", "float16": "F16", "bfloat16": "BF16"}
 NAMES = {code: name for name, code in DTYPES.items()}
 ALIGNMENT = 64                  # the data starts on a cache line, for vector loads from a mapped file; the library requires 8
-LONGEST = 100_000_000           # the library's limit for a header, in bytes
+LONGEST_HEADER = 100_000_000    # the library's limit, in bytes
 DTYPES_BY_BITS = {              # all dtypes in version 0.8 of the library
     4: "F4", 6: "F6_E2M3 F6_E3M2", 8: "BOOL U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ", 16: "I16 U16 F16 BF16",
     32: "I32 U32 F32", 64: "C64 F64 I64 U64",
 }
 BITS = {code: bits for bits, codes in DTYPES_BY_BITS.items() for code in codes.split()}
-Entry: TypeAlias = tuple[str, tuple[int, ...], tuple[int, int]]     # of a tensor: dtype, shape, offsets
+Entry: TypeAlias = tuple[str, tuple[int, ...], tuple[int, int]]     # dtype, shape and offsets of a tensor
 
 
 def header(encoding: Encoding, positions: range, dtype: str, key: str) -> bytes:
-    """Return the bytes before the rows: a header with one tensor, and with the specification as a JSON string."""
+    """Return the bytes that precede the rows; the header describes one tensor and has the specification as a JSON string."""
     rows, d_model = len(positions), encoding.d_model
     offsets = [0, table.table_bytes(rows, d_model, dtype)]
     document = {
@@ -55,11 +55,11 @@ def write(
 ) -> int:
     """Write the encodings of a range as the tensor `key` of a file: see `table.write_table`."""
     if key == "__metadata__":
-        raise ValueError(f"key is {key!r}, expected another name: the format reserves this one")
+        raise ValueError(f"key is {key!r}, expected another name: the format reserves this name")
     try:
         key.encode()
-    except UnicodeEncodeError:          # invalid UTF-8 on the command line; JSON could escape it, but no reader accepts that
-        raise ValueError(f"key is {key!r}, expected text") from None
+    except UnicodeEncodeError:          # from invalid UTF-8 on the command line; JSON could escape it, but readers refuse that
+        raise ValueError(f"key is {key!r}, expected valid Unicode text") from None
     name, _ = table.checked(positions, dtype)
     return table.write_table(path, header(encoding, positions, name, key), encoding, positions, name, **keywords)
 
@@ -71,7 +71,7 @@ def opened(path: str | os.PathLike[str], *, key: str | None = None) -> AbstractC
     ----------
     path : path_like
     key : str, optional
-        Name of the tensor.  By default, the only tensor of the file, or ``pe`` if it has several.
+        Name of the tensor.  By default, the only tensor of the file, or ``pe`` if the file has several.
 
     Raises
     ------
@@ -86,7 +86,8 @@ def _table(file: io.FileIO, file_size: int, key: str | None) -> table.Table:
     if key is None:
         key = "pe" if len(tensors) != 1 else next(iter(tensors))
     if key not in tensors:
-        raise ValueError(f"no tensor {key!r}, expected one of: {', '.join(map(repr, sorted(tensors))) or 'none'}")
+        names = ", ".join(map(repr, sorted(tensors))) or "none"
+        raise ValueError(f"no tensor {key!r}, expected key to be one of: {names}")
     dtype, shape, (first, _) = tensors[key]
     if dtype not in NAMES:
         raise ValueError(f"dtype {dtype}, expected {', '.join(NAMES)}")
@@ -98,17 +99,17 @@ def _table(file: io.FileIO, file_size: int, key: str | None) -> table.Table:
 def _read_header(file: io.FileIO, file_size: int) -> tuple[dict[str, Entry], Any, int]:
     """Return the tensors as {name: (dtype, shape, offsets)}, the specification or None, and the offset of the data.
 
-    Every file that the library refuses raises ValueError; the tensors must cover the data without gaps or overlaps.
+    Raise ValueError for every file that the library refuses; the tensors must cover the data without gaps or overlaps.
     """
     try:
         length = int.from_bytes(table.read_bytes(file, 0, min(8, file_size)).tobytes(), "little")
         begin = 8 + length
-        if not length <= min(LONGEST, file_size - 8):
-            raise ValueError(f"a header of {length} bytes in a file of {file_size}")
+        if not length <= min(LONGEST_HEADER, file_size - 8):
+            raise ValueError(f"a header of {length} bytes in a file of {file_size} bytes")
         text = table.read_bytes(file, 8, length).tobytes().decode()         # json.loads would also accept bytes in UTF-16
         tensors = json.loads(text, object_pairs_hook=_without_duplicates, parse_int=_unsigned)
         metadata = tensors.pop("__metadata__", {})
-        "".join([*tensors, *metadata, *metadata.values()]).encode()         # raises unless all are strings of valid Unicode
+        "".join([*tensors, *metadata, *metadata.values()]).encode()         # raises unless all are valid Unicode strings
         document = json.loads(metadata["posenc"]) if "posenc" in metadata else None
         tensors = {name: _entry(**tensor) for name, tensor in tensors.items()}
         end = 0
@@ -140,7 +141,7 @@ def _unsigned(digits: str) -> int:
 def _entry(dtype: str, shape: Sequence[int], data_offsets: Sequence[int]) -> Entry:
     begin, end = data_offsets
     if not isinstance(shape, list) or any(type(number) is not int for number in (*shape, begin, end)):
-        raise ValueError(f"shape {shape} from {begin} to {end}, expected integers")
+        raise ValueError(f"shape {shape} and offsets {begin} and {end}, expected integers")
     if dtype not in BITS:
         raise ValueError(f"dtype {dtype}, expected one of {', '.join(BITS)}")
     bits = 1

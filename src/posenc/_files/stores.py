@@ -146,7 +146,6 @@ class Folder:
                 atomic.sync_folder(parent)
         _publish(folder, self._path, job["overwrite"], os.path.join(self._hidden, "old"))
         atomic.sync_folder(os.path.dirname(self._path))
-        self.discard()
 
     def discard(self) -> None:
         shutil.rmtree(self._hidden, ignore_errors=True)
@@ -237,7 +236,6 @@ class Remote:
 
     def publish(self, job: Job) -> None:
         self.put(job, METADATA, _content(job["metadata"]))
-        self.discard()
 
     def discard(self) -> None:
         sync((self.published / UNFINISHED).delete())

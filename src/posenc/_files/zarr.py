@@ -108,7 +108,7 @@ class Work:
         return size_of(self.array.store_path / self.key(unit)) == self.size(unit)
 
     def missing(self) -> list[int]:
-        present = _present(self.array)
+        present = present_in(self.array)
         return [unit for unit in range(self.units) if (unit, 0) not in present]
 
     def encoded(self, unit: int, threads: int | None) -> memoryview:
@@ -209,9 +209,11 @@ def finish(place: Folder | Remote) -> zarr.Array[Any]:
     """Publish an array whose chunks all exist, and open it."""
     with atomic.naming(place.name):
         if job := _job(place):
-            if message := missing(_work(place, job).array):
+            array = _work(place, job).array
+            if message := missing(array, present_in(array)):
                 raise OSError(errno.EIO, f"{message}; write them, and check that all workers share the store", place.name)
             place.publish(job)
+        place.discard()         # also what a process left that was killed here
     return zarr.open_array(place.published, mode="r")
 
 
@@ -263,13 +265,13 @@ def write(
 # ---- chunks ---------------------------------------------------------------------------------------------------------
 
 
-def missing(array: zarr.Array[Any]) -> str | None:
+def missing(array: zarr.Array[Any], present: set[tuple[int, ...]]) -> str | None:
     """Return a message with the number of missing chunks and the first of them, or None if the store is complete.
 
-    If the array has shards, these are counted.  The function lists keys and reads no values; its time and memory depend only on
-    the number of existing chunks, not on the number in the metadata.
+    If the array has shards, these are counted.  Time and memory depend only on the number of existing chunks, `present`,
+    not on the number in the metadata.
     """
-    grid, present = _grid(array), _present(array)
+    grid = _grid(array)
     total = math.prod(grid)
     if len(present) == total:
         return None
@@ -277,12 +279,26 @@ def missing(array: zarr.Array[Any]) -> str | None:
     return f"{total - len(present)} of {total} chunks are missing, the first of them {', '.join(first)}"
 
 
+def truncated(array: zarr.Array[Any], present: set[tuple[int, ...]]) -> str | None:
+    """Return a message with the first chunk file of a wrong size, or None; only the sizes of uncompressed chunks are known."""
+    root = getattr(array.store, "root", None)           # of a local folder; other stores write objects as a whole
+    if root is None or array.shards or array.compressors or array.filters:
+        return None
+    expected = math.prod(array.chunks) * array.dtype.itemsize
+    for index in sorted(present):
+        key = array.metadata.encode_chunk_key(index)
+        found = os.path.getsize(os.path.join(root, array.path, key))
+        if found != expected:
+            return f"chunk {key} has {found} bytes, expected {expected}"
+    return None
+
+
 def _grid(array: zarr.Array[Any]) -> tuple[int, ...]:
     return tuple(-(-n // max(1, most)) for n, most in zip(array.shape, array.shards or array.chunks, strict=True))
 
 
-def _present(array: zarr.Array[Any]) -> set[tuple[int, ...]]:
-    """Return the indices of the chunks (or shards) that exist."""
+def present_in(array: zarr.Array[Any]) -> set[tuple[int, ...]]:
+    """Return the indices of the chunks (or shards) that exist; this lists keys and reads no values."""
     grid, present = _grid(array), set()
     for key in keys(array.store_path):
         index = tuple(map(int, re.findall("[0-9]+", key)))
@@ -361,6 +377,7 @@ def opened(path: str | os.PathLike[str], *, storage_options: dict[str, Any] | No
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
             raise ValueError(f"not a Zarr array: {str(error)[:200]}") from error
         opened_table = Table(array, document, os.fspath(path))
-        if message := missing(array):
+        present = present_in(array)
+        if message := missing(array, present) or truncated(array, present):
             raise ValueError(message)
     yield opened_table

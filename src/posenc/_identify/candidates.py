@@ -14,7 +14,7 @@ from posenc import _convention
 from posenc._convention import DEFAULTS
 from posenc._encoding import Encoding, changes_of, keywords_of
 from posenc._identify.fit import Line, line_of
-from posenc._identify.sample import Sample, taken
+from posenc._identify.sample import Sample, positions_at
 from posenc._presets import convention_of, presets
 
 WIDEST_RATIO = 46           # largest natural logarithm of the ratio of two frequencies in a fit: 1e20
@@ -101,7 +101,7 @@ def _odd(sample: Sample) -> Literal["zero", "truncate"]:
 
 def fits(sample: Sample) -> Iterator[list[Encoding]]:
     """Yield, for each arrangement of columns with geometric frequencies, encodings that fit, with short parameters."""
-    at = sample.rows if sample.positions is None else taken(sample.positions, sample.rows)
+    at = sample.rows if sample.positions is None else positions_at(sample.positions, sample.rows)
     q = (at - at[:1]).astype(np.float64)        # subtract before the conversion: float64 rounds large positions
     d_model = sample.values.shape[1]
     if len(q) < 5 or not np.isfinite(q).all():

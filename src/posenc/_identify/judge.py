@@ -18,7 +18,7 @@ from posenc._encoding import Encoding, changes_of
 from posenc._identify import candidates
 from posenc._identify.candidates import Key, Names
 from posenc._identify.placement import NEAR, REACH, placed
-from posenc._identify.sample import PRECISION, Sample, Source, checked, sample_of, source_of, taken, values_of
+from posenc._identify.sample import PRECISION, Sample, Source, checked_positions, positions_at, sample_of, source_of, values_of
 from posenc._keywords import suggests
 from posenc._stream import CHUNK_BYTES
 from posenc._types import Positions
@@ -131,7 +131,7 @@ def _identify(source: Source, positions: Positions | None) -> list[Match]:
     rows, d_model = source.shape
     if d_model > WIDEST:
         raise ValueError(f"table has {d_model} columns, expected at most {WIDEST}")
-    known_positions = None if positions is None else checked(positions, rows)
+    known_positions = None if positions is None else checked_positions(positions, rows)
     if not rows or not d_model:
         return []
     with np.errstate(all="ignore"):     # the host program may have set NumPy to raise them
@@ -233,7 +233,7 @@ def _evaluate(encoding: Encoding, names: Names, sample: Sample, positions: range
     encoding = _padded(encoding, positions, sample.zero_rows)
     rough = candidates.approximation_of(encoding)
     size = abs(rough.scale)
-    at = taken(positions, sample.rows)
+    at = positions_at(positions, sample.rows)
     exact = encoding.encode(at, dtype="float64")
     error = np.abs(sample.values - exact)
     distance = np.abs(at.astype(np.float64) + rough.offset)
@@ -282,7 +282,7 @@ def _padded(encoding: Encoding, positions: range | NDArray[Any], zero_rows: list
     """Return the encoding, with padding_idx if the table has a row of zeros where the encoding has none."""
     if len(zero_rows) != 1:
         return encoding
-    at = taken(positions, np.array(zero_rows))
+    at = positions_at(positions, np.array(zero_rows))
     if not float(at[0]).is_integer() or np.abs(encoding.encode(at)).max() < 0.1 * abs(encoding.scale):
         return encoding
     return Encoding(encoding.d_model, **changes_of(encoding), padding_idx=int(at[0]))

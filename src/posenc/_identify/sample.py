@@ -9,16 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posenc import _arguments, _columns
+from posenc import _arguments
+from posenc._as_array import as_array
 from posenc._types import Positions
 
-SAMPLE = 2**21              # largest number of values in a sample, unless 16 rows have more
+SAMPLE = 2**21              # values; the first rows of a sample have at most half as many, unless 16 rows have more
 # significant bits of each dtype, narrowest first; half an ulp of a value is at most the value times 2**-bits
 PRECISION = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}
 
 
 class Source(NamedTuple):
-    """A table; `read(first, rows)` returns consecutive rows as float64."""
+    """A table; `read(first, rows)` returns `rows` consecutive rows as float64, starting with row `first`."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -26,20 +27,20 @@ class Source(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Some rows of a table that are finite and not zero."""
+    """Those sampled rows of a table that are finite and not zero."""
 
     rows: NDArray[np.intp]          # row numbers
     values: NDArray[np.float64]
-    zero_rows: list[int]
+    zero_rows: list[int]            # numbers of the sampled rows that are zero
     stored: str                     # narrowest dtype that holds all values
-    total: int                      # number of rows of the table
-    positions: range | NDArray[Any] | None      # of all rows, if known
+    total: int                      # number of rows in the table
+    positions: range | NDArray[Any] | None      # of all rows in the table, if known
 
 
 def source_of(table: ArrayLike) -> Source:
     if isinstance(table, (str, bytes, os.PathLike)):
         raise _arguments.wrong_type("table", table, "an array; read a file with numpy.load, or identify it on the command line")
-    array = _columns.as_array("table", table)
+    array = as_array("table", table)
     if array.dtype != np.uint16:
         name, _ = _arguments.dtype(array.dtype.newbyteorder("="), "table has dtype")
     else:
@@ -63,22 +64,23 @@ def values_of(bits: NDArray[Any], dtype: str) -> NDArray[np.float64]:
         return bits.view(dtype).astype(np.float64)
 
 
-def checked(positions: Positions, rows: int) -> range | NDArray[Any]:
-    checked_positions = _arguments.range_or_array(positions)
-    shape = _arguments.shape_of(_arguments.positions_of(checked_positions, 0.0))
+def checked_positions(positions: Positions, rows: int) -> range | NDArray[Any]:
+    converted = _arguments.range_or_array(positions)
+    shape = _arguments.shape_of(_arguments.positions_of(converted, 0.0))
     if shape != (rows,):
-        raise ValueError(f"positions has shape {shape}, expected ({rows},), the rows of the table")
-    return checked_positions
+        raise ValueError(f"positions has shape {shape}, expected ({rows},), one for each row of the table")
+    return converted
 
 
-def taken(positions: range | NDArray[Any], rows: NDArray[np.intp]) -> NDArray[Any]:
+def positions_at(positions: range | NDArray[Any], rows: NDArray[np.intp]) -> NDArray[Any]:
+    """Return the positions of rows, from those of all rows."""
     if isinstance(positions, range):
         return np.array([positions[row] for row in rows.tolist()], np.int64)
     return positions[rows]
 
 
 def sample_of(source: Source, positions: range | NDArray[Any] | None) -> Sample | None:
-    """Return the first rows and, from ranges that grow eightfold up to the last row, fewer rows; None if none is usable."""
+    """Sample the first rows, and fewer rows of ranges that grow eightfold up to all rows; return None if none is usable."""
     total, d_model = source.shape
     first = max(16, min(256, SAMPLE // 2 // d_model))
     chosen, reach = [np.arange(min(first, total))], 8 * first
@@ -91,7 +93,7 @@ def sample_of(source: Source, positions: range | NDArray[Any] | None) -> Sample 
     if not finite.any():
         return None
     sizes = np.abs(values).max(axis=1)
-    zero = sizes <= 0.02 * np.median(sizes[finite])     # not exactly 0: there may be noise
+    zero = sizes <= 0.02 * np.median(sizes[finite])     # a row of zeros may have noise
     usable = finite & ~zero
     if not usable.any():
         return None

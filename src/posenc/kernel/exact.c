@@ -6,7 +6,7 @@
  * relative error of the rest, that of a value is below 2**(max(d, -285) + 1), because all later errors are below 2**-285.8.
  * If this does not decide the rounding, because the value is next to a half-way point, spec->decide evaluates it to more bits.
  */
-#include "environment.h"
+#include "float_environment.h"
 #include "exact.h"
 #include "position.h"
 

@@ -3,12 +3,12 @@
 #define POSENC_OFFSET_TABLES_H
 
 #include "direct.h"
-#include "environment.h"
+#include "float_environment.h"
 #include "output.h"
 
-/* If the rows of a contiguous table are whole cache lines long but do not begin on a line, the table is computed from column
- * `first` on, the first one on a line.  A row then consists of columns first .. d_model - 1 and the first columns of the next
- * row, so every tile stores whole lines. */
+/* Return the spec of rows that begin with column `first`.  `first` is 0 unless the rows of a contiguous table are a whole
+ * number of cache lines long but do not begin at a line boundary; column `first` is then the first one at a boundary.  A
+ * shifted row has columns first .. d_model - 1 and the first columns of the next row, so every tile stores whole lines. */
 INLINE spec_t spec_from(const spec_t *spec, ptrdiff_t first) {
     spec_t shifted = *spec;
     if (first == 0) return shifted;
@@ -22,7 +22,7 @@ INLINE spec_t spec_from(const spec_t *spec, ptrdiff_t first) {
 
 INLINE double *offsets_at(double *table, ptrdiff_t tile, int rows, int row) { return table + (tile * rows + row) * 2 * TILE; }
 
-/* Not inline, so that its arithmetic does not move past the change of the environment. */
+/* Not inline: the compiler must not move its arithmetic past environment_enter or environment_leave. */
 NOINLINE void tabulate_rows(const spec_t *spec, uint64_t first, uint64_t spacing, double *high, double *low, ptrdiff_t tile,
                             int rows) {
     for (int r = 0; r < rows; r++) {

@@ -28,9 +28,9 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
     positions : int or range
         The positions of the rows; an integer n means ``range(n)``.
     d_model : int or posenc.Encoding
-        Number of columns; or an encoding, in place of d_model and the keywords of a convention.
+        Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
     chunk : int, optional
-        Positions per chunk; by default as many as have encodings of at most 4 MiB.
+        Number of positions in a chunk; by default, as many as have encodings of at most 4 MiB in total.
     dtype : torch.dtype, optional
         One of float32, float64, float16 and bfloat16.
     **convention
@@ -84,9 +84,9 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         worker = get_worker_info()
         first, step, threads = (0, 1, None) if worker is None else (worker.id, worker.num_workers, 1)
-        left = self.positions[first * self.chunk :]
-        while left:
-            positions, left = left[: self.chunk], left[step * self.chunk :]
+        remaining = self.positions[first * self.chunk :]
+        while remaining:
+            positions, remaining = remaining[: self.chunk], remaining[step * self.chunk :]
             values = torch.empty((len(positions), self.encoding.d_model), dtype=self.dtype)
             self.encoding.encode(positions, dtype=dtype_name(self.dtype), out=array_of(values), threads=threads)
             yield positions_tensor(positions), values

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from posenc import _arguments, _kernel
-from posenc._encoding import Encoding
+from posenc._encoding import Encoding, check_encoding
 from posenc._types import Convention, Positions
 from posenc.torch import _operators, _tensors
 
@@ -138,8 +138,7 @@ def add_to(
         raise ValueError(f"x is on {x.device}, expected the CPU; PositionalEncoding supports every device")
     n, d_model = x.shape[-2:]
     if encoding is not None:
-        if not isinstance(encoding, Encoding):
-            raise _arguments.wrong_type("encoding", encoding, "a posenc.Encoding")
+        check_encoding(encoding)
         if encoding.d_model != d_model:
             raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {encoding.d_model})")
     _, text = _operators.specification(encoding or d_model, convention, add_to)

@@ -18,7 +18,7 @@ from torch.fx.experimental.symbolic_shapes import guard_scalar
 
 import posenc
 from posenc import _cache, _kernel
-from posenc._cache import CACHED, scalars
+from posenc._cache import CACHEABLE, scalars
 from posenc._convention import CHECKS
 from posenc._encoding import changes_of
 from posenc._keywords import check_names
@@ -29,7 +29,7 @@ from posenc.torch._tensors import DTYPES, NOT_DIFFERENTIABLE, array_of, constant
 
 
 def specification(d_model: Any, convention: Mapping[str, Any], function: Callable[..., Any]) -> tuple[int, str]:
-    """Check d_model and the convention and return them, the convention as text; in compiled code the operator checks it."""
+    """Return d_model and the convention as JSON text; check both, except in compiled code, where the operator checks them."""
     if isinstance(d_model, posenc.Encoding):
         encoding = _cache.encoding_of(d_model, convention, function)
         return encoding.d_model, text_of(changes_of(encoding))
@@ -39,8 +39,8 @@ def specification(d_model: Any, convention: Mapping[str, Any], function: Callabl
         return d_model, text_of({name: _specialized(value) for name, value in convention.items()})
     if not convention.keys() <= CHECKS.keys():
         check_names(function, convention, CHECKS)
-    checked = _cached_text if CACHED.issuperset(map(type, scalars(convention))) else _checked_text
-    return d_model, checked(d_model, **convention)
+    checked_text = _cached_text if CACHEABLE.issuperset(map(type, scalars(convention))) else _checked_text
+    return d_model, checked_text(d_model, **convention)
 
 
 @torch.compiler.assume_constant_result
@@ -142,7 +142,7 @@ def _(x: Tensor, positions: Tensor | None, start: int, x_scale: float, conventio
         return
     if x.is_leaf:
         raise RuntimeError("x is a leaf that requires grad, which add_to cannot overwrite; use x.clone() or torch.no_grad()")
-    # The kernels multiply by x_scale rounded to the dtype of x, so this factor is the derivative.
+    # The kernels multiply by x_scale rounded to the dtype of x, so the derivative is the rounded x_scale.
     _Add.apply(x, positions, start, _kernel.rounded(DTYPES[x.dtype], x_scale), convention)
 
 
@@ -166,7 +166,7 @@ class _Add(torch.autograd.Function):
 
 # ---- calls ------------------------------------------------------------------------------------------------------------
 #
-# For a short row, a call through an operator takes tens of times as long as a direct call of the kernels.
+# For a short row, a call through an operator takes tens of times longer than a direct call of the kernels.
 
 
 def encode(start: int, step: int, n: int, d_model: int, convention: str, dtype: torch.dtype, device: torch.device) -> Tensor:

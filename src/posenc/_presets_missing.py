@@ -1,10 +1,10 @@
-"""Models that have no preset of their name, and what to use or know instead."""
+"""The error message for a model without a preset: it names an equivalent preset, or the encoding that the model uses."""
 
 import difflib
 import re
 from collections.abc import Collection
 
-# name without separators: the preset with the same convention, or what the model has instead of a table
+# name in lower-case letters and digits: the preset with the same convention, or the encoding that replaces a table
 OTHER_MODELS = {
     "transformer": "vaswani", "nllb": "m2m100", "xglm": "m2m100", "pegasus": "marian", "vitmae": "mae", "codegen": "gptj",
     "transformerxl": "xlnet", "distilbert": "xlm", "flaubert": "xlm",
@@ -12,19 +12,19 @@ OTHER_MODELS = {
         ("codellama", "cohere", "commandr", "deepseek", "esm2", "falcon", "gemma", "glm", "gptneox", "gptoss",
          "internlm", "llama", "metallama", "mistral", "mixtral", "modernbert", "nomicbert", "olmo", "palm", "persimmon", "phi",
          "pythia", "qwen", "qwq", "smollm", "stablelm", "starcoder2", "tinyllama", "yi"),
-        "rotary embeddings: it rotates queries and keys, and adds no table"),
+        "rotary embeddings, which rotate queries and keys without adding a table"),
     **dict.fromkeys(
         ("albert", "bart", "bert", "bigbird", "blip", "camembert", "clip", "deit", "dinov2", "electra", "gpt", "longformer",
          "mbart", "openaigpt", "opt", "roberta", "siglip", "vit", "xlmroberta"),
         "learned embeddings, which are parameters of its checkpoint and follow no formula"),
     **dict.fromkeys(
-        ("deberta", "mt5", "swin", "t5", "umt5"), "relative embeddings: learned biases of the attention, and no table"),
-    **dict.fromkeys(("bloom", "mpt"), "ALiBi: biases of the attention, and no table"),
+        ("deberta", "mt5", "swin", "t5", "umt5"), "relative embeddings, which are learned attention biases and not a table"),
+    **dict.fromkeys(("bloom", "mpt"), "ALiBi, which adds biases to the attention and has no table"),
 }
 
 
 def explanation(name: str, presets: Collection[str]) -> str:
-    """Return the end of the message about an unknown name: what a known model has instead, or the nearest presets."""
+    """Return the end of the message for an unknown name: the encoding that the model uses, or the most similar presets."""
     letters = re.sub(r"[^a-z0-9]", "", name.lower().rpartition("/")[2])
     known = {re.sub(r"[^a-z0-9]", "", preset): preset for preset in presets} | OTHER_MODELS
     family = max((key for key in known if letters.startswith(key)), key=len, default=None)

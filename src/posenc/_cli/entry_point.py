@@ -21,6 +21,7 @@ from posenc import _kernel
 from posenc._cli import bench, generate, identify, info, plot, presets, verify
 from posenc._cli.options import FAILED, OK, Failure
 from posenc._cli.parser import Parser, UsageError, nearest
+from posenc._files.urls import is_url
 
 USAGE, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
 COMMANDS = (generate, verify, identify, presets, info, bench, plot)
@@ -52,7 +53,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def join_negatives(argv: Iterable[str]) -> list[str]:
-    """Replace ``--start -1e6`` by ``--start=-1e6``, because argparse would take -1e6 for an option."""
+    """Replace ``--start -1e6`` with ``--start=-1e6``, because argparse would read -1e6 as an option."""
     joined: list[str] = []
     for word in argv:
         if joined and re.fullmatch(r"--[a-z-]+", joined[-1]) and re.match(r"-[\d.]", word):
@@ -64,26 +65,26 @@ def join_negatives(argv: Iterable[str]) -> list[str]:
 
 @contextmanager
 def exit_on_signals() -> Iterator[None]:
-    """Raise SystemExit on SIGTERM and SIGHUP, so that temporary files are removed; keep the host program's handlers."""
-    def end(number: int, frame: FrameType | None) -> None:
+    """Raise SystemExit on SIGTERM and SIGHUP, so that temporary files are removed, unless the host program handles them."""
+    def raise_exit(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
     signals = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    ours = []
+    unhandled = []
     if threading.current_thread() is threading.main_thread():
-        ours = [number for number in signals if signal.getsignal(number) is signal.SIG_DFL]
-    for number in ours:
-        signal.signal(number, end)
+        unhandled = [number for number in signals if signal.getsignal(number) is signal.SIG_DFL]
+    for number in unhandled:
+        signal.signal(number, raise_exit)
     try:
         yield
     finally:
-        for number in ours:
+        for number in unhandled:
             signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager
-def open_stderr() -> Iterator[None]:
-    """Discard errors if stderr is closed: print would use stdout, and the next file to be opened would get descriptor 2."""
+def discard_errors_if_stderr_is_closed() -> Iterator[None]:
+    """Redirect a closed stderr to the null device: print would use stdout, and the next opened file would be descriptor 2."""
     if sys.stderr is not None:
         yield
         return
@@ -92,7 +93,7 @@ def open_stderr() -> Iterator[None]:
 
 
 def print_error(text: object, *hints: str) -> None:
-    line = r"\n".join(str(text).splitlines())          # a file name may have several lines
+    line = r"\n".join(str(text).splitlines())          # a file name may contain line breaks
     with suppress(OSError):             # the reader of stderr has closed it
         print(f"posenc: error: {line}", *(f"try: {hint}" for hint in hints), sep="\n", file=sys.stderr)
 
@@ -109,6 +110,13 @@ def run(argv: Sequence[str]) -> int:
             code: int = args.run(args)
         except (TypeError, ValueError) as error:
             args.parser.refuse(error)
+        except (OSError, MemoryError, Failure):
+            raise
+        except Exception as error:      # the library of a URL's storage has its own exceptions, or is not installed
+            url = getattr(args, "output", getattr(args, "file", None))
+            if not is_url(url):
+                raise
+            raise Failure(f"{url}: {type(error).__name__}: {error}") from error
         return code
     except SystemExit as end:           # --help, a signal
         return end.code if isinstance(end.code, int) else OK
@@ -134,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     argv : list of str, optional
-        Arguments after the program's name; by default those of the process.
+        The arguments that follow the program's name; by default, those of the process.
 
     Returns
     -------
@@ -148,7 +156,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     2
     """
     code = OK
-    with open_stderr():
+    with discard_errors_if_stderr_is_closed():
         try:
             with exit_on_signals():
                 code = run(sys.argv[1:] if argv is None else argv)
@@ -158,7 +166,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             print_error("interrupted")
             return INTERRUPTED
-        except OSError as error:        # from stdout (`run` handles others).  Discard the rest: Python flushes again at exit
+        except OSError as error:        # from stdout: discard the rest of the output, because Python flushes again at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             if isinstance(error, BrokenPipeError):
                 return BROKEN_PIPE

@@ -1,7 +1,7 @@
 /* The floating-point environment of the kernels: round to nearest, no flush-to-zero.  The environment of the host program is
  * restored afterwards. */
-#ifndef POSENC_ENVIRONMENT_H
-#define POSENC_ENVIRONMENT_H
+#ifndef POSENC_FLOAT_ENVIRONMENT_H
+#define POSENC_FLOAT_ENVIRONMENT_H
 
 #include <stdint.h>
 

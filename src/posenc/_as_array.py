@@ -1,4 +1,4 @@
-"""Arrays from lists, from tensors, and from the columns of pandas, polars and Arrow: exact, or refused with the remedy."""
+"""Convert lists, tensors, and pandas, polars and Arrow columns to arrays exactly, or raise an error that names the remedy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST_SHOWN = 100         # characters
 
 
 def shown(value: Any) -> str:
-    """Return ``repr(value)``, shortened, or a description if repr fails, as for an integer of more than 4300 digits."""
+    """Return ``repr(value)``, shortened if it is long, or a description if repr fails, as for integers of over 4300 digits."""
     try:
         text = " ".join(repr(value).split())
         return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "..."
@@ -28,14 +28,14 @@ def shown(value: Any) -> str:
 
 
 def tensor_hint(value: Any) -> str:
-    """Return the end of a message about a value that is a tensor of PyTorch, else ""."""
+    """Return a hint for the end of a message if a value is a PyTorch tensor, else ""."""
     tensor = isinstance(value, getattr(sys.modules.get("torch"), "Tensor", ()))
     return "; posenc.torch has functions for tensors" if tensor else ""
 
 
 def as_array(name: str, value: Any) -> NDArray[Any]:
-    """Return ``np.asarray(value)`` if it loses no null or integer; this may run foreign code, such as ``__array__``."""
-    # Not np.ma, which imports numpy.ma on first use: a process that has dropped its privileges may be unable to read it.
+    """Return ``np.asarray(value)``, or raise for nulls, times and inexact integers; may run foreign code (``__array__``)."""
+    # np.ma would import numpy.ma on first use, which may fail in a process that has dropped its privileges.
     if isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
         raise TypeError(f"{name} is of type MaskedArray, expected an array without a mask")
     if value is None:
@@ -44,9 +44,9 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
     try:
         array = np.from_dlpack(value) if only_dlpack else np.asarray(value)
     except (ValueError, TypeError, RuntimeError, BufferError) as error:     # ragged lists, tensors that require grad
-        kind = ValueError if isinstance(error, ValueError) else TypeError
+        error_type = ValueError if isinstance(error, ValueError) else TypeError
         message = f"{name} is of type {type(value).__name__}, expected an array: {str(error).rstrip('.')}{tensor_hint(value)}"
-        raise kind(message) from None
+        raise error_type(message) from None
     if array.dtype.kind in ("m", "M", "O"):
         _refuse_times(name, value, array)
     if array.dtype.kind in ("f", "O") and not isinstance(value, np.ndarray):
@@ -55,7 +55,7 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
 
 
 def _check_exact(name: str, value: Any, array: NDArray[Any]) -> None:
-    """Reject nulls, which NumPy converts to NaN, and integers that it rounds because other elements are real or negative."""
+    """Raise for nulls, which become NaN, and for integers that NumPy rounds because other elements are real or negative."""
     if array.dtype.kind == "O":
         missing = getattr(sys.modules.get("pandas"), "NA", None)
         nulls, parts = sum(x is None or x is missing for x in array.flat), []
@@ -64,7 +64,7 @@ def _check_exact(name: str, value: Any, array: NDArray[Any]) -> None:
             if (abs(array) < 2**53).all():
                 return
         parts = list(_parts(value, array))
-        nulls = sum(_nulls(part) for part, _ in parts)
+        nulls = sum(_count_nulls(part) for part, _ in parts)
         if not nulls and (rounded := sum(_nans_beside_large(part, converted) for part, converted in parts)):
             raise ValueError(
                 f"{name} has {rounded} NaN beside numbers of 2**53 or more, which pandas may have rounded; "
@@ -81,7 +81,7 @@ def _check_exact(name: str, value: Any, array: NDArray[Any]) -> None:
 
 
 def _parts(value: Any, array: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the elements of nested lists, or the columns of an Arrow, polars or pandas table, with their parts of `array`."""
+    """Yield each element of nested lists, or each column of an Arrow, polars or pandas table, with its part of `array`."""
     pairs: Iterator[tuple[Any, Any]]
     if array.ndim and not hasattr(value, "__array__"):
         pairs = zip(value, array, strict=True)
@@ -99,21 +99,21 @@ def _parts(value: Any, array: Any) -> Iterator[tuple[Any, Any]]:
             yield from _parts(part, converted)
 
 
-def _nulls(column: Any) -> int:
+def _count_nulls(column: Any) -> int:
     """Return the number of nulls in an Arrow, polars or pandas column; each library has a different method."""
     while hasattr(getattr(column, "dtype", None), "inner"):     # a polars column of arrays
         column = column.explode()
     count = getattr(column, "null_count", None)
     if count is not None:
         return int(count() if callable(count) else count)
-    # In columns with a NumPy dtype, pandas counts NaN as a null; posenc treats it as a number, unless others may be rounded.
+    # isna() is also true for NaN in a column with a NumPy dtype, where NaN is a number (but see _nans_beside_large).
     if hasattr(column, "isna") and not isinstance(column.dtype, np.dtype):
         return int(np.count_nonzero(column.isna()))
     return 0
 
 
 def _nans_beside_large(column: Any, converted: NDArray[Any]) -> int:
-    """Return the number of NaN in a pandas column that may once have held integers and nulls: pandas rounds the integers."""
+    """Return the number of NaN in a pandas column whose large numbers may be integers that pandas rounded beside nulls."""
     if not (hasattr(column, "isna") and isinstance(column.dtype, np.dtype)):
         return 0
     large = abs(converted[np.isfinite(converted)]) >= 2**53
@@ -124,7 +124,7 @@ def _nans_beside_large(column: Any, converted: NDArray[Any]) -> int:
 
 
 def _refuse_times(name: str, value: Any, array: NDArray[Any]) -> None:
-    """Raise a TypeError for dates, times and durations; it shows a conversion to numbers, because the unit is a choice."""
+    """Raise a TypeError for dates, times and durations, whose unit is the caller's choice; the message shows a conversion."""
     dtype = str(getattr(value, "dtype", getattr(value, "type", array.dtype)))
     zone = re.match(r"(?:datetime64|timestamp)\[(\w+), ", dtype)         # pandas converts times with a time zone to objects
     if array.dtype.kind != "O" or zone:
@@ -153,11 +153,11 @@ def _conversion(name: str, value: Any, array: NDArray[Any], zoned_unit: str | No
     dtype = f"datetime64[{unit}, UTC]" if zoned_unit else array.dtype
     converted = f'{name}.astype("{dtype}")' if hasattr(value, "astype") else f'numpy.asarray({name}, "{dtype}")'
     code = f'{converted}.astype("int64")'
-    return f"[{code}]" if isinstance(value, np.generic) else code, numbers      # an integer n would mean range(n)
+    return f"[{code}]" if isinstance(value, np.generic) else code, numbers      # because an integer n means range(n)
 
 
 def _conversion_of_objects(name: str, array: NDArray[Any], first: date | timedelta) -> tuple[str, str]:
-    """As `_conversion`, for objects of the module datetime and of subclasses such as pandas.Timestamp."""
+    """Like `_conversion`, for objects of the datetime module and of its subclasses, such as pandas.Timestamp."""
     if isinstance(first, datetime) and first.tzinfo:
         return f"[p.timestamp() for p in {name}]" if array.ndim else f"[{name}.timestamp()]", "seconds since 1970"
     kind = "timedelta64" if isinstance(first, timedelta) else "datetime64"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable
 from types import NoneType
@@ -11,8 +10,9 @@ from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 import numpy as np
 
 from posenc import _arguments
-from posenc._encoding import Encoding
+from posenc._encoding import Encoding, check_encoding
 from posenc._files import formats
+from posenc._keywords import suggests
 from posenc._types import AnyDType
 
 Path: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
@@ -41,8 +41,8 @@ class File(NamedTuple):  # numpydoc ignore=PR01
     Examples
     --------
     >>> import posenc
-    >>> size = posenc.save("late.safetensors", range(100, 200), posenc.Encoding(8), dtype="float64")
-    >>> file = posenc.open("late.safetensors")
+    >>> size = posenc.save("pe.safetensors", range(100, 200), posenc.Encoding(8), dtype="float64")
+    >>> file = posenc.open("pe.safetensors")
     >>> bool((file.values == file.encoding.encode(file.positions, dtype=file.dtype)).all())
     True
     """
@@ -53,6 +53,7 @@ class File(NamedTuple):  # numpydoc ignore=PR01
     dtype: str
 
 
+@suggests
 def save(
     path: Path,
     positions: SupportsIndex | range,
@@ -62,6 +63,7 @@ def save(
     overwrite: bool = False,
     key: str | None = None,
     chunk_rows: SupportsIndex | None = None,
+    storage_options: dict[str, Any] | None = None,
     threads: SupportsIndex | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> int:
@@ -70,7 +72,8 @@ def save(
     Parameters
     ----------
     path : path_like
-        The file to write.  Its suffix selects the format: .npy, .safetensors, or .zarr (a folder, which needs ``zarr``).
+        The file to write.  Its suffix selects the format: .npy, .safetensors, or .zarr (a folder or a URL, which needs
+        ``zarr``).
     positions : int or range
         The positions of the rows; an integer n means ``range(n)``.
     encoding : Encoding
@@ -78,11 +81,14 @@ def save(
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         The dtype of the values.  .npy and .zarr files store the bits of bfloat16 as uint16.
     overwrite : bool, optional
-        Whether to replace an existing file, when the new one is complete; a folder is replaced only if it is a Zarr store.
+        Whether to replace an existing file, when the new one is complete; a folder is replaced only if it is a Zarr store, a
+        read-only file never.
     key : str, optional
         The name of the tensor in a .safetensors file, by default ``"pe"``.
     chunk_rows : int, optional
         The number of rows in a .zarr chunk, by default as many as fit in 32 MiB.
+    storage_options : dict, optional
+        Options that fsspec needs to access the URL of a .zarr store.
     threads : int, optional
         As in `encode`.
     progress : callable, optional
@@ -120,17 +126,18 @@ def save(
     >>> import posenc
     >>> posenc.save("pe.npy", 1000, posenc.Encoding(64))
     256128
-    >>> posenc.save("pe.npy", range(5000, 6000), posenc.preset("whisper", 64), dtype="float16", overwrite=True)
+    >>> encoding = posenc.preset("whisper", 64)
+    >>> posenc.save("pe.npy", range(5000, 6000), encoding, dtype="float16", overwrite=True)
     128128
     """
     name = _name_of(path)
     if formats.suffix_of(name) not in formats.FORMATS:
-        raise ValueError(f"path is {path!r}, expected a name that ends in {', '.join(formats.FORMATS)}")
+        raise ValueError(f"path is {path!r}, expected a name with the suffix {', '.join(formats.FORMATS)}")
     positions = _arguments.range_of(positions)
-    _instance("encoding", encoding, Encoding, "a posenc.Encoding")
+    check_encoding(encoding)
     _instance("overwrite", overwrite, (bool, np.bool_), "a bool")
-    chunk_rows = _arguments.optional("chunk_rows", chunk_rows, _at_least_one)
-    keywords = formats.checked_options(name, key=_name_of_tensor(key), chunk_rows=chunk_rows)
+    chunk_rows = None if chunk_rows is None else _arguments.integer("chunk_rows", chunk_rows, 1)
+    keywords = formats.checked_options(name, key=_name_of_tensor(key), chunk_rows=chunk_rows, storage_options=storage_options)
     keywords |= {"threads": _arguments.threads(threads), "progress": _function(progress), "force": bool(overwrite)}
     try:
         size: int = formats.module_of(name).write(name, encoding, positions, dtype, **keywords)
@@ -139,7 +146,8 @@ def save(
     return size
 
 
-def open(path: Path, *, key: str | None = None) -> File:  # noqa: A001
+@suggests
+def open(path: Path, *, key: str | None = None, storage_options: dict[str, Any] | None = None) -> File:  # noqa: A001
     """Open the table in a file, without reading its values.
 
     Parameters
@@ -149,6 +157,8 @@ def open(path: Path, *, key: str | None = None) -> File:  # noqa: A001
         uint16 (the bits of bfloat16), of shape (n, d_model), (1, n, d_model) or (n, 1, d_model).
     key : str, optional
         The name of the tensor in a .safetensors file, by default the only one, or ``"pe"`` if there are several.
+    storage_options : dict, optional
+        As in `save`.
 
     Returns
     -------
@@ -187,11 +197,12 @@ def open(path: Path, *, key: str | None = None) -> File:  # noqa: A001
     >>> file.encoding == posenc.preset("whisper", 64)
     True
     """
-    with formats.opened(_name_of(path), key=_name_of_tensor(key)) as table:
+    with formats.opened(_name_of(path), key=_name_of_tensor(key), storage_options=storage_options) as table:
         encoding, positions = table.described or (None, None)
         return File(table.values, encoding, positions, table.dtype)
 
 
+@suggests
 def verify(
     path: Path,
     *,
@@ -199,6 +210,7 @@ def verify(
     positions: SupportsIndex | range | None = None,
     key: str | None = None,
     samples: SupportsIndex | None = 1000,
+    storage_options: dict[str, Any] | None = None,
     threads: SupportsIndex | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> int:
@@ -216,6 +228,8 @@ def verify(
         As in `open`.
     samples : int or None, optional
         The number of rows to compare, spread over the file; None means every row.
+    storage_options : dict, optional
+        As in `save`.
     threads : int, optional
         As in `encode`.
     progress : callable, optional
@@ -246,8 +260,8 @@ def verify(
 
     Notes
     -----
-    Whichever rows are compared, the size of the file must match its header, and every chunk of a .zarr must exist.  A truncated
-    or otherwise damaged chunk is found if one of its rows is compared.
+    Whichever rows are compared, the size of the file must match its header, and every chunk of a .zarr must exist and, in a
+    folder and without compression, have its size.  Other damage is found if one of the damaged rows is compared.
 
     Examples
     --------
@@ -263,29 +277,29 @@ def verify(
     from posenc._files.compare import first_mismatch
 
     name = _name_of(path)
-    _instance("encoding", encoding, (Encoding, NoneType), "a posenc.Encoding")
+    if encoding is not None:
+        check_encoding(encoding)
     positions = None if positions is None else _arguments.range_of(positions)
-    most: int | None = _arguments.optional("samples", samples, _at_least_one)
+    most = None if samples is None else _arguments.integer("samples", samples, 1, "an integer, or None for every row")
     threads, progress = _arguments.threads(threads), _function(progress)
-    with formats.opened(name, key=_name_of_tensor(key)) as table:
+    with formats.opened(name, key=_name_of_tensor(key), storage_options=storage_options) as table:
         rows, d_model = table.shape
         stored, at = table.described or (None, range(rows))
         if positions is not None and _arguments.length(at := positions) != rows:
             raise ValueError(f"positions has length {len(positions)}, expected {rows}, the number of rows of {name}")
+        assumed = encoding is None and stored is None
         encoding = encoding or stored or Encoding(d_model)
         if encoding.d_model != d_model:
             raise ValueError(f"encoding has d_model {encoding.d_model}, expected {d_model}, the number of columns of {name}")
         count = rows if most is None else min(rows, most)
         mismatch = first_mismatch(table, encoding, at, count, threads, progress)
     if mismatch is not None:
-        raise ValueError(f"{name}: {mismatch}")
+        hint = f"; the file has no specification, so pass encoding unless it is {encoding!r}" if assumed else ""
+        raise ValueError(f"{name}: {mismatch}{hint}")
     return count
 
 
 # ---- arguments ------------------------------------------------------------------------------------------------------
-
-_at_least_one = functools.partial(_arguments.integer, lowest=1)
-
 
 def _instance(name: str, value: Any, kinds: type | tuple[type, ...], expected: str) -> Any:
     if not isinstance(value, kinds):
@@ -295,7 +309,7 @@ def _instance(name: str, value: Any, kinds: type | tuple[type, ...], expected: s
 
 def _name_of(path: Any) -> str:
     if not isinstance(path, (str, bytes, os.PathLike)):
-        raise TypeError(f"path is of type {type(path).__name__}, expected a path")
+        raise TypeError(f"path is of type {type(path).__name__}, expected a path such as 'pe.npy'")
     return os.fsdecode(path)
 
 

@@ -153,7 +153,7 @@ def test_boolean_masks_with_nulls_are_refused():
 
 
 class DLPack:
-    """An array of another library, which NumPy can read only through DLPack."""
+    """An array from another library that NumPy can read only through DLPack."""
 
     def __init__(self, values):
         self.array = np.array(values)
@@ -163,7 +163,7 @@ class DLPack:
         return len(self.array)
 
 
-def test_arrays_of_dlpack_are_exact():
+def test_arrays_from_dlpack_are_exact():
     assert_same_bits(posenc.encode(DLPack(LARGE), 8, dtype="float64"), posenc.encode(np.array(LARGE), 8, dtype="float64"))
 
 
@@ -171,14 +171,14 @@ def test_arrays_of_dlpack_are_exact():
 
 BERLIN = dt.timezone(dt.timedelta(hours=2))
 TIMES = [dt.datetime(2021, 6, 1, 12, 0, 0, 250_000), dt.datetime(1969, 12, 31, 23, 59, 59)]
-SECONDS = [1_622_548_800.25, -1.0]                # of TIMES since 1970 in UTC; `date -u -d @1622548800` shows the first
+SECONDS = [1_622_548_800.25, -1.0]                # from 1970 to TIMES in UTC; `date -u -d @1622548800` shows the first
 ZONED = [time.replace(tzinfo=BERLIN) for time in TIMES]
 DAYS = [dt.date(2021, 6, 1), dt.date(1969, 12, 31)]
 DURATIONS = [dt.timedelta(days=2, milliseconds=250), dt.timedelta(seconds=-1)]
 UNITS = ("ms", "us", "ns")
 DURATION_SECONDS = [172_800.25, -1.0]
 PER_SECOND = {"nanoseconds": 10**9, "microseconds": 10**6, "milliseconds": 10**3, "seconds": 1, "days": Fraction(1, 86400)}
-# column: (its values, the seconds that they stand for)
+# name: (a function that returns a column, the seconds that the column represents)
 TIME_COLUMNS = {
     "NumPy": (lambda: np.array(TIMES, "M8[ms]"), SECONDS),
     "NumPy, scalar": (lambda: np.datetime64(TIMES[0], "ns"), SECONDS[:1]),
@@ -206,14 +206,14 @@ TIME_COLUMNS = {
     "Arrow, zone": (lambda: pa.array(TIMES, pa.timestamp("us", "UTC")), SECONDS),
     "Arrow, chunks": (lambda: pa.chunked_array([TIMES[:1], TIMES[1:]], pa.timestamp("us")), SECONDS),
     "Arrow, dates": (lambda: pa.array(DAYS), [18779 * 86400, -86400]),
-    "Arrow, dates of 64 bits": (lambda: pa.array(DAYS, pa.date64()), [18779 * 86400, -86400]),
+    "Arrow, 64-bit dates": (lambda: pa.array(DAYS, pa.date64()), [18779 * 86400, -86400]),
     "Arrow, durations": (lambda: pa.array(DURATIONS, pa.duration("us")), DURATION_SECONDS),
 }
 
 
 @pytest.mark.parametrize("container", TIME_COLUMNS)
 def test_times_are_refused_with_a_conversion(container):
-    """The conversion in the message is run: its numbers are those of the standard library."""
+    """Run the conversion in the message, and compare its numbers with the standard library's."""
     make, seconds = TIME_COLUMNS[container]
     column = make()
     for name, call in entries(column, 2) if np.ndim(column) else [("positions", lambda: posenc.encode(column, 8))]:
