@@ -15,13 +15,16 @@ extensions = [
     "sphinx_copybutton",
 ]
 exclude_patterns = ["_build"]
+templates_path = ["_templates"]
 
 # the build needs only signatures and docstrings, so the packages of the extras need not be installed
 autodoc_mock_imports = ["dask", "matplotlib", "torch", "zarr"]
 autodoc_typehints = "none"              # types are in the docstrings, with shapes and units
-autosummary_generate = False            # docs/api/ is written by hand: one page for each module
+autosummary_filename_map = {"posenc.Preset": "posenc.Preset-class"}    # some file systems ignore case
+nitpick_ignore_regex = [("py:obj", r"torch\..*")]          # links to other projects would need a network
 default_role = "autolink"               # `name` in a docstring is a link if posenc has the name
-numpydoc_show_class_members = False
+numpydoc_class_members_toctree = False  # the page of a class contains its methods
+numpydoc_show_inherited_class_members = False
 
 myst_heading_anchors = 3
 copybutton_exclude = ".linenos, .gp, .go"        # neither prompts nor output
@@ -31,6 +34,7 @@ html_theme = "pydata_sphinx_theme"
 html_sidebars = {page: [] for page in ("numerics", "performance", "reliability", "develop", "changelog")}
 html_title = f"posenc {version}"
 html_copy_source = False
+html_use_index = html_domain_indices = False     # docs/api.md lists all names
 html_static_path = ["_static"]
 html_css_files = ["posenc.css"]
 html_theme_options = {

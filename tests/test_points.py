@@ -168,7 +168,8 @@ def example(library):
     """Run the example for a library in docs/grids.md, and return the example's variables."""
     names = {"np": np, "posenc": posenc}
     section = GUIDE.split("\n## Points\n")[1]
-    exec(re.search(rf"^{library}, .*?```python\n(.*?)```", section, re.MULTILINE | re.DOTALL)[1], names)
+    pattern = rf"^The equivalent of `[^`]*` in {library}.*?```python\n(.*?)```"
+    exec(re.search(pattern, section, re.MULTILINE | re.DOTALL)[1], names)
     return SimpleNamespace(**names)
 
 

@@ -161,9 +161,9 @@ def grid(
     Examples
     --------
     >>> import posenc
-    >>> posenc.grid((14, 14), 768, layout="halves").shape                           # ViT-MAE, RT-DETR
+    >>> posenc.grid((14, 14), 768, layout="halves").shape               # ViT-MAE, RT-DETR
     (14, 14, 768)
-    >>> posenc.grid((14, 14), 768, layout="halves", axes=(1, 0), extra_tokens=1).shape      # MAE, with a CLS token
+    >>> posenc.grid((14, 14), 768, layout="halves", axes=(1, 0), extra_tokens=1).shape  # MAE
     (197, 768)
     >>> posenc.grid((2, 2), 6, coordinates=(-1, 1), include_input="first")[0, 1]
     array([-1.        ,  1.        , -0.84147096,  0.5403023 ,  0.84147096,

@@ -65,7 +65,7 @@ def positions_from_mask(
            [1, 1, 2, 3],
            [2, 3, 4, 1]])
     >>> x = np.zeros((3, 4, 6), np.float32)
-    >>> posenc.add_to(x, positions, padding_idx=1)[:, :, 1]               # cos(position), and 0 for padding
+    >>> posenc.add_to(x, positions, padding_idx=1)[:, :, 1]     # cos(position), and 0 for padding
     array([[-0.41614684, -0.9899925 , -0.6536436 ,  0.2836622 ],
            [ 0.        ,  0.        , -0.41614684, -0.9899925 ],
            [-0.41614684, -0.9899925 , -0.6536436 ,  0.        ]],

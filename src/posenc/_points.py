@@ -101,8 +101,8 @@ def points(
     Examples
     --------
     >>> import numpy as np, posenc
-    >>> xyz = np.random.default_rng(0).uniform(-1, 1, (1024, 64, 3))                # rays, samples, axes
-    >>> posenc.points(xyz, 60, frequencies=2.0 ** np.arange(10)).shape              # 10 frequencies for each axis, as in NeRF
+    >>> xyz = np.random.default_rng(0).uniform(-1, 1, (1024, 64, 3))    # rays, samples, axes
+    >>> posenc.points(xyz, 60, frequencies=2.0 ** np.arange(10)).shape      # as in NeRF
     (1024, 64, 60)
     >>> posenc.points([[0.5, 2]], 6, include_input="last")
     array([[ 0.47942555,  0.87758255,  0.9092974 , -0.41614684,  0.5       ,

@@ -316,8 +316,8 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
     >>> import posenc
     >>> posenc.preset("musicgen", 512)
     Encoding(512, odd='zero', spacing='endpoint', layout='halves', order='cos')
-    >>> posenc.preset("diffusers-timestep", 320, flip_sin_to_cos=True, downscale_freq_shift=0).encode(1).shape
-    (1, 320)
+    >>> posenc.preset("diffusers-timestep", 320, flip_sin_to_cos=True, downscale_freq_shift=0)
+    Encoding(320, odd='zero', shift=0.0, layout='halves', order='cos')
     """
     check_names(preset, changes, (*_known(name).parameters, *_convention.DEFAULTS))
     d_model = _arguments.integer("d_model", d_model, 0)

@@ -148,7 +148,8 @@ def waves(
     Examples
     --------
     >>> import numpy as np, posenc, posenc.plot
-    >>> ax = posenc.plot.waves(posenc.Encoding(20), np.linspace(0, 100, 1001), dimensions=range(4, 8))
+    >>> positions = np.linspace(0, 100, 1001)
+    >>> ax = posenc.plot.waves(posenc.Encoding(20), positions, dimensions=range(4, 8))
     >>> [line.get_label() for line in ax.lines]
     ['4', '5', '6', '7']
     """

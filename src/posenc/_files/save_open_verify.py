@@ -41,8 +41,8 @@ class File(NamedTuple):  # numpydoc ignore=PR01
     Examples
     --------
     >>> import posenc
-    >>> size = posenc.save("late.safetensors", range(100, 200), posenc.Encoding(8), dtype="float64")
-    >>> file = posenc.open("late.safetensors")
+    >>> size = posenc.save("pe.safetensors", range(100, 200), posenc.Encoding(8), dtype="float64")
+    >>> file = posenc.open("pe.safetensors")
     >>> bool((file.values == file.encoding.encode(file.positions, dtype=file.dtype)).all())
     True
     """
@@ -126,7 +126,8 @@ def save(
     >>> import posenc
     >>> posenc.save("pe.npy", 1000, posenc.Encoding(64))
     256128
-    >>> posenc.save("pe.npy", range(5000, 6000), posenc.preset("whisper", 64), dtype="float16", overwrite=True)
+    >>> encoding = posenc.preset("whisper", 64)
+    >>> posenc.save("pe.npy", range(5000, 6000), encoding, dtype="float16", overwrite=True)
     128128
     """
     name = _name_of(path)
