@@ -1027,7 +1027,9 @@ cdef class Rotation:
             calls[i].value = <PyObject *>columns.value
             calls[i].error = NULL
             turning[i].spec = &specs[i]
-            turning[i].pair = NULL if pair is None else <const ptrdiff_t *><const char *>(<bytes>pair)
+            turning[i].pair = NULL
+            if pair is not None:
+                turning[i].pair = <const ptrdiff_t *><const char *>(<bytes>pair)
             job = &turning[i].table
             memset(job, 0, sizeof(job_t))
             job.dtype = FLOAT64
