@@ -20,6 +20,7 @@ templates_path = ["_templates"]
 # the build needs only signatures and docstrings, so the packages of the extras need not be installed
 autodoc_mock_imports = ["dask", "matplotlib", "torch", "zarr"]
 autodoc_typehints = "none"              # types are in the docstrings, with shapes and units
+toc_object_entries_show_parents = "hide"
 autosummary_filename_map = {"posenc.Preset": "posenc.Preset-class"}    # some file systems ignore case
 nitpick_ignore_regex = [("py:obj", r"torch\..*")]          # links to other projects would need a network
 default_role = "autolink"               # `name` in a docstring is a link if posenc has the name
