@@ -34,7 +34,7 @@ class BuildKernels(build_ext):
         msvc = self.compiler.compiler_type == "msvc"
         flags = list(MSVC_FLAGS if msvc else GCC_FLAGS)
         warnings = MSVC_WARNINGS if msvc else GCC_WARNINGS
-        sources = {"exact": [], "dispatch": [], "kernel_baseline": [], "kernel_neon": []}
+        sources = {"exact": [], "combination": [], "dispatch": [], "kernel_baseline": [], "kernel_neon": []}
         macros = []
         processor = self.plat_name.rsplit("-", 1)[-1].lower()
         if processor in ("x86_64", "amd64"):

@@ -10,13 +10,14 @@ import ctypes
 import itertools
 import mmap
 import sys
-from functools import lru_cache
+from fractions import Fraction
+from functools import lru_cache, partial
 
 import ml_dtypes
 import numpy as np
 
 import posenc
-from posenc import _kernel
+from posenc import _frequencies, _kernel, _rotation
 
 FILLER = 0xA5
 SIDES = ("low", "high")
@@ -181,6 +182,46 @@ def sweep_batches(every):
     return count // every
 
 
+def rotation(pairs, interleaved):
+    turns = partial(_frequencies.spaced_turns, pairs, ((10000.0, Fraction(pairs)),), (1.0, 1.0))
+    return _rotation.rotation(turns, pairs, interleaved=interleaved)
+
+
+def sweep_rotations(every):
+    """Test rotations in place and into another array, with rows and heads in several orders; positions as in `add_to`."""
+    count = 0
+    dtypes = [(name, dtype) for name, dtype in DTYPES.items() if name != "float64"]
+    for (_, dtype), pairs, rest, interleaved in itertools.product(dtypes, (1, 7, 16, 20, 32, 33), (0, 3), (False, True)):
+        turning, width, itemsize = rotation(pairs, interleaved), 2 * pairs + rest, np.dtype(dtype).itemsize
+        row, gap = width * itemsize, 3 * itemsize
+        for length in (1, 5, 40):
+            x = np.random.default_rng(length).standard_normal((2, length, width)).astype(dtype)
+            expected = x.copy()
+            assert turning.rotate(expected, range(START, START + length), False, None, 1)
+            layouts = {
+                "plain": (length * row, row), "gaps": (length * (row + gap) + gap, row + gap), "inside": (row, 2 * row),
+                "backwards": (-length * (row + gap), -(row + gap)),
+            }
+            cases = itertools.product(layouts.items(), SIDES, (False, True), (False, True))
+            for (layout, strides), side, scattered, has_out in cases:
+                count += 1
+                if count % every:
+                    continue
+                size = 2 * length * (row + gap) + gap
+                positions = guarded(np.arange(START, START + length)) if scattered else range(START, START + length)
+                buffer, source = buffer_for(size), buffer_for(size, "source")
+                array = buffer.array(x.shape, dtype, (*strides, itemsize), side)
+                given = source.array(x.shape, dtype, (*strides, itemsize), side) if has_out else array
+                given[...] = x
+                case = ("rotate", dtype, pairs, rest, interleaved, length, layout, side, scattered, has_out)
+                print(*case, file=sys.stderr)
+                assert turning.rotate(given, positions, False, array if has_out else None, None)
+                bits = f"u{itemsize}"
+                assert (array.view(bits) == expected.view(bits)).all(), f"wrong values: {case}"
+                assert buffer.untouched(array) and (not has_out or source.untouched(given)), f"written outside of out: {case}"
+    return count // every
+
+
 def main(isa, every=1):
     every = int(every)
     _kernel.use_instruction_set(isa)
@@ -189,6 +230,7 @@ def main(isa, every=1):
     # outputs larger than 8 MiB use non-temporal stores, directly or through a buffer
     count += sweep_matrices(every, (5000,), (513, 1024))
     count += sweep_batches(every)
+    count += sweep_rotations(every)
     print(count)
 
 

@@ -73,8 +73,8 @@ static void run_threads(share_t *share) {
 /* ---- encoding ------------------------------------------------------------------------------------------------------------ */
 
 /* Report an error: exact.c decides the rounding of every value in these cases. */
-static double decide(void *context, const position_t *position, ptrdiff_t column, dtype_t dtype) {
-    (void)context, (void)position;
+static double decide(void *context, const position_t *position, ptrdiff_t column, const double *factors, dtype_t dtype) {
+    (void)context, (void)position, (void)factors;
     fprintf(stderr, "undecided: column %td, dtype %d\n", column, dtype);
     exit(2);
 }

@@ -185,3 +185,53 @@ class Reference:
         columns = range(self.d_model) if columns is None else columns
         rows = [[self.bits(p, c, dtype) for c in columns] for p in positions]
         return np.array(rows, FORMATS[dtype][2]).reshape(len(positions), len(columns))
+
+
+class Rotated:
+    """Correctly rounded rotation of pairs (a, b) by the angle t of their position: ``scale * (a cos t - b sin t)`` and
+    ``scale * (b cos t + a sin t)``.
+
+    The other parameters are those of `Reference`, for the frequencies.
+    """
+
+    def __init__(self, pairs, *, scale=1.0, **convention):
+        self.angles = Reference(2 * pairs, order="cos", **convention)
+        self.scale = exact(scale)
+        self._terms = {}
+
+    def _term(self, position, column, precision):
+        """Return scale * cos or scale * sin, as an exact number and a bound of its error."""
+        key = position, column, precision
+        if key not in self._terms:
+            value = mpq(self.angles.value(position, column, precision)) * self.scale
+            is_exact = self.scale == 0 or self.angles._is_exact(position, column)
+            self._terms[key] = value, 0 if is_exact else abs(value) / 2**precision
+        return self._terms[key]
+
+    def bits(self, position, pair, a, b, dtype, inverse=False):
+        """Return the bits of both values of a rotated pair; `a` and `b` are floats."""
+        b_sine, a_sine = (b, -a) if inverse else (-b, a)
+        return self._bits(position, pair, a, b_sine, dtype), self._bits(position, pair, b, a_sine, dtype)
+
+    def _bits(self, position, pair, cosine, sine, dtype):
+        columns = 2 * pair, 2 * pair + 1
+        if not (math.isfinite(cosine) and math.isfinite(sine)):
+            c, s = (float(self._term(position, column, 160)[0]) for column in columns)
+            with np.errstate(invalid="ignore"):
+                value = np.float64(cosine) * c + np.float64(sine) * s
+            return NAN[dtype] if np.isnan(value) else round_to(1 if value > 0 else -1, 2000, dtype)
+        precision = 160
+        while precision <= MAX_PRECISION:
+            terms = [self._term(position, column, precision) for column in columns]
+            value = sum(exact(f) * term for f, (term, _) in zip((cosine, sine), terms, strict=True))
+            error = sum(abs(exact(f)) * e for f, (_, e) in zip((cosine, sine), terms, strict=True))
+            low, high = (_round_rational(x, dtype) for x in (value - error, value + error))
+            if low == high:
+                return low
+            precision *= 2
+        raise ArithmeticError(f"{precision // 2} bits do not decide pair {pair} at position {position}")
+
+
+def _round_rational(x, dtype):
+    """Return the bits of x, a rational number whose denominator is a power of two."""
+    return round_to(x.numerator, 1 - x.denominator.bit_length(), dtype)

@@ -44,11 +44,14 @@ MODULES = PUBLIC | {
     "posenc._padding": (),
     "posenc._points": (),
     "posenc._presets": (),
+    "posenc._rotary": (),
     "posenc._runtime": (),
     "posenc._stream": (),
     "posenc.torch._data": ("torch",),
     "posenc.torch._functions": ("torch",),
     "posenc.torch._modules": ("torch",),
+    "posenc.torch._rotary": ("torch",),
+    "posenc.torch._rotation": ("torch",),
 }
 OVERRIDE = "extra_repr"         # overrides a method that PyTorch documents
 SECTION = re.compile(r"^([A-Z][A-Za-z ]+)\n-+\n", re.MULTILINE)
@@ -85,7 +88,8 @@ def test_examples_of_documents_run(path, tmp_path, monkeypatch):
 
 def test_the_main_documents_have_examples():
     names = {path.name for path in DOCUMENTS}
-    assert {"README.md", "conventions.md", "guide.md", "index.md", "migration.md", "scale-out.md", "torch.md"} <= names
+    pages = ("conventions", "guide", "index", "migration", "rotary", "scale-out", "torch")
+    assert {"README.md", *(f"{page}.md" for page in pages)} <= names
 
 
 def test_every_preset_is_in_the_table_of_models():

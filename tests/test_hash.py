@@ -3,13 +3,18 @@
 The hash must never change, because the values are correctly rounded.  ``python tests/test_hash.py`` prints it without pytest.
 """
 
+import functools
 import hashlib
+import itertools
+from fractions import Fraction
 
 import numpy as np
 
 import posenc
+from posenc import _frequencies, _rotation
 
 HASH = "297e0afc1d1c2cc0d5b7aaa31c94cdbf402d93d042777a3a9541d30324f6cf74"
+ROTATION_HASH = "45c29f2827fa3d6647bc4a78a70bf70dfeeec9e98f7624382769e06b32d49711"
 
 DTYPES = ["float64", "float32", "float16", "bfloat16"]
 ROWS = 70                       # enough rows for offset tables
@@ -112,6 +117,22 @@ def bits(values):
     return np.ascontiguousarray(values).view(f"u{values.itemsize}").astype(f"<u{values.itemsize}").tobytes()
 
 
+def rotation_hash():
+    """Return the SHA-256 hash of rotated pairs, in hexadecimal."""
+    digest = hashlib.sha256()
+    for pairs, interleaved in itertools.product((1, 20, 64), (False, True)):
+        turns = functools.partial(_frequencies.spaced_turns, pairs, ((10000.0, Fraction(pairs)),), (1.0, 1.0))
+        turning = _rotation.rotation(turns, pairs, interleaved=interleaved)
+        for dtype, mask in ("float32", 0x9FFFFFFF), ("float16", 0xBFFF), ("bfloat16", 0x9FFF):
+            unsigned = np.uint32 if dtype == "float32" else np.uint16
+            noise = integers(3 * ROWS * 2 * pairs, seed=3).view(np.uint64) >> np.uint64(32 if dtype == "float32" else 48)
+            for positions in (range(-20, ROWS - 20), SCATTERED.repeat(3)[:ROWS]):
+                x = (noise.astype(unsigned) & unsigned(mask)).reshape(3, ROWS, 2 * pairs)
+                assert turning.rotate(x if dtype == "bfloat16" else x.view(dtype), positions, False, None, None, True)
+                digest.update(bits(x))
+    return digest.hexdigest()
+
+
 def table_hash():
     """Return the SHA-256 hash of all tables and sums, in hexadecimal."""
     digest = hashlib.sha256()
@@ -130,6 +151,11 @@ def test_the_hash_of_all_tables_is_unchanged(isa):
     assert table_hash() == HASH
 
 
+def test_the_hash_of_rotated_pairs_is_unchanged(isa):
+    assert rotation_hash() == ROTATION_HASH
+
+
 if __name__ == "__main__":
     print(table_hash())
+    print(rotation_hash())
     print(posenc.show_runtime())

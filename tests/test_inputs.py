@@ -1193,6 +1193,45 @@ def identify_cases(draw):
     return Case("identify", {"table": table, "positions": positions}, invalid, check), None
 
 
+BAD_ROTARY = {
+    "head_dim": [-2, 7, 8.0, True, None, 2**70],
+    "base": [0, -1.0, np.nan, "10000", None],
+    "rotary_dim": [-2, 3, 2.0, 10**9],
+    "layout": ["neox", None, 1],
+    "scaling": ["yarn", 3, {"rope_type": "no"}, {"type": "linear"}, {"factor": 2}],
+    "frequencies": [[1.0], [[1.0] * 4], [np.nan] * 4, 3.0],
+    "scale": [np.inf, "1", None],
+    "axes": [[0], [0, 0, 2, 0], [0.5] * 4, 1],
+}
+
+
+@st.composite
+def rotary_cases(draw):
+    arguments, invalid = {"head_dim": 8}, bad()
+    arguments["layout"] = draw(st.sampled_from(["halves", "interleaved"]))
+    arguments["scale"] = draw(st.sampled_from([1.0, -0.5, 2, np.float32(0.75)]))
+    factor = draw(st.sampled_from([None, 1, 2.0, 3]))
+    if factor is not None:
+        arguments["scaling"] = {"rope_type": "linear", "factor": factor, "rope_theta": 500.0}
+    if draw(st.integers(0, 2)) == 0:
+        name = draw(st.sampled_from(sorted(BAD_ROTARY)))
+        arguments[name], invalid = draw(st.sampled_from(BAD_ROTARY[name])), bad(name)
+        if name in ("head_dim", "frequencies"):
+            arguments.pop("scaling", None)
+
+    def check(result):
+        same = posenc.Rotary(**arguments)
+        assert result == same and hash(result) == hash(same) and eval(f"posenc.{result!r}") == result
+        positions = [0, 1, 7, -(10**6)]
+        convention = {"base": 500.0} if factor is not None else {}
+        scale = {"scale": float(arguments["scale"]), "frequency_scale": 1 / Fraction(factor or 1)}
+        reference = Reference(8, order="cos", layout="halves", **convention, **scale)
+        table = np.concatenate(result.tables(positions, dtype="float16"), -1)
+        assert_same_bits(bits_of(table), reference.table(positions, "float16"))
+
+    return Case("Rotary", arguments, invalid, check), None
+
+
 @st.composite
 def file_cases(draw, function):
     """Draw a case of save, open or verify with a new file; test_save.py tests its content."""
@@ -1234,6 +1273,7 @@ FUNCTIONS = {
     "add_to": add_cases(),
     "stream": stream_cases(),
     "Encoding": encoding_cases(),
+    "Rotary": rotary_cases(),
     "preset": preset_cases(),
     "grid": grid_cases(),
     "points": points_cases(),

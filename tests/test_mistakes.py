@@ -169,6 +169,66 @@ posenc.Encoding.from_dict({"d_model": 64})              document lacks conventio
 posenc.Encoding.from_dict({"d_model": 64, "base": 5})   document | convention
 posenc.Encoding.from_dict({"d_model": 64, "convention": {"theta": 5}})  convention has theta | keywords of Encoding
 """,
+    "Rotary": """
+posenc.Rotary("64")                                     head_dim is '64' of type str | an integer
+posenc.Rotary(64.0)                                     head_dim is 64.0 of type float | an integer
+posenc.Rotary(63)                                       head_dim is 63 | an even number of columns
+posenc.Rotary(-2)                                       head_dim is -2 | at least 0
+posenc.Rotary(2**25)                                    head_dim is 33554432 | at most 16777216
+posenc.Rotary(64, theta=1e4)                            Rotary() | 'theta' | did you mean 'base'?
+posenc.Rotary(dim=64)                                   'dim' | did you mean 'head_dim'?
+posenc.Rotary(64, layouts="halves")                     'layouts' | did you mean 'layout'?
+posenc.Rotary(64, is_neox_style=True)                   'is_neox_style' | did you mean 'layout'?
+posenc.Rotary(64, rope_scaling=None)                    'rope_scaling' | did you mean 'scaling'?
+posenc.Rotary(64, inv_freq=[1.0])                       'inv_freq' | did you mean 'frequencies'?
+posenc.Rotary(64, partial_rotary_factor=0.5)            'partial_rotary_factor' | did you mean 'rotary_dim'?
+posenc.Rotary(64, mrope_section=[16, 8, 8])             'mrope_section' | did you mean 'axes'?
+posenc.Rotary(64, max_position_embeddings=4096)         'max_position_embeddings' | expected head_dim, base
+posenc.Rotary(64, base=0)                               base is 0 | a positive number
+posenc.Rotary(64, base="10000")                         base is '10000' of type str | a real number
+posenc.Rotary(64, scale=None)                           scale is None | a real number
+posenc.Rotary(64, layout="neox")                        layout is 'neox' | 'interleaved', 'halves'
+posenc.Rotary(64, rotary_dim=80)                        rotary_dim is 80 | an even number of columns, at most head_dim, 64
+posenc.Rotary(64, rotary_dim=0.5)                       rotary_dim is 0.5 of type float | an integer
+posenc.Rotary(64, scaling="yarn")                       scaling is 'yarn' of type str | a dict such as
+posenc.Rotary(64, scaling={"rope_type": "ntk", "factor": 2})  scaling has rope_type 'ntk' | expected one of
+posenc.Rotary(64, scaling={"rope_type": "linear", "type": "yarn"})  rope_type 'linear' and type 'yarn'
+posenc.Rotary(64, scaling={"rope_type": ["yarn"]})      scaling has rope_type ['yarn'] | expected one of
+posenc.Rotary(64, scaling={"factor": 2})                scaling has the key 'factor' | expected those of default
+posenc.Rotary(64, scaling={"type": "linear"})           scaling lacks the key 'factor', which linear needs
+posenc.Rotary(64, scaling={"type": "linear", "factor": 0})  scaling['factor'] is 0 | a positive
+posenc.Rotary(64, scaling={"type": "dynamic", "alpha": 10.0, "factor": 2.0})  alpha and the factor 2.0
+posenc.Rotary(64, scaling={"mrope_section": [16, 24, 24]})  axes has length 64, expected 32
+posenc.Rotary(64, scaling={"mrope_section": [32], "mrope_interleaved": True})  mrope_section with three
+posenc.Rotary(64, scaling={"partial_rotary_factor": 0.3})  rotary_dim is 19 | an even number
+posenc.Rotary(64, base=5, frequencies=[1] * 32)         frequencies and base | only one of them
+posenc.Rotary(64, frequencies=[1, 2])                   frequencies has length 2, expected 32, the number of pairs
+posenc.Rotary(8, axes=[0, 2, 0, 0])                     axes has 2 but not 1 | at least one pair for each axis
+posenc.Rotary(8, axes=[0.0, 1, 0, 0])                   axes has dtype float64 | integers
+posenc.Rotary(8, axes=[0, -1, 0, 0])                    axes has -1 | integers from 0
+posenc.Rotary(40, axes=range(20))                       axes has 19 | integers below 16
+posenc.Rotary(8, axes=[0, 1])                           axes has length 2, expected 4, the number of pairs
+posenc.Rotary.from_dict({"head_dim": 8})                document lacks rotary
+posenc.Rotary.from_dict([8])                            document is [8] of type list | a dict from Rotary.to_dict
+posenc.Rotary.from_dict({"head_dim": 8, "rotary": {"theta": 1}})  rotary has theta | keywords of Rotary
+posenc.Rotary.from_config(config, seq_len=4096)         'seq_len' | did you mean 'length'?
+posenc.Rotary.from_config("meta-llama/Llama-3")         config is 'meta-llama/Llama-3' of type str | a configuration
+posenc.Rotary.preset("qwen2vl", 128)                    name is 'qwen2vl' | expected one of
+posenc.Rotary.preset("qwen3-vl", 80)                    head_dim is 80 | a multiple of 32 for qwen3-vl
+posenc.Rotary.preset("sam2", 64, max_len=3)             Rotary.preset() | 'max_len' | expected name, head_dim, base
+rotary.replace(rope_theta=5e5)                          Rotary.replace() | 'rope_theta' | did you mean 'base'?
+rotary.base = 500                                       Rotary is immutable | replace(base=...)
+rotary.tables(12.0)                                     positions is 12.0 of type float | a range or an array
+rotary.tables(12, dtype="bf16")                         dtype is 'bf16' | did you mean 'bfloat16'?
+rotary.tables(max_len=12)                               'max_len' | did you mean 'positions'?
+rotary.rotate(x, position_ids=np.arange(12))            'position_ids' | did you mean 'positions'?
+rotary.rotate(x, inverse=1)                             inverse is 1 of type int | a bool
+rotary.rotate(x, 10)                                    positions has length 10, expected 12
+rotary.rotate(x[:, :32])                                x has shape (12, 32) | (..., 64)
+rotary.rotate(x.astype("f8"))                           x has dtype float64 | float32, float16 or bfloat16
+rotary.rotate(t)                                        x is of type Tensor | posenc.torch
+rotary.rotate(x, threads=0)                             threads is 0 | at least 1
+""",
     "preset": """
 posenc.preset("vaswany", 64)                            name is 'vaswany' | vaswani
 posenc.preset("wisper", 64)                             name is 'wisper' | whisper
@@ -569,6 +629,32 @@ posenc.torch.PositionalTable(64)(t, start="1")          start is '1' of type str
 posenc.torch.PositionalTable(64)(t, start=2**63)        start is 9223372036854775808 | < 2**63
 posenc.torch.PositionalTable(64)(t, start=1, positions=torch.arange(12))  start is 1 | positions | only one of them
 """,
+    "torch.RotaryEmbedding": """
+posenc.torch.RotaryEmbedding(64)                        config is 64 of type int | a configuration
+posenc.torch.RotaryEmbedding(None)                      config is None | a configuration
+posenc.torch.RotaryEmbedding("meta-llama/Llama-3")      config is 'meta-llama/Llama-3' of type str | a configuration
+posenc.torch.RotaryEmbedding(enc)                       config is Encoding(64) of type Encoding | a configuration
+posenc.torch.RotaryEmbedding({"head_dim": 64})          config has no rope_theta
+posenc.torch.RotaryEmbedding({"rope_theta": 1e4})       config has neither head_dim nor hidden_size
+posenc.torch.RotaryEmbedding(config | {"head_dim": 63})  head_dim is 63 | an even number
+posenc.torch.RotaryEmbedding(config | {"head_dim": "64"})  head_dim is '64' of type str | an integer
+posenc.torch.RotaryEmbedding(config | {"rope_theta": -1})  scaling['rope_theta'] is -1 | a positive number
+posenc.torch.RotaryEmbedding(config | {"rope_scaling": "yarn"})  rope_parameters of type str | a dict
+posenc.torch.RotaryEmbedding(config | {"rope_scaling": {"type": "ntk"}})  scaling has rope_type 'ntk' | expected one of
+posenc.torch.RotaryEmbedding(config | {"rope_scaling": {"type": "linear"}})  lacks the key 'factor'
+posenc.torch.RotaryEmbedding({"text_config": config})   pass config.text_config
+posenc.torch.RotaryEmbedding(config, length=0)          length is 0 | at least 1
+posenc.torch.RotaryEmbedding(config, length=1e3)        length is 1000.0 of type float | an integer
+posenc.torch.RotaryEmbedding(config, "cuda")            length is 'cuda' of type str | an integer
+posenc.torch.RotaryEmbedding(config, max_len=10)        'max_len' | did you mean 'length'?
+posenc.torch.RotaryEmbedding(config, device="cuda")     'device' | expected config, length
+posenc.torch.RotaryEmbedding(config=config, dtype=5)    'dtype' | expected config, length
+posenc.torch.RotaryEmbedding(rotary)(x, torch.zeros(1, 12))  x is of type ndarray | a torch.Tensor
+posenc.torch.RotaryEmbedding(rotary)(t, range(12))      positions is of type range | a torch.Tensor
+posenc.torch.RotaryEmbedding(rotary)(t.int(), torch.zeros(1, 12))  x has dtype torch.int32
+posenc.torch.RotaryEmbedding(rotary)(t, torch.zeros(1, 12), "full")  layer_type is 'full' | None
+posenc.torch.RotaryEmbedding(rotary).rotary("full")     layer_type is 'full' | None
+""",
     "torch.ChunkDataset": """
 posenc.torch.ChunkDataset(12.0, 64)                     positions is of type float | an integer or a range
 posenc.torch.ChunkDataset(np.arange(12), 64)            positions is of type ndarray | or a range; encode takes arrays
@@ -655,6 +741,32 @@ posenc.plot.waves(enc, 12, dimensions=[64])             dimensions has 64 | less
 posenc.plot.waves(enc, 12, dimensions=[0.5])            dimensions is 0.5 of type float | an integer
 posenc.plot.waves(enc, 12, columns=[1])                 'columns' | did you mean 'dimensions'?
 """
+ROTATIONS = """
+posenc.torch.{}(x, rotary=rotary)                   x is of type ndarray | torch.Tensor; posenc.Rotary.rotate takes arrays
+posenc.torch.{}([[0.0]], rotary=rotary)                 x is of type list | a torch.Tensor
+posenc.torch.{}(t.double(), rotary=rotary)              x has dtype torch.float64 | torch.float32, torch.float16
+posenc.torch.{}(t.int(), rotary=rotary)                 x has dtype torch.int32 | torch.float32, torch.float16
+posenc.torch.{}(t[0], rotary=rotary)                    x has shape (64,) | (..., n, 64)
+posenc.torch.{}(t[:, :32], rotary=rotary)               x has shape (12, 32) | (..., n, 64)
+posenc.torch.{}(t)                                      missing | 'rotary'
+posenc.torch.{}(t, rotary=64)                           rotary is 64 of type int | such as posenc.Rotary(64)
+posenc.torch.{}(t, rotary=enc)                          rotary is Encoding(64) of type Encoding | a posenc.Rotary
+posenc.torch.{}(t, rotary=None)                         rotary is None | a posenc.Rotary
+posenc.torch.{}(t, rope=rotary)                         'rope' | did you mean 'rotary'?
+posenc.torch.{}(t, encoding=rotary)                     'encoding' | did you mean 'rotary'?
+posenc.torch.{}(t, rotary=rotary, inverse=1)            inverse is 1 of type int | a bool
+posenc.torch.{}(t, rotary=rotary, position_ids=12)      'position_ids' | did you mean 'positions'?
+posenc.torch.{}(t, rotary=rotary, threads=2)            'threads' | expected x, positions, rotary, inverse
+posenc.torch.{}(t, 10, rotary=rotary)                   positions has length 10, expected 12
+posenc.torch.{}(t, torch.arange(10), rotary=rotary)     positions has shape (10,) | broadcasts to (12,)
+posenc.torch.{}(t, 12.0, rotary=rotary)                 positions is 12.0 of type float | an integer, a range or an array
+posenc.torch.{}(t, "12", rotary=rotary)                 positions is '12' of type str | an integer, a range or an array
+posenc.torch.{}(t, [None] * 12, rotary=rotary)          positions has 12 nulls | fill or drop them
+posenc.torch.{}(t, torch.arange(12) + 0.5, rotary=rotary)  positions has 0.5 | integers for a rotation
+posenc.torch.{}(t, torch.rand(12, requires_grad=True), rotary=rotary)  positions requires grad
+posenc.torch.{}(t, rotary=posenc.Rotary(64, axes=[0, 1] * 16))  positions is None | (2, ...)
+"""
+MISTAKES |= {f"torch.{name}": ROTATIONS.replace("{}", name) for name in ("rotate", "rotate_")}
 PACKAGES = {"torch": "torch", "pd": "pandas", "pl": "polars", "da": "dask.array", "lazy": "dask.array", "t": "torch",
             "dask": "dask.array", "plot": "matplotlib", "to_zarr": "zarr"}
 
@@ -695,7 +807,8 @@ def message_of(call):
     torch, da = modules.get("t"), modules.get("lazy")
     scope = {
         "posenc": posenc, "np": np, **modules,
-        "enc": posenc.Encoding(64), "x": np.zeros((12, 64), np.float32), "xy": np.zeros((5, 2)),
+        "enc": posenc.Encoding(64), "rotary": posenc.Rotary(64), "config": {"head_dim": 64, "rope_theta": 5e5},
+        "x": np.zeros((12, 64), np.float32), "xy": np.zeros((5, 2)),
         "dates": np.array(["2024-01-01"], "M8[D]"),
         "t": torch and torch.zeros(12, 64), "lazy": da is not None and da.zeros((12, 64), dtype="float32"),
     }

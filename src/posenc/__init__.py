@@ -11,6 +11,7 @@ from posenc._identify import Match, identify
 from posenc._padding import positions_from_lengths, positions_from_mask, positions_from_segments
 from posenc._points import points
 from posenc._presets import Preset, preset, presets
+from posenc._rotary import Rotary
 from posenc._runtime import show_runtime
 from posenc._stream import Chunk
 from posenc._version import __version__ as __version__
@@ -21,6 +22,7 @@ __all__ = [
     "File",
     "Match",
     "Preset",
+    "Rotary",
     "add_to",
     "encode",
     "grid",

@@ -364,3 +364,74 @@ def for_add_to(
         except ValueError:
             raise ValueError(f"positions has shape {positions.shape}, expected one that broadcasts to {x.shape[:-1]}") from None
     return positions, scale, n_threads
+
+
+def for_rotate(
+    x: Any, positions: Any, inverse: Any, out: Any, n_threads: Any, head_dim: int, axes: int | None
+) -> tuple[range | NDArray[np.int64], Any, int | None]:
+    """Check the arguments of `Rotary.rotate` and return positions, out and threads converted for the kernel."""
+    if not isinstance(x, np.ndarray):
+        raise TypeError(f"x is of type {type(x).__name__}, expected a numpy.ndarray{tensor_hint(x)}")
+    if not isinstance(inverse, (bool, np.bool_)):
+        raise wrong_type("inverse", inverse, "a bool")
+    # Conversions may run foreign code that changes x, so x is checked after them.
+    n_threads = threads(n_threads)
+    if positions is not None:
+        positions = range_or_array(positions)
+    if x.ndim == 0 or x.shape[-1] != head_dim:
+        raise ValueError(f"x has shape {x.shape}, expected (..., {head_dim})")
+    _, element = dtype(x.dtype, "x has dtype")
+    if element == np.float64:
+        raise TypeError("x has dtype float64, expected float32, float16 or bfloat16: float64 would not be correctly rounded")
+    out = _target(x, out, element)
+    n = x.shape[-2] if x.ndim > 1 else None
+    if axes is not None:
+        if not isinstance(positions, np.ndarray) or positions.shape[:1] != (axes,):
+            what = f"of shape {positions.shape}" if isinstance(positions, np.ndarray) else shown(positions)
+            raise ValueError(f"positions is {what}, expected an array of shape ({axes}, ...), with an element for each axis")
+    elif positions is None or isinstance(positions, range):
+        if n is None:
+            raise ValueError(f"x has shape {x.shape}, expected (..., n, {head_dim}) unless positions is an array")
+        if positions is None:
+            positions = range(n)
+    positions = positions_of(positions, 0)
+    if isinstance(positions, range):
+        if length(positions) != n:
+            raise ValueError(f"positions has length {length(positions)}, expected {n}, the number of rows of x")
+        return positions, out, n_threads
+    shape = positions.shape if axes is None else positions.shape[1:]
+    pairs = zip(reversed(shape), reversed(x.shape[:-1]), strict=False)
+    if len(shape) > x.ndim - 1 or any(size not in (1, rows) for size, rows in pairs):
+        expected = f"{x.shape[:-1]}" if axes is None else f"{x.shape[:-1]} after the first dimension"
+        raise ValueError(f"positions has shape {positions.shape}, expected one that broadcasts to {expected}")
+    if positions.dtype != np.int64:
+        whole = np.isfinite(positions) & (positions == np.floor(positions))
+        if not whole.all():
+            raise ValueError(f"positions has {positions[~whole][0]}, expected integers for a rotation")
+        positions = positions.astype(np.int64)
+    return positions, out, n_threads
+
+
+def _target(x: NDArray[Any], out: Any, element: np.dtype[Any]) -> NDArray[Any] | None:
+    """Check x and out, to which its rotation is written; return None if that is x itself."""
+    if out is None or out is x:
+        check_array("x", x, element)
+        return None
+    if type(x) not in (np.ndarray, np.memmap):
+        raise TypeError(f"x is of type {type(x).__name__}, expected a numpy.ndarray")
+    if not x.flags.aligned:
+        raise ValueError(f"x is not aligned, expected elements at multiples of {element.itemsize} bytes")
+    if x.shape[-1] > 1 and x.size and x.strides[-1] != x.itemsize:
+        raise ValueError(f"x has strides {x.strides}, expected contiguous columns (a last stride of {x.itemsize})")
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out is of type {type(out).__name__}, expected a numpy.ndarray")
+    if out.dtype != x.dtype:
+        raise TypeError(f"out has dtype {out.dtype}, expected {x.dtype}, the dtype of x")
+    check_array("out", out, element)
+    if out.shape != x.shape:
+        raise ValueError(f"out has shape {out.shape}, expected {x.shape}, the shape of x")
+    if np.may_share_memory(x, out):
+        if (x.ctypes.data, x.strides) == (out.ctypes.data, out.strides):
+            return None
+        raise ValueError("out and x overlap in memory, expected x itself or an array apart from it")
+    return out

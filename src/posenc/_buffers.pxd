@@ -15,10 +15,12 @@ from libc.math cimport floor
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport malloc
+from posenc._kernel cimport extent_t
 
 
-cdef enum:
-    MOST_AXES = 64                      # NumPy's limit
+cdef extern from "kernel.h":
+    enum:
+        MOST_AXES
 
 
 cdef struct positions_t:
@@ -123,12 +125,36 @@ cdef inline bint are_integers_inside(const int64_t *p, ptrdiff_t rows, double of
     return is_inside(lowest, highest, offset)
 
 
-cdef inline bint read_rows(object array, ptrdiff_t itemsize, ptrdiff_t d_model, bint checked, Py_buffer *view) except -1:
-    """Hold the buffer of a writeable array with rows of d_model elements; return False for others and if rows may overlap."""
-    cdef ptrdiff_t extent, stride
-    cdef int i
+cdef inline bint are_rows_apart(const Py_buffer *view, ptrdiff_t extent) noexcept:
+    """Whether rows of `extent` bytes are apart: in some order of the axes, each stride spans all rows of the axes before."""
+    cdef uint64_t used = 0
+    cdef ptrdiff_t stride, least
+    cdef int axes = view.ndim - 1, i, _, chosen
+    for _ in range(axes):
+        chosen = -1
+        least = 0
+        for i in range(axes - 1, -1, -1):
+            stride = view.strides[i] if view.strides[i] >= 0 else -view.strides[i]
+            if view.shape[i] > 1 and not used >> i & 1 and (chosen < 0 or stride < least):
+                chosen = i
+                least = stride
+        if chosen < 0:
+            return True
+        if least < extent or least % view.itemsize:
+            return False
+        used |= <uint64_t>1 << chosen
+        extent = least * view.shape[chosen]
+    return True
+
+
+cdef inline bint read_rows(object array, ptrdiff_t itemsize, ptrdiff_t d_model, bint checked, Py_buffer *view,
+                           int flags=PyBUF_STRIDES | PyBUF_WRITABLE) except -1:
+    """Hold the buffer of an array, by default a writeable one, with rows of d_model elements.
+
+    Return False for other arrays and, unless `checked`, if rows may overlap.
+    """
     try:
-        PyObject_GetBuffer(array, view, PyBUF_STRIDES | PyBUF_WRITABLE)
+        PyObject_GetBuffer(array, view, flags)
     except (BufferError, ValueError):
         return False
     if (view.ndim > 0 and view.itemsize == itemsize and view.shape[view.ndim - 1] == d_model
@@ -136,13 +162,7 @@ cdef inline bint read_rows(object array, ptrdiff_t itemsize, ptrdiff_t d_model, 
                  and (d_model == 1 or view.strides[view.ndim - 1] == itemsize))):
         if checked or view.len == 0:
             return True
-        extent = d_model * itemsize
-        for i in range(view.ndim - 2, -1, -1):
-            stride = view.strides[i] if view.strides[i] >= 0 else -view.strides[i]
-            if view.shape[i] > 1 and (stride < extent or stride % itemsize):
-                break
-            extent = max(extent, stride * view.shape[i])
-        else:
+        if are_rows_apart(view, d_model * itemsize):
             return True
     PyBuffer_Release(view)
     return False
@@ -169,17 +189,44 @@ cdef inline void merge_axes(rows_t *rows, char *data, const Py_ssize_t *shape, c
     rows.axes = n
 
 
-cdef inline bint overlap(const Py_buffer *positions, const Py_buffer *written) noexcept:
-    """Whether contiguous positions may share memory with the array that is written."""
-    cdef char *lowest = <char *>written.buf
-    cdef char *beyond = lowest + written.itemsize
+cdef inline void append_axis(extent_t *extent, ptrdiff_t length, ptrdiff_t x_stride, ptrdiff_t out_stride) noexcept:
+    """Append an axis, or merge it with the last one if one stride covers both."""
+    cdef int last = extent.axes - 1
+    if length == 1:
+        return
+    if (last >= 0 and extent.x_strides[last] == length * x_stride and extent.out_strides[last] == length * out_stride):
+        extent.shape[last] *= length
+    else:
+        last = extent.axes
+        extent.axes += 1
+        extent.shape[last] = length
+    extent.x_strides[last] = x_stride
+    extent.out_strides[last] = out_stride
+
+
+cdef inline void span(const Py_buffer *view, char **lowest, char **beyond) noexcept:
+    """Set the addresses of the first byte of an array and past its last one."""
     cdef int i
-    for i in range(written.ndim):
-        if written.strides[i] < 0:
-            lowest += (written.shape[i] - 1) * written.strides[i]
+    lowest[0] = <char *>view.buf
+    beyond[0] = lowest[0] + view.itemsize
+    for i in range(view.ndim):
+        if view.strides[i] < 0:
+            lowest[0] += (view.shape[i] - 1) * view.strides[i]
         else:
-            beyond += (written.shape[i] - 1) * written.strides[i]
-    return <char *>positions.buf < beyond and lowest < <char *>positions.buf + positions.len
+            beyond[0] += (view.shape[i] - 1) * view.strides[i]
+
+
+cdef inline bint overlap(const Py_buffer *read, const Py_buffer *written) noexcept:
+    """Whether two arrays may share memory: their ranges of addresses overlap."""
+    cdef char *first
+    cdef char *beyond
+    cdef char *other_first
+    cdef char *other_beyond
+    if read.len == 0 or written.len == 0:
+        return False
+    span(read, &first, &beyond)
+    span(written, &other_first, &other_beyond)
+    return first < other_beyond and other_first < beyond
 
 
 cdef inline uint64_t distance(const int64_t *p) noexcept nogil:

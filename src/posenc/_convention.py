@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -90,27 +90,6 @@ def changed(convention: Keywords, changes: Keywords) -> dict[str, Any]:
     return {key: value for key, value in convention.items() if key not in replaced} | dict(changes)
 
 
-def of_document(document: Any) -> tuple[Any, Keywords]:
-    """Check the names in a dict from `Encoding.to_dict`, and return d_model and the keywords of the convention."""
-    if not isinstance(document, Mapping):
-        raise _arguments.wrong_type("document", document, "a dict from Encoding.to_dict")
-    missing = {"d_model", "convention"} - document.keys()
-    unknown = document.keys() - {"version", "d_model", "convention", "positions", "dtype"}
-    if missing or unknown:
-        what = f"lacks {_listed(missing)}" if missing else f"has {_listed(unknown)}"
-        raise ValueError(f"document {what}, expected version, d_model and convention")
-    convention = document["convention"]
-    if not isinstance(convention, Mapping):
-        raise _arguments.wrong_type("convention", convention, "a dict of keywords of Encoding")
-    if unknown := convention.keys() - DEFAULTS.keys():
-        raise ValueError(f"convention has {_listed(unknown)}, expected keywords of Encoding")
-    return document["d_model"], convention
-
-
-def _listed(names: Iterable[object]) -> str:
-    return ", ".join(sorted(map(str, names)))
-
-
 # ---- columns ----------------------------------------------------------------------------------------------------------
 # d: number of columns; c: keywords of the convention
 
@@ -136,7 +115,7 @@ def turns_of(d: int, c: Keywords) -> _exact.Turns:
     count, divisor = spacing(d, c)
     if c["frequencies"] is None:
         scales = c["frequency_scale"], c["position_scale"]
-        return functools.partial(_frequencies.spaced_turns, count, divisor, c["base"], scales)
+        return functools.partial(_frequencies.spaced_turns, count, ((c["base"], divisor),), scales)
     if len(c["frequencies"]) != count:
         raise ValueError(f"frequencies has length {len(c['frequencies'])}, expected {count} for this convention")
     return functools.partial(_frequencies.explicit_turns, c["frequencies"], c["position_scale"])
@@ -147,7 +126,8 @@ def frequencies(d: int, c: Keywords) -> NDArray[np.float64]:
     if c["frequencies"] is not None:
         return np.array(c["frequencies"], np.float64)
     with _kernel.default_environment():
-        return _frequencies.spaced_float64(*spacing(d, c), c["base"], c["frequency_scale"])
+        count, divisor = spacing(d, c)
+        return _frequencies.spaced_float64(count, ((c["base"], divisor),), c["frequency_scale"])
 
 
 def arrangement(d: int, c: Keywords, count: int) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
@@ -163,9 +143,9 @@ def arrangement(d: int, c: Keywords, count: int) -> tuple[NDArray[np.intp], NDAr
     return frequency[order], cosine[order]
 
 
-def columns(d: int, c: Keywords) -> _kernel.Columns:
-    """Return the columns in their final order, for the kernel."""
-    compute_turns = turns_of(d, c)
+def columns(d: int, c: Keywords, compute_turns: _exact.Turns | None = None) -> _kernel.Columns:
+    """Return the columns in their final order, for the kernel; `compute_turns` replaces the frequencies."""
+    compute_turns = compute_turns or turns_of(d, c)
     turns, fraction_bits = compute_turns()
     frequency, cosine = arrangement(d, c, len(turns))
     pitch = _kernel.pitched(d)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, Never, NoReturn, Self, SupportsFloat, SupportsIndex, overload
+from typing import Any, Literal, Never, Self, SupportsFloat, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posenc import _arguments, _convention, _kernel, _stream
+from posenc import _arguments, _convention, _kernel, _specification, _stream
 from posenc._as_array import shown
 from posenc._convention import DEFAULTS
 from posenc._keywords import check_names, suggests
@@ -17,10 +17,8 @@ from posenc._stream import Chunk
 from posenc._types import AnyDType, ArrayT, DTypeOf, Positions, ScalarT
 from posenc._version import __version__
 
-MOST_SHOWN = 8          # repr abbreviates more frequencies than this
 
-
-class Encoding:
+class Encoding(_specification.Immutable):
     """The specification of a table of sinusoidal positional encodings.
 
     By default, column ``2 i`` holds ``sin`` and column ``2 i + 1`` holds ``cos`` of ``position * base**(-2 i / d_model)``.
@@ -149,12 +147,6 @@ class Encoding:
             set_attribute("_frequencies", None)
             set_attribute("_columns", _convention.columns(d_model, convention))
 
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"Encoding is immutable, {name} cannot be set; use replace({name}=...)")
-
-    def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"Encoding is immutable, {name} cannot be deleted")
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Encoding):
             return NotImplemented
@@ -164,7 +156,7 @@ class Encoding:
         return self._hash
 
     def __reduce__(self) -> tuple[Callable[..., Encoding], tuple[type[Encoding], int, dict[str, Any]]]:
-        return _rebuild, (type(self), self.d_model, changes_of(self))
+        return _specification.rebuild, (type(self), self.d_model, changes_of(self))
 
     def replace(self, **changes: Any) -> Self:
         """Return an encoding with some keywords replaced.
@@ -255,24 +247,16 @@ class Encoding:
         >>> Encoding.from_dict({"d_model": 64, "convention": {"layout": "halves"}})
         Encoding(64, layout='halves')
         """
-        d_model, convention = _convention.of_document(document)
-        return cls(d_model, **convention)
+        _specification.check_document(document, "Encoding", "d_model", "convention", DEFAULTS, ("positions", "dtype"))
+        return cls(document["d_model"], **document["convention"])
 
     def __repr__(self) -> str:
         """Return a constructor call with the keywords that differ from the default; many frequencies are abbreviated."""
-        changes = "".join(f", {name}={_shown(value)}" for name, value in changes_of(self).items())
-        return f"Encoding({self.d_model}{changes})"
+        return _specification.call("Encoding", self.d_model, changes_of(self))
 
     def _repr_html_(self) -> str:
         """Return the whole convention as an HTML table; values that differ from the default are bold."""
-        from html import escape
-
-        rows = []
-        for name, value in {"d_model": self.d_model, **self._convention}.items():
-            text = escape(_shown(value))
-            bold = value != DEFAULTS.get(name)
-            rows.append(f'<tr><th scope="row">{name}</th><td>{f"<b>{text}</b>" if bold else text}</td></tr>')
-        return f"<table><caption><code>{escape(repr(self))}</code></caption><tbody>{''.join(rows)}</tbody></table>"
+        return _specification.html_table(repr(self), {"d_model": self.d_model, **self._convention}, DEFAULTS)
 
     @property
     def frequencies(self) -> NDArray[np.float64]:
@@ -381,10 +365,6 @@ class Encoding:
         return _stream.chunks(self.encode, self.d_model, self.position_offset, positions, chunk, dtype, out, threads)
 
 
-def _rebuild(kind: type[Encoding], d_model: int, changes: Mapping[str, Any]) -> Encoding:
-    return kind(d_model, **changes)
-
-
 def check_encoding(encoding: Any) -> None:
     """Raise an error unless a value is an Encoding; it shows the call for a number of columns, a model, or a dict."""
     if isinstance(encoding, Encoding):
@@ -403,9 +383,3 @@ def keywords_of(encoding: Encoding) -> dict[str, Any]:
 def changes_of(encoding: Encoding) -> dict[str, Any]:
     """Return the keywords that differ from the default, with their values."""
     return {name: value for name, value in encoding._convention.items() if value != DEFAULTS[name]}
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, tuple) and len(value) > MOST_SHOWN:
-        return f"<{len(value)} numbers from {value[0]} to {value[-1]}>"
-    return repr(value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import TypeAlias
 
 import numpy as np
@@ -34,31 +35,52 @@ class Values:
         self._cosine = cosine
         self._scale = scale
 
-    def __call__(self, position: int, exponent: int, column: int, dtype: int) -> float:
-        """Return the value at ``position * 2**exponent``, offset included, rounded to dtype; its angle must not be 0."""
-        index, cosine = self._frequency[column], int(self._cosine[column])
-        factor, divisor = self._scale.as_integer_ratio()
-        shift = divisor.bit_length() - 1                                # the divisor is a power of two
-        error = 2 * abs(position)                                       # the error of the turns is below two units
+    def __call__(
+        self, position: int, exponent: int, column: int, dtype: int, factors: tuple[float, float] | None = None
+    ) -> float:
+        """Return the value at ``position * 2**exponent``, offset included, rounded to dtype; its angle must not be 0.
+
+        With `factors`, return ``factors[0] * value(column) + factors[1] * value(column + 1)`` of a cosine and a sine of one
+        frequency.
+        """
+        terms = [(column + k, Fraction(f) * Fraction(self._scale)) for k, f in enumerate(factors or (1.0,)) if f]
+        index = self._frequency[column]
         bits = FIRST_BITS
         turns, point = self._turns(bits)
         # the second term of the series is about angle**2 times the first: small angles need more bits
         while bits < 3 * (point - exponent - (position * turns[index]).bit_length()):
             bits *= 2
         while True:
-            turns, point = self._turns(bits)
-            point -= exponent
-            phase = position * turns[index]                             # in units of 2**-point turns
-            quarters = (phase + (1 << point - 3)) >> point - 2
-            rest = phase - (quarters << point - 2)
-            quarters += cosine
-            value, slack, width = _sin_or_cos(abs(rest), error, point, bits, quarters & 1)
-            if value > slack:
-                negative = (rest < 0 and not quarters & 1) ^ (quarters >> 1 & 1) ^ (factor < 0)
-                low, high = (_rounded(v * abs(factor), -width - shift, dtype) for v in (value - slack, value + slack))
+            value, slack, width = self._combined(position, exponent, terms, bits)
+            if abs(value) >> 64 > slack:
+                low, high = (_rounded(v, -width, dtype) for v in (abs(value) - slack, abs(value) + slack))
                 if low == high:
-                    return -low if negative else low
+                    return -low if value < 0 else low
             bits *= 2
+
+    def _combined(self, position: int, exponent: int, terms: list[tuple[int, Fraction]], bits: int) -> tuple[int, int, int]:
+        """Evaluate the sum of factor * sin or cos, without `scale`, to about `bits` bits.
+
+        Returns
+        -------
+        value, slack, width : int
+            The result differs from `value` by less than `slack`; both are in units of 2**-width.
+        """
+        turns, point = self._turns(bits)
+        point -= exponent
+        phase = position * turns[self._frequency[terms[0][0]]]          # in units of 2**-point turns
+        whole = (phase + (1 << point - 3)) >> point - 2                 # quarter turns
+        rest = phase - (whole << point - 2)
+        error = 2 * abs(position)                                       # the error of the turns is below two units
+        parts = []
+        for column, factor in terms:
+            quarters = whole + int(self._cosine[column])
+            value, slack, width = _sin_or_cos(abs(rest), error, point, bits, quarters & 1)
+            negative = (rest < 0 and not quarters & 1) ^ (quarters >> 1 & 1)
+            shift = factor.denominator.bit_length() - 1                 # the denominator is a power of two
+            parts.append((value * factor.numerator * (-1 if negative else 1), slack * abs(factor.numerator), width + shift))
+        width = max(w for _, _, w in parts)
+        return sum(v << width - w for v, _, w in parts), sum(s << width - w for _, s, w in parts), width
 
 
 def _sin_or_cos(turn: int, error: int, point: int, bits: int, cosine: int) -> tuple[int, int, int]:

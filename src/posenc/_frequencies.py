@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 SIGNIFICANT_BITS = 256
 GUARD_BITS = 64
 LIMB_BITS = 32
+Powers: TypeAlias = Sequence[tuple[float | Fraction, Fraction]]      # (base, divisor): the factors base**(-i / divisor)
 LEAST_EXPONENT, GREATEST_EXPONENT = -3400, 2200     # log2 of the turns per position that the kernel's limbs can hold
 
 
@@ -39,7 +41,9 @@ def pi(bits: int) -> int:
     return (16 * arccot(5) - 4 * arccot(239)) >> 16
 
 
-def _log2(x: float) -> float:
+def _log2(x: float | Fraction) -> float:
+    if isinstance(x, Fraction):             # it may exceed the range of float64
+        return math.log2(x.numerator) - math.log2(x.denominator)
     mantissa, exponent = math.frexp(x)
     return exponent + math.log2(mantissa)
 
@@ -50,19 +54,9 @@ def _over_two_pi(numerator: int, bits: int) -> int:
     return (numerator << bits + precision) // (2 * pi(precision))
 
 
-def _geometric(count: int, divisor: Fraction, base: float, bits: int) -> list[int]:
-    """Return ``base**(-i / divisor) * 2**bits`` for i = 0 ... count - 1, rounded to integers.
-
-    One logarithm and one exponential give the ratio.  Each power is the previous one times the ratio; the `GUARD_BITS` that
-    `bits` includes absorb the errors.
-    """
-    one = 1 << bits
-    if count <= 1 or base == 1:
-        return [one] * count
-    ratio_bits = math.ceil(abs(math.log2(base) / divisor))
-    digits = math.ceil((bits + ratio_bits) * math.log10(2)) + 40
-    # a separate context: the program's may trap inexact results and conversions of floats
-    context = decimal.Context(
+def decimal_context(digits: int) -> decimal.Context:
+    """Return a context with the default rounding: the program's may trap inexact results and conversions of floats."""
+    return decimal.Context(
         prec=digits,
         rounding=decimal.ROUND_HALF_EVEN,
         Emin=decimal.MIN_EMIN,
@@ -70,13 +64,39 @@ def _geometric(count: int, divisor: Fraction, base: float, bits: int) -> list[in
         clamp=0,
         traps=[decimal.InvalidOperation],
     )
-    over, under = (decimal.Decimal(n) for n in divisor.as_integer_ratio())
-    exponent = context.divide(context.multiply(context.ln(decimal.Decimal.from_float(base)), under), over)
-    ratio = int(context.multiply(context.exp(context.minus(exponent)), decimal.Decimal(one)))
-    powers = [one]
+
+
+def decimal_quotient(context: decimal.Context, x: float | Fraction) -> decimal.Decimal:
+    """Return a rational number as a Decimal."""
+    return context.divide(*map(decimal.Decimal, Fraction(x).as_integer_ratio()))
+
+
+def _slope(powers: Powers) -> float:
+    """Return the change of log2 from one frequency to the next."""
+    logarithms = (_log2(base) if isinstance(base, Fraction) else math.log2(base) for base, _ in powers)
+    return -math.fsum(logarithm / divisor for logarithm, (_, divisor) in zip(logarithms, powers, strict=True))
+
+
+def _geometric(count: int, powers: Powers, bits: int) -> list[int]:
+    """Return the products of ``base**(-i / divisor)``, times ``2**bits``, for i = 0 ... count - 1, rounded to integers.
+
+    A logarithm for each base and one exponential give the ratio.  Each product is the previous one times the ratio; the
+    `GUARD_BITS` that `bits` includes absorb the errors.
+    """
+    one = 1 << bits
+    if count <= 1 or all(base == 1 for base, _ in powers):
+        return [one] * count
+    context = decimal_context(math.ceil((bits + math.ceil(abs(_slope(powers)))) * math.log10(2)) + 40)
+    exponent = decimal.Decimal(0)
+    for base, divisor in powers:
+        over, under = (decimal.Decimal(n) for n in divisor.as_integer_ratio())
+        logarithm = context.ln(decimal_quotient(context, base))
+        exponent = context.subtract(exponent, context.divide(context.multiply(logarithm, under), over))
+    ratio = int(context.multiply(context.exp(exponent), decimal.Decimal(one)))
+    products = [one]
     for _ in range(count - 1):
-        powers.append(powers[-1] * ratio >> bits)
-    return powers
+        products.append(products[-1] * ratio >> bits)
+    return products
 
 
 def _check_range(lowest: float, highest: float) -> None:
@@ -94,24 +114,23 @@ def _fraction_bits(lowest: float, significant: int) -> int:
 
 
 def spaced_turns(
-    count: int, divisor: Fraction, base: float, scales: Sequence[float], significant: int = SIGNIFICANT_BITS
+    count: int, powers: Powers, scales: Sequence[float | Fraction], significant: int = SIGNIFICANT_BITS
 ) -> tuple[list[int], int]:
-    """Return the turns per position of the frequencies ``prod(scales) * base**(-i / divisor)``, and `fraction_bits`.
+    """Return the turns per position of the frequencies ``prod(scales) * prod(base**(-i / divisor))``, and `fraction_bits`.
 
     Each is an integer in units of ``2**-fraction_bits``, has at least `significant` bits and the sign of the frequency.
     """
     if count == 0 or 0 in scales:
         return [0] * count, significant
-    first = sum(_log2(abs(s)) for s in scales) - _log2(2 * math.pi)
-    last = first - (count - 1) / divisor * math.log2(base) if count > 1 else first
+    scale = math.prod((Fraction(s) for s in scales), start=Fraction(1))
+    first = _log2(abs(scale)) - _log2(2 * math.pi)
+    last = first + (count - 1) * _slope(powers) if count > 1 else first
     _check_range(min(first, last), max(first, last))
     fraction_bits = _fraction_bits(min(first, last), significant)
     bits = fraction_bits + GUARD_BITS + math.ceil(abs(first)) + math.ceil(abs(last))
-    scale = math.prod(map(Fraction, scales))
     turn = _over_two_pi(abs(scale.numerator), bits)
-    powers = _geometric(count, divisor, base, bits)
-    drop = 2 * bits - fraction_bits + scale.denominator.bit_length() - 1        # the denominator is a power of two
-    turns = [turn * power >> drop for power in powers]
+    drop = 2 * bits - fraction_bits
+    turns = [(turn * product >> drop) // scale.denominator for product in _geometric(count, powers, bits)]
     return turns if scale > 0 else [-t for t in turns], fraction_bits
 
 
@@ -144,21 +163,21 @@ def limbs(turns: Sequence[int], fraction_bits: int) -> tuple[NDArray[np.uint32],
     return np.ascontiguousarray(matrix, np.uint32), integer_limbs
 
 
-def spaced_float64(count: int, divisor: Fraction, base: float, scale: float) -> NDArray[np.float64]:
-    """Return the frequencies ``scale * base**(-i / divisor)`` in radians per position, rounded to float64.
+def spaced_float64(count: int, powers: Powers, scale: float | Fraction) -> NDArray[np.float64]:
+    """Return the frequencies ``scale * prod(base**(-i / divisor))`` in radians per position, rounded to float64.
 
     A frequency beyond the range of float64 is 0 or infinite, although `position_scale` may bring its angles into the range.
     """
     if count == 0 or scale == 0:
         return np.zeros(count)
-    slope = -_log2(base) / divisor if count > 1 else 0.0        # change of log2 from one frequency to the next
-    first, inside = _log2(abs(scale)), count
+    slope = _slope(powers) if count > 1 else 0.0
+    first, inside = _log2(abs(Fraction(scale))), count
     if slope:
         inside = min(count, math.floor((1030 - first if slope > 0 else first + 1100) / abs(slope)) + 1)
-    turns, fraction_bits = spaced_turns(inside, divisor, base, (scale,))
+    turns, fraction_bits = spaced_turns(inside, powers, (scale,))
     bits = SIGNIFICANT_BITS + GUARD_BITS
     over, under = 2 * pi(bits), 1 << bits + fraction_bits
-    values = np.full(count, math.copysign(math.inf if slope > 0 else 0.0, scale))
+    values = np.full(count, (math.inf if slope > 0 else 0.0) * (1 if scale > 0 else -1))
     for k, t in enumerate(turns):
         with suppress(OverflowError):           # infinite
             values[k] = t * over / under        # Python rounds a quotient of integers once

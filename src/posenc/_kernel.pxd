@@ -45,7 +45,7 @@ cdef extern from "kernel.h" nogil:
         int exponent
         uint32_t *limb
 
-    ctypedef double (*decide_t)(void *, const position_t *, ptrdiff_t, dtype_t) noexcept nogil
+    ctypedef double (*decide_t)(void *, const position_t *, ptrdiff_t, const double *, dtype_t) noexcept nogil
 
     ctypedef struct spec_t:
         ptrdiff_t d_model
@@ -98,6 +98,36 @@ cdef extern from "kernel.h" nogil:
         size_t panel
         int skip_rounding_test
 
+    enum:
+        MOST_AXES
+
+    ctypedef struct extent_t:
+        int axes
+        ptrdiff_t shape[MOST_AXES]
+        ptrdiff_t x_strides[MOST_AXES]
+        ptrdiff_t out_strides[MOST_AXES]
+
+    ctypedef struct turning_t:
+        const spec_t *spec
+        const ptrdiff_t *pair
+        job_t table
+
+    ctypedef struct rotation_t:
+        dtype_t dtype
+        int interleaved
+        int inverse
+        int has_fast_path
+        ptrdiff_t pairs
+        ptrdiff_t rest
+        const char *x
+        char *out
+        extent_t rows
+        extent_t heads
+        int turnings
+        const turning_t *turning
+        ptrdiff_t most_rows
+        int skip_rounding_test
+
     ctypedef struct tally_t:
         uint64_t uncertain
         uint64_t exact
@@ -107,6 +137,8 @@ cdef extern from "kernel.h" nogil:
         int (*is_supported)() noexcept nogil
         void (*tabulate)(const spec_t *, const offsets_t *, ptrdiff_t, ptrdiff_t) noexcept nogil
         void (*rows)(const spec_t *, const job_t *, ptrdiff_t, ptrdiff_t, char *, tally_t *) noexcept nogil
+        size_t (*rotation_memory)(const rotation_t *) noexcept nogil
+        void (*rotate)(const rotation_t *, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t, char *, tally_t *) noexcept nogil
 
     const kernel_t *const *posenc_kernels
 

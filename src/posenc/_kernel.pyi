@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -43,7 +43,7 @@ class Columns:
         scale: float,
         position_offset: float,
         padding_idx: int | None,
-        value: Callable[[int, int, int, int], float],
+        value: Callable[[int, int, int, int, tuple[float, float] | None], float],
         for_encode: Callable[..., tuple[Any, ...]],
         for_add_to: Callable[..., tuple[Any, ...]],
     ) -> Columns: ...
@@ -51,6 +51,14 @@ class Columns:
         self, positions: object, dtype: object, out: NDArray[Any] | None, threads: object
     ) -> NDArray[Any]: ...
     def add_to(self, x: object, positions: object, x_scale: object, threads: object) -> None: ...
+
+@disjoint_base
+class Rotation:
+    def __new__(cls, turnings: Sequence[tuple[Columns, bytes | None]], pairs: int, interleaved: bool) -> Rotation: ...
+    def rotate(
+        self, x: NDArray[Any], positions: object, inverse: bool, out: NDArray[Any] | None, threads: object,
+        checked: bool = False,
+    ) -> bool: ...
 
 def pitched(d_model: int) -> int: ...
 def new_array(shape: tuple[int, ...], element: np.dtype[Any]) -> NDArray[Any]: ...

@@ -10,7 +10,7 @@ from numpy import empty, ndarray, uint8, uint16
 
 from posenc import _threads
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_STRIDES, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
 from cython.parallel cimport prange, threadid
@@ -21,6 +21,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 from posenc._buffers cimport (
     integers_of,
+    append_axis,
     is_monotonic,
     majority_step,
     merge_axes,
@@ -52,6 +53,10 @@ cdef enum:
     STREAM_BYTES = 1 << 23              # outputs from this size exceed the caches and use non-temporal stores ...
     FRESH_BYTES = 1 << 25               # ... except new arrays from this size, whose pages no earlier array has used
     ALIGNED_BYTES = 1 << 12             # arrays of at least this size start on a cache line
+    TABLE_BYTES = 1 << 17               # of cosines and sines that a thread keeps in L2 while it rotates
+    FEWEST_TABLE_ROWS = 4               # that it computes together
+    FEWEST_HEADS = 8                    # that a thread rotates by one such table, if it can choose
+    MOST_TURNINGS = 16                  # axes of positions
 
 cdef double PIECE_SECONDS = 0.05
 
@@ -112,9 +117,23 @@ cdef struct request_t:
     call_t *call
     const position_t *position
     ptrdiff_t column
+    const double *factors               # of this column and the next one, or NULL
     dtype_t dtype
     double value
     PyThread_type_lock lock             # released when `value` is set; NULL in the calling thread
+
+
+cdef struct turn_t:
+    # a rotation that runs in blocks of rows and heads
+    const kernel_t *kernel
+    const rotation_t *rotation
+    const call_t *calls                 # one for each turning
+    ptrdiff_t all_rows, all_heads
+    ptrdiff_t rows, heads               # of a block
+    ptrdiff_t row_blocks
+    size_t bytes                        # of a thread's memory
+    char *memory
+    slot_t *slots
 
 
 cdef struct tables_t:
@@ -367,14 +386,11 @@ cdef plan_t _plan(const spec_t *spec, const job_t *job, ptrdiff_t rows, uint64_t
     cdef plan_t plan
     cdef ptrdiff_t itemsize = _itemsize(job.dtype)
     cdef ptrdiff_t columns = spec.columns, values = rows * columns * job.batch, row_bytes = spec.d_model * itemsize
-    cdef ptrdiff_t min_rows = ROWS_WITH_TABLE if has_table else \
-        ROWS_FOR_KEPT_TABLE if step == 1 and columns <= KEPT_COLUMNS else ROWS_FOR_TABLE
     cdef ptrdiff_t pitch, per_thread, per_check
     plan.output = job.output
     plan.first = 0
     plan.panel = 0
-    # a larger step times the longest offset leaves the int64 range
-    plan.rotated = 0 < step < <uint64_t>1 << 50 and rows >= min_rows
+    plan.rotated = _is_rotated(spec, rows, step, has_table)
     if plan.rotated:
         pitch = min(columns * itemsize, STRIP * TILE * itemsize) + LINE
         if job.output == ADD:
@@ -411,6 +427,31 @@ cdef plan_t _plan(const spec_t *spec, const job_t *job, ptrdiff_t rows, uint64_t
     return plan
 
 
+cdef bint _is_rotated(const spec_t *spec, ptrdiff_t rows, uint64_t step, bint has_table) noexcept:
+    """Whether rows, `step` apart, are rotated by an offset table."""
+    cdef ptrdiff_t min_rows = ROWS_WITH_TABLE if has_table else \
+        ROWS_FOR_KEPT_TABLE if step == 1 and spec.columns <= KEPT_COLUMNS else ROWS_FOR_TABLE
+    # a larger step times the longest offset leaves the int64 range
+    return 0 < step < <uint64_t>1 << 50 and rows >= min_rows
+
+
+cdef uint64_t _spacing(job_t *job, ptrdiff_t rows) noexcept nogil:
+    """Return the distance between rows that can be rotated, 0 if there are none; the positions must be integers.
+
+    An evenly spaced array is replaced by its first position and its step.
+    """
+    cdef ptrdiff_t matches
+    cdef uint64_t step
+    if job.integers == NULL:
+        return -job.step if <int64_t>job.step < 0 else job.step
+    step = majority_step(job.integers, rows, &matches)
+    if step and matches == rows - 1 and is_monotonic(job.integers, rows, step):
+        job.start = <uint64_t>job.integers[0]
+        job.step = step if job.integers[rows - 1] > job.integers[0] else -step
+        job.integers = NULL
+    return step
+
+
 cdef bint _few_limbs(double offset, const job_t *job, ptrdiff_t rows) noexcept:
     """Whether position + offset fits the 4 limbs of the fast path, with 2 limbs, or else 1, before the point."""
     cdef int64_t first = <int64_t>job.start, last = <int64_t>(job.start + <uint64_t>(rows - 1) * job.step)
@@ -439,8 +480,9 @@ cdef void encode_block(void *context, ptrdiff_t which, int member) noexcept nogi
 # ---- values that the kernel leaves undecided ---------------------------------------------------------------------------------
 
 
-cdef double decide(void *context, const position_t *position, ptrdiff_t column, dtype_t dtype) noexcept nogil:
-    """Return the value that exact.c leaves undecided.
+cdef double decide(void *context, const position_t *position, ptrdiff_t column, const double *factors,
+                   dtype_t dtype) noexcept nogil:
+    """Return the value that exact.c or combination.c leaves undecided.
 
     In a parallel region a new thread evaluates it, because in the main thread Python could run a signal handler, which may
     raise or fork.
@@ -449,6 +491,7 @@ cdef double decide(void *context, const position_t *position, ptrdiff_t column, 
     request.call = <call_t *>context
     request.position = position
     request.column = column
+    request.factors = factors
     request.dtype = dtype
     request.lock = NULL if request.call.serial else PyThread_allocate_lock()
     if request.lock == NULL:
@@ -486,7 +529,8 @@ cdef void evaluate_in_python(request_t *request) noexcept:
             number = number << 32 | position.limb[i]
         if position.negative:
             number = -number
-        request.value = (<object>call.value)(number, 32 * position.exponent, request.column, <int>request.dtype)
+        factors = None if request.factors == NULL else (request.factors[0], request.factors[1])
+        request.value = (<object>call.value)(number, 32 * position.exponent, request.column, <int>request.dtype, factors)
     except BaseException as error:
         with cython.critical_section(lock):
             if call.error == NULL:
@@ -753,7 +797,6 @@ cdef class Columns:
         cdef uint64_t step
         cdef plan_t plan
         cdef Offsets table
-        cdef ptrdiff_t matches
         try:
             if job.reals != NULL and rows >= ROWS_FOR_KEPT_TABLE:
                 with nogil:
@@ -763,15 +806,9 @@ cdef class Columns:
                     job.reals = NULL
             if job.reals != NULL:
                 step = 0
-            elif job.integers == NULL:
-                step = -job.step if <int64_t>job.step < 0 else job.step
             else:
                 with nogil:
-                    step = majority_step(job.integers, rows, &matches)
-                if step and matches == rows - 1 and is_monotonic(job.integers, rows, step):
-                    job.start = <uint64_t>job.integers[0]
-                    job.step = step if job.integers[rows - 1] > job.integers[0] else -step
-                    job.integers = NULL
+                    step = _spacing(job, rows)
             table = self._find_table(step, 0)
             plan = _plan(&self.spec, job, rows, step, table is not None, may_stream, threads)
             if plan.rotated:
@@ -813,7 +850,7 @@ cdef class Columns:
         cdef run_t run
         cdef call_t call
         cdef spec_t spec = self.spec
-        cdef int threads = plan.threads, i
+        cdef int threads = plan.threads
         cdef char *memory = NULL
         call.value = <PyObject *>self.value
         call.error = NULL
@@ -841,11 +878,241 @@ cdef class Columns:
         finally:
             Py_XDECREF(call.error)
             free(memory)
-            with cython.critical_section(lock):
-                for i in range(threads):
-                    counted.uncertain += slots[i].tally.uncertain
-                    counted.exact += slots[i].tally.exact
+            _count(slots, threads)
         return 0
+
+
+# ---- rotation ----------------------------------------------------------------------------------------------------------------
+
+
+cdef class Rotation:
+    """The rotation of pairs of columns by the angles of their positions.
+
+    Parameters
+    ----------
+    turnings : sequence of (Columns, bytes or None)
+        For each axis of positions, the columns of the pairs that turn with it: columns 2 j and 2 j + 1 must be the cosine and
+        the sine of one frequency, without an offset or a padding position, and all must have the same scale.  The bytes are the
+        intp indices of the pairs; None, for a single axis, means pair j.
+    pairs : int
+        Number of pairs.
+    interleaved : bool
+        Whether pair i is columns 2 i and 2 i + 1 of an array, not columns i and i + pairs.
+    """
+
+    cdef list turnings
+    cdef ptrdiff_t pairs
+    cdef bint interleaved
+
+    def __cinit__(self, object turnings, ptrdiff_t pairs, bint interleaved):
+        if not 0 < len(turnings) <= MOST_TURNINGS:
+            raise ValueError(f"{len(turnings)} axes of positions, expected 1 to {MOST_TURNINGS}")
+        self.turnings = list(turnings)
+        self.pairs = pairs
+        self.interleaved = interleaved
+
+    def rotate(self, object x, object positions, bint inverse, object out, object threads, bint checked=False):
+        """Rotate the pairs of `x` and write all columns of `x` to `out`; return whether the arguments were of this form.
+
+        If they are not, nothing is written, and the caller must convert or refuse them.
+
+        Parameters
+        ----------
+        x : ndarray, shape (..., n, columns)
+            float32, float16, or bfloat16 (ml_dtypes), with at least 2 * pairs columns, contiguous; other strides are free.
+        positions : None, range, int or ndarray of int64
+            None means ``range(n)``; a range or an integer must have n positions.  An array must be C-contiguous and broadcast
+            to ``x.shape[:-1]``; with several axes of positions it has one more axis, the first one, and must be an array.
+        out : ndarray, optional
+            Of the shape and dtype of x, with rows that do not overlap each other or x; or None, or x itself: x is overwritten.
+        threads : int, optional
+        checked : bool
+            Whether the caller knows that the rows of `out` (or x) do not overlap; uint16 then holds the bits of bfloat16.
+        """
+        cdef Py_buffer read, x_view, out_view
+        cdef positions_t p
+        cdef ptrdiff_t itemsize, columns
+        cdef tuple element
+        cdef bint is_array = False, has_out = out is not None and out is not x
+        if not (type(x) is ndarray or checked and isinstance(x, ndarray)) or x.ndim == 0:
+            return False
+        element = _element(x.dtype)
+        if element is None and (x.dtype.name == "bfloat16" or checked and x.dtype == uint16):
+            element = (BFLOAT16, x.dtype)
+        if element is None or <int>element[0] == FLOAT64 or not (threads is None or type(threads) is int and threads > 0):
+            return False
+        if has_out and (type(out) is not ndarray and not checked or out.dtype != x.dtype or out.shape != x.shape):
+            return False
+        itemsize = _itemsize(<dtype_t><int>element[0])
+        columns = x.shape[x.ndim - 1]
+        if columns < 2 * self.pairs:
+            return False
+        if positions is None and x.ndim > 1:
+            positions = x.shape[x.ndim - 2]
+        if type(positions) is int or type(positions) is range:
+            if not read_range(positions, 0, checked, &p) or x.ndim < 2 or x.shape[x.ndim - 2] != p.rows:
+                return False
+        elif type(positions) is ndarray and read_array(positions, 0, checked, &read, &p):
+            is_array = True
+        else:
+            return False
+        try:
+            if p.reals != NULL or not is_array and len(self.turnings) > 1:
+                return False
+            source = x.view(uint16) if itemsize == 2 else x
+            if not read_rows(source, itemsize, columns, True, &x_view, PyBUF_STRIDES):
+                return False
+            try:
+                target = source if not has_out else out.view(uint16) if itemsize == 2 else out
+                if not read_rows(target, itemsize, columns, checked, &out_view):
+                    return False
+                try:
+                    if has_out and overlap(&x_view, &out_view):
+                        return False
+                    if is_array and overlap(&read, &out_view):
+                        return self.rotate(x, positions.copy(), inverse, out, threads, checked)
+                    return self._rotate(&x_view, &out_view, &read if is_array else NULL, &p, inverse, element, threads)
+                finally:
+                    PyBuffer_Release(&out_view)
+            finally:
+                PyBuffer_Release(&x_view)
+        finally:
+            if is_array:
+                PyBuffer_Release(&read)
+
+    cdef bint _rotate(self, const Py_buffer *x, const Py_buffer *out, const Py_buffer *read, const positions_t *p, bint inverse,
+                      tuple element, object threads) except -1:
+        cdef rotation_t r
+        cdef turning_t turning[MOST_TURNINGS]
+        cdef spec_t specs[MOST_TURNINGS]
+        cdef call_t calls[MOST_TURNINGS]
+        cdef ptrdiff_t rows = 1, heads = 1
+        cdef int turnings = len(self.turnings), skipped = turnings > 1, axes = x.ndim - 1, axis, at, i
+        cdef Columns columns
+        cdef job_t *job
+        cdef Offsets table
+        cdef uint64_t step
+        cdef list tables = []           # keeps them alive
+        if read != NULL and (p.axes - skipped > axes or skipped and (p.axes == 0 or p.shape[0] != turnings)):
+            return False
+        memset(&r, 0, sizeof(rotation_t))
+        for axis in range(axes):
+            at = axis - (axes - p.axes) if read != NULL else axis - (axes - 1)
+            if at < skipped or read != NULL and p.shape[at] == 1:
+                append_axis(&r.heads, x.shape[axis], x.strides[axis], out.strides[axis])
+                heads *= x.shape[axis]
+            elif p.shape[at] != x.shape[axis]:
+                return False
+            else:
+                append_axis(&r.rows, x.shape[axis], x.strides[axis], out.strides[axis])
+                rows *= x.shape[axis]
+        if x.len == 0:
+            return True
+        r.dtype = <dtype_t><int>element[0]
+        r.interleaved = self.interleaved
+        r.inverse = inverse
+        r.has_fast_path = True
+        r.pairs = self.pairs
+        r.rest = x.shape[axes] - 2 * self.pairs
+        r.x = <const char *>x.buf
+        r.out = <char *>out.buf
+        r.turnings = turnings
+        r.turning = turning
+        r.skip_rounding_test = rounding_test_skipped
+        for i in range(turnings):
+            columns = self.turnings[i][0]
+            pair = self.turnings[i][1]
+            specs[i] = columns.spec
+            specs[i].context = &calls[i]
+            calls[i].value = <PyObject *>columns.value
+            calls[i].error = NULL
+            turning[i].spec = &specs[i]
+            turning[i].pair = NULL if pair is None else <const ptrdiff_t *><const char *>(<bytes>pair)
+            job = &turning[i].table
+            memset(job, 0, sizeof(job_t))
+            job.dtype = FLOAT64
+            job.output = STORE
+            job.batch = 1
+            job.start = p.start
+            job.step = p.step
+            job.integers = p.integers + i * rows if p.integers != NULL else NULL
+            with nogil:
+                step = _spacing(job, rows)
+            table = columns._find_table(step, 0)
+            if _is_rotated(&specs[i], rows, step, table is not None):
+                table = columns._table(step, 0, threads)
+                tables.append(table)
+                job.offsets = &table.table
+            if not 2.0**-64 <= abs(specs[i].scale) <= 2.0**64:
+                r.has_fast_path = False
+        _turn(&r, calls, rows, heads, threads)
+        return True
+
+
+cdef int _turn(rotation_t *r, call_t *calls, ptrdiff_t rows, ptrdiff_t heads, object threads) except -1:
+    """Rotate in blocks of rows and heads, over threads."""
+    cdef slot_t slots[MAX_THREADS]
+    cdef turn_t turn
+    cdef ptrdiff_t columns = 2 * r.pairs + r.rest, values = rows * heads * columns
+    cdef ptrdiff_t per_check = ROTATED_PER_CHECK if r.has_fast_path else DIRECT_PER_CHECK, head_blocks, least
+    cdef int team = _team_size(threads, values, ROTATED_PER_THREAD if r.has_fast_path else DIRECT_PER_THREAD,
+                               (rows * heads + FINE - 1) // FINE), i
+    cdef char *memory
+    turn.rows = min(rows, max(<ptrdiff_t>FEWEST_TABLE_ROWS, min(<ptrdiff_t>FINE, TABLE_BYTES // (2 * r.pairs * 8 + 1))))
+    turn.heads = min(heads, max(<ptrdiff_t>1, per_check // (turn.rows * columns)))
+    if team > 1:
+        while turn.rows > FEWEST_TABLE_ROWS and (rows + turn.rows - 1) // turn.rows < 4 * team:
+            turn.rows //= 2
+        least = (4 * team * turn.rows + rows - 1) // rows       # blocks of heads
+        turn.heads = min(turn.heads, max(<ptrdiff_t>FEWEST_HEADS, (heads + least - 1) // least))
+    r.most_rows = turn.rows
+    turn.kernel = active
+    turn.rotation = r
+    turn.calls = calls
+    turn.all_rows = rows
+    turn.all_heads = heads
+    turn.row_blocks = (rows + turn.rows - 1) // turn.rows
+    head_blocks = (heads + turn.heads - 1) // turn.heads
+    turn.bytes = (active.rotation_memory(r) + LINE - 1) // LINE * LINE
+    turn.slots = slots
+    memset(slots, 0, team * sizeof(slot_t))
+    memory = <char *>malloc(team * turn.bytes + LINE)
+    if memory == NULL:
+        raise MemoryError(f"Unable to allocate {team * turn.bytes} bytes for cosines and sines")
+    turn.memory = <char *>_on_cache_line(memory)
+    for i in range(r.turnings):
+        calls[i].serial = team == 1
+    try:
+        _run(turn_block, &turn, turn.row_blocks * head_blocks,
+             max(<ptrdiff_t>1, per_check // (turn.rows * turn.heads * columns)), team)
+        for i in range(r.turnings):
+            if calls[i].error != NULL:
+                raise <object>calls[i].error
+    finally:
+        free(memory)
+        for i in range(r.turnings):
+            Py_XDECREF(calls[i].error)
+        _count(slots, team)
+    return 0
+
+
+cdef void turn_block(void *context, ptrdiff_t which, int member) noexcept nogil:
+    cdef turn_t *turn = <turn_t *>context
+    cdef ptrdiff_t row = which % turn.row_blocks * turn.rows, head = which // turn.row_blocks * turn.heads
+    cdef int i
+    for i in range(turn.rotation.turnings):
+        if turn.calls[i].error != NULL:
+            return
+    turn.kernel.rotate(turn.rotation, row, min(turn.rows, turn.all_rows - row), head, min(turn.heads, turn.all_heads - head),
+                       turn.memory + member * turn.bytes, &turn.slots[member].tally)
+
+
+cdef void _count(const slot_t *slots, int team) noexcept:
+    cdef int i
+    with cython.critical_section(lock):
+        for i in range(team):
+            counted.uncertain += slots[i].tally.uncertain
+            counted.exact += slots[i].tally.exact
 
 
 def pitched(ptrdiff_t d_model):

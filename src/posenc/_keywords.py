@@ -13,15 +13,22 @@ LENGTHS = ("length max_length seq_len seq_length sequence_length max_seq_len max
            "max_position max_position_embeddings ")
 # keyword: its names in other libraries
 OTHER_NAMES = {
-    "base": "theta rope_theta rotary_base max_period max_timescale max_wavelength temperature freq_base base_freq",
+    "base": "theta rope_theta rope_base rotary_base max_period max_timescale max_wavelength temperature freq_base base_freq",
     "threads": "num_threads n_threads nthreads n_jobs jobs workers num_workers max_workers n_workers",
     "max_len": LENGTHS + "max_sequence_length context_size block_size",
     "max_sequence_length": LENGTHS + "max_len context_size block_size",
+    "length": LENGTHS + "max_len",
     "lengths": "seq_lens seqlens sequence_lengths cu_seqlens",
     "positions": LENGTHS + "max_len max_sequence_length n pos position position_ids steps timesteps rows",
     "shape": "size grid_size img_size image_size hw height width length positions",
     "d_model": "dim d dims depth size features channels num_channels num_features embed_dim embedding_dim emb_dim emb_size "
                "embedding_size hidden_dim hidden_size model_dim n_embd n_dim output_dim columns width",
+    "head_dim": "d_model dim d dims depth head_size embed_dim hidden_size size_per_head d_head d_k",
+    "rotary_dim": "rope_dim rotary_ndims ndims partial_rotary_factor rotary_pct rotary_percentage",
+    "scaling": "rope_scaling rope_parameters rope_type scaling_type scaling_factor",
+    "rotary": "rope rotary_emb encoding freqs_cis cos sin",
+    "config": "model rope_scaling rope_parameters",
+    "axes": "axis mrope_section sections axes_dim",
     "dropout": "p drop drop_prob drop_rate dropout_p dropout_prob dropout_rate rate",
     "chunk": "chunks chunk_size chunksize batch_size batch block_size",
     "chunks": "chunk chunk_size chunksize batch_size block_size",
@@ -33,7 +40,9 @@ OTHER_NAMES = {
     "padding_segment": "pad_segment padding_id pad_id pad_token_id padding",
     "x_scale": "scale scale_x embed_scale embedding_scale scale_embedding input_scale xscale",
     "frequencies": "freqs freq frequency inv_freq omega omegas bands num_freqs num_frequencies n_harmonic_functions",
-    "layout": "interleave interleaved concat style mode",
+    "layout": "interleave interleaved is_neox_style rotate_half concat style mode",
+    "scale": "attention_scaling attention_factor mscale",
+    "inverse": "inv backward transpose conjugate unrotate",
     "order": "cos_first flip_sin_to_cos",
     "shift": "downscale_freq_shift freq_shift",
     "spacing": "endpoint",
@@ -68,7 +77,7 @@ def check_names(function: Callable[..., Any], keywords: Iterable[str], others: I
     import inspect
 
     parameters = [p.name for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
-    accepted = [name for name in dict.fromkeys((*parameters, *others)) if name != "self"]
+    accepted = [name for name in dict.fromkeys((*parameters, *others)) if name not in ("self", "cls")]
     for name in keywords:
         if name in accepted:
             continue
@@ -80,7 +89,7 @@ def check_names(function: Callable[..., Any], keywords: Iterable[str], others: I
             hint = f"did you mean {near[0]!r}?"
         elif "encoding" in accepted and of_encoding:
             hint = f"posenc.Encoding takes {of_encoding[0]}"
-        elif name in ("device", "requires_grad"):
+        elif name in ("device", "requires_grad") and "torch" not in function.__module__:
             hint = "posenc.torch returns tensors"
         else:
             hint = f"expected {', '.join(accepted)}"

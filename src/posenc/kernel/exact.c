@@ -11,67 +11,15 @@
 #include "position.h"
 
 enum {
-    LIMBS = 10,                  /* of the working precision, 320 bits */
     SERIES = 30,                 /* terms: (pi/4)**62 / 62! < 2**-304 */
-    SMALLEST_ERROR = -285,       /* relative, a power of two */
-    MIN_SURE_BITS = 64           /* with fewer, even the sign may be undecided */
+    SMALLEST_ERROR = -285        /* relative, a power of two */
 };
-
-/* 0.m * 2**exponent, m[LIMBS - 1] highest, normalised */
-typedef struct {
-    uint32_t m[LIMBS];
-    int exponent;
-} real_t;
 
 /* 2 pi / 8, rounded down: floor(pi / 4 * 2**320) */
 static const uint32_t EIGHTH_OF_TWO_PI[LIMBS] = {
     0x8e3404ddu, 0x514a0879u, 0x3b139b22u, 0x020bbea6u, 0x8a67cc74u,
     0x29024e08u, 0x80dc1cd1u, 0xc4c6628bu, 0x2168c234u, 0xc90fdaa2u,
 };
-
-static int larger(int a, int b) { return a > b ? a : b; }
-
-static int leading_zeros(uint32_t x) {
-    int n = 0;
-    for (; !(x & 0x80000000u); x <<= 1) n++;
-    return n;
-}
-
-/* The leading LIMBS limbs of w[0 .. n) * 2**(32 * (exponent - n)); w[n - 1] must not be 0. */
-static real_t normalise(const uint32_t *w, int n, int exponent) {
-    real_t r = {.exponent = 32 * exponent};
-    const int shift = leading_zeros(w[n - 1]);
-    for (int i = 0; i < LIMBS; i++) {
-        const int at = n - LIMBS + i;
-        const uint32_t high = at >= 0 ? w[at] : 0, low = at >= 1 ? w[at - 1] : 0;
-        r.m[i] = shift ? high << shift | low >> (32 - shift) : high;
-    }
-    r.exponent -= shift;
-    return r;
-}
-
-static void multiply(const uint32_t *a, int na, const uint32_t *b, int nb, uint32_t *product) {
-    memset(product, 0, sizeof *product * (size_t)(na + nb));
-    for (int i = 0; i < na; i++) {
-        uint64_t carry = 0;
-        for (int j = 0; j < nb; j++) {
-            carry += (uint64_t)a[i] * b[j] + product[i + j];
-            product[i + j] = (uint32_t)carry;
-            carry >>= 32;
-        }
-        product[i + nb] = (uint32_t)carry;
-    }
-}
-
-/* 0.a * 0.b * 2**exponent */
-static real_t times(const uint32_t *a, int na, const uint32_t *b, int nb, int exponent) {
-    uint32_t product[2 * LIMBS];
-    multiply(a, na, b, nb, product);
-    const int n = na + nb, top = product[n - 1] ? n : n - 1;
-    real_t r = normalise(product, top, top - n);
-    r.exponent += exponent;
-    return r;
-}
 
 /* s = 1 - u * s / divisor, in fixed point: LIMBS limbs, the highest one the integer part */
 static void horner(uint32_t s[LIMBS], const uint32_t u[LIMBS], uint32_t divisor) {
@@ -110,52 +58,16 @@ static real_t series(const real_t *angle, int cosine) {
     return times(angle->m, LIMBS, s, LIMBS, angle->exponent + 32);
 }
 
-/* Bit i of the mantissa, where bit 0 is the highest; 0 if i < 0. */
-static int bit(const real_t *value, int i) { return i < 0 ? 0 : (int)(value->m[LIMBS - 1 - i / 32] >> (31 - i % 32) & 1); }
-
-/* Whether value * (1 - 2**-sure) and value * (1 + 2**-sure) round to the same number of `precision` bits.  Next to a half-way
- * point, all sure bits after bit `precision`, which is worth half a unit of the last place, are its complement. */
-static int decided(const real_t *value, int sure, int precision) {
-    for (int i = precision + 1; i < sure; i++)
-        if (bit(value, i) == bit(value, precision)) return 1;
-    return 0;
-}
-
-/* Precision of `value` in a format: reduced if it is subnormal, negative if it is below half of the smallest number. */
-static int precision_of(const real_t *value, format_t f) {
-    const int exponent = value->exponent - 1;
-    return exponent < f.min_exponent ? f.precision - (f.min_exponent - exponent) : f.precision;
-}
-
-/* Rounds a value that is not a half-way point. */
-static double rounded(const real_t *value, int negative, int precision, format_t f) {
-    const int exponent = value->exponent - 1;
-    const uint64_t sign = (uint64_t)(negative != 0) << 63;
-    if (precision < 0) return double_of_bits(sign);
-    const uint64_t top = (uint64_t)value->m[LIMBS - 1] << 32 | value->m[LIMBS - 2];
-    uint64_t q = precision ? top >> (64 - precision) : 0;
-    q += top >> (63 - precision) & 1;
-    if (q == 0) return double_of_bits(sign);
-    /* q * 2**(exponent - precision + 1) */
-    int e = exponent - precision + 1;
-    if (q >> 53) q >>= 1, e++; /* rounded up to a power of two */
-    const int width = 64 - (leading_zeros((uint32_t)(q >> 32 ? q >> 32 : q)) + (q >> 32 ? 0 : 32));
-    const uint64_t infinity = (uint64_t)0x7ff << 52;
-    if (e + width - 1 > 1023) return double_of_bits(infinity | sign);
-    uint64_t magnitude;
-    if (e + width - 1 < -1022) magnitude = q << (e + 1074);
-    else magnitude = ((q << (53 - width)) & 0xfffffffffffffu) | (uint64_t)(e + width - 1 + 1023) << 52;
-    if (double_of_bits(magnitude) > f.max) magnitude = infinity;
-    return double_of_bits(magnitude | sign);
-}
-
-double posenc_exact(const spec_t *spec, const position_t *position, ptrdiff_t column, dtype_t dtype) {
+int posenc_evaluate(const spec_t *spec, const position_t *position, ptrdiff_t column, real_t *value, int *sign) {
     uint32_t turns[MAX_TURN_LIMBS], product[MAX_TURN_LIMBS + POSITION_LIMBS + 2] = {0};
     const int limbs = spec->integer_limbs + spec->fraction_limbs;
     uint32_t any = 0;
     for (int i = 0; i < limbs; i++) any |= turns[i] = spec->turns[(limbs - 1 - i) * spec->pitch + column];
-    if (!any || position->limbs == 0 || spec->scale == 0)
-        return spec->quarter[column] && spec->scale != 0 ? round_to(dtype, spec->scale) : 0.0;
+    if (!any || position->limbs == 0 || spec->scale == 0) {
+        *sign = spec->scale < 0;
+        *value = real_of(spec->quarter[column] ? spec->scale : 0);
+        return EXACT;
+    }
     multiply(position->limb, position->limbs, turns, limbs, product);
 
     /* the fraction of a turn: limbs 0 .. top of the product, the highest with weight 2**-32 */
@@ -169,7 +81,7 @@ double posenc_exact(const spec_t *spec, const position_t *position, ptrdiff_t co
     int negative = (int)(wide[top] >> 31);
     if (negative) negate(wide, n);
     while (n > 0 && wide[n - 1] == 0) n--;
-    if (n == 0) return spec->decide(spec->context, position, spec->first + column, dtype);
+    if (n == 0) return 0;
 
     const real_t turn = normalise(wide, n, n - 1 - top);
     /* the error of the phase is below 2 |position| units of the last limb of `turns` */
@@ -185,19 +97,21 @@ double posenc_exact(const spec_t *spec, const position_t *position, ptrdiff_t co
     }
     quadrant += spec->quarter[column] ? 1 : 0;
     const int cosine = quadrant & 1;
-    real_t value = series(&angle, cosine);
-    negative = (negative && !cosine) ^ (quadrant >> 1 & 1) ^ (spec->scale < 0);
+    *value = series(&angle, cosine);
+    *sign = (negative && !cosine) ^ (quadrant >> 1 & 1) ^ (spec->scale < 0);
+    *value = product_of(value, spec->scale);
+    return sure;
+}
 
-    int e;
-    uint64_t m = significand_of(spec->scale, &e) << 11;
-    for (e += 53; !(m >> 63); m <<= 1) e--;
-    const uint32_t scale[2] = {(uint32_t)m, (uint32_t)(m >> 32)};
-    value = times(value.m, LIMBS, scale, 2, value.exponent + e);
+double posenc_exact(const spec_t *spec, const position_t *position, ptrdiff_t column, dtype_t dtype) {
+    real_t value;
+    int negative;
+    const int sure = posenc_evaluate(spec, position, column, &value, &negative);
+    if (sure == EXACT) return spec->quarter[column] && spec->scale != 0 ? round_to(dtype, spec->scale) : 0.0;
     const format_t f = format_of(dtype);
-    const int precision = precision_of(&value, f);
-    if (sure < MIN_SURE_BITS || !decided(&value, sure, precision))
-        return spec->decide(spec->context, position, spec->first + column, dtype);
-    return rounded(&value, negative, precision, f);
+    if (sure < MIN_SURE_BITS || !decided(&value, sure, precision_of(&value, f)))
+        return spec->decide(spec->context, position, spec->first + column, NULL, dtype);
+    return rounded(&value, negative, precision_of(&value, f), f);
 }
 
 double posenc_rounded(dtype_t dtype, double x) {

@@ -41,8 +41,9 @@ typedef struct {
     uint32_t limb[POSITION_LIMBS];
 } position_t;
 
-/* Returns the value of a column at a finite position, rounded to dtype, if the 320 bits of exact.c do not decide it. */
-typedef double (*decide_t)(void *context, const position_t *, ptrdiff_t column, dtype_t);
+/* Returns the value of a column at a finite position, rounded to dtype, if the 320 bits of exact.c do not decide it; with two
+ * factors, the value that combination.c does not decide: factors[0] * value(column) + factors[1] * value(column + 1). */
+typedef double (*decide_t)(void *context, const position_t *, ptrdiff_t column, const double *factors, dtype_t);
 
 /* The specification of an encoding.  The arrays end with a copy of the first columns, so any of these can be the first. */
 typedef struct {
@@ -108,6 +109,39 @@ typedef struct {
     int skip_rounding_test;      /* for tests */
 } job_t;
 
+/* Axes over which a rotation runs, the last one fastest, and the distances between neighbours in bytes. */
+enum { MOST_AXES = 64 };        /* NumPy's limit */
+typedef struct {
+    int axes;
+    ptrdiff_t shape[MOST_AXES], x_strides[MOST_AXES], out_strides[MOST_AXES];
+} extent_t;
+
+/* The pairs that turn with one axis of positions: columns 2 j and 2 j + 1 of `spec` are the cosine and the sine of pair[j]
+ * (NULL: of pair j).  `table` has the position of each row, and writes float64. */
+typedef struct {
+    const spec_t *spec;
+    const ptrdiff_t *pair;
+    job_t table;
+} turning_t;
+
+/* Rotates each pair (a, b) of x by the angle t of its row, with scale m = spec->scale, and writes the pair to `out`, which may
+ * be x itself:
+ *     m (a cos t - b sin t), m (b cos t + a sin t), or with `inverse` by -t.
+ * A row of x has 2 * pairs columns and `rest` further ones, which are copied.  Pair i is columns i and i + pairs, or, if
+ * `interleaved`, columns 2 i and 2 i + 1.  All heads of a row have its position. */
+typedef struct {
+    dtype_t dtype;               /* not FLOAT64 */
+    int interleaved, inverse, has_fast_path;
+    ptrdiff_t pairs, rest;
+    const char *x;
+    char *out;
+    extent_t rows, heads;
+    int turnings;
+    const turning_t *turning;
+    ptrdiff_t most_rows;         /* in a call of `rotate`: its memory holds the cosines and sines of so many rows */
+    int skip_rounding_test;      /* for tests */
+} rotation_t;
+
 /* Counters for tests: `uncertain` tile rows, in which each value was tested with its own error bound, and values that exact.c
  * evaluated. */
 typedef struct {
@@ -119,6 +153,8 @@ typedef struct {
     int (*is_supported)(void);
     void (*tabulate)(const spec_t *, const offsets_t *, ptrdiff_t first_tile, ptrdiff_t last_tile);
     void (*rows)(const spec_t *, const job_t *, ptrdiff_t first, ptrdiff_t count, char *panel, tally_t *);
+    size_t (*rotation_memory)(const rotation_t *);      /* bytes that `rotate` needs, from the start of a cache line */
+    void (*rotate)(const rotation_t *, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t head, ptrdiff_t heads, char *memory, tally_t *);
 } kernel_t;
 
 extern const kernel_t *const posenc_kernels[];      /* best first, the baseline last, then NULL */

@@ -2,4 +2,4 @@
 #define IS_SUPPORTED posenc_always
 #include "simd_baseline.h"
 #include "cpu.h"
-#include "rows.h"
+#include "kernels.h"

@@ -3,5 +3,5 @@
 #define ISA neon
 #define IS_SUPPORTED posenc_always
 #include "simd_neon.h"
-#include "rows.h"
+#include "kernels.h"
 #endif

@@ -1,13 +1,8 @@
-/* The kernels for one instruction set: each kernel_*.c defines ISA as its name, then includes its SIMD primitives and this. */
+/* Rows of a table: runs of evenly spaced positions in blocks, the others one by one. */
 #ifndef POSENC_ROWS_H
 #define POSENC_ROWS_H
 
 #include "blocks.h"
-
-#define JOIN_(a, b) a##_##b
-#define JOIN(a, b) JOIN_(a, b)
-#define STRING_(a) #a
-#define STRING(a) STRING_(a)
 
 enum { FEWEST_ROWS = 4 };       /* fewer rows are evaluated one by one, which is faster than rotation */
 
@@ -68,7 +63,5 @@ static void rows(const spec_t *spec, const job_t *job, ptrdiff_t first, ptrdiff_
     if (job->output == STREAM) flush_fence();
     environment_leave(host);
 }
-
-const kernel_t JOIN(posenc_kernel, ISA) = {STRING(ISA), IS_SUPPORTED, tabulate, rows};
 
 #endif

@@ -45,6 +45,11 @@ static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return _mm256_blendv_
 static inline int u64_is_zero(vu64 a) { return _mm256_testz_si256(a, a); }
 static inline vu64 u64_mul32(vu64 a, vu64 b) { return _mm256_mul_epu32(a, b); }
 static inline vu64 u32_add(vu64 a, vu64 b) { return _mm256_add_epi32(a, b); }
+static inline vu64 u32_sub(vu64 a, vu64 b) { return _mm256_sub_epi32(a, b); }
+static inline vu64 u32_max(vu64 a, vu64 b) { return _mm256_max_epu32(a, b); }
+static inline vu64 u64_low_halves(vu64 a, vu64 b) {
+    return _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), 0x88));
+}
 
 static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
     const vf64 even = _mm256_unpacklo_pd(a, b), odd = _mm256_unpackhi_pd(a, b);
@@ -53,6 +58,33 @@ static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
 }
 
 static inline vu64 bits_of_f32(vf32 f) { return _mm256_castps_si256(f); }
+static inline vf32 f32_of_bits(vu64 u) { return _mm256_castsi256_ps(u); }
+static inline vf32 f32_set(float x) { return _mm256_set1_ps(x); }
+static inline vf32 f32_load(const float *p) { return _mm256_loadu_ps(p); }
+static inline vf32 f16_load(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)); }
+static inline vf32 bf16_load(const uint16_t *p) {
+    const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
+static inline vf32 f32_add(vf32 a, vf32 b) { return _mm256_add_ps(a, b); }
+static inline vf32 f32_mul(vf32 a, vf32 b) { return _mm256_mul_ps(a, b); }
+static inline vf32 f32_muladd(vf32 a, vf32 b, vf32 c) { return _mm256_fmadd_ps(a, b, c); }
+static inline vf32 f32_mulsub(vf32 a, vf32 b, vf32 c) { return _mm256_fmsub_ps(a, b, c); }
+static inline void f32_interleave(vf32 a, vf32 b, vf32 *low, vf32 *high) {
+    const vf32 even = _mm256_unpacklo_ps(a, b), odd = _mm256_unpackhi_ps(a, b);
+    *low = _mm256_permute2f128_ps(even, odd, 0x20);
+    *high = _mm256_permute2f128_ps(even, odd, 0x31);
+}
+static inline void f32_deinterleave(vf32 low, vf32 high, vf32 *a, vf32 *b) {
+    const vf32 even = _mm256_permute2f128_ps(low, high, 0x20), odd = _mm256_permute2f128_ps(low, high, 0x31);
+    *a = _mm256_shuffle_ps(even, odd, 0x88);
+    *b = _mm256_shuffle_ps(even, odd, 0xdd);
+}
+static inline vf64 f64_load_f32(const float *p) { return _mm256_cvtps_pd(_mm_loadu_ps(p)); }
+static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
+    *low = _mm256_cvtps_pd(_mm256_castps256_ps128(f));
+    *high = _mm256_cvtps_pd(_mm256_extractf128_ps(f, 1));
+}
 static inline vf32 f32_of_f64(vf64 a, vf64 b) { return _mm256_set_m128(_mm256_cvtpd_ps(b), _mm256_cvtpd_ps(a)); }
 static inline vu64 f16_of_f32(vf32 a, vf32 b) {
     return _mm256_set_m128i(_mm256_cvtps_ph(b, _MM_FROUND_TO_NEAREST_INT), _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));

@@ -46,6 +46,11 @@ static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return _mm512_ternary
 static inline int u64_is_zero(vu64 a) { return _mm512_test_epi64_mask(a, a) == 0; }
 static inline vu64 u64_mul32(vu64 a, vu64 b) { return _mm512_mul_epu32(a, b); }
 static inline vu64 u32_add(vu64 a, vu64 b) { return _mm512_add_epi32(a, b); }
+static inline vu64 u32_sub(vu64 a, vu64 b) { return _mm512_sub_epi32(a, b); }
+static inline vu64 u32_max(vu64 a, vu64 b) { return _mm512_max_epu32(a, b); }
+static inline vu64 u64_low_halves(vu64 a, vu64 b) {
+    return _mm512_castps_si512(_mm512_shuffle_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), 0x88));
+}
 
 static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
     *low = _mm512_permutex2var_pd(a, _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11), b);
@@ -53,6 +58,33 @@ static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
 }
 
 static inline vu64 bits_of_f32(vf32 f) { return _mm512_castps_si512(f); }
+static inline vf32 f32_of_bits(vu64 u) { return _mm512_castsi512_ps(u); }
+static inline vf32 f32_set(float x) { return _mm512_set1_ps(x); }
+static inline vf32 f32_load(const float *p) { return _mm512_loadu_ps(p); }
+static inline vf32 f16_load(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p)); }
+static inline vf32 bf16_load(const uint16_t *p) {
+    const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+static inline vf32 f32_add(vf32 a, vf32 b) { return _mm512_add_ps(a, b); }
+static inline vf32 f32_mul(vf32 a, vf32 b) { return _mm512_mul_ps(a, b); }
+static inline vf32 f32_muladd(vf32 a, vf32 b, vf32 c) { return _mm512_fmadd_ps(a, b, c); }
+static inline vf32 f32_mulsub(vf32 a, vf32 b, vf32 c) { return _mm512_fmsub_ps(a, b, c); }
+static inline void f32_interleave(vf32 a, vf32 b, vf32 *low, vf32 *high) {
+    const __m512i first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    *low = _mm512_permutex2var_ps(a, first, b);
+    *high = _mm512_permutex2var_ps(a, _mm512_add_epi32(first, _mm512_set1_epi32(8)), b);
+}
+static inline void f32_deinterleave(vf32 low, vf32 high, vf32 *a, vf32 *b) {
+    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    *a = _mm512_permutex2var_ps(low, even, high);
+    *b = _mm512_permutex2var_ps(low, _mm512_add_epi32(even, _mm512_set1_epi32(1)), high);
+}
+static inline vf64 f64_load_f32(const float *p) { return _mm512_cvtps_pd(_mm256_loadu_ps(p)); }
+static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
+    *low = _mm512_cvtps_pd(_mm512_castps512_ps256(f));
+    *high = _mm512_cvtps_pd(_mm512_extractf32x8_ps(f, 1));
+}
 static inline vf32 f32_of_f64(vf64 a, vf64 b) {
     return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(a)), _mm512_cvtpd_ps(b), 1);
 }

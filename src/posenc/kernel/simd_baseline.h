@@ -35,6 +35,12 @@ static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
     *high = (vf64){a[1], b[1]};
 }
 static inline vu64 u32_add(vu64 a, vu64 b) { return (vu64)((vu32)a + (vu32)b); }
+static inline vu64 u32_sub(vu64 a, vu64 b) { return (vu64)((vu32)a - (vu32)b); }
+/* the larger of each pair of unsigned halves */
+static inline vu64 u32_max(vu64 a, vu64 b) {
+    const vu64 above = (vu64)((vu32)a > (vu32)b);
+    return (a & above) | (b & ~above);
+}
 static inline vu64 u32_is_zero(vu64 x) { return (vu64)((vu32)x == 0); }
 static inline vu64 u16_is_zero(vu64 x) { return (vu64)((vu16)x == 0); }
 #else
@@ -51,6 +57,11 @@ static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
     *high = b;
 }
 static inline vu64 u32_add(vu64 a, vu64 b) { return ((a >> 32) + (b >> 32)) << 32 | (uint32_t)(a + b); }
+static inline vu64 u32_sub(vu64 a, vu64 b) { return ((a >> 32) - (b >> 32)) << 32 | (uint32_t)(a - b); }
+static inline vu64 u32_max(vu64 a, vu64 b) {
+    const uint32_t low = (uint32_t)a > (uint32_t)b ? (uint32_t)a : (uint32_t)b;
+    return (a >> 32 > b >> 32 ? a >> 32 : b >> 32) << 32 | low;
+}
 static inline vu64 u32_is_zero(vu64 x) { return (x >> 32 == 0) | ((uint32_t)x == 0); }
 static inline vu64 u16_is_zero(vu64 x) {
     uint64_t any = 0;
@@ -101,7 +112,11 @@ static inline vu64 u64_shl(vu64 a, int n) { return a << n; }
 static inline vu64 u64_shr(vu64 a, int n) { return a >> n; }
 static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return (mask & a) | (~mask & b); }
 
-/* f32_of_f64 rounds two vectors to floats.  f16_of_f32 and bf16_of_f32 narrow two vectors of floats, none of which may be
+/* u64_low_halves gives the lower 32 bits of all lanes of two vectors, in any order.  f32_interleave gives a[0], b[0], a[1],
+ * b[1] ..., and f32_deinterleave is its inverse.  f32_muladd and f32_mulsub are fused or not, as for doubles.  f16_load and
+ * bf16_load read 2 LANES numbers.  f64_of_f32 widens one vector to two.
+ *
+ * f32_of_f64 rounds two vectors to floats.  f16_of_f32 and bf16_of_f32 narrow two vectors of floats, none of which may be
  * half-way between two numbers of the result, and return the bits.  u64_flush stores output; if `non_temporal`, it bypasses the
  * caches, and the address must be aligned to the size of a vector. */
 #if defined(__SSE2__)
@@ -109,6 +124,29 @@ typedef __m128 vf32;
 static inline int u64_is_zero(vu64 a) { return _mm_movemask_epi8(_mm_cmpeq_epi32((__m128i)a, _mm_setzero_si128())) == 0xffff; }
 static inline vu64 u64_mul32(vu64 a, vu64 b) { return (vu64)_mm_mul_epu32((__m128i)a, (__m128i)b); }
 static inline vu64 bits_of_f32(vf32 f) { return (vu64)f; }
+static inline vf32 f32_of_bits(vu64 u) { return (vf32)u; }
+static inline vf32 f32_set(float x) { return _mm_set1_ps(x); }
+static inline vf32 f32_load(const float *p) { return _mm_loadu_ps(p); }
+static inline vf32 bf16_load(const uint16_t *p) {
+    return _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), _mm_loadl_epi64((const __m128i *)(const void *)p)));
+}
+static inline vf32 f32_add(vf32 a, vf32 b) { return _mm_add_ps(a, b); }
+static inline vf32 f32_mul(vf32 a, vf32 b) { return _mm_mul_ps(a, b); }
+static inline vf32 f32_muladd(vf32 a, vf32 b, vf32 c) { return _mm_add_ps(_mm_mul_ps(a, b), c); }
+static inline vf32 f32_mulsub(vf32 a, vf32 b, vf32 c) { return _mm_sub_ps(_mm_mul_ps(a, b), c); }
+static inline void f32_interleave(vf32 a, vf32 b, vf32 *low, vf32 *high) {
+    *low = _mm_unpacklo_ps(a, b);
+    *high = _mm_unpackhi_ps(a, b);
+}
+static inline void f32_deinterleave(vf32 low, vf32 high, vf32 *a, vf32 *b) {
+    *a = _mm_shuffle_ps(low, high, 0x88);
+    *b = _mm_shuffle_ps(low, high, 0xdd);
+}
+static inline vu64 u64_low_halves(vu64 a, vu64 b) { return (vu64)_mm_shuffle_ps((__m128)a, (__m128)b, 0x88); }
+static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
+    *low = (vf64)_mm_cvtps_pd(f);
+    *high = (vf64)_mm_cvtps_pd(_mm_movehl_ps(f, f));
+}
 static inline vf32 f32_of_f64(vf64 a, vf64 b) { return _mm_movelh_ps(_mm_cvtpd_ps((__m128d)a), _mm_cvtpd_ps((__m128d)b)); }
 static inline vu64 bf16_of_f32(vf32 a, vf32 b) {
     /* rounded, then narrowed with signed saturation, which changes nothing after an arithmetic shift */
@@ -146,6 +184,55 @@ static inline vf32 f32_of_f64(vf64 a, vf64 b) {
     for (int i = 0; i < 2 * LANES; i++) f.lane[i] = (float)t[i];
     return f;
 }
+static inline vf32 f32_of_bits(vu64 u) {
+    vf32 f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+static inline vf32 f32_load(const float *p) {
+    vf32 f;
+    memcpy(&f, p, sizeof f);
+    return f;
+}
+static inline vf32 bf16_load(const uint16_t *p) {
+    vf32 f;
+    for (int i = 0; i < 2 * LANES; i++) f.lane[i] = float_of_bfloat(p[i]);
+    return f;
+}
+#define DEFINE_F32(name, parameters, value) \
+    static inline vf32 name parameters { \
+        vf32 f; \
+        for (int i = 0; i < 2 * LANES; i++) f.lane[i] = value; \
+        return f; \
+    }
+DEFINE_F32(f32_set, (float x), x)
+DEFINE_F32(f32_add, (vf32 a, vf32 b), a.lane[i] + b.lane[i])
+DEFINE_F32(f32_mul, (vf32 a, vf32 b), a.lane[i] * b.lane[i])
+DEFINE_F32(f32_muladd, (vf32 a, vf32 b, vf32 c), a.lane[i] * b.lane[i] + c.lane[i])
+DEFINE_F32(f32_mulsub, (vf32 a, vf32 b, vf32 c), a.lane[i] * b.lane[i] - c.lane[i])
+static inline void f32_interleave(vf32 a, vf32 b, vf32 *low, vf32 *high) {
+    for (int i = 0; i < LANES; i++) {
+        low->lane[2 * i] = a.lane[i];
+        low->lane[2 * i + 1] = b.lane[i];
+        high->lane[2 * i] = a.lane[LANES + i];
+        high->lane[2 * i + 1] = b.lane[LANES + i];
+    }
+}
+static inline void f32_deinterleave(vf32 low, vf32 high, vf32 *a, vf32 *b) {
+    for (int i = 0; i < LANES; i++) {
+        a->lane[i] = low.lane[2 * i];
+        b->lane[i] = low.lane[2 * i + 1];
+        a->lane[LANES + i] = high.lane[2 * i];
+        b->lane[LANES + i] = high.lane[2 * i + 1];
+    }
+}
+static inline vu64 u64_low_halves(vu64 a, vu64 b) { return (a & u64_set(UINT32_MAX)) | b << 32; }
+static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
+    double t[2 * LANES];
+    for (int i = 0; i < 2 * LANES; i++) t[i] = f.lane[i];
+    *low = f64_load(t);
+    *high = f64_load(t + LANES);
+}
 static inline vu64 bf16_of_f32(vf32 a, vf32 b) {
     uint16_t bits[4 * LANES];
     for (int i = 0; i < 2 * LANES; i++) bits[i] = (uint16_t)((bits_of_float(a.lane[i]) + 0x8000u) >> 16);
@@ -160,6 +247,12 @@ static inline void u64_flush(void *p, vu64 x, int non_temporal) {
 }
 static inline void flush_fence(void) {}
 #endif
+/* LANES floats as doubles */
+static inline vf64 f64_load_f32(const float *p) {
+    double t[LANES];
+    for (int i = 0; i < LANES; i++) t[i] = p[i];
+    return f64_load(t);
+}
 static inline vu64 f16_of_f32(vf32 a, vf32 b) {
     float t[4 * LANES];
     uint16_t half[4 * LANES];
@@ -176,6 +269,11 @@ static inline vu64 f16_of_f32(vf32 a, vf32 b) {
     vu64 bits;
     memcpy(&bits, half, sizeof bits);
     return bits;
+}
+static inline vf32 f16_load(const uint16_t *p) {
+    float t[2 * LANES];
+    for (int i = 0; i < 2 * LANES; i++) t[i] = float_of_half(p[i]);
+    return f32_load(t);
 }
 static inline void f16_store_tile(uint16_t p[TILE], const float f[TILE]) {
     for (int i = 0; i < TILE; i++) p[i] = half_of_float(f[i]);

@@ -54,6 +54,38 @@ static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
     *high = vzip2q_f64(a, b);
 }
 
+static inline vu64 u32_sub(vu64 a, vu64 b) {
+    return vreinterpretq_u64_u32(vsubq_u32(vreinterpretq_u32_u64(a), vreinterpretq_u32_u64(b)));
+}
+static inline vu64 u32_max(vu64 a, vu64 b) {
+    return vreinterpretq_u64_u32(vmaxq_u32(vreinterpretq_u32_u64(a), vreinterpretq_u32_u64(b)));
+}
+static inline vu64 u64_low_halves(vu64 a, vu64 b) {
+    return vreinterpretq_u64_u32(vuzp1q_u32(vreinterpretq_u32_u64(a), vreinterpretq_u32_u64(b)));
+}
+
+static inline vf32 f32_of_bits(vu64 u) { return vreinterpretq_f32_u64(u); }
+static inline vf32 f32_set(float x) { return vdupq_n_f32(x); }
+static inline vf32 f32_load(const float *p) { return vld1q_f32(p); }
+static inline vf32 f16_load(const uint16_t *p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
+static inline vf32 bf16_load(const uint16_t *p) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16)); }
+static inline vf32 f32_add(vf32 a, vf32 b) { return vaddq_f32(a, b); }
+static inline vf32 f32_mul(vf32 a, vf32 b) { return vmulq_f32(a, b); }
+static inline vf32 f32_muladd(vf32 a, vf32 b, vf32 c) { return vfmaq_f32(c, a, b); }
+static inline vf32 f32_mulsub(vf32 a, vf32 b, vf32 c) { return vfmaq_f32(vnegq_f32(c), a, b); }
+static inline void f32_interleave(vf32 a, vf32 b, vf32 *low, vf32 *high) {
+    *low = vzip1q_f32(a, b);
+    *high = vzip2q_f32(a, b);
+}
+static inline void f32_deinterleave(vf32 low, vf32 high, vf32 *a, vf32 *b) {
+    *a = vuzp1q_f32(low, high);
+    *b = vuzp2q_f32(low, high);
+}
+static inline vf64 f64_load_f32(const float *p) { return vcvt_f64_f32(vld1_f32(p)); }
+static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
+    *low = vcvt_f64_f32(vget_low_f32(f));
+    *high = vcvt_high_f64_f32(f);
+}
 static inline vu64 bits_of_f32(vf32 f) { return vreinterpretq_u64_f32(f); }
 static inline vf32 f32_of_f64(vf64 a, vf64 b) { return vcvt_high_f32_f64(vcvt_f32_f64(a), b); }
 static inline vu64 f16_of_f32(vf32 a, vf32 b) { return vreinterpretq_u64_f16(vcvt_high_f16_f32(vcvt_f16_f32(a), b)); }

@@ -8,5 +8,7 @@ True
 from posenc.torch._data import ChunkDataset
 from posenc.torch._functions import add_to, encode
 from posenc.torch._modules import PositionalEncoding, PositionalTable
+from posenc.torch._rotary import RotaryEmbedding
+from posenc.torch._rotation import rotate, rotate_
 
-__all__ = ["ChunkDataset", "PositionalEncoding", "PositionalTable", "add_to", "encode"]
+__all__ = ["ChunkDataset", "PositionalEncoding", "PositionalTable", "RotaryEmbedding", "add_to", "encode", "rotate", "rotate_"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, SupportsFloat, SupportsIndex, Unpack
+from typing import SupportsFloat, SupportsIndex, Unpack
 
 import torch
 from torch import Tensor
@@ -154,7 +154,7 @@ def add_to(
     # torch.compile cannot trace `real`, so the operator checks an int or a float
     if not torch.compiler.is_compiling() or type(x_scale) not in (int, float):
         x_scale = _tensors.real("x_scale", x_scale)
-    tensor, start = _tensor_or_start(positions, n)
+    tensor, start = _tensors.tensor_or_start(positions, n)
     if tensor is not None:
         _tensors.check_positions(tensor, x.device)
         tensor = tensor.to(x.device)
@@ -176,20 +176,3 @@ def _add_by_torch(x: Tensor, positions: Tensor | None, start: int, x_scale: floa
     if not math.isfinite(scale):
         raise _tensors.scale_error(x_scale, x.dtype)
     return x.mul_(scale).add_(values)
-
-
-def _tensor_or_start(positions: Any, n: int) -> tuple[Tensor | None, int]:
-    """Return the positions of n rows for posenc::add_: a tensor and 0, or None and the first of n consecutive positions."""
-    if positions is None or isinstance(positions, Tensor):
-        return positions, 0
-    if type(positions) is int and positions >= 0:       # torch.compile traces this branch
-        positions = range(positions)
-    positions = _arguments.range_or_array(positions)
-    if isinstance(positions, range):
-        length = _arguments.length(positions)
-        if length != n:
-            raise ValueError(f"positions has length {length}, expected {n}, the number of rows of x")
-        if positions.step == 1 and n:
-            _arguments.check_domain(positions, 0)
-            return None, positions.start
-    return _tensors.positions_tensor(positions), 0

@@ -63,6 +63,23 @@ def positions_tensor(positions: range | NDArray[Any]) -> Tensor:
     return torch.from_numpy(np.array(checked))
 
 
+def tensor_or_start(positions: Any, n: int) -> tuple[Tensor | None, int]:
+    """Return the positions of n rows for an operator: a tensor and 0, or None and the first of n consecutive positions."""
+    if positions is None or isinstance(positions, Tensor):
+        return positions, 0
+    if type(positions) is int and positions >= 0:       # torch.compile traces this branch
+        positions = range(positions)
+    positions = _arguments.range_or_array(positions)
+    if isinstance(positions, range):
+        length = _arguments.length(positions)
+        if length != n:
+            raise ValueError(f"positions has length {length}, expected {n}, the number of rows of x")
+        if positions.step == 1 and n:
+            _arguments.check_domain(positions, 0)
+            return None, positions.start
+    return positions_tensor(positions), 0
+
+
 def is_dual(tensor: Tensor) -> bool:
     """Return whether the tensor has a tangent for forward-mode differentiation."""
     return forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None

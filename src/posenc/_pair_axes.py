@@ -1,0 +1,103 @@
+"""Rotations with several axes of positions: the axis of each pair, and the conventions of known models by name."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from posenc import _frequencies
+
+# ---- the axis of each pair ----------------------------------------------------------------------------------------------
+
+
+def blocks(sections: Sequence[int]) -> tuple[int, ...]:
+    """Return axis 0 for the first section of the pairs, axis 1 for the second one, and so on."""
+    return tuple(axis for axis, count in enumerate(sections) for _ in range(count))
+
+
+def interleaved(sections: Sequence[int]) -> tuple[int, ...]:
+    """Return the axes 0, 1, 2, 0, 1, 2 ..., as often as the sections of axes 1 and 2 allow, then axis 0."""
+    axes = [0] * sum(sections)
+    for axis in (1, 2):
+        for pair in range(axis, min(3 * sections[axis], len(axes)), 3):
+            axes[pair] = axis
+    return tuple(axes)
+
+
+def alternating(sections: Sequence[int]) -> tuple[int, ...]:
+    """Return axes 1 and 2 in turn, then axis 0; the sections are those of axes 1, 2 and 0."""
+    return (1, 2) * sections[0] + (0,) * sections[2]
+
+
+# ---- models -------------------------------------------------------------------------------------------------------------
+
+
+class Axial(NamedTuple):
+    """The rotation of a model with several axes of positions."""
+
+    summary: str                                    # what the axes are
+    base: float
+    keywords: Callable[..., dict[str, Any]]         # of head_dim, base and frequency_scale
+    divisor: int                                    # of head_dim
+    frequency_scale: float = 1.0
+
+
+def _sections(
+    shares: Sequence[int], axes_of: Callable[[Sequence[int]], tuple[int, ...]], layout: str = "halves"
+) -> Callable[..., dict[str, Any]]:
+    """Return a function that divides the pairs among the axes in the given shares."""
+
+    def keywords(head_dim: int, base: float, frequency_scale: float) -> dict[str, Any]:
+        unit = head_dim // 2 // sum(shares)
+        axes = axes_of([share * unit for share in shares])
+        return {"base": base, "frequency_scale": frequency_scale, "layout": layout, "axes": axes}
+
+    return keywords
+
+
+def _rows_and_columns(layout: str, alternate: bool = False) -> Callable[..., dict[str, Any]]:
+    """Return a function that gives half of the pairs to each of two axes.
+
+    Both have the frequencies ``base**(-4 i / head_dim)``; with `alternate`, the first axis has the even ones of twice as many
+    frequencies and the second axis the odd ones.
+    """
+
+    def keywords(head_dim: int, base: float, frequency_scale: float) -> dict[str, Any]:
+        count, divisor = (head_dim // 2, Fraction(head_dim, 2)) if alternate else (head_dim // 4, Fraction(head_dim, 4))
+        values = _frequencies.spaced_float64(count, ((base, divisor),), frequency_scale).tolist()
+        frequencies = [*values[::2], *values[1::2]] if alternate else values * 2
+        return {"frequencies": frequencies, "layout": layout, "axes": blocks((head_dim // 4, head_dim // 4))}
+
+    return keywords
+
+
+def _one_axis(head_dim: int, base: float, frequency_scale: float) -> dict[str, Any]:
+    return {"base": base, "frequency_scale": frequency_scale}
+
+
+MODELS = {
+    "qwen2-vl": Axial("time, height, width", 1e6, _sections((2, 3, 3), blocks), 16),
+    "qwen2-vl-vision": Axial("height, width", 1e4, _rows_and_columns("halves"), 4),
+    "qwen3-vl": Axial("time, height, width", 5e6, _sections((6, 5, 5), interleaved), 32),
+    "ernie-vl": Axial("time, height, width", 5e5, _sections((11, 11, 10), alternating, "interleaved"), 64),
+    "pixtral": Axial("height, width", 1e4, _rows_and_columns("halves", alternate=True), 4),
+    "sam2": Axial("width, height", 1e4, _rows_and_columns("interleaved"), 4),
+    "dinov3": Axial("height, width in [-1, 1]", 100.0, _rows_and_columns("halves"), 4, 2 * math.pi),
+    "gemma4-vision": Axial("one axis: half of a head is a row of its own", 100.0, _one_axis, 2),
+}
+
+
+def keywords_of(name: Any, head_dim: int, base: Any, frequency_scale: Any) -> dict[str, Any]:
+    """Return the keywords of `Rotary` for a model; None is the model's base or scale."""
+    if name not in MODELS:
+        near = difflib.get_close_matches(name, MODELS, 1) if isinstance(name, str) else []
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"name is {name!r}, expected one of {', '.join(MODELS)}{hint}")
+    model = MODELS[name]
+    if head_dim % model.divisor:
+        raise ValueError(f"head_dim is {head_dim}, expected a multiple of {model.divisor} for {name}")
+    base = model.base if base is None else base
+    return model.keywords(head_dim, base, model.frequency_scale if frequency_scale is None else frequency_scale)

@@ -1,0 +1,343 @@
+"""The scaling of rotary frequencies, as in the ``rope_parameters`` of a model configuration.
+
+The types default, linear, dynamic, ntk_alpha and proportional have real frequencies, products of powers.  Those of yarn, llama3
+and longrope are rounded once to float64, from `DIGITS` decimal digits.
+"""
+
+from __future__ import annotations
+
+import decimal
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posenc import _arguments, _exact, _frequencies
+
+DIGITS = 200
+Scaling: TypeAlias = Mapping[str, Any]
+
+
+class Frequencies(NamedTuple):
+    """The frequencies of the pairs, and the attention factor, by which a type multiplies cos and sin."""
+
+    turns: _exact.Turns
+    values: NDArray[np.float64]
+    attention_factor: float
+
+
+# ---- keys -------------------------------------------------------------------------------------------------------------
+
+
+def _positive(name: str, value: Any) -> float:
+    number = _arguments.real(name, value)
+    if number <= 0:
+        raise ValueError(f"{name} is {value!r}, expected a positive number")
+    return number
+
+
+def _length(name: str, value: Any) -> int:
+    return _arguments.integer(name, value, 1)
+
+
+def _factors(name: str, value: Any) -> tuple[float, ...]:
+    factors: tuple[float, ...] = _arguments.frequencies(name, value)
+    if min(factors, default=1) <= 0:
+        raise ValueError(f"{name} has {min(factors)!r}, expected positive numbers")
+    return factors
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected a bool")
+    return bool(value)
+
+
+def _section(name: str, value: Any) -> tuple[int, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise _arguments.wrong_type(name, value, "a list of integers")
+    return tuple(_arguments.integer(f"{name}[{i}]", number, 0) for i, number in enumerate(value))
+
+
+CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "rope_theta": _positive,
+    "partial_rotary_factor": _positive,
+    "mrope_section": _section,
+    "mrope_interleaved": _flag,
+    "factor": _positive,
+    "alpha": _positive,
+    "original_max_position_embeddings": _length,
+    "max_position_embeddings": _length,
+    "length": _length,
+    "attention_factor": _positive,
+    "beta_fast": _positive,
+    "beta_slow": _positive,
+    "mscale": _arguments.real,
+    "mscale_all_dim": _arguments.real,
+    "truncate": _flag,
+    "low_freq_factor": _positive,
+    "high_freq_factor": _positive,
+    "short_factor": _factors,
+    "long_factor": _factors,
+    "short_mscale": _positive,
+    "long_mscale": _positive,
+}
+# Keys of every type.  They say what other keywords of a rotation say, and `Rotary` moves them there.
+SHARED = ("rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved")
+# type: (required keys, optional keys)
+KEYS = {
+    "default": ((), ()),
+    "linear": (("factor",), ()),
+    "dynamic": (("factor", "max_position_embeddings"), ("length",)),
+    "ntk_alpha": (("alpha",), ()),
+    "yarn": (
+        ("original_max_position_embeddings",),
+        ("factor", "max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
+         "truncate"),
+    ),
+    "longrope": (
+        ("short_factor", "long_factor", "original_max_position_embeddings"),
+        ("factor", "max_position_embeddings", "attention_factor", "short_mscale", "long_mscale", "length"),
+    ),
+    "llama3": (("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"), ()),
+    "proportional": ((), ("factor",)),
+}
+# Keys that the models' own rotations do not read, or that their attention reads: HunYuan's dictionary has those of YaRN.
+WITHOUT_EFFECT = {
+    "ntk_alpha": ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"),
+    "yarn": ("finetuned", "llama_4_scaling_beta"),
+}
+OLD_NAMES = {"su": "longrope", "mrope": "default"}
+
+
+def type_of(scaling: Mapping[str, Any]) -> Any:
+    """Return the type of a scaling under its present name."""
+    given = [scaling[name] for name in ("rope_type", "type") if scaling.get(name) is not None]
+    types = [OLD_NAMES.get(name, name) if isinstance(name, str) else name for name in given] or ["default"]
+    if types[0] != types[-1]:
+        raise ValueError(f"scaling has rope_type {given[0]!r} and type {given[1]!r}, expected only one of them")
+    if not isinstance(types[0], str) or types[0] not in KEYS:
+        hint = "; Rotary.preset has rotations with several axes" if types[0] == "axial" else ""
+        raise ValueError(f"scaling has rope_type {given[0]!r}, expected one of {', '.join(KEYS)}{hint}")
+    return "ntk_alpha" if types[0] == "dynamic" and scaling.get("alpha") is not None else types[0]
+
+
+def checked(name: str, scaling: Any) -> dict[str, Any]:
+    """Check the keys and values of a scaling, and return them converted, without those that are None or have no effect."""
+    if not isinstance(scaling, Mapping):
+        raise _arguments.wrong_type(name, scaling, "a dict such as {'rope_type': 'linear', 'factor': 2.0}")
+    rope_type = type_of(scaling)
+    required, optional = KEYS[rope_type]
+    without_effect = WITHOUT_EFFECT.get(rope_type, ())
+    given = {key: scaling[key] for key in scaling if scaling[key] is not None and key not in ("rope_type", "type")}
+    for key in given:
+        if key not in (*required, *optional, *SHARED, *without_effect):
+            raise ValueError(f"{name} has the key {key!r}, expected those of {rope_type}: {_listed(required, optional)}")
+    for key in required:
+        if key not in given:
+            raise ValueError(f"{name} lacks the key {key!r}, which {rope_type} needs")
+    values = {key: CHECKS[key](f"{name}[{key!r}]", value) for key, value in given.items() if key not in without_effect}
+    if rope_type == "ntk_alpha" and given.get("factor", 1) != 1:
+        raise ValueError(f"{name} has alpha and the factor {given['factor']!r}, expected only one of them")
+    if rope_type in ("yarn", "longrope") and "factor" not in values and "max_position_embeddings" not in values:
+        raise ValueError(f"{name} lacks the key 'factor', which {rope_type} needs without 'max_position_embeddings'")
+    if rope_type == "longrope":
+        if ("short_mscale" in values) != ("long_mscale" in values):
+            raise ValueError(f"{name} has only one of short_mscale and long_mscale, expected both or neither")
+        if values["original_max_position_embeddings"] == 1:
+            raise ValueError(f"{name} has original_max_position_embeddings 1, expected at least 2")
+    if rope_type == "llama3" and values["low_freq_factor"] >= values["high_freq_factor"]:
+        raise ValueError(
+            f"{name} has low_freq_factor {values['low_freq_factor']}, expected less than high_freq_factor, "
+            f"{values['high_freq_factor']}"
+        )
+    return {"rope_type": rope_type, **values}
+
+
+def _listed(required: Sequence[str], optional: Sequence[str]) -> str:
+    return ", ".join((*required, *optional, *SHARED))
+
+
+# ---- frequencies ------------------------------------------------------------------------------------------------------
+
+
+def frequencies(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
+    """Return the frequencies of dim / 2 pairs.
+
+    Parameters
+    ----------
+    dim : int
+        The columns that are rotated.
+    base, scale : float
+        Frequency i is ``scale * base**(-2 i / dim)`` before the scaling.
+    scaling : mapping
+        From `checked`.
+    """
+    return TYPES[scaling["rope_type"]](dim, base, scale, scaling) if dim else explicit(())
+
+
+def explicit(values: Sequence[float], attention_factor: float = 1.0) -> Frequencies:
+    """Return frequencies that are float64 numbers."""
+    turns = functools.partial(_frequencies.explicit_turns, values, 1.0)
+    return Frequencies(turns, np.array(values, np.float64), attention_factor)
+
+
+def _powers(count: int, zeros: int, powers: _frequencies.Powers, scales: Sequence[float | Fraction]) -> Frequencies:
+    """Return the frequencies ``prod(scales) * prod(base**(-i / divisor))``, then some frequencies 0."""
+
+    def turns(*significant: int) -> tuple[list[int], int]:
+        result, fraction_bits = _frequencies.spaced_turns(count, powers, scales, *significant)
+        return result + [0] * zeros, fraction_bits
+
+    scale = Fraction(1)
+    for each in scales:
+        scale *= Fraction(each)
+    values = _frequencies.spaced_float64(count, powers, scale)
+    return Frequencies(turns, np.append(values, np.zeros(zeros)), 1.0)
+
+
+def _default(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
+    return _powers(dim // 2, 0, ((base, Fraction(dim, 2)),), (scale,))
+
+
+def _linear(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
+    return _powers(dim // 2, 0, ((base, Fraction(dim, 2)),), (scale, 1 / Fraction(scaling["factor"])))
+
+
+def _dynamic(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
+    most, factor = scaling["max_position_embeddings"], Fraction(scaling["factor"])
+    return _with_larger_base(dim, base, scale, factor * max(scaling.get("length", 0), most) / most - (factor - 1))
+
+
+def _ntk_alpha(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
+    return _with_larger_base(dim, base, scale, Fraction(scaling["alpha"]))
+
+
+def _with_larger_base(dim: int, base: float, scale: float, growth: Fraction) -> Frequencies:
+    """Multiply the base by ``growth**(dim / (dim - 2))``: frequency i is divided by ``growth**(2 i / (dim - 2))``."""
+    powers: list[tuple[float | Fraction, Fraction]] = [(base, Fraction(dim, 2))]
+    if dim > 2:
+        powers.append((growth, Fraction(dim - 2, 2)))
+    return _powers(dim // 2, 0, powers, (scale,))
+
+
+def _proportional(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
+    """The exponents are those of all columns; only the first pairs turn."""
+    turning = min(dim // 2, int(scaling.get("partial_rotary_factor", 1.0) * dim // 2))
+    scales = scale, 1 / Fraction(scaling.get("factor", 1.0))
+    return _powers(turning, dim // 2 - turning, ((base, Fraction(dim, 2)),), scales)
+
+
+class _Decimals:
+    """Decimal numbers of a context, for the formulas of the types that are rounded."""
+
+    def __init__(self, dim: int, base: float, scale: float) -> None:
+        self.context = _frequencies.decimal_context(DIGITS)
+        self.dim, self.base = Decimal(dim), self.number(base)
+        bits = 4 * DIGITS
+        self.two_pi = self.context.divide(Decimal(2 * _frequencies.pi(bits)), Decimal(1 << bits))
+        self.plain = [self.number(scale)]
+        ratio = self.context.power(self.base, self.number(Fraction(-2, dim)))
+        for _ in range(dim // 2 - 1):
+            self.plain.append(self.context.multiply(self.plain[-1], ratio))
+
+    def number(self, x: float | Fraction) -> Decimal:
+        return _frequencies.decimal_quotient(self.context, x)
+
+
+def _interpolated(plain: Decimal, factor: Decimal, share: Decimal) -> Decimal:
+    """Return a frequency that is divided by `factor` in the given share."""
+    return plain * (1 - share) + plain / factor * share
+
+
+def _clip(x: Decimal) -> Decimal:
+    return min(max(x, Decimal(0)), Decimal(1))
+
+
+def _factor(scaling: Scaling) -> Fraction:
+    """Return the factor; by default the growth of the positions."""
+    if "factor" in scaling:
+        return Fraction(scaling["factor"])
+    return Fraction(scaling["max_position_embeddings"], scaling["original_max_position_embeddings"])
+
+
+def _yarn(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
+    """YaRN (arXiv 2309.00071): pairs between `low` and `high` are interpolated in part."""
+    if base <= 1:
+        raise ValueError(f"base is {base}, expected more than 1 with yarn")
+    d = _Decimals(dim, base, scale)
+    with decimal.localcontext(d.context):
+        factor, length = d.number(_factor(scaling)), Decimal(scaling["original_max_position_embeddings"])
+
+        def pair_with(rotations: float) -> Decimal:
+            """Return the index, not an integer, of the pair that makes so many rotations over the length."""
+            return d.dim * (length / (d.number(rotations) * d.two_pi)).ln() / (2 * d.base.ln())
+
+        low, high = pair_with(scaling.get("beta_fast", 32.0)), pair_with(scaling.get("beta_slow", 1.0))
+        if scaling.get("truncate", True):
+            low, high = low.to_integral_value(decimal.ROUND_FLOOR), high.to_integral_value(decimal.ROUND_CEILING)
+        low, high = max(low, Decimal(0)), min(high, d.dim - 1)
+        if low == high:
+            high += d.number(Fraction(1, 1000))
+        values = [_interpolated(w, factor, _clip((i - low) / (high - low))) for i, w in enumerate(d.plain)]
+        return explicit([float(value) for value in values], _yarn_attention(d, factor, scaling))
+
+
+def _yarn_attention(d: _Decimals, factor: Decimal, scaling: Scaling) -> float:
+    if "attention_factor" in scaling:
+        attention: float = scaling["attention_factor"]
+        return attention
+
+    def growth(mscale: float) -> Decimal:
+        return Decimal(1) if factor <= 1 else d.number(mscale) * factor.ln() / 10 + 1
+
+    if scaling.get("mscale") and scaling.get("mscale_all_dim"):
+        return float(growth(scaling["mscale"]) / growth(scaling["mscale_all_dim"]))
+    return float(growth(1.0))
+
+
+def _llama3(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
+    """Frequencies with few rotations over the length are divided by the factor, and those in between in part."""
+    d = _Decimals(dim, base, scale)
+    with decimal.localcontext(d.context):
+        factor, low, high = (d.number(scaling[name]) for name in ("factor", "low_freq_factor", "high_freq_factor"))
+        rotations = [w * scaling["original_max_position_embeddings"] / d.two_pi for w in d.plain]
+        shares = [1 - _clip((t - low) / (high - low)) for t in rotations]
+        values = [_interpolated(w, factor, share) for w, share in zip(d.plain, shares, strict=True)]
+        return explicit([float(value) for value in values])
+
+
+def _longrope(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
+    """LongRoPE (arXiv 2402.13753): a divisor for each pair, one list for short sequences and one for long ones."""
+    most = scaling["original_max_position_embeddings"]
+    for name in ("short_factor", "long_factor"):
+        if len(scaling[name]) != dim // 2:
+            raise ValueError(f"scaling[{name!r}] has length {len(scaling[name])}, expected {dim // 2}, the number of pairs")
+    name = "long_factor" if scaling.get("length", 0) > most else "short_factor"
+    d = _Decimals(dim, base, scale)
+    with decimal.localcontext(d.context):
+        values = [w / d.number(divisor) for w, divisor in zip(d.plain, scaling[name], strict=True)]
+        if "short_mscale" in scaling:
+            attention = scaling[name.replace("factor", "mscale")]
+        elif "attention_factor" in scaling:
+            attention = scaling["attention_factor"]
+        else:
+            factor = d.number(_factor(scaling))
+            attention = 1.0 if factor <= 1 else float((1 + factor.ln() / Decimal(most).ln()).sqrt())
+        return explicit([float(value) for value in values], attention)
+
+
+TYPES: dict[str, Callable[[int, float, float, Scaling], Frequencies]] = {
+    "default": _default,
+    "linear": _linear,
+    "dynamic": _dynamic,
+    "ntk_alpha": _ntk_alpha,
+    "yarn": _yarn,
+    "longrope": _longrope,
+    "llama3": _llama3,
+    "proportional": _proportional,
+}

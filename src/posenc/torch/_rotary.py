@@ -1,0 +1,188 @@
+"""The module RotaryEmbedding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from posenc import Rotary
+from posenc._keywords import suggests
+from posenc.torch import _tensors
+from posenc.torch._rotation import axes_of, rotary_of, text_of
+
+# What a model's own module returns, other than each value twice, as [v0 v1 ... v0 v1 ...]
+IN_PAIRS = frozenset((              # [v0 v0 v1 v1 ...]
+    "blt_global_transformer", "blt_local_decoder", "blt_local_encoder", "blt_patcher", "cohere", "cohere2", "cohere2_moe",
+    "ernie4_5_vl_moe_text", "glm4v_text", "glm_ocr_text",
+))
+ONCE = frozenset(("deepseek_v4", "gpt_oss", "openai_privacy_filter"))
+COMPLEX = frozenset(("deepseek_v2", "llama4_text"))
+
+
+class RotaryEmbedding(nn.Module):
+    """A module that returns exact cosines and sines, in place of the ``rotary_emb`` of a transformers model.
+
+    Parameters
+    ----------
+    config : transformers.PreTrainedConfig, mapping or posenc.Rotary
+        The model's configuration, as for `posenc.Rotary.from_config`, or the rotation itself.
+    length : int, optional
+        The length of the sequences, for types that depend on it, such as longrope.  Unlike transformers, the module does not
+        change its frequencies during a call.
+
+    Attributes
+    ----------
+    inv_freq : Tensor of float64
+        The frequencies.  If types of layers have different rotations, each has its own, such as ``full_attention_inv_freq``.
+    attention_scaling : float
+        The factor on cosines and sines, or with several types of layers one for each, such as
+        ``full_attention_attention_scaling``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `posenc.Rotary.from_config` raises them.
+
+    See Also
+    --------
+    rotate : Rotate queries and keys, rounded once.
+    posenc.Rotary : The specification.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from posenc.torch import RotaryEmbedding
+    >>> rotary_emb = RotaryEmbedding({"model_type": "llama", "head_dim": 64, "rope_theta": 500000.0})
+    >>> cos, sin = rotary_emb(torch.zeros(1, dtype=torch.bfloat16), torch.tensor([[0, 1, 131071]]))
+    >>> cos.shape, cos.dtype
+    (torch.Size([1, 3, 64]), torch.bfloat16)
+    """
+
+    @suggests
+    def __init__(self, config: Any, length: int | None = None) -> None:
+        super().__init__()
+        self._form = "twice"
+        if isinstance(config, Rotary):
+            rotations: dict[str | None, Rotary] = {None: config}
+        else:
+            kind = config.get("model_type") if isinstance(config, dict) else getattr(config, "model_type", None)
+            for form, names in (("in pairs", IN_PAIRS), ("once", ONCE), ("complex", COMPLEX)):
+                if kind in names:
+                    self._form = form
+            rotations = {name: Rotary.from_config(config, name, length) for name in _layer_types(config)}
+        self._texts = {name: text_of(rotary) for name, rotary in rotations.items()}
+
+    def rotary(self, layer_type: str | None = None) -> Rotary:
+        """Return the rotation of a type of layer.
+
+        Parameters
+        ----------
+        layer_type : str, optional
+            The type, for a model whose layers have different rotations.
+
+        Returns
+        -------
+        posenc.Rotary
+            The specification.
+
+        Raises
+        ------
+        ValueError
+            If there is no such type.
+
+        See Also
+        --------
+        posenc.Rotary : The specification.
+
+        Examples
+        --------
+        >>> from posenc.torch import RotaryEmbedding
+        >>> RotaryEmbedding({"head_dim": 64, "rope_theta": 500000.0}).rotary()
+        Rotary(64, base=500000.0)
+        """
+        return rotary_of(self._text(layer_type))
+
+    def forward(self, x: Tensor, position_ids: Tensor, layer_type: str | None = None) -> Any:
+        """Return cosines and sines in the form in which the model's own module returns them.
+
+        Parameters
+        ----------
+        x : Tensor
+            The result has its dtype and device; its values are not used.
+        position_ids : Tensor, shape (batch, n)
+            The positions.  With several axes, shape (axes, batch, n), or equal positions for all axes.
+        layer_type : str, optional
+            The type of layer, for a model whose layers have different rotations.
+
+        Returns
+        -------
+        cos : Tensor, shape (batch, n, rotary_dim)
+            The cosines, each twice; once for the models that do so.  For models that multiply complex numbers, a complex tensor
+            in place of both.
+        sin : Tensor
+            The sines, in the same way.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument has a wrong type or value.
+
+        See Also
+        --------
+        posenc.Rotary.tables : The same values, once.
+
+        Examples
+        --------
+        >>> import posenc, torch
+        >>> cos, sin = posenc.torch.RotaryEmbedding(posenc.Rotary(4))(torch.zeros(1), torch.tensor([[1]]))
+        >>> sin
+        tensor([[[0.8415, 0.0100, 0.8415, 0.0100]]])
+        """
+        if not isinstance(x, Tensor):
+            raise TypeError(f"x is of type {type(x).__name__}, expected a torch.Tensor")
+        _tensors.check_positions(position_ids, x.device)
+        text = self._text(layer_type)
+        axes = axes_of(text)
+        if axes is not None and position_ids.ndim == 2:
+            position_ids = position_ids.expand(axes, -1, -1)
+        dtype = torch.float32 if self._form == "complex" else x.dtype
+        _tensors.dtype_name(dtype, "x has dtype")
+        cos, sin = torch.ops.posenc.tables(position_ids, text, dtype).to(x.device).chunk(2, -1)
+        if self._form == "complex":
+            return torch.complex(cos, sin)
+        if self._form == "once":
+            return cos.contiguous(), sin.contiguous()
+        if self._form == "in pairs":
+            return cos.repeat_interleave(2, -1), sin.repeat_interleave(2, -1)
+        return torch.cat((cos, cos), -1), torch.cat((sin, sin), -1)
+
+    def _text(self, layer_type: str | None) -> str:
+        if layer_type not in self._texts:
+            expected = ", ".join(map(repr, self._texts))
+            raise ValueError(f"layer_type is {layer_type!r}, expected {expected}")
+        return self._texts[layer_type]
+
+    def __getattr__(self, name: str) -> Any:
+        for end, read in (("inv_freq", _inv_freq), ("attention_scaling", lambda rotary: rotary.attention_scaling)):
+            if name.endswith(end) and "_texts" in self.__dict__:
+                layer_type = name.removesuffix(end).removesuffix("_") or None
+                if layer_type in self._texts:
+                    return read(self.rotary(layer_type))
+        return super().__getattr__(name)
+
+    def extra_repr(self) -> str:
+        return ", ".join(str(self.rotary(name)) if name is None else f"{name}={self.rotary(name)}" for name in self._texts)
+
+
+def _inv_freq(rotary: Rotary) -> Tensor:
+    return torch.tensor(rotary.frequencies)
+
+
+def _layer_types(config: Any) -> list[str | None]:
+    """Return the types of layers that have rotations of their own, or None alone."""
+    parameters = config.get("rope_parameters") if isinstance(config, dict) else getattr(config, "rope_parameters", None)
+    if isinstance(parameters, dict) and parameters and all(v is None or isinstance(v, dict) for v in parameters.values()):
+        return [name for name, value in parameters.items() if value is not None]
+    return [None]

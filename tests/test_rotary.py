@@ -1,0 +1,475 @@
+"""Rotary: its keywords, its scaling, its tables and its calls.  tests/test_rotate.py has the bits of rotated values."""
+
+import copy
+import json
+import math
+import pickle
+from fractions import Fraction
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import posenc
+from conftest import assert_same_bits, bits_of
+from posenc import Rotary
+from reference import Reference
+
+POSITIONS = [0, 1, 7, -300, 4095, 10**6 + 1, -(10**9) - 7, 2**53 + 1, 2**63 - 1, -(2**63)]
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}
+DYNAMIC = {"type": "dynamic", "factor": 8, "max_position_embeddings": 8}
+TINY = {"type": "linear", "factor": 1e-300}
+LLAMA3 = {
+    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192, "rope_theta": 500000.0,
+}
+LONGROPE = {
+    "type": "su", "short_factor": [1.0, 1.5, 2.0, 4.0], "long_factor": [2.0, 3.0, 4.0, 8.0],
+    "original_max_position_embeddings": 4096, "max_position_embeddings": 131072,
+}
+EXAMPLES = [
+    Rotary(64),
+    Rotary(64, base=5e5, layout="interleaved", rotary_dim=16, scale=0.5),
+    Rotary(8, scaling=LONGROPE),
+    Rotary(64, scaling=YARN),
+    Rotary(128, scaling=LLAMA3),
+    Rotary(6, frequencies=[1.0, -0.5, 0.0]),
+    Rotary(12, axes=[0, 1, 1, 2, 0, 2]),
+    Rotary(0),
+]
+
+
+# ---- the specification ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rotary", EXAMPLES, ids=repr)
+def test_round_trips(rotary):
+    for same in (
+        pickle.loads(pickle.dumps(rotary)),
+        copy.deepcopy(rotary),
+        Rotary.from_dict(json.loads(json.dumps(rotary.to_dict()))),
+        rotary.replace(),
+        rotary.__replace__(),
+    ):
+        assert same == rotary and hash(same) == hash(rotary) and repr(same) == repr(rotary)
+    assert rotary.to_dict()["version"] == posenc.__version__
+    assert repr(rotary) in rotary._repr_html_().replace("&#x27;", "'").replace("&lt;", "<").replace("&gt;", ">")
+
+
+def test_attributes():
+    rotary = Rotary(128, scaling=LLAMA3, rotary_dim=np.int64(64))
+    assert (rotary.head_dim, rotary.rotary_dim, rotary.base, rotary.layout) == (128, 64, 500000.0, "halves")
+    assert rotary.scaling == {key: value for key, value in LLAMA3.items() if key != "rope_theta"}
+    assert (rotary.scale, rotary.frequency_scale, rotary.axes, rotary.attention_scaling) == (1.0, 1.0, None, 1.0)
+    assert rotary.frequencies.shape == (32,) and rotary.frequencies.dtype == np.float64
+    with pytest.raises(ValueError, match="read-only"):
+        rotary.frequencies[0] = 2
+
+
+@pytest.mark.parametrize("name", ["base", "head_dim", "scaling", "new"])
+def test_instances_are_immutable(name):
+    rotary = Rotary(8, scaling={"rope_type": "linear", "factor": 2})
+    with pytest.raises(AttributeError, match="Rotary is immutable"):
+        setattr(rotary, name, 1)
+    with pytest.raises(AttributeError, match="Rotary is immutable"):
+        delattr(rotary, name)
+    rotary.scaling["factor"] = 3.0          # a copy
+    assert rotary.scaling["factor"] == 2.0
+
+
+def test_equal_specifications_are_equal():
+    linear = {"rope_type": "linear", "factor": 2}
+    assert len({
+        Rotary(64, base=5e5, scaling=linear),
+        Rotary(64, scaling={"factor": 2.0, "type": "linear", "rope_theta": 500000, "beta_fast": None}),
+        Rotary(64, base=5e5, rotary_dim=64, scaling=linear | {"partial_rotary_factor": 1.0}),
+    }) == 1
+    assert Rotary(64, scaling={"rope_type": "default"}) == Rotary(64, scaling={}) == Rotary(64, axes=[0] * 32) == Rotary(64)
+    assert Rotary(64) != Rotary(64, base=5.0) and Rotary(64) != 64
+
+
+def test_repr_shows_what_differs():
+    assert repr(Rotary(64, scaling={"type": "linear", "factor": 2})) == (
+        "Rotary(64, scaling={'rope_type': 'linear', 'factor': 2.0})"
+    )
+    assert repr(Rotary(64, frequencies=range(32))) == "Rotary(64, frequencies=<32 numbers from 0.0 to 31.0>)"
+
+
+def test_replace():
+    assert Rotary(64).replace(head_dim=32, layout="interleaved") == Rotary(32, layout="interleaved")
+    assert Rotary(8, base=7.0, scaling=YARN).replace(frequencies=[1, 2, 3, 4]) == Rotary(8, frequencies=[1, 2, 3, 4])
+    assert Rotary(8, scaling=YARN).replace(scaling=None) == Rotary(8)
+
+
+MISTAKES = [
+    (lambda: Rotary(64, scaling=YARN | {"truncate": 1}), TypeError, "scaling['truncate'] is 1 of type int, expected a bool"),
+    (lambda: Rotary(64, scaling=YARN | {"beta": 1}), ValueError, "scaling has the key 'beta', expected those of yarn"),
+    (lambda: Rotary(64, base=0.5, scaling=YARN), ValueError, "base is 0.5, expected more than 1 with yarn"),
+    (lambda: Rotary(64, base=3.0, scaling=LLAMA3), ValueError, "base is 3.0 and scaling['rope_theta'] means 500000.0"),
+    (lambda: Rotary(128, scaling=LLAMA3 | {"low_freq_factor": 4.0}), ValueError, "low_freq_factor 4.0, expected less than"),
+    (lambda: Rotary(64, scaling=LONGROPE), ValueError, "scaling['short_factor'] has length 4, expected 32"),
+    (lambda: Rotary(8, scaling=LONGROPE | {"short_mscale": 1.0}), ValueError, "only one of short_mscale and long_mscale"),
+    (lambda: Rotary(8, scaling=LONGROPE | {"long_factor": [1, 2, 3, -4]}), ValueError, "long_factor'] has -4.0, expected"),
+    (lambda: Rotary(8, scaling=YARN, frequencies=[1] * 4), ValueError, "frequencies and scaling are both given"),
+    (lambda: Rotary(8, scale=1e308, scaling=YARN | {"attention_factor": 10.0}), ValueError, "scale is 1e+308"),
+    (lambda: Rotary(64, base=1e-300, frequency_scale=1e300, scaling=TINY), ValueError, "frequencies range from 2**"),
+]
+
+
+@pytest.mark.parametrize("mistake, kind, message", MISTAKES, ids=[message[:60] for _, _, message in MISTAKES])
+def test_mistakes(mistake, kind, message):
+    with pytest.raises(kind) as error:
+        mistake()
+    assert message in str(error.value)
+
+
+# ---- scaling ----------------------------------------------------------------------------------------------------------
+
+
+def test_yarn_by_hand():
+    """The ramp of YaRN, with and without truncation.
+
+    d = 8, base 10000, L = 4096: the pair with r rotations is 8 ln(4096 / (2 pi r)) / (2 ln 10000), which is
+    8 * ln(20.37183) / 18.420681 = 8 * 3.014153 / 18.420681 = 1.309030 for r = 32, and 8 * ln(651.8986) / 18.420681 =
+    8 * 6.479889 / 18.420681 = 2.814180 for r = 1.  The frequencies are 1, 0.1, 0.01, 0.001, the factor is 4.
+
+    Truncated to 1 and 3: pair 1 has the share 0, pair 2 the share 1/2, pair 3 the share 1 of the frequency divided by 4, so
+    they are 0.1, 0.01 (1/2 + 1/8) = 0.00625 and 0.00025.  Otherwise pair 2 has the share (2 - 1.309030) / 1.505150 = 0.459070,
+    and is 0.01 (1 - 0.459070 * 3/4) = 0.006556975.
+    """
+    assert Rotary(8, scaling=YARN).frequencies.tolist() == [1.0, 0.1, 0.00625, 0.00025]
+    real = Rotary(8, scaling=YARN | {"truncate": False}).frequencies
+    np.testing.assert_allclose(real, [1.0, 0.1, 0.006556975, 0.00025], rtol=1e-6)
+
+
+@pytest.mark.parametrize("keys, expected", [
+    ({}, 1.3688879454113936),                                       # 1 + 0.1 ln 40
+    ({"mscale": 1.0, "mscale_all_dim": 1.0}, 1.0),                  # DeepSeek-V3
+    ({"mscale": 0.707, "mscale_all_dim": 0.707}, 1.0),              # DeepSeek-V2
+    ({"mscale": 1.0, "mscale_all_dim": 0.5}, 1.15572199),           # 1.3688879454 / (1 + 0.05 ln 40), 1.1844439727
+    ({"mscale": 1.0}, 1.3688879454113936),                          # only with both keys
+    ({"mscale": 1.0, "mscale_all_dim": 0.0}, 1.3688879454113936),
+    ({"attention_factor": 1.25, "mscale": 2.0, "mscale_all_dim": 1.0}, 1.25),
+])
+def test_attention_factor_of_yarn_by_hand(keys, expected):
+    rotary = Rotary(64, scaling=YARN | {"factor": 40.0} | keys)
+    assert rotary.attention_scaling == pytest.approx(expected, rel=1e-8)
+    cos, sin = rotary.tables(1, dtype="float64")
+    assert cos[0].tolist() == [rotary.attention_scaling] * 32 and not sin.any()
+
+
+def test_longrope_by_hand():
+    """Frequencies 1, 0.1, 0.01, 0.001, divided by the list; the factor is sqrt(1 + ln 32 / ln 4096) = sqrt(1 + 5/12)."""
+    short, long = (Rotary(8, scaling=LONGROPE | {"length": length}) for length in (4096, 4097))
+    np.testing.assert_allclose(short.frequencies, [1, 0.1 / 1.5, 0.005, 0.00025], rtol=1e-15)
+    np.testing.assert_allclose(long.frequencies, [0.5, 0.1 / 3, 0.0025, 0.000125], rtol=1e-15)
+    assert short.attention_scaling == long.attention_scaling == math.sqrt(17 / 12)
+    assert Rotary(8, scaling=LONGROPE) == short.replace(scaling=LONGROPE)
+    scales = LONGROPE | {"short_mscale": 1.25, "long_mscale": 1.5}      # Phi-3.5-MoE
+    assert [Rotary(8, scaling=scales | {"length": n}).attention_scaling for n in (1, 5000)] == [1.25, 1.5]
+
+
+def test_llama3_by_hand():
+    """The pairs make 100, 10, 1 and 0.1 rotations; between low = 1 and high = 19, pair 1 has the share (10 - 1) / 18 = 1/2."""
+    rotary = Rotary(8, frequency_scale=2 * math.pi * 100 / 628, scaling={
+        "rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 19.0,
+        "original_max_position_embeddings": 628,
+    })
+    first = 2 * math.pi / 6.28
+    expected = [first, first / 10 * (0.5 + 0.125), first / 400, first / 4000]
+    np.testing.assert_allclose(rotary.frequencies, expected, rtol=1e-15)
+
+
+@pytest.mark.parametrize("rotary, keywords", [
+    (Rotary(8, scaling={"rope_type": "linear", "factor": 3}), {"frequency_scale": Fraction(1, 3)}),
+    (Rotary(8, base=500.0, frequency_scale=0.3, scale=0.7), {"base": 500.0, "frequency_scale": 0.3, "scale": 0.7}),
+    # 16**(-i / 4) * 8**(-i / 3) = 4**-i = 256**(-i / 4); the growth is 8 * 15 / 8 - 7 = 8
+    (Rotary(8, base=16.0, scaling=DYNAMIC | {"length": 15}), {"base": 256.0}),
+    (Rotary(8, base=16.0, scaling={"type": "dynamic", "alpha": 8.0, "factor": 1.0, "beta_fast": 32}), {"base": 256.0}),
+    (Rotary(8, scaling=DYNAMIC | {"length": 8}), {}),
+    (Rotary(8, scaling=YARN | {"attention_factor": 1.25}), {"frequencies": [1.0, 0.1, 0.00625, 0.00025], "scale": 1.25}),
+    (Rotary(8, frequencies=[2.0, -0.1, 0.0, 1e-9]), {"frequencies": [2.0, -0.1, 0.0, 1e-9]}),
+    (Rotary(80, layout="interleaved", rotary_dim=8), {}),
+])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_tables_equal_the_reference(rotary, keywords, dtype):
+    reference = Reference(8, order="cos", layout="halves", **keywords)
+    cos, sin = rotary.tables(POSITIONS, dtype=dtype)
+    assert_same_bits(bits_of(np.concatenate([cos, sin], -1)), reference.table(POSITIONS, dtype))
+
+
+def test_real_frequencies_are_not_rounded():
+    """At a distant position a rounded frequency would change the values."""
+    rotary, position = Rotary(8, scaling={"rope_type": "linear", "factor": 3}), [10**17]
+    rounded = Rotary(8, frequencies=rotary.frequencies)
+    assert np.abs(rotary.tables(position)[0] - rounded.tables(position)[0]).max() > 0.1
+
+
+def test_proportional_by_hand():
+    """Of 8 pairs, int(0.3 * 16 // 2) = 2 turn, with the exponents of all 8."""
+    scaling = {"rope_type": "proportional", "partial_rotary_factor": 0.3, "rope_theta": 2.0**16}
+    rotary = Rotary(16, scaling=scaling)
+    assert rotary.frequencies.tolist() == [1.0, 0.25, 0, 0, 0, 0, 0, 0]
+    assert rotary.rotary_dim == 16 and rotary.scaling["partial_rotary_factor"] == 0.3
+    assert Rotary(16, scaling=scaling | {"factor": 4}).frequencies.tolist()[:3] == [0.25, 0.0625, 0]
+
+
+def test_sections_become_axes():
+    assert Rotary(16, scaling={"type": "mrope", "mrope_section": [2, 3, 3]}).axes == (0, 0, 1, 1, 1, 2, 2, 2)
+    interleaved = Rotary(16, scaling={"mrope_section": [4, 2, 2], "mrope_interleaved": True})
+    assert interleaved.axes == (0, 1, 2, 0, 1, 2, 0, 0) and interleaved.scaling is None
+
+
+# ---- configurations of models -----------------------------------------------------------------------------------------
+
+
+LLAMA = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "rope_theta": 500000.0}
+GEMMA3 = {"model_type": "gemma3_text", "head_dim": 256, "rope_theta": 1e6, "rope_local_base_freq": 1e4,
+          "rope_scaling": {"rope_type": "linear", "factor": 8.0}}
+PHI3 = {"model_type": "phi3", "hidden_size": 32, "num_attention_heads": 4, "max_position_embeddings": 131072,
+        "original_max_position_embeddings": 4096, "rope_theta": 10000.0,
+        "rope_scaling": {"type": "longrope", "short_factor": [1, 1.5, 2, 4], "long_factor": [2, 3, 4, 8],
+                         "original_max_position_embeddings": 17}}
+
+
+@pytest.mark.parametrize("config, options, expected", [
+    (LLAMA, {}, Rotary(128, base=500000.0)),
+    (LLAMA | {"rope_scaling": LLAMA3}, {"length": 9}, Rotary(128, scaling=LLAMA3)),
+    (LLAMA | {"head_dim": 64, "rope_scaling": None}, {}, Rotary(64, base=500000.0)),
+    (LLAMA | {"rope_parameters": {"rope_type": "default", "rope_theta": 7.0}}, {}, Rotary(128, base=7.0)),
+    (LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 8.0}, "max_position_embeddings": 8}, {"length": 15},
+     Rotary(128, base=500000.0, scaling=DYNAMIC | {"length": 15})),
+    (LLAMA | {"rope_scaling": {"type": "yarn", "factor": 4.0}, "max_position_embeddings": 4096}, {},
+     Rotary(128, base=500000.0, scaling=YARN)),
+    (LLAMA | {"partial_rotary_factor": 0.5}, {}, Rotary(128, base=500000.0, rotary_dim=64)),
+    (LLAMA | {"model_type": "gpt_neox", "rotary_pct": 0.25, "rotary_emb_base": 10000, "rope_theta": None}, {},
+     Rotary(128, rotary_dim=32)),
+    ({"model_type": "gptj", "n_embd": 4096, "n_head": 16, "rotary_dim": 64}, {},
+     Rotary(256, rotary_dim=64, layout="interleaved")),
+    ({"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "hidden_size": 7168, "num_attention_heads": 128, "rope_theta": 10000,
+      "rope_scaling": YARN | {"mscale": 1.0, "mscale_all_dim": 1.0}}, {},
+     Rotary(64, scaling=YARN | {"attention_factor": 1.0}, layout="interleaved").replace(
+         scaling=YARN | {"mscale": 1.0, "mscale_all_dim": 1.0})),
+    (GEMMA3, {"layer_type": "full_attention"}, Rotary(256, base=1e6, scaling={"rope_type": "linear", "factor": 8})),
+    (GEMMA3, {"layer_type": "sliding_attention"}, Rotary(256)),
+    (PHI3, {}, Rotary(8, scaling=LONGROPE)),
+    (PHI3, {"length": 4097}, Rotary(8, scaling=LONGROPE | {"length": 4097})),
+    ({"model_type": "gemma4_text", "head_dim": 16, "global_head_dim": 32, "rope_parameters": {
+        "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}}, {"layer_type": "full_attention"},
+     Rotary(32, base=1e6, scaling={"rope_type": "proportional", "partial_rotary_factor": 0.25})),
+    ({"model_type": "ernie4_5_vl_moe_text", "head_dim": 128, "rope_theta": 5e5,
+      "rope_scaling": {"mrope_section": [22, 22, 20]}}, {}, Rotary.preset("ernie-vl", 128)),
+    ({"model_type": "qwen3_vl_text", "head_dim": 128, "rope_theta": 5e6, "rope_scaling": {"mrope_section": [24, 20, 20]}}, {},
+     Rotary.preset("qwen3-vl", 128)),
+    ({"model_type": "hunyuan_v1_dense", "head_dim": 128, "rope_theta": 1e4, "rope_scaling": {
+        "type": "dynamic", "alpha": 1000.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0,
+        "mscale_all_dim": 1.0}}, {},
+     Rotary(128, scaling={"rope_type": "ntk_alpha", "alpha": 1000})),
+])
+def test_configurations(config, options, expected):
+    before = copy.deepcopy(config)
+    assert Rotary.from_config(config, **options) == expected
+    assert config == before
+
+
+@pytest.mark.parametrize("config, options, kind, message", [
+    ("meta-llama/Llama-3", {}, TypeError, "config is 'meta-llama/Llama-3' of type str, expected a configuration"),
+    (LLAMA | {"rope_theta": None}, {}, ValueError, "config has no rope_theta: the model's configuration class has the default"),
+    ({"model_type": "x", "text_config": LLAMA}, {}, ValueError, "pass config.text_config"),
+    (GEMMA3, {}, ValueError, "layer_type is None, expected one of 'sliding_attention', 'full_attention'"),
+    (LLAMA, {"layer_type": "full_attention"}, ValueError, "layer_type is 'full_attention', expected None: all layers"),
+    (LLAMA, {"layer_type": 3}, TypeError, "layer_type is 3 of type int"),
+    (LLAMA, {"length": 0}, ValueError, "length is 0, expected at least 1"),
+    (LLAMA | {"rope_parameters": {"main": {"rope_theta": 1.0}}}, {}, ValueError, "layer_type is None, expected one of 'main'"),
+    (LLAMA | {"rope_parameters": {"main": None, "x": {}}}, {"layer_type": "main"}, ValueError, "these layers have no rotation"),
+    (LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, {}, ValueError, "lacks the key 'max_position_embeddings'"),
+    (LLAMA | {"rope_scaling": "yarn"}, {}, TypeError, "config has rope_parameters of type str, expected a dict"),
+])
+def test_mistakes_in_configurations(config, options, kind, message):
+    with pytest.raises(kind) as error:
+        Rotary.from_config(config, **options)
+    assert message in str(error.value)
+
+
+# ---- tables -----------------------------------------------------------------------------------------------------------
+
+
+def test_tables_are_views_of_one_encoding():
+    rotary = Rotary(64, base=500.0)
+    table = posenc.encode(range(5, 90), 64, base=500.0, order="cos", layout="halves", dtype="float16")
+    out = np.zeros((85, 70), np.float16)[:, 3:67]
+    cos, sin = rotary.tables(range(5, 90), dtype="float16", out=out, threads=2)
+    assert cos.base is not None and np.shares_memory(cos, out) and np.shares_memory(sin, out)
+    assert_same_bits(np.concatenate([cos, sin], 1), table)
+    assert rotary.tables(np.array([[1, 2], [3, 4]]))[0].shape == (2, 2, 32)
+    assert rotary.tables(7)[1].shape == (7, 32)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+@pytest.mark.parametrize("shape", [(), (4,), (2, 3), (2, 0)])
+def test_tables_with_several_axes(dtype, shape, monkeypatch):
+    monkeypatch.setattr(posenc._tables, "CHUNK_BYTES", 1)
+    axes = [2, 0, 1, 1, 0, 2]
+    rotary, positions = Rotary(12, axes=axes), np.random.default_rng(0).integers(-9999, 9999, (3, *shape))
+    each = [Rotary(12).tables(np.array(p), dtype=dtype) for p in positions]
+    cos, sin = rotary.tables(positions, dtype=dtype)
+    assert cos.shape == sin.shape == (*shape, 6)
+    for pair, axis in enumerate(axes):
+        assert_same_bits(cos[..., pair], each[axis][0][..., pair])
+        assert_same_bits(sin[..., pair], each[axis][1][..., pair])
+    bits = np.zeros((*shape, 12), np.uint16)
+    if dtype == "bfloat16":
+        rotary.tables(positions, dtype=dtype, out=bits)
+        assert_same_bits(bits[..., :6], bits_of(np.ascontiguousarray(cos)))
+
+
+def test_tables_whose_memory_holds_the_positions():
+    rotary, positions = Rotary(12, axes=[2, 0, 1, 1, 0, 2]), np.arange(6.0).reshape(3, 2)
+    expected = rotary.tables(positions.copy(), dtype="float64")
+    memory = np.zeros((2, 12))
+    memory.reshape(-1)[:6] = positions.reshape(-1)
+    got = rotary.tables(memory.reshape(-1)[:6].reshape(3, 2), dtype="float64", out=memory)
+    assert_same_bits(got[0], expected[0])
+    assert_same_bits(got[1], expected[1])
+
+
+@pytest.mark.parametrize("positions, kind, message", [
+    (7, ValueError, "positions is a range, expected an array of shape (3, ...)"),
+    (np.zeros((2, 5), int), ValueError, "positions is of shape (2, 5), expected an array of shape (3, ...)"),
+    (np.array([[2**63], [0], [0]], np.uint64), ValueError, "positions has 9223372036854775808, expected"),
+    (None, TypeError, "positions is None"),
+])
+def test_mistakes_in_tables_with_several_axes(positions, kind, message):
+    out = np.ones((1, 12), np.float32)
+    with pytest.raises(kind) as error:
+        Rotary(12, axes=[2, 0, 1, 1, 0, 2]).tables(positions, out=out)
+    assert message in str(error.value) and out.all()
+
+
+# ---- rotation ---------------------------------------------------------------------------------------------------------
+
+
+def expected_rotation(rotary, x, positions, inverse=False):
+    """Rotate in float64 with exact tables; positions broadcast to x.shape[:-1]."""
+    cos, sin = rotary.tables(np.asarray(positions), dtype="float64")
+    shape = (*x.shape[:-1], cos.shape[-1])
+    cos, sin = np.broadcast_to(cos, shape), np.broadcast_to(-sin if inverse else sin, shape)
+    result, d = x.astype(np.float64), rotary.rotary_dim
+    first, second = (slice(0, d, 2), slice(1, d, 2)) if rotary.layout == "interleaved" else (slice(d // 2), slice(d // 2, d))
+    a, b = result[..., first].copy(), result[..., second].copy()
+    result[..., first], result[..., second] = a * cos - b * sin, b * cos + a * sin
+    return result
+
+
+def random(shape, dtype=np.float32):
+    return np.random.default_rng(0).standard_normal(shape).astype(dtype)
+
+
+ROTARIES = [
+    Rotary(16), Rotary(16, layout="interleaved"), Rotary(16, rotary_dim=6, scaling=YARN),
+    Rotary(16, layout="interleaved", rotary_dim=10),
+]
+
+
+@pytest.mark.parametrize("rotary", ROTARIES, ids=repr)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("inverse", [False, True])
+def test_rotation_is_that_of_the_tables(rotary, dtype, inverse):
+    x = random((2, 3, 40, 16), dtype)
+    expected = expected_rotation(rotary, x, np.arange(40), inverse)
+    tolerance = {4: 2.0**-23, 2: 2.0**-10 if dtype == np.float16 else 2.0**-7}[x.itemsize]
+    arrays = np.arange(40), np.arange(40.0), np.arange(40, dtype=np.uint8)[None, None]
+    for positions in (None, 40, range(40), list(range(40)), *arrays):
+        out = np.empty_like(x)
+        assert rotary.rotate(x, positions, inverse=inverse, out=out) is out
+        np.testing.assert_allclose(out.astype(np.float64), expected, rtol=tolerance, atol=tolerance)
+        mine = x.copy()
+        assert rotary.rotate(mine, positions, inverse=inverse, threads=2) is mine
+        assert_same_bits(mine, out)
+    assert_same_bits(out[..., rotary.rotary_dim :], x[..., rotary.rotary_dim :])
+
+
+def test_rotation_of_views():
+    """(batch, n, heads, columns) of a fused array, with positions of packed sequences."""
+    rotary, qkv = Rotary(16), random((2, 9, 3, 4, 16))
+    positions = np.random.default_rng(1).integers(0, 5000, (2, 1, 9))
+    q = qkv[:, :, 0].swapaxes(1, 2)
+    expected, others = expected_rotation(rotary, q, positions), qkv[:, :, 1:].copy()
+    rotary.rotate(q, positions)
+    np.testing.assert_allclose(q, expected, atol=1e-6)
+    assert_same_bits(np.ascontiguousarray(qkv[:, :, 1:]), others)
+    broadcast = np.broadcast_to(random((1, 16)), (5, 16))
+    turned = rotary.rotate(broadcast, out=np.empty((5, 16), np.float32))
+    np.testing.assert_allclose(turned, expected_rotation(rotary, broadcast, np.arange(5)), atol=1e-6)
+
+
+def test_rotation_with_several_axes():
+    rotary, x = Rotary(12, axes=[2, 0, 1, 1, 0, 2]), random((2, 4, 7, 12))
+    positions = np.random.default_rng(1).integers(-50, 50, (3, 7))
+    expected = expected_rotation(rotary, x, positions)
+    np.testing.assert_allclose(rotary.rotate(x.copy(), positions), expected, atol=1e-6)
+    np.testing.assert_allclose(rotary.rotate(x.copy(), positions.astype(float)[:, None, None]), expected, atol=1e-6)
+
+
+READ_ONLY = random((4, 16))
+READ_ONLY.flags.writeable = False
+OUT = random((5, 16))
+
+
+@pytest.mark.parametrize("x, options, kind, message", [
+    ([[1.0] * 16], {}, TypeError, "x is of type list, expected a numpy.ndarray"),
+    (random((4, 15)), {}, ValueError, "x has shape (4, 15), expected (..., 16)"),
+    (random(()), {}, ValueError, "x has shape (), expected (..., 16)"),
+    (random(16), {}, ValueError, "x has shape (16,), expected (..., n, 16) unless positions is an array"),
+    (random((4, 16), np.float64), {}, TypeError, "x has dtype float64, expected float32, float16 or bfloat16"),
+    (random((4, 16), np.int64), {}, TypeError, "x has dtype"),
+    (random((4, 16)).astype(">f4"), {}, ValueError, "native byte order"),
+    (random((16, 4)).T, {}, ValueError, "x has strides (4, 16), expected contiguous columns"),
+    (READ_ONLY, {}, ValueError, "x is read-only, expected a writeable array"),
+    (np.broadcast_to(READ_ONLY[0], (4, 16)), {}, ValueError, "x is read-only"),
+    (np.lib.stride_tricks.as_strided(random(40), (4, 16), (32, 4)), {}, ValueError, "expected rows that do not overlap"),
+    (random((4, 16)), {"positions": 5}, ValueError, "positions has length 5, expected 4, the number of rows of x"),
+    (random((4, 16)), {"positions": range(3)}, ValueError, "positions has length 3, expected 4"),
+    (random((4, 16)), {"positions": np.arange(3)}, ValueError, "positions has shape (3,), expected one that"),
+    (random((4, 16)), {"positions": [[0, 1, 2, 3]]}, ValueError, "positions has shape (1, 4), expected one that"),
+    (random((4, 16)), {"positions": [0, 1, 2.5, 3]}, ValueError, "positions has 2.5, expected integers for a rotation"),
+    (random((4, 16)), {"positions": [0, 1, np.nan, 3]}, ValueError, "positions has nan, expected integers for a rotation"),
+    (random((4, 16)), {"positions": np.array([0, 1, 2, 2**63], np.uint64)}, ValueError, "positions has 9223372036854775808"),
+    (random((4, 16)), {"positions": True}, TypeError, "positions is True of type bool"),
+    (random((4, 16)), {"inverse": 1}, TypeError, "inverse is 1 of type int, expected a bool"),
+    (random((4, 16)), {"threads": 0}, ValueError, "threads is 0, expected at least 1"),
+    (random((4, 16)), {"out": OUT}, ValueError, "out has shape (5, 16), expected (4, 16), the shape of x"),
+    (random((5, 16)), {"out": OUT.astype(np.float16)}, TypeError, "out has dtype float16, expected float32, the dtype of x"),
+    (OUT[:4], {"out": OUT[1:]}, ValueError, "out and x overlap in memory, expected x itself or an array apart from it"),
+])
+def test_mistakes_in_rotations(x, options, kind, message):
+    arrays = [a for a in (x, options.get("out")) if isinstance(a, np.ndarray)]
+    before = [a.copy() for a in arrays]
+    with pytest.raises(kind) as error:
+        Rotary(16).rotate(x, **options)
+    assert message in str(error.value)
+    for array, copied in zip(arrays, before, strict=True):
+        assert array.tobytes() == copied.tobytes()
+
+
+@pytest.mark.parametrize("positions, message", [
+    (None, "positions is None, expected an array of shape (3, ...)"),
+    (range(4), "positions is range(0, 4), expected an array of shape (3, ...)"),
+    (np.arange(4), "positions is of shape (4,), expected an array of shape (3, ...)"),
+    (np.zeros((3, 5), int), "positions has shape (3, 5), expected one that broadcasts to (4,) after the first dimension"),
+])
+def test_mistakes_with_several_axes(positions, message):
+    x = random((4, 12))
+    with pytest.raises(ValueError) as error:
+        Rotary(12, axes=[2, 0, 1, 1, 0, 2]).rotate(x, positions)
+    assert message in str(error.value) and x.tobytes() == random((4, 12)).tobytes()
+
+
+def test_rotation_into_the_same_memory():
+    x = random((4, 16))
+    expected = Rotary(16).rotate(x.copy())
+    view = x[:]
+    assert Rotary(16).rotate(x, out=view) is view
+    assert_same_bits(x, expected)
+    assert Rotary(16).rotate(np.zeros((0, 16), np.float32)).shape == (0, 16)

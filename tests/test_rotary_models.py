@@ -1,0 +1,357 @@
+"""Rotary beside the rotations of transformers: frequencies, tables, several axes, and whole models with random weights."""
+
+import importlib
+import inspect
+import math
+
+import numpy as np
+import pytest
+
+import posenc
+from posenc import Rotary
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+from transformers import modeling_rope_utils  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")      # warnings from transformers
+transformers.logging.set_verbosity_error()
+
+ORIGINAL = {"original_max_position_embeddings": 4096}
+SCALINGS = {
+    "default": {},
+    "linear": {"factor": 3.0},
+    "dynamic": {"factor": 2.5},
+    "yarn": {"factor": 16.0, **ORIGINAL},
+    "yarn with mscale": {"factor": 40.0, "mscale": 1.0, "mscale_all_dim": 0.5, "beta_fast": 24, "beta_slow": 2.0, **ORIGINAL},
+    "yarn without truncation": {"factor": 32.0, "truncate": False, **ORIGINAL},
+    "yarn without a factor": {"factor": None, **ORIGINAL},
+    "longrope": {"short_factor": 1.0, "long_factor": 8.0, **ORIGINAL},
+    "longrope with a factor": {"short_factor": 1.0, "long_factor": 8.0, "factor": 32.0, **ORIGINAL},
+    "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, **ORIGINAL},
+    "proportional": {"partial_rotary_factor": 0.25},
+}
+SHAPES = [(64, 1e4, 1.0), (128, 5e5, 1.0), (96, 1e6, 0.5), (80, 1e4, 0.4)]         # head_dim, base, partial_rotary_factor
+
+
+def parameters(name, head_dim, base, share):
+    rope_type = name.split()[0]
+    scaling = {"rope_type": rope_type, "rope_theta": base, **SCALINGS[name]}
+    if share != 1:
+        scaling.setdefault("partial_rotary_factor", share)
+    if rope_type == "longrope":
+        pairs = int(head_dim * share) // 2
+        for key in ("short_factor", "long_factor"):
+            scaling[key] = (scaling[key] * np.linspace(1, 4, pairs)).tolist()
+    return scaling
+
+
+def their_frequencies(config, layer_type=None, length=None):
+    given = config.rope_parameters if layer_type is None else config.rope_parameters[layer_type]
+    if given["rope_type"] == "default":
+        dim = int(config.head_dim * given.get("partial_rotary_factor", 1.0))
+        return (1 / given["rope_theta"] ** (torch.arange(0, dim, 2).float() / dim)).double().numpy(), 1.0
+    function = modeling_rope_utils.ROPE_INIT_FUNCTIONS[given["rope_type"]]
+    frequencies, factor = function(config, "cpu", seq_len=length, layer_type=layer_type)
+    return frequencies.double().numpy(), factor
+
+
+def assert_same_frequencies(rotary, frequencies, factor):
+    assert rotary.attention_scaling == pytest.approx(factor, rel=1e-15)
+    turning = frequencies != 0
+    assert np.array_equal(turning, rotary.frequencies != 0)
+    assert np.abs(frequencies[turning] / rotary.frequencies[turning] - 1).max() < 2e-6
+
+
+@pytest.mark.parametrize("head_dim, base, share", SHAPES)
+@pytest.mark.parametrize("name", SCALINGS)
+@pytest.mark.parametrize("length", [None, 20000])
+def test_frequencies_are_those_of_transformers(name, head_dim, base, share, length):
+    options = {"hidden_size": 2 * head_dim, "num_attention_heads": 2, "max_position_embeddings": 16384}
+    scaling = parameters(name, head_dim, base, share)
+    config = transformers.LlamaConfig(**options, rope_parameters=dict(scaling))
+    frequencies, factor = their_frequencies(config, length=length)
+    old = {key: value for key, value in scaling.items() if key not in ("rope_theta", "rope_type")}
+    legacy = {"rope_theta": base, "rope_scaling": {"type": scaling["rope_type"]} | old}
+    for each in (config, config.to_dict(), options | {"rope_parameters": scaling}, options | legacy):
+        assert_same_frequencies(Rotary.from_config(each, length=length), frequencies, factor)
+
+
+# transformers ignores `truncate` in nested parameters
+@pytest.mark.parametrize("name", [name for name in SCALINGS if "truncation" not in name])
+def test_nested_parameters_are_those_of_transformers(name):
+    scaling = parameters(name, 64, 1e6, 1.0)
+    config = transformers.Gemma3TextConfig(
+        head_dim=64, hidden_size=128, num_attention_heads=2, max_position_embeddings=16384,
+        rope_parameters={"full_attention": dict(scaling), "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}},
+    )
+    for each in (config, config.to_dict()):
+        for layer_type in config.rope_parameters:
+            assert_same_frequencies(Rotary.from_config(each, layer_type), *their_frequencies(config, layer_type))
+
+
+@pytest.mark.parametrize("name", ["default", "yarn", "llama3", "longrope"])
+def test_tables_are_those_of_transformers(name):
+    """They differ by no more than transformers' float32 frequencies and angles explain."""
+    config = transformers.LlamaConfig(
+        hidden_size=128, num_attention_heads=2, max_position_embeddings=16384, rope_parameters=parameters(name, 64, 1e4, 1.0)
+    )
+    rotary, positions = Rotary.from_config(config), torch.arange(4000)[None]
+    frequencies, factor = their_frequencies(config)
+    module = transformers.models.llama.modeling_llama.LlamaRotaryEmbedding(config)
+    theirs = module(torch.zeros(1), positions)
+    ours = posenc.torch.RotaryEmbedding(config)(torch.zeros(1), positions)
+    angles = positions[0].numpy()[:, None] * (np.abs(frequencies - rotary.frequencies) + 2.0**-24 * frequencies)
+    for a, b in zip(theirs, ours, strict=True):
+        assert (np.abs(a - b)[0].numpy() <= factor * np.tile(angles, 2) + 4e-7).all()
+
+
+# ---- every model --------------------------------------------------------------------------------------------------------
+
+
+def model_types():
+    for name in transformers.models.auto.configuration_auto.CONFIG_MAPPING:
+        try:
+            config = transformers.AutoConfig.for_model(name)
+            given = config.rope_parameters
+            module = importlib.import_module(type(config).__module__.replace("configuration_", "modeling_"))
+        except Exception:  # noqa: BLE001 (no rotation, or a package that is not installed)
+            continue
+        if given:
+            nested = all(value is None or isinstance(value, dict) for value in given.values())
+            yield name, config, module, list(given) if nested else [None]
+
+
+def pairing(module, rotary):
+    """Return the layout of a model's function, or None if there is none that can be called."""
+    function = getattr(module, "apply_rotary_pos_emb", None)
+    if hasattr(module, "apply_rotary_pos_emb_interleave"):
+        return "interleaved"                # it permutes the columns of q and k alike
+    q = torch.randn(1, 1, 1, rotary.rotary_dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    positions = 3 if rotary.axes is None else np.full((max(rotary.axes) + 1, 1), 3)
+    cos, sin = (torch.from_numpy(np.ascontiguousarray(t[-1:])) for t in rotary.tables(positions, dtype="float64"))
+    for repeat in (lambda t: t.repeat(1, 2), lambda t: t.repeat_interleave(2, -1)):
+        for layout in ("halves", "interleaved"):
+            try:
+                theirs = function(q, q, repeat(cos)[None], repeat(sin)[None])[0]
+            except Exception:  # noqa: BLE001 (another signature)
+                continue
+            row = q[0, 0, 0]
+            a, b = row.chunk(2) if layout == "halves" else (row[::2], row[1::2])
+            turned = a * cos[0] - b * sin[0], b * cos[0] + a * sin[0]
+            ours = torch.cat(turned) if layout == "halves" else torch.stack(turned, -1).flatten()
+            if torch.allclose(theirs.flatten(), ours, atol=1e-5):
+                return layout
+    return None
+
+
+@pytest.mark.long
+def test_every_model_of_transformers():
+    """Compare frequencies with each module that a configuration builds, and pairings with each function that can be called."""
+    compared, layouts, wrong = 0, 0, []
+    for name, config, module, layer_types in model_types():
+        classes = [
+            value for key, value in inspect.getmembers(module, inspect.isclass)
+            if key.endswith("RotaryEmbedding") and "Vision" not in key and value.__module__ == module.__name__
+        ]
+        for layer_type in layer_types:
+            try:
+                rotary = Rotary.from_config(config, layer_type)
+                embeddings = [kind(config) for kind in classes]
+            except Exception:  # noqa: BLE001 (axial rotations of vision models, and modules of other parts)
+                continue
+            for embedding in embeddings:
+                theirs = getattr(embedding, "inv_freq" if layer_type is None else f"{layer_type}_inv_freq", None)
+                if theirs is None or name in ("eomt_dinov3", "minimax_m3_vl_text"):     # two axes; ignores its rotary_dim
+                    continue
+                theirs = theirs.double().numpy()
+                if name.startswith("ernie4_5_vl"):
+                    theirs = np.sort(theirs)[::-1]
+                compared += 1
+                if theirs.shape != rotary.frequencies.shape or np.abs(theirs - rotary.frequencies).max() > 2e-6:
+                    wrong.append((name, layer_type, type(embedding).__name__))
+            layout = pairing(module, rotary)
+            layouts += layout is not None
+            if layout not in (None, rotary.layout):
+                wrong.append((name, layer_type, layout))
+    assert wrong == []
+    assert compared > 150 and layouts > 120
+
+
+# ---- several axes -------------------------------------------------------------------------------------------------------
+
+
+AXES_3 = np.random.default_rng(0).integers(0, 60, (3, 2, 7))
+AXES_2 = np.random.default_rng(1).integers(0, 30, (2, 9))
+
+
+def text_model(name, kind, config, sections):
+    """Compare a preset, and from_config, with a module that takes positions of shape (3, batch, n)."""
+    module = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
+    rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": sections}
+    config = getattr(importlib.import_module(f"transformers.models.{name}"), config)(
+        hidden_size=256, num_attention_heads=2, head_dim=128, rope_parameters=rope
+    )
+    theirs = getattr(module, kind)(config)(torch.zeros(1), torch.from_numpy(AXES_3))
+    return [t.double().numpy() for t in theirs], Rotary.from_config(config)
+
+
+def vision_config(name, config, **options):
+    return getattr(importlib.import_module(f"transformers.models.{name}"), config)(**options)
+
+
+def qwen2_vl():
+    return *text_model("qwen2_vl", "Qwen2VLRotaryEmbedding", "Qwen2VLTextConfig", [16, 24, 24]), np.tile
+
+
+def qwen3_vl():
+    return *text_model("qwen3_vl", "Qwen3VLTextRotaryEmbedding", "Qwen3VLTextConfig", [24, 20, 20]), np.tile
+
+
+def ernie_vl():
+    kinds = "Ernie4_5_VLMoeTextRotaryEmbedding", "Ernie4_5_VLMoeTextConfig"
+    return *text_model("ernie4_5_vl_moe", *kinds, [22, 22, 20]), np.repeat
+
+
+@pytest.mark.parametrize("preset, model", [("qwen2-vl", qwen2_vl), ("qwen3-vl", qwen3_vl), ("ernie-vl", ernie_vl)])
+def test_axes_of_text_models(preset, model):
+    theirs, from_config, repeat = model()
+    rotary = Rotary.preset(preset, 128, base=1e6)
+    assert rotary == from_config
+    for a, b in zip(theirs, rotary.tables(AXES_3), strict=True):
+        np.testing.assert_allclose(a, np.apply_along_axis(repeat, -1, b, 2), atol=2e-5)
+
+
+def vision(name, module, config, positions):
+    """Return the tables of a module with two axes of positions."""
+    code = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
+    return [t.double().numpy().squeeze() for t in getattr(code, module)(config)(torch.zeros(1), torch.from_numpy(positions))]
+
+
+def test_axes_of_the_vision_part_of_qwen2_vl():
+    config = vision_config("qwen2_vl", "Qwen2VLVisionConfig", embed_dim=128, num_heads=2, hidden_size=128)
+    theirs = vision("qwen2_vl", "Qwen2VLVisionRotaryEmbedding", config, AXES_2.T)
+    rotary = Rotary.preset("qwen2-vl-vision", theirs[0].shape[-1])
+    for a, b in zip(theirs, rotary.tables(AXES_2), strict=True):
+        np.testing.assert_allclose(a, np.tile(b, 2), atol=1e-5)
+
+
+def test_axes_of_pixtral():
+    config = vision_config("pixtral", "PixtralVisionConfig", hidden_size=128, num_attention_heads=2, head_dim=64)
+    theirs = vision("pixtral", "PixtralVisionRotaryEmbedding", config, AXES_2.T)
+    for a, b in zip(theirs, Rotary.preset("pixtral", 64).tables(AXES_2), strict=True):
+        np.testing.assert_allclose(a, np.tile(b, 2), atol=1e-5)
+
+
+def test_axes_of_sam2():
+    config = vision_config("sam2_video", "Sam2VideoConfig")
+    theirs = vision("sam2_video", "Sam2VideoVisionRotaryEmbedding", config, AXES_2.T)
+    for a, b in zip(theirs, Rotary.preset("sam2", theirs[0].shape[-1]).tables(AXES_2), strict=True):
+        np.testing.assert_allclose(a, np.repeat(b, 2, -1), atol=1e-5)
+    module = importlib.import_module("transformers.models.sam2_video.modeling_sam2_video")
+    x = torch.randn(1, 1, 9, theirs[0].shape[-1], generator=torch.Generator().manual_seed(0))
+    turned = x * torch.tensor(theirs[0]) + module.rotate_pairwise(x) * torch.tensor(theirs[1])
+    ours = Rotary.preset("sam2", x.shape[-1]).rotate(x.numpy().copy(), AXES_2)
+    np.testing.assert_allclose(turned, ours, atol=2e-5)
+
+
+@pytest.mark.parametrize("height, width", [(6, 6), (4, 7)])
+def test_axes_of_dinov3(height, width):
+    config = vision_config("dinov3_vit", "DINOv3ViTConfig", hidden_size=128, num_attention_heads=2, patch_size=16)
+    module = importlib.import_module("transformers.models.dinov3_vit.modeling_dinov3_vit")
+    theirs = module.DINOv3ViTRopePositionEmbedding(config).eval()(torch.zeros(1, 3, 16 * height, 16 * width))
+    rows, columns = np.mgrid[:height, :width].reshape(2, -1)
+    positions = np.stack([(2 * rows + 1) / height - 1, (2 * columns + 1) / width - 1])
+    for a, b in zip(theirs, Rotary.preset("dinov3", 64).tables(positions), strict=True):
+        np.testing.assert_allclose(a, np.tile(b, 2), atol=3e-6)
+    if height == width:         # integers, for rotate
+        centres = np.stack([2 * rows + 1 - height, 2 * columns + 1 - width])
+        rotary = Rotary.preset("dinov3", 64, frequency_scale=2 * math.pi / height)
+        for a, b in zip(theirs, rotary.tables(centres), strict=True):
+            np.testing.assert_allclose(a, np.tile(b, 2), atol=3e-6)
+
+
+def test_axes_of_the_vision_part_of_gemma4():
+    """Each half of a head is a row of its own."""
+    config = vision_config("gemma4", "Gemma4VisionConfig", hidden_size=128, num_attention_heads=2, head_dim=64)
+    module = importlib.import_module("transformers.models.gemma4.modeling_gemma4")
+    positions = torch.from_numpy(AXES_2.T.copy())[None]
+    x = torch.randn(1, 9, 2, 64, generator=torch.Generator().manual_seed(0))
+    cos, sin = module.Gemma4VisionRotaryEmbedding(config)(x, positions)
+    theirs = module.apply_multidimensional_rope(x, cos, sin, positions)
+    base = config.rope_parameters["rope_theta"]
+    rows = x.numpy().reshape(1, 9, 2, 2, 32).copy()
+    ours = Rotary.preset("gemma4-vision", 32, base=base).rotate(rows, AXES_2.T[:, None, :])
+    np.testing.assert_allclose(theirs.numpy().reshape(rows.shape), ours, atol=1e-5)
+    assert base == Rotary.preset("gemma4-vision", 32).base
+
+
+# ---- whole models -------------------------------------------------------------------------------------------------------
+
+
+SIZES = {"vocab_size": 97, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "head_dim": 16, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+
+
+def llama():
+    rope = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64}
+    return transformers.LlamaForCausalLM, transformers.LlamaConfig(**SIZES, rope_parameters=rope, max_position_embeddings=512)
+
+
+def gemma3():
+    rope = {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
+    config = transformers.Gemma3TextConfig(
+        **SIZES, rope_parameters=rope, layer_types=["sliding_attention", "full_attention"], sliding_window=16
+    )
+    return transformers.Gemma3ForCausalLM, config
+
+
+def qwen3():
+    rope = {"rope_theta": 1e6, "rope_type": "default"}
+    return transformers.Qwen3ForCausalLM, transformers.Qwen3Config(**SIZES, rope_parameters=rope)
+
+
+def phi3():
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": np.linspace(1, 2, 8).tolist(),
+            "long_factor": np.linspace(2, 30, 8).tolist()}
+    sizes = {key: value for key, value in SIZES.items() if key != "head_dim"}
+    config = transformers.Phi3Config(
+        **sizes, rope_parameters=rope, original_max_position_embeddings=40, max_position_embeddings=512
+    )
+    return transformers.Phi3ForCausalLM, config
+
+
+@pytest.mark.parametrize("model, n", [(llama, 60), (gemma3, 60), (qwen3, 60), (phi3, 30), (phi3, 60)])
+def test_modules_of_models_can_be_replaced(model, n):
+    """Logits agree within float32 errors, and the largest is the same; the wrong pairing changes them visibly."""
+    kind, config = model()
+    torch.manual_seed(0)
+    network = kind(config).eval().requires_grad_(False)
+    for weights in network.parameters():
+        weights.mul_(4) if weights.ndim > 1 else None       # so that positions affect the logits
+    ids = torch.randint(3, SIZES["vocab_size"], (2, n), generator=torch.Generator().manual_seed(1))
+    theirs = network(ids).logits
+    network.model.rotary_emb = posenc.torch.RotaryEmbedding(config, length=n)
+    ours = network(ids).logits
+    network.model.rotary_emb = posenc.torch.RotaryEmbedding(config, length=n)
+    network.model.rotary_emb._form = "in pairs"
+    wrong = network(ids).logits
+    spread = theirs.std()
+    assert (ours - theirs).abs().max() < 2e-5 * spread
+    assert (ours.argmax(-1) == theirs.argmax(-1)).float().mean() == 1
+    assert (wrong - theirs).abs().max() > 0.1 * spread
+
+
+def test_initialization_of_a_model_keeps_the_module():
+    """transformers would overwrite a buffer original_inv_freq."""
+    kind, config = llama()
+    network = kind(config)
+    embedding = network.model.rotary_emb = posenc.torch.RotaryEmbedding(config)
+    before = embedding.inv_freq.clone()
+    network.init_weights()
+    network.bfloat16()
+    assert torch.equal(embedding.inv_freq, before) and not hasattr(embedding, "original_inv_freq")
+    cos, _ = embedding(torch.zeros(1, dtype=torch.bfloat16), torch.tensor([[10**6]]))
+    assert cos.dtype == torch.bfloat16

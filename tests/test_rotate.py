@@ -1,0 +1,414 @@
+"""Rotated pairs have the bits of the reference, whatever the route."""
+
+import functools
+import itertools
+import math
+import sys
+from fractions import Fraction
+
+import ml_dtypes
+import numpy as np
+import pytest
+from gmpy2 import mpq
+
+from adversarial import best_fractions, zeros
+from conftest import assert_same_bits, bits_of, interrupted
+from posenc import _exact, _frequencies, _kernel, _rotation
+from reference import FORMATS, Rotated, arithmetic
+
+DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+LOWEST, BEYOND = -(2**63), 2**63
+POSITIONS = [0, 1, -1, 2, 7, -300, 4095, 10**6 + 1, -(10**9) - 7, 2**53 + 1, 10**18 + 9, BEYOND - 1, LOWEST]
+
+
+@pytest.fixture(params=DTYPES)
+def dtype(request):
+    return request.param
+
+
+@pytest.fixture(params=[False, True], ids=["halves", "interleaved"])
+def interleaved(request):
+    return request.param
+
+
+def rotation(pairs, *, base=10000.0, frequencies=None, **options):
+    """Return the kernel's rotation with spaced or explicit frequencies."""
+    if frequencies is None:
+        turns = functools.partial(_frequencies.spaced_turns, pairs, ((base, Fraction(pairs)),), (1.0, 1.0))
+    else:
+        turns = functools.partial(_frequencies.explicit_turns, frequencies, 1.0)
+    return _rotation.rotation(turns, pairs, **options)
+
+
+@functools.cache
+def reference(pairs, scale=1.0, **convention):
+    return Rotated(pairs, scale=scale, **convention)
+
+
+def apply(turning, x, positions=None, *, inverse=False, out=None, threads=None, checked=False):
+    """Rotate x in place or into `out`; return the result."""
+    assert turning.rotate(x, positions, inverse, out, threads, checked)
+    return x if out is None else out
+
+
+def split(x, pairs, interleaved):
+    """Return views of the first and second values of the pairs."""
+    if interleaved:
+        return x[..., 0 : 2 * pairs : 2], x[..., 1 : 2 * pairs : 2]
+    return x[..., :pairs], x[..., pairs : 2 * pairs]
+
+
+def joined(a, b, interleaved):
+    x = np.empty((*a.shape[:-1], 2 * a.shape[-1]), a.dtype)
+    for part, values in zip(split(x, a.shape[-1], interleaved), (a, b), strict=True):
+        part[...] = values
+    return x
+
+
+def assert_correct(x, result, positions, pairs, *, interleaved=False, inverse=False, axes=None, **convention):
+    """Assert that all pairs of `result` have the bits of the reference; `positions` broadcast to x.shape[:-1]."""
+    __tracebackhide__ = True
+    dtype = x.dtype.name
+    correct = reference(pairs, **convention)
+    given = split(x, pairs, interleaved)
+    got = [bits_of(np.ascontiguousarray(part)) for part in split(result, pairs, interleaved)]
+    shape = x.shape[:-1]
+    positions = [np.broadcast_to(p, shape) for p in (positions if axes else [positions])]
+    wrong = []
+    for index in itertools.product(*map(range, (*shape, pairs))):
+        position = int(positions[axes[index[-1]] if axes else 0][index[:-1]])
+        a, b = (float(part[index]) for part in given)
+        expected = correct.bits(position, index[-1], a, b, dtype, inverse)
+        if expected != tuple(int(part[index]) for part in got):
+            wrong.append((index, position, a, b, [hex(part[index]) for part in got], [hex(e) for e in expected]))
+    assert not wrong, f"{len(wrong)} of {x.size // 2} pairs are wrong, the first: {wrong[0]}"
+
+
+def check(x, positions, pairs, *, interleaved=False, inverse=False, axes=None, **convention):
+    """Rotate a copy of x and compare it with the reference."""
+    __tracebackhide__ = True
+    turning = rotation(pairs, interleaved=interleaved, axes=axes, **convention)
+    result = apply(turning, x.copy(), np.ascontiguousarray(positions, np.int64), inverse=inverse)
+    assert_correct(x, result, positions, pairs, interleaved=interleaved, inverse=inverse, axes=axes, **convention)
+    return result
+
+
+def normal(rng, shape, dtype):
+    return rng.standard_normal(shape).astype(DTYPES[dtype])
+
+
+# ---- values ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pairs", [1, 5, 16, 37])
+@pytest.mark.parametrize("inverse", [False, True])
+def test_random_values_are_correct(isa, dtype, interleaved, pairs, inverse):
+    rng = np.random.default_rng(pairs)
+    x = normal(rng, (2, len(POSITIONS), 2 * pairs), dtype)
+    check(x, POSITIONS, pairs, interleaved=interleaved, inverse=inverse)
+
+
+@pytest.mark.parametrize("base, scale", [(500000.0, 1.0), (1e8, 1.3862943611198906), (10000.0, -0.25), (10000.0, 2.0**-64)])
+def test_ranges_are_correct(isa, dtype, base, scale):
+    """Enough neighbouring positions that a table of offsets computes the cosines and sines."""
+    x = normal(np.random.default_rng(1), (80, 8), dtype)
+    for start, step in ((-20, 1), (10**12, 1), (10**9, -3)):
+        positions = np.arange(start, start + 80 * step, step)
+        check(x, positions, 4, base=base, scale=scale)
+
+
+@pytest.mark.parametrize("scale", [2.0**-65, 2.0**80, -(2.0**-200), 2.0**500, 2.0**-1060, 0.0])
+def test_extreme_scales_are_correct(isa, dtype, scale):
+    x = np.concatenate([normal(np.random.default_rng(2), (5, 8), dtype), np.full((1, 8), np.inf, DTYPES[dtype])])
+    check(x, POSITIONS[:6], 4, scale=scale)
+
+
+@pytest.mark.parametrize("frequencies", [(0.0, 1.0, 1e-300, 1e-30), (5e-324, -1.0, 1e-8, 2.0**-30)])
+def test_tiny_and_zero_frequencies_are_correct(isa, dtype, frequencies):
+    rng = np.random.default_rng(3)
+    x = normal(rng, (8, 8), dtype)
+    x[2], x[3, :4], x[4, 4:] = 1, 0, 0
+    check(x, [0, 1, 2, -3, 5, BEYOND - 1, LOWEST, 10**6], 4, frequencies=frequencies)
+
+
+def extremes(dtype):
+    """Return zeros, subnormal numbers, the largest numbers, infinities and NaN."""
+    info = ml_dtypes.finfo(DTYPES[dtype])
+    smallest, normal, largest = float(info.smallest_subnormal), float(info.tiny), float(info.max)
+    middle = [1.0, -1.5, smallest * 3, normal, normal * (1 + float(info.eps)), largest, largest * 0.75]
+    values = [0.0, smallest, *middle, math.inf, math.nan]
+    return np.array([s * v for v in values for s in (1, -1)]).astype(DTYPES[dtype])
+
+
+@pytest.mark.parametrize("inverse", [False, True])
+@pytest.mark.parametrize("scale", [1.0, 0.75, 1 + 2.0**-24, 3 * 2.0**-9])
+def test_extreme_values_are_correct(isa, dtype, scale, inverse):
+    values = extremes(dtype)
+    a, b = (v.ravel() for v in np.meshgrid(values, values))
+    for position in (0, 1, 3, -(10**17)):
+        check(joined(a[:, None], b[:, None], False), np.full(len(a), position), 1, scale=scale, inverse=inverse)
+
+
+def test_position_zero_is_the_identity_but_for_negative_zeros(isa, dtype, interleaved):
+    x = joined(*(extremes(dtype)[None, [0, 2, 3, 4, 5, 8, 9, 10, 11, 14, 15]] for _ in range(2)), interleaved)
+    result = apply(rotation(11, interleaved=interleaved), x.copy(), np.array([0]))
+    assert_same_bits(result, x)
+    negative = np.full((1, 22), -0.0, x.dtype)
+    assert (bits_of(apply(rotation(11, interleaved=interleaved), negative, np.array([0]))) == 0).all()
+
+
+def test_zeros_stay_zero(isa, dtype):
+    x = np.zeros((3, 70, 12), DTYPES[dtype])
+    x[1] = -0.0
+    _kernel.counters()
+    assert (bits_of(apply(rotation(6), x)) == 0).all()
+    assert _kernel.counters()["exact"] == 0
+
+
+@functools.cache
+def cancelling(dtype):
+    """Return positions and pairs for which one result is much smaller than the other one, at the frequency 1."""
+    precision = FORMATS[dtype][0]
+    rng = np.random.default_rng(4)
+    correct = reference(1, frequencies=(1.0,))
+    cases = [(p, 1.5, 0.0) for p, _ in zeros(0, correct.angles, "cos", 6)]
+    cases += [(p, 0.0, -0.75) for p, _ in zeros(0, correct.angles, "sin", 6)]
+    for position in rng.integers(LOWEST, BEYOND, 12).tolist():
+        c, s = (correct._term(position, column, 400)[0] for column in (0, 1))
+        good = [(a, b) for a, b in best_fractions(abs(s / c), 2**precision) if max(a, b).bit_length() <= precision]
+        for a, b in good[-3:]:
+            sign = 1 if s * c > 0 else -1
+            cases += [(position, float(a) * sign * 2.0**-precision, float(b) * 2.0**-precision)]
+    return cases
+
+
+def test_cancelling_pairs_are_correct(isa, dtype, interleaved):
+    positions, a, b = (np.array(column) for column in zip(*cancelling(dtype), strict=True))
+    x = joined(*(v[:, None].astype(DTYPES[dtype]) for v in (a, b)), interleaved)
+    result = check(x, positions, 1, interleaved=interleaved, frequencies=(1.0,))
+    small, large = (np.abs(part.astype(float)) for part in split(result, 1, interleaved))
+    with np.errstate(divide="ignore"):
+        ratios = np.sort(np.minimum(small / large, large / small).ravel())
+    # a product of float16 overflows or underflows at once; its other cases cancel 22 bits
+    assert ratios[5] < {"float32": 2.0**-40, "bfloat16": 2.0**-40, "float16": 2.0**-20}[dtype]
+
+
+def test_the_fast_path_alone_fails(isa, dtype):
+    """Without the rounding test some values are wrong; with it, these are correct."""
+    if dtype == "float32":
+        positions, a, b = (np.array(column) for column in zip(*cancelling(dtype), strict=True))
+        x = joined(*(v[:, None].astype(np.float32) for v in (a, b)), False)
+    else:
+        positions = np.full(2**19, 12345)
+        x = normal(np.random.default_rng(15), (2**19, 2), dtype)
+    turning = rotation(1, frequencies=(1.0,))
+    result = apply(turning, x.copy(), positions)
+    _kernel.skip_rounding_test(True)
+    try:
+        unsafe = apply(turning, x.copy(), positions)
+    finally:
+        _kernel.skip_rounding_test(False)
+    different = (bits_of(unsafe) != bits_of(result)).any(axis=1)
+    assert different.any()
+    assert_correct(x[different], result[different], positions[different], 1, frequencies=(1.0,))
+
+
+@functools.cache
+def halfway(dtype, position, inverse):
+    """Return pairs whose first result, at the frequency 1, is close to a half-way point, the closest ones first."""
+    precision = FORMATS[dtype][0]
+    real = arithmetic(200)
+    c, s = real.cos(position), real.sin(position)
+    rng = np.random.default_rng([position, precision])
+    a, b = (rng.integers(2 ** (precision - 1), 2**precision, 2**18 if precision == 24 else 2**14) for _ in range(2))
+    # in double-double: the products of integers below 2**24 with upper parts of 29 bits are exact
+    sign = -1 if inverse else 1
+    total = np.zeros(len(a), np.longdouble)
+    for factor, x in ((c, a), (s, -sign * b)):
+        upper = float(gmpy_round(factor, 29))
+        total = total + (np.longdouble(upper) * x + np.longdouble(float(mpq(factor) - mpq(upper))) * x)
+    unit = np.exp2(np.floor(np.log2(np.abs(total).astype(float))) + 1 - precision)
+    distance = np.abs(np.abs(total / unit) % 1 - 0.5)
+    best = np.argsort(distance)[:60]
+    return np.stack([a[best], b[best]]) * 2.0 ** -precision
+
+
+def gmpy_round(x, bits):
+    return arithmetic(bits).mul(x, 1)
+
+
+@pytest.mark.parametrize("inverse", [False, True])
+def test_values_near_half_way_points_are_correct(isa, dtype, interleaved, inverse):
+    for position in (1, 12345, 10**9 + 7):
+        pairs = halfway(dtype, position, inverse)
+        x = joined(*(v[:, None].astype(DTYPES[dtype]) for v in pairs), interleaved)
+        _kernel.counters()
+        check(x, np.full(len(x), position), 1, interleaved=interleaved, inverse=inverse, frequencies=(1.0,))
+        assert _kernel.counters()["uncertain"] or dtype == "bfloat16"       # whose few pairs are not close enough
+
+
+@pytest.mark.parametrize("position", [0, 5])
+def test_values_undecided_in_c_are_decided_in_python(isa, dtype, monkeypatch, position):
+    """A tiny frequency: the value is next to a half-way point, at a distance that needs more than 320 bits."""
+    calls = []
+    evaluate = _exact.Values.__call__
+
+    def recorded(self, *arguments):
+        calls.append(arguments)
+        return evaluate(self, *arguments)
+
+    monkeypatch.setattr(_exact.Values, "__call__", recorded)
+    precision = FORMATS[dtype][0]
+    x = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [0.0, 1.0]]).astype(DTYPES[dtype])
+    # scale * 1 is half-way, and b * sin t is below 2**-320 of it
+    check(x, np.full(4, position), 1, frequencies=(2.0**-400,), scale=1 + 2.0**-precision)
+    assert bool(calls) == (position != 0)
+
+
+# ---- positions and shapes -------------------------------------------------------------------------------------------
+
+
+def test_axes_of_positions(isa, dtype, interleaved):
+    axes = [0, 1, 2, 0, 1, 2, 0, 0, 2, 1, 1]
+    rng = np.random.default_rng(5)
+    positions = rng.integers(-1000, 1000, (3, 2, 1, 6))
+    positions[1, 1, 0] = np.arange(6)
+    x = normal(rng, (2, 3, 6, 24), dtype)
+    result = check(x, positions, 11, interleaved=interleaved, axes=axes)
+    assert_same_bits(result[..., 22:], x[..., 22:])
+
+
+def test_heads_share_positions(isa, dtype):
+    """Broadcast axes, in any place, give the same as positions for every row."""
+    rng = np.random.default_rng(6)
+    turning = rotation(20)
+    x = normal(rng, (3, 4, 5, 40), dtype)
+    for shape in ((5,), (1, 5), (4, 1), (3, 1, 5), (3, 4, 1), (1, 1, 1), (3, 1, 1), ()):
+        positions = rng.integers(-(10**6), 10**6, shape)
+        every = np.ascontiguousarray(np.broadcast_to(positions, x.shape[:-1]))
+        assert_same_bits(apply(turning, x.copy(), positions), apply(turning, x.copy(), every))
+    assert_correct(x, apply(turning, x.copy(), every), every, 20)
+
+
+def test_rows_in_any_order_and_number(isa, dtype, interleaved):
+    """One position at a time, scattered ones, and a range have the same bits."""
+    x = normal(np.random.default_rng(7), (3, 150, 72), dtype)
+    turning = rotation(36, interleaved=interleaved)
+    expected = apply(turning, x.copy())
+    assert_same_bits(apply(turning, x.copy(), range(150)), expected)
+    one = x.copy()
+    for n in range(150):
+        apply(turning, one[:, n : n + 1], range(n, n + 1), checked=True)
+    assert_same_bits(one, expected)
+    order = np.random.default_rng(8).permutation(150)
+    assert_same_bits(apply(turning, x[:, order], order), expected[:, order])
+    assert_same_bits(apply(turning, x[:, ::-1].copy(), range(149, -1, -1)), expected[:, ::-1])
+
+
+@pytest.mark.parametrize("columns", [72, 80])
+def test_strides_and_out(isa, dtype, interleaved, columns):
+    """Transposed, reversed and padded arrays, in place and into `out`; further columns are copied."""
+    x = normal(np.random.default_rng(9), (2, 3, 40, columns), dtype)
+    turning = rotation(36, interleaved=interleaved)
+    expected = apply(turning, x.copy())
+    assert_same_bits(expected[..., 72:], x[..., 72:])
+    transposed = np.ascontiguousarray(x.swapaxes(1, 2)).swapaxes(1, 2)
+    padded = np.full((2, 3, 40, columns + 5), 7, x.dtype)[..., 2 : columns + 2]
+    flipped = np.ascontiguousarray(x[:, ::-1])[:, ::-1]
+    for view in (transposed, padded, flipped):
+        view[...] = x
+        assert_same_bits(apply(turning, view), expected)
+        view[...] = x
+        for out in (np.zeros_like(x), np.zeros_like(transposed)):
+            assert_same_bits(apply(turning, view, out=out), expected)
+        assert_same_bits(view, x)
+    assert (padded.base[..., :2] == 7).all() and (padded.base[..., columns + 2 :] == 7).all()
+
+
+def test_bits_in_uint16_positions_shapes_and_overlap_are_left_to_the_caller():
+    """Arguments of another form are not converted; nothing is written."""
+    turning, two_axes = rotation(4), rotation(4, axes=[0, 1, 0, 1])
+    x = np.ones((2, 3, 8), np.float32)
+    buffer = np.ones(100, np.float32)
+    refused = [
+        (turning, x.astype(np.float64), None, None), (turning, x[..., ::2], None, None), (turning, x[..., :6], None, None),
+        (turning, x, 4, None), (turning, x, np.arange(4), None), (turning, x, np.arange(3.0), None),
+        (turning, x, np.arange(3, dtype=np.int32), None), (turning, x, np.arange(6)[::2], None),
+        (turning, x, np.zeros((1, 2, 3), np.int64), None), (turning, x, [0, 1, 2], None), (turning, x[0, 0], None, None),
+        (turning, np.broadcast_to(x[:1], x.shape), None, None), (turning, x, None, x[:1]),
+        (turning, x, None, x.astype(np.float16)), (turning, buffer[:24].reshape(3, 8), None, buffer[8:32].reshape(3, 8)),
+        (two_axes, x, None, None), (two_axes, x, 3, None), (two_axes, x, np.arange(3), None),
+        (two_axes, x, np.zeros((3, 3), np.int64), None),
+    ]
+    for turning, x, positions, out in refused:
+        before = x.copy()
+        assert turning.rotate(x, positions, False, out, None) is False
+        assert_same_bits(x, before)
+    read_only = np.ones((3, 8), np.float32)
+    read_only.flags.writeable = False
+    assert rotation(4).rotate(read_only, None, False, None, None) is False
+    assert rotation(4).rotate(read_only, None, False, np.empty((3, 8), np.float32), None)
+
+
+def test_no_rows_and_no_pairs(isa, dtype):
+    for shape in ((0, 8), (3, 0, 8), (0, 3, 8)):
+        assert apply(rotation(4), np.empty(shape, DTYPES[dtype])).shape == shape
+    x = np.ones((3, 8), DTYPES[dtype])
+    assert_same_bits(apply(rotation(0), x, out=np.zeros_like(x)), x)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_threads(isa, dtype, threads):
+    x = normal(np.random.default_rng(10), (3, 40, 200, 64), dtype)
+    turning = rotation(32)
+    expected = apply(turning, x.copy(), threads=1)
+    assert_same_bits(apply(turning, x.copy(), threads=threads), expected)
+    scattered = np.random.default_rng(11).integers(-(2**40), 2**40, (3, 1, 200))
+    assert_same_bits(apply(turning, x.copy(), scattered, threads=threads), apply(turning, x.copy(), scattered, threads=1))
+    few = np.ascontiguousarray(x[:, :, :1])
+    assert_same_bits(apply(turning, few, threads=threads), expected[:, :, :1])
+
+
+def test_positions_inside_the_array():
+    """Positions that share memory with x are read before they are overwritten."""
+    x = np.random.default_rng(12).standard_normal((6, 8)).astype(np.float32)
+    x[5].view(np.int64)[:] = (3, 1, 4, 1)
+    positions = x[5].view(np.int64)[:, None]
+    expected = apply(rotation(1), x[:4, :2].copy(), positions.copy().ravel())
+    rows = np.lib.stride_tricks.as_strided(x, (6, 2), (32, 4))
+    apply(rotation(1), rows[:4], positions.ravel())
+    assert_same_bits(rows[:4].copy(), expected)
+
+
+def test_inverse_restores_the_pairs(isa, dtype):
+    """docs/numerics.md, section 7, derives the bound from two roundings."""
+    x = normal(np.random.default_rng(13), (50, 16, 64), dtype)
+    turning = rotation(32)
+    positions = np.random.default_rng(14).integers(LOWEST, BEYOND, (50, 1))
+    back = apply(turning, apply(turning, x.copy(), positions), positions, inverse=True)
+    a, b = split(x.astype(float), 32, False)
+    precision, smallest, _ = FORMATS[dtype]
+    bound = np.hypot(a, b) * 2.0 ** (1 - precision) * (1 + 2.0**-precision) + 1.25 * 2.0**smallest
+    for part, values in zip(split(back.astype(float), 32, False), (a, b), strict=True):
+        assert (np.abs(part - values) <= bound).all()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends a signal")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_ctrl_c(threads):
+    x = np.ones((4, 1, 100_000, 64), np.float32)
+    turning = rotation(32, scale=2.0**-100)             # all values are evaluated exactly
+    with interrupted(0.3):
+        apply(turning, x, threads=threads)
+    assert (x[-1, -1, -1] == 1).all()
+
+
+def test_an_error_in_the_exact_evaluation_ends_the_call(monkeypatch):
+    def fail(self, *arguments):
+        raise MemoryError("out of memory")
+
+    monkeypatch.setattr(_exact.Values, "__call__", fail)
+    turning = rotation(1, frequencies=(2.0**-400,), scale=1 + 2.0**-24)
+    for threads in (1, 2):
+        with pytest.raises(MemoryError, match="out of memory"):
+            turning.rotate(np.ones((5000, 2), np.float32), range(1, 5001), False, None, threads)

@@ -1,0 +1,238 @@
+"""posenc.torch.rotate, rotate_ and RotaryEmbedding: the bits of Rotary, with derivatives, in compiled and transformed code."""
+
+import numpy as np
+import pytest
+
+import posenc
+from posenc import Rotary
+
+torch = pytest.importorskip("torch")
+from torch.autograd import forward_ad  # noqa: E402
+
+from posenc.torch import RotaryEmbedding, rotate, rotate_  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")     # from torch itself
+PLAIN = Rotary(16, rotary_dim=12, base=500.0, scale=0.75)
+AXES = Rotary(16, axes=[0, 0, 1, 1, 2, 2, 0, 1], layout="interleaved")
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+
+
+def normal(*shape, dtype=torch.float32, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+X, GRAD = normal(2, 3, 5, 16), normal(2, 3, 5, 16, seed=1)
+POSITIONS = torch.randint(0, 9999, (2, 1, 5), generator=torch.Generator().manual_seed(2))
+POSITIONS_3 = torch.randint(0, 99, (3, 2, 1, 5), generator=torch.Generator().manual_seed(2))
+CASES = [(PLAIN, POSITIONS), (AXES, POSITIONS_3), (PLAIN, None)]
+cases = pytest.mark.parametrize("rotary, positions", CASES, ids=["array", "axes", "none"])
+
+
+def expected(rotary, x, positions=None, inverse=False):
+    """Return the rotation by NumPy."""
+    array = x.detach().float().numpy() if x.dtype != torch.bfloat16 else posenc.torch._tensors.array_of(x.detach())
+    array = array.astype({torch.float16: np.float16}.get(x.dtype, array.dtype))
+    positions = None if positions is None else positions.numpy()
+    out = rotary.rotate(array, positions, inverse=inverse, out=np.empty(array.shape, array.dtype))
+    return torch.from_numpy(out.view(np.uint16)).view(torch.bfloat16) if x.dtype == torch.bfloat16 else torch.from_numpy(out)
+
+
+@cases
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("inverse", [False, True])
+def test_bits_are_those_of_numpy(rotary, positions, dtype, inverse):
+    x = X.to(dtype)
+    result = expected(rotary, x, positions, inverse)
+    assert torch.equal(rotate(x, positions, rotary=rotary, inverse=inverse), result)
+    assert torch.equal(x, X.to(dtype))
+    mine = x.clone()
+    assert rotate_(mine, positions, rotary=rotary, inverse=inverse) is mine
+    assert torch.equal(mine, result)
+
+
+def test_positions_and_strides():
+    for positions in (5, range(5), [0, 1, 2, 3, 4], torch.arange(5), np.arange(5)):
+        assert torch.equal(rotate(X, positions, rotary=PLAIN), expected(PLAIN, X))
+    swapped = normal(2, 5, 3, 16).transpose(1, 2)
+    turned = rotate(swapped, rotary=PLAIN)
+    assert torch.equal(turned, expected(PLAIN, swapped)) and turned.stride() == swapped.stride()
+    columns = normal(16, 5).T
+    assert torch.equal(rotate(columns, rotary=PLAIN), expected(PLAIN, columns.contiguous()))
+    rows = torch.arange(7, 12)
+    for fresh in (torch.arange(7, 12), range(7, 12)):
+        x = X.clone().requires_grad_()
+        assert torch.equal(rotate(x, fresh, rotary=PLAIN), expected(PLAIN, X, rows))
+
+
+@cases
+@pytest.mark.parametrize("inverse", [False, True])
+def test_derivative_is_the_inverse_rotation(rotary, positions, inverse):
+    expected_grad = rotate(GRAD, positions, rotary=rotary, inverse=not inverse)
+    x = X.clone().requires_grad_()
+    (rotate(x, positions, rotary=rotary, inverse=inverse) * GRAD).sum().backward()
+    assert torch.equal(x.grad, expected_grad)
+    x.grad = None
+    (rotate_(x.clone(), positions, rotary=rotary, inverse=inverse) * GRAD).sum().backward()
+    assert torch.equal(x.grad, expected_grad)
+
+
+def test_derivative_agrees_with_torch():
+    """An independent rotation by torch's own operators, in float64."""
+    cos, sin = (torch.from_numpy(t) for t in PLAIN.tables(5, dtype="float64"))
+    x = X.double().requires_grad_()
+    a, b, rest = x.split([6, 6, 4], -1)
+    (torch.cat([a * cos - b * sin, b * cos + a * sin, rest], -1) * GRAD).sum().backward()
+    mine = X.clone().requires_grad_()
+    (rotate(mine, rotary=PLAIN) * GRAD).sum().backward()
+    assert torch.allclose(mine.grad.double(), x.grad, atol=1e-6)
+
+
+def test_second_derivatives():
+    x = X.clone().requires_grad_()
+    (grad,) = torch.autograd.grad((rotate(x, rotary=PLAIN) ** 2).sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad((grad * GRAD).sum(), x)
+    # the derivative of |R x|**2 is 2 R' R x; R' R is 0.75**2 on the pairs
+    factor = torch.tensor([2 * 0.75**2] * 12 + [2.0] * 4)
+    assert torch.allclose(second, GRAD * factor, atol=1e-5)
+
+
+@cases
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compile(rotary, positions, dynamic):
+    torch.compiler.reset()
+    options = {"fullgraph": True, "dynamic": dynamic, "backend": "aot_eager"}
+    new = torch.compile(lambda x, p: rotate(x * 2, p, rotary=rotary) + 1, **options)
+    in_place = torch.compile(lambda x, p: rotate_(x * 2, p, rotary=rotary) + 1, **options)
+    result = rotate(X * 2, positions, rotary=rotary) + 1
+    assert torch.equal(new(X, positions), result) and torch.equal(in_place(X, positions), result)
+    x = X.clone().requires_grad_()
+    (new(x, positions) * GRAD).sum().backward()
+    assert torch.equal(x.grad, 2 * rotate(GRAD, positions, rotary=rotary, inverse=True))
+
+
+@cases
+def test_export(rotary, positions):
+    class Module(torch.nn.Module):
+        def forward(self, x, positions):
+            return rotate(x, positions, rotary=rotary)
+
+    program = torch.export.export(Module(), (X, positions))
+    assert torch.equal(program.module()(X, positions), rotate(X, positions, rotary=rotary))
+
+
+def test_vmap():
+    result = rotate(X, POSITIONS, rotary=PLAIN)
+    assert torch.equal(torch.vmap(lambda x, p: rotate(x, p, rotary=PLAIN))(X, POSITIONS), result)
+    assert torch.equal(torch.vmap(lambda x: rotate(x, rotary=PLAIN), in_dims=1, out_dims=1)(X), rotate(X, rotary=PLAIN))
+    one = torch.vmap(lambda p: rotate(X[0], p, rotary=PLAIN))(POSITIONS)
+    assert torch.equal(one, rotate(X[:1].expand(2, -1, -1, -1), POSITIONS, rotary=PLAIN))
+    three = torch.vmap(lambda x, p: rotate(x, p, rotary=AXES), in_dims=(0, 1))(X, POSITIONS_3)
+    assert torch.equal(three, rotate(X, POSITIONS_3, rotary=AXES))
+
+
+@pytest.mark.parametrize("function", [rotate, lambda x, p, rotary: rotate_(x * 1, p, rotary=rotary)], ids=["rotate", "rotate_"])
+def test_transforms_and_forward_mode(function):
+    def turn(x):
+        return function(x, POSITIONS, rotary=PLAIN)
+
+    grad = rotate(GRAD, POSITIONS, rotary=PLAIN, inverse=True)
+    assert torch.equal(torch.func.grad(lambda x: (turn(x) * GRAD).sum())(X), grad)
+    value, tangent = torch.func.jvp(turn, (X,), (GRAD,))
+    assert torch.equal(value, turn(X)) and torch.equal(tangent, turn(GRAD))
+    with forward_ad.dual_level():
+        value, tangent = forward_ad.unpack_dual(turn(forward_ad.make_dual(X, GRAD)))
+        assert torch.equal(value, turn(X)) and torch.equal(tangent, turn(GRAD))
+    each = torch.vmap(torch.func.grad(lambda x, p, g: (function(x, p, rotary=PLAIN) * g).sum()))(X, POSITIONS, GRAD)
+    assert torch.equal(each, grad)
+
+
+def test_operators():
+    text = posenc.torch._rotation.text_of(PLAIN)
+    arguments = (X.clone().requires_grad_(), POSITIONS, 0, False, text)
+    torch.library.opcheck(torch.ops.posenc.rotate.default, arguments)
+    torch.library.opcheck(torch.ops.posenc.rotate_.default, (X.clone(), *arguments[1:]))
+    torch.library.opcheck(torch.ops.posenc.tables.default, (POSITIONS, text, torch.float32))
+    assert torch.empty(2, 3, 5, 16, device="meta").shape == rotate(X.to("meta"), rotary=PLAIN).shape
+
+
+@pytest.mark.parametrize("x, options, kind, message", [
+    (np.ones((5, 16)), {}, TypeError, "x is of type ndarray, expected a torch.Tensor"),
+    (X.double(), {}, TypeError, "x has dtype torch.float64, expected one of torch.float32, torch.float16, torch.bfloat16"),
+    (X[..., :12], {}, ValueError, "x has shape (2, 3, 5, 12), expected (..., n, 16)"),
+    (X, {"rotary": 16}, TypeError, "rotary is 16 of type int, expected a posenc.Rotary"),
+    (X, {"inverse": 1}, TypeError, "inverse is 1 of type int, expected a bool"),
+    (X, {"positions": 4}, ValueError, "positions has length 4, expected 5"),
+    (X, {"positions": torch.arange(3)}, ValueError, "positions has shape (3,), expected one that broadcasts to (2, 3, 5)"),
+    (X, {"positions": torch.arange(5) + 0.5}, ValueError, "positions has 0.5, expected integers for a rotation"),
+    (X, {"rotary": AXES}, ValueError, "positions is None, expected"),
+    (X, {"rotary": AXES, "positions": POSITIONS}, ValueError, "(3, ...)"),
+])
+@pytest.mark.parametrize("record", [False, True])
+def test_mistakes(x, options, kind, message, record):
+    if record and isinstance(x, torch.Tensor):
+        x = x.clone().requires_grad_()
+    with pytest.raises(kind) as error:
+        rotate(x, **{"rotary": PLAIN} | options)
+    assert message in str(error.value)
+
+
+def test_leaves_and_positions_that_require_grad_are_refused():
+    with pytest.raises(RuntimeError, match="a leaf that requires grad"):
+        rotate_(X.clone().requires_grad_(), rotary=PLAIN)
+    with pytest.raises(RuntimeError, match="positions requires grad"):
+        rotate(X, torch.arange(5.0).requires_grad_(), rotary=PLAIN)
+
+
+# ---- RotaryEmbedding --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, *DTYPES])
+def test_embedding_returns_each_value_twice(dtype):
+    positions = torch.tensor([[0, 1, 10**6], [7, 8, 2**40]])
+    cos, sin = RotaryEmbedding(PLAIN)(X.to(dtype), positions)
+    name = str(dtype).removeprefix("torch.")
+    for ours, table in zip((cos, sin), PLAIN.tables(positions.numpy(), dtype=name), strict=True):
+        table = torch.from_numpy(np.ascontiguousarray(table).astype(np.float64)).to(dtype)
+        assert ours.dtype == dtype and torch.equal(ours, torch.cat([table, table], -1))
+
+
+def test_embedding_of_several_axes_and_forms():
+    positions = POSITIONS_3[:, :, 0]
+    cos, _ = RotaryEmbedding(AXES)(X, positions)
+    assert torch.equal(cos[..., :8], torch.from_numpy(AXES.tables(positions.numpy())[0].copy()))
+    equal, _ = RotaryEmbedding(AXES)(X, positions[0])
+    assert torch.equal(equal, RotaryEmbedding(AXES)(X, positions[:1].expand(3, -1, -1))[0])
+    tables = [torch.from_numpy(t.copy())[None] for t in Rotary(8).tables(4)]
+    config = {"head_dim": 8, "rope_theta": 10000.0}
+    module = {
+        kind: RotaryEmbedding(config | {"model_type": kind})(X, torch.arange(4)[None])
+        for kind in ("cohere", "gpt_oss", "llama4_text")
+    }
+    assert torch.equal(module["cohere"][0], tables[0].repeat_interleave(2, -1))
+    assert torch.equal(module["gpt_oss"][1], tables[1])
+    assert torch.equal(module["llama4_text"], torch.complex(*tables))
+
+
+def test_attributes_of_the_embedding():
+    nested = {"head_dim": 8, "rope_parameters": {
+        "full_attention": {"rope_theta": 1e6, "rope_type": "linear", "factor": 8.0},
+        "sliding_attention": {"rope_theta": 1e4, "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
+        "none": None,
+    }}
+    module = RotaryEmbedding(nested)
+    assert module.rotary("full_attention") == Rotary.from_config(nested, "full_attention")
+    assert module.sliding_attention_attention_scaling == module.rotary("sliding_attention").attention_scaling > 1
+    assert module.full_attention_inv_freq.tolist() == module.rotary("full_attention").frequencies.tolist()
+    assert not module.state_dict() and not hasattr(module, "inv_freq") and not hasattr(module, "original_inv_freq")
+    with pytest.raises(ValueError, match="layer_type is None, expected 'full_attention', 'sliding_attention'"):
+        module(X, torch.arange(5)[None])
+    flat = RotaryEmbedding(PLAIN)
+    assert flat.inv_freq.tolist() == PLAIN.frequencies.tolist() and flat.attention_scaling == 1.0
+    assert "rotary_dim=12" in repr(flat)
+
+
+def test_embedding_compiles():
+    module, positions = RotaryEmbedding(PLAIN), torch.arange(5)[None]
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    for a, b in zip(compiled(X, positions), module(X, positions), strict=True):
+        assert torch.equal(a, b)
