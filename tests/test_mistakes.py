@@ -742,7 +742,7 @@ posenc.plot.waves(enc, 12, dimensions=[0.5])            dimensions is 0.5 of typ
 posenc.plot.waves(enc, 12, columns=[1])                 'columns' | did you mean 'dimensions'?
 """
 ROTATIONS = """
-posenc.torch.{}(x, rotary=rotary)                   x is of type ndarray | torch.Tensor; posenc.Rotary.rotate takes arrays
+posenc.torch.{}(x, rotary=rotary)                       x is of type ndarray | torch.Tensor; posenc.Rotary.rotate takes arrays
 posenc.torch.{}([[0.0]], rotary=rotary)                 x is of type list | a torch.Tensor
 posenc.torch.{}(t.double(), rotary=rotary)              x has dtype torch.float64 | torch.float32, torch.float16
 posenc.torch.{}(t.int(), rotary=rotary)                 x has dtype torch.int32 | torch.float32, torch.float16
