@@ -1,5 +1,9 @@
 """The documentation: ``sphinx-build -W --keep-going -n -b html docs docs/_build/html``; it needs no network."""
 
+import inspect
+
+from sphinx.util.inspect import stringify_signature
+
 import posenc
 
 project = "posenc"
@@ -20,6 +24,7 @@ templates_path = ["_templates"]
 # the build needs only signatures and docstrings, so the packages of the extras need not be installed
 autodoc_mock_imports = ["dask", "matplotlib", "torch", "zarr"]
 autodoc_typehints = "none"              # types are in the docstrings, with shapes and units
+toc_object_entries_show_parents = "hide"
 autosummary_filename_map = {"posenc.Preset": "posenc.Preset-class"}    # some file systems ignore case
 nitpick_ignore_regex = [("py:obj", r"torch\..*")]          # links to other projects would need a network
 default_role = "autolink"               # `name` in a docstring is a link if posenc has the name
@@ -44,3 +49,15 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": ["sphinx-version"],
 }
+
+
+def signature(app, what, name, value, options, text, result):
+    """Return the signature of a class; if it inherits from a mocked class, Sphinx finds only ``(*args, **kwargs)``."""
+    if what != "class" or text != "(*args, **kwargs)":
+        return None
+    _, *parameters = inspect.signature(value.__init__).parameters.values()
+    return stringify_signature(inspect.Signature(parameters), show_annotation=False), result
+
+
+def setup(app):
+    app.connect("autodoc-process-signature", signature)

@@ -91,7 +91,7 @@ class Rotary(_specification.Immutable):
     frequency_scale : float, optional
         The factor by which the frequencies are multiplied before they are scaled.
     scale : float, optional
-        The factor by which cos and sin are multiplied, beside `attention_scaling`.
+        The factor by which cos and sin are multiplied, beside ``attention_scaling``.
     axes : array_like of int, optional
         For each pair the axis of its positions, as in models for images and video.  If not all are 0, positions have one more
         dimension, the first one, with an element for each axis.  By default from ``mrope_section`` in `scaling`, or one axis.
@@ -436,7 +436,7 @@ class Rotary(_specification.Immutable):
         Returns
         -------
         cos : ndarray, shape ``positions.shape + (rotary_dim / 2,)``
-            The cosines, times `scale` and `attention_scaling`: a view of `out` or of a new array.
+            The cosines, times ``scale`` and ``attention_scaling``: a view of `out` or of a new array.
         sin : ndarray
             The sines, in the same way.
 
