@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 import posenc
 from posenc import _arguments
 from posenc._cache import encoding_for, encoding_of
-from posenc._encoding import Encoding, changes_of
+from posenc._encoding import Encoding
+from posenc._specification import changes_of
 from posenc._types import AnyDType, Convention, Positions
 
 if TYPE_CHECKING:

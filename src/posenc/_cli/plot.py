@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from posenc import _install
 from posenc._cli import options
 from posenc._cli.parser import Parser
-from posenc._encoding import changes_of
 from posenc._files.atomic import quantity, write_bytes
 from posenc._files.formats import suffix_of
+from posenc._specification import changes_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

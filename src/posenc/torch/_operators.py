@@ -20,8 +20,8 @@ import posenc
 from posenc import _cache, _kernel
 from posenc._cache import CACHEABLE, scalars
 from posenc._convention import CHECKS
-from posenc._encoding import changes_of
 from posenc._keywords import check_names
+from posenc._specification import changes_of
 from posenc.torch import _tensors
 from posenc.torch._tensors import DTYPES, NOT_DIFFERENTIABLE, array_of, constant
 
