@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     encoding = options.encoding_of(args, args.d_model)
     figure = getattr(pictures, args.kind)(encoding, options.positions_of(args, args.positions), **keywords).figure
     figure.suptitle(repr(encoding), wrap=True)
-    size = write_bytes(args.output, rendered(figure, args), force=args.force)
+    size = write_bytes(args.output, rendered(figure, args), overwrite=args.force)
     document = {
         "path": args.output,
         "kind": args.kind,
