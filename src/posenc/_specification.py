@@ -1,4 +1,4 @@
-"""What Encoding and Rotary have in common: instances are immutable, and they show the keywords that differ from the default."""
+"""Code shared by Encoding and Rotary: immutability, display as text and HTML, and checks of dicts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from posenc import _arguments
 
-MOST_SHOWN = 8          # repr abbreviates more numbers than this
+MOST_SHOWN = 8          # repr abbreviates longer lists of numbers
 
 
 class Immutable:
@@ -16,14 +16,14 @@ class Immutable:
     __slots__ = ()
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"{type(self).__name__} is immutable, {name} cannot be set; use replace({name}=...)")
+        raise AttributeError(f"{type(self).__name__} is immutable: {name} cannot be set; use replace({name}=...)")
 
     def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"{type(self).__name__} is immutable, {name} cannot be deleted")
+        raise AttributeError(f"{type(self).__name__} is immutable: {name} cannot be deleted")
 
 
 def rebuild(kind: Any, size: int, keywords: Mapping[str, Any]) -> Any:
-    """Call a constructor; pickles name this function."""
+    """Call a constructor; pickled objects refer to this function by name."""
     return kind(size, **keywords)
 
 
@@ -59,7 +59,7 @@ def html_table(caption: str, values: Mapping[str, Any], defaults: Mapping[str, A
 def check_document(
     document: Any, kind: str, size: str, keywords: str, known: Iterable[str], also: Iterable[str] = ()
 ) -> None:
-    """Check that a dict from to_dict has the keys version, size and keywords, all of them known; it may have `also`."""
+    """Check that a dict from to_dict has the keys `size` and `keywords`, and no others except version and those in `also`."""
     if not isinstance(document, Mapping):
         raise _arguments.wrong_type("document", document, f"a dict from {kind}.to_dict")
     missing = {size, keywords} - document.keys()

@@ -52,7 +52,7 @@ def table(
     dtype: AnyDType = "float32",
     **convention: Unpack[Convention],
 ) -> da.Array:
-    """Sinusoidal positional encodings as a lazy Dask array.
+    """Return sinusoidal positional encodings as a lazy Dask array.
 
     Parameters
     ----------
@@ -371,7 +371,7 @@ def to_zarr(
     encoding = encoding_of(d_model, convention, to_zarr)
     keywords: dict[str, Any] = {"storage_options": storage_options}
     parts = stores.create(path, positions, encoding, dtype=dtype, chunk_rows=max(1, first), overwrite=force, **keywords)
-    # `partial`, because Dask would copy a store that is a dict
+    # `partial` holds the path, because Dask would copy a store that is a dict
     write = delayed(partial(stores.write, path, parts=parts, threads=1, **keywords), name="posenc-write", pure=False)
     compute(*map(write, stores.missing(path, **keywords)))
     return stores.finish(path, **keywords)

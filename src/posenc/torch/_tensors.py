@@ -108,7 +108,7 @@ def scale_error(x_scale: float, dtype: torch.dtype) -> ValueError:
 def check_positions(positions: Tensor, device: torch.device) -> None:
     """Check positions for encodings on `device`."""
     if not isinstance(positions, Tensor):
-        raise TypeError(f"positions is of type {type(positions).__name__}, expected a torch.Tensor, as torch.tensor(positions)")
+        raise TypeError(f"positions is of type {type(positions).__name__}, expected a torch.Tensor: torch.tensor(positions)")
     if positions.dtype not in DTYPES and positions.dtype not in INTEGERS:
         raise TypeError(f"positions has dtype {positions.dtype}, expected integers or real numbers of at most 64 bits")
     check_not_meta(positions, device)
@@ -124,7 +124,7 @@ def check_not_meta(positions: Tensor, device: torch.device) -> None:
 
 
 def check_broadcast(positions: Tensor, x: Tensor, shape: tuple[int, ...] | None = None) -> None:
-    """Check that positions broadcast to ``x.shape[:-1]``; the message of an error shows `shape`, by default theirs."""
+    """Check that positions broadcast to ``x.shape[:-1]``; an error shows `shape`, by default that of `positions`."""
     lengths = list(zip(reversed(positions.shape), reversed(x.shape[:-1]), strict=False))
     if positions.ndim >= x.ndim or any(length not in (1, size) for length, size in lengths):
         shape = tuple(positions.shape if shape is None else shape)
