@@ -274,7 +274,7 @@ def test_configurations(config, options, expected):
 
 
 @pytest.mark.parametrize("config, options, kind, message", [
-    ("meta-llama/Llama-3", {}, TypeError, "config is 'meta-llama/Llama-3' of type str, expected a transformers configuration"),
+    ("meta-llama/Llama-3", {}, TypeError, "config is 'meta-llama/Llama-3' of type str, expected a configuration"),
     (LLAMA | {"rope_theta": None}, {}, ValueError, "config has no rope_theta, whose default is in the model's configuration"),
     ({"model_type": "x", "text_config": LLAMA}, {}, ValueError, "pass config.text_config"),
     (GEMMA3, {}, ValueError, "layer_type is None, expected one of 'sliding_attention', 'full_attention'"),

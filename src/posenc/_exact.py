@@ -38,7 +38,7 @@ class Values:
     def __call__(
         self, position: int, exponent: int, column: int, dtype: int, factors: tuple[float, float] | None = None
     ) -> float:
-        """Return the value at the position plus offset ``position * 2**exponent``, rounded to dtype; the angle must not be 0.
+        """Return the value at ``position * 2**exponent``, which includes the offset, rounded to dtype; the angle must not be 0.
 
         With `factors`, return ``factors[0] * value(column) + factors[1] * value(column + 1)``; the columns must be the cosine
         and the sine of one frequency.

@@ -924,7 +924,7 @@ cdef class Rotation:
             None means ``range(n)``; a range or an integer must have n positions.  An array must be C-contiguous and broadcast
             to ``x.shape[:-1]``; with several axes of positions it has one more axis, the first one, and must be an array.
         out : ndarray, optional
-            An array with the shape and dtype of x, and rows that do not overlap each other or x.  None or x: overwrite x.
+            Array with the shape and dtype of x, and rows that do not overlap each other or x.  If None or x, x is overwritten.
         threads : int, optional
         checked : bool
             Whether the caller knows that the rows of `out` (or x) do not overlap; uint16 then holds the bits of bfloat16.

@@ -38,7 +38,7 @@ def settings(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[str, 
     if length is not None:
         length = _arguments.integer("length", length, 1)
     if isinstance(config, Immutable) or not isinstance(config, Mapping) and not hasattr(config, "to_dict"):
-        raise _arguments.wrong_type("config", config, "a transformers configuration or its dict")
+        raise _arguments.wrong_type("config", config, "a configuration from transformers or its dict")
     config = _of_layer(config, layer_type)
     scaling, nested = _parameters(config, layer_type)
     model_type = _read(config, "model_type")
@@ -46,7 +46,7 @@ def settings(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[str, 
     keywords: dict[str, Any] = {"layout": _layout(config, model_type), "scaling": scaling}
     rope_type = _scaling.type_of(scaling)
     if model_type in BACKWARDS:
-        raise ValueError(f"config has model_type {model_type!r}, expected positive angles; call Rotary with frequency_scale=-1")
+        raise ValueError(f"config has model_type {model_type!r}, which negates angles; call Rotary with frequency_scale=-1")
 
     if scaling.get("rope_theta") is None:
         scaling["rope_theta"] = _read(config, "rope_theta", "rotary_emb_base")
@@ -58,7 +58,7 @@ def settings(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[str, 
             )
         scaling["rope_theta"] = BASES[model_type]
 
-    if _read(config, "qk_rope_head_dim") is not None:       # it counts only rotated columns
+    if _read(config, "qk_rope_head_dim") is not None:       # this head_dim has only rotated columns
         scaling.pop("partial_rotary_factor", None)
     elif scaling.get("partial_rotary_factor") is None:
         share = _read(config, "partial_rotary_factor", "rotary_pct", "rope_pct")
@@ -82,7 +82,7 @@ def settings(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[str, 
     sections = scaling.get("mrope_section")
     if sections is not None:
         if model_type in UNSUPPORTED_SECTIONS:
-            raise ValueError(f"config has model_type {model_type!r}, whose mrope_section is unknown; call Rotary with axes")
+            raise ValueError(f"config has model_type {model_type!r}, whose mrope_section is unsupported; call Rotary with axes")
         if model_type in ALTERNATING_SECTIONS:
             keywords["axes"] = _pair_axes.alternating(scaling.pop("mrope_section"))
         elif model_type in INTERLEAVED_SECTIONS:
@@ -131,7 +131,7 @@ def _parameters(config: Any, layer_type: str | None) -> tuple[dict[str, Any], bo
     differ = any(value is not None for value in bases.values()) or bool(parameters) and only_full
     types = (LOCAL, FULL) if differ else _read(config, "layer_types") or ()
     if layer_type not in types and (differ or layer_type is not None):
-        expected = f"one of {', '.join(map(repr, dict.fromkeys(types)))}" if types else "None: all layers have one rotation"
+        expected = f"one of {', '.join(map(repr, dict.fromkeys(types)))}" if types else "None: all layers are alike"
         raise ValueError(f"layer_type is {layer_type!r}, expected {expected}")
     if differ:
         if layer_type == LOCAL and only_full:

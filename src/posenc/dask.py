@@ -371,7 +371,7 @@ def to_zarr(
     encoding = encoding_of(d_model, convention, to_zarr)
     keywords: dict[str, Any] = {"storage_options": storage_options}
     parts = stores.create(path, positions, encoding, dtype=dtype, chunk_rows=max(1, first), overwrite=force, **keywords)
-    # `partial` holds the path, because Dask would copy a store that is a dict
+    # `partial` hides the path from Dask, which would copy a store that is a dict
     write = delayed(partial(stores.write, path, parts=parts, threads=1, **keywords), name="posenc-write", pure=False)
     compute(*map(write, stores.missing(path, **keywords)))
     return stores.finish(path, **keywords)

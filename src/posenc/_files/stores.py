@@ -1,8 +1,8 @@
 """Where a Zarr array is written, and how it is published.
 
-Processes find an unfinished array by its final name alone.  A folder is written beside its final path, and
-renamed at the end.  Any other store is written in place; its metadata are written last, and without them no reader finds an
-array.  Until then, the metadata are in the key UNFINISHED.
+Processes find an unfinished array by its final name alone.  A folder is written beside its final path, and renamed at the end.
+Any other store is written in place; its metadata are written last, and before that no reader finds an array.  Until then, the
+metadata are in the key UNFINISHED.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class Remote:
         return None if self.is_published() else self.mark()
 
     def start(self, job: Job, seen: Job | None) -> None:
-        """Start a job in place of `seen`, as `Folder.start` does; if it overwrites, delete a published array first."""
+        """Start a job in place of `seen`, as `Folder.start` does; if the job overwrites, delete a published array first."""
         if job["overwrite"] and self.mark() == seen:
             self.set_mark({})           # the next call continues here, if this process is killed
             for mark in MARKS:          # first, so that no reader finds an array without its chunks

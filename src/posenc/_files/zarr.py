@@ -213,7 +213,7 @@ def finish(place: Folder | Remote) -> zarr.Array[Any]:
             if message := missing(array, present_in(array)):
                 raise OSError(errno.EIO, f"{message}; write them, and check that all workers share the store", place.name)
             place.publish(job)
-        place.discard()         # also removes the rest of a process that was killed at this point
+        place.discard()         # also what a process killed at this point has left
     return zarr.open_array(place.published, mode="r")
 
 

@@ -164,7 +164,7 @@ def _scales(d_model: int) -> tuple[float, ...]:
 
 
 def _short(x: float, error: float, favourites: Sequence[float] = (), lenience: float = 1) -> float:
-    """Return a favourite, with a relative error of at most lenience * error, else the shortest decimal with at most `error`."""
+    """Return a favourite within a relative error of lenience * error of x, else the shortest decimal within `error`."""
     for y in favourites:
         if abs(y - x) <= min(lenience * error, 0.002) * abs(x):
             return y

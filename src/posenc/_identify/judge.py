@@ -183,7 +183,7 @@ def _best(sample: Sample) -> list[_Result]:
 
 
 def _named(result: _Result) -> list[_Result]:
-    """Return the result with the names of its presets, and a copy for each padding_idx of these outside the positions."""
+    """Return the result with the names of its presets, and a copy for each of their padding_idx that is not a position."""
     encoding = result.encoding
     plain = tuple((name, padding_idx) for name, padding_idx in result.names if padding_idx is None)
     padding = tuple((name, padding_idx) for name, padding_idx in result.names if padding_idx is not None)

@@ -1,9 +1,9 @@
 /* Exact evaluation of a rotated value: a linear combination of the cosine and the sine of one angle.
  *
  * Method: both values are evaluated to 320 bits (exact.c), multiplied by their exact factors, aligned and added.
- * Bound (docs/numerics.md, section 7): each term has its number of sure bits (real.h), and alignment truncates the smaller term
- * below the last place of the larger one.  Cancellation increases the relative error; if the sum then has too few sure bits to
- * decide the rounding, spec->decide evaluates the combination to more bits.
+ * Bound (docs/numerics.md, section 7): the sure bits (real.h) of the terms bound their errors, and alignment truncates the
+ * smaller term below the last place of the larger one.  Cancellation increases the relative error; if the sum then has too few
+ * sure bits to decide the rounding, spec->decide evaluates the combination to more bits.
  */
 #include "exact.h"
 

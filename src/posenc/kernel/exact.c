@@ -1,7 +1,7 @@
 /* Exact evaluation: slow evaluation to 320 bits, with an error bound that decides the rounding of almost all values.
  *
- * Method: position * turns (see kernel.h) is an exact product of integers.  Subtracting the nearest quarter turn leaves at most
- * 1/8 turn, which is multiplied by 2 pi; the Taylor series of sin or cos is summed in fixed point.
+ * Method: position * turns (see kernel.h) is an exact product of integers.  Subtracting the nearest multiple of a
+ * quarter turn leaves at most 1/8 turn, which is multiplied by 2 pi; the series of sin or cos is summed in fixed point.
  * Bound (docs/numerics.md, section 3): the error of `turns` is below two units of its last place.  If the resulting
  * relative error of the remaining angle is below 2**d, the error of the value is below 2**(max(d, -285) + 1), because all later
  * errors are below 2**-285.8.  Next to a half-way point this may not decide the rounding; then spec->decide uses more bits.
@@ -12,7 +12,7 @@
 
 enum {
     SERIES = 30,                 /* terms; the next one is below (pi/4)**62 / 62! < 2**-304 */
-    SMALLEST_ERROR = -285        /* the relative error is at least 2**SMALLEST_ERROR */
+    SMALLEST_ERROR = -285        /* smallest bound of the relative error, as an exponent of 2 */
 };
 
 /* 2 pi / 8, rounded down: floor(pi / 4 * 2**320) */

@@ -17,7 +17,7 @@
 
 enum {
     TILE = 32,                   /* columns computed together: their offsets stay in L1, their anchors in registers */
-    FINE = 64,                   /* rows rotated from one anchor: the values in their middle */
+    FINE = 64,                   /* rows rotated from one anchor, the values in their middle */
     HALF = FINE / 2,
     COARSE = 8,                  /* anchors rotated from one direct evaluation */
     BLOCK = FINE * COARSE,       /* rows that one direct evaluation serves */

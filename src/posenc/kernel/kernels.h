@@ -1,4 +1,4 @@
-/* The kernel for one instruction set.  Each kernel_*.c defines the name ISA, and includes SIMD primitives and this file. */
+/* The kernel for one instruction set.  Each kernel_*.c defines ISA, then includes SIMD primitives and this file. */
 #include "rotation.h"
 
 #define JOIN_(a, b) a##_##b

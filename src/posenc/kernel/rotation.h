@@ -3,11 +3,11 @@
  * The cosines and sines of a few rows are computed as for a table, and stay in the cache while all heads are rotated.  float32
  * and float16 values are rotated in double; bfloat16 values in float, where each cosine and sine is split into two floats.
  *
- * Bounds (docs/numerics.md, section 7) for a pair (a, b), with m from kernel.h, u = 2**-53 and A = |m| sqrt(a**2 + b**2): in
- * double, the error of a value is below 3.25 u (|a c| + |b s|) <= 3.25 u A if c and s are correctly rounded, and below
- * 10.5 u A + 2**-88 A if they are evaluated directly; in float, it is below 2**-23 |value| + 2**-37.6 A.  The rotated values of
- * a pair determine A.  If neither is below 2**-12 times the other in magnitude, these errors are below 2**14 and 2**16 units of
- * the double's last place, and 2.4 units of the float's last place.
+ * Bounds (docs/numerics.md, section 7) for a pair (a, b) and the factors c = m cos t and s = m sin t of kernel.h, with
+ * u = 2**-53 and A = |m| sqrt(a**2 + b**2): in double, the error of a value is below 3.25 u (|a c| + |b s|) <= 3.25 u A if c
+ * and s are correctly rounded, and below 10.5 u A + 2**-88 A if they are evaluated directly; in float, it is below
+ * 2**-23 |value| + 2**-37.6 A.  The rotated values of a pair determine A.  If neither is below 2**-12 times the other, these
+ * errors are below 2**14 and 2**16 units of the double's last place, and 2.4 units of the float's last place.
  */
 #ifndef POSENC_ROTATION_H
 #define POSENC_ROTATION_H

@@ -112,7 +112,7 @@ class RotaryEmbedding(nn.Module):
         x : Tensor
             A tensor with the dtype and device of the result; its values are not used.
         position_ids : Tensor, shape (batch, n)
-            The positions.  For rotations with several axes, shape (axes, batch, n); otherwise all axes have the same positions.
+            The positions.  A rotation with several axes takes shape (axes, batch, n), or the same positions for all axes.
         layer_type : str, optional
             As for `rotary`.
 
