@@ -77,7 +77,7 @@ cdef inline bint read_range(object positions, double offset, bint checked, posit
 
 
 cdef inline bint read_array(object positions, double offset, bint checked, Py_buffer *view, positions_t *p) except -1:
-    """Read a contiguous int64 or float64 array and hold its buffer; return False for others, or positions outside the domain."""
+    """Read a contiguous int64 or float64 array and hold its buffer; return False for others or positions outside the domain."""
     cdef ptrdiff_t i
     try:
         PyObject_GetBuffer(positions, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
