@@ -1,4 +1,4 @@
-"""Times of rotary embeddings: posenc's rotation next to an in-place pass, NumPy and, if it is installed, torch.
+"""Times and errors of rotary embeddings: posenc's rotation beside an in-place pass, NumPy and, if installed, torch.
 
     python benchmarks/rotation.py [NAME ...]
 
@@ -7,6 +7,7 @@ Each case and its comparisons alternate in one run.  `passes` is the time in uni
 """
 
 import functools
+import importlib
 from fractions import Fraction
 from statistics import median
 
@@ -144,5 +145,58 @@ def torch_eager():
             report(f"q and k {name}, {label}, torch {torch.get_num_threads()} threads", ", ".join(shown))
 
 
+def errors():
+    """The errors in docs/rotary.md, compared with float64 angles.  Libraries that are not installed are omitted."""
+    import torch
+
+    import posenc.torch
+
+    half, n = HEAD_DIM // 2, 64
+    x = torch.randn(1, 32, n, HEAD_DIM, generator=torch.Generator().manual_seed(0)).bfloat16()
+    positions = torch.arange(10**6, 10**6 + n)
+    rotary = posenc.Rotary(HEAD_DIM, base=BASE)
+    angles = positions.numpy()[:, None] * BASE ** (-np.arange(half) / half)
+    pairs = x.double().numpy()
+    pairs = (pairs[..., :half] + 1j * pairs[..., half:]) * np.exp(1j * angles)
+    exact = np.concatenate([pairs.real, pairs.imag], axis=-1)
+    lengths = np.tile(abs(pairs), 2)
+
+    def transformers(replace):
+        llama = importlib.import_module("transformers.models.llama.modeling_llama")
+        parameters = {"rope_type": "default", "rope_theta": BASE}
+        module = llama.LlamaRotaryEmbedding(llama.LlamaConfig(head_dim=HEAD_DIM, rope_parameters=parameters))
+        module = posenc.torch.RotaryEmbedding(rotary) if replace else module
+        return llama.apply_rotary_pos_emb(x, x, *module(x, positions[None]))[0]
+
+    def interleaved(rotate):
+        y = rotate(torch.stack([x[..., :half], x[..., half:]], dim=-1).flatten(-2))
+        return torch.cat([y[..., 0::2], y[..., 1::2]], dim=-1)
+
+    def torchtune():
+        module = importlib.import_module("torchtune.modules.position_embeddings").RotaryPositionalEmbeddings
+        module = module(HEAD_DIM, max_seq_len=10**6 + n, base=int(BASE))
+        return interleaved(lambda y: module(y.transpose(1, 2), input_pos=positions[None]).transpose(1, 2))
+
+    def rotary_embedding_torch():
+        module = importlib.import_module("rotary_embedding_torch").RotaryEmbedding(HEAD_DIM, theta=BASE)
+        return interleaved(lambda y: module.rotate_queries_or_keys(y, offset=10**6))
+
+    for name, function in {
+        "posenc.torch.rotate": lambda: posenc.torch.rotate(x, range(10**6, 10**6 + n), rotary=rotary),
+        "transformers": functools.partial(transformers, False),
+        "transformers, posenc.torch.RotaryEmbedding": functools.partial(transformers, True),
+        "torchtune": torchtune,
+        "rotary-embedding-torch": rotary_embedding_torch,
+    }.items():
+        try:
+            values = function()
+        except ImportError as error:
+            report(name, f"cannot be imported: {error}")
+            continue
+        largest = (abs(values.double().numpy() - exact) / lengths).max()
+        correct = (values == torch.from_numpy(exact).bfloat16()).float().mean()
+        report(f"{name}, bfloat16", f"largest error {largest:.1e}, correctly rounded {correct:.1%}")
+
+
 if __name__ == "__main__":
-    main(__doc__, prefill, decode, numpy_recipe, torch_eager)
+    main(__doc__, prefill, decode, numpy_recipe, torch_eager, errors)

@@ -282,8 +282,9 @@ def test_a_store_requires_a_range_of_positions(tmp_path):
 def test_a_store_holds_the_table_and_its_specification(tmp_path, dtype):
     pytest.importorskip("zarr")
     positions, convention = range(1000, 0, -3), {"base": 77.0, "layout": "halves"}
-    for force in (False, True):
-        stored = posenc.dask.to_zarr(tmp_path / "pe.zarr", positions, 9, chunks=100, dtype=dtype, force=force, **convention)
+    for overwrite in (False, True):
+        path = tmp_path / "pe.zarr"
+        stored = posenc.dask.to_zarr(path, positions, 9, chunks=100, dtype=dtype, overwrite=overwrite, **convention)
     expected = posenc.encode(positions, 9, dtype=dtype, **convention)
     assert_same_bits(stored[:].view(expected.dtype), expected)
     assert stored.attrs["posenc"]["dtype"] == dtype and stored.attrs["posenc"]["convention"]["base"] == 77.0
@@ -294,7 +295,7 @@ def test_a_store_holds_the_table_and_its_specification(tmp_path, dtype):
 def test_a_memory_store_is_written_in_place():
     store = pytest.importorskip("zarr").storage.MemoryStore()
     assert_same_bits(posenc.dask.to_zarr(store, 10, 8, chunks=4)[:], posenc.encode(10, 8))
-    assert_same_bits(posenc.dask.to_zarr(store, 5, 8, force=True)[:], posenc.encode(5, 8))
+    assert_same_bits(posenc.dask.to_zarr(store, 5, 8, overwrite=True)[:], posenc.encode(5, 8))
 
 
 @pytest.mark.parametrize("chunks", [((3, 4, 3),), ((3, 2, 5),), ((3, 4),)])
@@ -306,13 +307,13 @@ def test_unequal_chunks_are_refused(tmp_path, chunks):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("force", ["no", "", 0, 1, None])
-def test_force_must_be_a_bool(tmp_path, force):
+@pytest.mark.parametrize("overwrite", ["no", "", 0, 1, None])
+def test_overwrite_must_be_a_bool(tmp_path, overwrite):
     pytest.importorskip("zarr")
     posenc.dask.to_zarr(tmp_path / "pe.zarr", 10, 8)
-    with pytest.raises(TypeError, match=f"force is {force!r} of type {type(force).__name__}, expected a bool"):
-        posenc.dask.to_zarr(tmp_path / "pe.zarr", 5, 8, force=force)
-    assert posenc.dask.to_zarr(tmp_path / "pe.zarr", 10, 8, force=np.True_).shape == (10, 8)
+    with pytest.raises(TypeError, match=f"overwrite is {overwrite!r} of type {type(overwrite).__name__}, expected a bool"):
+        posenc.dask.to_zarr(tmp_path / "pe.zarr", 5, 8, overwrite=overwrite)
+    assert posenc.dask.to_zarr(tmp_path / "pe.zarr", 10, 8, overwrite=np.True_).shape == (10, 8)
 
 
 def test_a_missing_path_is_refused():

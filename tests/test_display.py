@@ -7,7 +7,7 @@ import pytest
 
 from posenc import Encoding
 from posenc._convention import DEFAULTS
-from posenc._encoding import changes_of
+from posenc._specification import changes_of
 
 ENCODINGS = [
     Encoding(0),

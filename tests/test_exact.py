@@ -10,7 +10,7 @@ import posenc
 from conftest import DTYPES, bits_of, interrupted
 from constructed import KINDS, cases
 from posenc import _convention, _exact
-from posenc._encoding import keywords_of
+from posenc._specification import keywords_of
 from reference import FORMATS, Reference, arithmetic, round_to
 
 # exact.c leaves this value undecided: relative to the value, the offset moves it beyond a half-way point by 2**-310, and the

@@ -84,7 +84,7 @@ def test_every_buffer_size_writes_the_same_file(tmp_path, monkeypatch):
     expected = enc.encode(positions)
     for size in (1, 120, 121, 4096, 10**6):
         monkeypatch.setattr(table, "BUFFER_BYTES", size)
-        write_npy(tmp_path / "pe.npy", enc, positions, force=True)
+        write_npy(tmp_path / "pe.npy", enc, positions, overwrite=True)
         assert (np.load(tmp_path / "pe.npy") == expected).all()
 
 
@@ -175,8 +175,8 @@ def test_names_may_have_the_maximum_length(tmp_path):
 
 
 @POSIX
-@pytest.mark.parametrize("force, publish", [(False, "link"), (True, "replace")])
-def test_the_file_is_synced_before_it_is_published(tmp_path, monkeypatch, force, publish):
+@pytest.mark.parametrize("overwrite, publish", [(False, "link"), (True, "replace")])
+def test_the_file_is_synced_before_it_is_published(tmp_path, monkeypatch, overwrite, publish):
     calls = []
 
     def record(name, describe):
@@ -190,7 +190,7 @@ def test_the_file_is_synced_before_it_is_published(tmp_path, monkeypatch, force,
 
     record("fsync", lambda fd: "sync folder" if stat.S_ISDIR(os.fstat(fd).st_mode) else "sync file")
     record(publish, lambda *paths: "publish")
-    write_npy(tmp_path / "pe.npy", posenc.Encoding(4), range(3), force=force)
+    write_npy(tmp_path / "pe.npy", posenc.Encoding(4), range(3), overwrite=overwrite)
     assert calls == ["sync file", "publish", "sync folder"]
 
 
@@ -223,11 +223,11 @@ def test_files_created_during_the_write_are_not_overwritten(tmp_path, monkeypatc
     assert names(tmp_path) == ["pe.npy"]
 
 
-def test_force_replaces_the_file_after_the_write(tmp_path):
+def test_overwrite_replaces_the_file_after_the_write(tmp_path):
     (tmp_path / "pe.npy").write_text("old")
     seen = []
     progress = lambda n: seen.append((tmp_path / "pe.npy").read_text())      # noqa: E731
-    write_npy(tmp_path / "pe.npy", posenc.Encoding(4), range(3), force=True, progress=progress)
+    write_npy(tmp_path / "pe.npy", posenc.Encoding(4), range(3), overwrite=True, progress=progress)
     assert seen == ["old"]
     assert np.load(tmp_path / "pe.npy").shape == (3, 4)
 
@@ -239,17 +239,17 @@ def test_a_symbolic_link_is_kept(tmp_path):
     write_npy(tmp_path / "pe.npy", posenc.Encoding(4), range(3))
     with pytest.raises(FileExistsError):
         write_npy(tmp_path / "pe.npy", posenc.Encoding(4), range(3))
-    write_npy(tmp_path / "pe.npy", posenc.Encoding(4), range(5), force=True)
+    write_npy(tmp_path / "pe.npy", posenc.Encoding(4), range(5), overwrite=True)
     assert (tmp_path / "pe.npy").is_symlink() and len(np.load(tmp_path / "elsewhere" / "real.npy")) == 5
 
 
 @POSIX
-def test_force_replaces_only_files(tmp_path):
+def test_overwrite_replaces_only_files(tmp_path):
     (tmp_path / "folder.npy").mkdir()
     os.mkfifo(tmp_path / "fifo.npy")
     for name in names(tmp_path):
         with pytest.raises(OSError, match=name):
-            write_npy(tmp_path / name, posenc.Encoding(4), range(3), force=True)
+            write_npy(tmp_path / name, posenc.Encoding(4), range(3), overwrite=True)
     assert names(tmp_path) == ["fifo.npy", "folder.npy"]
 
 
@@ -441,7 +441,7 @@ def test_a_killed_process_leaves_no_partial_file(tmp_path, old):
     process.communicate(timeout=20)
     assert path.read_text() == old if old else not path.exists()
     assert [name.startswith(f".pe.npy.{process.pid}.") for name in names(tmp_path)] == [True, False][: 1 + bool(old)]
-    write_npy(path, posenc.Encoding(4), range(3), force=True)       # the leftover temporary file is ignored
+    write_npy(path, posenc.Encoding(4), range(3), overwrite=True)       # the leftover temporary file is ignored
 
 
 @POSIX

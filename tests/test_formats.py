@@ -68,7 +68,7 @@ def test_torch_reads_safetensors(tmp_path):
 
 def test_rows_of_safetensors_are_aligned_to_cache_lines(tmp_path):
     for key in ("pe", "p" * 30, "ё\n\"'"):
-        write(tmp_path / "pe.safetensors", posenc.Encoding(16), range(100), key=key, force=True)
+        write(tmp_path / "pe.safetensors", posenc.Encoding(16), range(100), key=key, overwrite=True)
         content = (tmp_path / "pe.safetensors").read_bytes()
         assert (8 + int.from_bytes(content[:8], "little")) % 64 == 0
         with safetensors.safe_open(tmp_path / "pe.safetensors", "np") as file:
@@ -457,7 +457,7 @@ def test_paths_created_during_the_write_are_kept(tmp_path, make):
 def check_failed_overwrite(path, error, rows=10, **keywords):
     """Replace a store of 10 rows with one of 20; expect an error, and a complete store with `rows` rows."""
     with pytest.raises(error, match=r"pe\.zarr" if error is OSError else None):
-        write(path, posenc.Encoding(8), range(20), force=True, **keywords)
+        write(path, posenc.Encoding(8), range(20), overwrite=True, **keywords)
     assert names(path.parent) == ["pe.zarr"] and zarr.open_array(path, mode="r").shape == (rows, 8)
 
 
@@ -505,7 +505,7 @@ def test_a_symbolic_link_to_a_store_is_kept(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "pe.zarr").symlink_to(tmp_path / "elsewhere" / "real.zarr")
     for n in (3, 5):
-        write(tmp_path / "pe.zarr", posenc.Encoding(4), range(n), force=n == 5)
+        write(tmp_path / "pe.zarr", posenc.Encoding(4), range(n), overwrite=n == 5)
         assert (tmp_path / "pe.zarr").is_symlink()
         assert zarr.open_array(tmp_path / "elsewhere" / "real.zarr", mode="r").shape == (n, 4)
     assert names(tmp_path / "elsewhere") == ["real.zarr"]

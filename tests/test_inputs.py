@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import posenc
 from conftest import assert_same_bits, bits_of
 from posenc import Encoding, _arguments
-from posenc._encoding import keywords_of
+from posenc._specification import keywords_of
 from reference import Reference
 
 # ---- invalid arguments ----------------------------------------------------------------------------------------------

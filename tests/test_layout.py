@@ -59,12 +59,13 @@ def test_imports_run_downward():
     assert [(name, other) for name, others in GRAPH.items() for other in others if level_of(other) < level_of(name)] == []
 
 
-def test_private_names_of_encoding_stay_in_its_module():
-    private = {name for name in vars(posenc.Encoding) if re.match("_[a-z]", name)} - {"_repr_html_"}
-    assert "_convention" in private
+def test_private_names_of_specifications_stay_in_their_modules():
+    classes = (*posenc.Encoding.__mro__, *posenc.Rotary.__mro__)
+    private = {name for kind in classes for name in vars(kind) if re.match("_[a-z]", name)} - {"_repr_html_"}
+    assert {"_columns", "_keywords", "_rotation"} <= private
     read = [
         (name, node.lineno, node.attr)
-        for name, path in MODULES.items() if name != "posenc._encoding"
+        for name, path in MODULES.items() if name not in {kind.__module__ for kind in classes}
         for node in syntax_nodes(path) if isinstance(node, ast.Attribute) and node.attr in private
         if not (isinstance(node.value, ast.Name) and node.value.id in ("self", "posenc"))
     ]

@@ -224,6 +224,8 @@ rotary.tables(max_len=12)                               'max_len' | did you mean
 rotary.rotate(x, position_ids=np.arange(12))            'position_ids' | did you mean 'positions'?
 rotary.rotate(x, inverse=1)                             inverse is 1 of type int | a bool
 rotary.rotate(x, 10)                                    positions has length 10, expected 12
+rotary.rotate(x[None, :1], 10**6)                       positions has length 1000000, expected 1 | range(p, p + 1)
+rotary.rotate(np.ones((2, 8, 3, 64), "f4"), [[4, 5, 6]] * 2)    positions has shape (2, 3) | positions[:, None] broadcasts
 rotary.rotate(x[:, :32])                                x has shape (12, 32) | (..., 64)
 rotary.rotate(x.astype("f8"))                           x has dtype float64 | float32, float16 or bfloat16
 rotary.rotate(t)                                        x is of type Tensor | posenc.torch
@@ -447,6 +449,7 @@ posenc.verify("pe.npy", full=True)                      'full' | did you mean 's
 posenc.verify("pe.npy", atol=1e-6)                      'atol' | expected path, encoding, positions, key, samples
 """,
     "identify": """
+posenc.identify(torch.ones(12, 64, dtype=torch.bfloat16))       table is of type Tensor | .float().numpy()
 posenc.identify("table.npy")                            table is 'table.npy' of type str | numpy.load
 posenc.identify(x.tolist()[0])                          table has shape (64,) | (n, d_model)
 posenc.identify(np.zeros((2, 3, 64)))                   table has shape (2, 3, 64) | (n, d_model)
@@ -706,7 +709,8 @@ posenc.dask.to_zarr("pe.zarr", np.arange(12), 64)       positions is of type nda
 posenc.dask.to_zarr("pe.zarr", 12, "64")                d_model is '64' of type str | an integer
 posenc.dask.to_zarr("pe.zarr", 12, 64, chunks=(5, 7))   chunks is (5, 7) | equal chunks
 posenc.dask.to_zarr("pe.zarr", 12, 64, dtype="bf16")    dtype is 'bf16' | did you mean 'bfloat16'?
-posenc.dask.to_zarr("pe.zarr", 12, 64, force=1)         force is 1 of type int | a bool
+posenc.dask.to_zarr("pe.zarr", 12, 64, overwrite=1)     overwrite is 1 of type int | a bool
+posenc.dask.to_zarr("pe.zarr", 12, 64, force=True)      to_zarr() | 'force' | did you mean 'overwrite'?
 posenc.dask.to_zarr("pe.zarr", 12, 64, chunk_size=4)    'chunk_size' | did you mean 'chunks'?
 posenc.dask.to_zarr("pe.zarr", 12, enc, base=500)       an Encoding and base | replace(base=...)
 """,

@@ -464,7 +464,7 @@ def test_a_job_is_continued_with_overwrite(tmp_path):
         (tmp_path / ".pe.zarr.partial" / "old" / "c").mkdir(parents=True)
         create(path, overwrite=path.exists())
         posenc.zarr.write(path, 0, 3)
-        _zarr.write(path, posenc.Encoding(8), range(10), force=True)
+        _zarr.write(path, posenc.Encoding(8), range(10), overwrite=True)
         assert create(path, overwrite=True) == 15
         assert posenc.zarr.write(path, 0, 1) == 10
         assert_same_bits(posenc.zarr.finish(path)[:], ENCODING.encode(N))
@@ -533,8 +533,8 @@ def test_urls_are_recognized(path, expected):
 
 def test_a_url_is_written_and_read_as_a_file():
     url = f"memory://{os.urandom(8).hex()}/pe.zarr"
-    for n, force in ((1000, False), (500, True)):
-        assert _zarr.write(url, posenc.Encoding(16), range(n), "float64", chunk_rows=100, force=force) == n * 128
+    for n, overwrite in ((1000, False), (500, True)):
+        assert _zarr.write(url, posenc.Encoding(16), range(n), "float64", chunk_rows=100, overwrite=overwrite) == n * 128
         with _zarr.opened(url) as table:
             assert table.described == (posenc.Encoding(16), range(n)) and table.dtype == "float64"
             expected = posenc.encode(n, 16, dtype="float64")
@@ -579,7 +579,7 @@ def test_a_url_with_options_and_old_listings():
     assert_same_bits(posenc.zarr.finish(store, **options)[:], ENCODING.encode(N))
     with _zarr.opened(store, **options) as table:
         assert table.shape == (N, 6)
-    assert _zarr.write(store, ENCODING, range(9), force=True, **options) == 9 * 24
+    assert _zarr.write(store, ENCODING, range(9), overwrite=True, **options) == 9 * 24
 
 
 def test_the_metadata_are_json(tmp_path):

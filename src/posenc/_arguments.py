@@ -358,11 +358,11 @@ def for_add_to(
     positions = positions_of(positions, offset)
     if shape_of(positions) != (n,):
         if isinstance(positions, range):
-            raise ValueError(f"positions has length {len(positions)}, expected {n}, the number of rows of x")
+            raise length_error(len(positions), n)
         try:
             positions = np.require(np.broadcast_to(positions, x.shape[:-1]), None, ("C", "A")).reshape(x.shape[:-1])
         except ValueError:
-            raise ValueError(f"positions has shape {positions.shape}, expected one that broadcasts to {x.shape[:-1]}") from None
+            raise broadcast_error(positions.shape, x.shape[:-1]) from None
     return positions, scale, n_threads
 
 
@@ -397,19 +397,33 @@ def for_rotate(
     positions = positions_of(positions, 0)
     if isinstance(positions, range):
         if length(positions) != n:
-            raise ValueError(f"positions has length {length(positions)}, expected {n}, the number of rows of x")
+            raise length_error(length(positions), n)
         return positions, out, n_threads
     shape = positions.shape if axes is None else positions.shape[1:]
     pairs = zip(reversed(shape), reversed(x.shape[:-1]), strict=False)
     if len(shape) > x.ndim - 1 or any(size not in (1, rows) for size, rows in pairs):
-        expected = f"{x.shape[:-1]}" if axes is None else f"{x.shape[:-1]} after the first dimension"
-        raise ValueError(f"positions has shape {positions.shape}, expected one that broadcasts to {expected}")
+        raise broadcast_error(positions.shape, x.shape[:-1], axes is not None)
     if positions.dtype != np.int64:
         whole = np.isfinite(positions) & (positions == np.floor(positions))
         if not whole.all():
             raise ValueError(f"positions has {positions[~whole][0]}, expected integers for a rotation")
         positions = positions.astype(np.int64)
     return positions, out, n_threads
+
+
+def length_error(length: int, n: int | None) -> ValueError:
+    hint = "; for one row at position p, pass range(p, p + 1)" if n == 1 else ""
+    return ValueError(f"positions has length {length}, expected {n}, the number of rows of x{hint}")
+
+
+def broadcast_error(shape: tuple[int, ...], expected: tuple[int, ...], has_axes: bool = False) -> ValueError:
+    """Return the error for positions that do not broadcast to `expected`, after a first dimension if `has_axes`."""
+    first, rest = (":, :", shape[1:]) if has_axes else (":", shape)
+    hint = ""
+    if len(expected) == 3 and rest == expected[::2]:
+        hint = f"; positions[{first}, None] broadcasts over axis 1 of x"
+    after = " after the first dimension" if has_axes else ""
+    return ValueError(f"positions has shape {shape}, expected one that broadcasts to {expected}{after}{hint}")
 
 
 def _target(x: NDArray[Any], out: Any, element: np.dtype[Any]) -> NDArray[Any] | None:

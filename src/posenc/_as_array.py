@@ -30,7 +30,7 @@ def shown(value: Any) -> str:
 def tensor_hint(value: Any) -> str:
     """Return a hint for the end of a message if a value is a PyTorch tensor, else ""."""
     tensor = isinstance(value, getattr(sys.modules.get("torch"), "Tensor", ()))
-    return "; posenc.torch has functions for tensors" if tensor else ""
+    return "; posenc.torch has functions for tensors, and x.detach().float().numpy() is an array" if tensor else ""
 
 
 def as_array(name: str, value: Any) -> NDArray[Any]:

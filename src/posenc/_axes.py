@@ -13,8 +13,9 @@ from posenc import _arguments
 from posenc._as_array import shown
 from posenc._cache import encoding_of
 from posenc._convention import DEFAULTS, WIDEST
-from posenc._encoding import Encoding, changes_of
+from posenc._encoding import Encoding
 from posenc._keywords import check_names
+from posenc._specification import changes_of
 
 Width: TypeAlias = SupportsIndex | Encoding | Sequence[Encoding]
 Integers: TypeAlias = Sequence[SupportsIndex] | NDArray[Any] | None

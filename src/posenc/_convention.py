@@ -84,12 +84,6 @@ def refuse(method: Callable[..., Any], unknown: Keywords) -> None:
     check_names(method, unknown)
 
 
-def changed(convention: Keywords, changes: Keywords) -> dict[str, Any]:
-    """Return a convention with changes, and without the keywords that `REPLACES` lists for them."""
-    replaced = {key for change in changes for key in REPLACES.get(change, ())}
-    return {key: value for key, value in convention.items() if key not in replaced} | dict(changes)
-
-
 # ---- columns ----------------------------------------------------------------------------------------------------------
 # d: number of columns; c: keywords of the convention
 

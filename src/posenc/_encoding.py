@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, Never, Self, SupportsFloat, SupportsIndex, overload
+from collections.abc import Iterator
+from typing import Any, Literal, Never, SupportsFloat, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,13 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 from posenc import _arguments, _convention, _kernel, _specification, _stream
 from posenc._as_array import shown
 from posenc._convention import DEFAULTS
-from posenc._keywords import check_names, suggests
+from posenc._keywords import suggests
 from posenc._stream import Chunk
 from posenc._types import AnyDType, ArrayT, DTypeOf, Positions, ScalarT
-from posenc._version import __version__
 
 
-class Encoding(_specification.Immutable):
+class Encoding(_specification.Specification):
     """The specification of a table of sinusoidal positional encodings.
 
     By default, column ``2 i`` holds ``sin`` and column ``2 i + 1`` holds ``cos`` of ``position * base**(-2 i / d_model)``.
@@ -94,9 +92,10 @@ class Encoding(_specification.Immutable):
     """
 
     __slots__ = (
-        "__weakref__", "_columns", "_convention", "_frequencies", "_hash", "base", "d_model", "exponents", "frequency_scale",
-        "layout", "odd", "order", "padding_idx", "position_offset", "position_scale", "scale", "shift", "spacing",
+        "_columns", "_frequencies", "base", "d_model", "exponents", "frequency_scale", "layout", "odd", "order", "padding_idx",
+        "position_offset", "position_scale", "scale", "shift", "spacing",
     )
+    _form = _specification.Form("d_model", "convention", DEFAULTS, _convention.REPLACES, ("positions", "dtype"))
 
     d_model: int
     base: float
@@ -112,9 +111,7 @@ class Encoding(_specification.Immutable):
     layout: Literal["interleaved", "halves"]
     order: Literal["sin", "cos"]
     _columns: _kernel.Columns
-    _convention: dict[str, Any]
     _frequencies: NDArray[np.float64] | None
-    _hash: int
 
     @suggests
     def __init__(
@@ -138,125 +135,8 @@ class Encoding(_specification.Immutable):
         arguments = locals()
         with _kernel.default_environment():
             d_model, convention = _convention.checked(d_model, {name: arguments[name] for name in DEFAULTS})
-            set_attribute = functools.partial(object.__setattr__, self)
-            set_attribute("d_model", d_model)
-            set_attribute("_convention", convention)
-            for name in convention.keys() - {"frequencies"}:
-                set_attribute(name, convention[name])
-            set_attribute("_hash", hash((d_model, *convention.values())))
-            set_attribute("_frequencies", None)
-            set_attribute("_columns", _convention.columns(d_model, convention))
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Encoding):
-            return NotImplemented
-        return self.d_model == other.d_model and self._convention == other._convention
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __reduce__(self) -> tuple[Callable[..., Encoding], tuple[type[Encoding], int, dict[str, Any]]]:
-        return _specification.rebuild, (type(self), self.d_model, changes_of(self))
-
-    def replace(self, **changes: Any) -> Self:
-        """Return an encoding with some keywords replaced.
-
-        Parameters
-        ----------
-        **changes
-            ``d_model`` and keywords of `Encoding`.  ``frequencies`` replaces ``base``, ``spacing``, ``shift`` and
-            ``frequency_scale``; ``spacing`` and ``shift`` replace each other.
-
-        Returns
-        -------
-        Encoding
-            A new encoding, with the values of this one for all other keywords.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If a change has a wrong type or value, or if two keywords exclude each other.
-
-        See Also
-        --------
-        Encoding : The keywords.
-
-        Examples
-        --------
-        >>> import posenc
-        >>> posenc.preset("whisper", 384).replace(d_model=512, scale=0.5)
-        Encoding(512, scale=0.5, odd='error', spacing='endpoint', layout='halves')
-        """
-        check_names(Encoding.replace, changes, ("d_model", *DEFAULTS))
-        d_model = changes.pop("d_model", self.d_model)
-        return type(self)(d_model, **_convention.changed(changes_of(self), changes))
-
-    __replace__ = replace
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the encoding as a dict that JSON can hold.
-
-        Returns
-        -------
-        dict
-            ``version``, the version of posenc; ``d_model``; and ``convention``, a dict of all keywords, including defaults.
-            Specifications in files contain the same entries.
-
-        See Also
-        --------
-        Encoding.from_dict : The inverse.
-
-        Examples
-        --------
-        >>> import json
-        >>> from posenc import Encoding
-        >>> document = json.dumps(Encoding(64, base=500.0).to_dict())
-        >>> Encoding.from_dict(json.loads(document))
-        Encoding(64, base=500.0)
-        """
-        convention = {name: list(value) if isinstance(value, tuple) else value for name, value in self._convention.items()}
-        return {"version": __version__, "d_model": self.d_model, "convention": convention}
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Self:
-        """Return the encoding that a dict describes.
-
-        Parameters
-        ----------
-        document : mapping
-            The result of `to_dict`, or the specification in a file that posenc wrote; its ``positions`` and ``dtype`` are
-            ignored.  Keywords that are missing from ``convention`` have their default values.
-
-        Returns
-        -------
-        Encoding
-            An encoding equal to the one on which `to_dict` was called.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If the dict has an unknown key, ``d_model`` or ``convention`` is missing, or a keyword has a wrong type or value.
-
-        See Also
-        --------
-        Encoding.to_dict : The inverse.
-
-        Examples
-        --------
-        >>> from posenc import Encoding
-        >>> Encoding.from_dict({"d_model": 64, "convention": {"layout": "halves"}})
-        Encoding(64, layout='halves')
-        """
-        _specification.check_document(document, "Encoding", "d_model", "convention", DEFAULTS, ("positions", "dtype"))
-        return cls(document["d_model"], **document["convention"])
-
-    def __repr__(self) -> str:
-        """Return a constructor call with the keywords that differ from the default; many frequencies are abbreviated."""
-        return _specification.call("Encoding", self.d_model, changes_of(self))
-
-    def _repr_html_(self) -> str:
-        """Return the whole convention as an HTML table; values that differ from the default are bold."""
-        return _specification.html_table(repr(self), {"d_model": self.d_model, **self._convention}, DEFAULTS)
+            columns = _convention.columns(d_model, convention)
+            _specification.set_attributes(self, d_model, convention, _columns=columns, _frequencies=None)
 
     @property
     def frequencies(self) -> NDArray[np.float64]:
@@ -276,7 +156,7 @@ class Encoding(_specification.Immutable):
         """
         values = self._frequencies
         if values is None:
-            values = _convention.frequencies(self.d_model, self._convention)
+            values = _convention.frequencies(self.d_model, self._keywords)
             values = np.frombuffer(values.tobytes())        # a view of bytes, which setflags cannot make writeable
             object.__setattr__(self, "_frequencies", values)
         return values
@@ -373,13 +253,3 @@ def check_encoding(encoding: Any) -> None:
     calls = {int: f"Encoding({value})", str: f"preset({value}, d_model)", dict: "Encoding.from_dict(encoding)"}
     such_as = f" such as posenc.{calls[type(encoding)]}" if type(encoding) in calls else ""
     raise _arguments.wrong_type("encoding", encoding, f"a posenc.Encoding{such_as}")
-
-
-def keywords_of(encoding: Encoding) -> dict[str, Any]:
-    """Return all keywords of the convention with their values."""
-    return dict(encoding._convention)
-
-
-def changes_of(encoding: Encoding) -> dict[str, Any]:
-    """Return the keywords that differ from the default, with their values."""
-    return {name: value for name, value in encoding._convention.items() if value != DEFAULTS[name]}

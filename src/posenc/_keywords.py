@@ -71,8 +71,13 @@ CONVENTION = {"base", "frequency_scale", "position_offset", "position_scale", "p
               "exponents", "frequencies", "layout", "order", "d_model"}
 
 
-def check_names(function: Callable[..., Any], keywords: Iterable[str], others: Iterable[str] = ()) -> None:
-    """Raise a TypeError for a keyword that a function does not accept; `others` are the names that its ``**`` accepts."""
+def check_names(
+    function: Callable[..., Any], keywords: Iterable[str], others: Iterable[str] = (), called: str | None = None
+) -> None:
+    """Raise a TypeError for a keyword that a function does not accept.
+
+    `others` are the names that its ``**`` accepts, and `called` is the name that the message shows for it.
+    """
     import difflib
     import inspect
 
@@ -93,7 +98,7 @@ def check_names(function: Callable[..., Any], keywords: Iterable[str], others: I
             hint = "posenc.torch returns tensors"
         else:
             hint = f"expected {', '.join(accepted)}"
-        called = function.__qualname__.removesuffix(".__init__")
+        called = called or function.__qualname__.removesuffix(".__init__")
         raise TypeError(f"{called}() got an unexpected keyword argument {name!r}; {hint}") from None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from posenc import _arguments, _pair_axes, _scaling
-from posenc._specification import Immutable
+from posenc._specification import Specification
 
 # Model types whose pairs are columns 2 i and 2 i + 1; in all others, they are columns i and i + rotary_dim / 2
 INTERLEAVED = frozenset((
@@ -37,7 +37,7 @@ def settings(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[str, 
         raise _arguments.wrong_type("layer_type", layer_type, "a name such as 'full_attention'")
     if length is not None:
         length = _arguments.integer("length", length, 1)
-    if isinstance(config, Immutable) or not isinstance(config, Mapping) and not hasattr(config, "to_dict"):
+    if isinstance(config, Specification) or not isinstance(config, Mapping) and not hasattr(config, "to_dict"):
         raise _arguments.wrong_type("config", config, "a configuration from transformers or its dict")
     config = _of_layer(config, layer_type)
     scaling, nested = _parameters(config, layer_type)

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, SupportsIndex
 
-from posenc import _arguments, _convention, _kernel
+from posenc import _arguments, _convention, _kernel, _specification
 from posenc._encoding import Encoding
 from posenc._keywords import check_names
 from posenc._presets_missing import explanation
@@ -347,7 +347,7 @@ def convention_of(name: str, d_model: int, changes: dict[str, Any]) -> tuple[dic
             for change in changes:
                 if not affected.isdisjoint((change, *_convention.REPLACES.get(change, ()))):
                     raise ValueError(f"{key} and {change} are both given, expected only one of them")
-    return parameters, _convention.changed(convention, changes)
+    return parameters, _specification.changed(convention, changes, _convention.REPLACES)
 
 
 def _known(name: str) -> Preset:

@@ -12,7 +12,7 @@ OTHER_MODELS = {
         ("codellama", "cohere", "commandr", "deepseek", "esm2", "falcon", "gemma", "glm", "gptneox", "gptoss",
          "internlm", "llama", "metallama", "mistral", "mixtral", "modernbert", "nomicbert", "olmo", "palm", "persimmon", "phi",
          "pythia", "qwen", "qwq", "smollm", "stablelm", "starcoder2", "tinyllama", "yi"),
-        "rotary embeddings, which rotate queries and keys without adding a table"),
+        "rotary embeddings, which rotate queries and keys and add no table: see posenc.Rotary.from_config"),
     **dict.fromkeys(
         ("albert", "bart", "bert", "bigbird", "blip", "camembert", "clip", "deit", "dinov2", "electra", "gpt", "longformer",
          "mbart", "openaigpt", "opt", "roberta", "siglip", "vit", "xlmroberta"),

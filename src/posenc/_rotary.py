@@ -2,72 +2,20 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, Self, SupportsFloat, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posenc import (
-    _arguments,
-    _convention,
-    _kernel,
-    _model_config,
-    _pair_axes,
-    _rotation,
-    _scaling,
-    _specification,
-    _tables,
-)
-from posenc._as_array import as_array, shown
+from posenc import _arguments, _kernel, _model_config, _pair_axes, _rotary_keywords, _rotation, _scaling, _tables
 from posenc._keywords import check_names, suggests
-from posenc._specification import abbreviated
+from posenc._rotary_keywords import DEFAULTS, REPLACES
+from posenc._specification import Form, Specification, set_attributes, with_lists
 from posenc._types import AnyDType, ArrayT, Positions
-from posenc._version import __version__
-
-DEFAULTS: dict[str, Any] = {
-    "base": 10000.0,
-    "rotary_dim": None,
-    "layout": "halves",
-    "scaling": None,
-    "frequencies": None,
-    "frequency_scale": 1.0,
-    "scale": 1.0,
-    "axes": None,
-}
-MOST_AXES = 16          # of positions, in the kernel
-REPLACES = {"frequencies": ("base", "scaling", "frequency_scale")}     # as in _convention
 
 
-def _axis_of_each_pair(name: str, value: Any) -> tuple[int, ...]:
-    array = as_array(name, value)
-    if array.dtype.kind not in "iu" and array.size:
-        raise TypeError(f"{name} has dtype {array.dtype}, expected integers")
-    if array.ndim != 1:
-        raise ValueError(f"{name} has shape {array.shape}, expected one dimension")
-    axes = tuple(map(int, array.tolist()))
-    if axes and min(axes) < 0:
-        raise ValueError(f"{name} has {min(axes)}, expected integers from 0")
-    if axes and max(axes) >= MOST_AXES:
-        raise ValueError(f"{name} has {max(axes)}, expected integers below {MOST_AXES}")
-    for axis in range(max(axes, default=-1)):
-        if axis not in axes:
-            raise ValueError(f"{name} has {max(axes)} but not {axis}, expected at least one pair for each axis")
-    return axes
-
-
-CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    **dict.fromkeys(("base", "frequency_scale", "scale"), _arguments.real),
-    "rotary_dim": functools.partial(_arguments.optional, check=functools.partial(_arguments.integer, lowest=0)),
-    "layout": functools.partial(_arguments.choice, choices=_convention.CHOICES["layout"]),
-    "scaling": functools.partial(_arguments.optional, check=_scaling.checked),
-    "frequencies": functools.partial(_arguments.optional, check=_arguments.frequencies),
-    "axes": functools.partial(_arguments.optional, check=_axis_of_each_pair),
-}
-
-
-class Rotary(_specification.Immutable):
+class Rotary(Specification):
     """The specification of a rotary position embedding: the rotation of queries and keys by their positions.
 
     Pair i of the columns is rotated by the angle ``position * frequency[i]``.  A `Rotary` is immutable, hashable and picklable.
@@ -136,9 +84,10 @@ class Rotary(_specification.Immutable):
     """
 
     __slots__ = (
-        "__weakref__", "_frequencies", "_hash", "_keywords", "_parts", "_rotation", "attention_scaling", "axes", "base",
-        "frequency_scale", "head_dim", "layout", "rotary_dim", "scale",
+        "_frequencies", "_parts", "_rotation", "attention_scaling", "axes", "base", "frequency_scale", "head_dim", "layout",
+        "rotary_dim", "scale",
     )
+    _form = Form("head_dim", "rotary", DEFAULTS, REPLACES)
 
     head_dim: int
     base: float
@@ -148,8 +97,6 @@ class Rotary(_specification.Immutable):
     scale: float
     axes: tuple[int, ...] | None
     attention_scaling: float
-    _keywords: dict[str, Any]
-    _hash: int
     _frequencies: _scaling.Frequencies
     _parts: tuple[_tables.Part, ...] | None
     _rotation: _kernel.Rotation | None
@@ -170,33 +117,13 @@ class Rotary(_specification.Immutable):
     ) -> None:
         arguments = locals()
         with _kernel.default_environment():
-            head_dim, keywords = _checked(head_dim, {name: arguments[name] for name in DEFAULTS})
-            set_attribute = functools.partial(object.__setattr__, self)
-            set_attribute("head_dim", head_dim)
-            for name in keywords.keys() - {"frequencies", "scaling", "rotary_dim"}:
-                set_attribute(name, keywords[name])
-            set_attribute("rotary_dim", head_dim if keywords["rotary_dim"] is None else keywords["rotary_dim"])
-            set_attribute("_keywords", keywords)
-            set_attribute("_hash", hash((head_dim, *map(_hashable, keywords.values()))))
-            set_attribute("_frequencies", _frequencies_of(self.rotary_dim, keywords))
-            set_attribute("attention_scaling", self._frequencies.attention_factor)
-            set_attribute("_parts", None)
-            set_attribute("_rotation", None)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Rotary):
-            return NotImplemented
-        return self.head_dim == other.head_dim and self._keywords == other._keywords
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[type[Rotary], int, dict[str, Any]]]:
-        return _specification.rebuild, (type(self), self.head_dim, self._changes())
-
-    def _changes(self) -> dict[str, Any]:
-        """Return the keywords that differ from the default, with their values."""
-        return {name: value for name, value in self._keywords.items() if value != DEFAULTS[name]}
+            head_dim, keywords = _rotary_keywords.checked(head_dim, {name: arguments[name] for name in DEFAULTS})
+            rotary_dim = head_dim if keywords["rotary_dim"] is None else keywords["rotary_dim"]
+            found = _rotary_keywords.frequencies(rotary_dim, keywords)
+            set_attributes(
+                self, head_dim, keywords, rotary_dim=rotary_dim, attention_scaling=found.attention_factor,
+                _frequencies=found, _parts=None, _rotation=None,
+            )
 
     @classmethod
     @suggests
@@ -279,104 +206,6 @@ class Rotary(_specification.Immutable):
         )
         return cls(size, **_pair_axes.keywords_of(name, size, base, frequency_scale) | changes)
 
-    def replace(self, **changes: Any) -> Self:
-        """Return a rotation with changes.
-
-        Parameters
-        ----------
-        **changes
-            ``head_dim`` and keywords of `Rotary`.  ``frequencies`` replaces ``base``, ``scaling`` and ``frequency_scale``.
-
-        Returns
-        -------
-        Rotary
-            A new one, with the other keywords of this one.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `Rotary` raises them for the resulting keywords.
-
-        See Also
-        --------
-        Rotary : The keywords.
-
-        Examples
-        --------
-        >>> from posenc import Rotary
-        >>> Rotary(64, base=500.0).replace(layout="interleaved")
-        Rotary(64, base=500.0, layout='interleaved')
-        """
-        check_names(Rotary.replace, changes, ("head_dim", *DEFAULTS))
-        replaced = {name for change in changes for name in REPLACES.get(change, ())}
-        keywords = {name: value for name, value in self._changes().items() if name not in replaced} | changes
-        return type(self)(**{"head_dim": self.head_dim} | keywords)
-
-    __replace__ = replace
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the rotation as a dict that JSON can hold.
-
-        Returns
-        -------
-        dict
-            ``version``, the version of posenc; ``head_dim``; and ``rotary``, with every keyword, defaults included.
-
-        See Also
-        --------
-        Rotary.from_dict : The inverse.
-
-        Examples
-        --------
-        >>> import json
-        >>> from posenc import Rotary
-        >>> document = json.dumps(Rotary(64, base=500.0).to_dict())
-        >>> Rotary.from_dict(json.loads(document))
-        Rotary(64, base=500.0)
-        """
-        keywords = {name: _mutable(value) for name, value in self._keywords.items()}
-        return {"version": __version__, "head_dim": self.head_dim, "rotary": keywords}
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Self:
-        """Return the rotation that a dict describes.
-
-        Parameters
-        ----------
-        document : mapping
-            From `to_dict`.  Keywords that are missing from ``rotary`` have their defaults.
-
-        Returns
-        -------
-        Rotary
-            Equal to the one that the dict was made from.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If the dict has other keys, lacks one, or a value is refused by `Rotary`.
-
-        See Also
-        --------
-        Rotary.to_dict : The inverse.
-
-        Examples
-        --------
-        >>> from posenc import Rotary
-        >>> Rotary.from_dict({"head_dim": 64, "rotary": {"layout": "interleaved"}})
-        Rotary(64, layout='interleaved')
-        """
-        _specification.check_document(document, "Rotary", "head_dim", "rotary", DEFAULTS)
-        return cls(document["head_dim"], **document["rotary"])
-
-    def __repr__(self) -> str:
-        """Return a constructor call with the keywords that differ from the default; long lists are abbreviated."""
-        return _specification.call("Rotary", self.head_dim, self._changes())
-
-    def _repr_html_(self) -> str:
-        """Return all keywords as an HTML table; values that differ from the default are bold."""
-        return _specification.html_table(repr(self), {"head_dim": self.head_dim, **self._keywords}, DEFAULTS)
-
     @property
     def scaling(self) -> dict[str, Any] | None:
         """The scaling without the keys for which `Rotary` has keywords, as a new dict, or None.
@@ -391,7 +220,7 @@ class Rotary(_specification.Immutable):
         >>> Rotary(64, scaling={"type": "linear", "factor": 4, "rope_theta": 500.0}).scaling
         {'rope_type': 'linear', 'factor': 4.0}
         """
-        scaling: dict[str, Any] | None = _mutable(self._keywords["scaling"])
+        scaling: dict[str, Any] | None = with_lists(self._keywords["scaling"])
         return scaling
 
     @property
@@ -543,82 +372,3 @@ class Rotary(_specification.Immutable):
     def _factor(self) -> float:
         """Return the factor on cos and sin."""
         return self.scale * self.attention_scaling
-
-
-# ---- keywords ---------------------------------------------------------------------------------------------------------
-
-
-def _checked(head_dim: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Check head_dim and the keywords, each alone and all together, and return them converted.
-
-    Keys of the scaling that have a keyword of their own become this keyword.
-    """
-    c = {name: CHECKS[name](name, value) for name, value in keywords.items()}
-    head_dim = _arguments.integer("head_dim", head_dim, 0)
-    if head_dim > _convention.WIDEST:
-        raise ValueError(f"head_dim is {shown(head_dim)}, expected at most {_convention.WIDEST}")
-    if c["base"] <= 0:
-        raise ValueError(f"base is {keywords['base']!r}, expected a positive number")
-    if c["frequencies"] is not None:
-        for name in REPLACES["frequencies"]:
-            if c[name] != DEFAULTS[name]:
-                raise ValueError(f"frequencies and {name} are both given, expected only one of them")
-    given, c["scaling"] = c["scaling"] or {}, None
-    if given:
-        shared = {key: given.pop(key) for key in _scaling.SHARED if key in given}
-        if given["rope_type"] == "proportional" and "partial_rotary_factor" in shared:
-            given["partial_rotary_factor"] = shared.pop("partial_rotary_factor")
-        _move(c, "base", "rope_theta", shared.get("rope_theta"))
-        share = shared.get("partial_rotary_factor")
-        _move(c, "rotary_dim", "partial_rotary_factor", None if share is None else int(head_dim * share))
-        if shared.get("mrope_interleaved") and len(shared.get("mrope_section", ())) != 3:
-            raise ValueError("scaling has mrope_interleaved, expected mrope_section with three numbers")
-        if "mrope_section" in shared:
-            axes_of = _pair_axes.interleaved if shared.get("mrope_interleaved") else _pair_axes.blocks
-            _move(c, "axes", "mrope_section", _axis_of_each_pair("scaling['mrope_section']", axes_of(shared["mrope_section"])))
-        c["scaling"] = None if given == {"rope_type": "default"} else given
-    rotary_dim = head_dim if c["rotary_dim"] is None else c["rotary_dim"]
-    c["rotary_dim"] = None if rotary_dim == head_dim else rotary_dim
-    if rotary_dim % 2 or rotary_dim > head_dim:
-        name = "head_dim" if rotary_dim == head_dim else "rotary_dim"
-        raise ValueError(f"{name} is {rotary_dim}, expected an even number of columns, at most head_dim, {head_dim}")
-    for name in ("axes", "frequencies"):
-        if c[name] is not None and len(c[name]) != rotary_dim // 2:
-            raise ValueError(f"{name} has length {len(c[name])}, expected {rotary_dim // 2}, the number of pairs")
-    if not any(c["axes"] or ()):            # a single axis
-        c["axes"] = None
-    return head_dim, c
-
-
-def _move(c: dict[str, Any], name: str, key: str, value: Any) -> None:
-    """Set a keyword to the value of a key of the scaling, unless the keyword has another one."""
-    if value is not None:
-        if c[name] not in (DEFAULTS[name], value):
-            raise ValueError(
-                f"{name} is {abbreviated(c[name])} and scaling[{key!r}] means {abbreviated(value)}, "
-                "expected only one of them"
-            )
-        c[name] = value
-
-
-def _frequencies_of(rotary_dim: int, c: Mapping[str, Any]) -> _scaling.Frequencies:
-    if c["frequencies"] is not None:
-        found = _scaling.explicit(c["frequencies"])
-    else:
-        found = _scaling.frequencies(rotary_dim, c["base"], c["frequency_scale"], c["scaling"] or {"rope_type": "default"})
-    found.turns()                                                   # refuses frequencies beyond the range of the kernel
-    if not np.isfinite(c["scale"] * found.attention_factor):
-        raise ValueError(f"scale is {c['scale']}, expected a number whose product with {found.attention_factor} is finite")
-    values = np.frombuffer(found.values.tobytes())                  # setflags cannot make an array that views bytes writeable
-    return found._replace(values=values)
-
-
-def _hashable(value: Any) -> Any:
-    return tuple(sorted(value.items())) if isinstance(value, dict) else value
-
-
-def _mutable(value: Any) -> Any:
-    """Return a copy of a value with lists in place of tuples, as in JSON."""
-    if isinstance(value, dict):
-        return {key: _mutable(item) for key, item in value.items()}
-    return list(value) if isinstance(value, tuple) else value

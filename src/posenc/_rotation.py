@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -17,22 +17,24 @@ def rotation(
 
     `axes` has the index of each pair's axis of positions, from 0 without a gap; None means a single axis.
     """
+    # columns cos, sin, cos, sin ...
+    convention = _convention.DEFAULTS | {"order": "cos", "scale": scale}
     if axes is None:
-        return _kernel.Rotation([(_columns(turns, pairs, scale), None)], pairs, interleaved)
-    parts: list[tuple[_kernel.Columns, bytes | None]] = []
-    for axis in range(max(axes, default=-1) + 1):
-        chosen = [i for i, a in enumerate(axes) if a == axis]
-        columns = _columns(functools.partial(chosen_turns, turns, chosen), len(chosen), scale)
-        parts.append((columns, np.array(chosen, np.intp).tobytes()))
+        return _kernel.Rotation([(_convention.columns(2 * pairs, convention, turns), None)], pairs, interleaved)
+    parts = [
+        (_convention.columns(2 * len(chosen), convention, turns_of), np.array(chosen, np.intp).tobytes())
+        for chosen, turns_of in each_axis(turns, axes)
+    ]
     return _kernel.Rotation(parts, pairs, interleaved)
 
 
-def chosen_turns(turns: _exact.Turns, indices: Sequence[int], *bits: int) -> tuple[list[int], int]:
-    """Return the turns of some of the pairs."""
+def each_axis(turns: _exact.Turns, axes: Sequence[int]) -> Iterator[tuple[list[int], _exact.Turns]]:
+    """Yield, for each axis of positions, the indices of its pairs and a function that computes their turns."""
+    for axis in range(max(axes, default=-1) + 1):
+        chosen = [pair for pair, its_axis in enumerate(axes) if its_axis == axis]
+        yield chosen, functools.partial(_chosen_turns, turns, chosen)
+
+
+def _chosen_turns(turns: _exact.Turns, chosen: Sequence[int], *bits: int) -> tuple[list[int], int]:
     every, point = turns(*bits)
-    return [every[i] for i in indices], point
-
-
-def _columns(turns: _exact.Turns, pairs: int, scale: float) -> _kernel.Columns:
-    """Return the columns cos, sin, cos, sin ... of the pairs."""
-    return _convention.columns(2 * pairs, _convention.DEFAULTS | {"order": "cos", "scale": scale}, turns)
+    return [every[pair] for pair in chosen], point

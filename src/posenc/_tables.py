@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,11 +10,11 @@ from numpy.typing import NDArray
 
 from posenc import _arguments, _convention, _exact, _kernel, _rotation
 
-CHUNK_BYTES = 1 << 22
+CHUNK_BYTES = 1 << 20
 
 
 class Part(NamedTuple):
-    """The pairs with one axis of positions: the cosines and then the sines of their angles, and the columns of a table."""
+    """The pairs with one axis of positions: the cosines and then the sines of their angles, and their columns in a table."""
 
     columns: _kernel.Columns
     targets: list[int]
@@ -23,15 +22,12 @@ class Part(NamedTuple):
 
 def parts(turns: _exact.Turns, pairs: int, scale: float, axes: Sequence[int] | None) -> tuple[Part, ...]:
     """Return the parts of a table, one for each axis of positions."""
-    convention = {**_convention.DEFAULTS, "order": "cos", "layout": "halves", "scale": scale}
-    if axes is None:
-        return (Part(_convention.columns(2 * pairs, convention, turns), []),)
-    result = []
-    for axis in range(max(axes, default=-1) + 1):
-        indices = [i for i, a in enumerate(axes) if a == axis]
-        columns = _convention.columns(2 * len(indices), convention, functools.partial(_rotation.chosen_turns, turns, indices))
-        result.append(Part(columns, [*indices, *(pairs + i for i in indices)]))
-    return tuple(result)
+    convention = _convention.DEFAULTS | {"order": "cos", "layout": "halves", "scale": scale}
+    every = [(list(range(pairs)), turns)] if axes is None else _rotation.each_axis(turns, axes)
+    return tuple(
+        Part(_convention.columns(2 * len(chosen), convention, turns_of), [*chosen, *(pairs + pair for pair in chosen)])
+        for chosen, turns_of in every
+    )
 
 
 def encode(parts: Sequence[Part], positions: Any, dtype: Any, out: Any, threads: Any) -> NDArray[Any]:
@@ -44,22 +40,27 @@ def encode(parts: Sequence[Part], positions: Any, dtype: Any, out: Any, threads:
         raise ValueError(f"positions is {shown}, expected an array of shape ({len(parts)}, ...), one element for each axis")
     each = _arguments.positions_of(given, 0)
     assert isinstance(each, np.ndarray)
-    columns = sum(len(part.targets) for part in parts)
-    result = _arguments.output(out, (*each.shape[1:], columns), name, element)
+    targets = [target for part in parts for target in part.targets]
+    result = _arguments.output(out, (*each.shape[1:], len(targets)), name, element)
     if np.may_share_memory(each, result):
         each = each.copy()
     if result.size == 0:
         return result
-    # along the longest dimension, in chunks: a part is computed in memory of its own
-    table = result
-    if result.ndim == 1:
-        table, each = result.reshape(1, -1), each.reshape(len(parts), 1)
+    # in chunks along the longest dimension: the parts are computed side by side, then np.take puts the columns in order
+    table = result.view(np.uint16) if result.itemsize == 2 else result
+    if table.ndim == 1:
+        table, each = table.reshape(1, -1), each.reshape(len(parts), 1)
     longest = int(np.argmax(table.shape[:-1]))
     table, each = np.moveaxis(table, longest, 0), np.moveaxis(each, longest + 1, 1)
     rows = max(1, CHUNK_BYTES * len(table) // table.nbytes)
+    source = np.argsort(targets)
     for begin in range(0, len(table), rows):
         target = table[begin : begin + rows]
+        buffer = np.empty(target.shape, result.dtype)
+        at = 0
         for part, own in zip(parts, each, strict=True):
-            buffer = np.empty((*target.shape[:-1], len(part.targets)), result.dtype)
-            target[..., part.targets] = part.columns.encode(own[begin : begin + rows], dtype, buffer, threads)
+            width = len(part.targets)
+            part.columns.encode(own[begin : begin + rows], dtype, buffer[..., at : at + width], threads)
+            at += width
+        np.take(buffer.view(table.dtype), source, axis=-1, out=target, mode="clip")
     return result

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 import posenc
 from posenc import _arguments
 from posenc._cache import encoding_for, encoding_of
-from posenc._encoding import Encoding, changes_of
+from posenc._encoding import Encoding
+from posenc._specification import changes_of
 from posenc._types import AnyDType, Convention, Positions
 
 if TYPE_CHECKING:
@@ -214,7 +215,7 @@ def add_to(
         n = x.shape[-2]
         positions = range(n) if positions is None else positions
         if len(positions) != n:
-            raise ValueError(f"positions has length {len(positions)}, expected {n}, the number of rows of x")
+            raise _arguments.length_error(len(positions), n)
         rows = _ranges(positions, x.chunks[-2])
         row_axes = range(x.ndim - 2, x.ndim - 1)
     else:
@@ -304,7 +305,7 @@ def to_zarr(
     *,
     chunks: SupportsIndex | str = "auto",
     dtype: AnyDType = "float32",
-    force: bool = False,
+    overwrite: bool = False,
     storage_options: dict[str, Any] | None = None,
     **convention: Unpack[Convention],
 ) -> zarr.Array[Any]:
@@ -325,7 +326,7 @@ def to_zarr(
         Number of positions in a chunk, as in `table`.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         Data type of the values; bfloat16 is stored as uint16, because Zarr has no bfloat16.
-    force : bool, optional
+    overwrite : bool, optional
         Overwrite an existing store; a folder is replaced at the end, and only if it is a Zarr store.
     storage_options : dict, optional
         Options that fsspec needs to access the URL.
@@ -340,9 +341,9 @@ def to_zarr(
     Raises
     ------
     TypeError, ValueError
-        If an argument has an invalid type or value, or a call with other arguments was killed and `force` is false.
+        If an argument has an invalid type or value, or a call with other arguments was killed and `overwrite` is false.
     FileExistsError
-        If the store exists and `force` is false.
+        If the store exists and `overwrite` is false.
     OSError
         If a worker does not share the store, or if the system reports an error; nothing is published.
 
@@ -361,16 +362,16 @@ def to_zarr(
 
     if path is None:
         raise TypeError("path is None, expected a path, a URL or a Zarr store")
-    if not isinstance(force, (bool, np.bool_)):
-        raise TypeError(f"force is {force!r} of type {type(force).__name__}, expected a bool")
+    if not isinstance(overwrite, (bool, np.bool_)):
+        raise TypeError(f"overwrite is {overwrite!r} of type {type(overwrite).__name__}, expected a bool")
     positions = _arguments.range_of(positions)
-    pe = table(positions, d_model, chunks=chunks, dtype=dtype, **convention)
+    encoding = encoding_of(d_model, convention, to_zarr)
+    pe = table(positions, encoding, chunks=chunks, dtype=dtype)
     (first, *others), _ = pe.chunks
     if any(rows != first for rows in others[:-1]) or others and others[-1] > first:
         raise ValueError(f"chunks is {pe.chunks[0]}, expected equal chunks, except for a smaller last one")
-    encoding = encoding_of(d_model, convention, to_zarr)
     keywords: dict[str, Any] = {"storage_options": storage_options}
-    parts = stores.create(path, positions, encoding, dtype=dtype, chunk_rows=max(1, first), overwrite=force, **keywords)
+    parts = stores.create(path, positions, encoding, dtype=dtype, chunk_rows=max(1, first), overwrite=overwrite, **keywords)
     # `partial` hides the path from Dask, which would copy a store that is a dict
     write = delayed(partial(stores.write, path, parts=parts, threads=1, **keywords), name="posenc-write", pure=False)
     compute(*map(write, stores.missing(path, **keywords)))

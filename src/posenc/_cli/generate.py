@@ -11,11 +11,11 @@ import posenc
 from posenc._cli import options
 from posenc._cli.options import OK, PIPE
 from posenc._cli.parser import Parser
-from posenc._encoding import changes_of
 from posenc._files import npy
 from posenc._files.atomic import naming, quantity
 from posenc._files.formats import FORMATS, suffix_of
 from posenc._files.table import table_bytes
+from posenc._specification import changes_of
 
 EXAMPLES = """\
 examples:

@@ -9,8 +9,8 @@ from typing import Any
 import posenc
 from posenc._cli import options
 from posenc._cli.parser import Parser
-from posenc._encoding import changes_of
 from posenc._identify import identify_file
+from posenc._specification import changes_of
 
 EXAMPLES = """\
 examples:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from posenc import _install
 from posenc._cli import options
 from posenc._cli.parser import Parser
-from posenc._encoding import changes_of
 from posenc._files.atomic import quantity, write_bytes
 from posenc._files.formats import suffix_of
+from posenc._specification import changes_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     encoding = options.encoding_of(args, args.d_model)
     figure = getattr(pictures, args.kind)(encoding, options.positions_of(args, args.positions), **keywords).figure
     figure.suptitle(repr(encoding), wrap=True)
-    size = write_bytes(args.output, rendered(figure, args), force=args.force)
+    size = write_bytes(args.output, rendered(figure, args), overwrite=args.force)
     document = {
         "path": args.output,
         "kind": args.kind,

@@ -7,8 +7,8 @@ import time
 
 from posenc._cli import options
 from posenc._cli.parser import Parser
-from posenc._encoding import changes_of
 from posenc._files.compare import first_mismatch
+from posenc._specification import changes_of
 
 EXAMPLES = """\
 examples:

@@ -19,13 +19,13 @@ FLUSH_BYTES = 64 << 20
 BINARY = getattr(os, "O_BINARY", 0)                             # Windows
 
 
-def write_bytes(path: str | os.PathLike[str], data: bytes, *, force: bool = False) -> int:
+def write_bytes(path: str | os.PathLike[str], data: bytes, *, overwrite: bool = False) -> int:
     """Write a small file atomically and return its size."""
     user_path = os.fsdecode(path)
     with naming(user_path):
         path = os.path.realpath(user_path)
-        check_target(path, force)
-        with temporary_file(path, force) as fd:
+        check_target(path, overwrite)
+        with temporary_file(path, overwrite) as fd:
             write_at(fd, data, 0)
     return len(data)
 
@@ -41,11 +41,15 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, path) from error
 
 
-def check_target(path: str, force: bool) -> None:
+def exists_error(path: str) -> FileExistsError:
+    return FileExistsError(errno.EEXIST, f"{os.strerror(errno.EEXIST)}; overwrite=True replaces it", path)
+
+
+def check_target(path: str, overwrite: bool) -> None:
     if os.path.isdir(path):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    if os.path.lexists(path) and not force:
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+    if os.path.lexists(path) and not overwrite:
+        raise exists_error(path)
     if os.path.lexists(path) and not os.path.isfile(path):
         raise OSError(errno.EINVAL, "Not a regular file", path)     # otherwise root could replace /dev/null
     if os.path.lexists(path) and not os.access(path, os.W_OK):
@@ -78,7 +82,7 @@ def name_beside(path: str) -> str:
 
 
 @contextmanager
-def temporary_file(path: str, force: bool) -> Iterator[int]:
+def temporary_file(path: str, overwrite: bool) -> Iterator[int]:
     """Yield the descriptor of a temporary file; on success rename it to `path`, otherwise remove it."""
     temporary = name_beside(path)
     fd: int | None = None
@@ -88,7 +92,7 @@ def temporary_file(path: str, force: bool) -> Iterator[int]:
         os.fsync(fd)
         closing, fd = fd, None
         os.close(closing)
-        _publish(temporary, path, force)
+        _publish(temporary, path, overwrite)
     finally:
         if fd is not None:
             os.close(fd)
@@ -97,8 +101,8 @@ def temporary_file(path: str, force: bool) -> Iterator[int]:
     sync_folder(os.path.dirname(path))
 
 
-def _publish(temporary: str, path: str, force: bool) -> None:
-    if force:
+def _publish(temporary: str, path: str, overwrite: bool) -> None:
+    if overwrite:
         os.replace(temporary, path)
         return
     try:
@@ -106,7 +110,7 @@ def _publish(temporary: str, path: str, force: bool) -> None:
     except FileExistsError:
         raise
     except (OSError, AttributeError):   # no hard links, as on FAT: a short race between the check and the rename remains
-        check_target(path, force)
+        check_target(path, overwrite)
         os.rename(temporary, path)
 
 

@@ -138,11 +138,8 @@ def save(
     _instance("overwrite", overwrite, (bool, np.bool_), "a bool")
     chunk_rows = None if chunk_rows is None else _arguments.integer("chunk_rows", chunk_rows, 1)
     keywords = formats.checked_options(name, key=_name_of_tensor(key), chunk_rows=chunk_rows, storage_options=storage_options)
-    keywords |= {"threads": _arguments.threads(threads), "progress": _function(progress), "force": bool(overwrite)}
-    try:
-        size: int = formats.module_of(name).write(name, encoding, positions, dtype, **keywords)
-    except FileExistsError as error:
-        raise FileExistsError(error.errno, f"{error.strerror}; overwrite=True replaces it", error.filename) from None
+    keywords |= {"threads": _arguments.threads(threads), "progress": _function(progress), "overwrite": bool(overwrite)}
+    size: int = formats.module_of(name).write(name, encoding, positions, dtype, **keywords)
     return size
 
 

@@ -115,10 +115,10 @@ class Folder:
         with suppress(FileExistsError):
             os.mkdir(self._folder(job))
         with suppress(FileExistsError):
-            self.set_mark(job, force=False)
+            self.set_mark(job, overwrite=False)
 
-    def set_mark(self, job: Job, *, force: bool = True) -> None:
-        atomic.write_bytes(self._mark, _content(job), force=force)
+    def set_mark(self, job: Job, *, overwrite: bool = True) -> None:
+        atomic.write_bytes(self._mark, _content(job), overwrite=overwrite)
 
     def working(self, job: Job) -> StorePath:
         return _reader(self._folder(job))
@@ -131,7 +131,7 @@ class Folder:
             path = os.path.join(path, folder)
             with suppress(FileExistsError):
                 os.mkdir(path)
-        with atomic.temporary_file(os.path.join(path, name), force=True) as fd:
+        with atomic.temporary_file(os.path.join(path, name), overwrite=True) as fd:
             atomic.write_at(fd, value, 0)
 
     def publish(self, job: Job) -> None:
@@ -164,7 +164,7 @@ def check_target(path: str, overwrite: bool) -> None:
     if not any(os.path.isfile(os.path.join(path, mark)) for mark in MARKS):
         raise OSError(errno.EINVAL, "Not a Zarr store, so it is not overwritten", path)
     if not overwrite:
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        raise atomic.exists_error(path)
 
 
 def _publish(folder: str, path: str, overwrite: bool, aside: str) -> None:
@@ -194,7 +194,7 @@ class Remote:
     def check_target(self, overwrite: bool) -> None:
         if any(sync((self.published / mark).exists()) for mark in MARKS):
             if not overwrite:
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.name)
+                raise atomic.exists_error(self.name)
         elif any(keys(self.published)) and self.mark() is None:         # in this order, as a process may start a job now
             raise OSError(errno.EINVAL, "Not a Zarr store, so it is not overwritten", self.name)
 

@@ -89,7 +89,7 @@ def write_table(
     dtype: str,
     *,
     threads: int | None = None,
-    force: bool = False,
+    overwrite: bool = False,
     progress: Callable[[int], object] = lambda written: None,
 ) -> int:
     """Write a header and the encodings of a range to a file, atomically.
@@ -104,7 +104,7 @@ def write_table(
     dtype : {"float32", "float64", "float16", "bfloat16"}
     threads : int, optional
         As in `posenc.encode`.
-    force : bool, optional
+    overwrite : bool, optional
         Replace an existing file.
     progress : callable, optional
         Called after each write with the number of bytes written.
@@ -119,7 +119,7 @@ def write_table(
     TypeError, ValueError
         If an argument has an invalid type or value.
     FileExistsError
-        If the file exists, or is created meanwhile, and `force` is false.
+        If the file exists, or is created meanwhile, and `overwrite` is false.
     OSError
         If the system reports another error; its ``filename`` is `path`.
 
@@ -132,10 +132,10 @@ def write_table(
     size = len(header) + table_bytes(len(positions), encoding.d_model, dtype)
     with naming(user_path):
         path = os.path.realpath(user_path)      # raises if the current folder was deleted
-        check_target(path, force)
+        check_target(path, overwrite)
         check_space(path, size)
         refuse_outside(encoding, positions, threads)
-        with temporary_file(path, force) as fd:
+        with temporary_file(path, overwrite) as fd:
             allocate(fd, size)
             write_at(fd, header, 0)
             write_blocks(fd, blocks(encoding, positions, dtype, threads), len(header), progress)

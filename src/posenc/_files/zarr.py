@@ -225,7 +225,7 @@ def write(
     *,
     chunk_rows: int | None = None,
     threads: int | None = None,
-    force: bool = False,
+    overwrite: bool = False,
     progress: Callable[[int], object] = lambda written: None,
     storage_options: dict[str, Any] | None = None,
 ) -> int:
@@ -241,7 +241,7 @@ def write(
         bfloat16 is stored as uint16; the specification in the attributes states the dtype.
     chunk_rows : int, optional
         Rows in a chunk; by default as many as fit in CHUNK_BYTES.
-    threads, force, progress
+    threads, overwrite, progress
         As in `table.write_table`.
     storage_options : dict, optional
         Options of a URL.
@@ -253,7 +253,7 @@ def write(
     """
     place = place_of(path, storage_options, private=True)
     try:
-        size = create(place, encoding, positions, dtype, chunk_rows, overwrite=force).nbytes
+        size = create(place, encoding, positions, dtype, chunk_rows, overwrite=overwrite).nbytes
         write_part(place, 0, 1, threads, progress)
         finish(place)
     finally:

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from posenc import _convention
 from posenc._convention import DEFAULTS
-from posenc._encoding import Encoding, changes_of, keywords_of
+from posenc._encoding import Encoding
 from posenc._identify.fit import Line, line_of
 from posenc._identify.sample import Sample, positions_at
 from posenc._presets import convention_of, presets
+from posenc._specification import changes_of, keywords_of
 
 WIDEST_RATIO = 46           # largest natural logarithm of the ratio of two frequencies in a fit, which is at most 1e20
 TURNS = (1.0, math.pi / 4, math.pi / 2, math.pi, math.tau)      # common frequency scales, most without a short decimal form

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import posenc
 from posenc import _arguments, _kernel
-from posenc._encoding import changes_of
+from posenc._specification import changes_of
 from posenc._types import Convention
 from posenc.torch import _operators
 from posenc.torch._operators import encoding_of, specification, text_of

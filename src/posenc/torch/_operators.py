@@ -20,8 +20,8 @@ import posenc
 from posenc import _cache, _kernel
 from posenc._cache import CACHEABLE, scalars
 from posenc._convention import CHECKS
-from posenc._encoding import changes_of
 from posenc._keywords import check_names
+from posenc._specification import changes_of
 from posenc.torch import _tensors
 from posenc.torch._tensors import DTYPES, NOT_DIFFERENTIABLE, array_of, constant
 
@@ -116,52 +116,78 @@ def _(context: Any, grad: Tensor) -> NoReturn:
     raise RuntimeError(f"positions requires grad, but {NOT_DIFFERENTIABLE}")
 
 
-# torch.library.custom_op does not support derivatives of operators that mutate an argument
-torch.library.define("posenc::add_", "(Tensor(a!) x, Tensor? positions, SymInt start, float x_scale, str convention) -> ()")
+def define_in_place(
+    name: str, arguments: str, run: Callable[..., None], save: Callable[..., None], backward: Callable[..., Any], instead: str
+) -> None:
+    """Define the operator ``posenc::{name}``, which overwrites x.
+
+    Parameters
+    ----------
+    name, arguments : str
+        The name, and the arguments after `x` and `positions` in a schema.
+    run : function of x, positions and the arguments
+        The implementation.
+    save, backward : functions
+        ``save(context, positions, *arguments)`` saves what ``backward(context, grad)`` needs to return the gradient of x.
+    instead : str
+        What the error for a leaf that requires grad recommends.
+    """
+    # torch.library.custom_op does not support derivatives of operators that mutate an argument
+    operator = f"posenc::{name}"
+    torch.library.define(operator, f"(Tensor(a!) x, Tensor? positions, {arguments}) -> ()")
+    torch.library.impl(operator, "CPU")(run)
+
+    @torch.library.register_fake(operator)
+    def _(x: Tensor, positions: Tensor | None, *others: Any) -> None:
+        if positions is not None:
+            _tensors.check_not_meta(positions, x.device)
+
+    def run_below_autograd(*every: Any) -> None:
+        with torch._C._AutoDispatchBelowAutograd():
+            getattr(torch.ops.posenc, name)(*every)
+
+    class InPlace(torch.autograd.Function):
+        @staticmethod
+        def forward(context: Any, x: Tensor, *others: Any) -> Tensor:
+            context.mark_dirty(x)
+            save(context, *others)
+            run_below_autograd(x, *others)
+            return x
+
+        @staticmethod
+        def backward(context: Any, grad: Tensor) -> tuple[Any, ...]:
+            return backward(context, grad), None, None, None, None
+
+    @torch.library.impl(operator, "Autograd")
+    def _(x: Tensor, positions: Tensor | None, *others: Any) -> None:
+        if positions is not None:
+            _tensors.check_positions(positions, x.device)
+        if not (x.requires_grad and torch.is_grad_enabled()):
+            torch.autograd.graph.increment_version(x)
+            run_below_autograd(x, positions, *others)
+        elif x.is_leaf:
+            raise RuntimeError(f"x is a leaf that requires grad, which cannot be overwritten; use {instead}")
+        else:
+            InPlace.apply(x, positions, *others)
 
 
-@torch.library.impl("posenc::add_", "CPU")
-def _(x: Tensor, positions: Tensor | None, start: int, x_scale: float, convention: str) -> None:
+def _add(x: Tensor, positions: Tensor | None, start: int, x_scale: float, convention: str) -> None:
     rows = range(start, start + x.shape[-2]) if positions is None else _tensors.positions_array(positions)
     encoding_of(x.shape[-1], convention).add_to(array_of(x), rows, x_scale=x_scale)
 
 
-@torch.library.register_fake("posenc::add_")
-def _(x: Tensor, positions: Tensor | None, start: int, x_scale: float, convention: str) -> None:
-    if positions is not None:
-        _tensors.check_not_meta(positions, x.device)
+def _save_scale(context: Any, positions: Tensor | None, start: int, x_scale: float, convention: str) -> None:
+    context.x_scale = x_scale
 
 
-@torch.library.impl("posenc::add_", "Autograd")
-def _(x: Tensor, positions: Tensor | None, start: int, x_scale: float, convention: str) -> None:
-    if positions is not None:
-        _tensors.check_positions(positions, x.device)
-    if not (x.requires_grad and torch.is_grad_enabled()):
-        torch.autograd.graph.increment_version(x)
-        _add_below_autograd(x, positions, start, x_scale, convention)
-        return
-    if x.is_leaf:
-        raise RuntimeError("x is a leaf that requires grad, which add_to cannot overwrite; use x.clone() or torch.no_grad()")
+def _scaled(context: Any, grad: Tensor) -> Tensor:
     # The kernels multiply by x_scale rounded to the dtype of x, so the derivative is the rounded x_scale.
-    _Add.apply(x, positions, start, _kernel.rounded(DTYPES[x.dtype], x_scale), convention)
+    return grad * _kernel.rounded(DTYPES[grad.dtype], context.x_scale)
 
 
-def _add_below_autograd(*arguments: Any) -> None:
-    with torch._C._AutoDispatchBelowAutograd():
-        torch.ops.posenc.add_(*arguments)
-
-
-class _Add(torch.autograd.Function):
-    @staticmethod
-    def forward(context: Any, x: Tensor, positions: Tensor | None, start: int, x_scale: float, convention: str) -> Tensor:
-        context.mark_dirty(x)
-        context.x_scale = x_scale
-        _add_below_autograd(x, positions, start, x_scale, convention)
-        return x
-
-    @staticmethod
-    def backward(context: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
-        return grad * context.x_scale, None, None, None, None
+define_in_place(
+    "add_", "SymInt start, float x_scale, str convention", _add, _save_scale, _scaled, "x.clone() or torch.no_grad()"
+)
 
 
 # ---- calls ------------------------------------------------------------------------------------------------------------

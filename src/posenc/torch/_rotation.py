@@ -17,7 +17,7 @@ from posenc import Rotary, _arguments
 from posenc._keywords import suggests
 from posenc._types import Positions
 from posenc.torch import _tensors
-from posenc.torch._operators import is_eager, is_plain
+from posenc.torch._operators import define_in_place, is_eager, is_plain
 from posenc.torch._tensors import NOT_DIFFERENTIABLE, array_of, is_dual
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -111,23 +111,31 @@ def _(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: st
     return _like(x)
 
 
+def _save_arguments(context: Any, positions: Tensor | None, *others: Any) -> None:
+    context.others = others
+    context.save_for_backward(*(() if positions is None else (positions,)))
+
+
 def _save(ctx: Any, inputs: Any, output: Any) -> None:
-    _, positions, *ctx.others = inputs
-    ctx.save_for_backward(*(() if positions is None else (positions,)))
+    _save_arguments(ctx, *inputs[1:])
 
 
-def _saved(ctx: Any) -> tuple[Tensor | None, int, bool, str]:
-    start, inverse, rotary = ctx.others
-    return ctx.saved_tensors[0] if ctx.saved_tensors else None, start, inverse, rotary
+def _saved(context: Any) -> tuple[Tensor | None, int, bool, str]:
+    start, inverse, rotary = context.others
+    return context.saved_tensors[0] if context.saved_tensors else None, start, inverse, rotary
 
 
-def _inverse(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
+def _inverse(context: Any, grad: Tensor) -> Tensor:
     """Return the derivative: the rotation by the negative angles, with the same factor."""
-    positions, start, inverse, rotary = _saved(ctx)
-    return _turned(with_contiguous_columns(grad), positions, start, not inverse, rotary), None, None, None, None
+    positions, start, inverse, rotary = _saved(context)
+    return _turned(with_contiguous_columns(grad), positions, start, not inverse, rotary)
 
 
-_rotate_operator.register_autograd(_inverse, setup_context=_save)
+def _backward(context: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
+    return _inverse(context, grad), None, None, None, None
+
+
+_rotate_operator.register_autograd(_backward, setup_context=_save)
 
 
 def _mapped(
@@ -155,17 +163,17 @@ class _Turn(torch.autograd.Function):
         return result
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        _save(ctx, inputs, output)
-        ctx.save_for_forward(*ctx.to_save)
+    def setup_context(context: Any, inputs: Any, output: Any) -> None:
+        _save(context, inputs, output)
+        context.save_for_forward(*context.to_save)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
-        return _inverse(ctx, grad)
+    def backward(context: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
+        return _backward(context, grad)
 
     @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
-        return _turned(tangent, *_saved(ctx))
+    def jvp(context: Any, tangent: Tensor, *_: None) -> Tensor:
+        return _turned(tangent, *_saved(context))
 
     @staticmethod
     def vmap(info: Any, dims: Any, *arguments: Any) -> tuple[Tensor, int]:
@@ -179,48 +187,11 @@ def _turned(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rota
     return result
 
 
-# torch.library.custom_op does not support derivatives of operators that mutate an argument
-torch.library.define("posenc::rotate_", "(Tensor(a!) x, Tensor? positions, SymInt start, bool inverse, str rotary) -> ()")
-
-
-@torch.library.impl("posenc::rotate_", "CPU")
-def _(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str) -> None:
+def _rotate_in_place(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str) -> None:
     _turn(x, positions, start, inverse, rotary, None)
 
 
-@torch.library.register_fake("posenc::rotate_")
-def _(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str) -> None:
-    if positions is not None:
-        _tensors.check_not_meta(positions, x.device)
-
-
-@torch.library.impl("posenc::rotate_", "Autograd")
-def _(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str) -> None:
-    if not (x.requires_grad and torch.is_grad_enabled()):
-        torch.autograd.graph.increment_version(x)
-        _rotate_below_autograd(x, positions, start, inverse, rotary)
-        return
-    if x.is_leaf:
-        raise RuntimeError("x is a leaf that requires grad, which rotate_ cannot overwrite; use rotate")
-    _Rotate.apply(x, positions, start, inverse, rotary)
-
-
-def _rotate_below_autograd(*arguments: Any) -> None:
-    with torch._C._AutoDispatchBelowAutograd():
-        torch.ops.posenc.rotate_(*arguments)
-
-
-class _Rotate(torch.autograd.Function):
-    @staticmethod
-    def forward(context: Any, x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str) -> Tensor:
-        context.mark_dirty(x)
-        _save(context, (x, positions, start, inverse, rotary), x)
-        _rotate_below_autograd(x, positions, start, inverse, rotary)
-        return x
-
-    @staticmethod
-    def backward(context: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
-        return _inverse(context, grad)
+define_in_place("rotate_", "SymInt start, bool inverse, str rotary", _rotate_in_place, _save_arguments, _inverse, "rotate")
 
 
 # ---- functions ----------------------------------------------------------------------------------------------------------
@@ -374,5 +345,5 @@ def _tensor_or_start(positions: Any, x: Tensor, axes: int | None) -> tuple[Tenso
     _tensors.check_positions(tensor, x.device)
     if axes is not None and tensor.shape[:1] != (axes,):
         raise ValueError(f"positions has shape {tuple(tensor.shape)}, expected ({axes}, ...), one element for each axis")
-    _tensors.check_broadcast(tensor if axes is None else tensor[0], x, tuple(tensor.shape))
+    _tensors.check_broadcast(tensor, x, has_axes=axes is not None)
     return tensor.to(x.device), 0

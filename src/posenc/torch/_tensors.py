@@ -73,7 +73,7 @@ def tensor_or_start(positions: Any, n: int) -> tuple[Tensor | None, int]:
     if isinstance(positions, range):
         length = _arguments.length(positions)
         if length != n:
-            raise ValueError(f"positions has length {length}, expected {n}, the number of rows of x")
+            raise _arguments.length_error(length, n)
         if positions.step == 1 and n:
             _arguments.check_domain(positions, 0)
             return None, positions.start
@@ -123,9 +123,9 @@ def check_not_meta(positions: Tensor, device: torch.device) -> None:
         raise ValueError(f"positions is on the meta device, expected a tensor with values for {device}")
 
 
-def check_broadcast(positions: Tensor, x: Tensor, shape: tuple[int, ...] | None = None) -> None:
-    """Check that positions broadcast to ``x.shape[:-1]``; an error shows `shape`, by default that of `positions`."""
-    lengths = list(zip(reversed(positions.shape), reversed(x.shape[:-1]), strict=False))
-    if positions.ndim >= x.ndim or any(length not in (1, size) for length, size in lengths):
-        shape = tuple(positions.shape if shape is None else shape)
-        raise ValueError(f"positions has shape {shape}, expected one that broadcasts to {tuple(x.shape[:-1])}")
+def check_broadcast(positions: Tensor, x: Tensor, shape: torch.Size | None = None, *, has_axes: bool = False) -> None:
+    """Check that positions broadcast to ``x.shape[:-1]``, after a first dimension if `has_axes`; errors show `shape`."""
+    own = positions.shape[has_axes:]
+    lengths = list(zip(reversed(own), reversed(x.shape[:-1]), strict=False))
+    if len(own) >= x.ndim or any(length not in (1, size) for length, size in lengths):
+        raise _arguments.broadcast_error(tuple(shape or positions.shape), tuple(x.shape[:-1]), has_axes)

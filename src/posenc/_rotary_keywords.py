@@ -1,0 +1,118 @@
+"""The keywords of `Rotary`: checks them and computes the frequencies."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from posenc import _arguments, _convention, _pair_axes, _scaling
+from posenc._as_array import as_array, shown
+from posenc._specification import abbreviated
+
+DEFAULTS: dict[str, Any] = {
+    "base": 10000.0,
+    "rotary_dim": None,
+    "layout": "halves",
+    "scaling": None,
+    "frequencies": None,
+    "frequency_scale": 1.0,
+    "scale": 1.0,
+    "axes": None,
+}
+REPLACES = {"frequencies": ("base", "scaling", "frequency_scale")}     # as in _convention
+MOST_AXES = 16          # of positions, in the kernel
+
+
+def _axis_of_each_pair(name: str, value: Any) -> tuple[int, ...]:
+    array = as_array(name, value)
+    if array.dtype.kind not in "iu" and array.size:
+        raise TypeError(f"{name} has dtype {array.dtype}, expected integers")
+    if array.ndim != 1:
+        raise ValueError(f"{name} has shape {array.shape}, expected one dimension")
+    axes = tuple(map(int, array.tolist()))
+    if axes and min(axes) < 0:
+        raise ValueError(f"{name} has {min(axes)}, expected integers from 0")
+    if axes and max(axes) >= MOST_AXES:
+        raise ValueError(f"{name} has {max(axes)}, expected integers below {MOST_AXES}")
+    for axis in range(max(axes, default=-1)):
+        if axis not in axes:
+            raise ValueError(f"{name} has {max(axes)} but not {axis}, expected at least one pair for each axis")
+    return axes
+
+
+CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    **dict.fromkeys(("base", "frequency_scale", "scale"), _arguments.real),
+    "rotary_dim": functools.partial(_arguments.optional, check=functools.partial(_arguments.integer, lowest=0)),
+    "layout": functools.partial(_arguments.choice, choices=_convention.CHOICES["layout"]),
+    "scaling": functools.partial(_arguments.optional, check=_scaling.checked),
+    "frequencies": functools.partial(_arguments.optional, check=_arguments.frequencies),
+    "axes": functools.partial(_arguments.optional, check=_axis_of_each_pair),
+}
+
+
+def checked(head_dim: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Check head_dim and the keywords, each alone and all together, and return them converted.
+
+    Keys of the scaling that have a keyword of their own become this keyword.
+    """
+    c = {name: CHECKS[name](name, value) for name, value in keywords.items()}
+    head_dim = _arguments.integer("head_dim", head_dim, 0)
+    if head_dim > _convention.WIDEST:
+        raise ValueError(f"head_dim is {shown(head_dim)}, expected at most {_convention.WIDEST}")
+    if c["base"] <= 0:
+        raise ValueError(f"base is {keywords['base']!r}, expected a positive number")
+    if c["frequencies"] is not None:
+        for name in REPLACES["frequencies"]:
+            if c[name] != DEFAULTS[name]:
+                raise ValueError(f"frequencies and {name} are both given, expected only one of them")
+    given, c["scaling"] = c["scaling"] or {}, None
+    if given:
+        shared = {key: given.pop(key) for key in _scaling.SHARED if key in given}
+        if given["rope_type"] == "proportional" and "partial_rotary_factor" in shared:
+            given["partial_rotary_factor"] = shared.pop("partial_rotary_factor")
+        _move(c, "base", "rope_theta", shared.get("rope_theta"))
+        share = shared.get("partial_rotary_factor")
+        _move(c, "rotary_dim", "partial_rotary_factor", None if share is None else int(head_dim * share))
+        if shared.get("mrope_interleaved") and len(shared.get("mrope_section", ())) != 3:
+            raise ValueError("scaling has mrope_interleaved, expected mrope_section with three numbers")
+        if "mrope_section" in shared:
+            axes_of = _pair_axes.interleaved if shared.get("mrope_interleaved") else _pair_axes.blocks
+            _move(c, "axes", "mrope_section", _axis_of_each_pair("scaling['mrope_section']", axes_of(shared["mrope_section"])))
+        c["scaling"] = None if given == {"rope_type": "default"} else given
+    rotary_dim = head_dim if c["rotary_dim"] is None else c["rotary_dim"]
+    c["rotary_dim"] = None if rotary_dim == head_dim else rotary_dim
+    if rotary_dim % 2 or rotary_dim > head_dim:
+        name = "head_dim" if rotary_dim == head_dim else "rotary_dim"
+        raise ValueError(f"{name} is {rotary_dim}, expected an even number of columns, at most head_dim, {head_dim}")
+    for name in ("axes", "frequencies"):
+        if c[name] is not None and len(c[name]) != rotary_dim // 2:
+            raise ValueError(f"{name} has length {len(c[name])}, expected {rotary_dim // 2}, the number of pairs")
+    if not any(c["axes"] or ()):            # a single axis
+        c["axes"] = None
+    return head_dim, c
+
+
+def _move(c: dict[str, Any], name: str, key: str, value: Any) -> None:
+    """Set a keyword to the value of a key of the scaling, unless the keyword has another one."""
+    if value is not None:
+        if c[name] not in (DEFAULTS[name], value):
+            raise ValueError(
+                f"{name} is {abbreviated(c[name])} and scaling[{key!r}] means {abbreviated(value)}, "
+                "expected only one of them"
+            )
+        c[name] = value
+
+
+def frequencies(rotary_dim: int, c: Mapping[str, Any]) -> _scaling.Frequencies:
+    if c["frequencies"] is not None:
+        found = _scaling.explicit(c["frequencies"])
+    else:
+        found = _scaling.frequencies(rotary_dim, c["base"], c["frequency_scale"], c["scaling"] or {"rope_type": "default"})
+    found.turns()                                                   # refuses frequencies beyond the range of the kernel
+    if not np.isfinite(c["scale"] * found.attention_factor):
+        raise ValueError(f"scale is {c['scale']}, expected a number whose product with {found.attention_factor} is finite")
+    values = np.frombuffer(found.values.tobytes())                  # setflags cannot make an array that views bytes writeable
+    return found._replace(values=values)
