@@ -1,4 +1,4 @@
-"""Errors for unknown keywords, which name the called function and suggest one of its keywords."""
+"""Error messages for unknown keywords: they name the called function and suggest a keyword."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ R = TypeVar("R")
 
 LENGTHS = ("length max_length seq_len seq_length sequence_length max_seq_len max_seq_length num_positions n_positions "
            "max_position max_position_embeddings ")
-# keyword: its names in other libraries
+# keyword: its names in other libraries, separated by spaces
 OTHER_NAMES = {
     "base": "theta rope_theta rope_base rotary_base max_period max_timescale max_wavelength temperature freq_base base_freq",
     "threads": "num_threads n_threads nthreads n_jobs jobs workers num_workers max_workers n_workers",
@@ -76,7 +76,7 @@ def check_names(
 ) -> None:
     """Raise a TypeError for a keyword that a function does not accept.
 
-    `others` are the names that its ``**`` accepts, and `called` is the name that the message shows for it.
+    `others` are the names that its ``**`` accepts, and `called` is the function's name in the message.
     """
     import difflib
     import inspect

@@ -33,29 +33,29 @@ class Rotary(Specification):
         Pair i is columns i and ``i + rotary_dim / 2``, or columns ``2 i`` and ``2 i + 1``.
     scaling : dict, optional
         ``rope_parameters`` or ``rope_scaling`` of a model's configuration, unchanged; docs/rotary.md lists the types and keys.
-        Types that depend on the length of a sequence take it under the key ``length``.
+        Types that depend on the length of a sequence read this length from the key ``length``.
     frequencies : array_like of float64, optional
         The frequencies in radians per position, one for each pair.  Excludes base, scaling and frequency_scale.
     frequency_scale : float, optional
         The factor by which the frequencies are multiplied before they are scaled.
     scale : float, optional
-        The factor by which cos and sin are multiplied, beside ``attention_scaling``.
+        The factor by which cos and sin are multiplied, in addition to ``attention_scaling``.
     axes : array_like of int, optional
-        For each pair the axis of its positions, as in models for images and video.  If not all are 0, positions have one more
-        dimension, the first one, with an element for each axis.  By default from ``mrope_section`` in `scaling`, or one axis.
+        The axis of positions of each pair, as in models for images and video.  If any is not 0, positions have an additional
+        first dimension, with one element for each axis.  By default from ``mrope_section`` in `scaling`, or one axis.
 
     Attributes
     ----------
     head_dim, rotary_dim : int
-        Number of columns, and of those that are rotated.
+        Number of columns, and number of rotated columns.
     base, layout, frequency_scale, scale, axes
-        The other keywords, as checked.
+        The values of the other keywords.
     scaling : dict or None
         The scaling without the keys for which this class has keywords, such as ``rope_theta``.
     frequencies : ndarray of float64, shape (rotary_dim / 2,)
         The frequencies in radians per position.
     attention_scaling : float
-        The factor on cos and sin that the scaling contains; 1 for most types.
+        The factor by which the scaling multiplies cos and sin; 1 for most types.
 
     Raises
     ------
@@ -133,23 +133,23 @@ class Rotary(Specification):
         Parameters
         ----------
         config : transformers.PreTrainedConfig or mapping
-            The configuration, its dict, or the JSON of a checkpoint; for a model of several parts, the part that rotates, such
-            as ``config.text_config``.
+            The configuration, its dict, or the JSON of a checkpoint; for a model with several parts, the configuration of the
+            part that uses rotations, such as ``config.text_config``.
         layer_type : str, optional
             The type of layer, for a model whose layers have different rotations, such as Gemma 3.
         length : int, optional
-            The length of the sequences.  The types dynamic and longrope depend on it; without it they are those of short
+            The length of the sequences, for the types dynamic and longrope.  By default, they have the frequencies for short
             sequences.  It has no effect on other types.
 
         Returns
         -------
         Rotary
-            With the pairs that the model type is known to rotate, else ``layout="halves"``; the method `replace` changes it.
+            The rotation.  Its layout is that of the model type, or "halves" for an unknown type; `replace` changes the layout.
 
         Raises
         ------
         TypeError, ValueError
-            If the configuration lacks a value, if it has an unknown type or key, or if an argument has a wrong type or value.
+            If the configuration lacks a value or has an unknown type or key, or if an argument has a wrong type or value.
 
         See Also
         --------
@@ -175,7 +175,8 @@ class Rotary(Specification):
         head_dim : int
             Number of columns of a query or key.
         **changes
-            Keywords of `Rotary`, which replace those of the preset; ``base`` and ``frequency_scale`` keep the preset's form.
+            Keywords of `Rotary`, which replace those of the preset; ``base`` and ``frequency_scale`` change only these
+            values in the preset's formula for frequencies.
 
         Returns
         -------
@@ -258,7 +259,7 @@ class Rotary(Specification):
             The dtype of the result, as in `encode`.
         out : ndarray, shape ``positions.shape + (rotary_dim,)``, optional
             The array to write to, of `dtype`: the cosines of all pairs, then their sines.  Columns must be contiguous; the rows
-            may have any stride without overlap.  With several axes, without the first dimension of positions.
+            may have any stride without overlap.  With several axes, its shape omits the first dimension of positions.
         threads : int, optional
             As in `encode`.
 
@@ -267,7 +268,7 @@ class Rotary(Specification):
         cos : ndarray, shape ``positions.shape + (rotary_dim / 2,)``
             The cosines, times ``scale`` and ``attention_scaling``: a view of `out` or of a new array.
         sin : ndarray
-            The sines, in the same way.
+            The sines, in the same form.
 
         Raises
         ------
@@ -313,14 +314,14 @@ class Rotary(Specification):
         Parameters
         ----------
         x : ndarray, shape (..., n, head_dim)
-            The queries or keys, of float32, float16 or bfloat16, with contiguous columns; they are overwritten without `out`.
+            The queries or keys, of float32, float16 or bfloat16, with contiguous columns; overwritten if `out` is None.
         positions : None, int, range or array_like, optional
             None means ``range(n)``; an integer must equal n; a range must have n positions; an array of integers must broadcast
             to ``x.shape[:-1]``.  With several axes, an array whose first dimension has an element for each axis.
         inverse : bool, optional
-            Rotate by the negative angles.  The factors on cos and sin are not inverted.
+            Rotate by the negative angles.  ``scale`` and ``attention_scaling`` are not inverted.
         out : ndarray, optional
-            The array to write to, of the shape and dtype of x.
+            The array to write to, with the shape and dtype of x.
         threads : int, optional
             As in `encode`.
 
@@ -370,5 +371,5 @@ class Rotary(Specification):
         return x if out is None else out
 
     def _factor(self) -> float:
-        """Return the factor on cos and sin."""
+        """Return the factor by which cos and sin are multiplied."""
         return self.scale * self.attention_scaling

@@ -22,8 +22,8 @@ DEFAULTS: dict[str, Any] = {
     "scale": 1.0,
     "axes": None,
 }
-REPLACES = {"frequencies": ("base", "scaling", "frequency_scale")}     # as in _convention
-MOST_AXES = 16          # of positions, in the kernel
+REPLACES = {"frequencies": ("base", "scaling", "frequency_scale")}     # keyword: the keywords that it excludes
+MOST_AXES = 16          # largest number of position axes in the kernel
 
 
 def _axis_of_each_pair(name: str, value: Any) -> tuple[int, ...]:
@@ -54,9 +54,9 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
 
 
 def checked(head_dim: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Check head_dim and the keywords, each alone and all together, and return them converted.
+    """Check head_dim and the keywords, individually and together, and return the converted values.
 
-    Keys of the scaling that have a keyword of their own become this keyword.
+    Keys of the scaling that correspond to a keyword of `Rotary` are converted to it.
     """
     c = {name: CHECKS[name](name, value) for name, value in keywords.items()}
     head_dim = _arguments.integer("head_dim", head_dim, 0)
@@ -96,7 +96,7 @@ def checked(head_dim: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str, 
 
 
 def _move(c: dict[str, Any], name: str, key: str, value: Any) -> None:
-    """Set a keyword to the value of a key of the scaling, unless the keyword has another one."""
+    """Set a keyword to the value of a key of the scaling, or raise an error if the keyword has a different value."""
     if value is not None:
         if c[name] not in (DEFAULTS[name], value):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""The kernel's rotation of pairs of columns, from the turns per position of the pairs."""
+"""Build the kernel's rotation from the frequencies of the pairs, in turns per position."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from posenc import _convention, _exact, _kernel
 def rotation(
     turns: _exact.Turns, pairs: int, *, scale: float = 1.0, interleaved: bool = False, axes: Sequence[int] | None = None
 ) -> _kernel.Rotation:
-    """Return a rotation of `pairs` pairs, whose turns per position `turns` computes.
+    """Return a rotation of `pairs` pairs; `turns` computes their frequencies in turns per position.
 
-    `axes` has the index of each pair's axis of positions, from 0 without a gap; None means a single axis.
+    `axes` has the axis of positions of each pair: 0, 1, 2 ... without gaps; None means a single axis.
     """
-    # columns cos, sin, cos, sin ...
+    # the kernel expects columns in the order cos, sin, cos, sin ...
     convention = _convention.DEFAULTS | {"order": "cos", "scale": scale}
     if axes is None:
         return _kernel.Rotation([(_convention.columns(2 * pairs, convention, turns), None)], pairs, interleaved)

@@ -14,7 +14,7 @@ CHUNK_BYTES = 1 << 20
 
 
 class Part(NamedTuple):
-    """The pairs with one axis of positions: the cosines and then the sines of their angles, and their columns in a table."""
+    """The pairs that one axis rotates: columns with their cosines, then their sines, and the indices of these in a table."""
 
     columns: _kernel.Columns
     targets: list[int]
@@ -31,7 +31,7 @@ def parts(turns: _exact.Turns, pairs: int, scale: float, axes: Sequence[int] | N
 
 
 def encode(parts: Sequence[Part], positions: Any, dtype: Any, out: Any, threads: Any) -> NDArray[Any]:
-    """Return a table with several axes of positions, whose indices are the first dimension of `positions`."""
+    """Return a table with several axes of positions; ``positions[k]`` has the positions on axis k."""
     name, element = _arguments.dtype(dtype)
     threads = _arguments.threads(threads)
     given = _arguments.range_or_array(positions)
@@ -46,7 +46,7 @@ def encode(parts: Sequence[Part], positions: Any, dtype: Any, out: Any, threads:
         each = each.copy()
     if result.size == 0:
         return result
-    # in chunks along the longest dimension: the parts are computed side by side, then np.take puts the columns in order
+    # Compute chunks along the longest dimension; np.take then puts the columns of the parts in order.
     table = result.view(np.uint16) if result.itemsize == 2 else result
     if table.ndim == 1:
         table, each = table.reshape(1, -1), each.reshape(len(parts), 1)

@@ -166,7 +166,7 @@ def add_to(
         As in `posenc.add_to`: None means ``range(n)``; an integer must equal n; a range must have n positions; an array must
         broadcast to ``x.shape[:-1]``.
     encoding : posenc.Encoding, optional
-        In place of the keywords of a convention.
+        An encoding to use instead of the keywords of a convention.
     x_scale : float, optional
         The factor by which x is multiplied.  The factor, the product and the sum are each rounded once to the dtype of x.
     **convention

@@ -101,7 +101,7 @@ def add_to(
     positions : int, range, Tensor or array_like, optional
         As for `posenc.add_to`, or a tensor that broadcasts to ``x.shape[:-1]``.
     encoding : posenc.Encoding, optional
-        In place of the keywords of a convention.
+        An encoding to use instead of the keywords of a convention.
     x_scale : float, optional
         The factor by which x is multiplied, as in `posenc.add_to`.
     **convention
@@ -151,7 +151,7 @@ def add_to(
         _operators.encoding_of(d_model, text).add_to(_tensors.array_of(x), positions, x_scale=scale)
         torch.autograd.graph.increment_version(x)
         return x
-    # torch.compile cannot trace `real`, so the operator checks an int or a float
+    # torch.compile cannot trace `real`; for an int or a float, the operator checks the value instead
     if not torch.compiler.is_compiling() or type(x_scale) not in (int, float):
         x_scale = _tensors.real("x_scale", x_scale)
     tensor, start = _tensors.tensor_or_start(positions, n)
@@ -165,7 +165,7 @@ def add_to(
 
 
 def _add_by_torch(x: Tensor, positions: Tensor | None, start: int, x_scale: float, convention: str) -> Tensor:
-    """Add with PyTorch's operators, which torch.func and forward mode can transform, unlike posenc::add_; same bits."""
+    """Add with PyTorch's operators, because torch.func and forward mode cannot transform posenc::add_; same bits."""
     n, d_model = x.shape[-2:]
     if positions is None:
         values = _operators.encode(start, 1, n, d_model, convention, x.dtype, x.device)

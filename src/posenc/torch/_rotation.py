@@ -40,7 +40,7 @@ def _cached_text(rotary: Rotary) -> str:
 
 @torch.compiler.assume_constant_result
 def axes_of(text: str) -> int | None:
-    """Return the number of axes of positions, None if positions have no dimension for them."""
+    """Return the number of axes of positions, or None if positions have no dimension for axes."""
     axes = rotary_of(text).axes
     return None if axes is None else max(axes) + 1
 
@@ -93,7 +93,7 @@ def _rotate(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rota
 
 
 def _like(x: Tensor) -> Tensor:
-    """Return a new tensor with the strides of x if its columns are contiguous in them."""
+    """Return a new tensor with the strides of x if these make columns contiguous, else a contiguous one."""
     out = torch.empty_like(x)
     return out if out.stride(-1) == 1 else torch.empty(x.shape, dtype=x.dtype, device=x.device)
 
@@ -126,7 +126,7 @@ def _saved(context: Any) -> tuple[Tensor | None, int, bool, str]:
 
 
 def _inverse(context: Any, grad: Tensor) -> Tensor:
-    """Return the derivative: the rotation by the negative angles, with the same factor."""
+    """Return the derivative: the rotation by the negative angles, multiplied by the same scale."""
     positions, start, inverse, rotary = _saved(context)
     return _turned(with_contiguous_columns(grad), positions, start, not inverse, rotary)
 
@@ -141,10 +141,10 @@ _rotate_operator.register_autograd(_backward, setup_context=_save)
 def _mapped(
     info: Any, dims: Any, x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str
 ) -> tuple[Tensor, int]:
-    """Rotate with the mapped dimension of x and of the positions as the first one that they broadcast."""
+    """Implement vmap: move the mapped dimension of x and of positions to the front of their broadcast dimensions."""
     x = x.expand(info.batch_size, *x.shape) if dims[0] is None else x.movedim(dims[0], 0)
     if positions is not None and dims[1] is not None:
-        first = int(axes_of(rotary) is not None)                    # the dimension of the axes stays before it
+        first = int(axes_of(rotary) is not None)                    # the dimension of position axes remains first
         positions = positions.movedim(dims[1], first)
         missing = x.ndim - 1 - (positions.ndim - first)
         positions = positions.reshape(*positions.shape[: first + 1], *(1,) * missing, *positions.shape[first + 1 :])
@@ -155,7 +155,7 @@ _rotate_operator.register_vmap(_mapped)
 
 
 class _Turn(torch.autograd.Function):
-    """The operator for torch.func and forward-mode differentiation, which do not support it as it is."""
+    """A version of posenc::rotate that torch.func and forward-mode differentiation support."""
 
     @staticmethod
     def forward(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str) -> Tensor:
@@ -206,7 +206,7 @@ def rotate(
     Parameters
     ----------
     x : Tensor, shape (..., n, head_dim)
-        The queries or keys: on the CPU, of float32, float16 or bfloat16.
+        The queries or keys, on the CPU, with dtype float32, float16 or bfloat16.
     positions : int, range, Tensor or array_like, optional
         As for `posenc.Rotary.rotate`, or a tensor that broadcasts to ``x.shape[:-1]``.
     rotary : posenc.Rotary
@@ -217,7 +217,7 @@ def rotate(
     Returns
     -------
     Tensor
-        A new tensor of the shape and dtype of x.
+        A new tensor with the shape and dtype of x.
 
     Raises
     ------
@@ -229,7 +229,7 @@ def rotate(
     See Also
     --------
     rotate_ : Rotate in place.
-    RotaryEmbedding : Cosines and sines, in place of those of a model.
+    RotaryEmbedding : A module that replaces a model's ``rotary_emb``.
 
     Examples
     --------
