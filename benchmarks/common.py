@@ -4,8 +4,11 @@ import argparse
 import json
 import math
 import platform
+import statistics
+import time
 import timeit
-from importlib.metadata import version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
@@ -14,21 +17,42 @@ import posenc
 from posenc import _kernel
 
 DATA = Path(__file__).parent.parent / "docs" / "data"
+PACKAGES = ["torch", "transformers", "onnxruntime"]
+PAUSE = 0.01                            # seconds in which the threads of the previous case stop spinning
 
 
 def times_of(cases, rounds=15, number=1, most_seconds=math.inf, before=lambda case: None):
     """Return the seconds per call, as a list for each case.
 
     The cases alternate.  A turn calls `before(case)` and then the case, `number` times; the first round is a warm-up.  A case
-    has no more turns after `most_seconds`.
+    has no more turns after another `most_seconds`.
     """
     times = [[] for _ in cases]
     for _ in range(rounds + 1):
         for case, seconds in zip(cases, times, strict=True):
-            if sum(seconds) < most_seconds:
+            if sum(seconds[1:]) < most_seconds:
                 before(case)
                 seconds.append(timeit.timeit(case, number=number) / number)
     return [seconds[1:] or seconds for seconds in times]
+
+
+def medians(cases, **options):
+    """Return the median seconds per call, as a dict like `cases`."""
+    return dict(zip(cases, map(statistics.median, times_of(list(cases.values()), **options)), strict=True))
+
+
+def pause(case):
+    time.sleep(PAUSE)
+
+
+def collect(measure):
+    """Print the cases that `measure` yields; return them as a dict, with rounded medians."""
+    print(measure.__name__)
+    result = {}
+    for case, seconds in measure():
+        result[case] = {key: float(f"{value:.4g}") for key, value in seconds.items()}
+        print(f"    {case}:", ", ".join(f"{key} {value * 1e3:.4g} ms" for key, value in seconds.items()), flush=True)
+    return result
 
 
 def array_at(shape, dtype, offset):
@@ -44,8 +68,11 @@ def report(name, *results):
 
 
 def versions(*packages):
-    """Return the versions of posenc, NumPy, other packages and Python."""
-    installed = {package: version(package).partition("+")[0] for package in packages}
+    """Return the versions of posenc, NumPy, those of the other packages that are installed, and Python."""
+    installed = {}
+    for package in packages:
+        with suppress(PackageNotFoundError):
+            installed[package] = version(package).partition("+")[0]
     return {"posenc": posenc.__version__, "NumPy": np.__version__, **installed, "Python": platform.python_version()}
 
 
@@ -55,7 +82,7 @@ def chosen(description, functions):
     parser = argparse.ArgumentParser(description=description.split("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(functions))
     names = parser.parse_args().names or functions
-    print(", ".join(f"{name} {version}" for name, version in versions().items()), f"({_kernel.instruction_set()})")
+    print(", ".join(f"{name} {version}" for name, version in versions(*PACKAGES).items()), f"({_kernel.instruction_set()})")
     return {name: functions[name] for name in names}
 
 

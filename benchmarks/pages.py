@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("numerics", "performance"))]
+PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("numerics", "performance", "rotary"))]
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 SHOWN_POSITIONS = ["100", "10000", "1000000", "1000000000", "1700000000000000000"]
 README_ROWS = ["512", "4096", "65536"]
@@ -38,6 +38,11 @@ def ms(seconds):
 
 def times(ratio):
     return f"{digits(ratio)}x"
+
+
+def code(name):
+    """Format the name of a function in the name of a library."""
+    return re.sub(r"\w+(\.\w+)+", r"`\g<0>`", name)
 
 
 def table(*rows, left=1):
@@ -127,6 +132,41 @@ def arrays():
     return table(*rows)
 
 
+def rotations(measure, form):
+    """Return a table with a row for each library; each column is a case."""
+    cases = load("performance")[measure]
+    names = [name for name in next(iter(cases.values())) if name != "pass"]     # the first case has all libraries
+    rows = [[code(name), *(form(seconds[name]) if name in seconds else "" for seconds in cases.values())] for name in names]
+    passes = [digits(seconds["posenc"] / seconds["pass"]) for seconds in cases.values()]
+    return table(["", *cases], *rows, *([["posenc, in passes", *passes]] if measure != "decode" else []))
+
+
+def prefill():
+    return rotations("prefill", ms)
+
+
+def transposed():
+    return rotations("transposed", ms)
+
+
+def decode():
+    return rotations("decode", lambda seconds: digits(seconds * 1e6))
+
+
+def slower():
+    """Name the cases in which another library is faster than posenc."""
+    data, found = load("performance"), {}
+    for measure, shape in (("prefill", ""), ("transposed", ", views"), ("decode", "")):
+        for case, seconds in data[measure].items():
+            for name, theirs in seconds.items():
+                if name != "pass" and not name.startswith("posenc") and theirs < seconds["posenc"]:
+                    found.setdefault(code(name), []).append(f"{case}{shape} ({times(seconds['posenc'] / theirs)})")
+    if not found:
+        return "No library was faster than posenc in this run."
+    lines = [f"- {name}: {'; '.join(cases)}" for name, cases in found.items()]
+    return "\n".join(["Libraries that were faster than posenc in this run, with the ratio of the times:\n", *lines])
+
+
 def busy():
     ratios = {}
     for case, seconds in load("performance")["beside_busy_processes"].items():
@@ -139,6 +179,14 @@ def accuracy():
     data = load("accuracy")
     rows = [["last position", *(f"{int(p):.2g}".replace("e+0", "e").replace("e+", "e") for p in SHOWN_POSITIONS)]]
     rows += [[name, *(f"{errors[p]:.1e}" for p in SHOWN_POSITIONS)] for name, errors in data["errors"].items()]
+    return table(*rows)
+
+
+def rotation_errors():
+    data, shown, share = load("accuracy"), SHOWN_POSITIONS[1:4], SHOWN_POSITIONS[2]
+    rows = [["last position", *(f"{int(p):.0e}".replace("e+0", "e") for p in shown), "correctly rounded at 1e6"]]
+    for name, errors in data["rotation errors"].items():
+        rows.append([name, *(f"{errors[p]:.1e}" for p in shown), f"{data['correctly rounded'][name][share]:.0%}"])
     return table(*rows)
 
 

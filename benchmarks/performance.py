@@ -21,9 +21,10 @@ from pathlib import Path
 import numpy as np
 import pages
 import plots
+import rotation
 import threads as busy
 import torch
-from common import array_at, chosen, save, times_of, versions
+from common import PACKAGES, array_at, chosen, collect, medians, pause, save, versions
 
 import posenc
 from posenc import _kernel
@@ -34,7 +35,6 @@ WIDTH = 512
 ROWS = [512 << k for k in range(8)]
 LARGE = 1 << 25                         # values
 DTYPES = ["float32", "float64", "float16", "bfloat16"]
-PAUSE = 0.01                            # seconds in which the threads of the previous case stop spinning
 MOST_SECONDS = 2.0                      # for a case, after its first call
 
 
@@ -55,21 +55,16 @@ def fill(out, threads, store="memset"):
     roof()[store](out.ctypes.data, out.nbytes, threads)
 
 
-def medians(cases, **options):
-    """Return the median seconds per call, as a dict like `cases`."""
-    return dict(zip(cases, map(statistics.median, times_of(list(cases.values()), **options)), strict=True))
-
-
 # ---- measurements: each yields the names of cases, and a dict of median seconds -----------------------------------------
 
 
 def release_memory(case):
-    time.sleep(PAUSE)
+    pause(case)
     ctypes.CDLL(None).malloc_trim(0)
 
 
 def warm_up(case):
-    time.sleep(PAUSE)
+    pause(case)
     case()
 
 
@@ -207,21 +202,18 @@ def main(*functions):
     measurements = chosen(__doc__, functions)
     others, document = UsedByOthers(), {}
     for name, measure in measurements.items():
-        print(name)
-        document[name] = {}
-        for case, seconds in measure():
-            document[name][case] = {key: float(f"{value:.4g}") for key, value in seconds.items()}
-            print(f"    {case}:", ", ".join(f"{key} {value * 1e3:.4g} ms" for key, value in seconds.items()), flush=True)
+        document[name] = collect(measure)
         if measure is not beside_busy_processes:
             others.update()
     print(f"other processes used {others.processors:.2f} processors")
     if len(measurements) == len(functions):
         system = {"processor": processor(), "processors": os.cpu_count(), "instruction set": _kernel.instruction_set(),
                   "used by others": round(others.processors, 2)}
-        save("performance", {"system": system, "versions": versions("torch"), **document})
+        save("performance", {"system": system, "versions": versions(*PACKAGES), **document})
         pages.update()
         plots.draw()
 
 
 if __name__ == "__main__":
-    main(fresh, reused, adding, one_row, large, small, arrays, beside_busy_processes)
+    main(fresh, reused, adding, one_row, large, small, arrays, rotation.prefill, rotation.transposed, rotation.decode,
+         beside_busy_processes)

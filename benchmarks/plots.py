@@ -71,28 +71,46 @@ def label_ends(ax, x, ends):
 
 
 def accuracy():
-    errors = pages.load("accuracy")["errors"]
-    figure = Figure((WIDTH, 440 / 96), layout="constrained")
-    ax = figure.subplots()
-    for name, colour, x, y, align in [
+    data = pages.load("accuracy")
+    figure = Figure((WIDTH, 560 / 96), layout="constrained")
+    tables, rotations = figure.subplots(2, 1, sharex=True, height_ratios=[5, 3])
+    draw_errors(tables, data["errors"], [
         ("torch recipe, bfloat16", TORCH, 3e2, 10, "left"),
         ("torch recipe, float32", TORCH, 2e3, 2e-5, "left"),
         ("NumPy recipe, float64", NUMPY, 3e5, 1e-12, "left"),
         ("posenc, bfloat16", POSENC, 2e18, 3e-4, "right"),
         ("posenc, float32", POSENC, 2e18, 4e-9, "right"),
         ("posenc, float64", POSENC, 2e18, 4e-16, "right"),
-    ]:
+    ])
+    tables.axhline(2**-25, color=GREY[0], linewidth=8, alpha=0.35, zorder=1)
+    tables.text(2e18, 2e-7, "half an ulp of float32", ha="right", va="center")
+    tables.text(2e18, 10, "2: no correct digit", ha="right", va="center")
+    tables.set(xlim=(1, 2e18), ylim=(1e-17, 30))
+    fix_ticks(tables.yaxis, [10.0**n for n in range(-16, 1, 4)], power)
+    title(tables, "Largest error by position, d_model 512")
+    (llama,) = (name.rpartition(",")[0] for name in data["rotation errors"] if name.endswith("Llama, float32"))
+    (other,) = (name for name in data["rotation errors"] if name.startswith("rotary-") and name.endswith("bfloat16"))
+    draw_errors(rotations, data["rotation errors"], [
+        (other, NUMPY, 1e3, 8, "left"),
+        (f"{llama}, bfloat16", TORCH, 4e6, 2.5e-2, "left"),
+        (f"{llama}, float32", TORCH, 2e4, 2e-5, "left"),
+        ("posenc, bfloat16", POSENC, 2e18, 8e-4, "right"),
+        ("posenc, float32", POSENC, 2e18, 1e-8, "right"),
+    ])
+    rotations.set(ylim=(1e-9, 30))
+    fix_ticks(rotations.yaxis, [10.0**n for n in range(-8, 1, 4)], power)
+    fix_ticks(rotations.xaxis, [10**n for n in range(0, 19, 3)], power)
+    rotations.set_xlabel("position (a timestamp in nanoseconds is about 1.7e18)")
+    title(rotations, "Rotary embeddings: error relative to the length of the pair")
+    return figure
+
+
+def draw_errors(ax, errors, lines):
+    """Draw and label lines (name, colour, x and y of the label, its alignment)."""
+    for name, colour, x, y, align in lines:
         ax.plot([int(p) for p in errors[name]], list(errors[name].values()), color=colour[0])
         ax.text(x, y, name, color=colour[0], ha=align, va="center")
-    ax.axhline(2**-25, color=GREY[0], linewidth=8, alpha=0.35, zorder=1)
-    ax.text(2e18, 2e-7, "half an ulp of float32", ha="right", va="center")
-    ax.text(2e18, 10, "2: no correct digit", ha="right", va="center")
-    ax.set(xscale="log", yscale="log", xlim=(1, 2e18), ylim=(1e-17, 30))
-    fix_ticks(ax.xaxis, [10**n for n in range(0, 19, 3)], power)
-    fix_ticks(ax.yaxis, [10.0**n for n in range(-16, 1, 4)], power)
-    ax.set_xlabel("position (a timestamp in nanoseconds is about 1.7e18)")
-    title(ax, "Largest error by position, d_model 512")
-    return figure
+    ax.set(xscale="log", yscale="log")
 
 
 def performance():

@@ -194,7 +194,7 @@ posenc.Rotary(64, scaling="yarn")                       scaling is 'yarn' of typ
 posenc.Rotary(64, scaling={"rope_type": "ntk", "factor": 2})  scaling has rope_type 'ntk' | expected one of
 posenc.Rotary(64, scaling={"rope_type": "linear", "type": "yarn"})  rope_type 'linear' and type 'yarn'
 posenc.Rotary(64, scaling={"rope_type": ["yarn"]})      scaling has rope_type ['yarn'] | expected one of
-posenc.Rotary(64, scaling={"factor": 2})                scaling has the key 'factor' | expected those of default
+posenc.Rotary(64, scaling={"factor": 2})                scaling has the key 'factor' | expected keys of default
 posenc.Rotary(64, scaling={"type": "linear"})           scaling lacks the key 'factor', which linear needs
 posenc.Rotary(64, scaling={"type": "linear", "factor": 0})  scaling['factor'] is 0 | a positive
 posenc.Rotary(64, scaling={"type": "dynamic", "alpha": 10.0, "factor": 2.0})  alpha and the factor 2.0
@@ -425,7 +425,7 @@ posenc.verify("none.npy")                               No such file or director
 posenc.verify("folder.npy")                             Is a directory | 'folder.npy'
 posenc.verify("notes.txt")                              notes.txt: not a .npy file
 posenc.verify("half.npy")                               half.npy: 160 bytes, expected 3200 for shape (12, 64)
-posenc.verify("zeros.npy")                              position 0, column 1 | pass encoding unless it is Encoding(4)
+posenc.verify("zeros.npy")                              position 0, column 1 | pass encoding if it is not Encoding(4)
 posenc.verify("pe.npy", encoding=64)                    encoding is 64 of type int | such as posenc.Encoding(64)
 posenc.verify("pe.npy", encoding="whisper")             encoding is 'whisper' of type str | posenc.preset('whisper', d_model)
 posenc.verify("pe.npy", encoding=posenc.Encoding(8))    encoding has d_model 8, expected 64, the number of columns of pe.npy
@@ -638,7 +638,7 @@ posenc.torch.RotaryEmbedding(None)                      config is None | a confi
 posenc.torch.RotaryEmbedding("meta-llama/Llama-3")      config is 'meta-llama/Llama-3' of type str | a configuration
 posenc.torch.RotaryEmbedding(enc)                       config is Encoding(64) of type Encoding | a configuration
 posenc.torch.RotaryEmbedding({"head_dim": 64})          config has no rope_theta
-posenc.torch.RotaryEmbedding({"rope_theta": 1e4})       config has neither head_dim nor hidden_size
+posenc.torch.RotaryEmbedding({"rope_theta": 1e4})       config has no head_dim, expected head_dim, or hidden_size
 posenc.torch.RotaryEmbedding(config | {"head_dim": 63})  head_dim is 63 | an even number
 posenc.torch.RotaryEmbedding(config | {"head_dim": "64"})  head_dim is '64' of type str | an integer
 posenc.torch.RotaryEmbedding(config | {"rope_theta": -1})  scaling['rope_theta'] is -1 | a positive number

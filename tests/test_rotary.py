@@ -103,8 +103,8 @@ def test_replace():
 
 MISTAKES = [
     (lambda: Rotary(64, scaling=YARN | {"truncate": 1}), TypeError, "scaling['truncate'] is 1 of type int, expected a bool"),
-    (lambda: Rotary(64, scaling=YARN | {"beta": 1}), ValueError, "scaling has the key 'beta', expected those of yarn"),
-    (lambda: Rotary(64, base=0.5, scaling=YARN), ValueError, "base is 0.5, expected more than 1 with yarn"),
+    (lambda: Rotary(64, scaling=YARN | {"beta": 1}), ValueError, "scaling has the key 'beta', expected keys of yarn"),
+    (lambda: Rotary(64, base=0.5, scaling=YARN), ValueError, "base is 0.5, expected a number above 1 for yarn"),
     (lambda: Rotary(64, base=3.0, scaling=LLAMA3), ValueError, "base is 3.0 and scaling['rope_theta'] means 500000.0"),
     (lambda: Rotary(128, scaling=LLAMA3 | {"low_freq_factor": 4.0}), ValueError, "low_freq_factor 4.0, expected less than"),
     (lambda: Rotary(64, scaling=LONGROPE), ValueError, "scaling['short_factor'] has length 4, expected 32"),
@@ -287,7 +287,7 @@ def test_configurations(config, options, expected):
 
 @pytest.mark.parametrize("config, options, kind, message", [
     ("meta-llama/Llama-3", {}, TypeError, "config is 'meta-llama/Llama-3' of type str, expected a configuration"),
-    (LLAMA | {"rope_theta": None}, {}, ValueError, "config has no rope_theta: the model's configuration class has the default"),
+    (LLAMA | {"rope_theta": None}, {}, ValueError, "config has no rope_theta, whose default is in the model's configuration"),
     ({"model_type": "x", "text_config": LLAMA}, {}, ValueError, "pass config.text_config"),
     (GEMMA3, {}, ValueError, "layer_type is None, expected one of 'sliding_attention', 'full_attention'"),
     (LLAMA, {"layer_type": "full_attention"}, ValueError, "layer_type is 'full_attention', expected None: all layers"),
@@ -297,7 +297,7 @@ def test_configurations(config, options, expected):
     (LLAMA | {"rope_parameters": {"main": None, "x": {}}}, {"layer_type": "main"}, ValueError, "these layers have no rotation"),
     (LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, {}, ValueError, "lacks the key 'max_position_embeddings'"),
     (LLAMA | {"rope_parameters": LLAMA3, "rope_scaling": YARN}, {}, ValueError, "both rope_parameters and rope_scaling"),
-    (LLAMA | {"model_type": "phi"}, {}, ValueError, "config has no partial_rotary_factor: the model's configuration class"),
+    (LLAMA | {"model_type": "phi"}, {}, ValueError, "config has no partial_rotary_factor, whose default"),
     (LLAMA | {"model_type": "pixtral"}, {}, ValueError, "model_type 'pixtral', whose positions have several axes"),
     (LLAMA | {"model_type": "qwen2_vl_vision"}, {}, ValueError, "'qwen2_vl_vision', whose positions have several axes"),
     (LLAMA | {"model_type": "falcon", "alibi": True}, {}, ValueError, "config has alibi True, expected False"),
@@ -468,7 +468,7 @@ OUT = random((5, 16))
     (random((4, 16)), {"threads": 0}, ValueError, "threads is 0, expected at least 1"),
     (random((4, 16)), {"out": OUT}, ValueError, "out has shape (5, 16), expected (4, 16), the shape of x"),
     (random((5, 16)), {"out": OUT.astype(np.float16)}, TypeError, "out has dtype float16, expected float32, the dtype of x"),
-    (OUT[:4], {"out": OUT[1:]}, ValueError, "out and x overlap in memory, expected x itself or an array apart from it"),
+    (OUT[:4], {"out": OUT[1:]}, ValueError, "out and x overlap in memory, expected x itself or an array that shares no"),
 ])
 def test_mistakes_in_rotations(x, options, kind, message):
     arrays = [a for a in (x, options.get("out")) if isinstance(a, np.ndarray)]

@@ -258,7 +258,7 @@ def test_other_arguments_are_refused(store, keywords, message):
     posenc.zarr.write(store, 0, 3)
     with pytest.raises(ValueError) as caught:
         create(store, **keywords)
-    assert str(caught.value) == f"{message}, as in the unfinished store {store}; overwrite it to start again"
+    assert str(caught.value) == f"{store} is unfinished: {message}; overwrite it to start again"
     assert len(posenc.zarr.missing(store)) == 10
     create(store, overwrite=True, **keywords)
     assert keys(store) <= {stores.UNFINISHED}
@@ -367,7 +367,7 @@ def test_overwriting_in_place_after_it_was_killed(monkeypatch, tmp_path):
         patch.setattr(zarr.storage.FsspecStore, "delete_dir", fail)
         with pytest.raises(OSError, match="Input/output error"):
             create(store, n=50, overwrite=True)
-    with pytest.raises(ValueError, match="it was being overwritten"):
+    with pytest.raises(ValueError, match="a call that overwrites it was interrupted"):
         create(store, n=50)
     with pytest.raises(FileNotFoundError):
         posenc.zarr.write(store, 0, 1)

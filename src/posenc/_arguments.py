@@ -51,7 +51,7 @@ def integer(name: str, value: Any, lowest: float, expected: str = "an integer") 
 
 
 def real(name: str, value: Any) -> float:
-    """Return a value as a finite float, which must equal an integer, fraction, decimal or longdouble exactly."""
+    """Return a value as a finite float; an integer, fraction, decimal or longdouble must equal the float."""
     try:
         number = float(value) if _is_number(value, ("int", "uint", "float", "bfloat", "longdouble")) else None
     except TypeError:
@@ -142,7 +142,7 @@ def numbers(name: str, value: Any) -> NDArray[Any]:
 
 
 def check_real(name: str, array: NDArray[Any]) -> None:
-    """Raise an error unless an array has a dtype in REAL; for objects, it shows the first one that is not a position."""
+    """Raise an error unless an array has a dtype in REAL; for an array of objects, show the first object of another type."""
     if array.dtype.kind in "iuf" and array.dtype.itemsize <= 8:
         return
     objects = list(array.flat) if array.dtype.kind == "O" else []
@@ -236,7 +236,7 @@ def shape_of(positions: range | NDArray[Any]) -> tuple[int, ...]:
 
 
 def check_domain(positions: range, offset: float) -> None:
-    """Raise a ValueError if a range has a position outside the domain, with or without the offset; the message shows it."""
+    """Raise a ValueError if a range has a position outside the domain, with or without the offset."""
     if not positions:
         return
     first, last = positions[0], positions[-1]
@@ -318,7 +318,7 @@ def output(
 
 
 # ---- calls ------------------------------------------------------------------------------------------------------------
-# The kernel calls these functions if an argument has a type that it does not convert itself.
+# _kernel.pyx calls these functions for arguments of types that it does not convert.
 
 
 def for_encode(
@@ -427,7 +427,7 @@ def broadcast_error(shape: tuple[int, ...], expected: tuple[int, ...], has_axes:
 
 
 def _target(x: NDArray[Any], out: Any, element: np.dtype[Any]) -> NDArray[Any] | None:
-    """Check x and out, to which its rotation is written; return None if that is x itself."""
+    """Check x and `out`, the array to which the rotation of x is written; return None if `out` is x."""
     if out is None or out is x:
         check_array("x", x, element)
         return None
@@ -447,5 +447,5 @@ def _target(x: NDArray[Any], out: Any, element: np.dtype[Any]) -> NDArray[Any] |
     if np.may_share_memory(x, out):
         if (x.ctypes.data, x.strides) == (out.ctypes.data, out.strides):
             return None
-        raise ValueError("out and x overlap in memory, expected x itself or an array apart from it")
+        raise ValueError("out and x overlap in memory, expected x itself or an array that shares no memory with x")
     return out

@@ -47,7 +47,7 @@ class Axis(NamedTuple):
     """The encoding of an axis, and the columns of the table that contain it."""
 
     encoding: Encoding
-    columns: tuple[slice, ...]          # of the table; in this order, they contain the columns of the encoding
+    columns: tuple[slice, ...]          # columns of the table that contain those of the encoding, in this order
     input_column: int | None
 
     def write(
@@ -70,7 +70,7 @@ class Axis(NamedTuple):
             cells[..., self.input_column] = _rounded_bits(positions, dtype_name)
 
     def check(self, positions: range | NDArray[Any], name: str = "positions") -> range | NDArray[Any]:
-        """Check that positions are in the domain, with and without the offset; return them as `positions_of` does."""
+        """Check that positions are in the domain, with and without the offset; return a range or a contiguous array."""
         return _arguments.positions_of(positions, self.encoding.position_offset, name)
 
 
@@ -100,7 +100,7 @@ def lay_out(
         nesting = ORDERS[group, encodings[0].layout]
         specifications = [(encoding.d_model, changes_of(encoding)) for encoding in encodings]
     else:
-        hint = "; widths are the columns of each axis" if is_sequence(d_model) else ""
+        hint = "; pass the columns of each axis as widths" if is_sequence(d_model) else ""
         d_model = _arguments.integer("d_model", d_model, 0, f"an integer or an Encoding{hint}")
         if d_model > WIDEST * ndim:
             raise ValueError(f"d_model is {shown(d_model)}, expected at most {WIDEST} columns for each axis")
@@ -227,7 +227,7 @@ def _rounded_bits(positions: range | NDArray[Any], dtype_name: str) -> NDArray[A
     values: NDArray[Any] = np.asarray(positions)
     if dtype_name == "float64":
         return values.astype(np.float64).view(np.uint64)
-    if values.dtype.kind == "i":        # round large integers to 53 bits, to odd: set the last bit if a dropped bit is set
+    if values.dtype.kind == "i":        # round large integers to odd in 53 bits: set the last bit if a dropped bit is set
         large = (values >> 11 | (values & 2047 != 0)) << 11
         values = np.where((values >= -(2**53)) & (values <= 2**53), values, large).astype(np.float64)
     precision, smallest = FORMATS[dtype_name]

@@ -1,4 +1,4 @@
-"""Positions and rows of an array as the kernels read them: ranges, buffers, strides.
+"""Read positions and the rows of arrays into C structures for the kernels.
 
 The readers handle the common cases.  They return False for other arguments, which `_arguments` converts or refuses.
 """
@@ -77,7 +77,7 @@ cdef inline bint read_range(object positions, double offset, bint checked, posit
 
 
 cdef inline bint read_array(object positions, double offset, bint checked, Py_buffer *view, positions_t *p) except -1:
-    """Read a C-contiguous array of int64 or float64 and hold its buffer; return False for others and as in `read_range`."""
+    """Read a contiguous int64 or float64 array and hold its buffer; return False for others or positions outside the domain."""
     cdef ptrdiff_t i
     try:
         PyObject_GetBuffer(positions, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
@@ -126,7 +126,7 @@ cdef inline bint are_integers_inside(const int64_t *p, ptrdiff_t rows, double of
 
 
 cdef inline bint are_rows_apart(const Py_buffer *view, ptrdiff_t extent) noexcept:
-    """Whether rows of `extent` bytes are apart: in some order of the axes, each stride spans all rows of the axes before."""
+    """Whether rows of `extent` bytes do not overlap: each stride must span all rows of the axes with smaller strides."""
     cdef uint64_t used = 0
     cdef ptrdiff_t stride, least
     cdef int axes = view.ndim - 1, i, _, chosen
@@ -149,7 +149,7 @@ cdef inline bint are_rows_apart(const Py_buffer *view, ptrdiff_t extent) noexcep
 
 cdef inline bint read_rows(object array, ptrdiff_t itemsize, ptrdiff_t d_model, bint checked, Py_buffer *view,
                            int flags=PyBUF_STRIDES | PyBUF_WRITABLE) except -1:
-    """Hold the buffer of an array, by default a writeable one, with rows of d_model elements.
+    """Hold the buffer of an array whose rows have d_model elements and which, by default, is writeable.
 
     Return False for other arrays and, unless `checked`, if rows may overlap.
     """
@@ -169,7 +169,7 @@ cdef inline bint read_rows(object array, ptrdiff_t itemsize, ptrdiff_t d_model, 
 
 
 cdef inline void merge_axes(rows_t *rows, char *data, const Py_ssize_t *shape, const Py_ssize_t *strides, int axes) noexcept:
-    """Merge neighbouring axes that one stride covers."""
+    """Merge adjacent axes if one stride covers them."""
     cdef int i, n = 0
     for i in range(axes):
         if shape[i] == 1:
@@ -235,7 +235,7 @@ cdef inline uint64_t distance(const int64_t *p) noexcept nogil:
 
 
 cdef inline uint64_t majority_step(const int64_t *p, ptrdiff_t rows, ptrdiff_t *matches) noexcept nogil:
-    """The distance between at least half of the neighbours, else 0: a Boyer-Moore majority vote, then a count."""
+    """The distance that at least half of the neighbours have, else 0: a Boyer-Moore majority vote, then a count."""
     cdef uint64_t step = 1
     cdef ptrdiff_t i, votes = 0
     for i in range(rows - 1):

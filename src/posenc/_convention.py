@@ -42,7 +42,7 @@ DEFAULTS: dict[str, Any] = {
     "order": "sin",
 }
 
-# keyword: the keywords that it excludes, which a change of the keyword removes
+# keyword: the keywords that it excludes; a change of the keyword removes them
 REPLACES = {"frequencies": ("base", "spacing", "shift", "frequency_scale"), "spacing": ("shift",), "shift": ("spacing",)}
 
 # ---- keywords ---------------------------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
 
 
 def checked(d_model: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Check d_model and the keywords of a convention, each alone and all together, and return them converted."""
+    """Check d_model and the keywords of a convention, individually and together, and return them converted."""
     c = {name: CHECKS[name](name, value) for name, value in keywords.items()}
     d_model = _arguments.integer("d_model", d_model, 0)
     if d_model > WIDEST:
@@ -138,7 +138,7 @@ def arrangement(d: int, c: Keywords, count: int) -> tuple[NDArray[np.intp], NDAr
 
 
 def columns(d: int, c: Keywords, compute_turns: _exact.Turns | None = None) -> _kernel.Columns:
-    """Return the columns in their final order, for the kernel; `compute_turns` replaces the frequencies."""
+    """Return the columns in their final order, for the kernel; `compute_turns` replaces the frequencies of the convention."""
     compute_turns = compute_turns or turns_of(d, c)
     turns, fraction_bits = compute_turns()
     frequency, cosine = arrangement(d, c, len(turns))

@@ -25,7 +25,7 @@ Turns: TypeAlias = Callable[..., tuple[list[int], int]]
 
 
 class Values:
-    """The values of an encoding: each column has the index of a frequency, and is a sine or a cosine."""
+    """The values of an encoding, whose columns are sines or cosines of its frequencies."""
 
     __slots__ = ("_cosine", "_frequency", "_scale", "_turns")
 
@@ -38,10 +38,10 @@ class Values:
     def __call__(
         self, position: int, exponent: int, column: int, dtype: int, factors: tuple[float, float] | None = None
     ) -> float:
-        """Return the value at ``position * 2**exponent``, offset included, rounded to dtype; its angle must not be 0.
+        """Return the value at ``position * 2**exponent``, which includes the offset, rounded to dtype; the angle must not be 0.
 
-        With `factors`, return ``factors[0] * value(column) + factors[1] * value(column + 1)`` of a cosine and a sine of one
-        frequency.
+        With `factors`, return ``factors[0] * value(column) + factors[1] * value(column + 1)``; the columns must be the cosine
+        and the sine of one frequency.
         """
         terms = [(column + k, Fraction(f) * Fraction(self._scale)) for k, f in enumerate(factors or (1.0,)) if f]
         index = self._frequency[column]

@@ -1,4 +1,4 @@
-"""Frequencies in turns per position, to 256 significant bits or more.
+"""Frequencies in turns per position, with 256 significant bits or more.
 
 The integer ``floor(w / (2 pi) * 2**fraction_bits)``, with an error below two units, represents the frequency w.  The smallest
 frequency of an encoding determines ``fraction_bits``.  The kernel computes with `SIGNIFICANT_BITS`, which docs/numerics.md
@@ -55,7 +55,7 @@ def _over_two_pi(numerator: int, bits: int) -> int:
 
 
 def decimal_context(digits: int) -> decimal.Context:
-    """Return a context with the default rounding: the program's may trap inexact results and conversions of floats."""
+    """Return a context with the default rounding; the program's current context may trap inexact results or floats."""
     return decimal.Context(
         prec=digits,
         rounding=decimal.ROUND_HALF_EVEN,
@@ -80,8 +80,8 @@ def _slope(powers: Powers) -> float:
 def _geometric(count: int, powers: Powers, bits: int) -> list[int]:
     """Return the products of ``base**(-i / divisor)``, times ``2**bits``, for i = 0 ... count - 1, rounded to integers.
 
-    A logarithm for each base and one exponential give the ratio.  Each product is the previous one times the ratio; the
-    `GUARD_BITS` that `bits` includes absorb the errors.
+    The ratio of successive products is an exponential of a sum of logarithms.  Each product is the previous one times the
+    ratio; the `GUARD_BITS` that `bits` includes absorb the errors.
     """
     one = 1 << bits
     if count <= 1 or all(base == 1 for base, _ in powers):
@@ -108,7 +108,7 @@ def _check_range(lowest: float, highest: float) -> None:
 
 
 def _fraction_bits(lowest: float, significant: int) -> int:
-    """Return the number of fraction bits, in whole limbs, that gives 2**lowest turns `significant` bits."""
+    """Return the number of fraction bits, a multiple of LIMB_BITS, for which 2**lowest turns have `significant` bits."""
     bits = significant + max(0, math.ceil(-lowest) + 1)
     return -(-bits // LIMB_BITS) * LIMB_BITS
 
@@ -118,7 +118,7 @@ def spaced_turns(
 ) -> tuple[list[int], int]:
     """Return the turns per position of the frequencies ``prod(scales) * prod(base**(-i / divisor))``, and `fraction_bits`.
 
-    Each is an integer in units of ``2**-fraction_bits``, has at least `significant` bits and the sign of the frequency.
+    Each result is an integer in units of ``2**-fraction_bits``, with at least `significant` bits and the sign of the frequency.
     """
     if count == 0 or 0 in scales:
         return [0] * count, significant

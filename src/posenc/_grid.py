@@ -98,10 +98,10 @@ def grid(
     Parameters
     ----------
     shape : int or sequence
-        For each axis its size or its coordinates: a range or a one-dimensional array of integers or real numbers.
+        The size of each axis, or its coordinates: a range or a one-dimensional array of integers or real numbers.
     d_model : int, Encoding or sequence of Encoding
-        Number of columns; or, in place of d_model and the keywords of a convention, the encoding of one axis, the same for all
-        axes or one for each.  The table then has the d_model columns of the encoding for every axis.
+        Number of columns; or, in place of d_model and the keywords of a convention, one encoding for every axis, or a sequence
+        with an encoding for each axis.  The table then has the columns of the encodings of all axes.
     start : float or sequence of float, optional
         The index of the first cell, one for each axis or one for all.  Cell k has the index m = k + start.
     coordinates : {"index", "normalized", "centered"} or (low, high), optional
@@ -209,7 +209,7 @@ def grid(
 
 
 def _extents(shape: Any) -> list[int | range | NDArray[Any]]:
-    """Return for each axis its size or its coordinates."""
+    """Return the size or the coordinates of each axis."""
     extents = []
     for axis in shape if is_sequence(shape) else [shape]:
         if axis is shape or not (isinstance(axis, (list, tuple, range)) or hasattr(axis, "__array__") and np.ndim(axis)):
@@ -256,7 +256,7 @@ def _axis_positions(
 
 
 def _checked(positions: range | NDArray[Any] | _Spaced, axis: Axis) -> range | NDArray[Any] | _Spaced:
-    """Check that positions are in the domain, with and without the offset; of evenly spaced positions check the two ends."""
+    """Check that positions are in the domain, with and without the offset; for evenly spaced positions, check only the ends."""
     try:
         if isinstance(positions, _Spaced):
             axis.check(np.concatenate([positions[:1], positions[-1:]]))

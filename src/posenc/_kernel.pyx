@@ -34,7 +34,7 @@ from posenc._buffers cimport (
 )
 
 cdef enum:
-    # Fewest rows for which rotation pays; an offset table costs as much as HALF + COARSE directly evaluated rows:
+    # Fewest rows for which rotation is faster; an offset table costs as much as HALF + COARSE directly evaluated rows:
     ROWS_WITH_TABLE = 4                 # if the table exists
     ROWS_FOR_KEPT_TABLE = 32            # if the table is built and kept
     ROWS_FOR_TABLE = 64                 # if the table is built for one call
@@ -46,26 +46,26 @@ cdef enum:
     ROTATED_PER_CHECK = 1 << 24
     DIRECT_PER_THREAD = 1 << 14
     DIRECT_PER_CHECK = 1 << 13
-    SMALL = 32                          # a small job has fewer values than this multiple of those that justify another thread
-    LONGEST_PAUSE = 256
-    MIN_ENTRIES = 64                    # batch entries in a block: each further block of the batch computes the rows again
+    SMALL = 32                          # a small job has fewer values than SMALL times those that justify another thread
+    LONGEST_PAUSE = 256                 # largest value of `pause`
+    MIN_ENTRIES = 64                    # fewest batch entries in a block: each block of the batch computes the rows again
     TILES_PER_BLOCK = 16                # tiles of an offset table in a block, 20 us each
-    STREAM_BYTES = 1 << 23              # outputs from this size exceed the caches and use non-temporal stores ...
-    FRESH_BYTES = 1 << 25               # ... except new arrays from this size, whose pages no earlier array has used
+    STREAM_BYTES = 1 << 23              # outputs of at least this size exceed the caches and use non-temporal stores ...
+    FRESH_BYTES = 1 << 25               # ... except new arrays of at least this size, whose pages the system has just zeroed
     ALIGNED_BYTES = 1 << 12             # arrays of at least this size start on a cache line
-    TABLE_BYTES = 1 << 17               # of cosines and sines that a thread keeps in L2 while it rotates
-    FEWEST_TABLE_ROWS = 4               # that it computes together
-    FEWEST_HEADS = 8                    # that a thread rotates by one such table, if it can choose
-    MOST_TURNINGS = 16                  # axes of positions
+    TABLE_BYTES = 1 << 17               # size of the cosines and sines that a thread keeps in L2 during a rotation
+    FEWEST_TABLE_ROWS = 4               # fewest rows of cosines and sines that a thread computes together
+    FEWEST_HEADS = 8                    # fewest heads in a block, if a rotation is divided among threads
+    MOST_TURNINGS = 16                  # largest number of position axes
 
 cdef double PIECE_SECONDS = 0.05
 
 cdef const kernel_t *active = NULL
 cdef bint rounding_test_skipped = False
 cdef tally_t counted
-cdef int threads_in_use = 0             # by all calls with more than one thread
-cdef int pause = 0                      # small jobs that run in one thread after an uneven team
-cdef int paused = 0                     # of these, those to come
+cdef int threads_in_use = 0             # by all calls that use more than one thread
+cdef int pause = 0                      # number of small jobs that run in one thread after an uneven team: see _run
+cdef int paused = 0                     # number of these jobs still to come
 cdef object lock = object()             # guards `counted` and the three variables above
 cdef str invalid_setting = None
 counted.uncertain = counted.exact = 0
@@ -88,7 +88,7 @@ cdef struct plan_t:
     ptrdiff_t first                     # first column of the offset table
     size_t panel                        # bytes
     int threads                         # most threads
-    ptrdiff_t rows, entries             # of a block: rows of the table, and entries of the batch
+    ptrdiff_t rows, entries             # in a block: rows of the table, and entries of the batch
     ptrdiff_t row_blocks, blocks        # blocks for all rows of the table, and for all rows and batch entries
     ptrdiff_t per_check                 # blocks that each thread runs in the first piece
 
@@ -107,7 +107,7 @@ cdef struct run_t:
 
 
 cdef struct call_t:
-    # what `decide` needs
+    # the context of `decide`
     PyObject *value                     # a borrowed `_exact.Values`
     PyObject *error                     # the first exception
     bint serial
@@ -117,7 +117,7 @@ cdef struct request_t:
     call_t *call
     const position_t *position
     ptrdiff_t column
-    const double *factors               # of this column and the next one, or NULL
+    const double *factors               # the factors of this column and the next one, or NULL
     dtype_t dtype
     double value
     PyThread_type_lock lock             # released when `value` is set; NULL in the calling thread
@@ -129,9 +129,9 @@ cdef struct turn_t:
     const rotation_t *rotation
     const call_t *calls                 # one for each turning
     ptrdiff_t all_rows, all_heads
-    ptrdiff_t rows, heads               # of a block
+    ptrdiff_t rows, heads               # in a block
     ptrdiff_t row_blocks
-    size_t bytes                        # of a thread's memory
+    size_t bytes                        # size of each thread's memory
     char *memory
     slot_t *slots
 
@@ -255,9 +255,9 @@ cdef int _team_size(object threads, ptrdiff_t values, ptrdiff_t per_thread, ptrd
 cdef int _run(block_t block, void *context, ptrdiff_t blocks, ptrdiff_t per_check, int threads) except -1:
     """Run blocks on `threads` threads, minus those that other calls use and those that the system refuses.
 
-    If other processes use the processors, or if the system runs two threads on the same one, a thread of the team waits for
-    another one longer than a small job takes.  So after a team in which the calling thread ran most of the blocks, or few,
-    the next small jobs run in one thread: 1, 2, 4, ... jobs after each such team, until a team shares its blocks evenly.
+    If other processes use the processors, or if the system runs two threads on one processor, the threads of a team may wait
+    for each other longer than a small job takes.  So if a team is uneven (the calling thread ran most of the blocks, or few),
+    the next small jobs run in one thread: 1, 2, 4, ... jobs after each uneven team, until a team shares its blocks evenly.
     """
     global threads_in_use, pause, paused
     cdef int team = 1
@@ -306,7 +306,7 @@ cdef ptrdiff_t _run_pieces(block_t block, void *context, ptrdiff_t blocks, ptrdi
         elif end - start > PIECE_SECONDS:
             piece = max(<ptrdiff_t>team, piece // 2)
         if end - checked >= PIECE_SECONDS / 2:
-            # does nothing outside the main thread, which only Python identifies reliably
+            # this call does nothing outside the main thread, which only Python identifies reliably
             with gil:
                 PyErr_CheckSignals()
             checked = end = _now()
@@ -405,7 +405,7 @@ cdef plan_t _plan(const spec_t *spec, const job_t *job, ptrdiff_t rows, uint64_t
             else:
                 plan.panel = pitch * FINE
         if plan.panel:
-            # includes bytes before a start inside a cache line, and the spare columns of the last row
+            # add bytes for a start inside a cache line and for the spare columns of the last row
             plan.panel = (plan.panel + LINE + TILE * itemsize + LINE - 1) // LINE * LINE
     if (plan.rotated and spec.has_fast_path and (spec.fast_test or job.dtype == FLOAT64)
             and _few_limbs(spec.position_offset, job, rows)):
@@ -428,7 +428,7 @@ cdef plan_t _plan(const spec_t *spec, const job_t *job, ptrdiff_t rows, uint64_t
 
 
 cdef bint _is_rotated(const spec_t *spec, ptrdiff_t rows, uint64_t step, bint has_table) noexcept:
-    """Whether rows, `step` apart, are rotated by an offset table."""
+    """Whether rows that are `step` apart are rotated with an offset table."""
     cdef ptrdiff_t min_rows = ROWS_WITH_TABLE if has_table else \
         ROWS_FOR_KEPT_TABLE if step == 1 and spec.columns <= KEPT_COLUMNS else ROWS_FOR_TABLE
     # a larger step times the longest offset leaves the int64 range
@@ -453,7 +453,7 @@ cdef uint64_t _spacing(job_t *job, ptrdiff_t rows) noexcept nogil:
 
 
 cdef bint _few_limbs(double offset, const job_t *job, ptrdiff_t rows) noexcept:
-    """Whether position + offset fits the 4 limbs of the fast path, with 2 limbs, or else 1, before the point."""
+    """Whether position + offset fits the 4 limbs of the fast path, of which 2 or 1 are before the point."""
     cdef int64_t first = <int64_t>job.start, last = <int64_t>(job.start + <uint64_t>(rows - 1) * job.step)
     if floor(offset * 2.0**64) == offset * 2.0**64:
         return True
@@ -470,7 +470,7 @@ cdef void encode_block(void *context, ptrdiff_t which, int member) noexcept nogi
     cdef ptrdiff_t row = block % plan.row_blocks * plan.rows, entry = block // plan.row_blocks * plan.entries
     cdef job_t job = run.job[0]
     if block >= plan.blocks or run.call.error != NULL:
-        return                          # the last range is shorter
+        return                          # past the end of the last range, or after an error
     job.out += entry * job.batch_stride
     job.batch = min(plan.entries, job.batch - entry)
     run.kernel.rows(run.spec, &job, row, min(plan.rows, run.all_rows - row), run.panels + member * plan.panel,
@@ -596,7 +596,7 @@ cdef class Columns:
     ----------
     d_model : int
     turns : bytes
-        uint32 limbs, highest first; each has `pitched` columns: all columns, then the first ones again.
+        uint32 limbs, highest first; each has ``pitched(d_model)`` columns: all columns, then the first ones again.
     integer_limbs, fraction_limbs : int
         Limbs of `turns` before and after the point.
     sign, quarter : bytes
@@ -749,7 +749,7 @@ cdef class Columns:
                        const positions_t *p, tuple element, object threads, bint checked, bint may_stream):
         """Write the rows of `out`, with one job for each index of the axes before the last axis of rows."""
         cdef rows_t rows
-        # whether the positions give one table, added to all entries of a batch; otherwise each row has its own position
+        # whether the positions give one table, which is added to all entries of a batch; otherwise, each row has a position
         cdef bint is_table = (p.axes == 1 and written.ndim > 1 and p.rows == written.shape[written.ndim - 2]
                               and (job.output == ADD or written.ndim == 2))
         cdef ptrdiff_t n, count = 1, which, rest, i
@@ -835,7 +835,7 @@ cdef class Columns:
         return None
 
     cdef Offsets _table(self, uint64_t step, ptrdiff_t first, object threads):
-        """Return an offset table.  No lock keeps two threads from building it: a fork could copy a held lock."""
+        """Return an offset table.  Two threads may build the same one, without a lock: a fork could copy a held lock."""
         cdef Offsets table = self._find_table(step, first)
         if table is None:
             table = _tabulated(&self.spec, step, first, threads)
@@ -891,13 +891,13 @@ cdef class Rotation:
     Parameters
     ----------
     turnings : sequence of (Columns, bytes or None)
-        For each axis of positions, the columns of the pairs that turn with it: columns 2 j and 2 j + 1 must be the cosine and
+        For each axis of positions, the columns of the pairs that it rotates: columns 2 j and 2 j + 1 must be the cosine and
         the sine of one frequency, without an offset or a padding position, and all must have the same scale.  The bytes are the
-        intp indices of the pairs; None, for a single axis, means pair j.
+        indices of the pairs as intp; None, for a single axis, means pair j.
     pairs : int
         Number of pairs.
     interleaved : bool
-        Whether pair i is columns 2 i and 2 i + 1 of an array, not columns i and i + pairs.
+        Whether pair i is columns 2 i and 2 i + 1 of an array; otherwise, it is columns i and i + pairs.
     """
 
     cdef list turnings
@@ -912,19 +912,19 @@ cdef class Rotation:
         self.interleaved = interleaved
 
     def rotate(self, object x, object positions, bint inverse, object out, object threads, bint checked=False):
-        """Rotate the pairs of `x` and write all columns of `x` to `out`; return whether the arguments were of this form.
+        """Rotate the pairs of `x`, write all columns to `out`, and return True.
 
-        If they are not, nothing is written, and the caller must convert or refuse them.
+        Return False, and write nothing, if an argument has another form, which the caller must convert or refuse.
 
         Parameters
         ----------
         x : ndarray, shape (..., n, columns)
-            float32, float16, or bfloat16 (ml_dtypes), with at least 2 * pairs columns, contiguous; other strides are free.
+            Array of float32, float16 or bfloat16 (ml_dtypes), with at least 2 * pairs contiguous columns and any other strides.
         positions : None, range, int or ndarray of int64
             None means ``range(n)``; a range or an integer must have n positions.  An array must be C-contiguous and broadcast
             to ``x.shape[:-1]``; with several axes of positions it has one more axis, the first one, and must be an array.
         out : ndarray, optional
-            Of the shape and dtype of x, with rows that do not overlap each other or x; or None, or x itself: x is overwritten.
+            Array with the shape and dtype of x, and rows that do not overlap each other or x.  If None or x, x is overwritten.
         threads : int, optional
         checked : bool
             Whether the caller knows that the rows of `out` (or x) do not overlap; uint16 then holds the bits of bfloat16.
@@ -992,7 +992,7 @@ cdef class Rotation:
         cdef job_t *job
         cdef Offsets table
         cdef uint64_t step
-        cdef list tables = []           # keeps them alive
+        cdef list tables = []           # keeps the tables alive
         if read != NULL and (p.axes - skipped > axes or skipped and (p.axes == 0 or p.shape[0] != turnings)):
             return False
         memset(&r, 0, sizeof(rotation_t))
@@ -1065,7 +1065,7 @@ cdef int _turn(rotation_t *r, call_t *calls, ptrdiff_t rows, ptrdiff_t heads, ob
     if team > 1:
         while turn.rows > FEWEST_TABLE_ROWS and (rows + turn.rows - 1) // turn.rows < 4 * team:
             turn.rows //= 2
-        least = (4 * team * turn.rows + rows - 1) // rows       # blocks of heads
+        least = (4 * team * turn.rows + rows - 1) // rows       # fewest blocks of heads
         turn.heads = min(turn.heads, max(<ptrdiff_t>FEWEST_HEADS, (heads + least - 1) // least))
     r.most_rows = turn.rows
     turn.kernel = active

@@ -1,4 +1,4 @@
-"""The rotation in the configuration of a model: an object of transformers, its dictionary, or the JSON of a checkpoint."""
+"""Read the rotation from a model's configuration: a transformers object, its dict, or the JSON of a checkpoint."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from posenc import _arguments, _pair_axes, _scaling
 from posenc._specification import Specification
 
-# Types of models that rotate columns 2 i and 2 i + 1; the other ones rotate columns i and i + rotary_dim / 2.
+# Model types whose pairs are columns 2 i and 2 i + 1; in all others, they are columns i and i + rotary_dim / 2
 INTERLEAVED = frozenset((
     "axk1", "axk2", "bailing_hybrid", "blt", "blt_global_transformer", "blt_local_decoder", "blt_local_encoder",
     "blt_patcher", "chatglm", "codegen", "cohere", "cohere2", "cohere2_moe", "deepseek_v2", "deepseek_v3", "deepseek_v32",
@@ -17,21 +17,21 @@ INTERLEAVED = frozenset((
     "kimi_k2", "llama4_text", "longcat_flash", "mistral4", "mistral_large4_text", "moonshine", "moonshine_streaming",
     "openai_privacy_filter", "pe_audio_encoder", "pe_audio_video_encoder", "pe_video_encoder", "youtu",
 ))
-# Types of models whose mrope_section is interleaved, although some of their configurations do not have mrope_interleaved
+# Model types that interleave the axes of mrope_section, even if the configuration lacks mrope_interleaved
 INTERLEAVED_SECTIONS = frozenset((
     "cohere_compass_text", "cosmos3_edge_text", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_omni_moe_talker_text",
     "qwen3_omni_moe_text", "qwen3_vl_moe_text", "qwen3_vl_text", "qwen4_exp_text",
 ))
 ALTERNATING_SECTIONS = frozenset(("ernie4_5_vl_moe_text",))
-OTHER_SECTIONS = frozenset(("hunyuan_vl", "hunyuan_vl_text", "inkling2"))
-BACKWARDS = frozenset(("nanochat",))        # the sign of their sines is part of the models' own functions
-# Types of models whose positions have several axes that their configurations do not describe
+UNSUPPORTED_SECTIONS = frozenset(("hunyuan_vl", "hunyuan_vl_text", "inkling2"))
+BACKWARDS = frozenset(("nanochat",))        # model types that rotate by the negative angles
+# Model types whose positions have several axes, which their configurations do not describe
 OF_VISION = ("_vision", "_vision_encoder", "_vision_model")
 SEVERAL_AXES = frozenset((
     "dinov3_vit", "edgetam_video", "efficientloftr", "eomt_dinov3", "musicflamingo", "neomme", "pixtral", "sam2_video",
     "sam3_tracker_video", "sam3_vit_model", "sapiens2",
 ))
-# Types of models whose classes have a default for the columns that are rotated
+# Model types whose configuration classes have a default for the number of rotated columns
 PARTIAL = frozenset((
     "bamba", "chatglm", "codegen", "dots3_note_audio_encoder", "glm", "glm4", "glm4_moe", "glm4v_moe_text", "glmasr_encoder",
     "gpt_neox", "gptj", "moonshine", "moonshine_streaming", "nemotron", "nemotron3_5_transcribe_asr_audio",
@@ -40,26 +40,26 @@ PARTIAL = frozenset((
 ))
 SHARES = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_percent", "rotary_percentage", "rotary_emb_fraction")
 WIDTHS = ("rotary_dim", "rotary_ndims", "attn_rotary_emb")
-# Types of models that rotate only with this value of a key
+# Model types that rotate only if a key has this value
 ROTATES_WITH = {
     "esm": ("position_embedding_type", "rotary"), "falcon": ("alibi", False),
     "granitemoehybrid": ("position_embedding_type", "rope"), "zamba2": ("use_mem_rope", True),
 }
-BASES = {"codegen": 1e4, "gptj": 1e4}       # of models whose configuration has no base
-# Types of models whose older configurations, with one rope_scaling, apply it to layers with full attention only
+BASES = {"codegen": 1e4, "gptj": 1e4}       # the bases of model types whose configuration has none
+# Model types that apply a single rope_scaling, as in older configurations, only to layers with full attention
 SCALED_IN_FULL_ATTENTION = frozenset(("gemma3_text", "gemma3n_text", "olmo3"))
 LOCAL_BASE = frozenset(("gemma3_text", "gemma3n_text"))     # of these, those whose local attention has a base of its own
 LOCAL, FULL = "sliding_attention", "full_attention"
 
 
 def settings(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[str, Any]]:
-    """Return head_dim and the keywords of `Rotary`."""
+    """Return head_dim and the keywords with which to call `Rotary`."""
     if layer_type is not None and not isinstance(layer_type, str):
         raise _arguments.wrong_type("layer_type", layer_type, "a name such as 'full_attention'")
     if length is not None:
         length = _arguments.integer("length", length, 1)
     if isinstance(config, Specification) or not isinstance(config, Mapping) and not hasattr(config, "to_dict"):
-        raise _arguments.wrong_type("config", config, "a configuration of transformers or its dict")
+        raise _arguments.wrong_type("config", config, "a configuration from transformers or its dict")
     model_type = _read(config, "model_type")
     _check_supported(config, model_type)
     config = _of_layer(config, layer_type)
@@ -78,7 +78,7 @@ def settings(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[str, 
     if others:
         raise ValueError(f"config has layer_rope_theta with {min(others)}; pass it as rope_theta for the layers that have it")
 
-    if _read(config, "qk_rope_head_dim") is not None:       # head_dim has only the columns that are rotated
+    if _read(config, "qk_rope_head_dim") is not None:       # this head_dim has only rotated columns
         scaling.pop("partial_rotary_factor", None)
     elif scaling.get("partial_rotary_factor") is None:
         share = _read(config, *SHARES)
@@ -89,22 +89,22 @@ def settings(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[str, 
         elif isinstance(config, Mapping) and model_type in PARTIAL and not any(name in config for name in (*SHARES, *WIDTHS)):
             raise _lacks("partial_rotary_factor")
 
-    most = _read(config, "max_position_embeddings", "n_positions", "max_seq_len")
+    max_positions = _read(config, "max_position_embeddings", "n_positions", "max_seq_len")
     if rope_type in ("llama3", "yarn", "longrope"):
         original = None if nested else _read(config, "original_max_position_embeddings")
-        if original is not None:            # transformers prefers it to that of the parameters
+        if original is not None:            # as in transformers, it overrides rope_parameters
             scaling["original_max_position_embeddings"] = original
         elif scaling.get("original_max_position_embeddings") is None:
-            scaling["original_max_position_embeddings"] = most
+            scaling["original_max_position_embeddings"] = max_positions
     if rope_type == "dynamic" or rope_type in ("yarn", "longrope") and scaling.get("factor") is None:
-        scaling.setdefault("max_position_embeddings", most)
+        scaling.setdefault("max_position_embeddings", max_positions)
     if length is not None and rope_type in ("dynamic", "longrope"):
         scaling["length"] = length
 
     sections = scaling.get("mrope_section")
     if sections is not None:
-        if model_type in OTHER_SECTIONS:
-            raise ValueError(f"config has mrope_section of model_type {model_type!r}, expected Qwen or Ernie; use axes=")
+        if model_type in UNSUPPORTED_SECTIONS:
+            raise ValueError(f"config has model_type {model_type!r}, whose mrope_section is unsupported; call Rotary with axes")
         if model_type in ALTERNATING_SECTIONS:
             keywords["axes"] = _pair_axes.alternating(scaling.pop("mrope_section"))
         elif model_type in INTERLEAVED_SECTIONS:
@@ -115,7 +115,7 @@ def settings(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[str, 
 def _check_supported(config: Any, model_type: Any) -> None:
     """Raise a ValueError for a model that does not rotate, or whose rotation a configuration does not describe."""
     if model_type in BACKWARDS:
-        raise ValueError(f"config has model_type {model_type!r}, which rotates by the negative angles; use frequency_scale=-1")
+        raise ValueError(f"config has model_type {model_type!r}, which negates angles; call Rotary with frequency_scale=-1")
     if model_type in SEVERAL_AXES or isinstance(model_type, str) and model_type.endswith(OF_VISION):
         raise ValueError(
             f"config has model_type {model_type!r}, whose positions have several axes; Rotary.preset has such rotations"
@@ -130,13 +130,13 @@ def _check_supported(config: Any, model_type: Any) -> None:
 
 def _lacks(key: str) -> ValueError:
     return ValueError(
-        f"config has no {key}: the model's configuration class has the default; "
-        f"pass an object of this class, or add {key} to the dict"
+        f"config has no {key}, whose default is in the model's configuration class; "
+        f"pass an object of that class, or add {key} to the dict"
     )
 
 
 def _read(config: Any, *names: str) -> Any:
-    """Return the first value that a configuration has."""
+    """Return the first of these values in a configuration that is not None, else None."""
     for name in names:
         value = config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
         if value is not None:
@@ -145,11 +145,11 @@ def _read(config: Any, *names: str) -> Any:
 
 
 def _of_layer(config: Any, layer_type: str | None) -> Any:
-    """Return the configuration of the layers of a type, if there is one for each; their head_dim may differ, as in Gemma 4."""
+    """Return the configuration for a layer type, with the head_dim of that type, which varies in Gemma 4."""
     is_dict = isinstance(config, Mapping)
     differ: Any = config.get("per_layer_config") if is_dict else getattr(config, "is_heterogeneous", False)
     if differ and layer_type is None:
-        raise ValueError("layer_type is None, expected a name from config.layer_types: the layers differ")
+        raise ValueError("layer_type is None, expected a name from config.layer_types, because the layers differ")
     if not is_dict:
         return config.per_layer_config[layer_type] if differ else config
     wide = config.get("global_head_dim")
@@ -165,7 +165,7 @@ def _of_layer(config: Any, layer_type: str | None) -> Any:
 
 
 def layer_types(config: Any) -> list[str | None]:
-    """Return the types of layers that have rotations of their own, or None alone."""
+    """Return the layer types, if the configuration has a rotation for each of them, else [None]."""
     parameters = _given(config)
     if _is_nested(parameters):
         return [name for name, value in parameters.items() if value is not None]
@@ -173,7 +173,7 @@ def layer_types(config: Any) -> list[str | None]:
 
 
 def _given(config: Any) -> Mapping[str, Any]:
-    """Return the parameters as they are, under their present or their former name."""
+    """Return the rope parameters, under their present or their former name."""
     given = [value for name in ("rope_parameters", "rope_scaling") if (value := _read(config, name))]
     if given and given[0] != given[-1]:
         raise ValueError("config has both rope_parameters and rope_scaling, expected only one of them")
@@ -202,7 +202,7 @@ def _is_local_other(config: Any, parameters: Mapping[str, Any]) -> bool:
 
 
 def _parameters(config: Any, layer_type: str | None) -> tuple[dict[str, Any], bool]:
-    """Return a copy of the parameters of the layers, and whether the configuration has some for each type of layer."""
+    """Return a copy of the rope parameters for a layer type, and whether the configuration nests them by layer type."""
     parameters = dict(_given(config))
     if _is_nested(parameters):
         if layer_type not in parameters:
@@ -233,7 +233,7 @@ def _head_dim(config: Any) -> int:
         heads = _read(config, "num_attention_heads", "n_head", "n_heads", "decoder_num_attention_heads")
         if width is None or heads is None:
             inner = "; pass config.text_config" if _read(config, "text_config") is not None else ""
-            raise ValueError(f"config has neither head_dim nor hidden_size and num_attention_heads{inner}")
+            raise ValueError(f"config has no head_dim, expected head_dim, or hidden_size and num_attention_heads{inner}")
         head_dim = _arguments.integer("hidden_size", width, 1) // _arguments.integer("num_attention_heads", heads, 1)
     return _arguments.integer("head_dim", head_dim, 1)
 

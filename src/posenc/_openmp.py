@@ -1,8 +1,8 @@
 """Load the kernels and the OpenMP runtime with a short spin time, after which an idle thread sleeps.
 
-The default is a few milliseconds in GNU's runtime and 200 ms in LLVM's.  On a busy system a spinning thread takes the processor
-from the thread that it waits for, and calls take many times as long.  Without spinning, waking a thread takes about 50 us, too
-long for tables of some 100,000 values.
+The default spin time is a few milliseconds in GNU's runtime and 200 ms in LLVM's.  On a busy system a spinning thread takes
+the processor from the thread that it waits for, and calls take many times as long.  Without spinning, waking a thread takes
+about 50 us, too long for tables of about 100,000 values.
 
 The runtime reads the settings once, when it is loaded, so they are in the environment only during the import.  They have no
 effect if another library has already loaded the same runtime."""

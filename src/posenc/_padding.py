@@ -25,7 +25,7 @@ def positions_from_mask(
         is the opposite.  The dtype may be boolean, integer or real.
     padding_idx : int, optional
         The position given to all padding.  If you pass the same `padding_idx` to `encode` or `add_to`, the encodings at this
-        position are zero, also for a token that has it.
+        position are zero, even for a token.
     start : int or array_like of int, optional
         The position of the first token of each sequence, by default ``padding_idx + 1``.  Its shape must broadcast to (...).
 
@@ -210,7 +210,7 @@ def _starts(start: Any, shape: tuple[int, ...], n: int | NDArray[np.int64]) -> N
         raise ValueError(f"start has shape {array.shape}, expected one that broadcasts to {shape}") from None
     beyond = starts > BEYOND - 1 - np.maximum(n - 1, 0)
     if beyond.any():
-        raise ValueError(f"start has {starts[beyond][0]}, expected less: all positions must be below 2**63")
+        raise ValueError(f"start has {starts[beyond][0]}, expected a smaller number: all positions must be below 2**63")
     return starts
 
 

@@ -1,4 +1,4 @@
-"""Rotations with several axes of positions: the axis of each pair, and the conventions of known models by name."""
+"""Rotations with several position axes: the axis of each pair of columns, and the keywords for known models."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from posenc import _frequencies
 
 
 def blocks(sections: Sequence[int]) -> tuple[int, ...]:
-    """Return axis 0 for the first section of the pairs, axis 1 for the second one, and so on."""
+    """Return the axis of each pair: 0 for the first ``sections[0]`` pairs, 1 for the next ``sections[1]`` pairs, and so on."""
     return tuple(axis for axis, count in enumerate(sections) for _ in range(count))
 
 
 def interleaved(sections: Sequence[int]) -> tuple[int, ...]:
-    """Return the axes 0, 1, 2, 0, 1, 2 ..., as often as the sections of axes 1 and 2 allow, then axis 0."""
+    """Return the axis of each pair: 0, 1, 2, 0, 1, 2 ..., with 0 in place of an axis that already has all of its pairs."""
     axes = [0] * sum(sections)
     for axis in (1, 2):
         for pair in range(axis, min(3 * sections[axis], len(axes)), 3):
@@ -28,7 +28,7 @@ def interleaved(sections: Sequence[int]) -> tuple[int, ...]:
 
 
 def alternating(sections: Sequence[int]) -> tuple[int, ...]:
-    """Return axes 1 and 2 in turn, then axis 0; the sections are those of axes 1, 2 and 0."""
+    """Return the axis of each pair: 1 and 2 in turn, then 0.  `sections` has the numbers of pairs for axes 1, 2 and 0."""
     return (1, 2) * sections[0] + (0,) * sections[2]
 
 
@@ -38,17 +38,17 @@ def alternating(sections: Sequence[int]) -> tuple[int, ...]:
 class Axial(NamedTuple):
     """The rotation of a model with several axes of positions."""
 
-    summary: str                                    # what the axes are
+    summary: str                                    # the names of the axes
     base: float
-    keywords: Callable[..., dict[str, Any]]         # of head_dim, base and frequency_scale
-    divisor: int                                    # of head_dim
+    keywords: Callable[..., dict[str, Any]]         # called with head_dim, base and frequency_scale
+    divisor: int                                    # head_dim must be a multiple of this
     frequency_scale: float = 1.0
 
 
 def _sections(
     shares: Sequence[int], axes_of: Callable[[Sequence[int]], tuple[int, ...]], layout: str = "halves"
 ) -> Callable[..., dict[str, Any]]:
-    """Return a function that divides the pairs among the axes in the given shares."""
+    """Return a function that computes the keywords of a rotation whose pairs are divided among the axes by `shares`."""
 
     def keywords(head_dim: int, base: float, frequency_scale: float) -> dict[str, Any]:
         unit = head_dim // 2 // sum(shares)
@@ -59,10 +59,10 @@ def _sections(
 
 
 def _rows_and_columns(layout: str, alternate: bool = False) -> Callable[..., dict[str, Any]]:
-    """Return a function that gives half of the pairs to each of two axes.
+    """Return a function that computes the keywords of a rotation with half of the pairs for each of two axes.
 
-    Both have the frequencies ``base**(-4 i / head_dim)``; with `alternate`, the first axis has the even ones of twice as many
-    frequencies and the second axis the odd ones.
+    Both axes have the frequencies ``base**(-4 i / head_dim)``.  With `alternate`, the frequencies are
+    ``base**(-2 i / head_dim)``, where even i belong to the first axis and odd i to the second.
     """
 
     def keywords(head_dim: int, base: float, frequency_scale: float) -> dict[str, Any]:
@@ -91,7 +91,7 @@ MODELS = {
 
 
 def keywords_of(name: Any, head_dim: int, base: Any, frequency_scale: Any) -> dict[str, Any]:
-    """Return the keywords of `Rotary` for a model; None is the model's base or scale."""
+    """Return the keywords of `Rotary` for a model; if `base` or `frequency_scale` is None, the model's value is used."""
     if name not in MODELS:
         near = difflib.get_close_matches(name, MODELS, 1) if isinstance(name, str) else []
         hint = f"; did you mean {near[0]!r}?" if near else ""

@@ -64,7 +64,7 @@ def points(
     Parameters
     ----------
     coordinates : array_like, shape (..., axes)
-        For each point its coordinates, integers or real numbers, as the positions in `encode`.  Integers are encoded exactly.
+        The coordinates of each point, integers or real numbers like the positions in `encode`.  Integers are encoded exactly.
     d_model : int, Encoding or sequence of Encoding
         Number of columns; or encodings, as in `grid`.
     axes, widths, group, layout, odd, include_input : optional

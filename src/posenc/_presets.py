@@ -264,7 +264,7 @@ def presets() -> Presets:
     Returns
     -------
     tuple of Preset
-        It prints as a table of names, summaries and sources.
+        The tuple prints as a table of names, summaries and sources.
 
     See Also
     --------
@@ -290,7 +290,7 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
         Number of columns.
     **changes
         Parameters of the source, under the names that the source uses, or keywords of `Encoding`, which replace those of the
-        preset.  If a parameter and a keyword have the same name, such as ``scale`` in diffusers, it sets the parameter.
+        preset.  If a parameter and a keyword have the same name, such as ``scale`` in diffusers, the change sets the parameter.
 
     Returns
     -------
@@ -331,7 +331,7 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
 
 
 def convention_of(name: str, d_model: int, changes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return those of the changes that are parameters of the source, and the resulting keywords of `Encoding`."""
+    """Return the changes that are parameters of the source, and the resulting keywords of `Encoding`."""
     known = _known(name)
     with _kernel.default_environment():
         defaults = {key: default for key, default in known.parameters.items() if key in changes}

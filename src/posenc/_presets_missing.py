@@ -4,7 +4,7 @@ import difflib
 import re
 from collections.abc import Collection
 
-# name in lower-case letters and digits: the preset with the same convention, or the encoding that replaces a table
+# model name in lower-case letters and digits: a preset with the same convention, or what the model uses instead of a table
 OTHER_MODELS = {
     "transformer": "vaswani", "nllb": "m2m100", "xglm": "m2m100", "pegasus": "marian", "vitmae": "mae", "codegen": "gptj",
     "transformerxl": "xlnet", "distilbert": "xlm", "flaubert": "xlm",
@@ -16,7 +16,7 @@ OTHER_MODELS = {
     **dict.fromkeys(
         ("albert", "bart", "bert", "bigbird", "blip", "camembert", "clip", "deit", "dinov2", "electra", "gpt", "longformer",
          "mbart", "openaigpt", "opt", "roberta", "siglip", "vit", "xlmroberta"),
-        "learned embeddings, which are parameters of its checkpoint and follow no formula"),
+        "learned embeddings, which are parameters in the checkpoint and follow no formula"),
     **dict.fromkeys(
         ("deberta", "mt5", "swin", "t5", "umt5"), "relative embeddings, which are learned attention biases and not a table"),
     **dict.fromkeys(("bloom", "mpt"), "ALiBi, which adds biases to the attention and has no table"),
@@ -24,7 +24,7 @@ OTHER_MODELS = {
 
 
 def explanation(name: str, presets: Collection[str]) -> str:
-    """Return the end of the message for an unknown name: the encoding that the model uses, or the most similar presets."""
+    """Return the end of the message for an unknown name: an equivalent preset, the model's encoding, or similar presets."""
     letters = re.sub(r"[^a-z0-9]", "", name.lower().rpartition("/")[2])
     known = {re.sub(r"[^a-z0-9]", "", preset): preset for preset in presets} | OTHER_MODELS
     family = max((key for key in known if letters.startswith(key)), key=len, default=None)

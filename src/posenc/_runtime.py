@@ -18,7 +18,7 @@ def show_runtime() -> dict[str, Any]:
         ``instruction_set`` is the instruction set in use; ``instruction_sets`` maps each instruction set in this build to
         whether the processor supports it; ``openmp`` is the date of the OpenMP specification as yyyymm (201511 for OpenMP
         4.5), or 0 in a build without OpenMP, where every call uses one thread; ``threads`` is the default number of threads
-        for a large call; the others are versions, and ``machine``, the processor type.
+        for a large call; ``machine`` is the processor type; the others are versions.
 
     See Also
     --------

@@ -1,7 +1,7 @@
-"""The scaling of rotary frequencies, as in the ``rope_parameters`` of a model configuration.
+"""Scale the frequencies of a rotation as the ``rope_parameters`` of a model's configuration describe.
 
-The types default, linear, dynamic, ntk_alpha and proportional have real frequencies, products of powers.  Those of yarn, llama3
-and longrope are rounded once to float64, from `DIGITS` decimal digits.
+With the types default, linear, dynamic, ntk_alpha and proportional, frequencies are real numbers: products of powers.  With
+yarn, llama3 and longrope, they are computed with `DIGITS` decimal digits and rounded once to float64.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Scaling: TypeAlias = Mapping[str, Any]
 
 
 class Frequencies(NamedTuple):
-    """The frequencies of the pairs, and the attention factor, by which a type multiplies cos and sin."""
+    """The frequencies of the pairs of columns, and the attention factor, which multiplies cos and sin."""
 
     turns: _exact.Turns
     values: NDArray[np.float64]
@@ -86,7 +86,7 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "short_mscale": _positive,
     "long_mscale": _positive,
 }
-# Keys of every type.  They say what other keywords of a rotation say, and `Rotary` moves them there.
+# Keys that every type accepts.  `Rotary` converts them to its keywords base, rotary_dim and axes.
 SHARED = ("rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved")
 # type: (required keys, optional keys)
 KEYS = {
@@ -106,7 +106,7 @@ KEYS = {
     "llama3": (("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"), ()),
     "proportional": ((), ("factor",)),
 }
-# Keys that the models' own rotations do not read, or that their attention reads: HunYuan's dictionary has those of YaRN.
+# Keys that occur in configurations but do not affect a rotation; llama_4_scaling_beta, for example, is for the attention
 WITHOUT_EFFECT = {
     "ntk_alpha": ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"),
     "yarn": ("finetuned", "llama_4_scaling_beta"),
@@ -115,7 +115,7 @@ OLD_NAMES = {"su": "longrope", "mrope": "default"}
 
 
 def type_of(scaling: Mapping[str, Any]) -> Any:
-    """Return the type of a scaling under its present name."""
+    """Return the type of a scaling, by its current name if the scaling has an old one."""
     given = [scaling[name] for name in ("rope_type", "type") if scaling.get(name) is not None]
     types = [OLD_NAMES.get(name, name) if isinstance(name, str) else name for name in given] or ["default"]
     if types[0] != types[-1]:
@@ -127,7 +127,7 @@ def type_of(scaling: Mapping[str, Any]) -> Any:
 
 
 def checked(name: str, scaling: Any) -> dict[str, Any]:
-    """Check the keys and values of a scaling, and return them converted, without those that are None or have no effect."""
+    """Check a scaling and return its converted values, without keys that are None or have no effect."""
     if not isinstance(scaling, Mapping):
         raise _arguments.wrong_type(name, scaling, "a dict such as {'rope_type': 'linear', 'factor': 2.0}")
     rope_type = type_of(scaling)
@@ -136,7 +136,7 @@ def checked(name: str, scaling: Any) -> dict[str, Any]:
     given = {key: scaling[key] for key in scaling if scaling[key] is not None and key not in ("rope_type", "type")}
     for key in given:
         if key not in (*required, *optional, *SHARED, *without_effect):
-            raise ValueError(f"{name} has the key {key!r}, expected those of {rope_type}: {_listed(required, optional)}")
+            raise ValueError(f"{name} has the key {key!r}, expected keys of {rope_type}: {_listed(required, optional)}")
     for key in required:
         if key not in given:
             raise ValueError(f"{name} lacks the key {key!r}, which {rope_type} needs")
@@ -144,7 +144,7 @@ def checked(name: str, scaling: Any) -> dict[str, Any]:
     if rope_type == "ntk_alpha" and given.get("factor", 1) != 1:
         raise ValueError(f"{name} has alpha and the factor {given['factor']!r}, expected only one of them")
     if rope_type in ("yarn", "longrope") and "factor" not in values and "max_position_embeddings" not in values:
-        raise ValueError(f"{name} lacks the key 'factor', which {rope_type} needs without 'max_position_embeddings'")
+        raise ValueError(f"{name} lacks the key 'factor' or 'max_position_embeddings', which {rope_type} needs")
     if rope_type == "longrope":
         if ("short_mscale" in values) != ("long_mscale" in values):
             raise ValueError(f"{name} has only one of short_mscale and long_mscale, expected both or neither")
@@ -171,23 +171,23 @@ def frequencies(dim: int, base: float, scale: float, scaling: Scaling) -> Freque
     Parameters
     ----------
     dim : int
-        The columns that are rotated.
+        Number of columns that are rotated.
     base, scale : float
         Frequency i is ``scale * base**(-2 i / dim)`` before the scaling.
     scaling : mapping
-        From `checked`.
+        The result of `checked`.
     """
     return TYPES[scaling["rope_type"]](dim, base, scale, scaling) if dim else explicit(())
 
 
 def explicit(values: Sequence[float], attention_factor: float = 1.0) -> Frequencies:
-    """Return frequencies that are float64 numbers."""
+    """Return `Frequencies` with these float64 values."""
     turns = functools.partial(_frequencies.explicit_turns, values, 1.0)
     return Frequencies(turns, np.array(values, np.float64), attention_factor)
 
 
 def _powers(count: int, zeros: int, powers: _frequencies.Powers, scales: Sequence[float | Fraction]) -> Frequencies:
-    """Return the frequencies ``prod(scales) * prod(base**(-i / divisor))``, then some frequencies 0."""
+    """Return `count` frequencies ``prod(scales) * prod(base**(-i / divisor))``, followed by `zeros` zeros."""
 
     def turns(*significant: int) -> tuple[list[int], int]:
         result, fraction_bits = _frequencies.spaced_turns(count, powers, scales, *significant)
@@ -209,8 +209,8 @@ def _linear(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencie
 
 
 def _dynamic(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    most, factor = scaling["max_position_embeddings"], Fraction(scaling["factor"])
-    return _with_larger_base(dim, base, scale, factor * max(scaling.get("length", 0), most) / most - (factor - 1))
+    trained, factor = scaling["max_position_embeddings"], Fraction(scaling["factor"])
+    return _with_larger_base(dim, base, scale, factor * max(scaling.get("length", 0), trained) / trained - (factor - 1))
 
 
 def _ntk_alpha(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
@@ -218,7 +218,7 @@ def _ntk_alpha(dim: int, base: float, scale: float, scaling: Scaling) -> Frequen
 
 
 def _with_larger_base(dim: int, base: float, scale: float, growth: Fraction) -> Frequencies:
-    """Multiply the base by ``growth**(dim / (dim - 2))``: frequency i is divided by ``growth**(2 i / (dim - 2))``."""
+    """Multiply the base by ``growth**(dim / (dim - 2))``, which divides frequency i by ``growth**(2 i / (dim - 2))``."""
     powers: list[tuple[float | Fraction, Fraction]] = [(base, Fraction(dim, 2))]
     if dim > 2:
         powers.append((growth, Fraction(dim - 2, 2)))
@@ -226,32 +226,32 @@ def _with_larger_base(dim: int, base: float, scale: float, growth: Fraction) -> 
 
 
 def _proportional(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    """The exponents are those of all columns; only the first pairs turn."""
-    turning = min(dim // 2, int(scaling.get("partial_rotary_factor", 1.0) * dim // 2))
+    """Keep the exponents of an unscaled rotation; set the frequencies of the last pairs to 0."""
+    rotated = min(dim // 2, int(scaling.get("partial_rotary_factor", 1.0) * dim // 2))
     scales = scale, 1 / Fraction(scaling.get("factor", 1.0))
-    return _powers(turning, dim // 2 - turning, ((base, Fraction(dim, 2)),), scales)
+    return _powers(rotated, dim // 2 - rotated, ((base, Fraction(dim, 2)),), scales)
 
 
 class _Decimals:
-    """Decimal numbers of a context, for the formulas of the types that are rounded."""
+    """The numbers in the formulas of yarn, llama3 and longrope, in decimal; `unscaled` has the default frequencies."""
 
     def __init__(self, dim: int, base: float, scale: float) -> None:
         self.context = _frequencies.decimal_context(DIGITS)
         self.dim, self.base = Decimal(dim), self.number(base)
         bits = 4 * DIGITS
         self.two_pi = self.context.divide(Decimal(2 * _frequencies.pi(bits)), Decimal(1 << bits))
-        self.plain = [self.number(scale)]
+        self.unscaled = [self.number(scale)]
         ratio = self.context.power(self.base, self.number(Fraction(-2, dim)))
         for _ in range(dim // 2 - 1):
-            self.plain.append(self.context.multiply(self.plain[-1], ratio))
+            self.unscaled.append(self.context.multiply(self.unscaled[-1], ratio))
 
     def number(self, x: float | Fraction) -> Decimal:
         return _frequencies.decimal_quotient(self.context, x)
 
 
-def _interpolated(plain: Decimal, factor: Decimal, share: Decimal) -> Decimal:
-    """Return a frequency that is divided by `factor` in the given share."""
-    return plain * (1 - share) + plain / factor * share
+def _interpolated(unscaled: Decimal, factor: Decimal, share: Decimal) -> Decimal:
+    """Interpolate between ``unscaled``, for share 0, and ``unscaled / factor``, for share 1."""
+    return unscaled * (1 - share) + unscaled / factor * share
 
 
 def _clip(x: Decimal) -> Decimal:
@@ -259,22 +259,22 @@ def _clip(x: Decimal) -> Decimal:
 
 
 def _factor(scaling: Scaling) -> Fraction:
-    """Return the factor; by default the growth of the positions."""
+    """Return the key ``factor``, by default the ratio of the new to the original number of positions."""
     if "factor" in scaling:
         return Fraction(scaling["factor"])
     return Fraction(scaling["max_position_embeddings"], scaling["original_max_position_embeddings"])
 
 
 def _yarn(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    """YaRN (arXiv 2309.00071): pairs between `low` and `high` are interpolated in part."""
+    """YaRN (arXiv 2309.00071): keep the frequencies of pairs up to `low`, and divide those from `high` on by the factor."""
     if base <= 1:
-        raise ValueError(f"base is {base}, expected more than 1 with yarn")
+        raise ValueError(f"base is {base}, expected a number above 1 for yarn")
     d = _Decimals(dim, base, scale)
     with decimal.localcontext(d.context):
         factor, length = d.number(_factor(scaling)), Decimal(scaling["original_max_position_embeddings"])
 
         def pair_with(rotations: float) -> Decimal:
-            """Return the index, not an integer, of the pair that makes so many rotations over the length."""
+            """Return the real-valued index of the pair that makes this number of rotations over `length` positions."""
             return d.dim * (length / (d.number(rotations) * d.two_pi)).ln() / (2 * d.base.ln())
 
         low, high = pair_with(scaling.get("beta_fast", 32.0)), pair_with(scaling.get("beta_slow", 1.0))
@@ -283,7 +283,7 @@ def _yarn(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
         low, high = max(low, Decimal(0)), min(high, d.dim - 1)
         if low == high:
             high += d.number(Fraction(1, 1000))
-        values = [_interpolated(w, factor, _clip((i - low) / (high - low))) for i, w in enumerate(d.plain)]
+        values = [_interpolated(w, factor, _clip((i - low) / (high - low))) for i, w in enumerate(d.unscaled)]
         return explicit([float(value) for value in values], _yarn_attention(d, factor, scaling))
 
 
@@ -301,33 +301,33 @@ def _yarn_attention(d: _Decimals, factor: Decimal, scaling: Scaling) -> float:
 
 
 def _llama3(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    """Frequencies with few rotations over the length are divided by the factor, and those in between in part."""
+    """Divide frequencies by the factor if they make at most `low` rotations, and keep them from `high` rotations on."""
     d = _Decimals(dim, base, scale)
     with decimal.localcontext(d.context):
         factor, low, high = (d.number(scaling[name]) for name in ("factor", "low_freq_factor", "high_freq_factor"))
-        rotations = [w * scaling["original_max_position_embeddings"] / d.two_pi for w in d.plain]
+        rotations = [w * scaling["original_max_position_embeddings"] / d.two_pi for w in d.unscaled]
         shares = [1 - _clip((t - low) / (high - low)) for t in rotations]
-        values = [_interpolated(w, factor, share) for w, share in zip(d.plain, shares, strict=True)]
+        values = [_interpolated(w, factor, share) for w, share in zip(d.unscaled, shares, strict=True)]
         return explicit([float(value) for value in values])
 
 
 def _longrope(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    """LongRoPE (arXiv 2402.13753): a divisor for each pair, one list for short sequences and one for long ones."""
-    most = scaling["original_max_position_embeddings"]
+    """LongRoPE (arXiv 2402.13753): divide each frequency by its factor for short or for long sequences."""
+    trained = scaling["original_max_position_embeddings"]
     for name in ("short_factor", "long_factor"):
         if len(scaling[name]) != dim // 2:
             raise ValueError(f"scaling[{name!r}] has length {len(scaling[name])}, expected {dim // 2}, the number of pairs")
-    name = "long_factor" if scaling.get("length", 0) > most else "short_factor"
+    name = "long_factor" if scaling.get("length", 0) > trained else "short_factor"
     d = _Decimals(dim, base, scale)
     with decimal.localcontext(d.context):
-        values = [w / d.number(divisor) for w, divisor in zip(d.plain, scaling[name], strict=True)]
+        values = [w / d.number(divisor) for w, divisor in zip(d.unscaled, scaling[name], strict=True)]
         if "short_mscale" in scaling:
             attention = scaling[name.replace("factor", "mscale")]
         elif "attention_factor" in scaling:
             attention = scaling["attention_factor"]
         else:
             factor = d.number(_factor(scaling))
-            attention = 1.0 if factor <= 1 else float((1 + factor.ln() / Decimal(most).ln()).sqrt())
+            attention = 1.0 if factor <= 1 else float((1 + factor.ln() / Decimal(trained).ln()).sqrt())
         return explicit([float(value) for value in values], attention)
 
 

@@ -9,7 +9,7 @@ from posenc import _arguments
 from posenc._keywords import check_names
 from posenc._version import __version__
 
-MOST_SHOWN = 8          # repr abbreviates lists of more numbers
+MOST_SHOWN = 8          # repr abbreviates longer lists of numbers
 
 
 class Form(NamedTuple):
@@ -18,7 +18,7 @@ class Form(NamedTuple):
     size: str                                   # the first parameter, such as d_model
     group: str                                  # the key of the keywords in a dict
     defaults: Mapping[str, Any]
-    replaces: Mapping[str, tuple[str, ...]]     # keyword: the keywords that it excludes, which a change of the keyword removes
+    replaces: Mapping[str, tuple[str, ...]]     # keyword: the keywords that it excludes; its change removes them
     ignored: tuple[str, ...] = ()               # other keys of a dict
 
 
@@ -35,10 +35,10 @@ class Specification:
         raise NotImplementedError
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"{type(self).__name__} is immutable, {name} cannot be set; use replace({name}=...)")
+        raise AttributeError(f"{type(self).__name__} is immutable: {name} cannot be set; use replace({name}=...)")
 
     def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"{type(self).__name__} is immutable, {name} cannot be deleted")
+        raise AttributeError(f"{type(self).__name__} is immutable: {name} cannot be deleted")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Specification) or other._form is not self._form:
@@ -124,12 +124,12 @@ class Specification:
         Returns
         -------
         Encoding or Rotary
-            Equal to the instance on which `to_dict` was called.
+            An instance equal to the one on which `to_dict` was called.
 
         Raises
         ------
         TypeError, ValueError
-            If the dict has an unknown key or lacks one, or if a keyword has a wrong type or value.
+            If the dict has an unknown key or lacks a required key, or if a keyword has a wrong type or value.
 
         See Also
         --------
@@ -164,7 +164,7 @@ class Specification:
 
 
 def set_attributes(specification: Specification, size: int, keywords: dict[str, Any], **attributes: Any) -> None:
-    """Set the attributes of a new instance: its size, its keywords, one for each keyword, and others."""
+    """Set the attributes of a new instance: its size, one for each keyword, and others."""
     form = specification._form
     own = {"_keywords": keywords, "_hash": hash((size, *map(_hashable, keywords.values()))), form.size: size}
     for name, value in {**own, **keywords, **attributes}.items():
@@ -197,7 +197,7 @@ def changed(
 
 
 def rebuild(kind: Any, size: int, keywords: Mapping[str, Any]) -> Any:
-    """Call a constructor; pickles name this function."""
+    """Call a constructor; pickled objects refer to this function by name."""
     return kind(size, **keywords)
 
 

@@ -1,4 +1,4 @@
-"""The iterator that `stream` returns, and its items of type Chunk."""
+"""The iterator that `stream` returns, and the type of its items, Chunk."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def table(
     dtype: AnyDType = "float32",
     **convention: Unpack[Convention],
 ) -> da.Array:
-    """Sinusoidal positional encodings as a lazy Dask array.
+    """Return sinusoidal positional encodings as a lazy Dask array.
 
     Parameters
     ----------
@@ -372,7 +372,7 @@ def to_zarr(
         raise ValueError(f"chunks is {pe.chunks[0]}, expected equal chunks, except for a smaller last one")
     keywords: dict[str, Any] = {"storage_options": storage_options}
     parts = stores.create(path, positions, encoding, dtype=dtype, chunk_rows=max(1, first), overwrite=overwrite, **keywords)
-    # `partial`, because Dask would copy a store that is a dict
+    # `partial` hides the path from Dask, which would copy a store that is a dict
     write = delayed(partial(stores.write, path, parts=parts, threads=1, **keywords), name="posenc-write", pure=False)
     compute(*map(write, stores.missing(path, **keywords)))
     return stores.finish(path, **keywords)

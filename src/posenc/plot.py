@@ -24,8 +24,8 @@ from posenc._types import Positions
 __all__ = ["heatmap", "similarity", "waves"]
 
 WIDE, SQUARE = (8, 4.5), (5.6, 4.5)         # inches, 100 pixels each
-LONGEST = 10**7             # larger positions are shown relative to the first of them
-MOST = 2**24                # largest number of values in a picture, which has fewer pixels
+LONGEST = 10**7             # from this magnitude on, positions are shown relative to the first such position
+MOST = 2**24                # largest number of values in a picture; more than its pixels
 DIMENSIONS = 4              # default number of curves
 
 

@@ -33,7 +33,7 @@ def create(
     """Start a Zarr array of format 3 for the encodings of a range, to be written with `write` and published with `finish`.
 
     If the store is unfinished and was created with the same arguments, the chunks that exist are kept: a job that was
-    killed continues where it was.
+    killed continues where it stopped.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def create(
     FileExistsError
         If the store is published and `overwrite` is false.
     OSError
-        If other data are in its place, or if the system reports an error.
+        If the path contains other data, or if the system reports an error.
 
     See Also
     --------
@@ -78,11 +78,11 @@ def create(
     Notes
     -----
     An unfinished folder ``pe.zarr`` is ``.pe.zarr.partial`` in the same folder.  Any other store is written in place, and
-    its metadata are written last; readers do not find an array before.  The attribute ``posenc`` holds the specification,
+    its metadata are written last; before that, readers find no array.  The attribute ``posenc`` holds the specification,
     from which ``posenc verify`` recomputes the table.  The fill value is NaN (for bfloat16, its bits), so a chunk that is
     lost later reads as NaN.
 
-    Before you start an unfinished store with other arguments again, end the processes that still write to it.
+    Before you restart an unfinished store with other arguments, end the processes that still write to it.
 
     Examples
     --------
@@ -233,8 +233,8 @@ def finish(store: Any, *, storage_options: dict[str, Any] | None = None) -> zarr
     FileExistsError
         If another store was published in the same folder meanwhile, and `overwrite` was false.
     OSError
-        If chunks are missing: the message has their number and the first names; the store remains unfinished.  Or if the
-        system reports an error.
+        If chunks are missing: the message has their number and the first names, and the store remains unfinished.  Also if
+        the system reports an error.
 
     See Also
     --------

@@ -20,7 +20,7 @@ REWORDED = (
 
 
 class UsageError(Exception):
-    """An error in the arguments of the program; its own arguments are a message of one line, and what to try."""
+    """An error in the program's command line; `args` has a message of one line, and a command or option to try."""
 
 
 class Parser(argparse.ArgumentParser):

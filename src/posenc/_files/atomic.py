@@ -87,7 +87,7 @@ def temporary_file(path: str, overwrite: bool) -> Iterator[int]:
     temporary = name_beside(path)
     fd: int | None = None
     try:
-        fd = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | BINARY, 0o666)     # less the umask
+        fd = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | BINARY, 0o666)     # the umask clears bits of this mode
         yield fd
         os.fsync(fd)
         closing, fd = fd, None

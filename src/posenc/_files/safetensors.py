@@ -1,6 +1,6 @@
 """The .safetensors format: the length of a JSON header, the header, and the rows.
 
-This module does not use the safetensors library, because that can write a tensor only if it is completely in memory.
+This module does not use the safetensors library, which can write a tensor only if it is completely in memory.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def write(
         raise ValueError(f"key is {key!r}, expected another name: the format reserves this name")
     try:
         key.encode()
-    except UnicodeEncodeError:          # from invalid UTF-8 on the command line; JSON could escape it, but readers refuse that
+    except UnicodeEncodeError:          # invalid UTF-8 on the command line; JSON could escape it, but readers refuse it
         raise ValueError(f"key is {key!r}, expected valid Unicode text") from None
     name, _ = table.checked(positions, dtype)
     return table.write_table(path, header(encoding, positions, name, key), encoding, positions, name, **keywords)

@@ -28,7 +28,7 @@ class File(NamedTuple):  # numpydoc ignore=PR01
         in use are read; bfloat16 needs ``ml_dtypes``, without which the values are the bits in uint16.  For .zarr, the
         array of the zarr library, open for reading, with bfloat16 as uint16.
     encoding : Encoding or None
-        The encoding in the specification of the file, or None if the file has no specification, as every .npy file.
+        The encoding in the specification of the file, or None if the file has no specification, as in .npy format.
     positions : range or None
         The positions in the specification, or None.
     dtype : str
@@ -81,8 +81,8 @@ def save(
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         The dtype of the values.  .npy and .zarr files store the bits of bfloat16 as uint16.
     overwrite : bool, optional
-        Whether to replace an existing file, when the new one is complete; a folder is replaced only if it is a Zarr store, a
-        read-only file never.
+        Whether to replace an existing file once the new one is complete.  A folder is replaced only if it is a Zarr store; a
+        read-only file is never replaced.
     key : str, optional
         The name of the tensor in a .safetensors file, by default ``"pe"``.
     chunk_rows : int, optional
@@ -118,7 +118,7 @@ def save(
 
     Notes
     -----
-    A temporary file in the same folder is flushed to the disk, then renamed, so under its name a file is complete or absent.
+    A temporary file in the same folder is flushed to the disk, then renamed, so a file under the final name is complete.
     Any exception removes the temporary file.  docs/cli.md compares the formats.
 
     Examples
@@ -240,8 +240,8 @@ def verify(
     Raises
     ------
     ValueError
-        At the first value that differs, with its position and column, the value found and the value expected, and the bits of
-        both; or if `open` raises it, because the file is not a complete table; or if an argument has a wrong value.
+        If a value differs: the message has the position and column of the first such value, and both values with their bits.
+        Also if the file is not a complete table, or if an argument has a wrong value.
     TypeError
         If an argument has a wrong type.
     OSError
@@ -257,8 +257,8 @@ def verify(
 
     Notes
     -----
-    Whichever rows are compared, the size of the file must match its header, and every chunk of a .zarr must exist and, in a
-    folder and without compression, have its size.  Other damage is found if one of the damaged rows is compared.
+    With any `samples`, the size of the file must match its header, and every chunk of a .zarr must exist; uncompressed chunks
+    in a folder must also have the right size.  Other damage is found only if a damaged row is compared.
 
     Examples
     --------
@@ -291,7 +291,7 @@ def verify(
         count = rows if most is None else min(rows, most)
         mismatch = first_mismatch(table, encoding, at, count, threads, progress)
     if mismatch is not None:
-        hint = f"; the file has no specification, so pass encoding unless it is {encoding!r}" if assumed else ""
+        hint = f"; the file has no specification, so pass encoding if it is not {encoding!r}" if assumed else ""
         raise ValueError(f"{name}: {mismatch}{hint}")
     return count
 

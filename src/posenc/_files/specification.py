@@ -19,7 +19,7 @@ def specification(encoding: Encoding, positions: range, dtype: str) -> dict[str,
     Returns
     -------
     dict
-        That of `Encoding.to_dict`, with the positions and the dtype.
+        The result of `Encoding.to_dict`, with the positions and the dtype.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """Where a Zarr array is written, and how it is published.
 
-Any number of processes find an unfinished array by its final name alone.  A folder is written beside its final path, and
-renamed at the end.  Any other store is written in place; its metadata are written last, and without them no reader finds an
-array.  Until then, the metadata are in the key UNFINISHED.
+Processes find an unfinished array by its final name alone.  A folder is written beside its final path, and renamed at the end.
+Any other store is written in place; its metadata are written last, and before that no reader finds an array.  Until then, the
+metadata are in the key UNFINISHED.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Job = dict[str, Any]        # the content of UNFINISHED: "id" (equal for equal m
 
 
 def place_of(store: Any, storage_options: dict[str, Any] | None = None, *, private: bool = False) -> Folder | Remote:
-    """Return the place of a path, a URL or a Zarr store; if `private`, other processes do not find an unfinished folder."""
+    """Return the Folder or Remote of a path, URL or Zarr store; other processes do not find a `private` unfinished folder."""
     if is_url(store):
         name = os.fspath(store)
         return Remote(sync(make_store_path(name, storage_options=storage_options)), name)
@@ -61,7 +61,7 @@ def _buffer(content: bytes) -> Buffer:
 
 
 def _parsed(text: bytes) -> Job:
-    """Return the job, or an empty dict if the text is not one: a process was killed while it discarded a store."""
+    """Return the job, or an empty dict if the text is not a job: a process was killed while it discarded a store."""
     try:
         job = json.loads(text)
         return job if job.keys() == {"id", "overwrite", "metadata"} else {}
@@ -73,7 +73,7 @@ def _parsed(text: bytes) -> Job:
 
 
 class Folder:
-    """A local folder: the keys are in PATH's hidden neighbour, in a folder with the id of the job."""
+    """A local folder.  Until it is published, its keys are in a hidden folder beside it, in a subfolder for the job."""
 
     def __init__(self, path: str, private: bool) -> None:
         self.name, self._path = path, os.path.realpath(path)
@@ -105,7 +105,7 @@ class Folder:
         return job if not job or os.path.isdir(self._folder(job)) else None     # `publish` renames the folder
 
     def start(self, job: Job, seen: Job | None) -> None:
-        """Start a job in place of the one that `mark` returned, unless another process has started one meanwhile."""
+        """Start a job in place of `seen`, which `mark` returned, unless another process has started a job meanwhile."""
         with suppress(FileExistsError):
             os.mkdir(self._hidden)
         if seen is not None and self.mark() == seen:
@@ -139,7 +139,7 @@ class Folder:
         self.put(job, METADATA, _content(job["metadata"]))
         for parent, _, names in os.walk(folder):
             for name in names:
-                if name.startswith(".") and name.endswith(".tmp"):      # of a process that was killed
+                if name.startswith(".") and name.endswith(".tmp"):      # left by a process that was killed
                     os.unlink(os.path.join(parent, name))
         for parent in (os.path.join(folder, "c"), folder):              # each writer has synced the folder of its chunk
             if os.path.isdir(parent):
@@ -171,7 +171,7 @@ def _publish(folder: str, path: str, overwrite: bool, aside: str) -> None:
     """Rename the new folder; move an existing folder aside first, because no system call replaces a folder."""
     try:
         if overwrite and os.path.lexists(path):
-            shutil.rmtree(aside, ignore_errors=True)        # of a process that was killed after the second step
+            shutil.rmtree(aside, ignore_errors=True)        # left by a process that was killed after the second step
             os.rename(path, aside)
         os.rename(folder, path)         # overwrites nothing that was created meanwhile, except an empty folder
     except BaseException as error:      # including KeyboardInterrupt between the two steps
@@ -195,7 +195,7 @@ class Remote:
         if any(sync((self.published / mark).exists()) for mark in MARKS):
             if not overwrite:
                 raise atomic.exists_error(self.name)
-        elif any(keys(self.published)) and self.mark() is None:         # in this order: a process may start a job now
+        elif any(keys(self.published)) and self.mark() is None:         # in this order, as a process may start a job now
             raise OSError(errno.EINVAL, "Not a Zarr store, so it is not overwritten", self.name)
 
     def check_space(self, size: int) -> None:
@@ -209,7 +209,7 @@ class Remote:
         return None if self.is_published() else self.mark()
 
     def start(self, job: Job, seen: Job | None) -> None:
-        """Start a job in place of the one that `mark` returned and of a published array, as for a folder."""
+        """Start a job in place of `seen`, as `Folder.start` does; if the job overwrites, delete a published array first."""
         if job["overwrite"] and self.mark() == seen:
             self.set_mark({})           # the next call continues here, if this process is killed
             for mark in MARKS:          # first, so that no reader finds an array without its chunks
@@ -232,7 +232,7 @@ class Remote:
         mark = self.mark()
         if not mark or mark["id"] != job["id"]:
             raise OSError(errno.ESTALE, "The store was finished or started again by another process", self.name)
-        self._set(key, bytes(value))        # a copy, because a store in memory keeps it
+        self._set(key, bytes(value))        # a copy, because a store in memory keeps the bytes
 
     def publish(self, job: Job) -> None:
         self.put(job, METADATA, _content(job["metadata"]))
@@ -251,7 +251,7 @@ class Remote:
 
 def keys(root: StorePath) -> Iterator[str]:
     """Yield the keys of a store."""
-    if fs := getattr(root.store, "fs", None):       # fsspec keeps listings, without the keys of other processes
+    if fs := getattr(root.store, "fs", None):       # fsspec caches listings, which lack new keys of other processes
         getattr(fs, "sync_fs", fs).invalidate_cache()
     prefix = f"{root.path}/" if root.path else ""
     for key in collect_aiterator(root.store.list_prefix(prefix)):

@@ -63,7 +63,7 @@ def _metadata(encoding: Encoding, positions: range, dtype: str, chunk_rows: int,
 
 
 class Work:
-    """The table of an unfinished array, in units: its chunks, or its shards if it has shards."""
+    """The table of an unfinished array, divided into units: its shards if it has shards, else its chunks."""
 
     def __init__(self, metadata: dict[str, Any], root: StorePath) -> None:
         self.array = zarr.Array.from_dict(root, metadata)
@@ -154,12 +154,12 @@ def create(
             place.check_space(wanted.nbytes)
             digest = hashlib.sha256(json.dumps(metadata).encode()).hexdigest()[:16]
             place.start({"id": digest, "overwrite": overwrite, "metadata": metadata}, seen)
-            job = place.job()           # of another process, if that was faster
+            job = place.job()           # the job of another process, if that process was faster
         elif overwrite and not job["overwrite"]:
             place.set_mark({**job, "overwrite": True})
-    difference = wanted.difference(_work(place, job)) if job else "it was being overwritten"
+    difference = wanted.difference(_work(place, job)) if job else "a call that overwrites it was interrupted"
     if difference:
-        raise ValueError(f"{difference}, as in the unfinished store {place.name}; overwrite it to start again")
+        raise ValueError(f"{place.name} is unfinished: {difference}; overwrite it to start again")
     return wanted
 
 
@@ -213,7 +213,7 @@ def finish(place: Folder | Remote) -> zarr.Array[Any]:
             if message := missing(array, present_in(array)):
                 raise OSError(errno.EIO, f"{message}; write them, and check that all workers share the store", place.name)
             place.publish(job)
-        place.discard()         # also what a process left that was killed here
+        place.discard()         # also what a process killed at this point has left
     return zarr.open_array(place.published, mode="r")
 
 

@@ -18,7 +18,7 @@ from posenc._identify.sample import Sample, positions_at
 from posenc._presets import convention_of, presets
 from posenc._specification import changes_of, keywords_of
 
-WIDEST_RATIO = 46           # largest natural logarithm of the ratio of two frequencies in a fit: 1e20
+WIDEST_RATIO = 46           # largest natural logarithm of the ratio of two frequencies in a fit, which is at most 1e20
 TURNS = (1.0, math.pi / 4, math.pi / 2, math.pi, math.tau)      # common frequency scales, most without a short decimal form
 BASES = (10000.0, 100.0, 1000.0, 20.0, 500000.0, 1000000.0)     # tried if the rows are too few for a fit
 VARIANTS = (("diffusers-timestep", {"flip_sin_to_cos": True, "downscale_freq_shift": 0.0}),)     # in Stable Diffusion
@@ -133,7 +133,7 @@ def in_steps(encodings: list[Encoding]) -> list[Encoding]:
 
 
 def _namings(line: Line, count: int, d_model: int, structure: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield conventions with the frequencies of a line, their parameters rounded by up to 4 standard errors, then up to 1."""
+    """Yield conventions that fit a line, with parameters rounded by up to 4 standard errors, then by up to 1."""
     if max(line.intercept_error, line.slope_error) > 0.01 or abs(line.slope) * (count - 1) > WIDEST_RATIO:
         return
     half = d_model // 2 if structure["odd"] == "zero" else d_model / 2
@@ -165,7 +165,7 @@ def _scales(d_model: int) -> tuple[float, ...]:
 
 
 def _short(x: float, error: float, favourites: Sequence[float] = (), lenience: float = 1) -> float:
-    """Return a favourite within a relative error of lenience * error, else the shortest decimal within `error`, both of x."""
+    """Return a favourite within a relative error of lenience * error of x, else the shortest decimal within `error`."""
     for y in favourites:
         if abs(y - x) <= min(lenience * error, 0.002) * abs(x):
             return y

@@ -135,7 +135,7 @@ def _identify(source: Source, positions: Positions | None) -> list[Match]:
     known_positions = None if positions is None else checked_positions(positions, rows)
     if not rows or not d_model:
         return []
-    with np.errstate(all="ignore"):     # the host program may have set NumPy to raise them
+    with np.errstate(all="ignore"):     # the host program may have set NumPy to raise floating-point errors
         sample = sample_of(source, known_positions)
         if sample is None:
             return []
@@ -167,7 +167,7 @@ def _best(sample: Sample) -> list[_Result]:
     if not any(v.reason in PLAIN for v in results):
         names = {key: names for key, (_, names) in presets_.items()}
         fits = [(encodings, names.get(candidates.key_of(encodings[0]), ())) for encodings in candidates.fits(sample)]
-        # a fit for the same reason as a preset may only follow the large errors of 16-bit arithmetic
+        # a fit with the same reason as a preset may reproduce only the large errors of 16-bit arithmetic
         results += [v for v in _results(fits, sample, NEAR) if v.reason not in {w.reason for w in results}]
         if sample.positions is None and not any(v.reason in PLAIN for v in results):
             stepped = [(candidates.in_steps(encodings), ()) for encodings, _ in fits]
@@ -184,7 +184,7 @@ def _best(sample: Sample) -> list[_Result]:
 
 
 def _named(result: _Result) -> list[_Result]:
-    """Return the result with the names of its presets, and a copy for each of their padding_idx outside the positions."""
+    """Return the result with the names of its presets, and a copy for each of their padding_idx that is not a position."""
     encoding = result.encoding
     plain = tuple((name, padding_idx) for name, padding_idx in result.names if padding_idx is None)
     padding = tuple((name, padding_idx) for name, padding_idx in result.names if padding_idx is not None)
@@ -203,13 +203,13 @@ def _distinct(results: list[_Result]) -> list[_Result]:
     """Return the results, without those whose table and positions are equal to those of an earlier result."""
     first: dict[tuple[Key, range | None], _Result] = {}
     for v in results:
-        where = v.positions if isinstance(v.positions, range) else None     # an array is the caller's, the same for all
+        where = v.positions if isinstance(v.positions, range) else None     # the caller's array is the same for all
         first.setdefault((candidates.key_of(v.encoding), where), v)
     return list(first.values())
 
 
 def _without_equivalents(results: list[_Result]) -> list[_Result]:
-    """Drop results with a negative start if one has another start: they are equivalent to a position offset."""
+    """Drop results with a negative start, equivalent to a position offset, if another result has no negative start."""
     def begins(v: _Result) -> int:
         return v.positions.start if isinstance(v.positions, range) else 0
 
@@ -217,7 +217,7 @@ def _without_equivalents(results: list[_Result]) -> list[_Result]:
 
 
 def _results(proposed: Iterable[tuple[list[Encoding], Names]], sample: Sample, reach: int) -> list[_Result]:
-    """Return the results of the candidates that explain the sample, only the best one from each list of similar encodings."""
+    """Return the results of candidates that explain the sample: the best one from each list of similar encodings."""
     results: list[_Result] = []
     for encodings, names in proposed:
         positions = sample.positions
@@ -240,11 +240,11 @@ def _evaluate(encoding: Encoding, names: Names, sample: Sample, positions: range
     distance = np.abs(at.astype(np.float64) + rough.offset)
     fastest = np.abs(rough.frequency)
     turning = fastest[fastest > 0]
-    # relative error, in multiples of `unit`, of a frequency computed as an exponential: from its logarithm and a few roundings
+    # relative error, in multiples of `unit`, of a frequency that is an exponential of a rounded logarithm
     factor = 2 + 2 * np.ptp(np.log(turning)) if len(turning) else 0
     angles = factor * distance[:, None] * fastest
     stored = size * 2.0 ** -PRECISION[sample.stored]
-    usual_error = np.median(np.sqrt(np.mean(error**2, axis=1)))         # of a typical row; near `size` for an unrelated table
+    usual_error = np.median(np.sqrt(np.mean(error**2, axis=1)))         # in a typical row; near `size` for an unrelated table
     for reason, unit in _arithmetics(sample.stored):
         bound = np.minimum(size * unit * (1 + angles) + stored, size)
         # large angles in low precision leave few bits that distinguish candidates

@@ -27,14 +27,14 @@ class Source(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Those sampled rows of a table that are finite and not zero."""
+    """The sampled rows of a table that are finite and not zero."""
 
     rows: NDArray[np.intp]          # row numbers
     values: NDArray[np.float64]
     zero_rows: list[int]            # numbers of the sampled rows that are zero
     stored: str                     # narrowest dtype that holds all values
     total: int                      # number of rows in the table
-    positions: range | NDArray[Any] | None      # of all rows in the table, if known
+    positions: range | NDArray[Any] | None      # positions of all rows in the table, if known
 
 
 def source_of(table: ArrayLike) -> Source:
@@ -80,7 +80,7 @@ def positions_at(positions: range | NDArray[Any], rows: NDArray[np.intp]) -> NDA
 
 
 def sample_of(source: Source, positions: range | NDArray[Any] | None) -> Sample | None:
-    """Sample the first rows, and fewer rows of ranges that grow eightfold up to all rows; return None if none is usable."""
+    """Sample the first rows, and fewer rows from ranges that grow eightfold up to all rows; return None if no row is usable."""
     total, d_model = source.shape
     first = max(16, min(256, SAMPLE // 2 // d_model))
     chosen, reach = [np.arange(min(first, total))], 8 * first

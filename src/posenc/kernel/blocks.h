@@ -7,7 +7,7 @@
 
 #include "direct_rows.h"
 
-/* `next`: the position of row + 1, needed if spec->first > 0, which moves the last columns of a tile to the next row. */
+/* `next` is the position of row + 1, used if spec->first > 0: the last columns then belong to the next row. */
 typedef struct {
     const spec_t *spec;
     const job_t *job;
@@ -107,10 +107,10 @@ static void flush_panel(const job_t *job, char *out, const char *panel, ptrdiff_
 
 /* Without a panel: adds to the rows of `out`, and prefetches those of the next anchor.
  *
- * With a panel: the rows of an anchor are stored to the panel, which stays in the cache, and flushed from there, because they
- * are added to a batch, added as halves, or do not begin on cache lines.  If the rows of `out` are contiguous, so are those of
- * the panel, and most of its lines are whole.  The spare columns of the last tile then overwrite the first columns of the next
- * row, so the last tile is computed first. */
+ * With a panel, for additions to a batch, additions in float16 or bfloat16, and rows that do not begin on cache lines: stores
+ * the rows of an anchor to the panel, which stays in the cache, and flushes them from there.  If the rows of `out` are
+ * contiguous, so are those of the panel, and most of its lines are whole.  The spare columns of the last tile then overwrite
+ * the first columns of the next row, so the last tile is computed first. */
 static void write_strip(const block_t *b, ptrdiff_t first_tile, ptrdiff_t last_tile, char *panel) {
     const job_t *job = b->job;
     const ptrdiff_t size = size_of(job->dtype), column = first_tile * TILE, tiles = last_tile - first_tile;
@@ -139,7 +139,7 @@ static void write_strip(const block_t *b, ptrdiff_t first_tile, ptrdiff_t last_t
 
 /* ---- a block ------------------------------------------------------------------------------------------------------------- */
 
-/* Writes rows row .. row + count - 1 of an evenly spaced job, at most BLOCK.  None may be padding or have only angles of 0. */
+/* Writes rows row .. row + count - 1, at most BLOCK, of an evenly spaced job.  None may be padding or have only angles of 0. */
 static void block(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
     const spec_t shifted = spec_from(spec, job->offsets->first);
     const ptrdiff_t tiles = spec->columns / TILE;

@@ -1,9 +1,9 @@
 /* Exact evaluation of a rotated value: a linear combination of the cosine and the sine of one angle.
  *
  * Method: both values are evaluated to 320 bits (exact.c), multiplied by their exact factors, aligned and added.
- * Bound (docs/numerics.md, section 7): each term has a relative error below 2**-(its sure bits), and alignment truncates the
- * smaller term below the last place of the larger one.  Cancellation makes the same absolute error larger relative to the sum;
- * if it does not decide the rounding, spec->decide evaluates the combination to more bits.
+ * Bound (docs/numerics.md, section 7): the sure bits (real.h) of the terms bound their errors, and alignment truncates the
+ * smaller term below the last place of the larger one.  Cancellation increases the relative error; if the sum then has too few
+ * sure bits to decide the rounding, spec->decide evaluates the combination to more bits.
  */
 #include "exact.h"
 
@@ -36,7 +36,7 @@ static uint32_t shifted_limb(const real_t *a, int i, int bits) {
     return (uint32_t)(pair >> shift);
 }
 
-/* a + b, neither of them zero; the result has no sure bits if all of its bits cancel. */
+/* a + b, both of which must be nonzero.  If all bits cancel, the sum has no sure bits. */
 static term_t sum_of(const term_t *a, const term_t *b) {
     if (is_smaller(&a->magnitude, &b->magnitude)) return sum_of(b, a);
     const int top = a->magnitude.exponent, shift = top - b->magnitude.exponent, subtract = a->negative != b->negative;
@@ -53,10 +53,10 @@ static term_t sum_of(const term_t *a, const term_t *b) {
     while (n > 0 && w[n - 1] == 0) n--;
     term_t sum = {.negative = a->negative, .sure = 0};
     if (n == 0) return sum;
-    /* normalise() counts whole limbs, and top need not be a multiple of 32 */
+    /* normalise() takes an exponent in limbs, but `top` counts bits */
     sum.magnitude = normalise(w, n, n - LIMBS);
     sum.magnitude.exponent += top;
-    /* three errors, each below 2**error */
+    /* the errors of a, of b and of the alignment are each below 2**error */
     const int error = larger(larger(top - a->sure, b->magnitude.exponent - b->sure), top - 32 * LIMBS);
     sum.sure = sum.magnitude.exponent - 1 - (error + 2);
     return sum;

@@ -1,4 +1,4 @@
-/* Direct evaluation: sin and cos of position * turns from the exact phase, for one vector of columns.
+/* Direct evaluation of sin and cos for one vector of columns, from the exact phase: the angle in turns.
  *
  * Phase: the product of the position's limbs and the limbs of `turns`, modulo one turn, in 5 limbs (160 bits) below the point;
  * the error is below 2**-156 turns.  Reduction to the nearest quarter turn is a subtraction of integers.
@@ -19,7 +19,7 @@ enum { FAST_POSITION_LIMBS = 4, PHASE_LIMBS = 5 };
 enum { SIN_LEADING = 8, COS_LEADING = 9, TAIL = 6 };
 
 /* (-1)**k / (2k + 1)! for k = 0 .. 7 in double-double, then 8 .. 13 in double; the truncation error is below
- * z**14 / 29! < 2**-112, z = x**2 */
+ * z**14 / 29! < 2**-112, where z = x**2 */
 static const double SIN_COEFFICIENTS[SIN_LEADING][2] = {
     {0x1.0000000000000p+0, 0x0.0p+0},
     {-0x1.5555555555555p-3, -0x1.5555555555555p-57},
@@ -64,8 +64,8 @@ INLINE vdd direct_series(vdd z, const double leading[][2], int count, const doub
  * column, as a sine, where columns 2 i and 2 i + 1 are sin and cos of one frequency. */
 typedef enum { COLUMNS, ANGLES, PAIRS } lanes_t;
 
-/* The angles of a vector: whole quarter turns and a rest of -1/8 .. 1/8 turn.  `first` is the rest to 32 bits, in turns;
- * rest[1], rest[2] ... are its next limbs of 32 bits. */
+/* The angles of a vector: whole quarter turns and a rest of -1/8 .. 1/8 turn.  `first` has the first 32 bits of the
+ * rest, in turns; rest[1], rest[2] ... are its next limbs of 32 bits. */
 typedef struct {
     vu64 quadrant;
     vf64 first;
@@ -110,8 +110,8 @@ INLINE phase_t direct_phase(const spec_t *spec, const position_t *position, ptrd
     return phase;
 }
 
-/* Each quarter turn is one step of (s, c) -> (c, -s) -> (-s, -c) -> (-c, s), from sin and cos of the rest to those of the
- * angle.  The masks exchange s and c, then flip their signs. */
+/* Masks that turn sin and cos of the rest, (s, c), into those of the angle: they exchange s and c, then flip their signs.  Each
+ * quarter turn is one step of (s, c) -> (c, -s) -> (-s, -c) -> (-c, s). */
 typedef struct {
     vu64 exchange, sin_sign, cos_sign;
 } symmetry_t;
@@ -123,7 +123,7 @@ INLINE symmetry_t symmetry_of(const spec_t *spec, const position_t *position, pt
     const vu64 quarter = lanes == COLUMNS ? u64_load(spec->quarter + column) : zero;
     const vu64 sin_sign = u64_xor(u64_shl(u64_shr(quadrant, 1), 63), backwards);
     const vu64 cos_sign = u64_shl(u64_shr(u64_add(quadrant, one), 1), 63);
-    /* the quarter turn of the column: sin' = cos, cos' = -sin */
+    /* a cosine is a quarter turn ahead: sin' = cos, cos' = -sin */
     return (symmetry_t){.exchange = u64_xor(u64_sub(zero, u64_and(quadrant, one)), quarter),
                         .sin_sign = u64_select(quarter, cos_sign, sin_sign),
                         .cos_sign = u64_select(quarter, u64_xor(sin_sign, u64_set((uint64_t)1 << 63)), cos_sign)};
@@ -156,8 +156,8 @@ static inline void direct_dd(const spec_t *spec, const position_t *position, ptr
     apply_symmetry(&t, s.low, c.low, &sine->low, &cosine->low);
 }
 
-/* sin and cos in double, with a relative error below 5.5 u plus 2**-92 of a full amplitude (docs/numerics.md, section 4): the
- * series to x**19 and x**18, whose next terms are below 2**-65. */
+/* sin and cos in double, with a relative error below 5.5 u plus 2**-92 of a full amplitude (docs/numerics.md, section 4).  The
+ * series end with x**19 and x**18; their next terms are below 2**-65. */
 INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vf64 *sine,
                           vf64 *cosine) {
     const phase_t phase = direct_phase(spec, position, column, lanes, 3);

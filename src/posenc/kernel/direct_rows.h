@@ -7,7 +7,7 @@
 #define DIRECT_DOUBLE_ERROR 0x1p-50     /* relative to the value, plus ... */
 #define DIRECT_DOUBLE_FLOOR 0x1p-89     /* ... relative to the full amplitude, for tiny phases */
 
-/* Evaluates the values of a tile directly: each column, or each pair of columns at once. */
+/* Evaluates a row of a tile directly; the sine and cosine of one frequency are evaluated together if they are adjacent. */
 INLINE void evaluate_tile(const spec_t *spec, const position_t *position, ptrdiff_t column, dtype_t dtype,
                           vdd value[TILE_VECTORS]) {
     for (int v = 0; v < TILE_VECTORS; v += 2) {
@@ -42,7 +42,7 @@ INLINE void tile_row(const spec_t *spec, const job_t *job, const position_t *pos
     } else {
         ALIGNED uint64_t addend[TILE];
         ALIGNED double smallest[TILE];
-        /* if |value| >= 2**-40 of the amplitude, its relative error is below 2**-48: at most 32 units of its last place */
+        /* a value >= 2**-40 times the amplitude has a relative error below 2**-48: at most 32 units of its last place */
         for (int i = 0; i < TILE; i += LANES)
             f64_store(smallest + i, f64_muladd(amplitude, f64_set(0x1p-40), f64_set(2 * smallest_normal(dtype))));
         test_addends(smallest, addend, dtype);
@@ -73,7 +73,7 @@ NOINLINE void direct_columns(const spec_t *spec, const job_t *job, const positio
                               tile_row(spec, job, position, row, column, minimum(end - column, TILE), out, DTYPE, tally))
 }
 
-/* Writes a row that is known: its position is not finite, it is padding, or all of its angles are 0. */
+/* Writes a row whose values are known: its position is not finite, it is padding, or all of its angles are 0. */
 NOINLINE void known_row(const spec_t *spec, const job_t *job, const position_t *position, char *out) {
     const double cosine = position->padding || spec->scale == 0 ? 0 : round_to(job->dtype, spec->scale);
     for (ptrdiff_t column = 0; column < spec->d_model; column += TILE) {
@@ -84,7 +84,7 @@ NOINLINE void known_row(const spec_t *spec, const job_t *job, const position_t *
     }
 }
 
-/* Writes a row outside the fast path: because its error bounds are infinite, every value is evaluated exactly. */
+/* Writes a row outside the fast path.  Infinite error bounds leave every value undecided, for exact evaluation. */
 NOINLINE void exact_row(const spec_t *spec, const job_t *job, ptrdiff_t row, char *out, tally_t *tally) {
     for (ptrdiff_t column = 0; column < spec->d_model; column += TILE) {
         row_t t = {.low = {0}};

@@ -35,7 +35,7 @@ INLINE vdd two_difference(vf64 a, vf64 b) {
     return (vdd){s, f64_sub(f64_sub(a, f64_sub(s, t)), f64_add(b, t))};
 }
 
-/* a * b exactly unless it underflows; without fused operations |a|, |b| < 2**996 (Veltkamp's splitting) */
+/* a * b exactly unless it underflows; without fused operations, |a| and |b| must be below 2**996 (Veltkamp's splitting) */
 INLINE vdd two_product(vf64 a, vf64 b) {
     const vf64 p = f64_mul(a, b);
     if (FUSED) return (vdd){p, f64_mulsub(a, b, p)};

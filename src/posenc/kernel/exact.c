@@ -1,18 +1,18 @@
-/* Exact evaluation to 320 bits: slow, with an error bound.
+/* Exact evaluation: slow evaluation to 320 bits, with an error bound that decides the rounding of almost all values.
  *
- * Method: position * turns is an exact product of integers.  Its whole quarter turns are dropped; the rest, at most 1/8 turn,
- * is multiplied by 2 pi, and the Taylor series of sin or cos is summed in fixed point.
- * Bound (docs/numerics.md, section 3): the error of `turns` is below two units of its last place.  If 2**d bounds the resulting
- * relative error of the rest, that of a value is below 2**(max(d, -285) + 1), because all later errors are below 2**-285.8.
- * If this does not decide the rounding, because the value is next to a half-way point, spec->decide evaluates it to more bits.
+ * Method: position * turns (see kernel.h) is an exact product of integers.  Subtracting the nearest multiple of a
+ * quarter turn leaves at most 1/8 turn, which is multiplied by 2 pi; the series of sin or cos is summed in fixed point.
+ * Bound (docs/numerics.md, section 3): the error of `turns` is below two units of its last place.  If the resulting
+ * relative error of the remaining angle is below 2**d, the error of the value is below 2**(max(d, -285) + 1), because all later
+ * errors are below 2**-285.8.  Next to a half-way point this may not decide the rounding; then spec->decide uses more bits.
  */
 #include "float_environment.h"
 #include "exact.h"
 #include "position.h"
 
 enum {
-    SERIES = 30,                 /* terms: (pi/4)**62 / 62! < 2**-304 */
-    SMALLEST_ERROR = -285        /* relative, a power of two */
+    SERIES = 30,                 /* terms; the next one is below (pi/4)**62 / 62! < 2**-304 */
+    SMALLEST_ERROR = -285        /* smallest bound of the relative error, as an exponent of 2 */
 };
 
 /* 2 pi / 8, rounded down: floor(pi / 4 * 2**320) */
@@ -21,7 +21,7 @@ static const uint32_t EIGHTH_OF_TWO_PI[LIMBS] = {
     0x29024e08u, 0x80dc1cd1u, 0xc4c6628bu, 0x2168c234u, 0xc90fdaa2u,
 };
 
-/* s = 1 - u * s / divisor, in fixed point: LIMBS limbs, the highest one the integer part */
+/* Sets s = 1 - u * s / divisor, in fixed point; the highest limb is the integer part. */
 static void horner(uint32_t s[LIMBS], const uint32_t u[LIMBS], uint32_t divisor) {
     uint32_t product[2 * LIMBS];
     uint64_t rest = 0, borrow = 0;
@@ -70,7 +70,7 @@ int posenc_evaluate(const spec_t *spec, const position_t *position, ptrdiff_t co
     }
     multiply(position->limb, position->limbs, turns, limbs, product);
 
-    /* the fraction of a turn: limbs 0 .. top of the product, the highest with weight 2**-32 */
+    /* the fraction of a turn is limbs 0 .. top of the product; the unit of limb `top` is 2**-32 turns */
     const int top = spec->fraction_limbs - position->exponent - 1;
     const int used = limbs + position->limbs;
     int n = top + 1;
@@ -90,7 +90,7 @@ int posenc_evaluate(const spec_t *spec, const position_t *position, ptrdiff_t co
     const int sure = -(larger(error, SMALLEST_ERROR) + 1);
     const real_t angle = times(turn.m, LIMBS, EIGHTH_OF_TWO_PI, LIMBS, turn.exponent + 3);
 
-    /* the sine of angle + (quadrant + quarter) / 4 turns; a negative position or frequency reverses the angle */
+    /* the value is the sine of angle + (quadrant + quarter) / 4 turns; a negative position or frequency negates the angle */
     if (position->negative ^ (int)(spec->sign[column] >> 63)) {
         negative = !negative;
         quadrant = -quadrant;

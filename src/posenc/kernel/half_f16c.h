@@ -1,4 +1,4 @@
-/* Conversions of a tile of float16 with F16C, for AVX2 and AVX-512. */
+/* Conversions of a tile between float and float16 with F16C, for AVX2 and AVX-512. */
 static inline void f16_store_tile(uint16_t p[TILE], const float f[TILE]) {
     for (int i = 0; i < TILE; i += 8)
         _mm_storeu_si128((__m128i *)(void *)(p + i), _mm256_cvtps_ph(_mm256_loadu_ps(f + i), _MM_FROUND_TO_NEAREST_INT));

@@ -5,12 +5,12 @@
 #if defined(__GNUC__)
 #define INLINE static inline __attribute__((always_inline))
 #define NOINLINE static __attribute__((noinline))
-/* Compiled for size. */
+/* A rarely called function, compiled for size. */
 #define COLD static __attribute__((noinline, cold))
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define ALIGNED __attribute__((aligned(64)))
 #define PREFETCH(p) __builtin_prefetch((p), 0, 2)
-/* Hides x from the compiler, so that it does not reuse values that it computed from x before. */
+/* Hides x from the compiler, which then cannot reuse values that were computed from x before. */
 #define OPAQUE(x) __asm__ volatile("" : "+r"(x))
 #else
 #define INLINE static inline

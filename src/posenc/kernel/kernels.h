@@ -1,4 +1,4 @@
-/* The kernels for one instruction set: each kernel_*.c defines ISA as its name, then includes its SIMD primitives and this. */
+/* The kernel for one instruction set.  Each kernel_*.c defines ISA, then includes SIMD primitives and this file. */
 #include "rotation.h"
 
 #define JOIN_(a, b) a##_##b

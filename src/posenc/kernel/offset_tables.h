@@ -1,4 +1,4 @@
-/* Offset tables: sin and cos of the angles between an anchor and its rows. */
+/* Computes offset tables (offsets_t in kernel.h). */
 #ifndef POSENC_OFFSET_TABLES_H
 #define POSENC_OFFSET_TABLES_H
 
@@ -6,7 +6,7 @@
 #include "float_environment.h"
 #include "output.h"
 
-/* Return the spec of rows that begin with column `first`.  `first` is 0 unless the rows of a contiguous table are a whole
+/* Returns the spec of rows that begin with column `first`.  `first` is 0 unless the rows of a contiguous table are a whole
  * number of cache lines long but do not begin at a line boundary; column `first` is then the first one at a boundary.  A
  * shifted row has columns first .. d_model - 1 and the first columns of the next row, so every tile stores whole lines. */
 INLINE spec_t spec_from(const spec_t *spec, ptrdiff_t first) {

@@ -57,7 +57,7 @@ static void count_ended(void *unused) {
     ended++;
 }
 
-/* Called once, when the library is loaded.  `stack`: bytes of the stack of each of OpenMP's threads, 0 for the default. */
+/* Called once, when the library is loaded.  `stack` is the stack size of OpenMP's threads in bytes, 0 for the default. */
 static void openmp_loaded(size_t stack) {
     openmp_threads(); /* LLVM's runtime reads its settings when it is first called */
     home = getpid();
@@ -66,8 +66,8 @@ static void openmp_loaded(size_t stack) {
     pthread_key_create(&team_member, count_ended);
 }
 
-/* Whether this process is a forked copy of the one that loaded the library.  The process number also detects copies whose fork
- * ran no handlers (_Fork, or a system call). */
+/* Returns whether this process is a forked copy of the one that loaded the library.  The process number also detects copies
+ * whose fork ran no handlers (_Fork, or a system call). */
 static int openmp_is_forked(void) { return home != getpid(); }
 
 typedef struct {
@@ -95,7 +95,7 @@ static void wait_until_uncounted(pid_t number) {
 #endif
 }
 
-/* The number of further threads that the system grants at the same time, up to `requested`. */
+/* Returns the number of additional threads that the system grants at the same time, at most `requested`. */
 static int probe_threads(int requested) {
     enum { BYTES_PER_THREAD = 1 << 12 }; /* more than GNU's runtime allocates in the caller */
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
@@ -136,7 +136,7 @@ static int grow_team(int requested) {
     return team;
 }
 
-/* The number of threads that the caller's next region may have, at most `requested`; 1 if the system grants none.
+/* Returns the number of threads for the caller's next region: at most `requested`, and 1 if the system grants no thread.
  *
  * GNU's runtime keeps the threads of the caller's last region and ends those that the next region does not need.  So the team
  * of the last call still exists, unless a thread of any team has ended since. */

@@ -1,4 +1,4 @@
-/* Output of rounded values: stored, stored past the caches, or added. */
+/* Output of rounded values: stores, non-temporal stores or additions. */
 #ifndef POSENC_OUTPUT_H
 #define POSENC_OUTPUT_H
 
@@ -36,8 +36,7 @@ INLINE void flush_bytes(char *out, const char *from, ptrdiff_t bytes) {
 
 /* ---- adding: x * x_scale + value, product and sum rounded to dtype ------------------------------------------------------- */
 
-/* Bytes of x that are added at a time, and how many bytes ahead x is prefetched: the hardware does not prefetch past the end of
- * a page. */
+/* Bytes of x in an iteration, and the distance of prefetching, which the hardware does not do past the end of a page. */
 enum { ADD_BYTES = 256, PREFETCH_DISTANCE = 2048 };
 
 #define DEFINE_ADD(name, type) \

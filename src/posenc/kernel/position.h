@@ -4,7 +4,7 @@
 
 #include "rounding.h"
 
-enum { POSITION_BOTTOM = -36 };     /* exponent of the lowest limb: 2**-1152, below 2**-1074 */
+enum { POSITION_BOTTOM = -36 };     /* exponent of the lowest limb, in limbs: 2**-1152 is below 2**-1074 */
 enum { POSITION_SPAN = 39 };        /* limbs up to 2**96, enough for the sum of two positions */
 
 /* w = -w, in two's complement */
@@ -17,7 +17,7 @@ static inline void negate(uint32_t *w, int limbs) {
     }
 }
 
-/* Adds m * 2**e (e >= -1074, the sum below 2**64 in magnitude) to the two's complement number w. */
+/* Adds +-m * 2**e to the two's complement number w; e must be at least -1074, and |sum| below 2**64. */
 static inline void position_accumulate(uint32_t w[POSITION_SPAN], uint64_t m, int e, int negative) {
     const int bit = e - 32 * POSITION_BOTTOM, at = bit / 32, shift = bit % 32;
     const uint32_t part[3] = {

@@ -1,16 +1,16 @@
-/* Real numbers of 320 bits, and their rounding. */
+/* Real numbers with 320 bits, and their rounding.  A number with n sure bits has a relative error below 2**-n. */
 #ifndef POSENC_REAL_H
 #define POSENC_REAL_H
 
 #include "rounding.h"
 
 enum {
-    LIMBS = 10,                  /* of the working precision, 320 bits */
-    MIN_SURE_BITS = 64,          /* with fewer, even the sign may be undecided */
-    EXACT = 1 << 20              /* sure bits of a number without an error */
+    LIMBS = 10,                  /* 32-bit limbs of a mantissa */
+    MIN_SURE_BITS = 64,          /* with fewer sure bits, even the sign may be wrong */
+    EXACT = 1 << 20              /* sure bits of an exact number */
 };
 
-/* 0.m * 2**exponent, m[LIMBS - 1] highest, normalised */
+/* 0.m * 2**exponent; m[LIMBS - 1] is the highest limb, and its top bit is set unless the number is 0. */
 typedef struct {
     uint32_t m[LIMBS];
     int exponent;
@@ -24,7 +24,7 @@ static inline int leading_zeros(uint32_t x) {
     return n;
 }
 
-/* The leading LIMBS limbs of w[0 .. n) * 2**(32 * (exponent - n)); w[n - 1] must not be 0. */
+/* 0.w * 2**(32 * exponent), truncated to LIMBS limbs.  w has n limbs, and w[n - 1] must not be 0. */
 static inline real_t normalise(const uint32_t *w, int n, int exponent) {
     real_t r = {.exponent = 32 * exponent};
     const int shift = leading_zeros(w[n - 1]);
@@ -60,7 +60,7 @@ static inline real_t times(const uint32_t *a, int na, const uint32_t *b, int nb,
     return r;
 }
 
-/* |x|, for finite x; 0 is all zeros. */
+/* |x|, for finite x. */
 static inline real_t real_of(double x) {
     real_t r = {.m = {0}};
     int e;
@@ -86,21 +86,21 @@ static inline int bit(const real_t *value, int i) {
     return i < 0 ? 0 : (int)(value->m[LIMBS - 1 - i / 32] >> (31 - i % 32) & 1);
 }
 
-/* Whether value * (1 - 2**-sure) and value * (1 + 2**-sure) round to the same number of `precision` bits.  Next to a half-way
- * point, all sure bits after bit `precision`, which is worth half a unit of the last place, are its complement. */
+/* Returns whether value * (1 - 2**-sure) and value * (1 + 2**-sure) round to the same number with `precision` bits.  Bit
+ * `precision` is worth half a unit of the last place.  Next to a half-way point, all sure bits after it differ from it. */
 static inline int decided(const real_t *value, int sure, int precision) {
     for (int i = precision + 1; i < sure; i++)
         if (bit(value, i) == bit(value, precision)) return 1;
     return 0;
 }
 
-/* Precision of `value` in a format: reduced if it is subnormal, negative if it is below half of the smallest number. */
+/* The precision that a format has at `value`: lower if `value` is subnormal, negative below half of the smallest number. */
 static inline int precision_of(const real_t *value, format_t f) {
     const int exponent = value->exponent - 1;
     return exponent < f.min_exponent ? f.precision - (f.min_exponent - exponent) : f.precision;
 }
 
-/* Rounds a value that is not a half-way point. */
+/* Rounds a value to nearest, and half-way points away from zero. */
 static inline double rounded(const real_t *value, int negative, int precision, format_t f) {
     const int exponent = value->exponent - 1;
     const uint64_t sign = (uint64_t)(negative != 0) << 63;
@@ -109,7 +109,7 @@ static inline double rounded(const real_t *value, int negative, int precision, f
     uint64_t q = precision ? top >> (64 - precision) : 0;
     q += top >> (63 - precision) & 1;
     if (q == 0) return double_of_bits(sign);
-    /* q * 2**(exponent - precision + 1) */
+    /* the magnitude is q * 2**e */
     int e = exponent - precision + 1;
     if (q >> 53) q >>= 1, e++; /* rounded up to a power of two */
     const int width = 64 - (leading_zeros((uint32_t)(q >> 32 ? q >> 32 : q)) + (q >> 32 ? 0 : 32));

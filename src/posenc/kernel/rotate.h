@@ -1,12 +1,12 @@
-/* Rows rotated from an anchor: in double for float32 and the halves, in double-double for float64.
+/* Rows rotated from an anchor: in double-double for float64, in double for the other dtypes.
  *
  * With P the value at the anchor and Q the value a quarter turn ahead, one offset gives two rows, one above the anchor and one
  * below it:
  *     P cos + Q sin,   P cos - Q sin.
  *
- * Bounds (docs/numerics.md, section 5), with M = |P0| + |Q0 sin_k| + (|P0| + |Q0|) reach, where P0, Q0 belong to the first
- * row of the block, sin_k to the anchor, and reach >= |sin| of all offsets: the error of a value is below 13.5 * 2**-53 M in
- * double, 2**-94 M in double-double.  The bound is relative to the products, so small angles keep their precision.
+ * Bounds (docs/numerics.md, section 5), with M = |P0| + |Q0 sin_k| + (|P0| + |Q0|) reach, where P0 and Q0 are P and Q of the
+ * block's first row, sin_k is the sine of the angle from there to the anchor, and reach >= |sin| of all fine offsets: the error
+ * of a value is below 13.5 * 2**-53 M in double, 2**-94 M in double-double.  Small angles keep their relative precision.
  */
 #ifndef POSENC_ROTATE_H
 #define POSENC_ROTATE_H
@@ -22,8 +22,8 @@ INLINE vf64 f64_abs(vf64 a) { return f64_of_bits(u64_and(bits_of_f64(a), u64_set
 
 /* ---- anchors ------------------------------------------------------------------------------------------------------------- */
 
-/* The first row of a block in a tile, from which the anchors are rotated, and the terms that the bounds of all anchors share:
- * `fixed_magnitude`, so that M = fixed_magnitude + |Q0 sin_k|, and `absolute_term`. */
+/* The first row of a block in a tile, from which the anchors are rotated, and two terms of the error bounds of all anchors:
+ * `fixed_magnitude`, where M = fixed_magnitude + |Q0 sin_k|, and `absolute_term`. */
 typedef struct {
     ALIGNED double p[TILE], q[TILE], p_low[TILE], q_low[TILE], fixed_magnitude[TILE], absolute_term[TILE];
 } origin_t;
@@ -78,8 +78,7 @@ NOINLINE void anchor_of(const job_t *job, const origin_t *o, ptrdiff_t tile, int
 
 /* ---- the rows of an anchor ----------------------------------------------------------------------------------------------- */
 
-/* The rows of the next anchor, prefetched line by line: they are added to tile by tile, which defeats the hardware
- * prefetcher. */
+/* The rows of the next anchor, to prefetch line by line: addition tile by tile defeats the hardware prefetcher. */
 typedef struct {
     const char *row;
     ptrdiff_t at, row_bytes, row_stride;
@@ -129,7 +128,7 @@ INLINE void rotate(vf64 p, vf64 q, const double *fine, vf64 *above, vf64 *below)
     *below = f64_sub(x, y);
 }
 
-/* Rotates the columns from `i` on to the two rows at one offset; each result is a double and a much smaller rest. */
+/* Rotates LANES columns from `i` on to the two rows at one offset; each result is a double plus a much smaller one. */
 INLINE void rotate_dd(const anchor_t *a, const double *fine, const double *fine_low, int i, vdd *above, vdd *below) {
     const vdd p = dd_load(a->p + i, a->p_low + i), q = dd_load(a->q + i, a->q_low + i);
     const vdd c = dd_load(fine + i, fine_low + i), s = dd_load(fine + TILE + i, fine_low + TILE + i);
@@ -142,7 +141,7 @@ INLINE void rotate_dd(const anchor_t *a, const double *fine, const double *fine_
     below->low = f64_add_fma(below->low, f64_sub(x_rest, y_rest));
 }
 
-/* Computes a row of the pass from column `pass` again, with the error bound of each value, and settles it. */
+/* Computes a row of the pass from column `pass` again, and rounds each value with its error bound. */
 COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, int is_above) {
     const dtype_t dtype = g->job->dtype;
     const int row = is_above ? row_above(r) : row_below(r), width = minimum(g->width - pass, pass_columns(dtype));
@@ -261,7 +260,7 @@ INLINE void rotate_rows(const group_t *g, const anchor_t *a, int first, int last
     }
 }
 
-/* Rotates the rare rows, which use write_narrow: rows with fewer columns, and rows below the anchor without one above. */
+/* Rotates the rare rows that write_narrow writes: narrow rows, and rows below the anchor without a row above it. */
 NOINLINE void rotate_narrow_rows(const group_t *g, const anchor_t *a, int first, int last, int with_above) {
     if (with_above) FOR_DTYPE(g->job->dtype, rotate_rows(g, a, first, last, 1, 0, DTYPE, STORE))
     else FOR_DTYPE(g->job->dtype, rotate_rows(g, a, first, last, 0, 0, DTYPE, STORE))

@@ -1,13 +1,13 @@
-/* The rotation of pairs of columns, each value rounded once.
+/* Rotates pairs of columns; each value is rounded once.
  *
- * The cosines and sines of some rows are computed as for a table, and stay in the cache while all heads are rotated.  float32
- * and float16 are rotated in double, bfloat16 in float with cosines and sines split into two floats.
+ * The cosines and sines of a few rows are computed as for a table, and stay in the cache while all heads are rotated.  float32
+ * and float16 values are rotated in double; bfloat16 values in float, where each cosine and sine is split into two floats.
  *
- * Bounds (docs/numerics.md, section 7), with u = 2**-53 and A = |m| sqrt(a**2 + b**2) for the pair (a, b): the error in double
- * is below 3.25 u (|a c| + |b s|) <= 3.25 u A if c and s are correctly rounded, and below 10.5 u A + 2**-88 A if they are
- * evaluated directly in double; in float it is below 2**-23 |value| + 2**-37.6 A.  Because the rotation keeps A, the other value
- * of a pair shows how large A is: if |value| >= 2**-12 of it, these errors are below 2**14 and 2**16 units of the double's last
- * place, and 2.4 units of the float's.
+ * Bounds (docs/numerics.md, section 7) for a pair (a, b) and the factors c = m cos t and s = m sin t of kernel.h, with
+ * u = 2**-53 and A = |m| sqrt(a**2 + b**2): in double, the error of a value is below 3.25 u (|a c| + |b s|) <= 3.25 u A if c
+ * and s are correctly rounded, and below 10.5 u A + 2**-88 A if they are evaluated directly; in float, it is below
+ * 2**-23 |value| + 2**-37.6 A.  The rotated values of a pair determine A.  If neither is below 2**-12 times the other, these
+ * errors are below 2**14 and 2**16 units of the double's last place, and 2.4 units of the float's last place.
  */
 #ifndef POSENC_ROTATION_H
 #define POSENC_ROTATION_H
@@ -20,13 +20,13 @@
 #define UNDERFLOW_ERROR 0x1p-900
 
 enum {
-    BUNCH = 4 * LANES > 16 ? 4 * LANES : 16,    /* rotated together: a whole vector of each output, for every dtype */
-    GROUPS = BUNCH / (2 * LANES),               /* vectors of floats for each half of the pairs */
+    BUNCH = 4 * LANES > 16 ? 4 * LANES : 16,    /* pairs rotated together, which fill whole vectors for every dtype */
+    GROUPS = BUNCH / (2 * LANES),               /* vectors of floats for one column of BUNCH pairs */
     ROWS_TOGETHER = 16,                         /* rows whose factors stay in L1 while all heads are rotated */
     HEADS_TOGETHER = 64
 };
 
-/* The values of both columns of BUNCH pairs. */
+/* The first (a) and second (b) columns of BUNCH pairs. */
 typedef struct {
     vf32 a[GROUPS], b[GROUPS];
 } pairs_t;
@@ -50,7 +50,7 @@ INLINE void store_floats(char *p, vf32 first, vf32 second, dtype_t dtype) {
     }
 }
 
-/* If interleaved, all pairs begin at `a`. */
+/* If `interleaved`, both columns are read from `a`, and `b` is not used. */
 INLINE pairs_t load_pairs(const char *a, const char *b, dtype_t dtype, int interleaved) {
     const ptrdiff_t bytes = 2 * LANES * size_of(dtype);
     pairs_t v;
@@ -81,17 +81,17 @@ INLINE void store_pairs(char *a, char *b, const pairs_t *v, dtype_t dtype, int i
 
 /* ---- the fast path ------------------------------------------------------------------------------------------------------- */
 
-/* Three tests of each value, on lanes of 32 bits.  In each one, a lane passes if a number is not above a limit, so the largest
- * number is kept:
- *     near    the dropped bits, moved to the upper end of the lane, minus those just past the margin above a half-way point;
- *     ratio   the binades between the two values of a pair, plus the most allowed;
- *     range   |value| of a pair's first value, minus the smallest allowed; infinity and NaN are above the limit. */
+/* Three tests of each value, on lanes of 32 bits.  A lane passes a test if an unsigned number does not exceed a limit.  The
+ * largest number of each test is kept:
+ *     near    the bits that rounding drops, shifted to the top of the lane, minus (half-way point + margin);
+ *     ratio   the first value of a pair minus the second, in bits of their magnitudes, plus the largest allowed difference;
+ *     range   the first value of a pair (float16: both) minus the smallest allowed; infinity and NaN exceed the limit. */
 typedef struct {
     vu64 near, ratio, range;
-} doubts_t;
+} tests_t;
 
-/* The terms and limits of the tests, in memory: the compiler would build constants anew for each bunch.  `share` and `floor` are
- * the error of a rotation in double, relative to the products and to the pair. */
+/* The terms and limits of the tests, in memory because the compiler would rebuild constants for each bunch.  The error of a
+ * rotated value in double is below `share` (|a c| + |b s|) + `floor` (|a| + |b|). */
 typedef struct {
     ALIGNED uint64_t past_half[LANES], near[LANES], binades[LANES], ratio[LANES], smallest[LANES], range[LANES];
     double share, floor;
@@ -103,13 +103,13 @@ static void set_both_halves(uint64_t lanes[LANES], uint32_t x) {
     for (int i = 0; i < LANES; i++) lanes[i] = (uint64_t)x << 32 | x;
 }
 
-/* `scale`: |m| of factors that are evaluated directly, else 0. */
+/* `scale` is |m| if the cosines and sines are evaluated directly, else 0. */
 static limits_t limits_of(dtype_t dtype, double scale) {
     const uint32_t half = dtype == FLOAT32 ? 1u << 28 : dtype == FLOAT16 ? 1u << 12 : 1u << 15;
-    /* in units of the last place of a double or, for bfloat16, a float: at this distance from half a value passes */
+    /* a value this far from a half-way point passes; in units of the last place of a double for float32, else of a float */
     const uint32_t margin = dtype == FLOAT32 ? scale ? 1u << 16 : 1u << 14 : dtype == FLOAT16 ? 1 : 3;
     const uint32_t binades = (dtype == FLOAT16 ? 20u : 12u) << 23;
-    /* float16: twice the smallest normal number; the others: 2**-100, so that nothing that matters underflows */
+    /* 2**-13 for float16, twice its smallest normal number; else 2**-100, so that no significant bits underflow */
     const uint32_t smallest = (127u - (dtype == FLOAT16 ? 13u : 100u)) << 23;
     limits_t l = {.share = scale ? DIRECT_ROTATION_ERROR : ROTATION_ERROR, .floor = scale * DIRECT_ROTATION_FLOOR};
     set_both_halves(l.past_half, (half + margin) << dropped_shift(dtype));
@@ -123,33 +123,33 @@ static limits_t limits_of(dtype_t dtype, double scale) {
 
 INLINE void keep_largest(vu64 *largest, vu64 x, int first) { *largest = first ? x : u32_max(*largest, x); }
 
-INLINE void test_near(doubts_t *doubts, const limits_t *limits, vu64 dropped, dtype_t dtype, int first) {
-    keep_largest(&doubts->near, u32_sub(u64_shl(dropped, dropped_shift(dtype)), u64_load(limits->past_half)), first);
+INLINE void test_near(tests_t *tests, const limits_t *limits, vu64 dropped, dtype_t dtype, int first) {
+    keep_largest(&tests->near, u32_sub(u64_shl(dropped, dropped_shift(dtype)), u64_load(limits->past_half)), first);
 }
 
-INLINE void test_pair(doubts_t *doubts, const limits_t *limits, vf32 a, vf32 b, dtype_t dtype, int first) {
+INLINE void test_pair(tests_t *tests, const limits_t *limits, vf32 a, vf32 b, dtype_t dtype, int first) {
     const vu64 magnitude = u64_set((uint64_t)INT32_MAX << 32 | INT32_MAX), smallest = u64_load(limits->smallest);
     const vu64 x = u64_and(bits_of_f32(a), magnitude), y = u64_and(bits_of_f32(b), magnitude);
-    keep_largest(&doubts->ratio, u32_add(u32_sub(x, y), u64_load(limits->binades)), first);
-    keep_largest(&doubts->range, u32_sub(x, smallest), first);
-    if (dtype == FLOAT16) keep_largest(&doubts->range, u32_sub(y, smallest), 0);
+    keep_largest(&tests->ratio, u32_add(u32_sub(x, y), u64_load(limits->binades)), first);
+    keep_largest(&tests->range, u32_sub(x, smallest), first);
+    if (dtype == FLOAT16) keep_largest(&tests->range, u32_sub(y, smallest), 0);
     if (dtype != FLOAT32) {
-        test_near(doubts, limits, bits_of_f32(a), dtype, first);
-        test_near(doubts, limits, bits_of_f32(b), dtype, 0);
+        test_near(tests, limits, bits_of_f32(a), dtype, first);
+        test_near(tests, limits, bits_of_f32(b), dtype, 0);
     }
 }
 
 INLINE vu64 excess(vu64 x, const uint64_t *limit) { return u64_xor(u32_max(x, u64_load(limit)), u64_load(limit)); }
 
-INLINE int is_doubtful(const doubts_t *doubts, const limits_t *limits) {
-    const vu64 near = excess(doubts->near, limits->near), ratio = excess(doubts->ratio, limits->ratio);
-    return !u64_is_zero(u64_or(near, u64_or(ratio, excess(doubts->range, limits->range))));
+INLINE int is_uncertain(const tests_t *tests, const limits_t *limits) {
+    const vu64 near = excess(tests->near, limits->near), ratio = excess(tests->ratio, limits->ratio);
+    return !u64_is_zero(u64_or(near, u64_or(ratio, excess(tests->range, limits->range))));
 }
 
-/* Rotates pairs by the factors c and s, BUNCH of each, and returns whether a value is in doubt. */
+/* Rotates BUNCH pairs by `factors`, BUNCH cosines and then BUNCH sines.  Returns whether a value is uncertain. */
 INLINE int rotate_in_double(pairs_t *v, const char *in_a, const char *in_b, const double *factors, const limits_t *limits,
                             dtype_t dtype, int interleaved) {
-    doubts_t doubts;
+    tests_t tests;
     for (int g = 0; g < GROUPS; g++) {
         vf64 a[2], b[2], x[2], y[2];
         if (dtype != FLOAT32 || interleaved) {
@@ -168,17 +168,17 @@ INLINE int rotate_in_double(pairs_t *v, const char *in_a, const char *in_b, cons
         v->a[g] = f32_of_f64(x[0], x[1]);
         v->b[g] = f32_of_f64(y[0], y[1]);
         if (dtype == FLOAT32) {
-            test_near(&doubts, limits, u64_low_halves(bits_of_f64(x[0]), bits_of_f64(x[1])), dtype, g == 0);
-            test_near(&doubts, limits, u64_low_halves(bits_of_f64(y[0]), bits_of_f64(y[1])), dtype, 0);
+            test_near(&tests, limits, u64_low_halves(bits_of_f64(x[0]), bits_of_f64(x[1])), dtype, g == 0);
+            test_near(&tests, limits, u64_low_halves(bits_of_f64(y[0]), bits_of_f64(y[1])), dtype, 0);
         }
-        test_pair(&doubts, limits, v->a[g], v->b[g], dtype, g == 0);
+        test_pair(&tests, limits, v->a[g], v->b[g], dtype, g == 0);
     }
-    return is_doubtful(&doubts, limits);
+    return is_uncertain(&tests, limits);
 }
 
-/* The same in float, with the factors c and s split into two floats each.  The products with the upper floats are exact. */
+/* Does the same in float; each factor is a sum of two floats.  Products with the larger float are exact. */
 INLINE int rotate_in_float(pairs_t *v, const float *factors, const limits_t *limits, dtype_t dtype) {
-    doubts_t doubts;
+    tests_t tests;
     for (int g = 0; g < GROUPS; g++) {
         const float *const at = factors + g * 2 * LANES;
         const vf32 c = f32_load(at), c_low = f32_load(at + BUNCH), s = f32_load(at + 2 * BUNCH),
@@ -186,27 +186,27 @@ INLINE int rotate_in_float(pairs_t *v, const float *factors, const limits_t *lim
         const vf32 a = v->a[g], b = v->b[g];
         v->a[g] = f32_add(f32_mulsub(a, c, f32_mul(b, s)), f32_mulsub(a, c_low, f32_mul(b, s_low)));
         v->b[g] = f32_add(f32_muladd(b, c, f32_mul(a, s)), f32_muladd(b, c_low, f32_mul(a, s_low)));
-        test_pair(&doubts, limits, v->a[g], v->b[g], dtype, g == 0);
+        test_pair(&tests, limits, v->a[g], v->b[g], dtype, g == 0);
     }
-    return is_doubtful(&doubts, limits);
+    return is_uncertain(&tests, limits);
 }
 
-/* ---- pairs with a value in doubt ----------------------------------------------------------------------------------------- */
+/* ---- pairs with an uncertain value --------------------------------------------------------------------------------------- */
 
-/* A row of one head.  `factors` and `table` have 2 BUNCH numbers for each BUNCH pairs; `table` has cosines and sines,
- * interleaved. */
+/* A row of one head.  `table` has the interleaved cosines and sines of the row; `factors` has the same numbers in the order in
+ * which `spread` writes them. */
 typedef struct {
     const rotation_t *rotation;
     const limits_t *limits;
     ptrdiff_t row;
     const double *factors, *table;
     const char *x;
-    const char *ahead; /* the same row of the next head, which is prefetched */
+    const char *ahead; /* the same row of the next head, to prefetch */
     char *out;
     tally_t *tally;
 } head_row_t;
 
-/* The columns of a pair: the turning that it belongs to, and the first of its columns there. */
+/* Returns the turning_t that contains a pair, and sets *column to the pair's first column in it. */
 static const turning_t *columns_of_pair(const rotation_t *r, ptrdiff_t pair, ptrdiff_t *column) {
     for (const turning_t *t = r->turning;; t++) {
         ptrdiff_t j = t->pair ? 0 : pair;
@@ -216,7 +216,7 @@ static const turning_t *columns_of_pair(const rotation_t *r, ptrdiff_t pair, ptr
     }
 }
 
-/* Rounds a value that its error bound leaves undecided: factors[0] * cosine + factors[1] * sine of a pair. */
+/* Rounds the value factors[0] * cosine + factors[1] * sine of a pair if the vectorised test left it undecided. */
 static double undecided_value(const head_row_t *h, ptrdiff_t pair, const double factors[2], double value, double error) {
     const rotation_t *r = h->rotation;
     const int is_finite = factors[0] - factors[0] == 0 && factors[1] - factors[1] == 0;
@@ -236,7 +236,7 @@ static double undecided_value(const head_row_t *h, ptrdiff_t pair, const double 
     return infinite == infinite ? infinite : double_of_bits(0x7ff8000000000000u);
 }
 
-/* One value of each pair, with its own error bound: first[i] * c[i] + second[i] * s[i]. */
+/* Rounds first[i] * c[i] + second[i] * s[i] for each pair, using the error bound of each value. */
 INLINE void settle_half(const head_row_t *h, ptrdiff_t pair, int width, const double *first, const double *second,
                         const double *c, const double *s, float *result) {
     const format_t format = format_of(h->rotation->dtype);
@@ -251,7 +251,7 @@ INLINE void settle_half(const head_row_t *h, ptrdiff_t pair, int width, const do
         value[i] = p + q;
         error[i] = (magnitude_of(p) + magnitude_of(q)) * share;
         error[i] += (magnitude_of(first[i]) + magnitude_of(second[i])) * floor + UNDERFLOW_ERROR;
-        /* half away from zero: only exact values are half-way */
+        /* rounds half-way points away from zero; such values are always undecided */
         const uint64_t below = bits_of_double(value[i] - error[i]) + half, above = bits_of_double(value[i] + error[i]) + half;
         const uint64_t magnitude = below & INT64_MAX;
         undecided[i] = (below ^ above) >> drop | (uint64_t)(magnitude < normal + half) |
@@ -267,7 +267,7 @@ INLINE void settle_half(const head_row_t *h, ptrdiff_t pair, int width, const do
     }
 }
 
-/* Rotates `width` pairs, each value with its own error bound; those that remain undecided are evaluated exactly. */
+/* Rotates `width` pairs with the error bound of each value; values that remain undecided are evaluated exactly. */
 INLINE void settle_pairs(const head_row_t *h, ptrdiff_t pair, int width, const char *in_a, const char *in_b, char *a, char *b,
                          dtype_t dtype, int interleaved) {
     const int inverse = h->rotation->inverse;
@@ -297,7 +297,7 @@ INLINE void settle_pairs(const head_row_t *h, ptrdiff_t pair, int width, const c
     store_pairs(a, b, &v, dtype, interleaved);
 }
 
-/* Compiles `statement` for each dtype and order of the pairs, with DTYPE and INTERLEAVED as constants. */
+/* Compiles `statement` for each dtype and layout of the pairs, with DTYPE and INTERLEAVED as constants. */
 #define ORDER_CASES(T, r, statement) \
     case T: { \
         const dtype_t DTYPE = T; \
@@ -327,13 +327,13 @@ INLINE void rotate_pairs(const head_row_t *h, ptrdiff_t pair, int width, const c
                          dtype_t dtype, int interleaved) {
     const double *factors = h->factors + 2 * pair;
     pairs_t v = load_pairs(in_a, in_b, dtype, interleaved);
-    const int doubtful = dtype == BFLOAT16 ? rotate_in_float(&v, (const float *)(const void *)factors, h->limits, dtype)
-                                           : rotate_in_double(&v, in_a, in_b, factors, h->limits, dtype, interleaved);
-    if (UNLIKELY(doubtful) && !h->rotation->skip_rounding_test) settle_bunch(h, pair, width, in_a, in_b, a, b);
+    const int uncertain = dtype == BFLOAT16 ? rotate_in_float(&v, (const float *)(const void *)factors, h->limits, dtype)
+                                            : rotate_in_double(&v, in_a, in_b, factors, h->limits, dtype, interleaved);
+    if (UNLIKELY(uncertain) && !h->rotation->skip_rounding_test) settle_bunch(h, pair, width, in_a, in_b, a, b);
     else store_pairs(a, b, &v, dtype, interleaved);
 }
 
-/* The last pairs, fewer than BUNCH, by way of a buffer, whose other pairs are ones: with the factors 1 and 1/2 they pass. */
+/* Rotates the last pairs, fewer than BUNCH, in a buffer.  Its other pairs are (1, 1), which pass with the factors 1 and 1/2. */
 INLINE void rotate_last_pairs(const head_row_t *h, ptrdiff_t pair, dtype_t dtype, int interleaved) {
     const ptrdiff_t size = size_of(dtype), half = h->rotation->pairs * size, at = pair * size;
     const int width = (int)(h->rotation->pairs - pair);
@@ -380,7 +380,7 @@ INLINE void rotate_head_row(const head_row_t *h, dtype_t dtype, int interleaved)
 
 /* ---- rows of all heads --------------------------------------------------------------------------------------------------- */
 
-/* Offsets of the indices first .. first + count - 1 of an extent, in bytes. */
+/* Computes the offsets, in bytes, of the indices first .. first + count - 1 of an extent. */
 static void offsets_of(const extent_t *e, ptrdiff_t first, ptrdiff_t count, ptrdiff_t *x, ptrdiff_t *out) {
     for (ptrdiff_t i = 0; i < count; i++) {
         ptrdiff_t rest = first + i;
@@ -394,7 +394,7 @@ static void offsets_of(const extent_t *e, ptrdiff_t first, ptrdiff_t count, ptrd
     }
 }
 
-/* Some rows and heads, with their offsets in bytes, and the factors and cosines of the rows, `pitch` numbers each. */
+/* A group of rows and heads, with their offsets in bytes; `factors` and `table` have `pitch` numbers for each row. */
 typedef struct {
     const rotation_t *rotation;
     const limits_t *limits;
@@ -423,7 +423,7 @@ INLINE ptrdiff_t last_stride(const extent_t *e) {
     return stride < 0 ? -stride : stride;
 }
 
-/* The inner loop runs over the smaller stride. */
+/* The inner loop runs over heads or rows, whichever have the smaller stride. */
 INLINE void rotate_patch(const patch_t *p, dtype_t dtype, int interleaved) {
     if (last_stride(&p->rotation->heads) < last_stride(&p->rotation->rows)) {
         for (ptrdiff_t i = 0; i < p->rows; i++)
@@ -454,10 +454,10 @@ NOINLINE void direct_row(const spec_t *spec, const position_t *position, double 
     }
 }
 
-/* Whether the rows of a turning are evaluated one by one. */
+/* Returns whether cosines and sines are evaluated directly, because there is no offset table. */
 static int is_direct(const rotation_t *r, const turning_t *t) { return t->table.offsets == NULL && r->has_fast_path; }
 
-/* Writes the cosine and sine of each pair to `table`, interleaved. */
+/* Writes the interleaved cosines and sines of `count` rows to `table`, and 1 and 1/2 for the unused pairs of the last bunch. */
 static void fill_table(const rotation_t *r, ptrdiff_t row, ptrdiff_t count, double *table, double *part, tally_t *tally) {
     const ptrdiff_t pitch = pitch_of(r);
     for (const turning_t *t = r->turning; t < r->turning + r->turnings; t++) {
@@ -484,10 +484,10 @@ INLINE double upper_bits(double x) {
     return double_of_bits((bits_of_double(x) + ((uint64_t)1 << 36)) & ~(((uint64_t)1 << 37) - 1));
 }
 
-/* From a row of the table, the factors of each BUNCH pairs: c and s, or c, c_low, s and s_low as floats.  The upper floats have
- * 16 bits. */
+/* Converts a row of the table to factors.  For BUNCH pairs, these are all c, then all s; for bfloat16, floats in the order c,
+ * c_low, s, s_low, where c and s have 16 bits. */
 NOINLINE void spread(const rotation_t *r, const double *table, double *factors) {
-    /* without a fast path, NaN, so that every value is in doubt */
+    /* without a fast path, the factors are NaN, which makes every value uncertain */
     const double unit = r->has_fast_path ? 1 : double_of_bits(0x7ff8000000000000u), sign = r->inverse ? -unit : unit;
     const ptrdiff_t end = pitch_of(r);
     for (ptrdiff_t at = 0; at < end; at += 2 * BUNCH, table += 2 * BUNCH, factors += 2 * BUNCH) {
@@ -506,7 +506,7 @@ NOINLINE void spread(const rotation_t *r, const double *table, double *factors) 
     }
 }
 
-/* ---- the entry ----------------------------------------------------------------------------------------------------------- */
+/* ---- entry points -------------------------------------------------------------------------------------------------------- */
 
 static size_t rotation_memory(const rotation_t *r) {
     const int has_parts = r->turnings > 1 || (r->turnings && r->turning->pair);

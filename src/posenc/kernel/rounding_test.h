@@ -1,8 +1,8 @@
-/* The rounding test, and the rounding of the values that fail it.
+/* The rounding test, and the rounding of values that fail it.
  *
- * If value - error and value + error round to the same number, so does the true value between them.  float64 values, in
- * double-double, are tested in this way.  The other dtypes have a fast test first: a value is uncertain only if its dropped
- * bits are next to a half-way point, or if it is too small for the test in comparison with its error.
+ * If value - error and value + error round to the same number, so does the true value, which lies between them.  float64
+ * values, computed in double-double, are tested in this way.  The other dtypes have a fast test first: a value is uncertain if
+ * the bits that rounding drops are next to a half-way point, or if the value is too small compared with its error.
  * Bounds: docs/numerics.md, section 6.
  */
 #ifndef POSENC_ROUNDING_TEST_H
@@ -14,14 +14,14 @@
 
 /* ---- the fast test ------------------------------------------------------------------------------------------------------- */
 
-/* Smallest |value| that may pass, as a fraction of M (see rotate.h).  This keeps the error below 2**16 units of the double's
- * last place for float32, and far below half a unit of the float's last place for the halves. */
+/* The smallest |value| that may pass, as a fraction of M, defined in rotate.h.  It keeps the error below 2**16 units of the
+ * double's last place for float32, and far below half a unit of the float's last place for float16 and bfloat16. */
 INLINE double smallest_share(dtype_t dtype) { return dtype == FLOAT32 ? 0x1p-12 : 0x1p-20; }
 
-/* Smallest normal number of dtype, not for float64.  Rounding drops other bits of subnormal numbers. */
+/* The smallest normal number of dtype, which must not be float64.  Rounding to a subnormal number drops more bits. */
 INLINE double smallest_normal(dtype_t dtype) { return dtype == FLOAT16 ? 0x1p-14 : 0x1p-126; }
 
-/* Lanes that passed the test: of doubles for float32, of floats for the halves. */
+/* Lanes that passed the test: doubles for float32, floats for float16 and bfloat16. */
 typedef struct {
     mask64 doubles;
     mask32 floats;
@@ -32,17 +32,17 @@ INLINE int all_passed(passed_t passed, dtype_t dtype) {
     return dtype == FLOAT16 || dtype == BFLOAT16 ? mask32_is_all(passed.floats) : mask64_is_all(passed.doubles);
 }
 
-/* One addition and one mask test both halves of a lane.  The lower half of the masked sum is zero next to a half-way point: for
- * float32 within 2**16 units of the double's last place; for the halves exactly at the point, which rounding to float does not
- * cross.  In the upper half, bit 62 (30) is set if |value| >= smallest; a carry from below moves that limit by less than
- * 2**-7 of it. */
+/* One addition and one mask test both halves of a lane, which passes if both are nonzero.  The lower half is zero next to a
+ * half-way point: for float32, within 2**16 units of the double's last place; for float16 and bfloat16, exactly at the point,
+ * which rounding to float does not cross.  In the upper half, bit 62 (30 of a float) is set if |value| >= smallest; a carry
+ * from the lower half changes that limit by less than 2**-7 of it. */
 #define UPPER_64 ((uint64_t)1 << 62)
 #define UPPER_32 ((uint32_t)1 << 30)
 
 INLINE uint32_t near_half(dtype_t dtype) { return dtype == FLOAT32 ? 0x10010000u : dtype == FLOAT16 ? 0x1000u : 0x8000u; }
 
-/* The addends of a tile's columns, 64 bits each for float32 and 32 bits for the halves, from the smallest |value| that may
- * pass. */
+/* Computes the addends of a tile's columns from the smallest |value| that may pass: 64 bits for float32, else 32 bits for each
+ * column. */
 INLINE void test_addends(const double smallest[TILE], uint64_t addend[TILE], dtype_t dtype) {
     uint32_t *const narrow = (uint32_t *)(void *)addend;
     for (int i = 0; i < TILE; i++) {
@@ -51,7 +51,7 @@ INLINE void test_addends(const double smallest[TILE], uint64_t addend[TILE], dty
     }
 }
 
-/* Tests vectors v and v + 1 of a tile: a and b, or f, which has both rounded to floats. */
+/* Tests vectors v and v + 1 of a tile, in a and b for float32, else in f, which has both vectors rounded to floats. */
 INLINE passed_t fast_test(passed_t passed, vf64 a, vf64 b, vf32 f, const vu64 addend[TILE_VECTORS], int v, dtype_t dtype) {
     if (dtype == FLOAT32) {
         const vu64 mask = u64_set(UPPER_64 | 0x1ffe0000u);
@@ -67,7 +67,7 @@ INLINE passed_t fast_test(passed_t passed, vf64 a, vf64 b, vf32 f, const vu64 ad
 /* ---- the test with the error bound of each value ------------------------------------------------------------------------- */
 
 /* Returns zero in lanes where value - error and value + error round to the same number, not subnormal in dtype, and sets *value
- * to that number.  Half-way points are rounded away from zero: only exact values are half-way. */
+ * to that number.  Half-way points are rounded away from zero, but such values are never decided here. */
 INLINE vu64 undecided_double(vf64 *value, vf64 error, dtype_t dtype) {
     const format_t format = format_of(dtype);
     const int drop = 53 - format.precision;
@@ -79,7 +79,7 @@ INLINE vu64 undecided_double(vf64 *value, vf64 error, dtype_t dtype) {
     return u64_or(u64_xor(below, above), subnormal);
 }
 
-/* Rounds a double-double; adds to `undecided` the bits in which value - error and value + error differ. */
+/* Rounds a double-double, and sets the bits of `undecided` in which the rounded value - error and value + error differ. */
 INLINE vf64 rounded_dd(vdd sum, vf64 error, vu64 *undecided) {
     const vf64 below = f64_add(sum.high, f64_sub(sum.low, error)), above = f64_add_fma(sum.high, f64_add_fma(sum.low, error));
     *undecided = u64_or(*undecided, u64_xor(bits_of_f64(below), bits_of_f64(above)));
@@ -93,7 +93,7 @@ typedef struct {
     double high[TILE], low[TILE], error[TILE];
 } row_t;
 
-/* Rounds the values of a row, each with its own error bound; the undecided ones are evaluated exactly. */
+/* Rounds the values of a row, using the error bound of each value; undecided values are evaluated exactly. */
 INLINE void settle(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t column, int width, row_t *values,
                    dtype_t dtype, tally_t *tally) {
     const format_t format = format_of(dtype);
@@ -102,7 +102,7 @@ INLINE void settle(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_
     uint64_t undecided[TILE], any = 0;
     double rounded[TILE];
     for (int i = 0; i < TILE; i++) {
-        /* half away from zero, as above */
+        /* rounds half-way points away from zero, as undecided_double does */
         const uint64_t below = bits_of_double(values->high[i] + (values->low[i] - values->error[i])) + half;
         const uint64_t above = bits_of_double(values->high[i] + (values->low[i] + values->error[i])) + half;
         rounded[i] = double_of_bits(below >> drop << drop);

@@ -1,4 +1,4 @@
-/* Rows of a table: runs of evenly spaced positions in blocks, the others one by one. */
+/* Rows of a table: runs of evenly spaced positions are computed in blocks, other rows one by one. */
 #ifndef POSENC_ROWS_H
 #define POSENC_ROWS_H
 
@@ -6,9 +6,9 @@
 
 enum { FEWEST_ROWS = 4 };       /* fewer rows are evaluated one by one, which is faster than rotation */
 
-/* The number of rows of an evenly spaced job from `row` on, at most `count`, before the position `special`.
+/* Returns the number of rows of an evenly spaced job, from `row` on and at most `count`, before the position `special`.
  * Modulo 2**64, a position before the first row is far after the last one, because the rows do not wrap.  A position between
- * two rows ends the run at the first of them, which is then evaluated directly. */
+ * two rows ends the run before the first of them, which is then evaluated directly. */
 static ptrdiff_t rows_before(const job_t *job, ptrdiff_t row, ptrdiff_t count, int64_t special) {
     const uint64_t at = job->start + (uint64_t)row * job->step;
     const int down = (int64_t)job->step < 0;
@@ -16,7 +16,7 @@ static ptrdiff_t rows_before(const job_t *job, ptrdiff_t row, ptrdiff_t count, i
     return ahead < (uint64_t)count ? (ptrdiff_t)ahead : count;
 }
 
-/* Writes evenly spaced rows: blocks between the known rows. */
+/* Writes evenly spaced rows, in blocks between rows whose values are known. */
 static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
     const ptrdiff_t end = row + count;
     while (row < end) {

@@ -4,7 +4,7 @@
  * Every simd_*.h defines the same types and functions; this file explains them.
  *     vf64, vu64       LANES doubles, or as many integers of 64 bits; f64_*, u64_* compute on them
  *     vf32             2 LANES floats; bits_of_f32 gives the same bits as a vu64, u32_add adds them
- *     mask64, mask32   the lanes of doubles (floats) that passed a test, in halves of 32 (16) bits
+ *     mask64, mask32   the 32-bit (16-bit) halves of double (float) lanes that passed a test
  */
 #ifndef POSENC_SIMD_H
 #define POSENC_SIMD_H
@@ -26,7 +26,7 @@ static inline vf64 f64_set(double x) { return (vf64){x, x}; }
 static inline vu64 u64_set(uint64_t x) { return (vu64){x, x}; }
 /* p[0], p[1] ..., each zero-extended */
 static inline vu64 u64_load32(const uint32_t *p) { return (vu64){p[0], p[1]}; }
-/* p[0], p[2] ...: only the low half of each lane is defined, the only half that u64_mul32 reads */
+/* p[0], p[2] ...; the upper half of each lane is undefined, and u64_mul32 does not read it */
 static inline vu64 u64_load_even32(const uint32_t *p) { return (vu64){p[0], p[2]}; }
 static inline vu64 u64_load_even(const uint64_t *p) { return (vu64){p[0], p[2]}; }
 /* a[0], b[0], a[1], b[1] ... */
@@ -95,7 +95,7 @@ static inline vu64 bits_of_f64(vf64 v) {
 }
 
 static inline vf64 f64_add(vf64 a, vf64 b) { return a + b; }
-/* a + b, computed as a fused 1 * a + b if that leaves the adders to other sums */
+/* a + b, computed as a fused 1 * a + b where that keeps the adders free for other sums */
 static inline vf64 f64_add_fma(vf64 a, vf64 b) { return a + b; }
 static inline vf64 f64_sub(vf64 a, vf64 b) { return a - b; }
 static inline vf64 f64_mul(vf64 a, vf64 b) { return a * b; }
@@ -149,7 +149,7 @@ static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
 }
 static inline vf32 f32_of_f64(vf64 a, vf64 b) { return _mm_movelh_ps(_mm_cvtpd_ps((__m128d)a), _mm_cvtpd_ps((__m128d)b)); }
 static inline vu64 bf16_of_f32(vf32 a, vf32 b) {
-    /* rounded, then narrowed with signed saturation, which changes nothing after an arithmetic shift */
+    /* narrows with signed saturation, which changes no value after an arithmetic shift */
     const __m128i half = _mm_set1_epi32(0x8000);
     const __m128i low = _mm_srai_epi32(_mm_add_epi32(_mm_castps_si128(a), half), 16);
     const __m128i high = _mm_srai_epi32(_mm_add_epi32(_mm_castps_si128(b), half), 16);
@@ -282,8 +282,8 @@ static inline void f16_load_tile(float f[TILE], const uint16_t p[TILE]) {
     for (int i = 0; i < TILE; i++) f[i] = float_of_half(p[i]);
 }
 
-/* mask64_all: all halves pass.  mask64_and_nonzero: the halves in which x & bits is zero fail as well.  Here a mask has bits
- * set in the halves that have failed. */
+/* mask64_all passes all halves.  mask64_and_nonzero also fails the halves in which x & bits is zero.  In this file, the bits of
+ * failed halves are set. */
 typedef vu64 mask64, mask32;
 static inline mask64 mask64_all(void) { return u64_set(0); }
 static inline mask64 mask64_and_nonzero(mask64 m, vu64 x, vu64 bits) { return m | u32_is_zero(x & bits); }

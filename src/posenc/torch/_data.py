@@ -30,7 +30,7 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
     d_model : int or posenc.Encoding
         Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
     chunk : int, optional
-        Number of positions in a chunk; by default, as many as have encodings of at most 4 MiB in total.
+        Number of positions in a chunk; by default, as many as fit in 4 MiB.
     dtype : torch.dtype, optional
         One of float32, float64, float16 and bfloat16.
     **convention

@@ -19,7 +19,7 @@ from posenc.torch._operators import encoding_of, specification, text_of
 from posenc.torch._tensors import DTYPES, check_broadcast, check_positions, check_x, constant, integer, real, scale_error
 
 TABLE_BYTES = 1 << 26               # the table grows to at most this size
-TABLE_KEYS = ("pe", "pos_encoding")     # state_dict keys of the table in PyTorch's tutorial and in others
+TABLE_KEYS = ("pe", "pos_encoding")     # state_dict keys of the table in PyTorch's and other tutorials
 COMPARED_ROWS = 4096                # rows of a stored table that loading compares
 
 
@@ -158,7 +158,7 @@ class PositionalTable(nn.Module):
         return self._rows(start, n, dtype, device)
 
     def _rows(self, start: int, n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Return rows of the table, and let it grow if necessary; compiled code reads it only if max_sequence_length is set."""
+        """Return rows, and extend the table if necessary; compiled code reads the table only if max_sequence_length is set."""
         compiling, stop = torch.compiler.is_compiling(), start + n
         table: Any = self.pe if compiling else self._buffers["pe"]      # looking up self.pe takes as long as adding a row
         length = table.shape[0]
@@ -187,7 +187,7 @@ class PositionalTable(nn.Module):
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> PositionalTable:
         before = self.pe
         super()._apply(fn, recurse)
-        if self.pe is not before:       # recompute: after a cast the values are rounded twice, after to_empty uninitialized
+        if self.pe is not before:       # recompute: values are rounded twice after a cast, and uninitialized after to_empty
             self.pe = self.pe
         return self
 
@@ -214,7 +214,7 @@ class PositionalTable(nn.Module):
             return ""
         values = stored.detach().cpu().reshape(-1, d)[:COMPARED_ROWS].double()
         rows = torch.arange(len(values), dtype=torch.float64)[:, None]
-        # Float32 rounding of frequencies and angles changes an angle by a few 2**-24 of it; the angle is at most about the row.
+        # Float32 rounding gives an angle a relative error of a few 2**-24; the angle is at most about the row number.
         tolerance = torch.finfo(stored.dtype).eps + 2**-20 * (1 + rows)
         errors = (values - self._table(len(values), torch.float64, torch.device("cpu"))).abs()
         differs = (~(errors <= tolerance)).any(1)
@@ -303,7 +303,7 @@ class PositionalEncoding(PositionalTable):
         dropout = constant("dropout", dropout)
         if _arguments.is_index(dropout) and not isinstance(dropout, bool) and dropout > 0:
             kind = type(dropout).__name__
-            raise TypeError(f"dropout is {dropout!r} of type {kind}, expected a float; a length is max_len={dropout!r}")
+            raise TypeError(f"dropout is {dropout!r} of type {kind}, expected a float; pass a length as max_len={dropout!r}")
         dropout = _arguments.real("dropout", dropout)
         if not 0 <= dropout <= 1:
             raise ValueError(f"dropout is {dropout}, expected a probability from 0 to 1")

@@ -13,42 +13,42 @@ from posenc._keywords import suggests
 from posenc.torch import _tensors
 from posenc.torch._rotation import axes_of, rotary_of, text_of
 
-# What a model's own module returns, other than each value twice, as [v0 v1 ... v0 v1 ...]
+# Model types whose module does not return every value twice in the order [v0 v1 ... v0 v1 ...], by the form of its result
 IN_PAIRS = frozenset((              # [v0 v0 v1 v1 ...]
     "blt_global_transformer", "blt_local_decoder", "blt_local_encoder", "blt_patcher", "cohere", "cohere2", "cohere2_moe",
     "ernie4_5_vl_moe_text", "glm4v_text", "glm_ocr_text",
 ))
-ONCE = frozenset(("deepseek_v4", "gpt_oss", "openai_privacy_filter"))
-COMPLEX = frozenset(("deepseek_v2", "llama4_text"))
+ONCE = frozenset(("deepseek_v4", "gpt_oss", "openai_privacy_filter"))         # [v0 v1 ...]
+COMPLEX = frozenset(("deepseek_v2", "llama4_text"))                            # cos + i sin
 
 
 class RotaryEmbedding(nn.Module):
-    """A module that returns exact cosines and sines, in place of the ``rotary_emb`` of a transformers model.
+    """A replacement for the ``rotary_emb`` of a transformers model that returns correctly rounded cosines and sines.
 
     Parameters
     ----------
     config : transformers.PreTrainedConfig, mapping or posenc.Rotary
         The model's configuration, as for `posenc.Rotary.from_config`, or the rotation itself.
     length : int, optional
-        The length of the sequences, for types that depend on it, such as longrope.  Unlike transformers, the module does not
-        change its frequencies during a call.
+        The length of the sequences, for scaling types that depend on it, such as longrope.  Unlike transformers, the module
+        does not change its frequencies during a call.
 
     Attributes
     ----------
     inv_freq : Tensor of float64
-        The frequencies.  If types of layers have different rotations, each has its own, such as ``full_attention_inv_freq``.
+        The frequencies.  If rotations differ by layer type, each type has an attribute such as ``full_attention_inv_freq``.
     attention_scaling : float
-        The factor on cosines and sines, or with several types of layers one for each, such as
-        ``full_attention_attention_scaling``.
+        The factor by which cosines and sines are multiplied.  If rotations differ by layer type, each type has an attribute
+        such as ``full_attention_attention_scaling``.
 
     Raises
     ------
     TypeError, ValueError
-        If `posenc.Rotary.from_config` raises them.
+        If `config` or `length` has a wrong type or value, or `config` lacks a value.
 
     See Also
     --------
-    rotate : Rotate queries and keys, rounded once.
+    rotate : Rotate queries and keys, and round once.
     posenc.Rotary : The specification.
 
     Examples
@@ -78,12 +78,12 @@ class RotaryEmbedding(nn.Module):
         self._texts = {name: text_of(rotary) for name, rotary in rotations.items()}
 
     def rotary(self, layer_type: str | None = None) -> Rotary:
-        """Return the rotation of a type of layer.
+        """Return the rotation for a layer type.
 
         Parameters
         ----------
         layer_type : str, optional
-            The type, for a model whose layers have different rotations.
+            The layer type, required if rotations differ by layer type.
 
         Returns
         -------
@@ -93,7 +93,7 @@ class RotaryEmbedding(nn.Module):
         Raises
         ------
         ValueError
-            If there is no such type.
+            If the model has no such layer type.
 
         See Also
         --------
@@ -108,24 +108,24 @@ class RotaryEmbedding(nn.Module):
         return rotary_of(self._text(layer_type))
 
     def forward(self, x: Tensor, position_ids: Tensor, layer_type: str | None = None) -> Any:
-        """Return cosines and sines in the form in which the model's own module returns them.
+        """Return cosines and sines in the form that the model's ``rotary_emb`` returns.
 
         Parameters
         ----------
         x : Tensor
-            The result has its dtype and device; its values are not used.
+            A tensor with the dtype and device of the result; its values are not used.
         position_ids : Tensor, shape (batch, n)
-            The positions.  With several axes, shape (axes, batch, n), or equal positions for all axes.
+            The positions.  A rotation with several axes takes shape (axes, batch, n), or the same positions for all axes.
         layer_type : str, optional
-            The type of layer, for a model whose layers have different rotations.
+            As for `rotary`.
 
         Returns
         -------
         cos : Tensor, shape (batch, n, rotary_dim)
-            The cosines, each twice; once for the models that do so.  For models that multiply complex numbers, a complex tensor
-            in place of both.
+            The cosines, each twice, or once if the model expects that.  If the model expects complex numbers, the result is a
+            single tensor of ``cos + i sin``.
         sin : Tensor
-            The sines, in the same way.
+            The sines, in the same form.
 
         Raises
         ------
@@ -134,7 +134,7 @@ class RotaryEmbedding(nn.Module):
 
         See Also
         --------
-        posenc.Rotary.tables : The same values, once.
+        posenc.Rotary.tables : Return each cosine and sine once, as arrays.
 
         Examples
         --------

@@ -108,7 +108,7 @@ def scale_error(x_scale: float, dtype: torch.dtype) -> ValueError:
 def check_positions(positions: Tensor, device: torch.device) -> None:
     """Check positions for encodings on `device`."""
     if not isinstance(positions, Tensor):
-        raise TypeError(f"positions is of type {type(positions).__name__}, expected a torch.Tensor, as torch.tensor(positions)")
+        raise TypeError(f"positions is of type {type(positions).__name__}, expected a torch.Tensor: torch.tensor(positions)")
     if positions.dtype not in DTYPES and positions.dtype not in INTEGERS:
         raise TypeError(f"positions has dtype {positions.dtype}, expected integers or real numbers of at most 64 bits")
     check_not_meta(positions, device)
