@@ -160,6 +160,8 @@ def test_every_model_of_transformers():
                 embeddings = [kind(config) for kind in classes]
             except Exception:  # noqa: BLE001 (axial rotations of vision models, and modules of other parts)
                 continue
+            if Rotary.from_config(config.to_dict(), layer_type) != rotary:
+                wrong.append((name, layer_type, "dict"))
             for embedding in embeddings:
                 theirs = getattr(embedding, "inv_freq" if layer_type is None else f"{layer_type}_inv_freq", None)
                 if theirs is None or name in ("eomt_dinov3", "minimax_m3_vl_text"):     # two axes; ignores its rotary_dim
@@ -194,6 +196,17 @@ def text_model(name, kind, config, sections):
     )
     theirs = getattr(module, kind)(config)(torch.zeros(1), torch.from_numpy(AXES_3))
     return [t.double().numpy() for t in theirs], Rotary.from_config(config)
+
+
+@pytest.mark.parametrize("name, kind, config", [
+    ("cosmos3_edge", "Cosmos3EdgeTextRotaryEmbedding", "Cosmos3EdgeTextConfig"),
+    ("qwen4_exp", "Qwen4ExpTextRotaryEmbedding", "Qwen4ExpTextConfig"),
+])
+def test_interleaved_sections(name, kind, config):
+    (cos, sin), rotary = text_model(name, kind, config, [24, 20, 20])
+    ours = rotary.tables(AXES_3, dtype="float64")
+    for a, b in zip((cos, sin), ours, strict=True):
+        assert np.abs(a - np.tile(b, 2)).max() < 1e-5
 
 
 def vision_config(name, config, **options):

@@ -1,5 +1,7 @@
 """posenc.torch.rotate, rotate_ and RotaryEmbedding: the bits of Rotary, with derivatives, in compiled and transformed code."""
 
+import types
+
 import numpy as np
 import pytest
 
@@ -179,6 +181,14 @@ def test_mistakes(x, options, kind, message, record):
 def test_leaves_and_positions_that_require_grad_are_refused():
     with pytest.raises(RuntimeError, match="a leaf that requires grad"):
         rotate_(X.clone().requires_grad_(), rotary=PLAIN)
+    for view in (lambda x: x[:1], lambda x: x.transpose(0, 1), lambda x: (x * 1).split(1)[0], lambda x: (x * 1).unbind()[1]):
+        x = view(X.clone().requires_grad_())
+        before = x.detach().clone()
+        with pytest.raises(RuntimeError, match="x is a view that torch does not allow"):
+            rotate_(x, rotary=PLAIN)
+        assert torch.equal(x, before)
+    with pytest.raises(RuntimeError, match="x is a view with lazy negation"):
+        rotate_(torch._neg_view(X.clone()), rotary=PLAIN)
     with pytest.raises(RuntimeError, match="positions requires grad"):
         rotate(X, torch.arange(5.0).requires_grad_(), rotary=PLAIN)
 
@@ -229,6 +239,16 @@ def test_attributes_of_the_embedding():
     flat = RotaryEmbedding(PLAIN)
     assert flat.inv_freq.tolist() == PLAIN.frequencies.tolist() and flat.attention_scaling == 1.0
     assert "rotary_dim=12" in repr(flat)
+
+
+def test_embedding_of_other_mappings_and_older_configurations():
+    flat = {"model_type": "cohere", "head_dim": 8, "rope_theta": 1e4}
+    cos, _ = RotaryEmbedding(types.MappingProxyType(flat))(X, POSITIONS[None])
+    assert torch.equal(cos[..., ::2], cos[..., 1::2])
+    older = RotaryEmbedding({"model_type": "modernbert", "head_dim": 8, "global_rope_theta": 160000.0, "local_rope_theta": 1e4})
+    assert older.rotary("full_attention").base == 160000.0 and older.rotary("sliding_attention").base == 1e4
+    with pytest.raises(ValueError, match=r"length is 9, expected None with a posenc\.Rotary"):
+        RotaryEmbedding(PLAIN, length=9)
 
 
 def test_embedding_compiles():

@@ -106,7 +106,7 @@ def did_you_mean(dtype: Any, spelled: str = "{!r}") -> str:
     return f"; did you mean {spelled.format(name)}?" if name in _kernel.DTYPES else ""
 
 
-def dtype(dtype: Any, subject: str = "dtype is") -> tuple[str, np.dtype[Any]]:
+def dtype(dtype: Any, subject: str = "dtype is", expected: str = "float64, float32") -> tuple[str, np.dtype[Any]]:
     """Return the name and np.dtype of an output dtype; if ml_dtypes is not installed, bfloat16 is stored in uint16."""
     if isinstance(dtype, str) and dtype == "bfloat16" or getattr(dtype, "__name__", getattr(dtype, "name", None)) == "bfloat16":
         return "bfloat16", _bfloat16()
@@ -116,7 +116,7 @@ def dtype(dtype: Any, subject: str = "dtype is") -> tuple[str, np.dtype[Any]]:
         element = None
     if element is None or element.kind != "f" or element.name not in _kernel.DTYPES:
         text = dtype if isinstance(dtype, np.dtype) else repr(dtype)
-        raise TypeError(f"{subject} {text}, expected float64, float32, float16 or bfloat16{did_you_mean(dtype)}")
+        raise TypeError(f"{subject} {text}, expected {expected}, float16 or bfloat16{did_you_mean(dtype)}")
     if not element.isnative:
         raise ValueError(f"{subject} {dtype!r}, expected native byte order")
     return element.name, element
@@ -380,7 +380,7 @@ def for_rotate(
         positions = range_or_array(positions)
     if x.ndim == 0 or x.shape[-1] != head_dim:
         raise ValueError(f"x has shape {x.shape}, expected (..., {head_dim})")
-    _, element = dtype(x.dtype, "x has dtype")
+    _, element = dtype(x.dtype, "x has dtype", "float32")
     if element == np.float64:
         raise TypeError("x has dtype float64, expected float32, float16 or bfloat16: float64 would not be correctly rounded")
     out = _target(x, out, element)

@@ -19,15 +19,36 @@ INTERLEAVED = frozenset((
 ))
 # Model types that interleave the axes of mrope_section, even if the configuration lacks mrope_interleaved
 INTERLEAVED_SECTIONS = frozenset((
-    "qwen3_vl_text", "qwen3_vl_moe_text", "qwen3_omni_moe_text", "qwen3_omni_moe_talker_text", "qwen3_5_text",
-    "qwen3_5_moe_text",
+    "cohere_compass_text", "cosmos3_edge_text", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_omni_moe_talker_text",
+    "qwen3_omni_moe_text", "qwen3_vl_moe_text", "qwen3_vl_text", "qwen4_exp_text",
 ))
 ALTERNATING_SECTIONS = frozenset(("ernie4_5_vl_moe_text",))
-UNSUPPORTED_SECTIONS = frozenset(("hunyuan_vl", "hunyuan_vl_text", "neomme", "inkling2"))
+UNSUPPORTED_SECTIONS = frozenset(("hunyuan_vl", "hunyuan_vl_text", "inkling2"))
 BACKWARDS = frozenset(("nanochat",))        # model types that rotate by the negative angles
+# Model types whose positions have several axes, which their configurations do not describe
+OF_VISION = ("_vision", "_vision_encoder", "_vision_model")
+SEVERAL_AXES = frozenset((
+    "dinov3_vit", "edgetam_video", "efficientloftr", "eomt_dinov3", "musicflamingo", "neomme", "pixtral", "sam2_video",
+    "sam3_tracker_video", "sam3_vit_model", "sapiens2",
+))
+# Model types whose configuration classes have a default for the number of rotated columns
+PARTIAL = frozenset((
+    "bamba", "chatglm", "codegen", "dots3_note_audio_encoder", "glm", "glm4", "glm4_moe", "glm4v_moe_text", "glmasr_encoder",
+    "gpt_neox", "gptj", "moonshine", "moonshine_streaming", "nemotron", "nemotron3_5_transcribe_asr_audio",
+    "nemotron3_5_transcribe_word_timestamp", "persimmon", "phi", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next",
+    "recurrent_gemma", "stablelm",
+))
+SHARES = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_percent", "rotary_percentage", "rotary_emb_fraction")
+WIDTHS = ("rotary_dim", "rotary_ndims", "attn_rotary_emb")
+# Model types that rotate only if a key has this value
+ROTATES_WITH = {
+    "esm": ("position_embedding_type", "rotary"), "falcon": ("alibi", False),
+    "granitemoehybrid": ("position_embedding_type", "rope"), "zamba2": ("use_mem_rope", True),
+}
 BASES = {"codegen": 1e4, "gptj": 1e4}       # the bases of model types whose configuration has none
 # Model types that apply a single rope_scaling, as in older configurations, only to layers with full attention
 SCALED_IN_FULL_ATTENTION = frozenset(("gemma3_text", "gemma3n_text", "olmo3"))
+LOCAL_BASE = frozenset(("gemma3_text", "gemma3n_text"))     # of these, those whose local attention has a base of its own
 LOCAL, FULL = "sliding_attention", "full_attention"
 
 
@@ -39,35 +60,36 @@ def settings(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[str, 
         length = _arguments.integer("length", length, 1)
     if isinstance(config, Specification) or not isinstance(config, Mapping) and not hasattr(config, "to_dict"):
         raise _arguments.wrong_type("config", config, "a configuration from transformers or its dict")
+    model_type = _read(config, "model_type")
+    _check_supported(config, model_type)
     config = _of_layer(config, layer_type)
     scaling, nested = _parameters(config, layer_type)
-    model_type = _read(config, "model_type")
     head_dim = _head_dim(config)
     keywords: dict[str, Any] = {"layout": _layout(config, model_type), "scaling": scaling}
     rope_type = _scaling.type_of(scaling)
-    if model_type in BACKWARDS:
-        raise ValueError(f"config has model_type {model_type!r}, which negates angles; call Rotary with frequency_scale=-1")
 
     if scaling.get("rope_theta") is None:
         scaling["rope_theta"] = _read(config, "rope_theta", "rotary_emb_base")
     if scaling["rope_theta"] is None:
         if model_type not in BASES:
-            raise ValueError(
-                "config has no rope_theta, whose default is in the model's configuration class; "
-                "pass an object of that class, or add rope_theta to the dict"
-            )
+            raise _lacks("rope_theta")
         scaling["rope_theta"] = BASES[model_type]
+    others = set(_read(config, "layer_rope_theta") or ()) - {0, scaling["rope_theta"]}
+    if others:
+        raise ValueError(f"config has layer_rope_theta with {min(others)}; pass it as rope_theta for the layers that have it")
 
     if _read(config, "qk_rope_head_dim") is not None:       # this head_dim has only rotated columns
         scaling.pop("partial_rotary_factor", None)
     elif scaling.get("partial_rotary_factor") is None:
-        share = _read(config, "partial_rotary_factor", "rotary_pct", "rope_pct")
+        share = _read(config, *SHARES)
         if share is not None:
             scaling["partial_rotary_factor"] = share
-        elif (rotary_dim := _read(config, "rotary_dim")) is not None:
+        elif (rotary_dim := _read(config, *WIDTHS)) is not None:
             keywords["rotary_dim"] = rotary_dim
+        elif isinstance(config, Mapping) and model_type in PARTIAL and not any(name in config for name in (*SHARES, *WIDTHS)):
+            raise _lacks("partial_rotary_factor")
 
-    max_positions = _read(config, "max_position_embeddings", "n_positions")
+    max_positions = _read(config, "max_position_embeddings", "n_positions", "max_seq_len")
     if rope_type in ("llama3", "yarn", "longrope"):
         original = None if nested else _read(config, "original_max_position_embeddings")
         if original is not None:            # as in transformers, it overrides rope_parameters
@@ -90,6 +112,29 @@ def settings(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[str, 
     return head_dim, keywords
 
 
+def _check_supported(config: Any, model_type: Any) -> None:
+    """Raise a ValueError for a model that does not rotate, or whose rotation a configuration does not describe."""
+    if model_type in BACKWARDS:
+        raise ValueError(f"config has model_type {model_type!r}, which negates angles; call Rotary with frequency_scale=-1")
+    if model_type in SEVERAL_AXES or isinstance(model_type, str) and model_type.endswith(OF_VISION):
+        raise ValueError(
+            f"config has model_type {model_type!r}, whose positions have several axes; Rotary.preset has such rotations"
+        )
+    name, needed = ROTATES_WITH.get(model_type, ("", None))
+    value = _read(config, name) if name else None
+    if value is not None and value != needed:
+        raise ValueError(f"config has {name} {value!r}, expected {needed!r}: the model has no rotation")
+    if _read(config, "rope_ratio") not in (None, 1):
+        raise ValueError(f"config has rope_ratio {_read(config, 'rope_ratio')!r}, expected 1; multiply rope_theta by it")
+
+
+def _lacks(key: str) -> ValueError:
+    return ValueError(
+        f"config has no {key}, whose default is in the model's configuration class; "
+        f"pass an object of that class, or add {key} to the dict"
+    )
+
+
 def _read(config: Any, *names: str) -> Any:
     """Return the first of these values in a configuration that is not None, else None."""
     for name in names:
@@ -101,60 +146,102 @@ def _read(config: Any, *names: str) -> Any:
 
 def _of_layer(config: Any, layer_type: str | None) -> Any:
     """Return the configuration for a layer type, with the head_dim of that type, which varies in Gemma 4."""
-    if isinstance(config, Mapping):
-        wide = config.get("global_head_dim")
-        return {**config, "head_dim": wide} if wide is not None and layer_type == FULL else config
-    if not getattr(config, "is_heterogeneous", False):
-        return config
-    if layer_type is None:
+    is_dict = isinstance(config, Mapping)
+    differ: Any = config.get("per_layer_config") if is_dict else getattr(config, "is_heterogeneous", False)
+    if differ and layer_type is None:
         raise ValueError("layer_type is None, expected a name from config.layer_types, because the layers differ")
-    return config.per_layer_config[layer_type]
+    if not is_dict:
+        return config.per_layer_config[layer_type] if differ else config
+    wide = config.get("global_head_dim")
+    if wide is not None and layer_type == FULL:
+        config = {**config, "head_dim": wide}
+    if not differ:
+        return config
+    own = {int(index): values for index, values in differ.items()}
+    found = [own.get(i, {}) for i, name in enumerate(config.get("layer_types") or ()) if name == layer_type]
+    if any(values != found[0] for values in found):
+        raise ValueError(f"layer_type is {layer_type!r}, but config.per_layer_config has different values for these layers")
+    return {**config, **found[0]} if found else config
+
+
+def layer_types(config: Any) -> list[str | None]:
+    """Return the layer types, if the configuration has a rotation for each of them, else [None]."""
+    parameters = _given(config)
+    if _is_nested(parameters):
+        return [name for name, value in parameters.items() if value is not None]
+    return [LOCAL, FULL] if _is_local_other(config, parameters) else [None]
+
+
+def _given(config: Any) -> Mapping[str, Any]:
+    """Return the rope parameters, under their present or their former name."""
+    given = [value for name in ("rope_parameters", "rope_scaling") if (value := _read(config, name))]
+    if given and given[0] != given[-1]:
+        raise ValueError("config has both rope_parameters and rope_scaling, expected only one of them")
+    parameters = given[0] if given else {}
+    if not isinstance(parameters, Mapping):
+        raise TypeError(f"config has rope_parameters of type {type(parameters).__name__}, expected a dict")
+    return parameters
+
+
+def _is_nested(parameters: Mapping[str, Any]) -> bool:
+    return bool(parameters) and all(value is None or isinstance(value, Mapping) for value in parameters.values())
+
+
+def _bases(config: Any) -> dict[str, Any]:
+    """Return the bases that older configurations have for each type of layer."""
+    return {
+        LOCAL: _read(config, "rope_local_base_freq", "local_rope_theta"),
+        FULL: _read(config, "global_rope_theta"),
+    }
+
+
+def _is_local_other(config: Any, parameters: Mapping[str, Any]) -> bool:
+    """Return whether an older configuration has other rotations for local attention than for full attention."""
+    only_full = _read(config, "model_type") in SCALED_IN_FULL_ATTENTION
+    return any(value is not None for value in _bases(config).values()) or bool(parameters) and only_full
 
 
 def _parameters(config: Any, layer_type: str | None) -> tuple[dict[str, Any], bool]:
     """Return a copy of the rope parameters for a layer type, and whether the configuration nests them by layer type."""
-    parameters = _read(config, "rope_parameters", "rope_scaling") or {}
-    if not isinstance(parameters, Mapping):
-        raise TypeError(f"config has rope_parameters of type {type(parameters).__name__}, expected a dict")
-    if parameters and all(value is None or isinstance(value, Mapping) for value in parameters.values()):
+    parameters = dict(_given(config))
+    if _is_nested(parameters):
         if layer_type not in parameters:
             raise ValueError(f"layer_type is {layer_type!r}, expected one of {', '.join(map(repr, parameters))}")
         if parameters[layer_type] is None:
             raise ValueError(f"layer_type is {layer_type!r}, but these layers have no rotation")
         return dict(parameters[layer_type]), True
-    parameters = dict(parameters)
-    bases = {
-        LOCAL: _read(config, "rope_local_base_freq", "local_rope_theta"),
-        FULL: _read(config, "global_rope_theta"),
-    }
-    only_full = _read(config, "model_type") in SCALED_IN_FULL_ATTENTION
-    differ = any(value is not None for value in bases.values()) or bool(parameters) and only_full
+    differ = _is_local_other(config, parameters)
     types = (LOCAL, FULL) if differ else _read(config, "layer_types") or ()
     if layer_type not in types and (differ or layer_type is not None):
         expected = f"one of {', '.join(map(repr, dict.fromkeys(types)))}" if types else "None: all layers are alike"
         raise ValueError(f"layer_type is {layer_type!r}, expected {expected}")
-    if differ:
-        if layer_type == LOCAL and only_full:
+    if differ and layer_type is not None:
+        base, model_type = _bases(config)[layer_type], _read(config, "model_type")
+        if layer_type == LOCAL and model_type in SCALED_IN_FULL_ATTENTION:
             parameters = {}
-        if layer_type is not None and bases[layer_type] is not None:
-            parameters["rope_theta"] = bases[layer_type]
+            if base is None and model_type in LOCAL_BASE:
+                raise _lacks("rope_local_base_freq")
+        if base is not None:
+            parameters["rope_theta"] = base
     return parameters, False
 
 
 def _head_dim(config: Any) -> int:
-    head_dim = _read(config, "qk_rope_head_dim", "head_dim", "kv_channels")
+    head_dim = _read(config, "qk_rope_head_dim", "head_dim", "attention_head_dim", "kv_channels")
     if head_dim is None:
         width = _read(config, "hidden_size", "n_embd", "d_model")
-        heads = _read(config, "num_attention_heads", "n_head", "n_heads")
+        heads = _read(config, "num_attention_heads", "n_head", "n_heads", "decoder_num_attention_heads")
         if width is None or heads is None:
             inner = "; pass config.text_config" if _read(config, "text_config") is not None else ""
             raise ValueError(f"config has no head_dim, expected head_dim, or hidden_size and num_attention_heads{inner}")
-        head_dim = width // heads
+        head_dim = _arguments.integer("hidden_size", width, 1) // _arguments.integer("num_attention_heads", heads, 1)
     return _arguments.integer("head_dim", head_dim, 1)
 
 
 def _layout(config: Any, model_type: Any) -> str:
-    interleaved = _read(config, "rope_interleave")
+    interleaved = _read(config, "rope_interleave", "rope_interleaved", "rotary_interleaved", "rotary_emb_interleaved")
     if interleaved is None:
         interleaved = model_type in INTERLEAVED
+    elif not isinstance(interleaved, bool):
+        raise _arguments.wrong_type("rope_interleave", interleaved, "a bool")
     return "interleaved" if interleaved else "halves"

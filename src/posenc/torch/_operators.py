@@ -116,6 +116,15 @@ def _(context: Any, grad: Tensor) -> NoReturn:
     raise RuntimeError(f"positions requires grad, but {NOT_DIFFERENTIABLE}")
 
 
+def _is_protected_view(x: Tensor) -> bool:
+    """Return whether autograd refuses to overwrite a tensor that requires grad; it would do so after the kernel has run."""
+    if not x._is_view():
+        return False
+    created = torch._C._autograd._get_creation_meta(x)          # not DEFAULT for the views of split, and those without grad
+    base: Any = x._base
+    return created != torch._C._autograd.CreationMeta.DEFAULT or base.is_leaf and base.requires_grad
+
+
 def define_in_place(
     name: str, arguments: str, run: Callable[..., None], save: Callable[..., None], backward: Callable[..., Any], instead: str
 ) -> None:
@@ -162,11 +171,15 @@ def define_in_place(
     def _(x: Tensor, positions: Tensor | None, *others: Any) -> None:
         if positions is not None:
             _tensors.check_positions(positions, x.device)
+        if x.is_neg():
+            raise RuntimeError("x is a view with lazy negation, which cannot be overwritten; use x.resolve_neg()")
         if not (x.requires_grad and torch.is_grad_enabled()):
             torch.autograd.graph.increment_version(x)
             run_below_autograd(x, positions, *others)
         elif x.is_leaf:
             raise RuntimeError(f"x is a leaf that requires grad, which cannot be overwritten; use {instead}")
+        elif _is_protected_view(x):
+            raise RuntimeError(f"x is a view that torch does not allow to be overwritten; use {instead}")
         else:
             InPlace.apply(x, positions, *others)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from posenc import Rotary
+from posenc import Rotary, _model_config
 from posenc._keywords import suggests
 from posenc.torch import _tensors
 from posenc.torch._rotation import axes_of, rotary_of, text_of
@@ -65,13 +66,15 @@ class RotaryEmbedding(nn.Module):
         super().__init__()
         self._form = "twice"
         if isinstance(config, Rotary):
+            if length is not None:
+                raise ValueError(f"length is {length!r}, expected None with a posenc.Rotary, whose scaling has the length")
             rotations: dict[str | None, Rotary] = {None: config}
         else:
-            kind = config.get("model_type") if isinstance(config, dict) else getattr(config, "model_type", None)
+            kind = config.get("model_type") if isinstance(config, Mapping) else getattr(config, "model_type", None)
             for form, names in (("in pairs", IN_PAIRS), ("once", ONCE), ("complex", COMPLEX)):
                 if kind in names:
                     self._form = form
-            rotations = {name: Rotary.from_config(config, name, length) for name in _layer_types(config)}
+            rotations = {name: Rotary.from_config(config, name, length) for name in _model_config.layer_types(config)}
         self._texts = {name: text_of(rotary) for name, rotary in rotations.items()}
 
     def rotary(self, layer_type: str | None = None) -> Rotary:
@@ -178,11 +181,3 @@ class RotaryEmbedding(nn.Module):
 
 def _inv_freq(rotary: Rotary) -> Tensor:
     return torch.tensor(rotary.frequencies)
-
-
-def _layer_types(config: Any) -> list[str | None]:
-    """Return the layer types, if the configuration has a rotation for each of them, else [None]."""
-    parameters = config.get("rope_parameters") if isinstance(config, dict) else getattr(config, "rope_parameters", None)
-    if isinstance(parameters, dict) and parameters and all(v is None or isinstance(v, dict) for v in parameters.values()):
-        return [name for name, value in parameters.items() if value is not None]
-    return [None]
