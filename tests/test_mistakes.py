@@ -67,7 +67,7 @@ posenc.encode([[0], [1, 2]], 64)                        positions is of type lis
 posenc.encode([2**63], 64)                              positions has 9223372036854775808 | < 2**63
 posenc.encode(range(2**63, 2**63 + 2), 64)              positions has 9223372036854775808 | < 2**63
 posenc.encode([2**53 + 1, 0.5], 64)                     positions has 9007199254740993 beside real numbers
-posenc.encode(10**14, 64)                               positions needs an array of shape | a smaller one; stream yields chunks
+posenc.encode(10**14, 64)                               positions needs an array of shape | too large; stream yields chunks
 posenc.encode(dates, 64)                                positions has dtype datetime64[D] | positions.astype( | .astype("int64")
 posenc.encode(torch.rand(3, requires_grad=True), 64)    positions | grad | posenc.torch
 posenc.encode(torch.zeros(3, dtype=torch.bfloat16), 64)  positions | posenc.torch
@@ -172,7 +172,7 @@ posenc.Encoding.from_dict({"d_model": 64, "convention": {"theta": 5}})  conventi
     "Rotary": """
 posenc.Rotary("64")                                     head_dim is '64' of type str | an integer
 posenc.Rotary(64.0)                                     head_dim is 64.0 of type float | an integer
-posenc.Rotary(63)                                       head_dim is 63 | an even number of columns
+posenc.Rotary(63)                                       head_dim is 63, expected an even number of columns
 posenc.Rotary(-2)                                       head_dim is -2 | at least 0
 posenc.Rotary(2**25)                                    head_dim is 33554432 | at most 16777216
 posenc.Rotary(64, theta=1e4)                            Rotary() | 'theta' | did you mean 'base'?

@@ -256,3 +256,23 @@ def test_embedding_compiles():
     compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
     for a, b in zip(compiled(X, positions), module(X, positions), strict=True):
         assert torch.equal(a, b)
+
+
+def test_activation_checkpointing():
+    """torch.utils.checkpoint allows a single access to the tensors that a derivative saved."""
+    rotary, positions = Rotary(8), torch.tensor([5, 7, 9])
+
+    def loss(x):
+        return rotate(x, positions, rotary=rotary).square().sum()
+
+    x, y = (torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(0), requires_grad=True) for _ in range(2))
+    torch.utils.checkpoint.checkpoint(loss, x, use_reentrant=False).backward()
+    loss(y).backward()
+    assert torch.equal(x.grad, y.grad)
+
+
+def test_other_arguments():
+    rotary, x = Rotary(8), torch.ones(2, 3, 8)
+    assert torch.equal(rotate(x, rotary=rotary, inverse=np.True_), rotate(x, rotary=rotary, inverse=True))
+    with pytest.raises(TypeError, match=r"x has layout torch.sparse_coo, expected torch\.strided"):
+        rotate(x.to_sparse(), rotary=rotary)

@@ -100,7 +100,7 @@ DTYPE_NAMES = {                         # abbreviation or name in another librar
 
 
 def did_you_mean(dtype: Any, spelled: str = "{!r}") -> str:
-    """Return a suggestion for a dtype of another library, such as torch.bfloat16 or "bf16", or "" if there is none."""
+    """Return a suggestion for a dtype of another library, such as torch.bfloat16 or "bf16"; if there is none, ""."""
     name = str(getattr(dtype, "__name__", getattr(dtype, "name", dtype))).rpartition(".")[2].lower()
     name = "float64" if dtype is float else DTYPE_NAMES.get(name, name)
     return f"; did you mean {spelled.format(name)}?" if name in _kernel.DTYPES else ""
@@ -300,16 +300,16 @@ def empty(name: str, shape: tuple[int, ...], element: Any) -> NDArray[Any]:
     except (MemoryError, ValueError) as error:
         kind = MemoryError if isinstance(error, MemoryError) else ValueError
         hint = "; stream yields chunks" if name == "positions" else ""
-        raise kind(f"{name} needs an array of shape {shape}, expected a smaller one{hint}: {error}") from None
+        raise kind(f"{name} needs an array of shape {shape}, which is too large{hint}: {error}") from None
 
 
 def output(
     out: NDArray[Any] | None, shape: tuple[int, ...], dtype_name: str, element: np.dtype[Any], name: str = "positions"
 ) -> NDArray[Any]:
-    """Check and return `out`, or return a new array if it is None; `name` is the argument of `empty`."""
+    """Check and return `out`, or return a new array if it is None; `name` is for the error of `empty`."""
     if out is None:
         if dtype_name == "bfloat16" and element == np.uint16:
-            raise ImportError("dtype bfloat16 needs the package ml_dtypes, or out as an array of uint16 for the bits")
+            raise ImportError("dtype bfloat16 needs the package ml_dtypes, or `out`, an array of uint16 for the bits")
         return empty(name, shape, element)
     check_array("out", out, element)
     if out.shape != shape:
@@ -417,7 +417,7 @@ def length_error(length: int, n: int | None) -> ValueError:
 
 
 def broadcast_error(shape: tuple[int, ...], expected: tuple[int, ...], has_axes: bool = False) -> ValueError:
-    """Return the error for positions that do not broadcast to `expected`, after a first dimension if `has_axes`."""
+    """Return the error for positions that do not broadcast to `expected`, ignoring their first dimension if `has_axes`."""
     first, rest = (":, :", shape[1:]) if has_axes else (":", shape)
     hint = ""
     if len(expected) == 3 and rest == expected[::2]:
@@ -447,5 +447,5 @@ def _target(x: NDArray[Any], out: Any, element: np.dtype[Any]) -> NDArray[Any] |
     if np.may_share_memory(x, out):
         if (x.ctypes.data, x.strides) == (out.ctypes.data, out.strides):
             return None
-        raise ValueError("out and x overlap in memory, expected x itself or an array that shares no memory with x")
+        raise ValueError("out and x share a range of memory, expected x itself or an array that shares no memory with x")
     return out

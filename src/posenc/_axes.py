@@ -47,7 +47,7 @@ class Axis(NamedTuple):
     """The encoding of an axis, and the columns of the table that contain it."""
 
     encoding: Encoding
-    columns: tuple[slice, ...]          # columns of the table that contain those of the encoding, in this order
+    columns: tuple[slice, ...]          # of the table, in the order of the encoding's columns
     input_column: int | None
 
     def write(

@@ -81,7 +81,7 @@ def _geometric(count: int, powers: Powers, bits: int) -> list[int]:
     """Return the products of ``base**(-i / divisor)``, times ``2**bits``, for i = 0 ... count - 1, rounded to integers.
 
     The ratio of successive products is an exponential of a sum of logarithms.  Each product is the previous one times the
-    ratio; the `GUARD_BITS` that `bits` includes absorb the errors.
+    ratio; `bits` includes `GUARD_BITS`, which absorb the errors.
     """
     one = 1 << bits
     if count <= 1 or all(base == 1 for base, _ in powers):

@@ -75,6 +75,8 @@ def checked(head_dim: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str, 
             given["partial_rotary_factor"] = shared.pop("partial_rotary_factor")
         _move(c, "base", "rope_theta", shared.get("rope_theta"))
         share = shared.get("partial_rotary_factor")
+        if share is not None and head_dim and head_dim * share < 2:
+            raise ValueError(f"scaling['partial_rotary_factor'] is {share}, expected at least {2 / head_dim}, one pair")
         _move(c, "rotary_dim", "partial_rotary_factor", None if share is None else int(head_dim * share))
         if shared.get("mrope_interleaved") and len(shared.get("mrope_section", ())) != 3:
             raise ValueError("scaling has mrope_interleaved, expected mrope_section with three numbers")
@@ -86,7 +88,8 @@ def checked(head_dim: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str, 
     c["rotary_dim"] = None if rotary_dim == head_dim else rotary_dim
     if rotary_dim % 2 or rotary_dim > head_dim:
         name = "head_dim" if rotary_dim == head_dim else "rotary_dim"
-        raise ValueError(f"{name} is {rotary_dim}, expected an even number of columns, at most head_dim, {head_dim}")
+        most = "" if rotary_dim == head_dim else f", at most head_dim, {head_dim}"
+        raise ValueError(f"{name} is {rotary_dim}, expected an even number of columns{most}")
     for name in ("axes", "frequencies"):
         if c[name] is not None and len(c[name]) != rotary_dim // 2:
             raise ValueError(f"{name} has length {len(c[name])}, expected {rotary_dim // 2}, the number of pairs")

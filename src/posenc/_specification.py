@@ -166,6 +166,8 @@ class Specification:
 def set_attributes(specification: Specification, size: int, keywords: dict[str, Any], **attributes: Any) -> None:
     """Set the attributes of a new instance: its size, one for each keyword, and others."""
     form = specification._form
+    if hasattr(specification, "_hash"):
+        raise AttributeError(f"{type(specification).__name__} is immutable, __init__ cannot be called again")
     own = {"_keywords": keywords, "_hash": hash((size, *map(_hashable, keywords.values()))), form.size: size}
     for name, value in {**own, **keywords, **attributes}.items():
         if not isinstance(getattr(type(specification), name), property):

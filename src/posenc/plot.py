@@ -25,7 +25,7 @@ __all__ = ["heatmap", "similarity", "waves"]
 
 WIDE, SQUARE = (8, 4.5), (5.6, 4.5)         # inches, 100 pixels each
 LONGEST = 10**7             # from this magnitude on, positions are shown relative to the first such position
-MOST = 2**24                # largest number of values in a picture; more than its pixels
+MOST = 2**24                # largest number of values in a picture; a default picture has fewer pixels
 DIMENSIONS = 4              # default number of curves
 
 

@@ -73,7 +73,7 @@ def memset(out: Any, fresh: bool, threads: int, pool: Any) -> None:
 
 
 def measure(torch: Any, pool: Any, shape: tuple[int, ...], dtype: str, memory: str, threads: int) -> dict[str, Any]:
-    """Return the case with the median seconds of posenc (`add_to` for a batch, else `encode`), memset, torch and NumPy."""
+    """Return the case, and the median seconds of posenc (`add_to` for a batch, else `encode`), memset, torch and NumPy."""
     call, fresh, encoding = "add_to" if len(shape) > 2 else "encode", memory == "fresh", posenc.Encoding(shape[-1])
     encode = partial(encoding.encode, shape[-2], dtype=dtype, threads=threads)
     out = np.ones(shape, encoding.encode(0, dtype=dtype).dtype)

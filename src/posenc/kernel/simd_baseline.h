@@ -3,7 +3,7 @@
  *
  * Every simd_*.h defines the same types and functions; this file explains them.
  *     vf64, vu64       LANES doubles, or as many integers of 64 bits; f64_*, u64_* compute on them
- *     vf32             2 LANES floats; bits_of_f32 gives the same bits as a vu64, u32_add adds them
+ *     vf32             2 LANES floats; bits_of_f32 returns their bits; u32_* compute on 32-bit halves
  *     mask64, mask32   the 32-bit (16-bit) halves of double (float) lanes that passed a test
  */
 #ifndef POSENC_SIMD_H

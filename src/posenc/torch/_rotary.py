@@ -13,7 +13,7 @@ from posenc._keywords import suggests
 from posenc.torch import _tensors
 from posenc.torch._rotation import axes_of, rotary_of, text_of
 
-# Model types whose module does not return every value twice in the order [v0 v1 ... v0 v1 ...], by the form of its result
+# Most modules return every value twice, in the order [v0 v1 ... v0 v1 ...].  Those of these model types return another form.
 IN_PAIRS = frozenset((              # [v0 v0 v1 v1 ...]
     "blt_global_transformer", "blt_local_decoder", "blt_local_encoder", "blt_patcher", "cohere", "cohere2", "cohere2_moe",
     "ernie4_5_vl_moe_text", "glm4v_text", "glm_ocr_text",

@@ -122,7 +122,8 @@ def _save(ctx: Any, inputs: Any, output: Any) -> None:
 
 def _saved(context: Any) -> tuple[Tensor | None, int, bool, str]:
     start, inverse, rotary = context.others
-    return context.saved_tensors[0] if context.saved_tensors else None, start, inverse, rotary
+    saved = context.saved_tensors           # activation checkpointing allows a single access
+    return saved[0] if saved else None, start, inverse, rotary
 
 
 def _inverse(context: Any, grad: Tensor) -> Tensor:
@@ -245,7 +246,7 @@ def rotate(
         out = _like(x)
         rotary.rotate(array_of(x), _array(positions), inverse=inverse, out=array_of(out))
         return out
-    text = text_of(rotary)
+    text, inverse = text_of(rotary), bool(inverse)
     tensor, start = _tensor_or_start(positions, x, axes_of(text))
     return _turned(x, tensor, start, inverse, text)
 
@@ -295,7 +296,7 @@ def rotate_(
         rotary.rotate(array_of(x), _array(positions), inverse=inverse)
         torch.autograd.graph.increment_version(x)
         return x
-    text = text_of(rotary)
+    text, inverse = text_of(rotary), bool(inverse)
     tensor, start = _tensor_or_start(positions, x, axes_of(text))
     if not torch.compiler.is_compiling() and (torch._C._are_functorch_transforms_active() or is_dual(x)):
         return x.copy_(rotate(x.clone(), positions, rotary=rotary, inverse=inverse))
@@ -311,13 +312,15 @@ def _check(x: Tensor, rotary: Any, inverse: Any) -> None:
     if not isinstance(rotary, Rotary):
         such_as = f" such as posenc.Rotary({rotary})" if type(rotary) is int else ""
         raise _arguments.wrong_type("rotary", rotary, f"a posenc.Rotary{such_as}")
-    if not isinstance(inverse, bool):
+    if not isinstance(inverse, (bool, np.bool_)):
         raise _arguments.wrong_type("inverse", inverse, "a bool")
     if not isinstance(x, Tensor):
         hint = "; posenc.Rotary.rotate takes arrays" if isinstance(x, np.ndarray) else ""
         raise TypeError(f"x is of type {type(x).__name__}, expected a torch.Tensor{hint}")
     if x.dtype not in DTYPES:
         raise TypeError(f"x has dtype {x.dtype}, expected one of {', '.join(map(str, DTYPES))}")
+    if x.layout is not torch.strided:
+        raise TypeError(f"x has layout {x.layout}, expected torch.strided; pass x.to_dense()")
     if not (x.is_cpu or x.is_meta):
         raise ValueError(f"x is on {x.device}, expected the CPU; RotaryEmbedding supports every device")
     if x.ndim < 2 or x.shape[-1] != rotary.head_dim:
