@@ -107,11 +107,11 @@ static void set_both_halves(uint64_t lanes[LANES], uint32_t x) {
 static limits_t limits_of(dtype_t dtype, double scale) {
     const uint32_t half = dtype == FLOAT32 ? 1u << 28 : dtype == FLOAT16 ? 1u << 12 : 1u << 15;
     /* in units of the last place of a double or, for bfloat16, a float: at this distance from half a value passes */
-    const uint32_t margin = dtype == FLOAT32 ? scale ? 1u << 16 : 1u << 14 : dtype == FLOAT16 ? 1 : 3;
+    const uint32_t margin = dtype == FLOAT32 ? scale != 0 ? 1u << 16 : 1u << 14 : dtype == FLOAT16 ? 1 : 3;
     const uint32_t binades = (dtype == FLOAT16 ? 20u : 12u) << 23;
     /* float16: twice the smallest normal number; the others: 2**-100, so that nothing that matters underflows */
     const uint32_t smallest = (127u - (dtype == FLOAT16 ? 13u : 100u)) << 23;
-    limits_t l = {.share = scale ? DIRECT_ROTATION_ERROR : ROTATION_ERROR, .floor = scale * DIRECT_ROTATION_FLOOR};
+    limits_t l = {.share = scale != 0 ? DIRECT_ROTATION_ERROR : ROTATION_ERROR, .floor = scale * DIRECT_ROTATION_FLOOR};
     set_both_halves(l.past_half, (half + margin) << dropped_shift(dtype));
     set_both_halves(l.near, ~((2 * margin - 1) << dropped_shift(dtype)));
     set_both_halves(l.binades, binades);
@@ -225,13 +225,18 @@ static double undecided_value(const head_row_t *h, ptrdiff_t pair, const double 
         if (bits_of_double(below) == bits_of_double(above)) return below;
     }
     if (factors[0] != factors[0] || factors[1] != factors[1]) return double_of_bits(0x7ff8000000000000u);
-    h->tally->exact++;
-    ptrdiff_t column;
-    const turning_t *t = columns_of_pair(r, pair, &column);
-    const position_t position = position_of(t->spec, &t->table, h->row);
-    if (is_finite) return posenc_combination(t->spec, &position, column, factors, r->dtype);
-    const double c = posenc_exact(t->spec, &position, column, FLOAT64),
-                 s = posenc_exact(t->spec, &position, column + 1, FLOAT64);
+    double c = h->table[2 * pair], s = h->table[2 * pair + 1];
+    const double uncertain = 2 * h->limits->floor;
+    if (is_finite || !r->has_fast_path || magnitude_of(c) <= uncertain || magnitude_of(s) <= uncertain) {
+        h->tally->exact++;
+        ptrdiff_t column;
+        const turning_t *t = columns_of_pair(r, pair, &column);
+        const position_t position = position_of(t->spec, &t->table, h->row);
+        if (is_finite) return posenc_combination(t->spec, &position, column, factors, r->dtype);
+        c = posenc_exact(t->spec, &position, column, FLOAT64);
+        s = posenc_exact(t->spec, &position, column + 1, FLOAT64);
+    }
+    /* only the signs of c and s matter */
     const double infinite = factors[0] * c + factors[1] * s;
     return infinite == infinite ? infinite : double_of_bits(0x7ff8000000000000u);
 }
