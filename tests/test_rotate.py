@@ -3,7 +3,6 @@
 import functools
 import itertools
 import math
-import sys
 from fractions import Fraction
 
 import ml_dtypes
@@ -12,7 +11,7 @@ import pytest
 from gmpy2 import mpq
 
 from adversarial import best_fractions, zeros
-from conftest import assert_same_bits, bits_of, interrupted
+from conftest import assert_same_bits, bits_of
 from posenc import _exact, _frequencies, _kernel, _rotation
 from reference import FORMATS, Rotated, arithmetic
 
@@ -391,16 +390,6 @@ def test_inverse_restores_the_pairs(isa, dtype):
     bound = np.hypot(a, b) * 2.0 ** (1 - precision) * (1 + 2.0**-precision) + 1.25 * 2.0**smallest
     for part, values in zip(split(back.astype(float), 32, False), (a, b), strict=True):
         assert (np.abs(part - values) <= bound).all()
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="sends a signal")
-@pytest.mark.parametrize("threads", [1, 2])
-def test_ctrl_c(threads):
-    x = np.ones((4, 1, 100_000, 64), np.float32)
-    turning = rotation(32, scale=2.0**-100)             # all values are evaluated exactly
-    with interrupted(0.3):
-        apply(turning, x, threads=threads)
-    assert (x[-1, -1, -1] == 1).all()
 
 
 def test_an_error_in_the_exact_evaluation_ends_the_call(monkeypatch):
