@@ -1057,7 +1057,7 @@ cdef int _turn(rotation_t *r, call_t *calls, ptrdiff_t rows, ptrdiff_t heads, ob
     cdef slot_t slots[MAX_THREADS]
     cdef turn_t turn
     cdef ptrdiff_t columns = 2 * r.pairs + r.rest, values = rows * heads * columns
-    cdef ptrdiff_t per_check = MOST_TURNED if r.has_fast_path else DIRECT_PER_CHECK, head_blocks, least
+    cdef ptrdiff_t per_check = MOST_TURNED if r.has_fast_path else DIRECT_PER_CHECK // 2, head_blocks, least
     cdef int team = _team_size(threads, values, ROTATED_PER_THREAD if r.has_fast_path else DIRECT_PER_THREAD,
                                (rows * heads + FINE - 1) // FINE), i
     cdef char *memory
