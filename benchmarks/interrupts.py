@@ -25,6 +25,14 @@ CALLS = {
         "posenc.encode(p, 512, dtype='float64', out=out, threads={threads})",
     ),
     "add_to": ("x = np.ones((768, 4096, 512), 'f4')", "posenc.add_to(x, threads={threads})"),
+    "rotate": (
+        "x = np.ones((64, 2**13, 128), 'f4'); rotary = posenc.Rotary(128)",
+        "for _ in range(99): rotary.rotate(x, threads={threads})",
+    ),
+    "rotate, the slowest values": (
+        "x = np.ones((64, 2**13, 128), 'f4'); rotary = posenc.Rotary(128, scale=2.0**-100)",
+        "rotary.rotate(x, threads={threads})",
+    ),
     "stream": ("", "for _ in posenc.stream(None, 512, threads={threads}): pass"),
     "stream, chunks of 1 GB": ("", "for _ in posenc.stream(None, 512, chunk=2**19, threads={threads}): pass"),
 }

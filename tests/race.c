@@ -13,10 +13,10 @@
 /* A row is a whole number of cache lines in every dtype.  The arrays of the spec end with a copy of their first tile. */
 enum { D_MODEL = 96, COLUMNS = D_MODEL, PITCH = COLUMNS + TILE, LIMBS = 9 };
 enum { ROWS = 1200, BLOCK_ROWS = 192, CALLERS = 3, MEMBERS = 3 };
-enum { BLOCKS = (ROWS + BLOCK_ROWS - 1) / BLOCK_ROWS };
+enum { HEADS = 4, PAIRS = 45, REST = 3 };               /* of a rotation; the last pairs do not fill a vector */
 
 static uint32_t turns[LIMBS * PITCH];
-static uint64_t sign[PITCH], quarter[PITCH];
+static uint64_t sign[PITCH], quarter[PITCH + 1];
 static int64_t integers[ROWS];
 static double reals[ROWS];
 
@@ -26,11 +26,13 @@ typedef struct {
     char padding[48];
 } slot_t;
 
-/* A job that threads share. */
+/* A job that threads share: of encoding, or with `rotation` of rotating heads. */
 typedef struct {
     const kernel_t *kernel;
     const spec_t *spec;
     job_t job;
+    const rotation_t *rotation;
+    ptrdiff_t rows, heads;
     char *panels;
     slot_t slots[MEMBERS];
 } share_t;
@@ -49,14 +51,19 @@ static void *checked(void *memory) {
 }
 
 static void run_block(share_t *share, ptrdiff_t block, int member) {
-    const ptrdiff_t first = block * BLOCK_ROWS, count = ROWS - first < BLOCK_ROWS ? ROWS - first : BLOCK_ROWS;
+    const ptrdiff_t first = block / share->heads * BLOCK_ROWS, rest = share->rows - first;
+    const ptrdiff_t count = rest < BLOCK_ROWS ? rest : BLOCK_ROWS;
     tally_t *tally = &share->slots[member].tally;
-    share->kernel->rows(share->spec, &share->job, first, count, share->panels + (size_t)member * share->job.panel, tally);
+    char *panel = share->panels + (size_t)member * share->job.panel;
+    if (share->rotation) share->kernel->rotate(share->rotation, first, count, block % share->heads, 1, panel, tally);
+    else share->kernel->rows(share->spec, &share->job, first, count, panel, tally);
 }
+
+static ptrdiff_t blocks_of(const share_t *share) { return (share->rows + BLOCK_ROWS - 1) / BLOCK_ROWS * share->heads; }
 
 static void *run_member(void *argument) {
     const member_t *m = argument;
-    for (ptrdiff_t block = m->member; block < BLOCKS; block += MEMBERS) run_block(m->share, block, m->member);
+    for (ptrdiff_t block = m->member; block < blocks_of(m->share); block += MEMBERS) run_block(m->share, block, m->member);
     return NULL;
 }
 
@@ -129,7 +136,7 @@ static void run_case(caller_t *c, dtype_t dtype, write_mode_t mode, positions_t 
     char *memory = checked(aligned_alloc(LINE, OFFSETS_PER_COLUMN * COLUMNS * sizeof(double)));
     const offsets_t offsets = offsets_in((double *)(void *)memory, COLUMNS, 1, first);
     c->kernel->tabulate(c->spec, &offsets, 0, COLUMNS / TILE);
-    share_t share = {.kernel = c->kernel, .spec = c->spec};
+    share_t share = {.kernel = c->kernel, .spec = c->spec, .rows = ROWS, .heads = 1};
     share.job = (job_t){.dtype = dtype,
                         .output = mode == ADDED    ? ADD
                                   : mode == STORED ? STORE
@@ -146,7 +153,7 @@ static void run_case(caller_t *c, dtype_t dtype, write_mode_t mode, positions_t 
     if (mode == BY_PANEL || (mode == ADDED && size == 2)) share.job.panel = FINE * (row + LINE) + 2 * LINE + TILE * size;
     if (share.job.panel) share.panels = checked(malloc(MEMBERS * share.job.panel));
     memset(expected, 0, bytes + LINE);
-    for (ptrdiff_t block = 0; block < BLOCKS; block++) run_block(&share, block, 0);
+    for (ptrdiff_t block = 0; block < blocks_of(&share); block++) run_block(&share, block, 0);
     share.job.out = out + past;
     memset(out, 0, bytes + LINE);
     run_threads(&share);
@@ -160,11 +167,65 @@ static void run_case(caller_t *c, dtype_t dtype, write_mode_t mode, positions_t 
     free(out);
 }
 
+/* Rotates an array of HEADS by ROWS / HEADS rows in place, or, with `is_shared` 0, of ROWS rows with a position each. */
+static void run_rotation(caller_t *c, dtype_t dtype, int interleaved, int inverse, positions_t positions, int is_shared) {
+    const ptrdiff_t size = (ptrdiff_t)size_of_dtype(dtype), row = size * (2 * PAIRS + REST);
+    const ptrdiff_t heads = is_shared ? HEADS : 1, rows = ROWS / heads, head = row * rows;
+    const size_t bytes = (size_t)(row * ROWS);
+    char *expected = checked(malloc(bytes)), *x = checked(malloc(bytes));
+    char *memory = checked(aligned_alloc(LINE, OFFSETS_PER_COLUMN * COLUMNS * sizeof(double)));
+    const offsets_t offsets = offsets_in((double *)(void *)memory, COLUMNS, 1, 0);
+    spec_t spec = *c->spec;
+    spec.d_model = 2 * PAIRS;
+    spec.order = COS_FIRST;
+    spec.quarter = quarter + 1;
+    c->kernel->tabulate(&spec, &offsets, 0, COLUMNS / TILE);
+    const turning_t turning = {.spec = &spec,
+                               .table = {.output = STORE,
+                                         .batch = 1,
+                                         .start = (uint64_t)c->caller,
+                                         .step = 1,
+                                         .integers = positions == INTEGERS ? integers : NULL,
+                                         .offsets = positions == INTEGERS ? NULL : &offsets}};
+    rotation_t r = {.dtype = dtype,
+                    .interleaved = interleaved,
+                    .inverse = inverse,
+                    .has_fast_path = 1,
+                    .pairs = PAIRS,
+                    .rest = REST,
+                    .x = x,
+                    .out = expected,
+                    .rows = {1, {rows}, {row}, {row}},
+                    .heads = {1, {heads}, {head}, {head}},
+                    .turnings = 1,
+                    .turning = &turning,
+                    .most_rows = BLOCK_ROWS};
+    share_t share = {.kernel = c->kernel, .rotation = &r, .rows = rows, .heads = heads};
+    share.job.panel = (c->kernel->rotation_memory(&r) + LINE - 1) / LINE * LINE;
+    share.panels = checked(aligned_alloc(LINE, MEMBERS * share.job.panel));
+    for (size_t i = 0; i < bytes; i++) x[i] = (char)(0x30 + i * i % 11); /* moderate numbers in every dtype */
+    for (ptrdiff_t block = 0; block < blocks_of(&share); block++) run_block(&share, block, 0);
+    r.out = x;
+    run_threads(&share);
+    if (memcmp(x, expected, bytes)) {
+        fprintf(stderr, "%s: wrong bits: rotation, dtype %d, interleaved %d, positions %d, shared %d\n", c->kernel->name, dtype,
+                interleaved, positions, is_shared);
+        c->failed = 1;
+    }
+    free(share.panels);
+    free(memory);
+    free(expected);
+    free(x);
+}
+
 static void *run_caller(void *argument) {
     for (int dtype = FLOAT64; dtype <= BFLOAT16; dtype++)
         for (int mode = STORED; mode < MODES; mode++)
             for (int positions = EVEN; positions < TYPES; positions++)
                 run_case(argument, (dtype_t)dtype, (write_mode_t)mode, (positions_t)positions);
+    for (int dtype = FLOAT32; dtype <= BFLOAT16; dtype++)
+        for (int bits = 0; bits < 16; bits++)
+            run_rotation(argument, (dtype_t)dtype, bits & 1, bits >> 1 & 1, bits >> 2 & 1 ? INTEGERS : EVEN, bits >> 3);
     return NULL;
 }
 

@@ -96,9 +96,9 @@ def test_attributes_are_those_of_the_constructor_and_read_only():
             assert getattr(Encoding(8), name) == DEFAULTS[name]
         with pytest.raises(AttributeError, match="immutable"):
             setattr(encoding, name, DEFAULTS[name])
-    for specification in (encoding, posenc.Rotary(8)):
+    for instance in (encoding, posenc.Rotary(8)):
         with pytest.raises(AttributeError, match="immutable"):
-            specification.__init__(16)
+            instance.__init__(16)
 
 
 def test_replace():

@@ -123,6 +123,17 @@ def test_add_to(isa, host, dtype, threads, x_scale):
     check_mode(host, lambda: posenc.add_to(tiny.copy(), x_scale=x_scale, threads=threads, scale=SUBNORMAL[dtype]))
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
+def test_rotate(isa, host, name, threads):
+    x = np.random.default_rng(5).standard_normal((2, 144, 34)).astype(scalar_type(name))
+    x[0, :, 1::3] *= x.dtype.type(SUBNORMAL[name])
+    for rotary in (posenc.Rotary(34), posenc.Rotary(34, layout="interleaved", scale=1 / 3)):
+        for positions in (None, SCATTERED):
+            check_mode(host, lambda r=rotary, p=positions: r.rotate(x.copy(), p, threads=threads))
+            check_mode(host, lambda r=rotary, p=positions: r.rotate(x.copy(), p, inverse=True, threads=threads))
+
+
 @pytest.mark.parametrize("x_scale", [1 / 3, 22.627416997969522, -1e-5, 1e-40])
 def test_add_to_rounds_x_scale_to_nearest(host, dtype, x_scale):
     x = np.ones((2, 10), scalar_type(dtype))

@@ -38,9 +38,12 @@ libc = ctypes.PyDLL(None)                           # keeps the interpreter lock
 ROWS, WIDE = 4096, posenc.Encoding(512)
 EXPECTED = WIDE.encode(ROWS, threads=1)
 FRESH = posenc.Encoding(64, base=77.0)              # the child builds its offset table
+ROTARY, KEYS = posenc.Rotary(64), np.ones((8, ROWS, 64), np.float32)
+ROTATED = ROTARY.rotate(KEYS.copy(), threads=1)
 
 def correct(threads):
-    return bool((WIDE.encode(ROWS, threads=threads).view("u4") == EXPECTED.view("u4")).all())
+    return bool((WIDE.encode(ROWS, threads=threads).view("u4") == EXPECTED.view("u4")).all()
+                and (ROTARY.rotate(KEYS.copy(), threads=threads).view("u4") == ROTATED.view("u4")).all())
 
 def tasks():
     return len(os.listdir("/proc/self/task")) if sys.platform == "linux" else 1
@@ -108,7 +111,10 @@ def in_threads(work, arguments):
 
 def during_a_call():
     slow = np.full(200, 5e-324)                     # slow: the values need more than 200 bits
-    threads = in_threads(lambda count: WIDE.encode(slow, dtype="float64", threads=count), [2])
+    def work(count):
+        WIDE.encode(slow, dtype="float64", threads=count)
+        posenc.Rotary(64, scale=2.0**-100).rotate(KEYS[:, :256].copy(), threads=count)
+    threads = in_threads(work, [2])
     return lambda: [thread.join() for thread in threads]
 
 def busy_threads():
@@ -175,18 +181,25 @@ def test_forks_with_a_repaired_wheel(tmp_path):
         run_matrix(when_torch, site, PYTHONPATH=str(site))
 
 
-def test_a_signal_handler_may_fork_during_a_call():
+SLOW = np.full(300, 5e-324)                                 # the values need more than 200 bits
+CALLS = {
+    "encode": lambda rows, **options: posenc.encode(SLOW[:rows], 512, dtype="float64", **options),
+    "rotate": lambda rows, threads=None, out=None: posenc.Rotary(512, scale=2.0**-100).rotate(
+        np.ones((rows, 512), np.float32), np.full(rows, 3), out=out, threads=threads),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_signal_handler_may_fork_during_a_call(call):
     """The child computes the remaining rows of the call with one thread."""
-    positions = np.full(300, 5e-324)                        # slow: the values need more than 200 bits
-    encoding = posenc.Encoding(512)
-    expected = encoding.encode(positions[:1], dtype="float64")
+    expected = call(1)
     children = []
     before = signal.signal(signal.SIGALRM, lambda *_: children.append(os.fork()))
-    out = np.full((300, 512), np.nan)
+    out = np.full((300, 512), np.nan, expected.dtype)
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     try:
-        encoding.encode(positions, dtype="float64", out=out, threads=2)
-        correct = bool((out.view("u8") == expected.view("u8")).all())
+        call(300, out=out, threads=2)
+        correct = out.tobytes() == expected.tobytes() * 300
         if children == [0]:
             os._exit(7 if correct else 1)
         assert correct

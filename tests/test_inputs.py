@@ -21,7 +21,7 @@ import posenc
 from conftest import assert_same_bits, bits_of
 from posenc import Encoding, _arguments
 from posenc._specification import keywords_of
-from reference import Reference
+from reference import Reference, Rotated
 
 # ---- invalid arguments ----------------------------------------------------------------------------------------------
 
@@ -64,32 +64,36 @@ def valid(function):
     """Return valid arguments for a function; each test replaces one of them."""
     if function.endswith("add_to"):
         return {"x": np.full((12, 64), 7, np.float32)} | ({"d_model": 64} if function.startswith("Encoding") else {})
+    if function == "Rotary.rotate":
+        return {"x": np.full((12, 64), 7, np.float32), "head_dim": 64}
     return {"d_model": 64} | ({} if function == "Encoding" else {"positions": 12, "out": np.full((12, 64), 7, np.float32)})
 
 
 ENCODE, STREAM, ADD_TO = ((name, f"Encoding.{name}") for name in ("encode", "stream", "add_to"))
+ROTATE = ("Rotary.rotate",)
 # argument: functions that accept it
 FUNCTIONS_WITH = {
-    "positions": ENCODE + STREAM + ADD_TO,
+    "positions": ENCODE + STREAM + ADD_TO + ROTATE,
     "out": ENCODE + STREAM,
     "dtype": ENCODE + STREAM,
-    "threads": ENCODE + STREAM + ADD_TO,
+    "threads": ENCODE + STREAM + ADD_TO + ROTATE,
     "chunk": STREAM,
-    "x": ADD_TO,
+    "x": ADD_TO + ROTATE,
     "x_scale": ADD_TO,
     "d_model": ("encode", "stream", "Encoding"),
     "convention": ("encode", "stream", "add_to", "Encoding"),
 }
-METHOD_ARGUMENTS = ("positions", "dtype", "out", "threads", "chunk", "x", "x_scale")
+METHOD_ARGUMENTS = ("positions", "dtype", "out", "threads", "chunk", "x", "x_scale", "inverse")
 
 
 def call(function, arguments):
-    """Call a function, or a method of Encoding, by its name."""
+    """Call a function, or a method of Encoding or Rotary, by its name."""
     name, _, method = function.partition(".")
+    function = getattr(posenc, name)
     if not method:
-        return getattr(posenc, name)(**arguments)
+        return function(**arguments)
     method_arguments = {k: v for k, v in arguments.items() if k in METHOD_ARGUMENTS}
-    return getattr(Encoding(**{k: v for k, v in arguments.items() if k not in METHOD_ARGUMENTS}), method)(**method_arguments)
+    return getattr(function(**{k: v for k, v in arguments.items() if k not in METHOD_ARGUMENTS}), method)(**method_arguments)
 
 
 BAD_POSITIONS = [
@@ -1232,6 +1236,68 @@ def rotary_cases(draw):
     return Case("Rotary", arguments, invalid, check), None
 
 
+@cache
+def rotated_of(pairs):
+    return Rotated(pairs)
+
+
+@st.composite
+def rotate_cases(draw):
+    head_dim, rest = draw(st.sampled_from([(2, 0), (4, 2), (32, 0), (36, 3), (64, 0)]))
+    layout = draw(st.sampled_from(["halves", "interleaved"]))
+    dtype = draw(st.sampled_from(["float32", "float16", "bfloat16"]))
+    batch, n = draw(st.sampled_from([(), (2,), (0,), (2, 3)])), draw(lengths)
+    shape, invalid, embedding = (*batch, n, head_dim + rest), bad(), draw(embedded((*batch, n, head_dim + rest), DTYPES[dtype]))
+    inverse = draw(st.booleans())
+    arguments = {"head_dim": head_dim + rest, "rotary_dim": head_dim, "layout": layout, "inverse": inverse}
+    arguments |= {"threads": draw(thread_counts), "x": embedding.array}
+    values = np.random.default_rng(draw(st.integers(0, 99))).standard_normal(shape).astype(DTYPES[dtype])
+    embedding.array[...] = values
+    positions = np.arange(n)
+    if draw(st.booleans()):
+        arguments["positions"] = draw(ranges(n))
+        positions = np.array(arguments["positions"], np.int64)
+    elif draw(st.booleans()):
+        positions = np.array(draw(st.lists(integers, min_size=n, max_size=n)), np.int64)
+        positions = positions.reshape(draw(st.sampled_from([(n,), (*[1] * len(batch), n)])))
+        arguments["positions"] = draw(views(positions))
+    how = draw(st.sampled_from(["in place", "out", "bad x", "bad out", "bad positions", "bad inverse", "overlap"]))
+    target = embedding.array
+    if how == "out":
+        arguments["x"] = readonly(values.copy())
+        arguments["out"] = target
+        target[...] = 7
+    elif how == "bad x":
+        arguments["x"], invalid, embedding = draw(bad_arrays(shape, DTYPES[dtype])), bad("x"), None
+    elif how == "bad out":
+        outs = st.one_of(bad_arrays(shape, DTYPES[dtype]), other_shapes(shape, DTYPES[dtype]))
+        arguments["out"], invalid = draw(outs), bad("out")
+    elif how == "bad positions":
+        arguments["positions"], invalid = draw(bad_positions), bad("positions")
+    elif how == "bad inverse":
+        arguments["inverse"], invalid = draw(st.sampled_from([0, 1, None, "no"])), bad("inverse")
+    elif how == "overlap" and n > 1 and values.size:
+        memory = np.full((n + 1, head_dim + rest), 7, DTYPES[dtype])
+        arguments |= {"x": memory[1:], "out": memory[:-1]}
+        arguments.pop("positions", None)
+        invalid, embedding = bad("overlap"), None
+
+    def check(result):
+        assert result is target
+        assert (result[..., head_dim:] == values[..., head_dim:]).all()
+        each = np.broadcast_to(positions, shape[:-1])
+        first, second, step = (0, 1, 2) if layout == "interleaved" else (0, head_dim // 2, 1)
+        for _ in range(10 if values.size else 0):
+            row = tuple(draw(st.integers(0, size - 1)) for size in shape[:-1])
+            pair = draw(st.integers(0, head_dim // 2 - 1))
+            columns = first + step * pair, second + step * pair
+            a, b = (float(values[row][c]) for c in columns)
+            got = tuple(int(bits_of(np.ascontiguousarray(result[row]))[c]) for c in columns)
+            assert got == rotated_of(head_dim // 2).bits(int(each[row]), pair, a, b, dtype, inverse), (row, pair)
+
+    return Case("Rotary.rotate", arguments, invalid, check), embedding
+
+
 @st.composite
 def file_cases(draw, function):
     """Draw a case of save, open or verify with a new file; test_save.py tests its content."""
@@ -1274,6 +1340,7 @@ FUNCTIONS = {
     "stream": stream_cases(),
     "Encoding": encoding_cases(),
     "Rotary": rotary_cases(),
+    "Rotary.rotate": rotate_cases(),
     "preset": preset_cases(),
     "grid": grid_cases(),
     "points": points_cases(),

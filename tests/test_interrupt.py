@@ -46,6 +46,26 @@ def test_ctrl_c_interrupts_add_to(threads):
     assert (x[:, 1::2] == 3).any()
 
 
+# every value is evaluated exactly
+SLOW_ROTATIONS = {
+    "scale": (posenc.Rotary(128, scale=2.0**-100), 1),
+    "half-way": (posenc.Rotary(128, frequencies=[0.0] * 64, scale=1 + 3 * 2.0**-11), 1),
+    "infinity": (posenc.Rotary(128, frequencies=[0.0] * 64), np.inf),
+}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("rotary, value", SLOW_ROTATIONS.values(), ids=SLOW_ROTATIONS)
+def test_ctrl_c_interrupts_rotate(rotary, value, threads):
+    """Each row is complete or unchanged."""
+    x = np.full((64, 1024, 128), value, np.float16)
+    with interrupted():
+        rotary.rotate(x, threads=threads)
+    unchanged = (x == value).all(axis=-1)
+    assert unchanged.any() and not unchanged.all()
+    assert ((x == value).any(axis=-1) == unchanged).all()
+
+
 @pytest.mark.long
 def test_ctrl_c_interrupts_the_offset_table():
     """With this many columns, the offset table takes seconds to build."""

@@ -40,7 +40,7 @@ def test_calls_between_guard_pages(isa, every, least):
 
 @POSIX
 @pytest.mark.parametrize("side", ["low", "high"])
-@pytest.mark.parametrize("call", ["encode", "add_to"])
+@pytest.mark.parametrize("call", ["posenc.encode(65, 16, out=out)", "posenc.add_to(out)", "posenc.Rotary(16).rotate(out)"])
 def test_the_guard_pages_catch_an_extra_row(side, call):
     """as_strided adds a row that is outside of the buffer."""
     code = f"""
@@ -50,7 +50,7 @@ def test_the_guard_pages_catch_an_extra_row(side, call):
         stride = -64 if {side!r} == "low" else 64
         out = np.lib.stride_tricks.as_strided(out[::-1] if stride < 0 else out, (65, 16), (stride, 4))
         print("ready", flush=True)
-        posenc.encode(65, 16, out=out) if {call!r} == "encode" else posenc.add_to(out)
+        {call}
         print("survived")
         """
     done = python(code)
@@ -110,6 +110,11 @@ WORK = {
     "add_to": "posenc.add_to(np.ones((100, 40), np.float32))",
     "add_to a batch": "posenc.add_to(np.ones((3, 2, 100, 40)).transpose(1, 0, 2, 3), x_scale=0.5)",
     "add_to at positions": "posenc.add_to(np.ones((2, 30, 40), np.float16), np.arange(30))",
+    "rotate": "posenc.Rotary(40).rotate(np.ones((2, 30, 40), np.float16))",
+    "rotate at positions": "ROTARY.rotate(np.ones((2, 30, 40), np.float32), np.arange(60).reshape(2, 30), threads=2)",
+    "rotate several axes": "AXES.rotate(np.ones((2, 30, 40), np.float32), np.arange(90).reshape(3, 30), inverse=True)",
+    "rotate by exact values": "posenc.Rotary(8, scale=2.0**-100).rotate(np.ones((3, 8), np.float32))",
+    "rotary tables": "ROTARY.tables(100, dtype='float64')",
     "stream": "list(posenc.stream(100, 40, chunk=7))",
     "an unfinished stream": "next(posenc.stream(None, 40, chunk=7))",
     "Encoding": "posenc.Encoding(64, base=500.0).encode(40)",
@@ -122,6 +127,8 @@ WORK = {
     "refused out": "refused(posenc.encode, 4, 4, out=np.empty((4, 4)))",
     "refused read-only out": "refused(posenc.encode, 4, 4, out=np.broadcast_to(np.float32(1), (4, 4)))",
     "refused x": "refused(posenc.add_to, np.ones((4, 4)), 5)",
+    "refused rotation": "refused(ROTARY.rotate, np.ones((4, 40), np.float32), 5)",
+    "refused overlap": "refused(ROTARY.rotate, (x := np.ones((5, 40), np.float32))[:4], out=x[1:])",
     "refused stream": "refused(posenc.stream, 4, 4, chunk=0)",
 }
 
@@ -137,6 +144,7 @@ def test_calls_keep_no_memory():
                 return
             raise AssertionError("not refused")
 
+        ROTARY, AXES = posenc.Rotary(40), posenc.Rotary(40, axes=[0, 1, 2, 0] * 5)
         for name, call in {WORK!r}.items():
             CALLS = 20 if "stores" in name or "another" in name else 300
             leaked = growth(eval("lambda: " + call))
@@ -175,6 +183,9 @@ def test_calls_keep_no_references(positions, dtype):
     assert_keeps_no_reference(lambda: encoding.encode(positions, dtype=dtype, out=out), encoding, positions, out, out.dtype)
     assert_keeps_no_reference(lambda: encoding.encode(positions, dtype=dtype), encoding, positions, out.dtype)
     assert_keeps_no_reference(lambda: encoding.add_to(out, positions), encoding, positions, out, out.dtype)
+    if dtype != "float64":
+        rotary = posenc.Rotary(33, rotary_dim=32)
+        assert_keeps_no_reference(lambda: rotary.rotate(out, positions), rotary, positions, out, out.dtype)
     if not sys.gettrace():          # a tracer, such as coverage, keeps references to the frame's objects
         out.resize((4, 33))         # fails while a buffer is exported
 

@@ -56,6 +56,7 @@ cdef enum:
     TABLE_BYTES = 1 << 17               # size of the cosines and sines that a thread keeps in L2 during a rotation
     FEWEST_TABLE_ROWS = 4               # fewest rows of cosines and sines that a thread computes together
     FEWEST_HEADS = 8                    # fewest heads in a block, if a rotation is divided among threads
+    MOST_TURNED = 1 << 18               # largest number of values that a rotation computes between two checks of signals
     MOST_TURNINGS = 16                  # largest number of position axes
 
 cdef double PIECE_SECONDS = 0.05
@@ -1056,11 +1057,12 @@ cdef int _turn(rotation_t *r, call_t *calls, ptrdiff_t rows, ptrdiff_t heads, ob
     cdef slot_t slots[MAX_THREADS]
     cdef turn_t turn
     cdef ptrdiff_t columns = 2 * r.pairs + r.rest, values = rows * heads * columns
-    cdef ptrdiff_t per_check = ROTATED_PER_CHECK if r.has_fast_path else DIRECT_PER_CHECK, head_blocks, least
+    cdef ptrdiff_t per_check = MOST_TURNED if r.has_fast_path else DIRECT_PER_CHECK // 2, head_blocks, least
     cdef int team = _team_size(threads, values, ROTATED_PER_THREAD if r.has_fast_path else DIRECT_PER_THREAD,
                                (rows * heads + FINE - 1) // FINE), i
     cdef char *memory
-    turn.rows = min(rows, max(<ptrdiff_t>FEWEST_TABLE_ROWS, min(<ptrdiff_t>FINE, TABLE_BYTES // (2 * r.pairs * 8 + 1))))
+    turn.rows = min(min(<ptrdiff_t>FINE, TABLE_BYTES // (2 * r.pairs * 8 + 1)), per_check // (heads * columns))
+    turn.rows = min(rows, max(<ptrdiff_t>FEWEST_TABLE_ROWS, turn.rows))
     turn.heads = min(heads, max(<ptrdiff_t>1, per_check // (turn.rows * columns)))
     if team > 1:
         while turn.rows > FEWEST_TABLE_ROWS and (rows + turn.rows - 1) // turn.rows < 4 * team:

@@ -6,8 +6,9 @@
  * Bounds (docs/numerics.md, section 7) for a pair (a, b) and the factors c = m cos t and s = m sin t of kernel.h, with
  * u = 2**-53 and A = |m| sqrt(a**2 + b**2): in double, the error of a value is below 3.25 u (|a c| + |b s|) <= 3.25 u A if c
  * and s are correctly rounded, and below 10.5 u A + 2**-88 A if they are evaluated directly; in float, it is below
- * 2**-23 |value| + 2**-37.6 A.  The rotated values of a pair determine A.  If neither is below 2**-12 times the other, these
- * errors are below 2**14 and 2**16 units of the double's last place, and 2.4 units of the float's last place.
+ * 2**-23 |value| + 2**-37.6 A.  The rotated values of a pair determine A.  If neither is smaller than 2**-12 times
+ * the other, these three errors are below, in order, 2**14 and 2**16 units in the last place of a double, and 2.4 units in the
+ * last place of a float.
  */
 #ifndef POSENC_ROTATION_H
 #define POSENC_ROTATION_H
@@ -84,7 +85,7 @@ INLINE void store_pairs(char *a, char *b, const pairs_t *v, dtype_t dtype, int i
 /* Three tests of each value, on lanes of 32 bits.  A lane passes a test if an unsigned number does not exceed a limit.  The
  * largest number of each test is kept:
  *     near    the bits that rounding drops, shifted to the top of the lane, minus (half-way point + margin);
- *     ratio   the first value of a pair minus the second, in bits of their magnitudes, plus the largest allowed difference;
+ *     ratio   the bits of the first magnitude of a pair minus those of the second, plus the largest allowed difference;
  *     range   the first value of a pair (float16: both) minus the smallest allowed; infinity and NaN exceed the limit. */
 typedef struct {
     vu64 near, ratio, range;
@@ -106,12 +107,12 @@ static void set_both_halves(uint64_t lanes[LANES], uint32_t x) {
 /* `scale` is |m| if the cosines and sines are evaluated directly, else 0. */
 static limits_t limits_of(dtype_t dtype, double scale) {
     const uint32_t half = dtype == FLOAT32 ? 1u << 28 : dtype == FLOAT16 ? 1u << 12 : 1u << 15;
-    /* a value this far from a half-way point passes; in units of the last place of a double for float32, else of a float */
-    const uint32_t margin = dtype == FLOAT32 ? scale ? 1u << 16 : 1u << 14 : dtype == FLOAT16 ? 1 : 3;
+    /* a value at least this far from a half-way point passes; the unit is the last place of a double (float32) or a float */
+    const uint32_t margin = dtype == FLOAT32 ? scale != 0 ? 1u << 16 : 1u << 14 : dtype == FLOAT16 ? 1 : 3;
     const uint32_t binades = (dtype == FLOAT16 ? 20u : 12u) << 23;
     /* 2**-13 for float16, twice its smallest normal number; else 2**-100, so that no significant bits underflow */
     const uint32_t smallest = (127u - (dtype == FLOAT16 ? 13u : 100u)) << 23;
-    limits_t l = {.share = scale ? DIRECT_ROTATION_ERROR : ROTATION_ERROR, .floor = scale * DIRECT_ROTATION_FLOOR};
+    limits_t l = {.share = scale != 0 ? DIRECT_ROTATION_ERROR : ROTATION_ERROR, .floor = scale * DIRECT_ROTATION_FLOOR};
     set_both_halves(l.past_half, (half + margin) << dropped_shift(dtype));
     set_both_halves(l.near, ~((2 * margin - 1) << dropped_shift(dtype)));
     set_both_halves(l.binades, binades);
@@ -216,7 +217,7 @@ static const turning_t *columns_of_pair(const rotation_t *r, ptrdiff_t pair, ptr
     }
 }
 
-/* Rounds the value factors[0] * cosine + factors[1] * sine of a pair if the vectorised test left it undecided. */
+/* Rounds factors[0] * cosine + factors[1] * sine, which the vectorised test left undecided. */
 static double undecided_value(const head_row_t *h, ptrdiff_t pair, const double factors[2], double value, double error) {
     const rotation_t *r = h->rotation;
     const int is_finite = factors[0] - factors[0] == 0 && factors[1] - factors[1] == 0;
@@ -225,13 +226,18 @@ static double undecided_value(const head_row_t *h, ptrdiff_t pair, const double 
         if (bits_of_double(below) == bits_of_double(above)) return below;
     }
     if (factors[0] != factors[0] || factors[1] != factors[1]) return double_of_bits(0x7ff8000000000000u);
-    h->tally->exact++;
-    ptrdiff_t column;
-    const turning_t *t = columns_of_pair(r, pair, &column);
-    const position_t position = position_of(t->spec, &t->table, h->row);
-    if (is_finite) return posenc_combination(t->spec, &position, column, factors, r->dtype);
-    const double c = posenc_exact(t->spec, &position, column, FLOAT64),
-                 s = posenc_exact(t->spec, &position, column + 1, FLOAT64);
+    double c = h->table[2 * pair], s = h->table[2 * pair + 1];
+    const double uncertain = 2 * h->limits->floor;
+    if (is_finite || !r->has_fast_path || magnitude_of(c) <= uncertain || magnitude_of(s) <= uncertain) {
+        h->tally->exact++;
+        ptrdiff_t column;
+        const turning_t *t = columns_of_pair(r, pair, &column);
+        const position_t position = position_of(t->spec, &t->table, h->row);
+        if (is_finite) return posenc_combination(t->spec, &position, column, factors, r->dtype);
+        c = posenc_exact(t->spec, &position, column, FLOAT64);
+        s = posenc_exact(t->spec, &position, column + 1, FLOAT64);
+    }
+    /* only the signs of c and s matter */
     const double infinite = factors[0] * c + factors[1] * s;
     return infinite == infinite ? infinite : double_of_bits(0x7ff8000000000000u);
 }
@@ -333,7 +339,7 @@ INLINE void rotate_pairs(const head_row_t *h, ptrdiff_t pair, int width, const c
     else store_pairs(a, b, &v, dtype, interleaved);
 }
 
-/* Rotates the last pairs, fewer than BUNCH, in a buffer.  Its other pairs are (1, 1), which pass with the factors 1 and 1/2. */
+/* Rotates the last pairs, fewer than BUNCH, in a buffer.  The rest of it is set to 1; these values pass the tests. */
 INLINE void rotate_last_pairs(const head_row_t *h, ptrdiff_t pair, dtype_t dtype, int interleaved) {
     const ptrdiff_t size = size_of(dtype), half = h->rotation->pairs * size, at = pair * size;
     const int width = (int)(h->rotation->pairs - pair);
@@ -484,8 +490,8 @@ INLINE double upper_bits(double x) {
     return double_of_bits((bits_of_double(x) + ((uint64_t)1 << 36)) & ~(((uint64_t)1 << 37) - 1));
 }
 
-/* Converts a row of the table to factors.  For BUNCH pairs, these are all c, then all s; for bfloat16, floats in the order c,
- * c_low, s, s_low, where c and s have 16 bits. */
+/* Converts a row of the table to factors: for each BUNCH pairs, first their cosines c, then their sines s; for bfloat16, split
+ * into floats, in the order c, c_low, s, s_low, where c and s have 16 significant bits. */
 NOINLINE void spread(const rotation_t *r, const double *table, double *factors) {
     /* without a fast path, the factors are NaN, which makes every value uncertain */
     const double unit = r->has_fast_path ? 1 : double_of_bits(0x7ff8000000000000u), sign = r->inverse ? -unit : unit;
