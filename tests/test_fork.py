@@ -38,7 +38,7 @@ libc = ctypes.PyDLL(None)                           # keeps the interpreter lock
 ROWS, WIDE = 4096, posenc.Encoding(512)
 EXPECTED = WIDE.encode(ROWS, threads=1)
 FRESH = posenc.Encoding(64, base=77.0)              # the child builds its offset table
-ROTARY, KEYS = posenc.Rotary(64), np.ones((8, ROWS, 64), np.float32)
+ROTARY, KEYS = posenc.Rotary(64), np.ones((2, ROWS, 64), np.float32)
 ROTATED = ROTARY.rotate(KEYS.copy(), threads=1)
 
 def correct(threads):
@@ -113,7 +113,7 @@ def during_a_call():
     slow = np.full(200, 5e-324)                     # slow: the values need more than 200 bits
     def work(count):
         WIDE.encode(slow, dtype="float64", threads=count)
-        posenc.Rotary(64, scale=2.0**-100).rotate(KEYS[:, :256].copy(), threads=count)
+        posenc.Rotary(64, scale=2.0**-100).rotate(KEYS[:, :32].copy(), threads=count)
     threads = in_threads(work, [2])
     return lambda: [thread.join() for thread in threads]
 

@@ -277,6 +277,25 @@ def test_subnormal_values_near_half_way_points_are_correct(isa, interleaved):
         check(x, np.full(60, 12345), 1, interleaved=interleaved, frequencies=(1.0,))
 
 
+def test_products_near_half_way_points_are_correct_at_zeros(isa):
+    """The sine has an absolute error, which is large compared with it near one of its zeros."""
+    correct = reference(1, frequencies=(1.0,))
+    b = np.random.default_rng(17).integers(2**23, 2**24, 2**18)
+    for position, _ in zeros(0, correct.angles, "sin", 6):
+        product = np.abs(b * float(correct._term(position, 1, 160)[0]))
+        unit = np.exp2(np.floor(np.log2(product)) - 23)
+        b_best = b[np.argsort(np.abs(product / unit % 1 - 0.5))[:20]]
+        x = joined(np.zeros((20, 1), np.float32), b_best[:, None].astype(np.float32), False)
+        check(x, np.full(20, position), 1, frequencies=(1.0,))
+
+
+def test_values_at_the_limit_of_320_bits_are_correct(isa):
+    """Values at distances from half-way points that combination.c can just decide or just not."""
+    frequencies = tuple(2.0**-k for k in range(260, 345))
+    x = joined(*(np.array([[a], [b]], np.float32).repeat(85, 1) for a, b in ((1, 1), (1, -1))), False)
+    check(x, [1, 5], 85, frequencies=frequencies, scale=1 + 2.0**-24)
+
+
 @pytest.mark.parametrize("position", [0, 5])
 def test_values_undecided_in_c_are_decided_in_python(isa, dtype, monkeypatch, position):
     """A tiny frequency: the value is next to a half-way point, at a distance that needs more than 320 bits."""

@@ -56,7 +56,7 @@ cdef enum:
     TABLE_BYTES = 1 << 17               # size of the cosines and sines that a thread keeps in L2 during a rotation
     FEWEST_TABLE_ROWS = 4               # fewest rows of cosines and sines that a thread computes together
     FEWEST_HEADS = 8                    # fewest heads in a block, if a rotation is divided among threads
-    MOST_TURNED = 1 << 18               # largest number of values that a rotation computes between two checks of signals
+    MOST_TURNED = 1 << 20               # largest number of values in a block of a rotation; all may need exact evaluation
     MOST_TURNINGS = 16                  # largest number of position axes
 
 cdef double PIECE_SECONDS = 0.05
@@ -303,7 +303,7 @@ cdef ptrdiff_t _run_pieces(block_t block, void *context, ptrdiff_t blocks, ptrdi
         first = last
         end = _now()
         if end - start < PIECE_SECONDS / 2:
-            piece *= 2
+            piece *= 16 if end - start < PIECE_SECONDS / 32 else 2
         elif end - start > PIECE_SECONDS:
             piece = max(<ptrdiff_t>team, piece // 2)
         if end - checked >= PIECE_SECONDS / 2:
@@ -1061,8 +1061,7 @@ cdef int _turn(rotation_t *r, call_t *calls, ptrdiff_t rows, ptrdiff_t heads, ob
     cdef int team = _team_size(threads, values, ROTATED_PER_THREAD if r.has_fast_path else DIRECT_PER_THREAD,
                                (rows * heads + FINE - 1) // FINE), i
     cdef char *memory
-    turn.rows = min(min(<ptrdiff_t>FINE, TABLE_BYTES // (2 * r.pairs * 8 + 1)), per_check // (heads * columns))
-    turn.rows = min(rows, max(<ptrdiff_t>FEWEST_TABLE_ROWS, turn.rows))
+    turn.rows = min(rows, max(<ptrdiff_t>FEWEST_TABLE_ROWS, min(<ptrdiff_t>FINE, TABLE_BYTES // (2 * r.pairs * 8 + 1))))
     turn.heads = min(heads, max(<ptrdiff_t>1, per_check // (turn.rows * columns)))
     if team > 1:
         while turn.rows > FEWEST_TABLE_ROWS and (rows + turn.rows - 1) // turn.rows < 4 * team:
@@ -1088,7 +1087,7 @@ cdef int _turn(rotation_t *r, call_t *calls, ptrdiff_t rows, ptrdiff_t heads, ob
         calls[i].serial = team == 1
     try:
         _run(turn_block, &turn, turn.row_blocks * head_blocks,
-             max(<ptrdiff_t>1, per_check // (turn.rows * turn.heads * columns)), team)
+             max(<ptrdiff_t>1, per_check // (4 * turn.rows * turn.heads * columns)), team)
         for i in range(r.turnings):
             if calls[i].error != NULL:
                 raise <object>calls[i].error
