@@ -312,7 +312,7 @@ BAD_BATCHES = [
     (MASK, ([1],), {"padding_idx": 1.0}, TypeError, "padding_idx"),
     (MASK, ([1],), {"padding_idx": BEYOND}, ValueError, "padding_idx"),
     (MASK, ([1],), {"padding_idx": BEYOND - 1}, ValueError, "start has 9223372036854775808"),
-    (MASK, ([1, 1],), {"start": BEYOND - 1}, ValueError, "start has 9223372036854775807, expected less"),
+    (MASK, ([1, 1],), {"start": BEYOND - 1}, ValueError, "start has 9223372036854775807, expected a smaller number"),
     (MASK, ([1],), {"start": 0.5}, TypeError, "start has dtype float64"),
     (MASK, ([1],), {"start": True}, TypeError, "start has dtype bool"),
     (MASK, ([[1, 1]],), {"start": [1, 2]}, ValueError, r"start has shape \(2,\), expected one that broadcasts to \(1,\)"),
@@ -328,7 +328,7 @@ BAD_BATCHES = [
     (LENGTHS, ([3.0],), {}, TypeError, "lengths has dtype float64"),
     (LENGTHS, ([2**62] * 4,), {}, ValueError, f"lengths add up to {2**64}, expected less"),
     (LENGTHS, (np.array([2**63], np.uint64),), {}, ValueError, "lengths has 9223372036854775808"),
-    (LENGTHS, ([3, 2],), {"start": [0, BEYOND - 1]}, ValueError, "start has 9223372036854775807, expected less"),
+    (LENGTHS, ([3, 2],), {"start": [0, BEYOND - 1]}, ValueError, "start has 9223372036854775807, expected a smaller number"),
     (LENGTHS, ([3, 2],), {"start": [1, 2, 3]}, ValueError, r"start has shape \(3,\)"),
 ]
 

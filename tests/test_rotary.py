@@ -468,7 +468,7 @@ OUT = random((5, 16))
     (random((4, 16)), {"threads": 0}, ValueError, "threads is 0, expected at least 1"),
     (random((4, 16)), {"out": OUT}, ValueError, "out has shape (5, 16), expected (4, 16), the shape of x"),
     (random((5, 16)), {"out": OUT.astype(np.float16)}, TypeError, "out has dtype float16, expected float32, the dtype of x"),
-    (OUT[:4], {"out": OUT[1:]}, ValueError, "out and x share a range of memory, expected x itself or"),
+    (OUT[:4], {"out": OUT[1:]}, ValueError, "the memory ranges of out and x overlap, expected x itself or"),
 ])
 def test_mistakes_in_rotations(x, options, kind, message):
     arrays = [a for a in (x, options.get("out")) if isinstance(a, np.ndarray)]

@@ -447,5 +447,5 @@ def _target(x: NDArray[Any], out: Any, element: np.dtype[Any]) -> NDArray[Any] |
     if np.may_share_memory(x, out):
         if (x.ctypes.data, x.strides) == (out.ctypes.data, out.strides):
             return None
-        raise ValueError("out and x share a range of memory, expected x itself or an array that shares no memory with x")
+        raise ValueError("the memory ranges of out and x overlap, expected x itself or an array in other memory")
     return out
