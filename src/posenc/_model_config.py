@@ -48,7 +48,7 @@ ROTATES_WITH = {
 BASES = {"codegen": 1e4, "gptj": 1e4}       # the bases of model types whose configuration has none
 # Model types that apply a single rope_scaling, as in older configurations, only to layers with full attention
 SCALED_IN_FULL_ATTENTION = frozenset(("gemma3_text", "gemma3n_text", "olmo3"))
-LOCAL_BASE = frozenset(("gemma3_text", "gemma3n_text"))     # of these, those whose local attention has a base of its own
+LOCAL_BASE = frozenset(("gemma3_text", "gemma3n_text"))     # of these, those with a different base for local attention
 LOCAL, FULL = "sliding_attention", "full_attention"
 
 
