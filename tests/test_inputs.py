@@ -156,10 +156,10 @@ BAD_ARRAYS = {
     "number": (0.0, TypeError, "is of type float"),
     "byte order": (np.zeros(SHAPE, np.dtype(F4).newbyteorder()), ValueError, "dtype"),
     "misaligned": (misaligned(SHAPE, F4), ValueError, "aligned"),
-    "Fortran order": (np.zeros(SHAPE, F4, order="F"), ValueError, "contiguous columns"),
-    "strided columns": (np.zeros((12, 128), F4)[:, ::2], ValueError, "contiguous columns"),
-    "reversed columns": (np.zeros(SHAPE, F4)[:, ::-1], ValueError, "contiguous columns"),
-    "a single value": (strided(SHAPE, (0, 0)), ValueError, "contiguous columns"),
+    "Fortran order": (np.zeros(SHAPE, F4, order="F"), ValueError, "contiguous last dimension"),
+    "strided columns": (np.zeros((12, 128), F4)[:, ::2], ValueError, "contiguous last dimension"),
+    "reversed columns": (np.zeros(SHAPE, F4)[:, ::-1], ValueError, "contiguous last dimension"),
+    "a single value": (strided(SHAPE, (0, 0)), ValueError, "contiguous last dimension"),
     "a repeated row": (strided(SHAPE, (0, 4)), ValueError, "overlap"),
     "overlapping rows": (strided(SHAPE, (128, 4)), ValueError, "overlap"),
     "reversed overlapping rows": (strided(SHAPE, (128, 4))[::-1], ValueError, "overlap"),
@@ -504,7 +504,7 @@ def test_out_may_be_a_memory_map(tmp_path):
 
 INVALID_SETTINGS = {
     **{("POSENC_NUM_THREADS", text): "expected an integer of at least 1" for text in ("0", "-1", "two", "1.5")},
-    **{("POSENC_ISA", text): "expected one that this processor supports: " for text in ("bogus", "AVX2", "none")},
+    **{("POSENC_ISA", text): "expected one of the instruction sets of this processor: " for text in ("bogus", "AVX2", "none")},
 }
 # The import succeeds; every function that needs the kernels raises an error.  The program prints one line for each function.
 REFUSED = """
@@ -730,7 +730,7 @@ class Embedded(NamedTuple):
 
 @st.composite
 def embedded(draw, shape, dtype):
-    """Draw an array with contiguous columns; the strides of its other axes are random and do not overlap."""
+    """Draw an array with a contiguous last dimension; the strides of its other axes are random and do not overlap."""
     itemsize = np.dtype(dtype).itemsize
     axes = draw(st.permutations(range(len(shape) - 1))) if len(shape) > 1 else []
     strides, extent = [0] * len(shape), shape[-1] * itemsize if shape else itemsize

@@ -83,7 +83,7 @@ posenc.encode(12, 64, out=[])                           out is of type list | a 
 posenc.encode(12, 64, out=t)                            out is of type Tensor | posenc.torch
 posenc.encode(12, 64, out=x.astype("float64"))          out has dtype float64, expected float32 | dtype='float64'
 posenc.encode(12, 64, out=x[:10])                       out has shape (10, 64), expected (12, 64)
-posenc.encode(12, 64, out=np.zeros((64, 12), "f4").T)   out has strides | contiguous columns
+posenc.encode(12, 64, out=np.zeros((64, 12), "f4").T)   out has strides | contiguous last dimension
 posenc.encode(12, 64, threads=0)                        threads is 0 | at least 1
 posenc.encode(12, 64, threads="all")                    threads is 'all' of type str | an integer
 posenc.encode(12, 64, num_threads=2)                    'num_threads' | did you mean 'threads'?
@@ -99,7 +99,7 @@ posenc.add_to(t)                                        x is of type Tensor | po
 posenc.add_to(lazy)                                     x is of type Array | a numpy.ndarray
 posenc.add_to(np.zeros((12, 64), "int32"))              x has dtype int32 | float64, float32, float16 or bfloat16
 posenc.add_to(np.zeros(64, "f4"))                       x has shape (64,) | (..., n, 64)
-posenc.add_to(np.zeros((64, 12), "f4").T)               x has strides | contiguous columns
+posenc.add_to(np.zeros((64, 12), "f4").T)               x has strides | contiguous last dimension
 posenc.add_to(np.broadcast_to(x[0], (12, 64)))          x is read-only | writeable
 posenc.add_to(x, 10)                                    positions has length 10, expected 12
 posenc.add_to(x, np.arange(10))                         positions has shape (10,) | broadcasts to (12,)
@@ -292,10 +292,10 @@ posenc.points(3, 8)                                     coordinates has shape ()
 posenc.points(None, 8)                                  coordinates is None | an array
 posenc.points("xy", 8)                                  coordinates has dtype <U2 | integers of at most 64 bits
 posenc.points(8, xy)                                    coordinates has shape () | (..., axes)
-posenc.points(enc, xy)                                  coordinates has dtype object, such as Encoding(64) of type Encoding
+posenc.points(enc, xy)                                  coordinates has dtype object and contains Encoding(64) of type Encoding
 posenc.points(np.zeros((5, 0)), 8)                      coordinates has shape (5, 0) | at least one axis
 posenc.points(zip([1, 2], [3, 4]), 8)                   coordinates has dtype object | of type zip
-posenc.points({"x": 1, "y": 2}, 8)                      coordinates has dtype object, such as {'x': 1, 'y': 2} of type dict
+posenc.points({"x": 1, "y": 2}, 8)                      coordinates has dtype object and contains {'x': 1, 'y': 2} of type dict
 posenc.points([[1, 2], [3]], 8)                         coordinates is of type list | expected an array
 posenc.points([["a", "b"]], 8)                          coordinates has dtype <U1 | integers of at most 64 bits
 posenc.points([[True, False]], 8)                       coordinates has dtype bool | integers of at most 64 bits
@@ -308,7 +308,7 @@ posenc.points([[2**70, 0]], 8)                          coordinates has 11805916
 posenc.points(np.zeros(5, "f4,f4"), 8)                  coordinates has dtype [('f0', '<f4'), ('f1', '<f4')]
 posenc.points(np.ma.array([[1, 2]], mask=[[0, 1]]), 8)  coordinates is of type MaskedArray | without a mask
 posenc.points([dates, dates], 8)                        coordinates has dtype datetime64[D] | .astype("int64")
-posenc.points(pd.DataFrame({"x": [1], "y": ["a"]}), 8)  coordinates has dtype object, such as 'a' of type str
+posenc.points(pd.DataFrame({"x": [1], "y": ["a"]}), 8)  coordinates has dtype object and contains 'a' of type str
 posenc.points(pd.DataFrame({"x": [1, None]}, dtype="Int64"), 8)  coordinates has 1 null | fill or drop it
 posenc.points(pl.DataFrame({"x": [1, None], "y": [3, 4]}), 8)  coordinates has 1 null | fill or drop it
 posenc.points(pl.LazyFrame({"x": [1], "y": [3]}), 8)    coordinates has dtype object | of type LazyFrame
@@ -425,7 +425,7 @@ posenc.verify("none.npy")                               No such file or director
 posenc.verify("folder.npy")                             Is a directory | 'folder.npy'
 posenc.verify("notes.txt")                              notes.txt: not a .npy file
 posenc.verify("half.npy")                               half.npy: 160 bytes, expected 3200 for shape (12, 64)
-posenc.verify("zeros.npy")                              position 0, column 1 | pass encoding if it is not Encoding(4)
+posenc.verify("zeros.npy")                              position 0, column 1 | Encoding(4) was assumed
 posenc.verify("pe.npy", encoding=64)                    encoding is 64 of type int | such as posenc.Encoding(64)
 posenc.verify("pe.npy", encoding="whisper")             encoding is 'whisper' of type str | posenc.preset('whisper', d_model)
 posenc.verify("pe.npy", encoding=posenc.Encoding(8))    encoding has d_model 8, expected 64, the number of columns of pe.npy
@@ -574,7 +574,7 @@ posenc.torch.add_to(x)                                  x is of type ndarray | a
 posenc.torch.add_to([[0.0]])                            x is of type list | a torch.Tensor
 posenc.torch.add_to(t.int())                            x has dtype torch.int32 | torch.float64, torch.float32
 posenc.torch.add_to(t[0])                               x has shape (64,) | (..., n, d_model)
-posenc.torch.add_to(t.T)                                x has strides | contiguous columns
+posenc.torch.add_to(t.T)                                x has strides | contiguous last dimension
 posenc.torch.add_to(t.requires_grad_())                 x is a leaf that requires grad | x.clone() or torch.no_grad()
 posenc.torch.add_to(t, 10)                              positions has length 10, expected 12
 posenc.torch.add_to(t, torch.arange(10))                positions has shape (10,) | broadcasts to (12,)

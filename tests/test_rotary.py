@@ -452,7 +452,7 @@ OUT = random((5, 16))
     (random((4, 16), np.float64), {}, TypeError, "x has dtype float64, expected float32, float16 or bfloat16"),
     (random((4, 16), np.int64), {}, TypeError, "x has dtype int64, expected float32, float16 or bfloat16"),
     (random((4, 16)).astype(">f4"), {}, ValueError, "native byte order"),
-    (random((16, 4)).T, {}, ValueError, "x has strides (4, 16), expected contiguous columns"),
+    (random((16, 4)).T, {}, ValueError, "x has strides (4, 16), expected a contiguous last dimension"),
     (READ_ONLY, {}, ValueError, "x is read-only, expected a writeable array"),
     (np.broadcast_to(READ_ONLY[0], (4, 16)), {}, ValueError, "x is read-only"),
     (np.lib.stride_tricks.as_strided(random(40), (4, 16), (32, 4)), {}, ValueError, "expected rows that do not overlap"),

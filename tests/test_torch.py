@@ -187,7 +187,7 @@ META = torch.arange(3, device="meta")
     ids=["add_to", "vmap", "operator", "encode", "table", "module"],
 )
 def test_positions_on_the_meta_device(call):
-    with pytest.raises(ValueError, match="positions is on the meta device, expected a tensor with values for cpu"):
+    with pytest.raises(ValueError, match="positions is on the meta device, expected a tensor with values for a result on cpu"):
         call()
 
 
@@ -789,7 +789,7 @@ OTHER_TABLES = {
     "NaN": (torch.full((100, 64), math.nan), "row 0"),
     "x, width": (posenc.torch.encode(100, 32), r"has shape \(100, 32\), expected \(max_len, 64\)"),
     "batch": (torch.zeros(3, 100, 64), r"has shape \(3, 100, 64\)"),
-    "integers": (torch.zeros(100, 64, dtype=torch.int64), "pe has dtype torch.int64, expected a tensor of real numbers"),
+    "integers": (torch.zeros(100, 64, dtype=torch.int64), "pe has dtype torch.int64, expected a floating-point dtype"),
 }
 
 

@@ -1,4 +1,4 @@
-"""encode, add_to and stream: each calls the method of an `Encoding` with its keywords, taken from a cache if possible."""
+"""encode, add_to and stream: each calls the method of the same name of an `Encoding`, from a cache if possible."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def encode(
         The dtype of the result, in any spelling that NumPy accepts.  bfloat16 needs ``ml_dtypes``, or an array of
         uint16 as `out` for its bits.
     out : ndarray, shape ``positions.shape + (d_model,)``, optional
-        The array to write to, of `dtype`, with contiguous columns and any row stride without overlap.
+        The array to write to, of `dtype`.  Its last dimension must be contiguous, and its rows must not overlap.
     threads : int, optional
         The number of threads, at least 1.  The default depends on the size of the table and on the limits of the process.
     **convention
@@ -117,7 +117,7 @@ def add_to(
     Parameters
     ----------
     x : ndarray, shape (..., n, d_model)
-        The embeddings, which are overwritten: of float32, float64, float16 or bfloat16, with contiguous columns.
+        The embeddings, which are overwritten: float32, float64, float16 or bfloat16, with a contiguous last dimension.
     positions : None, int, range or array_like, optional
         None means ``range(n)``; an integer must equal n; a range must have n positions; an array must broadcast to
         ``x.shape[:-1]``.

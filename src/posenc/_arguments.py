@@ -142,7 +142,7 @@ def numbers(name: str, value: Any) -> NDArray[Any]:
 
 
 def check_real(name: str, array: NDArray[Any]) -> None:
-    """Raise an error unless an array has a dtype in REAL; for an array of objects, show the first object of another type."""
+    """Raise an error unless an array has a dtype in REAL; show the first object, if any, that is not an int or a float."""
     if array.dtype.kind in "iuf" and array.dtype.itemsize <= 8:
         return
     objects = list(array.flat) if array.dtype.kind == "O" else []
@@ -150,8 +150,8 @@ def check_real(name: str, array: NDArray[Any]) -> None:
         for p in objects:
             check_position(p, name=name)
     other = [p for p in objects if not isinstance(p, (int, float))][:1]
-    such_as = "".join(f", such as {shown(p)} of type {type(p).__name__}" for p in other)
-    raise TypeError(f"{name} has dtype {array.dtype}{such_as}, expected {REAL}")
+    example = "".join(f" and contains {shown(p)} of type {type(p).__name__}" for p in other)
+    raise TypeError(f"{name} has dtype {array.dtype}{example}, expected {REAL}")
 
 
 def frequencies(name: str, value: Any) -> tuple[float, ...]:
@@ -285,7 +285,9 @@ def check_array(name: str, array: NDArray[Any], element: np.dtype[Any]) -> None:
     if array.ndim == 0:
         raise ValueError(f"{name} has shape (), expected at least one dimension")
     if array.shape[-1] > 1 and array.strides[-1] != array.itemsize:
-        raise ValueError(f"{name} has strides {array.strides}, expected contiguous columns (a last stride of {array.itemsize})")
+        raise ValueError(
+            f"{name} has strides {array.strides}, expected a contiguous last dimension (a last stride of {array.itemsize})"
+        )
     extent = array.shape[-1] * array.itemsize
     for stride, length in sorted((abs(s), n) for s, n in zip(array.strides[:-1], array.shape[:-1], strict=True) if n > 1):
         if stride < extent:
@@ -300,7 +302,7 @@ def empty(name: str, shape: tuple[int, ...], element: Any) -> NDArray[Any]:
     except (MemoryError, ValueError) as error:
         kind = MemoryError if isinstance(error, MemoryError) else ValueError
         hint = "; stream yields chunks" if name == "positions" else ""
-        raise kind(f"{name} needs an array of shape {shape}, which is too large{hint}: {error}") from None
+        raise kind(f"{name} needs an array of shape {shape}, which is too large{hint} ({error})") from None
 
 
 def output(
@@ -318,7 +320,7 @@ def output(
 
 
 # ---- calls ------------------------------------------------------------------------------------------------------------
-# _kernel.pyx calls these functions for arguments of types that it does not convert.
+# _kernel.pyx and _rotary.py call these functions if the kernel cannot convert the arguments itself.
 
 
 def for_encode(
@@ -436,7 +438,7 @@ def _target(x: NDArray[Any], out: Any, element: np.dtype[Any]) -> NDArray[Any] |
     if not x.flags.aligned:
         raise ValueError(f"x is not aligned, expected elements at multiples of {element.itemsize} bytes")
     if x.shape[-1] > 1 and x.size and x.strides[-1] != x.itemsize:
-        raise ValueError(f"x has strides {x.strides}, expected contiguous columns (a last stride of {x.itemsize})")
+        raise ValueError(f"x has strides {x.strides}, expected a contiguous last dimension (a last stride of {x.itemsize})")
     if not isinstance(out, np.ndarray):
         raise TypeError(f"out is of type {type(out).__name__}, expected a numpy.ndarray")
     if out.dtype != x.dtype:

@@ -34,7 +34,7 @@ def tensor_hint(value: Any) -> str:
 
 
 def as_array(name: str, value: Any) -> NDArray[Any]:
-    """Return ``np.asarray(value)``, or raise for nulls, times and inexact integers; may run foreign code (``__array__``)."""
+    """Return ``np.asarray(value)``, or raise for nulls, times and integers it rounds; may run foreign code (``__array__``)."""
     # np.ma would import numpy.ma on first use, which may fail in a process that has dropped its privileges.
     if isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
         raise TypeError(f"{name} is of type MaskedArray, expected an array without a mask")
@@ -106,14 +106,14 @@ def _count_nulls(column: Any) -> int:
     count = getattr(column, "null_count", None)
     if count is not None:
         return int(count() if callable(count) else count)
-    # isna() is also true for NaN in a column with a NumPy dtype, where NaN is a number (but see _nans_beside_large).
+    # isna() is also true for NaN in a column with a NumPy dtype, where NaN is not a null (but see _nans_beside_large).
     if hasattr(column, "isna") and not isinstance(column.dtype, np.dtype):
         return int(np.count_nonzero(column.isna()))
     return 0
 
 
 def _nans_beside_large(column: Any, converted: NDArray[Any]) -> int:
-    """Return the number of NaN in a pandas column whose large numbers may be integers that pandas rounded beside nulls."""
+    """Return the number of NaN in a pandas column if it has numbers of 2**53 or more, which pandas may have rounded; else 0."""
     if not (hasattr(column, "isna") and isinstance(column.dtype, np.dtype)):
         return 0
     large = abs(converted[np.isfinite(converted)]) >= 2**53
@@ -157,7 +157,7 @@ def _conversion(name: str, value: Any, array: NDArray[Any], zoned_unit: str | No
 
 
 def _conversion_of_objects(name: str, array: NDArray[Any], first: date | timedelta) -> tuple[str, str]:
-    """Like `_conversion`, for objects of the datetime module and of its subclasses, such as pandas.Timestamp."""
+    """Like `_conversion`, for objects of datetime classes and of their subclasses, such as pandas.Timestamp."""
     if isinstance(first, datetime) and first.tzinfo:
         return f"[p.timestamp() for p in {name}]" if array.ndim else f"[{name}.timestamp()]", "seconds since 1970"
     kind = "timedelta64" if isinstance(first, timedelta) else "datetime64"

@@ -34,7 +34,7 @@ cdef struct positions_t:
 
 
 cdef struct rows_t:
-    # the rows of an array, with as few axes as their addresses allow
+    # the rows of an array; adjacent axes that one stride covers are merged
     char *data
     int axes
     ptrdiff_t shape[MOST_AXES]
@@ -77,7 +77,10 @@ cdef inline bint read_range(object positions, double offset, bint checked, posit
 
 
 cdef inline bint read_array(object positions, double offset, bint checked, Py_buffer *view, positions_t *p) except -1:
-    """Read a contiguous int64 or float64 array and hold its buffer; return False for others or positions outside the domain."""
+    """Hold the buffer of a contiguous int64 or float64 array; return False for other arrays.
+
+    Unless `checked`, also return False if a position may be outside the domain.
+    """
     cdef ptrdiff_t i
     try:
         PyObject_GetBuffer(positions, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
@@ -109,7 +112,7 @@ cdef inline bint are_reals_inside(const double *p, ptrdiff_t rows, double offset
     if offset != 0 and not -bound <= offset <= bound:
         return False
     for i in range(rows):
-        # accepts NaN, which compares as false, and infinity, whose difference is NaN: their rows are NaN
+        # accepts NaN (its comparisons are false) and infinity (inf - inf is NaN): their rows are NaN
         if (p[i] >= bound or p[i] < -bound) and p[i] - p[i] == 0:
             return False
     return True
@@ -149,7 +152,7 @@ cdef inline bint are_rows_apart(const Py_buffer *view, ptrdiff_t extent) noexcep
 
 cdef inline bint read_rows(object array, ptrdiff_t itemsize, ptrdiff_t d_model, bint checked, Py_buffer *view,
                            int flags=PyBUF_STRIDES | PyBUF_WRITABLE) except -1:
-    """Hold the buffer of an array whose rows have d_model elements and which, by default, is writeable.
+    """Hold the buffer of an array whose rows have d_model contiguous elements; by default, it must be writeable.
 
     Return False for other arrays and, unless `checked`, if rows may overlap.
     """
@@ -205,7 +208,7 @@ cdef inline void append_axis(extent_t *extent, ptrdiff_t length, ptrdiff_t x_str
 
 
 cdef inline void span(const Py_buffer *view, char **lowest, char **beyond) noexcept:
-    """Set the addresses of the first byte of an array and past its last one."""
+    """Set the address of the first byte of an array, and the address after its last byte."""
     cdef int i
     lowest[0] = <char *>view.buf
     beyond[0] = lowest[0] + view.itemsize
@@ -235,7 +238,7 @@ cdef inline uint64_t distance(const int64_t *p) noexcept nogil:
 
 
 cdef inline uint64_t majority_step(const int64_t *p, ptrdiff_t rows, ptrdiff_t *matches) noexcept nogil:
-    """The distance that at least half of the neighbours have, else 0: a Boyer-Moore majority vote, then a count."""
+    """The distance of more than half of all neighbours, if any, else 0 or the distance of half of them (Boyer-Moore vote)."""
     cdef uint64_t step = 1
     cdef ptrdiff_t i, votes = 0
     for i in range(rows - 1):
@@ -249,7 +252,7 @@ cdef inline uint64_t majority_step(const int64_t *p, ptrdiff_t rows, ptrdiff_t *
 
 
 cdef inline bint is_monotonic(const int64_t *p, ptrdiff_t rows, uint64_t step) noexcept nogil:
-    """Whether positions whose neighbours are all `step` apart only rise or only fall."""
+    """Whether positions only rise or only fall; all neighbours must be `step` apart."""
     cdef uint64_t extent = <uint64_t>(rows - 1) * step
     return <uint64_t>p[rows - 1] - <uint64_t>p[0] in (extent, -extent)
 

@@ -1,4 +1,4 @@
-"""The convention of a table: checks its keywords and computes the columns for the kernel."""
+"""Check the keywords of a table's convention, and compute the columns for the kernel."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def refuse(method: Callable[..., Any], unknown: Keywords) -> None:
 
 
 def spacing(d: int, c: Keywords) -> tuple[int, Fraction]:
-    """Return the number of frequencies and the divisor D in ``base**(-i / D)``."""
+    """Return the number of frequencies and the divisor in ``base**(-i / divisor)``."""
     zero_column = c["odd"] == "zero" and d % 2
     pairs = d // 2 if zero_column else -(-d // 2)
     count = d if c["exponents"] == "column" else pairs

@@ -1,4 +1,4 @@
-"""Encoding, the checked specification of a table, and the functions that read its convention."""
+"""Encoding, the specification of a table, with the methods encode, add_to and stream."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ class Encoding(_specification.Specification):
 
 
 def check_encoding(encoding: Any) -> None:
-    """Raise an error unless a value is an Encoding; it shows the call for a number of columns, a model, or a dict."""
+    """Raise an error unless a value is an Encoding; for an int, a str or a dict, the error shows a call that returns one."""
     if isinstance(encoding, Encoding):
         return
     value = shown(encoding)

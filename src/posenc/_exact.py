@@ -1,4 +1,4 @@
-"""Exact evaluation of a value whose rounding kernel/exact.c leaves undecided, in Python integers.
+"""Evaluate, in Python integers, a value for which kernel/exact.c cannot decide the rounding.
 
 The number of bits is doubled until the rounding is decided; docs/numerics.md, section 3, proves that the loop ends.
 """
@@ -59,7 +59,7 @@ class Values:
             bits *= 2
 
     def _combined(self, position: int, exponent: int, terms: list[tuple[int, Fraction]], bits: int) -> tuple[int, int, int]:
-        """Evaluate the sum of factor * sin or cos, without `scale`, to about `bits` bits.
+        """Evaluate the sum of the terms, each a factor times sin or cos of its column, to about `bits` bits.
 
         Returns
         -------

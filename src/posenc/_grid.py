@@ -100,12 +100,12 @@ def grid(
     shape : int or sequence
         The size of each axis, or its coordinates: a range or a one-dimensional array of integers or real numbers.
     d_model : int, Encoding or sequence of Encoding
-        Number of columns; or, in place of d_model and the keywords of a convention, one encoding for every axis, or a sequence
+        Number of columns; or, in place of d_model and the keywords of a convention, one encoding for all axes, or a sequence
         with an encoding for each axis.  The table then has the columns of the encodings of all axes.
     start : float or sequence of float, optional
         The index of the first cell, one for each axis or one for all.  Cell k has the index m = k + start.
     coordinates : {"index", "normalized", "centered"} or (low, high), optional
-        The coordinate of cell k, for axes of n cells given by size.  ``"index"``: m.  ``"normalized"``: m / (last + 1e-6),
+        The coordinate of cell k, if `shape` has the size n of the axis.  ``"index"``: m.  ``"normalized"``: m / (last + 1e-6),
         where last is the index of the last cell (DETR's ``normalize``).  ``"centered"``: (2 m + 1) / n - 1, the centres of
         n cells between -1 and 1.  (low, high): low + m * (high - low) / (n - 1).  An integral index is encoded exactly; any
         other coordinate is first rounded to float64.
@@ -149,7 +149,7 @@ def grid(
 
     See Also
     --------
-    points : Encode points that form no grid, or that differ per sample.
+    points : Encode points that do not form a grid, or that differ between samples.
     encode : Return the encodings of positions on one axis.
     Encoding : The keywords of a convention.
 

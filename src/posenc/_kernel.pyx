@@ -34,19 +34,20 @@ from posenc._buffers cimport (
 )
 
 cdef enum:
-    # Fewest rows for which rotation is faster; an offset table costs as much as HALF + COARSE directly evaluated rows:
+    # Fewest rows that are rotated with an offset table, which is then faster than direct evaluation.  Building a table costs as
+    # much as HALF + COARSE directly evaluated rows.
     ROWS_WITH_TABLE = 4                 # if the table exists
     ROWS_FOR_KEPT_TABLE = 32            # if the table is built and kept
     ROWS_FOR_TABLE = 64                 # if the table is built for one call
     KEPT_TABLES = 2                     # offset tables that an encoding keeps
     KEPT_COLUMNS = 1 << 13              # most columns of a kept table; each takes 1.3 kB
-    # Values that justify another thread, and values between two checks of signals, until the speed is measured.
+    # Number of values that justify another thread, and number that a thread computes before the speed is first measured.
     # A rotated value takes 0.3 to 2 ns, a directly evaluated one 3 to 20 ns, an exact one 3 to 15 us.
     ROTATED_PER_THREAD = 1 << 17
     ROTATED_PER_CHECK = 1 << 24
     DIRECT_PER_THREAD = 1 << 14
     DIRECT_PER_CHECK = 1 << 13
-    SMALL = 32                          # a small job has fewer values than SMALL times those that justify another thread
+    SMALL = 32                          # a job is small if it has fewer values than SMALL times the number per thread
     LONGEST_PAUSE = 256                 # largest value of `pause`
     MIN_ENTRIES = 64                    # fewest batch entries in a block: each block of the batch computes the rows again
     TILES_PER_BLOCK = 16                # tiles of an offset table in a block, 20 us each
@@ -171,7 +172,7 @@ def use_instruction_set(name=None, what="instruction set"):
             active = posenc_kernels[<int>i]
             return
     available = [built for built, runs in instruction_sets().items() if runs]
-    raise ValueError(f"{what} is {name!r}, expected one that this processor supports: {', '.join(available)}")
+    raise ValueError(f"{what} is {name!r}, expected one of the instruction sets of this processor: {', '.join(available)}")
 
 
 cdef class default_environment:
@@ -257,8 +258,9 @@ cdef int _run(block_t block, void *context, ptrdiff_t blocks, ptrdiff_t per_chec
     """Run blocks on `threads` threads, minus those that other calls use and those that the system refuses.
 
     If other processes use the processors, or if the system runs two threads on one processor, the threads of a team may wait
-    for each other longer than a small job takes.  So if a team is uneven (the calling thread ran most of the blocks, or few),
-    the next small jobs run in one thread: 1, 2, 4, ... jobs after each uneven team, until a team shares its blocks evenly.
+    for each other longer than a small job takes.  So if a team is uneven (the calling thread ran more than 3/4 of all
+    blocks, or less than 1/4 of an equal share), the next small jobs run in one thread: 1 job after the first uneven team, then
+    2, 4, ..., until a team shares its blocks evenly.
     """
     global threads_in_use, pause, paused
     cdef int team = 1
@@ -306,8 +308,8 @@ cdef ptrdiff_t _run_pieces(block_t block, void *context, ptrdiff_t blocks, ptrdi
             piece *= 16 if end - start < PIECE_SECONDS / 32 else 2
         elif end - start > PIECE_SECONDS:
             piece = max(<ptrdiff_t>team, piece // 2)
-        if end - checked >= PIECE_SECONDS / 2:
-            # this call does nothing outside the main thread, which only Python identifies reliably
+        if abs(end - checked) >= PIECE_SECONDS / 2:
+            # does nothing outside the main thread; only Python can reliably tell which thread this is
             with gil:
                 PyErr_CheckSignals()
             checked = end = _now()
@@ -317,7 +319,7 @@ cdef ptrdiff_t _run_pieces(block_t block, void *context, ptrdiff_t blocks, ptrdi
 
 
 cdef double _now() noexcept nogil:
-    """Return the wall-clock time in seconds.  If the clock is reset, only the length of one piece changes."""
+    """Return the wall-clock time in seconds.  If the clock is reset, only the lengths of a few pieces change."""
     cdef timespec t
     timespec_get(&t, TIME_UTC)
     return <double>t.tv_sec + 1e-9 * <double>t.tv_nsec
@@ -382,7 +384,7 @@ cdef plan_t _plan(const spec_t *spec, const job_t *job, ptrdiff_t rows, uint64_t
     has_table : bool
         Whether the encoding keeps the offset table of `step`.
     may_stream : bool
-        False if the pages of `out` are new: the system has just zeroed them, so their lines are in the cache.
+        False if the pages of `out` are new: the system zeroes them as they are written, so their lines are in the cache.
     """
     cdef plan_t plan
     cdef ptrdiff_t itemsize = _itemsize(job.dtype)
@@ -432,7 +434,7 @@ cdef bint _is_rotated(const spec_t *spec, ptrdiff_t rows, uint64_t step, bint ha
     """Whether rows that are `step` apart are rotated with an offset table."""
     cdef ptrdiff_t min_rows = ROWS_WITH_TABLE if has_table else \
         ROWS_FOR_KEPT_TABLE if step == 1 and spec.columns <= KEPT_COLUMNS else ROWS_FOR_TABLE
-    # a larger step times the longest offset leaves the int64 range
+    # the limit keeps step times the longest offset inside the int64 range
     return 0 < step < <uint64_t>1 << 50 and rows >= min_rows
 
 
@@ -454,7 +456,7 @@ cdef uint64_t _spacing(job_t *job, ptrdiff_t rows) noexcept nogil:
 
 
 cdef bint _few_limbs(double offset, const job_t *job, ptrdiff_t rows) noexcept:
-    """Whether position + offset fits the 4 limbs of the fast path, of which 2 or 1 are before the point."""
+    """Whether position + offset fits the 4 limbs of the fast path: 2 before and 2 after the point, or 1 and 3."""
     cdef int64_t first = <int64_t>job.start, last = <int64_t>(job.start + <uint64_t>(rows - 1) * job.step)
     if floor(offset * 2.0**64) == offset * 2.0**64:
         return True
@@ -463,7 +465,7 @@ cdef bint _few_limbs(double offset, const job_t *job, ptrdiff_t rows) noexcept:
 
 
 cdef void encode_block(void *context, ptrdiff_t which, int member) noexcept nogil:
-    """Run a block.  Successive blocks are in different ranges: threads that fault on the same huge page would all clear it."""
+    """Run a block.  Successive blocks are in different ranges, so that threads do not all fault on (and clear) a huge page."""
     cdef run_t *run = <run_t *>context
     cdef plan_t *plan = &run.plan
     cdef ptrdiff_t range_blocks = (plan.blocks + run.ranges - 1) // run.ranges
@@ -597,7 +599,8 @@ cdef class Columns:
     ----------
     d_model : int
     turns : bytes
-        uint32 limbs, highest first; each has ``pitched(d_model)`` columns: all columns, then the first ones again.
+        uint32, shape (limbs, ``pitched(d_model)``), highest limb first: the frequencies of all columns in turns per position,
+        then those of the first columns again.
     integer_limbs, fraction_limbs : int
         Limbs of `turns` before and after the point.
     sign, quarter : bytes
@@ -622,7 +625,7 @@ cdef class Columns:
                   object value, object for_encode, object for_add_to):
         check_settings()
         if integer_limbs + fraction_limbs > MAX_TURN_LIMBS:
-            raise ValueError(f"{integer_limbs + fraction_limbs} limbs, expected at most {MAX_TURN_LIMBS}")
+            raise ValueError(f"turns has {integer_limbs + fraction_limbs} limbs, expected at most {MAX_TURN_LIMBS}")
         self.memory = (turns, sign, quarter)
         self.value = value
         self.for_encode = for_encode
@@ -748,9 +751,9 @@ cdef class Columns:
 
     cdef object _write(self, job_t *job, object out, const Py_buffer *written, object positions, const Py_buffer *read,
                        const positions_t *p, tuple element, object threads, bint checked, bint may_stream):
-        """Write the rows of `out`, with one job for each index of the axes before the last axis of rows."""
+        """Merge the axes of `out` and write its rows, with one job for each index of all merged axes except the last."""
         cdef rows_t rows
-        # whether the positions give one table, which is added to all entries of a batch; otherwise, each row has a position
+        # whether the positions give one table, stored, or added to all batch entries; otherwise, each row has its own position
         cdef bint is_table = (p.axes == 1 and written.ndim > 1 and p.rows == written.shape[written.ndim - 2]
                               and (job.output == ADD or written.ndim == 2))
         cdef ptrdiff_t n, count = 1, which, rest, i
@@ -836,7 +839,7 @@ cdef class Columns:
         return None
 
     cdef Offsets _table(self, uint64_t step, ptrdiff_t first, object threads):
-        """Return an offset table.  Two threads may build the same one, without a lock: a fork could copy a held lock."""
+        """Return an offset table.  No lock is held, because a fork could copy it; so two threads may build the same table."""
         cdef Offsets table = self._find_table(step, first)
         if table is None:
             table = _tabulated(&self.spec, step, first, threads)
@@ -846,7 +849,7 @@ cdef class Columns:
         return table
 
     cdef int _run_job(self, const job_t *job, ptrdiff_t rows, const plan_t *plan) except -1:
-        """Run a job in blocks of rows and of batch entries, over threads."""
+        """Run a job in blocks of rows and of batch entries, divided among threads."""
         cdef slot_t slots[MAX_THREADS]
         cdef run_t run
         cdef call_t call
@@ -893,8 +896,8 @@ cdef class Rotation:
     ----------
     turnings : sequence of (Columns, bytes or None)
         For each axis of positions, the columns of the pairs that it rotates: columns 2 j and 2 j + 1 must be the cosine and
-        the sine of one frequency, without an offset or a padding position, and all must have the same scale.  The bytes are the
-        indices of the pairs as intp; None, for a single axis, means pair j.
+        the sine of one frequency, without an offset or a padding position, and all must have the same scale.  The bytes are an
+        intp array, whose element j is the index of that pair; None, allowed for a single axis, means pair j.
     pairs : int
         Number of pairs.
     interleaved : bool
@@ -915,15 +918,16 @@ cdef class Rotation:
     def rotate(self, object x, object positions, bint inverse, object out, object threads, bint checked=False):
         """Rotate the pairs of `x`, write all columns to `out`, and return True.
 
-        Return False, and write nothing, if an argument has another form, which the caller must convert or refuse.
+        Return False, and write nothing, if an argument has a form not listed below; the caller must convert or refuse it.
 
         Parameters
         ----------
         x : ndarray, shape (..., n, columns)
-            Array of float32, float16 or bfloat16 (ml_dtypes), with at least 2 * pairs contiguous columns and any other strides.
+            Array of float32, float16 or bfloat16 (ml_dtypes), with at least 2 * pairs columns, which must be contiguous; the
+            other axes may have any strides.
         positions : None, range, int or ndarray of int64
-            None means ``range(n)``; a range or an integer must have n positions.  An array must be C-contiguous and broadcast
-            to ``x.shape[:-1]``; with several axes of positions it has one more axis, the first one, and must be an array.
+            None means ``range(n)``; a range must have length n, and an integer must be n.  An array must be C-contiguous and
+            broadcast to ``x.shape[:-1]``.  Several axes of positions need an array, with one more axis, the first one.
         out : ndarray, optional
             Array with the shape and dtype of x, and rows that do not overlap each other or x.  If None or x, x is overwritten.
         threads : int, optional
@@ -1053,7 +1057,7 @@ cdef class Rotation:
 
 
 cdef int _turn(rotation_t *r, call_t *calls, ptrdiff_t rows, ptrdiff_t heads, object threads) except -1:
-    """Rotate in blocks of rows and heads, over threads."""
+    """Rotate in blocks of rows and heads, divided among threads."""
     cdef slot_t slots[MAX_THREADS]
     cdef turn_t turn
     cdef ptrdiff_t columns = 2 * r.pairs + r.rest, values = rows * heads * columns

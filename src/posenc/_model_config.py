@@ -1,4 +1,4 @@
-"""Read the rotation from a model's configuration: a transformers object, its dict, or the JSON of a checkpoint."""
+"""Read the rotation from a model's configuration: a transformers object, its dict, or a checkpoint's parsed config.json."""
 
 from __future__ import annotations
 
@@ -76,9 +76,12 @@ def settings(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[str, 
         scaling["rope_theta"] = BASES[model_type]
     others = set(_read(config, "layer_rope_theta") or ()) - {0, scaling["rope_theta"]}
     if others:
-        raise ValueError(f"config has layer_rope_theta with {min(others)}; pass it as rope_theta for the layers that have it")
+        raise ValueError(
+            f"config has layer_rope_theta with {min(others)}, expected one base; "
+            "remove layer_rope_theta and pass each base as rope_theta"
+        )
 
-    if _read(config, "qk_rope_head_dim") is not None:       # this head_dim has only rotated columns
+    if _read(config, "qk_rope_head_dim") is not None:       # qk_rope_head_dim counts only rotated columns
         scaling.pop("partial_rotary_factor", None)
     elif scaling.get("partial_rotary_factor") is None:
         share = _read(config, *SHARES)
@@ -136,7 +139,7 @@ def _lacks(key: str) -> ValueError:
 
 
 def _read(config: Any, *names: str) -> Any:
-    """Return the first of these values in a configuration that is not None, else None."""
+    """Return the first value that is not None among these names in a configuration, else None."""
     for name in names:
         value = config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
         if value is not None:
@@ -196,7 +199,7 @@ def _bases(config: Any) -> dict[str, Any]:
 
 
 def _is_local_other(config: Any, parameters: Mapping[str, Any]) -> bool:
-    """Return whether an older configuration has other rotations for local attention than for full attention."""
+    """Return whether an older configuration has different rotations for local and full attention."""
     only_full = _read(config, "model_type") in SCALED_IN_FULL_ATTENTION
     return any(value is not None for value in _bases(config).values()) or bool(parameters) and only_full
 

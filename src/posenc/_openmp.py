@@ -1,4 +1,4 @@
-"""Load the kernels and the OpenMP runtime with a short spin time, after which an idle thread sleeps.
+"""Load the kernels and the OpenMP runtime with a short spin time (0 in LLVM's runtime), after which an idle thread sleeps.
 
 The default spin time is a few milliseconds in GNU's runtime and 200 ms in LLVM's.  On a busy system a spinning thread takes
 the processor from the thread that it waits for, and calls take many times as long.  Without spinning, waking a thread takes
@@ -31,8 +31,8 @@ def short_wait() -> Iterator[None]:
 
 
 if sys.platform == "darwin":
-    # Each wheel may bundle an LLVM runtime, and the second one to load would abort the process.  The variable stays set, as in
-    # scikit-learn, because another library may load the second runtime later.
+    # Other libraries may also bundle an LLVM runtime, and the second runtime to load would abort the process.  The variable
+    # stays set, as in scikit-learn, because another library may load the second runtime later.
     os.environ.setdefault("KMP_DUPLICATE_LIB_OK", "TRUE")
 with short_wait():
     import posenc._kernel  # noqa: F401

@@ -202,7 +202,7 @@ def _integers(name: str, value: Any) -> NDArray[np.int64]:
 
 
 def _starts(start: Any, shape: tuple[int, ...], n: int | NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the start of each sequence as int64 of `shape`, after checking that n positions from it are in the domain."""
+    """Return the starts as an int64 array of `shape`, after checking that the n positions of each sequence are below 2**63."""
     array = _integers("start", start)
     try:
         starts = np.broadcast_to(array, shape)

@@ -64,11 +64,11 @@ def points(
     Parameters
     ----------
     coordinates : array_like, shape (..., axes)
-        The coordinates of each point, integers or real numbers like the positions in `encode`.  Integers are encoded exactly.
+        The coordinates of each point, integers or real numbers like the positions in `encode`.  Integers are not rounded first.
     d_model : int, Encoding or sequence of Encoding
         Number of columns; or encodings, as in `grid`.
     axes, widths, group, layout, odd, include_input : optional
-        The columns of the axes, as in `grid`; the values of `axes` and `widths` refer to the last dimension of `coordinates`.
+        The columns of the axes, as in `grid`; axis k has the coordinates ``coordinates[..., k]``.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         The dtype of the result, as in `encode`.
     out : ndarray, shape ``coordinates.shape[:-1] + (d_model,)``, optional
@@ -132,7 +132,7 @@ def points(
 
 
 def _blocks(shape: tuple[int, ...], rows: int) -> Iterator[tuple[Any, ...]]:
-    """Yield indices that divide an array of this shape, all of positive length, into blocks of at most `rows` elements."""
+    """Yield indices that divide an array of this shape, which must not contain 0, into blocks of at most `rows` elements."""
     inner = math.prod(shape[1:])
     if not shape:
         yield (...,)

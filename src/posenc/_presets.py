@@ -250,7 +250,7 @@ PRESETS = {
         ("tiny-cuda-nn", "frequencies pi, 2 pi, 4 pi ...: d/2 octaves", "tiny-cuda-nn Frequency encoding", _tiny_cuda_nn),
         ("notebook-columns", "a slip: column j has exponent j/d",
          "the notebooks that this library began with", _always(exponents="column")),
-        ("notebook-slip", "a slip: 10000**(i - 2/d), not 10000**(2i/d)",
+        ("notebook-slip", "a slip: divisor 10000**(i - 2/d), not 10000**(2i/d)",
          "the notebooks that this library began with", _notebook_slip),
         ("double-exponents", "a slip: column j has exponent 2j/d",
          "SamLynnEvans/Transformer PositionalEncoder", _double_exponents),
@@ -290,7 +290,8 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
         Number of columns.
     **changes
         Parameters of the source, under the names that the source uses, or keywords of `Encoding`, which replace those of the
-        preset.  If a parameter and a keyword have the same name, such as ``scale`` in diffusers, the change sets the parameter.
+        preset.  If a parameter and a keyword have the same name, such as ``scale`` in diffusers-timestep, the change sets the
+        parameter.
 
     Returns
     -------
@@ -352,7 +353,7 @@ def convention_of(name: str, d_model: int, changes: dict[str, Any]) -> tuple[dic
 
 def _known(name: str) -> Preset:
     if not isinstance(name, str):
-        raise _arguments.wrong_type("name", name, "one of posenc.presets()")
+        raise _arguments.wrong_type("name", name, "a name from posenc.presets()")
     if name not in PRESETS:
         raise ValueError(f"name is {name!r}, {explanation(name, PRESETS)}")
     return PRESETS[name]

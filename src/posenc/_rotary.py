@@ -69,8 +69,8 @@ class Rotary(Specification):
     Notes
     -----
     The rotation is that of Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021, section 3.2.
-    Frequencies of the types default, linear, dynamic, ntk_alpha and proportional are real numbers; those of yarn, longrope and
-    llama3 are the real values of their formulas, rounded once to float64.
+    The types default, linear, dynamic, ntk_alpha and proportional use exact frequencies; yarn, longrope and llama3 use the
+    exact values of their formulas, rounded once to float64.
 
     Examples
     --------
@@ -133,8 +133,8 @@ class Rotary(Specification):
         Parameters
         ----------
         config : transformers.PreTrainedConfig or mapping
-            The configuration, its dict, or the JSON of a checkpoint; for a model with several parts, the configuration of the
-            part that uses rotations, such as ``config.text_config``.
+            The configuration, its dict, or a checkpoint's parsed ``config.json``; for a model with several parts, the
+            configuration of the part that uses rotations, such as ``config.text_config``.
         layer_type : str, optional
             The type of layer, for a model whose layers have different rotations, such as Gemma 3.
         length : int, optional
@@ -175,7 +175,7 @@ class Rotary(Specification):
         head_dim : int
             Number of columns of a query or key.
         **changes
-            Keywords of `Rotary`, which replace those of the preset; ``base`` and ``frequency_scale`` change only these
+            Keywords of `Rotary`, which replace those of the preset; ``base`` and ``frequency_scale`` replace the
             values in the preset's formula for frequencies.
 
         Returns
@@ -258,8 +258,8 @@ class Rotary(Specification):
         dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
             The dtype of the result, as in `encode`.
         out : ndarray, shape ``positions.shape + (rotary_dim,)``, optional
-            The array to write to, of `dtype`: the cosines of all pairs, then their sines.  Columns must be contiguous; the rows
-            may have any stride without overlap.  With several axes, its shape omits the first dimension of positions.
+            The array to write to, of `dtype`: the cosines of all pairs, then their sines.  The last dimension must be
+            contiguous; rows may have any stride without overlap.  With several axes, its shape omits ``positions.shape[0]``.
         threads : int, optional
             As in `encode`.
 
@@ -314,7 +314,7 @@ class Rotary(Specification):
         Parameters
         ----------
         x : ndarray, shape (..., n, head_dim)
-            The queries or keys, of float32, float16 or bfloat16, with contiguous columns; overwritten if `out` is None.
+            The queries or keys, of float32, float16 or bfloat16, last dimension contiguous; overwritten if `out` is None.
         positions : None, int, range or array_like, optional
             None means ``range(n)``; an integer must equal n; a range must have n positions; an array of integers must broadcast
             to ``x.shape[:-1]``.  With several axes, an array whose first dimension has an element for each axis.

@@ -1,4 +1,4 @@
-"""The keywords of `Rotary`: checks them and computes the frequencies."""
+"""Check the keywords of `Rotary` and compute the frequencies."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def checked(head_dim: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str, 
         _move(c, "base", "rope_theta", shared.get("rope_theta"))
         share = shared.get("partial_rotary_factor")
         if share is not None and head_dim and head_dim * share < 2:
-            raise ValueError(f"scaling['partial_rotary_factor'] is {share}, expected at least {2 / head_dim}, one pair")
+            raise ValueError(f"scaling['partial_rotary_factor'] is {share}, expected at least {2 / head_dim}, for one pair")
         _move(c, "rotary_dim", "partial_rotary_factor", None if share is None else int(head_dim * share))
         if shared.get("mrope_interleaved") and len(shared.get("mrope_section", ())) != 3:
             raise ValueError("scaling has mrope_interleaved, expected mrope_section with three numbers")
@@ -117,5 +117,5 @@ def frequencies(rotary_dim: int, c: Mapping[str, Any]) -> _scaling.Frequencies:
     found.turns()                                                   # refuses frequencies beyond the range of the kernel
     if not np.isfinite(c["scale"] * found.attention_factor):
         raise ValueError(f"scale is {c['scale']}, expected a number whose product with {found.attention_factor} is finite")
-    values = np.frombuffer(found.values.tobytes())                  # setflags cannot make an array that views bytes writeable
+    values = np.frombuffer(found.values.tobytes())                  # setflags cannot undo the read-only flag of a view of bytes
     return found._replace(values=values)

@@ -1,7 +1,7 @@
 """Scale the frequencies of a rotation as the ``rope_parameters`` of a model's configuration describe.
 
-With the types default, linear, dynamic, ntk_alpha and proportional, frequencies are real numbers: products of powers.  With
-yarn, llama3 and longrope, they are computed with `DIGITS` decimal digits and rounded once to float64.
+With the types default, linear, dynamic, ntk_alpha and proportional, frequencies are exact: products of powers.  With yarn,
+llama3 and longrope, they are computed with `DIGITS` decimal digits and rounded once to float64.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ KEYS = {
     "llama3": (("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"), ()),
     "proportional": ((), ("factor",)),
 }
-# Keys that occur in configurations but do not affect a rotation; llama_4_scaling_beta, for example, is for the attention
+# Keys that occur in configurations but do not affect a rotation; llama_4_scaling_beta, for example, scales the attention
 WITHOUT_EFFECT = {
     "ntk_alpha": ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"),
     "yarn": ("finetuned", "llama_4_scaling_beta"),
@@ -301,7 +301,7 @@ def _yarn_attention(d: _Decimals, factor: Decimal, scaling: Scaling) -> float:
 
 
 def _llama3(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    """Divide frequencies by the factor if they make at most `low` rotations, and keep them from `high` rotations on."""
+    """Divide the frequencies that make at most `low` rotations by the factor, and keep those that make at least `high`."""
     d = _Decimals(dim, base, scale)
     with decimal.localcontext(d.context):
         factor, low, high = (d.number(scaling[name]) for name in ("factor", "low_freq_factor", "high_freq_factor"))

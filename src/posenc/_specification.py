@@ -16,10 +16,10 @@ class Form(NamedTuple):
     """The names and defaults of a specification's keywords."""
 
     size: str                                   # the first parameter, such as d_model
-    group: str                                  # the key of the keywords in a dict
+    group: str                                  # the key of the keywords in to_dict()
     defaults: Mapping[str, Any]
-    replaces: Mapping[str, tuple[str, ...]]     # keyword: the keywords that it excludes; its change removes them
-    ignored: tuple[str, ...] = ()               # other keys of a dict
+    replaces: Mapping[str, tuple[str, ...]]     # keyword: the keywords that it excludes, and that setting it removes
+    ignored: tuple[str, ...] = ()               # other keys, which from_dict ignores
 
 
 class Specification:
@@ -88,13 +88,13 @@ class Specification:
     __replace__ = replace
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a dict that JSON can hold.
+        """Return a dict that can be written as JSON.
 
         Returns
         -------
         dict
             ``version``, the version of posenc; ``d_model`` or ``head_dim``; and ``convention`` or ``rotary``, a dict of all
-            keywords, including defaults.  Specifications in files contain the same entries.
+            keywords, including defaults.  A specification in a file also has ``positions`` and ``dtype``.
 
         See Also
         --------

@@ -14,7 +14,7 @@ CHUNK_BYTES = 1 << 20
 
 
 class Part(NamedTuple):
-    """The pairs that one axis rotates: columns with their cosines, then their sines, and the indices of these in a table."""
+    """The pairs of one axis: columns of their cosines, then of their sines, and the indices of these columns in the table."""
 
     columns: _kernel.Columns
     targets: list[int]

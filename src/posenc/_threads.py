@@ -13,7 +13,7 @@ from pathlib import Path
 def allowed(openmp: int) -> int:
     """Return the default number of threads of a large call, at least 1.
 
-    `openmp` is OpenMP's current number for this thread, which OMP_NUM_THREADS or threadpoolctl may have set.
+    `openmp` is the number of threads that OpenMP would use now, which OMP_NUM_THREADS or threadpoolctl may have set.
     """
     processors = _usable()
     return max(1, min(requested() or min(openmp, _torch() or openmp), processors, quota() or processors))
@@ -34,7 +34,7 @@ def _usable() -> int:
 
 @functools.cache
 def quota(root: str = "/") -> int | None:
-    """Return the limit of the process's control groups on processor time, in processors, rounded up; None without a limit."""
+    """Return how many processors' time the process's control groups allow, rounded up, or None without a limit."""
     try:
         groups = os.fsdecode(Path(root, "proc/self/cgroup").read_bytes())
     except OSError:

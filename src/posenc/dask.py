@@ -311,7 +311,7 @@ def to_zarr(
 ) -> zarr.Array[Any]:
     """Write a table to a Zarr array of format 3, with a Zarr chunk for each Dask chunk, using the current scheduler.
 
-    If the client or all workers are killed, the same call writes the chunks that are missing.  For tasks with more
+    If the client or all workers are killed, repeat the call to write the missing chunks.  For tasks with more
     than one chunk, call the functions of `posenc.zarr`.
 
     Parameters
@@ -350,7 +350,7 @@ def to_zarr(
     See Also
     --------
     table : Encodings as a Dask array.
-    posenc.zarr.create : The store, and stores for other schedulers.
+    posenc.zarr.create : Start a store that tasks of any scheduler write.
 
     Examples
     --------

@@ -127,7 +127,7 @@ def waves(
     positions : int, range or one-dimensional array_like
         Positions as in `posenc.encode`; fractional positions make the curves of fast dimensions smooth.
     dimensions : iterable of int, optional
-        Columns of the table; by default four at equal distances.
+        Columns of the table; by default four, equally spaced.
     ax : matplotlib.axes.Axes, optional
         Axes to draw on; by default those of a new figure.
 

@@ -65,7 +65,7 @@ def join_negatives(argv: Iterable[str]) -> list[str]:
 
 @contextmanager
 def exit_on_signals() -> Iterator[None]:
-    """Raise SystemExit on SIGTERM and SIGHUP, so that temporary files are removed, unless the host program handles them."""
+    """Raise SystemExit on SIGTERM and SIGHUP, so that temporary files are removed; keep handlers set by the host program."""
     def raise_exit(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
@@ -84,7 +84,7 @@ def exit_on_signals() -> Iterator[None]:
 
 @contextmanager
 def discard_errors_if_stderr_is_closed() -> Iterator[None]:
-    """Redirect a closed stderr to the null device: print would use stdout, and the next opened file would be descriptor 2."""
+    """Redirect a closed stderr to the null device; otherwise print writes to stdout, and the next file becomes descriptor 2."""
     if sys.stderr is not None:
         yield
         return
@@ -112,7 +112,7 @@ def run(argv: Sequence[str]) -> int:
             args.parser.refuse(error)
         except (OSError, MemoryError, Failure):
             raise
-        except Exception as error:      # the library of a URL's storage has its own exceptions, or is not installed
+        except Exception as error:      # a library that accesses URLs may raise its own exceptions, or be missing
             url = getattr(args, "output", getattr(args, "file", None))
             if not is_url(url):
                 raise

@@ -37,7 +37,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
                         help="default float32; .npy and .zarr store the bits of bfloat16 as uint16")
     options.add_range(parser)
     parser.add_argument("--key", metavar="NAME", help="name of the tensor in a .safetensors file (default pe)")
-    parser.add_argument("--chunk-rows", type=options.positive, metavar="K", help="rows in a .zarr chunk (default: 32 MiB)")
+    parser.add_argument("--chunk-rows", type=options.positive, metavar="K", help="rows in a .zarr chunk (default: fill 32 MiB)")
     parser.add_argument("--force", action="store_true", help="overwrite the file")
     parser.add_argument("--threads", type=options.integer, metavar="K", help="use at most K threads")
     options.add_convention(parser)

@@ -131,7 +131,7 @@ def add_convention(parser: Parser, defaults: str = "those of 'Attention is all y
 
 
 def encoding_of(args: argparse.Namespace, d_model: int, described: posenc.Encoding | None = None) -> posenc.Encoding:
-    """Return the encoding that the options select; without --preset, the defaults are those of `described`, from the file."""
+    """Return the encoding that the options select; without --preset, the file's specification `described` gives defaults."""
     keywords = {keyword: value for keyword, value in vars(args).items() if keyword in CONVENTION}
     if args.preset is not None:
         return posenc.preset(args.preset, d_model, **keywords)
@@ -145,7 +145,7 @@ def add_range(parser: Parser) -> None:
 
 
 def positions_of(args: argparse.Namespace, rows: int, described: range = range(0)) -> range:
-    """Return the positions of the rows; the defaults are those of `described`, from the file."""
+    """Return the positions of the rows; the default start and step are those of `described`, the range read from the file."""
     start = described.start if args.start is None else args.start
     step = described.step if args.step is None else args.step
     if not step:
@@ -192,7 +192,7 @@ def report(args: argparse.Namespace, document: dict[str, Any], text: str = "") -
     line = json.dumps({**document, "version": posenc.__version__}, allow_nan=False) if args.json else text
     try:
         print(line)
-    except UnicodeEncodeError:          # a file name is not valid Unicode, or stdout has an encoding without its characters
+    except UnicodeEncodeError:          # a file name is not valid Unicode, or the encoding of stdout cannot represent it
         print(line.encode("ascii", "backslashreplace").decode())
 
 

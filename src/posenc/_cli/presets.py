@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def in_words(presets: list[dict[str, Any]]) -> str:
-    """Return a table of names, d_model and conventions, and of sources if the terminal (or 80 columns) is wide enough."""
+    """Return a table of names, d_model and conventions, with sources if they fit the terminal, or 80 columns without one."""
     rows = [("preset", "d_model", "convention", "source")]
     rows += [(p["name"], p["d_model"], p["summary"].replace(", even d_model only", ""), p["source"]) for p in presets]
     widths = [max(map(len, column)) + 2 for column in zip(*rows, strict=True)]

@@ -165,7 +165,8 @@ def write_blocks(fd: int, blocks: Iterable[memoryview], offset: int, progress: C
 def _flush(fd: int) -> None:
     """Flush the file to the disk and drop its pages from the system's cache.
 
-    A large file would evict everything else, and new cache pages are slow in a virtual machine: 2 GB took 3 s instead of 0.7 s.
+    Otherwise a large file evicts everything else from the cache.  In a virtual machine, new cache pages are also slow: writing
+    2 GB took 3 s without this call, and 0.7 s with it.
     """
     getattr(os, "fdatasync", os.fsync)(fd)
     if hasattr(os, "posix_fadvise"):
@@ -174,7 +175,7 @@ def _flush(fd: int) -> None:
 
 
 def write_at(fd: int, data: bytes | memoryview, offset: int) -> None:
-    """Write all of `data`; a single call may write less, for example on a disk that is nearly full."""
+    """Write all of `data`; a single pwrite may write less, for example on a disk that is nearly full."""
     view = memoryview(data)
     while view:
         written = _pwrite(fd, view, offset)

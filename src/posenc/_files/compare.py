@@ -65,7 +65,7 @@ def parts(rows: int, samples: int, most: int) -> Iterator[range]:
 
 
 def sampled(rows: int, samples: int) -> Iterator[int]:
-    """Yield one row of each of `samples` parts: the last of the last part, the first of the first part, and random others."""
+    """Yield one row from each of `samples` parts: the first row, random rows, and the last row (only the last for one part)."""
     rng = random.Random(0)
     for k in range(samples):
         first, last = k * rows // samples, (k + 1) * rows // samples - 1

@@ -81,12 +81,12 @@ def save(
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         The dtype of the values.  .npy and .zarr files store the bits of bfloat16 as uint16.
     overwrite : bool, optional
-        Whether to replace an existing file once the new one is complete.  A folder is replaced only if it is a Zarr store; a
-        read-only file is never replaced.
+        Whether to replace an existing file once the new one is complete; a store at a URL is deleted first.  A folder is
+        replaced only if it is a Zarr store; a read-only file is never replaced.
     key : str, optional
         The name of the tensor in a .safetensors file, by default ``"pe"``.
     chunk_rows : int, optional
-        The number of rows in a .zarr chunk, by default as many as fit in 32 MiB.
+        The number of rows in a .zarr chunk; by default a chunk has at most 32 MiB.
     storage_options : dict, optional
         Options that fsspec needs to access the URL of a .zarr store.
     threads : int, optional
@@ -113,7 +113,7 @@ def save(
     See Also
     --------
     open : Read the file.
-    verify : Recompute the file and compare every bit.
+    verify : Recompute rows of the file and compare every bit.
     posenc.dask.to_zarr : Write a .zarr folder from many processes.
 
     Notes
@@ -177,11 +177,11 @@ def open(path: Path, *, key: str | None = None, storage_options: dict[str, Any] 
     See Also
     --------
     save : Write a file.
-    verify : Recompute the file and compare every bit.
+    verify : Recompute rows of the file and compare every bit.
 
     Notes
     -----
-    The values are those in the file: `verify` checks them.  If another program truncates a file that is mapped, the system
+    `open` does not check the values; `verify` does.  If another program truncates a file that is mapped, the system
     ends a process that reads the lost part; `save` replaces a file, which leaves existing mappings intact.
 
     Examples
@@ -235,7 +235,7 @@ def verify(
     Returns
     -------
     int
-        The number of rows that were compared: every bit of them is equal.
+        The number of rows that were compared, all bits of which are equal to the expected ones.
 
     Raises
     ------
@@ -257,8 +257,8 @@ def verify(
 
     Notes
     -----
-    With any `samples`, the size of the file must match its header, and every chunk of a .zarr must exist; uncompressed chunks
-    in a folder must also have the right size.  Other damage is found only if a damaged row is compared.
+    For any value of `samples`, the size of the file must match its header, and every chunk of a .zarr must exist;
+    uncompressed chunks in a folder must also have the right size.  Other damage is found only if a damaged row is compared.
 
     Examples
     --------
@@ -291,7 +291,7 @@ def verify(
         count = rows if most is None else min(rows, most)
         mismatch = first_mismatch(table, encoding, at, count, threads, progress)
     if mismatch is not None:
-        hint = f"; the file has no specification, so pass encoding if it is not {encoding!r}" if assumed else ""
+        hint = f"; the file has no specification; {encoding!r} was assumed: pass encoding to change it" if assumed else ""
         raise ValueError(f"{name}: {mismatch}{hint}")
     return count
 

@@ -53,7 +53,7 @@ def described(document: Any, shape: tuple[int, ...]) -> tuple[Encoding, range] |
         if encoding:
             _arguments.check_domain(positions, encoding.position_offset)
     except (KeyError, OverflowError, TypeError, ValueError) as error:
-        raise ValueError(f"not a specification of posenc: {type(error).__name__}: {error}") from error
+        raise ValueError(f"not a posenc specification: {type(error).__name__}: {error}") from error
     if encoding is None:
         raise ValueError(f"shape {shape}, expected {expected} from the specification in the file")
     return encoding, positions

@@ -32,7 +32,7 @@ Job = dict[str, Any]        # the content of UNFINISHED: "id" (equal for equal m
 
 
 def place_of(store: Any, storage_options: dict[str, Any] | None = None, *, private: bool = False) -> Folder | Remote:
-    """Return the Folder or Remote of a path, URL or Zarr store; other processes do not find a `private` unfinished folder."""
+    """Return the Folder or Remote of a path, URL or Zarr store; if `private`, only this object finds the unfinished folder."""
     if is_url(store):
         name = os.fspath(store)
         return Remote(sync(make_store_path(name, storage_options=storage_options)), name)
@@ -61,7 +61,7 @@ def _buffer(content: bytes) -> Buffer:
 
 
 def _parsed(text: bytes) -> Job:
-    """Return the job, or an empty dict if the text is not a job: a process was killed while it discarded a store."""
+    """Return the job, or an empty dict if the text is not a job, as when a process was killed while it discarded a store."""
     try:
         job = json.loads(text)
         return job if job.keys() == {"id", "overwrite", "metadata"} else {}
@@ -155,7 +155,7 @@ class Folder:
 
 
 def _reader(folder: str) -> StorePath:
-    return StorePath(LocalStore(folder, read_only=True))        # LocalStore would create the folder
+    return StorePath(LocalStore(folder, read_only=True))        # a writable LocalStore would create the folder
 
 
 def check_target(path: str, overwrite: bool) -> None:
@@ -171,10 +171,10 @@ def _publish(folder: str, path: str, overwrite: bool, aside: str) -> None:
     """Rename the new folder; move an existing folder aside first, because no system call replaces a folder."""
     try:
         if overwrite and os.path.lexists(path):
-            shutil.rmtree(aside, ignore_errors=True)        # left by a process that was killed after the second step
+            shutil.rmtree(aside, ignore_errors=True)        # left by a process that was killed after the second rename
             os.rename(path, aside)
         os.rename(folder, path)         # overwrites nothing that was created meanwhile, except an empty folder
-    except BaseException as error:      # including KeyboardInterrupt between the two steps
+    except BaseException as error:      # including KeyboardInterrupt between the two renames
         if not os.path.lexists(path) and os.path.lexists(aside):
             os.rename(aside, path)
         if isinstance(error, OSError):
@@ -195,7 +195,7 @@ class Remote:
         if any(sync((self.published / mark).exists()) for mark in MARKS):
             if not overwrite:
                 raise atomic.exists_error(self.name)
-        elif any(keys(self.published)) and self.mark() is None:         # in this order, as a process may start a job now
+        elif any(keys(self.published)) and self.mark() is None:         # in this order: a job may start between these calls
             raise OSError(errno.EINVAL, "Not a Zarr store, so it is not overwritten", self.name)
 
     def check_space(self, size: int) -> None:
@@ -211,7 +211,7 @@ class Remote:
     def start(self, job: Job, seen: Job | None) -> None:
         """Start a job in place of `seen`, as `Folder.start` does; if the job overwrites, delete a published array first."""
         if job["overwrite"] and self.mark() == seen:
-            self.set_mark({})           # the next call continues here, if this process is killed
+            self.set_mark({})           # if this process is killed, the next overwriting call resumes here
             for mark in MARKS:          # first, so that no reader finds an array without its chunks
                 sync((self.published / mark).delete())
             sync((self.published / "c").delete_dir())

@@ -39,12 +39,12 @@ WIDEST_EMPTY = 2**16
 
 
 def itemsize(dtype: str) -> int:
-    """Return the bytes of a value."""
+    """Return the size of a value in bytes."""
     return np.dtype(STORED[dtype]).itemsize
 
 
 def table_bytes(rows: int, d_model: int, dtype: str) -> int:
-    """Return the bytes of a table."""
+    """Return the size of a table in bytes."""
     return rows * d_model * itemsize(dtype)
 
 
@@ -152,7 +152,7 @@ def stream_table(
     threads: int | None = None,
     progress: Callable[[int], object] = lambda written: None,
 ) -> int:
-    """Write the bytes of `write_table` to an open file in order, for example to a pipe, and return their number."""
+    """Write what `write_table` writes, but in order to an open file such as a pipe, and return the number of bytes."""
     refuse_outside(encoding, positions, threads)
     file.write(header)
     for block in blocks(encoding, positions, dtype, threads):
@@ -224,14 +224,14 @@ class Table(NamedTuple):
 
 
 def read_bytes(file: io.FileIO, offset: int, size: int) -> NDArray[np.uint8]:
-    """Read `size` bytes; a single call may read less."""
+    """Read `size` bytes; a single `readinto` may read fewer."""
     raw = np.empty(size, np.uint8)
     view = raw.data
     file.seek(offset)
     while len(view):
         read = file.readinto(view)
         if not read:
-            raise OSError(errno.EIO, "The file became shorter during reading", file.name)
+            raise OSError(errno.EIO, "The file was truncated while it was read", file.name)
         view = view[read:]
     return raw
 

@@ -94,7 +94,7 @@ class Work:
         return self.positions[unit * self._rows : (unit + 1) * self._rows]
 
     def size(self, unit: int) -> int:
-        """Return the bytes of a unit: a chunk is padded; a shard has only the chunks with positions, and an index."""
+        """Return the size of a unit in bytes: a chunk is padded; a shard has only the chunks with positions, and an index."""
         chunk = table.table_bytes(self.chunk_rows, self.encoding.d_model, self.dtype)
         if self.shard_rows is None:
             return chunk
@@ -213,7 +213,7 @@ def finish(place: Folder | Remote) -> zarr.Array[Any]:
             if message := missing(array, present_in(array)):
                 raise OSError(errno.EIO, f"{message}; write them, and check that all workers share the store", place.name)
             place.publish(job)
-        place.discard()         # also what a process killed at this point has left
+        place.discard()         # also removes what a process killed at this point left behind
     return zarr.open_array(place.published, mode="r")
 
 
@@ -240,11 +240,11 @@ def write(
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         bfloat16 is stored as uint16; the specification in the attributes states the dtype.
     chunk_rows : int, optional
-        Rows in a chunk; by default as many as fit in CHUNK_BYTES.
+        Rows in a chunk; by default a chunk has at most CHUNK_BYTES.
     threads, overwrite, progress
         As in `table.write_table`.
     storage_options : dict, optional
-        Options of a URL.
+        Options that fsspec needs to access the URL.
 
     Returns
     -------
@@ -308,7 +308,7 @@ def present_in(array: zarr.Array[Any]) -> set[tuple[int, ...]]:
 
 
 def _indices(grid: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Yield the indices of a grid in C order; unlike np.ndindex, even if their number exceeds 64 bits."""
+    """Yield the indices of a grid in C order; unlike np.ndindex, this works even if their number exceeds 64 bits."""
     if not grid:
         yield ()
         return

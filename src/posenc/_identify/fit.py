@@ -86,7 +86,7 @@ def _coarse(q: NDArray[np.float64], x: NDArray[np.float64]) -> float | None:
 def _refined(
     q: NDArray[np.float64], x: NDArray[np.float64], w: float, stored: str
 ) -> tuple[float, float, float] | None:
-    """Fit a sinusoid of about frequency w (Gauss-Newton); return (log w, its standard error, amplitude), None if it is poor."""
+    """Fit a sinusoid of frequency near w (Gauss-Newton); return (log w, its standard error, amplitude), or None if poor."""
     limit = 0.5 / np.ptp(q)
     for _ in range(12):
         cos, sin = np.cos(w * q), np.sin(w * q)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 WIDEST = 2**16              # columns
 ENOUGH = 12                 # lower scores, in bits, may be due to chance
-TIE = 24                    # matches within this many bits of the best score are listed too: their parameters may be longer
+TIE = 24                    # matches within this many bits of the best score are listed too: longer parameters lower a score
 PLAIN = ("rounding", "float64 angles", "float32 angles")
 
 
@@ -46,7 +46,7 @@ class Match(NamedTuple):  # numpydoc ignore=PR01
         Names of the presets with this encoding, possibly with another ``padding_idx``.  If a parameter differs from the
         preset's default, it follows the name in brackets.
     difference : float
-        Largest absolute difference from the correctly rounded values in the table's dtype.
+        Largest absolute difference from the correctly rounded values in the table's dtype, except in rows of zeros.
     reason : str
         Cause of the differences; docs/identify.md lists all causes.
 
@@ -167,7 +167,7 @@ def _best(sample: Sample) -> list[_Result]:
     if not any(v.reason in PLAIN for v in results):
         names = {key: names for key, (_, names) in presets_.items()}
         fits = [(encodings, names.get(candidates.key_of(encodings[0]), ())) for encodings in candidates.fits(sample)]
-        # a fit with the same reason as a preset may reproduce only the large errors of 16-bit arithmetic
+        # skip a fit with the same reason as a preset: it may fit only the large errors of 16-bit arithmetic
         results += [v for v in _results(fits, sample, NEAR) if v.reason not in {w.reason for w in results}]
         if sample.positions is None and not any(v.reason in PLAIN for v in results):
             stepped = [(candidates.in_steps(encodings), ()) for encodings, _ in fits]
@@ -184,7 +184,7 @@ def _best(sample: Sample) -> list[_Result]:
 
 
 def _named(result: _Result) -> list[_Result]:
-    """Return the result with the names of its presets, and a copy for each of their padding_idx that is not a position."""
+    """Return the result with its presets' names, and a copy for each padding_idx of these presets that is not a position."""
     encoding = result.encoding
     plain = tuple((name, padding_idx) for name, padding_idx in result.names if padding_idx is None)
     padding = tuple((name, padding_idx) for name, padding_idx in result.names if padding_idx is not None)
@@ -209,7 +209,7 @@ def _distinct(results: list[_Result]) -> list[_Result]:
 
 
 def _without_equivalents(results: list[_Result]) -> list[_Result]:
-    """Drop results with a negative start, equivalent to a position offset, if another result has no negative start."""
+    """Drop results with a negative start if others have none: a negative start is equivalent to a position offset."""
     def begins(v: _Result) -> int:
         return v.positions.start if isinstance(v.positions, range) else 0
 
@@ -240,7 +240,7 @@ def _evaluate(encoding: Encoding, names: Names, sample: Sample, positions: range
     distance = np.abs(at.astype(np.float64) + rough.offset)
     fastest = np.abs(rough.frequency)
     turning = fastest[fastest > 0]
-    # relative error, in multiples of `unit`, of a frequency that is an exponential of a rounded logarithm
+    # relative error, in multiples of `unit` (below), of a frequency computed as the exponential of a rounded logarithm
     factor = 2 + 2 * np.ptp(np.log(turning)) if len(turning) else 0
     angles = factor * distance[:, None] * fastest
     stored = size * 2.0 ** -PRECISION[sample.stored]
@@ -271,7 +271,7 @@ def _evaluate(encoding: Encoding, names: Names, sample: Sample, positions: range
 
 
 def _arithmetics(stored: str) -> Iterator[tuple[str, float]]:
-    """Yield the name and the unit of the errors of each possible type of arithmetic, most precise first."""
+    """Yield the name and error unit of each possible type of arithmetic, most precise first."""
     yield "rounding", 0.0
     yield "float64 angles", 2.0**-53
     yield "float32 angles", 2.0**-24

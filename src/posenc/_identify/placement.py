@@ -15,7 +15,7 @@ NEAR, REACH = 2**12, 2**20  # largest |start| in the first search and in the las
 
 
 def placed(encoding: Encoding, sample: Sample, reach: int) -> range | None:
-    """Return the range of positions at which an encoding is nearest to the table, or None if it is near at none."""
+    """Return the range of positions at which an encoding is nearest to the table, or None if no range is near enough."""
     rough = approximation_of(encoding)
     if not _sized(rough, sample.values[:16]):
         return None
@@ -45,7 +45,7 @@ def placed(encoding: Encoding, sample: Sample, reach: int) -> range | None:
 
 
 def _sized(rough: Approximation, values: NDArray[np.float64]) -> bool:
-    """Return whether the values agree with the scale: sqrt(sin**2 + cos**2) if columns are pairs, else the magnitudes."""
+    """Return whether the size of the values agrees with the scale: sqrt(sin**2 + cos**2) of column pairs, else magnitudes."""
     size = abs(rough.scale)
     order = np.argsort(rough.frequency, kind="stable")
     first = np.flatnonzero((np.diff(rough.frequency[order]) == 0) & (np.diff(rough.cosine[order].astype(int)) != 0))

@@ -13,7 +13,7 @@ from posenc import _arguments
 from posenc._as_array import as_array
 from posenc._types import Positions
 
-SAMPLE = 2**21              # values; the first rows of a sample have at most half as many, unless 16 rows have more
+SAMPLE = 2**21              # a sample starts with as many rows as have SAMPLE / 2 values, but at least 16 and at most 256
 # significant bits of each dtype, narrowest first; half an ulp of a value is at most the value times 2**-bits
 PRECISION = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}
 

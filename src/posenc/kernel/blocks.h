@@ -88,7 +88,7 @@ static void write_tiles(const block_t *b) {
     }
 }
 
-/* ---- strip by strip of STRIP tiles, and anchor by anchor within a strip -------------------------------------------------- */
+/* ---- strip by strip (STRIP tiles each), and anchor by anchor within a strip ---------------------------------------------- */
 
 /* Writes or adds the rows of a panel, `bytes` each, to the whole batch. */
 static void flush_panel(const job_t *job, char *out, const char *panel, ptrdiff_t pitch, ptrdiff_t bytes, ptrdiff_t rows) {
@@ -107,10 +107,10 @@ static void flush_panel(const job_t *job, char *out, const char *panel, ptrdiff_
 
 /* Without a panel: adds to the rows of `out`, and prefetches those of the next anchor.
  *
- * With a panel, for additions to a batch, additions in float16 or bfloat16, and rows that do not begin on cache lines: stores
- * the rows of an anchor to the panel, which stays in the cache, and flushes them from there.  If the rows of `out` are
- * contiguous, so are those of the panel, and most of its lines are whole.  The spare columns of the last tile then overwrite
- * the first columns of the next row, so the last tile is computed first. */
+ * With a panel: stores the rows of an anchor to the panel, which stays in the cache, and flushes them from there.  A panel is
+ * used for additions to a batch, additions in float16 or bfloat16, and streamed rows that do not begin on cache lines.  If the
+ * rows of `out` are contiguous, so are those of the panel, and most cache lines are flushed whole.  The spare columns of the
+ * last tile then overwrite the first columns of the next row, so the last tile is computed first. */
 static void write_strip(const block_t *b, ptrdiff_t first_tile, ptrdiff_t last_tile, char *panel) {
     const job_t *job = b->job;
     const ptrdiff_t size = size_of(job->dtype), column = first_tile * TILE, tiles = last_tile - first_tile;

@@ -8,7 +8,7 @@
 #endif
 
 int posenc_always(void);
-int posenc_has_avx2(void);       /* AVX2, FMA and F16C, as in setup.py */
+int posenc_has_avx2(void);       /* AVX2, FMA and F16C, which setup.py enables for kernel_avx2.c */
 int posenc_has_avx512(void);     /* AVX-512 F, DQ, BW and VL, and the above */
 
 #endif

@@ -1,9 +1,9 @@
-/* Direct evaluation of sin and cos for one vector of columns, from the exact phase: the angle in turns.
+/* Direct evaluation of sin and cos for one vector of columns, from the phase: the angle in turns.
  *
  * Phase: the product of the position's limbs and the limbs of `turns`, modulo one turn, in 5 limbs (160 bits) below the point;
  * the error is below 2**-156 turns.  Reduction to the nearest quarter turn is a subtraction of integers.
  * Series: Taylor on |x| <= pi/4, with the leading coefficients and all of their products in double-double.
- * Bound (docs/numerics.md, section 4): the relative error of sin and of cos is below 2**-97, plus 2**-113 of a full amplitude.
+ * Bound (docs/numerics.md, section 4): the relative error of sin and of cos is below 2**-97, plus 2**-113 of the amplitude.
  */
 #ifndef POSENC_DIRECT_H
 #define POSENC_DIRECT_H
@@ -61,7 +61,7 @@ INLINE vdd direct_series(vdd z, const double leading[][2], int count, const doub
 }
 
 /* The columns of a vector.  COLUMNS: LANES consecutive columns.  ANGLES: the same columns, all as sines.  PAIRS: every second
- * column, as a sine, where columns 2 i and 2 i + 1 are sin and cos of one frequency. */
+ * column, as a sine, where columns 2 i and 2 i + 1 are sin and cos of one frequency, in either order. */
 typedef enum { COLUMNS, ANGLES, PAIRS } lanes_t;
 
 /* The angles of a vector: whole quarter turns and a rest of -1/8 .. 1/8 turn.  `first` has the first 32 bits of the
@@ -156,12 +156,12 @@ static inline void direct_dd(const spec_t *spec, const position_t *position, ptr
     apply_symmetry(&t, s.low, c.low, &sine->low, &cosine->low);
 }
 
-/* sin and cos in double, with a relative error below 5.5 u plus 2**-92 of a full amplitude (docs/numerics.md, section 4).  The
+/* sin and cos in double, with a relative error below 5.5 u plus 2**-92 of the amplitude (docs/numerics.md, section 4).  The
  * series end with x**19 and x**18; their next terms are below 2**-65. */
 INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vf64 *sine,
                           vf64 *cosine) {
     const phase_t phase = direct_phase(spec, position, column, lanes, 3);
-    /* in this order, because the first two cancel exactly next to a zero of the sine */
+    /* in this order, because near a zero of the sine the first two cancel, and their sum is exact */
     const vf64 turn = f64_add(f64_add(phase.first, phase_limb(&phase, 1)), phase_limb(&phase, 2));
     const vf64 x = f64_mul(turn, f64_set(TWO_PI_HIGH)), z = f64_mul(x, x);
     vf64 s = f64_set(SIN_TAIL[1]), c = f64_set(COS_TAIL[0]);

@@ -1,4 +1,4 @@
-/* The table of instruction sets, best first. */
+/* Detects instruction sets, and lists the kernels, best first. */
 #include "cpu.h"
 #include "kernel.h"
 

@@ -1,4 +1,4 @@
-/* Exact evaluation: slow evaluation to 320 bits, with an error bound that decides the rounding of almost all values.
+/* Exact evaluation: slow, to 320 bits, with an error bound small enough to round almost all values correctly.
  *
  * Method: position * turns (see kernel.h) is an exact product of integers.  Subtracting the nearest multiple of a
  * quarter turn leaves at most 1/8 turn, which is multiplied by 2 pi; the series of sin or cos is summed in fixed point.
@@ -11,7 +11,7 @@
 #include "position.h"
 
 enum {
-    SERIES = 30,                 /* terms; the next one is below (pi/4)**62 / 62! < 2**-304 */
+    SERIES = 30,                 /* terms after the leading 1; the next one is at most (pi/4)**62 / 62! < 2**-304 */
     SMALLEST_ERROR = -285        /* smallest bound of the relative error, as an exponent of 2 */
 };
 

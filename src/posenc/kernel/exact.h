@@ -14,7 +14,7 @@ int posenc_evaluate(const spec_t *, const position_t *, ptrdiff_t column, real_t
 double posenc_exact(const spec_t *, const position_t *, ptrdiff_t column, dtype_t);
 
 /* Returns factors[0] * value(column) + factors[1] * value(column + 1) at a finite position, correctly rounded to dtype.  The
- * columns must be the cosine and the sine of one frequency; the factors must be finite.  A zero result is +0. */
+ * columns must be the cosine and the sine of one frequency; the factors must be finite.  A sum of exactly 0 gives +0. */
 double posenc_combination(const spec_t *, const position_t *, ptrdiff_t column, const double factors[2], dtype_t);
 
 /* Returns x rounded to the nearest number of dtype, whatever the rounding mode of the host program. */

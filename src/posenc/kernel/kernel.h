@@ -1,8 +1,8 @@
 /* The interface between _kernel.pyx and the kernels: C11 without Python.
  *
  * A value is scale * sin(2 pi (position * turns + quarter / 4)), where `turns` is the column's frequency in turns per position,
- * and `quarter` is 1 for a cosine.  A column of zeros has 0 turns.  Python arranges the columns for layout, order and odd
- * d_model.
+ * and `quarter` is 1 for a cosine.  A column of zeros has 0 turns.  Python puts the columns in their final order, which
+ * depends on `layout`, `order`, `odd` and d_model.
  */
 #ifndef POSENC_KERNEL_H
 #define POSENC_KERNEL_H
@@ -17,10 +17,10 @@
 
 enum {
     TILE = 32,                   /* columns computed together: their offsets stay in L1, their anchors in registers */
-    FINE = 64,                   /* rows rotated from one anchor, the values in their middle */
+    FINE = 64,                   /* rows rotated from one anchor, which is in the middle of these rows */
     HALF = FINE / 2,
     COARSE = 8,                  /* anchors rotated from one direct evaluation */
-    BLOCK = FINE * COARSE,       /* rows that one direct evaluation serves */
+    BLOCK = FINE * COARSE,       /* rows computed from one direct evaluation */
     STRIP = 32,                  /* tiles of a panel: see job_t */
     LINE = 64,                   /* bytes of a cache line */
     POSITION_LIMBS = 38          /* limbs of 32 bits; 36 hold every number from 2**63 to 2**-1074 */
@@ -42,11 +42,11 @@ typedef struct {
     uint32_t limb[POSITION_LIMBS];
 } position_t;
 
-/* Rounds what 320 bits do not decide: the value of a column at a finite position (exact.c), or, if `factors` is not NULL,
- * factors[0] * value(column) + factors[1] * value(column + 1) (combination.c). */
+/* Rounds a result for which 320 bits do not suffice: the value of a column at a finite position (exact.c), or, if `factors` is
+ * not NULL, factors[0] * value(column) + factors[1] * value(column + 1) (combination.c). */
 typedef double (*decide_t)(void *context, const position_t *, ptrdiff_t column, const double *factors, dtype_t);
 
-/* The specification of an encoding.  The arrays end with a copy of the first columns, so rows can begin at any of these. */
+/* The specification of an encoding.  The arrays end with a copy of the first columns, so a row can begin at column `first`. */
 typedef struct {
     ptrdiff_t d_model;
     ptrdiff_t columns;           /* d_model rounded up to whole tiles */
@@ -118,15 +118,15 @@ typedef struct {
 } extent_t;
 
 /* The pairs whose angles depend on one axis of positions: columns 2 j and 2 j + 1 of `spec` are the cosine and the sine of
- * pair[j], or of pair j if `pair` is NULL.  The job `table` has the position of each row, and writes float64. */
+ * pair[j], or of pair j if `pair` is NULL.  The job `table` gives the positions of the rows; its dtype is FLOAT64. */
 typedef struct {
     const spec_t *spec;
     const ptrdiff_t *pair;
     job_t table;
 } turning_t;
 
-/* Rotates each pair (a, b) of x by the angle t of the pair in its row, or by -t if `inverse`, with scale m = spec->scale, and
- * writes the results to `out`, which may be x itself:
+/* A rotation of each pair (a, b) of x by t, the pair's angle at the position of its row, or by -t if `inverse`.  The results,
+ * with m = spec->scale of the pair's turning_t, are written to `out`, which may be x itself:
  *     m (a cos t - b sin t), m (b cos t + a sin t).
  * A row of x has 2 * pairs columns and `rest` further ones, which are copied.  Pair i is columns i and i + pairs, or, if
  * `interleaved`, columns 2 i and 2 i + 1.  All heads of a row have its position. */
@@ -143,8 +143,8 @@ typedef struct {
     int skip_rounding_test;      /* for tests */
 } rotation_t;
 
-/* Counters for tests: `uncertain` tile rows, in which each value was tested with its own error bound, and values that exact.c
- * evaluated. */
+/* Counters for tests: `uncertain` tile rows, or bunches of rotated pairs, in which each value was tested with its own error
+ * bound, and values that were evaluated exactly. */
 typedef struct {
     uint64_t uncertain, exact;
 } tally_t;

@@ -6,9 +6,10 @@
 #include "float_environment.h"
 #include "output.h"
 
-/* Returns the spec of rows that begin with column `first`.  `first` is 0 unless the rows of a contiguous table are a whole
- * number of cache lines long but do not begin at a line boundary; column `first` is then the first one at a boundary.  A
- * shifted row has columns first .. d_model - 1 and the first columns of the next row, so every tile stores whole lines. */
+/* Returns the spec of rows that begin with column `first`.  `first` is 0 unless `out` is
+ * streamed and contiguous, and its rows are a whole number of cache lines long but do not begin on a cache line; column `first`
+ * is then the first one that does.  A shifted row has columns first .. d_model - 1 and the first columns of the next row, so
+ * every tile stores whole lines. */
 INLINE spec_t spec_from(const spec_t *spec, ptrdiff_t first) {
     spec_t shifted = *spec;
     if (first == 0) return shifted;

@@ -1,7 +1,7 @@
 /* OpenMP, if the compiler has it, protected from forks and from systems that refuse threads.
  *
  * GNU's runtime ends the process if a thread or the memory for a team is refused, and in a forked child it waits for ever for
- * threads that do not exist there.  OpenMP cannot prevent either, so both conditions are tested before each parallel region. */
+ * threads that do not exist there.  OpenMP offers no way to prevent either, so both are checked before threads start. */
 #ifndef POSENC_OPENMP_H
 #define POSENC_OPENMP_H
 
@@ -48,7 +48,7 @@ static int openmp_team(int requested) { return requested; }
 static pid_t home;                  /* the process that loaded the library */
 static size_t stack_size;
 static pthread_key_t team_member;   /* its destructor counts the threads that end */
-static atomic_int ended;            /* threads of all teams that have ended */
+static atomic_int ended;            /* threads that have ended, in all teams */
 
 static void leave_home(void) { home = -1; }
 
@@ -62,12 +62,12 @@ static void openmp_loaded(size_t stack) {
     openmp_threads(); /* LLVM's runtime reads its settings when it is first called */
     home = getpid();
     stack_size = stack;
-    pthread_atfork(NULL, NULL, leave_home); /* a process number may repeat in another namespace */
+    pthread_atfork(NULL, NULL, leave_home); /* a child in another PID namespace may have the same process ID */
     pthread_key_create(&team_member, count_ended);
 }
 
-/* Returns whether this process is a forked copy of the one that loaded the library.  The process number also detects copies
- * whose fork ran no handlers (_Fork, or a system call). */
+/* Returns whether this process is a forked copy of the one that loaded the library.  Comparing process IDs also detects
+ * copies whose fork ran no handlers (_Fork, or a system call). */
 static int openmp_is_forked(void) { return home != getpid(); }
 
 typedef struct {
@@ -86,7 +86,7 @@ static void *wait_at_gate(void *argument) {
     return NULL;
 }
 
-/* Linux counts a thread towards its user's limit for some microseconds after it was joined. */
+/* Linux counts a thread towards its user's limit for a few microseconds after it has been joined. */
 static void wait_until_uncounted(pid_t number) {
 #if defined(__linux__)
     for (int i = 0; i < 10000 && syscall(SYS_tgkill, getpid(), number, 0) == 0; i++) sched_yield();
@@ -119,8 +119,8 @@ static int probe_threads(int requested) {
     return granted;
 }
 
-/* Starts the threads of a larger team.  They inherit a mask that blocks all signals except those that a thread raises itself,
- * so the threads of the host program receive the others. */
+/* Starts the threads of a larger team.  They inherit a mask that blocks all signals except synchronous ones, so the
+ * threads of the host program receive the blocked signals. */
 static int grow_team(int requested) {
     static const int synchronous[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
     sigset_t blocked, host;

@@ -36,7 +36,7 @@ INLINE void flush_bytes(char *out, const char *from, ptrdiff_t bytes) {
 
 /* ---- adding: x * x_scale + value, product and sum rounded to dtype ------------------------------------------------------- */
 
-/* Bytes of x in an iteration, and the distance of prefetching, which the hardware does not do past the end of a page. */
+/* Bytes of x per iteration, and the prefetch distance in bytes; the hardware does not prefetch past the end of a page. */
 enum { ADD_BYTES = 256, PREFETCH_DISTANCE = 2048 };
 
 #define DEFINE_ADD(name, type) \
@@ -127,7 +127,8 @@ INLINE void write_narrow(const job_t *job, char *out, const values_t *values, in
     else memcpy(out, t, (size_t)(width * size_of(dtype)));
 }
 
-/* Writes the first `width` values of a tile row to the whole batch.  Conversion to dtype must round each value correctly. */
+/* Writes the first `width` values of a tile row to the whole batch.  The values must be such that plain conversion to dtype
+ * rounds them correctly. */
 INLINE void write_tile(const job_t *job, char *out, const vf64 value[TILE_VECTORS], int width, dtype_t dtype, output_t output) {
     values_t values;
     for (int v = 0; v < TILE_VECTORS; v++) values.f64[v] = value[v];

@@ -5,7 +5,7 @@
 #include "rounding.h"
 
 enum { POSITION_BOTTOM = -36 };     /* exponent of the lowest limb, in limbs: 2**-1152 is below 2**-1074 */
-enum { POSITION_SPAN = 39 };        /* limbs up to 2**96, enough for the sum of two positions */
+enum { POSITION_SPAN = 39 };        /* limbs up to 2**96, enough for position + offset */
 
 /* w = -w, in two's complement */
 static inline void negate(uint32_t *w, int limbs) {

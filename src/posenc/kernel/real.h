@@ -6,7 +6,7 @@
 
 enum {
     LIMBS = 10,                  /* 32-bit limbs of a mantissa */
-    MIN_SURE_BITS = 64,          /* with fewer sure bits, even the sign may be wrong */
+    MIN_SURE_BITS = 64,          /* a value with fewer sure bits is not used; even its sign may be wrong */
     EXACT = 1 << 20              /* sure bits of an exact number */
 };
 
@@ -87,7 +87,7 @@ static inline int bit(const real_t *value, int i) {
 }
 
 /* Returns whether value * (1 - 2**-sure) and value * (1 + 2**-sure) round to the same number with `precision` bits.  Bit
- * `precision` is worth half a unit of the last place.  Next to a half-way point, all sure bits after it differ from it. */
+ * `precision` is worth half a unit of the last place; next to a half-way point, all later sure bits differ from it. */
 static inline int decided(const real_t *value, int sure, int precision) {
     for (int i = precision + 1; i < sure; i++)
         if (bit(value, i) == bit(value, precision)) return 1;

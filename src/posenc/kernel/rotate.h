@@ -4,9 +4,10 @@
  * below it:
  *     P cos + Q sin,   P cos - Q sin.
  *
- * Bounds (docs/numerics.md, section 5), with M = |P0| + |Q0 sin_k| + (|P0| + |Q0|) reach, where P0 and Q0 are P and Q of the
- * block's first row, sin_k is the sine of the angle from there to the anchor, and reach >= |sin| of all fine offsets: the error
- * of a value is below 13.5 * 2**-53 M in double, 2**-94 M in double-double.  Small angles keep their relative precision.
+ * Bounds (docs/numerics.md, section 5): the error of a value is below 13.5 * 2**-53 M in double, and below
+ * 2**-94 M + 2**-110 |scale| in double-double, where M = |P0| + |Q0 sin_k| + (|P0| + |Q0|) reach.  P0 and Q0 are P and Q of the
+ * block's first row, sin_k is the sine of the angle from that row to the anchor, and reach >= |sin| of all fine offsets.
+ * Small angles keep their relative precision.
  */
 #ifndef POSENC_ROTATE_H
 #define POSENC_ROTATE_H
@@ -22,8 +23,9 @@ INLINE vf64 f64_abs(vf64 a) { return f64_of_bits(u64_and(bits_of_f64(a), u64_set
 
 /* ---- anchors ------------------------------------------------------------------------------------------------------------- */
 
-/* The first row of a block in a tile, from which the anchors are rotated, and two terms of the error bounds of all anchors:
- * `fixed_magnitude`, where M = fixed_magnitude + |Q0 sin_k|, and `absolute_term`. */
+/* The first row of a block in a tile, from which the anchors are rotated, and two terms for all anchors: `fixed_magnitude`,
+ * where M = fixed_magnitude + |Q0 sin_k|, and `absolute_term`, a term of the error bound for float64, and of the smallest
+ * |value| that may pass the fast test for the other dtypes. */
 typedef struct {
     ALIGNED double p[TILE], q[TILE], p_low[TILE], q_low[TILE], fixed_magnitude[TILE], absolute_term[TILE];
 } origin_t;
@@ -128,7 +130,7 @@ INLINE void rotate(vf64 p, vf64 q, const double *fine, vf64 *above, vf64 *below)
     *below = f64_sub(x, y);
 }
 
-/* Rotates LANES columns from `i` on to the two rows at one offset; each result is a double plus a much smaller one. */
+/* Rotates columns i .. i + LANES - 1 to the two rows at one offset; each result is a double plus a much smaller one. */
 INLINE void rotate_dd(const anchor_t *a, const double *fine, const double *fine_low, int i, vdd *above, vdd *below) {
     const vdd p = dd_load(a->p + i, a->p_low + i), q = dd_load(a->q + i, a->q_low + i);
     const vdd c = dd_load(fine + i, fine_low + i), s = dd_load(fine + TILE + i, fine_low + TILE + i);
@@ -141,7 +143,7 @@ INLINE void rotate_dd(const anchor_t *a, const double *fine, const double *fine_
     below->low = f64_add_fma(below->low, f64_sub(x_rest, y_rest));
 }
 
-/* Computes a row of the pass from column `pass` again, and rounds each value with its error bound. */
+/* Recomputes a row of the pass that begins at column `pass`, and rounds each value using its error bound. */
 COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, int is_above) {
     const dtype_t dtype = g->job->dtype;
     const int row = is_above ? row_above(r) : row_below(r), width = minimum(g->width - pass, pass_columns(dtype));

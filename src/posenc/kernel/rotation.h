@@ -1,14 +1,15 @@
 /* Rotates pairs of columns; each value is rounded once.
  *
- * The cosines and sines of a few rows are computed as for a table, and stay in the cache while all heads are rotated.  float32
+ * The cosines and sines of a few rows are computed in float64, and stay in the cache while all heads are rotated.  float32
  * and float16 values are rotated in double; bfloat16 values in float, where each cosine and sine is split into two floats.
  *
- * Bounds (docs/numerics.md, section 7) for a pair (a, b) and the factors c = m cos t and s = m sin t of kernel.h, with
- * u = 2**-53 and A = |m| sqrt(a**2 + b**2): in double, the error of a value is below 3.25 u (|a c| + |b s|) <= 3.25 u A if c
- * and s are correctly rounded, and below 10.5 u A + 2**-88 A if they are evaluated directly; in float, it is below
- * 2**-23 |value| + 2**-37.6 A.  The rotated values of a pair determine A.  If neither is smaller than 2**-12 times
- * the other, these three errors are below, in order, 2**14 and 2**16 units in the last place of a double, and 2.4 units in the
- * last place of a float.
+ * Bounds of the error of a value (docs/numerics.md, section 7) for a pair (a, b), with c = m cos t and s = m sin t (m and t as
+ * in kernel.h), u = 2**-53 and A = |m| sqrt(a**2 + b**2):
+ *     in double, c and s correctly rounded:   3.25 u (|a c| + |b s|) <= 3.25 u A;
+ *     in double, c and s evaluated directly:  10.5 u A + 2**-88 A;
+ *     in float:                               2**-23 |value| + 2**-37.6 A.
+ * The rotated values of a pair determine A.  If neither is smaller than 2**-12 times the other, these bounds are below
+ * 2**14 ulp of a double, 2**16 ulp of a double and 2.4 ulp of a float.
  */
 #ifndef POSENC_ROTATION_H
 #define POSENC_ROTATION_H
@@ -194,8 +195,8 @@ INLINE int rotate_in_float(pairs_t *v, const float *factors, const limits_t *lim
 
 /* ---- pairs with an uncertain value --------------------------------------------------------------------------------------- */
 
-/* A row of one head.  `table` has the interleaved cosines and sines of the row; `factors` has the same numbers in the order in
- * which `spread` writes them. */
+/* A row of one head.  `table` has the interleaved cosines and sines of the row; `factors` has the row
+ * that `spread` computes from it. */
 typedef struct {
     const rotation_t *rotation;
     const limits_t *limits;
@@ -273,7 +274,7 @@ INLINE void settle_half(const head_row_t *h, ptrdiff_t pair, int width, const do
     }
 }
 
-/* Rotates `width` pairs with the error bound of each value; values that remain undecided are evaluated exactly. */
+/* Rotates `width` pairs, using the error bound of each value; values that remain undecided are evaluated exactly. */
 INLINE void settle_pairs(const head_row_t *h, ptrdiff_t pair, int width, const char *in_a, const char *in_b, char *a, char *b,
                          dtype_t dtype, int interleaved) {
     const int inverse = h->rotation->inverse;
@@ -460,7 +461,7 @@ NOINLINE void direct_row(const spec_t *spec, const position_t *position, double 
     }
 }
 
-/* Returns whether cosines and sines are evaluated directly, because there is no offset table. */
+/* Returns whether cosines and sines are evaluated directly: if there is a fast path but no offset table. */
 static int is_direct(const rotation_t *r, const turning_t *t) { return t->table.offsets == NULL && r->has_fast_path; }
 
 /* Writes the interleaved cosines and sines of `count` rows to `table`, and 1 and 1/2 for the unused pairs of the last bunch. */
@@ -490,8 +491,8 @@ INLINE double upper_bits(double x) {
     return double_of_bits((bits_of_double(x) + ((uint64_t)1 << 36)) & ~(((uint64_t)1 << 37) - 1));
 }
 
-/* Converts a row of the table to factors: for each BUNCH pairs, first their cosines c, then their sines s; for bfloat16, split
- * into floats, in the order c, c_low, s, s_low, where c and s have 16 significant bits. */
+/* Converts a row of the table to factors: for every BUNCH pairs, first their cosines c, then their sines s.  For bfloat16, each
+ * is split into two floats, in the order c, c_low, s, s_low, where c and s have 16 significant bits. */
 NOINLINE void spread(const rotation_t *r, const double *table, double *factors) {
     /* without a fast path, the factors are NaN, which makes every value uncertain */
     const double unit = r->has_fast_path ? 1 : double_of_bits(0x7ff8000000000000u), sign = r->inverse ? -unit : unit;

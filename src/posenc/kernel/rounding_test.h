@@ -32,10 +32,10 @@ INLINE int all_passed(passed_t passed, dtype_t dtype) {
     return dtype == FLOAT16 || dtype == BFLOAT16 ? mask32_is_all(passed.floats) : mask64_is_all(passed.doubles);
 }
 
-/* One addition and one mask test both halves of a lane, which passes if both are nonzero.  The lower half is zero next to a
- * half-way point: for float32, within 2**16 units of the double's last place; for float16 and bfloat16, exactly at the point,
- * which rounding to float does not cross.  In the upper half, bit 62 (30 of a float) is set if |value| >= smallest; a carry
- * from the lower half changes that limit by less than 2**-7 of it. */
+/* One addition and one mask test both halves of a lane; the lane passes if both masked halves are nonzero.  The lower
+ * half is zero next to a half-way point: for float32, within 2**16 units of the double's last place; for float16 and bfloat16,
+ * exactly at the point, which rounding to float does not cross.  In the upper half, bit 62 (30 of a float) is set if
+ * |value| >= smallest; a carry from the lower half changes that limit by less than 2**-7 of it. */
 #define UPPER_64 ((uint64_t)1 << 62)
 #define UPPER_32 ((uint32_t)1 << 30)
 
@@ -79,7 +79,7 @@ INLINE vu64 undecided_double(vf64 *value, vf64 error, dtype_t dtype) {
     return u64_or(u64_xor(below, above), subnormal);
 }
 
-/* Rounds a double-double, and sets the bits of `undecided` in which the rounded value - error and value + error differ. */
+/* Rounds a double-double, and sets the bits of `undecided` in which value - error and value + error, rounded, differ. */
 INLINE vf64 rounded_dd(vdd sum, vf64 error, vu64 *undecided) {
     const vf64 below = f64_add(sum.high, f64_sub(sum.low, error)), above = f64_add_fma(sum.high, f64_add_fma(sum.low, error));
     *undecided = u64_or(*undecided, u64_xor(bits_of_f64(below), bits_of_f64(above)));

@@ -7,8 +7,8 @@
 enum { FEWEST_ROWS = 4 };       /* fewer rows are evaluated one by one, which is faster than rotation */
 
 /* Returns the number of rows of an evenly spaced job, from `row` on and at most `count`, before the position `special`.
- * Modulo 2**64, a position before the first row is far after the last one, because the rows do not wrap.  A position between
- * two rows ends the run before the first of them, which is then evaluated directly. */
+ * The difference is modulo 2**64: a position before the first row counts as after the last one, because rows do not wrap.
+ * A position between two rows ends the run before the first of them, which is then evaluated directly. */
 static ptrdiff_t rows_before(const job_t *job, ptrdiff_t row, ptrdiff_t count, int64_t special) {
     const uint64_t at = job->start + (uint64_t)row * job->step;
     const int down = (int64_t)job->step < 0;

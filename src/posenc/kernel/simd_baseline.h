@@ -1,9 +1,9 @@
-/* SIMD primitives for the baseline: 16-byte vectors with GCC and clang (SSE2 on x86-64, NEON on arm64, general registers
+/* SIMD primitives for the baseline: 16-byte vectors with GCC and clang (SSE2 on x86-64, NEON on arm64, the compiler's choice
  * elsewhere), or single numbers with other compilers.
  *
  * Every simd_*.h defines the same types and functions; this file explains them.
  *     vf64, vu64       LANES doubles, or as many integers of 64 bits; f64_*, u64_* compute on them
- *     vf32             2 LANES floats; bits_of_f32 returns their bits; u32_* compute on 32-bit halves
+ *     vf32             2 LANES floats; bits_of_f32 returns their bits; u32_* compute on the 32-bit halves of a vu64
  *     mask64, mask32   the 32-bit (16-bit) halves of double (float) lanes that passed a test
  */
 #ifndef POSENC_SIMD_H
@@ -70,7 +70,7 @@ static inline vu64 u16_is_zero(vu64 x) {
 }
 #endif
 enum { FUSED = 0 };             /* f64_mulsub rounds twice, so two_product splits its factors */
-enum { PASS_COLUMNS = 16 };     /* columns of float32 whose constants fit the registers: see rotate.h */
+enum { PASS_COLUMNS = 16 };     /* columns of float32 per pass, few enough for the registers: see rotate.h */
 
 static inline vf64 f64_load(const double *p) {
     vf64 v;
@@ -117,8 +117,8 @@ static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return (mask & a) | (
  * bf16_load read 2 LANES numbers.  f64_of_f32 widens one vector to two.
  *
  * f32_of_f64 rounds two vectors to floats.  f16_of_f32 and bf16_of_f32 narrow two vectors of floats, none of which may be
- * half-way between two numbers of the result, and return the bits.  u64_flush stores output; if `non_temporal`, it bypasses the
- * caches, and the address must be aligned to the size of a vector. */
+ * half-way between two numbers of the narrower type, and return the bits.  u64_flush stores output; if `non_temporal`, it
+ * bypasses the caches, and the address must be aligned to the size of a vector. */
 #if defined(__SSE2__)
 typedef __m128 vf32;
 static inline int u64_is_zero(vu64 a) { return _mm_movemask_epi8(_mm_cmpeq_epi32((__m128i)a, _mm_setzero_si128())) == 0xffff; }
@@ -170,7 +170,7 @@ static inline int u64_is_zero(vu64 a) {
     for (int i = 0; i < LANES; i++) any |= lanes[i];
     return any == 0;
 }
-static inline vu64 u64_mul32(vu64 a, vu64 b) { return a * b; }      /* the upper halves are zero */
+static inline vu64 u64_mul32(vu64 a, vu64 b) { return a * b; }      /* both upper halves are zero in this file */
 static inline vu64 bits_of_f32(vf32 f) {
     vu64 u;
     memcpy(&u, &f, sizeof u);

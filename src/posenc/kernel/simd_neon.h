@@ -31,7 +31,7 @@ static inline vf64 f64_add_fma(vf64 a, vf64 b) { return vaddq_f64(a, b); } /* fu
 static inline vf64 f64_sub(vf64 a, vf64 b) { return vsubq_f64(a, b); }
 static inline vf64 f64_mul(vf64 a, vf64 b) { return vmulq_f64(a, b); }
 static inline vf64 f64_muladd(vf64 a, vf64 b, vf64 c) { return vfmaq_f64(c, a, b); }
-/* the negation replaces a copy of c, which the fused operation would overwrite */
+/* the negation costs no extra instruction: without it, c would be copied, because the fused operation overwrites it */
 static inline vf64 f64_mulsub(vf64 a, vf64 b, vf64 c) { return vfmaq_f64(vnegq_f64(c), a, b); }
 
 static inline vu64 u64_add(vu64 a, vu64 b) { return vaddq_u64(a, b); }
@@ -101,7 +101,7 @@ static inline void u64_flush(void *p, vu64 x, int non_temporal) {
 }
 static inline void flush_fence(void) {}
 
-/* A mask is the minimum of all tested halves: a half that is zero has failed. */
+/* Each half of a mask is the minimum of its tested bits, x & bits: a half that is zero has failed. */
 static inline mask64 mask64_all(void) { return vdupq_n_u32(UINT32_MAX); }
 static inline mask64 mask64_and_nonzero(mask64 m, vu64 x, vu64 bits) {
     return vminq_u32(m, vreinterpretq_u32_u64(vandq_u64(x, bits)));

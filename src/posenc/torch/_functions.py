@@ -97,7 +97,7 @@ def add_to(
     Parameters
     ----------
     x : Tensor, shape (..., n, d_model)
-        The embeddings, which are overwritten: on the CPU, of float32, float64, float16 or bfloat16, with contiguous columns.
+        The embeddings, which are overwritten: on the CPU, of float32, float64, float16 or bfloat16; last dimension contiguous.
     positions : int, range, Tensor or array_like, optional
         As for `posenc.add_to`, or a tensor that broadcasts to ``x.shape[:-1]``.
     encoding : posenc.Encoding, optional
@@ -117,7 +117,7 @@ def add_to(
     TypeError, ValueError
         If an argument has a wrong type or value, for example if `x` is not on the CPU.
     RuntimeError
-        If `x` is a leaf that requires grad, as in every in-place operation, or if `positions` requires grad.
+        If `x` is a leaf that requires grad, which no in-place operation allows, or if `positions` requires grad.
 
     See Also
     --------

@@ -20,13 +20,13 @@ from posenc.torch._tensors import DTYPES, check_broadcast, check_positions, chec
 
 TABLE_BYTES = 1 << 26               # the table grows to at most this size
 TABLE_KEYS = ("pe", "pos_encoding")     # state_dict keys of the table in PyTorch's and other tutorials
-COMPARED_ROWS = 4096                # rows of a stored table that loading compares
+COMPARED_ROWS = 4096                # load_state_dict compares at most this many rows of a stored table
 
 
 class PositionalTable(nn.Module):
     """A module that returns sinusoidal positional encodings, without adding them to an input.
 
-    ``forward()`` returns the whole table, and ``forward(x)`` returns one row for each position of `x`.
+    ``forward()`` returns `max_sequence_length` rows, and ``forward(x)`` returns one row for each position of `x`.
 
     Parameters
     ----------
@@ -55,8 +55,8 @@ class PositionalTable(nn.Module):
 
     Notes
     -----
-    If a state_dict contains a table from a tutorial's class (key ``pe`` or ``pos_encoding``), `load_state_dict` compares that
-    table with this module's and raises a RuntimeError if they differ by more than float32 rounding.  It is not loaded.
+    If a state_dict contains a table from a tutorial's class (key ``pe`` or ``pos_encoding``), `load_state_dict` does not
+    load it, but compares it with this module's table and raises a RuntimeError if they differ by more than float32 rounding.
 
     Examples
     --------
@@ -160,7 +160,7 @@ class PositionalTable(nn.Module):
     def _rows(self, start: int, n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Return rows, and extend the table if necessary; compiled code reads the table only if max_sequence_length is set."""
         compiling, stop = torch.compiler.is_compiling(), start + n
-        table: Any = self.pe if compiling else self._buffers["pe"]      # looking up self.pe takes as long as adding a row
+        table: Any = self.pe if compiling else self._buffers["pe"]      # looking up self.pe takes as long as adding a row to x
         length = table.shape[0]
         if start < 0 or stop > length or table.dtype != dtype or table.device != device or (
             compiling and self.max_sequence_length is None
@@ -204,9 +204,9 @@ class PositionalTable(nn.Module):
     def _mismatch(self, stored: Any) -> str:
         """Return "" if a stored table matches this module's up to float32 rounding, else describe the difference."""
         if not isinstance(stored, Tensor):
-            return f"is of type {type(stored).__name__}, expected a tensor of real numbers"
+            return f"is of type {type(stored).__name__}, expected a floating-point tensor"
         if not stored.is_floating_point():
-            return f"has dtype {stored.dtype}, expected a tensor of real numbers"
+            return f"has dtype {stored.dtype}, expected a floating-point dtype"
         shape, d = tuple(stored.shape), self.d_model
         if shape[-1:] != (d,) or sum(length != 1 for length in shape[:-1]) > 1:
             return f"has shape {shape}, expected (max_len, {d}), (max_len, 1, {d}) or (1, max_len, {d})"
@@ -244,7 +244,7 @@ class PositionalEncoding(PositionalTable):
     d_model : int or posenc.Encoding
         Number of columns; or an encoding, in place of d_model and the keywords of a convention.
     dropout : float, optional
-        The probability of dropout.  A positive integer is rejected: in some classes the second argument is a length.
+        The probability of dropout.  A positive integer is rejected, because similar classes take a length here.
     max_len : int, optional
         Initial number of rows.  The table grows if an input is longer.
     batch_first : bool, optional
@@ -273,7 +273,7 @@ class PositionalEncoding(PositionalTable):
 
     Notes
     -----
-    The default convention is that of PyTorch's tutorial; docs/torch.md lists the arguments that replace other classes.
+    The default convention is that of PyTorch's tutorial; docs/torch.md lists the arguments that reproduce other classes.
 
     Examples
     --------
@@ -409,7 +409,7 @@ class PositionalEncoding(PositionalTable):
         return encodings if self.alpha is None else self.alpha * encodings
 
     def _dropout_is_identity(self) -> bool:
-        """Return whether the call of `dropout` can be omitted, because it has no effect and no hook; never when compiling."""
+        """Return whether the call to `dropout` can be skipped, because it has no effect and no hooks; never when compiling."""
         if torch.compiler.is_compiling():
             return False
         dropout: Any = self._modules.get("dropout")

@@ -1,4 +1,4 @@
-"""The operators posenc::encode, posenc::encode_at and posenc::add_, their derivatives, and direct calls of the kernels.
+"""The operators posenc::encode, posenc::encode_at and posenc::add_, their derivatives, and direct calls to the kernels.
 
 The operators take the convention as JSON text, so that an exported graph contains the whole specification.
 """
@@ -117,10 +117,10 @@ def _(context: Any, grad: Tensor) -> NoReturn:
 
 
 def _is_protected_view(x: Tensor) -> bool:
-    """Return whether autograd refuses to overwrite a tensor that requires grad; it would do so after the kernel has run."""
+    """Return whether autograd forbids overwriting the view x; its own error would come only after the kernel has run."""
     if not x._is_view():
         return False
-    created = torch._C._autograd._get_creation_meta(x)          # not DEFAULT for the views of split, and those without grad
+    created = torch._C._autograd._get_creation_meta(x)          # not DEFAULT for views made by split or under no_grad
     base: Any = x._base
     return created != torch._C._autograd.CreationMeta.DEFAULT or base.is_leaf and base.requires_grad
 
@@ -133,13 +133,13 @@ def define_in_place(
     Parameters
     ----------
     name, arguments : str
-        The name, and the arguments after `x` and `positions` in a schema.
+        The operator's name, and the schema of its arguments after `x` and `positions`.
     run : function of x, positions and the arguments
         The implementation.
     save, backward : functions
         ``save(context, positions, *arguments)`` saves what ``backward(context, grad)`` needs to return the gradient of x.
     instead : str
-        What the error for a leaf that requires grad recommends.
+        What the error messages recommend for a leaf or a protected view.
     """
     # torch.library.custom_op does not support derivatives of operators that mutate an argument
     operator = f"posenc::{name}"
@@ -205,7 +205,7 @@ define_in_place(
 
 # ---- calls ------------------------------------------------------------------------------------------------------------
 #
-# For a short row, a call through an operator takes tens of times longer than a direct call of the kernels.
+# For a short row, a call through an operator takes tens of times longer than a direct call to the kernels.
 
 
 def encode(start: int, step: int, n: int, d_model: int, convention: str, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -220,7 +220,7 @@ def encode_at(positions: Tensor, d_model: int, convention: str, dtype: torch.dty
 
 
 def is_eager() -> bool:
-    """Return whether the kernels can be called directly: no compiler, tracer, mode or transform records operators."""
+    """Return whether the kernels can be called directly: no compiler, tracer, mode or transform intercepts operators."""
     return not (
         torch.compiler.is_compiling()
         or torch._C._get_tracing_state() is not None            # torch.jit.trace

@@ -13,7 +13,7 @@ from posenc._keywords import suggests
 from posenc.torch import _tensors
 from posenc.torch._rotation import axes_of, rotary_of, text_of
 
-# Most modules return every value twice, in the order [v0 v1 ... v0 v1 ...].  Those of these model types return another form.
+# Most rotary_emb modules return every value twice, as [v0 v1 ... v0 v1 ...].  Those of the types below use another form.
 IN_PAIRS = frozenset((              # [v0 v0 v1 v1 ...]
     "blt_global_transformer", "blt_local_decoder", "blt_local_encoder", "blt_patcher", "cohere", "cohere2", "cohere2_moe",
     "ernie4_5_vl_moe_text", "glm4v_text", "glm_ocr_text",
@@ -67,7 +67,7 @@ class RotaryEmbedding(nn.Module):
         self._form = "twice"
         if isinstance(config, Rotary):
             if length is not None:
-                raise ValueError(f"length is {length!r}, expected None with a posenc.Rotary, whose scaling has the length")
+                raise ValueError(f"length is {length!r}, expected None with a posenc.Rotary; set length in its scaling")
             rotations: dict[str | None, Rotary] = {None: config}
         else:
             kind = config.get("model_type") if isinstance(config, Mapping) else getattr(config, "model_type", None)
@@ -115,7 +115,7 @@ class RotaryEmbedding(nn.Module):
         x : Tensor
             A tensor with the dtype and device of the result; its values are not used.
         position_ids : Tensor, shape (batch, n)
-            The positions.  A rotation with several axes takes shape (axes, batch, n), or the same positions for all axes.
+            The positions.  With several axes, the shape is (axes, batch, n), or (batch, n) for equal positions on all axes.
         layer_type : str, optional
             As for `rotary`.
 
@@ -163,7 +163,7 @@ class RotaryEmbedding(nn.Module):
 
     def _text(self, layer_type: str | None) -> str:
         if layer_type not in self._texts:
-            expected = ", ".join(map(repr, self._texts))
+            expected = " or ".join(map(repr, self._texts))
             raise ValueError(f"layer_type is {layer_type!r}, expected {expected}")
         return self._texts[layer_type]
 

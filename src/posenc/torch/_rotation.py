@@ -93,7 +93,7 @@ def _rotate(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rota
 
 
 def _like(x: Tensor) -> Tensor:
-    """Return a new tensor with the strides of x if these make columns contiguous, else a contiguous one."""
+    """Return a new tensor with the strides of x if x is contiguous in the last dimension, else a contiguous one."""
     out = torch.empty_like(x)
     return out if out.stride(-1) == 1 else torch.empty(x.shape, dtype=x.dtype, device=x.device)
 
@@ -127,9 +127,9 @@ def _saved(context: Any) -> tuple[Tensor | None, int, bool, str]:
 
 
 def _inverse(context: Any, grad: Tensor) -> Tensor:
-    """Return the derivative: the rotation by the negative angles, multiplied by the same scale."""
+    """Return the gradient of x: grad rotated the opposite way and multiplied by the same scale."""
     positions, start, inverse, rotary = _saved(context)
-    return _turned(with_contiguous_columns(grad), positions, start, not inverse, rotary)
+    return _turned(with_contiguous_last(grad), positions, start, not inverse, rotary)
 
 
 def _backward(context: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
@@ -149,7 +149,7 @@ def _mapped(
         positions = positions.movedim(dims[1], first)
         missing = x.ndim - 1 - (positions.ndim - first)
         positions = positions.reshape(*positions.shape[: first + 1], *(1,) * missing, *positions.shape[first + 1 :])
-    return _turned(with_contiguous_columns(x), positions, start, inverse, rotary), 0
+    return _turned(with_contiguous_last(x), positions, start, inverse, rotary), 0
 
 
 _rotate_operator.register_vmap(_mapped)
@@ -160,7 +160,7 @@ class _Turn(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str) -> Tensor:
-        result: Tensor = torch.ops.posenc.rotate(with_contiguous_columns(x), positions, start, inverse, rotary)
+        result: Tensor = torch.ops.posenc.rotate(with_contiguous_last(x), positions, start, inverse, rotary)
         return result
 
     @staticmethod
@@ -241,7 +241,7 @@ def rotate(
     torch.Size([1, 8, 3, 64])
     """
     _check(x, rotary, inverse)
-    x = with_contiguous_columns(x)
+    x = with_contiguous_last(x)
     if is_eager() and is_plain(x) and _is_direct(positions):
         out = _like(x)
         rotary.rotate(array_of(x), _array(positions), inverse=inverse, out=array_of(out))
@@ -260,7 +260,7 @@ def rotate_(
     Parameters
     ----------
     x : Tensor, shape (..., n, head_dim)
-        The queries or keys, which are overwritten: as for `rotate`, with contiguous columns.
+        The queries or keys, which are overwritten: as for `rotate`, but contiguous in the last dimension.
     positions : int, range, Tensor or array_like, optional
         As for `rotate`.
     rotary : posenc.Rotary
@@ -278,7 +278,7 @@ def rotate_(
     TypeError, ValueError
         If an argument has a wrong type or value, for example if `x` is not on the CPU.
     RuntimeError
-        If `x` is a leaf that requires grad, as in every in-place operation, or if `positions` requires grad.
+        If `x` is a leaf that requires grad, which no in-place operation allows, or if `positions` requires grad.
 
     See Also
     --------
@@ -304,7 +304,7 @@ def rotate_(
     return x
 
 
-def with_contiguous_columns(x: Tensor) -> Tensor:
+def with_contiguous_last(x: Tensor) -> Tensor:
     return x if x.shape[-1] <= 1 or x.stride(-1) == 1 else x.contiguous()
 
 

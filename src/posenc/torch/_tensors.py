@@ -108,7 +108,8 @@ def scale_error(x_scale: float, dtype: torch.dtype) -> ValueError:
 def check_positions(positions: Tensor, device: torch.device) -> None:
     """Check positions for encodings on `device`."""
     if not isinstance(positions, Tensor):
-        raise TypeError(f"positions is of type {type(positions).__name__}, expected a torch.Tensor: torch.tensor(positions)")
+        kind = type(positions).__name__
+        raise TypeError(f"positions is of type {kind}, expected a torch.Tensor; pass torch.tensor(positions)")
     if positions.dtype not in DTYPES and positions.dtype not in INTEGERS:
         raise TypeError(f"positions has dtype {positions.dtype}, expected integers or real numbers of at most 64 bits")
     check_not_meta(positions, device)
@@ -120,11 +121,11 @@ def check_positions(positions: Tensor, device: torch.device) -> None:
 
 def check_not_meta(positions: Tensor, device: torch.device) -> None:
     if positions.is_meta and device.type != "meta":
-        raise ValueError(f"positions is on the meta device, expected a tensor with values for {device}")
+        raise ValueError(f"positions is on the meta device, expected a tensor with values for a result on {device}")
 
 
 def check_broadcast(positions: Tensor, x: Tensor, shape: torch.Size | None = None, *, has_axes: bool = False) -> None:
-    """Check that positions broadcast to ``x.shape[:-1]``, after a first dimension if `has_axes`; errors show `shape`."""
+    """Check that positions, without their first dimension if `has_axes`, broadcast to ``x.shape[:-1]``; errors show `shape`."""
     own = positions.shape[has_axes:]
     lengths = list(zip(reversed(own), reversed(x.shape[:-1]), strict=False))
     if len(own) >= x.ndim or any(length not in (1, size) for length, size in lengths):
