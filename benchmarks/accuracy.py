@@ -4,8 +4,9 @@
 
 Writes docs/data/accuracy.json and updates the tables and plots.  Requires gmpy2, torch, pytest and matplotlib; libraries that
 are not installed are omitted.  For each last position in POSITIONS, all candidates encode the 61 positions that end there, or
-all positions from 0 if there are fewer; rotations turn a row of normal random numbers at each of them.  If a candidate accepts
-only a number of positions, `arange` or `range` is replaced in its module during the call; this does not change its arithmetic.
+all positions from 0 if there are fewer; rotations turn a row of normally distributed random numbers at each position.  If a
+candidate takes the number of positions instead of the positions, `arange` or `range` is replaced during the call; this does
+not change its arithmetic.
 """
 
 import builtins
@@ -163,7 +164,7 @@ def torchtune_class():
 
 ROTARY = posenc.Rotary(HEAD_DIM, base=ROTARY_BASE)
 LLAMA = "transformers.models.llama.modeling_llama"
-# with pairs of columns in halves, and interleaved
+# IN_HALVES pairs columns i and i + HEAD_DIM / 2, INTERLEAVED adjacent columns
 IN_HALVES = {
     "posenc": ours_rotated,
     **peer("transformers", ", Llama", LLAMA, llama),

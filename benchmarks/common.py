@@ -24,8 +24,8 @@ PAUSE = 0.01                            # seconds in which the threads of the pr
 def times_of(cases, rounds=15, number=1, most_seconds=math.inf, before=lambda case: None):
     """Return the seconds per call, as a list for each case.
 
-    The cases alternate.  A turn calls `before(case)` and then the case, `number` times; the first round is a warm-up.  A case
-    has no more turns after another `most_seconds`.
+    The cases alternate.  A turn calls `before(case)` once and then the case `number` times; the first round is a warm-up.  A
+    case has no more turns when those after the warm-up have taken `most_seconds`.
     """
     times = [[] for _ in cases]
     for _ in range(rounds + 1):
@@ -68,7 +68,7 @@ def report(name, *results):
 
 
 def versions(*packages):
-    """Return the versions of posenc, NumPy, those of the other packages that are installed, and Python."""
+    """Return the versions of posenc, NumPy, Python and those of the given packages that are installed."""
     installed = {}
     for package in packages:
         with suppress(PackageNotFoundError):

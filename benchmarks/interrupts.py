@@ -73,7 +73,7 @@ sys.exit(main(["generate", "2000000", "512", "-o", sys.argv[1]]))
 
 
 def times_of_generate():
-    """Return the seconds until KeyboardInterrupt and until the process ends, or None if the file was complete before."""
+    """Return the seconds until KeyboardInterrupt and until the process ends, or None if the file was completed."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "table.npy")
         command = [sys.executable, "-c", GENERATE, str(path)]

@@ -41,7 +41,7 @@ def times(ratio):
 
 
 def code(name):
-    """Format the name of a function in the name of a library."""
+    """Put backticks around a dotted name, such as torch.compile, in the name of a case."""
     return re.sub(r"\w+(\.\w+)+", r"`\g<0>`", name)
 
 

@@ -1,7 +1,8 @@
 """Measure every time in the README and docs/performance.md.  ``python benchmarks/performance.py [NAME ...]``
 
 Without NAMEs, writes the median seconds per call to docs/data/performance.json and updates the tables and plots; with NAMEs,
-prints only those measurements.  Requires Linux, torch, matplotlib and a C compiler for roof.c.  The cases of a line alternate.
+prints only those measurements.  Requires Linux, torch, matplotlib and a C compiler for roof.c.  The cases on a line of output
+alternate.
 
 Fresh memory: before a call, the C library returns its free memory to the system, so that the call has the page faults of the
 first call in a process.  Reused memory: the output array was written before.
@@ -55,7 +56,7 @@ def fill(out, threads, store="memset"):
     roof()[store](out.ctypes.data, out.nbytes, threads)
 
 
-# ---- measurements: each yields the names of cases, and a dict of median seconds -----------------------------------------
+# ---- measurements: each yields pairs (name, dict of median seconds) -----------------------------------------------------
 
 
 def release_memory(case):
@@ -107,7 +108,7 @@ def adding():
 
 
 def one_row():
-    """Encode one row of 512 columns in fresh memory, with various arguments."""
+    """Encode one row of 512 columns into a new array, or add it to x, with various arguments."""
     plain, offset = posenc.Encoding(WIDTH), posenc.Encoding(WIDTH, position_offset=3)
     row, x = range(100, 101), torch.ones(1, 1, WIDTH)
     cases = {
@@ -126,7 +127,7 @@ def one_row():
 
 
 def large():
-    """Compare with fills of memory: an aligned array, and one 16 bytes past a cache line, like large arrays from np.empty."""
+    """Compare fills of memory with encoding to an aligned array and to one 16 bytes past a cache line (as from np.empty)."""
     before = _kernel.instruction_set()
     for dtype, width, isa in [*((d, WIDTH, before) for d in DTYPES), *(("float32", d, before) for d in (100, 300, 510, 768)),
                               ("float32", WIDTH, "baseline")]:

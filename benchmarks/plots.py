@@ -1,6 +1,6 @@
 """Draw the measurements in docs/data as SVG files in docs/images.  ``python benchmarks/plots.py``
 
-The files adapt to the light or dark scheme of the browser: a style sheet replaces each light colour by a dark one.
+The files adapt to the colour scheme of the browser: if it is dark, a style sheet replaces each colour with a dark one.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-/* The roof line: fill memory with memset or with non-temporal stores of whole cache lines, without computation. */
+/* The roofline: fill memory with memset or with non-temporal stores of whole cache lines, without computation. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>

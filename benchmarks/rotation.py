@@ -1,10 +1,9 @@
 """Compare the speed of rotary embeddings with other libraries.  ``python benchmarks/rotation.py [NAME ...]``
 
-A case rotates q and k of one layer with 32 heads, 8 of them of keys, by calls of each library's public functions.  posenc
-and `torch.compile, in place` overwrite q and k, onnxruntime writes to arrays that exist, and the others return new arrays.
-posenc always computes the angles; the others do so in the lines "with tables".  `pass` is np.negative on integers of the same
-size, in place and in one thread.  NumPy uses one thread.  The libraries of a line alternate; those that are not installed are
-omitted.
+A case rotates q (32 heads) and k (8 heads) of one layer with each library's public functions.  posenc and `torch.compile, in
+place` overwrite q and k, onnxruntime writes to existing arrays, and the others return new arrays.  posenc always computes the
+angles; the others do so only in the measurements "with tables".  `pass` is np.negative on integers of the same size, in place
+and in one thread.  NumPy uses one thread.  The libraries of a case alternate; those that are not installed are omitted.
 """
 
 import functools
@@ -36,7 +35,7 @@ class Case(NamedTuple):
 
 @functools.cache
 def needed(name):
-    """Return a module, or None, with a message, if it is not installed."""
+    """Return a module; if it is not installed, print a message and return None."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -163,7 +162,7 @@ def onnxruntime(case):
     return {"onnxruntime": lambda: [run() for run in runs]}
 
 
-# ---- measurements: each yields the names of cases, and a dict of median seconds ------------------------------------------
+# ---- measurements: each yields pairs (name, dict of median seconds) ------------------------------------------------------
 
 
 def prefill():
@@ -175,7 +174,7 @@ def prefill():
 
 
 def transposed():
-    """Rotate views of arrays of shape (batch, n, heads, HEAD_DIM), as in most models; tables exist."""
+    """Rotate views of arrays of shape (batch, n, heads, HEAD_DIM), as in most models; tables are precomputed."""
     for dtype in ("float32", "bfloat16"):
         for threads in (1, 2):
             arrays = [array(dtype, (1, LENGTH, heads, HEAD_DIM)).swapaxes(1, 2) for heads in HEADS]

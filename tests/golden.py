@@ -8,7 +8,7 @@ correct values of every kind:
 - ``near_zeros``: for a few columns, the 64-bit position at which the value is closest to zero;
 - ``near_halfway``: positions at which the value is close to a half-way point of its dtype;
 - ``limits``: ties, the largest numbers and the subnormal numbers of each dtype;
-- ``constructed``: the hardest cases of test_exact.py, for which the exact evaluation increases its initial precision.
+- ``constructed``: cases of constructed.py; the hardest ones need an evaluation with more than 320 bits.
 
 Each line holds d_model, dtype, position, column, the expected bits in hexadecimal, and the convention as JSON.
 """
@@ -74,7 +74,7 @@ def near_halfway():
 
 def limits():
     for dtype, (precision, smallest, _) in FORMATS.items():
-        # sin x equals x to more bits than any rounding test uses; x is between two subnormal numbers or below the smallest
+        # sin x rounds as x does; x is between two subnormal numbers or below the smallest (in float64, subnormal or 0)
         for units in (-3.3, 0.6, 0.4):
             yield 2, dtype, ldexp(units, smallest), 0, {}
         if dtype == "float64":

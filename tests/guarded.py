@@ -17,7 +17,8 @@ import ml_dtypes
 import numpy as np
 
 import posenc
-from posenc import _frequencies, _kernel, _rotation
+from posenc import _frequencies, _kernel
+from posenc._rotary.kernel_rotation import kernel_rotation
 
 FILLER = 0xA5
 SIDES = ("low", "high")
@@ -184,11 +185,11 @@ def sweep_batches(every):
 
 def rotation(pairs, interleaved):
     turns = partial(_frequencies.spaced_turns, pairs, ((10000.0, Fraction(pairs)),), (1.0, 1.0))
-    return _rotation.rotation(turns, pairs, interleaved=interleaved)
+    return kernel_rotation(turns, pairs, interleaved=interleaved)
 
 
 def sweep_rotations(every):
-    """Test rotations in place and into another array, with rows and heads in several orders; positions as in `add_to`."""
+    """Test rotations in place and into another array, with rows and heads in several orders; positions: a range or an array."""
     count = 0
     dtypes = [(name, dtype) for name, dtype in DTYPES.items() if name != "float64"]
     for (_, dtype), pairs, rest, interleaved in itertools.product(dtypes, (1, 7, 16, 20, 32, 33), (0, 3), (False, True)):

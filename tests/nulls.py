@@ -1,7 +1,7 @@
 """One null in a million large positions: each function passes such a column to the functions of a recipe, which must refuse it.
 
-`test_recipes.py` appends a call of the function ``from_NAME`` to the program on the page ``NAME.md``, with the names that the
-program defines as keyword arguments.
+`test_recipes.py` appends a call to ``from_NAME`` to the program on the page ``NAME.md``; its keyword arguments are all names
+that the program defines.
 """
 
 import numpy as np
@@ -90,7 +90,7 @@ def from_sklearn(pd, features, **_):
 
 
 def from_tensorflow(tf, encode, **_):
-    """TensorFlow has no nulls: it cannot convert one to a tensor, and NaN is a number."""
+    """TensorFlow has no nulls: it cannot convert one to a tensor.  NaN is a position whose row is NaN."""
     with pytest.raises((TypeError, ValueError), match="mixed types"):
         tf.constant(arrow_table()["position"].to_pylist(), tf.int64)
     assert np.isnan(encode(tf.constant([np.nan, 1.0]))).all(1).tolist() == [True, False]

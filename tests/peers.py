@@ -1,4 +1,4 @@
-"""Tables from other libraries, computed with their installed code, or with their formulas if they cannot be installed.
+"""Tables from other libraries, computed with their installed code or, for some libraries, with their formulas.
 
 Each function takes d_model and returns the table of one library, with a row for each position.  A test is skipped if its
 library is not installed.  The group `peers` in pyproject.toml and the file peers.txt list the tested versions.
@@ -291,7 +291,7 @@ def d2l(d_model):
     return module(d_model, 0.0, len(POSITIONS)).P[0].numpy()
 
 
-# ---- formulas (in float64) from publications, and from libraries that cannot be installed ---------------------------
+# ---- formulas (in float64) from publications, and from libraries whose code is not run ------------------------------
 
 
 def halves(angles, d_model):

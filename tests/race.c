@@ -26,7 +26,7 @@ typedef struct {
     char padding[48];
 } slot_t;
 
-/* A job that threads share: of encoding, or with `rotation` of rotating heads. */
+/* A job that threads share: an encoding or, if `rotation` is not NULL, a rotation of heads. */
 typedef struct {
     const kernel_t *kernel;
     const spec_t *spec;
@@ -79,7 +79,7 @@ static void run_threads(share_t *share) {
 
 /* ---- encoding ------------------------------------------------------------------------------------------------------------ */
 
-/* Report an error: exact.c decides the rounding of every value in these cases. */
+/* Report an error: the kernel must round every value in these cases without calling this. */
 static double decide(void *context, const position_t *position, ptrdiff_t column, const double *factors, dtype_t dtype) {
     (void)context, (void)position, (void)factors;
     fprintf(stderr, "undecided: column %td, dtype %d\n", column, dtype);
@@ -167,7 +167,7 @@ static void run_case(caller_t *c, dtype_t dtype, write_mode_t mode, positions_t 
     free(out);
 }
 
-/* Rotates an array of HEADS by ROWS / HEADS rows in place, or, with `is_shared` 0, of ROWS rows with a position each. */
+/* Rotate HEADS heads that share the positions of ROWS / HEADS rows or, if `is_shared` is 0, one head of ROWS rows. */
 static void run_rotation(caller_t *c, dtype_t dtype, int interleaved, int inverse, positions_t positions, int is_shared) {
     const ptrdiff_t size = (ptrdiff_t)size_of_dtype(dtype), row = size * (2 * PAIRS + REST);
     const ptrdiff_t heads = is_shared ? HEADS : 1, rows = ROWS / heads, head = row * rows;

@@ -1,4 +1,4 @@
-"""Results for valid arguments; test_inputs.py tests invalid ones."""
+"""Results for valid arguments, and a few errors; test_inputs.py tests most invalid arguments."""
 
 import copy
 import gc
@@ -221,7 +221,7 @@ def test_frequencies_of_an_encoding_are_read_only():
 
 
 class Adjustable:
-    """A mutable number that always compares equal to itself, like a zero-dimensional tensor."""
+    """A mutable number that stays equal to itself when its value changes, like a zero-dimensional tensor."""
 
     def __init__(self, value):
         self.value = value

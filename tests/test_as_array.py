@@ -213,7 +213,7 @@ TIME_COLUMNS = {
 
 @pytest.mark.parametrize("container", TIME_COLUMNS)
 def test_times_are_refused_with_a_conversion(container):
-    """Run the conversion in the message, and compare its numbers with the standard library's."""
+    """Run the conversion in the message, and compare its result with the known number of seconds."""
     make, seconds = TIME_COLUMNS[container]
     column = make()
     for name, call in entries(column, 2) if np.ndim(column) else [("positions", lambda: posenc.encode(column, 8))]:

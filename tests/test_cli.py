@@ -55,7 +55,7 @@ def flip(path, row, column, d_model=64):
 
 
 @POSIX
-def test_program_writes_a_table_and_reports_its_usage(tmp_path):
+def test_program_writes_a_table_and_prints_its_version_and_help(tmp_path):
     done = run("generate", 100, 8, "-o", tmp_path / "pe.npy")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("\n") == 1 and "100 x 8 float32" in done.stdout
@@ -648,7 +648,7 @@ def test_invalid_verify_arguments_are_usage_errors(call, pe):
     assert call("verify", pe, "--base", 0)[0] == 2
 
 
-def test_a_storage_that_is_not_installed_is_one_line(call):
+def test_a_missing_storage_package_gives_a_one_line_error(call):
     pytest.importorskip("zarr")
     if importlib.util.find_spec("gcsfs"):
         pytest.skip("needs an environment without gcsfs")

@@ -30,7 +30,7 @@ import posenc.dask  # noqa: E402
 import posenc.zarr  # noqa: E402
 from posenc._files.zarr import opened  # noqa: E402
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="requires SIGKILL")
 
 
 @contextlib.contextmanager
@@ -130,7 +130,7 @@ def until(chunks, count, condition=lambda: True):
 
 
 class InFolder:
-    """A folder, and its chunks."""
+    """A store in a folder."""
 
     def __init__(self, tmp_path):
         self.path, self.options = tmp_path / "pe.zarr", None
@@ -152,7 +152,7 @@ class InBucket:
         self._client.create_bucket(Bucket="bucket")
 
     def chunks(self):
-        """Return the chunks with the times of the server, which has a resolution of one second."""
+        """Return the chunks with the server's times, which have a resolution of one second."""
         pages = self._client.get_paginator("list_objects_v2").paginate(Bucket="bucket", Prefix="folder/pe.zarr/c/")
         files = (file for page in pages for file in page.get("Contents", []))
         return {file["Key"].split("/")[-2]: (file["LastModified"], file["ETag"], file["Size"]) for file in files}
@@ -177,7 +177,8 @@ def place(request, tmp_path):
         server.stop()
 
 
-# The client of Dask connects to the cluster of the test.  Both clients write the processes of their workers to a folder.
+# The client of Dask connects to the cluster of the test.  Both clients record their worker processes in a folder.
+# Each file in it has the id of a process as its name.
 DASK = """
     import os, sys
     import distributed, posenc, posenc.dask
@@ -211,7 +212,7 @@ def start(code, place, workers, *args):
 
 
 def test_chunks_of_other_processes_are_seen(place):
-    """fsspec keeps the listing that `missing` reads first."""
+    """fsspec caches the listing of the first call of `missing`; the second call must not use it."""
     chunks = posenc.zarr.create(place.path, 100, posenc.Encoding(8), chunk_rows=9, storage_options=place.options)
     assert posenc.zarr.missing(place.path, storage_options=place.options) == list(range(chunks))
     code = "import posenc.zarr, sys; posenc.zarr.write(sys.argv[1], 0, 1, storage_options=eval(sys.argv[2]))"
@@ -257,7 +258,7 @@ def test_a_killed_worker_and_a_killed_client(engine, place, tmp_path):
 
 # ---- documentation --------------------------------------------------------------------------------------------------
 
-# It runs the tasks of a job at once, and prints the number of the job.
+# A stand-in for sbatch: it runs the tasks of a job immediately, one after another, and prints the number of the job.
 SBATCH = """
     #!{python}
     import argparse, os, subprocess
@@ -277,7 +278,7 @@ SBATCH = """
 
 @pytest.fixture
 def programs_folder(tmp_path, monkeypatch):
-    """Yield a folder with the commands python, sbatch and srun on PATH."""
+    """Put the commands python, sbatch and srun first on PATH; return a folder in which to run programs."""
     folder = tmp_path / "bin"
     folder.mkdir()
     commands = {"python": f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', "srun": '#!/bin/sh\nexec "$@"\n'}

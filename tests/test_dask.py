@@ -1,4 +1,4 @@
-"""Dask arrays have the same bits as direct calls, with every scheduler and after a worker is killed."""
+"""Dask arrays have the same bits as direct calls, in threads and in processes; test_cluster.py tests clusters."""
 
 import os
 import subprocess

@@ -39,12 +39,12 @@ MODULES = PUBLIC | {
     "posenc._encoding": (),
     "posenc._files.save_open_verify": ("safetensors",),
     "posenc._files.specification": (),
-    "posenc._grid": (),
+    "posenc._axes.grid": (),
+    "posenc._axes.points": (),
     "posenc._identify.judge": (),
     "posenc._padding": (),
-    "posenc._points": (),
     "posenc._presets": (),
-    "posenc._rotary": (),
+    "posenc._rotary.rotary": (),
     "posenc._runtime": (),
     "posenc._stream": (),
     "posenc.torch._data": ("torch",),
@@ -180,7 +180,7 @@ def module(name):
     return importlib.import_module(name)
 
 
-@pytest.mark.thread_unsafe          # doctest changes a module while it runs
+@pytest.mark.thread_unsafe          # doctest replaces sys.stdout while it runs
 @pytest.mark.parametrize("name", [name for name in MODULES if name != "posenc"])
 def test_examples_of_docstrings_run(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -20,7 +20,7 @@ REALS = {
     "base": st.floats(1.5, 1e6), "frequency_scale": st.floats(-1e3, 1e3), "position_offset": st.floats(-1e9, 1e9),
     "position_scale": st.floats(-1e3, 1e3), "scale": st.floats(-1e3, 1e3), "shift": st.none() | st.floats(-3.3, 3.3),
 }
-WITH_FREQUENCIES = ("position_offset", "position_scale", "scale")       # the other keywords with real values exclude them
+WITH_FREQUENCIES = ("position_offset", "position_scale", "scale")       # frequencies exclude the other real-valued keywords
 EXPLICIT = Encoding(6, frequencies=(0.1, -2.0, 3e-300), order="cos")
 
 
@@ -143,7 +143,7 @@ def test_dask_accepts_an_encoding():
     np.testing.assert_array_equal(posenc.dask.add_to(x, encoding=EXPLICIT).compute(), 1 + EXPLICIT.encode(7))
 
 
-def test_optional_parts_are_attributes():
+def test_unknown_and_missing_optional_parts_are_reported():
     with pytest.raises(AttributeError, match="module 'posenc' has no attribute 'jax'"):
         _ = posenc.jax
     code = """

@@ -51,12 +51,12 @@ def test_constructed_values_are_correctly_rounded(isa, dtype, kind, seed, count,
     wrong = []
     for position, column, convention in cases(kind, dtype, seed, count):
         bits = bits_of(posenc.encode(np.array([position]), 2, dtype=dtype, **convention))[0, column]
-        # a fixed precision, far higher than any case needs, does not depend on the rounding test of the reference
+        # a fixed precision, far higher than any case needs, avoids the rounding test of the reference
         value = Reference(2, **convention).value(position, column, 4000)
         if bits != round_to(*value.as_mantissa_exp(), dtype):
             wrong.append((position, column, convention))
     assert not wrong, f"{len(wrong)} of {count} wrong"
-    # in narrower dtypes, a scale of 53 bits cannot bring the other values close enough to a half-way point
+    # in narrower dtypes, a scale of 53 bits brings only the values of `ties` close enough to a half-way point
     if kind == "ties" or dtype == "float64" and kind != "ordinary_values":
         assert evaluations
 
@@ -162,7 +162,7 @@ def test_ordinary_tables_need_no_evaluation_in_python(isa, dtype, evaluations):
 # --- evaluation in Python, without the kernel -----------------------------------------------------
 
 def bits_in(value, dtype):
-    """Return the bits of `value`, a float that `dtype` can represent, in `dtype`."""
+    """Return the bits of `value` in `dtype`, which can represent it exactly."""
     if np.isinf(value):
         return round_to(int(np.sign(value)), 2000, dtype)
     numerator, denominator = value.as_integer_ratio()

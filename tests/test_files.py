@@ -168,7 +168,7 @@ def test_permissions_follow_the_umask(tmp_path):
     assert (tmp_path / "pe.npy").stat().st_mode & 0o777 == 0o640
 
 
-def test_names_may_have_the_maximum_length(tmp_path):
+def test_names_may_be_254_bytes_long(tmp_path):
     name = "é" * 125 + ".npy"
     write_npy(tmp_path / name, posenc.Encoding(4), range(3))
     assert names(tmp_path) == [name]
@@ -194,7 +194,7 @@ def test_the_file_is_synced_before_it_is_published(tmp_path, monkeypatch, overwr
     assert calls == ["sync file", "publish", "sync folder"]
 
 
-def test_errors_show_the_path_of_the_caller(tmp_path, monkeypatch):
+def test_errors_show_the_path_that_was_passed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_npy("pe.npy", posenc.Encoding(4), range(3))
     with pytest.raises(FileExistsError) as caught:
@@ -317,7 +317,7 @@ def test_an_error_in_the_background_flush_is_raised(tmp_path, monkeypatch):
 @POSIX
 @pytest.mark.parametrize("suffix, allocates", [("npy", True), ("npy", False), ("zarr", True)])
 def test_a_full_disk_leaves_no_file(tmp_path, suffix, allocates):
-    """RLIMIT_FSIZE simulates a full disk: the allocation fails, or the last write is short and the next one fails."""
+    """RLIMIT_FSIZE simulates a full disk: the allocation fails, or a write is short and the next one fails."""
     if suffix == "zarr":
         pytest.importorskip("zarr")
     code = """

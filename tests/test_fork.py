@@ -26,7 +26,7 @@ DEADLINE = 60           # seconds
 # Arguments: when to import torch (before or after posenc, or never), and the folder of posenc.  Prints a line for each case.
 MATRIX = r"""
 import ctypes, multiprocessing, os, signal, sys, threading, time, warnings
-warnings.simplefilter("ignore")                     # Python warns if a process with threads forks
+warnings.simplefilter("ignore")                     # Python warns when a multithreaded process forks
 when_torch, folder = sys.argv[1:]
 if when_torch == "before":
     import torch
@@ -110,7 +110,7 @@ def in_threads(work, arguments):
     return threads
 
 def during_a_call():
-    slow = np.full(200, 5e-324)                     # slow: the values need more than 200 bits
+    slow = np.full(200, 5e-324)                     # slow: the computation needs more than 200 bits
     def work(count):
         WIDE.encode(slow, dtype="float64", threads=count)
         posenc.Rotary(64, scale=2.0**-100).rotate(KEYS[:, :32].copy(), threads=count)
@@ -140,7 +140,7 @@ for state in (idle, during_a_call, busy_threads):
         assert result == 7
 assert correct(2)
 if when_torch != "never":
-    torch.set_num_threads(1)                        # affects torch's OpenMP runtime, which posenc may not use
+    torch.set_num_threads(1)                        # limits posenc, too, even if it has another OpenMP runtime
     assert posenc.show_runtime()["threads"] == 1
 """
 
@@ -181,7 +181,7 @@ def test_forks_with_a_repaired_wheel(tmp_path):
         run_matrix(when_torch, site, PYTHONPATH=str(site))
 
 
-SLOW = np.full(300, 5e-324)                                 # the values need more than 200 bits
+SLOW = np.full(300, 5e-324)                                 # the computation needs more than 200 bits
 CALLS = {
     "encode": lambda rows, **options: posenc.encode(SLOW[:rows], 512, dtype="float64", **options),
     "rotate": lambda rows, threads=None, out=None: posenc.Rotary(512, scale=2.0**-100).rotate(

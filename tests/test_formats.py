@@ -140,7 +140,7 @@ def test_a_chunk_has_no_more_rows_than_the_table(call, tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".zarr", ".safetensors"])
-def test_options_override_conflicting_options_in_the_file(call, tmp_path, suffix):
+def test_options_override_conflicting_options_except_frequencies(call, tmp_path, suffix):
     path, frequencies = tmp_path / f"pe{suffix}", "1,0.5,0.25,0.125"
     assert call("generate", 50, 8, "-o", path, "--base", 7, "--spacing", "endpoint")[0] == 0
     assert call("verify", path, "--frequencies", frequencies)[0] == call("verify", path, "--shift", 2)[0] == 1
@@ -353,7 +353,7 @@ def test_files_that_safetensors_refuses_are_refused(tmp_path, text, size):
     path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(size))
     with pytest.raises(safetensors.SafetensorError):
         safetensors.safe_open(path, "np")
-    for function in (posenc.open, posenc.verify):       # before any value is read
+    for function in (posenc.open, posenc.verify):       # both fail before they read a value
         with pytest.raises(ValueError, match=rf"^{re.escape(str(path))}: (not a .safetensors file: |\d+ bytes, expected )"):
             function(path, key="pe")
 
@@ -487,7 +487,7 @@ def test_a_failed_rename_restores_the_old_store(store, monkeypatch):
 
 
 @pytest.mark.parametrize("renames, rows", [(1, 10), (2, 20)])
-def test_an_interrupt_between_the_renames_leaves_a_complete_store(store, monkeypatch, renames, rows):
+def test_an_interrupt_after_either_rename_leaves_a_complete_store(store, monkeypatch, renames, rows):
     rename, done = os.rename, []
 
     def interrupted(old, new):

@@ -121,7 +121,7 @@ def test_a_grid_matches_the_reference(dtype):
 # ---- encodings --------------------------------------------------------------------------------------------------------
 
 BANDS = [posenc.Encoding(16, frequencies=np.linspace(1, end, 8), position_scale=math.pi, layout="halves") for end in (3, 4.5)]
-# d_model: the encoding of each axis
+# name: (d_model, the encoding of each axis)
 GIVEN = {
     "preset": (posenc.preset("whisper", 6), [posenc.preset("whisper", 6)] * 2),
     "dependent on d_model": (posenc.preset("nerf", 20), [posenc.preset("nerf", 20)] * 2),
@@ -132,7 +132,7 @@ GIVEN = {
 
 @pytest.mark.parametrize("name", GIVEN)
 @pytest.mark.parametrize("include_input", [None, "first"])
-def test_an_encoding_is_that_of_an_axis(name, include_input):
+def test_d_model_may_be_the_encoding_of_each_axis(name, include_input):
     d_model, encodings = GIVEN[name]
     h, w = [0, 3, 5], [-1.5, 0.25]
     expected = np.stack([
@@ -144,7 +144,7 @@ def test_an_encoding_is_that_of_an_axis(name, include_input):
     assert_same_bits(posenc.points(cells, d_model, include_input=include_input), expected)
 
 
-def test_an_encoding_equals_its_keywords_in_every_order_of_the_columns():
+def test_an_encoding_and_its_keywords_give_the_same_table():
     for group, layout in SORTED_BY:
         given = posenc.Encoding(6, base=50, order="cos", layout=layout)
         table = posenc.grid((2, 3), 12, axes=(1, 0), group=group, layout=layout, base=50, order="cos")
@@ -162,7 +162,7 @@ def test_an_encoding_equals_its_keywords_in_every_order_of_the_columns():
     ([posenc.Encoding(4), 4], {}, TypeError, "d_model is 4 of type int, expected an Encoding, as for the other axes"),
     ([posenc.Encoding(4), posenc.Encoding(4, layout="halves")], {}, ValueError, r"layouts \['halves', 'interleaved'\]"),
 ], ids=str)
-def test_arguments_beside_an_encoding_are_refused(d_model, arguments, error, message):
+def test_invalid_uses_of_an_encoding_are_refused(d_model, arguments, error, message):
     for call in (functools.partial(posenc.grid, (2, 3)), functools.partial(posenc.points, [[2, 3]])):
         with pytest.raises(error, match=message):
             call(d_model, **arguments)
@@ -234,8 +234,8 @@ def test_every_output_layout_holds_the_same_values(group, layout, monkeypatch):
     convention = {"group": group, "layout": layout, "start": 1}
     table = posenc.grid((5, 6, 7), 12, **convention)
     flat = table.reshape(-1, 12)
-    for block_bytes in (posenc._grid.BLOCK_BYTES, 3 * 48):
-        monkeypatch.setattr(posenc._grid, "BLOCK_BYTES", block_bytes)
+    for block_bytes in (posenc._axes.grid.BLOCK_BYTES, 3 * 48):
+        monkeypatch.setattr(posenc._axes.grid, "BLOCK_BYTES", block_bytes)
         outs = [np.full((5, 6, 7, 12), np.nan, np.float32), np.full((5, 6, 14, 20), np.nan, np.float32)[::-1, :, ::2, 3:15]]
         for out in outs:
             assert posenc.grid((5, 6, 7), 12, out=out, **convention) is out
@@ -262,7 +262,7 @@ def test_bfloat16_bits_do_not_need_ml_dtypes(monkeypatch):
 
 
 def test_coordinates_may_overlap_out(monkeypatch):
-    monkeypatch.setattr(posenc._grid, "BLOCK_BYTES", 32)        # one row: the first is written before the second is computed
+    monkeypatch.setattr(posenc._axes.grid, "BLOCK_BYTES", 32)  # one cell: it is written before the next is computed
     memory = np.arange(40.0)
     expected = posenc.grid((np.arange(2.0), np.arange(5.0)), 4, dtype="float64")
     assert_same_bits(posenc.grid((memory[:2], memory[:5]), 4, dtype="float64", out=memory.reshape(2, 5, 4)), expected)
@@ -353,7 +353,7 @@ BAD = [
 
 @pytest.mark.parametrize("arguments, error, message", BAD, ids=lambda v: str(v)[:40])
 def test_invalid_arguments_are_refused(arguments, error, message, monkeypatch):
-    monkeypatch.setattr(posenc._grid, "BLOCK_BYTES", 32)        # one row: a late error would come after the first is written
+    monkeypatch.setattr(posenc._axes.grid, "BLOCK_BYTES", 32)  # one cell: a late error would come after a write
     out = np.full((2, 3, 8), 7, np.float32)
     with pytest.raises(error, match=message):
         posenc.grid(**{"shape": (2, 3), "d_model": 8, "out": out} | arguments)
@@ -395,7 +395,7 @@ def timm_sincos():
     return importlib.import_module("timm_layers.pos_embed_sincos")
 
 
-# Formulas, in float64, from libraries that cannot be installed.
+# Formulas, in float64, from libraries that these tests do not import.
 
 
 def get_2d_sincos_pos_embed(embed_dim, grid_size, cls_token):
@@ -597,7 +597,7 @@ def test_other_calls_give_different_tables(line):
 
 
 def test_libraries_agree_in_float64():
-    """Tables that libraries compute in float64 differ by at most the errors of their angles."""
+    """Tables that libraries compute in float64 differ from those of posenc by at most the errors of their angles."""
     torch = imported("torch")
     vit_mae = imported(HUGGING_FACE + "vit_mae.modeling_vit_mae")
     detr = imported(HUGGING_FACE + "detr.modeling_detr")

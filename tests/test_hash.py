@@ -1,6 +1,6 @@
-"""A hash of many tables, the same for every instruction set, compiler and processor.
+"""Hashes of many tables and rotated pairs, the same for every instruction set, compiler and processor.
 
-The hash must never change, because the values are correctly rounded.  ``python tests/test_hash.py`` prints it without pytest.
+The hashes must never change: the values are correctly rounded.  ``python tests/test_hash.py`` prints them without pytest.
 """
 
 import functools
@@ -11,7 +11,8 @@ from fractions import Fraction
 import numpy as np
 
 import posenc
-from posenc import _frequencies, _rotation
+from posenc import _frequencies
+from posenc._rotary.kernel_rotation import kernel_rotation
 
 HASH = "297e0afc1d1c2cc0d5b7aaa31c94cdbf402d93d042777a3a9541d30324f6cf74"
 ROTATION_HASH = "45c29f2827fa3d6647bc4a78a70bf70dfeeec9e98f7624382769e06b32d49711"
@@ -122,7 +123,7 @@ def rotation_hash():
     digest = hashlib.sha256()
     for pairs, interleaved in itertools.product((1, 20, 64), (False, True)):
         turns = functools.partial(_frequencies.spaced_turns, pairs, ((10000.0, Fraction(pairs)),), (1.0, 1.0))
-        turning = _rotation.rotation(turns, pairs, interleaved=interleaved)
+        turning = kernel_rotation(turns, pairs, interleaved=interleaved)
         for dtype, mask in ("float32", 0x9FFFFFFF), ("float16", 0xBFFF), ("bfloat16", 0x9FFF):
             unsigned = np.uint32 if dtype == "float32" else np.uint16
             noise = integers(3 * ROWS * 2 * pairs, seed=3).view(np.uint64) >> np.uint64(32 if dtype == "float32" else 48)

@@ -31,7 +31,7 @@ def table_of(encoding, positions, kind):
 
 @functools.cache
 def identified(table, shape, dtype, coordinates):
-    """Return the matches of a table, which may be the table of several presets."""
+    """Return the matches of a table; they are cached because several presets may have the same table."""
     positions = np.arange(ROWS) / 256 if coordinates else None
     return identify(np.frombuffer(table, dtype).reshape(shape), positions)
 
@@ -93,7 +93,7 @@ def test_a_single_frequency_without_a_preset_is_identified():
 
 @pytest.mark.parametrize("rows, d_model, scale", [(500, 2, 2.5), (3, 2, math.sqrt(2)), (3, 4, 2.0)])
 def test_equivalent_conventions_are_listed_once(rows, d_model, scale):
-    """Base, spacing, layout and exponents do not affect two columns.  For four, base 100 with an end point is equivalent."""
+    """With two columns, base, spacing and layout have no effect; with four, base=100, spacing="endpoint" equals the default."""
     encoding = posenc.Encoding(d_model, scale=scale)
     for positions in (None, range(rows), np.arange(float(rows))):
         only, = identify(encoding.encode(rows), positions)
@@ -149,7 +149,7 @@ def test_random_conventions_are_identified(d_model, base, scale, start, layout, 
     encoding = posenc.Encoding(d_model, base=base, scale=scale, layout=layout, order=order, spacing=spacing, odd=odd)
     positions = range(start, start + 300)
     best = identify(encoding.encode(positions))[0]
-    # a preset such as opennmt-tf has the same table from position 0 with an offset
+    # a preset with an offset, such as opennmt-tf, has the same table at positions that start lower
     assert [p + best.encoding.position_offset for p in best.positions] == list(positions)
     assert (best.encoding.layout, best.encoding.order) == (layout, order)
     # base and spacing are ambiguous (the shorter number is preferred), so compare the frequencies
@@ -194,7 +194,7 @@ def test_small_random_tables_have_no_match(shape):
 
 @pytest.mark.parametrize("d_model", [8, 16, 64])
 def test_random_tables_have_no_match_at_known_positions(d_model):
-    """With 16-bit arithmetic, high-frequency columns could have any value after a few rows; this is not a match."""
+    """With 16-bit arithmetic, high-frequency columns could have any value after a few rows; they are no evidence."""
     bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
     for seed in range(5):
         for dtype in (bfloat16, np.float16):
@@ -338,7 +338,7 @@ def test_a_padding_row_is_identified(padding_idx):
     assert best.encoding == posenc.Encoding(64, layout="halves", spacing="endpoint", padding_idx=padding_idx)
 
 
-def test_a_row_of_zeros_at_a_fraction_is_not_a_padding_row():
+def test_a_row_of_zeros_at_a_fractional_position_is_not_a_padding_row():
     positions = np.arange(40) + 0.5
     table = posenc.encode(positions, 64)
     table[7] = 0
@@ -393,7 +393,7 @@ def test_identify_raises_no_floating_point_error():
         assert identify(posenc.encode(300, 64, base=500.0, dtype="float16"))[0].encoding == posenc.Encoding(64, base=500.0)
 
 
-def test_a_match_is_printed_in_one_line():
+def test_a_match_is_printed_on_one_line():
     match, = posenc.identify(posenc.encode(100, 64, base=500.0))
     assert isinstance(match, Match) and len(str(match).splitlines()) == 1
     assert str(match) == (
@@ -480,7 +480,7 @@ def test_the_command_refuses_unsupported_files(call, tmp_path, capsys):
     assert "expected 32000000000128 for shape" in capsys.readouterr().err
 
 
-def test_noise_in_wide_tables_builds_few_candidates(monkeypatch):
+def test_few_candidates_are_built_for_wide_tables_of_noise(monkeypatch):
     """Only candidates from presets are built for this width."""
     built = []
     monkeypatch.setattr(candidates, "Encoding", lambda *args, **kwargs: built.append(args) or posenc.Encoding(*args, **kwargs))

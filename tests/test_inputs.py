@@ -402,7 +402,7 @@ def test_mismatched_positions_are_refused(shape, positions, message):
 
 
 @pytest.mark.parametrize("function", ["encode", "Encoding.encode"])
-def test_out_must_have_the_number_of_rows(function):
+def test_out_must_have_one_row_for_each_position(function):
     arguments = valid(function) | {"out": np.full((10, 64), 7, F4)}
     assert_refused(function, arguments, ValueError, r"out has shape \(10, 64\), expected \(12, 64\)")
 
@@ -703,7 +703,7 @@ def conventions(draw, d_model):
         if "shift" not in keywords and draw(st.integers(0, 9)) == 0:
             keywords["spacing"] = "endpoint"
     if draw(st.integers(0, 19)) == 0:
-        name, value = BAD_CONVENTIONS[draw(st.integers(0, len(BAD_CONVENTIONS) - 1))]      # some values are not hashable
+        name, value = BAD_CONVENTIONS[draw(st.integers(0, len(BAD_CONVENTIONS) - 1))]  # sampled_from cannot hash timedelta64
         return keywords | {name: value}, bad(name)
     if draw(st.integers(0, 39)) == 0:
         length = len(keywords.get("frequencies", ())) + 1 + d_model
@@ -730,7 +730,7 @@ class Embedded(NamedTuple):
 
 @st.composite
 def embedded(draw, shape, dtype):
-    """Draw an array with a contiguous last dimension; the strides of its other axes are random and do not overlap."""
+    """Draw an array with a contiguous last dimension; its other strides are random, but its elements do not overlap."""
     itemsize = np.dtype(dtype).itemsize
     axes = draw(st.permutations(range(len(shape) - 1))) if len(shape) > 1 else []
     strides, extent = [0] * len(shape), shape[-1] * itemsize if shape else itemsize
@@ -1300,7 +1300,7 @@ def rotate_cases(draw):
 
 @st.composite
 def file_cases(draw, function):
-    """Draw a case of save, open or verify with a new file; test_save.py tests its content."""
+    """Draw a case of save, open or verify with a new file; test_save.py has more tests of them."""
     n, d_model, dtype = draw(st.integers(0, 6)), draw(st.integers(0, 9)), draw(st.sampled_from(list(DTYPES)))
     positions, encoding = draw(ranges(n)), Encoding(d_model, scale=draw(st.sampled_from([1, 0.5])))
     path = Path(FOLDER.name, f"{next(NUMBERS)}{draw(st.sampled_from(['.npy', '.safetensors']))}")

@@ -12,9 +12,9 @@ import posenc
 from conftest import interrupted
 
 if sys.platform == "win32":
-    pytest.skip("sends signals", allow_module_level=True)
+    pytest.skip("requires POSIX signals", allow_module_level=True)
 
-# Values at these positions need more than 200 bits and take 3 to 15 us each: calls take seconds, with little memory.
+# Each value at these positions is evaluated exactly, which takes microseconds, so calls with small arrays take seconds.
 SLOW = np.full(4000, 5e-324)
 
 

@@ -1,4 +1,4 @@
-"""Imports follow the map in CONTRIBUTING.md, and only the module that defines Encoding uses its private names."""
+"""Imports follow the map in CONTRIBUTING.md, and only the modules that define Encoding and Rotary use their private names."""
 
 import ast
 import graphlib

@@ -1,7 +1,7 @@
 """Common mistakes in calls of each public function: every message must name the argument and the remedy.
 
-``python tests/test_mistakes.py`` prints the calls and their messages as Markdown.  A row has a call, at least two spaces, and
-the fragments that the message must contain, separated by " | ".
+``python tests/test_mistakes.py`` prints the calls and their messages as Markdown.  In this file, each row has a call, at
+least two spaces, and the fragments that the message must contain, separated by " | ".
 """
 
 import contextlib
@@ -789,7 +789,7 @@ ROWS = list(rows())
 
 
 def write_files():
-    """Write the files that calls of save, open and verify name to the current folder."""
+    """Create, in the current folder, the files that the calls of save, open and verify use."""
     arrays = {
         "pe": posenc.encode(12, 64), "int": np.zeros((3, 4), np.int64), "line": np.zeros(4), "cube": np.zeros((2, 3, 4)),
         "columns": np.zeros((3, 4), order="F"), "zeros": np.zeros((3, 4)),
@@ -838,7 +838,7 @@ def test_messages_name_the_argument_and_the_remedy(call, fragments, folder, monk
     assert names(folder) == before
 
 
-WITHOUT_ARGUMENTS = {"Chunk", "File", "Match", "Preset", "presets", "show_runtime"}     # or result types
+WITHOUT_ARGUMENTS = {"Chunk", "File", "Match", "Preset", "presets", "show_runtime"}     # the classes are result types
 
 
 def test_every_function_has_twenty_mistakes():
@@ -850,7 +850,7 @@ def test_every_function_has_twenty_mistakes():
             assert {f"{module}.{name}" for name in getattr(posenc, module).__all__} <= count.keys()
 
 
-def test_the_keywords_of_a_convention_are_known():
+def test_the_convention_keywords_are_those_of_encoding():
     assert inspect.signature(posenc.Encoding).parameters.keys() == _keywords.CONVENTION
 
 

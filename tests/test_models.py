@@ -1,4 +1,4 @@
-"""Replace the tables in models of other libraries; the models are small, have random weights and need no download."""
+"""Models keep their logits with tables from posenc; the models are small, have random weights and need no download."""
 
 import numpy as np
 import pytest

@@ -13,7 +13,7 @@ import posenc
 from conftest import python
 from posenc import Encoding, _cli
 
-matplotlib = pytest.importorskip("matplotlib", reason="the extra plot is not installed")
+matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
 from matplotlib import pyplot
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -138,7 +138,7 @@ def test_ticks_are_at_integer_dimensions_and_rows():
 
 @pytest.mark.parametrize("draw", PLOTS)
 def test_all_text_is_inside_the_image_and_legible(draw):
-    """At the width of a README, the text is at least 10 pixels high."""
+    """The image is at most 800 pixels wide, to fit in a README, and its text is at least 10 pixels high."""
     ax = draw(ENCODING, range(10**17, 10**17 + 200))
     pixels = drawn(ax)
     assert pixels.shape[1] <= 800
@@ -182,7 +182,7 @@ def test_matplotlib_is_imported_on_demand():
 
 
 @pytest.mark.parametrize("draw", PLOTS)
-def test_a_picture_has_values(draw):
+def test_a_picture_without_values_is_refused(draw):
     with pytest.raises(ValueError, match="positions give a picture of 5 x 0 values, expected from 1 to"):
         draw(Encoding(0), 5)
 

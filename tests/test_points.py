@@ -1,4 +1,4 @@
-"""Compare the bits of points with the reference and encode, and the examples in docs/grids.md with other libraries."""
+"""Tests of posenc.points: its bits match the reference and posenc.encode; examples in docs/grids.md match other libraries."""
 
 import functools
 import math
@@ -47,7 +47,7 @@ def test_points_match_the_reference(kind, group, layout, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_inputs_are_rounded_once(dtype):
     rng = np.random.default_rng(1)
-    # half-way points of each dtype and their neighbours in float64, from subnormal numbers to 2**62
+    # half-way points of each smaller dtype and their neighbours in float64, from subnormal numbers to 2**61
     ties = [s * (2 * n + 1) * 2.0 ** (e + k) for s in (1, -1) for bits, e in ((11, -25), (8, -134), (24, -150))
             for n in rng.integers(1, 2**bits, 8).tolist() for k in (0, 1, 9, 60 - e - bits, -e)]
     reals = np.array(ties + [np.nextafter(x, end) for x in ties for end in (-np.inf, np.inf)] + [1e-320, 65519.99, 65520.0])
@@ -89,10 +89,10 @@ def test_points_have_the_expected_shapes():
     assert_same_bits(posenc.points([3, 4], 8), np.concatenate([posenc.encode([3], 4)[0], posenc.encode([4], 4)[0]]))
 
 
-@pytest.mark.parametrize("block_bytes", [1, 200, posenc._points.BLOCK_BYTES])
+@pytest.mark.parametrize("block_bytes", [1, 200, posenc._axes.points.BLOCK_BYTES])
 @pytest.mark.parametrize("group", ["axis", "function"])
 def test_every_output_holds_the_same_values(group, block_bytes, monkeypatch):
-    monkeypatch.setattr(posenc._points, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(posenc._axes.points, "BLOCK_BYTES", block_bytes)
     coordinates = np.random.default_rng(3).normal(size=(2, 3, 5, 7))[..., 1:6:2].transpose(1, 2, 0, 3)
     halves = [posenc.encode(coordinates[..., k], 4, layout="halves") for k in range(3)]
     parts = [h[..., :2] for h in halves] + [h[..., 2:] for h in halves] if group == "function" else halves
@@ -105,7 +105,7 @@ def test_every_output_holds_the_same_values(group, block_bytes, monkeypatch):
 
 
 def test_coordinates_may_overlap_out(monkeypatch):
-    monkeypatch.setattr(posenc._points, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(posenc._axes.points, "BLOCK_BYTES", 1)
     for axes in (1, 2):
         memory = np.arange(40.0)
         expected = posenc.points(memory[: 10 * axes].reshape(10, axes).copy(), 4, dtype="float64")
@@ -131,7 +131,7 @@ def test_bfloat16_bits_do_not_need_ml_dtypes(monkeypatch):
 
 
 @pytest.mark.parametrize("group", ["axis", "function"])
-def test_extra_memory_is_that_of_the_coordinates(group):
+def test_points_needs_little_extra_memory(group):
     coordinates = np.random.default_rng(4).uniform(-1, 1, (1 << 17, 3))
     call = functools.partial(posenc.points, coordinates, 195, group=group, include_input="first")
     out = call()
@@ -149,8 +149,8 @@ def test_extra_memory_is_that_of_the_coordinates(group):
 
 
 def test_nothing_is_written_if_an_argument_is_wrong(monkeypatch):
-    """A coordinate is wrong in the last row, with blocks of one row; test_mistakes.py tests the messages."""
-    monkeypatch.setattr(posenc._points, "BLOCK_BYTES", 1)
+    """Only the last coordinate is out of range, and each block has one row; test_mistakes.py tests the messages."""
+    monkeypatch.setattr(posenc._axes.points, "BLOCK_BYTES", 1)
     out = np.full((9, 8), 7, np.float32)
     coordinates = np.zeros((9, 2))
     coordinates[-1, -1] = 2.0**63
@@ -174,7 +174,7 @@ def example(library):
 
 
 def assert_close(table, expected, largest_angle, unit):
-    """Check errors of at most a few roundings of the largest angle, and one rounding each of a value and a sum."""
+    """Check that errors are at most a few roundings of the largest angle, plus one rounding each of the value and the sum."""
     assert table.shape == expected.shape
     assert abs(table.astype(np.float64) - expected).max() <= (6 * largest_angle + 4) * unit
 
@@ -197,7 +197,7 @@ def test_the_arguments_of_harmonic_embedding_have_equivalents(theirs, ours):
     assert_close(table, expected, 8, 2.0**-53)
 
 
-def test_a_covariance_multiplies_the_table():
+def test_the_covariance_of_harmonic_embedding_has_an_equivalent():
     x, diag_cov = np.random.default_rng(6).uniform(0, 1, (2, 9, 3))
     frequencies = 2.0 ** np.arange(4)
     table = posenc.points(x, 24, group="function", layout="halves", frequencies=frequencies, dtype="float64")

@@ -191,7 +191,7 @@ def test_masks_match_generate_of_transformers():
     transformers = pytest.importorskip("transformers")
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=9, n_positions=80, n_embd=4, n_layer=1, n_head=1))
     if not hasattr(model, "_prepare_position_ids_for_generation"):
-        pytest.skip("this version of transformers has no such method")
+        pytest.skip("this version of transformers has no _prepare_position_ids_for_generation")
     for mask in MASKS.values():
         if mask.size:
             attention_mask = torch.from_numpy(mask.astype(np.int64))

@@ -134,7 +134,7 @@ def test_diffusers_rounds_timestamps_to_float32():
 
 
 @ignore_warnings
-def test_positional_encodings_truncates_values_of_integer_inputs():
+def test_positional_encodings_truncates_its_table_for_integer_inputs():
     torch = pytest.importorskip("torch")
     module = pytest.importorskip("positional_encodings.torch_encodings").PositionalEncoding1D(8)
     values = module(torch.zeros(1, 64, 8, dtype=torch.int64))[0]

@@ -69,7 +69,7 @@ def test_recipes_run(page, tmp_path):
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_one_null_in_a_million_is_refused(name, tmp_path):
-    """Pass the column from the recipe's library to `encode` in every way that the library supports: see nulls.py."""
+    """Call the function for the recipe in nulls.py, which passes columns with one null to the functions of the recipe."""
     page = (RECIPES / f"{name}.md").read_text()
     skip_unless_installed(page)
     done = run(page, tmp_path, then=f"import nulls\n\nnulls.from_{name}(**globals())\n")

@@ -104,7 +104,7 @@ def test_values_at_angle_zero():
 
 
 def test_values_just_below_a_tie():
-    """The angle is half-way between two values; a tie would be rounded up, but sin x < x."""
+    """A tie would be rounded up, but the value is just below it, because sin x < x and cos x < 1."""
     tie = 2**24 + 11  # 3 times a float64
     for k in (40, 100, 140):
         below = struct.unpack(">I", struct.pack(">f", (tie - 1) * 2.0**-k))[0]

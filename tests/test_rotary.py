@@ -1,4 +1,4 @@
-"""Rotary: its keywords, its scaling, its tables and its calls.  tests/test_rotate.py has the bits of rotated values."""
+"""Keywords, scaling, configurations, tables and rotations of Rotary.  test_rotate.py tests the bits of rotated values."""
 
 import copy
 import json
@@ -129,13 +129,13 @@ def test_mistakes(mistake, kind, message):
 def test_yarn_by_hand():
     """The ramp of YaRN, with and without truncation.
 
-    d = 8, base 10000, L = 4096: the pair with r rotations is 8 ln(4096 / (2 pi r)) / (2 ln 10000), which is
+    d = 8, base 10000, L = 4096: the index of the pair with r rotations is 8 ln(4096 / (2 pi r)) / (2 ln 10000), which is
     8 * ln(20.37183) / 18.420681 = 8 * 3.014153 / 18.420681 = 1.309030 for r = 32, and 8 * ln(651.8986) / 18.420681 =
     8 * 6.479889 / 18.420681 = 2.814180 for r = 1.  The frequencies are 1, 0.1, 0.01, 0.001, the factor is 4.
 
-    Truncated to 1 and 3: pair 1 has the share 0, pair 2 the share 1/2, pair 3 the share 1 of the frequency divided by 4, so
-    they are 0.1, 0.01 (1/2 + 1/8) = 0.00625 and 0.00025.  Otherwise pair 2 has the share (2 - 1.309030) / 1.505150 = 0.459070,
-    and is 0.01 (1 - 0.459070 * 3/4) = 0.006556975.
+    Truncation gives 1 and 3.  In pairs 1, 2 and 3, the frequency divided by 4 has the weight 0, 1/2 and 1, so the results are
+    0.1, 0.01 (1/2 + 1/8) = 0.00625 and 0.00025.  Without truncation, its weight in pair 2 is (2 - 1.309030) / 1.505150 =
+    0.459070, and the result is 0.01 (1 - 0.459070 * 3/4) = 0.006556975.
     """
     assert Rotary(8, scaling=YARN).frequencies.tolist() == [1.0, 0.1, 0.00625, 0.00025]
     real = Rotary(8, scaling=YARN | {"truncate": False}).frequencies
@@ -146,8 +146,8 @@ def test_yarn_by_hand():
     ({}, 1.3688879454113936),                                       # 1 + 0.1 ln 40
     ({"mscale": 1.0, "mscale_all_dim": 1.0}, 1.0),                  # DeepSeek-V3
     ({"mscale": 0.707, "mscale_all_dim": 0.707}, 1.0),              # DeepSeek-V2
-    ({"mscale": 1.0, "mscale_all_dim": 0.5}, 1.15572199),           # 1.3688879454 / (1 + 0.05 ln 40), 1.1844439727
-    ({"mscale": 1.0}, 1.3688879454113936),                          # only with both keys
+    ({"mscale": 1.0, "mscale_all_dim": 0.5}, 1.15572199),           # 1.3688879454 / 1.1844439727, 1 + 0.05 ln 40
+    ({"mscale": 1.0}, 1.3688879454113936),                          # mscale requires mscale_all_dim
     ({"mscale": 1.0, "mscale_all_dim": 0.0}, 1.3688879454113936),
     ({"attention_factor": 1.25, "mscale": 2.0, "mscale_all_dim": 1.0}, 1.25),
 ])
@@ -170,7 +170,7 @@ def test_longrope_by_hand():
 
 
 def test_llama3_by_hand():
-    """The pairs make 100, 10, 1 and 0.1 rotations; between low = 1 and high = 19, pair 1 has the share (10 - 1) / 18 = 1/2."""
+    """The pairs make 100, 10, 1, 0.1 rotations; for low 1 and high 19, pair 1 keeps (10 - 1) / 18 = 1/2 of its frequency."""
     rotary = Rotary(8, frequency_scale=2 * math.pi * 100 / 628, scaling={
         "rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 19.0,
         "original_max_position_embeddings": 628,
@@ -198,7 +198,7 @@ def test_tables_equal_the_reference(rotary, keywords, dtype):
     assert_same_bits(bits_of(np.concatenate([cos, sin], -1)), reference.table(POSITIONS, dtype))
 
 
-def test_real_frequencies_are_not_rounded():
+def test_frequencies_are_not_rounded_to_float64():
     """At a distant position a rounded frequency would change the values."""
     rotary, position = Rotary(8, scaling={"rope_type": "linear", "factor": 3}), [10**17]
     rounded = Rotary(8, frequencies=rotary.frequencies)
@@ -206,7 +206,7 @@ def test_real_frequencies_are_not_rounded():
 
 
 def test_proportional_by_hand():
-    """Of 8 pairs, int(0.3 * 16 // 2) = 2 turn, with the exponents of all 8."""
+    """Only int(0.3 * 16 // 2) = 2 of the 8 pairs are rotated; their exponents are those for 8 pairs."""
     scaling = {"rope_type": "proportional", "partial_rotary_factor": 0.3, "rope_theta": 2.0**16}
     rotary = Rotary(16, scaling=scaling)
     assert rotary.frequencies.tolist() == [1.0, 0.25, 0, 0, 0, 0, 0, 0]
@@ -336,7 +336,7 @@ def test_tables_are_views_of_one_encoding():
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
 @pytest.mark.parametrize("shape", [(), (4,), (2, 3), (2, 0)])
 def test_tables_with_several_axes(dtype, shape, monkeypatch):
-    monkeypatch.setattr(posenc._tables, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(posenc._rotary.tables, "CHUNK_BYTES", 1)
     axes = [2, 0, 1, 1, 0, 2]
     rotary, positions = Rotary(12, axes=axes), np.random.default_rng(0).integers(-9999, 9999, (3, *shape))
     each = [Rotary(12).tables(np.array(p), dtype=dtype) for p in positions]
@@ -418,7 +418,7 @@ def test_rotation_is_that_of_the_tables(rotary, dtype, inverse):
 
 
 def test_rotation_of_views():
-    """(batch, n, heads, columns) of a fused array, with positions of packed sequences."""
+    """A view (batch, heads, n, columns) of a fused array, with a position for each row and batch entry; a broadcast view."""
     rotary, qkv = Rotary(16), random((2, 9, 3, 4, 16))
     positions = np.random.default_rng(1).integers(0, 5000, (2, 1, 9))
     q = qkv[:, :, 0].swapaxes(1, 2)

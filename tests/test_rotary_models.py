@@ -1,4 +1,4 @@
-"""Rotary beside the rotations of transformers: frequencies, tables, several axes, and whole models with random weights."""
+"""Compare Rotary with transformers: frequencies, tables, several axes, and whole models with random weights."""
 
 import importlib
 import inspect
@@ -92,7 +92,7 @@ def test_nested_parameters_are_those_of_transformers(name):
 
 @pytest.mark.parametrize("name", ["default", "yarn", "llama3", "longrope"])
 def test_tables_are_those_of_transformers(name):
-    """They differ by no more than transformers' float32 frequencies and angles explain."""
+    """The differences are within the errors of transformers' float32 frequencies and angles."""
     config = transformers.LlamaConfig(
         hidden_size=128, num_attention_heads=2, max_position_embeddings=16384, rope_parameters=parameters(name, 64, 1e4, 1.0)
     )
@@ -123,10 +123,10 @@ def model_types():
 
 
 def pairing(module, rotary):
-    """Return the layout of a model's function, or None if there is none that can be called."""
+    """Return the layout of a model's rotation function, or None if it cannot be called or agrees with no layout."""
     function = getattr(module, "apply_rotary_pos_emb", None)
     if hasattr(module, "apply_rotary_pos_emb_interleave"):
-        return "interleaved"                # it permutes the columns of q and k alike
+        return "interleaved"                # its output has the columns in another order
     q = torch.randn(1, 1, 1, rotary.rotary_dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     positions = 3 if rotary.axes is None else np.full((max(rotary.axes) + 1, 1), 3)
     cos, sin = (torch.from_numpy(np.ascontiguousarray(t[-1:])) for t in rotary.tables(positions, dtype="float64"))
@@ -158,13 +158,14 @@ def test_every_model_of_transformers():
             try:
                 rotary = Rotary.from_config(config, layer_type)
                 embeddings = [kind(config) for kind in classes]
-            except Exception:  # noqa: BLE001 (axial rotations of vision models, and modules of other parts)
+            except Exception:  # noqa: BLE001 (axial rotations of vision models, and modules of a model's other parts)
                 continue
             if Rotary.from_config(config.to_dict(), layer_type) != rotary:
                 wrong.append((name, layer_type, "dict"))
             for embedding in embeddings:
                 theirs = getattr(embedding, "inv_freq" if layer_type is None else f"{layer_type}_inv_freq", None)
-                if theirs is None or name in ("eomt_dinov3", "minimax_m3_vl_text"):     # two axes; ignores its rotary_dim
+                # eomt_dinov3 has two axes; minimax_m3_vl_text ignores its rotary_dim
+                if theirs is None or name in ("eomt_dinov3", "minimax_m3_vl_text"):
                     continue
                 theirs = theirs.double().numpy()
                 if name.startswith("ernie4_5_vl"):
@@ -188,7 +189,7 @@ AXES_2 = np.random.default_rng(1).integers(0, 30, (2, 9))
 
 
 def text_model(name, kind, config, sections):
-    """Compare a preset, and from_config, with a module that takes positions of shape (3, batch, n)."""
+    """Return the tables of a module for positions of shape (3, batch, n), and the Rotary from its configuration."""
     module = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
     rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": sections}
     config = getattr(importlib.import_module(f"transformers.models.{name}"), config)(
@@ -277,7 +278,7 @@ def test_axes_of_dinov3(height, width):
     positions = np.stack([(2 * rows + 1) / height - 1, (2 * columns + 1) / width - 1])
     for a, b in zip(theirs, Rotary.preset("dinov3", 64).tables(positions), strict=True):
         np.testing.assert_allclose(a, np.tile(b, 2), atol=3e-6)
-    if height == width:         # integers, for rotate
+    if height == width:         # integer positions, which rotate requires
         centres = np.stack([2 * rows + 1 - height, 2 * columns + 1 - width])
         rotary = Rotary.preset("dinov3", 64, frequency_scale=2 * math.pi / height)
         for a, b in zip(theirs, rotary.tables(centres), strict=True):
@@ -358,7 +359,7 @@ def test_modules_of_models_can_be_replaced(model, n):
 
 
 def test_initialization_of_a_model_keeps_the_module():
-    """transformers would overwrite a buffer original_inv_freq."""
+    """transformers would overwrite the frequencies of a module with the attribute original_inv_freq."""
     kind, config = llama()
     network = kind(config)
     embedding = network.model.rotary_emb = posenc.torch.RotaryEmbedding(config)

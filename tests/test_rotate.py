@@ -1,4 +1,4 @@
-"""Rotated pairs have the bits of the reference, whatever the route."""
+"""Rotated pairs have the bits of the reference on every code path."""
 
 import functools
 import itertools
@@ -7,12 +7,14 @@ from fractions import Fraction
 
 import ml_dtypes
 import numpy as np
+import posenc
 import pytest
 from gmpy2 import mpq
 
 from adversarial import best_fractions, zeros
 from conftest import assert_same_bits, bits_of
-from posenc import _exact, _frequencies, _kernel, _rotation
+from posenc import _exact, _frequencies, _kernel
+from posenc._rotary.kernel_rotation import kernel_rotation
 from reference import FORMATS, Rotated, arithmetic
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
@@ -36,7 +38,7 @@ def rotation(pairs, *, base=10000.0, frequencies=None, **options):
         turns = functools.partial(_frequencies.spaced_turns, pairs, ((base, Fraction(pairs)),), (1.0, 1.0))
     else:
         turns = functools.partial(_frequencies.explicit_turns, frequencies, 1.0)
-    return _rotation.rotation(turns, pairs, **options)
+    return kernel_rotation(turns, pairs, **options)
 
 
 @functools.cache
@@ -109,7 +111,7 @@ def test_random_values_are_correct(isa, dtype, interleaved, pairs, inverse):
 
 @pytest.mark.parametrize("base, scale", [(500000.0, 1.0), (1e8, 1.3862943611198906), (10000.0, -0.25), (10000.0, 2.0**-64)])
 def test_ranges_are_correct(isa, dtype, base, scale):
-    """Enough neighbouring positions that a table of offsets computes the cosines and sines."""
+    """There are enough evenly spaced positions to compute the cosines and sines with an offset table."""
     x = normal(np.random.default_rng(1), (80, 8), dtype)
     for start, step in ((-20, 1), (10**12, 1), (10**9, -3)):
         positions = np.arange(start, start + 80 * step, step)
@@ -188,7 +190,7 @@ def test_cancelling_pairs_are_correct(isa, dtype, interleaved):
     small, large = (np.abs(part.astype(float)) for part in split(result, 1, interleaved))
     with np.errstate(divide="ignore"):
         ratios = np.sort(np.minimum(small / large, large / small).ravel())
-    # a product of float16 overflows or underflows at once; its other cases cancel 22 bits
+    # in float16, the values near zeros underflow to 0; the other smallest ratios are about 2**-23
     assert ratios[5] < {"float32": 2.0**-40, "bfloat16": 2.0**-40, "float16": 2.0**-20}[dtype]
 
 
@@ -216,7 +218,7 @@ def test_the_fast_path_alone_fails(isa, dtype):
 def halfway(dtype, position, inverse, ratio=None):
     """Return pairs whose first result, at the frequency 1, is close to a half-way point, the closest ones first.
 
-    If given, `ratio` is the first result divided by the second one; the smaller it is, the farther an error reaches.
+    If given, `ratio` is the first result divided by the second one; the smaller it is, the larger the relative error.
     """
     precision = FORMATS[dtype][0]
     real = arithmetic(200)
@@ -228,7 +230,7 @@ def halfway(dtype, position, inverse, ratio=None):
         a = rng.integers(2 ** (precision - 1), 2**precision, int(ratio * 2**33))
         b = np.rint(a * float(sign * c / s) * (1 - ratio / abs(float(s * c)))).astype(int)
         a, b = a[abs(b) < 2**precision], b[abs(b) < 2**precision]
-    # in double-double: the products of integers below 2**24 with upper parts of 29 bits are exact
+    # in np.longdouble: the products of integers below 2**24 with upper parts of 29 bits are exact
     total = np.zeros(len(a), np.longdouble)
     for factor, x in ((c, a), (s, -sign * b)):
         upper = float(gmpy_round(factor, 29))
@@ -256,7 +258,7 @@ def test_values_near_half_way_points_are_correct(isa, dtype, interleaved, invers
 @pytest.mark.parametrize("ratio", [1.25 * 2.0**-12, 2.0**-24])
 @pytest.mark.parametrize("position", [1, 12345, 10**9 + 7])
 def test_cancelling_pairs_near_half_way_points_are_correct(isa, position, ratio):
-    """Near the least ratio that is not in doubt, and far below; with cosines and sines from a table and with direct ones."""
+    """The ratio is near the limit of the fast test or far below; cosines and sines are from a table or evaluated directly."""
     pairs = halfway("float32", position, False, ratio).T
     x = np.ones((len(pairs), 70, 2), np.float32)
     x[:, 30] = pairs
@@ -266,7 +268,7 @@ def test_cancelling_pairs_near_half_way_points_are_correct(isa, position, ratio)
 
 
 def test_subnormal_values_near_half_way_points_are_correct(isa, interleaved):
-    """One value of a pair is subnormal in float16 and would be half-way in float32."""
+    """Rounding to float32 first would put one value of a pair half-way between two subnormal numbers of float16."""
     c, s = math.cos(12345), math.sin(12345)
     rng = np.random.default_rng(16)
     a = rng.uniform(2.0**-12, 2.0**-11, 2**20).astype(np.float16).astype(float)
@@ -278,7 +280,7 @@ def test_subnormal_values_near_half_way_points_are_correct(isa, interleaved):
 
 
 def test_products_near_half_way_points_are_correct_at_zeros(isa):
-    """The sine has an absolute error, which is large compared with it near one of its zeros."""
+    """Near a zero of the sine, the absolute error of the sine is large relative to its value."""
     correct = reference(1, frequencies=(1.0,))
     b = np.random.default_rng(17).integers(2**23, 2**24, 2**18)
     for position, _ in zeros(0, correct.angles, "sin", 6):
@@ -290,7 +292,7 @@ def test_products_near_half_way_points_are_correct_at_zeros(isa):
 
 
 def test_values_at_the_limit_of_320_bits_are_correct(isa):
-    """Values at distances from half-way points that combination.c can just decide or just not."""
+    """Some values are just far enough from half-way points for combination.c to decide; others are just too close."""
     frequencies = tuple(2.0**-k for k in range(260, 345))
     x = joined(*(np.array([[a], [b]], np.float32).repeat(85, 1) for a, b in ((1, 1), (1, -1))), False)
     check(x, [1, 5], 85, frequencies=frequencies, scale=1 + 2.0**-24)
@@ -328,7 +330,7 @@ def test_axes_of_positions(isa, dtype, interleaved):
 
 
 def test_heads_share_positions(isa, dtype):
-    """Broadcast axes, in any place, give the same as positions for every row."""
+    """Positions with broadcast axes, in any place, give the same bits as a position for every row."""
     rng = np.random.default_rng(6)
     turning = rotation(20)
     x = normal(rng, (3, 4, 5, 40), dtype)
@@ -374,8 +376,8 @@ def test_strides_and_out(isa, dtype, interleaved, columns):
     assert (padded.base[..., :2] == 7).all() and (padded.base[..., columns + 2 :] == 7).all()
 
 
-def test_bits_in_uint16_positions_shapes_and_overlap_are_left_to_the_caller():
-    """Arguments of another form are not converted; nothing is written."""
+def test_unsupported_arguments_are_left_to_the_caller():
+    """For such arguments, `rotate` converts nothing, writes nothing and returns False."""
     turning, two_axes = rotation(4), rotation(4, axes=[0, 1, 0, 1])
     x = np.ones((2, 3, 8), np.float32)
     buffer = np.ones(100, np.float32)
@@ -420,13 +422,10 @@ def test_threads(isa, dtype, threads):
 
 def test_positions_inside_the_array():
     """Positions that share memory with x are read before they are overwritten."""
-    x = np.random.default_rng(12).standard_normal((6, 8)).astype(np.float32)
-    x[5].view(np.int64)[:] = (3, 1, 4, 1)
-    positions = x[5].view(np.int64)[:, None]
-    expected = apply(rotation(1), x[:4, :2].copy(), positions.copy().ravel())
-    rows = np.lib.stride_tricks.as_strided(x, (6, 2), (32, 4))
-    apply(rotation(1), rows[:4], positions.ravel())
-    assert_same_bits(rows[:4].copy(), expected)
+    x = np.random.default_rng(12).uniform(0, 1, (6, 2)).astype(np.float32)
+    positions = x.view(np.int64)[::-1, 0]       # the position of a row has the bits of the row at the other end
+    expected = posenc.Rotary(2).rotate(x.copy(), positions.copy())
+    assert_same_bits(posenc.Rotary(2).rotate(x, positions), expected)
 
 
 def test_inverse_restores_the_pairs(isa, dtype):

@@ -7,7 +7,7 @@ import posenc
 from conftest import DTYPES, assert_same_bits, bits_of
 
 LARGE = 9 << 20                         # bytes of a table that is written with non-temporal stores
-FEW = 3                                 # too few rows for rotation
+FEW = 3                                 # too few rows for an offset table
 
 
 def by_few_rows(positions, d_model, **keywords):

@@ -1,4 +1,4 @@
-"""A value depends only on its position and column, not on the function, positions, chunks, threads or output of the call."""
+"""A value depends only on its position and column, not on the call's function, other positions, chunks, threads or output."""
 
 import numpy as np
 import pytest

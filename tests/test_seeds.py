@@ -153,5 +153,5 @@ def test_exponents_per_column_in_float64():
 
 
 def test_table_of_the_erratum():
-    """A mistake in operator precedence gave twice as many columns, and frequencies from above 1 down to 1e-20."""
+    """A mistake in operator precedence gave twice as many columns, and frequencies from 4.6 down to 4.6e-20."""
     assert_prints(posenc.encode(6, 12, frequencies=10000.0 ** (1 / 6 - np.arange(6))), SLIP)

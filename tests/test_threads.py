@@ -44,7 +44,7 @@ def test_rows_do_not_depend_on_the_number_of_threads(dtype, threads):
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("rows", [1, 65, 700])
 def test_every_batch_entry_is_added_to_once(threads, rows):
-    batch = 200                                             # more batch entries than a block has
+    batch = 200                                             # a block of directly evaluated rows has 64 batch entries
     table = posenc.encode(rows, 33)
     x = np.random.default_rng(2).standard_normal((batch, rows, 33), np.float32)
     expected = x + table
@@ -121,7 +121,7 @@ def test_one_thread_without_openmp():
 @linux
 @openmp
 def test_concurrent_callers_share_the_thread_pool():
-    """During a call with four threads, a signal handler starts other calls; the limit applies to all calls together."""
+    """During a call with four threads, a signal handler starts other calls; the threads in use count toward their limits."""
     code = """if True:
         import os, signal, threading, numpy as np, posenc
         def tasks():
@@ -151,7 +151,7 @@ def test_concurrent_callers_share_the_thread_pool():
 @linux
 @openmp
 def test_small_calls_avoid_a_team_that_starts_late():
-    """On one processor the second thread cannot start in time.  If every call used it, it would switch about 1,250 times."""
+    """On one processor the second thread starts too late.  If every call used it, about 1,250 context switches would result."""
     code = """if True:
         import os, posenc
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
@@ -266,7 +266,7 @@ def test_missing_cgroups_give_no_quota(tmp_path):
     assert _threads.quota(tmp_path) is None
 
 
-def test_the_number_of_threads_is_the_strictest_limit(monkeypatch):
+def test_the_default_number_of_threads(monkeypatch):
     def allowed(openmp, requested=None, torch=None, processors=8, quota=None):
         monkeypatch.setattr(_threads, "requested", lambda: requested)
         monkeypatch.setitem(sys.modules, "torch", torch and types.SimpleNamespace(get_num_threads=lambda: torch))
@@ -404,7 +404,7 @@ def test_calls_succeed_at_the_memory_limit():
 
 @linux
 @openmp
-@pytest.mark.skipif(sys.platform != "win32" and os.getuid() != 0, reason="requires a user without other processes")
+@pytest.mark.skipif(sys.platform != "win32" and os.getuid() != 0, reason="requires root, to become a user without processes")
 def test_calls_succeed_at_a_limit_reached_repeatedly():
     """The limit is three threads; in each round, the team grows from two threads to three."""
     code = """if True:

@@ -98,7 +98,7 @@ def test_encode_equals_the_reference(dtype):
     assert (tensor_bits(values).astype(np.uint64) == np.asarray(expected, np.uint64)).all()
 
 
-def test_the_text_of_a_convention_is_exact():
+def test_operators_receive_the_exact_convention():
     convention = dict(frequencies=np.array([1 / 3, np.pi]), scale=np.float32(0.1), position_scale=5e-324, order="cos")
     assert_bits(posenc.torch.encode(9, 4, **convention), posenc.encode(9, 4, **convention))
 
@@ -662,11 +662,11 @@ def test_autocast():
     module = nn.Sequential(nn.Linear(6, 6), PositionalEncoding(6))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y = module[0](torch.zeros(5, 6))
-        assert_bits(module(torch.zeros(5, 6)) - y, bf16_sum(y, posenc.encode(5, 6, dtype="bfloat16")))
+        assert_bits(module(torch.zeros(5, 6)) - y, bf16_change(y, posenc.encode(5, 6, dtype="bfloat16")))
         assert module[1](torch.zeros(5, 6)).dtype == torch.float32
 
 
-def bf16_sum(y, values):
+def bf16_change(y, values):
     y = array_of(y)
     return y + values - y
 
@@ -728,7 +728,7 @@ def test_forward_without_x_returns_the_table(module):
     assert_prints(table.numpy(), PAPER)
 
 
-def test_forward_returns_the_rows_of_x():
+def test_forward_returns_as_many_rows_as_x():
     """The notebook uses context_size 20, d_model 11 and x_emb of shape (2, 7, 11)."""
     module = PositionalTable(11, 20)
     rows = module(torch.zeros(2, 7, 11))
@@ -787,7 +787,7 @@ OTHER_TABLES = {
     "offset": (posenc.torch.encode(range(1, 100), 64), "row 0 differs by"),
     "learned": (embeddings(100, 64), "row 0"),
     "NaN": (torch.full((100, 64), math.nan), "row 0"),
-    "x, width": (posenc.torch.encode(100, 32), r"has shape \(100, 32\), expected \(max_len, 64\)"),
+    "width": (posenc.torch.encode(100, 32), r"has shape \(100, 32\), expected \(max_len, 64\)"),
     "batch": (torch.zeros(3, 100, 64), r"has shape \(3, 100, 64\)"),
     "integers": (torch.zeros(100, 64, dtype=torch.int64), "pe has dtype torch.int64, expected a floating-point dtype"),
 }

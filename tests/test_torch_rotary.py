@@ -1,4 +1,4 @@
-"""posenc.torch.rotate, rotate_ and RotaryEmbedding: the bits of Rotary, with derivatives, in compiled and transformed code."""
+"""posenc.torch.rotate, rotate_ and RotaryEmbedding: same bits as Rotary, derivatives, torch.compile and torch.func."""
 
 import types
 
@@ -31,7 +31,7 @@ cases = pytest.mark.parametrize("rotary, positions", CASES, ids=["array", "axes"
 
 
 def expected(rotary, x, positions=None, inverse=False):
-    """Return the rotation by NumPy."""
+    """Return the result of rotary.rotate for the same values in a NumPy array, as a tensor."""
     array = x.detach().float().numpy() if x.dtype != torch.bfloat16 else posenc.torch._tensors.array_of(x.detach())
     array = array.astype({torch.float16: np.float16}.get(x.dtype, array.dtype))
     positions = None if positions is None else positions.numpy()
@@ -42,7 +42,7 @@ def expected(rotary, x, positions=None, inverse=False):
 @cases
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("inverse", [False, True])
-def test_bits_are_those_of_numpy(rotary, positions, dtype, inverse):
+def test_bits_are_those_of_rotary(rotary, positions, dtype, inverse):
     x = X.to(dtype)
     result = expected(rotary, x, positions, inverse)
     assert torch.equal(rotate(x, positions, rotary=rotary, inverse=inverse), result)
@@ -234,7 +234,7 @@ def test_attributes_of_the_embedding():
     assert module.sliding_attention_attention_scaling == module.rotary("sliding_attention").attention_scaling > 1
     assert module.full_attention_inv_freq.tolist() == module.rotary("full_attention").frequencies.tolist()
     assert not module.state_dict() and not hasattr(module, "inv_freq") and not hasattr(module, "original_inv_freq")
-    with pytest.raises(ValueError, match="layer_type is None, expected 'full_attention', 'sliding_attention'"):
+    with pytest.raises(ValueError, match="layer_type is None, expected 'full_attention' or 'sliding_attention'"):
         module(X, torch.arange(5)[None])
     flat = RotaryEmbedding(PLAIN)
     assert flat.inv_freq.tolist() == PLAIN.frequencies.tolist() and flat.attention_scaling == 1.0
@@ -259,7 +259,7 @@ def test_embedding_compiles():
 
 
 def test_activation_checkpointing():
-    """torch.utils.checkpoint allows a single access to the tensors that a derivative saved."""
+    """torch.utils.checkpoint allows only one access to the tensors saved for the derivative."""
     rotary, positions = Rotary(8), torch.tensor([5, 7, 9])
 
     def loss(x):

@@ -34,7 +34,7 @@ def header(shape, descr="'<f4'", order="False", version=1, length=None):
 
 
 class Touch:
-    """Create a file when it is unpickled."""
+    """An object that creates a file when it is unpickled."""
 
     def __init__(self, path):
         self.path = path
@@ -46,7 +46,7 @@ class Touch:
 HEADERS = {
     "huge": header((2**62, 2**62)),
     "huge, with items of no bytes": header((2**62, 2**62), "'<f0'"),
-    "more rows than numbers": header((10**30, 4)),
+    "number of rows beyond 64 bits": header((10**30, 4)),
     "overflowing number of rows": header((2**63, 2)),
     "overflowing number of values": header((2**32, 2**32), "'<f2'"),
     "negative": header((-1, 4)),
@@ -57,7 +57,7 @@ HEADERS = {
     "one axis": header((4,)),
     "no axis": header(()),
     "very many axes": header((1,) * 30),
-    "no tuple": header("[3, 4]"),
+    "not a tuple": header("[3, 4]"),
     "an expression": header("(2**10, 4)"),
     "a call": header("(__import__('os').system('touch ran'), 4)"),
     "digits": header("(" + "9" * 5000 + ", 4)"),
@@ -243,7 +243,7 @@ CHUNKS = {"name": "regular", "configuration": {"chunk_shape": [0, 0]}}
 INVALID_METADATA = {name: {"attributes": {"posenc": value}} for name, value in INVALID_SPECIFICATIONS.items()} | {
     "a number as attributes": {"attributes": 5},
     "empty chunks": {"chunk_grid": CHUNKS},
-    "chunks beyond the memory": {"chunk_grid": CHUNKS | {"configuration": {"chunk_shape": [2**60, 4]}}},
+    "chunks larger than the memory": {"chunk_grid": CHUNKS | {"configuration": {"chunk_shape": [2**60, 4]}}},
     "another codec": {"codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, GZIP]},
 }
 
@@ -256,7 +256,7 @@ def test_invalid_metadata_of_zarr_are_refused(zarr_array, capsys, change):
 
 
 @pytest.mark.parametrize("text", ["", "5", "[]", "{}", DEEP], ids=["none", "5", "list", "object", "deep"])
-def test_unparsable_metadata_of_zarr_are_refused(zarr_array, capsys, text):
+def test_metadata_that_do_not_describe_a_zarr_array_are_refused(zarr_array, capsys, text):
     folder, _ = zarr_array
     (folder / "zarr.json").write_text(text)
     assert_refused(folder, capsys)

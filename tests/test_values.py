@@ -27,7 +27,7 @@ def expected(d_model, dtype, positions, columns, convention):
 
 
 def assert_correct(positions, d_model, dtype, columns=None, **convention):
-    """Assert that the values at positions, a range or an array, have the bits of the reference in `columns` (default: all)."""
+    """Assert that the values at `positions` (a range or an array) and `columns` (default: all) have the reference's bits."""
     __tracebackhide__ = True
     columns = tuple(range(d_model)) if columns is None else tuple(columns)
     exact = tuple(positions if isinstance(positions, range) else positions.ravel().tolist())

@@ -1,4 +1,4 @@
-"""Stores written in parts: each chunk once, from any process, resumed after a kill, and published only when complete."""
+"""Stores written in parts: any process writes any chunk, once; a killed job continues; complete stores are published."""
 
 import errno
 import itertools
@@ -51,7 +51,7 @@ PLACES = {
 
 @pytest.fixture(params=PLACES)
 def any_store(request, tmp_path):
-    """Yield a store of each kind that does not exist yet."""
+    """Return a store of each kind; it does not exist yet."""
     return PLACES[request.param](tmp_path)
 
 
@@ -199,7 +199,7 @@ def outcomes_of_creating(store, counts):
     return outcomes
 
 
-def test_processes_may_create_a_store_at_once(store):
+def test_threads_may_create_a_store_at_once(store):
     for _ in range(10):
         assert outcomes_of_creating(store, [50] * 4) == [(50, 8)] * 4
         posenc.zarr.write(store, 0, 1)
@@ -212,7 +212,7 @@ def test_processes_may_create_a_store_at_once(store):
             place(store).discard()
 
 
-def test_one_of_several_calls_at_once_creates_a_folder(tmp_path):
+def test_concurrent_calls_create_one_of_two_tables(tmp_path):
     for trial in range(10):
         path = tmp_path / f"{trial}.zarr"
         outcomes = outcomes_of_creating(path, [50, 60] * 3)
@@ -305,7 +305,7 @@ def test_a_chunk_that_is_not_complete_does_not_exist(tmp_path, monkeypatch):
 
 
 def test_a_chunk_of_the_wrong_size_is_written_again(store):
-    """Not every store is atomic: fsspec writes a file by SFTP in place."""
+    """Not every store writes atomically: over SFTP, fsspec writes a file in place."""
     create(store)
     posenc.zarr.write(store, 0, 1)
     where = place(store)
@@ -315,7 +315,7 @@ def test_a_chunk_of_the_wrong_size_is_written_again(store):
     assert_same_bits(posenc.zarr.finish(store)[:], ENCODING.encode(N))
 
 
-@pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
+@pytest.mark.skipif(os.name != "posix", reason="requires SIGKILL")
 def test_a_killed_process_leaves_no_incomplete_chunk(tmp_path):
     """Its temporary file is removed when the store is published."""
     path, code = tmp_path / "pe.zarr", "import posenc.zarr, sys; posenc.zarr.write(sys.argv[1], 0, 1)"
@@ -343,7 +343,7 @@ def test_create_continues_after_it_was_killed(tmp_path):
 
 
 def test_finish_after_it_was_killed(store, monkeypatch, tmp_path):
-    """Before the last step: the store is published, but the data of the job remain."""
+    """It is killed before the last step: the store is published, but the data of the job remain."""
     with monkeypatch.context() as patch:
         for kind in (stores.Folder, stores.Remote):
             patch.setattr(kind, "discard", lambda self: None)
@@ -458,7 +458,7 @@ def test_a_store_published_meanwhile_is_kept(tmp_path):
 
 
 def test_a_job_is_continued_with_overwrite(tmp_path):
-    """Twice, because the second time, the folder to which the old store is moved may exist."""
+    """Start the job without and with overwrite; the folder to which the old store is moved already exists."""
     path = tmp_path / "pe.zarr"
     for _ in range(2):
         (tmp_path / ".pe.zarr.partial" / "old" / "c").mkdir(parents=True)

@@ -1,4 +1,4 @@
-# Functions shared by the scripts in this folder.
+# Functions shared by cross.sh, sanitize.sh and wheels.sh.
 # shellcheck shell=bash disable=SC2034
 set -euo pipefail
 
@@ -15,7 +15,7 @@ finish() {
 }
 trap finish EXIT
 
-# work_folder VARIABLE: create the folder named by VARIABLE (a temporary folder if it is empty); export its absolute path
+# work_folder VARIABLE: create the folder whose path is in VARIABLE (if unset, a temporary one); export its absolute path
 work_folder() {
     local -n folder=$1
     if [[ -z ${folder:-} ]]; then

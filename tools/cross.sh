@@ -5,7 +5,7 @@
 # aarch64 has NEON and fused operations, s390x is big-endian, and i686 has 32-bit sizes and an x87 unit that must not be used.
 # The package is cross-compiled; tests run with qemu-user and Debian's Python and need no docker, binfmt or root.
 #
-# All targets require Python with pip.  Processors also require mmdebstrap, debian-archive-keyring, qemu-user,
+# All targets require Python with pip.  The targets for processors also require mmdebstrap, debian-archive-keyring, qemu-user,
 # gcc-TARGET-linux-gnu and libc6-dev-ARCHITECTURE-cross; clang requires clang and libomp-dev.
 #
 # CROSS_DIR     folder for all files, reused by later runs (default: a temporary one, removed at the end)
@@ -57,7 +57,7 @@ build_foreign() {
             "${CROSS_SUITE:-trixie}" "$root" ${CROSS_MIRROR:+"$CROSS_MIRROR"}
     fi
     # The target's Python headers must precede those of the Python that builds, because pyconfig.h defines the sizes of types.
-    # The C library's headers are in the same folder and must be hidden from the cross-compiler, which has other ones
+    # The C library's headers, in the same folder, must be hidden from the cross-compiler, which has its own
     local headers=("$root"/usr/include/python3.*)
     local version=${headers[0]##*/}
     mkdir -p "$work/include/$triple"
@@ -71,8 +71,8 @@ build_foreign() {
     printf 'import numpy\n\nbfloat16 = numpy.uint16\n' > "$work/stub/ml_dtypes.py"
     # without binfmt, tests can start another Python only with the script that started the current one
     printf 'import sys\n\nsys.executable = "%s"\n' "$work/python" > "$work/stub/sitecustomize.py"
-    # LD_LIBRARY_PATH replaces the links to libblas and liblapack, which unpacked packages lack.  Tests compile C code with CC,
-    # a native program, which qemu can start
+    # LD_LIBRARY_PATH replaces the links to libblas and liblapack, which unpacked packages lack.  Tests compile C code with CC;
+    # qemu can start it, although it is a native program
     local libraries=$root/usr/lib/$triple
     cat > "$work/python" <<END
 #!/usr/bin/env bash

@@ -56,7 +56,7 @@ printf ' %s |' "${processors[@]}"
 printf '\n|---|'
 printf -- '---:|%.0s' "${processors[@]}"
 echo
-# Name of the table row, end of the function's name, cache lines, vectors.  Each loop computes two rows: the 16 columns of a
+# Label in the Markdown table, end of the function's name, LINES, VECTORS.  Each loop computes two rows: the 16 columns of a
 # pass for float32, the 32 columns of a tile for float64.
 for row in "float32 FLOAT32_STORE 2 1" "float32, add_to FLOAT32_ADD 2 1" "float64 FLOAT64_STORE 8 16"; do
     read -r -a words <<< "$row"

@@ -12,7 +12,7 @@
 # Requires gcc and Python with pip; tsan also requires clang.
 #
 # SANITIZE_DIR  folder for all files, reused by later runs (default: a temporary one, removed at the end)
-# SANITIZE_PYTHON  Python with the requirements of the tests (default: a new environment in SANITIZE_DIR)
+# SANITIZE_PYTHON  Python with the requirements of the build and the tests (default: a new environment in SANITIZE_DIR)
 # TESTS         arguments for pytest (default: tests)
 # CLANG         the program clang (default: clang)
 # shellcheck source=tools/common.sh

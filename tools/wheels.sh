@@ -13,7 +13,7 @@
 #
 # Requires git and a Python with pip and venv.  The tools come from the group `release` of pyproject.toml.
 #
-# WHEELS_DIR    folder for all files; DIST is its folder dist (default: a temporary one, removed at the end)
+# WHEELS_DIR    folder for all files (default: a temporary one, removed at the end); DIST is its subfolder dist
 # PYTHON        Python for the tools (default: python3)
 # TORCH_PYTHON  Python with PyTorch and the requirements of the tests; it is not changed (default: a new one in WHEELS_DIR)
 # LIMIT         maximum size of a wheel, without bundled libraries and licences, in bytes (default: 400000)
@@ -93,7 +93,7 @@ for wheel in map(Path, wheels):
     extension = sum(sizes[name] for name in sizes if name.startswith("posenc/_kernel."))
     print(f"{wheel.name}: {size} bytes, {ours} not bundled ({extension} in the extension), limit {limit}; bundles {expected}")
     if ours > limit:
-        print(f"{wheel.name}: larger than {limit} bytes", file=sys.stderr)
+        print(f"{wheel.name}: has {ours} bytes that are not bundled, expected at most {limit}", file=sys.stderr)
         failed = True
 sys.exit(failed)
 END

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from posenc import Rotary, _model_config
+from posenc import Rotary
 from posenc._keywords import suggests
+from posenc._rotary.model_config import layer_types
 from posenc.torch import _tensors
 from posenc.torch._rotation import axes_of, rotary_of, text_of
 
@@ -74,7 +75,7 @@ class RotaryEmbedding(nn.Module):
             for form, names in (("in pairs", IN_PAIRS), ("once", ONCE), ("complex", COMPLEX)):
                 if kind in names:
                     self._form = form
-            rotations = {name: Rotary.from_config(config, name, length) for name in _model_config.layer_types(config)}
+            rotations = {name: Rotary.from_config(config, name, length) for name in layer_types(config)}
         self._texts = {name: text_of(rotary) for name, rotary in rotations.items()}
 
     def rotary(self, layer_type: str | None = None) -> Rotary:

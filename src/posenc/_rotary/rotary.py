@@ -8,9 +8,14 @@ from typing import Any, Literal, Self, SupportsFloat, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posenc import _arguments, _kernel, _model_config, _pair_axes, _rotary_keywords, _rotation, _scaling, _tables
+from posenc import _arguments, _kernel
 from posenc._keywords import check_names, suggests
-from posenc._rotary_keywords import DEFAULTS, REPLACES
+from posenc._rotary.kernel_rotation import kernel_rotation
+from posenc._rotary.keywords import DEFAULTS, REPLACES, checked_keywords, frequencies_of
+from posenc._rotary.model_config import settings_of
+from posenc._rotary.presets import preset_keywords
+from posenc._rotary.scaling import Frequencies
+from posenc._rotary.tables import Part, encode_parts, parts_of
 from posenc._specification import Form, Specification, set_attributes, with_lists
 from posenc._types import AnyDType, ArrayT, Positions
 
@@ -97,8 +102,8 @@ class Rotary(Specification):
     scale: float
     axes: tuple[int, ...] | None
     attention_scaling: float
-    _frequencies: _scaling.Frequencies
-    _parts: tuple[_tables.Part, ...] | None
+    _frequencies: Frequencies
+    _parts: tuple[Part, ...] | None
     _rotation: _kernel.Rotation | None
 
     @suggests
@@ -117,9 +122,9 @@ class Rotary(Specification):
     ) -> None:
         arguments = locals()
         with _kernel.default_environment():
-            head_dim, keywords = _rotary_keywords.checked(head_dim, {name: arguments[name] for name in DEFAULTS})
+            head_dim, keywords = checked_keywords(head_dim, {name: arguments[name] for name in DEFAULTS})
             rotary_dim = head_dim if keywords["rotary_dim"] is None else keywords["rotary_dim"]
-            found = _rotary_keywords.frequencies(rotary_dim, keywords)
+            found = frequencies_of(rotary_dim, keywords)
             set_attributes(
                 self, head_dim, keywords, rotary_dim=rotary_dim, attention_scaling=found.attention_factor,
                 _frequencies=found, _parts=None, _rotation=None,
@@ -161,7 +166,7 @@ class Rotary(Specification):
         >>> Rotary.from_config({"model_type": "llama", "head_dim": 64, "rope_theta": 500000.0})
         Rotary(64, base=500000.0)
         """
-        head_dim, keywords = _model_config.settings(config, layer_type, length)
+        head_dim, keywords = settings_of(config, layer_type, length)
         return cls(head_dim, **keywords)
 
     @classmethod
@@ -205,7 +210,7 @@ class Rotary(Specification):
             None if changes.get(name) is None else _arguments.real(name, changes.pop(name))
             for name in ("base", "frequency_scale")
         )
-        return cls(size, **_pair_axes.keywords_of(name, size, base, frequency_scale) | changes)
+        return cls(size, **preset_keywords(name, size, base, frequency_scale) | changes)
 
     @property
     def scaling(self) -> dict[str, Any] | None:
@@ -290,13 +295,13 @@ class Rotary(Specification):
                [0.84147096, 0.00999983]], dtype=float32)
         """
         if self._parts is None:
-            parts = _tables.parts(self._frequencies.turns, self.rotary_dim // 2, self._factor(), self.axes)
+            parts = parts_of(self._frequencies.turns, self.rotary_dim // 2, self._factor(), self.axes)
             object.__setattr__(self, "_parts", parts)
         assert self._parts is not None
         if self.axes is None:
             table = self._parts[0].columns.encode(positions, dtype, out, threads)
         else:
-            table = _tables.encode(self._parts, positions, dtype, out, threads)
+            table = encode_parts(self._parts, positions, dtype, out, threads)
         return table[..., : self.rotary_dim // 2], table[..., self.rotary_dim // 2 :]
 
     @suggests
@@ -353,7 +358,7 @@ class Rotary(Specification):
         True
         """
         if self._rotation is None:
-            rotation = _rotation.rotation(
+            rotation = kernel_rotation(
                 self._frequencies.turns, self.rotary_dim // 2,
                 scale=self._factor(), interleaved=self.layout == "interleaved", axes=self.axes,
             )

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from posenc import _arguments, _convention, _pair_axes, _scaling
+from posenc import _arguments, _convention
 from posenc._as_array import as_array, shown
+from posenc._rotary import pair_axes
+from posenc._rotary.scaling import SHARED, Frequencies, checked_scaling, explicit_frequencies, scaled_frequencies
 from posenc._specification import abbreviated
 
 DEFAULTS: dict[str, Any] = {
@@ -47,13 +49,13 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(("base", "frequency_scale", "scale"), _arguments.real),
     "rotary_dim": functools.partial(_arguments.optional, check=functools.partial(_arguments.integer, lowest=0)),
     "layout": functools.partial(_arguments.choice, choices=_convention.CHOICES["layout"]),
-    "scaling": functools.partial(_arguments.optional, check=_scaling.checked),
+    "scaling": functools.partial(_arguments.optional, check=checked_scaling),
     "frequencies": functools.partial(_arguments.optional, check=_arguments.frequencies),
     "axes": functools.partial(_arguments.optional, check=_axis_of_each_pair),
 }
 
 
-def checked(head_dim: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+def checked_keywords(head_dim: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
     """Check head_dim and the keywords, individually and together, and return the converted values.
 
     Keys of the scaling that correspond to a keyword of `Rotary` are converted to it.
@@ -70,7 +72,7 @@ def checked(head_dim: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str, 
                 raise ValueError(f"frequencies and {name} are both given, expected only one of them")
     given, c["scaling"] = c["scaling"] or {}, None
     if given:
-        shared = {key: given.pop(key) for key in _scaling.SHARED if key in given}
+        shared = {key: given.pop(key) for key in SHARED if key in given}
         if given["rope_type"] == "proportional" and "partial_rotary_factor" in shared:
             given["partial_rotary_factor"] = shared.pop("partial_rotary_factor")
         _move(c, "base", "rope_theta", shared.get("rope_theta"))
@@ -81,7 +83,7 @@ def checked(head_dim: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str, 
         if shared.get("mrope_interleaved") and len(shared.get("mrope_section", ())) != 3:
             raise ValueError("scaling has mrope_interleaved, expected mrope_section with three numbers")
         if "mrope_section" in shared:
-            axes_of = _pair_axes.interleaved if shared.get("mrope_interleaved") else _pair_axes.blocks
+            axes_of = pair_axes.interleaved if shared.get("mrope_interleaved") else pair_axes.blocks
             _move(c, "axes", "mrope_section", _axis_of_each_pair("scaling['mrope_section']", axes_of(shared["mrope_section"])))
         c["scaling"] = None if given == {"rope_type": "default"} else given
     rotary_dim = head_dim if c["rotary_dim"] is None else c["rotary_dim"]
@@ -109,11 +111,11 @@ def _move(c: dict[str, Any], name: str, key: str, value: Any) -> None:
         c[name] = value
 
 
-def frequencies(rotary_dim: int, c: Mapping[str, Any]) -> _scaling.Frequencies:
+def frequencies_of(rotary_dim: int, c: Mapping[str, Any]) -> Frequencies:
     if c["frequencies"] is not None:
-        found = _scaling.explicit(c["frequencies"])
+        found = explicit_frequencies(c["frequencies"])
     else:
-        found = _scaling.frequencies(rotary_dim, c["base"], c["frequency_scale"], c["scaling"] or {"rope_type": "default"})
+        found = scaled_frequencies(rotary_dim, c["base"], c["frequency_scale"], c["scaling"] or {"rope_type": "default"})
     found.turns()                                                   # refuses frequencies beyond the range of the kernel
     if not np.isfinite(c["scale"] * found.attention_factor):
         raise ValueError(f"scale is {c['scale']}, expected a number whose product with {found.attention_factor} is finite")

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc import _arguments, _convention, _exact, _kernel, _rotation
+from posenc import _arguments, _convention, _exact, _kernel
+from posenc._rotary.kernel_rotation import each_axis
 
 CHUNK_BYTES = 1 << 20
 
@@ -20,17 +21,17 @@ class Part(NamedTuple):
     targets: list[int]
 
 
-def parts(turns: _exact.Turns, pairs: int, scale: float, axes: Sequence[int] | None) -> tuple[Part, ...]:
+def parts_of(turns: _exact.Turns, pairs: int, scale: float, axes: Sequence[int] | None) -> tuple[Part, ...]:
     """Return the parts of a table, one for each axis of positions."""
     convention = _convention.DEFAULTS | {"order": "cos", "layout": "halves", "scale": scale}
-    every = [(list(range(pairs)), turns)] if axes is None else _rotation.each_axis(turns, axes)
+    every = [(list(range(pairs)), turns)] if axes is None else each_axis(turns, axes)
     return tuple(
         Part(_convention.columns(2 * len(chosen), convention, turns_of), [*chosen, *(pairs + pair for pair in chosen)])
         for chosen, turns_of in every
     )
 
 
-def encode(parts: Sequence[Part], positions: Any, dtype: Any, out: Any, threads: Any) -> NDArray[Any]:
+def encode_parts(parts: Sequence[Part], positions: Any, dtype: Any, out: Any, threads: Any) -> NDArray[Any]:
     """Return a table with several axes of positions; ``positions[k]`` has the positions on axis k."""
     name, element = _arguments.dtype(dtype)
     threads = _arguments.threads(threads)

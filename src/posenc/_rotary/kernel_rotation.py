@@ -10,7 +10,7 @@ import numpy as np
 from posenc import _convention, _exact, _kernel
 
 
-def rotation(
+def kernel_rotation(
     turns: _exact.Turns, pairs: int, *, scale: float = 1.0, interleaved: bool = False, axes: Sequence[int] | None = None
 ) -> _kernel.Rotation:
     """Return a rotation of `pairs` pairs; `turns` computes their frequencies in turns per position.

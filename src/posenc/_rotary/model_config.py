@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from posenc import _arguments, _pair_axes, _scaling
+from posenc import _arguments
+from posenc._rotary import pair_axes
+from posenc._rotary.scaling import type_of_scaling
 from posenc._specification import Specification
 
 # Model types whose pairs are columns 2 i and 2 i + 1; in all others, they are columns i and i + rotary_dim / 2
@@ -52,7 +54,7 @@ LOCAL_BASE = frozenset(("gemma3_text", "gemma3n_text"))     # of these, those wi
 LOCAL, FULL = "sliding_attention", "full_attention"
 
 
-def settings(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[str, Any]]:
+def settings_of(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[str, Any]]:
     """Return head_dim and the keywords with which to call `Rotary`."""
     if layer_type is not None and not isinstance(layer_type, str):
         raise _arguments.wrong_type("layer_type", layer_type, "a name such as 'full_attention'")
@@ -66,7 +68,7 @@ def settings(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[str, 
     scaling, nested = _parameters(config, layer_type)
     head_dim = _head_dim(config)
     keywords: dict[str, Any] = {"layout": _layout(config, model_type), "scaling": scaling}
-    rope_type = _scaling.type_of(scaling)
+    rope_type = type_of_scaling(scaling)
 
     if scaling.get("rope_theta") is None:
         scaling["rope_theta"] = _read(config, "rope_theta", "rotary_emb_base")
@@ -109,7 +111,7 @@ def settings(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[str, 
         if model_type in UNSUPPORTED_SECTIONS:
             raise ValueError(f"config has model_type {model_type!r}, whose mrope_section is unsupported; call Rotary with axes")
         if model_type in ALTERNATING_SECTIONS:
-            keywords["axes"] = _pair_axes.alternating(scaling.pop("mrope_section"))
+            keywords["axes"] = pair_axes.alternating(scaling.pop("mrope_section"))
         elif model_type in INTERLEAVED_SECTIONS:
             scaling["mrope_interleaved"] = True
     return head_dim, keywords

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posenc import _arguments, _kernel
-from posenc._axes import Group, IncludeInput, Integers, Layout, Odd, Width, lay_out
+from posenc._axes.layout import Group, IncludeInput, Integers, Layout, Odd, Width, lay_out
 from posenc._types import AnyDType, ArrayT, DTypeOf, ScalarT
 
 BLOCK_BYTES = 1 << 22                   # size of the rows that are encoded at a time

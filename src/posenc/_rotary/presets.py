@@ -1,4 +1,4 @@
-"""Rotations with several position axes: the axis of each pair of columns, and the keywords for known models."""
+"""The keywords of `Rotary` for known models with several axes of positions."""
 
 from __future__ import annotations
 
@@ -9,30 +9,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from posenc import _frequencies
-
-# ---- the axis of each pair ----------------------------------------------------------------------------------------------
-
-
-def blocks(sections: Sequence[int]) -> tuple[int, ...]:
-    """Return the axis of each pair: 0 for the first ``sections[0]`` pairs, 1 for the next ``sections[1]`` pairs, and so on."""
-    return tuple(axis for axis, count in enumerate(sections) for _ in range(count))
-
-
-def interleaved(sections: Sequence[int]) -> tuple[int, ...]:
-    """Return the axis of each pair: 0, 1, 2, 0, 1, 2 ..., with 0 in place of an axis that already has all of its pairs."""
-    axes = [0] * sum(sections)
-    for axis in (1, 2):
-        for pair in range(axis, min(3 * sections[axis], len(axes)), 3):
-            axes[pair] = axis
-    return tuple(axes)
-
-
-def alternating(sections: Sequence[int]) -> tuple[int, ...]:
-    """Return the axis of each pair: 1 and 2 in turn, then 0.  `sections` has the numbers of pairs for axes 1, 2 and 0."""
-    return (1, 2) * sections[0] + (0,) * sections[2]
-
-
-# ---- models -------------------------------------------------------------------------------------------------------------
+from posenc._rotary.pair_axes import alternating, blocks, interleaved
 
 
 class Axial(NamedTuple):
@@ -90,7 +67,7 @@ MODELS = {
 }
 
 
-def keywords_of(name: Any, head_dim: int, base: Any, frequency_scale: Any) -> dict[str, Any]:
+def preset_keywords(name: Any, head_dim: int, base: Any, frequency_scale: Any) -> dict[str, Any]:
     """Return the keywords of `Rotary` for a model; if `base` or `frequency_scale` is None, the model's value is used."""
     if name not in MODELS:
         near = difflib.get_close_matches(name, MODELS, 1) if isinstance(name, str) else []

@@ -114,7 +114,7 @@ WITHOUT_EFFECT = {
 OLD_NAMES = {"su": "longrope", "mrope": "default"}
 
 
-def type_of(scaling: Mapping[str, Any]) -> Any:
+def type_of_scaling(scaling: Mapping[str, Any]) -> Any:
     """Return the type of a scaling, by its current name if the scaling has an old one."""
     given = [scaling[name] for name in ("rope_type", "type") if scaling.get(name) is not None]
     types = [OLD_NAMES.get(name, name) if isinstance(name, str) else name for name in given] or ["default"]
@@ -126,11 +126,11 @@ def type_of(scaling: Mapping[str, Any]) -> Any:
     return "ntk_alpha" if types[0] == "dynamic" and scaling.get("alpha") is not None else types[0]
 
 
-def checked(name: str, scaling: Any) -> dict[str, Any]:
+def checked_scaling(name: str, scaling: Any) -> dict[str, Any]:
     """Check a scaling and return its converted values, without keys that are None or have no effect."""
     if not isinstance(scaling, Mapping):
         raise _arguments.wrong_type(name, scaling, "a dict such as {'rope_type': 'linear', 'factor': 2.0}")
-    rope_type = type_of(scaling)
+    rope_type = type_of_scaling(scaling)
     required, optional = KEYS[rope_type]
     without_effect = WITHOUT_EFFECT.get(rope_type, ())
     given = {key: scaling[key] for key in scaling if scaling[key] is not None and key not in ("rope_type", "type")}
@@ -165,7 +165,7 @@ def _listed(required: Sequence[str], optional: Sequence[str]) -> str:
 # ---- frequencies ------------------------------------------------------------------------------------------------------
 
 
-def frequencies(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
+def scaled_frequencies(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
     """Return the frequencies of dim / 2 pairs.
 
     Parameters
@@ -175,12 +175,12 @@ def frequencies(dim: int, base: float, scale: float, scaling: Scaling) -> Freque
     base, scale : float
         Frequency i is ``scale * base**(-2 i / dim)`` before the scaling.
     scaling : mapping
-        The result of `checked`.
+        The result of `checked_scaling`.
     """
-    return TYPES[scaling["rope_type"]](dim, base, scale, scaling) if dim else explicit(())
+    return TYPES[scaling["rope_type"]](dim, base, scale, scaling) if dim else explicit_frequencies(())
 
 
-def explicit(values: Sequence[float], attention_factor: float = 1.0) -> Frequencies:
+def explicit_frequencies(values: Sequence[float], attention_factor: float = 1.0) -> Frequencies:
     """Return `Frequencies` with these float64 values."""
     turns = functools.partial(_frequencies.explicit_turns, values, 1.0)
     return Frequencies(turns, np.array(values, np.float64), attention_factor)
@@ -284,7 +284,7 @@ def _yarn(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
         if low == high:
             high += d.number(Fraction(1, 1000))
         values = [_interpolated(w, factor, _clip((i - low) / (high - low))) for i, w in enumerate(d.unscaled)]
-        return explicit([float(value) for value in values], _yarn_attention(d, factor, scaling))
+        return explicit_frequencies([float(value) for value in values], _yarn_attention(d, factor, scaling))
 
 
 def _yarn_attention(d: _Decimals, factor: Decimal, scaling: Scaling) -> float:
@@ -308,7 +308,7 @@ def _llama3(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencie
         rotations = [w * scaling["original_max_position_embeddings"] / d.two_pi for w in d.unscaled]
         shares = [1 - _clip((t - low) / (high - low)) for t in rotations]
         values = [_interpolated(w, factor, share) for w, share in zip(d.unscaled, shares, strict=True)]
-        return explicit([float(value) for value in values])
+        return explicit_frequencies([float(value) for value in values])
 
 
 def _longrope(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
@@ -328,7 +328,7 @@ def _longrope(dim: int, base: float, scale: float, scaling: Scaling) -> Frequenc
         else:
             factor = d.number(_factor(scaling))
             attention = 1.0 if factor <= 1 else float((1 + factor.ln() / Decimal(trained).ln()).sqrt())
-        return explicit([float(value) for value in values], attention)
+        return explicit_frequencies([float(value) for value in values], attention)
 
 
 TYPES: dict[str, Callable[[int, float, float, Scaling], Frequencies]] = {

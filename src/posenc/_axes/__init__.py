@@ -1,0 +1,1 @@
+"""Tables with separate columns for each axis: of grids, and of points with several coordinates."""
