@@ -1,5 +1,5 @@
 /* The kernel for one instruction set.  Each kernel_*.c defines ISA, then includes SIMD primitives and this file. */
-#include "rotation.h"
+#include "rotary.h"
 
 #define JOIN_(a, b) a##_##b
 #define JOIN(a, b) JOIN_(a, b)

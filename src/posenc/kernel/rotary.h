@@ -11,8 +11,8 @@
  * The rotated values of a pair determine A.  If neither is smaller than 2**-12 times the other, these bounds are below
  * 2**14 ulp of a double, 2**16 ulp of a double and 2.4 ulp of a float.
  */
-#ifndef POSENC_ROTATION_H
-#define POSENC_ROTATION_H
+#ifndef POSENC_ROTARY_H
+#define POSENC_ROTARY_H
 
 #include "rows.h"
 
