@@ -361,7 +361,7 @@ def test_differing_rows_are_reported():
     table[4321, 5] += 0.5
     best, = identify(table)
     assert best.difference == pytest.approx(0.5)
-    assert best.reason.endswith("rows that differ by more: 1, the first is 4321")
+    assert best.reason.endswith("rows with unexplained differences: 1, the first is 4321")
     table[4000:] = 0
     assert identify(table)[0].reason.endswith("rows of zeros: 1000")
     table[17, 3] = np.nan
@@ -374,7 +374,7 @@ def test_differing_rows_are_reported():
 def test_nine_of_ten_rows_must_match(first, matched):
     table = posenc.encode(5000, 64)
     table[first:] = RNG(0).normal(size=table[first:].shape)     # few of these rows are in the sample that is examined first
-    reason = f"rounding; rows that differ by more: {5000 - first}, the first is {first}"
+    reason = f"rounding; rows with unexplained differences: {5000 - first}, the first is {first}"
     assert [m.reason for m in identify(table)] == [reason] * matched
 
 

@@ -66,7 +66,7 @@ posenc.encode(["1", "2"], 64)                           positions has dtype <U1 
 posenc.encode([[0], [1, 2]], 64)                        positions is of type list | expected an array
 posenc.encode([2**63], 64)                              positions has 9223372036854775808 | < 2**63
 posenc.encode(range(2**63, 2**63 + 2), 64)              positions has 9223372036854775808 | < 2**63
-posenc.encode([2**53 + 1, 0.5], 64)                     positions has 9007199254740993 beside real numbers
+posenc.encode([2**53 + 1, 0.5], 64)                     positions has 9007199254740993 beside real or negative numbers
 posenc.encode(10**14, 64)                               positions needs an array of shape | too large; stream yields chunks
 posenc.encode(dates, 64)                                positions has dtype datetime64[D] | positions.astype( | .astype("int64")
 posenc.encode(torch.rand(3, requires_grad=True), 64)    positions | grad | posenc.torch
@@ -301,7 +301,7 @@ posenc.points([["a", "b"]], 8)                          coordinates has dtype <U
 posenc.points([[True, False]], 8)                       coordinates has dtype bool | integers of at most 64 bits
 posenc.points([[1j, 0]], 8)                             coordinates has dtype complex128 | integers of at most 64 bits
 posenc.points([[1, None]], 8)                           coordinates has 1 null | fill or drop it
-posenc.points([[1.5, 2**53 + 1]], 8)                    coordinates has 9007199254740993 beside real numbers
+posenc.points([[1.5, 2**53 + 1]], 8)                    coordinates has 9007199254740993 beside real or negative numbers
 posenc.points([[0.0, 2.0**63]], 8)                      coordinates[..., 1] has 9.22 | < 2**63
 posenc.points([[0, 2**62]], 8, position_offset=(0, 2.0**62))  coordinates[..., 1] has 4611686018427387904 with position_offset
 posenc.points([[2**70, 0]], 8)                          coordinates has 1180591620717411303424 | < 2**63

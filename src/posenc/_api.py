@@ -1,4 +1,4 @@
-"""encode, add_to and stream: each calls the method of the same name of an `Encoding`, from a cache if possible."""
+"""encode, add_to and stream: each calls the same method of an `Encoding`, which comes from a cache if possible."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def stream(
     d_model : int or Encoding
         Number of columns; or an encoding, in place of d_model and the keywords of a convention.
     chunk : int, optional
-        Number of rows in a chunk, by default as many as fit in 4 MiB.
+        Number of rows in a chunk, by default the number of rows of `out`, or as many as fit in 4 MiB.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         The dtype of the values, as in `encode`.
     out : ndarray, shape (chunk, d_model), optional

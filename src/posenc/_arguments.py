@@ -320,7 +320,7 @@ def output(
 
 
 # ---- calls ------------------------------------------------------------------------------------------------------------
-# _kernel.pyx and _rotary.py call these functions if the kernel cannot convert the arguments itself.
+# _kernel.pyx and _rotary/rotary.py call these functions if the kernel cannot convert the arguments itself.
 
 
 def for_encode(
@@ -429,7 +429,7 @@ def broadcast_error(shape: tuple[int, ...], expected: tuple[int, ...], has_axes:
 
 
 def _target(x: NDArray[Any], out: Any, element: np.dtype[Any]) -> NDArray[Any] | None:
-    """Check x and `out`, the array to which the rotation of x is written; return None if `out` is x."""
+    """Check x and `out`, the array to which the rotation of x is written; return None if x is rotated in place."""
     if out is None or out is x:
         check_array("x", x, element)
         return None

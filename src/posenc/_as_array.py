@@ -34,7 +34,7 @@ def tensor_hint(value: Any) -> str:
 
 
 def as_array(name: str, value: Any) -> NDArray[Any]:
-    """Return ``np.asarray(value)``, or raise for nulls, times and integers it rounds; may run foreign code (``__array__``)."""
+    """Return ``np.asarray(value)``, or raise for nulls, times and rounded integers; may call the value's ``__array__``."""
     # np.ma would import numpy.ma on first use, which may fail in a process that has dropped its privileges.
     if isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
         raise TypeError(f"{name} is of type MaskedArray, expected an array without a mask")
@@ -77,7 +77,9 @@ def _check_exact(name: str, value: Any, array: NDArray[Any]) -> None:
         if original.dtype.kind in "iuO":
             for x, y in zip(original.ravel().tolist(), np.ravel(converted).tolist(), strict=True):
                 if isinstance(x, int) and x != y:
-                    raise ValueError(f"{name} has {x} beside real numbers, expected an integer that float64 can hold")
+                    raise ValueError(
+                        f"{name} has {x} beside real or negative numbers, expected an integer that float64 can hold"
+                    )
 
 
 def _parts(value: Any, array: Any) -> Iterator[tuple[Any, Any]]:

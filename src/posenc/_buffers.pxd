@@ -48,7 +48,7 @@ cdef inline bint is_inside(int64_t lowest, int64_t highest, double offset) noexc
 
 
 cdef inline bint read_range(object positions, double offset, bint checked, positions_t *p) except -1:
-    """Read an int or a range; return False if a position may be outside the domain."""
+    """Read an int or a range; return False for a negative int or, unless `checked`, if a position may be outside the domain."""
     cdef int64_t start = 0, last = 0
     p.axes = 1
     p.integers = NULL
@@ -208,7 +208,7 @@ cdef inline void append_axis(extent_t *extent, ptrdiff_t length, ptrdiff_t x_str
 
 
 cdef inline void span(const Py_buffer *view, char **lowest, char **beyond) noexcept:
-    """Set the address of the first byte of an array, and the address after its last byte."""
+    """Set `lowest` to the address of the first byte of an array, and `beyond` to the address after its last byte."""
     cdef int i
     lowest[0] = <char *>view.buf
     beyond[0] = lowest[0] + view.itemsize
@@ -238,7 +238,7 @@ cdef inline uint64_t distance(const int64_t *p) noexcept nogil:
 
 
 cdef inline uint64_t majority_step(const int64_t *p, ptrdiff_t rows, ptrdiff_t *matches) noexcept nogil:
-    """The distance of more than half of all neighbours, if any, else 0 or the distance of half of them (Boyer-Moore vote)."""
+    """The distance between most neighbours; without a majority, 0 or the distance between half of them (Boyer-Moore vote)."""
     cdef uint64_t step = 1
     cdef ptrdiff_t i, votes = 0
     for i in range(rows - 1):

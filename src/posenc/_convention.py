@@ -93,14 +93,14 @@ def spacing(d: int, c: Keywords) -> tuple[int, Fraction]:
     zero_column = c["odd"] == "zero" and d % 2
     pairs = d // 2 if zero_column else -(-d // 2)
     count = d if c["exponents"] == "column" else pairs
-    per_frequency = 2 if c["exponents"] == "column" else 1      # column j has exponent j / (2 D)
+    per_frequency = 2 if c["exponents"] == "column" else 1      # column j has exponent j / (2 D), where D = half - shift
     half = Fraction(d // 2) if zero_column else Fraction(d, 2)
     if c["spacing"] == "endpoint":
         divisor = Fraction(count - 1)
     else:
         divisor = per_frequency * (half - Fraction(c["shift"] or 0))
     if count > 1 and divisor == 0:
-        raise ValueError(f"shift is {c['shift']}, expected a number other than {half}, half the number of columns")
+        raise ValueError(f"shift is {c['shift']}, expected a number other than {half}, which causes a division by zero")
     return count, divisor
 
 

@@ -45,7 +45,7 @@ class Encoding(_specification.Specification):
         A number subtracted from D.  Excludes ``spacing="endpoint"``.
     exponents : {"pair", "column"}, optional
         ``"pair"``: two columns share a frequency.  ``"column"``: column j of the interleaved order has the exponent
-        j / (2 D), or j / (d_model - 1) with ``spacing="endpoint"``.
+        -j / (2 D), or -j / (d_model - 1) with ``spacing="endpoint"``.
     frequencies : array_like of float64, optional
         The frequencies in radians per position, of any sign, one for each pair of columns (for each column with
         ``exponents="column"``).  Excludes base, spacing, shift and frequency_scale.

@@ -46,7 +46,7 @@ def positions_from_mask(
 
     Notes
     -----
-    By default the result is ``cumsum(mask) * mask + padding_idx``, as from fairseq's ``make_positions`` and from
+    By default the result is ``cumsum(mask) * mask + padding_idx``, as in fairseq's ``make_positions`` and in
     ``create_position_ids_from_input_ids`` for M2M100, NLLB-MoE and Speech2Text in Hugging Face's transformers.  After `past`
     cached tokens, use ``start=padding_idx + 1 + past``.  For the positions that ``generate`` in transformers gives to a
     left-padded batch (``attention_mask.cumsum(-1) - 1``, and 0 at padding), use ``padding_idx=0, start=0``.

@@ -34,7 +34,7 @@ def _usable() -> int:
 
 @functools.cache
 def quota(root: str = "/") -> int | None:
-    """Return how many processors' time the process's control groups allow, rounded up, or None without a limit."""
+    """Return the CPU quota of the process's control groups, in processors, rounded up, or None if there is no limit."""
     try:
         groups = os.fsdecode(Path(root, "proc/self/cgroup").read_bytes())
     except OSError:

@@ -1,7 +1,7 @@
 """Tables as lazy Dask arrays, addition to Dask arrays, and Zarr stores written by all workers of a cluster.
 
 Each task uses one thread, because the scheduler runs one task per processor.  Tasks receive the keywords of a convention and
-call `posenc.encode`, which caches Encodings; an Encoding as an argument would be built again in each task.
+call `posenc.encode` or `posenc.add_to`, which cache Encodings; an Encoding as an argument would be built again in each task.
 """
 
 from __future__ import annotations
@@ -311,8 +311,8 @@ def to_zarr(
 ) -> zarr.Array[Any]:
     """Write a table to a Zarr array of format 3, with a Zarr chunk for each Dask chunk, using the current scheduler.
 
-    If the client or all workers are killed, repeat the call to write the missing chunks.  For tasks with more
-    than one chunk, call the functions of `posenc.zarr`.
+    If the client or all workers are killed, repeat the call to write the missing chunks.  To write several
+    chunks in one task, call the functions of `posenc.zarr`.
 
     Parameters
     ----------

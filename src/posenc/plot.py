@@ -125,7 +125,7 @@ def waves(
     encoding : Encoding
         A `posenc.Encoding`.
     positions : int, range or one-dimensional array_like
-        Positions as in `posenc.encode`; fractional positions make the curves of fast dimensions smooth.
+        Positions as in `posenc.encode`; fractional positions make the curves of high frequencies smooth.
     dimensions : iterable of int, optional
         Columns of the table; by default four, equally spaced.
     ax : matplotlib.axes.Axes, optional
@@ -139,7 +139,7 @@ def waves(
     Raises
     ------
     TypeError, ValueError
-        If an argument has an invalid type or value, or the picture has no values or more than 2**24.
+        If an argument has an invalid type or value, or the table of all dimensions has no values or more than 2**24.
 
     See Also
     --------

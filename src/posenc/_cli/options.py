@@ -97,7 +97,7 @@ CONVENTION: dict[str, dict[str, Any]] = {
     "padding_idx": {"type": integer, "metavar": "INT", "help": "position whose row is all zeros"},
     "scale": {"type": real, "metavar": "X", "help": "multiplies the values"},
     "odd": {"choices": CHOICES["odd"], "help": "handling of an odd number of columns"},
-    "spacing": {"choices": CHOICES["spacing"], "help": "endpoint: the slowest frequency is 1/base"},
+    "spacing": {"choices": CHOICES["spacing"], "help": "endpoint: the last frequency is 1/base"},
     "shift": {"type": real, "metavar": "X", "help": "frequency i is base**(-i / (columns/2 - shift))"},
     "exponents": {"choices": CHOICES["exponents"], "help": "one exponent for each pair of columns, or for each column"},
     "frequencies": {"type": listed(real), "metavar": "A,B,C", "help": "replaces base, spacing, shift and frequency scale"},

@@ -26,7 +26,7 @@ class File(NamedTuple):  # numpydoc ignore=PR01
     values : ndarray or zarr.Array, shape (n, d_model)
         The values.  For .npy and .safetensors files, a read-only ndarray that is a mapping of the file, so that only the rows
         in use are read; bfloat16 needs ``ml_dtypes``, without which the values are the bits in uint16.  For .zarr, the
-        array of the zarr library, open for reading, with bfloat16 as uint16.
+        array of the zarr library, open for reading, with bfloat16 as uint16 and any axis of length 1.
     encoding : Encoding or None
         The encoding in the specification of the file, or None if the file has no specification, as in .npy format.
     positions : range or None
@@ -72,8 +72,8 @@ def save(
     Parameters
     ----------
     path : path_like
-        The file to write.  Its suffix selects the format: .npy, .safetensors, or .zarr (a folder or a URL, which needs
-        ``zarr``).
+        The file to write.  Its suffix selects the format: .npy, .safetensors, or .zarr (a folder or a URL), which needs
+        ``zarr``.
     positions : int or range
         The positions of the rows; an integer n means ``range(n)``.
     encoding : Encoding
@@ -167,7 +167,7 @@ def open(path: Path, *, key: str | None = None, storage_options: dict[str, Any] 
     TypeError
         If an argument has a wrong type.
     ValueError
-        If the file is not a complete table: if its size differs from its header, tensors overlap, a chunk is missing, or
+        If the file is not a complete table: if its size does not match its header, tensors overlap, a chunk is missing, or
         the specification is not valid.
     OSError
         If the file cannot be read.

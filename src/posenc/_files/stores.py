@@ -1,8 +1,8 @@
 """Where a Zarr array is written, and how it is published.
 
-Processes find an unfinished array by its final name alone.  A folder is written beside its final path, and renamed at the end.
-Any other store is written in place; its metadata are written last, and before that no reader finds an array.  Until then, the
-metadata are in the key UNFINISHED.
+Processes that share the work need only the final name to find an unfinished array.  A folder is written beside its final path,
+and renamed at the end.  Any other store is written in place; its metadata are written last, and before that no reader finds an
+array.  Until then, the metadata are in the key UNFINISHED.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _buffer(content: bytes) -> Buffer:
 
 
 def _parsed(text: bytes) -> Job:
-    """Return the job, or an empty dict if the text is not a job, as when a process was killed while it discarded a store."""
+    """Return the job, or an empty dict if the text is not a job, as when a process was killed while it overwrote a store."""
     try:
         job = json.loads(text)
         return job if job.keys() == {"id", "overwrite", "metadata"} else {}
@@ -168,7 +168,7 @@ def check_target(path: str, overwrite: bool) -> None:
 
 
 def _publish(folder: str, path: str, overwrite: bool, aside: str) -> None:
-    """Rename the new folder; move an existing folder aside first, because no system call replaces a folder."""
+    """Rename the new folder; move an existing folder aside first, because a rename replaces only an empty folder."""
     try:
         if overwrite and os.path.lexists(path):
             shutil.rmtree(aside, ignore_errors=True)        # left by a process that was killed after the second rename

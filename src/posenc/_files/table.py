@@ -152,7 +152,7 @@ def stream_table(
     threads: int | None = None,
     progress: Callable[[int], object] = lambda written: None,
 ) -> int:
-    """Write what `write_table` writes, but in order to an open file such as a pipe, and return the number of bytes."""
+    """Write the bytes of `write_table` to an open file such as a pipe, from first to last, and return their number."""
     refuse_outside(encoding, positions, threads)
     file.write(header)
     for block in blocks(encoding, positions, dtype, threads):

@@ -34,7 +34,7 @@ from posenc._types import AnyDType
 CHUNK_BYTES = 32 << 20
 # NaN (for bfloat16, its bits) shows that a chunk is missing: the table of a range never contains NaN.
 _FILL = {"float32": np.nan, "float64": np.nan, "float16": np.nan, "bfloat16": 0x7FC0}
-# errors that the library raises for invalid metadata, and its warning (since 3.4) for metadata that it repairs
+# errors that zarr raises for invalid metadata, and its warning (since 3.4) for metadata that it repairs
 DAMAGED = (
     AttributeError, KeyError, RecursionError, TypeError, ValueError, FileNotFoundError, zarr.errors.BaseZarrError, UserWarning
 )
@@ -213,7 +213,7 @@ def finish(place: Folder | Remote) -> zarr.Array[Any]:
             if message := missing(array, present_in(array)):
                 raise OSError(errno.EIO, f"{message}; write them, and check that all workers share the store", place.name)
             place.publish(job)
-        place.discard()         # also removes what a process killed at this point left behind
+        place.discard()         # also if a process was killed between `publish` and `discard`
     return zarr.open_array(place.published, mode="r")
 
 
@@ -266,7 +266,7 @@ def write(
 
 
 def missing(array: zarr.Array[Any], present: set[tuple[int, ...]]) -> str | None:
-    """Return a message with the number of missing chunks and the first of them, or None if the store is complete.
+    """Return a message with the number of missing chunks and the first three, or None if the store is complete.
 
     If the array has shards, these are counted.  Time and memory depend only on the number of existing chunks, `present`,
     not on the number in the metadata.
@@ -339,7 +339,7 @@ class Table:
         self._rows: NDArray[Any] = np.empty(0)
 
     def read(self, first: int, rows: int) -> NDArray[Any]:
-        """Return the bits of consecutive rows as unsigned integers; keep the chunks that hold them for the next call."""
+        """Return the bits of consecutive rows as unsigned integers; cache the chunks that contain them."""
         most = self._chunk_rows
         chunks = range(first // most, -(-(first + rows) // most))
         if chunks != self._chunks:

@@ -18,9 +18,9 @@ from posenc._identify.sample import Sample, positions_at
 from posenc._presets import convention_of, presets
 from posenc._specification import changes_of, keywords_of
 
-WIDEST_RATIO = 46           # natural logarithm of 1e20, about the largest ratio of two frequencies in a fit
+WIDEST_RATIO = 46           # natural logarithm of the largest ratio of two frequencies in a fit, about 1e20
 TURNS = (1.0, math.pi / 4, math.pi / 2, math.pi, math.tau)      # common frequency scales, most without a short decimal form
-BASES = (10000.0, 100.0, 1000.0, 20.0, 500000.0, 1000000.0)     # tried if the rows are too few for a fit
+BASES = (10000.0, 100.0, 1000.0, 20.0, 500000.0, 1000000.0)     # tried if neither a preset nor a fit matches closely
 VARIANTS = (("diffusers-timestep", {"flip_sin_to_cos": True, "downscale_freq_shift": 0.0}),)     # in Stable Diffusion
 PROBES = np.array([1.0, 777.0])
 Key: TypeAlias = tuple[bytes, float]                    # equal for encodings that give the same table
@@ -101,7 +101,7 @@ def _odd(sample: Sample) -> Literal["zero", "truncate"]:
 
 
 def fits(sample: Sample) -> Iterator[list[Encoding]]:
-    """Yield lists of fitted encodings with short decimal parameters, one list for each column arrangement that fits."""
+    """Yield a list of fitted encodings, with common or short decimal parameters, for each column arrangement that fits."""
     at = sample.rows if sample.positions is None else positions_at(sample.positions, sample.rows)
     q = (at - at[:1]).astype(np.float64)        # subtract before the conversion: float64 rounds large positions
     d_model = sample.values.shape[1]
@@ -126,7 +126,7 @@ def fits(sample: Sample) -> Iterator[list[Encoding]]:
 
 
 def in_steps(encodings: list[Encoding]) -> list[Encoding]:
-    """Return the encodings with an integer frequency scale > 1, but without it: it may be the step of the positions."""
+    """Return the encodings with an integer frequency scale > 1, removing the scale: it may be the step of the positions."""
     changes = [changes_of(encoding) for encoding in encodings]
     scales = [c.pop("frequency_scale", 1.0) for c in changes]
     return [Encoding(e.d_model, **c) for e, c, s in zip(encodings, changes, scales, strict=True) if s > 1 and s.is_integer()]

@@ -1,4 +1,4 @@
-"""Least-squares fit of geometric frequencies to the columns of a table: their logarithms are on a line."""
+"""Least-squares fit of geometric frequencies, whose logarithms lie on a line, to the columns of a table."""
 
 from __future__ import annotations
 

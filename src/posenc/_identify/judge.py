@@ -43,8 +43,8 @@ class Match(NamedTuple):  # numpydoc ignore=PR01
     positions : range or ndarray
         Positions of the rows.
     presets : tuple of str
-        Names of the presets with this encoding, possibly with another ``padding_idx``.  If a parameter differs from the
-        preset's default, it follows the name in brackets.
+        Names of the presets with this encoding, possibly with another ``padding_idx``.  A parameter that differs
+        from the preset's default follows the name, in parentheses.
     difference : float
         Largest absolute difference from the correctly rounded values in the table's dtype, except in rows of zeros.
     reason : str
@@ -339,7 +339,7 @@ def _compare(source: Source, result: _Result) -> Match | None:
     if zeros:
         reason += f"; rows of zeros: {zeros}"
     if others:
-        reason += f"; rows that differ by more: {others}, the first is {first_other}"
+        reason += f"; rows with unexplained differences: {others}, the first is {first_other}"
     return Match(encoding, positions, tuple(name for name, _ in result.names), float(largest), reason)
 
 

@@ -56,7 +56,7 @@ def _sized(rough: Approximation, values: NDArray[np.float64]) -> bool:
 
 
 def _matching(rough: Approximation, row: NDArray[np.float64], order: NDArray[np.intp], reach: int) -> NDArray[np.intp]:
-    """Return the integers, in order of magnitude, at which the encoding is near a row of the table."""
+    """Return up to 8192 integers at which the encoding is near a row of the table, smallest magnitudes first."""
     p = np.arange(1, 2 * reach) // 2
     p[::2] *= -1
     for column in order:

@@ -73,7 +73,7 @@ def checked_positions(positions: Positions, rows: int) -> range | NDArray[Any]:
 
 
 def positions_at(positions: range | NDArray[Any], rows: NDArray[np.intp]) -> NDArray[Any]:
-    """Return the positions of rows, from those of all rows."""
+    """Return the positions of `rows`, given those of all rows."""
     if isinstance(positions, range):
         return np.array([positions[row] for row in rows.tolist()], np.int64)
     return positions[rows]

@@ -15,7 +15,7 @@ def kernel_rotation(
 ) -> _kernel.Rotation:
     """Return a rotation of `pairs` pairs; `turns` computes their frequencies in turns per position.
 
-    `axes` gives, for each pair, the axis of positions that rotates it; the axes are 0, 1, 2 ... without gaps.  None means that
+    `axes` gives the axis of positions of each pair; the axes are 0, 1, 2 ... without gaps.  None means that
     there is a single axis.
     """
     # the kernel expects columns in the order cos, sin, cos, sin ...

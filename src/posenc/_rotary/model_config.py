@@ -26,7 +26,7 @@ INTERLEAVED_SECTIONS = frozenset((
 ))
 ALTERNATING_SECTIONS = frozenset(("ernie4_5_vl_moe_text",))
 UNSUPPORTED_SECTIONS = frozenset(("hunyuan_vl", "hunyuan_vl_text", "inkling2"))
-BACKWARDS = frozenset(("nanochat",))        # model types that rotate by the negative angles
+BACKWARDS = frozenset(("nanochat",))        # model types that negate the angles
 # Model types whose positions have several axes, which their configurations do not describe
 OF_VISION = ("_vision", "_vision_encoder", "_vision_model")
 SEVERAL_AXES = frozenset((
@@ -80,7 +80,7 @@ def settings_of(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[st
     if others:
         raise ValueError(
             f"config has layer_rope_theta with {min(others)}, expected one base; "
-            "remove layer_rope_theta and pass each base as rope_theta"
+            "make a Rotary for each base, with rope_theta instead of layer_rope_theta"
         )
 
     if _read(config, "qk_rope_head_dim") is not None:       # qk_rope_head_dim counts only rotated columns
@@ -118,7 +118,7 @@ def settings_of(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[st
 
 
 def _check_supported(config: Any, model_type: Any) -> None:
-    """Raise a ValueError for a model that does not rotate, or whose rotation a configuration does not describe."""
+    """Raise a ValueError if the model has no rotation, or if its configuration does not describe the rotation."""
     if model_type in BACKWARDS:
         raise ValueError(f"config has model_type {model_type!r}, which negates angles; call Rotary with frequency_scale=-1")
     if model_type in SEVERAL_AXES or isinstance(model_type, str) and model_type.endswith(OF_VISION):
@@ -178,7 +178,7 @@ def layer_types(config: Any) -> list[str | None]:
 
 
 def _given(config: Any) -> Mapping[str, Any]:
-    """Return the rope parameters, under their present or their former name."""
+    """Return the value of rope_parameters, or of rope_scaling, its former name; an empty dict if there is neither."""
     given = [value for name in ("rope_parameters", "rope_scaling") if (value := _read(config, name))]
     if given and given[0] != given[-1]:
         raise ValueError("config has both rope_parameters and rope_scaling, expected only one of them")

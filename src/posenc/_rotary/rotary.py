@@ -33,7 +33,7 @@ class Rotary(Specification):
         A positive number.  Frequency i is ``frequency_scale * base**(-2 i / rotary_dim)`` radians per position.
     rotary_dim : int, optional
         The number of columns that are rotated, an even number; the columns after them stay as they are.  By default head_dim,
-        times ``partial_rotary_factor`` if `scaling` has it.
+        times ``partial_rotary_factor`` if `scaling` has it and its type is not proportional.
     layout : {"halves", "interleaved"}, optional
         Pair i is columns i and ``i + rotary_dim / 2``, or columns ``2 i`` and ``2 i + 1``.
     scaling : dict, optional
@@ -42,7 +42,7 @@ class Rotary(Specification):
     frequencies : array_like of float64, optional
         The frequencies in radians per position, one for each pair.  Excludes base, scaling and frequency_scale.
     frequency_scale : float, optional
-        The factor by which the frequencies are multiplied before they are scaled.
+        The factor by which the frequencies are multiplied, before `scaling` is applied.
     scale : float, optional
         The factor by which cos and sin are multiplied, in addition to ``attention_scaling``.
     axes : array_like of int, optional
@@ -158,7 +158,7 @@ class Rotary(Specification):
 
         See Also
         --------
-        Rotary.preset : Rotations of models for images, whose configurations do not describe them.
+        Rotary.preset : Rotations of known models with several axes of positions.
 
         Examples
         --------

@@ -86,7 +86,8 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "short_mscale": _positive,
     "long_mscale": _positive,
 }
-# Keys that every type accepts.  `Rotary` converts them to its keywords base, rotary_dim and axes.
+# Keys that every type accepts.  `Rotary` converts them to its keywords base, rotary_dim and axes, except that the type
+# proportional keeps partial_rotary_factor.
 SHARED = ("rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved")
 # type: (required keys, optional keys)
 KEYS = {
@@ -226,7 +227,7 @@ def _with_larger_base(dim: int, base: float, scale: float, growth: Fraction) -> 
 
 
 def _proportional(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    """Keep the exponents of an unscaled rotation; set the frequencies of the last pairs to 0."""
+    """Keep the exponents ``2 i / dim``, divide the frequencies by ``factor``, and set those of the last pairs to 0."""
     rotated = min(dim // 2, int(scaling.get("partial_rotary_factor", 1.0) * dim // 2))
     scales = scale, 1 / Fraction(scaling.get("factor", 1.0))
     return _powers(rotated, dim // 2 - rotated, ((base, Fraction(dim, 2)),), scales)

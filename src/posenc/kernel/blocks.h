@@ -1,5 +1,5 @@
 /* Blocks of evenly spaced rows: the first row is evaluated directly, the anchors are rotated from it, and the rows from the
- * anchors (rotate.h).  Tiles of columns are the outer loop and rows the inner one, so a tile's offsets stay in L1 at any
+ * anchors (rotate.h).  The outer loop of write_tiles is over tiles of columns, so a tile's offsets stay in L1 at any
  * d_model.
  */
 #ifndef POSENC_BLOCKS_H
@@ -108,9 +108,9 @@ static void flush_panel(const job_t *job, char *out, const char *panel, ptrdiff_
 /* Without a panel: adds to the rows of `out`, and prefetches those of the next anchor.
  *
  * With a panel: stores the rows of an anchor to the panel, which stays in the cache, and flushes them from there.  A panel is
- * used for additions to a batch, additions in float16 or bfloat16, and streamed rows that do not begin on cache lines.  If the
- * rows of `out` are contiguous, so are those of the panel, and most cache lines are flushed whole.  The spare columns of the
- * last tile then overwrite the first columns of the next row, so the last tile is computed first. */
+ * used for additions to a batch, additions in float16 or bfloat16, and streamed rows that do not begin on cache lines (unless
+ * spec->first is set).  If the rows of `out` are contiguous, so are those of the panel, and most cache lines are flushed whole.
+ * The spare columns of the last tile then overwrite the first columns of the next row, so the last tile is computed first. */
 static void write_strip(const block_t *b, ptrdiff_t first_tile, ptrdiff_t last_tile, char *panel) {
     const job_t *job = b->job;
     const ptrdiff_t size = size_of(job->dtype), column = first_tile * TILE, tiles = last_tile - first_tile;

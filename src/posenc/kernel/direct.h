@@ -1,4 +1,5 @@
-/* Direct evaluation of sin and cos for one vector of columns, from the phase: the angle in turns.
+/* Direct evaluation of sin and cos for one vector of columns, from the phase: the angle in turns.  The following describes
+ * direct_dd; direct_double uses 3 limbs and doubles.
  *
  * Phase: the product of the position's limbs and the limbs of `turns`, modulo one turn, in 5 limbs (160 bits) below the point;
  * the error is below 2**-156 turns.  Reduction to the nearest quarter turn is a subtraction of integers.

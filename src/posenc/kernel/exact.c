@@ -3,7 +3,7 @@
  * Method: position * turns (see kernel.h) is an exact product of integers.  Subtracting the nearest multiple of a
  * quarter turn leaves at most 1/8 turn, which is multiplied by 2 pi; the series of sin or cos is summed in fixed point.
  * Bound (docs/numerics.md, section 3): the error of `turns` is below two units of its last place.  If the resulting
- * relative error of the remaining angle is below 2**d, the error of the value is below 2**(max(d, -285) + 1), because all later
+ * relative error of the remaining angle is below 2**d, that of the value is below 2**(max(d, -285) + 1), because all later
  * errors are below 2**-285.8.  Next to a half-way point this may not decide the rounding; then spec->decide uses more bits.
  */
 #include "float_environment.h"

@@ -16,7 +16,7 @@
 #endif
 
 enum {
-    TILE = 32,                   /* columns computed together: their offsets stay in L1, their anchors in registers */
+    TILE = 32,                   /* columns computed together: their offsets stay in L1 */
     FINE = 64,                   /* rows rotated from one anchor, which is in the middle of these rows */
     HALF = FINE / 2,
     COARSE = 8,                  /* anchors rotated from one direct evaluation */
@@ -143,8 +143,8 @@ typedef struct {
     int skip_rounding_test;      /* for tests */
 } rotation_t;
 
-/* Counters for tests: `uncertain` tile rows, or bunches of rotated pairs, in which each value was tested with its own error
- * bound, and values that were evaluated exactly. */
+/* Counters for tests: `uncertain` counts the tile rows, or bunches of rotated pairs, in which each value was tested with its
+ * own error bound; `exact` counts the values that were evaluated exactly. */
 typedef struct {
     uint64_t uncertain, exact;
 } tally_t;

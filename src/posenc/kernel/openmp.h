@@ -119,8 +119,8 @@ static int probe_threads(int requested) {
     return granted;
 }
 
-/* Starts the threads of a larger team.  They inherit a mask that blocks all signals except synchronous ones, so the
- * threads of the host program receive the blocked signals. */
+/* Starts a team of at most `requested` threads and returns its size.  New threads inherit a mask that blocks all signals except
+ * synchronous ones, which leaves the blocked signals to the threads of the host program. */
 static int grow_team(int requested) {
     static const int synchronous[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
     sigset_t blocked, host;

@@ -87,7 +87,7 @@ static inline int bit(const real_t *value, int i) {
 }
 
 /* Returns whether value * (1 - 2**-sure) and value * (1 + 2**-sure) round to the same number with `precision` bits.  Bit
- * `precision` is worth half a unit of the last place; next to a half-way point, all later sure bits differ from it. */
+ * `precision` is worth half an ulp; next to a half-way point, all later sure bits differ from it. */
 static inline int decided(const real_t *value, int sure, int precision) {
     for (int i = precision + 1; i < sure; i++)
         if (bit(value, i) == bit(value, precision)) return 1;

@@ -108,7 +108,7 @@ static void set_both_halves(uint64_t lanes[LANES], uint32_t x) {
 /* `scale` is |m| if the cosines and sines are evaluated directly, else 0. */
 static limits_t limits_of(dtype_t dtype, double scale) {
     const uint32_t half = dtype == FLOAT32 ? 1u << 28 : dtype == FLOAT16 ? 1u << 12 : 1u << 15;
-    /* a value at least this far from a half-way point passes; the unit is the last place of a double (float32) or a float */
+    /* a value at least this far from a half-way point passes; in ulp of a double for float32, else of a float */
     const uint32_t margin = dtype == FLOAT32 ? scale != 0 ? 1u << 16 : 1u << 14 : dtype == FLOAT16 ? 1 : 3;
     const uint32_t binades = (dtype == FLOAT16 ? 20u : 12u) << 23;
     /* 2**-13 for float16, twice its smallest normal number; else 2**-100, so that no significant bits underflow */
@@ -195,8 +195,8 @@ INLINE int rotate_in_float(pairs_t *v, const float *factors, const limits_t *lim
 
 /* ---- pairs with an uncertain value --------------------------------------------------------------------------------------- */
 
-/* A row of one head.  `table` has the interleaved cosines and sines of the row; `factors` has the row
- * that `spread` computes from it. */
+/* A row of one head.  `table` has the interleaved cosines and sines of the row; `factors` has the factors
+ * that `spread` computes from them. */
 typedef struct {
     const rotation_t *rotation;
     const limits_t *limits;
@@ -218,7 +218,7 @@ static const turning_t *columns_of_pair(const rotation_t *r, ptrdiff_t pair, ptr
     }
 }
 
-/* Rounds factors[0] * cosine + factors[1] * sine, which the vectorised test left undecided. */
+/* Rounds factors[0] * cosine + factors[1] * sine, which `settle_half` left undecided. */
 static double undecided_value(const head_row_t *h, ptrdiff_t pair, const double factors[2], double value, double error) {
     const rotation_t *r = h->rotation;
     const int is_finite = factors[0] - factors[0] == 0 && factors[1] - factors[1] == 0;

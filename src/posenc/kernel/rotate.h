@@ -24,8 +24,8 @@ INLINE vf64 f64_abs(vf64 a) { return f64_of_bits(u64_and(bits_of_f64(a), u64_set
 /* ---- anchors ------------------------------------------------------------------------------------------------------------- */
 
 /* The first row of a block in a tile, from which the anchors are rotated, and two terms for all anchors: `fixed_magnitude`,
- * where M = fixed_magnitude + |Q0 sin_k|, and `absolute_term`, a term of the error bound for float64, and of the smallest
- * |value| that may pass the fast test for the other dtypes. */
+ * where M = fixed_magnitude + |Q0 sin_k|, and `absolute_term`, which is added to the error bound (float64) or to the
+ * smallest |value| that may pass the fast test (other dtypes). */
 typedef struct {
     ALIGNED double p[TILE], q[TILE], p_low[TILE], q_low[TILE], fixed_magnitude[TILE], absolute_term[TILE];
 } origin_t;
@@ -115,8 +115,8 @@ typedef struct {
 INLINE int row_above(int r) { return HALF + r; }
 INLINE int row_below(int r) { return HALF - 1 - r; }
 
-/* A pass over the rows of a group computes this many columns.  For float32, P, Q and the addend of each vector then stay in
- * registers.  For the other dtypes, fewer columns would not fill a cache line, or are not faster. */
+/* A pass over the rows of a group computes this many columns.  For float32, P, Q and the addend of each vector then fit in
+ * 32 registers (AVX-512, NEON).  For the other dtypes, fewer columns would not fill a cache line or would not be faster. */
 INLINE int pass_columns(dtype_t dtype) { return dtype == FLOAT32 ? PASS_COLUMNS : TILE; }
 
 typedef struct {
@@ -172,7 +172,7 @@ INLINE void write_row(const group_t *g, int pass, char *out, const values_t *val
 
 /* Writes the columns of a pass in the rows below the anchor, and if `with_above` also in those above it, at the offsets
  * r .. last - 1.  Stops at the first offset with an undecided value and returns it, else `last`.  The loop calls no function,
- * so `loaded` stays in registers. */
+ * so `loaded` can stay in registers. */
 INLINE int rotate_rows_double(const group_t *g, const anchor_t *a, int pass, int r, int last, int with_above, int whole,
                               dtype_t dtype, output_t output) {
     const ptrdiff_t row_stride = g->row_stride;
@@ -262,7 +262,7 @@ INLINE void rotate_rows(const group_t *g, const anchor_t *a, int first, int last
     }
 }
 
-/* Rotates the rare rows that write_narrow writes: narrow rows, and rows below the anchor without a row above it. */
+/* Rotates the rare rows that write_narrow writes: narrow rows, and rows below the anchor with no counterpart above it. */
 NOINLINE void rotate_narrow_rows(const group_t *g, const anchor_t *a, int first, int last, int with_above) {
     if (with_above) FOR_DTYPE(g->job->dtype, rotate_rows(g, a, first, last, 1, 0, DTYPE, STORE))
     else FOR_DTYPE(g->job->dtype, rotate_rows(g, a, first, last, 0, 0, DTYPE, STORE))

@@ -67,7 +67,7 @@ INLINE passed_t fast_test(passed_t passed, vf64 a, vf64 b, vf32 f, const vu64 ad
 /* ---- the test with the error bound of each value ------------------------------------------------------------------------- */
 
 /* Returns zero in lanes where value - error and value + error round to the same number, not subnormal in dtype, and sets *value
- * to that number.  Half-way points are rounded away from zero, but such values are never decided here. */
+ * to that number.  Half-way points would be rounded away from zero, but a value that may be one is never decided here. */
 INLINE vu64 undecided_double(vf64 *value, vf64 error, dtype_t dtype) {
     const format_t format = format_of(dtype);
     const int drop = 53 - format.precision;

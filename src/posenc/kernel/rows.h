@@ -7,7 +7,7 @@
 enum { FEWEST_ROWS = 4 };       /* fewer rows are evaluated one by one, which is faster than rotation */
 
 /* Returns the number of rows of an evenly spaced job, from `row` on and at most `count`, before the position `special`.
- * The difference is modulo 2**64: a position before the first row counts as after the last one, because rows do not wrap.
+ * Positions are subtracted modulo 2**64: one before the first row counts as after the last one, because rows do not wrap.
  * A position between two rows ends the run before the first of them, which is then evaluated directly. */
 static ptrdiff_t rows_before(const job_t *job, ptrdiff_t row, ptrdiff_t count, int64_t special) {
     const uint64_t at = job->start + (uint64_t)row * job->step;
@@ -16,7 +16,7 @@ static ptrdiff_t rows_before(const job_t *job, ptrdiff_t row, ptrdiff_t count, i
     return ahead < (uint64_t)count ? (ptrdiff_t)ahead : count;
 }
 
-/* Writes evenly spaced rows, in blocks between rows whose values are known. */
+/* Writes evenly spaced rows, in blocks without the padding position and the position whose angles are 0. */
 static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
     const ptrdiff_t end = row + count;
     while (row < end) {

@@ -70,7 +70,7 @@ static inline vu64 u16_is_zero(vu64 x) {
 }
 #endif
 enum { FUSED = 0 };             /* f64_mulsub rounds twice, so two_product splits its factors */
-enum { PASS_COLUMNS = 16 };     /* columns of float32 per pass, few enough for the registers: see rotate.h */
+enum { PASS_COLUMNS = 16 };     /* columns of float32 per pass: see rotate.h */
 
 static inline vf64 f64_load(const double *p) {
     vf64 v;
@@ -282,8 +282,8 @@ static inline void f16_load_tile(float f[TILE], const uint16_t p[TILE]) {
     for (int i = 0; i < TILE; i++) f[i] = float_of_half(p[i]);
 }
 
-/* mask64_all passes all halves.  mask64_and_nonzero also fails the halves in which x & bits is zero.  In this file, the bits of
- * failed halves are set. */
+/* In mask64_all, all halves have passed.  mask64_and_nonzero is `m` without the halves in which x & bits is zero.  In this
+ * file, a mask is 0 if all halves have passed. */
 typedef vu64 mask64, mask32;
 static inline mask64 mask64_all(void) { return u64_set(0); }
 static inline mask64 mask64_and_nonzero(mask64 m, vu64 x, vu64 bits) { return m | u32_is_zero(x & bits); }

@@ -117,7 +117,7 @@ def add_to(
     TypeError, ValueError
         If an argument has a wrong type or value, for example if `x` is not on the CPU.
     RuntimeError
-        If `x` is a leaf that requires grad, which no in-place operation allows, or if `positions` requires grad.
+        If `x` requires grad and autograd forbids overwriting it, as for a leaf, or if `positions` requires grad.
 
     See Also
     --------
@@ -165,7 +165,7 @@ def add_to(
 
 
 def _add_by_torch(x: Tensor, positions: Tensor | None, start: int, x_scale: float, convention: str) -> Tensor:
-    """Add with PyTorch's operators, because torch.func and forward mode cannot transform posenc::add_; same bits."""
+    """Add with PyTorch's operators, with the same bits: torch.func and forward-mode AD cannot transform posenc::add_."""
     n, d_model = x.shape[-2:]
     if positions is None:
         values = _operators.encode(start, 1, n, d_model, convention, x.dtype, x.device)

@@ -124,7 +124,7 @@ class RotaryEmbedding(nn.Module):
         -------
         cos : Tensor, shape (batch, n, rotary_dim)
             The cosines, each twice, or once if the model expects that.  If the model expects complex numbers, the result is a
-            single tensor of ``cos + i sin``.
+            single complex64 tensor, ``cos + i sin``.
         sin : Tensor
             The sines, in the same form.
 

@@ -93,7 +93,7 @@ def _rotate(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rota
 
 
 def _like(x: Tensor) -> Tensor:
-    """Return a new tensor with the strides of x if x is contiguous in the last dimension, else a contiguous one."""
+    """Return a new dense tensor with the memory order of x if x is contiguous in the last dimension, else a contiguous one."""
     out = torch.empty_like(x)
     return out if out.stride(-1) == 1 else torch.empty(x.shape, dtype=x.dtype, device=x.device)
 
@@ -278,7 +278,7 @@ def rotate_(
     TypeError, ValueError
         If an argument has a wrong type or value, for example if `x` is not on the CPU.
     RuntimeError
-        If `x` is a leaf that requires grad, which no in-place operation allows, or if `positions` requires grad.
+        If `x` requires grad and autograd forbids overwriting it, as for a leaf, or if `positions` requires grad.
 
     See Also
     --------
