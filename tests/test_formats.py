@@ -403,7 +403,7 @@ def unsupported_paths():
     yield "absent", lambda path: None, "No such file or directory"
     yield "damaged", lambda path: (path.mkdir(), (path / "zarr.json").write_text("{")), "not a Zarr array"
     wrong = {"attributes": {"posenc": [1]}}
-    yield "attribute", lambda path: zarr.create_array(path, shape=(3, 3), dtype="f4", **wrong), "not a specification"
+    yield "attribute", lambda path: zarr.create_array(path, shape=(3, 3), dtype="f4", **wrong), "not a posenc specification"
 
 
 @pytest.mark.parametrize("make, message", [pytest.param(*rest, id=name) for name, *rest in unsupported_paths()])

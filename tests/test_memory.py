@@ -162,8 +162,7 @@ def references(objects):
 
 def assert_keeps_no_reference(call, *objects):
     call()
-    gc.collect()
-    gc.freeze()         # later collections ignore the many objects that exist now
+    gc.freeze()         # a collection then ignores the many objects that exist now
     try:
         before = references(objects)
         for _ in range(10):

@@ -34,8 +34,8 @@ from posenc._buffers cimport (
 )
 
 cdef enum:
-    # Fewest rows that are rotated with an offset table, which is then faster than direct evaluation.  Building a table costs as
-    # much as HALF + COARSE directly evaluated rows.
+    # Fewest rows that are rotated with an offset table.  Building a table costs as much as HALF + COARSE directly evaluated
+    # rows; a kept table also speeds up later calls.
     ROWS_WITH_TABLE = 4                 # if the table exists
     ROWS_FOR_KEPT_TABLE = 32            # if the table is built and kept
     ROWS_FOR_TABLE = 64                 # if the table is built for one call
@@ -57,7 +57,7 @@ cdef enum:
     TABLE_BYTES = 1 << 17               # size of the cosines and sines that a thread keeps in L2 during a rotation
     FEWEST_TABLE_ROWS = 4               # fewest rows of cosines and sines that a thread computes together
     FEWEST_HEADS = 8                    # fewest heads in a block, if a rotation is divided among threads
-    MOST_TURNED = 1 << 20               # largest number of values in a block of a rotation; all may need exact evaluation
+    MOST_TURNED = 1 << 20               # largest number of values in a block of a rotation, in case all need exact evaluation
     MOST_TURNINGS = 16                  # largest number of position axes
 
 cdef double PIECE_SECONDS = 0.05
@@ -68,7 +68,7 @@ cdef tally_t counted
 cdef int threads_in_use = 0             # by all calls that use more than one thread
 cdef int pause = 0                      # number of small jobs that run in one thread after an uneven team: see _run
 cdef int paused = 0                     # number of these jobs still to come
-cdef object lock = object()             # guards `counted` and the three variables above
+cdef object lock = object()             # guards `counted`, the three variables above, and `error` of every call_t
 cdef str invalid_setting = None
 counted.uncertain = counted.exact = 0
 
@@ -122,7 +122,7 @@ cdef struct request_t:
     const double *factors               # the factors of this column and the next one, or NULL
     dtype_t dtype
     double value
-    PyThread_type_lock lock             # released when `value` is set; NULL in the calling thread
+    PyThread_type_lock lock             # released when `value` is set; NULL if the call uses one thread
 
 
 cdef struct turn_t:
@@ -202,7 +202,7 @@ def skip_rounding_test(bint skip):
 
 
 def counters():
-    """Return the numbers of uncertain tile rows and of exactly evaluated values since the last call."""
+    """Return the numbers of uncertain tile rows or bunches of pairs, and of exactly evaluated values, since the last call."""
     with cython.critical_section(lock):
         result = {"uncertain": counted.uncertain, "exact": counted.exact}
         counted.uncertain = counted.exact = 0
@@ -285,7 +285,7 @@ cdef int _run(block_t block, void *context, ptrdiff_t blocks, ptrdiff_t per_chec
 
 
 cdef ptrdiff_t _run_pieces(block_t block, void *context, ptrdiff_t blocks, ptrdiff_t per_check, int team) except -1 nogil:
-    """Run blocks in pieces of at most about 50 ms, and return the number of blocks that the calling thread ran.
+    """Run blocks in pieces of at most about 50 ms; return how many blocks the calling thread ran as a member of a team.
 
     Signals are checked between pieces; a handler may raise or fork.
     """
@@ -465,7 +465,7 @@ cdef bint _few_limbs(double offset, const job_t *job, ptrdiff_t rows) noexcept:
 
 
 cdef void encode_block(void *context, ptrdiff_t which, int member) noexcept nogil:
-    """Run a block.  Successive blocks are in different ranges, so that threads do not all fault on (and clear) a huge page."""
+    """Run a block.  Successive blocks are in different ranges, so that threads do not all fault on the same huge page."""
     cdef run_t *run = <run_t *>context
     cdef plan_t *plan = &run.plan
     cdef ptrdiff_t range_blocks = (plan.blocks + run.ranges - 1) // run.ranges
@@ -751,9 +751,9 @@ cdef class Columns:
 
     cdef object _write(self, job_t *job, object out, const Py_buffer *written, object positions, const Py_buffer *read,
                        const positions_t *p, tuple element, object threads, bint checked, bint may_stream):
-        """Merge the axes of `out` and write its rows, with one job for each index of all merged axes except the last."""
+        """Merge the axes of `out` and write its rows; each job covers the last merged axis at one index of the others."""
         cdef rows_t rows
-        # whether the positions give one table, stored, or added to all batch entries; otherwise, each row has its own position
+        # whether all batch entries have the same positions (a stored table is a batch of one); otherwise, each row has its own
         cdef bint is_table = (p.axes == 1 and written.ndim > 1 and p.rows == written.shape[written.ndim - 2]
                               and (job.output == ADD or written.ndim == 2))
         cdef ptrdiff_t n, count = 1, which, rest, i
@@ -896,8 +896,9 @@ cdef class Rotation:
     ----------
     turnings : sequence of (Columns, bytes or None)
         For each axis of positions, the columns of the pairs that it rotates: columns 2 j and 2 j + 1 must be the cosine and
-        the sine of one frequency, without an offset or a padding position, and all must have the same scale.  The bytes are an
-        intp array, whose element j is the index of that pair; None, allowed for a single axis, means pair j.
+        the sine of one frequency, without an offset or a padding position; all axes must have the same scale.  The bytes are an
+        intp array, whose element j is the index of the pair rotated by columns 2 j and 2 j + 1; None, allowed for a single
+        axis, means pair j.
     pairs : int
         Number of pairs.
     interleaved : bool

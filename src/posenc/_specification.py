@@ -18,7 +18,7 @@ class Form(NamedTuple):
     size: str                                   # the first parameter, such as d_model
     group: str                                  # the key of the keywords in to_dict()
     defaults: Mapping[str, Any]
-    replaces: Mapping[str, tuple[str, ...]]     # keyword: the keywords that it excludes, and that setting it removes
+    replaces: Mapping[str, tuple[str, ...]]     # keyword: the keywords that it excludes; setting it removes them
     ignored: tuple[str, ...] = ()               # other keys, which from_dict ignores
 
 

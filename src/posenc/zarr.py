@@ -49,8 +49,8 @@ def create(
     chunk_rows : int, optional
         Number of positions in a chunk, the smallest part that readers read; by default a chunk has at most 32 MiB.
     shard_rows : int, optional
-        Number of positions in a shard, a multiple of chunk_rows.  A shard is one file or object that holds several chunks,
-        and is written as a whole.  By default, each chunk is a file or object.
+        Number of positions in a shard, a multiple of chunk_rows, which is then required.  A shard is one file or object that
+        holds several chunks, and is written as a whole.  By default, each chunk is a file or object.
     overwrite : bool, optional
         Replace a published store, and discard an unfinished one with other arguments.  A folder is replaced by `finish`;
         any other store is deleted at once.
@@ -77,7 +77,7 @@ def create(
 
     Notes
     -----
-    An unfinished folder ``pe.zarr`` is ``.pe.zarr.partial`` in the same folder.  Any other store is written in place, and
+    A folder ``pe.zarr`` is first written in ``.pe.zarr.partial`` beside it.  Any other store is written in place, and
     its metadata are written last; before that, readers find no array.  The attribute ``posenc`` holds the specification,
     from which ``posenc verify`` recomputes the table.  The fill value is NaN (for bfloat16, its bits), so a chunk that is
     lost later reads as NaN.
@@ -231,7 +231,7 @@ def finish(store: Any, *, storage_options: dict[str, Any] | None = None) -> zarr
     FileNotFoundError
         If the process does not see the store, as in `write`.
     FileExistsError
-        If another store was published in the same folder meanwhile, and `overwrite` was false.
+        If another store was published at the same path meanwhile, and `create` was called without `overwrite`.
     OSError
         If chunks are missing: the message has their number and the first names, and the store remains unfinished.  Also if
         the system reports an error.

@@ -100,8 +100,8 @@ def grid(
     shape : int or sequence
         The size of each axis, or its coordinates: a range or a one-dimensional array of integers or real numbers.
     d_model : int, Encoding or sequence of Encoding
-        Number of columns; or, in place of d_model and the keywords of a convention, one encoding for all axes, or a sequence
-        with an encoding for each axis.  The table then has the columns of the encodings of all axes.
+        Number of columns; or one Encoding for all axes, or a sequence with an Encoding for each axis, without the keywords of
+        a convention.  The table then has the columns of the encodings of all axes.
     start : float or sequence of float, optional
         The index of the first cell, one for each axis or one for all.  Cell k has the index m = k + start.
     coordinates : {"index", "normalized", "centered"} or (low, high), optional
@@ -114,14 +114,15 @@ def grid(
     widths : sequence of int, optional
         An even number of columns for each axis, in the order of `shape`; by default all are equal.
     group : {"axis", "function", "frequency"}, optional
-        The index that varies slowest over the columns.
+        What varies slowest over the columns: the axis, the function (sine or cosine) or the frequency.
     layout : {"interleaved", "halves"}, optional
-        Within a group, sines and cosines alternate or form blocks.  With ``group="function"`` this applies to the axes.  The
-        default is ``"interleaved"``, or the layout of the encoding.
+        Within a group, sines and cosines alternate or form blocks; with ``group="function"``, the axes do.  The default is
+        ``"interleaved"``, or the layout of the encoding.
     odd : {"error", "zero", "truncate"}, optional
-        If d_model is not a multiple of twice the number of axes, ``"error"`` raises a ValueError, ``"zero"`` rounds the
-        widths down and fills the remaining columns with zeros, and ``"truncate"`` rounds the widths up and drops the last
-        columns.  The sum of `widths` may be less than d_model with ``"zero"``, and greater with ``"truncate"``.
+        If d_model, without the columns of `include_input`, is not a multiple of twice the number of axes, ``"error"`` raises a
+        ValueError, ``"zero"`` rounds the widths down and fills the remaining columns with zeros, and ``"truncate"`` rounds the
+        widths up and drops the last columns.  The sum of `widths` may be less than this number of columns with ``"zero"``,
+        and greater with ``"truncate"``.
     include_input : {"first", "last"}, optional
         Whether the coordinates are added as the first or last columns, one for each axis; d_model includes them.
     extra_tokens : int, optional

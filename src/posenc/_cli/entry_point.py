@@ -84,7 +84,10 @@ def exit_on_signals() -> Iterator[None]:
 
 @contextmanager
 def discard_errors_if_stderr_is_closed() -> Iterator[None]:
-    """Redirect a closed stderr to the null device; otherwise print writes to stdout, and the next file becomes descriptor 2."""
+    """Redirect a closed stderr to the null device.
+
+    Otherwise ``print(file=sys.stderr)`` writes to stdout, and the next file that is opened becomes descriptor 2.
+    """
     if sys.stderr is not None:
         yield
         return

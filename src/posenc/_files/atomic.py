@@ -1,7 +1,7 @@
 """Atomic writing: a temporary file in the same folder is synced to the disk, then renamed.
 
-A partial file therefore never has the final name, even after a crash or on a full disk.  Files are not memory-mapped: on a full
-disk, storing to a mapping ends the process with SIGBUS, whereas a write raises OSError.
+A partial file therefore never has the final name, even after a crash or on a full disk.  Files are not written through a
+mapping: on a full disk, storing to a mapping ends the process with SIGBUS, whereas a write raises OSError.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
-# Flushing every 64 MiB in the background (16 to 128 MiB measure the same) makes a durable write a fifth faster; without the
+# Flushing every 64 MiB in the background (16 to 128 MiB are equally fast) makes a durable write a fifth faster; without the
 # background thread, the gain is lost.
 FLUSH_BYTES = 64 << 20
 BINARY = getattr(os, "O_BINARY", 0)                             # Windows

@@ -1,4 +1,4 @@
-/* Rows written one by one: each value is evaluated directly, or is known without evaluation. */
+/* Rows written one by one: each value is evaluated directly or exactly, or is known without evaluation. */
 #ifndef POSENC_DIRECT_ROWS_H
 #define POSENC_DIRECT_ROWS_H
 

@@ -6,10 +6,10 @@
 #include "float_environment.h"
 #include "output.h"
 
-/* Returns the spec of rows that begin with column `first`.  `first` is 0 unless `out` is
- * streamed and contiguous, and its rows are a whole number of cache lines long but do not begin on a cache line; column `first`
- * is then the first one that does.  A shifted row has columns first .. d_model - 1 and the first columns of the next row, so
- * every tile stores whole lines. */
+/* Returns the spec of rows shifted by `first` columns: a shifted row has columns first .. d_model - 1 and the first columns of
+ * the next row.  A streamed output with contiguous rows needs this if each row is a whole number of cache lines long but begins
+ * inside a line.  Column `first` is then the first one at the start of a line, so every tile stores whole lines.  Otherwise
+ * `first` is 0. */
 INLINE spec_t spec_from(const spec_t *spec, ptrdiff_t first) {
     spec_t shifted = *spec;
     if (first == 0) return shifted;
@@ -53,7 +53,7 @@ static void tabulate(const spec_t *spec, const offsets_t *offsets, ptrdiff_t fir
                 if (*sine > reach || -*sine > reach) reach = *sine < 0 ? -*sine : *sine;
             for (int i = 0; i < spec->integer_limbs + spec->fraction_limbs; i++)
                 turns |= shifted.turns[i * spec->pitch + column];
-            /* 2**-36 covers the absolute error of a direct evaluation */
+            /* 2**-36 * DOUBLE_ERROR covers the absolute error of a direct evaluation: see docs/numerics.md, section 5 */
             offsets->reach[column] = turns ? reach + 0x1p-36 : 0;
             offsets->has_frequency[column] = turns ? 1 : 0;
         }

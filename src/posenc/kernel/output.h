@@ -62,8 +62,8 @@ INLINE void store_halves(uint16_t p[TILE], const float f[TILE], dtype_t dtype) {
         for (int i = 0; i < TILE; i++) p[i] = bfloat_of_float(f[i]);
 }
 
-/* Computes in float, where products of two 11-bit (8-bit) numbers are exact.  A sum that is first rounded to
- * 24 >= 2 * 11 + 2 bits rounds to the same number as the exact sum (Figueroa). */
+/* Computes in float, where products of two float16 (11-bit) or bfloat16 (8-bit) numbers are exact.  A sum that is first rounded
+ * to 24 >= 2 * 11 + 2 bits rounds to the same number as the exact sum (Figueroa). */
 INLINE void add_halves(uint16_t *x, const uint16_t *value, ptrdiff_t width, dtype_t dtype, float x_scale) {
     for (; width > 0; x += TILE, value += TILE, width -= TILE) {
         uint16_t x_part[TILE], value_part[TILE], product[TILE];
