@@ -180,8 +180,8 @@ def test_verify_reports_missing_chunks_outside_the_samples(tmp_path, keywords, k
         array[:] = posenc.encode(positions, 10, dtype="float64")
         assert posenc.verify(path, samples=2, positions=positions) == 2
         (path / key).unlink()
-        total = 2 if "shards" in keywords else 60
-        message = re.escape(f"{path}: 1 of {total} chunks are missing, the first of them {key}")
+        total = "2 shards" if "shards" in keywords else "60 chunks"
+        message = re.escape(f"{path}: 1 of {total} are missing, the first of them {key}")
         with pytest.raises(ValueError, match=f"^{message}$"):
             posenc.verify(path, samples=2, positions=positions)
         with pytest.raises(ValueError, match=f"^{message}$"):

@@ -183,7 +183,7 @@ def test_matplotlib_is_imported_on_demand():
 
 @pytest.mark.parametrize("draw", PLOTS)
 def test_a_picture_without_values_is_refused(draw):
-    with pytest.raises(ValueError, match="positions give a picture of 5 x 0 values, expected from 1 to"):
+    with pytest.raises(ValueError, match="positions give 5 x 0 values, expected from 1 to"):
         draw(Encoding(0), 5)
 
 

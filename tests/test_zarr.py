@@ -247,11 +247,11 @@ def test_only_missing_chunks_are_computed(store, monkeypatch):
 
 
 @pytest.mark.parametrize("keywords, message", [
-    ({"n": 99}, "positions is range(0, 99), expected range(0, 100)"),
-    ({"encoding": posenc.Encoding(6)}, "encoding is Encoding(6), expected Encoding(6, base=77.0)"),
-    ({"dtype": "float64"}, "dtype is float64, expected float32"),
-    ({"chunk_rows": 20}, "chunk_rows is 20, expected 7"),
-    ({"shard_rows": 14}, "shard_rows is 14, expected None"),
+    ({"n": 99}, "positions is range(0, 99), but the array was started with range(0, 100)"),
+    ({"encoding": posenc.Encoding(6)}, "encoding is Encoding(6), but the array was started with Encoding(6, base=77.0)"),
+    ({"dtype": "float64"}, "dtype is float64, but the array was started with float32"),
+    ({"chunk_rows": 20}, "chunk_rows is 20, but the array was started with 7"),
+    ({"shard_rows": 14}, "shard_rows is 14, but the array was started with None"),
 ])
 def test_other_arguments_are_refused(store, keywords, message):
     create(store)

@@ -83,7 +83,10 @@ def _check_exact(name: str, value: Any, array: NDArray[Any]) -> None:
 
 
 def _parts(value: Any, array: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield each element of nested lists, or each column of an Arrow, polars or pandas table, with its part of `array`."""
+    """Yield each element of nested lists, or each column of an Arrow, polars or pandas table, with its part of `array`.
+
+    Elements that are Python floats are left out, because they are exact.  Any other value is yielded whole.
+    """
     pairs: Iterator[tuple[Any, Any]]
     if array.ndim and not hasattr(value, "__array__"):
         pairs = zip(value, array, strict=True)

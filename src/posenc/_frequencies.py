@@ -166,7 +166,8 @@ def limbs(turns: Sequence[int], fraction_bits: int) -> tuple[NDArray[np.uint32],
 def spaced_float64(count: int, powers: Powers, scale: float | Fraction) -> NDArray[np.float64]:
     """Return the frequencies ``scale * prod(base**(-i / divisor))`` in radians per position, rounded to float64.
 
-    A frequency beyond the range of float64 is 0 or infinite, although `position_scale` may bring its angles into the range.
+    A frequency beyond the range of float64 is returned as 0 or infinity.  This also applies if its product with the
+    `position_scale` of the encoding, which is not included here, would be in the range.
     """
     if count == 0 or scale == 0:
         return np.zeros(count)

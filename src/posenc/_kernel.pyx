@@ -57,7 +57,7 @@ cdef enum:
     TABLE_BYTES = 1 << 17               # size of the cosines and sines that a thread keeps in L2 during a rotation
     FEWEST_TABLE_ROWS = 4               # fewest rows of cosines and sines that a thread computes together
     FEWEST_HEADS = 8                    # fewest heads in a block, if a rotation is divided among threads
-    MOST_TURNED = 1 << 20               # largest number of values in a block of a rotation, in case all need exact evaluation
+    MOST_TURNED = 1 << 20               # most values in a block of a rotation: limits its time if all are evaluated exactly
     MOST_TURNINGS = 16                  # largest number of position axes
 
 cdef double PIECE_SECONDS = 0.05
@@ -202,7 +202,10 @@ def skip_rounding_test(bint skip):
 
 
 def counters():
-    """Return the numbers of uncertain tile rows or bunches of pairs, and of exactly evaluated values, since the last call."""
+    """Return two counts since the last call: uncertain groups of values, and values that were evaluated exactly.
+
+    A group is a row of a tile or, in a rotation, a bunch of pairs: see `tally_t` in kernel.h.
+    """
     with cython.critical_section(lock):
         result = {"uncertain": counted.uncertain, "exact": counted.exact}
         counted.uncertain = counted.exact = 0
@@ -751,7 +754,7 @@ cdef class Columns:
 
     cdef object _write(self, job_t *job, object out, const Py_buffer *written, object positions, const Py_buffer *read,
                        const positions_t *p, tuple element, object threads, bint checked, bint may_stream):
-        """Merge the axes of `out` and write its rows; each job covers the last merged axis at one index of the others."""
+        """Merge the axes of `out` and write its rows, with one job for each index of the merged axes except the last one."""
         cdef rows_t rows
         # whether all batch entries have the same positions (a stored table is a batch of one); otherwise, each row has its own
         cdef bint is_table = (p.axes == 1 and written.ndim > 1 and p.rows == written.shape[written.ndim - 2]
@@ -839,7 +842,11 @@ cdef class Columns:
         return None
 
     cdef Offsets _table(self, uint64_t step, ptrdiff_t first, object threads):
-        """Return an offset table.  No lock is held, because a fork could copy it; so two threads may build the same table."""
+        """Return an offset table.
+
+        No lock is held while a table is built, because a child forked meanwhile would inherit the locked lock.  So two threads
+        may build the same table.
+        """
         cdef Offsets table = self._find_table(step, first)
         if table is None:
             table = _tabulated(&self.spec, step, first, threads)
@@ -928,7 +935,8 @@ cdef class Rotation:
             other axes may have any strides.
         positions : None, range, int or ndarray of int64
             None means ``range(n)``; a range must have length n, and an integer must be n.  An array must be C-contiguous and
-            broadcast to ``x.shape[:-1]``.  Several axes of positions need an array, with one more axis, the first one.
+            broadcast to ``x.shape[:-1]``.  If there are several axes of positions, an array is required, and its first
+            dimension, in addition to those, has one element for each axis of positions.
         out : ndarray, optional
             Array with the shape and dtype of x, and rows that do not overlap each other or x.  If None or x, x is overwritten.
         threads : int, optional

@@ -1,7 +1,8 @@
 """Pictures of encodings with matplotlib: ``pip install 'posenc[plot]'``, then ``import posenc.plot``.
 
 Without `ax`, a function draws on a new figure that is not registered with pyplot, so it need not be closed.  To show the
-figure, end a notebook cell with ``ax.figure``; to save it, call ``ax.figure.savefig("pe.png")``.
+figure in a notebook, run ``%matplotlib inline`` once and end a cell with ``ax.figure``; to save it, call
+``ax.figure.savefig("pe.png")``.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def _values(encoding: Encoding, positions: Positions) -> tuple[NDArray[Any], lis
 
 def _check_size(*shape: int) -> None:
     if not 0 < math.prod(shape) <= MOST:
-        raise ValueError(f"positions give a picture of {shape[0]} x {shape[1]} values, expected from 1 to {MOST}")
+        raise ValueError(f"positions give {shape[0]} x {shape[1]} values, expected from 1 to {MOST}")
 
 
 def _axes(ax: Axes | None, inches: tuple[float, float] = WIDE) -> Axes:
@@ -194,7 +195,7 @@ def similarity(encoding: Encoding, positions: Positions, *, ax: Axes | None = No
     Raises
     ------
     TypeError, ValueError
-        If an argument has an invalid type or value, or the picture has no values or more than 2**24.
+        If an argument has an invalid type or value, or the table or the picture has no values or more than 2**24.
 
     See Also
     --------
@@ -203,7 +204,7 @@ def similarity(encoding: Encoding, positions: Positions, *, ax: Axes | None = No
     Examples
     --------
     If each frequency has a sine and a cosine, the dot product depends only on the distance; its maximum, on the diagonal, is
-    d_model / 2:
+    ``scale**2 * d_model / 2``:
 
     >>> import posenc, posenc.plot
     >>> ax = posenc.plot.similarity(posenc.Encoding(128), 100)

@@ -140,8 +140,9 @@ def encoding_of(args: argparse.Namespace, d_model: int, described: posenc.Encodi
 
 def add_range(parser: Parser) -> None:
     """Add --start and --step, which determine the positions of the rows."""
-    parser.add_argument("--start", type=integer, metavar="INT", help="position of the first row (default 0)")
-    parser.add_argument("--step", type=integer, metavar="INT", help="step between positions (default 1)")
+    default = "default {}, or as in the file to verify"
+    parser.add_argument("--start", type=integer, metavar="INT", help=f"position of the first row ({default.format(0)})")
+    parser.add_argument("--step", type=integer, metavar="INT", help=f"step between positions ({default.format(1)})")
 
 
 def positions_of(args: argparse.Namespace, rows: int, described: range = range(0)) -> range:
@@ -158,7 +159,8 @@ def format_options(args: argparse.Namespace, path: str) -> dict[str, Any]:
     suffix = suffix_of(path)
     keywords = {option: value for option in formats.OPTIONS if (value := getattr(args, option, None)) is not None}
     if others := keywords.keys() - set(formats.format_of(path).options):
-        raise ValueError(f"--{min(others).replace('_', '-')} does not apply to {suffix or 'a pipe'}")
+        target = suffix or ("a pipe" if path == PIPE else "a file without a suffix")
+        raise ValueError(f"--{min(others).replace('_', '-')} does not apply to {target}")
     try:
         formats.module_of(path)
     except ModuleNotFoundError as error:

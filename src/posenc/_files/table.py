@@ -107,7 +107,7 @@ def write_table(
     overwrite : bool, optional
         Replace an existing file.
     progress : callable, optional
-        Called after each write with the number of bytes written.
+        Called after each write of rows with the number of bytes in that write.
 
     Returns
     -------

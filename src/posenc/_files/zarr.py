@@ -84,7 +84,7 @@ class Work:
         for name in ("dtype", "encoding", "positions", "chunk_rows", "shard_rows"):
             value, expected = getattr(self, name), getattr(other, name)
             if value != expected:
-                return f"{name} is {value}, expected {expected}"
+                return f"{name} is {value}, but the array was started with {expected}"
         return None
 
     def key(self, unit: int) -> str:
@@ -240,7 +240,7 @@ def write(
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         bfloat16 is stored as uint16; the specification in the attributes states the dtype.
     chunk_rows : int, optional
-        Rows in a chunk; by default a chunk has at most CHUNK_BYTES.
+        Rows in a chunk; by default a chunk has at most CHUNK_BYTES, or one row if a row is larger.
     threads, overwrite, progress
         As in `table.write_table`.
     storage_options : dict, optional
@@ -276,7 +276,8 @@ def missing(array: zarr.Array[Any], present: set[tuple[int, ...]]) -> str | None
     if len(present) == total:
         return None
     first = itertools.islice((array.metadata.encode_chunk_key(index) for index in _indices(grid) if index not in present), 3)
-    return f"{total - len(present)} of {total} chunks are missing, the first of them {', '.join(first)}"
+    unit = "shards" if array.shards else "chunks"
+    return f"{total - len(present)} of {total} {unit} are missing, the first of them {', '.join(first)}"
 
 
 def truncated(array: zarr.Array[Any], present: set[tuple[int, ...]]) -> str | None:
@@ -361,7 +362,10 @@ def opened(path: str | os.PathLike[str], *, storage_options: dict[str, Any] | No
     Raises
     ------
     ValueError
-        If there is no Zarr array, the array is unfinished or not a table, or a chunk is missing.
+        If the folder or URL has no Zarr array, the array is unfinished or not a table, or a chunk is missing or
+        truncated.
+    FileNotFoundError
+        If the folder does not exist.
     """
     with table.explaining(path):
         place = place_of(path, storage_options)

@@ -19,7 +19,7 @@ def placed(encoding: Encoding, sample: Sample, reach: int) -> range | None:
     rough = approximation_of(encoding)
     if not _sized(rough, sample.values[:16]):
         return None
-    # the fastest columns locate positions best, up to their periods; a few random others distinguish the periods
+    # the fastest columns locate a position best, but only modulo their periods; up to 48 random others resolve the ambiguity
     fastest = np.argsort(-np.abs(rough.frequency), kind="stable")
     order = np.append(fastest[:16], np.random.default_rng(0).permutation(fastest[16:])[:48])
     starts = _matching(rough, sample.values[0], order, reach)
@@ -45,7 +45,10 @@ def placed(encoding: Encoding, sample: Sample, reach: int) -> range | None:
 
 
 def _sized(rough: Approximation, values: NDArray[np.float64]) -> bool:
-    """Return whether the size of the values agrees with the scale: sqrt(sin**2 + cos**2) of column pairs, else magnitudes."""
+    """Return whether the size of the values agrees with the scale.
+
+    The size is the radius, sqrt(sin**2 + cos**2), of each column pair; if there are no such pairs, the magnitude of each value.
+    """
     size = abs(rough.scale)
     order = np.argsort(rough.frequency, kind="stable")
     first = np.flatnonzero((np.diff(rough.frequency[order]) == 0) & (np.diff(rough.cosine[order].astype(int)) != 0))

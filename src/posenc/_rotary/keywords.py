@@ -101,7 +101,7 @@ def checked_keywords(head_dim: Any, keywords: Mapping[str, Any]) -> tuple[int, d
 
 
 def _move(c: dict[str, Any], name: str, key: str, value: Any) -> None:
-    """Set a keyword to the value of a key of the scaling, or raise an error if the keyword has a different value."""
+    """Set a keyword to the value of a key of the scaling; raise an error if it has another value that is not its default."""
     if value is not None:
         if c[name] not in (DEFAULTS[name], value):
             raise ValueError(

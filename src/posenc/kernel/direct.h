@@ -61,8 +61,8 @@ INLINE vdd direct_series(vdd z, const double leading[][2], int count, const doub
     return fast_two_sum(r.high, r.low);
 }
 
-/* The columns of a vector.  COLUMNS: LANES consecutive columns.  ANGLES: the same columns, all as sines.  PAIRS: every second
- * column, as a sine, where columns 2 i and 2 i + 1 are sin and cos of one frequency, in either order. */
+/* The columns of a vector.  COLUMNS: LANES consecutive columns.  ANGLES: the same columns, all as sines.  PAIRS: the angles of
+ * LANES pairs of columns; columns 2 i and 2 i + 1 must be sin and cos of one frequency, in either order. */
 typedef enum { COLUMNS, ANGLES, PAIRS } lanes_t;
 
 /* The angles of a vector: whole quarter turns and a rest of -1/8 .. 1/8 turn.  `first` has the first 32 bits of the

@@ -39,8 +39,8 @@ class RotaryEmbedding(nn.Module):
     inv_freq : Tensor of float64
         The frequencies.  If rotations differ by layer type, each type has an attribute such as ``full_attention_inv_freq``.
     attention_scaling : float
-        The factor by which cosines and sines are multiplied.  If rotations differ by layer type, each type has an attribute
-        such as ``full_attention_attention_scaling``.
+        The factor by which the scaling multiplies cosines and sines; it excludes the ``scale`` of a `posenc.Rotary`.  If
+        rotations differ by layer type, each type has an attribute such as ``full_attention_attention_scaling``.
 
     Raises
     ------

@@ -22,7 +22,7 @@ def constant(name: str, value: Any) -> Any:
     if not isinstance(value, Tensor):
         return value
     if value.requires_grad or not torch.compiler.is_compiling() and is_dual(value):
-        raise RuntimeError(f"{name} requires grad, expected a constant such as {name}.detach(); "
+        raise RuntimeError(f"{name} requires grad or has a tangent, expected a constant such as {name}.detach(); "
                            "PositionalEncoding(learned_scale=) has a trainable factor")
     if value.is_meta:
         raise ValueError(f"{name} is on the meta device, expected a tensor with values")
@@ -67,7 +67,8 @@ def tensor_or_start(positions: Any, n: int) -> tuple[Tensor | None, int]:
     """Return the positions of n rows for an operator: a tensor and 0, or None and the first of n consecutive positions."""
     if positions is None or isinstance(positions, Tensor):
         return positions, 0
-    if type(positions) is int and positions >= 0:       # torch.compile traces this branch
+    # torch.compile cannot trace range_or_array for a symbolic integer
+    if type(positions) is int and positions >= 0:
         positions = range(positions)
     positions = _arguments.range_or_array(positions)
     if isinstance(positions, range):
