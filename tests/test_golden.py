@@ -30,7 +30,7 @@ def test_golden_values(isa):
                 continue
             table = posenc.encode(np.array([positions[i] for i in chosen]), d_model, dtype=dtype, **convention)
             actual = bits_of(table)[range(len(chosen)), [columns[i] for i in chosen]]
-            wrong = [rows[i] for i, bits in zip(chosen, actual, strict=True) if bits != expected[i]]
-            assert not wrong
+            for i, bits in zip(chosen, actual.tolist(), strict=True):
+                assert bits == expected[i], f"the bits are {bits:x}, not as in the row {rows[i]}"
             checked += len(chosen)
     assert checked > 500
