@@ -642,7 +642,7 @@ posenc.torch.RotaryEmbedding({"rope_theta": 1e4})       config has no head_dim, 
 posenc.torch.RotaryEmbedding(config | {"head_dim": 63})  head_dim is 63 | an even number
 posenc.torch.RotaryEmbedding(config | {"head_dim": "64"})  head_dim is '64' of type str | an integer
 posenc.torch.RotaryEmbedding(config | {"rope_theta": -1})  scaling['rope_theta'] is -1 | a positive number
-posenc.torch.RotaryEmbedding(config | {"rope_scaling": "yarn"})  rope_parameters of type str | a dict
+posenc.torch.RotaryEmbedding(config | {"rope_scaling": "yarn"})  rope_scaling of type str | a dict
 posenc.torch.RotaryEmbedding(config | {"rope_scaling": {"type": "ntk"}})  scaling has rope_type 'ntk' | expected one of
 posenc.torch.RotaryEmbedding(config | {"rope_scaling": {"type": "linear"}})  lacks the key 'factor'
 posenc.torch.RotaryEmbedding({"text_config": config})   pass config.text_config

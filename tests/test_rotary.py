@@ -311,7 +311,8 @@ def test_configurations(config, options, expected):
      "config.per_layer_config has different values for these layers"),
     ({key: value for key, value in GEMMA3.items() if key != "rope_local_base_freq"}, {"layer_type": "sliding_attention"},
      ValueError, "config has no rope_local_base_freq"),
-    (LLAMA | {"rope_scaling": "yarn"}, {}, TypeError, "config has rope_parameters of type str, expected a dict"),
+    (LLAMA | {"rope_scaling": "yarn"}, {}, TypeError,
+     "config has rope_parameters or rope_scaling of type str, expected a dict"),
 ])
 def test_mistakes_in_configurations(config, options, kind, message):
     with pytest.raises(kind) as error:

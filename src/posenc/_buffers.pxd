@@ -238,7 +238,11 @@ cdef inline uint64_t distance(const int64_t *p) noexcept nogil:
 
 
 cdef inline uint64_t majority_step(const int64_t *p, ptrdiff_t rows, ptrdiff_t *matches) noexcept nogil:
-    """The distance between most neighbours; without a majority, 0 or the distance between half of them (Boyer-Moore vote)."""
+    """Return the distance that at least half of the pairs of neighbours have, else 0; count the pairs in `matches`.
+
+    The Boyer-Moore vote always finds a distance that more than half have.  It may miss one that exactly half have, and
+    then returns 0.
+    """
     cdef uint64_t step = 1
     cdef ptrdiff_t i, votes = 0
     for i in range(rows - 1):

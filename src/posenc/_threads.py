@@ -40,7 +40,7 @@ def quota(root: str = "/") -> int | None:
     except OSError:
         return None
     quotas: list[float] = []
-    for line in filter(None, groups.split("\n")):      # a group's name may have any other character
+    for line in filter(None, groups.split("\n")):      # not splitlines: a group's name may contain any character except \n
         _, controllers, group = line.split(":", 2)
         if controllers == "":
             quotas += _quotas(Path(root, "sys/fs/cgroup"), group, _version_2)

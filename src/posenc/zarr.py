@@ -47,7 +47,7 @@ def create(
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         Data type of the values; bfloat16 is stored as uint16, because Zarr has no bfloat16.
     chunk_rows : int, optional
-        Number of positions in a chunk, the smallest part that readers read; by default a chunk has at most 32 MiB.
+        Number of positions in a chunk, the smallest part that readers read; by default a chunk has at most 32 MiB, or one row.
     shard_rows : int, optional
         Number of positions in a shard, a multiple of chunk_rows, which is then required.  A shard is one file or object that
         holds several chunks, and is written as a whole.  By default, each chunk is a file or object.

@@ -64,7 +64,8 @@ def points(
     Parameters
     ----------
     coordinates : array_like, shape (..., axes)
-        The coordinates of each point, integers or real numbers like the positions in `encode`.  Integers are not rounded first.
+        The coordinates of each point, integers or real numbers like the positions in `encode`.  An array of integers is encoded
+        exactly, without rounding to float64.
     d_model : int, Encoding or sequence of Encoding
         Number of columns; or encodings, as in `grid`.
     axes, widths, group, layout, odd, include_input : optional

@@ -21,7 +21,7 @@ from posenc._types import AnyDType
 
 DTYPES = {"float32": "F32", "float64": "F64", "float16": "F16", "bfloat16": "BF16"}
 NAMES = {code: name for name, code in DTYPES.items()}
-ALIGNMENT = 64                  # the data starts on a cache line, for vector loads from a mapped file; the library requires 8
+ALIGNMENT = 64                  # the data starts on a cache line, for vector loads from a mapped file; the library aligns to 8
 LONGEST_HEADER = 100_000_000    # the library's limit, in bytes
 DTYPES_BY_BITS = {              # all dtypes in version 0.8 of the library
     4: "F4", 6: "F6_E2M3 F6_E3M2", 8: "BOOL U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ", 16: "I16 U16 F16 BF16",

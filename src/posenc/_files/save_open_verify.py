@@ -26,7 +26,7 @@ class File(NamedTuple):  # numpydoc ignore=PR01
     values : ndarray or zarr.Array, shape (n, d_model)
         The values.  For .npy and .safetensors files, a read-only ndarray that is a mapping of the file, so that only the rows
         in use are read; bfloat16 needs ``ml_dtypes``, without which the values are the bits in uint16.  For .zarr, the
-        array of the zarr library, open for reading, with bfloat16 as uint16 and any axis of length 1.
+        array of the zarr library, open for reading: bfloat16 values are uint16, and an axis of length 1 in the file is kept.
     encoding : Encoding or None
         The encoding in the specification of the file, or None if the file has no specification, as in .npy format.
     positions : range or None
@@ -86,7 +86,7 @@ def save(
     key : str, optional
         The name of the tensor in a .safetensors file, by default ``"pe"``.
     chunk_rows : int, optional
-        The number of rows in a .zarr chunk; by default a chunk has at most 32 MiB.
+        The number of rows in a .zarr chunk; by default a chunk has at most 32 MiB, or one row.
     storage_options : dict, optional
         Options that fsspec needs to access the URL of a .zarr store.
     threads : int, optional

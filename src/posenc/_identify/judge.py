@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 WIDEST = 2**16              # columns
 ENOUGH = 12                 # lower scores, in bits, may be due to chance
-TIE = 24                    # matches within this many bits of the best score are listed too: longer parameters lower a score
+TIE = 24                    # scores this many bits below the best are listed too: the true match may have longer parameters
 PLAIN = ("rounding", "float64 angles", "float32 angles")
 
 
@@ -167,7 +167,8 @@ def _best(sample: Sample) -> list[_Result]:
     if not any(v.reason in PLAIN for v in results):
         names = {key: names for key, (_, names) in presets_.items()}
         fits = [(encodings, names.get(candidates.key_of(encodings[0]), ())) for encodings in candidates.fits(sample)]
-        # skip a fit with the same reason as a preset: it may fit only the large errors of 16-bit arithmetic
+        # skip a fit whose errors have the same reason as a preset's: its parameters may differ from the preset's only because
+        # they were fitted to values with the large errors of 16-bit arithmetic
         results += [v for v in _results(fits, sample, NEAR) if v.reason not in {w.reason for w in results}]
         if sample.positions is None and not any(v.reason in PLAIN for v in results):
             stepped = [(candidates.in_steps(encodings), ()) for encodings, _ in fits]
@@ -184,7 +185,11 @@ def _best(sample: Sample) -> list[_Result]:
 
 
 def _named(result: _Result) -> list[_Result]:
-    """Return the result with its presets' names, and a copy for each padding_idx of these presets that is not a position."""
+    """Return the result with the names of its presets; a result without padding_idx may give several.
+
+    It keeps the names of the presets without padding_idx, and a copy is added for each other padding_idx of the presets that
+    is not a position.
+    """
     encoding = result.encoding
     plain = tuple((name, padding_idx) for name, padding_idx in result.names if padding_idx is None)
     padding = tuple((name, padding_idx) for name, padding_idx in result.names if padding_idx is not None)

@@ -170,7 +170,7 @@ def _of_layer(config: Any, layer_type: str | None) -> Any:
 
 
 def layer_types(config: Any) -> list[str | None]:
-    """Return the layer types, if the configuration has a rotation for each of them, else [None]."""
+    """Return the layer types that have a rotation, if the configuration distinguishes layer types, else [None]."""
     parameters = _given(config)
     if _is_nested(parameters):
         return [name for name, value in parameters.items() if value is not None]
@@ -184,7 +184,7 @@ def _given(config: Any) -> Mapping[str, Any]:
         raise ValueError("config has both rope_parameters and rope_scaling, expected only one of them")
     parameters = given[0] if given else {}
     if not isinstance(parameters, Mapping):
-        raise TypeError(f"config has rope_parameters of type {type(parameters).__name__}, expected a dict")
+        raise TypeError(f"config has rope_parameters or rope_scaling of type {type(parameters).__name__}, expected a dict")
     return parameters
 
 

@@ -63,7 +63,7 @@ MODELS = {
     "pixtral": Axial("height, width", 1e4, _rows_and_columns("halves", alternate=True), 4),
     "sam2": Axial("width, height", 1e4, _rows_and_columns("interleaved"), 4),
     "dinov3": Axial("height, width in [-1, 1]", 100.0, _rows_and_columns("halves"), 4, 2 * math.pi),
-    "gemma4-vision": Axial("one axis: height for one half of a head, width for the other", 100.0, _one_axis, 2),
+    "gemma4-vision": Axial("one axis: the halves of a head are separate rows, for height and width", 100.0, _one_axis, 2),
 }
 
 

@@ -7,7 +7,8 @@
 
 #include "direct_rows.h"
 
-/* `next` is the position of row + 1, used if spec->first > 0: the last columns then belong to the next row. */
+/* `next` is the position of row + 1.  It is used if spec->first > 0: a row is then shifted, and ends with the first columns of
+ * the next row (spec_from in offset_tables.h). */
 typedef struct {
     const spec_t *spec;
     const job_t *job;
@@ -109,8 +110,9 @@ static void flush_panel(const job_t *job, char *out, const char *panel, ptrdiff_
  *
  * With a panel: stores the rows of an anchor to the panel, which stays in the cache, and flushes them from there.  A panel is
  * used for additions to a batch, additions in float16 or bfloat16, and streamed rows that do not begin on cache lines (unless
- * spec->first is set).  If the rows of `out` are contiguous, so are those of the panel, and most cache lines are flushed whole.
- * The spare columns of the last tile then overwrite the first columns of the next row, so the last tile is computed first. */
+ * spec->first is set).  If the rows of `out` are contiguous and fit in one strip, the rows of the panel are contiguous too, and
+ * most cache lines are flushed whole.  The spare columns of the last tile then overwrite the first columns of the next row, so
+ * the last tile is computed first. */
 static void write_strip(const block_t *b, ptrdiff_t first_tile, ptrdiff_t last_tile, char *panel) {
     const job_t *job = b->job;
     const ptrdiff_t size = size_of(job->dtype), column = first_tile * TILE, tiles = last_tile - first_tile;

@@ -90,7 +90,8 @@ int posenc_evaluate(const spec_t *spec, const position_t *position, ptrdiff_t co
     const int sure = -(larger(error, SMALLEST_ERROR) + 1);
     const real_t angle = times(turn.m, LIMBS, EIGHTH_OF_TWO_PI, LIMBS, turn.exponent + 3);
 
-    /* the value is the sine of angle + (quadrant + quarter) / 4 turns; a negative position or frequency negates the angle */
+    /* the value is scale * sin(phase + quarter / 4 turns), where phase is quadrant / 4 turns plus `angle`, or minus `angle` if
+     * `negative` is set; a negative position or frequency negates the phase */
     if (position->negative ^ (int)(spec->sign[column] >> 63)) {
         negative = !negative;
         quadrant = -quadrant;

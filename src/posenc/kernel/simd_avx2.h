@@ -102,7 +102,8 @@ static inline void u64_flush(void *p, vu64 x, int non_temporal) {
 }
 static inline void flush_fence(void) { _mm_sfence(); }
 
-/* Each half of a mask is the minimum of its tested bits, x & bits: a half that is zero has failed. */
+/* Here a mask has an element for each half of a lane: the minimum of x & bits over all tests of this half.  It is zero if any
+ * of the tests failed. */
 static inline mask64 mask64_all(void) { return _mm256_set1_epi32(-1); }
 static inline mask64 mask64_and_nonzero(mask64 m, vu64 x, vu64 bits) { return _mm256_min_epu32(m, _mm256_and_si256(x, bits)); }
 static inline int mask64_is_all(mask64 m) { return _mm256_movemask_epi8(_mm256_cmpeq_epi32(m, _mm256_setzero_si256())) == 0; }

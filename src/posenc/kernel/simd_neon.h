@@ -101,7 +101,8 @@ static inline void u64_flush(void *p, vu64 x, int non_temporal) {
 }
 static inline void flush_fence(void) {}
 
-/* Each half of a mask is the minimum of its tested bits, x & bits: a half that is zero has failed. */
+/* Here a mask has an element for each half of a lane: the minimum of x & bits over all tests of this half.  It is zero if any
+ * of the tests failed. */
 static inline mask64 mask64_all(void) { return vdupq_n_u32(UINT32_MAX); }
 static inline mask64 mask64_and_nonzero(mask64 m, vu64 x, vu64 bits) {
     return vminq_u32(m, vreinterpretq_u32_u64(vandq_u64(x, bits)));
