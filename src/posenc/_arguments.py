@@ -29,7 +29,7 @@ def wrong_type(name: str, value: Any, expected: str) -> TypeError:
 
 
 def _is_number(value: Any, dtypes: tuple[str, ...]) -> bool:
-    """Return whether a value is a single number; the name of its dtype, if any, must begin with one of `dtypes`."""
+    """Return whether a value may be a single number; if it has a dtype, its name must begin with one of `dtypes`."""
     dtype = getattr(value, "dtype", None)
     if dtype is None:
         return not isinstance(value, (bool, str, bytes)) and np.ndim(value) == 0
@@ -136,7 +136,7 @@ def _bfloat16() -> np.dtype[Any]:
 
 
 def numbers(name: str, value: Any) -> NDArray[Any]:
-    """Return a value as an array; bfloat16 is converted to float32, because NumPy has no operations on bfloat16."""
+    """Return a value as an array; bfloat16 is converted to float32, because its dtype has kind "V", not "f"."""
     array = as_array(name, value)
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
 

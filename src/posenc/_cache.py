@@ -12,13 +12,16 @@ from posenc._convention import DEFAULTS
 from posenc._encoding import Encoding, check_encoding
 from posenc._keywords import check_names
 
-WIDEST_CACHED = 2**16                   # columns; an Encoding of this width takes 13 MB
+WIDEST_CACHED = 2**16                   # columns; an Encoding of this width takes 4 MB, or more with an extreme base
 CACHEABLE = {int, float, str, type(None), np.float64, np.float32}   # not tensors: their hash does not depend on their value
 _cached = functools.lru_cache(maxsize=8, typed=True)(Encoding)
 
 
 def encoding_of(d_model: Any, convention: Mapping[str, Any], function: Callable[..., Any]) -> Encoding:
-    """Return d_model if it is an Encoding, else the Encoding with these keywords, from the cache if all types are CACHEABLE."""
+    """Return d_model if it is an Encoding, else the Encoding with these keywords.
+
+    It comes from the cache if d_model is an int of at most WIDEST_CACHED and the types of all keywords are CACHEABLE.
+    """
     if isinstance(d_model, Encoding):
         check_names(function, convention, DEFAULTS)
         for name in convention:

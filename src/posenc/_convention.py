@@ -93,7 +93,7 @@ def spacing(d: int, c: Keywords) -> tuple[int, Fraction]:
     zero_column = c["odd"] == "zero" and d % 2
     pairs = d // 2 if zero_column else -(-d // 2)
     count = d if c["exponents"] == "column" else pairs
-    per_frequency = 2 if c["exponents"] == "column" else 1      # column j has exponent j / (2 D), where D = half - shift
+    per_frequency = 2 if c["exponents"] == "column" else 1      # column j has exponent -j / (2 D), where D = half - shift
     half = Fraction(d // 2) if zero_column else Fraction(d, 2)
     if c["spacing"] == "endpoint":
         divisor = Fraction(count - 1)

@@ -32,7 +32,7 @@ class Sample(NamedTuple):
     rows: NDArray[np.intp]          # row numbers
     values: NDArray[np.float64]
     zero_rows: list[int]            # numbers of the sampled rows that are zero
-    stored: str                     # narrowest dtype that holds all values
+    stored: str                     # dtype with the fewest significant bits that suffice for all values
     total: int                      # number of rows in the table
     positions: range | NDArray[Any] | None      # positions of all rows in the table, if known
 
@@ -103,6 +103,6 @@ def sample_of(source: Source, positions: range | NDArray[Any] | None) -> Sample 
 
 
 def _stored(values: NDArray[np.float64], dtype: str) -> str:
-    """Return the narrowest dtype, at most as wide as the table's, that holds all values."""
+    """Return the first dtype of PRECISION, at the latest the table's, whose significant bits suffice for all values."""
     mantissa, _ = np.frexp(values)
     return next(name for name, bits in PRECISION.items() if name == dtype or (np.ldexp(mantissa, bits) % 1 == 0).all())

@@ -275,7 +275,10 @@ def _yarn(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
         factor, length = d.number(_factor(scaling)), Decimal(scaling["original_max_position_embeddings"])
 
         def pair_with(rotations: float) -> Decimal:
-            """Return the real-valued index of the pair that makes this number of rotations over `length` positions."""
+            """Return the real-valued index of the pair that makes this number of rotations over `length` positions.
+
+            This is the index for scale 1, whatever `scale` is.
+            """
             return d.dim * (length / (d.number(rotations) * d.two_pi)).ln() / (2 * d.base.ln())
 
         low, high = pair_with(scaling.get("beta_fast", 32.0)), pair_with(scaling.get("beta_slow", 1.0))

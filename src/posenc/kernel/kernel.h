@@ -1,7 +1,7 @@
 /* The interface between _kernel.pyx and the kernels: C11 without Python.
  *
  * A value is scale * sin(2 pi (position * turns + quarter / 4)), where `turns` is the column's frequency in turns per position,
- * and `quarter` is 1 for a cosine.  A column of zeros has 0 turns.  Python puts the columns in their final order, which
+ * and quarter is 1 for a cosine, else 0.  A column of zeros has 0 turns.  Python puts the columns in their final order, which
  * depends on `layout`, `order`, `odd` and d_model.
  */
 #ifndef POSENC_KERNEL_H
@@ -143,8 +143,8 @@ typedef struct {
     int skip_rounding_test;      /* for tests */
 } rotation_t;
 
-/* Counters for tests: `uncertain` counts the tile rows, or bunches of rotated pairs, in which each value was tested with its
- * own error bound; `exact` counts the values that were evaluated exactly. */
+/* Counters for tests: `uncertain` counts the tile rows, or bunches of rotated pairs, whose values could not all be rounded in
+ * the main loop and were settled one by one; `exact` counts the values that were evaluated exactly. */
 typedef struct {
     uint64_t uncertain, exact;
 } tally_t;

@@ -7,7 +7,7 @@
  * Bounds (docs/numerics.md, section 5): the error of a value is below 13.5 * 2**-53 M in double, and below
  * 2**-94 M + 2**-110 |scale| in double-double, where M = |P0| + |Q0 sin_k| + (|P0| + |Q0|) reach.  P0 and Q0 are P and Q of the
  * block's first row, sin_k is the sine of the angle from that row to the anchor, and reach >= |sin| of all fine offsets.
- * Small angles keep their relative precision.
+ * If position and frequency are both small, so is the M of a sine, which therefore loses no relative precision.
  */
 #ifndef POSENC_ROTATE_H
 #define POSENC_ROTATE_H
@@ -171,8 +171,8 @@ INLINE void write_row(const group_t *g, int pass, char *out, const values_t *val
 }
 
 /* Writes the columns of a pass in the rows below the anchor, and if `with_above` also in those above it, at the offsets
- * r .. last - 1.  Stops at the first offset with an undecided value and returns it, else `last`.  The loop calls no function,
- * so `loaded` can stay in registers. */
+ * r .. last - 1.  Stops at the first offset with an undecided value and returns it, else `last`.  If `whole`, the loop
+ * calls no function, so `loaded` can stay in registers. */
 INLINE int rotate_rows_double(const group_t *g, const anchor_t *a, int pass, int r, int last, int with_above, int whole,
                               dtype_t dtype, output_t output) {
     const ptrdiff_t row_stride = g->row_stride;

@@ -4,10 +4,11 @@
 
 #include "blocks.h"
 
-enum { FEWEST_ROWS = 4 };       /* fewer rows are evaluated one by one, which is faster than rotation */
+enum { FEWEST_ROWS = 4 };       /* fewer rows are evaluated one by one, which is faster than a block */
 
 /* Returns the number of rows of an evenly spaced job, from `row` on and at most `count`, before the position `special`.
- * Positions are subtracted modulo 2**64: one before the first row counts as after the last one, because rows do not wrap.
+ * The distance from `row` to `special` is computed modulo 2**64.  If `special` lies before `row`, the distance wraps to one
+ * that leads past the last row, because the positions of all rows are in the range of int64.
  * A position between two rows ends the run before the first of them, which is then evaluated directly. */
 static ptrdiff_t rows_before(const job_t *job, ptrdiff_t row, ptrdiff_t count, int64_t special) {
     const uint64_t at = job->start + (uint64_t)row * job->step;
@@ -28,7 +29,7 @@ static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdi
     }
 }
 
-/* Writes rows at integer positions: runs of rows that are `step` apart, up or down, are rotated. */
+/* Writes rows at integer positions: runs that go up or down by job->offsets->step are computed in blocks, if long enough. */
 static void integer_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
     const int64_t *const p = job->integers;
     const ptrdiff_t end = row + count;
