@@ -9,7 +9,7 @@ import pytest
 import posenc
 from conftest import DTYPES, bits_of, interrupted
 from constructed import KINDS, cases
-from posenc import _convention, _exact
+from posenc import _convention, _exact, _frequencies
 from posenc._specification import keywords_of
 from reference import FORMATS, Reference, arithmetic, round_to
 
@@ -73,6 +73,12 @@ def test_frequencies_have_256_bits(d_model, convention):
         wide = arithmetic(1000)
         exact_turn = wide.div(wide.mul(reference.frequency(index, 1000), reference.position_scale), wide.const_pi())
         assert abs(wide.sub(wide.mul_2exp(exact_turn, point - 1), turn)) <= 2
+
+
+@pytest.mark.parametrize("bits", [1, 64, 320, 2931, 4266, 100_000])
+def test_pi(bits):
+    exact = arithmetic(bits + 100).const_pi()
+    assert abs(arithmetic(bits + 100).sub(arithmetic(bits + 100).mul_2exp(exact, bits), _frequencies.pi(bits))) < 1.001
 
 
 @pytest.mark.parametrize("end", ["largest", "smallest"])

@@ -307,6 +307,18 @@ def test_invalid_positions_are_refused(positions, error, message, function):
     assert_refused(function, valid(function) | {"positions": positions}, error, message)
 
 
+@pytest.mark.parametrize("position, offset", [(2**62, 2.0**62), (-(2**62) - 1, -(2.0**62)), (2**63 - 1, 1.0), (-(2**63), -0.5)])
+@pytest.mark.parametrize("kind", ["range", "integers", "list"])
+def test_positions_with_an_offset_end_at_the_domain(position, offset, kind):
+    def encode(p):
+        given = {"range": range(p, p + 1), "integers": np.array([p]), "list": [p]}[kind]
+        return posenc.encode(given, 4, position_offset=offset)
+
+    with pytest.raises(ValueError, match="^positions "):
+        encode(position)
+    assert encode(position - int(np.sign(offset))).shape == (1, 4)
+
+
 @pytest.mark.parametrize("function", ["encode", "Encoding.encode", "add_to", "Encoding.add_to"])
 def test_ragged_positions_are_refused(function):
     with pytest.raises(ValueError, match=r"positions is of type list, expected an array: .*inhomogeneous"):

@@ -205,6 +205,12 @@ def test_frequencies_are_not_rounded_to_float64():
     assert np.abs(rotary.tables(position)[0] - rounded.tables(position)[0]).max() > 0.1
 
 
+def test_frequencies_beyond_the_range_of_float64():
+    for sign in (1, -1):
+        rotary = Rotary(8, frequency_scale=sign * 1.7e308, scaling={"rope_type": "linear", "factor": 0.001})
+        assert (sign * rotary.frequencies).tolist() == [np.inf, np.inf, np.inf, 1.7e308]
+
+
 def test_proportional_by_hand():
     """Only int(0.3 * 16 // 2) = 2 of the 8 pairs are rotated; their exponents are those for 8 pairs."""
     scaling = {"rope_type": "proportional", "partial_rotary_factor": 0.3, "rope_theta": 2.0**16}

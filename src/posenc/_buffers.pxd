@@ -44,7 +44,7 @@ cdef struct rows_t:
 cdef inline bint is_inside(int64_t lowest, int64_t highest, double offset) noexcept:
     """Whether position + offset is certain to lie in the domain for all positions from `lowest` to `highest`."""
     cdef int64_t half = <int64_t>1 << 62
-    return offset == 0 or -half <= lowest and highest <= half and -half <= offset <= half
+    return offset == 0 or -half <= lowest and highest < half and -half <= offset <= half
 
 
 cdef inline bint read_range(object positions, double offset, bint checked, positions_t *p) except -1:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import decimal
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
 from typing import TypeAlias
@@ -27,10 +26,11 @@ LEAST_EXPONENT, GREATEST_EXPONENT = -3400, 2200     # log2 of the turns per posi
 
 @lru_cache(maxsize=8)
 def pi(bits: int) -> int:
-    """Return ``floor(pi * 2**bits)``, by Machin's formula."""
+    """Return ``pi * 2**bits`` as an integer, with an error below 1.001, by Machin's formula."""
+    guard = 16 + bits.bit_length()          # truncated terms change the sum by less than 8 * bits
 
     def arccot(x: int) -> int:
-        total = term = (1 << bits + 16) // x
+        total = term = (1 << bits + guard) // x
         square, sign, k = x * x, -1, 3
         while term:
             term //= square
@@ -38,7 +38,7 @@ def pi(bits: int) -> int:
             sign, k = -sign, k + 2
         return total
 
-    return (16 * arccot(5) - 4 * arccot(239)) >> 16
+    return (16 * arccot(5) - 4 * arccot(239)) >> guard
 
 
 def _log2(x: float | Fraction) -> float:
@@ -49,7 +49,7 @@ def _log2(x: float | Fraction) -> float:
 
 
 def _over_two_pi(numerator: int, bits: int) -> int:
-    """Return ``floor(numerator / (2 pi) * 2**bits)``."""
+    """Return ``numerator / (2 pi) * 2**bits`` as an integer, with an error below 1.001."""
     precision = bits + numerator.bit_length() + GUARD_BITS
     return (numerator << bits + precision) // (2 * pi(precision))
 
@@ -180,6 +180,8 @@ def spaced_float64(count: int, powers: Powers, scale: float | Fraction) -> NDArr
     over, under = 2 * pi(bits), 1 << bits + fraction_bits
     values = np.full(count, (math.inf if slope > 0 else 0.0) * (1 if scale > 0 else -1))
     for k, t in enumerate(turns):
-        with suppress(OverflowError):           # infinite
+        try:
             values[k] = t * over / under        # Python rounds a quotient of integers once
+        except OverflowError:
+            values[k] = math.inf if t > 0 else -math.inf
     return values

@@ -119,10 +119,10 @@ def grid(
         Within a group, sines and cosines alternate or form blocks; with ``group="function"``, the axes do.  The default is
         ``"interleaved"``, or the layout of the encoding.
     odd : {"error", "zero", "truncate"}, optional
-        If d_model, without the columns of `include_input`, is not a multiple of twice the number of axes, ``"error"`` raises a
-        ValueError, ``"zero"`` rounds the widths down and fills the remaining columns with zeros, and ``"truncate"`` rounds the
-        widths up and drops the last columns.  The sum of `widths` may be less than this number of columns with ``"zero"``,
-        and greater with ``"truncate"``.
+        Without `widths`: if d_model, without the columns of `include_input`, is not a multiple of twice the number of axes,
+        ``"error"`` raises a ValueError, ``"zero"`` rounds the widths down and fills the remaining columns with zeros, and
+        ``"truncate"`` rounds the widths up and drops the last columns.  With `widths`: their sum must be d_model minus the
+        columns of `include_input`, but may be less with ``"zero"``, and greater with ``"truncate"``.
     include_input : {"first", "last"}, optional
         Whether the coordinates are added as the first or last columns, one for each axis; d_model includes them.
     extra_tokens : int, optional

@@ -190,7 +190,7 @@ class Readable(Protocol):
     @property
     def row_bytes(self) -> int: ...
     @property
-    def values(self) -> Any: ...        # what `posenc.open` returns
+    def values(self) -> Any: ...        # the attribute `values` of the File that `posenc.open` returns
     def read(self, first: int, rows: int) -> NDArray[Any]: ...      # the bits of consecutive rows, as unsigned integers
 
 

@@ -103,6 +103,6 @@ def sample_of(source: Source, positions: range | NDArray[Any] | None) -> Sample 
 
 
 def _stored(values: NDArray[np.float64], dtype: str) -> str:
-    """Return the first dtype of PRECISION, at the latest the table's, whose significant bits suffice for all values."""
+    """Return the first dtype of PRECISION whose significant bits suffice for all values; stop at the dtype of the table."""
     mantissa, _ = np.frexp(values)
     return next(name for name, bits in PRECISION.items() if name == dtype or (np.ldexp(mantissa, bits) % 1 == 0).all())

@@ -105,7 +105,7 @@ typedef struct {
     uint64_t start, step;
     const int64_t *integers;
     const double *reals;
-    const offsets_t *offsets;    /* for rows that are |step| apart; if NULL, each row is evaluated directly */
+    const offsets_t *offsets;    /* for rows offsets->step apart, up or down; if NULL, each row is evaluated directly */
     size_t panel;                /* bytes of the panel, a buffer from which rotated rows are flushed to `out`, or 0 */
     int skip_rounding_test;      /* for tests */
 } job_t;
