@@ -74,7 +74,7 @@ GROWTH = """
     libc = ctypes.CDLL(None)
     libc.mallinfo2.restype = Mallinfo
     libc.malloc.restype = ctypes.c_void_p
-    CALLS = 300
+    CALLS = 100
 
     def in_use():
         gc.collect()
@@ -146,7 +146,7 @@ def test_calls_keep_no_memory():
 
         ROTARY, AXES = posenc.Rotary(40), posenc.Rotary(40, axes=[0, 1, 2, 0] * 5)
         for name, call in {WORK!r}.items():
-            CALLS = 20 if "stores" in name or "another" in name else 300
+            CALLS = 20 if "stores" in name or "another" in name else 100
             leaked = growth(eval("lambda: " + call))
             assert leaked < max(2000, 16 * CALLS), f"{{name}}: {{leaked}} bytes leaked by {{CALLS}} calls"
         """)
