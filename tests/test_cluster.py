@@ -292,7 +292,7 @@ def programs_folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("engine", ["import ray", "pyspark", "SLURM"])
+@pytest.mark.parametrize("engine", ["from distributed", "import ray", "pyspark", "SLURM"])
 def test_programs_of_the_documentation_run(engine, programs_folder):
     program, = (block for block in programs() if engine in block)
     for package in packages_of(program):

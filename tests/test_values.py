@@ -252,7 +252,7 @@ def test_positions_next_to_a_zero_are_correct(isa, dtype, d_model, base, frequen
 
 
 def test_a_position_that_needs_long_frequencies_is_correct(isa, dtype):
-    """Frequencies of 192 bits would not be sufficient."""
+    """Fractions of a turn with 192 bits and an error of a unit in the last place would not be sufficient."""
     assert_correct_in_arrays_and_ranges([3619187061762545281], 4096, dtype, 1980, base=1e8)
 
 
