@@ -63,7 +63,8 @@ POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX shell")
 def programs():
     """Return the programs of docs/scale-out.md for schedulers; tests/test_cluster.py runs them."""
     text = (ROOT / "docs/scale-out.md").read_text()
-    return [block for block in BLOCK.findall(text) if re.search("^from distributed|^import ray|^from pyspark|SLURM", block, re.MULTILINE)]
+    engines = re.compile("^from distributed|^import ray|^from pyspark|SLURM", re.MULTILINE)
+    return [block for block in BLOCK.findall(text) if engines.search(block)]
 
 
 def packages_of(code):

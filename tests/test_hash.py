@@ -18,7 +18,7 @@ HASH = "297e0afc1d1c2cc0d5b7aaa31c94cdbf402d93d042777a3a9541d30324f6cf74"
 ROTATION_HASH = "45c29f2827fa3d6647bc4a78a70bf70dfeeec9e98f7624382769e06b32d49711"
 
 DTYPES = ["float64", "float32", "float16", "bfloat16"]
-ROWS = 70                       # enough rows for offset tables
+ROWS = 70                       # enough consecutive rows for an offset table
 
 
 def integers(count, seed):

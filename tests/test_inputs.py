@@ -314,7 +314,7 @@ def test_positions_with_an_offset_end_at_the_domain(position, offset, kind):
         given = {"range": range(p, p + 1), "integers": np.array([p]), "list": [p]}[kind]
         return posenc.encode(given, 4, position_offset=offset)
 
-    with pytest.raises(ValueError, match="^positions "):
+    with pytest.raises(ValueError, match=r"^positions "):
         encode(position)
     assert encode(position - int(np.sign(offset))).shape == (1, 4)
 

@@ -167,6 +167,10 @@ def test_longrope_by_hand():
     assert Rotary(8, scaling=LONGROPE) == short.replace(scaling=LONGROPE)
     scales = LONGROPE | {"short_mscale": 1.25, "long_mscale": 1.5}      # Phi-3.5-MoE
     assert [Rotary(8, scaling=scales | {"length": n}).attention_scaling for n in (1, 5000)] == [1.25, 1.5]
+    without = {key: value for key, value in scales.items() if key not in ("factor", "max_position_embeddings")}
+    assert Rotary(8, scaling=without).attention_scaling == 1.25
+    with pytest.raises(ValueError, match="lacks the key 'factor' or 'max_position_embeddings'"):
+        Rotary(8, scaling={key: value for key, value in without.items() if "mscale" not in key})
 
 
 def test_llama3_by_hand():

@@ -34,11 +34,12 @@ from posenc._buffers cimport (
 )
 
 cdef enum:
-    # Fewest rows that are rotated with an offset table.  Building a table costs as much as HALF + COARSE directly evaluated
-    # rows; a kept table also speeds up later calls.
+    # Fewest rows that are rotated with an offset table.  Building a table takes as long as the direct evaluation of about 100
+    # rows in double-double, as for float64, or of 300 to 500 rows in double; a kept table also speeds up later calls.
     ROWS_WITH_TABLE = 4                 # if the table exists
     ROWS_FOR_KEPT_TABLE = 32            # if the table is built and kept
-    ROWS_FOR_TABLE = 64                 # if the table is built for one call
+    ROWS_FOR_TABLE_FLOAT64 = 128        # if the table is built for one call, and direct evaluation is in double-double
+    ROWS_FOR_TABLE = 512                # if the table is built for one call, and direct evaluation is in double
     KEPT_TABLES = 2                     # offset tables that an encoding keeps
     KEPT_COLUMNS = 1 << 13              # most columns of a kept table; each takes 1.3 kB
     # Number of values that justify another thread, and number that a thread computes before the speed is first measured.
@@ -396,7 +397,8 @@ cdef plan_t _plan(const spec_t *spec, const job_t *job, ptrdiff_t rows, uint64_t
     plan.output = job.output
     plan.first = 0
     plan.panel = 0
-    plan.rotated = _is_rotated(spec, rows, step, has_table)
+    plan.rotated = _is_rotated(
+        spec, rows, step, has_table, ROWS_FOR_TABLE_FLOAT64 if job.dtype == FLOAT64 else ROWS_FOR_TABLE)
     if plan.rotated:
         pitch = min(columns * itemsize, STRIP * TILE * itemsize) + LINE
         if job.output == ADD:
@@ -433,10 +435,10 @@ cdef plan_t _plan(const spec_t *spec, const job_t *job, ptrdiff_t rows, uint64_t
     return plan
 
 
-cdef bint _is_rotated(const spec_t *spec, ptrdiff_t rows, uint64_t step, bint has_table) noexcept:
-    """Whether rows that are `step` apart are rotated with an offset table."""
+cdef bint _is_rotated(const spec_t *spec, ptrdiff_t rows, uint64_t step, bint has_table, ptrdiff_t rows_for_table) noexcept:
+    """Whether rows that are `step` apart are rotated with an offset table; it is built for at least `rows_for_table` rows."""
     cdef ptrdiff_t min_rows = ROWS_WITH_TABLE if has_table else \
-        ROWS_FOR_KEPT_TABLE if step == 1 and spec.columns <= KEPT_COLUMNS else ROWS_FOR_TABLE
+        ROWS_FOR_KEPT_TABLE if step == 1 and spec.columns <= KEPT_COLUMNS else rows_for_table
     # the limit keeps step times the longest offset inside the int64 range
     return 0 < step < <uint64_t>1 << 50 and rows >= min_rows
 
@@ -1055,7 +1057,7 @@ cdef class Rotation:
             with nogil:
                 step = _spacing(job, rows)
             table = columns._find_table(step, 0)
-            if _is_rotated(&specs[i], rows, step, table is not None):
+            if _is_rotated(&specs[i], rows, step, table is not None, ROWS_FOR_TABLE):
                 table = columns._table(step, 0, threads)
                 tables.append(table)
                 job.offsets = &table.table

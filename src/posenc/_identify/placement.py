@@ -60,7 +60,7 @@ def _sized(rough: Approximation, values: NDArray[np.float64]) -> bool:
 
 def _matching(rough: Approximation, row: NDArray[np.float64], order: NDArray[np.intp], reach: int) -> NDArray[np.intp]:
     """Return up to 8192 integers at which the encoding is near a row of the table, smallest magnitudes first."""
-    p = np.arange(1, 2 * reach) // 2
+    p = np.arange(1, 2 * reach + 2) // 2
     p[::2] *= -1
     for column in order:
         p = p[np.abs(rough.values(p, [column])[:, 0] - row[column]) < 0.15 * abs(rough.scale)]

@@ -17,7 +17,7 @@ INTERLEAVED = frozenset((
     "deepseek_v4", "dots3_note", "dots3_note_audio_encoder", "dots3_note_text", "ernie4_5", "ernie4_5_moe",
     "ernie4_5_vl_moe_text", "glm", "glm4", "glm4_moe_lite", "glm4v_text", "glm_moe_dsa", "glm_ocr_text", "gptj", "helium",
     "kimi_k2", "llama4_text", "longcat_flash", "mistral4", "mistral_large4_text", "moonshine", "moonshine_streaming",
-    "openai_privacy_filter", "pe_audio_encoder", "pe_audio_video_encoder", "pe_video_encoder", "youtu",
+    "openai_privacy_filter", "pe_audio_encoder", "pe_audio_video_encoder", "pe_video_encoder", "qwen2_5_omni_dit", "youtu",
 ))
 # Model types that interleave the axes of mrope_section, even if the configuration lacks mrope_interleaved
 INTERLEAVED_SECTIONS = frozenset((

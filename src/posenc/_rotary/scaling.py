@@ -144,7 +144,10 @@ def checked_scaling(name: str, scaling: Any) -> dict[str, Any]:
     values = {key: CHECKS[key](f"{name}[{key!r}]", value) for key, value in given.items() if key not in without_effect}
     if rope_type == "ntk_alpha" and given.get("factor", 1) != 1:
         raise ValueError(f"{name} has alpha and the factor {given['factor']!r}, expected only one of them")
-    if rope_type in ("yarn", "longrope") and "factor" not in values and "max_position_embeddings" not in values:
+    sufficient = {"factor", "max_position_embeddings"}
+    if rope_type == "longrope":
+        sufficient |= {"attention_factor", "short_mscale", "long_mscale"}
+    if rope_type in ("yarn", "longrope") and not sufficient & values.keys():
         raise ValueError(f"{name} lacks the key 'factor' or 'max_position_embeddings', which {rope_type} needs")
     if rope_type == "longrope":
         if ("short_mscale" in values) != ("long_mscale" in values):
