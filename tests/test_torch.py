@@ -1017,6 +1017,18 @@ def test_add_to_in_a_graph():
         assert (leaf.grad == 3).all()
 
 
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("convention", [{"base": 100.0, "position_offset": 2.5}, {"frequencies": (1.0, 0.25, 3.0)}], ids=str)
+def test_an_encoding_in_a_graph(convention):
+    encoding = posenc.Encoding(6, **convention)
+    run = torch.compile(
+        lambda x: posenc.torch.add_to(x * 1, encoding=encoding) + posenc.torch.encode(5, encoding),
+        fullgraph=True, dynamic=True, backend="aot_eager",
+    )
+    expected = posenc.encode(5, encoding)
+    assert_bits(run(torch.zeros(5, 6)), expected + expected)
+
+
 class Functional(nn.Module):
     def __init__(self, **convention):
         super().__init__()

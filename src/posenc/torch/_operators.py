@@ -32,7 +32,10 @@ def specification(d_model: Any, convention: Mapping[str, Any], function: Callabl
     """Return d_model and the convention as JSON text; check both, except in compiled code, where the operator checks them."""
     if isinstance(d_model, posenc.Encoding):
         encoding = _cache.encoding_of(d_model, convention, function)
-        return encoding.d_model, text_of(changes_of(encoding))
+        changes = changes_of(encoding)
+        if torch.compiler.is_compiling():
+            changes = {name: _specialized(value) for name, value in changes.items()}
+        return encoding.d_model, text_of(changes)
     if type(d_model) not in (int, torch.SymInt):
         d_model = _tensors.integer("d_model", d_model, 0)
     if torch.compiler.is_compiling():
