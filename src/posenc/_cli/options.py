@@ -138,11 +138,10 @@ def encoding_of(args: argparse.Namespace, d_model: int, described: posenc.Encodi
     return described.replace(d_model=d_model, **keywords) if described else posenc.Encoding(d_model, **keywords)
 
 
-def add_range(parser: Parser) -> None:
-    """Add --start and --step, which determine the positions of the rows."""
-    default = "default {}, or as in the file to verify"
-    parser.add_argument("--start", type=integer, metavar="INT", help=f"position of the first row ({default.format(0)})")
-    parser.add_argument("--step", type=integer, metavar="INT", help=f"step between positions ({default.format(1)})")
+def add_range(parser: Parser, otherwise: str = "") -> None:
+    """Add --start and --step, which determine the positions of the rows; `otherwise` follows the defaults in the help."""
+    parser.add_argument("--start", type=integer, metavar="INT", help=f"position of the first row (default 0{otherwise})")
+    parser.add_argument("--step", type=integer, metavar="INT", help=f"step between positions (default 1{otherwise})")
 
 
 def positions_of(args: argparse.Namespace, rows: int, described: range = range(0)) -> range:

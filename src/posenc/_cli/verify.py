@@ -22,7 +22,7 @@ examples:
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = options.add_command(commands, "verify", "recompute a file and compare its bits", EXAMPLES, run)
     options.add_table(parser)
-    options.add_range(parser)
+    options.add_range(parser, ", or as FILE states")
     rows = parser.add_mutually_exclusive_group()
     rows.add_argument("--samples", type=options.positive, default=1000, metavar="K", help="compare K rows (default 1000)")
     rows.add_argument("--all", action="store_true", help="compare every row")
