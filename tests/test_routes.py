@@ -114,6 +114,41 @@ def test_runs_in_position_arrays(isa, dtype, d_model, name):
     assert_same_bits(posenc.add_to(x, positions), added)
 
 
+def walks(rows):
+    """Return every way to go up and down by one, ``rows - 1`` times, from a start that makes 0 the lowest number."""
+    up = np.arange(2 ** (rows - 1))[:, None] >> np.arange(rows - 1) & 1
+    numbers = np.concatenate([np.zeros_like(up[:, :1]), np.cumsum(2 * up - 1, axis=1)], axis=1)
+    return numbers - numbers.min(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("exponent", range(47, 64))
+def test_large_steps_up_and_down(exponent):
+    """The distance between the first and the last position is, modulo 2**64, also that of positions that do not turn around."""
+    def positions_of(numbers):
+        return (numbers.astype(np.uint64) * np.uint64(2**exponent) + np.uint64(2**63)).view(np.int64)       # from -2**63 on
+
+    def gaps(shape, fill=0.0):
+        return np.full((shape[0], shape[1] + 1, shape[2]), fill)[:, :-1]        # gaps cause a separate job for each array
+
+    rotary = posenc.Rotary(2)
+    single = np.concatenate([posenc.encode(positions_of(np.array([n])), 2, dtype="float64") for n in range(12)])
+    x = np.ones((12, 2), np.float32)
+    rotated = np.concatenate([rotary.rotate(x[:1].copy(), positions_of(np.array([n]))) for n in range(12)])
+    for rows in range(2, 13):
+        numbers = walks(rows)
+        numbers = numbers[numbers.max(axis=1) << exponent < 2**64]
+        positions, expected = positions_of(numbers), single[numbers]
+        assert_same_bits(posenc.encode(positions, 2, dtype="float64", out=gaps(expected.shape)), expected)
+        assert_same_bits(posenc.add_to(gaps(expected.shape, 1.0), positions), 1 + expected)
+        cosines, sines = rotary.tables(positions, dtype="float64", out=gaps(expected.shape))
+        assert_same_bits(np.concatenate([sines, cosines], axis=-1), expected)
+    for row, where in zip(positions, numbers, strict=True):
+        assert_same_bits(rotary.rotate(x.copy(), row), rotated[where])
+    numbers = np.arange(max(2 ** (64 - exponent), 32) + 1) % 2          # real numbers become integers if there are 32 or more
+    for positions in (positions_of(numbers), positions_of(numbers).astype(np.float64)):
+        assert_same_bits(posenc.encode(positions, 2, dtype="float64"), single[numbers])
+
+
 def test_runs_in_a_large_batch(isa):
     positions = np.tile(np.arange(700), (16, 1))
     assert_same_bits(posenc.encode(positions, 384), np.stack([posenc.encode(700, 384)] * 16))

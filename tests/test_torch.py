@@ -60,6 +60,7 @@ POSITIONS = {
     "reals": torch.tensor([0.5, -2.25, 1e9], dtype=torch.float64),
     "bfloat16": torch.tensor([0.5, 256.0], dtype=torch.bfloat16),
     "strided": torch.arange(20)[::2],
+    "up and down": torch.arange(9) % 2 * 2**62,
     "array": np.arange(5)[::-1],
     "list": [1.5, 2.5],
 }
