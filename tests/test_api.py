@@ -16,7 +16,7 @@ import pytest
 
 import posenc
 from conftest import assert_same_bits, python
-from posenc import Encoding
+from posenc import Encoding, _stream
 
 
 def test_offset_positions_must_stay_in_the_domain():
@@ -86,6 +86,18 @@ def test_a_stream_may_be_infinite():
     chunks = [next(stream) for _ in range(3)]
     assert chunks[2].positions == range(2000, 3000)
     assert_same_bits(np.concatenate([c.values for c in chunks]), posenc.encode(3000, 4))
+
+
+@pytest.mark.parametrize("offset", [1, 0.5, 1.5, -3.5, 2.0**62 + 1024, 2.0**63 - 1024])
+def test_an_endless_stream_ends_with_the_domain(offset):
+    encoding = Encoding(4, position_offset=offset)
+    assert_same_bits(next(encoding.stream(chunk=9)).values, encoding.encode(9))
+    chunks = list(_stream.chunks(lambda positions, **_: None, 4, offset, None, 2**62, "float32", None, None))
+    last = chunks[-1].positions[-1]
+    encoding.encode(np.array(last))
+    assert sum(len(c.positions) for c in chunks) == last + 1
+    with pytest.raises(ValueError, match="positions has"):
+        encoding.encode(range(last + 1, last + 2))
 
 
 def test_chunks_of_a_stream_share_no_memory():
@@ -280,3 +292,29 @@ def test_cached_encodings_take_bounded_memory():
 )
 def test_frequencies_outside_the_range_of_float64(convention, expected):
     assert_same_bits(posenc.Encoding(4, **convention).frequencies, np.array(expected, np.float64))
+
+
+@pytest.mark.parametrize("shift", [1e300, -1e300, 1.7e308, -1.7e308])
+@pytest.mark.parametrize("convention", [{}, {"base": 1 + 2.0**-52}, {"exponents": "column"}], ids=str)
+def test_frequencies_with_an_extreme_shift(convention, shift):
+    assert (posenc.Encoding(4, shift=shift, **convention).frequencies == 1).all()
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(
+    "base, shift, scale, expected",
+    [
+        (5.0, 3.0, 1801439850948199.0, 2.0**53 + 4),                            # the frequency is 2**53 + 3
+        (5.0, 3.0, 1801439850948201.0, 2.0**53 + 12),                           # 2**53 + 13
+        (25.0, 4.0, 1801439850948199.0, 2.0**53 + 4),                           # the square root of 25
+        (3.0, 3.0, (2**54 - 1) // 3 * 2.0**970, np.inf),                        # 2**1024 - 2**970
+        (4.0, 1.0, 6 * 2.0**-1074, 2 * 2.0**-1074),                             # 1.5 times the smallest number
+        (4.0, 1.0, 2 * 2.0**-1074, 0),
+        (4.0, 0.0, 3 * 2.0**-1074, 2 * 2.0**-1074),
+        (4.0, 1e-300, 3 * 2.0**-1074, 2.0**-1074),                              # slightly less than 1.5
+        (4.0, -1e-300, 3 * 2.0**-1074, 2 * 2.0**-1074),                         # slightly more
+    ],
+)
+def test_frequencies_at_ties(base, shift, scale, expected, sign):
+    frequencies = posenc.Encoding(4, base=base, shift=shift, frequency_scale=sign * scale).frequencies
+    assert_same_bits(frequencies, sign * np.array([scale, expected]))

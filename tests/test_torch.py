@@ -1030,6 +1030,20 @@ def test_an_encoding_in_a_graph(convention):
     assert_bits(run(torch.zeros(5, 6)), expected + expected)
 
 
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("positions", [0, range(7, 3), range(2**70, 2**70), range(4, 6, 9)], ids=str)
+def test_no_rows_and_one_row_in_a_graph(positions):
+    rotary = posenc.Rotary(6)
+
+    def functions(x):
+        encoded = posenc.torch.encode(positions, 6)
+        return encoded, posenc.torch.add_to(x * 1, positions), posenc.torch.rotate(x, positions, rotary=rotary)
+
+    x = embeddings(int(positions == range(4, 6, 9)), 6)
+    results = torch.compile(functions, fullgraph=True, backend="aot_eager")(x)
+    assert all(map(torch.equal, results, functions(x)))
+
+
 class Functional(nn.Module):
     def __init__(self, **convention):
         super().__init__()

@@ -202,7 +202,8 @@ def stream(
     Parameters
     ----------
     positions : int, range or None
-        The positions of the rows; an integer n means ``range(n)``, and None means 0, 1, 2, ... up to 2**63 - 1.
+        The positions of the rows; an integer n means ``range(n)``, and None means 0, 1, 2, ... up to the last position
+        in the domain of `encode`.
     d_model : int or Encoding
         Number of columns; or an encoding, in place of d_model and the keywords of a convention.
     chunk : int, optional

@@ -74,7 +74,8 @@ def decimal_quotient(context: decimal.Context, x: float | Fraction) -> decimal.D
 def _slope(powers: Powers) -> float:
     """Return the change of log2 from one frequency to the next."""
     logarithms = (_log2(base) if isinstance(base, Fraction) else math.log2(base) for base, _ in powers)
-    return -math.fsum(logarithm / divisor for logarithm, (_, divisor) in zip(logarithms, powers, strict=True))
+    # a divisor may exceed the range of float64
+    return -math.fsum(float(Fraction(logarithm) / divisor) for logarithm, (_, divisor) in zip(logarithms, powers, strict=True))
 
 
 def _geometric(count: int, powers: Powers, bits: int) -> list[int]:
@@ -164,7 +165,7 @@ def limbs(turns: Sequence[int], fraction_bits: int) -> tuple[NDArray[np.uint32],
 
 
 def spaced_float64(count: int, powers: Powers, scale: float | Fraction) -> NDArray[np.float64]:
-    """Return the frequencies ``scale * prod(base**(-i / divisor))`` in radians per position, rounded to float64.
+    """Return the frequencies ``scale * prod(base**(-i / divisor))`` in radians per position, correctly rounded to float64.
 
     A frequency beyond the range of float64 is returned as 0 or infinity.  This also applies if its product with the
     `position_scale` of the encoding, which is not included here, would be in the range.
@@ -172,16 +173,64 @@ def spaced_float64(count: int, powers: Powers, scale: float | Fraction) -> NDArr
     if count == 0 or scale == 0:
         return np.zeros(count)
     slope = _slope(powers) if count > 1 else 0.0
-    first, inside = _log2(abs(Fraction(scale))), count
+    sign, size = -1 if scale < 0 else 1, abs(Fraction(scale))
+    first, inside = _log2(size), count
     if slope:
-        inside = min(count, math.floor((1030 - first if slope > 0 else first + 1100) / abs(slope)) + 1)
-    turns, fraction_bits = spaced_turns(inside, powers, (scale,))
-    bits = SIGNIFICANT_BITS + GUARD_BITS
-    over, under = 2 * pi(bits), 1 << bits + fraction_bits
-    values = np.full(count, (math.inf if slope > 0 else 0.0) * (1 if scale > 0 else -1))
-    for k, t in enumerate(turns):
-        try:
-            values[k] = t * over / under        # Python rounds a quotient of integers once
-        except OverflowError:
-            values[k] = math.inf if t > 0 else -math.inf
-    return values
+        inside = math.floor(max(0, min(count, (1030 - first if slope > 0 else first + 1100) / abs(slope) + 1)))
+    values = np.full(count, math.inf if slope > 0 else 0.0)
+    undecided, bits = range(inside), SIGNIFICANT_BITS
+    while undecided:
+        turns, fraction_bits = spaced_turns(inside, powers, (size,), bits)
+        two_pi, unit = 2 * pi(bits + GUARD_BITS), 1 << bits + GUARD_BITS + fraction_bits
+        left = []
+        for i in undecided:
+            values[i], above = (_quotient((turns[i] + e) * (two_pi + 2 * e), unit) for e in (-2, 2))
+            if values[i] != above:
+                middle = Fraction(values[i]) + Fraction(math.ulp(values[i])) / 2
+                if _is_one([(middle, Fraction(-1)), (size, Fraction(1)), *((Fraction(b), -i / d) for b, d in powers)]):
+                    values[i] = _quotient(middle.numerator, middle.denominator)
+                else:
+                    left.append(i)
+        undecided, bits = left, 2 * bits
+    return sign * values
+
+
+def _quotient(numerator: int, denominator: int) -> float:
+    """Return the quotient of two integers, at least 0, as a float64, rounded to nearest, ties to even."""
+    try:
+        return numerator / denominator
+    except OverflowError:
+        return math.inf
+
+
+def _is_one(powers: Sequence[tuple[Fraction, Fraction]]) -> bool:
+    """Return whether ``prod(base**exponent)`` is exactly 1.
+
+    The bases are products of powers of numbers without common factors.  Powers of such numbers multiply to 1 only if each
+    exponent is 0.
+    """
+    factors: list[int] = []
+    rest = [n for base, _ in powers for n in base.as_integer_ratio()]
+    while rest:
+        n = rest.pop()
+        for factor in factors:
+            if (common := math.gcd(n, factor)) > 1:
+                factors.remove(factor)
+                rest += [common, n // common, factor // common]
+                break
+        else:
+            factors += [n] if n > 1 else []
+    return not any(
+        sum(exponent * (_multiplicity(base.numerator, factor) - _multiplicity(base.denominator, factor))
+            for base, exponent in powers)
+        for factor in factors
+    )
+
+
+def _multiplicity(n: int, factor: int) -> int:
+    """Return how many times `factor` divides n."""
+    count = 0
+    while n % factor == 0:
+        n //= factor
+        count += 1
+    return count

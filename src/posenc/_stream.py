@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, NamedTuple
 
@@ -47,7 +48,9 @@ def chunks(
     """Check the arguments of `stream`, and return an iterator that calls `encode` for each chunk."""
     _, element = _arguments.dtype(dtype)
     threads = _arguments.threads(threads)
-    positions = range(BEYOND) if positions is None else _arguments.range_of(positions, "an integer, a range or None")
+    if positions is None:
+        positions = range(BEYOND - max(0, math.floor(offset)))     # up to the end of the domain
+    positions = _arguments.range_of(positions, "an integer, a range or None")
     _arguments.check_domain(positions, offset)
     if out is not None:
         _arguments.check_array("out", out, element)

@@ -75,9 +75,9 @@ def tensor_or_start(positions: Any, n: int) -> tuple[Tensor | None, int]:
         length = _arguments.length(positions)
         if length != n:
             raise _arguments.length_error(length, n)
-        if positions.step == 1 and n:
+        if positions.step == 1 or n <= 1:
             _arguments.check_domain(positions, 0)
-            return None, positions.start
+            return None, positions[0] if n else 0       # the start of an empty range may exceed 64 bits
     return positions_tensor(positions), 0
 
 
