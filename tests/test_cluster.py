@@ -111,7 +111,7 @@ CHUNKS = N // CHUNK_ROWS
 
 def chunks_in(path):
     """Return the chunks of an unfinished or published folder; the values change if a chunk is written again."""
-    files = [*path.parent.glob(f".{path.name}.partial/*/c/*/0"), *path.glob("c/*/0")]
+    files = [*path.parent.glob(f".{path.name}.partial/*/store/c/*/0"), *path.glob("c/*/0")]
     chunks = {}
     for file in files:
         with contextlib.suppress(FileNotFoundError):        # published at this moment

@@ -5,11 +5,13 @@ import itertools
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import threading
 import time
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -84,11 +86,15 @@ def keys(store):
 
 @pytest.fixture
 def put(monkeypatch):
-    """Record the keys that are written."""
+    """Record the keys of the chunks that are written."""
     written = []
     for kind in (stores.Folder, stores.Remote):
         method = kind.put
-        spy = lambda self, job, key, value, f=method: (f(self, job, key, value), written.append(key))       # noqa: E731
+        def spy(self, job, key, value, method=method):
+            method(self, job, key, value)
+            if key != stores.METADATA:
+                written.append(key)
+
         monkeypatch.setattr(kind, "put", spy)
     return written
 
@@ -127,7 +133,7 @@ def test_shards(store, shard_rows, shards, put):
     assert posenc.zarr.write(store, 0, 2) + posenc.zarr.write(store, 1, 2) == shards
     assert posenc.zarr.write(store, 0, 1) == 0
     array = posenc.zarr.finish(store)
-    assert sorted(put) == [*sorted(f"c/{k}/0" for k in range(shards)), "zarr.json"]
+    assert sorted(put) == sorted(f"c/{k}/0" for k in range(shards))
     assert (array.chunks, array.shards) == ((CHUNK, 6), (shard_rows, 6))
     assert_same_bits(array[:], ENCODING.encode(N))
 
@@ -205,11 +211,12 @@ def test_threads_may_create_a_store_at_once(store):
         posenc.zarr.write(store, 0, 1)
         assert_same_bits(posenc.zarr.finish(store)[:], ENCODING.encode(50))
         create(store, 3, overwrite=True)
+        where = place(store)
         if is_url(store):
-            place(store).discard()
+            where.discard(where.mark())
         else:
             shutil.rmtree(store)
-            place(store).discard()
+            where.remove(where.mark())
 
 
 def test_concurrent_calls_create_one_of_two_tables(tmp_path):
@@ -304,13 +311,17 @@ def test_a_chunk_that_is_not_complete_does_not_exist(tmp_path, monkeypatch):
     assert posenc.zarr.missing(tmp_path / "pe.zarr") == list(range(15))
 
 
-def test_a_chunk_of_the_wrong_size_is_written_again(store):
+@pytest.mark.parametrize("shard_rows", [None, 7])
+def test_a_chunk_of_the_wrong_size_is_missing(store, shard_rows):
     """Not every store writes atomically: over SFTP, fsspec writes a file in place."""
-    create(store)
+    create(store, shard_rows=shard_rows)
     posenc.zarr.write(store, 0, 1)
     where = place(store)
     job = where.job()
     where.put(job, "c/3/0", b"half of a chunk")
+    assert posenc.zarr.missing(store) == [3]
+    with pytest.raises(OSError, match=r"1 of 15 (chunks|shards) are missing or incomplete, the first of them c/3/0; write"):
+        posenc.zarr.finish(store)
     assert posenc.zarr.write(store, 0, 1) == 1
     assert_same_bits(posenc.zarr.finish(store)[:], ENCODING.encode(N))
 
@@ -323,13 +334,13 @@ def test_a_killed_process_leaves_no_incomplete_chunk(tmp_path):
     before = 0
     for _ in range(3):
         with subprocess.Popen(python(code, path)) as process:
-            while process.poll() is None and len(list(tmp_path.glob(".pe.zarr.partial/*/c/*/0"))) < before + 9:
+            while process.poll() is None and len(list(tmp_path.glob(".pe.zarr.partial/*/store/c/*/0"))) < before + 9:
                 time.sleep(0.001)
             process.send_signal(signal.SIGKILL)
-        sizes = [file.stat().st_size for file in tmp_path.glob(".pe.zarr.partial/*/c/*/0")]
+        sizes = [file.stat().st_size for file in tmp_path.glob(".pe.zarr.partial/*/store/c/*/0")]
         assert set(sizes) == {4000 * 256} and before < len(sizes) == chunks - len(posenc.zarr.missing(path))
         before = len(sizes)
-    folder = next(tmp_path.glob(".pe.zarr.partial/*/c/0"))
+    folder = next(tmp_path.glob(".pe.zarr.partial/*/store/c/0"))
     (folder / os.path.basename(atomic.name_beside("0"))).write_text("half")
     assert posenc.zarr.write(path, 0, 1) == chunks - before
     assert_same_bits(posenc.zarr.finish(path)[:], posenc.encode(400_000, 64))
@@ -337,7 +348,7 @@ def test_a_killed_process_leaves_no_incomplete_chunk(tmp_path):
 
 
 def test_create_continues_after_it_was_killed(tmp_path):
-    (tmp_path / ".pe.zarr.partial" / "0123456789abcdef").mkdir(parents=True)
+    (tmp_path / ".pe.zarr.partial").mkdir()
     assert_same_bits(complete(tmp_path / "pe.zarr")[:], ENCODING.encode(N))
     assert names(tmp_path) == ["pe.zarr"]
 
@@ -346,7 +357,7 @@ def test_finish_after_it_was_killed(store, monkeypatch, tmp_path):
     """It is killed before the last step: the store is published, but the data of the job remain."""
     with monkeypatch.context() as patch:
         for kind in (stores.Folder, stores.Remote):
-            patch.setattr(kind, "discard", lambda self: None)
+            patch.setattr(kind, "discard", lambda self, job: None)
         complete(store)
     assert posenc.zarr.write(store, 0, 1) == 0 and place(store).mark()
     assert_same_bits(posenc.zarr.finish(store)[:], ENCODING.encode(N))
@@ -377,11 +388,146 @@ def test_overwriting_in_place_after_it_was_killed(monkeypatch, tmp_path):
 # ---- publishing -----------------------------------------------------------------------------------------------------
 
 
+def restart(store):
+    """Discard a job and start it again, as two other processes may do while a third one publishes the store."""
+    create(store, n=50, overwrite=True)
+    create(store, overwrite=True)
+
+
+@pytest.mark.parametrize("discard", [lambda store: create(store, n=50, overwrite=True), restart])
+@pytest.mark.parametrize("steps", [("publish", "publish"), ("put", "_set")])
+def test_a_job_discarded_meanwhile_is_not_published(store, monkeypatch, steps, discard):
+    """Another process discards the job after its chunks were checked, or just before its metadata are written."""
+    create(store)
+    posenc.zarr.write(store, 0, 1)
+    pending = [discard]
+    for kind, step in zip((stores.Folder, stores.Remote), steps, strict=True):
+        method = getattr(kind, step)
+
+        def late(self, *arguments, step=step, method=method):
+            if step == "publish" or stores.METADATA in arguments:
+                while pending:
+                    pending.pop()(store)
+            return method(self, *arguments)
+
+        monkeypatch.setattr(kind, step, late)
+    with pytest.raises(OSError, match=r"([0-9]+) of \1 chunks are missing"):
+        posenc.zarr.finish(store)
+    assert not pending
+    with pytest.raises(FileNotFoundError):
+        zarr.open_array(store, mode="r")
+    posenc.zarr.write(store, 0, 1)
+    assert not np.isnan(posenc.zarr.finish(store)[:]).any()
+
+
+def test_a_job_is_not_published_while_its_chunks_are_deleted(tmp_path, monkeypatch):
+    path, rmtree, results = tmp_path / "pe.zarr", shutil.rmtree, []
+    create(path)
+    posenc.zarr.write(path, 0, 1)
+    job = place(path).job()
+
+    def interrupted(folder, **keywords):
+        if not results:
+            next(chunk for chunk in tmp_path.rglob("c/3/0")).unlink()
+            results.append(place(path).publish(job))
+        rmtree(folder, **keywords)
+
+    monkeypatch.setattr(shutil, "rmtree", interrupted)
+    create(path, n=50, overwrite=True)
+    assert results == [False] and not path.exists()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_processes_finish_a_store_at_once(store, monkeypatch, overwrite):
+    """The second one publishes the store while the first one is about to do so."""
+    if overwrite:
+        complete(store, n=50)
+    create(store, overwrite=overwrite)
+    posenc.zarr.write(store, 0, 1)
+    pending = [posenc.zarr.finish]
+    for kind in (stores.Folder, stores.Remote):
+        def late(self, job, method=kind.publish):
+            while pending:
+                pending.pop()(store)
+            return method(self, job)
+
+        monkeypatch.setattr(kind, "publish", late)
+    assert_same_bits(posenc.zarr.finish(store)[:], ENCODING.encode(N))
+
+
+def test_a_replaced_store_is_restored_if_the_job_is_discarded(tmp_path, monkeypatch):
+    """A process was killed after it had moved the old store, and before it renamed the new one."""
+    path, rename = tmp_path / "pe.zarr", os.rename
+    complete(path)
+    create(path, n=50, overwrite=True)
+    posenc.zarr.write(path, 0, 1)
+
+    def killed(source, target):
+        if os.fspath(target) == os.fspath(path) and not path.exists():
+            raise SystemExit
+        rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", killed)
+        with pytest.raises(SystemExit):
+            posenc.zarr.finish(path)
+    assert not path.exists()
+    create(path, n=70, overwrite=True)
+    assert_same_bits(zarr.open_array(path, mode="r")[:], ENCODING.encode(N))
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="requires fork and SIGKILL")
+def test_racing_processes_publish_only_complete_stores(tmp_path, monkeypatch):
+    """Four processes start, overwrite, write and publish each of 2,000 stores; two of them are killed."""
+    monkeypatch.setattr(os, "fsync", lambda fd: None)       # which takes most of the time
+    rng, published, encodings = random.Random(0), 0, [posenc.Encoding(4, base=base) for base in (10.0, 20.0)]
+
+    def race(path, own):
+        """Start, write and publish the store three times; return whether a published store was incomplete."""
+        for _ in range(3):
+            with suppress(OSError, ValueError):
+                posenc.zarr.create(path, own.choice((24, 32)), own.choice(encodings), chunk_rows=8, overwrite=True)
+                posenc.zarr.write(path, own.randrange(2), 2)
+                posenc.zarr.write(path, 0, 1)
+                posenc.zarr.finish(path)
+            with suppress(FileNotFoundError):
+                before = path.stat()
+                rows, chunks = json.loads((path / "zarr.json").read_text())["shape"][0], len(list(path.glob("c/*/0")))
+                if rows != 8 * chunks and path.stat().st_ctime_ns == before.st_ctime_ns:        # else it was replaced
+                    return True
+        return False
+
+    def check(path):
+        array = zarr.open_array(path, mode="r")
+        assert_same_bits(array[:], posenc.open(path).encoding.encode(array.shape[0]))
+
+    for trial in range(2000):
+        path, processes = tmp_path / f"{trial}.zarr", []
+        for k in range(4):
+            processes.append(os.fork())
+            if not processes[-1]:
+                os._exit(race(path, random.Random(4 * trial + k)))
+        for process in processes[:2]:
+            time.sleep(rng.random() * 0.02)
+            os.kill(process, signal.SIGKILL)
+        assert {os.waitpid(process, 0)[1] for process in processes} <= {0, signal.SIGKILL}
+        if path.exists():
+            check(path)
+            published += 1
+        complete(path, n=16, encoding=encodings[0], overwrite=True)
+        check(path)
+        shutil.rmtree(path)
+    assert published > 1800
+    assert all(re.fullmatch(r"\.[0-9]+\.zarr\.[0-9]+\.[0-9a-f]+\.tmp", name) for name in names(tmp_path))
+
+
+
 def test_missing_chunks_are_reported(store):
     create(store)
     for k in (0, 2, 3, 4, 14):
         posenc.zarr.write(store, k, 15)
-    message = "10 of 15 chunks are missing, the first of them c/1/0, c/5/0, c/6/0; write them"
+    message = "10 of 15 chunks are missing or incomplete, the first of them c/1/0, c/5/0, c/6/0; write them"
     with pytest.raises(OSError, match=message):
         posenc.zarr.finish(store)
     assert posenc.zarr.missing(store) == [1, *range(5, 14)]
@@ -458,10 +604,9 @@ def test_a_store_published_meanwhile_is_kept(tmp_path):
 
 
 def test_a_job_is_continued_with_overwrite(tmp_path):
-    """Start the job without and with overwrite; the folder to which the old store is moved already exists."""
+    """Start the job without and with overwrite."""
     path = tmp_path / "pe.zarr"
     for _ in range(2):
-        (tmp_path / ".pe.zarr.partial" / "old" / "c").mkdir(parents=True)
         create(path, overwrite=path.exists())
         posenc.zarr.write(path, 0, 3)
         _zarr.write(path, posenc.Encoding(8), range(10), overwrite=True)

@@ -82,7 +82,9 @@ def create(
     from which ``posenc verify`` recomputes the table.  The fill value is NaN (for bfloat16, its bits), so a chunk that is
     lost later reads as NaN.
 
-    Before you restart an unfinished store with other arguments, end the processes that still write to it.
+    Whatever processes write, discard or publish a folder at the same time, a published folder is complete.  Another store
+    cannot be replaced in one step, so before you restart an unfinished one with other arguments, end the processes that
+    write or publish it.
 
     Examples
     --------
@@ -149,7 +151,7 @@ def write(
 
     See Also
     --------
-    missing : The chunks that do not exist.
+    missing : The chunks that are not written.
 
     Examples
     --------
@@ -169,7 +171,7 @@ def write(
 
 
 def missing(store: Any, *, storage_options: dict[str, Any] | None = None) -> list[int]:
-    """Return the numbers of the chunks (or shards) of an unfinished store that do not exist.
+    """Return the numbers of the chunks (or shards) of an unfinished store that do not exist or are incomplete.
 
     If n is the number that `create` returned, ``write(store, k, n)`` writes chunk k.
 
@@ -210,7 +212,7 @@ def missing(store: Any, *, storage_options: dict[str, Any] | None = None) -> lis
 
 
 def finish(store: Any, *, storage_options: dict[str, Any] | None = None) -> zarr.Array[Any]:
-    """Publish a store if all of its chunks exist.
+    """Publish a store if all of its chunks exist and have the right size.
 
     Parameters
     ----------
@@ -233,8 +235,8 @@ def finish(store: Any, *, storage_options: dict[str, Any] | None = None) -> zarr
     FileExistsError
         If another store was published at the same path meanwhile, and `create` was called without `overwrite`.
     OSError
-        If chunks are missing: the message has their number and the first names, and the store remains unfinished.  Also if
-        the system reports an error.
+        If chunks are missing or incomplete: the message has their number and the first names, and the store remains
+        unfinished.  Also if the system reports an error.
 
     See Also
     --------
@@ -247,6 +249,6 @@ def finish(store: Any, *, storage_options: dict[str, Any] | None = None) -> zarr
     4
     >>> posenc.zarr.finish("incomplete.zarr")               # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
-    OSError: 4 of 4 chunks are missing, the first of them c/0/0, c/1/0, c/2/0
+    OSError: 4 of 4 chunks are missing or incomplete, the first of them c/0/0, c/1/0, c/2/0
     """
     return _zarr.finish(place_of(store, storage_options))

@@ -3,61 +3,68 @@
 Processes that share the work need only the final name to find an unfinished array.  A folder is written beside its final path,
 and renamed at the end.  Any other store is written in place; its metadata are written last, and before that no reader finds an
 array.  Until then, the metadata are in the key UNFINISHED.
+
+A job that was discarded must never be published, because its chunks are being deleted.  Every job has an identifier of its own,
+even if its arguments are those of an earlier job.  In a folder, this identifier is the name of the job's folder.  A process
+publishes or discards a job by renaming that folder, so only one of them succeeds, and chunks are deleted only under another
+name.  Other stores cannot rename.  There, a process that publishes checks, once its metadata are written, that its job has not
+been discarded, and else deletes them.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import os
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from zarr.core.buffer import Buffer, default_buffer_prototype
-from zarr.core.sync import collect_aiterator, sync
-from zarr.storage import LocalStore, StorePath
-from zarr.storage._common import make_store_path
+import zarr
+from zarr.abc.store import Store
+from zarr.buffer import cpu
+from zarr.core.sync import sync
+from zarr.storage import FsspecStore, LocalStore, MemoryStore, StorePath
 
 from posenc import _arguments
 from posenc._files import atomic
 from posenc._files.urls import is_url, local_path
 
+# zarr.core is private, but zarr has no public function that runs a coroutine in its event loop, as `sync` does.
+
 UNFINISHED = "unfinished.json"
 METADATA = "zarr.json"
 MARKS = (METADATA, ".zarray", ".zgroup")
 
-Job = dict[str, Any]        # the content of UNFINISHED: "id" (equal for equal metadata), "overwrite" and "metadata"
+NOT_EMPTY = (errno.EEXIST, errno.ENOTEMPTY)             # errors of os.rename if the new name is that of a folder with content
+
+Job = dict[str, Any]        # the content of UNFINISHED: "id" (different for every job), "overwrite" and "metadata"
 
 
 def place_of(store: Any, storage_options: dict[str, Any] | None = None, *, private: bool = False) -> Folder | Remote:
     """Return the Folder or Remote of a path, URL or Zarr store; if `private`, only this object finds the unfinished folder."""
     if is_url(store):
         name = os.fspath(store)
-        return Remote(sync(make_store_path(name, storage_options=storage_options)), name)
+        return Remote(StorePath(FsspecStore.from_url(name, storage_options=storage_options)), name)
     if storage_options is not None:
         raise TypeError("storage_options is given for a folder or a Zarr store, expected None: only a URL has such options")
     if isinstance(store, (str, os.PathLike)):
         return Folder(local_path(store), private)
-    inner, path = (store.store, store.path) if isinstance(store, StorePath) else (store, "")
-    if isinstance(inner, LocalStore):
-        return Folder(str(inner.root / path), private)
-    try:
-        root = sync(make_store_path(store)) if store is not None else None      # None would be a new store in memory
-    except TypeError:
-        root = None
-    if root is None:
+    if isinstance(store, dict):
+        store = MemoryStore(store)
+    root = StorePath(store) if isinstance(store, Store) else store
+    if not isinstance(root, StorePath):
         raise _arguments.wrong_type("store", store, "a path, a URL or a Zarr store")
+    if isinstance(root.store, LocalStore):
+        return Folder(str(root.store.root / root.path), private)
     return Remote(root, str(root))
 
 
 def _content(document: Any) -> bytes:
     return json.dumps(document, indent=2).encode()
-
-
-def _buffer(content: bytes) -> Buffer:
-    return default_buffer_prototype().buffer.from_bytes(content)
 
 
 def _parsed(text: bytes) -> Job:
@@ -69,17 +76,23 @@ def _parsed(text: bytes) -> Job:
         return {}
 
 
+def _stale(name: str) -> OSError:
+    return OSError(errno.ESTALE, "The store was finished or started again by another process", name)
+
+
 # ---- folders --------------------------------------------------------------------------------------------------------
 
 
 class Folder:
-    """A local folder.  Until it is published, its keys are in a hidden folder beside it, in a subfolder for the job."""
+    """A local folder.  Until it is published, it is in a hidden folder beside its path.
+
+    The hidden folder contains a folder named by the identifier of the job, which contains UNFINISHED and the folder "store".
+    """
 
     def __init__(self, path: str, private: bool) -> None:
         self.name, self._path = path, os.path.realpath(path)
         parent, name = os.path.split(self._path)
         self._hidden = atomic.name_beside(self._path) if private else os.path.join(parent, f".{name}.partial")
-        self._mark = os.path.join(self._hidden, UNFINISHED)
         self.published = _reader(path)
 
     def check_target(self, overwrite: bool) -> None:
@@ -93,65 +106,120 @@ class Folder:
 
     def mark(self) -> Job | None:
         """Return the job that was started last, or None."""
-        try:
-            with open(self._mark, "rb") as file:
-                return _parsed(file.read())
-        except FileNotFoundError:
-            return None
+        with suppress(FileNotFoundError):
+            for name in os.listdir(self._hidden):
+                with suppress(FileNotFoundError, NotADirectoryError), open(self._mark({"id": name}), "rb") as file:
+                    return _parsed(file.read()) or {"id": name}
+        return None
 
     def job(self) -> Job | None:
         """Return the unfinished job, or None."""
         job = self.mark()
-        return job if not job or os.path.isdir(self._folder(job)) else None     # `publish` renames the folder
+        return job if job and os.path.isdir(self._store(job)) else None         # `publish` renames the folder
 
     def start(self, job: Job, seen: Job | None) -> None:
         """Start a job in place of `seen`, which `mark` returned, unless another process has started a job meanwhile."""
-        with suppress(FileExistsError):
-            os.mkdir(self._hidden)
-        if seen is not None and self.mark() == seen:
-            os.unlink(self._mark)
-            for name in os.listdir(self._hidden):
-                shutil.rmtree(os.path.join(self._hidden, name), ignore_errors=True)
-        with suppress(FileExistsError):
-            os.mkdir(self._folder(job))
-        with suppress(FileExistsError):
-            self.set_mark(job, overwrite=False)
+        if seen is not None:
+            self.remove(seen)
+        prepared = Folder(self._path, private=True)
+        try:
+            os.makedirs(prepared._store(job))
+            prepared.set_mark(job)
+            with suppress(OSError):
+                os.rmdir(self._hidden)                  # Windows does not replace an empty folder
+            os.rename(prepared._hidden, self._hidden)
+            atomic.sync_folder(os.path.dirname(self._path))
+        except OSError as error:
+            if error.errno not in NOT_EMPTY:            # another process was faster
+                raise
+        finally:
+            shutil.rmtree(prepared._hidden, ignore_errors=True)
 
-    def set_mark(self, job: Job, *, overwrite: bool = True) -> None:
-        atomic.write_bytes(self._mark, _content(job), overwrite=overwrite)
+    def set_mark(self, job: Job) -> None:
+        atomic.write_bytes(self._mark(job), _content(job), overwrite=True)
 
     def working(self, job: Job) -> StorePath:
-        return _reader(self._folder(job))
+        return _reader(self._store(job))
 
     def put(self, job: Job, key: str, value: bytes | memoryview) -> None:
         """Write a key atomically and flush it to the disk; fail if the job was finished or discarded meanwhile."""
-        path = self._folder(job)
+        path = self._store(job)
         *folders, name = key.split("/")
-        for folder in folders:
-            path = os.path.join(path, folder)
-            with suppress(FileExistsError):
-                os.mkdir(path)
-        with atomic.temporary_file(os.path.join(path, name), overwrite=True) as fd:
-            atomic.write_at(fd, value, 0)
+        try:
+            for folder in folders:
+                path = os.path.join(path, folder)
+                with suppress(FileExistsError):
+                    os.mkdir(path)
+            with atomic.temporary_file(os.path.join(path, name), overwrite=True) as fd:
+                atomic.write_at(fd, value, 0)
+        except FileNotFoundError as error:
+            raise _stale(self.name) from error
 
-    def publish(self, job: Job) -> None:
-        folder = self._folder(job)
-        self.put(job, METADATA, _content(job["metadata"]))
-        for parent, _, names in os.walk(folder):
-            for name in names:
-                if name.startswith(".") and name.endswith(".tmp"):      # left by a process that was killed
-                    os.unlink(os.path.join(parent, name))
-        for parent in (os.path.join(folder, "c"), folder):              # each writer has synced the folder of its chunk
-            if os.path.isdir(parent):
-                atomic.sync_folder(parent)
-        _publish(folder, self._path, job["overwrite"], os.path.join(self._hidden, "old"))
+    def publish(self, job: Job) -> bool:
+        """Publish a complete job; return False if it was finished or discarded meanwhile."""
+        store = self._store(job)
+        try:
+            self.put(job, METADATA, _content(job["metadata"]))
+            for parent, _, names in os.walk(store):
+                for name in filter(_is_temporary, names):           # left by a process that was killed
+                    with suppress(FileNotFoundError):
+                        os.unlink(os.path.join(parent, name))
+            for parent in (os.path.join(store, "c"), store):        # each writer has synced the folder of its chunk
+                if os.path.isdir(parent):
+                    atomic.sync_folder(parent)
+            while not self._rename(store, job["overwrite"]):
+                # Within the new folder, so that no process can move the new folder itself once it is published.
+                with suppress(FileNotFoundError):
+                    os.rename(self._path, atomic.name_beside(os.path.join(store, "replaced")))
+        except BaseException as error:      # including KeyboardInterrupt between two renames
+            _restore(store, self._path)
+            if os.path.isdir(store) or not isinstance(error, OSError):
+                raise
+            return False
         atomic.sync_folder(os.path.dirname(self._path))
+        return True
 
-    def discard(self) -> None:
-        shutil.rmtree(self._hidden, ignore_errors=True)
+    def _rename(self, store: str, overwrite: bool) -> bool:
+        """Rename the new folder; return False if the old one must be moved first."""
+        try:
+            os.rename(store, self._path)    # replaces nothing but an empty folder
+        except OSError as error:
+            if os.path.isdir(store):
+                check_target(self._path, overwrite)
+            if error.errno not in NOT_EMPTY:
+                raise
+            return False
+        return True
 
-    def _folder(self, job: Job) -> str:
-        return os.path.join(self._hidden, job["id"])
+    def discard(self, job: Job | None) -> None:
+        """Remove what remains of a published job; without a job, of the one that was started last."""
+        for folder in _temporary_folders(self._path):
+            shutil.rmtree(folder, ignore_errors=True)
+        job = job or self.mark()
+        if job and not os.path.isdir(self._store(job)):
+            self.remove(job)
+
+    def remove(self, job: Job) -> None:
+        """Remove a job, and what remains of others if a process was killed while it removed them."""
+        with suppress(FileNotFoundError):   # another process was faster
+            os.rename(os.path.join(self._hidden, job["id"]), f"{self._hidden}.{new_id()}")
+        parent, name = os.path.split(self._hidden)
+        for other in os.listdir(parent):
+            if re.fullmatch(re.escape(name) + r"\.[0-9a-f]{16}", other):
+                _restore(os.path.join(parent, other, "store"), self._path)
+                shutil.rmtree(os.path.join(parent, other), ignore_errors=True)
+        with suppress(OSError):
+            os.rmdir(self._hidden)
+
+    def _mark(self, job: Job) -> str:
+        return os.path.join(self._hidden, job["id"], UNFINISHED)
+
+    def _store(self, job: Job) -> str:
+        return os.path.join(self._hidden, job["id"], "store")
+
+
+def new_id() -> str:
+    return os.urandom(8).hex()
 
 
 def _reader(folder: str) -> StorePath:
@@ -167,19 +235,21 @@ def check_target(path: str, overwrite: bool) -> None:
         raise atomic.exists_error(path)
 
 
-def _publish(folder: str, path: str, overwrite: bool, aside: str) -> None:
-    """Rename the new folder; move an existing folder aside first, because a rename replaces only an empty folder."""
-    try:
-        if overwrite and os.path.lexists(path):
-            shutil.rmtree(aside, ignore_errors=True)        # left by a process that was killed after the second rename
-            os.rename(path, aside)
-        os.rename(folder, path)         # overwrites nothing that was created meanwhile, except an empty folder
-    except BaseException as error:      # including KeyboardInterrupt between the two renames
-        if not os.path.lexists(path) and os.path.lexists(aside):
-            os.rename(aside, path)
-        if isinstance(error, OSError):
-            check_target(path, overwrite)
-        raise
+def _restore(store: str, path: str) -> None:
+    """Rename the old folder back, which `publish` moved into a folder that is not published."""
+    for folder in _temporary_folders(store):
+        with suppress(OSError):             # there is a newer one
+            os.rename(folder, path)
+
+
+def _temporary_folders(folder: str) -> list[str]:
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        return [entry.path for entry in entries if _is_temporary(entry.name) and entry.is_dir(follow_symlinks=False)]
+    return []
+
+
+def _is_temporary(name: str) -> bool:
+    return name.startswith(".") and name.endswith(".tmp")
 
 
 # ---- other stores ---------------------------------------------------------------------------------------------------
@@ -204,21 +274,22 @@ class Remote:
     def is_published(self) -> bool:
         return bool(sync((self.published / METADATA).exists()))
 
-    def job(self) -> Job | None:
-        """Return the unfinished job, or None."""
-        return None if self.is_published() else self.mark()
+    def mark(self) -> Job | None:
+        """Return the job that was started last, or None if it was finished."""
+        value = sync((self.published / UNFINISHED).get())
+        return None if value is None else _parsed(value.to_bytes())
+
+    job = mark
 
     def start(self, job: Job, seen: Job | None) -> None:
         """Start a job in place of `seen`, as `Folder.start` does; if the job overwrites, delete a published array first."""
         if job["overwrite"] and self.mark() == seen:
             self.set_mark({})           # if this process is killed, the next overwriting call resumes here
-            for mark in MARKS:          # first, so that no reader finds an array without its chunks
-                sync((self.published / mark).delete())
+            self._delete(*MARKS)        # first, so that no reader finds an array without its chunks
             sync((self.published / "c").delete_dir())
-            for key in keys(self.published):
-                if key != UNFINISHED:
-                    sync((self.published / key).delete())
-            self.discard()
+            self._delete(*(key for key in keys(self.published) if key != UNFINISHED))
+            self._delete(*MARKS)        # of a process that was killed in `publish`
+            self._delete(UNFINISHED)
         sync((self.published / UNFINISHED).set_if_not_exists(_buffer(_content(job))))
 
     def set_mark(self, job: Job) -> None:
@@ -231,22 +302,36 @@ class Remote:
         """Write a key, unless the job was finished or discarded meanwhile."""
         mark = self.mark()
         if not mark or mark["id"] != job["id"]:
-            raise OSError(errno.ESTALE, "The store was finished or started again by another process", self.name)
+            raise _stale(self.name)
         self._set(key, bytes(value))        # a copy, because a store in memory keeps the bytes
 
-    def publish(self, job: Job) -> None:
-        self.put(job, METADATA, _content(job["metadata"]))
+    def publish(self, job: Job) -> bool:
+        """Publish a complete job; return False if it was finished or discarded meanwhile."""
+        mark = self.mark()
+        if not mark or mark["id"] != job["id"]:
+            return False
+        self._set(METADATA, _content(job["metadata"]))
+        mark = self.mark()
+        if mark is not None and mark.get("id") != job["id"]:        # without a mark, another process finished the job
+            self._delete(METADATA)
+            return False
+        return True
 
-    def discard(self) -> None:
-        sync((self.published / UNFINISHED).delete())
-
-    def mark(self) -> Job | None:
-        """Return the job that was started last, or None."""
-        value = sync((self.published / UNFINISHED).get())
-        return None if value is None else _parsed(value.to_bytes())
+    def discard(self, job: Job | None) -> None:
+        """Remove the mark of a published job."""
+        if job and self.mark() == job:
+            self._delete(UNFINISHED)
 
     def _set(self, key: str, value: bytes) -> None:
         sync((self.published / key).set(_buffer(value)))
+
+    def _delete(self, *keys: str) -> None:
+        for key in keys:
+            sync((self.published / key).delete())
+
+
+def _buffer(content: bytes) -> cpu.Buffer:
+    return cpu.Buffer.from_bytes(content)
 
 
 def keys(root: StorePath) -> Iterator[str]:
@@ -254,13 +339,26 @@ def keys(root: StorePath) -> Iterator[str]:
     if fs := getattr(root.store, "fs", None):       # fsspec caches listings, which lack new keys of other processes
         getattr(fs, "sync_fs", fs).invalidate_cache()
     prefix = f"{root.path}/" if root.path else ""
-    for key in collect_aiterator(root.store.list_prefix(prefix)):
+
+    async def listed() -> list[str]:
+        return [key async for key in root.store.list_prefix(prefix)]
+
+    for key in sync(listed()):
         yield key.removeprefix(prefix)
 
 
-def size_of(key: StorePath) -> int | None:
-    """Return the size of a key's value, or None if there is no such key."""
-    try:
-        return sync(key.store.getsize(key.path))
-    except FileNotFoundError:
-        return None
+def sizes(root: StorePath, keys: Iterable[str]) -> list[int | None]:
+    """Return the size of the value of each key, or None where there is no such key."""
+
+    async def measured() -> list[int | None]:
+        limit = asyncio.Semaphore(zarr.config.get("async.concurrency"))
+
+        async def size(key: StorePath) -> int | None:
+            with suppress(FileNotFoundError):
+                async with limit:
+                    return await key.store.getsize(key.path)
+            return None
+
+        return await asyncio.gather(*(size(root / key) for key in keys))
+
+    return sync(measured())

@@ -6,7 +6,6 @@ A key is written atomically, so a key that exists is complete.
 from __future__ import annotations
 
 import errno
-import hashlib
 import itertools
 import json
 import math
@@ -27,7 +26,7 @@ from zarr.storage import MemoryStore, StorePath
 from posenc._encoding import Encoding
 from posenc._files import atomic, table
 from posenc._files.specification import described, specification
-from posenc._files.stores import METADATA, Folder, Job, Remote, keys, place_of, size_of
+from posenc._files.stores import METADATA, Folder, Job, Remote, keys, new_id, place_of, sizes
 from posenc._types import AnyDType
 
 # Large enough to keep the number of files small for a table of terabytes, small relative to a reader's memory.
@@ -105,11 +104,13 @@ class Work:
         return self.units and (self.units - 1) * self.size(0) + self.size(self.units - 1)
 
     def exists(self, unit: int) -> bool:
-        return size_of(self.array.store_path / self.key(unit)) == self.size(unit)
+        return sizes(self.array.store_path, [self.key(unit)]) == [self.size(unit)]
 
     def missing(self) -> list[int]:
-        present = present_in(self.array)
-        return [unit for unit in range(self.units) if (unit, 0) not in present]
+        """Return the units that do not exist or have a wrong size."""
+        units = [unit for unit, _ in present_in(self.array)]
+        found = dict(zip(units, sizes(self.array.store_path, map(self.key, units)), strict=True))
+        return [unit for unit in range(self.units) if found.get(unit) != self.size(unit)]
 
     def encoded(self, unit: int, threads: int | None) -> memoryview:
         """Return the bytes of a unit, valid until the next call."""
@@ -152,8 +153,7 @@ def create(
         seen, job = place.mark(), place.job()
         if job is None or overwrite and (not job or wanted.difference(_work(place, job))):
             place.check_space(wanted.nbytes)
-            digest = hashlib.sha256(json.dumps(metadata).encode()).hexdigest()[:16]
-            place.start({"id": digest, "overwrite": overwrite, "metadata": metadata}, seen)
+            place.start({"id": new_id(), "overwrite": overwrite, "metadata": metadata}, seen)
             job = place.job()           # the job of another process, if that process was faster
         elif overwrite and not job["overwrite"]:
             place.set_mark({**job, "overwrite": True})
@@ -199,7 +199,7 @@ def write_part(
 
 
 def unwritten(place: Folder | Remote) -> list[int]:
-    """Return the chunks (or shards) that do not exist."""
+    """Return the chunks (or shards) that do not exist or have a wrong size."""
     with atomic.naming(place.name):
         job = _job(place)
         return [] if job is None else _work(place, job).missing()
@@ -208,12 +208,16 @@ def unwritten(place: Folder | Remote) -> list[int]:
 def finish(place: Folder | Remote) -> zarr.Array[Any]:
     """Publish an array whose chunks all exist, and open it."""
     with atomic.naming(place.name):
-        if job := _job(place):
-            array = _work(place, job).array
-            if message := missing(array, present_in(array)):
+        while job := _job(place):
+            work = _work(place, job)
+            if not (units := work.missing()):
+                if place.publish(job):
+                    break
+            elif place.job() == job:        # else another process has finished or discarded the job meanwhile
+                kind, first = "shards" if work.shard_rows else "chunks", ", ".join(map(work.key, units[:3]))
+                message = f"{len(units)} of {work.units} {kind} are missing or incomplete, the first of them {first}"
                 raise OSError(errno.EIO, f"{message}; write them, and check that all workers share the store", place.name)
-            place.publish(job)
-        place.discard()         # also if a process was killed between `publish` and `discard`
+        place.discard(job)      # also if a process was killed between `publish` and `discard`
     return zarr.open_array(place.published, mode="r")
 
 
@@ -257,8 +261,8 @@ def write(
         write_part(place, 0, 1, threads, progress)
         finish(place)
     finally:
-        if isinstance(place, Folder):
-            place.discard()
+        if isinstance(place, Folder) and (job := place.mark()):
+            place.remove(job)
     return size
 
 
