@@ -326,6 +326,6 @@ def test_a_missing_path_is_refused():
 def test_a_store_invisible_to_all_workers_is_reported():
     """Each process has a separate memory store."""
     store = pytest.importorskip("zarr").storage.MemoryStore()
-    message = r"5 of 5 chunks are missing or incomplete, the first of them c/0/0, c/1/0, c/2/0; .* check that all workers share the store"
+    message = r"5 of 5 chunks are missing or incomplete, the first of them c/0/0, .*; .* check that all workers share the store"
     with pytest.raises(OSError, match=message):
         posenc.dask.to_zarr(store, 10, 8, chunks=2)

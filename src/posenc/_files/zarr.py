@@ -261,8 +261,10 @@ def write(
         write_part(place, 0, 1, threads, progress)
         finish(place)
     finally:
-        if isinstance(place, Folder) and (job := place.mark()):
-            place.remove(job)
+        if isinstance(place, Folder):
+            place.discard(None)
+            if job := place.mark():
+                place.remove(job)
     return size
 
 
