@@ -350,6 +350,8 @@ posenc.points(xy, 8, out=np.zeros((5, 8)))              out has dtype float64, e
     "save": """
 posenc.save("a", 12, enc)                               path is 'a' | a name with the suffix .npy, .safetensors, .zarr
 posenc.save("a.npz", 12, enc)                           path is 'a.npz' | .npy, .safetensors, .zarr
+posenc.save("s3://b/pe.npy", 12, enc)                   path is 's3://b/pe.npy', expected a local path; only a store | .zarr
+posenc.save("a\\0.npy", 12, enc)                        path is 'a\\x00.npy', expected a path without a null character
 posenc.save(".npy", 12, enc)                            path is '.npy' | a name with the suffix .npy
 posenc.save(x, 12, enc)                                 path is of type ndarray | a path such as 'pe.npy'
 posenc.save(None, 12, enc)                              path is of type NoneType | a path such as
@@ -402,7 +404,10 @@ posenc.open("pe")                                       No such file or director
 posenc.open("folder.npy")                               Is a directory | 'folder.npy'
 posenc.open("notes.txt")                                notes.txt: not a .npy file
 posenc.open("empty.npy")                                empty.npy: not a .npy file | expected 8 bytes got 0
-posenc.open("pe.npz")                                   pe.npz: not a .npy file
+posenc.open("pe.npz")                                   path is 'pe.npz' | .npy, .safetensors, .zarr; numpy.load reads .npz
+posenc.open("x.pt")                                     path is 'x.pt' | .npy, .safetensors, .zarr; torch.load reads .pt
+posenc.open("s3://b/pe.npy")                            path is 's3://b/pe.npy', expected a local path; only a store | .zarr
+posenc.open("a\\0.npy")                                 path is 'a\\x00.npy', expected a path without a null character
 posenc.open("int.npy")                                  int.npy: dtype int64 | float32, float64, float16 or uint16
 posenc.open("line.npy")                                 line.npy: shape (4,), expected (positions, columns)
 posenc.open("cube.npy")                                 cube.npy: shape (2, 3, 4), expected (positions, columns)
@@ -433,6 +438,8 @@ posenc.verify("pe.npy", encoding=enc.replace(base=9))   pe.npy: position 1, colu
 posenc.verify("pe.npy", positions=4)                    positions has length 4, expected 12, the number of rows of pe.npy
 posenc.verify("pe.npy", positions=range(1, 13))         position 1, column 0: found 0.0 (0x0), expected 0.84147096
 posenc.verify("pe.npy", positions=np.arange(12))        positions is of type ndarray | an integer or a range
+posenc.verify("pe.npy", enc)                            positions is of type Encoding | an integer or a range
+posenc.verify("a\\0.npy")                               path is 'a\\x00.npy', expected a path without a null character
 posenc.verify("pe.npy", positions=12.0)                 positions is of type float | an integer or a range
 posenc.verify("pe.npy", positions=range(2**63 - 3, 2**63 + 9))  positions has 9223372036854775816 | < 2**63
 posenc.verify("pe.npy", key="pe")                       key is 'pe', expected None: it does not apply to 'pe.npy'
@@ -446,7 +453,7 @@ posenc.verify("pe.npy", base=500)                       'base' | posenc.Encoding
 posenc.verify("pe.npy", d_model=64)                     'd_model' | did you mean 'encoding'?
 posenc.verify("pe.npy", max_len=12)                     'max_len' | did you mean 'positions'?
 posenc.verify("pe.npy", full=True)                      'full' | did you mean 'samples'?
-posenc.verify("pe.npy", atol=1e-6)                      'atol' | expected path, encoding, positions, key, samples
+posenc.verify("pe.npy", atol=1e-6)                      'atol' | expected path, positions, encoding, key, samples
 """,
     "identify": """
 posenc.identify(torch.ones(12, 64, dtype=torch.bfloat16))       table is of type Tensor | .float().numpy()

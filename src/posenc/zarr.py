@@ -5,6 +5,7 @@ The processes share nothing but the store: the specification in the store gives 
 
 from __future__ import annotations
 
+import os
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -12,6 +13,7 @@ import zarr
 
 from posenc import _arguments
 from posenc._encoding import Encoding
+from posenc._files import formats
 from posenc._files import zarr as _zarr
 from posenc._files.stores import place_of
 from posenc._types import AnyDType
@@ -104,6 +106,11 @@ def create(
     shard = None if shard_rows is None else _arguments.integer("shard_rows", shard_rows, 1)
     if shard is not None and (chunk is None or shard % chunk):
         raise ValueError(f"shard_rows is {shard}, expected a multiple of chunk_rows, which is {chunk}")
+    if isinstance(store, (str, os.PathLike)):
+        path = os.fsdecode(store)
+        formats.check_name(path, "store")
+        if formats.suffix_of(path) in formats.FORMATS.keys() - {".zarr"}:
+            raise ValueError(f"store is {store!r}, expected a name with the suffix .zarr; posenc.save writes the other formats")
     place = place_of(store, storage_options)
     return _zarr.create(place, encoding, _arguments.range_of(positions), dtype, chunk, shard, bool(overwrite)).units
 

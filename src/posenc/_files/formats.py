@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from posenc import _install
 from posenc._as_array import shown
+from posenc._files.urls import is_url
 
 if TYPE_CHECKING:
     from posenc._files.table import Readable
@@ -27,6 +28,8 @@ FORMATS = {
     ".safetensors": Format("posenc._files.safetensors", ("key",)),
     ".zarr": Format("posenc._files.zarr", ("chunk_rows", "storage_options")),
 }
+# the functions that read files of other formats, by suffix
+READERS = {".npz": "numpy.load", ".pt": "torch.load", ".pth": "torch.load", ".ckpt": "torch.load", ".bin": "torch.load"}
 OPTIONS = tuple(option for format_ in FORMATS.values() for option in format_.options)
 
 
@@ -36,8 +39,26 @@ def suffix_of(path: str) -> str:
 
 
 def format_of(path: str) -> Format:
-    """Return the format of a path; a file with an unknown suffix must be in .npy format."""
-    return FORMATS.get(suffix_of(path), FORMATS[".npy"])
+    """Return the format of a path; if the suffix is unknown, a folder or URL must be in .zarr format, a file in .npy format."""
+    return FORMATS.get(suffix_of(path)) or FORMATS[".zarr" if is_url(path) or os.path.isdir(path) else ".npy"]
+
+
+def check_name(path: str, name: str = "path") -> None:
+    """Raise a ValueError for a path that cannot be that of a table.
+
+    Raises
+    ------
+    ValueError
+        If the path has a null character or the suffix of another format, or if it is a URL and the format is not .zarr.
+    """
+    suffix = suffix_of(path)
+    if "\0" in path:
+        raise ValueError(f"{name} is {path!r}, expected a path without a null character")
+    if suffix in READERS:
+        hint = f"{READERS[suffix]} reads {suffix} files, and posenc.identify takes their arrays"
+        raise ValueError(f"{name} is {path!r}, expected a name with the suffix {', '.join(FORMATS)}; {hint}")
+    if "://" in path and format_of(path) != FORMATS[".zarr"]:
+        raise ValueError(f"{name} is {path!r}, expected a local path; only a store with the suffix .zarr can be at a URL")
 
 
 def module_of(path: str) -> ModuleType:
@@ -51,7 +72,7 @@ def module_of(path: str) -> ModuleType:
     try:
         return importlib.import_module(format_of(path).module)
     except ModuleNotFoundError as error:
-        suffix = suffix_of(path)
+        suffix = next(suffix for suffix, format_ in FORMATS.items() if format_ == format_of(path))
         raise _install.not_installed(suffix, suffix[1:], error) from error
 
 
@@ -76,6 +97,7 @@ def opened(
     ModuleNotFoundError
         If a package that the format needs is not installed.
     """
+    check_name(path)
     options = checked_options(path, key=key, storage_options=storage_options)
     table: AbstractContextManager[Readable] = module_of(path).opened(path, **options)
     return table

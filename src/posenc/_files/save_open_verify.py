@@ -25,8 +25,8 @@ class File(NamedTuple):  # numpydoc ignore=PR01
     ----------
     values : ndarray or zarr.Array, shape (n, d_model)
         The values.  For .npy and .safetensors files, a read-only ndarray that is a mapping of the file, so that only the rows
-        in use are read; bfloat16 needs ``ml_dtypes``, without which the values are the bits in uint16.  For .zarr, the
-        array of the zarr library, open for reading: bfloat16 values are uint16, and an axis of length 1 in the file is kept.
+        in use are read; bfloat16 needs ``ml_dtypes``.  For .zarr, the array of the zarr library, open for reading: bfloat16
+        values are uint16, and an axis of length 1 in the file is kept.
     encoding : Encoding or None
         The encoding in the specification of the file, or None if the file has no specification, as in .npy format.
     positions : range or None
@@ -43,6 +43,8 @@ class File(NamedTuple):  # numpydoc ignore=PR01
     >>> import posenc
     >>> size = posenc.save("pe.safetensors", range(100, 200), posenc.Encoding(8), dtype="float64")
     >>> file = posenc.open("pe.safetensors")
+    >>> file
+    File(values=<ndarray of shape (100, 8) and dtype float64>, encoding=Encoding(8), positions=range(100, 200), dtype='float64')
     >>> bool((file.values == file.encoding.encode(file.positions, dtype=file.dtype)).all())
     True
     """
@@ -51,6 +53,10 @@ class File(NamedTuple):  # numpydoc ignore=PR01
     encoding: Encoding | None
     positions: range | None
     dtype: str
+
+    def __repr__(self) -> str:
+        values = f"<{type(self.values).__name__} of shape {self.values.shape} and dtype {self.values.dtype}>"
+        return f"File(values={values}, encoding={self.encoding!r}, positions={self.positions!r}, dtype={self.dtype!r})"
 
 
 @suggests
@@ -131,6 +137,7 @@ def save(
     128128
     """
     name = _name_of(path)
+    formats.check_name(name)
     if formats.suffix_of(name) not in formats.FORMATS:
         raise ValueError(f"path is {path!r}, expected a name with the suffix {', '.join(formats.FORMATS)}")
     positions = _arguments.range_of(positions)
@@ -172,7 +179,7 @@ def open(path: Path, *, key: str | None = None, storage_options: dict[str, Any] 
     OSError
         If the file cannot be read.
     ImportError
-        If the package that the format needs is not installed.
+        If the package that the format needs is not installed, or ``ml_dtypes`` for the values of a bfloat16 file.
 
     See Also
     --------
@@ -202,9 +209,9 @@ def open(path: Path, *, key: str | None = None, storage_options: dict[str, Any] 
 @suggests
 def verify(
     path: Path,
-    *,
-    encoding: Encoding | None = None,
     positions: SupportsIndex | range | None = None,
+    encoding: Encoding | None = None,
+    *,
     key: str | None = None,
     samples: SupportsIndex | None = 1000,
     storage_options: dict[str, Any] | None = None,
@@ -217,10 +224,10 @@ def verify(
     ----------
     path : path_like
         A file that `open` accepts.
-    encoding : Encoding, optional
-        The expected encoding; by default the one in the specification of the file, else ``Encoding(d_model)``.
     positions : int or range, optional
         The expected positions of all rows; by default those in the specification of the file, else ``range(n)``.
+    encoding : Encoding, optional
+        The expected encoding; by default the one in the specification of the file, else ``Encoding(d_model)``.
     key : str, optional
         As in `open`.
     samples : int or None, optional

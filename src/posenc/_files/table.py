@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc import _arguments
+from posenc import _arguments, _install
 from posenc._arguments import BEYOND
 from posenc._convention import WIDEST
 from posenc._encoding import Encoding
@@ -210,10 +210,17 @@ class Table(NamedTuple):
 
     @property
     def values(self) -> NDArray[Any]:
-        """The table in a read-only mapping of the file, which outlives the open file."""
+        """The table in a read-only mapping of the file, which outlives the open file.
+
+        Bits of bfloat16 are not returned as integers if ml_dtypes is not installed: the same program would then compute with
+        other values in another environment.
+        """
         mapping = mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_READ)
         bits = np.frombuffer(mapping, self.bits, math.prod(self.shape), self.offset).reshape(self.shape)
         element = _arguments.dtype(self.dtype)[1]
+        if self.dtype == "bfloat16" and element == np.uint16:
+            error = ModuleNotFoundError(name="ml_dtypes")
+            raise _install.not_installed(f"{self.file.name}: dtype bfloat16", "bfloat16", error)
         if not self.bits.isnative:
             element = self.bits if self.dtype == "bfloat16" else element.newbyteorder()      # ml_dtypes has native order only
         return bits.view(element)
