@@ -1,7 +1,6 @@
 """Rotated pairs have the bits of the reference on every code path."""
 
 import functools
-import itertools
 import math
 from fractions import Fraction
 
@@ -66,23 +65,29 @@ def joined(a, b, interleaved):
     return x
 
 
+@functools.cache                        # shared by all instruction sets
+def expected_bits(dtype, positions, a, b, axes, inverse, pairs, convention):
+    """Return the reference's bits of both values of each pair; `positions`, `a` and `b` are the bytes of arrays."""
+    correct = reference(pairs, **dict(convention))
+    a, b = (np.frombuffer(part, DTYPES[dtype]).astype(float).reshape(-1, pairs) for part in (a, b))
+    positions = np.frombuffer(positions, np.int64).reshape(-1, len(a)).tolist()
+    return np.array([
+        correct.bits(positions[axes[pair] if axes else 0][row], pair, float(a[row, pair]), float(b[row, pair]), dtype, inverse)
+        for row in range(len(a)) for pair in range(pairs)
+    ]).reshape(len(a), pairs, 2)
+
+
 def assert_correct(x, result, positions, pairs, *, interleaved=False, inverse=False, axes=None, **convention):
     """Assert that all pairs of `result` have the bits of the reference; `positions` broadcast to x.shape[:-1]."""
     __tracebackhide__ = True
-    dtype = x.dtype.name
-    correct = reference(pairs, **convention)
-    given = split(x, pairs, interleaved)
-    got = [bits_of(np.ascontiguousarray(part)) for part in split(result, pairs, interleaved)]
-    shape = x.shape[:-1]
-    positions = [np.broadcast_to(p, shape) for p in (positions if axes else [positions])]
-    wrong = []
-    for index in itertools.product(*map(range, (*shape, pairs))):
-        position = int(positions[axes[index[-1]] if axes else 0][index[:-1]])
-        a, b = (float(part[index]) for part in given)
-        expected = correct.bits(position, index[-1], a, b, dtype, inverse)
-        if expected != tuple(int(part[index]) for part in got):
-            wrong.append((index, position, a, b, [hex(part[index]) for part in got], [hex(e) for e in expected]))
-    assert not wrong, f"{len(wrong)} of {x.size // 2} pairs are wrong, the first: {wrong[0]}"
+    positions = [np.broadcast_to(p, x.shape[:-1]) for p in (positions if axes else [positions])]
+    given = [part.tobytes() for part in split(x, pairs, interleaved)]
+    expected = expected_bits(x.dtype.name, np.array(positions, np.int64).tobytes(), *given, tuple(axes or ()), inverse, pairs,
+                             tuple(convention.items()))
+    got = np.stack([bits_of(np.ascontiguousarray(part)).reshape(-1, pairs) for part in split(result, pairs, interleaved)], -1)
+    wrong = np.argwhere(got != expected)
+    assert not len(wrong), (f"{len(wrong)} values are wrong; the first, of row and pair {wrong[0][:2]}, is "
+                            f"{got[tuple(wrong[0])]:#x}, expected {expected[tuple(wrong[0])]:#x}")
 
 
 def check(x, positions, pairs, *, interleaved=False, inverse=False, axes=None, **convention):
@@ -112,10 +117,11 @@ def test_random_values_are_correct(isa, dtype, interleaved, pairs, inverse):
 @pytest.mark.parametrize("base, scale", [(500000.0, 1.0), (1e8, 1.3862943611198906), (10000.0, -0.25), (10000.0, 2.0**-64)])
 def test_ranges_are_correct(isa, dtype, base, scale):
     """There are enough evenly spaced positions to compute the cosines and sines with an offset table."""
-    for start, step, rows in ((-20, 1, 80), (10**12, 1, 80), (10**9, -3, 520)):
+    for start, step, rows, every in ((-20, 1, 80, 1), (10**12, 1, 80, 3), (10**9, -3, 520, 13)):
         x = normal(np.random.default_rng(1), (rows, 8), dtype)
         positions = np.arange(start, start + rows * step, step)
-        check(x, positions, 4, base=base, scale=scale)
+        result = apply(rotation(4, base=base, scale=scale), x.copy(), positions)
+        assert_correct(x[::every], result[::every], positions[::every], 4, base=base, scale=scale)
 
 
 @pytest.mark.parametrize("scale", [2.0**-65, 2.0**80, -(2.0**-200), 2.0**500, 2.0**-1060, 0.0])
@@ -141,8 +147,7 @@ def extremes(dtype):
     return np.array([s * v for v in values for s in (1, -1)]).astype(DTYPES[dtype])
 
 
-@pytest.mark.parametrize("inverse", [False, True])
-@pytest.mark.parametrize("scale", [1.0, 0.75, 1 + 2.0**-24, 3 * 2.0**-9])
+@pytest.mark.parametrize("scale, inverse", [(1.0, False), (0.75, True), (1 + 2.0**-24, False), (3 * 2.0**-9, True)])
 def test_extreme_values_are_correct(isa, dtype, scale, inverse):
     values = extremes(dtype)
     a, b = (v.ravel() for v in np.meshgrid(values, values))
@@ -256,7 +261,7 @@ def test_values_near_half_way_points_are_correct(isa, dtype, interleaved, invers
 
 
 @pytest.mark.parametrize("ratio", [1.25 * 2.0**-12, 2.0**-24])
-@pytest.mark.parametrize("position", [1, 12345, 10**9 + 7])
+@pytest.mark.parametrize("position", [1, 10**9 + 7])
 def test_cancelling_pairs_near_half_way_points_are_correct(isa, position, ratio):
     """The ratio is near the limit of the fast test or far below; cosines and sines are from a table or evaluated directly."""
     pairs = halfway("float32", position, False, ratio).T
@@ -408,7 +413,7 @@ def test_no_rows_and_no_pairs(isa, dtype):
     assert_same_bits(apply(rotation(0), x, out=np.zeros_like(x)), x)
 
 
-@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("threads", [2, 5])
 def test_threads(isa, dtype, threads):
     x = normal(np.random.default_rng(10), (3, 40, 200, 64), dtype)
     turning = rotation(32)
