@@ -5,6 +5,7 @@ import math
 import subprocess
 import sys
 import textwrap
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ SMALL = """
     """
 COLUMNS = ["call", "shape", "dtype", "memory", "threads", "ms", "GB/s", "share", "torch", "NumPy"]
 NO_TORCH = 'sys.modules["torch"] = None'
+OPTIONAL = ["dask", "matplotlib", "ml_dtypes", "safetensors", "torch", "tqdm", "zarr"]      # the extras of pyproject.toml
 QUIET, UNKNOWN = ("bench.used_by_others = lambda: " + value for value in ("0.0", "None"))
 
 
@@ -43,14 +45,14 @@ def test_the_table_is_aligned_and_complete():
     assert lines[0].startswith("posenc ") and "NumPy " in lines[0] and "torch " in lines[0]
     assert lines[1].split() == COLUMNS
     rows = [line for line in lines if line.startswith(("encode ", "add_to "))]
-    assert len(rows) == 5 and "float32  fresh " in rows[0]
+    assert len(rows) == (5 if find_spec("ml_dtypes") else 4) and "float32  fresh " in rows[0]
     assert all(len(row) == len(lines[1]) and row[39:46] == f"{1:7}" for row in rows)
 
 
 def test_json_describes_every_row():
     document = json.loads(bench("--json", "--threads", "2"))
     assert document["threads"] <= 2 and document["version"] and document["instruction_set"] and document["numpy"]
-    assert [row["memory"] for row in document["rows"]] == ["fresh"] + 4 * ["reused"]
+    assert [row["memory"] for row in document["rows"]] == ["fresh"] + (4 if find_spec("ml_dtypes") else 3) * ["reused"]
     for row in document["rows"]:
         assert row["bytes"] == math.prod(row["shape"]) * (2 if row["dtype"] == "bfloat16" else 4)
         assert {"posenc", "memset"} <= set(row["seconds"]) <= {"posenc", "memset", "torch", "numpy"}
@@ -59,9 +61,14 @@ def test_json_describes_every_row():
         assert all(0 < seconds < math.inf for seconds in row["seconds"].values())
 
 
-def test_torch_is_optional():
-    assert "torch is not installed" in bench(before=NO_TORCH)
-    assert json.loads(bench("--json", before=NO_TORCH))["torch"] is None
+@pytest.mark.parametrize("hidden", [["torch"], OPTIONAL], ids="-".join)
+def test_packages_that_are_not_installed_are_left_out(hidden):
+    before = f"sys.modules |= dict.fromkeys({hidden})"
+    text, document = bench(before=before), json.loads(bench("--json", before=before))
+    for name, line in (("torch", ", torch is not installed"), ("ml_dtypes", "bfloat16 is left out: ml_dtypes is not installed")):
+        assert (document[name] is None) == (line in text)
+        assert document[name] is None or name not in hidden
+    assert ("bfloat16" in {row["dtype"] for row in document["rows"]}) == (document["ml_dtypes"] is not None)
 
 
 def test_the_compared_recipes_compute_the_same_table():

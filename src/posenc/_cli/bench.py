@@ -41,19 +41,27 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    runtime, torch, rows = posenc.show_runtime(), None, []
+    runtime, rows = posenc.show_runtime(), []
     threads = min(args.threads or runtime["threads"], os.cpu_count() or 1)
-    with suppress(ImportError):
-        torch = importlib.import_module("torch")
+    torch, ml_dtypes = installed("torch"), installed("ml_dtypes")
+    cases = [case for case in CASES if ml_dtypes or case[1] != "bfloat16"]
     begin, before = time.perf_counter(), used_by_others()
-    with ThreadPoolExecutor(threads) as pool, options.progress_bar(len(CASES), unit=" rows") as progress:
-        for shape, dtype, memory, single in CASES:
+    with ThreadPoolExecutor(threads) as pool, options.progress_bar(len(cases), unit=" rows") as progress:
+        for shape, dtype, memory, single in cases:
             rows.append(measure(torch, pool, shape, dtype, memory, 1 if single else threads))
             progress(1)
     others = None if before is None else max(0.0, (used_by_others() or 0) - before) / (time.perf_counter() - begin)
-    document = runtime | dict(torch=torch and str(torch.__version__), threads=threads, used_by_others=others, rows=rows)
+    versions = {name: module and str(module.__version__) for name, module in (("torch", torch), ("ml_dtypes", ml_dtypes))}
+    document = runtime | versions | dict(threads=threads, used_by_others=others, rows=rows)
     options.report(args, document, in_words(document))
     return options.OK
+
+
+def installed(name: str) -> Any:
+    """Return an optional module, or None if it is not installed."""
+    with suppress(ImportError):
+        return importlib.import_module(name)
+    return None
 
 
 def recipe(library: Any, pe: Any, fresh: bool) -> None:
@@ -115,6 +123,8 @@ def in_words(document: dict[str, Any]) -> str:
         over = (f"{r:.{int(r < 100)}f}x" if (r := seconds.get(name, 0) / ours) else "-" for name in ("torch", "numpy"))
         speed = f"{ours * 1e3:7.3g}{row['bytes'] / ours / 1e9:6.1f}{seconds['memset'] / ours:6.0%}"
         lines.append(case + speed + "{:>7}{:>8}".format(*over))
+    if not document["ml_dtypes"]:
+        lines.append("bfloat16 is left out: ml_dtypes is not installed (posenc[bfloat16])")
     if (others := document["used_by_others"] or 0) > 0.2:      # processors; less is noise
         lines.append(f"warning: other processes used {others:.1f} processors: repeat this on an idle system")
     return "\n".join([*lines, NOTES])
