@@ -34,7 +34,7 @@ CALLS = {
         "rotary.rotate(x, threads={threads})",
     ),
     "stream": ("", "for _ in posenc.stream(None, 512, threads={threads}): pass"),
-    "stream, chunks of 1 GB": ("", "for _ in posenc.stream(None, 512, chunk=2**19, threads={threads}): pass"),
+    "stream, chunks of 1 GB": ("", "for _ in posenc.stream(None, 512, chunk_rows=2**19, threads={threads}): pass"),
 }
 TRIAL = """
 import time, numpy as np, posenc

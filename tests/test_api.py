@@ -82,7 +82,7 @@ def test_positions_may_overlap_the_output():
 
 
 def test_a_stream_may_be_infinite():
-    stream = posenc.stream(None, 4, chunk=1000)
+    stream = posenc.stream(None, 4, chunk_rows=1000)
     chunks = [next(stream) for _ in range(3)]
     assert chunks[2].positions == range(2000, 3000)
     assert_same_bits(np.concatenate([c.values for c in chunks]), posenc.encode(3000, 4))
@@ -101,7 +101,7 @@ def test_an_endless_stream_ends_with_the_domain(offset):
 
 
 def test_chunks_of_a_stream_share_no_memory():
-    chunks = list(posenc.stream(10, 4, chunk=4))
+    chunks = list(posenc.stream(10, 4, chunk_rows=4))
     assert not any(np.shares_memory(a.values, b.values) for a in chunks for b in chunks if a is not b)
 
 

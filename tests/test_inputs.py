@@ -83,12 +83,12 @@ FUNCTIONS_WITH = {
     "out": ENCODE + STREAM,
     "dtype": ENCODE + STREAM,
     "threads": ENCODE + STREAM + ADD_TO + ROTATE,
-    "chunk": STREAM,
+    "chunk_rows": STREAM,
     "x": ADD_TO + ROTATE,
     "x_scale": ADD_TO,
     "d_model": ("encode", "stream", "Encoding"),
 }
-METHOD_ARGUMENTS = ("positions", "dtype", "out", "threads", "chunk", "x", "x_scale", "inverse")
+METHOD_ARGUMENTS = ("positions", "dtype", "out", "threads", "chunk_rows", "x", "x_scale", "inverse")
 
 
 def call(function, arguments):
@@ -210,11 +210,11 @@ BAD = [
     ("threads", 2.7, TypeError, "threads"),
     ("threads", True, TypeError, "threads"),
     ("threads", "2", TypeError, "threads"),
-    ("chunk", 0, ValueError, "chunk is 0"),
-    ("chunk", -1, ValueError, "chunk is -1"),
-    ("chunk", 2.0, TypeError, "chunk"),
-    ("chunk", True, TypeError, "chunk"),
-    ("chunk", 11, ValueError, "chunk is 11, expected 12"),
+    ("chunk_rows", 0, ValueError, "chunk_rows is 0"),
+    ("chunk_rows", -1, ValueError, "chunk_rows is -1"),
+    ("chunk_rows", 2.0, TypeError, "chunk_rows"),
+    ("chunk_rows", True, TypeError, "chunk_rows"),
+    ("chunk_rows", 11, ValueError, "chunk_rows is 11, expected 12"),
     ("x_scale", float("nan"), ValueError, "x_scale"),
     ("x_scale", float("inf"), ValueError, "x_scale"),
     ("x_scale", 1e300, ValueError, "x_scale"),
@@ -257,7 +257,7 @@ BAD = [
     ("padding_idx", 1.0, TypeError, "padding_idx is 1.0 of type float"),
     ("padding_idx", True, TypeError, "padding_idx is a bool"),
     ("padding_idx", [1], TypeError, "padding_idx"),
-    *((name, Tensor("torch.bool", 1), TypeError, name) for name in ("d_model", "padding_idx", "threads", "chunk")),
+    *((name, Tensor("torch.bool", 1), TypeError, name) for name in ("d_model", "padding_idx", "threads", "chunk_rows")),
     ("d_model", Tensor("torch.int64", 4, ndim=1), TypeError, "d_model is Tensor"),
     ("padding_idx", 2**63, ValueError, r"padding_idx is 9223372036854775808, expected -2\*\*63 <="),
     ("padding_idx", -(2**63) - 1, ValueError, r"padding_idx is -9223372036854775809, expected -2\*\*63 <="),
@@ -982,8 +982,8 @@ def stream_cases(draw):
         if draw(st.integers(0, 9)) == 0:
             arguments["out"], invalid, embedding = draw(bad_arrays((rows, d_model), DTYPES[dtype])), invalid | {"out"}, None
     if draw(st.integers(0, 14)) == 0:
-        chunk, invalid = draw(st.sampled_from([0, -1, 2.0, True, "1", -(2**70)])), invalid | {"chunk"}
-    arguments |= {"positions": positions, "chunk": chunk}
+        chunk, invalid = draw(st.sampled_from([0, -1, 2.0, True, "1", -(2**70)])), invalid | {"chunk_rows"}
+    arguments |= {"positions": positions, "chunk_rows": chunk}
     cell = lambda n: draw(st.integers(0, n - 1))            # noqa: E731
 
     def check(result):

@@ -115,8 +115,8 @@ WORK = {
     "rotate several axes": "AXES.rotate(np.ones((2, 30, 40), np.float32), np.arange(90).reshape(3, 30), inverse=True)",
     "rotate with exact evaluation": "posenc.Rotary(8, scale=2.0**-100).rotate(np.ones((3, 8), np.float32))",
     "rotary tables": "ROTARY.tables(100, dtype='float64')",
-    "stream": "list(posenc.stream(100, 40, chunk=7))",
-    "an unfinished stream": "next(posenc.stream(None, 40, chunk=7))",
+    "stream": "list(posenc.stream(100, 40, chunk_rows=7))",
+    "an unfinished stream": "next(posenc.stream(None, 40, chunk_rows=7))",
     "Encoding": "posenc.Encoding(64, base=500.0).encode(40)",
     "frequencies": "posenc.Encoding(64).frequencies",
     "another encoding each time": "posenc.encode(40, 64, position_scale=float(np.random.default_rng().random()))",
@@ -129,7 +129,7 @@ WORK = {
     "refused x": "refused(posenc.add_to, np.ones((4, 4)), 5)",
     "refused rotation": "refused(ROTARY.rotate, np.ones((4, 40), np.float32), 5)",
     "refused overlap": "refused(ROTARY.rotate, (x := np.ones((5, 40), np.float32))[:4], out=x[1:])",
-    "refused stream": "refused(posenc.stream, 4, 4, chunk=0)",
+    "refused stream": "refused(posenc.stream, 4, 4, chunk_rows=0)",
 }
 
 

@@ -104,12 +104,12 @@ posenc.stream(np.arange(12), 64)                        positions is of type nda
 posenc.stream("12", 64)                                 positions is of type str | an integer, a range or None
 posenc.stream(-1, 64)                                   positions is -1 | at least 0
 posenc.stream(range(2**63, 2**64), 64)                  positions has 9223372036854775808 | < 2**63
-posenc.stream(12, 64, chunk=0)                          chunk is 0 | at least 1
-posenc.stream(12, 64, chunk_size=4)                     'chunk_size' | did you mean 'chunk'?
-posenc.stream(12, 64, batch_size=4)                     'batch_size' | did you mean 'chunk'?
 posenc.stream(12, 64, dtype="half precision")           dtype is 'half precision' | float64, float32, float16 or bfloat16
-posenc.stream(12, 64, out=x[:, :32])                    out has shape (12, 32) | (chunk, 64)
-posenc.stream(12, 64, out=x, chunk=4)                   chunk is 4, expected 12
+posenc.stream(12, 64, chunk_rows=0)                     chunk_rows is 0 | at least 1
+posenc.stream(12, 64, chunk_size=4)                     'chunk_size' | did you mean 'chunk_rows'?
+posenc.stream(12, 64, batch_size=4)                     'batch_size' | did you mean 'chunk_rows'?
+posenc.stream(12, 64, out=x[:, :32])                    out has shape (12, 32) | (chunk_rows, 64)
+posenc.stream(12, 64, out=x, chunk_rows=4)              chunk_rows is 4, expected 12
 posenc.stream(12, 64, out=t)                            out is of type Tensor | posenc.torch
 posenc.stream(12, 64, threads=-1)                       threads is -1 | at least 1
 posenc.stream(12, 64, num_workers=4)                    'num_workers' | did you mean 'threads'?
@@ -127,7 +127,7 @@ enc.encode(12, n_jobs=2)                                'n_jobs' | did you mean 
 enc.add_to(np.zeros((12, 32), "f4"))                    x has shape (12, 32) | (..., 64)
 enc.add_to(t)                                           x is of type Tensor | posenc.torch
 enc.add_to(x, padding_idx=0)                            got padding_idx | use replace(padding_idx=...)
-enc.stream(12, chunk_size=4)                            'chunk_size' | did you mean 'chunk'?
+enc.stream(12, chunk_size=4)                            'chunk_size' | did you mean 'chunk_rows'?
 enc.replace(theta=500)                                  'theta' | did you mean 'base'?
 enc.replace(base=0)                                     base is 0 | a positive number
 enc.base = 500                                          base cannot be set | replace(base=...)
@@ -484,7 +484,8 @@ posenc.torch.RotaryEmbedding(rotary).rotary("full")     layer_type is 'full' | N
     "torch.ChunkDataset": """
 posenc.torch.ChunkDataset(12.0, 64)                     positions is of type float | an integer or a range
 posenc.torch.ChunkDataset(12, "64")                     d_model is '64' of type str | an integer
-posenc.torch.ChunkDataset(12, 64, chunk=0)              chunk is 0 | at least 1
+posenc.torch.ChunkDataset(12, 64, chunk_rows=0)         chunk_rows is 0 | at least 1
+posenc.torch.ChunkDataset(12, 64, batch_size=4)         'batch_size' | did you mean 'chunk_rows'?
 posenc.torch.ChunkDataset(12, 64, dtype="float32")      dtype is 'float32' | did you mean torch.float32?
 """,
     "dask.table": """
@@ -493,7 +494,7 @@ posenc.dask.table(lazy > 0, 64)                         positions has dtype bool
 posenc.dask.table(12, "64")                             d_model is '64' of type str | an integer
 posenc.dask.table(12, 64, chunks=0)                     chunks is 0 | at least 1
 posenc.dask.table(12, 64, chunks=(5, 5))                chunks
-posenc.dask.table(12, 64, chunk=5)                      'chunk' | did you mean 'chunks'?
+posenc.dask.table(12, 64, chunk_rows=5)                 'chunk_rows' | did you mean 'chunks'?
 posenc.dask.table(12, 64, dtype="fp16")                 dtype is 'fp16' | did you mean 'float16'?
 """,
     "dask.add_to": """
@@ -628,6 +629,29 @@ def test_messages_name_the_argument_and_the_remedy(call, fragments, folder, monk
 
 WITHOUT_ARGUMENTS = {"Chunk", "File", "Match", "Preset", "presets", "show_runtime"}     # the classes are result types
 
+METHODS = [posenc.Encoding(4).encode, posenc.Encoding(4).add_to, posenc.Rotary(4).rotate, posenc.Rotary(4).tables,
+           posenc.Rotary.preset, posenc.Rotary.from_config]
+
+
+@pytest.mark.parametrize("module", ["", "torch", "dask", "plot", "zarr"])
+def test_misspelled_required_arguments_are_reported_before_missing_ones(module):
+    for package in {"dask": ["dask.array", "zarr"], "plot": ["matplotlib"]}.get(module, filter(None, [module])):
+        pytest.importorskip(package)
+    module = getattr(posenc, module) if module else posenc
+    public = [getattr(module, name) for name in module.__all__ if name not in WITHOUT_ARGUMENTS]
+    checked = 0
+    for function in filter(callable, public + METHODS * (module is posenc)):
+        parameters = inspect.signature(function).parameters.values()
+        required = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        for name in required:
+            misspelled, checked = "embeddings" if name == "x" else name + name[-1], checked + 1
+            with pytest.raises(TypeError, match=f"unexpected keyword argument '{misspelled}'; did you mean '{name}'"):
+                function(**{misspelled: None})
+        if required:
+            with pytest.raises(TypeError, match="missing"):
+                function()
+    assert checked >= 4
+
 
 def test_every_function_has_mistakes():
     functions = {row[0] for row in ROWS}
@@ -638,7 +662,7 @@ def test_every_function_has_mistakes():
 
 
 def test_the_convention_keywords_are_those_of_encoding():
-    assert inspect.signature(posenc.Encoding).parameters.keys() == _keywords.CONVENTION
+    assert tuple(inspect.signature(posenc.Encoding).parameters) == ("d_model", *_keywords.CONVENTION)
 
 
 if __name__ == "__main__":

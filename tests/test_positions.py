@@ -75,7 +75,7 @@ def test_padding_in_arrays_streams_and_strided_out(isa, dtype):
     assert_same_bits(posenc.encode(np.array(45), 34, dtype=dtype, **convention), expected[65])
     assert_same_bits(posenc.encode(positions[::-1], 34, dtype=dtype, **convention), expected[::-1])
     for chunk in (1, 7, 66, 1000):
-        chunks = [c.values for c in posenc.stream(positions, 34, chunk=chunk, dtype=dtype, **convention)]
+        chunks = [c.values for c in posenc.stream(positions, 34, chunk_rows=chunk, dtype=dtype, **convention)]
         assert_same_bits(np.concatenate(chunks), expected)
     out = np.empty((len(positions), 40), expected.dtype)[::-1, 3:37]
     assert_same_bits(np.ascontiguousarray(posenc.encode(positions, 34, dtype=dtype, out=out, **convention)), expected)

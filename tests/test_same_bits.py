@@ -51,7 +51,7 @@ def test_the_number_of_threads_does_not_matter(isa, dtype):
 @pytest.mark.parametrize("chunk", [1, 3, 32, 511, 5000])
 def test_streams_equal_tables(isa, dtype, chunk):
     expected = posenc.encode(range(10, 4000, 3), 30, dtype=dtype)
-    chunks = list(posenc.stream(range(10, 4000, 3), 30, dtype=dtype, chunk=chunk))
+    chunks = list(posenc.stream(range(10, 4000, 3), 30, dtype=dtype, chunk_rows=chunk))
     assert_same_bits(np.concatenate([c.values for c in chunks]), expected)
     assert [p for c in chunks for p in c.positions] == list(range(10, 4000, 3))
     buffer = np.empty((chunk, 30), expected.dtype)

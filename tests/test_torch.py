@@ -506,7 +506,7 @@ BAD_CALLS = {
     "batch_first, a string": (lambda: PositionalEncoding(6, batch_first="no"), TypeError, "batch_first is 'no' of type str"),
     "dropout, a NumPy integer": (lambda: PositionalEncoding(6, np.int64(1)), TypeError, r"max_len=np.int64\(1\)"),
     "dropout, a tensor of an integer": (lambda: PositionalEncoding(6, torch.tensor(1)), TypeError, "max_len=1"),
-    "chunk, a bool": (lambda: ChunkDataset(10, 4, chunk=TRUE), TypeError, "chunk is a bool"),
+    "chunk_rows, a bool": (lambda: ChunkDataset(10, 4, chunk_rows=TRUE), TypeError, "chunk_rows is a bool"),
     "positions of a dataset, a bool": (lambda: ChunkDataset(TRUE, 4), TypeError, "positions is a bool"),
     "positions of a module, bools": (
         lambda: PositionalEncoding(6)(torch.ones(1, 6), positions=TRUE), TypeError, "positions has dtype torch.bool"),
@@ -1132,7 +1132,7 @@ def test_workers(start_method):
     (torch.ones(1 << 20) + 1).sum()
 
     positions = range(10**9, 10**9 - 7 * 40_000, -7)
-    dataset = CountingThreads(positions, 512, chunk=1 << 13, dtype=torch.bfloat16, base=500.0)
+    dataset = CountingThreads(positions, 512, chunk_rows=1 << 13, dtype=torch.bfloat16, base=500.0)
     start = None if start_method == "fork" else use_two_threads         # torch's threads hang in a forked child
     workers = {"num_workers": 2, "multiprocessing_context": start_method, "worker_init_fn": start, "timeout": 30}
     tensors, values, started = zip(*DataLoader(dataset, batch_size=None, **workers), strict=True)
@@ -1143,12 +1143,12 @@ def test_workers(start_method):
 
 
 def test_without_workers():
-    dataset = ChunkDataset(10, 8, chunk=4)
+    dataset = ChunkDataset(10, 8, chunk_rows=4)
     chunks = [(positions.tolist(), values) for positions, values in DataLoader(dataset, batch_size=None)]
     assert [positions for positions, _ in chunks] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     assert_bits(torch.cat([values for _, values in chunks]), posenc.encode(10, 8))
     assert list(ChunkDataset(0, 8)) == []
-    assert ChunkDataset(3, 1024).chunk == 1024
+    assert ChunkDataset(3, 1024).chunk_rows == 1024
 
 
 @pytest.mark.parametrize(
@@ -1165,8 +1165,8 @@ def test_without_workers():
 )
 @pytest.mark.parametrize("chunk", [None, 1, 3])
 def test_chunks_of_every_range(positions, chunk):
-    dataset = ChunkDataset(positions, 8, chunk=chunk)
-    chunks, expected = list(dataset), list(posenc.stream(positions, 8, chunk=chunk))
+    dataset = ChunkDataset(positions, 8, chunk_rows=chunk)
+    chunks, expected = list(dataset), list(posenc.stream(positions, 8, chunk_rows=chunk))
     assert len(dataset) == len(chunks) == len(expected)
     for (tensor, values), same in zip(chunks, expected, strict=True):
         assert tensor.dtype == torch.int64
@@ -1175,7 +1175,7 @@ def test_chunks_of_every_range(positions, chunk):
 
 
 def test_chunks_of_all_positions():
-    dataset = ChunkDataset(range(-(2**63), 2**63), 8, chunk=1 << 10)
+    dataset = ChunkDataset(range(-(2**63), 2**63), 8, chunk_rows=1 << 10)
     assert len(dataset) == 2**54
     positions, _ = next(iter(dataset))
     assert positions.tolist() == list(range(-(2**63), -(2**63) + 1024))

@@ -30,7 +30,7 @@ def wrapper(
     assert_type(posenc.encode(10, 8, dtype=dtype), NDArray[Any])
     assert_type(posenc.encode(positions, 8, out=out), NDArray[np.float64] | NDArray[np.float32])
     posenc.encode(positions, 8, dtype=dtype, out=out, threads=threads, **keywords)
-    posenc.stream(10, 8, chunk=threads, dtype=dtype, out=out, threads=threads, **keywords)
+    posenc.stream(10, 8, chunk_rows=threads, dtype=dtype, out=out, threads=threads, **keywords)
     posenc.grid((10, 8), 8, dtype=dtype, out=out, threads=threads, **keywords)
 
 
@@ -69,7 +69,7 @@ posenc.Encoding(8, order="tan")  # type: ignore[arg-type]
 # ---- streams ----------------------------------------------------------------------------------------------------------
 
 assert_type(posenc.stream(10, 8), Iterator[posenc.Chunk[np.float32]])
-for chunk in posenc.stream(None, 8, chunk=4, dtype=np.float64):
+for chunk in posenc.stream(None, 8, chunk_rows=4, dtype=np.float64):
     assert_type(chunk.positions, range)
     assert_type(chunk.values, NDArray[np.float64])
     positions, values = chunk

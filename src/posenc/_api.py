@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from posenc import _arguments
 from posenc._cache import encoding_for, encoding_of
 from posenc._encoding import Encoding
+from posenc._keywords import CONVENTION, check_names, checks_missing, suggests
 from posenc._stream import Chunk
 from posenc._types import AnyDType, ArrayT, Convention, DTypeOf, Positions, ScalarT
 
@@ -37,6 +38,7 @@ def encode(
 ) -> NDArray[Any]: ...
 
 
+@checks_missing
 def encode(
     positions: Positions,
     d_model: SupportsIndex | Encoding,
@@ -103,6 +105,7 @@ def encode(
     return encoding_of(d_model, convention, encode).encode(positions, dtype=dtype, out=out, threads=threads)
 
 
+@checks_missing
 def add_to(
     x: ArrayT,
     positions: Positions | None = None,
@@ -158,7 +161,9 @@ def add_to(
     >>> bool((x == 1 + posenc.encode(3, 4)).all())
     True
     """
-    _arguments.check_is_array("x", x)
+    if not isinstance(x, np.ndarray):
+        check_names(add_to, convention, CONVENTION)
+        _arguments.check_is_array("x", x)
     if x.ndim == 0:
         raise ValueError("x has shape (), expected (..., n, d_model)")
     return encoding_for(x, encoding, convention, add_to).add_to(x, positions, x_scale=x_scale, threads=threads)
@@ -166,32 +171,33 @@ def add_to(
 
 @overload
 def stream(
-    positions: SupportsIndex | range | None, d_model: SupportsIndex | Encoding, *, chunk: SupportsIndex | None = ...,
+    positions: SupportsIndex | range | None, d_model: SupportsIndex | Encoding, *, chunk_rows: SupportsIndex | None = ...,
     dtype: AnyDType = ..., out: NDArray[ScalarT], threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> Iterator[Chunk[ScalarT]]: ...
 @overload
 def stream(
-    positions: SupportsIndex | range | None, d_model: SupportsIndex | Encoding, *, chunk: SupportsIndex | None = ...,
+    positions: SupportsIndex | range | None, d_model: SupportsIndex | Encoding, *, chunk_rows: SupportsIndex | None = ...,
     dtype: Literal["float32"] = ..., out: None = ..., threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> Iterator[Chunk[np.float32]]: ...
 @overload
 def stream(
-    positions: SupportsIndex | range | None, d_model: SupportsIndex | Encoding, *, chunk: SupportsIndex | None = ...,
+    positions: SupportsIndex | range | None, d_model: SupportsIndex | Encoding, *, chunk_rows: SupportsIndex | None = ...,
     dtype: DTypeOf[ScalarT], out: None = ..., threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> Iterator[Chunk[ScalarT]]: ...
 @overload
 def stream(
-    positions: SupportsIndex | range | None, d_model: SupportsIndex | Encoding, *, chunk: SupportsIndex | None = ...,
+    positions: SupportsIndex | range | None, d_model: SupportsIndex | Encoding, *, chunk_rows: SupportsIndex | None = ...,
     dtype: AnyDType = ..., out: NDArray[Any] | None = ...,
     threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> Iterator[Chunk[Any]]: ...
 
 
+@suggests
 def stream(
     positions: SupportsIndex | range | None,
     d_model: SupportsIndex | Encoding,
     *,
-    chunk: SupportsIndex | None = None,
+    chunk_rows: SupportsIndex | None = None,
     dtype: AnyDType = "float32",
     out: NDArray[Any] | None = None,
     threads: SupportsIndex | None = None,
@@ -206,11 +212,11 @@ def stream(
         in the domain of `encode`.
     d_model : int or Encoding
         Number of columns; or an encoding, in place of d_model and the keywords of a convention.
-    chunk : int, optional
+    chunk_rows : int, optional
         Number of rows in a chunk, by default the number of rows of `out`, or as many as fit in 4 MiB.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         The dtype of the values, as in `encode`.
-    out : ndarray, shape (chunk, d_model), optional
+    out : ndarray, shape (chunk_rows, d_model), optional
         The array that every chunk overwrites; a last chunk of k rows is ``out[:k]``.  By default each chunk is a new array.
     threads : int, optional
         As in `encode`.
@@ -239,9 +245,9 @@ def stream(
     Examples
     --------
     >>> import posenc
-    >>> [(c.positions, c.values.shape) for c in posenc.stream(5, 8, chunk=2)]
+    >>> [(c.positions, c.values.shape) for c in posenc.stream(5, 8, chunk_rows=2)]
     [(range(0, 2), (2, 8)), (range(2, 4), (2, 8)), (range(4, 5), (1, 8))]
     """
     return encoding_of(d_model, convention, stream).stream(
-        positions, chunk=chunk, dtype=dtype, out=out, threads=threads
+        positions, chunk_rows=chunk_rows, dtype=dtype, out=out, threads=threads
     )

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from posenc import _kernel
 from posenc._as_array import as_array, shown, tensor_hint
+from posenc._keywords import MISSING
 
 LOWEST, BEYOND = -(2**63), 2**63        # the domain: LOWEST <= position < BEYOND
 REAL = "integers of at most 64 bits, float64, float32, float16 or bfloat16"
@@ -25,6 +26,8 @@ REAL = "integers of at most 64 bits, float64, float32, float16 or bfloat16"
 
 
 def wrong_type(name: str, value: Any, expected: str) -> TypeError:
+    if value is MISSING:
+        return TypeError(f"{name} is missing, expected {expected}")
     return TypeError(f"{name} is {shown(value)} of type {type(value).__name__}, expected {expected}")
 
 
@@ -182,7 +185,7 @@ def range_or_array(positions: Any) -> range | NDArray[Any]:
     """Return positions as a range or an array; this may run foreign code, such as ``__index__`` or ``__array__``."""
     if isinstance(positions, range):
         return positions
-    if isinstance(positions, (bool, np.bool_, float, np.floating, complex, str, bytes)) or positions is None:
+    if isinstance(positions, (bool, np.bool_, float, np.floating, complex, str, bytes, type(None), type(MISSING))):
         one = f" such as [{positions}]" if isinstance(positions, (float, np.floating)) else ""
         raise wrong_type("positions", positions, f"an integer, a range or an array{one}")
     if not isinstance(positions, np.ndarray) and is_index(positions):
@@ -262,8 +265,11 @@ def check_position(p: int | float | Fraction, offset: float = 0, name: str = "po
 
 
 def check_is_array(name: str, value: Any) -> None:
+    expected = f"a numpy.ndarray to write to{tensor_hint(value)}"
+    if value is MISSING:
+        raise wrong_type(name, value, expected)
     if not isinstance(value, np.ndarray):
-        raise TypeError(f"{name} is of type {type(value).__name__}, expected a numpy.ndarray to write to{tensor_hint(value)}")
+        raise TypeError(f"{name} is of type {type(value).__name__}, expected {expected}")
 
 
 def check_array(name: str, array: NDArray[Any], element: np.dtype[Any]) -> None:

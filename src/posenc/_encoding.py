@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from posenc import _arguments, _convention, _kernel, _specification, _stream
 from posenc._as_array import shown
 from posenc._convention import DEFAULTS
-from posenc._keywords import suggests
+from posenc._keywords import checks_missing, suggests
 from posenc._stream import Chunk
 from posenc._types import AnyDType, ArrayT, DTypeOf, Positions, ScalarT
 
@@ -179,6 +179,7 @@ class Encoding(_specification.Specification):
         threads: SupportsIndex | None = ...,
     ) -> NDArray[Any]: ...
 
+    @checks_missing
     def encode(
         self,
         positions: Positions,
@@ -193,6 +194,7 @@ class Encoding(_specification.Specification):
             _convention.refuse(Encoding.encode, unknown)
         return self._columns.encode(positions, dtype, out, threads)
 
+    @checks_missing
     def add_to(
         self,
         x: ArrayT,
@@ -210,22 +212,22 @@ class Encoding(_specification.Specification):
 
     @overload
     def stream(
-        self, positions: SupportsIndex | range | None = ..., *, chunk: SupportsIndex | None = ...,
+        self, positions: SupportsIndex | range | None = ..., *, chunk_rows: SupportsIndex | None = ...,
         dtype: AnyDType = ..., out: NDArray[ScalarT], threads: SupportsIndex | None = ...,
     ) -> Iterator[Chunk[ScalarT]]: ...
     @overload
     def stream(
-        self, positions: SupportsIndex | range | None = ..., *, chunk: SupportsIndex | None = ...,
+        self, positions: SupportsIndex | range | None = ..., *, chunk_rows: SupportsIndex | None = ...,
         dtype: Literal["float32"] = ..., out: None = ..., threads: SupportsIndex | None = ...,
     ) -> Iterator[Chunk[np.float32]]: ...
     @overload
     def stream(
-        self, positions: SupportsIndex | range | None = ..., *, chunk: SupportsIndex | None = ...,
+        self, positions: SupportsIndex | range | None = ..., *, chunk_rows: SupportsIndex | None = ...,
         dtype: DTypeOf[ScalarT], out: None = ..., threads: SupportsIndex | None = ...,
     ) -> Iterator[Chunk[ScalarT]]: ...
     @overload
     def stream(
-        self, positions: SupportsIndex | range | None = ..., *, chunk: SupportsIndex | None = ...,
+        self, positions: SupportsIndex | range | None = ..., *, chunk_rows: SupportsIndex | None = ...,
         dtype: AnyDType = ..., out: NDArray[Any] | None = ..., threads: SupportsIndex | None = ...,
     ) -> Iterator[Chunk[Any]]: ...
 
@@ -233,7 +235,7 @@ class Encoding(_specification.Specification):
         self,
         positions: SupportsIndex | range | None = None,
         *,
-        chunk: SupportsIndex | None = None,
+        chunk_rows: SupportsIndex | None = None,
         dtype: AnyDType = "float32",
         out: NDArray[Any] | None = None,
         threads: SupportsIndex | None = None,
@@ -242,7 +244,7 @@ class Encoding(_specification.Specification):
         """Yield the encodings of many positions chunk by chunk, in constant memory: see `posenc.stream`."""
         if unknown:
             _convention.refuse(Encoding.stream, unknown)
-        return _stream.chunks(self.encode, self.d_model, self.position_offset, positions, chunk, dtype, out, threads)
+        return _stream.chunks(self.encode, self.d_model, self.position_offset, positions, chunk_rows, dtype, out, threads)
 
 
 def check_encoding(encoding: Any) -> None:

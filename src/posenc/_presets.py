@@ -1,13 +1,14 @@
 """The conventions of known model families, by name."""
 
 import inspect
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, SupportsIndex
 
 from posenc import _arguments, _convention, _kernel, _specification
 from posenc._encoding import Encoding
-from posenc._keywords import check_names
+from posenc._keywords import MISSING, check_names, checks_missing
 from posenc._presets_missing import explanation
 
 
@@ -279,6 +280,7 @@ def presets() -> Presets:
     return Presets(PRESETS.values())
 
 
+@checks_missing
 def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
     """Return the encoding of a known model family.
 
@@ -320,7 +322,8 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
     >>> posenc.preset("diffusers-timestep", 320, flip_sin_to_cos=True, downscale_freq_shift=0)
     Encoding(320, odd='zero', shift=0.0, layout='halves', order='cos')
     """
-    check_names(preset, changes, (*_known(name).parameters, *_convention.DEFAULTS))
+    sources = PRESETS.values() if name is MISSING else [_known(name)]
+    check_names(preset, changes, (*itertools.chain(*(source.parameters for source in sources)), *_convention.DEFAULTS))
     d_model = _arguments.integer("d_model", d_model, 0)
     parameters, convention = convention_of(name, d_model, changes)
     try:

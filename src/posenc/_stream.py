@@ -32,7 +32,7 @@ class Chunk(NamedTuple, Generic[ScalarT]):  # numpydoc ignore=PR01
     Examples
     --------
     >>> import posenc
-    >>> positions, values = next(posenc.stream(range(10, 16), 8, chunk=4))
+    >>> positions, values = next(posenc.stream(range(10, 16), 8, chunk_rows=4))
     >>> positions, values.shape
     (range(10, 14), (4, 8))
     """
@@ -43,7 +43,7 @@ class Chunk(NamedTuple, Generic[ScalarT]):  # numpydoc ignore=PR01
 
 def chunks(
     encode: Callable[..., NDArray[Any]], d_model: int, offset: float,
-    positions: Any, chunk: Any, dtype: Any, out: Any, threads: Any,
+    positions: Any, chunk_rows: Any, dtype: Any, out: Any, threads: Any,
 ) -> Iterator[Chunk[Any]]:
     """Check the arguments of `stream`, and return an iterator that calls `encode` for each chunk."""
     _, element = _arguments.dtype(dtype)
@@ -55,18 +55,18 @@ def chunks(
     if out is not None:
         _arguments.check_array("out", out, element)
         if out.ndim != 2 or out.shape[1] != d_model or len(out) == 0:
-            raise ValueError(f"out has shape {out.shape}, expected (chunk, {d_model}) with at least one row")
-        if chunk is not None and _arguments.integer("chunk", chunk, 1) != len(out):
-            raise ValueError(f"chunk is {chunk}, expected {len(out)}, the number of rows of out")
-        chunk = len(out)
-    elif chunk is None:
-        chunk = max(1, CHUNK_BYTES // max(1, d_model * element.itemsize))
+            raise ValueError(f"out has shape {out.shape}, expected (chunk_rows, {d_model}) with at least one row")
+        if chunk_rows is not None and _arguments.integer("chunk_rows", chunk_rows, 1) != len(out):
+            raise ValueError(f"chunk_rows is {chunk_rows}, expected {len(out)}, the number of rows of out")
+        chunk_rows = len(out)
+    elif chunk_rows is None:
+        chunk_rows = max(1, CHUNK_BYTES // max(1, d_model * element.itemsize))
     else:
-        chunk = _arguments.integer("chunk", chunk, 1)
+        chunk_rows = _arguments.integer("chunk_rows", chunk_rows, 1)
 
     def generate(remaining: range) -> Iterator[Chunk[Any]]:
         while remaining:
-            part, remaining = remaining[:chunk], remaining[chunk:]
+            part, remaining = remaining[:chunk_rows], remaining[chunk_rows:]
             buffer = None if out is None else out[: len(part)]
             yield Chunk(part, encode(part, dtype=dtype, out=buffer, threads=threads))
 

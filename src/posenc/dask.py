@@ -19,6 +19,7 @@ import posenc
 from posenc import _arguments
 from posenc._cache import encoding_for, encoding_of
 from posenc._encoding import Encoding
+from posenc._keywords import suggests
 from posenc._specification import changes_of
 from posenc._types import AnyDType, Convention, Positions
 
@@ -45,6 +46,7 @@ def _checked_positions(positions: Any, encoding: Encoding) -> range | NDArray[An
 # ---- tables ---------------------------------------------------------------------------------------------------------
 
 
+@suggests
 def table(
     positions: Positions | da.Array,
     d_model: SupportsIndex | Encoding,
@@ -148,6 +150,7 @@ def _rows(positions: NDArray[Any], values: np.dtype[Any], d_model: int, conventi
 # ---- addition -------------------------------------------------------------------------------------------------------
 
 
+@suggests
 def add_to(
     x: da.Array,
     positions: Positions | da.Array | None = None,
@@ -298,6 +301,7 @@ def _sum(
 # ---- storage --------------------------------------------------------------------------------------------------------
 
 
+@suggests
 def to_zarr(
     path: Any,
     positions: SupportsIndex | range,

@@ -16,11 +16,13 @@ from posenc._encoding import Encoding
 from posenc._files import formats
 from posenc._files import zarr as _zarr
 from posenc._files.stores import place_of
+from posenc._keywords import suggests
 from posenc._types import AnyDType
 
 __all__ = ["create", "finish", "missing", "write"]
 
 
+@suggests
 def create(
     store: Any,
     positions: SupportsIndex | range,
@@ -115,6 +117,7 @@ def create(
     return _zarr.create(place, encoding, _arguments.range_of(positions), dtype, chunk, shard, bool(overwrite)).units
 
 
+@suggests
 def write(
     store: Any,
     part: SupportsIndex,
@@ -177,6 +180,7 @@ def write(
     return _zarr.write_part(place_of(store, storage_options), part, parts, _arguments.threads(threads))
 
 
+@suggests
 def missing(store: Any, *, storage_options: dict[str, Any] | None = None) -> list[int]:
     """Return the numbers of the chunks (or shards) of an unfinished store that do not exist or are incomplete.
 
@@ -218,6 +222,7 @@ def missing(store: Any, *, storage_options: dict[str, Any] | None = None) -> lis
     return _zarr.unwritten(place_of(store, storage_options))
 
 
+@suggests
 def finish(store: Any, *, storage_options: dict[str, Any] | None = None) -> zarr.Array[Any]:
     """Publish a store if all of its chunks exist and have the right size.
 

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from posenc import _arguments, _kernel
 from posenc._arguments import LOWEST
 from posenc._axes.layout import Axis, Group, IncludeInput, Integers, Layout, Odd, Width, is_sequence, lay_out, per_axis
+from posenc._keywords import suggests
 from posenc._types import AnyDType, ArrayT, DTypeOf, ScalarT
 
 Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex | ArrayLike] | NDArray[Any]
@@ -72,6 +73,7 @@ def grid(
 ) -> NDArray[Any]: ...
 
 
+@suggests
 def grid(
     shape: Shape,
     d_model: Width,

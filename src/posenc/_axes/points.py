@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from posenc import _arguments, _kernel
 from posenc._axes.layout import Group, IncludeInput, Integers, Layout, Odd, Width, lay_out
+from posenc._keywords import suggests
 from posenc._types import AnyDType, ArrayT, DTypeOf, ScalarT
 
 BLOCK_BYTES = 1 << 22                   # size of the rows that are encoded at a time
@@ -42,6 +43,7 @@ def points(
 ) -> NDArray[Any]: ...
 
 
+@suggests
 def points(
     coordinates: ArrayLike,
     d_model: Width,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posenc import _arguments, _kernel
-from posenc._keywords import check_names, suggests
+from posenc._keywords import check_names, checks_missing, suggests
 from posenc._rotary.kernel_rotation import kernel_rotation
 from posenc._rotary.keywords import DEFAULTS, REPLACES, checked_keywords, frequencies_of
 from posenc._rotary.model_config import settings_of
@@ -170,6 +170,7 @@ class Rotary(Specification):
         return cls(head_dim, **keywords)
 
     @classmethod
+    @checks_missing
     def preset(cls, name: str, head_dim: SupportsIndex, **changes: Any) -> Self:
         """Return the rotation of a known model with several axes of positions.
 

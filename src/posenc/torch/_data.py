@@ -11,6 +11,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from posenc import _arguments
 from posenc._encoding import Encoding
+from posenc._keywords import suggests
 from posenc._stream import CHUNK_BYTES
 from posenc._types import Convention
 from posenc.torch._operators import encoding_of, specification
@@ -29,7 +30,7 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
         The positions of the rows; an integer n means ``range(n)``.
     d_model : int or posenc.Encoding
         Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
-    chunk : int, optional
+    chunk_rows : int, optional
         Number of positions in a chunk; by default, as many as fit in 4 MiB.
     dtype : torch.dtype, optional
         One of float32, float64, float16 and bfloat16.
@@ -54,17 +55,18 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
     --------
     >>> from torch.utils.data import DataLoader
     >>> from posenc.torch import ChunkDataset
-    >>> loader = DataLoader(ChunkDataset(10, 8, chunk=4), batch_size=None)
+    >>> loader = DataLoader(ChunkDataset(10, 8, chunk_rows=4), batch_size=None)
     >>> [(positions.tolist(), tuple(values.shape)) for positions, values in loader]
     [([0, 1, 2, 3], (4, 8)), ([4, 5, 6, 7], (4, 8)), ([8, 9], (2, 8))]
     """
 
+    @suggests
     def __init__(
         self,
         positions: SupportsIndex | range,
         d_model: SupportsIndex | Encoding,
         *,
-        chunk: SupportsIndex | None = None,
+        chunk_rows: SupportsIndex | None = None,
         dtype: torch.dtype = torch.float32,
         **convention: Unpack[Convention],
     ) -> None:
@@ -74,19 +76,19 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
         _arguments.check_domain(positions, self.encoding.position_offset)
         self.positions = positions
         self.dtype = dtype
-        if chunk is None:
-            chunk = max(1, CHUNK_BYTES // max(1, self.encoding.d_model * dtype.itemsize))
-        self.chunk = integer("chunk", chunk, 1)
+        if chunk_rows is None:
+            chunk_rows = max(1, CHUNK_BYTES // max(1, self.encoding.d_model * dtype.itemsize))
+        self.chunk_rows = integer("chunk_rows", chunk_rows, 1)
 
     def __len__(self) -> int:
-        return len(self.positions[:: self.chunk])
+        return len(self.positions[:: self.chunk_rows])
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         worker = get_worker_info()
         first, step, threads = (0, 1, None) if worker is None else (worker.id, worker.num_workers, 1)
-        remaining = self.positions[first * self.chunk :]
+        remaining = self.positions[first * self.chunk_rows :]
         while remaining:
-            positions, remaining = remaining[: self.chunk], remaining[step * self.chunk :]
+            positions, remaining = remaining[: self.chunk_rows], remaining[step * self.chunk_rows :]
             values = torch.empty((len(positions), self.encoding.d_model), dtype=self.dtype)
             self.encoding.encode(positions, dtype=dtype_name(self.dtype), out=array_of(values), threads=threads)
             yield positions_tensor(positions), values

@@ -10,10 +10,12 @@ from torch import Tensor
 
 from posenc import _arguments, _kernel
 from posenc._encoding import Encoding, check_encoding
+from posenc._keywords import suggests
 from posenc._types import Convention, Positions
 from posenc.torch import _operators, _tensors
 
 
+@suggests
 def encode(
     positions: Positions | Tensor,
     d_model: SupportsIndex | Encoding,
@@ -84,6 +86,7 @@ def encode(
     return _operators.encode_at(_tensors.positions_tensor(positions), d_model, text, dtype, device)
 
 
+@suggests
 def add_to(
     x: Tensor,
     positions: Positions | Tensor | None = None,

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import posenc
 from posenc import _arguments, _kernel
+from posenc._keywords import suggests
 from posenc._specification import changes_of
 from posenc._types import Convention
 from posenc.torch import _operators
@@ -70,6 +71,7 @@ class PositionalTable(nn.Module):
     pe: Tensor
     _length_name = "max_sequence_length"
 
+    @suggests
     def __init__(
         self,
         d_model: SupportsIndex | posenc.Encoding,
@@ -289,6 +291,7 @@ class PositionalEncoding(PositionalTable):
 
     _length_name = "max_len"
 
+    @suggests
     def __init__(
         self,
         d_model: SupportsIndex | posenc.Encoding,
