@@ -3,34 +3,20 @@
 Each program runs in a separate process, because the libraries it imports start threads and servers and register fork handlers.
 """
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import nulls
+from pages import program, run
 
 RECIPES = Path(__file__).parent.parent / "docs/recipes"
 PAGES = sorted(path for path in RECIPES.glob("*.md") if path.name != "README.md")
 IMPORTED = re.compile(r"^(?:import|from) (\w+)", re.MULTILINE)
 ENTRIES = sorted(name.removeprefix("from_") for name in vars(nulls) if name.startswith("from_"))
-TIMEOUT = 300
-OFFLINE = {"HF_HUB_OFFLINE": "1", "RAY_USAGE_STATS_ENABLED": "0", "PYSPARK_PYTHON": sys.executable}
-
-
-def program(page):
-    """Return the Python code on a page; blank lines replace all other lines, so line numbers do not change."""
-    lines, inside = [], False
-    for line in page.splitlines():
-        fence = line.startswith("```")
-        lines.append(line if inside and not fence else "")
-        inside = line == "```python" if fence else inside
-    return "\n".join(lines) + "\n"
 
 
 def skip_unless_installed(page):
@@ -40,22 +26,6 @@ def skip_unless_installed(page):
         missing.append("java")
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)}")
-
-
-def run(page, folder, then=""):
-    """Run the program on a page and then the code `then`, in `folder`, with a command ``posenc`` on PATH."""
-    script = folder / "recipe.py"
-    script.write_text(program(page) + then)
-    commands = folder / "bin"
-    commands.mkdir()
-    (commands / "posenc").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m posenc "$@"\n')
-    (commands / "posenc").chmod(0o755)
-    path = os.pathsep.join([str(commands), os.environ["PATH"]])
-    modules = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
-    environment = os.environ | OFFLINE | {"PATH": path, "PYTHONPATH": modules, "HF_HOME": str(folder / "cache")}
-    return subprocess.run(
-        [sys.executable, script], cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT
-    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
