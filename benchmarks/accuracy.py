@@ -21,12 +21,12 @@ from unittest import mock
 
 import gmpy2
 import numpy as np
-import pages
 import plots
 import pytest
 import torch
 from common import save, versions
 
+import pages
 import posenc
 import posenc.torch
 from posenc._cli.bench import recipe

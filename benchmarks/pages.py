@@ -1,15 +1,20 @@
-"""Write the measurements in docs/data into the tables of the README and docs/.  ``python benchmarks/pages.py``
+"""Write measurements and signatures into the tables of the README and docs/.  ``python benchmarks/pages.py``
 
-A table is the text between `<!-- table: NAME -->` and `<!-- end -->`; the function NAME of this module returns the new text.
+A table is the text between `<!-- table: NAME -->` and `<!-- end -->`; the function NAME of this module returns the new text
+from the measurements in docs/data.  In docs/api.md, `<!-- reference: MODULE: NAMES -->` begins a table of signatures.
 """
 
+import importlib
+import inspect
 import json
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("numerics", "performance", "rotary"))]
+API = ROOT / "docs" / "api.md"
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
+REFERENCE = re.compile(r"(<!-- reference: (\S+): (.*?) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 SHOWN_POSITIONS = ["100", "10000", "1000000", "1000000000", "1700000000000000000"]
 README_ROWS = ["512", "4096", "65536"]
 ONE, TWO = "1 thread", "2 threads"
@@ -190,16 +195,55 @@ def rotation_errors():
     return table(*rows)
 
 
+# ---- signatures ---------------------------------------------------------------------------------------------------------
+
+
+def call(name, function):
+    """Return a call in Markdown, with the parameters and their defaults but without types."""
+    parameters = inspect.signature(function).parameters.values()
+    bare = [p.replace(annotation=p.empty) for p in parameters if p.name not in ("self", "cls", "unknown")]
+    return f"`{name}{inspect.Signature(bare)}`"
+
+
+def summary(value):
+    """Return the first paragraph of a docstring in Markdown."""
+    text = " ".join(inspect.getdoc(value).partition("\n\n")[0].split())
+    return re.sub(r"``(.*?)``", r"`\1`", text).replace("|", r"\|")
+
+
+def methods(value):
+    """Return {name: function} for the public methods of a class that posenc defines, its own before inherited ones."""
+    found = {}
+    for owner in inspect.getmro(value) if inspect.isclass(value) and not hasattr(value, "_fields") else ():
+        for name, function in vars(owner).items() if owner.__module__.startswith("posenc") else ():
+            function = getattr(function, "__func__", function)          # of a class method
+            if inspect.isfunction(function) and name[0] != "_" and name != "extra_repr":
+                found.setdefault(name, function)
+    return found
+
+
+def reference(module, names):
+    """Return a table of functions and classes, with the methods of each class."""
+    rows = []
+    for name in names:
+        value = getattr(importlib.import_module(module), name)
+        fields = getattr(value, "_fields", None)
+        rows.append((f"`{name}`, a tuple ({', '.join(fields)})" if fields else call(name, value), summary(value)))
+        rows += [(call(f"{name}.{method}", function), summary(function)) for method, function in methods(value).items()]
+    return table(["call", "purpose"], *rows, left=2)
+
+
 # ---- pages --------------------------------------------------------------------------------------------------------------
 
 
 def updated(text):
     """Return the text of a page with current tables."""
+    text = REFERENCE.sub(lambda match: match[1] + reference(match[2], match[3].split()) + match[4], text)
     return BLOCK.sub(lambda match: match[1] + globals()[match[2]]() + match[3], text)
 
 
 def update():
-    for page in PAGES:
+    for page in (*PAGES, API):
         page.write_text(updated(page.read_text(encoding="utf-8")), encoding="utf-8")
 
 

@@ -20,13 +20,13 @@ from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
-import pages
 import plots
 import rotation
 import threads as busy
 import torch
 from common import PACKAGES, array_at, chosen, collect, medians, pause, save, versions
 
+import pages
 import posenc
 from posenc import _kernel
 from posenc import torch as posenc_torch

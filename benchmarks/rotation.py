@@ -12,9 +12,9 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-import pages
 from common import chosen, collect, medians, pause, report
 
+import pages
 import posenc
 
 HEADS, HEAD_DIM, LENGTH, LONGEST, BASE = (32, 8), 128, 4096, 100_000, 500_000.0

@@ -39,7 +39,7 @@ html_theme = "pydata_sphinx_theme"
 html_sidebars = {page: [] for page in ("numerics", "performance", "reliability", "develop", "changelog")}
 html_title = f"posenc {version}"
 html_copy_source = False
-html_use_index = html_domain_indices = False     # docs/api.md lists all names
+html_use_index = html_domain_indices = False     # docs/reference.rst lists all names
 html_static_path = ["_static"]
 html_css_files = ["posenc.css"]
 html_theme_options = {

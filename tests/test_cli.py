@@ -82,7 +82,7 @@ def test_help(call):
     assert len(commands) == len(entry_point.COMMANDS)
     for command in commands:
         code, out, _ = call(command, "--help")
-        assert code == 0 and f"examples:\n  posenc {command}" in out
+        assert code == 0 and f"examples:\n  posenc {command}" in out and "docs/cli.md" in out
     for command in ("generate", "verify"):
         code, out, _ = call(command, "--help")
         assert code == 0 and all(f"--{keyword.replace('_', '-')} " in out for keyword in options.CONVENTION)
@@ -94,6 +94,8 @@ def test_options_are_the_keywords_of_an_encoding():
     for keyword, reading in options.CONVENTION.items():
         for choice in reading.get("choices", ()):
             assert posenc.Encoding(8, **{keyword: choice}) is not None
+            # the help explains each choice; an order is a function, and those of odd are verbs
+            assert f"{choice}: " in reading["help"] or keyword in ("odd", "order")
 
 
 # dates of the OpenMP specifications, https://www.openmp.org/specifications

@@ -100,6 +100,15 @@ def test_default_waves_are_spread_over_the_columns(d_model, expected):
     assert [line.get_label() for line in ax.lines] == [str(dimension) for dimension in expected]
 
 
+def test_more_than_ten_waves_have_different_colours_and_a_colour_bar():
+    ax = posenc.plot.waves(Encoding(64), 5, dimensions=range(40, 62, 2))
+    drawn(ax)
+    assert len({tuple(np.round(matplotlib.colors.to_rgba(line.get_color()), 3)) for line in ax.lines}) == 11
+    _, bar = ax.figure.axes
+    assert ax.get_legend() is None and bar.get_ylabel() == "dimension" and set(ticks(bar.yaxis)) <= set(range(40, 61))
+    assert posenc.plot.waves(Encoding(64), 5, dimensions=range(10)).get_legend() is not None
+
+
 def test_similarity_shows_dot_products():
     ax = posenc.plot.similarity(ENCODING, range(3, 60, 3))
     image = ax.images[0].get_array()
@@ -137,9 +146,21 @@ def test_ticks_are_at_integer_dimensions_and_rows():
 
 
 @pytest.mark.parametrize("draw", PLOTS)
+def test_the_title_is_the_encoding(draw):
+    assert draw(ENCODING, 5).get_title() == "Encoding(16, base=50.0, layout='halves')"
+
+
+def test_the_margins_of_a_square_picture_are_equal():
+    pixels = drawn(posenc.plot.similarity(Encoding(128), 100))
+    ink = np.flatnonzero((pixels != 255).any(axis=(0, 2)))
+    left, right = ink[0], pixels.shape[1] - 1 - ink[-1]
+    assert left >= 10 and right >= 10 and abs(left - right) <= 20
+
+
+@pytest.mark.parametrize("draw", PLOTS)
 def test_all_text_is_inside_the_image_and_legible(draw):
     """The image is at most 800 pixels wide, to fit in a README, and its text is at least 10 pixels high."""
-    ax = draw(ENCODING, range(10**17, 10**17 + 200))
+    ax = draw(ENCODING.replace(scale=1.23456789, frequency_scale=0.123456789, odd="zero"), range(10**17, 10**17 + 200))
     pixels = drawn(ax)
     assert pixels.shape[1] <= 800
     texts = [text for text in ax.figure.findobj(Text) if text.get_visible() and text.get_text()]

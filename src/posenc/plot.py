@@ -1,7 +1,7 @@
 """Pictures of encodings with matplotlib: ``pip install 'posenc[plot]'``, then ``import posenc.plot``.
 
-Without `ax`, a function draws on a new figure that is not registered with pyplot, so it need not be closed.  To show the
-figure in a notebook, run ``%matplotlib inline`` once and end a cell with ``ax.figure``; to save it, call
+The title is the encoding.  Without `ax`, a function draws on a new figure that is not registered with pyplot, so it need not be
+closed.  To show the figure in a notebook, run ``%matplotlib inline`` once and end a cell with ``ax.figure``; to save it, call
 ``ax.figure.savefig("pe.png")``.
 """
 
@@ -13,7 +13,10 @@ from typing import Any, SupportsIndex
 
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
@@ -25,9 +28,11 @@ from posenc._types import Positions
 __all__ = ["heatmap", "similarity", "waves"]
 
 WIDE, SQUARE = (8, 4.5), (5.6, 4.5)         # inches, 100 pixels each
+MARGIN = 0.1                                # inches
 LONGEST = 10**7             # from this magnitude on, positions are shown relative to the first such position
 MOST = 2**24                # largest number of values in a picture; a default picture has fewer pixels
 DIMENSIONS = 4              # default number of curves
+NAMED = 10                  # largest number of curves with a legend; matplotlib has 10 different colours
 
 
 def _values(encoding: Encoding, positions: Positions) -> tuple[NDArray[Any], list[Any], str]:
@@ -49,11 +54,15 @@ def _check_size(*shape: int) -> None:
         raise ValueError(f"positions give {shape[0]} x {shape[1]} values, expected from 1 to {MOST}")
 
 
-def _axes(ax: Axes | None, inches: tuple[float, float] = WIDE) -> Axes:
+def _axes(encoding: Encoding, ax: Axes | None, inches: tuple[float, float] = WIDE) -> Axes:
+    """Return the Axes to draw on, with the encoding as their title."""
     if ax is None:
-        return Figure(inches, layout="constrained").subplots()
+        # compress: no gap between a square picture and its colour bar
+        layout = ConstrainedLayoutEngine(w_pad=MARGIN, h_pad=MARGIN, compress=True)
+        ax = Figure(inches, layout=layout).subplots()
     if not isinstance(ax, Axes):
         raise _arguments.wrong_type("ax", ax, "a matplotlib.axes.Axes")
+    ax.set_title(repr(encoding), wrap=True)
     return ax
 
 
@@ -105,7 +114,7 @@ def heatmap(encoding: Encoding, positions: Positions, *, ax: Axes | None = None)
     ('dimension', 'position', (100, 128))
     """
     values, numbers, label = _values(encoding, positions)
-    ax = _axes(ax)
+    ax = _axes(encoding, ax)
     limit = abs(encoding.scale) or 1.0
     image = ax.imshow(values, aspect="auto", cmap="RdBu_r", vmin=-limit, vmax=limit)
     ax.set_facecolor("grey")
@@ -119,7 +128,7 @@ def heatmap(encoding: Encoding, positions: Positions, *, ax: Axes | None = None)
 def waves(
     encoding: Encoding, positions: Positions, *, dimensions: Iterable[SupportsIndex] | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Draw chosen dimensions as curves over the positions.
+    """Draw chosen dimensions as curves over the positions, with a colour bar instead of a legend for more than ten.
 
     Parameters
     ----------
@@ -164,13 +173,17 @@ def waves(
     for dimension in columns:
         if dimension >= d_model:
             raise ValueError(f"dimensions has {dimension}, expected less than d_model = {d_model}")
-    ax = _axes(ax)
+    ax = _axes(encoding, ax)
+    scale = ScalarMappable(Normalize(min(columns), max(columns)), "viridis") if len(columns) > NAMED else None
     for dimension in columns:
-        ax.plot(numbers, values[:, dimension], label=str(dimension))
+        ax.plot(numbers, values[:, dimension], label=str(dimension), color=scale and scale.to_rgba(dimension))
     ax.set_xlabel(label)
     ax.set_ylabel("value")
     ax.margins(x=0)
-    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=DIMENSIONS, frameon=False, title="dimension")
+    if scale:
+        _integer_ticks(ax.figure.colorbar(scale, ax=ax).ax.yaxis, "dimension")
+    else:
+        ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, title="dimension")
     return ax
 
 
@@ -213,7 +226,7 @@ def similarity(encoding: Encoding, positions: Positions, *, ax: Axes | None = No
     """
     values, numbers, label = _values(encoding, positions)
     _check_size(len(values), len(values))
-    ax = _axes(ax, SQUARE)
+    ax = _axes(encoding, ax, SQUARE)
     image = ax.imshow(values @ values.T, cmap="viridis")
     ax.figure.colorbar(image, ax=ax, label="dot product")
     _position_ticks(ax.xaxis, numbers, label)

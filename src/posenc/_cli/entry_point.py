@@ -19,7 +19,7 @@ from types import FrameType
 import posenc
 from posenc import _kernel
 from posenc._cli import bench, generate, identify, info, plot, presets, verify
-from posenc._cli.options import FAILED, OK, Failure
+from posenc._cli.options import DOCUMENTATION, FAILED, OK, Failure
 from posenc._cli.parser import Parser, UsageError, nearest
 from posenc._files.urls import is_url
 
@@ -32,7 +32,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = Parser(
         prog="posenc",
         description="Sinusoidal positional encodings, correctly rounded.",
-        epilog="examples:\n  posenc generate 10_000 512 -o pe.npy\n  posenc COMMAND --help",
+        epilog=f"examples:\n  posenc generate 10_000 512 -o pe.npy\n  posenc COMMAND --help\n\n{DOCUMENTATION}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"posenc {posenc.__version__}")

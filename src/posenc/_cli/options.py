@@ -23,6 +23,9 @@ Number = TypeVar("Number", int, float)
 OK, FAILED = 0, 1
 
 PIPE = "-"
+DOCUMENTATION = """\
+documentation: docs/cli.md and docs/conventions.md in the source of posenc;
+in Python, help(posenc.Encoding)"""
 
 
 class Failure(Exception):
@@ -88,21 +91,29 @@ def table_path(text: str) -> str:
 
 # ---- options of several commands -----------------------------------------------------------------------------------
 
+TABLE = """\
+The columns are the sines and cosines of position * frequency, one pair for each
+of n frequencies (half the number of columns), counted from i = 0."""
+PAPER = "those of 'Attention is all you need' (the paper)"
 # keyword of posenc.Encoding: arguments of add_argument; the defaults are those of the library
 CONVENTION: dict[str, dict[str, Any]] = {
-    "base": {"type": real, "metavar": "X", "help": "frequency i is base**(-2i/columns) (default 10000)"},
+    "base": {"type": real, "metavar": "X", "help": "the frequencies decrease from 1 to about 1/base (default 10000)"},
     "frequency_scale": {"type": real, "metavar": "X", "help": "multiplies the frequencies"},
     "position_offset": {"type": real, "metavar": "X", "help": "added to the positions"},
     "position_scale": {"type": real, "metavar": "X", "help": "multiplies position + offset"},
     "padding_idx": {"type": integer, "metavar": "INT", "help": "position whose row is all zeros"},
     "scale": {"type": real, "metavar": "X", "help": "multiplies the values"},
-    "odd": {"choices": CHOICES["odd"], "help": "handling of an odd number of columns"},
-    "spacing": {"choices": CHOICES["spacing"], "help": "endpoint: the last frequency is 1/base"},
-    "shift": {"type": real, "metavar": "X", "help": "frequency i is base**(-i / (columns/2 - shift))"},
-    "exponents": {"choices": CHOICES["exponents"], "help": "one exponent for each pair of columns, or for each column"},
-    "frequencies": {"type": listed(real), "metavar": "A,B,C", "help": "replaces base, spacing, shift and frequency scale"},
-    "layout": {"choices": CHOICES["layout"], "help": "order of the columns"},
-    "order": {"choices": CHOICES["order"], "help": "function in the first column of a pair"},
+    "odd": {"choices": CHOICES["odd"], "help": "an odd number of columns: drop the last one, make it zero, or refuse"},
+    "spacing": {"choices": CHOICES["spacing"],
+                "help": "paper: frequency i is base**(-i/n); endpoint: base**(-i/(n-1)), so that the last one is 1/base"},
+    "shift": {"type": real, "metavar": "X", "help": "frequency i is base**(-i/(n-X))"},
+    "exponents": {"choices": CHOICES["exponents"],
+                  "help": "pair: the two columns of a pair share a frequency; column: column j has its own, "
+                          "base**(-j/columns), a common error in code"},
+    "frequencies": {"type": listed(real), "metavar": "A,B,C",
+                    "help": "radians per position; replaces base, frequency scale, spacing and shift"},
+    "layout": {"choices": CHOICES["layout"], "help": "interleaved: sines and cosines alternate; halves: one half each"},
+    "order": {"choices": CHOICES["order"], "help": "first function of a pair of columns"},
 }
 
 
@@ -115,16 +126,17 @@ def add_command(
 ) -> Parser:
     """Add a subcommand with the option --json; `run` executes the subcommand."""
     parser = commands.add_parser(
-        name, help=purpose, description=purpose, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
+        name, help=purpose, description=purpose, epilog=f"{examples.rstrip()}\n\n{DOCUMENTATION}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.set_defaults(run=run, parser=parser)
     return parser
 
 
-def add_convention(parser: Parser, defaults: str = "those of 'Attention is all you need'") -> None:
+def add_convention(parser: Parser, defaults: str = PAPER) -> None:
     """Add --preset and an option for each convention keyword of `posenc.Encoding`."""
-    group = parser.add_argument_group("convention", f"the defaults are {defaults}")
+    group = parser.add_argument_group("convention", f"{TABLE}\nThe defaults are {defaults}.")
     group.add_argument("--preset", metavar="NAME", help="a name listed by posenc presets; other options override it")
     for keyword, keywords in CONVENTION.items():
         group.add_argument(f"--{keyword.replace('_', '-')}", default=argparse.SUPPRESS, **keywords)

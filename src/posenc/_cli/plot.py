@@ -61,7 +61,6 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"--dimensions does not apply to {args.kind}")
     encoding = options.encoding_of(args, args.d_model)
     figure = getattr(pictures, args.kind)(encoding, options.positions_of(args, args.positions), **keywords).figure
-    figure.suptitle(repr(encoding), wrap=True)
     size = write_bytes(args.output, rendered(figure, args), overwrite=args.force)
     document = {
         "path": args.output,

@@ -27,7 +27,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     rows.add_argument("--samples", type=options.positive, default=1000, metavar="K", help="compare K rows (default 1000)")
     rows.add_argument("--all", action="store_true", help="compare every row")
     parser.add_argument("--threads", type=options.integer, metavar="K", help="use at most K threads")
-    options.add_convention(parser, "those stored in a .safetensors or .zarr file, else those of 'Attention is all you need'")
+    options.add_convention(parser, f"those stored in a .safetensors or .zarr file,\nelse {options.PAPER}")
 
 
 def run(args: argparse.Namespace) -> int:
