@@ -13,6 +13,7 @@ import re
 import runpy
 import subprocess
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
