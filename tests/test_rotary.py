@@ -113,6 +113,7 @@ MISTAKES = [
     (lambda: Rotary(8, scaling=YARN, frequencies=[1] * 4), ValueError, "frequencies and scaling are both given"),
     (lambda: Rotary(8, scale=1e308, scaling=YARN | {"attention_factor": 10.0}), ValueError, "scale is 1e+308"),
     (lambda: Rotary(64, base=1e-300, frequency_scale=1e300, scaling=TINY), ValueError, "frequencies range from 2**"),
+    (lambda: Rotary(8, frequency_scale=-1e308, scaling=YARN | {"factor": 1e-9}), ValueError, "gives the frequency -inf"),
 ]
 
 

@@ -178,11 +178,12 @@ def spaced_float64(count: int, powers: Powers, scale: float | Fraction) -> NDArr
     if slope:
         inside = math.floor(max(0, min(count, (1030 - first if slope > 0 else first + 1100) / abs(slope) + 1)))
     values = np.full(count, math.inf if slope > 0 else 0.0)
-    undecided, bits = range(inside), SIGNIFICANT_BITS
+    undecided: Sequence[int] = range(inside)
+    bits = SIGNIFICANT_BITS
     while undecided:
         turns, fraction_bits = spaced_turns(inside, powers, (size,), bits)
         two_pi, unit = 2 * pi(bits + GUARD_BITS), 1 << bits + GUARD_BITS + fraction_bits
-        left = []
+        left: list[int] = []
         for i in undecided:
             values[i], above = (_quotient((turns[i] + e) * (two_pi + 2 * e), unit) for e in (-2, 2))
             if values[i] != above:

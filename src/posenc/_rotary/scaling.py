@@ -186,8 +186,10 @@ def scaled_frequencies(dim: int, base: float, scale: float, scaling: Scaling) ->
 
 def explicit_frequencies(values: Sequence[float], attention_factor: float = 1.0) -> Frequencies:
     """Return `Frequencies` with these float64 values."""
-    turns = functools.partial(_frequencies.explicit_turns, values, 1.0)
-    return Frequencies(turns, np.array(values, np.float64), attention_factor)
+    array = np.array(values, np.float64)
+    if not np.isfinite(array).all():
+        raise ValueError(f"scaling gives the frequency {array[~np.isfinite(array)][0]}, expected finite frequencies")
+    return Frequencies(functools.partial(_frequencies.explicit_turns, values, 1.0), array, attention_factor)
 
 
 def _powers(count: int, zeros: int, powers: _frequencies.Powers, scales: Sequence[float | Fraction]) -> Frequencies:
