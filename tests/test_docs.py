@@ -3,10 +3,12 @@
 A test is skipped if a package that it needs is not installed.
 """
 
+import contextlib
 import doctest
 import hashlib
 import importlib
 import inspect
+import io
 import json
 import os
 import re
@@ -21,6 +23,7 @@ import pytest
 import pages
 import posenc
 from pages import BLOCK
+from posenc import _cli
 
 ROOT = Path(__file__).parent.parent
 SHELL = re.compile(r"```(sh|console)\n(.*?)```", re.DOTALL)
@@ -57,6 +60,7 @@ OVERRIDE = "extra_repr"         # overrides a method that PyTorch documents
 SECTION = re.compile(r"^([A-Z][A-Za-z ]+)\n-+\n", re.MULTILINE)
 COMMAND_PAGES = ["README.md", "docs/cli.md", "docs/guide.md", "docs/identify.md", "docs/scale-out.md"]
 INSTALLS = "pip install"        # needs a package index; .ci/run tests the command of the README
+PLAIN = re.compile(r"posenc [\w .,=/+-]+")        # a command without characters that are special to a shell
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX shell")
 
 
@@ -315,11 +319,18 @@ def test_docstring_checks_detect_errors(capsys):
 
 @pytest.fixture
 def shell(tmp_path):
-    """Return a function that runs a bash command in a new folder, where posenc imports only these packages (None: all)."""
+    """Return a function that runs a bash command in a new folder, where posenc imports only these packages (None: all).
+
+    If all packages may be imported, a plain call of posenc runs in this process.
+    """
     folder = tmp_path / "here"
     folder.mkdir()
 
     def run(line, packages=None):
+        if packages is None and PLAIN.fullmatch(line):
+            text = io.StringIO()
+            with contextlib.chdir(folder), contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+                return _cli.main(line.split()[1:]), text.getvalue()
         environment = pages.environment_with_commands(tmp_path / "bin", packages)
         output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         done = subprocess.run(["bash", "-c", line], cwd=folder, env=environment, **output)

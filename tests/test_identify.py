@@ -36,8 +36,10 @@ def identified(table, shape, dtype, coordinates):
     return identify(np.frombuffer(table, dtype).reshape(shape), positions)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("d_model", [7, 64, *(pytest.param(d_model, marks=pytest.mark.long) for d_model in (8, 15, 100, 512))])
+@pytest.mark.parametrize("d_model, kind", [
+    (7, "float16"), (64, "float32"), (64, "noise"), *(
+        pytest.param(d_model, kind, marks=pytest.mark.long) for d_model in (7, 8, 15, 64, 100, 512) for kind in KINDS),
+])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_preset_is_identified(name, d_model, kind):
     try:
@@ -62,7 +64,7 @@ def parameters(encoding):
     return {name: value for name, value in changes_of(encoding).items() if name != "odd"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["noise", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("float32", "float16"))])
 @pytest.mark.parametrize(
     "convention",
     [
@@ -100,7 +102,7 @@ def test_equivalent_conventions_are_listed_once(rows, d_model, scale):
         assert (only.encoding, list(only.positions), only.difference) == (encoding, list(range(rows)), 0)
 
 
-@pytest.mark.parametrize("rows", [8, 12, 31, 32])
+@pytest.mark.parametrize("rows", [8, 31])
 @pytest.mark.parametrize("convention", [{"order": "cos"}, {"scale": 2.0}, {"base": 1234.5}, {"frequency_scale": 0.3}], ids=str)
 def test_few_rows_are_enough_for_a_fit(convention, rows):
     encoding = posenc.Encoding(64, **convention)
@@ -110,8 +112,8 @@ def test_few_rows_are_enough_for_a_fit(convention, rows):
 
 @pytest.mark.parametrize(
     "positions",
-    [5000, range(1, 20001, 2), range(10**18, 10**18 + 600), RNG(0).uniform(0, 300, 500),
-     10**18 + np.cumsum(RNG(0).integers(1, 30, 400))],
+    [5000, range(1, 20001, 2), range(10**18, 10**18 + 600), RNG(0).uniform(0, 300, 200),
+     10**18 + np.cumsum(RNG(0).integers(1, 30, 200))],
     ids=["many", "steps", "late", "scattered", "late, uneven"],
 )
 def test_a_fit_uses_known_positions(positions):
@@ -182,14 +184,14 @@ def test_tables_without_a_convention_have_no_match(name):
     assert identify(WITHOUT[name]().astype(np.float32)) == []
 
 
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("shape", [(1, 1), (1, 2), (2, 2), (1, 4), (3, 3), (1, 8), (2, 8), (5, 1), (6, 2)])
-def test_small_random_tables_have_no_match(shape):
+def test_small_random_tables_have_no_match(shape, seed):
     """If positions and parameters are unknown, a few numbers could match by chance."""
-    for seed in range(2):
-        assert identify(RNG(seed).normal(size=shape).astype(np.float32)) == []
-        angle = RNG(seed).uniform(0, 7, shape[0])
-        if shape[1] == 2 and shape[0] > 1:
-            assert identify(np.stack([np.sin(angle), np.cos(angle)], 1).astype(np.float32)) == []
+    assert identify(RNG(seed).normal(size=shape).astype(np.float32)) == []
+    angle = RNG(seed).uniform(0, 7, shape[0])
+    if shape[1] == 2 and shape[0] > 1:
+        assert identify(np.stack([np.sin(angle), np.cos(angle)], 1).astype(np.float32)) == []
 
 
 @pytest.mark.parametrize("d_model", [8, 16, 64])

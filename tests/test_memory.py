@@ -82,9 +82,9 @@ GROWTH = """
         return info.uordblks + info.hblkhd
 
     def growth(work):
-        # the minimum of ten measurements: a leak grows each time, but the caches of Python and glibc grow only at first
+        # the minimum of five measurements: a leak grows each time, but the caches of Python and glibc grow only at first
         counts = [in_use()]
-        for _ in range(10):
+        for _ in range(5):
             for _ in range(CALLS):
                 work()
             counts.append(in_use())

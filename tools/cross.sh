@@ -52,7 +52,7 @@ build_foreign() {
         local mode=auto
         [[ $EUID == 0 ]] || mode=chrootless         # does not need user namespaces
         mmdebstrap -q --mode="$mode" --variant=extract --architectures="$architecture" \
-            --include=base-files,python3,libpython3-dev,python3-numpy,python3-pytest,python3-hypothesis \
+            --include=base-files,python3,libpython3-dev,python3-numpy,python3-pytest,python3-pytest-xdist,python3-hypothesis \
             --include=python3-gmpy2,python3-mpmath,python3-tqdm,libgomp1 \
             "${CROSS_SUITE:-trixie}" "$root" ${CROSS_MIRROR:+"$CROSS_MIRROR"}
     fi
@@ -93,5 +93,5 @@ case $target in
     *) build_foreign ;;
 esac
 "${run[@]}" tests/test_hash.py
-"${run[@]}" -m pytest -q -p no:cacheprovider "${select[@]}" "${tests[@]}"
+"${run[@]}" -m pytest -q -n 0 -p no:cacheprovider "${select[@]}" "${tests[@]}"
 result="the same bits"

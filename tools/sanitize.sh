@@ -80,7 +80,7 @@ run_suite() {
     # --capture=sys, because the sanitizer writes its report to the file descriptor of stderr
     # shellcheck disable=SC2086
     PYTHONPATH=$work/site report "$2" "${environment[@]}" \
-        "$python" -X faulthandler -m pytest -q --capture=sys -p no:cacheprovider "${select[@]}" $tests
+        "$python" -X faulthandler -m pytest -q -n 0 --capture=sys -p no:cacheprovider "${select[@]}" $tests
 }
 
 case $target in

@@ -137,7 +137,7 @@ with open("/proc/self/maps") as file:
 print(*runtimes, sep="\n")
 assert len(runtimes) == 2, "expected two OpenMP runtimes"
 sys.exit(pytest.main(sys.argv[2:]))
-' "$work/site" -q -p no:cacheprovider tests/test_hash.py tests/test_threads.py tests/test_fork.py tests/test_torch.py
+' "$work/site" -q -n 0 -p no:cacheprovider tests/test_hash.py tests/test_threads.py tests/test_fork.py tests/test_torch.py
     done
 }
 
