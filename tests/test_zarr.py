@@ -348,7 +348,13 @@ def test_a_killed_process_leaves_no_incomplete_chunk(tmp_path):
 
 
 def test_create_continues_after_it_was_killed(tmp_path):
-    (tmp_path / ".pe.zarr.partial").mkdir()
+    create(tmp_path / "pe.zarr")
+    next(tmp_path.glob(".pe.zarr.partial/*/unfinished.json")).write_text("damaged")
+    with pytest.raises(ValueError, match="is unfinished"):
+        create(tmp_path / "pe.zarr")
+    create(tmp_path / "pe.zarr", overwrite=True)
+    assert len(posenc.zarr.missing(tmp_path / "pe.zarr")) == 15
+    shutil.rmtree(next(tmp_path.glob(".pe.zarr.partial/*")))
     assert_same_bits(complete(tmp_path / "pe.zarr")[:], ENCODING.encode(N))
     assert names(tmp_path) == ["pe.zarr"]
 

@@ -105,7 +105,7 @@ class Folder:
         return os.path.isfile(os.path.join(self._path, METADATA))
 
     def mark(self) -> Job | None:
-        """Return the job that was started last, or None."""
+        """Return the job that was started last, or None; only its "id" if the mark is damaged."""
         with suppress(FileNotFoundError):
             for name in os.listdir(self._hidden):
                 with suppress(FileNotFoundError, NotADirectoryError), open(self._mark({"id": name}), "rb") as file:
@@ -113,9 +113,11 @@ class Folder:
         return None
 
     def job(self) -> Job | None:
-        """Return the unfinished job, or None."""
+        """Return the unfinished job, None, or an empty dict if its mark is damaged."""
         job = self.mark()
-        return job if job and os.path.isdir(self._store(job)) else None         # `publish` renames the folder
+        if job is None or not os.path.isdir(self._store(job)):                  # `publish` renames the folder
+            return None
+        return job if "metadata" in job else {}
 
     def start(self, job: Job, seen: Job | None) -> None:
         """Start a job in place of `seen`, which `mark` returned, unless another process has started a job meanwhile."""
