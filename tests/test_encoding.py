@@ -143,17 +143,19 @@ def test_dask_accepts_an_encoding():
     np.testing.assert_array_equal(posenc.dask.add_to(x, encoding=EXPLICIT).compute(), 1 + EXPLICIT.encode(7))
 
 
-def test_unknown_and_missing_optional_parts_are_reported():
+@pytest.mark.parametrize("name, package", [("torch", "torch"), ("zarr", "zarr"), ("dask", "dask"), ("plot", "matplotlib")])
+@pytest.mark.parametrize("statement", ["posenc.{}", "import posenc.{}", "from posenc.{} import *"])
+def test_unknown_and_missing_optional_parts_are_reported(name, package, statement):
     with pytest.raises(AttributeError, match="module 'posenc' has no attribute 'jax'"):
         _ = posenc.jax
-    code = """
+    code = f"""
         import sys, posenc
-        sys.modules["torch"] = None             # as if it were not installed
+        sys.modules[{package!r}] = None             # as if it were not installed
         try:
-            posenc.torch
+            {statement.format(name)}
         except ImportError as error:
             print(error)
         """
     done = subprocess.run(python(code), capture_output=True, text=True, check=False)
-    message = "posenc.torch needs torch, included in posenc[torch]; to install it: " + sys.executable + " -m pip install torch"
-    assert done.returncode == 0 and done.stdout.strip() == message, done.stderr
+    start, end = f"posenc.{name} needs {package}", f"included in posenc[{name}]; to install it: {sys.executable} -m pip install"
+    assert done.returncode == 0 and done.stdout.startswith(start) and end in done.stdout, done.stderr

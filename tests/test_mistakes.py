@@ -172,7 +172,7 @@ posenc.Rotary(64, scaling={"factor": 2})                scaling has the key 'fac
 posenc.Rotary(64, scaling={"type": "linear"})           scaling lacks the key 'factor', which linear needs
 posenc.Rotary(64, scaling={"type": "linear", "factor": 0})  scaling['factor'] is 0 | a positive
 posenc.Rotary(64, scaling={"type": "dynamic", "alpha": 10.0, "factor": 2.0})  alpha and the factor 2.0
-posenc.Rotary(64, scaling={"mrope_section": [16, 24, 24]})  axes has length 64, expected 32
+posenc.Rotary(64, scaling={"mrope_section": [16, 24, 24]})  scaling['mrope_section'] has the sum 64, expected 32
 posenc.Rotary(64, scaling={"mrope_section": [32], "mrope_interleaved": True})  mrope_section with three
 posenc.Rotary(64, base=5, frequencies=[1] * 32)         frequencies and base | only one of them
 posenc.Rotary(8, axes=[0, 2, 0, 0])                     axes has 2 but not 1 | at least one pair for each axis
@@ -190,7 +190,7 @@ rotary.replace(rope_theta=5e5)                          Rotary.replace() | 'rope
 rotary.tables(12.0)                                     positions is 12.0 of type float | a range or an array
 rotary.rotate(x, inverse=1)                             inverse is 1 of type int | a bool
 rotary.rotate(x, 10)                                    positions has length 10, expected 12
-rotary.rotate(np.ones((2, 8, 3, 64), "f4"), [[4, 5, 6]] * 2)    positions has shape (2, 3) | positions[:, None] broadcasts
+rotary.rotate(np.ones((2, 8, 3, 64), "f4"), [[4, 5, 6]] * 2)    positions has shape (2, 3) | positions[:, None]
 rotary.rotate(x[:, :32])                                x has shape (12, 32) | (..., 64)
 rotary.rotate(x.astype("f8"))                           x has dtype float64 | float32, float16 or bfloat16
 rotary.rotate(t)                                        x is of type Tensor | posenc.torch
@@ -449,7 +449,10 @@ posenc.torch.PositionalEncoding(64, trainable=True)     'trainable' | did you me
 posenc.torch.PositionalEncoding(64, embed_dim=64)       'embed_dim' | did you mean 'd_model'?
 posenc.torch.PositionalEncoding(64)(x)                  x is of type ndarray | a torch.Tensor
 posenc.torch.PositionalEncoding(64)(torch.zeros(12, 32))  x has shape (12, 32) | (..., n, 64)
-posenc.torch.PositionalEncoding(64)()                   max_len is None | forward() without x
+posenc.torch.PositionalEncoding(64)()                   x and max_len are None | a tensor or a length
+posenc.torch.PositionalEncoding(64)(None)               x and max_len are None | a tensor or a length
+posenc.torch.PositionalEncoding(64)(torch.nested.nested_tensor([t], layout=torch.jagged))  x is a nested tensor | .to_padded_tensor(0)
+posenc.torch.PositionalEncoding(64, 0.1, 5000)          d_model and dropout by position | pass 5000 as max_len=5000
 posenc.torch.PositionalEncoding(64)(t, start=0.0)       start is 0.0 of type float | an integer
 posenc.torch.PositionalEncoding(64)(t, positions=5)     positions is of type int | a torch.Tensor
 posenc.torch.PositionalEncoding(64)(t, positions=torch.arange(5))  positions has shape (5,) | broadcasts to (12,)
@@ -458,6 +461,7 @@ posenc.torch.PositionalEncoding(64)(t, positions=torch.arange(5))  positions has
 posenc.torch.PositionalTable(64, 10.0)                  max_sequence_length is 10.0 of type float | an integer
 posenc.torch.PositionalTable(64, max_len=10)            'max_len' | did you mean 'max_sequence_length'?
 posenc.torch.PositionalTable(embedding_dim=64, d_model=64)  'embedding_dim' | did you mean 'd_model'?
+posenc.torch.PositionalTable(64)()                      x and max_sequence_length are None | a tensor or a length
 posenc.torch.PositionalTable(64)(x)                     x is of type ndarray | a torch.Tensor
 posenc.torch.PositionalTable(64)(t, start="1")          start is '1' of type str | an integer
 posenc.torch.PositionalTable(64)(t, start=2**63)        start is 9223372036854775808 | < 2**63
@@ -473,6 +477,7 @@ posenc.torch.RotaryEmbedding(config | {"head_dim": 63})  head_dim is 63 | an eve
 posenc.torch.RotaryEmbedding(config | {"head_dim": "64"})  head_dim is '64' of type str | an integer
 posenc.torch.RotaryEmbedding(config | {"rope_scaling": "yarn"})  rope_scaling of type str | a dict
 posenc.torch.RotaryEmbedding(config | {"rope_scaling": {"type": "ntk"}})  scaling has rope_type 'ntk' | expected one of
+posenc.torch.RotaryEmbedding(config | {"hidden_size": 512})(t[None], torch.zeros(1, 12))  x has shape (1, 12, 64) | (..., 512)
 posenc.torch.RotaryEmbedding(config, length=0)          length is 0 | at least 1
 posenc.torch.RotaryEmbedding(config, max_len=10)        'max_len' | did you mean 'length'?
 posenc.torch.RotaryEmbedding(rotary)(x, torch.zeros(1, 12))  x is of type ndarray | a torch.Tensor

@@ -339,11 +339,32 @@ def test_heads_share_positions(isa, dtype):
     rng = np.random.default_rng(6)
     turning = rotation(20)
     x = normal(rng, (3, 4, 5, 40), dtype)
-    for shape in ((5,), (1, 5), (4, 1), (3, 1, 5), (3, 4, 1), (1, 1, 1), (3, 1, 1), ()):
+    for shape in ((5,), (1, 1, 5), (1, 4, 1), (3, 1, 5), (3, 4, 1), (1, 1, 1), (3, 1, 1), ()):
         positions = rng.integers(-(10**6), 10**6, shape)
         every = np.ascontiguousarray(np.broadcast_to(positions, x.shape[:-1]))
         assert_same_bits(apply(turning, x.copy(), positions), apply(turning, x.copy(), every))
     assert_correct(x, apply(turning, x.copy(), every), every, 20)
+
+
+@pytest.mark.parametrize("axes", [None, (0, 1, 0, 1)], ids=["one axis", "two axes"])
+def test_positions_of_a_batch_are_not_taken_for_those_of_heads(axes):
+    """Positions of shape (batch, n) would broadcast to (heads, n) if there are as many heads as sequences."""
+    rotary = posenc.Rotary(8, axes=axes)
+    x, each = np.ones((4, 4, 10, 8), np.float32), np.arange(40).reshape(4, 10)
+    positions, colon = (each, "") if axes is None else (np.stack([each, each + 1]), ":, ")
+    for wrong in (positions, positions.astype(np.int32), positions[..., :1, :]):
+        with pytest.raises(ValueError) as error:
+            rotary.rotate(x, wrong)
+        for advice in (f"pass positions[{colon}:, None] for axes 0, 2 of x", f"positions[{colon}None] for axes 1, 2 of x"):
+            assert advice in str(error.value)
+    assert (x == 1).all()
+    rows = rotary.rotate(x.copy(), positions[..., None, :])
+    assert np.array_equal(rows[2, 1], rotary.rotate(x[2, 1].copy(), positions[..., 2, :]))
+    assert np.array_equal(rotary.rotate(x.copy(), positions[..., None, :, :])[1, 2], rows[2, 1])
+    if axes is None:            # the same rule for encodings
+        for add in (posenc.add_to, posenc.Encoding(8).add_to):
+            with pytest.raises(ValueError, match=r"with 1 or 3 dimensions .* pass positions\[:, None\] for axes 0, 2 of x"):
+                add(x, positions)
 
 
 def test_rows_in_any_order_and_number(isa, dtype, interleaved):

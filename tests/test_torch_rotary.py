@@ -126,6 +126,10 @@ def test_vmap():
     result = rotate(X, POSITIONS, rotary=PLAIN)
     assert torch.equal(torch.vmap(lambda x, p: rotate(x, p, rotary=PLAIN))(X, POSITIONS), result)
     assert torch.equal(torch.vmap(lambda x: rotate(x, rotary=PLAIN), in_dims=1, out_dims=1)(X), rotate(X, rotary=PLAIN))
+    shared = torch.vmap(lambda x: rotate(x, POSITIONS[0, 0], rotary=PLAIN))(X)
+    assert torch.equal(shared, rotate(X, POSITIONS[0, 0], rotary=PLAIN))
+    whole = torch.vmap(lambda x: rotate(x, POSITIONS[1], rotary=PLAIN))(X)
+    assert torch.equal(whole, rotate(X, POSITIONS[1][None], rotary=PLAIN))
     one = torch.vmap(lambda p: rotate(X[0], p, rotary=PLAIN))(POSITIONS)
     assert torch.equal(one, rotate(X[:1].expand(2, -1, -1, -1), POSITIONS, rotary=PLAIN))
     three = torch.vmap(lambda x, p: rotate(x, p, rotary=AXES), in_dims=(0, 1))(X, POSITIONS_3)
@@ -165,6 +169,7 @@ def test_operators():
     (X, {"inverse": 1}, TypeError, "inverse is 1 of type int, expected a bool"),
     (X, {"positions": 4}, ValueError, "positions has length 4, expected 5"),
     (X, {"positions": torch.arange(3)}, ValueError, "positions has shape (3,), expected one that broadcasts to (2, 3, 5)"),
+    (X[:, :2], {"positions": POSITIONS[:, 0]}, ValueError, "with 1 or 3 dimensions that broadcasts to (2, 2, 5); pass"),
     (X, {"positions": torch.arange(5) + 0.5}, ValueError, "positions has 0.5, expected integers for a rotation"),
     (X, {"rotary": AXES}, ValueError, "positions is None, expected"),
     (X, {"rotary": AXES, "positions": POSITIONS}, ValueError, "(3, ...)"),

@@ -47,11 +47,4 @@ def __getattr__(name: str) -> _ModuleType:
         raise AttributeError(f"module 'posenc' has no attribute {name!r}")
     import importlib
 
-    from posenc import _install
-
-    try:
-        return importlib.import_module(f"posenc.{name}")
-    except ModuleNotFoundError as error:
-        if (error.name or "posenc").startswith("posenc"):
-            raise
-        raise _install.not_installed(f"posenc.{name}", name, error) from error
+    return importlib.import_module(f"posenc.{name}")

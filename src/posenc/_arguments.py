@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
@@ -367,10 +367,8 @@ def for_add_to(
     if shape_of(positions) != (n,):
         if isinstance(positions, range):
             raise length_error(len(positions), n)
-        try:
-            positions = np.require(np.broadcast_to(positions, x.shape[:-1]), None, ("C", "A")).reshape(x.shape[:-1])
-        except ValueError:
-            raise broadcast_error(positions.shape, x.shape[:-1]) from None
+        check_broadcast(positions.shape, x.shape[:-1])
+        positions = np.require(np.broadcast_to(positions, x.shape[:-1]), None, ("C", "A")).reshape(x.shape[:-1])
     return positions, scale, n_threads
 
 
@@ -407,10 +405,7 @@ def for_rotate(
         if length(positions) != n:
             raise length_error(length(positions), n)
         return positions, out, n_threads
-    shape = positions.shape if axes is None else positions.shape[1:]
-    pairs = zip(reversed(shape), reversed(x.shape[:-1]), strict=False)
-    if len(shape) > x.ndim - 1 or any(size not in (1, rows) for size, rows in pairs):
-        raise broadcast_error(positions.shape, x.shape[:-1], axes is not None)
+    check_broadcast(positions.shape, x.shape[:-1], axes is not None)
     if positions.dtype != np.int64:
         whole = np.isfinite(positions) & (positions == np.floor(positions))
         if not whole.all():
@@ -424,14 +419,31 @@ def length_error(length: int, n: int | None) -> ValueError:
     return ValueError(f"positions has length {length}, expected {n}, the number of rows of x{hint}")
 
 
-def broadcast_error(shape: tuple[int, ...], expected: tuple[int, ...], has_axes: bool = False) -> ValueError:
-    """Return the error for positions that do not broadcast to `expected`, ignoring their first dimension if `has_axes`."""
-    first, rest = (":, :", shape[1:]) if has_axes else (":", shape)
-    hint = ""
-    if len(expected) == 3 and rest == expected[::2]:
-        hint = f"; positions[{first}, None] broadcasts over axis 1 of x"
+def check_broadcast(shape: tuple[int, ...], expected: tuple[int, ...], has_axes: bool = False) -> None:
+    """Check that positions of this shape have one axis, or as many as `expected`, and broadcast to it.
+
+    With any other number of axes, positions of shape (batch, n) would broadcast to (batch, heads, n) as (heads, n) if both
+    numbers are equal.  If `has_axes`, the first dimension of positions is that of their axes.
+    """
+    own, n = shape[has_axes:], len(expected)
+    if (len(own) < 2 or len(own) == n) and _fits(own, expected[n - len(own) :]) and len(own) <= n:
+        return
+    hints = []
+    if 1 < len(own) < n:
+        missing = ", ".join(["None"] * (n - len(own)))
+        first = ":, " if has_axes else ""
+        before_last = (*range(len(own) - 1), n - 1), first + ":, " * (len(own) - 1) + missing
+        for axes, index in (before_last, (range(n - len(own), n), first + missing)):
+            if _fits(own, [expected[axis] for axis in axes]):
+                hints.append(f"positions[{index}] for axes {', '.join(map(str, axes))} of x")
+    dimensions = "" if len(own) in (1, n) else f" with 1 or {n} dimensions" if n > 1 else f" with {n} dimensions"
     after = " after the first dimension" if has_axes else ""
-    return ValueError(f"positions has shape {shape}, expected one that broadcasts to {expected}{after}{hint}")
+    hint = f"; pass {', or '.join(hints)}" if hints else ""
+    raise ValueError(f"positions has shape {shape}, expected one{dimensions} that broadcasts to {expected}{after}{hint}")
+
+
+def _fits(shape: Sequence[int], expected: Sequence[int]) -> bool:
+    return all(length in (1, rows) for length, rows in zip(shape, expected, strict=False))
 
 
 def _target(x: NDArray[Any], out: Any, element: np.dtype[Any]) -> NDArray[Any] | None:

@@ -935,8 +935,8 @@ cdef class Rotation:
             Array of float32, float16 or bfloat16 (ml_dtypes), with at least 2 * pairs columns, which must be contiguous; the
             other axes may have any strides.
         positions : None, range, int or ndarray of int64
-            None means ``range(n)``; a range must have length n, and an integer must be n.  An array must be C-contiguous and
-            broadcast to ``x.shape[:-1]``.  If there are several axes of positions, an array is required, and its first
+            None means ``range(n)``; a range must have length n, and an integer must be n.  An array must be C-contiguous, have
+            one axis or as many as ``x.shape[:-1]``, and broadcast to it.  If there are several axes of positions, an array is required, and its first
             dimension, in addition to those, has one element for each axis of positions.
         out : ndarray, optional
             Array with the shape and dtype of x, and rows that do not overlap each other or x.  If None or x, x is overwritten.
@@ -1008,7 +1008,8 @@ cdef class Rotation:
         cdef Offsets table
         cdef uint64_t step
         cdef list tables = []           # keeps the tables alive
-        if read != NULL and (p.axes - skipped > axes or skipped and (p.axes == 0 or p.shape[0] != turnings)):
+        if read != NULL and (skipped and (p.axes == 0 or p.shape[0] != turnings)
+                             or p.axes - skipped > 1 and p.axes - skipped != axes or p.axes - skipped > axes):
             return False
         memset(&r, 0, sizeof(rotation_t))
         for axis in range(axes):

@@ -9,19 +9,23 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsIndex, Unpack
 
-import dask.array as da
 import numpy as np
-from dask.base import compute, tokenize
-from dask.delayed import delayed
 from numpy.typing import NDArray
 
 import posenc
-from posenc import _arguments
+from posenc import _arguments, _install
 from posenc._cache import encoding_for, encoding_of
 from posenc._encoding import Encoding
 from posenc._keywords import suggests
 from posenc._specification import changes_of
 from posenc._types import AnyDType, Convention, Positions
+
+try:
+    import dask.array as da
+    from dask.base import compute, tokenize
+    from dask.delayed import delayed
+except ModuleNotFoundError as error:
+    raise _install.not_installed("posenc.dask", "dask", error) from error
 
 if TYPE_CHECKING:
     import zarr
@@ -263,12 +267,7 @@ def _ranges(numbers: range, chunks: tuple[int, ...]) -> da.Array:
 def _aligned(positions: NDArray[Any] | da.Array, x: da.Array) -> da.Array:
     """Return positions as a Dask array with the chunks of x on each axis longer than one."""
     shape = positions.shape
-    try:
-        fits = np.broadcast_shapes(shape, x.shape[:-1]) == x.shape[:-1]
-    except ValueError:
-        fits = False
-    if not fits:
-        raise ValueError(f"positions has shape {shape}, expected one that broadcasts to {x.shape[:-1]}")
+    _arguments.check_broadcast(shape, x.shape[:-1])
     chunks = x.chunks[:-1][x.ndim - 1 - len(shape) :]
     chunks = tuple((1,) if length == 1 else chunk for length, chunk in zip(shape, chunks, strict=True))
     return da.asarray(positions).rechunk(chunks)

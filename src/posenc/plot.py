@@ -11,19 +11,23 @@ import math
 from collections.abc import Iterable
 from typing import Any, SupportsIndex
 
-from matplotlib.axes import Axes
-from matplotlib.axis import Axis
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
-from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
-from posenc import _arguments
+from posenc import _arguments, _install
 from posenc._encoding import Encoding, check_encoding
 from posenc._keywords import suggests
 from posenc._types import Positions
+
+try:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+except ModuleNotFoundError as error:
+    raise _install.not_installed("posenc.plot", "plot", error) from error
 
 __all__ = ["heatmap", "similarity", "waves"]
 

@@ -9,9 +9,14 @@ import os
 from typing import Any, SupportsIndex
 
 import numpy as np
-import zarr
 
-from posenc import _arguments
+from posenc import _arguments, _install
+
+try:
+    import zarr
+except ModuleNotFoundError as error:
+    raise _install.not_installed("posenc.zarr", "zarr", error) from error
+
 from posenc._encoding import Encoding
 from posenc._files import formats
 from posenc._files import zarr as _zarr

@@ -71,6 +71,7 @@ def checked_keywords(head_dim: Any, keywords: Mapping[str, Any]) -> tuple[int, d
             if c[name] != DEFAULTS[name]:
                 raise ValueError(f"frequencies and {name} are both given, expected only one of them")
     given, c["scaling"] = c["scaling"] or {}, None
+    axes_are_scaling = "mrope_section" in given
     if given:
         shared = {key: given.pop(key) for key in SHARED if key in given}
         if given["rope_type"] == "proportional" and "partial_rotary_factor" in shared:
@@ -84,7 +85,8 @@ def checked_keywords(head_dim: Any, keywords: Mapping[str, Any]) -> tuple[int, d
             raise ValueError("scaling has mrope_interleaved, expected mrope_section with three numbers")
         if "mrope_section" in shared:
             axes_of = pair_axes.interleaved if shared.get("mrope_interleaved") else pair_axes.blocks
-            _move(c, "axes", "mrope_section", _axis_of_each_pair("scaling['mrope_section']", axes_of(shared["mrope_section"])))
+            axes = _axis_of_each_pair("scaling['mrope_section']", axes_of(shared["mrope_section"]))
+            _move(c, "axes", "mrope_section", axes)
         c["scaling"] = None if given == {"rope_type": "default"} else given
     rotary_dim = head_dim if c["rotary_dim"] is None else c["rotary_dim"]
     c["rotary_dim"] = None if rotary_dim == head_dim else rotary_dim
@@ -94,7 +96,8 @@ def checked_keywords(head_dim: Any, keywords: Mapping[str, Any]) -> tuple[int, d
         raise ValueError(f"{name} is {rotary_dim}, expected an even number of columns{most}")
     for name in ("axes", "frequencies"):
         if c[name] is not None and len(c[name]) != rotary_dim // 2:
-            raise ValueError(f"{name} has length {len(c[name])}, expected {rotary_dim // 2}, the number of pairs")
+            given_as = "scaling['mrope_section'] has the sum" if name == "axes" and axes_are_scaling else f"{name} has length"
+            raise ValueError(f"{given_as} {len(c[name])}, expected {rotary_dim // 2}, the number of pairs")
     if not any(c["axes"] or ()):            # a single axis
         c["axes"] = None
     return head_dim, c

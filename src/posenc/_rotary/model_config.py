@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from posenc import _arguments
+from posenc._presets_missing import without_rotation
 from posenc._rotary import pair_axes
 from posenc._rotary.scaling import type_of_scaling
 from posenc._specification import Specification
@@ -14,11 +15,23 @@ from posenc._specification import Specification
 INTERLEAVED = frozenset((
     "axk1", "axk2", "bailing_hybrid", "blt", "blt_global_transformer", "blt_local_decoder", "blt_local_encoder",
     "blt_patcher", "chatglm", "codegen", "cohere", "cohere2", "cohere2_moe", "deepseek_v2", "deepseek_v3", "deepseek_v32",
-    "deepseek_v4", "dots3_note", "dots3_note_audio_encoder", "dots3_note_text", "ernie4_5", "ernie4_5_moe",
+    "deepseek_v4", "dots3_note", "dots3_note_text", "ernie4_5", "ernie4_5_moe",
     "ernie4_5_vl_moe_text", "glm", "glm4", "glm4_moe_lite", "glm4v_text", "glm_moe_dsa", "glm_ocr_text", "gptj", "helium",
     "kimi_k2", "llama4_text", "longcat_flash", "mistral4", "mistral_large4_text", "moonshine", "moonshine_streaming",
-    "openai_privacy_filter", "pe_audio_encoder", "pe_audio_video_encoder", "pe_video_encoder", "qwen2_5_omni_dit", "youtu",
+    "openai_privacy_filter", "pe_audio_encoder", "pe_audio_video_encoder", "pe_video_encoder", "qwen2_5_omni_dit", "roformer",
+    "youtu",
 ))
+# The mrope_section of model types with several axes, for configurations without one
+SECTIONS = {
+    "ernie4_5_vl_moe_text": (22, 22, 20),
+    **dict.fromkeys(("glm4v_moe_text", "glm4v_text", "glm_image_text", "glm_ocr_text"), (8, 12, 12)),
+    **dict.fromkeys(
+        ("paddleocr_vl_text", "qwen2_5_omni_talker", "qwen2_5_omni_text", "qwen2_5_vl_text", "qwen2_vl_text"), (16, 24, 24)),
+    **dict.fromkeys(("qwen3_5_moe_text", "qwen3_5_text", "qwen4_exp_text"), (11, 11, 10)),
+    **dict.fromkeys(
+        ("cohere_compass_text", "cosmos3_edge_text", "qwen3_omni_moe_talker_text", "qwen3_omni_moe_text", "qwen3_vl_moe_text",
+         "qwen3_vl_text"), (24, 20, 20)),
+}
 # Model types that interleave the axes of mrope_section, even if the configuration lacks mrope_interleaved
 INTERLEAVED_SECTIONS = frozenset((
     "cohere_compass_text", "cosmos3_edge_text", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_omni_moe_talker_text",
@@ -47,7 +60,7 @@ ROTATES_WITH = {
     "esm": ("position_embedding_type", "rotary"), "falcon": ("alibi", False),
     "granitemoehybrid": ("position_embedding_type", "rope"), "zamba2": ("use_mem_rope", True),
 }
-BASES = {"codegen": 1e4, "gptj": 1e4}       # the bases of model types whose configuration has none
+BASES = {"codegen": 1e4, "gptj": 1e4, "roformer": 1e4}       # the bases of model types whose configuration has none
 # Model types that apply a single rope_scaling, as in older configurations, only to layers with full attention
 SCALED_IN_FULL_ATTENTION = frozenset(("gemma3_text", "gemma3n_text", "olmo3"))
 LOCAL_BASE = frozenset(("gemma3_text", "gemma3n_text"))     # of these, those with a different base for local attention
@@ -62,6 +75,11 @@ def settings_of(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[st
         length = _arguments.integer("length", length, 1)
     if isinstance(config, Specification) or not isinstance(config, Mapping) and not hasattr(config, "to_dict"):
         raise _arguments.wrong_type("config", config, "a configuration from transformers or its dict")
+    if _read(config, "rope_type") is not None or isinstance(config, Mapping) and isinstance(config.get("type"), str):
+        raise ValueError(
+            f"config has the rope_type {_read(config, 'rope_type', 'type')!r}, so it is a scaling, expected a model's "
+            "configuration; call Rotary(head_dim, scaling=...)"
+        )
     model_type = _read(config, "model_type")
     _check_supported(config, model_type)
     config = _of_layer(config, layer_type)
@@ -74,7 +92,7 @@ def settings_of(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[st
         scaling["rope_theta"] = _read(config, "rope_theta", "rotary_emb_base")
     if scaling["rope_theta"] is None:
         if model_type not in BASES:
-            raise _lacks("rope_theta")
+            raise _lacks("rope_theta", config)
         scaling["rope_theta"] = BASES[model_type]
     others = set(_read(config, "layer_rope_theta") or ()) - {0, scaling["rope_theta"]}
     if others:
@@ -92,7 +110,7 @@ def settings_of(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[st
         elif (rotary_dim := _read(config, *WIDTHS)) is not None:
             keywords["rotary_dim"] = rotary_dim
         elif isinstance(config, Mapping) and model_type in PARTIAL and not any(name in config for name in (*SHARES, *WIDTHS)):
-            raise _lacks("partial_rotary_factor")
+            raise _lacks("partial_rotary_factor", config)
 
     max_positions = _read(config, "max_position_embeddings", "n_positions", "max_seq_len")
     if rope_type in ("llama3", "yarn", "longrope"):
@@ -106,8 +124,10 @@ def settings_of(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[st
     if length is not None and rope_type in ("dynamic", "longrope"):
         scaling["length"] = length
 
-    sections = scaling.get("mrope_section")
-    if sections is not None:
+    if scaling.get("mrope_section") is None and model_type in SECTIONS:
+        columns = keywords.get("rotary_dim") or int(head_dim * (scaling.get("partial_rotary_factor") or 1))
+        scaling["mrope_section"] = _sections(model_type, columns // 2)
+    if scaling.get("mrope_section") is not None:
         if model_type in UNSUPPORTED_SECTIONS:
             raise ValueError(f"config has model_type {model_type!r}, whose mrope_section is unsupported; call Rotary with axes")
         if model_type in ALTERNATING_SECTIONS:
@@ -115,6 +135,15 @@ def settings_of(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[st
         elif model_type in INTERLEAVED_SECTIONS:
             scaling["mrope_interleaved"] = True
     return head_dim, keywords
+
+
+def _sections(model_type: str, pairs: int) -> tuple[int, ...]:
+    """Return the numbers of pairs of each axis; if axes are interleaved, the first axis has all pairs that the others leave."""
+    sections = SECTIONS[model_type]
+    if model_type not in INTERLEAVED_SECTIONS:
+        return sections
+    others = [len(range(axis, min(3 * sections[axis], pairs), 3)) for axis in (1, 2)]
+    return (pairs - sum(others), *others)
 
 
 def _check_supported(config: Any, model_type: Any) -> None:
@@ -125,6 +154,9 @@ def _check_supported(config: Any, model_type: Any) -> None:
         raise ValueError(
             f"config has model_type {model_type!r}, whose positions have several axes; Rotary.preset has such rotations"
         )
+    instead = without_rotation(model_type) if isinstance(model_type, str) else None
+    if instead is not None:
+        raise ValueError(f"config has model_type {model_type!r}, a model without rotary embeddings: it has {instead}")
     name, needed = ROTATES_WITH.get(model_type, ("", None))
     value = _read(config, name) if name else None
     if value is not None and value != needed:
@@ -133,11 +165,14 @@ def _check_supported(config: Any, model_type: Any) -> None:
         raise ValueError(f"config has rope_ratio {_read(config, 'rope_ratio')!r}, expected 1; multiply rope_theta by it")
 
 
-def _lacks(key: str) -> ValueError:
-    return ValueError(
-        f"config has no {key}, whose default is in the model's configuration class; "
-        f"pass an object of that class, or add {key} to the dict"
-    )
+def _lacks(key: str, config: Any) -> ValueError:
+    if isinstance(config, Mapping):
+        return ValueError(
+            f"config has no {key}, whose default is in the model's configuration class if the model has rotary embeddings; "
+            f"pass an object of that class, or add {key} to the dict"
+        )
+    own = f"{type(config).__name__} of model_type {_read(config, 'model_type')!r}"
+    return ValueError(f"config is a {own}, which has no {key}, expected a model with rotary embeddings")
 
 
 def _read(config: Any, *names: str) -> Any:
@@ -225,7 +260,7 @@ def _parameters(config: Any, layer_type: str | None) -> tuple[dict[str, Any], bo
         if layer_type == LOCAL and model_type in SCALED_IN_FULL_ATTENTION:
             parameters = {}
             if base is None and model_type in LOCAL_BASE:
-                raise _lacks("rope_local_base_freq")
+                raise _lacks("rope_local_base_freq", config)
         if base is not None:
             parameters["rope_theta"] = base
     return parameters, False
@@ -239,7 +274,12 @@ def _head_dim(config: Any) -> int:
         if width is None or heads is None:
             inner = "; pass config.text_config" if _read(config, "text_config") is not None else ""
             raise ValueError(f"config has no head_dim, expected head_dim, or hidden_size and num_attention_heads{inner}")
-        head_dim = _arguments.integer("hidden_size", width, 1) // _arguments.integer("num_attention_heads", heads, 1)
+        width, heads = _arguments.integer("hidden_size", width, 1), _arguments.integer("num_attention_heads", heads, 1)
+        if width % heads:
+            raise ValueError(
+                f"config has hidden_size {width}, expected a multiple of num_attention_heads, {heads}, or head_dim"
+            )
+        head_dim = width // heads
     return _arguments.integer("head_dim", head_dim, 1)
 
 

@@ -5,6 +5,13 @@
 True
 """
 
+from posenc import _install
+
+try:
+    import torch as _torch  # noqa: F401
+except ModuleNotFoundError as error:
+    raise _install.not_installed("posenc.torch", "torch", error) from error
+
 from posenc.torch._data import ChunkDataset
 from posenc.torch._functions import add_to, encode
 from posenc.torch._modules import PositionalEncoding, PositionalTable

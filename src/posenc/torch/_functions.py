@@ -173,7 +173,7 @@ def _add_by_torch(x: Tensor, positions: Tensor | None, start: int, x_scale: floa
     if positions is None:
         values = _operators.encode(start, 1, n, d_model, convention, x.dtype, x.device)
     else:
-        _tensors.check_broadcast(positions, x)
+        _arguments.check_broadcast(tuple(positions.shape), tuple(x.shape[:-1]))
         values = _operators.encode_at(positions, d_model, convention, x.dtype, x.device)
     scale = _kernel.rounded(_tensors.DTYPES[x.dtype], x_scale)
     if not math.isfinite(scale):

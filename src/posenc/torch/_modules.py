@@ -17,7 +17,7 @@ from posenc._specification import changes_of
 from posenc._types import Convention
 from posenc.torch import _operators
 from posenc.torch._operators import encoding_of, specification, text_of
-from posenc.torch._tensors import DTYPES, check_broadcast, check_positions, check_x, constant, integer, real, scale_error
+from posenc.torch._tensors import DTYPES, check_positions, check_x, constant, integer, real, scale_error
 
 TABLE_BYTES = 1 << 26               # the table grows to at most this size
 TABLE_KEYS = ("pe", "pos_encoding")     # state_dict keys of the table in PyTorch's and other tutorials
@@ -142,7 +142,7 @@ class PositionalTable(nn.Module):
             check_x(x, self.d_model)
             return self._encodings(x.shape[-2], start, positions, x.dtype, x.device).clone()
         if self.max_sequence_length is None:
-            raise ValueError(f"{self._length_name} is None, expected a length for forward() without x")
+            raise ValueError(f"x and {self._length_name} are None, expected a tensor or a length")
         return self._encodings(self.max_sequence_length, start, positions, self.pe.dtype, self.pe.device).clone()
 
     def _encodings(self, n: int, start: int, positions: Tensor | None, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -296,13 +296,16 @@ class PositionalEncoding(PositionalTable):
         self,
         d_model: SupportsIndex | posenc.Encoding,
         dropout: float = 0.0,
-        *,
+        *others: Any,
         max_len: SupportsIndex | None = None,
         batch_first: bool = True,
         x_scale: SupportsFloat | None = None,
         learned_scale: SupportsFloat | None = None,
         **convention: Unpack[Convention],
     ) -> None:
+        if others:
+            kind, length = type(self).__name__, ", ".join(map(repr, others))
+            raise TypeError(f"{kind} takes only d_model and dropout by position; pass {length} as max_len={length}")
         dropout = constant("dropout", dropout)
         if _arguments.is_index(dropout) and not isinstance(dropout, bool) and dropout > 0:
             kind = type(dropout).__name__
@@ -393,10 +396,10 @@ class PositionalEncoding(PositionalTable):
         column = (-1, *[1] * (x.ndim - 2))      # the shape of n positions along the first axis
         if positions is not None:
             check_positions(positions, x.device)
-            shape = positions.shape
-            if sequence_first and positions.ndim == 1:
+            in_column = sequence_first and positions.ndim == 1
+            _arguments.check_broadcast(tuple(positions.shape), tuple(x.shape[: 1 if in_column else -1]))
+            if in_column:
                 positions = positions.reshape(column)
-            check_broadcast(positions, x, shape)
         encodings = self._encodings(x.shape[0 if sequence_first else -2], start, positions, x.dtype, x.device)
         if sequence_first and positions is None:
             encodings = encodings.reshape(*column, self.d_model)

@@ -65,13 +65,16 @@ class RotaryEmbedding(nn.Module):
     @suggests
     def __init__(self, config: Any, length: int | None = None) -> None:
         super().__init__()
-        self._form = "twice"
+        self._form, self._hidden_size = "twice", None
         if isinstance(config, Rotary):
             if length is not None:
                 raise ValueError(f"length is {length!r}, expected None with a posenc.Rotary; set length in its scaling")
             rotations: dict[str | None, Rotary] = {None: config}
         else:
-            kind = config.get("model_type") if isinstance(config, Mapping) else getattr(config, "model_type", None)
+            kind, self._hidden_size = (
+                config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
+                for name in ("model_type", "hidden_size")
+            )
             for form, names in (("in pairs", IN_PAIRS), ("once", ONCE), ("complex", COMPLEX)):
                 if kind in names:
                     self._form = form
@@ -114,7 +117,8 @@ class RotaryEmbedding(nn.Module):
         Parameters
         ----------
         x : Tensor
-            A tensor with the dtype and device of the result; its values are not used.
+            A tensor with the dtype and device of the result; its values are not used.  If its shape is (batch, n, width), the
+            width must be the ``hidden_size`` of the configuration.
         position_ids : Tensor, shape (batch, n)
             The positions.  With several axes, the shape is (axes, batch, n), or (batch, n) for equal positions on all axes.
         layer_type : str, optional
@@ -147,6 +151,9 @@ class RotaryEmbedding(nn.Module):
         if not isinstance(x, Tensor):
             raise TypeError(f"x is of type {type(x).__name__}, expected a torch.Tensor")
         _tensors.check_positions(position_ids, x.device)
+        # hidden states of another width: the module is in a model with another configuration
+        if self._hidden_size not in (None, x.shape[-1]) and x.ndim == 3 and x.shape[:2] == position_ids.shape[-2:]:
+            raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {self._hidden_size}), the hidden_size of config")
         text = self._text(layer_type)
         axes = axes_of(text)
         if axes is not None and position_ids.ndim == 2:

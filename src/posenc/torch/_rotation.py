@@ -144,9 +144,9 @@ def _mapped(
 ) -> tuple[Tensor, int]:
     """Implement vmap: move the mapped dimension of x and of positions to the front of their broadcast dimensions."""
     x = x.expand(info.batch_size, *x.shape) if dims[0] is None else x.movedim(dims[0], 0)
-    if positions is not None and dims[1] is not None:
+    if positions is not None:
         first = int(axes_of(rotary) is not None)                    # the dimension of position axes remains first
-        positions = positions.movedim(dims[1], first)
+        positions = positions.unsqueeze(first) if dims[1] is None else positions.movedim(dims[1], first)
         missing = x.ndim - 1 - (positions.ndim - first)
         positions = positions.reshape(*positions.shape[: first + 1], *(1,) * missing, *positions.shape[first + 1 :])
     return _turned(with_contiguous_last(x), positions, start, inverse, rotary), 0
@@ -317,6 +317,7 @@ def _check(x: Tensor, rotary: Any, inverse: Any) -> None:
     if not isinstance(x, Tensor):
         hint = "; posenc.Rotary.rotate takes arrays" if isinstance(x, np.ndarray) else ""
         raise TypeError(f"x is of type {type(x).__name__}, expected a torch.Tensor{hint}")
+    _tensors.check_not_nested("x", x)
     if x.dtype not in DTYPES:
         raise TypeError(f"x has dtype {x.dtype}, expected one of {', '.join(map(str, DTYPES))}")
     if x.layout is not torch.strided:
@@ -348,5 +349,5 @@ def _tensor_or_start(positions: Any, x: Tensor, axes: int | None) -> tuple[Tenso
     _tensors.check_positions(tensor, x.device)
     if axes is not None and tensor.shape[:1] != (axes,):
         raise ValueError(f"positions has shape {tuple(tensor.shape)}, expected ({axes}, ...), one element for each axis")
-    _tensors.check_broadcast(tensor, x, has_axes=axes is not None)
+    _arguments.check_broadcast(tuple(tensor.shape), tuple(x.shape[:-1]), axes is not None)
     return tensor.to(x.device), 0

@@ -97,6 +97,7 @@ def check_x(x: Tensor, d_model: int | None = None) -> None:
     if not isinstance(x, Tensor):
         hint = "; posenc.add_to takes arrays" if isinstance(x, np.ndarray) else ""
         raise TypeError(f"x is of type {type(x).__name__}, expected a torch.Tensor{hint}")
+    check_not_nested("x", x)
     dtype_name(x.dtype, "x has dtype")
     if x.ndim < 2 or d_model is not None and x.shape[-1] != d_model:
         raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., n, {'d_model' if d_model is None else d_model})")
@@ -106,6 +107,11 @@ def scale_error(x_scale: float, dtype: torch.dtype) -> ValueError:
     return ValueError(f"x_scale is {x_scale}, expected a number within the range of {DTYPES[dtype]}")
 
 
+def check_not_nested(name: str, tensor: Tensor) -> None:
+    if tensor.is_nested:
+        raise TypeError(f"{name} is a nested tensor, expected a dense one such as {name}.to_padded_tensor(0)")
+
+
 def check_positions(positions: Tensor, device: torch.device) -> None:
     """Check positions for encodings on `device`."""
     if not isinstance(positions, Tensor):
@@ -113,6 +119,7 @@ def check_positions(positions: Tensor, device: torch.device) -> None:
         raise TypeError(f"positions is of type {kind}, expected a torch.Tensor; pass torch.tensor(positions)")
     if positions.dtype not in DTYPES and positions.dtype not in INTEGERS:
         raise TypeError(f"positions has dtype {positions.dtype}, expected integers or real numbers of at most 64 bits")
+    check_not_nested("positions", positions)
     check_not_meta(positions, device)
     if positions.requires_grad and torch.is_grad_enabled():
         raise RuntimeError(f"positions requires grad, but {NOT_DIFFERENTIABLE}")
@@ -123,11 +130,3 @@ def check_positions(positions: Tensor, device: torch.device) -> None:
 def check_not_meta(positions: Tensor, device: torch.device) -> None:
     if positions.is_meta and device.type != "meta":
         raise ValueError(f"positions is on the meta device, expected a tensor with values for a result on {device}")
-
-
-def check_broadcast(positions: Tensor, x: Tensor, shape: torch.Size | None = None, *, has_axes: bool = False) -> None:
-    """Check that positions, without their first dimension if `has_axes`, broadcast to ``x.shape[:-1]``; errors show `shape`."""
-    own = positions.shape[has_axes:]
-    lengths = list(zip(reversed(own), reversed(x.shape[:-1]), strict=False))
-    if len(own) >= x.ndim or any(length not in (1, size) for length, size in lengths):
-        raise _arguments.broadcast_error(tuple(shape or positions.shape), tuple(x.shape[:-1]), has_axes)
