@@ -451,7 +451,7 @@ posenc.torch.PositionalEncoding(64)(x)                  x is of type ndarray | a
 posenc.torch.PositionalEncoding(64)(torch.zeros(12, 32))  x has shape (12, 32) | (..., n, 64)
 posenc.torch.PositionalEncoding(64)()                   x and max_len are None | a tensor or a length
 posenc.torch.PositionalEncoding(64)(None)               x and max_len are None | a tensor or a length
-posenc.torch.PositionalEncoding(64)(torch.nested.nested_tensor([t], layout=torch.jagged))  x is a nested tensor | .to_padded_tensor(0)
+posenc.torch.PositionalEncoding(64)(torch.nested.nested_tensor([t], layout=torch.jagged))   x is a nested | to_padded_tensor
 posenc.torch.PositionalEncoding(64, 0.1, 5000)          d_model and dropout by position | pass 5000 as max_len=5000
 posenc.torch.PositionalEncoding(64)(t, start=0.0)       start is 0.0 of type float | an integer
 posenc.torch.PositionalEncoding(64)(t, positions=5)     positions is of type int | a torch.Tensor
