@@ -91,7 +91,7 @@ def test_a_stream_may_be_infinite():
 @pytest.mark.parametrize("offset", [1, 0.5, 1.5, -3.5, 2.0**62 + 1024, 2.0**63 - 1024])
 def test_an_endless_stream_ends_with_the_domain(offset):
     encoding = Encoding(4, position_offset=offset)
-    assert_same_bits(next(encoding.stream(chunk=9)).values, encoding.encode(9))
+    assert_same_bits(next(encoding.stream(chunk_rows=9)).values, encoding.encode(9))
     chunks = list(_stream.chunks(lambda positions, **_: None, 4, offset, None, 2**62, "float32", None, None))
     last = chunks[-1].positions[-1]
     encoding.encode(np.array(last))

@@ -232,28 +232,35 @@ cdef inline bint overlap(const Py_buffer *read, const Py_buffer *written) noexce
     return first < other_beyond and other_first < beyond
 
 
-cdef inline uint64_t distance(const int64_t *p) noexcept nogil:
-    """The distance between a position and the next, up or down."""
-    return <uint64_t>p[1] - <uint64_t>p[0] if p[1] > p[0] else <uint64_t>p[0] - <uint64_t>p[1]
+cdef inline uint64_t distance(int64_t a, int64_t b) noexcept nogil:
+    """The distance between two positions, up or down."""
+    return <uint64_t>b - <uint64_t>a if b > a else <uint64_t>a - <uint64_t>b
 
 
-cdef inline uint64_t majority_step(const int64_t *p, ptrdiff_t rows, bint *is_even) noexcept nogil:
-    """Return the distance that at least half of the pairs of neighbours have, else 0.
+cdef inline uint64_t majority_step(const int64_t *p, ptrdiff_t rows, ptrdiff_t *matches) noexcept nogil:
+    """Return the distance that at least half of the pairs of neighbours have, else 0; count the pairs in `matches`.
 
-    Set `is_even` to whether all pairs have this distance and the same direction.  The Boyer-Moore vote always finds a distance
-    that more than half have.  It may miss one that exactly half have, and then returns 0.
+    The Boyer-Moore vote always finds a distance that more than half have.  It may miss one that exactly half have, and
+    then returns 0.
     """
     cdef uint64_t step = 1
-    cdef ptrdiff_t i, votes = 0, matches = 0, rises = 0
+    cdef ptrdiff_t i, votes = 0
     for i in range(rows - 1):
         if votes == 0:
-            step = distance(p + i)
-        votes += 1 if distance(p + i) == step else -1
+            step = distance(p[i], p[i + 1])
+        votes += 1 if distance(p[i], p[i + 1]) == step else -1
+    matches[0] = 0
     for i in range(rows - 1):
-        matches += distance(p + i) == step
-        rises += p[i + 1] > p[i]
-    is_even[0] = step > 0 and matches == rows - 1 and (rises == 0 or rises == rows - 1)
-    return step if 2 * matches >= rows - 1 else 0
+        matches[0] += distance(p[i], p[i + 1]) == step
+    return step if 2 * matches[0] >= rows - 1 else 0
+
+
+cdef inline bint is_monotonic(const int64_t *p, ptrdiff_t rows, uint64_t step) noexcept nogil:
+    """Whether positions only rise or only fall; all neighbours must be `step` apart, which must be positive.
+
+    The division is exact.  The product of `step` and the number of pairs could exceed 64 bits.
+    """
+    return distance(p[0], p[rows - 1]) // step == <uint64_t>(rows - 1)
 
 
 cdef inline int64_t *integers_of(const double *reals, ptrdiff_t rows) noexcept nogil:

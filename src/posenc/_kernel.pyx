@@ -22,6 +22,7 @@ from libc.string cimport memset
 from posenc._buffers cimport (
     integers_of,
     append_axis,
+    is_monotonic,
     majority_step,
     merge_axes,
     overlap,
@@ -447,12 +448,12 @@ cdef uint64_t _spacing(job_t *job, ptrdiff_t rows) noexcept nogil:
 
     An evenly spaced array is replaced by its first position and its step.
     """
-    cdef bint is_even
+    cdef ptrdiff_t matches
     cdef uint64_t step
     if job.integers == NULL:
         return -job.step if <int64_t>job.step < 0 else job.step
-    step = majority_step(job.integers, rows, &is_even)
-    if is_even:
+    step = majority_step(job.integers, rows, &matches)
+    if step and matches == rows - 1 and is_monotonic(job.integers, rows, step):
         job.start = <uint64_t>job.integers[0]
         job.step = step if job.integers[rows - 1] > job.integers[0] else -step
         job.integers = NULL
