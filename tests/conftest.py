@@ -73,16 +73,25 @@ def heard_signals():
 
 
 @contextlib.contextmanager
-def interrupted(after=0.1):
-    """Send SIGINT while the block runs, and expect KeyboardInterrupt."""
-    timer = threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT))
+def interrupted(started):
+    """Send SIGINT as soon as `started()` is true, which the block must cause, and expect KeyboardInterrupt."""
+    ended = threading.Event()
+
+    def interrupt():
+        while not started():
+            if ended.wait(0.005):
+                return
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    timer.start()
+    thread.start()
     try:
         with pytest.raises(KeyboardInterrupt):
             yield
     finally:
-        timer.join()
+        ended.set()
+        thread.join()
         signal.signal(signal.SIGINT, before)
 
 
