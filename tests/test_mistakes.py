@@ -4,9 +4,13 @@
 least two spaces, and the fragments that the message must contain, separated by " | ".
 """
 
+import ast
 import contextlib
 import inspect
+import os
 import re
+import shlex
+import subprocess
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +20,7 @@ import pytest
 
 import posenc
 from conftest import names
-from posenc import _keywords
+from posenc import _install, _keywords
 
 # Two mistakes in the keywords of a convention, which are tested with every function in CALLS; for the others, see Encoding
 CONVENTION = """
@@ -52,6 +56,7 @@ posenc.encode([2**63], 64)                              positions has 9223372036
 posenc.encode(range(2**63, 2**63 + 2), 64)              positions has 9223372036854775808 | < 2**63
 posenc.encode([2**53 + 1, 0.5], 64)                     positions has 9007199254740993 beside real or negative numbers
 posenc.encode(10**14, 64)                               positions needs an array of shape | too large; stream yields chunks
+posenc.encode(np.array([1, 2], object), 64)             positions has dtype object | positions.astype("int64")
 posenc.encode(dates, 64)                                positions has dtype datetime64[D] | positions.astype( | .astype("int64")
 posenc.encode(torch.rand(3, requires_grad=True), 64)    positions | grad | posenc.torch
 posenc.encode(12, 64.0)                                 d_model is 64.0 of type float | an integer
@@ -63,6 +68,7 @@ posenc.encode(12, 64, dtype="int8")                     dtype is 'int8' | float6
 posenc.encode(12, 64, out=[])                           out is of type list | a numpy.ndarray
 posenc.encode(12, 64, out=t)                            out is of type Tensor | posenc.torch
 posenc.encode(12, 64, out=x.astype("float64"))          out has dtype float64, expected float32 | dtype='float64'
+posenc.encode(12, 64, out=x.astype(">f4"))              out has dtype >f4, expected float32
 posenc.encode(12, 64, out=x[:10])                       out has shape (10, 64), expected (12, 64)
 posenc.encode(12, 64, out=np.zeros((64, 12), "f4").T)   out has strides | contiguous last dimension
 posenc.encode(12, 64, threads=0)                        threads is 0 | at least 1
@@ -460,7 +466,7 @@ posenc.torch.PositionalEncoding(64)(t, positions=torch.arange(5))  positions has
     "torch.PositionalTable": """
 posenc.torch.PositionalTable(64, 10.0)                  max_sequence_length is 10.0 of type float | an integer
 posenc.torch.PositionalTable(64, max_len=10)            'max_len' | did you mean 'max_sequence_length'?
-posenc.torch.PositionalTable(embedding_dim=64, d_model=64)  'embedding_dim' | did you mean 'd_model'?
+posenc.torch.PositionalTable(embedding_dim=64)          'embedding_dim' | did you mean 'd_model'?
 posenc.torch.PositionalTable(64)()                      x and max_sequence_length are None | a tensor or a length
 posenc.torch.PositionalTable(64)(x)                     x is of type ndarray | a torch.Tensor
 posenc.torch.PositionalTable(64)(t, start="1")          start is '1' of type str | an integer
@@ -568,6 +574,93 @@ posenc.torch.rotate(t, rotary=posenc.Rotary(64, axes=[0, 1] * 16))  positions is
 PACKAGES = {"torch": "torch", "pd": "pandas", "pl": "polars", "da": "dask.array", "lazy": "dask.array", "t": "torch",
             "dask": "dask.array", "plot": "matplotlib", "to_zarr": "zarr"}
 
+# A call that is refused, and the call that its message advises, which must succeed; names in WHERE stand for expressions
+WHERE = {
+    "objects": "np.array([1, 2], object)",
+    "gap": "pd.Series([2.0**60, np.nan])",
+    "ids": "np.array([[4, 5, 6], [4, 5, 6]])",
+    "create": "posenc.zarr.create",
+    "mixed": '{"head_dim": 64, "rope_parameters": {"full_attention": {"rope_theta": 1e4}, "sliding_attention": None}}',
+    "sections": '{"type": "default", "mrope_section": [16, 8, 8]}',
+    "dynamic": '{"type": "dynamic", "factor": 2.0, "length": 99, "max_position_embeddings": 50}',
+    "trained": "torch.ones(3, requires_grad=True)",
+    "negated": "torch.ones(3, 4).cfloat().conj().imag",
+    "stored": '{"pe": 2 * posenc.torch.encode(12, 64)}',
+}
+ADVICE = """
+posenc.encode(12.0, 64)                                   -> posenc.encode([12.0], 64)
+posenc.encode([1, None], 64)                              -> posenc.encode([1], 64)
+posenc.encode(10**14, 64)                                 -> next(posenc.stream(10**14, 64))
+posenc.encode(12, 64, out=x.astype("f8"))                 -> posenc.encode(12, 64, out=x.astype("f8"), dtype='float64')
+posenc.encode(12, 64, out=x.view(np.recarray))            -> posenc.encode(12, 64, out=np.asarray(x.view(np.recarray)))
+posenc.encode(objects, 64)                                -> posenc.encode(objects.astype("int64"), 64)
+posenc.encode(pd.Series(objects), 64)                     -> posenc.encode(pd.Series(objects).astype("int64"), 64)
+posenc.encode(gap, 64)                                    -> posenc.encode(gap.to_numpy(), 64)
+posenc.encode(gap, 64)                                    -> posenc.encode(pd.Series([2**60, None], dtype="Int64").dropna(), 64)
+posenc.encode(dates, 64)                                  -> posenc.encode(dates.astype("datetime64[D]").astype("int64"), 64)
+posenc.encode(t[:, 0].bfloat16(), 64)                     -> posenc.encode(t[:, 0].bfloat16().float().numpy(), 64)
+posenc.encode(t[:, 0].bfloat16(), 64)                     -> posenc.torch.encode(t[:, 0].bfloat16(), 64)
+posenc.encode(t[:, 0].requires_grad_(), 64)               -> posenc.encode(t[:, 0].requires_grad_().detach().numpy(), 64)
+posenc.encode(12, 64, out=t)                              -> posenc.encode(12, 64, out=t.numpy())
+posenc.encode(12, enc, base=500)                          -> posenc.encode(12, enc.replace(base=500))
+posenc.add_to(t)                                          -> posenc.torch.add_to(t)
+posenc.add_to(t)                                          -> posenc.add_to(t.numpy())
+posenc.stream(np.arange(12), 64)                          -> posenc.encode(np.arange(12), 64)
+posenc.identify(t.bfloat16())                             -> posenc.identify(t.bfloat16().float().numpy())
+posenc.identify("pe.npy")                                 -> posenc.identify(np.load("pe.npy"))
+enc.encode(12, base=500)                                  -> enc.replace(base=500).encode(12)
+enc.base = 500                                            -> enc.replace(base=500)
+posenc.preset("llama", 64)                                -> posenc.Rotary.from_config(config)
+posenc.preset("wavani", 64)                               -> posenc.preset("vaswani", 64)
+posenc.preset("no model", 64)                             -> posenc.preset(posenc.presets()[0].name, 64)
+posenc.grid((3, 4), [64, 64])                             -> posenc.grid((3, 4), 128, widths=[64, 64])
+posenc.grid((3, 4), 66)                                   -> posenc.grid((3, 4), 66, odd='zero')
+posenc.grid((3, 4), 66)                                   -> posenc.grid((3, 4), 66, odd='truncate')
+posenc.grid((3, 4), 66)                                   -> posenc.grid((3, 4), 66, widths=(32, 34))
+posenc.grid((3, 4), enc, widths=(64, 64))                 -> posenc.grid((3, 4), [enc, enc])
+posenc.grid((3, 4), enc, odd="zero")                      -> posenc.grid((3, 4), 66, odd="zero")
+posenc.grid((3, 4), [enc, enc.replace(layout="halves")])  -> posenc.grid((3, 4), [enc, enc.replace(layout="interleaved")])
+posenc.save("a.npy", 12, 64)                              -> posenc.save("a.npy", 12, posenc.Encoding(64))
+posenc.save("b.npy", 12, "whisper")                       -> posenc.save("b.npy", 12, posenc.preset('whisper', 64))
+posenc.save("c.npy", 12, enc.to_dict())                   -> posenc.save("c.npy", 12, posenc.Encoding.from_dict(enc.to_dict()))
+posenc.save(None, 12, enc)                                -> posenc.save('pe.npy', 12, enc, overwrite=True)
+posenc.save("pe.npy", 12, enc)                            -> posenc.save("pe.npy", 12, enc, overwrite=True)
+posenc.save("new/a.npy", 12, enc)                         -> os.mkdir("new"); posenc.save("new/a.npy", 12, enc)
+posenc.verify("scaled.npy")                               -> posenc.verify("scaled.npy", encoding=enc.replace(scale=2))
+create("p.zarr", 6, enc); create("p.zarr", 7, enc)        -> create("p.zarr", 7, enc, overwrite=True)
+create("q.zarr", 6, enc); posenc.zarr.finish("q.zarr")    -> posenc.zarr.write("q.zarr", 0, 1); posenc.zarr.finish("q.zarr")
+create("r.zarr", 6, enc); posenc.open("r.zarr")           -> posenc.zarr.write("r.zarr", 0, 1); posenc.zarr.finish("r.zarr")
+posenc.Rotary(64, scaling="linear")                       -> posenc.Rotary(64, scaling={'rope_type': 'linear', 'factor': 2.0})
+posenc.Rotary(64, scaling={"rope_type": "axial"})         -> posenc.Rotary.preset("pixtral", 64)
+posenc.Rotary.preset("pixtrall", 64)                      -> posenc.Rotary.preset("pixtral", 64)
+posenc.Rotary.from_config({"head_dim": 64})               -> posenc.Rotary.from_config({"head_dim": 64, "rope_theta": 1e4})
+posenc.Rotary.from_config({"text_config": config})        -> posenc.Rotary.from_config(config)
+posenc.Rotary.from_config(config | {"rope_ratio": 2})     -> posenc.Rotary.from_config(config | {"rope_theta": 2 * 5e5})
+posenc.Rotary.from_config(config | {"layer_rope_theta": [9]}) -> posenc.Rotary.from_config(config | {"rope_theta": 9})
+posenc.Rotary.from_config(config | {"model_type": "dinov3_vit"}) -> posenc.Rotary.preset("dinov3", 64)
+posenc.Rotary.from_config(config | {"model_type": "nanochat"}) -> posenc.Rotary(64, frequency_scale=-1)
+posenc.Rotary.from_config(config, layer_type=5)           -> posenc.Rotary.from_config(mixed, layer_type='full_attention')
+posenc.Rotary.from_config(config | {"model_type": "inkling2", "rope_scaling": sections}) -> posenc.Rotary(64, axes=[0, 1] * 16)
+rotary.rotate(x[None, :1], 7)                             -> rotary.rotate(x[None, :1], range(7, 8))
+rotary.rotate(np.ones((2, 8, 3, 64), "f4"), ids)          -> rotary.rotate(np.ones((2, 8, 3, 64), "f4"), ids[:, None])
+rotary.rotate(t)                                          -> posenc.torch.rotate(t, rotary=rotary)
+posenc.torch.add_to(x)                                    -> posenc.add_to(x)
+posenc.torch.add_to(t.requires_grad_())                   -> posenc.torch.add_to(t.requires_grad_().clone())
+posenc.torch.add_to(t.requires_grad_().clone().unbind()[0][None]) -> posenc.torch.add_to(t.clone().unbind()[0][None].clone())
+posenc.torch.add_to(negated)                              -> posenc.torch.add_to(negated.resolve_neg())
+posenc.torch.encode(trained, 64)                          -> posenc.torch.encode(trained.detach(), 64)
+posenc.torch.add_to(t, x_scale=trained[0])                -> posenc.torch.PositionalEncoding(64, learned_scale=1.0)(t)
+posenc.torch.add_to(t, x_scale=trained[0])                -> posenc.torch.add_to(t, x_scale=trained[0].detach())
+posenc.torch.PositionalEncoding(64)(t, positions=[5])     -> posenc.torch.PositionalEncoding(64)(t, positions=torch.tensor([5]))
+posenc.torch.PositionalEncoding(64, 5000)                 -> posenc.torch.PositionalEncoding(64, max_len=5000)
+posenc.torch.rotate(x, rotary=rotary)                     -> rotary.rotate(x)
+posenc.torch.rotate(t, rotary=64)                         -> posenc.torch.rotate(t, rotary=posenc.Rotary(64))
+posenc.torch.rotate(t.to_sparse(), rotary=rotary)         -> posenc.torch.rotate(t.to_sparse().to_dense(), rotary=rotary)
+posenc.torch.PositionalTable(64).load_state_dict(stored)  -> posenc.torch.PositionalTable(64).load_state_dict({})
+posenc.torch.PositionalTable(64).load_state_dict(stored)  -> posenc.torch.PositionalTable(64, scale=2).load_state_dict(stored)
+posenc.torch.RotaryEmbedding(rotary, 99)                  -> posenc.torch.RotaryEmbedding(posenc.Rotary(64, scaling=dynamic))
+"""
+
 
 def rows():
     """Yield (function, call, fragments)."""
@@ -580,6 +673,7 @@ def rows():
 
 
 ROWS = list(rows())
+REFUSALS = (TypeError, ValueError, RuntimeError, MemoryError, AttributeError, OSError)
 
 
 def write_files():
@@ -590,6 +684,7 @@ def write_files():
     }
     for name, array in arrays.items():
         np.save(f"{name}.npy", array)
+    np.save("scaled.npy", 2 * arrays["pe"])
     np.savez("pe.npz", pe=arrays["pe"])
     posenc.save("pe.safetensors", 12, posenc.Encoding(64))
     Path("notes.txt").write_text("text")
@@ -598,20 +693,24 @@ def write_files():
     Path("folder.npy").mkdir()
 
 
-def message_of(call):
-    """Return the message of the error that a call raises; skip the test if a package is not installed."""
+def scope_of(call):
+    """Return the names that a call may use; skip the test if a package is not installed."""
     names = set(re.findall(r"\b[a-z_]+\b", re.sub(r'"[^"]*"', "", call)))
     modules = {name: pytest.importorskip(PACKAGES[name]) for name in PACKAGES if name in names}
     torch, da = modules.get("t"), modules.get("lazy")
-    scope = {
-        "posenc": posenc, "np": np, **modules,
+    return {
+        "posenc": posenc, "np": np, "os": os, **modules,
         "enc": posenc.Encoding(64), "rotary": posenc.Rotary(64), "config": {"head_dim": 64, "rope_theta": 5e5},
         "x": np.zeros((12, 64), np.float32), "xy": np.zeros((5, 2)),
         "dates": np.array(["2024-01-01"], "M8[D]"),
         "t": torch and torch.zeros(12, 64), "lazy": da is not None and da.zeros((12, 64), dtype="float32"),
     }
-    with pytest.raises((TypeError, ValueError, RuntimeError, MemoryError, AttributeError, OSError)) as refused:
-        exec(call, scope)
+
+
+def message_of(call):
+    """Return the message of the error that a call raises."""
+    with pytest.raises(REFUSALS) as refused:
+        exec(call, scope_of(call))
     return str(refused.value)
 
 
@@ -630,6 +729,79 @@ def test_messages_name_the_argument_and_the_remedy(call, fragments, folder, monk
     message = message_of(call)
     assert [fragment for fragment in fragments if fragment not in message] == [], message
     assert names(folder) == before
+
+
+UNTRIED = [("_install.py", "; to install it: "),             # see test_the_command_that_installs_a_package_works
+           # these need a GPU
+           ("_functions.py", "; PositionalEncoding supports every device"),
+           ("_rotation.py", "; RotaryEmbedding supports every device")]
+
+
+def pieces_of_advice():
+    """Yield (file, text) for the advice in messages of the library: constant text after "; ", " such as " or ": write"."""
+    for path in sorted(Path(posenc.__file__).parent.rglob("*.py")):
+        if path.parent.name == "_cli" or path.name in ("_presets.py", "judge.py"):      # see test_cli.py; reports, not errors
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
+                yield from ((path.name, piece) for piece in re.findall(r"; [^;]+| such as [^;]*|: write [^;]+", node.value))
+
+
+def with_suggestion(call, message):
+    """Return a call with the keyword or the dtype that its message suggests, or None if it suggests neither."""
+    if match := re.search(r"; pass (dtype='.*')", message):
+        return f"{call[:-1]}, {match[1]})"
+    if match := re.search(r"unexpected keyword argument '(\w+)'; did you mean '(\w+)'", message):
+        return re.sub(rf"\b{match[1]}=", f"{match[2]}=", call)
+    match = re.search(r"^dtype is .*; did you mean (.*)\?", message)
+    return match and re.sub(r"dtype=[^),]*", f"dtype={match[1]}", call)
+
+
+def test_advice_works(tmp_path, monkeypatch):
+    """Each advice in a message of the library must be in this table; what it advises must succeed."""
+    monkeypatch.chdir(tmp_path)
+    write_files()
+    pieces = [*pieces_of_advice()]
+    messages, missing = [], set()
+    for line in ADVICE.strip().splitlines():
+        call, advised = re.split(r" +-> ", re.sub(rf"\b({'|'.join(WHERE)})\b", lambda name: f"({WHERE[name[0]]})", line))
+        try:
+            messages.append(message_of(call))
+            assert any(piece in messages[-1] for _, piece in pieces), messages[-1]
+            exec(advised, scope_of(advised))
+        except pytest.skip.Exception as skipped:
+            missing.add(str(skipped))
+    if missing:
+        pytest.skip("; ".join(sorted(missing)))
+    untried = [(file, piece) for file, piece in pieces if not any(piece in message for message in messages)]
+    assert untried == UNTRIED
+
+
+def test_the_command_that_installs_a_package_works():
+    """The package is installed already, so pip does not need an index."""
+    pytest.importorskip("pip")
+    message = str(_install.not_installed("a call", "bfloat16", ModuleNotFoundError(name="numpy")))
+    command = message.split("; to install it: ")[1]
+    done = subprocess.run(shlex.split(command), env=os.environ | {"PIP_NO_INDEX": "1"}, capture_output=True, text=True)
+    assert done.returncode == 0 and "already satisfied" in done.stdout, done.stderr
+
+
+def test_suggested_names_are_accepted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_files()
+    tried = 0
+    for _, call, fragments in ROWS:
+        with contextlib.suppress(pytest.skip.Exception):
+            hinted = any(re.search("did you mean|has dtype", text) for text in fragments)
+            if hinted and (suggested := with_suggestion(call, message_of(call))):
+                tried += 1
+                try:
+                    exec(suggested, scope_of(suggested))
+                except REFUSALS as error:
+                    assert not re.search("unexpected keyword|did you mean|dtype", str(error)), suggested
+    assert tried > 100
 
 
 WITHOUT_ARGUMENTS = {"Chunk", "File", "Match", "Preset", "presets", "show_runtime"}     # the classes are result types

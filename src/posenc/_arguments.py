@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc import _kernel
+from posenc import _install, _kernel
 from posenc._as_array import as_array, shown, tensor_hint
 from posenc._keywords import MISSING
 
@@ -149,12 +149,14 @@ def check_real(name: str, array: NDArray[Any]) -> None:
     if array.dtype.kind in "iuf" and array.dtype.itemsize <= 8:
         return
     objects = list(array.flat) if array.dtype.kind == "O" else []
-    if all(type(p) is int for p in objects):
+    hint = ""
+    if objects and all(type(p) is int for p in objects):
         for p in objects:
             check_position(p, name=name)
+        hint = f'; write {name}.astype("int64")'
     other = [p for p in objects if not isinstance(p, (int, float))][:1]
     example = "".join(f" and contains {shown(p)} of type {type(p).__name__}" for p in other)
-    raise TypeError(f"{name} has dtype {array.dtype}{example}, expected {REAL}")
+    raise TypeError(f"{name} has dtype {array.dtype}{example}, expected {REAL}{hint}")
 
 
 def frequencies(name: str, value: Any) -> tuple[float, ...]:
@@ -265,7 +267,7 @@ def check_position(p: int | float | Fraction, offset: float = 0, name: str = "po
 
 
 def check_is_array(name: str, value: Any) -> None:
-    expected = f"a numpy.ndarray to write to{tensor_hint(value)}"
+    expected = f"a numpy.ndarray to write to{tensor_hint(name, value, written=True)}"
     if value is MISSING:
         raise wrong_type(name, value, expected)
     if not isinstance(value, np.ndarray):
@@ -280,7 +282,8 @@ def check_array(name: str, array: NDArray[Any], element: np.dtype[Any]) -> None:
     bits_of_bfloat16 = array.dtype == np.uint16 and element.name == "bfloat16"
     if array.dtype != element and not bits_of_bfloat16:
         error = ValueError if array.dtype.kind == "f" else TypeError
-        hint = f"; pass dtype='{array.dtype}'" if name == "out" and array.dtype.name in _kernel.DTYPES else ""
+        is_possible = name == "out" and array.dtype.name in _kernel.DTYPES and array.dtype.isnative
+        hint = f"; pass dtype='{array.dtype}'" if is_possible else ""
         raise error(f"{name} has dtype {array.dtype}, expected {element}{hint}")
     if not array.flags.writeable:
         raise ValueError(f"{name} is read-only, expected a writeable array")
@@ -317,7 +320,8 @@ def output(
     """Check and return `out`, or return a new array if it is None; `name` is for the error of `empty`."""
     if out is None:
         if dtype_name == "bfloat16" and element == np.uint16:
-            raise ImportError("dtype bfloat16 needs the package ml_dtypes, or `out`, an array of uint16 for the bits")
+            what = "dtype bfloat16, unless `out` is an array of uint16 for its bits,"
+            raise _install.not_installed(what, "bfloat16", ModuleNotFoundError(name="ml_dtypes"))
         return empty(name, shape, element)
     check_array("out", out, element)
     if out.shape != shape:
@@ -377,7 +381,7 @@ def for_rotate(
 ) -> tuple[range | NDArray[np.int64], Any, int | None]:
     """Check the arguments of `Rotary.rotate` and return positions, out and threads converted for the kernel."""
     if not isinstance(x, np.ndarray):
-        raise TypeError(f"x is of type {type(x).__name__}, expected a numpy.ndarray{tensor_hint(x)}")
+        raise TypeError(f"x is of type {type(x).__name__}, expected a numpy.ndarray{tensor_hint('x', x, written=True)}")
     if not isinstance(inverse, (bool, np.bool_)):
         raise wrong_type("inverse", inverse, "a bool")
     # Conversions may run foreign code that changes x, so x is checked after them.

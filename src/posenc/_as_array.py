@@ -27,10 +27,17 @@ def shown(value: Any) -> str:
         return f"an integer of {value.bit_length()} bits" if isinstance(value, int) else f"{type(value).__name__}(...)"
 
 
-def tensor_hint(value: Any) -> str:
-    """Return a hint for the end of a message if a value is a PyTorch tensor, else ""."""
-    tensor = isinstance(value, getattr(sys.modules.get("torch"), "Tensor", ()))
-    return "; posenc.torch has functions for tensors, and x.detach().float().numpy() is an array" if tensor else ""
+def tensor_hint(name: str, value: Any, written: bool = False) -> str:
+    """Return a hint for the end of a message if a value is a PyTorch tensor, else "".
+
+    The hint has an expression for an array with the same values, in the same memory if it is to be written.
+    """
+    if not isinstance(value, getattr(sys.modules.get("torch"), "Tensor", ())):
+        return ""
+    is_bfloat16 = str(value.dtype) == "torch.bfloat16"          # NumPy does not have this dtype
+    copied = (".cpu()" if value.device.type != "cpu" else "") + (".float()" if is_bfloat16 else "")
+    array = f", and {name}{'.detach()' if value.requires_grad else ''}{copied}.numpy() is an array"
+    return f"; posenc.torch has functions for tensors{'' if written and copied else array}"
 
 
 def as_array(name: str, value: Any) -> NDArray[Any]:
@@ -45,8 +52,8 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
         array = np.from_dlpack(value) if only_dlpack else np.asarray(value)
     except (ValueError, TypeError, RuntimeError, BufferError) as error:     # ragged lists, tensors that require grad
         error_type = ValueError if isinstance(error, ValueError) else TypeError
-        message = f"{name} is of type {type(value).__name__}, expected an array: {str(error).rstrip('.')}{tensor_hint(value)}"
-        raise error_type(message) from None
+        reason, hint = str(error).rstrip("."), tensor_hint(name, value)
+        raise error_type(f"{name} is of type {type(value).__name__}, expected an array: {reason}{hint}") from None
     if array.dtype.kind in ("m", "M", "O"):
         _refuse_times(name, value, array)
     if array.dtype.kind in ("f", "O") and not isinstance(value, np.ndarray):

@@ -25,6 +25,7 @@ def write_bytes(path: str | os.PathLike[str], data: bytes, *, overwrite: bool = 
     with naming(user_path):
         path = os.path.realpath(user_path)
         check_target(path, overwrite)
+        check_space(path, len(data))
         with temporary_file(path, overwrite) as fd:
             write_at(fd, data, 0)
     return len(data)
