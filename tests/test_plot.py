@@ -268,6 +268,12 @@ def test_invalid_plot_arguments_are_usage_errors(tmp_path, monkeypatch, capsys, 
     assert message in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
+def test_a_missing_folder_is_reported(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert _cli.main(["plot", "-o", "nope/x.png"]) == 1
+    assert capsys.readouterr().err == "posenc: error: nope/x.png: No such file or directory; create its folder first\n"
+
+
 def test_a_missing_matplotlib_is_reported(tmp_path, monkeypatch, capsys):
     monkeypatch.delitem(sys.modules, "posenc.plot")
     monkeypatch.delattr(posenc, "plot")

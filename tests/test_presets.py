@@ -162,6 +162,21 @@ def test_presets_are_encodings_of_their_convention(name):
             assert str(error) == f"d_model is {d_model}, expected an even number with odd='error'"
 
 
+def test_presets_are_found_by_name():
+    presets = posenc.presets()
+    assert presets["whisper"] is presets[[p.name for p in presets].index("whisper")] and len(presets[:3]) == 3
+    assert "whisper" in presets and presets["whisper"] in presets and "wisper" not in presets
+    with pytest.raises(ValueError, match=r"name is 'wisper', .*whisper"):
+        presets["wisper"]
+
+
+def test_the_repr_of_a_preset_has_parameters_and_no_function():
+    assert repr(posenc.presets()["whisper"]) == (
+        "Preset(name='whisper', summary='halves, endpoint, even d_model only', source='openai/whisper model.py sinusoids', "
+        "parameters={'max_timescale': 10000.0})"
+    )
+
+
 def test_presets_print_as_a_table():
     lines = repr(posenc.presets()).splitlines()
     assert [line.split()[0] for line in lines] == list(PRESETS)

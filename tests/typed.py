@@ -96,6 +96,7 @@ hash(encoding)
 
 assert_type(posenc.preset("fairseq", 8, scale=2.0), posenc.Encoding)
 assert_type(posenc.presets()[0], posenc.Preset)
+assert_type(posenc.presets()["whisper"], posenc.Preset)
 assert_type(posenc.presets()[0].parameters, dict[str, Any])
 assert_type(posenc.grid((14, 14), 8), NDArray[np.float32])
 assert_type(posenc.grid([range(3), np.arange(4)], 8, dtype=np.float64, group="function", base=[1e4, 1e3]), NDArray[np.float64])

@@ -4,7 +4,7 @@ import inspect
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, SupportsIndex
+from typing import Any, NamedTuple, SupportsIndex, overload
 
 from posenc import _arguments, _convention, _kernel, _specification
 from posenc._encoding import Encoding
@@ -33,7 +33,7 @@ class Preset(NamedTuple):  # numpydoc ignore=PR01
     Examples
     --------
     >>> import posenc
-    >>> {preset.name: preset.summary for preset in posenc.presets()}["whisper"]
+    >>> posenc.presets()["whisper"].summary
     'halves, endpoint, even d_model only'
     """
 
@@ -53,16 +53,31 @@ class Preset(NamedTuple):  # numpydoc ignore=PR01
         Examples
         --------
         >>> import posenc
-        >>> {preset.name: preset.parameters for preset in posenc.presets()}["pyg"]
+        >>> posenc.presets()["pyg"].parameters
         {'base_freq': 0.0001, 'granularity': 1.0}
         """
         return {name: p.default for name, p in inspect.signature(self.convention).parameters.items() if name != "d_model"}
 
+    def __repr__(self) -> str:
+        shown = {"name": self.name, "summary": self.summary, "source": self.source, "parameters": self.parameters}
+        return f"Preset({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
 
 class Presets(tuple[Preset, ...]):
-    """A tuple of presets that prints as a table."""
+    """A tuple of presets that prints as a table; a name is also an index."""
 
     __slots__ = ()
+
+    @overload
+    def __getitem__(self, index: SupportsIndex | str) -> Preset: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Preset, ...]: ...
+
+    def __getitem__(self, index: SupportsIndex | str | slice) -> Any:
+        return _known(index) if isinstance(index, str) else super().__getitem__(index)
+
+    def __contains__(self, item: object) -> bool:
+        return item in PRESETS if isinstance(item, str) else super().__contains__(item)
 
     def __repr__(self) -> str:
         name_width, summary_width = max(len(p.name) for p in self), max(len(p.summary) for p in self)
@@ -265,7 +280,7 @@ def presets() -> Presets:
     Returns
     -------
     tuple of Preset
-        The tuple prints as a table of names, summaries and sources.
+        The tuple prints as a table of names, summaries and sources.  A name is also an index: ``presets()["whisper"]``.
 
     See Also
     --------
