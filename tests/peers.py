@@ -189,16 +189,6 @@ def diffusers(d_model):
     return diffusers_embeddings().SinusoidalPositionalEmbedding(d_model, len(POSITIONS)).pe[0].numpy()
 
 
-@peer("mae", unit=FLOAT64)
-def mae(d_model):
-    torch = pytest.importorskip("torch")
-    table = diffusers_embeddings().get_1d_sincos_pos_embed_from_grid(
-        d_model, torch.from_numpy(POSITIONS), output_type="pt"
-    )
-    assert table.dtype == torch.float64
-    return table.numpy().astype(np.float32)
-
-
 @peer("positional-encodings", d_models=ANY)
 def positional_encodings(d_model):
     torch = pytest.importorskip("torch")

@@ -204,6 +204,11 @@ rotary.rotate(x, threads=0)                             threads is 0 | at least 
 """,
     "preset": """
 posenc.preset("vaswany", 64)                            name is 'vaswany' | vaswani
+<<<<<<< HEAD
+=======
+posenc.preset("mae", 384)                               posenc.grid((h, w), d_model, layout='halves', axes=(1, 0))
+posenc.preset("wisper", 64)                             name is 'wisper' | whisper
+>>>>>>> ff5d195 (preset("mae") shows the call of grid, which has the axes of MAE; torch modules refuse nested tensors, a third positional argument and hidden states of another width; documentation of positions and of from_pretrained)
 posenc.preset("Fairseq", 64)                            name is 'Fairseq' | fairseq
 posenc.preset("llama", 64)                              name is 'llama' | rotary
 posenc.preset("bert", 64)                               name is 'bert' | learned
@@ -457,7 +462,12 @@ posenc.torch.PositionalEncoding(64)(x)                  x is of type ndarray | a
 posenc.torch.PositionalEncoding(64)(torch.zeros(12, 32))  x has shape (12, 32) | (..., n, 64)
 posenc.torch.PositionalEncoding(64)()                   x and max_len are None | a tensor or a length
 posenc.torch.PositionalEncoding(64)(None)               x and max_len are None | a tensor or a length
+<<<<<<< HEAD
 posenc.torch.PositionalEncoding(64)(torch.nested.nested_tensor([t], layout=torch.jagged))   x is a nested | to_padded_tensor
+=======
+posenc.torch.PositionalEncoding(64)(nested)             x is a nested tensor | .to_padded_tensor(0)
+posenc.torch.rotate(nested, rotary=rotary)              x is a nested tensor | .to_padded_tensor(0)
+>>>>>>> ff5d195 (preset("mae") shows the call of grid, which has the axes of MAE; torch modules refuse nested tensors, a third positional argument and hidden states of another width; documentation of positions and of from_pretrained)
 posenc.torch.PositionalEncoding(64, 0.1, 5000)          d_model and dropout by position | pass 5000 as max_len=5000
 posenc.torch.PositionalEncoding(64)(t, start=0.0)       start is 0.0 of type float | an integer
 posenc.torch.PositionalEncoding(64)(t, positions=5)     positions is of type int | a torch.Tensor
@@ -572,7 +582,7 @@ posenc.torch.rotate(t, torch.arange(12) + 0.5, rotary=rotary)  positions has 0.5
 posenc.torch.rotate(t, rotary=posenc.Rotary(64, axes=[0, 1] * 16))  positions is None | (2, ...)
 """
 PACKAGES = {"torch": "torch", "pd": "pandas", "pl": "polars", "da": "dask.array", "lazy": "dask.array", "t": "torch",
-            "dask": "dask.array", "plot": "matplotlib", "to_zarr": "zarr"}
+            "nested": "torch", "dask": "dask.array", "plot": "matplotlib", "to_zarr": "zarr"}
 
 # A call that is refused, and the call that its message advises, which must succeed; names in WHERE stand for expressions
 WHERE = {
@@ -697,13 +707,21 @@ def scope_of(call):
     """Return the names that a call may use; skip the test if a package is not installed."""
     names = set(re.findall(r"\b[a-z_]+\b", re.sub(r'"[^"]*"', "", call)))
     modules = {name: pytest.importorskip(PACKAGES[name]) for name in PACKAGES if name in names}
+<<<<<<< HEAD
     torch, da = modules.get("t"), modules.get("lazy")
     return {
         "posenc": posenc, "np": np, "os": os, **modules,
+=======
+    torch, da = modules.get("t") or modules.get("nested"), modules.get("lazy")
+    scope = {
+        "posenc": posenc, "np": np, **modules,
+>>>>>>> ff5d195 (preset("mae") shows the call of grid, which has the axes of MAE; torch modules refuse nested tensors, a third positional argument and hidden states of another width; documentation of positions and of from_pretrained)
         "enc": posenc.Encoding(64), "rotary": posenc.Rotary(64), "config": {"head_dim": 64, "rope_theta": 5e5},
         "x": np.zeros((12, 64), np.float32), "xy": np.zeros((5, 2)),
         "dates": np.array(["2024-01-01"], "M8[D]"),
-        "t": torch and torch.zeros(12, 64), "lazy": da is not None and da.zeros((12, 64), dtype="float32"),
+        "t": torch and torch.zeros(12, 64),
+        "nested": torch and torch.nested.nested_tensor([torch.ones(2, 64)], layout=torch.jagged),
+        "lazy": da is not None and da.zeros((12, 64), dtype="float32"),
     }
 
 

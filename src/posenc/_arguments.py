@@ -440,7 +440,7 @@ def check_broadcast(shape: tuple[int, ...], expected: tuple[int, ...], has_axes:
         for axes, index in (before_last, (range(n - len(own), n), first + missing)):
             if _fits(own, [expected[axis] for axis in axes]):
                 hints.append(f"positions[{index}] for axes {', '.join(map(str, axes))} of x")
-    dimensions = "" if len(own) in (1, n) else f" with 1 or {n} dimensions" if n > 1 else f" with {n} dimensions"
+    dimensions = f" with 1 or {n} dimensions" if 1 < len(own) < n else ""
     after = " after the first dimension" if has_axes else ""
     hint = f"; pass {', or '.join(hints)}" if hints else ""
     raise ValueError(f"positions has shape {shape}, expected one{dimensions} that broadcasts to {expected}{after}{hint}")

@@ -252,8 +252,6 @@ PRESETS = {
         ("positional-encodings", "odd: exponents of d + 1", "positional-encodings PositionalEncoding1D", _positional_encodings),
         ("diffusers-timestep", "halves, shift 1; odd: zero column", "diffusers get_timestep_embedding", _diffusers_timestep),
         ("diffusers", "as vaswani, even d_model only", "diffusers SinusoidalPositionalEmbedding", _PAPER_EVEN),
-        ("mae", "halves, even d_model only; each axis of a grid",
-         "MAE and diffusers get_1d_sincos_pos_embed_from_grid", _HALVES_EVEN),
         ("mlx", "halves, endpoint, values * sqrt(2/d), even d_model only", "MLX nn.SinusoidalPositionalEncoding", _mlx),
         ("x-transformers", "halves, values / sqrt(d), even d_model only",
          "x-transformers ScaledSinusoidalEmbedding", _x_transformers),

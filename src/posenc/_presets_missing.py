@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 # model name in lower-case letters and digits: a preset with the same convention, or what the model uses instead of a table
 OTHER_MODELS = {
-    "transformer": "vaswani", "nllb": "m2m100", "nllbmoe": "m2m100", "xglm": "m2m100", "pegasus": "marian", "vitmae": "mae",
+    "transformer": "vaswani", "nllb": "m2m100", "nllbmoe": "m2m100", "xglm": "m2m100", "pegasus": "marian",
     "codegen": "gptj", "transformerxl": "xlnet", "distilbert": "xlm", "flaubert": "xlm", "speechtotext": "speech2text",
     "pegasusx": "pegasus-x", "musicgendecoder": "musicgen",
     **{name: name for name in ("ctrl", "m2m100", "marian", "speecht5", "timesfm", "whisper", "xlm", "xlnet")},
@@ -28,6 +28,8 @@ OTHER_MODELS = {
         ("deberta", "debertav2", "longt5", "mpnet", "mt5", "pop2piano", "swin", "switchtransformers", "t5", "udop",
          "umt5"),
         "relative embeddings, which are learned attention biases and not a table"),
+    "mae": "a table for a grid: posenc.grid((h, w), d_model, layout='halves', axes=(1, 0))",
+    "vitmae": "a table for a grid: posenc.grid((h, w), d_model, layout='halves')",
     **dict.fromkeys(("bloom", "mpt"), "ALiBi, which adds biases to the attention and has no table"),
     **dict.fromkeys(
         ("falconmamba", "jamba", "kimilinear", "mamba", "mamba2", "nemotronh", "rwkv"),

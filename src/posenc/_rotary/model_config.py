@@ -54,6 +54,8 @@ PARTIAL = frozenset((
     "recurrent_gemma", "stablelm",
 ))
 SHARES = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_percent", "rotary_percentage", "rotary_emb_fraction")
+# rotary_dim of minimax_m3_vl_text: its class documents it as the number of rotated columns, but the code of transformers 5.23
+# ignores it.  For MiniMax-M2, whose models were trained with it, this was an error of transformers (issue 48241).
 WIDTHS = ("rotary_dim", "rotary_ndims", "attn_rotary_emb")
 # Model types that rotate only if a key has this value
 ROTATES_WITH = {

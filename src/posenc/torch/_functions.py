@@ -102,7 +102,7 @@ def add_to(
     x : Tensor, shape (..., n, d_model)
         The embeddings, which are overwritten: on the CPU, of float32, float64, float16 or bfloat16; last dimension contiguous.
     positions : int, range, Tensor or array_like, optional
-        As for `posenc.add_to`, or a tensor that broadcasts to ``x.shape[:-1]``.
+        As for `posenc.add_to`, or a tensor that fulfils the same conditions.
     encoding : posenc.Encoding, optional
         An encoding to use instead of the keywords of a convention.
     x_scale : float, optional

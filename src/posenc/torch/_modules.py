@@ -362,7 +362,8 @@ class PositionalEncoding(PositionalTable):
         start : int, optional
             The position of the first row, for decoding with a cache.
         positions : Tensor, optional
-            Positions to use instead of `start`, of shape (n,) or any shape that broadcasts to ``x.shape[:-1]``.
+            Positions to use instead of `start`, of shape (n,), or with as many dimensions as ``x.shape[:-1]`` and
+            a shape that broadcasts to it.
 
         Returns
         -------

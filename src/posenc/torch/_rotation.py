@@ -209,7 +209,7 @@ def rotate(
     x : Tensor, shape (..., n, head_dim)
         The queries or keys, on the CPU, with dtype float32, float16 or bfloat16.
     positions : int, range, Tensor or array_like, optional
-        As for `posenc.Rotary.rotate`, or a tensor that broadcasts to ``x.shape[:-1]``.
+        As for `posenc.Rotary.rotate`, or a tensor that fulfils the same conditions.
     rotary : posenc.Rotary
         The rotation.
     inverse : bool, optional
