@@ -101,7 +101,7 @@ setup(
             "posenc._kernel",
             ["src/posenc/_kernel.pyx"],
             include_dirs=[str(KERNEL)],
-            depends=[str(p) for p in sorted(KERNEL.glob("*.[ch]"))],
+            depends=["setup.py", *(str(p) for p in sorted(KERNEL.glob("*.[ch]")))],
             define_macros=LIMITED_API,
             py_limited_api=ABI3,
         )

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Apply the faults of faults.toml one by one to a copy of the tree, and run the tests: each fault must make a test fail.
 
-A fault replaces text that occurs exactly once in a file.  The test files that it names run first; if they pass, the whole default
-suite runs.  The exit code is 1 if no test catches a fault.  Faults in posenc.torch need PyTorch.
+A fault replaces text that occurs exactly once in a file.  The test files that it names run first; if they pass, the whole
+default suite runs.  The exit code is 1 if no test catches a fault.  Faults in posenc.torch need PyTorch.
 """
 
 import argparse
@@ -27,7 +27,7 @@ LONGEST = 1800              # seconds; a fault may cause a deadlock
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("words", nargs="*", metavar="WORD", help="run only faults whose file, text, tests or note contain a word")
+    parser.add_argument("words", nargs="*", metavar="WORD", help="run only faults whose file, text or tests contain a word")
     parser.add_argument("-j", "--jobs", type=int, default=1, metavar="N", help="use N copies of the tree side by side")
     parser.add_argument("--named", action="store_true", help="run only the named test files, not the default suite")
     parser.add_argument("--check", action="store_true", help="only check that the texts occur exactly once")

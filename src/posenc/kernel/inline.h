@@ -4,7 +4,11 @@
 
 #if defined(__GNUC__)
 #define INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
 #define NOINLINE static __attribute__((noinline))
+#else
+#define NOINLINE static __attribute__((noinline, noclone)) /* GCC makes copies for constant arguments */
+#endif
 /* A rarely called function, compiled for size. */
 #define COLD static __attribute__((noinline, cold))
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)

@@ -244,8 +244,8 @@ static double undecided_value(const head_row_t *h, ptrdiff_t pair, const double 
 }
 
 /* Rounds first[i] * c[i] + second[i] * s[i] for each pair, using the error bound of each value. */
-INLINE void settle_half(const head_row_t *h, ptrdiff_t pair, int width, const double *first, const double *second,
-                        const double *c, const double *s, float *result) {
+NOINLINE void settle_half(const head_row_t *h, ptrdiff_t pair, int width, const double *first, const double *second,
+                          const double *c, const double *s, float *result) {
     const format_t format = format_of(h->rotation->dtype);
     const uint64_t no_fast_path = !h->rotation->has_fast_path;
     const double share = h->limits->share, floor = h->limits->floor;

@@ -264,8 +264,7 @@ INLINE void rotate_rows(const group_t *g, const anchor_t *a, int first, int last
 
 /* Rotates the rare rows that write_narrow writes: narrow rows, and rows below the anchor with no counterpart above it. */
 NOINLINE void rotate_narrow_rows(const group_t *g, const anchor_t *a, int first, int last, int with_above) {
-    if (with_above) FOR_DTYPE(g->job->dtype, rotate_rows(g, a, first, last, 1, 0, DTYPE, STORE))
-    else FOR_DTYPE(g->job->dtype, rotate_rows(g, a, first, last, 0, 0, DTYPE, STORE))
+    FOR_DTYPE(g->job->dtype, rotate_rows(g, a, first, last, with_above, 0, DTYPE, STORE))
 }
 
 /* ---- groups: one function for each dtype and output mode ----------------------------------------------------------------- */

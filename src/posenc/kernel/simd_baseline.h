@@ -10,6 +10,7 @@
 #define POSENC_SIMD_H
 
 #include <string.h>
+#include "inline.h"
 #include "rounding.h"
 
 #if defined(__SSE2__)
@@ -253,7 +254,7 @@ static inline vf64 f64_load_f32(const float *p) {
     for (int i = 0; i < LANES; i++) t[i] = p[i];
     return f64_load(t);
 }
-static inline vu64 f16_of_f32(vf32 a, vf32 b) {
+NOINLINE vu64 f16_of_f32(vf32 a, vf32 b) {
     float t[4 * LANES];
     uint16_t half[4 * LANES];
     uint32_t special = 0;
@@ -270,15 +271,15 @@ static inline vu64 f16_of_f32(vf32 a, vf32 b) {
     memcpy(&bits, half, sizeof bits);
     return bits;
 }
-static inline vf32 f16_load(const uint16_t *p) {
+NOINLINE vf32 f16_load(const uint16_t *p) {
     float t[2 * LANES];
     for (int i = 0; i < 2 * LANES; i++) t[i] = float_of_half(p[i]);
     return f32_load(t);
 }
-static inline void f16_store_tile(uint16_t p[TILE], const float f[TILE]) {
+NOINLINE void f16_store_tile(uint16_t p[TILE], const float f[TILE]) {
     for (int i = 0; i < TILE; i++) p[i] = half_of_float(f[i]);
 }
-static inline void f16_load_tile(float f[TILE], const uint16_t p[TILE]) {
+NOINLINE void f16_load_tile(float f[TILE], const uint16_t p[TILE]) {
     for (int i = 0; i < TILE; i++) f[i] = float_of_half(p[i]);
 }
 
