@@ -204,11 +204,7 @@ rotary.rotate(x, threads=0)                             threads is 0 | at least 
 """,
     "preset": """
 posenc.preset("vaswany", 64)                            name is 'vaswany' | vaswani
-<<<<<<< HEAD
-=======
 posenc.preset("mae", 384)                               posenc.grid((h, w), d_model, layout='halves', axes=(1, 0))
-posenc.preset("wisper", 64)                             name is 'wisper' | whisper
->>>>>>> ff5d195 (preset("mae") shows the call of grid, which has the axes of MAE; torch modules refuse nested tensors, a third positional argument and hidden states of another width; documentation of positions and of from_pretrained)
 posenc.preset("Fairseq", 64)                            name is 'Fairseq' | fairseq
 posenc.preset("llama", 64)                              name is 'llama' | rotary
 posenc.preset("bert", 64)                               name is 'bert' | learned
@@ -462,12 +458,8 @@ posenc.torch.PositionalEncoding(64)(x)                  x is of type ndarray | a
 posenc.torch.PositionalEncoding(64)(torch.zeros(12, 32))  x has shape (12, 32) | (..., n, 64)
 posenc.torch.PositionalEncoding(64)()                   x and max_len are None | a tensor or a length
 posenc.torch.PositionalEncoding(64)(None)               x and max_len are None | a tensor or a length
-<<<<<<< HEAD
-posenc.torch.PositionalEncoding(64)(torch.nested.nested_tensor([t], layout=torch.jagged))   x is a nested | to_padded_tensor
-=======
 posenc.torch.PositionalEncoding(64)(nested)             x is a nested tensor | .to_padded_tensor(0)
 posenc.torch.rotate(nested, rotary=rotary)              x is a nested tensor | .to_padded_tensor(0)
->>>>>>> ff5d195 (preset("mae") shows the call of grid, which has the axes of MAE; torch modules refuse nested tensors, a third positional argument and hidden states of another width; documentation of positions and of from_pretrained)
 posenc.torch.PositionalEncoding(64, 0.1, 5000)          d_model and dropout by position | pass 5000 as max_len=5000
 posenc.torch.PositionalEncoding(64)(t, start=0.0)       start is 0.0 of type float | an integer
 posenc.torch.PositionalEncoding(64)(t, positions=5)     positions is of type int | a torch.Tensor
@@ -707,15 +699,9 @@ def scope_of(call):
     """Return the names that a call may use; skip the test if a package is not installed."""
     names = set(re.findall(r"\b[a-z_]+\b", re.sub(r'"[^"]*"', "", call)))
     modules = {name: pytest.importorskip(PACKAGES[name]) for name in PACKAGES if name in names}
-<<<<<<< HEAD
-    torch, da = modules.get("t"), modules.get("lazy")
-    return {
-        "posenc": posenc, "np": np, "os": os, **modules,
-=======
     torch, da = modules.get("t") or modules.get("nested"), modules.get("lazy")
     scope = {
-        "posenc": posenc, "np": np, **modules,
->>>>>>> ff5d195 (preset("mae") shows the call of grid, which has the axes of MAE; torch modules refuse nested tensors, a third positional argument and hidden states of another width; documentation of positions and of from_pretrained)
+        "posenc": posenc, "np": np, "os": os, **modules,
         "enc": posenc.Encoding(64), "rotary": posenc.Rotary(64), "config": {"head_dim": 64, "rope_theta": 5e5},
         "x": np.zeros((12, 64), np.float32), "xy": np.zeros((5, 2)),
         "dates": np.array(["2024-01-01"], "M8[D]"),
