@@ -700,7 +700,7 @@ def scope_of(call):
     names = set(re.findall(r"\b[a-z_]+\b", re.sub(r'"[^"]*"', "", call)))
     modules = {name: pytest.importorskip(PACKAGES[name]) for name in PACKAGES if name in names}
     torch, da = modules.get("t") or modules.get("nested"), modules.get("lazy")
-    scope = {
+    return {
         "posenc": posenc, "np": np, "os": os, **modules,
         "enc": posenc.Encoding(64), "rotary": posenc.Rotary(64), "config": {"head_dim": 64, "rope_theta": 5e5},
         "x": np.zeros((12, 64), np.float32), "xy": np.zeros((5, 2)),
