@@ -389,7 +389,7 @@ def test_axes_of_the_vision_part_of_gemma4():
     theirs = module.apply_multidimensional_rope(x, cos, sin, positions)
     base = config.rope_parameters["rope_theta"]
     rows = x.numpy().reshape(1, 9, 2, 2, 32).copy()
-    ours = Rotary.preset("gemma4-vision", 32, base=base).rotate(rows, AXES_2.T[:, None, :])
+    ours = Rotary.preset("gemma4-vision", 32, base=base).rotate(rows, AXES_2.T[None, :, None, :])
     np.testing.assert_allclose(theirs.numpy().reshape(rows.shape), ours, atol=1e-5)
     assert base == Rotary.preset("gemma4-vision", 32).base
 
