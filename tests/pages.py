@@ -19,7 +19,7 @@ REQUIREMENT = re.compile(r"(?:^|(?<=[\s'\"]))(\.|[A-Za-z][\w.-]*)(?:\[([\w,]*)\]
 PACKAGES = {"sklearn": "scikit-learn"}          # module: its package, if the names differ
 ALWAYS = {"numpy", "nulls", "pages", "posenc", *sys.stdlib_module_names}
 TIMEOUT = 300
-OFFLINE = {"HF_HUB_OFFLINE": "1", "RAY_USAGE_STATS_ENABLED": "0", "PYSPARK_PYTHON": sys.executable}
+OFFLINE = {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1", "RAY_USAGE_STATS_ENABLED": "0", "PYSPARK_PYTHON": sys.executable}
 
 # ---- in the process of the page -------------------------------------------------------------------------------------
 
