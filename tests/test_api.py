@@ -267,6 +267,12 @@ def test_very_wide_encodings_are_not_cached():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.memory
+def test_the_type_of_a_keyword_is_checked_after_an_equal_value_was_cached():
+    posenc.encode(3, 4, padding_idx=1)
+    with pytest.raises(TypeError, match="padding_idx"):
+        posenc.encode(3, 4, padding_idx=1.0)
+
+
 def test_cached_encodings_take_bounded_memory():
     """Read VmHWM, because ru_maxrss of a new process starts at the value of its parent."""
     code = """

@@ -322,13 +322,21 @@ def test_positions_with_a_tangent(call):
         call(forward_ad.make_dual(p, torch.ones(3)))
 
 
-def test_add_to_changes_the_version_of_x():
+@pytest.mark.parametrize("call", [posenc.torch.add_to, lambda x: torch.ops.posenc.add_(x, None, 0, 1.0, "{}")])
+def test_add_to_changes_the_version_of_x(call):
     factor = embeddings(5, 6).requires_grad_() * 1
     for x in (factor, embeddings(5, 6)):
         product = factor * x
-        posenc.torch.add_to(x)
+        call(x)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             product.sum().backward()
+
+
+def test_the_gradient_is_multiplied_by_the_rounded_scale():
+    x = torch.zeros(255, 2, dtype=torch.bfloat16, requires_grad=True)
+    grad = torch.arange(1, 256).repeat(2, 1).T.to(x.dtype)
+    posenc.torch.add_to(x * 1, x_scale=1 / 3).backward(grad)
+    assert torch.equal(x.grad, grad * torch.tensor(1 / 3, dtype=x.dtype))
 
 
 @pytest.mark.parametrize("call", [posenc.torch.add_to, lambda x: torch.ops.posenc.add_(x, None, 0, 1.0, "{}")])
