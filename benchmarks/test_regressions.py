@@ -1,4 +1,4 @@
-"""Measure posenc's code paths, to compare commits.  ``pytest benchmarks --benchmark-autosave``"""
+"""Measure posenc's code paths, to compare commits.  ``pytest -n 0 benchmarks --benchmark-autosave``"""
 
 import itertools
 import sys
