@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import posenc
-from posenc import _kernel
+from posenc._core import kernel
 
 DATA = Path(__file__).parent.parent / "docs" / "data"
 PACKAGES = ["torch", "transformers", "onnxruntime"]
@@ -82,7 +82,7 @@ def chosen(description, functions):
     parser = argparse.ArgumentParser(description=description.split("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(functions))
     names = parser.parse_args().names or functions
-    print(", ".join(f"{name} {version}" for name, version in versions(*PACKAGES).items()), f"({_kernel.instruction_set()})")
+    print(", ".join(f"{name} {version}" for name, version in versions(*PACKAGES).items()), f"({kernel.instruction_set()})")
     return {name: functions[name] for name in names}
 
 

@@ -28,9 +28,9 @@ from common import PACKAGES, array_at, chosen, collect, medians, pause, save, ve
 
 import pages
 import posenc
-from posenc import _kernel
 from posenc import torch as posenc_torch
 from posenc._cli.bench import recipe, used_by_others
+from posenc._core import kernel
 
 WIDTH = 512
 ROWS = [512 << k for k in range(8)]
@@ -128,19 +128,19 @@ def one_row():
 
 def large():
     """Compare fills of memory with encoding to an aligned array and to one 16 bytes past a cache line (as from np.empty)."""
-    before = _kernel.instruction_set()
+    before = kernel.instruction_set()
     for dtype, width, isa in [*((d, WIDTH, before) for d in DTYPES), *(("float32", d, before) for d in (100, 300, 510, 768)),
                               ("float32", WIDTH, "baseline")]:
         rows, element = LARGE // width, np.uint16 if dtype == "bfloat16" else dtype
         aligned, unaligned = (array_at((rows, width), element, offset) for offset in (0, 16))
         encoding = posenc.Encoding(width)
-        _kernel.use_instruction_set(isa)
+        kernel.use_instruction_set(isa)
         for threads in (1, 2):
             cases = {store: partial(fill, aligned, threads, store) for store in roof()}
             for name, out in {"aligned": aligned, "unaligned": unaligned}.items():
                 cases[name] = partial(encoding.encode, rows, dtype=dtype, out=out, threads=threads)
             yield f"{dtype}, {pages.size((rows, width))}, {isa}, {pages.threads(threads)}", medians(cases)
-    _kernel.use_instruction_set(before)
+    kernel.use_instruction_set(before)
 
 
 def small():
@@ -208,7 +208,7 @@ def main(*functions):
             others.update()
     print(f"other processes used {others.processors:.2f} processors")
     if len(measurements) == len(functions):
-        system = {"processor": processor(), "processors": os.cpu_count(), "instruction set": _kernel.instruction_set(),
+        system = {"processor": processor(), "processors": os.cpu_count(), "instruction set": kernel.instruction_set(),
                   "used by others": round(others.processors, 2)}
         save("performance", {"system": system, "versions": versions(*PACKAGES), **document})
         pages.update()

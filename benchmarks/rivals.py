@@ -14,7 +14,7 @@ import numpy as np
 from common import array_at, main, report, times_of
 
 import posenc
-from posenc import _frequencies
+from posenc._core.frequencies import pi
 
 ROWS, WIDTH, PEER_ROWS = 65_536, 512, 4_096     # fewer rows for peers: one of them fills its table in a Python loop
 MOST_SECONDS = 5.0
@@ -181,7 +181,7 @@ def one_row():
 
 def building():
     def build(d_model):
-        _frequencies.pi.cache_clear()       # a new process must compute pi
+        pi.cache_clear()       # a new process must compute pi
         posenc.Encoding(d_model)
 
     for d_model, target in ((512, 2.0), (8_192, 30.0)):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import posenc
-from posenc import _kernel
+from posenc._core import kernel
 
 sys.path.insert(0, str(Path(__file__).parent))
 from common import array_at
@@ -18,17 +18,17 @@ pytest.importorskip("pytest_benchmark")
 
 WIDTH = 512
 LARGE, SMALL = 65_536, 512              # rows of tables larger and smaller than the caches
-SUPPORTED = [name for name, runs in _kernel.instruction_sets().items() if runs]
+SUPPORTED = [name for name, runs in kernel.instruction_sets().items() if runs]
 DTYPES = ["float32", "float64", "float16", "bfloat16"]
 
 
 @pytest.fixture(params=SUPPORTED)
 def isa(request):
     """Use the kernels for one instruction set."""
-    before = _kernel.instruction_set()
-    _kernel.use_instruction_set(request.param)
+    before = kernel.instruction_set()
+    kernel.use_instruction_set(request.param)
     yield request.param
-    _kernel.use_instruction_set(before)
+    kernel.use_instruction_set(before)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

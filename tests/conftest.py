@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 import posenc
-from posenc import _cli, _kernel
+from posenc import _cli
+from posenc._core import kernel
 
 DTYPES = ["float64", "float32", "float16", "bfloat16"]
-HERE = [name for name, runs in _kernel.instruction_sets().items() if runs]
+HERE = [name for name, runs in kernel.instruction_sets().items() if runs]
 
 # values of d_model near multiples of a tile (32 columns); 510 gives a partial last tile and rows not aligned to cache lines
 EDGE_SIZES = (1, 2, 3, 31, 32, 33, 64, 510, 512)
@@ -25,12 +26,12 @@ EDGE_SIZES = (1, 2, 3, 31, 32, 33, 64, 510, 512)
 @contextlib.contextmanager
 def instruction_set(name):
     """Use the kernels for an instruction set inside the block."""
-    before = _kernel.instruction_set()
-    _kernel.use_instruction_set(name)
+    before = kernel.instruction_set()
+    kernel.use_instruction_set(name)
     try:
         yield name
     finally:
-        _kernel.use_instruction_set(before)
+        kernel.use_instruction_set(before)
 
 
 @pytest.fixture(params=HERE)

@@ -17,7 +17,8 @@ import ml_dtypes
 import numpy as np
 
 import posenc
-from posenc import _frequencies, _kernel
+from posenc._core import kernel
+from posenc._core.frequencies import spaced_turns
 from posenc._rotary.kernel_rotation import kernel_rotation
 
 FILLER = 0xA5
@@ -184,7 +185,7 @@ def sweep_batches(every):
 
 
 def rotation(pairs, interleaved):
-    turns = partial(_frequencies.spaced_turns, pairs, ((10000.0, Fraction(pairs)),), (1.0, 1.0))
+    turns = partial(spaced_turns, pairs, ((10000.0, Fraction(pairs)),), (1.0, 1.0))
     return kernel_rotation(turns, pairs, interleaved=interleaved)
 
 
@@ -225,7 +226,7 @@ def sweep_rotations(every):
 
 def main(isa, every=1):
     every = int(every)
-    _kernel.use_instruction_set(isa)
+    kernel.use_instruction_set(isa)
     count = sweep_matrices(every, LENGTHS, WIDTHS)
     count += sweep_matrices(every, BLOCKS, (1, 33, 64, 510, 512), threads=2)
     # outputs larger than 8 MiB use non-temporal stores, directly or through a buffer

@@ -16,7 +16,8 @@ import pytest
 
 import posenc
 from conftest import assert_same_bits, python
-from posenc import Encoding, _stream
+from posenc import Encoding
+from posenc._encoding.stream import chunks_of
 
 
 def test_offset_positions_must_stay_in_the_domain():
@@ -92,7 +93,7 @@ def test_a_stream_may_be_infinite():
 def test_an_endless_stream_ends_with_the_domain(offset):
     encoding = Encoding(4, position_offset=offset)
     assert_same_bits(next(encoding.stream(chunk_rows=9)).values, encoding.encode(9))
-    chunks = list(_stream.chunks(lambda positions, **_: None, 4, offset, None, 2**62, "float32", None, None))
+    chunks = list(chunks_of(lambda positions, **_: None, 4, offset, None, 2**62, "float32", None, None))
     last = chunks[-1].positions[-1]
     encoding.encode(np.array(last))
     assert sum(len(c.positions) for c in chunks) == last + 1

@@ -19,8 +19,9 @@ import pytest
 
 import posenc
 from conftest import main_without, python
-from posenc import _install, _kernel
+from posenc._arguments import install
 from posenc._cli import entry_point, options
+from posenc._core import kernel
 from posenc._files import npy, table
 from posenc._files.atomic import quantity
 from posenc._files.compare import sampled
@@ -101,7 +102,7 @@ def test_options_are_the_keywords_of_an_encoding():
 # dates of the OpenMP specifications, https://www.openmp.org/specifications
 @pytest.mark.parametrize("date, version", [(0, "none, so every call uses one thread"), (201511, "4.5"), (202111, "5.2")])
 def test_info(call, monkeypatch, date, version):
-    monkeypatch.setattr(_kernel, "OPENMP", date)
+    monkeypatch.setattr(kernel, "OPENMP", date)
     runtime = posenc.show_runtime()
     assert json.loads(call("info", "--json")[1]) == runtime
     code, out, _ = call("info")
@@ -171,7 +172,7 @@ def test_the_command_that_installs_a_package_suits_the_environment(tmp_path, kin
     if kind == "pipx":
         (tmp_path / "an environment" / "pipx_metadata.json").touch()
     code = "import runpy, sys; print(runpy.run_path(sys.argv[1])['command']('zarr.storage'))"
-    done = subprocess.run([python, "-c", code, _install.__file__], capture_output=True, text=True, check=True)
+    done = subprocess.run([python, "-c", code, install.__file__], capture_output=True, text=True, check=True)
     uv = ["uv", "pip", "install", "--python", str(python)]
     expected = ["pipx", "inject", "posenc"] if kind == "pipx" else [str(python), "-m", "pip", "install"] if pip else uv
     assert shlex.split(done.stdout) == [*expected, "zarr"]

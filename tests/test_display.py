@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from posenc import Encoding
-from posenc._convention import DEFAULTS
-from posenc._specification import changes_of
+from posenc._arguments.specification import changes_of
+from posenc._encoding.convention import DEFAULTS
 
 ENCODINGS = [
     Encoding(0),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import posenc
 from conftest import python
 from posenc import Encoding
-from posenc._convention import CHOICES, DEFAULTS
+from posenc._encoding.convention import CHOICES, DEFAULTS
 from posenc._files.specification import described, specification
 
 REALS = {

@@ -9,8 +9,10 @@ import pytest
 import posenc
 from conftest import DTYPES, bits_of, interrupted
 from constructed import KINDS, cases
-from posenc import _convention, _exact, _frequencies
-from posenc._specification import keywords_of
+from posenc._arguments.specification import keywords_of
+from posenc._core.exact import Values
+from posenc._core.frequencies import pi
+from posenc._encoding.convention import arrangement, turns_of_convention
 from reference import FORMATS, Reference, arithmetic, round_to
 
 # exact.c leaves this value undecided: relative to the value, the offset moves it beyond a half-way point by 2**-310, and the
@@ -23,13 +25,13 @@ UNDECIDED_POSITION, UNDECIDED_BITS = 2**53 + 1, 0x33A0000000000001
 def evaluations(monkeypatch):
     """Return a list to which each evaluation in Python appends its arguments."""
     calls = []
-    evaluate = _exact.Values.__call__
+    evaluate = Values.__call__
 
     def recorded(self, *arguments):
         calls.append(arguments)
         return evaluate(self, *arguments)
 
-    monkeypatch.setattr(_exact.Values, "__call__", recorded)
+    monkeypatch.setattr(Values, "__call__", recorded)
     return calls
 
 
@@ -67,7 +69,7 @@ def test_constructed_values_are_correctly_rounded(isa, dtype, kind, seed, count,
 ])
 def test_frequencies_have_256_bits(d_model, convention):
     reference = Reference(d_model, **convention)
-    turns, point = _convention.turns_of(d_model, keywords_of(posenc.Encoding(d_model, **convention)))()
+    turns, point = turns_of_convention(d_model, keywords_of(posenc.Encoding(d_model, **convention)))()
     for index, turn in enumerate(turns):
         assert turn.bit_length() >= 256
         wide = arithmetic(1000)
@@ -78,7 +80,7 @@ def test_frequencies_have_256_bits(d_model, convention):
 @pytest.mark.parametrize("bits", [1, 64, 320, 2931, 4266, 100_000])
 def test_pi(bits):
     exact = arithmetic(bits + 100).const_pi()
-    assert abs(arithmetic(bits + 100).sub(arithmetic(bits + 100).mul_2exp(exact, bits), _frequencies.pi(bits))) < 1.001
+    assert abs(arithmetic(bits + 100).sub(arithmetic(bits + 100).mul_2exp(exact, bits), pi(bits))) < 1.001
 
 
 @pytest.mark.parametrize("end", ["largest", "smallest"])
@@ -141,7 +143,7 @@ def test_an_error_in_the_exact_evaluation_ends_the_call(monkeypatch, error, thre
     encoding = posenc.Encoding(1, **UNDECIDED)
     positions = np.full(40000, UNDECIDED_POSITION)
     with monkeypatch.context() as patch:
-        patch.setattr(_exact.Values, "__call__", fail)
+        patch.setattr(Values, "__call__", fail)
         with pytest.raises(type(error)) as caught:
             encoding.encode(positions, dtype="float64", threads=threads)
     assert caught.value is error
@@ -184,8 +186,8 @@ def test_python_evaluates_every_value_correctly(convention, dtype):
     """Include values that the kernel would decide: large, small, subnormal and infinite."""
     encoding, reference = posenc.Encoding(4, **convention), Reference(4, **convention)
     convention = keywords_of(encoding)
-    frequency, cosine = _convention.arrangement(4, convention, 2)
-    values = _exact.Values(_convention.turns_of(4, convention), frequency, cosine, convention["scale"])
+    frequency, cosine = arrangement(4, convention, 2)
+    values = Values(turns_of_convention(4, convention), frequency, cosine, convention["scale"])
     for position in (1, -1, 7, 10**6 + 1, 2**63 - 1, -(2**63), 0.1, -2.75, 1e-5, 5e-324, -1e-300):
         numerator, denominator = position.as_integer_ratio()
         for column in range(4):

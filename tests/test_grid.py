@@ -253,7 +253,7 @@ def test_every_output_layout_holds_the_same_values(group, layout, monkeypatch):
 
 def test_bfloat16_bits_do_not_need_ml_dtypes(monkeypatch):
     table = posenc.grid((3, 4), 10, dtype="bfloat16", include_input="first")
-    monkeypatch.setattr(posenc._arguments, "_bfloat16", lambda: np.dtype(np.uint16))
+    monkeypatch.setattr(posenc._arguments.checks, "_bfloat16", lambda: np.dtype(np.uint16))
     with pytest.raises(ImportError, match="ml_dtypes"):
         posenc.grid((3, 4), 10, dtype="bfloat16", include_input="first")
     out = np.zeros((3, 4, 10), np.uint16)

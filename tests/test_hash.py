@@ -11,7 +11,7 @@ from fractions import Fraction
 import numpy as np
 
 import posenc
-from posenc import _frequencies
+from posenc._core.frequencies import spaced_turns
 from posenc._rotary.kernel_rotation import kernel_rotation
 
 HASH = "297e0afc1d1c2cc0d5b7aaa31c94cdbf402d93d042777a3a9541d30324f6cf74"
@@ -122,7 +122,7 @@ def rotation_hash():
     """Return the SHA-256 hash of rotated pairs, in hexadecimal."""
     digest = hashlib.sha256()
     for pairs, interleaved in itertools.product((1, 20, 64), (False, True)):
-        turns = functools.partial(_frequencies.spaced_turns, pairs, ((10000.0, Fraction(pairs)),), (1.0, 1.0))
+        turns = functools.partial(spaced_turns, pairs, ((10000.0, Fraction(pairs)),), (1.0, 1.0))
         turning = kernel_rotation(turns, pairs, interleaved=interleaved)
         for dtype, mask in ("float32", 0x9FFFFFFF), ("float16", 0xBFFF), ("bfloat16", 0x9FFF):
             unsigned = np.uint32 if dtype == "float32" else np.uint16

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import posenc
 from posenc import _cli
+from posenc._arguments.specification import changes_of
 from posenc._identify import Match, candidates, identify
-from posenc._specification import changes_of
 
 RNG = np.random.default_rng
 ROWS = 200

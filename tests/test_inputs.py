@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 
 import posenc
 from conftest import assert_same_bits, bits_of
-from posenc import Encoding, _arguments
-from posenc._specification import keywords_of
+from posenc import Encoding
+from posenc._arguments import checks
+from posenc._arguments.specification import keywords_of
 from reference import Reference, Rotated
 
 # ---- invalid arguments ----------------------------------------------------------------------------------------------
@@ -447,7 +448,7 @@ def test_invalid_out_of_a_stream_is_refused(shape):
 def test_an_array_changed_after_the_checks_is_refused(monkeypatch, changed):
     memory = np.full(2 * 12 * 64, 7, F4)
     monkeypatch.setattr(
-        _arguments, "for_encode", lambda *_: (np.arange(12), "float32", np.dtype(F4), changed(memory), None))
+        checks, "for_encode", lambda *_: (np.arange(12), "float32", np.dtype(F4), changed(memory), None))
     with pytest.raises(ValueError, match="an array changed"):
         posenc.Encoding(64).encode(list(range(12)), out=memory[: 12 * 64].reshape(12, 64))
     assert (memory == 7).all()

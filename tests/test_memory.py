@@ -65,7 +65,7 @@ GROWTH = """
     import ctypes, gc, itertools
     import numpy as np
     import posenc
-    from posenc import _kernel
+    from posenc._core import kernel
 
     class Mallinfo(ctypes.Structure):
         _fields_ = [(name, ctypes.c_size_t) for name in (

@@ -124,7 +124,7 @@ def test_coordinates_of_other_dtypes_are_exact():
 
 def test_bfloat16_bits_do_not_need_ml_dtypes(monkeypatch):
     table = posenc.points([[0.3, 7]], 10, dtype="bfloat16", include_input="first")
-    monkeypatch.setattr(posenc._arguments, "_bfloat16", lambda: np.dtype(np.uint16))
+    monkeypatch.setattr(posenc._arguments.checks, "_bfloat16", lambda: np.dtype(np.uint16))
     out = np.zeros((1, 10), np.uint16)
     posenc.points([[0.3, 7]], 10, dtype="bfloat16", include_input="first", out=out)
     assert (out == bits_of(table)).all()

@@ -12,7 +12,9 @@ from gmpy2 import mpq
 import posenc
 from adversarial import best_fractions, zeros
 from conftest import assert_same_bits, bits_of
-from posenc import _exact, _frequencies, _kernel
+from posenc._core import kernel
+from posenc._core.exact import Values
+from posenc._core.frequencies import explicit_turns, spaced_turns
 from posenc._rotary.kernel_rotation import kernel_rotation
 from reference import FORMATS, Rotated, arithmetic
 
@@ -34,9 +36,9 @@ def interleaved(request):
 def rotation(pairs, *, base=10000.0, frequencies=None, **options):
     """Return the kernel's rotation with spaced or explicit frequencies."""
     if frequencies is None:
-        turns = functools.partial(_frequencies.spaced_turns, pairs, ((base, Fraction(pairs)),), (1.0, 1.0))
+        turns = functools.partial(spaced_turns, pairs, ((base, Fraction(pairs)),), (1.0, 1.0))
     else:
-        turns = functools.partial(_frequencies.explicit_turns, frequencies, 1.0)
+        turns = functools.partial(explicit_turns, frequencies, 1.0)
     return kernel_rotation(turns, pairs, **options)
 
 
@@ -166,9 +168,9 @@ def test_position_zero_is_the_identity_but_for_negative_zeros(isa, dtype, interl
 def test_zeros_stay_zero(isa, dtype):
     x = np.zeros((3, 70, 12), DTYPES[dtype])
     x[1] = -0.0
-    _kernel.counters()
+    kernel.counters()
     assert (bits_of(apply(rotation(6), x)) == 0).all()
-    assert _kernel.counters()["exact"] == 0
+    assert kernel.counters()["exact"] == 0
 
 
 @functools.cache
@@ -209,11 +211,11 @@ def test_the_fast_path_alone_fails(isa, dtype):
         x = normal(np.random.default_rng(15), (2**19, 2), dtype)
     turning = rotation(1, frequencies=(1.0,))
     result = apply(turning, x.copy(), positions)
-    _kernel.skip_rounding_test(True)
+    kernel.skip_rounding_test(True)
     try:
         unsafe = apply(turning, x.copy(), positions)
     finally:
-        _kernel.skip_rounding_test(False)
+        kernel.skip_rounding_test(False)
     different = (bits_of(unsafe) != bits_of(result)).any(axis=1)
     assert different.any()
     assert_correct(x[different], result[different], positions[different], 1, frequencies=(1.0,))
@@ -255,9 +257,9 @@ def test_values_near_half_way_points_are_correct(isa, dtype, interleaved, invers
     for position in (1, 12345, 10**9 + 7):
         pairs = halfway(dtype, position, inverse)
         x = joined(*(v[:, None].astype(DTYPES[dtype]) for v in pairs), interleaved)
-        _kernel.counters()
+        kernel.counters()
         check(x, np.full(len(x), position), 1, interleaved=interleaved, inverse=inverse, frequencies=(1.0,))
-        assert _kernel.counters()["uncertain"] or dtype == "bfloat16"       # whose few pairs are not close enough
+        assert kernel.counters()["uncertain"] or dtype == "bfloat16"       # whose few pairs are not close enough
 
 
 @pytest.mark.parametrize("ratio", [1.25 * 2.0**-12, 2.0**-24])
@@ -307,13 +309,13 @@ def test_values_at_the_limit_of_320_bits_are_correct(isa):
 def test_values_undecided_in_c_are_decided_in_python(isa, dtype, monkeypatch, position):
     """A tiny frequency: the value is next to a half-way point, at a distance that needs more than 320 bits."""
     calls = []
-    evaluate = _exact.Values.__call__
+    evaluate = Values.__call__
 
     def recorded(self, *arguments):
         calls.append(arguments)
         return evaluate(self, *arguments)
 
-    monkeypatch.setattr(_exact.Values, "__call__", recorded)
+    monkeypatch.setattr(Values, "__call__", recorded)
     precision = FORMATS[dtype][0]
     x = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [0.0, 1.0]]).astype(DTYPES[dtype])
     # scale * 1 is half-way, and b * sin t is below 2**-320 of it
@@ -471,7 +473,7 @@ def test_an_error_in_the_exact_evaluation_ends_the_call(monkeypatch):
     def fail(self, *arguments):
         raise MemoryError("out of memory")
 
-    monkeypatch.setattr(_exact.Values, "__call__", fail)
+    monkeypatch.setattr(Values, "__call__", fail)
     turning = rotation(1, frequencies=(2.0**-400,), scale=1 + 2.0**-24)
     for threads in (1, 2):
         with pytest.raises(MemoryError, match="out of memory"):

@@ -12,7 +12,7 @@ import pytest
 
 import posenc
 from conftest import assert_same_bits, bits_of
-from posenc import _kernel
+from posenc._core import kernel
 from reference import Reference
 from test_seeds import ODD, PAPER, PER_COLUMN_10, assert_prints
 
@@ -269,10 +269,10 @@ def test_add_to_has_the_same_bits_in_forward_mode_and_transforms(dtype):
         with forward_ad.dual_level():
             value, tangent = forward_ad.unpack_dual(scaled_sum(forward_ad.make_dual(x, torch.ones_like(x)), positions))
         assert torch.equal(value, expected)
-        assert (tangent == _kernel.rounded(dtype, 6**0.5)).all()
+        assert (tangent == kernel.rounded(dtype, 6**0.5)).all()
         value, tangent = torch.func.jvp(partial(scaled_sum, positions=positions), (x,), (torch.ones_like(x),))
         assert torch.equal(value, expected)
-        assert (tangent == _kernel.rounded(dtype, 6**0.5)).all()
+        assert (tangent == kernel.rounded(dtype, 6**0.5)).all()
         assert torch.equal(torch.func.vmap(partial(scaled_sum, positions=positions))(x), expected)
 
 

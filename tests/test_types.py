@@ -8,8 +8,8 @@ from typing import get_type_hints
 import pytest
 
 import posenc
-from posenc._convention import DEFAULTS
-from posenc._types import Convention
+from posenc._arguments.types import Convention
+from posenc._encoding.convention import DEFAULTS
 
 ROOT = Path(__file__).parents[1]
 
@@ -37,7 +37,7 @@ def test_types_of_user_code():
 
 
 def test_the_stub_of_the_extension_is_correct():
-    run("mypy.stubtest", "posenc._kernel", "--allowlist=tests/stubtest.txt", "--ignore-unused-allowlist")
+    run("mypy.stubtest", "posenc._core.kernel", "--allowlist=tests/stubtest.txt", "--ignore-unused-allowlist")
 
 
 @pytest.mark.long

@@ -11,7 +11,7 @@ import posenc
 from adversarial import halfway, zeros
 from conftest import bits_of
 from constructed import cases
-from posenc import _kernel
+from posenc._core import kernel
 from reference import FORMATS, NAN, Reference
 
 LOWEST, BEYOND = -(2**63), 2**63
@@ -314,11 +314,11 @@ def test_positions_that_are_not_finite_give_nan(isa, dtype):
 
 @contextmanager
 def without_rounding_test():
-    _kernel.skip_rounding_test(True)
+    kernel.skip_rounding_test(True)
     try:
         yield
     finally:
-        _kernel.skip_rounding_test(False)
+        kernel.skip_rounding_test(False)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])      # in float16, values this close to a zero are 0
@@ -363,9 +363,9 @@ def test_values_that_a_scale_brings_next_to_a_half_way_point(isa, dtype):
 
 def test_the_slow_paths_are_rare(isa, dtype):
     posenc.encode(100, 512, dtype=dtype)
-    _kernel.counters()
+    kernel.counters()
     posenc.encode(range(10**6, 10**6 + 8192), 512, dtype=dtype)
-    counted = _kernel.counters()
+    counted = kernel.counters()
     rows_of_tiles = 8192 * 512 // 32
     assert counted["uncertain"] < rows_of_tiles * (0.005 if dtype == "float16" else 0.0002)       # float16: subnormal numbers
     assert counted["exact"] < 4

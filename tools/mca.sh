@@ -19,7 +19,7 @@ trap 'rm -rf "$work"' EXIT
 
 for isa in baseline neon; do
     "${CLANG:-clang}" --target=aarch64-linux-gnu -O3 -std=gnu11 -ffp-contract=off -fvisibility=hidden -S \
-        -o "$work/$isa.s" "$repository/src/posenc/kernel/kernel_$isa.c"
+        -o "$work/$isa.s" "$repository/src/posenc/_core/c/isa/kernel_$isa.c"
 done
 
 # Print the first loop of a function, from its label to the branch back to the label; the code for rare cases follows the loop.

@@ -2,18 +2,18 @@
 
 from types import ModuleType as _ModuleType
 
-from posenc import _openmp as _openmp
-from posenc._api import add_to, encode, stream
+from posenc import _core as _core
 from posenc._axes.grid import grid
 from posenc._axes.points import points
-from posenc._encoding import Encoding
+from posenc._core.runtime import show_runtime
+from posenc._encoding.api import add_to, encode, stream
+from posenc._encoding.encoding import Encoding
+from posenc._encoding.padding import positions_from_lengths, positions_from_mask, positions_from_segments
+from posenc._encoding.presets import Preset, preset, presets
+from posenc._encoding.stream import Chunk
 from posenc._files import File, open, save, verify  # noqa: A004
 from posenc._identify import Match, identify
-from posenc._padding import positions_from_lengths, positions_from_mask, positions_from_segments
-from posenc._presets import Preset, preset, presets
 from posenc._rotary import Rotary
-from posenc._runtime import show_runtime
-from posenc._stream import Chunk
 from posenc._version import __version__ as __version__
 
 __all__ = [

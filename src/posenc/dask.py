@@ -13,19 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 import posenc
-from posenc import _arguments, _install
-from posenc._cache import encoding_for, encoding_of
-from posenc._encoding import Encoding
-from posenc._keywords import suggests
-from posenc._specification import changes_of
-from posenc._types import AnyDType, Convention, Positions
+from posenc._arguments import checks, install
+from posenc._arguments.keywords import suggests
+from posenc._arguments.specification import changes_of
+from posenc._arguments.types import AnyDType, Convention, Positions
+from posenc._encoding.cache import encoding_for, encoding_of
+from posenc._encoding.encoding import Encoding
 
 try:
     import dask.array as da
     from dask.base import compute, tokenize
     from dask.delayed import delayed
 except ModuleNotFoundError as error:
-    raise _install.not_installed("posenc.dask", "dask", error) from error
+    raise install.not_installed("posenc.dask", "dask", error) from error
 
 if TYPE_CHECKING:
     import zarr
@@ -38,12 +38,12 @@ STRIP_BYTES = 4 << 20       # size of a temporary array with all columns, for a 
 def _checked_positions(positions: Any, encoding: Encoding) -> range | NDArray[Any] | da.Array:
     """Check positions as `posenc.encode` does, except for the values of a Dask array; return a range or an array."""
     if isinstance(positions, da.Array):
-        _arguments.positions_of(_arguments.numbers("positions", np.empty(0, positions.dtype)), 0)
+        checks.positions_of(checks.numbers("positions", np.empty(0, positions.dtype)), 0)
         if np.isnan(positions.shape).any():
             raise ValueError(f"positions has shape {positions.shape}, expected known sizes: see compute_chunk_sizes")
         return positions
-    positions = _arguments.range_or_array(positions)
-    _arguments.positions_of(positions, encoding.position_offset)
+    positions = checks.range_or_array(positions)
+    checks.positions_of(positions, encoding.position_offset)
     return positions
 
 
@@ -222,7 +222,7 @@ def add_to(
         n = x.shape[-2]
         positions = range(n) if positions is None else positions
         if len(positions) != n:
-            raise _arguments.length_error(len(positions), n)
+            raise checks.length_error(len(positions), n)
         rows = _ranges(positions, x.chunks[-2])
         row_axes = range(x.ndim - 2, x.ndim - 1)
     else:
@@ -267,7 +267,7 @@ def _ranges(numbers: range, chunks: tuple[int, ...]) -> da.Array:
 def _aligned(positions: NDArray[Any] | da.Array, x: da.Array) -> da.Array:
     """Return positions as a Dask array with the chunks of x on each axis longer than one."""
     shape = positions.shape
-    _arguments.check_broadcast(shape, x.shape[:-1])
+    checks.check_broadcast(shape, x.shape[:-1])
     chunks = x.chunks[:-1][x.ndim - 1 - len(shape) :]
     chunks = tuple((1,) if length == 1 else chunk for length, chunk in zip(shape, chunks, strict=True))
     return da.asarray(positions).rechunk(chunks)
@@ -367,7 +367,7 @@ def to_zarr(
         raise TypeError("path is None, expected a path, a URL or a Zarr store")
     if not isinstance(overwrite, (bool, np.bool_)):
         raise TypeError(f"overwrite is {overwrite!r} of type {type(overwrite).__name__}, expected a bool")
-    positions = _arguments.range_of(positions)
+    positions = checks.range_of(positions)
     encoding = encoding_of(d_model, convention, to_zarr)
     pe = table(positions, encoding, chunks=chunks, dtype=dtype)
     (first, *others), _ = pe.chunks

@@ -13,10 +13,10 @@ from typing import Any, SupportsIndex
 
 from numpy.typing import NDArray
 
-from posenc import _arguments, _install
-from posenc._encoding import Encoding, check_encoding
-from posenc._keywords import suggests
-from posenc._types import Positions
+from posenc._arguments import checks, install
+from posenc._arguments.keywords import suggests
+from posenc._arguments.types import Positions
+from posenc._encoding.encoding import Encoding, check_encoding
 
 try:
     from matplotlib.axes import Axes
@@ -27,7 +27,7 @@ try:
     from matplotlib.layout_engine import ConstrainedLayoutEngine
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 except ModuleNotFoundError as error:
-    raise _install.not_installed("posenc.plot", "plot", error) from error
+    raise install.not_installed("posenc.plot", "plot", error) from error
 
 __all__ = ["heatmap", "similarity", "waves"]
 
@@ -42,10 +42,10 @@ NAMED = 10                  # largest number of curves with a legend; matplotlib
 def _values(encoding: Encoding, positions: Positions) -> tuple[NDArray[Any], list[Any], str]:
     """Return the encodings in float64, the positions relative to an origin, and the label of their axis."""
     check_encoding(encoding)
-    rows = _arguments.range_or_array(positions)
+    rows = checks.range_or_array(positions)
     if not isinstance(rows, range) and rows.ndim != 1:
         raise ValueError(f"positions has shape {rows.shape}, expected one dimension")
-    _check_size(_arguments.length(rows), encoding.d_model)
+    _check_size(checks.length(rows), encoding.d_model)
     values = encoding.encode(rows, dtype="float64")
     numbers = list(rows) if isinstance(rows, range) else rows.tolist()
     origin = next((p for p in numbers if math.isfinite(p) and abs(p) >= LONGEST), 0)
@@ -65,7 +65,7 @@ def _axes(encoding: Encoding, ax: Axes | None, inches: tuple[float, float] = WID
         layout = ConstrainedLayoutEngine(w_pad=MARGIN, h_pad=MARGIN, compress=True)
         ax = Figure(inches, layout=layout).subplots()
     if not isinstance(ax, Axes):
-        raise _arguments.wrong_type("ax", ax, "a matplotlib.axes.Axes")
+        raise checks.wrong_type("ax", ax, "a matplotlib.axes.Axes")
     ax.set_title(repr(encoding), wrap=True)
     return ax
 
@@ -172,8 +172,8 @@ def waves(
     if dimensions is None:
         dimensions = range(0, d_model, max(1, d_model // DIMENSIONS))[:DIMENSIONS]
     if not isinstance(dimensions, Iterable):
-        raise _arguments.wrong_type("dimensions", dimensions, "an iterable of integers")
-    columns = [_arguments.integer("dimensions", dimension, 0) for dimension in dimensions]
+        raise checks.wrong_type("dimensions", dimensions, "an iterable of integers")
+    columns = [checks.integer("dimensions", dimension, 0) for dimension in dimensions]
     for dimension in columns:
         if dimension >= d_model:
             raise ValueError(f"dimensions has {dimension}, expected less than d_model = {d_model}")

@@ -10,19 +10,19 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from posenc import _arguments, _install
+from posenc._arguments import checks, install
 
 try:
     import zarr
 except ModuleNotFoundError as error:
-    raise _install.not_installed("posenc.zarr", "zarr", error) from error
+    raise install.not_installed("posenc.zarr", "zarr", error) from error
 
-from posenc._encoding import Encoding
+from posenc._arguments.keywords import suggests
+from posenc._arguments.types import AnyDType
+from posenc._encoding.encoding import Encoding
 from posenc._files import formats
 from posenc._files import zarr as _zarr
 from posenc._files.stores import place_of
-from posenc._keywords import suggests
-from posenc._types import AnyDType
 
 __all__ = ["create", "finish", "missing", "write"]
 
@@ -106,11 +106,11 @@ def create(
     <Array file://pe.zarr shape=(10000, 64) dtype=float32>
     """
     if not isinstance(encoding, Encoding):
-        raise _arguments.wrong_type("encoding", encoding, "a posenc.Encoding")
+        raise checks.wrong_type("encoding", encoding, "a posenc.Encoding")
     if not isinstance(overwrite, (bool, np.bool_)):
-        raise _arguments.wrong_type("overwrite", overwrite, "a bool")
-    chunk = None if chunk_rows is None else _arguments.integer("chunk_rows", chunk_rows, 1)
-    shard = None if shard_rows is None else _arguments.integer("shard_rows", shard_rows, 1)
+        raise checks.wrong_type("overwrite", overwrite, "a bool")
+    chunk = None if chunk_rows is None else checks.integer("chunk_rows", chunk_rows, 1)
+    shard = None if shard_rows is None else checks.integer("shard_rows", shard_rows, 1)
     if shard is not None and (chunk is None or shard % chunk):
         raise ValueError(f"shard_rows is {shard}, expected a multiple of chunk_rows, which is {chunk}")
     if isinstance(store, (str, os.PathLike)):
@@ -119,7 +119,7 @@ def create(
         if formats.suffix_of(path) in formats.FORMATS.keys() - {".zarr"}:
             raise ValueError(f"store is {store!r}, expected a name with the suffix .zarr; posenc.save writes the other formats")
     place = place_of(store, storage_options)
-    return _zarr.create(place, encoding, _arguments.range_of(positions), dtype, chunk, shard, bool(overwrite)).units
+    return _zarr.create(place, encoding, checks.range_of(positions), dtype, chunk, shard, bool(overwrite)).units
 
 
 @suggests
@@ -178,11 +178,11 @@ def write(
     >>> posenc.zarr.write("parts.zarr", 0, 2)          # they exist
     0
     """
-    parts = _arguments.integer("parts", parts, 1)
-    part = _arguments.integer("part", part, 0)
+    parts = checks.integer("parts", parts, 1)
+    part = checks.integer("part", part, 0)
     if part >= parts:
         raise ValueError(f"part is {part}, expected less than parts, which is {parts}")
-    return _zarr.write_part(place_of(store, storage_options), part, parts, _arguments.threads(threads))
+    return _zarr.write_part(place_of(store, storage_options), part, parts, checks.threads(threads))
 
 
 @suggests

@@ -11,11 +11,12 @@ from typing import Any, Literal, SupportsFloat, SupportsIndex, TypeAlias, overlo
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posenc import _arguments, _kernel
-from posenc._arguments import LOWEST
+from posenc._arguments import checks
+from posenc._arguments.checks import LOWEST
+from posenc._arguments.keywords import suggests
+from posenc._arguments.types import AnyDType, ArrayT, DTypeOf, ScalarT
 from posenc._axes.layout import Axis, Group, IncludeInput, Integers, Layout, Odd, Width, is_sequence, lay_out, per_axis
-from posenc._keywords import suggests
-from posenc._types import AnyDType, ArrayT, DTypeOf, ScalarT
+from posenc._core import kernel
 
 Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex | ArrayLike] | NDArray[Any]
 Coordinates: TypeAlias = Literal["index", "normalized", "centered"] | tuple[SupportsFloat, SupportsFloat]
@@ -30,7 +31,7 @@ class _Spaced:
 
     def __init__(self, first: Fraction, step: Fraction, size: int) -> None:
         for end in (first, first + step * (size - 1)) if size else ():
-            _arguments.check_position(end)
+            checks.check_position(end)
         self.denominator = math.lcm(first.denominator, step.denominator)
         self.first, self.step = int(first * self.denominator), int(step * self.denominator)
         self.indices = range(size)
@@ -172,12 +173,12 @@ def grid(
     array([-1.        ,  1.        , -0.84147096,  0.5403023 ,  0.84147096,
             0.5403023 ], dtype=float32)
     """
-    with _kernel.default_environment():
-        dtype_name, element = _arguments.dtype(dtype)
-        threads = _arguments.threads(threads)
-        extra_tokens = _arguments.integer("extra_tokens", extra_tokens, 0)
+    with kernel.default_environment():
+        dtype_name, element = checks.dtype(dtype)
+        threads = checks.threads(threads)
+        extra_tokens = checks.integer("extra_tokens", extra_tokens, 0)
         if not isinstance(channel_first, (bool, np.bool_)):
-            raise _arguments.wrong_type("channel_first", channel_first, "a bool")
+            raise checks.wrong_type("channel_first", channel_first, "a bool")
         extents = _extents(shape)
         starts = per_axis("start", start, len(extents))
         positions = [_axis_positions(extent, m, coordinates) for extent, m in zip(extents, starts, strict=True)]
@@ -188,7 +189,7 @@ def grid(
         sizes = tuple(map(len, positions))
         cells_shape = (extra_tokens + math.prod(sizes),) if extra_tokens else sizes
         whole = (d_model, *cells_shape) if channel_first else (*cells_shape, d_model)
-        out = _arguments.output(out, whole, dtype_name, element, "shape")
+        out = checks.output(out, whole, dtype_name, element, "shape")
         cells = out.view(f"u{element.itemsize}")
         if channel_first:
             cells = np.moveaxis(cells, 0, -1)
@@ -216,9 +217,9 @@ def _extents(shape: Any) -> list[int | range | NDArray[Any]]:
     extents = []
     for axis in shape if is_sequence(shape) else [shape]:
         if axis is shape or not (isinstance(axis, (list, tuple, range)) or hasattr(axis, "__array__") and np.ndim(axis)):
-            axis = _arguments.length(range(_arguments.integer("shape", axis, 0)))
+            axis = checks.length(range(checks.integer("shape", axis, 0)))
         elif not isinstance(axis, range):
-            axis = np.array(_arguments.range_or_array(axis))        # a copy, because the array may share memory with out
+            axis = np.array(checks.range_or_array(axis))        # a copy, because the array may share memory with out
             if axis.ndim != 1:
                 raise ValueError(f"shape has coordinates of shape {axis.shape}, expected one dimension")
         extents.append(axis)
@@ -231,13 +232,13 @@ def _axis_positions(
     extent: int | range | NDArray[Any], start: Any, coordinates: Any
 ) -> range | NDArray[Any] | _Spaced:
     """Return the positions to encode along an axis."""
-    m = Fraction(_arguments.integer("start", start, LOWEST) if _arguments.is_index(start) else _arguments.real("start", start))
+    m = Fraction(checks.integer("start", start, LOWEST) if checks.is_index(start) else checks.real("start", start))
     if isinstance(coordinates, str):
-        _arguments.choice("coordinates", coordinates, COORDINATES)
+        checks.choice("coordinates", coordinates, COORDINATES)
     elif np.shape(coordinates) != (2,):
         raise TypeError(f"coordinates is {coordinates!r}, expected one of {COORDINATES} or (low, high)")
     else:
-        low, high = (Fraction(_arguments.real("coordinates", end)) for end in coordinates)
+        low, high = (Fraction(checks.real("coordinates", end)) for end in coordinates)
     if not isinstance(extent, int):
         if m:
             raise ValueError(f"start is {m}, expected 0, because shape has the coordinates of an axis")

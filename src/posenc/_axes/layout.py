@@ -9,13 +9,13 @@ from typing import Any, Literal, NamedTuple, SupportsIndex, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc import _arguments
-from posenc._as_array import shown
-from posenc._cache import encoding_of
-from posenc._convention import DEFAULTS, WIDEST
-from posenc._encoding import Encoding
-from posenc._keywords import check_names
-from posenc._specification import changes_of
+from posenc._arguments import checks
+from posenc._arguments.as_array import shown
+from posenc._arguments.keywords import check_names
+from posenc._arguments.specification import changes_of
+from posenc._encoding.cache import encoding_of
+from posenc._encoding.convention import DEFAULTS, WIDEST
+from posenc._encoding.encoding import Encoding
 
 Width: TypeAlias = SupportsIndex | Encoding | Sequence[Encoding]
 Integers: TypeAlias = Sequence[SupportsIndex] | NDArray[Any] | None
@@ -71,7 +71,7 @@ class Axis(NamedTuple):
 
     def check(self, positions: range | NDArray[Any], name: str = "positions") -> range | NDArray[Any]:
         """Check that positions are in the domain, with and without the offset; return a range or a contiguous array."""
-        return _arguments.positions_of(positions, self.encoding.position_offset, name)
+        return checks.positions_of(positions, self.encoding.position_offset, name)
 
 
 def lay_out(
@@ -90,7 +90,7 @@ def lay_out(
     check_names(function, convention, DEFAULTS)
     for name, value in (("group", group), ("layout", layout), ("odd", odd), ("include_input", include_input)):
         if value is not None or name in ("group", "odd"):
-            _arguments.choice(name, value, CHOICES[name])
+            checks.choice(name, value, CHOICES[name])
     inputs = ndim if include_input else 0
     axes = _axis_order(axes, ndim)
     if isinstance(d_model, Encoding) or isinstance(d_model, (list, tuple)) and any(isinstance(e, Encoding) for e in d_model):
@@ -101,7 +101,7 @@ def lay_out(
         specifications = [(encoding.d_model, changes_of(encoding)) for encoding in encodings]
     else:
         hint = "; pass the columns of each axis as widths" if is_sequence(d_model) else ""
-        d_model = _arguments.integer("d_model", d_model, 0, f"an integer or an Encoding{hint}")
+        d_model = checks.integer("d_model", d_model, 0, f"an integer or an Encoding{hint}")
         if d_model > WIDEST * ndim:
             raise ValueError(f"d_model is {shown(d_model)}, expected at most {WIDEST} columns for each axis")
         by_axis = {name: per_axis(name, value, ndim) for name, value in convention.items()}
@@ -130,7 +130,7 @@ def _encodings(
     encodings = []
     for encoding in per_axis("d_model", d_model, ndim):
         if not isinstance(encoding, Encoding):
-            raise _arguments.wrong_type("d_model", encoding, "an Encoding, as for the other axes")
+            raise checks.wrong_type("d_model", encoding, "an Encoding, as for the other axes")
         if encoding.d_model % 2:
             raise ValueError(f"d_model is {encoding!r}, expected an even number of columns for each axis")
         encodings.append(encoding_of(encoding, keywords, function))
@@ -205,8 +205,8 @@ def _widths(given: Any, ndim: int, d_model: int, inputs: int, odd: str) -> list[
 def _integers(name: str, values: Any, ndim: int) -> list[int]:
     """Return the elements of a sequence of integers, one for each axis."""
     if not is_sequence(values) and not isinstance(values, range):
-        raise _arguments.wrong_type(name, values, "a sequence of integers, one for each axis")
-    return [_arguments.integer(name, value, 0) for value in per_axis(name, list(values), ndim)]
+        raise checks.wrong_type(name, values, "a sequence of integers, one for each axis")
+    return [checks.integer(name, value, 0) for value in per_axis(name, list(values), ndim)]
 
 
 def is_sequence(value: Any) -> bool:

@@ -9,10 +9,11 @@ from typing import Any, Literal, SupportsIndex, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posenc import _arguments, _kernel
+from posenc._arguments import checks
+from posenc._arguments.keywords import suggests
+from posenc._arguments.types import AnyDType, ArrayT, DTypeOf, ScalarT
 from posenc._axes.layout import Group, IncludeInput, Integers, Layout, Odd, Width, lay_out
-from posenc._keywords import suggests
-from posenc._types import AnyDType, ArrayT, DTypeOf, ScalarT
+from posenc._core import kernel
 
 BLOCK_BYTES = 1 << 22                   # size of the rows that are encoded at a time
 
@@ -111,11 +112,11 @@ def points(
     array([[ 0.47942555,  0.87758255,  0.9092974 , -0.41614684,  0.5       ,
              2.        ]], dtype=float32)
     """
-    with _kernel.default_environment():
-        dtype_name, element = _arguments.dtype(dtype)
-        threads = _arguments.threads(threads)
-        array = _arguments.numbers("coordinates", coordinates)
-        _arguments.check_real("coordinates", array)
+    with kernel.default_environment():
+        dtype_name, element = checks.dtype(dtype)
+        threads = checks.threads(threads)
+        array = checks.numbers("coordinates", coordinates)
+        checks.check_real("coordinates", array)
         if array.ndim == 0 or array.shape[-1] == 0:
             raise ValueError(f"coordinates has shape {array.shape}, expected (..., axes) with at least one axis")
         d_model, table_axes, zeros = lay_out(
@@ -125,7 +126,7 @@ def points(
         positions = [
             np.asarray(axis.check(array[..., k].copy(), f"coordinates[..., {k}]")) for k, axis in enumerate(table_axes)
         ]
-        out = _arguments.output(out, (*array.shape[:-1], d_model), dtype_name, element, "coordinates")
+        out = checks.output(out, (*array.shape[:-1], d_model), dtype_name, element, "coordinates")
         cells = out.view(f"u{element.itemsize}")
         cells[..., zeros] = 0
         for block in _blocks(out.shape[:-1], max(1, BLOCK_BYTES // max(1, d_model * element.itemsize))) if out.size else ():

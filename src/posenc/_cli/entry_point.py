@@ -17,10 +17,10 @@ from contextlib import contextmanager, redirect_stderr, suppress
 from types import FrameType
 
 import posenc
-from posenc import _kernel
 from posenc._cli import bench, generate, identify, info, plot, presets, verify
 from posenc._cli.options import DOCUMENTATION, FAILED, OK, Failure
 from posenc._cli.parser import Parser, UsageError, nearest
+from posenc._core import kernel
 from posenc._files.urls import is_url
 
 USAGE, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
@@ -106,7 +106,7 @@ def run(argv: Sequence[str]) -> int:
     try:
         args = parse(argv)
         try:
-            _kernel.check_settings()
+            kernel.check_settings()
         except ValueError as error:     # an invalid environment variable is a failure, not wrong usage
             raise Failure(error) from error
         try:

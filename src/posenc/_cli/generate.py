@@ -8,6 +8,7 @@ import time
 from typing import BinaryIO
 
 import posenc
+from posenc._arguments.specification import changes_of
 from posenc._cli import options
 from posenc._cli.options import OK, PIPE
 from posenc._cli.parser import Parser
@@ -15,7 +16,6 @@ from posenc._files import npy
 from posenc._files.atomic import naming, quantity
 from posenc._files.formats import FORMATS, suffix_of
 from posenc._files.table import table_bytes
-from posenc._specification import changes_of
 
 EXAMPLES = """\
 examples:

@@ -11,10 +11,10 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, TypeVar
 
 import posenc
-from posenc import _install
-from posenc._arguments import BEYOND, LOWEST
+from posenc._arguments import install
+from posenc._arguments.checks import BEYOND, LOWEST
 from posenc._cli.parser import Parser
-from posenc._convention import CHOICES
+from posenc._encoding.convention import CHOICES
 from posenc._files import formats
 from posenc._files.formats import FORMATS, suffix_of
 from posenc._files.table import Readable
@@ -175,7 +175,7 @@ def format_options(args: argparse.Namespace, path: str) -> dict[str, Any]:
     try:
         formats.module_of(path)
     except ModuleNotFoundError as error:
-        raise Failure(f"{suffix} needs the package {error.name}", _install.command(str(error.name))) from error
+        raise Failure(f"{suffix} needs the package {error.name}", install.command(str(error.name))) from error
     return keywords
 
 

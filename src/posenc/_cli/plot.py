@@ -7,12 +7,12 @@ import io
 import warnings
 from typing import TYPE_CHECKING
 
-from posenc import _install
+from posenc._arguments import install
+from posenc._arguments.specification import changes_of
 from posenc._cli import options
 from posenc._cli.parser import Parser
 from posenc._files.atomic import quantity, write_bytes
 from posenc._files.formats import suffix_of
-from posenc._specification import changes_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         from posenc import plot as pictures
     except ModuleNotFoundError as error:
-        raise options.Failure(f"plot needs the package {error.name}", _install.command(str(error.name))) from error
+        raise options.Failure(f"plot needs the package {error.name}", install.command(str(error.name))) from error
 
     keywords = {} if args.dimensions is None else {"dimensions": args.dimensions}
     if keywords and args.kind != "waves":

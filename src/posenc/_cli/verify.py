@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import time
 
+from posenc._arguments.specification import changes_of
 from posenc._cli import options
 from posenc._cli.parser import Parser
 from posenc._files.compare import first_mismatch
-from posenc._specification import changes_of
 
 EXAMPLES = """\
 examples:

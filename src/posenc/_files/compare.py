@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posenc._encoding import Encoding
+from posenc._encoding.encoding import Encoding
 from posenc._files.table import Readable, refuse_outside, row_buffer
 
 

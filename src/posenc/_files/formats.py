@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from posenc import _install
-from posenc._as_array import shown
+from posenc._arguments import install
+from posenc._arguments.as_array import shown
 from posenc._files.urls import is_url
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def module_of(path: str) -> ModuleType:
         return importlib.import_module(format_of(path).module)
     except ModuleNotFoundError as error:
         suffix = next(suffix for suffix, format_ in FORMATS.items() if format_ == format_of(path))
-        raise _install.not_installed(suffix, suffix[1:], error) from error
+        raise install.not_installed(suffix, suffix[1:], error) from error
 
 
 def checked_options(path: str, **options: Any) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from posenc._encoding import Encoding
+from posenc._arguments.types import AnyDType
+from posenc._encoding.encoding import Encoding
 from posenc._files import table
-from posenc._types import AnyDType
 
 LONGEST_HEADER = 10_000
 READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}

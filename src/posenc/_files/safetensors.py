@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from posenc._encoding import Encoding
+from posenc._arguments.types import AnyDType
+from posenc._encoding.encoding import Encoding
 from posenc._files import table
 from posenc._files.specification import described, specification
-from posenc._types import AnyDType
 
 DTYPES = {"float32": "F32", "float64": "F64", "float16": "F16", "bfloat16": "BF16"}
 NAMES = {code: name for name, code in DTYPES.items()}

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 import numpy as np
 
-from posenc import _arguments
-from posenc._encoding import Encoding, check_encoding
+from posenc._arguments import checks
+from posenc._arguments.keywords import suggests
+from posenc._arguments.types import AnyDType
+from posenc._encoding.encoding import Encoding, check_encoding
 from posenc._files import formats
-from posenc._keywords import suggests
-from posenc._types import AnyDType
 
 Path: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
@@ -140,12 +140,12 @@ def save(
     formats.check_name(name)
     if formats.suffix_of(name) not in formats.FORMATS:
         raise ValueError(f"path is {path!r}, expected a name with the suffix {', '.join(formats.FORMATS)}")
-    positions = _arguments.range_of(positions)
+    positions = checks.range_of(positions)
     check_encoding(encoding)
     _instance("overwrite", overwrite, (bool, np.bool_), "a bool")
-    chunk_rows = None if chunk_rows is None else _arguments.integer("chunk_rows", chunk_rows, 1)
+    chunk_rows = None if chunk_rows is None else checks.integer("chunk_rows", chunk_rows, 1)
     keywords = formats.checked_options(name, key=_name_of_tensor(key), chunk_rows=chunk_rows, storage_options=storage_options)
-    keywords |= {"threads": _arguments.threads(threads), "progress": _function(progress), "overwrite": bool(overwrite)}
+    keywords |= {"threads": checks.threads(threads), "progress": _function(progress), "overwrite": bool(overwrite)}
     size: int = formats.module_of(name).write(name, encoding, positions, dtype, **keywords)
     return size
 
@@ -283,13 +283,13 @@ def verify(
     name = _name_of(path)
     if encoding is not None:
         check_encoding(encoding)
-    positions = None if positions is None else _arguments.range_of(positions)
-    most = None if samples is None else _arguments.integer("samples", samples, 1, "an integer, or None for every row")
-    threads, progress = _arguments.threads(threads), _function(progress)
+    positions = None if positions is None else checks.range_of(positions)
+    most = None if samples is None else checks.integer("samples", samples, 1, "an integer, or None for every row")
+    threads, progress = checks.threads(threads), _function(progress)
     with formats.opened(name, key=_name_of_tensor(key), storage_options=storage_options) as table:
         rows, d_model = table.shape
         stored, at = table.described or (None, range(rows))
-        if positions is not None and _arguments.length(at := positions) != rows:
+        if positions is not None and checks.length(at := positions) != rows:
             raise ValueError(f"positions has length {len(positions)}, expected {rows}, the number of rows of {name}")
         assumed = encoding is None and stored is None
         encoding = encoding or stored or Encoding(d_model)
@@ -307,7 +307,7 @@ def verify(
 
 def _instance(name: str, value: Any, kinds: type | tuple[type, ...], expected: str) -> Any:
     if not isinstance(value, kinds):
-        raise _arguments.wrong_type(name, value, expected)
+        raise checks.wrong_type(name, value, expected)
     return value
 
 
@@ -325,6 +325,6 @@ def _function(progress: Any) -> Callable[[int], object]:
     if progress is None:
         return lambda size: None
     if not callable(progress):
-        raise _arguments.wrong_type("progress", progress, "a function")
+        raise checks.wrong_type("progress", progress, "a function")
     function: Callable[[int], object] = progress
     return function

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from posenc import _arguments
-from posenc._encoding import Encoding
+from posenc._arguments import checks
+from posenc._encoding.encoding import Encoding
 
 
 def specification(encoding: Encoding, positions: range, dtype: str) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def described(document: Any, shape: tuple[int, ...]) -> tuple[Encoding, range] |
         # compare the shape first: a wrong d_model may be huge, and an Encoding takes memory for each column
         encoding = Encoding.from_dict(document) if shape == expected else None
         if encoding:
-            _arguments.check_domain(positions, encoding.position_offset)
+            checks.check_domain(positions, encoding.position_offset)
     except (KeyError, OverflowError, TypeError, ValueError) as error:
         raise ValueError(f"not a posenc specification: {type(error).__name__}: {error}") from error
     if encoding is None:

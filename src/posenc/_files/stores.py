@@ -29,7 +29,7 @@ from zarr.buffer import cpu
 from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, StorePath
 
-from posenc import _arguments
+from posenc._arguments import checks
 from posenc._files import atomic
 from posenc._files.urls import is_url, local_path
 
@@ -57,7 +57,7 @@ def place_of(store: Any, storage_options: dict[str, Any] | None = None, *, priva
         store = MemoryStore(store)
     root = StorePath(store) if isinstance(store, Store) else store
     if not isinstance(root, StorePath):
-        raise _arguments.wrong_type("store", store, "a path, a URL or a Zarr store")
+        raise checks.wrong_type("store", store, "a path, a URL or a Zarr store")
     if isinstance(root.store, LocalStore):
         return Folder(str(root.store.root / root.path), private)
     return Remote(root, str(root))

@@ -19,12 +19,12 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc import _arguments, _install
-from posenc._arguments import BEYOND
-from posenc._convention import WIDEST
-from posenc._encoding import Encoding
+from posenc._arguments import checks, install
+from posenc._arguments.checks import BEYOND
+from posenc._arguments.types import AnyDType
+from posenc._encoding.convention import WIDEST
+from posenc._encoding.encoding import Encoding
 from posenc._files.atomic import allocate, check_space, check_target, naming, temporary_file, write_at, write_blocks
-from posenc._types import AnyDType
 
 # Measured on ext4 with 2 GB: writes of 16 MiB are as fast as writes of 4 MiB, writes of 1 MiB half as fast.
 BUFFER_BYTES = 4 << 20
@@ -69,7 +69,7 @@ def row_buffer(rows: int, d_model: int, dtype: str) -> NDArray[Any]:
 
 def checked(positions: range, dtype: AnyDType) -> tuple[str, int]:
     """Check the arguments; return the name of the dtype and the number of positions."""
-    return _arguments.dtype(dtype)[0], _arguments.length(positions)
+    return checks.dtype(dtype)[0], checks.length(positions)
 
 
 def refuse_outside(encoding: Encoding, positions: range, threads: int | None) -> None:
@@ -217,10 +217,10 @@ class Table(NamedTuple):
         """
         mapping = mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_READ)
         bits = np.frombuffer(mapping, self.bits, math.prod(self.shape), self.offset).reshape(self.shape)
-        element = _arguments.dtype(self.dtype)[1]
+        element = checks.dtype(self.dtype)[1]
         if self.dtype == "bfloat16" and element == np.uint16:
             error = ModuleNotFoundError(name="ml_dtypes")
-            raise _install.not_installed(f"{self.file.name}: dtype bfloat16", "bfloat16", error)
+            raise install.not_installed(f"{self.file.name}: dtype bfloat16", "bfloat16", error)
         if not self.bits.isnative:
             element = self.bits if self.dtype == "bfloat16" else element.newbyteorder()      # ml_dtypes has native order only
         return bits.view(element)

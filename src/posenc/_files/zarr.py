@@ -23,11 +23,11 @@ import zarr
 from numpy.typing import NDArray
 from zarr.storage import MemoryStore, StorePath
 
-from posenc._encoding import Encoding
+from posenc._arguments.types import AnyDType
+from posenc._encoding.encoding import Encoding
 from posenc._files import atomic, table
 from posenc._files.specification import described, specification
 from posenc._files.stores import METADATA, Folder, Job, Remote, keys, new_id, place_of, sizes
-from posenc._types import AnyDType
 
 # Large enough to keep the number of files small for a table of terabytes, small relative to a reader's memory.
 CHUNK_BYTES = 32 << 20

@@ -10,13 +10,12 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc import _convention
-from posenc._convention import DEFAULTS
-from posenc._encoding import Encoding
+from posenc._arguments.specification import changes_of, keywords_of
+from posenc._encoding.convention import DEFAULTS, arrangement
+from posenc._encoding.encoding import Encoding
+from posenc._encoding.presets import convention_of, presets
 from posenc._identify.fit import Line, line_of
 from posenc._identify.sample import Sample, positions_at
-from posenc._presets import convention_of, presets
-from posenc._specification import changes_of, keywords_of
 
 WIDEST_RATIO = 46           # natural logarithm of the largest ratio of two frequencies in a fit, about 1e20
 TURNS = (1.0, math.pi / 4, math.pi / 2, math.pi, math.tau)      # common frequency scales, most without a short decimal form
@@ -49,7 +48,7 @@ class Approximation(NamedTuple):
 @functools.lru_cache(maxsize=64)
 def approximation_of(encoding: Encoding) -> Approximation:
     frequencies = encoding.frequencies * encoding.position_scale
-    which, cosine = _convention.arrangement(encoding.d_model, keywords_of(encoding), len(frequencies))
+    which, cosine = arrangement(encoding.d_model, keywords_of(encoding), len(frequencies))
     return Approximation(np.append(frequencies, 0.0)[which], cosine, encoding.scale, encoding.position_offset)
 
 
@@ -112,7 +111,7 @@ def fits(sample: Sample) -> Iterator[list[Encoding]]:
     for exponents in ("pair", "column"):
         for layout in ("interleaved", "halves"):
             structure: dict[str, Any] = {"exponents": exponents, "layout": layout, "odd": odd}
-            which, _ = _convention.arrangement(d_model, DEFAULTS | structure, d_model)
+            which, _ = arrangement(d_model, DEFAULTS | structure, d_model)
             numbers, columns = np.unique(which[: d_model - 1] if odd == "zero" else which, return_index=True)
             if not len(numbers) or tuple(columns) in seen:
                 continue

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posenc._encoding import Encoding
+from posenc._arguments.keywords import suggests
+from posenc._arguments.specification import changes_of
+from posenc._arguments.types import Positions
+from posenc._encoding.encoding import Encoding
+from posenc._encoding.stream import CHUNK_BYTES
 from posenc._identify import candidates
 from posenc._identify.candidates import Key, Names
 from posenc._identify.placement import NEAR, REACH, placed
 from posenc._identify.sample import PRECISION, Sample, Source, checked_positions, positions_at, sample_of, source_of, values_of
-from posenc._keywords import suggests
-from posenc._specification import changes_of
-from posenc._stream import CHUNK_BYTES
-from posenc._types import Positions
 
 if TYPE_CHECKING:
     from posenc._files.table import Readable

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc._encoding import Encoding
+from posenc._encoding.encoding import Encoding
 from posenc._identify.candidates import Approximation, approximation_of, of_size
 from posenc._identify.sample import PRECISION, Sample
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posenc import _arguments
-from posenc._as_array import as_array
-from posenc._types import Positions
+from posenc._arguments import checks
+from posenc._arguments.as_array import as_array
+from posenc._arguments.types import Positions
 
 SAMPLE = 2**21              # a sample starts with as many rows as have SAMPLE / 2 values, but at least 16 and at most 256
 # significant bits of each dtype, narrowest first; half an ulp of a value is at most the value times 2**-bits
@@ -39,10 +39,10 @@ class Sample(NamedTuple):
 
 def source_of(table: ArrayLike) -> Source:
     if isinstance(table, (str, bytes, os.PathLike)):
-        raise _arguments.wrong_type("table", table, "an array; read a file with numpy.load, or identify it on the command line")
+        raise checks.wrong_type("table", table, "an array; read a file with numpy.load, or identify it on the command line")
     array = as_array("table", table)
     if array.dtype != np.uint16:
-        name, _ = _arguments.dtype(array.dtype.newbyteorder("="), "table has dtype")
+        name, _ = checks.dtype(array.dtype.newbyteorder("="), "table has dtype")
     else:
         name = "bfloat16"
     if array.ndim == 3 and 1 in array.shape[:2]:
@@ -65,8 +65,8 @@ def values_of(bits: NDArray[Any], dtype: str) -> NDArray[np.float64]:
 
 
 def checked_positions(positions: Positions, rows: int) -> range | NDArray[Any]:
-    converted = _arguments.range_or_array(positions)
-    shape = _arguments.shape_of(_arguments.positions_of(converted, 0.0))
+    converted = checks.range_or_array(positions)
+    shape = checks.shape_of(checks.positions_of(converted, 0.0))
     if shape != (rows,):
         raise ValueError(f"positions has shape {shape}, expected ({rows},), one for each row of the table")
     return converted

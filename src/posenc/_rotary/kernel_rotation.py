@@ -7,35 +7,37 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from posenc import _convention, _exact, _kernel
+from posenc._core import kernel
+from posenc._core.exact import Turns
+from posenc._encoding.convention import DEFAULTS, kernel_columns
 
 
 def kernel_rotation(
-    turns: _exact.Turns, pairs: int, *, scale: float = 1.0, interleaved: bool = False, axes: Sequence[int] | None = None
-) -> _kernel.Rotation:
+    turns: Turns, pairs: int, *, scale: float = 1.0, interleaved: bool = False, axes: Sequence[int] | None = None
+) -> kernel.Rotation:
     """Return a rotation of `pairs` pairs; `turns` computes their frequencies in turns per position.
 
     `axes` gives the axis of positions of each pair; the axes are 0, 1, 2 ... without gaps.  None means that
     there is a single axis.
     """
     # the kernel expects columns in the order cos, sin, cos, sin ...
-    convention = _convention.DEFAULTS | {"order": "cos", "scale": scale}
+    convention = DEFAULTS | {"order": "cos", "scale": scale}
     if axes is None:
-        return _kernel.Rotation([(_convention.columns(2 * pairs, convention, turns), None)], pairs, interleaved)
+        return kernel.Rotation([(kernel_columns(2 * pairs, convention, turns), None)], pairs, interleaved)
     parts = [
-        (_convention.columns(2 * len(chosen), convention, turns_of), np.array(chosen, np.intp).tobytes())
+        (kernel_columns(2 * len(chosen), convention, turns_of), np.array(chosen, np.intp).tobytes())
         for chosen, turns_of in each_axis(turns, axes)
     ]
-    return _kernel.Rotation(parts, pairs, interleaved)
+    return kernel.Rotation(parts, pairs, interleaved)
 
 
-def each_axis(turns: _exact.Turns, axes: Sequence[int]) -> Iterator[tuple[list[int], _exact.Turns]]:
+def each_axis(turns: Turns, axes: Sequence[int]) -> Iterator[tuple[list[int], Turns]]:
     """Yield, for each axis of positions, the indices of its pairs and a function that computes their turns."""
     for axis in range(max(axes, default=-1) + 1):
         chosen = [pair for pair, its_axis in enumerate(axes) if its_axis == axis]
         yield chosen, functools.partial(_chosen_turns, turns, chosen)
 
 
-def _chosen_turns(turns: _exact.Turns, chosen: Sequence[int], *bits: int) -> tuple[list[int], int]:
+def _chosen_turns(turns: Turns, chosen: Sequence[int], *bits: int) -> tuple[list[int], int]:
     every, point = turns(*bits)
     return [every[pair] for pair in chosen], point

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from posenc import _arguments, _convention
-from posenc._as_array import as_array, shown
+from posenc._arguments import checks
+from posenc._arguments.as_array import as_array, shown
+from posenc._arguments.specification import abbreviated
+from posenc._encoding.convention import CHOICES, WIDEST
 from posenc._rotary import pair_axes
 from posenc._rotary.scaling import SHARED, Frequencies, checked_scaling, explicit_frequencies, scaled_frequencies
-from posenc._specification import abbreviated
 
 DEFAULTS: dict[str, Any] = {
     "base": 10000.0,
@@ -46,12 +47,12 @@ def _axis_of_each_pair(name: str, value: Any) -> tuple[int, ...]:
 
 
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    **dict.fromkeys(("base", "frequency_scale", "scale"), _arguments.real),
-    "rotary_dim": functools.partial(_arguments.optional, check=functools.partial(_arguments.integer, lowest=0)),
-    "layout": functools.partial(_arguments.choice, choices=_convention.CHOICES["layout"]),
-    "scaling": functools.partial(_arguments.optional, check=checked_scaling),
-    "frequencies": functools.partial(_arguments.optional, check=_arguments.frequencies),
-    "axes": functools.partial(_arguments.optional, check=_axis_of_each_pair),
+    **dict.fromkeys(("base", "frequency_scale", "scale"), checks.real),
+    "rotary_dim": functools.partial(checks.optional, check=functools.partial(checks.integer, lowest=0)),
+    "layout": functools.partial(checks.choice, choices=CHOICES["layout"]),
+    "scaling": functools.partial(checks.optional, check=checked_scaling),
+    "frequencies": functools.partial(checks.optional, check=checks.frequencies),
+    "axes": functools.partial(checks.optional, check=_axis_of_each_pair),
 }
 
 
@@ -61,9 +62,9 @@ def checked_keywords(head_dim: Any, keywords: Mapping[str, Any]) -> tuple[int, d
     Keys of the scaling that correspond to a keyword of `Rotary` are converted to it.
     """
     c = {name: CHECKS[name](name, value) for name, value in keywords.items()}
-    head_dim = _arguments.integer("head_dim", head_dim, 0)
-    if head_dim > _convention.WIDEST:
-        raise ValueError(f"head_dim is {shown(head_dim)}, expected at most {_convention.WIDEST}")
+    head_dim = checks.integer("head_dim", head_dim, 0)
+    if head_dim > WIDEST:
+        raise ValueError(f"head_dim is {shown(head_dim)}, expected at most {WIDEST}")
     if c["base"] <= 0:
         raise ValueError(f"base is {keywords['base']!r}, expected a positive number")
     if c["frequencies"] is not None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from posenc import _arguments
-from posenc._presets_missing import without_rotation
+from posenc._arguments import checks
+from posenc._arguments.specification import Specification
+from posenc._encoding.presets_missing import without_rotation
 from posenc._rotary import pair_axes
 from posenc._rotary.scaling import type_of_scaling
-from posenc._specification import Specification
 
 # Model types whose pairs are columns 2 i and 2 i + 1; in all others, they are columns i and i + rotary_dim / 2
 INTERLEAVED = frozenset((
@@ -72,11 +72,11 @@ LOCAL, FULL = "sliding_attention", "full_attention"
 def settings_of(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[str, Any]]:
     """Return head_dim and the keywords with which to call `Rotary`."""
     if layer_type is not None and not isinstance(layer_type, str):
-        raise _arguments.wrong_type("layer_type", layer_type, "a name such as 'full_attention'")
+        raise checks.wrong_type("layer_type", layer_type, "a name such as 'full_attention'")
     if length is not None:
-        length = _arguments.integer("length", length, 1)
+        length = checks.integer("length", length, 1)
     if isinstance(config, Specification) or not isinstance(config, Mapping) and not hasattr(config, "to_dict"):
-        raise _arguments.wrong_type("config", config, "a configuration from transformers or its dict")
+        raise checks.wrong_type("config", config, "a configuration from transformers or its dict")
     if _read(config, "rope_type") is not None or isinstance(config, Mapping) and isinstance(config.get("type"), str):
         raise ValueError(
             f"config has the rope_type {_read(config, 'rope_type', 'type')!r}, so it is a scaling, expected a model's "
@@ -276,13 +276,13 @@ def _head_dim(config: Any) -> int:
         if width is None or heads is None:
             inner = "; pass config.text_config" if _read(config, "text_config") is not None else ""
             raise ValueError(f"config has no head_dim, expected head_dim, or hidden_size and num_attention_heads{inner}")
-        width, heads = _arguments.integer("hidden_size", width, 1), _arguments.integer("num_attention_heads", heads, 1)
+        width, heads = checks.integer("hidden_size", width, 1), checks.integer("num_attention_heads", heads, 1)
         if width % heads:
             raise ValueError(
                 f"config has hidden_size {width}, expected a multiple of num_attention_heads, {heads}, or head_dim"
             )
         head_dim = width // heads
-    return _arguments.integer("head_dim", head_dim, 1)
+    return checks.integer("head_dim", head_dim, 1)
 
 
 def _layout(config: Any, model_type: Any) -> str:
@@ -290,5 +290,5 @@ def _layout(config: Any, model_type: Any) -> str:
     if interleaved is None:
         interleaved = model_type in INTERLEAVED
     elif not isinstance(interleaved, bool):
-        raise _arguments.wrong_type("rope_interleave", interleaved, "a bool")
+        raise checks.wrong_type("rope_interleave", interleaved, "a bool")
     return "interleaved" if interleaved else "halves"

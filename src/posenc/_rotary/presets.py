@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from posenc import _frequencies
+from posenc._core.frequencies import spaced_float64
 from posenc._rotary.pair_axes import alternating, blocks, interleaved
 
 
@@ -44,7 +44,7 @@ def _rows_and_columns(layout: str, alternate: bool = False) -> Callable[..., dic
 
     def keywords(head_dim: int, base: float, frequency_scale: float) -> dict[str, Any]:
         count, divisor = (head_dim // 2, Fraction(head_dim, 2)) if alternate else (head_dim // 4, Fraction(head_dim, 4))
-        values = _frequencies.spaced_float64(count, ((base, divisor),), frequency_scale).tolist()
+        values = spaced_float64(count, ((base, divisor),), frequency_scale).tolist()
         frequencies = [*values[::2], *values[1::2]] if alternate else values * 2
         return {"frequencies": frequencies, "layout": layout, "axes": blocks((head_dim // 4, head_dim // 4))}
 

@@ -8,16 +8,17 @@ from typing import Any, Literal, Self, SupportsFloat, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posenc import _arguments, _kernel
-from posenc._keywords import check_names, checks_missing, suggests
+from posenc._arguments import checks
+from posenc._arguments.keywords import check_names, checks_missing, suggests
+from posenc._arguments.specification import Form, Specification, set_attributes, with_lists
+from posenc._arguments.types import AnyDType, ArrayT, Positions
+from posenc._core import kernel
 from posenc._rotary.kernel_rotation import kernel_rotation
 from posenc._rotary.keywords import DEFAULTS, REPLACES, checked_keywords, frequencies_of
 from posenc._rotary.model_config import settings_of
 from posenc._rotary.presets import preset_keywords
 from posenc._rotary.scaling import Frequencies
 from posenc._rotary.tables import Part, encode_parts, parts_of
-from posenc._specification import Form, Specification, set_attributes, with_lists
-from posenc._types import AnyDType, ArrayT, Positions
 
 
 class Rotary(Specification):
@@ -104,7 +105,7 @@ class Rotary(Specification):
     attention_scaling: float
     _frequencies: Frequencies
     _parts: tuple[Part, ...] | None
-    _rotation: _kernel.Rotation | None
+    _rotation: kernel.Rotation | None
 
     @suggests
     def __init__(
@@ -121,7 +122,7 @@ class Rotary(Specification):
         axes: ArrayLike | None = None,
     ) -> None:
         arguments = locals()
-        with _kernel.default_environment():
+        with kernel.default_environment():
             head_dim, keywords = checked_keywords(head_dim, {name: arguments[name] for name in DEFAULTS})
             rotary_dim = head_dim if keywords["rotary_dim"] is None else keywords["rotary_dim"]
             found = frequencies_of(rotary_dim, keywords)
@@ -206,9 +207,9 @@ class Rotary(Specification):
         True
         """
         check_names(Rotary.preset, changes, DEFAULTS)
-        size = _arguments.integer("head_dim", head_dim, 0)
+        size = checks.integer("head_dim", head_dim, 0)
         base, frequency_scale = (
-            None if changes.get(name) is None else _arguments.real(name, changes.pop(name))
+            None if changes.get(name) is None else checks.real(name, changes.pop(name))
             for name in ("base", "frequency_scale")
         )
         return cls(size, **preset_keywords(name, size, base, frequency_scale) | changes)
@@ -373,7 +374,7 @@ class Rotary(Specification):
             and turning.rotate(x, positions, inverse, out, threads)
         ):
             axes = None if self.axes is None else max(self.axes) + 1
-            converted = _arguments.for_rotate(x, positions, inverse, out, threads, self.head_dim, axes)
+            converted = checks.for_rotate(x, positions, inverse, out, threads, self.head_dim, axes)
             done = turning.rotate(x, converted[0], bool(inverse), *converted[1:], True)
             assert done, "the kernel refused arguments that were checked"
         return x if out is None else out

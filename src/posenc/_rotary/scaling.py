@@ -16,7 +16,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc import _arguments, _exact, _frequencies
+from posenc._arguments import checks
+from posenc._core.exact import Turns
+from posenc._core.frequencies import Powers, decimal_context, decimal_quotient, explicit_turns, pi, spaced_float64, spaced_turns
 
 DIGITS = 200
 Scaling: TypeAlias = Mapping[str, Any]
@@ -25,7 +27,7 @@ Scaling: TypeAlias = Mapping[str, Any]
 class Frequencies(NamedTuple):
     """The frequencies of the pairs of columns, and the attention factor, which multiplies cos and sin."""
 
-    turns: _exact.Turns
+    turns: Turns
     values: NDArray[np.float64]
     attention_factor: float
 
@@ -34,18 +36,18 @@ class Frequencies(NamedTuple):
 
 
 def _positive(name: str, value: Any) -> float:
-    number = _arguments.real(name, value)
+    number = checks.real(name, value)
     if number <= 0:
         raise ValueError(f"{name} is {value!r}, expected a positive number")
     return number
 
 
 def _length(name: str, value: Any) -> int:
-    return _arguments.integer(name, value, 1)
+    return checks.integer(name, value, 1)
 
 
 def _factors(name: str, value: Any) -> tuple[float, ...]:
-    factors: tuple[float, ...] = _arguments.frequencies(name, value)
+    factors: tuple[float, ...] = checks.frequencies(name, value)
     if min(factors, default=1) <= 0:
         raise ValueError(f"{name} has {min(factors)!r}, expected positive numbers")
     return factors
@@ -59,8 +61,8 @@ def _flag(name: str, value: Any) -> bool:
 
 def _section(name: str, value: Any) -> tuple[int, ...]:
     if not isinstance(value, (list, tuple)):
-        raise _arguments.wrong_type(name, value, "a list of integers")
-    return tuple(_arguments.integer(f"{name}[{i}]", number, 0) for i, number in enumerate(value))
+        raise checks.wrong_type(name, value, "a list of integers")
+    return tuple(checks.integer(f"{name}[{i}]", number, 0) for i, number in enumerate(value))
 
 
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
@@ -76,8 +78,8 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "attention_factor": _positive,
     "beta_fast": _positive,
     "beta_slow": _positive,
-    "mscale": _arguments.real,
-    "mscale_all_dim": _arguments.real,
+    "mscale": checks.real,
+    "mscale_all_dim": checks.real,
     "truncate": _flag,
     "low_freq_factor": _positive,
     "high_freq_factor": _positive,
@@ -130,7 +132,7 @@ def type_of_scaling(scaling: Mapping[str, Any]) -> Any:
 def checked_scaling(name: str, scaling: Any) -> dict[str, Any]:
     """Check a scaling and return its converted values, without keys that are None or have no effect."""
     if not isinstance(scaling, Mapping):
-        raise _arguments.wrong_type(name, scaling, "a dict such as {'rope_type': 'linear', 'factor': 2.0}")
+        raise checks.wrong_type(name, scaling, "a dict such as {'rope_type': 'linear', 'factor': 2.0}")
     rope_type = type_of_scaling(scaling)
     required, optional = KEYS[rope_type]
     without_effect = WITHOUT_EFFECT.get(rope_type, ())
@@ -189,20 +191,20 @@ def explicit_frequencies(values: Sequence[float], attention_factor: float = 1.0)
     array = np.array(values, np.float64)
     if not np.isfinite(array).all():
         raise ValueError(f"scaling gives the frequency {array[~np.isfinite(array)][0]}, expected finite frequencies")
-    return Frequencies(functools.partial(_frequencies.explicit_turns, values, 1.0), array, attention_factor)
+    return Frequencies(functools.partial(explicit_turns, values, 1.0), array, attention_factor)
 
 
-def _powers(count: int, zeros: int, powers: _frequencies.Powers, scales: Sequence[float | Fraction]) -> Frequencies:
+def _powers(count: int, zeros: int, powers: Powers, scales: Sequence[float | Fraction]) -> Frequencies:
     """Return `count` frequencies ``prod(scales) * prod(base**(-i / divisor))``, followed by `zeros` zeros."""
 
     def turns(*significant: int) -> tuple[list[int], int]:
-        result, fraction_bits = _frequencies.spaced_turns(count, powers, scales, *significant)
+        result, fraction_bits = spaced_turns(count, powers, scales, *significant)
         return result + [0] * zeros, fraction_bits
 
     scale = Fraction(1)
     for each in scales:
         scale *= Fraction(each)
-    values = _frequencies.spaced_float64(count, powers, scale)
+    values = spaced_float64(count, powers, scale)
     return Frequencies(turns, np.append(values, np.zeros(zeros)), 1.0)
 
 
@@ -242,17 +244,17 @@ class _Decimals:
     """The numbers in the formulas of yarn, llama3 and longrope, in decimal; `unscaled` has the default frequencies."""
 
     def __init__(self, dim: int, base: float, scale: float) -> None:
-        self.context = _frequencies.decimal_context(DIGITS)
+        self.context = decimal_context(DIGITS)
         self.dim, self.base = Decimal(dim), self.number(base)
         bits = 4 * DIGITS
-        self.two_pi = self.context.divide(Decimal(2 * _frequencies.pi(bits)), Decimal(1 << bits))
+        self.two_pi = self.context.divide(Decimal(2 * pi(bits)), Decimal(1 << bits))
         self.unscaled = [self.number(scale)]
         ratio = self.context.power(self.base, self.number(Fraction(-2, dim)))
         for _ in range(dim // 2 - 1):
             self.unscaled.append(self.context.multiply(self.unscaled[-1], ratio))
 
     def number(self, x: float | Fraction) -> Decimal:
-        return _frequencies.decimal_quotient(self.context, x)
+        return decimal_quotient(self.context, x)
 
 
 def _interpolated(unscaled: Decimal, factor: Decimal, share: Decimal) -> Decimal:

@@ -8,7 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc import _arguments, _convention, _exact, _kernel
+from posenc._arguments import checks
+from posenc._core import kernel
+from posenc._core.exact import Turns
+from posenc._encoding.convention import DEFAULTS, kernel_columns
 from posenc._rotary.kernel_rotation import each_axis
 
 CHUNK_BYTES = 1 << 20
@@ -17,32 +20,32 @@ CHUNK_BYTES = 1 << 20
 class Part(NamedTuple):
     """The pairs of one axis: columns of their cosines, then of their sines, and the indices of these columns in the table."""
 
-    columns: _kernel.Columns
+    columns: kernel.Columns
     targets: list[int]
 
 
-def parts_of(turns: _exact.Turns, pairs: int, scale: float, axes: Sequence[int] | None) -> tuple[Part, ...]:
+def parts_of(turns: Turns, pairs: int, scale: float, axes: Sequence[int] | None) -> tuple[Part, ...]:
     """Return the parts of a table, one for each axis of positions."""
-    convention = _convention.DEFAULTS | {"order": "cos", "layout": "halves", "scale": scale}
+    convention = DEFAULTS | {"order": "cos", "layout": "halves", "scale": scale}
     every = [(list(range(pairs)), turns)] if axes is None else each_axis(turns, axes)
     return tuple(
-        Part(_convention.columns(2 * len(chosen), convention, turns_of), [*chosen, *(pairs + pair for pair in chosen)])
+        Part(kernel_columns(2 * len(chosen), convention, turns_of), [*chosen, *(pairs + pair for pair in chosen)])
         for chosen, turns_of in every
     )
 
 
 def encode_parts(parts: Sequence[Part], positions: Any, dtype: Any, out: Any, threads: Any) -> NDArray[Any]:
     """Return a table with several axes of positions; ``positions[k]`` has the positions on axis k."""
-    name, element = _arguments.dtype(dtype)
-    threads = _arguments.threads(threads)
-    given = _arguments.range_or_array(positions)
+    name, element = checks.dtype(dtype)
+    threads = checks.threads(threads)
+    given = checks.range_or_array(positions)
     if isinstance(given, range) or given.shape[:1] != (len(parts),):
         shown = "a range" if isinstance(given, range) else f"of shape {given.shape}"
         raise ValueError(f"positions is {shown}, expected an array of shape ({len(parts)}, ...), one element for each axis")
-    each = _arguments.positions_of(given, 0)
+    each = checks.positions_of(given, 0)
     assert isinstance(each, np.ndarray)
     targets = [target for part in parts for target in part.targets]
-    result = _arguments.output(out, (*each.shape[1:], len(targets)), name, element)
+    result = checks.output(out, (*each.shape[1:], len(targets)), name, element)
     if np.may_share_memory(each, result):
         each = each.copy()
     if result.size == 0:

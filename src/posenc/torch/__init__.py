@@ -5,12 +5,12 @@
 True
 """
 
-from posenc import _install
+from posenc._arguments import install
 
 try:
     import torch as _torch  # noqa: F401
 except ModuleNotFoundError as error:
-    raise _install.not_installed("posenc.torch", "torch", error) from error
+    raise install.not_installed("posenc.torch", "torch", error) from error
 
 from posenc.torch._data import ChunkDataset
 from posenc.torch._functions import add_to, encode

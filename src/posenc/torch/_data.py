@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
-from posenc import _arguments
-from posenc._encoding import Encoding
-from posenc._keywords import suggests
-from posenc._stream import CHUNK_BYTES
-from posenc._types import Convention
+from posenc._arguments import checks
+from posenc._arguments.keywords import suggests
+from posenc._arguments.types import Convention
+from posenc._encoding.encoding import Encoding
+from posenc._encoding.stream import CHUNK_BYTES
 from posenc.torch._operators import encoding_of, specification
 from posenc.torch._tensors import array_of, constant, dtype_name, integer, positions_tensor
 
@@ -71,9 +71,9 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
         **convention: Unpack[Convention],
     ) -> None:
         dtype_name(dtype)
-        positions = _arguments.range_of(constant("positions", positions))
+        positions = checks.range_of(constant("positions", positions))
         self.encoding = encoding_of(*specification(d_model, convention, type(self)))
-        _arguments.check_domain(positions, self.encoding.position_offset)
+        checks.check_domain(positions, self.encoding.position_offset)
         self.positions = positions
         self.dtype = dtype
         if chunk_rows is None:

@@ -8,10 +8,11 @@ from typing import SupportsFloat, SupportsIndex, Unpack
 import torch
 from torch import Tensor
 
-from posenc import _arguments, _kernel
-from posenc._encoding import Encoding, check_encoding
-from posenc._keywords import suggests
-from posenc._types import Convention, Positions
+from posenc._arguments import checks
+from posenc._arguments.keywords import suggests
+from posenc._arguments.types import Convention, Positions
+from posenc._core import kernel
+from posenc._encoding.encoding import Encoding, check_encoding
 from posenc.torch import _operators, _tensors
 
 
@@ -73,15 +74,15 @@ def encode(
         device = torch.device(device)
     if isinstance(positions, Tensor):
         return _operators.encode_at(positions, d_model, text, dtype, device)
-    if type(positions) is int and 0 <= positions < _arguments.BEYOND:       # torch.compile traces this branch
+    if type(positions) is int and 0 <= positions < checks.BEYOND:       # torch.compile traces this branch
         return _operators.encode(0, 1, positions, d_model, text, dtype, device)
-    positions = _arguments.range_or_array(positions)
+    positions = checks.range_or_array(positions)
     if isinstance(positions, range):
-        _arguments.check_domain(positions, 0)
-        n = _arguments.length(positions)
+        checks.check_domain(positions, 0)
+        n = checks.length(positions)
         # the start of an empty range and the step of a single position may exceed 64 bits
         start, step = positions[0] if n else 0, positions.step if n > 1 else 1
-        if _arguments.LOWEST <= step < _arguments.BEYOND:
+        if checks.LOWEST <= step < checks.BEYOND:
             return _operators.encode(start, step, n, d_model, text, dtype, device)
     return _operators.encode_at(_tensors.positions_tensor(positions), d_model, text, dtype, device)
 
@@ -173,9 +174,9 @@ def _add_by_torch(x: Tensor, positions: Tensor | None, start: int, x_scale: floa
     if positions is None:
         values = _operators.encode(start, 1, n, d_model, convention, x.dtype, x.device)
     else:
-        _arguments.check_broadcast(tuple(positions.shape), tuple(x.shape[:-1]))
+        checks.check_broadcast(tuple(positions.shape), tuple(x.shape[:-1]))
         values = _operators.encode_at(positions, d_model, convention, x.dtype, x.device)
-    scale = _kernel.rounded(_tensors.DTYPES[x.dtype], x_scale)
+    scale = kernel.rounded(_tensors.DTYPES[x.dtype], x_scale)
     if not math.isfinite(scale):
         raise _tensors.scale_error(x_scale, x.dtype)
     return x.mul_(scale).add_(values)

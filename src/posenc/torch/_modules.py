@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 import posenc
-from posenc import _arguments, _kernel
-from posenc._keywords import suggests
-from posenc._specification import changes_of
-from posenc._types import Convention
+from posenc._arguments import checks
+from posenc._arguments.keywords import suggests
+from posenc._arguments.specification import changes_of
+from posenc._arguments.types import Convention
+from posenc._core import kernel
 from posenc.torch import _operators
 from posenc.torch._operators import encoding_of, specification, text_of
 from posenc.torch._tensors import DTYPES, check_positions, check_x, constant, integer, real, scale_error
@@ -155,7 +156,7 @@ class PositionalTable(nn.Module):
             raise TypeError(f"start is {start!r} of type {type(start).__name__}, expected an integer")
         if isinstance(start, np.integer):       # in NumPy's arithmetic start + n could overflow
             start = int(start)
-        if not torch.compiler.is_compiling() and not _arguments.LOWEST <= start < _arguments.BEYOND:
+        if not torch.compiler.is_compiling() and not checks.LOWEST <= start < checks.BEYOND:
             raise ValueError(f"start is {start}, expected -2**63 <= start < 2**63")
         return self._rows(start, n, dtype, device)
 
@@ -307,10 +308,10 @@ class PositionalEncoding(PositionalTable):
             kind, length = type(self).__name__, ", ".join(map(repr, others))
             raise TypeError(f"{kind} takes only d_model and dropout by position; pass {length} as max_len={length}")
         dropout = constant("dropout", dropout)
-        if _arguments.is_index(dropout) and not isinstance(dropout, bool) and dropout > 0:
+        if checks.is_index(dropout) and not isinstance(dropout, bool) and dropout > 0:
             kind = type(dropout).__name__
             raise TypeError(f"dropout is {dropout!r} of type {kind}, expected a float; pass a length as max_len={dropout!r}")
-        dropout = _arguments.real("dropout", dropout)
+        dropout = checks.real("dropout", dropout)
         if not 0 <= dropout <= 1:
             raise ValueError(f"dropout is {dropout}, expected a probability from 0 to 1")
         if max_len is not None:
@@ -324,7 +325,7 @@ class PositionalEncoding(PositionalTable):
         self.learned_scale = None if learned_scale is None else real("learned_scale", learned_scale)
         self.alpha = None if self.learned_scale is None else nn.Parameter(torch.tensor(self.learned_scale))
         # x_scale rounded to each dtype of x, as in add_to
-        scales = {dtype: _kernel.rounded(name, self.x_scale or 0.0) for dtype, name in DTYPES.items()}
+        scales = {dtype: kernel.rounded(name, self.x_scale or 0.0) for dtype, name in DTYPES.items()}
         self._scales = {dtype: scale for dtype, scale in scales.items() if math.isfinite(scale)}
 
     def reset_parameters(self) -> None:
@@ -398,7 +399,7 @@ class PositionalEncoding(PositionalTable):
         if positions is not None:
             check_positions(positions, x.device)
             in_column = sequence_first and positions.ndim == 1
-            _arguments.check_broadcast(tuple(positions.shape), tuple(x.shape[: 1 if in_column else -1]))
+            checks.check_broadcast(tuple(positions.shape), tuple(x.shape[: 1 if in_column else -1]))
             if in_column:
                 positions = positions.reshape(column)
         encodings = self._encodings(x.shape[0 if sequence_first else -2], start, positions, x.dtype, x.device)

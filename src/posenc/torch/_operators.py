@@ -17,11 +17,12 @@ from torch.autograd import forward_ad
 from torch.fx.experimental.symbolic_shapes import guard_scalar
 
 import posenc
-from posenc import _cache, _kernel
-from posenc._cache import CACHEABLE, scalars
-from posenc._convention import CHECKS
-from posenc._keywords import check_names
-from posenc._specification import changes_of
+from posenc._arguments.keywords import check_names
+from posenc._arguments.specification import changes_of
+from posenc._core import kernel
+from posenc._encoding import cache
+from posenc._encoding.cache import CACHEABLE, scalars
+from posenc._encoding.convention import CHECKS
 from posenc.torch import _tensors
 from posenc.torch._tensors import DTYPES, NOT_DIFFERENTIABLE, array_of, constant
 
@@ -31,7 +32,7 @@ from posenc.torch._tensors import DTYPES, NOT_DIFFERENTIABLE, array_of, constant
 def specification(d_model: Any, convention: Mapping[str, Any], function: Callable[..., Any]) -> tuple[int, str]:
     """Return d_model and the convention as JSON text; check both, except in compiled code, where the operator checks them."""
     if isinstance(d_model, posenc.Encoding):
-        encoding = _cache.encoding_of(d_model, convention, function)
+        encoding = cache.encoding_of(d_model, convention, function)
         changes = changes_of(encoding)
         if torch.compiler.is_compiling():
             changes = {name: _specialized(value) for name, value in changes.items()}
@@ -198,7 +199,7 @@ def _save_scale(context: Any, positions: Tensor | None, start: int, x_scale: flo
 
 def _scaled(context: Any, grad: Tensor) -> Tensor:
     # The kernels multiply by x_scale rounded to the dtype of x, so the derivative is the rounded x_scale.
-    return grad * _kernel.rounded(DTYPES[grad.dtype], context.x_scale)
+    return grad * kernel.rounded(DTYPES[grad.dtype], context.x_scale)
 
 
 define_in_place(

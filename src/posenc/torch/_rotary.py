@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc import Rotary
-from posenc._keywords import suggests
+from posenc._arguments.keywords import suggests
 from posenc._rotary.model_config import layer_types
 from posenc.torch import _tensors
 from posenc.torch._rotation import axes_of, rotary_of, text_of

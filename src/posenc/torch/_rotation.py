@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from posenc import Rotary, _arguments
-from posenc._keywords import suggests
-from posenc._types import Positions
+from posenc import Rotary
+from posenc._arguments import checks
+from posenc._arguments.keywords import suggests
+from posenc._arguments.types import Positions
 from posenc.torch import _tensors
 from posenc.torch._operators import define_in_place, is_eager, is_plain
 from posenc.torch._tensors import NOT_DIFFERENTIABLE, array_of, is_dual
@@ -311,9 +312,9 @@ def with_contiguous_last(x: Tensor) -> Tensor:
 def _check(x: Tensor, rotary: Any, inverse: Any) -> None:
     if not isinstance(rotary, Rotary):
         such_as = f" such as posenc.Rotary({rotary})" if type(rotary) is int else ""
-        raise _arguments.wrong_type("rotary", rotary, f"a posenc.Rotary{such_as}")
+        raise checks.wrong_type("rotary", rotary, f"a posenc.Rotary{such_as}")
     if not isinstance(inverse, (bool, np.bool_)):
-        raise _arguments.wrong_type("inverse", inverse, "a bool")
+        raise checks.wrong_type("inverse", inverse, "a bool")
     if not isinstance(x, Tensor):
         hint = "; posenc.Rotary.rotate takes arrays" if isinstance(x, np.ndarray) else ""
         raise TypeError(f"x is of type {type(x).__name__}, expected a torch.Tensor{hint}")
@@ -349,5 +350,5 @@ def _tensor_or_start(positions: Any, x: Tensor, axes: int | None) -> tuple[Tenso
     _tensors.check_positions(tensor, x.device)
     if axes is not None and tensor.shape[:1] != (axes,):
         raise ValueError(f"positions has shape {tuple(tensor.shape)}, expected ({axes}, ...), one element for each axis")
-    _arguments.check_broadcast(tuple(tensor.shape), tuple(x.shape[:-1]), axes is not None)
+    checks.check_broadcast(tuple(tensor.shape), tuple(x.shape[:-1]), axes is not None)
     return tensor.to(x.device), 0

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from posenc import _arguments
+from posenc._arguments import checks
 
 DTYPES = {torch.float64: "float64", torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 INTEGERS = {getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
@@ -30,11 +30,11 @@ def constant(name: str, value: Any) -> Any:
 
 
 def integer(name: str, value: Any, lowest: int) -> int:
-    return _arguments.integer(name, constant(name, value), lowest)
+    return checks.integer(name, constant(name, value), lowest)
 
 
 def real(name: str, value: Any) -> float:
-    return _arguments.real(name, constant(name, value))
+    return checks.real(name, constant(name, value))
 
 
 def array_of(tensor: Tensor) -> NDArray[Any]:
@@ -56,7 +56,7 @@ def positions_array(positions: Tensor) -> NDArray[Any]:
 @torch.compiler.disable
 def positions_tensor(positions: range | NDArray[Any]) -> Tensor:
     """Check positions and return a copy of them as a tensor of int64 or float64."""
-    checked = _arguments.positions_of(positions, 0)
+    checked = checks.positions_of(positions, 0)
     if isinstance(checked, range):
         start, step = (number % 2**64 for number in (checked.start, checked.step))
         checked = (np.arange(len(checked), dtype=np.uint64) * np.uint64(step) + np.uint64(start)).view(np.int64)
@@ -70,13 +70,13 @@ def tensor_or_start(positions: Any, n: int) -> tuple[Tensor | None, int]:
     # torch.compile cannot trace range_or_array for a symbolic integer
     if type(positions) is int and positions >= 0:
         positions = range(positions)
-    positions = _arguments.range_or_array(positions)
+    positions = checks.range_or_array(positions)
     if isinstance(positions, range):
-        length = _arguments.length(positions)
+        length = checks.length(positions)
         if length != n:
-            raise _arguments.length_error(length, n)
+            raise checks.length_error(length, n)
         if positions.step == 1 or n <= 1:
-            _arguments.check_domain(positions, 0)
+            checks.check_domain(positions, 0)
             return None, positions[0] if n else 0       # the start of an empty range may exceed 64 bits
     return positions_tensor(positions), 0
 
@@ -88,7 +88,7 @@ def is_dual(tensor: Tensor) -> bool:
 
 def dtype_name(dtype: torch.dtype, what: str = "dtype is") -> str:
     if dtype not in DTYPES:
-        hint = _arguments.did_you_mean(dtype, "torch.{}")
+        hint = checks.did_you_mean(dtype, "torch.{}")
         raise TypeError(f"{what} {dtype!r}, expected one of {', '.join(map(str, DTYPES))}{hint}")
     return DTYPES[dtype]
 

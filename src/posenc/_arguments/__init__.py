@@ -1,0 +1,1 @@
+"""Checks and conversions of arguments; this package imports nothing else of posenc."""

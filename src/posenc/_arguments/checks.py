@@ -1,0 +1,476 @@
+"""Checks of arguments.  A message names the argument, its value or type, and the expected value or type."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from decimal import Decimal
+from fractions import Fraction
+from numbers import Rational
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posenc._arguments import install
+from posenc._arguments.as_array import as_array, shown, tensor_hint
+from posenc._arguments.keywords import MISSING
+from posenc._core import kernel
+
+LOWEST, BEYOND = -(2**63), 2**63        # the domain: LOWEST <= position < BEYOND
+REAL = "integers of at most 64 bits, float64, float32, float16 or bfloat16"
+
+# ---- numbers and names ----------------------------------------------------------------------------------------------
+
+
+def wrong_type(name: str, value: Any, expected: str) -> TypeError:
+    if value is MISSING:
+        return TypeError(f"{name} is missing, expected {expected}")
+    return TypeError(f"{name} is {shown(value)} of type {type(value).__name__}, expected {expected}")
+
+
+def _is_number(value: Any, dtypes: tuple[str, ...]) -> bool:
+    """Return whether a value may be a single number; if it has a dtype, its name must begin with one of `dtypes`."""
+    dtype = getattr(value, "dtype", None)
+    if dtype is None:
+        return not isinstance(value, (bool, str, bytes)) and np.ndim(value) == 0
+    return str(getattr(dtype, "name", dtype)).rpartition(".")[2].startswith(dtypes) and np.ndim(value) == 0
+
+
+def integer(name: str, value: Any, lowest: float, expected: str = "an integer") -> int:
+    if isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} is a bool, expected {expected}")
+    try:
+        number = operator.index(value) if type(value) is int or _is_number(value, ("int", "uint")) else None
+    except TypeError:
+        number = None
+    if number is None:
+        raise wrong_type(name, value, expected)
+    if number < lowest:
+        raise ValueError(f"{name} is {shown(number)}, expected at least {lowest}")
+    return number
+
+
+def real(name: str, value: Any) -> float:
+    """Return a value as a finite float; an integer, fraction, decimal or longdouble must equal the float."""
+    try:
+        number = float(value) if _is_number(value, ("int", "uint", "float", "bfloat", "longdouble")) else None
+    except TypeError:
+        number = None
+    except OverflowError:
+        number = math.inf
+    if number is None:
+        raise wrong_type(name, value, "a real number")
+    if not math.isfinite(number):
+        raise ValueError(f"{name} is {shown(value)}, expected a finite number")
+    exact = value
+    with suppress(TypeError):
+        exact = operator.index(value)           # NumPy rounds its integers to compare them with a float
+    if isinstance(exact, (Rational, Decimal, np.longdouble)) and exact != number:
+        raise ValueError(f"{name} is {shown(value)}, expected a number that float64 can hold")
+    return number
+
+
+def position(name: str, value: Any) -> int:
+    number = integer(name, value, -math.inf)
+    if not LOWEST <= number < BEYOND:
+        raise ValueError(f"{name} is {shown(number)}, expected -2**63 <= {name} < 2**63")
+    return number
+
+
+def choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
+    if not isinstance(value, str):
+        raise wrong_type(name, value, f"one of {choices}")
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}, expected one of {choices}")
+    return str(value)                           # not np.str_, whose repr differs
+
+
+def optional(name: str, value: Any, check: Callable[[str, Any], Any]) -> Any:
+    return None if value is None else check(name, value)
+
+
+def threads(value: Any) -> int | None:
+    return None if value is None else integer("threads", value, 1)
+
+
+DTYPE_NAMES = {                         # abbreviation or name in another library: name in NumPy
+    "bf16": "bfloat16", "fp16": "float16", "f16": "float16", "fp32": "float32", "f32": "float32", "fp64": "float64",
+    "f64": "float64", "half": "float16", "float": "float32", "double": "float64",
+}
+
+
+def did_you_mean(dtype: Any, spelled: str = "{!r}") -> str:
+    """Return a suggestion for a dtype of another library, such as torch.bfloat16 or "bf16"; if there is none, ""."""
+    name = str(getattr(dtype, "__name__", getattr(dtype, "name", dtype))).rpartition(".")[2].lower()
+    name = "float64" if dtype is float else DTYPE_NAMES.get(name, name)
+    return f"; did you mean {spelled.format(name)}?" if name in kernel.DTYPES else ""
+
+
+def dtype(dtype: Any, subject: str = "dtype is", expected: str = "float64, float32") -> tuple[str, np.dtype[Any]]:
+    """Return the name and np.dtype of an output dtype; if ml_dtypes is not installed, bfloat16 is stored in uint16."""
+    if isinstance(dtype, str) and dtype == "bfloat16" or getattr(dtype, "__name__", getattr(dtype, "name", None)) == "bfloat16":
+        return "bfloat16", _bfloat16()
+    try:
+        element = None if dtype is None else np.dtype(dtype)        # np.dtype(None) is float64
+    except (TypeError, SyntaxError):            # SyntaxError: a string such as "(2,"
+        element = None
+    if element is None or element.kind != "f" or element.name not in kernel.DTYPES:
+        text = dtype if isinstance(dtype, np.dtype) else repr(dtype)
+        raise TypeError(f"{subject} {text}, expected {expected}, float16 or bfloat16{did_you_mean(dtype)}")
+    if not element.isnative:
+        raise ValueError(f"{subject} {dtype!r}, expected native byte order")
+    return element.name, element
+
+
+@functools.cache
+def _bfloat16() -> np.dtype[Any]:
+    try:
+        import ml_dtypes
+    except ImportError:
+        return np.dtype(np.uint16)
+    element: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return element
+
+
+# ---- arrays ---------------------------------------------------------------------------------------------------------
+
+
+def numbers(name: str, value: Any) -> NDArray[Any]:
+    """Return a value as an array; bfloat16 is converted to float32, because its dtype has kind "V", not "f"."""
+    array = as_array(name, value)
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+
+
+def check_real(name: str, array: NDArray[Any]) -> None:
+    """Raise an error unless an array has a dtype in REAL; show the first object, if any, that is not an int or a float."""
+    if array.dtype.kind in "iuf" and array.dtype.itemsize <= 8:
+        return
+    objects = list(array.flat) if array.dtype.kind == "O" else []
+    hint = ""
+    if objects and all(type(p) is int for p in objects):
+        for p in objects:
+            check_position(p, name=name)
+        hint = f'; write {name}.astype("int64")'
+    other = [p for p in objects if not isinstance(p, (int, float))][:1]
+    example = "".join(f" and contains {shown(p)} of type {type(p).__name__}" for p in other)
+    raise TypeError(f"{name} has dtype {array.dtype}{example}, expected {REAL}{hint}")
+
+
+def frequencies(name: str, value: Any) -> tuple[float, ...]:
+    array = numbers(name, value)
+    check_real(name, array)
+    if array.ndim != 1:
+        raise ValueError(f"{name} has shape {array.shape}, expected one dimension")
+    values = array.astype(np.float64)
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name} has {values[~np.isfinite(values)][0]}, expected finite numbers")
+    for x, y in zip(array.tolist(), values.tolist(), strict=True) if array.dtype.kind in "iu" else ():
+        if x != y:
+            raise ValueError(f"{name} has {x}, expected numbers that float64 can hold")
+    return tuple(values.tolist())
+
+
+# ---- positions ------------------------------------------------------------------------------------------------------
+
+
+def is_index(positions: object) -> bool:
+    """Return whether positions is an integer n, which means ``range(n)``, and not an array of one integer."""
+    if isinstance(positions, np.generic):
+        return isinstance(positions, np.integer)
+    return hasattr(positions, "__index__") and not hasattr(positions, "__array__") and not hasattr(positions, "__dlpack__")
+
+
+def range_or_array(positions: Any) -> range | NDArray[Any]:
+    """Return positions as a range or an array; this may run foreign code, such as ``__index__`` or ``__array__``."""
+    if isinstance(positions, range):
+        return positions
+    if isinstance(positions, (bool, np.bool_, float, np.floating, complex, str, bytes, type(None), type(MISSING))):
+        one = f" such as [{positions}]" if isinstance(positions, (float, np.floating)) else ""
+        raise wrong_type("positions", positions, f"an integer, a range or an array{one}")
+    if not isinstance(positions, np.ndarray) and is_index(positions):
+        return range(integer("positions", positions, 0))
+    return numbers("positions", positions)
+
+
+def positions_of(positions: range | NDArray[Any], offset: float, name: str = "positions") -> range | NDArray[Any]:
+    """Check that positions are in the domain, with and without `offset`; return a range or a contiguous array."""
+    if isinstance(positions, range):
+        check_domain(positions, offset)
+        return positions
+    check_real(name, positions)
+    array, kind = positions.ravel(), positions.dtype.kind
+    outside = array[:0]
+    if kind == "f":
+        with np.errstate(all="ignore"):         # signalling NaNs would cause a warning
+            array = np.require(array, np.float64, ("C", "A"))
+        outside = array[np.isfinite(array) & ~((array >= LOWEST) & (array < BEYOND))]
+    elif kind == "u" and array.dtype.itemsize == 8:
+        outside = array[array > np.uint64(BEYOND - 1)]
+    if outside.size:
+        check_position(outside[0].item(), name=name)
+    array = np.require(array, np.float64 if kind == "f" else np.int64, ("C", "A"))
+    if offset:
+        finite = array[np.isfinite(array)]
+        for p in (finite.min(), finite.max()) if finite.size else ():
+            check_position(p.item(), offset, name)
+    return array.reshape(positions.shape)
+
+
+def range_of(positions: Any, expected: str = "an integer or a range") -> range:
+    """Return positions as a range; refuse arrays."""
+    if isinstance(positions, range):
+        return positions
+    if not is_index(positions):
+        hint = "; encode takes arrays" if hasattr(positions, "__array__") or type(positions) in (list, tuple) else ""
+        raise TypeError(f"positions is of type {type(positions).__name__}, expected {expected}{hint}")
+    return range(integer("positions", positions, 0))
+
+
+def length(positions: range | NDArray[Any]) -> int:
+    try:
+        return len(positions)
+    except OverflowError:
+        raise ValueError(f"positions is {shown(positions)}, expected at most {BEYOND - 1} positions") from None
+
+
+def shape_of(positions: range | NDArray[Any]) -> tuple[int, ...]:
+    return (length(positions),) if isinstance(positions, range) else positions.shape
+
+
+def check_domain(positions: range, offset: float) -> None:
+    """Raise a ValueError if a range has a position outside the domain, with or without the offset."""
+    if not positions:
+        return
+    first, last = positions[0], positions[-1]
+    if LOWEST <= first < BEYOND and not LOWEST <= last < BEYOND:
+        bound = BEYOND if positions.step > 0 else LOWEST - 1
+        last = positions[-((first - bound) // positions.step)]      # the first position at or past the bound
+    check_position(first, offset)
+    check_position(last, offset)
+
+
+def check_position(p: int | float | Fraction, offset: float = 0, name: str = "positions") -> None:
+    if not LOWEST <= p < BEYOND:
+        with_offset = ""
+    elif offset and not LOWEST <= Fraction(p) + Fraction(offset) < BEYOND:
+        with_offset = f" with position_offset {offset}"
+    else:
+        return
+    value = shown(p) if isinstance(p, int) else float(p)
+    raise ValueError(f"{name} has {value}{with_offset}, expected -2**63 <= position < 2**63")
+
+
+# ---- output arrays --------------------------------------------------------------------------------------------------
+
+
+def check_is_array(name: str, value: Any) -> None:
+    expected = f"a numpy.ndarray to write to{tensor_hint(name, value, written=True)}"
+    if value is MISSING:
+        raise wrong_type(name, value, expected)
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"{name} is of type {type(value).__name__}, expected {expected}")
+
+
+def check_array(name: str, array: NDArray[Any], element: np.dtype[Any]) -> None:
+    """Check that an array for output has dtype `element`, is writeable and aligned, and has contiguous, disjoint rows."""
+    check_is_array(name, array)
+    if type(array) not in (np.ndarray, np.memmap):
+        raise TypeError(f"{name} is of type {type(array).__name__}, expected a numpy.ndarray such as np.asarray({name})")
+    bits_of_bfloat16 = array.dtype == np.uint16 and element.name == "bfloat16"
+    if array.dtype != element and not bits_of_bfloat16:
+        error = ValueError if array.dtype.kind == "f" else TypeError
+        is_possible = name == "out" and array.dtype.name in kernel.DTYPES and array.dtype.isnative
+        hint = f"; pass dtype='{array.dtype}'" if is_possible else ""
+        raise error(f"{name} has dtype {array.dtype}, expected {element}{hint}")
+    if not array.flags.writeable:
+        raise ValueError(f"{name} is read-only, expected a writeable array")
+    if not array.flags.aligned:
+        raise ValueError(f"{name} is not aligned, expected elements at multiples of {element.itemsize} bytes")
+    if array.size == 0:
+        return
+    if array.ndim == 0:
+        raise ValueError(f"{name} has shape (), expected at least one dimension")
+    if array.shape[-1] > 1 and array.strides[-1] != array.itemsize:
+        raise ValueError(
+            f"{name} has strides {array.strides}, expected a contiguous last dimension (a last stride of {array.itemsize})"
+        )
+    extent = array.shape[-1] * array.itemsize
+    for stride, length in sorted((abs(s), n) for s, n in zip(array.strides[:-1], array.shape[:-1], strict=True) if n > 1):
+        if stride < extent:
+            raise ValueError(f"{name} has strides {array.strides}, expected rows that do not overlap")
+        extent += stride * (length - 1)
+
+
+def empty(name: str, shape: tuple[int, ...], element: Any) -> NDArray[Any]:
+    """Return a new array; if it is too large, the error names `name` as the argument that determines its size."""
+    try:
+        return kernel.new_array(shape, np.dtype(element))
+    except (MemoryError, ValueError) as error:
+        kind = MemoryError if isinstance(error, MemoryError) else ValueError
+        hint = "; stream yields chunks" if name == "positions" else ""
+        raise kind(f"{name} needs an array of shape {shape}, which is too large{hint} ({error})") from None
+
+
+def output(
+    out: NDArray[Any] | None, shape: tuple[int, ...], dtype_name: str, element: np.dtype[Any], name: str = "positions"
+) -> NDArray[Any]:
+    """Check and return `out`, or return a new array if it is None; `name` is for the error of `empty`."""
+    if out is None:
+        if dtype_name == "bfloat16" and element == np.uint16:
+            what = "dtype bfloat16, unless `out` is an array of uint16 for its bits,"
+            raise install.not_installed(what, "bfloat16", ModuleNotFoundError(name="ml_dtypes"))
+        return empty(name, shape, element)
+    check_array("out", out, element)
+    if out.shape != shape:
+        raise ValueError(f"out has shape {out.shape}, expected {shape}")
+    return out
+
+
+# ---- calls ------------------------------------------------------------------------------------------------------------
+# _kernel.pyx and _rotary/rotary.py call these functions if the kernel cannot convert the arguments itself.
+
+
+def for_encode(
+    positions: Any, out_dtype: Any, out: Any, n_threads: Any, d_model: int, offset: float
+) -> tuple[range | NDArray[Any], str, np.dtype[Any], NDArray[Any], int | None]:
+    """Check the arguments of `encode` and return them converted for the kernel."""
+    dtype_name, element = dtype(out_dtype)
+    n_threads = threads(n_threads)
+    positions = positions_of(range_or_array(positions), offset)
+    out = output(out, (*shape_of(positions), d_model), dtype_name, element)
+    return positions, dtype_name, element, out, n_threads
+
+
+def for_add_to(
+    x: Any, positions: Any, x_scale: Any, n_threads: Any, d_model: int, offset: float
+) -> tuple[range | NDArray[Any], float, int | None]:
+    """Check the arguments of `add_to`; return all of them except x, converted for the kernel."""
+    check_is_array("x", x)
+    # Conversions may run foreign code that changes x, so x is checked after them.
+    scale = real("x_scale", x_scale)
+    n_threads = threads(n_threads)
+    if positions is not None:
+        positions = range_or_array(positions)
+    if x.ndim == 0 or x.shape[-1] != d_model:
+        raise ValueError(f"x has shape {x.shape}, expected (..., {d_model})")
+    dtype_name, element = dtype(x.dtype, "x has dtype")
+    check_array("x", x, element)
+    # The kernel multiplies by x_scale rounded to the dtype of x.
+    if not math.isfinite(kernel.rounded(dtype_name, scale)):
+        raise ValueError(f"x_scale is {scale}, expected a number within the range of {dtype_name}")
+    n = x.shape[-2] if x.ndim > 1 else None
+    if positions is None or isinstance(positions, range):
+        if n is None:
+            raise ValueError(f"x has shape {x.shape}, expected (..., n, {d_model}) unless positions is an array")
+        if positions is None:
+            positions = range(n)
+    positions = positions_of(positions, offset)
+    if shape_of(positions) != (n,):
+        if isinstance(positions, range):
+            raise length_error(len(positions), n)
+        check_broadcast(positions.shape, x.shape[:-1])
+        positions = np.require(np.broadcast_to(positions, x.shape[:-1]), None, ("C", "A")).reshape(x.shape[:-1])
+    return positions, scale, n_threads
+
+
+def for_rotate(
+    x: Any, positions: Any, inverse: Any, out: Any, n_threads: Any, head_dim: int, axes: int | None
+) -> tuple[range | NDArray[np.int64], Any, int | None]:
+    """Check the arguments of `Rotary.rotate` and return positions, out and threads converted for the kernel."""
+    if not isinstance(x, np.ndarray):
+        raise TypeError(f"x is of type {type(x).__name__}, expected a numpy.ndarray{tensor_hint('x', x, written=True)}")
+    if not isinstance(inverse, (bool, np.bool_)):
+        raise wrong_type("inverse", inverse, "a bool")
+    # Conversions may run foreign code that changes x, so x is checked after them.
+    n_threads = threads(n_threads)
+    if positions is not None:
+        positions = range_or_array(positions)
+    if x.ndim == 0 or x.shape[-1] != head_dim:
+        raise ValueError(f"x has shape {x.shape}, expected (..., {head_dim})")
+    _, element = dtype(x.dtype, "x has dtype", "float32")
+    if element == np.float64:
+        raise TypeError("x has dtype float64, expected float32, float16 or bfloat16: float64 would not be correctly rounded")
+    out = _target(x, out, element)
+    n = x.shape[-2] if x.ndim > 1 else None
+    if axes is not None:
+        if not isinstance(positions, np.ndarray) or positions.shape[:1] != (axes,):
+            what = f"of shape {positions.shape}" if isinstance(positions, np.ndarray) else shown(positions)
+            raise ValueError(f"positions is {what}, expected an array of shape ({axes}, ...), with an element for each axis")
+    elif positions is None or isinstance(positions, range):
+        if n is None:
+            raise ValueError(f"x has shape {x.shape}, expected (..., n, {head_dim}) unless positions is an array")
+        if positions is None:
+            positions = range(n)
+    positions = positions_of(positions, 0)
+    if isinstance(positions, range):
+        if length(positions) != n:
+            raise length_error(length(positions), n)
+        return positions, out, n_threads
+    check_broadcast(positions.shape, x.shape[:-1], axes is not None)
+    if positions.dtype != np.int64:
+        whole = np.isfinite(positions) & (positions == np.floor(positions))
+        if not whole.all():
+            raise ValueError(f"positions has {positions[~whole][0]}, expected integers for a rotation")
+        positions = positions.astype(np.int64)
+    return positions, out, n_threads
+
+
+def length_error(length: int, n: int | None) -> ValueError:
+    hint = "; for one row at position p, pass range(p, p + 1)" if n == 1 else ""
+    return ValueError(f"positions has length {length}, expected {n}, the number of rows of x{hint}")
+
+
+def check_broadcast(shape: tuple[int, ...], expected: tuple[int, ...], has_axes: bool = False) -> None:
+    """Check that positions of this shape have one axis, or as many as `expected`, and broadcast to it.
+
+    With any other number of axes, positions of shape (batch, n) would broadcast to (batch, heads, n) as (heads, n) if both
+    numbers are equal.  If `has_axes`, the first dimension of positions is that of their axes.
+    """
+    own, n = shape[has_axes:], len(expected)
+    if (len(own) < 2 or len(own) == n) and _fits(own, expected[n - len(own) :]) and len(own) <= n:
+        return
+    hints = []
+    if 1 < len(own) < n:
+        missing = ", ".join(["None"] * (n - len(own)))
+        first = ":, " if has_axes else ""
+        before_last = (*range(len(own) - 1), n - 1), first + ":, " * (len(own) - 1) + missing
+        for axes, index in (before_last, (range(n - len(own), n), first + missing)):
+            if _fits(own, [expected[axis] for axis in axes]):
+                hints.append(f"positions[{index}] for axes {', '.join(map(str, axes))} of x")
+    dimensions = f" with 1 or {n} dimensions" if 1 < len(own) < n else ""
+    after = " after the first dimension" if has_axes else ""
+    hint = f"; pass {', or '.join(hints)}" if hints else ""
+    raise ValueError(f"positions has shape {shape}, expected one{dimensions} that broadcasts to {expected}{after}{hint}")
+
+
+def _fits(shape: Sequence[int], expected: Sequence[int]) -> bool:
+    return all(length in (1, rows) for length, rows in zip(shape, expected, strict=False))
+
+
+def _target(x: NDArray[Any], out: Any, element: np.dtype[Any]) -> NDArray[Any] | None:
+    """Check x and `out`, the array to which the rotation of x is written; return None if x is rotated in place."""
+    if out is None or out is x:
+        check_array("x", x, element)
+        return None
+    if type(x) not in (np.ndarray, np.memmap):
+        raise TypeError(f"x is of type {type(x).__name__}, expected a numpy.ndarray")
+    if not x.flags.aligned:
+        raise ValueError(f"x is not aligned, expected elements at multiples of {element.itemsize} bytes")
+    if x.shape[-1] > 1 and x.size and x.strides[-1] != x.itemsize:
+        raise ValueError(f"x has strides {x.strides}, expected a contiguous last dimension (a last stride of {x.itemsize})")
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out is of type {type(out).__name__}, expected a numpy.ndarray")
+    if out.dtype != x.dtype:
+        raise TypeError(f"out has dtype {out.dtype}, expected {x.dtype}, the dtype of x")
+    check_array("out", out, element)
+    if out.shape != x.shape:
+        raise ValueError(f"out has shape {out.shape}, expected {x.shape}, the shape of x")
+    if np.may_share_memory(x, out):
+        if (x.ctypes.data, x.strides) == (out.ctypes.data, out.strides):
+            return None
+        raise ValueError("the memory ranges of out and x overlap, expected x itself or an array in other memory")
+    return out

@@ -1,0 +1,38 @@
+"""Load the kernels and the OpenMP runtime with a short spin time (0 in LLVM's runtime), after which an idle thread sleeps.
+
+The default spin time is a few milliseconds in GNU's runtime and 200 ms in LLVM's.  On a busy system a spinning thread takes
+the processor from the thread that it waits for, and calls take many times as long.  Without spinning, waking a thread takes
+about 50 us, too long for tables of about 100,000 values.
+
+The runtime reads the settings once, when it is loaded, so they are in the environment only during the import.  They have no
+effect if another library has already loaded the same runtime."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# GNU: iterations of the spin loop, each 3 to 40 ns depending on the processor's `pause` instruction; LLVM: milliseconds
+SETTINGS = {"GOMP_SPINCOUNT": "2000", "KMP_BLOCKTIME": "0"}
+
+
+@contextmanager
+def short_wait() -> Iterator[None]:
+    """Set the variables within the context, unless the environment already has one of them or OMP_WAIT_POLICY."""
+    if not os.environ.keys().isdisjoint({"OMP_WAIT_POLICY", *SETTINGS}):
+        yield
+        return
+    os.environ.update(SETTINGS)
+    try:
+        yield
+    finally:
+        for name in SETTINGS:
+            del os.environ[name]
+
+
+if sys.platform == "darwin":
+    # Other libraries may also bundle an LLVM runtime, and the second runtime to load would abort the process.  The variable
+    # stays set, as in scikit-learn, because another library may load the second runtime later.
+    os.environ.setdefault("KMP_DUPLICATE_LIB_OK", "TRUE")
+with short_wait():
+    import posenc._core.kernel  # noqa: F401

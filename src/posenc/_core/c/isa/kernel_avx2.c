@@ -1,0 +1,5 @@
+#define ISA avx2
+#define IS_SUPPORTED posenc_has_avx2
+#include "isa/simd_avx2.h"
+#include "isa/cpu.h"
+#include "isa/kernel_template.h"

@@ -1,0 +1,121 @@
+/* SIMD primitives for AVX-512 (F, DQ, BW, VL); simd_baseline.h explains them. */
+#ifndef POSENC_SIMD_H
+#define POSENC_SIMD_H
+
+#include <immintrin.h>
+#include "exact/rounding.h"
+
+typedef __m512d vf64;
+typedef __m512i vu64;
+typedef __mmask16 mask64;
+typedef __m512 vf32;
+typedef __mmask32 mask32;
+enum { LANES = 8, FUSED = 1, PASS_COLUMNS = TILE };
+
+static inline vf64 f64_set(double x) { return _mm512_set1_pd(x); }
+static inline vf64 f64_load(const double *p) { return _mm512_loadu_pd(p); }
+static inline void f64_store(double *p, vf64 v) { _mm512_storeu_pd(p, v); }
+static inline vu64 u64_set(uint64_t x) { return _mm512_set1_epi64((long long)x); }
+static inline vu64 u64_load(const uint64_t *p) { return _mm512_loadu_si512(p); }
+static inline vu64 u64_load32(const uint32_t *p) {
+    return _mm512_cvtepu32_epi64(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+static inline vu64 u64_load_even32(const uint32_t *p) { return _mm512_loadu_si512(p); }
+static inline vu64 u64_load_even(const uint64_t *p) {
+    const __m512i even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
+    return _mm512_permutex2var_epi64(u64_load(p), even, u64_load(p + 8));
+}
+static inline vf64 f64_of_bits(vu64 u) { return _mm512_castsi512_pd(u); }
+static inline vu64 bits_of_f64(vf64 v) { return _mm512_castpd_si512(v); }
+
+static inline vf64 f64_add(vf64 a, vf64 b) { return _mm512_add_pd(a, b); }
+static inline vf64 f64_add_fma(vf64 a, vf64 b) { return _mm512_fmadd_pd(a, _mm512_set1_pd(1), b); }
+static inline vf64 f64_sub(vf64 a, vf64 b) { return _mm512_sub_pd(a, b); }
+static inline vf64 f64_mul(vf64 a, vf64 b) { return _mm512_mul_pd(a, b); }
+static inline vf64 f64_muladd(vf64 a, vf64 b, vf64 c) { return _mm512_fmadd_pd(a, b, c); }
+static inline vf64 f64_mulsub(vf64 a, vf64 b, vf64 c) { return _mm512_fmsub_pd(a, b, c); }
+
+static inline vu64 u64_add(vu64 a, vu64 b) { return _mm512_add_epi64(a, b); }
+static inline vu64 u64_sub(vu64 a, vu64 b) { return _mm512_sub_epi64(a, b); }
+static inline vu64 u64_and(vu64 a, vu64 b) { return _mm512_and_si512(a, b); }
+static inline vu64 u64_or(vu64 a, vu64 b) { return _mm512_or_si512(a, b); }
+static inline vu64 u64_xor(vu64 a, vu64 b) { return _mm512_xor_si512(a, b); }
+static inline vu64 u64_shl(vu64 a, int n) { return _mm512_slli_epi64(a, (unsigned)n); }
+static inline vu64 u64_shr(vu64 a, int n) { return _mm512_srli_epi64(a, (unsigned)n); }
+static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return _mm512_ternarylogic_epi64(mask, a, b, 0xca); }
+static inline int u64_is_zero(vu64 a) { return _mm512_test_epi64_mask(a, a) == 0; }
+static inline vu64 u64_mul32(vu64 a, vu64 b) { return _mm512_mul_epu32(a, b); }
+static inline vu64 u32_add(vu64 a, vu64 b) { return _mm512_add_epi32(a, b); }
+static inline vu64 u32_sub(vu64 a, vu64 b) { return _mm512_sub_epi32(a, b); }
+static inline vu64 u32_max(vu64 a, vu64 b) { return _mm512_max_epu32(a, b); }
+static inline vu64 u64_low_halves(vu64 a, vu64 b) {
+    return _mm512_castps_si512(_mm512_shuffle_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), 0x88));
+}
+
+static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
+    *low = _mm512_permutex2var_pd(a, _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11), b);
+    *high = _mm512_permutex2var_pd(a, _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15), b);
+}
+
+static inline vu64 bits_of_f32(vf32 f) { return _mm512_castps_si512(f); }
+static inline vf32 f32_of_bits(vu64 u) { return _mm512_castsi512_ps(u); }
+static inline vf32 f32_set(float x) { return _mm512_set1_ps(x); }
+static inline vf32 f32_load(const float *p) { return _mm512_loadu_ps(p); }
+static inline vf32 f16_load(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p)); }
+static inline vf32 bf16_load(const uint16_t *p) {
+    const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+static inline vf32 f32_add(vf32 a, vf32 b) { return _mm512_add_ps(a, b); }
+static inline vf32 f32_mul(vf32 a, vf32 b) { return _mm512_mul_ps(a, b); }
+static inline vf32 f32_muladd(vf32 a, vf32 b, vf32 c) { return _mm512_fmadd_ps(a, b, c); }
+static inline vf32 f32_mulsub(vf32 a, vf32 b, vf32 c) { return _mm512_fmsub_ps(a, b, c); }
+static inline void f32_interleave(vf32 a, vf32 b, vf32 *low, vf32 *high) {
+    const __m512i first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    *low = _mm512_permutex2var_ps(a, first, b);
+    *high = _mm512_permutex2var_ps(a, _mm512_add_epi32(first, _mm512_set1_epi32(8)), b);
+}
+static inline void f32_deinterleave(vf32 low, vf32 high, vf32 *a, vf32 *b) {
+    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    *a = _mm512_permutex2var_ps(low, even, high);
+    *b = _mm512_permutex2var_ps(low, _mm512_add_epi32(even, _mm512_set1_epi32(1)), high);
+}
+static inline vf64 f64_load_f32(const float *p) { return _mm512_cvtps_pd(_mm256_loadu_ps(p)); }
+static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
+    *low = _mm512_cvtps_pd(_mm512_castps512_ps256(f));
+    *high = _mm512_cvtps_pd(_mm512_extractf32x8_ps(f, 1));
+}
+static inline vf32 f32_of_f64(vf64 a, vf64 b) {
+    return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(a)), _mm512_cvtpd_ps(b), 1);
+}
+static inline vu64 f16_of_f32(vf32 a, vf32 b) {
+    const __m256i low = _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT), high = _mm512_cvtps_ph(b, _MM_FROUND_TO_NEAREST_INT);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+static inline vu64 bf16_of_f32(vf32 a, vf32 b) {
+    const __m512i half = _mm512_set1_epi32(0x8000);
+    const __m512i upper = _mm512_set_epi64(0x003f003d003b0039, 0x0037003500330031, 0x002f002d002b0029, 0x0027002500230021,
+                                           0x001f001d001b0019, 0x0017001500130011, 0x000f000d000b0009, 0x0007000500030001);
+    const __m512i low = _mm512_add_epi32(_mm512_castps_si512(a), half), high = _mm512_add_epi32(_mm512_castps_si512(b), half);
+    return _mm512_permutex2var_epi16(low, upper, high);
+}
+
+static inline void u64_flush(void *p, vu64 x, int non_temporal) {
+    if (non_temporal) _mm512_stream_si512(p, x);
+    else _mm512_storeu_si512(p, x);
+}
+static inline void flush_fence(void) { _mm_sfence(); }
+
+/* A mask has a bit for each half of a lane. */
+static inline mask64 mask64_all(void) { return 0xffff; }
+static inline mask64 mask64_and_nonzero(mask64 m, vu64 x, vu64 bits) { return _mm512_mask_test_epi32_mask(m, x, bits); }
+static inline int mask64_is_all(mask64 m) { return m == 0xffff; }
+static inline mask32 mask32_all(void) { return 0xffffffff; }
+static inline mask32 mask32_and_nonzero(mask32 m, vu64 x, uint32_t bits) {
+    return _mm512_mask_test_epi16_mask(m, x, _mm512_set1_epi32((int)bits));
+}
+static inline int mask32_is_all(mask32 m) { return m == 0xffffffff; }
+
+#include "isa/half_f16c.h"
+
+#endif

@@ -1,0 +1,302 @@
+/* SIMD primitives for the baseline: 16-byte vectors with GCC and clang (SSE2 on x86-64, NEON on arm64, the compiler's choice
+ * elsewhere), or single numbers with other compilers.
+ *
+ * Every simd_*.h defines the same types and functions; this file explains them.
+ *     vf64, vu64       LANES doubles, or as many integers of 64 bits; f64_*, u64_* compute on them
+ *     vf32             2 LANES floats; bits_of_f32 returns their bits; u32_* compute on the 32-bit halves of a vu64
+ *     mask64, mask32   the 32-bit (16-bit) halves of double (float) lanes that passed a test
+ */
+#ifndef POSENC_SIMD_H
+#define POSENC_SIMD_H
+
+#include <string.h>
+#include "inline.h"
+#include "exact/rounding.h"
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+#if defined(__GNUC__)
+typedef double vf64 __attribute__((vector_size(16)));
+typedef uint64_t vu64 __attribute__((vector_size(16)));
+typedef uint32_t vu32 __attribute__((vector_size(16)));
+typedef uint16_t vu16 __attribute__((vector_size(16)));
+enum { LANES = 2 };
+static inline vf64 f64_set(double x) { return (vf64){x, x}; }
+static inline vu64 u64_set(uint64_t x) { return (vu64){x, x}; }
+/* p[0], p[1] ..., each zero-extended */
+static inline vu64 u64_load32(const uint32_t *p) { return (vu64){p[0], p[1]}; }
+/* p[0], p[2] ...; the upper half of each lane is undefined, and u64_mul32 does not read it */
+static inline vu64 u64_load_even32(const uint32_t *p) { return (vu64){p[0], p[2]}; }
+static inline vu64 u64_load_even(const uint64_t *p) { return (vu64){p[0], p[2]}; }
+/* a[0], b[0], a[1], b[1] ... */
+static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
+    *low = (vf64){a[0], b[0]};
+    *high = (vf64){a[1], b[1]};
+}
+static inline vu64 u32_add(vu64 a, vu64 b) { return (vu64)((vu32)a + (vu32)b); }
+static inline vu64 u32_sub(vu64 a, vu64 b) { return (vu64)((vu32)a - (vu32)b); }
+/* the larger of each pair of unsigned halves */
+static inline vu64 u32_max(vu64 a, vu64 b) {
+    const vu64 above = (vu64)((vu32)a > (vu32)b);
+    return (a & above) | (b & ~above);
+}
+static inline vu64 u32_is_zero(vu64 x) { return (vu64)((vu32)x == 0); }
+static inline vu64 u16_is_zero(vu64 x) { return (vu64)((vu16)x == 0); }
+#else
+typedef double vf64;
+typedef uint64_t vu64;
+enum { LANES = 1 };
+static inline vf64 f64_set(double x) { return x; }
+static inline vu64 u64_set(uint64_t x) { return x; }
+static inline vu64 u64_load32(const uint32_t *p) { return *p; }
+static inline vu64 u64_load_even32(const uint32_t *p) { return *p; }
+static inline vu64 u64_load_even(const uint64_t *p) { return *p; }
+static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
+    *low = a;
+    *high = b;
+}
+static inline vu64 u32_add(vu64 a, vu64 b) { return ((a >> 32) + (b >> 32)) << 32 | (uint32_t)(a + b); }
+static inline vu64 u32_sub(vu64 a, vu64 b) { return ((a >> 32) - (b >> 32)) << 32 | (uint32_t)(a - b); }
+static inline vu64 u32_max(vu64 a, vu64 b) {
+    const uint32_t low = (uint32_t)a > (uint32_t)b ? (uint32_t)a : (uint32_t)b;
+    return (a >> 32 > b >> 32 ? a >> 32 : b >> 32) << 32 | low;
+}
+static inline vu64 u32_is_zero(vu64 x) { return (x >> 32 == 0) | ((uint32_t)x == 0); }
+static inline vu64 u16_is_zero(vu64 x) {
+    uint64_t any = 0;
+    for (int i = 0; i < 64; i += 16) any |= (x >> i & 0xffff) == 0;
+    return any;
+}
+#endif
+enum { FUSED = 0 };             /* f64_mulsub rounds twice, so two_product splits its factors */
+enum { PASS_COLUMNS = 16 };     /* columns of float32 per pass: see rotate.h */
+
+static inline vf64 f64_load(const double *p) {
+    vf64 v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+static inline void f64_store(double *p, vf64 v) { memcpy(p, &v, sizeof v); }
+static inline vu64 u64_load(const uint64_t *p) {
+    vu64 u;
+    memcpy(&u, p, sizeof u);
+    return u;
+}
+static inline vf64 f64_of_bits(vu64 u) {
+    vf64 v;
+    memcpy(&v, &u, sizeof v);
+    return v;
+}
+static inline vu64 bits_of_f64(vf64 v) {
+    vu64 u;
+    memcpy(&u, &v, sizeof u);
+    return u;
+}
+
+static inline vf64 f64_add(vf64 a, vf64 b) { return a + b; }
+/* a + b, computed as a fused 1 * a + b where that keeps the adders free for other sums */
+static inline vf64 f64_add_fma(vf64 a, vf64 b) { return a + b; }
+static inline vf64 f64_sub(vf64 a, vf64 b) { return a - b; }
+static inline vf64 f64_mul(vf64 a, vf64 b) { return a * b; }
+/* fused or not; used only where the error bound allows both */
+static inline vf64 f64_muladd(vf64 a, vf64 b, vf64 c) { return a * b + c; }
+static inline vf64 f64_mulsub(vf64 a, vf64 b, vf64 c) { return a * b - c; }
+
+static inline vu64 u64_add(vu64 a, vu64 b) { return a + b; }
+static inline vu64 u64_sub(vu64 a, vu64 b) { return a - b; }
+static inline vu64 u64_and(vu64 a, vu64 b) { return a & b; }
+static inline vu64 u64_or(vu64 a, vu64 b) { return a | b; }
+static inline vu64 u64_xor(vu64 a, vu64 b) { return a ^ b; }
+static inline vu64 u64_shl(vu64 a, int n) { return a << n; }
+static inline vu64 u64_shr(vu64 a, int n) { return a >> n; }
+static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return (mask & a) | (~mask & b); }
+
+/* u64_low_halves gives the lower 32 bits of all lanes of two vectors, in any order.  f32_interleave gives a[0], b[0], a[1],
+ * b[1] ..., and f32_deinterleave is its inverse.  f32_muladd and f32_mulsub are fused or not, as for doubles.  f16_load and
+ * bf16_load read 2 LANES numbers.  f64_of_f32 widens one vector to two.
+ *
+ * f32_of_f64 rounds two vectors to floats.  f16_of_f32 and bf16_of_f32 narrow two vectors of floats, none of which may be
+ * half-way between two numbers of the narrower type, and return the bits.  u64_flush stores output; if `non_temporal`, it
+ * bypasses the caches, and the address must be aligned to the size of a vector. */
+#if defined(__SSE2__)
+typedef __m128 vf32;
+static inline int u64_is_zero(vu64 a) { return _mm_movemask_epi8(_mm_cmpeq_epi32((__m128i)a, _mm_setzero_si128())) == 0xffff; }
+static inline vu64 u64_mul32(vu64 a, vu64 b) { return (vu64)_mm_mul_epu32((__m128i)a, (__m128i)b); }
+static inline vu64 bits_of_f32(vf32 f) { return (vu64)f; }
+static inline vf32 f32_of_bits(vu64 u) { return (vf32)u; }
+static inline vf32 f32_set(float x) { return _mm_set1_ps(x); }
+static inline vf32 f32_load(const float *p) { return _mm_loadu_ps(p); }
+static inline vf32 bf16_load(const uint16_t *p) {
+    return _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), _mm_loadl_epi64((const __m128i *)(const void *)p)));
+}
+static inline vf32 f32_add(vf32 a, vf32 b) { return _mm_add_ps(a, b); }
+static inline vf32 f32_mul(vf32 a, vf32 b) { return _mm_mul_ps(a, b); }
+static inline vf32 f32_muladd(vf32 a, vf32 b, vf32 c) { return _mm_add_ps(_mm_mul_ps(a, b), c); }
+static inline vf32 f32_mulsub(vf32 a, vf32 b, vf32 c) { return _mm_sub_ps(_mm_mul_ps(a, b), c); }
+static inline void f32_interleave(vf32 a, vf32 b, vf32 *low, vf32 *high) {
+    *low = _mm_unpacklo_ps(a, b);
+    *high = _mm_unpackhi_ps(a, b);
+}
+static inline void f32_deinterleave(vf32 low, vf32 high, vf32 *a, vf32 *b) {
+    *a = _mm_shuffle_ps(low, high, 0x88);
+    *b = _mm_shuffle_ps(low, high, 0xdd);
+}
+static inline vu64 u64_low_halves(vu64 a, vu64 b) { return (vu64)_mm_shuffle_ps((__m128)a, (__m128)b, 0x88); }
+static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
+    *low = (vf64)_mm_cvtps_pd(f);
+    *high = (vf64)_mm_cvtps_pd(_mm_movehl_ps(f, f));
+}
+static inline vf32 f32_of_f64(vf64 a, vf64 b) { return _mm_movelh_ps(_mm_cvtpd_ps((__m128d)a), _mm_cvtpd_ps((__m128d)b)); }
+static inline vu64 bf16_of_f32(vf32 a, vf32 b) {
+    /* narrows with signed saturation, which changes no value after an arithmetic shift */
+    const __m128i half = _mm_set1_epi32(0x8000);
+    const __m128i low = _mm_srai_epi32(_mm_add_epi32(_mm_castps_si128(a), half), 16);
+    const __m128i high = _mm_srai_epi32(_mm_add_epi32(_mm_castps_si128(b), half), 16);
+    return (vu64)_mm_packs_epi32(low, high);
+}
+static inline void u64_flush(void *p, vu64 x, int non_temporal) {
+    if (non_temporal) _mm_stream_si128(p, (__m128i)x);
+    else _mm_storeu_si128(p, (__m128i)x);
+}
+static inline void flush_fence(void) { _mm_sfence(); }
+#else
+typedef struct {
+    float lane[2 * LANES];
+} vf32;
+static inline int u64_is_zero(vu64 a) {
+    uint64_t lanes[LANES], any = 0;
+    memcpy(lanes, &a, sizeof lanes);
+    for (int i = 0; i < LANES; i++) any |= lanes[i];
+    return any == 0;
+}
+static inline vu64 u64_mul32(vu64 a, vu64 b) { return a * b; }      /* both upper halves are zero in this file */
+static inline vu64 bits_of_f32(vf32 f) {
+    vu64 u;
+    memcpy(&u, &f, sizeof u);
+    return u;
+}
+static inline vf32 f32_of_f64(vf64 a, vf64 b) {
+    double t[2 * LANES];
+    vf32 f;
+    f64_store(t, a);
+    f64_store(t + LANES, b);
+    for (int i = 0; i < 2 * LANES; i++) f.lane[i] = (float)t[i];
+    return f;
+}
+static inline vf32 f32_of_bits(vu64 u) {
+    vf32 f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+static inline vf32 f32_load(const float *p) {
+    vf32 f;
+    memcpy(&f, p, sizeof f);
+    return f;
+}
+static inline vf32 bf16_load(const uint16_t *p) {
+    vf32 f;
+    for (int i = 0; i < 2 * LANES; i++) f.lane[i] = float_of_bfloat(p[i]);
+    return f;
+}
+#define DEFINE_F32(name, parameters, value) \
+    static inline vf32 name parameters { \
+        vf32 f; \
+        for (int i = 0; i < 2 * LANES; i++) f.lane[i] = value; \
+        return f; \
+    }
+DEFINE_F32(f32_set, (float x), x)
+DEFINE_F32(f32_add, (vf32 a, vf32 b), a.lane[i] + b.lane[i])
+DEFINE_F32(f32_mul, (vf32 a, vf32 b), a.lane[i] * b.lane[i])
+DEFINE_F32(f32_muladd, (vf32 a, vf32 b, vf32 c), a.lane[i] * b.lane[i] + c.lane[i])
+DEFINE_F32(f32_mulsub, (vf32 a, vf32 b, vf32 c), a.lane[i] * b.lane[i] - c.lane[i])
+static inline void f32_interleave(vf32 a, vf32 b, vf32 *low, vf32 *high) {
+    for (int i = 0; i < LANES; i++) {
+        low->lane[2 * i] = a.lane[i];
+        low->lane[2 * i + 1] = b.lane[i];
+        high->lane[2 * i] = a.lane[LANES + i];
+        high->lane[2 * i + 1] = b.lane[LANES + i];
+    }
+}
+static inline void f32_deinterleave(vf32 low, vf32 high, vf32 *a, vf32 *b) {
+    for (int i = 0; i < LANES; i++) {
+        a->lane[i] = low.lane[2 * i];
+        b->lane[i] = low.lane[2 * i + 1];
+        a->lane[LANES + i] = high.lane[2 * i];
+        b->lane[LANES + i] = high.lane[2 * i + 1];
+    }
+}
+static inline vu64 u64_low_halves(vu64 a, vu64 b) { return (a & u64_set(UINT32_MAX)) | b << 32; }
+static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
+    double t[2 * LANES];
+    for (int i = 0; i < 2 * LANES; i++) t[i] = f.lane[i];
+    *low = f64_load(t);
+    *high = f64_load(t + LANES);
+}
+static inline vu64 bf16_of_f32(vf32 a, vf32 b) {
+    uint16_t bits[4 * LANES];
+    for (int i = 0; i < 2 * LANES; i++) bits[i] = (uint16_t)((bits_of_float(a.lane[i]) + 0x8000u) >> 16);
+    for (int i = 0; i < 2 * LANES; i++) bits[2 * LANES + i] = (uint16_t)((bits_of_float(b.lane[i]) + 0x8000u) >> 16);
+    vu64 u;
+    memcpy(&u, bits, sizeof u);
+    return u;
+}
+static inline void u64_flush(void *p, vu64 x, int non_temporal) {
+    (void)non_temporal;
+    memcpy(p, &x, sizeof x);
+}
+static inline void flush_fence(void) {}
+#endif
+/* LANES floats as doubles */
+static inline vf64 f64_load_f32(const float *p) {
+    double t[LANES];
+    for (int i = 0; i < LANES; i++) t[i] = p[i];
+    return f64_load(t);
+}
+NOINLINE vu64 f16_of_f32(vf32 a, vf32 b) {
+    float t[4 * LANES];
+    uint16_t half[4 * LANES];
+    uint32_t special = 0;
+    memcpy(t, &a, sizeof a);
+    memcpy(t + 2 * LANES, &b, sizeof b);
+    for (int i = 0; i < 4 * LANES; i++) {
+        const uint32_t u = bits_of_float(t[i]), magnitude = u & 0x7fffffffu;
+        half[i] = (uint16_t)((magnitude - (112u << 23) + 0x1000u) >> 13 | (u >> 16 & 0x8000u));
+        special |= (uint32_t)(magnitude - 0x38800000u >= 0x47000000u - 0x38800000u);       /* outside 2**-14 .. 2**15 */
+    }
+    if (special)
+        for (int i = 0; i < 4 * LANES; i++) half[i] = half_of_float(t[i]);
+    vu64 bits;
+    memcpy(&bits, half, sizeof bits);
+    return bits;
+}
+NOINLINE vf32 f16_load(const uint16_t *p) {
+    float t[2 * LANES];
+    for (int i = 0; i < 2 * LANES; i++) t[i] = float_of_half(p[i]);
+    return f32_load(t);
+}
+NOINLINE void f16_store_tile(uint16_t p[TILE], const float f[TILE]) {
+    for (int i = 0; i < TILE; i++) p[i] = half_of_float(f[i]);
+}
+NOINLINE void f16_load_tile(float f[TILE], const uint16_t p[TILE]) {
+    for (int i = 0; i < TILE; i++) f[i] = float_of_half(p[i]);
+}
+
+/* In mask64_all, all halves have passed.  mask64_and_nonzero is `m` without the halves in which x & bits is zero.  In this
+ * file, a mask is 0 if all halves have passed. */
+typedef vu64 mask64, mask32;
+static inline mask64 mask64_all(void) { return u64_set(0); }
+static inline mask64 mask64_and_nonzero(mask64 m, vu64 x, vu64 bits) { return m | u32_is_zero(x & bits); }
+static inline mask32 mask32_all(void) { return u64_set(0); }
+static inline mask32 mask32_and_nonzero(mask32 m, vu64 x, uint32_t bits) {
+    return m | u16_is_zero(x & u64_set((uint64_t)bits << 32 | bits));
+}
+#if defined(__SSE2__)
+static inline int mask64_is_all(mask64 m) { return _mm_movemask_epi8((__m128i)m) == 0; }
+#else
+static inline int mask64_is_all(mask64 m) { return u64_is_zero(m); }
+#endif
+static inline int mask32_is_all(mask32 m) { return mask64_is_all(m); }
+
+#endif

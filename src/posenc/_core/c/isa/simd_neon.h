@@ -1,0 +1,124 @@
+/* SIMD primitives for NEON, which every arm64 processor has; simd_baseline.h explains them.
+ *
+ * `non_temporal` has no effect: Neoverse processors detect whole lines that are written in order and do not read them first
+ * (write streaming).  STNP is only a hint, stores two vectors at once, and has no intrinsic in GCC. */
+#ifndef POSENC_SIMD_H
+#define POSENC_SIMD_H
+
+#include <arm_neon.h>
+#include "exact/rounding.h"
+
+typedef float64x2_t vf64;
+typedef uint64x2_t vu64;
+typedef uint32x4_t mask64;
+typedef float32x4_t vf32;
+typedef uint16x8_t mask32;
+enum { LANES = 2, FUSED = 1, PASS_COLUMNS = 16 };
+
+static inline vf64 f64_set(double x) { return vdupq_n_f64(x); }
+static inline vf64 f64_load(const double *p) { return vld1q_f64(p); }
+static inline void f64_store(double *p, vf64 v) { vst1q_f64(p, v); }
+static inline vu64 u64_set(uint64_t x) { return vdupq_n_u64(x); }
+static inline vu64 u64_load(const uint64_t *p) { return vld1q_u64(p); }
+static inline vu64 u64_load32(const uint32_t *p) { return vmovl_u32(vld1_u32(p)); }
+static inline vu64 u64_load_even32(const uint32_t *p) { return vreinterpretq_u64_u32(vld1q_u32(p)); }
+static inline vu64 u64_load_even(const uint64_t *p) { return vuzp1q_u64(u64_load(p), u64_load(p + 2)); }
+static inline vf64 f64_of_bits(vu64 u) { return vreinterpretq_f64_u64(u); }
+static inline vu64 bits_of_f64(vf64 v) { return vreinterpretq_u64_f64(v); }
+
+static inline vf64 f64_add(vf64 a, vf64 b) { return vaddq_f64(a, b); }
+static inline vf64 f64_add_fma(vf64 a, vf64 b) { return vaddq_f64(a, b); } /* fused and plain additions use the same pipes */
+static inline vf64 f64_sub(vf64 a, vf64 b) { return vsubq_f64(a, b); }
+static inline vf64 f64_mul(vf64 a, vf64 b) { return vmulq_f64(a, b); }
+static inline vf64 f64_muladd(vf64 a, vf64 b, vf64 c) { return vfmaq_f64(c, a, b); }
+/* the negation costs no extra instruction: without it, c would be copied, because the fused operation overwrites it */
+static inline vf64 f64_mulsub(vf64 a, vf64 b, vf64 c) { return vfmaq_f64(vnegq_f64(c), a, b); }
+
+static inline vu64 u64_add(vu64 a, vu64 b) { return vaddq_u64(a, b); }
+static inline vu64 u64_sub(vu64 a, vu64 b) { return vsubq_u64(a, b); }
+static inline vu64 u64_and(vu64 a, vu64 b) { return vandq_u64(a, b); }
+static inline vu64 u64_or(vu64 a, vu64 b) { return vorrq_u64(a, b); }
+static inline vu64 u64_xor(vu64 a, vu64 b) { return veorq_u64(a, b); }
+/* operators, because the intrinsics that shift by a constant do not accept a function's argument */
+static inline vu64 u64_shl(vu64 a, int n) { return a << n; }
+static inline vu64 u64_shr(vu64 a, int n) { return a >> n; }
+static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return vbslq_u64(mask, a, b); }
+static inline int u64_is_zero(vu64 a) { return vmaxvq_u32(vreinterpretq_u32_u64(a)) == 0; }
+static inline vu64 u64_mul32(vu64 a, vu64 b) { return vmull_u32(vmovn_u64(a), vmovn_u64(b)); }
+static inline vu64 u32_add(vu64 a, vu64 b) {
+    return vreinterpretq_u64_u32(vaddq_u32(vreinterpretq_u32_u64(a), vreinterpretq_u32_u64(b)));
+}
+
+static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
+    *low = vzip1q_f64(a, b);
+    *high = vzip2q_f64(a, b);
+}
+
+static inline vu64 u32_sub(vu64 a, vu64 b) {
+    return vreinterpretq_u64_u32(vsubq_u32(vreinterpretq_u32_u64(a), vreinterpretq_u32_u64(b)));
+}
+static inline vu64 u32_max(vu64 a, vu64 b) {
+    return vreinterpretq_u64_u32(vmaxq_u32(vreinterpretq_u32_u64(a), vreinterpretq_u32_u64(b)));
+}
+static inline vu64 u64_low_halves(vu64 a, vu64 b) {
+    return vreinterpretq_u64_u32(vuzp1q_u32(vreinterpretq_u32_u64(a), vreinterpretq_u32_u64(b)));
+}
+
+static inline vf32 f32_of_bits(vu64 u) { return vreinterpretq_f32_u64(u); }
+static inline vf32 f32_set(float x) { return vdupq_n_f32(x); }
+static inline vf32 f32_load(const float *p) { return vld1q_f32(p); }
+static inline vf32 f16_load(const uint16_t *p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
+static inline vf32 bf16_load(const uint16_t *p) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16)); }
+static inline vf32 f32_add(vf32 a, vf32 b) { return vaddq_f32(a, b); }
+static inline vf32 f32_mul(vf32 a, vf32 b) { return vmulq_f32(a, b); }
+static inline vf32 f32_muladd(vf32 a, vf32 b, vf32 c) { return vfmaq_f32(c, a, b); }
+static inline vf32 f32_mulsub(vf32 a, vf32 b, vf32 c) { return vfmaq_f32(vnegq_f32(c), a, b); }
+static inline void f32_interleave(vf32 a, vf32 b, vf32 *low, vf32 *high) {
+    *low = vzip1q_f32(a, b);
+    *high = vzip2q_f32(a, b);
+}
+static inline void f32_deinterleave(vf32 low, vf32 high, vf32 *a, vf32 *b) {
+    *a = vuzp1q_f32(low, high);
+    *b = vuzp2q_f32(low, high);
+}
+static inline vf64 f64_load_f32(const float *p) { return vcvt_f64_f32(vld1_f32(p)); }
+static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
+    *low = vcvt_f64_f32(vget_low_f32(f));
+    *high = vcvt_high_f64_f32(f);
+}
+static inline vu64 bits_of_f32(vf32 f) { return vreinterpretq_u64_f32(f); }
+static inline vf32 f32_of_f64(vf64 a, vf64 b) { return vcvt_high_f32_f64(vcvt_f32_f64(a), b); }
+static inline vu64 f16_of_f32(vf32 a, vf32 b) { return vreinterpretq_u64_f16(vcvt_high_f16_f32(vcvt_f16_f32(a), b)); }
+static inline vu64 bf16_of_f32(vf32 a, vf32 b) {
+    const uint32x4_t half = vdupq_n_u32(0x8000);
+    /* adds and keeps the upper half of each sum */
+    return vreinterpretq_u64_u16(vaddhn_high_u32(vaddhn_u32(vreinterpretq_u32_f32(a), half), vreinterpretq_u32_f32(b), half));
+}
+
+static inline void u64_flush(void *p, vu64 x, int non_temporal) {
+    (void)non_temporal;
+    vst1q_u8(p, vreinterpretq_u8_u64(x));
+}
+static inline void flush_fence(void) {}
+
+/* Here a mask has an element for each half of a lane: the minimum of x & bits over all tests of this half.  It is zero if any
+ * of the tests failed. */
+static inline mask64 mask64_all(void) { return vdupq_n_u32(UINT32_MAX); }
+static inline mask64 mask64_and_nonzero(mask64 m, vu64 x, vu64 bits) {
+    return vminq_u32(m, vreinterpretq_u32_u64(vandq_u64(x, bits)));
+}
+static inline int mask64_is_all(mask64 m) { return vminvq_u32(m) != 0; }
+static inline mask32 mask32_all(void) { return vdupq_n_u16(UINT16_MAX); }
+static inline mask32 mask32_and_nonzero(mask32 m, vu64 x, uint32_t bits) {
+    return vminq_u16(m, vandq_u16(vreinterpretq_u16_u64(x), vreinterpretq_u16_u32(vdupq_n_u32(bits))));
+}
+static inline int mask32_is_all(mask32 m) { return vminvq_u16(m) != 0; }
+
+static inline void f16_store_tile(uint16_t p[TILE], const float f[TILE]) {
+    for (int i = 0; i < TILE; i += 8) u64_flush(p + i, f16_of_f32(vld1q_f32(f + i), vld1q_f32(f + i + 4)), 0);
+}
+static inline void f16_load_tile(float f[TILE], const uint16_t p[TILE]) {
+    for (int i = 0; i < TILE; i += 4) vst1q_f32(f + i, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + i))));
+}
+
+#endif

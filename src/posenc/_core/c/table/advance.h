@@ -1,0 +1,297 @@
+/* Rows rotated from an anchor: in double-double for float64, in double for the other dtypes.
+ *
+ * With P the value at the anchor and Q the value a quarter turn ahead, one offset gives two rows, one above the anchor and one
+ * below it:
+ *     P cos + Q sin,   P cos - Q sin.
+ *
+ * Bounds (docs/numerics.md, section 5): the error of a value is below 13.5 * 2**-53 M in double, and below
+ * 2**-94 M + 2**-110 |scale| in double-double, where M = |P0| + |Q0 sin_k| + (|P0| + |Q0|) reach.  P0 and Q0 are P and Q of the
+ * block's first row, sin_k is the sine of the angle from that row to the anchor, and reach >= |sin| of all fine offsets.
+ * If position and frequency are both small, so is the M of a sine, which therefore loses no relative precision.
+ */
+#ifndef POSENC_ROTATE_H
+#define POSENC_ROTATE_H
+
+#include "table/rounding_test.h"
+#include "table/offset_tables.h"
+
+#define DOUBLE_ERROR 0x1.bp-50
+#define DD_ERROR 0x1p-94
+#define DIRECT_DD_FLOOR 0x1p-110        /* error of a direct evaluation of a tiny phase, relative to the full amplitude */
+
+INLINE vf64 f64_abs(vf64 a) { return f64_of_bits(u64_and(bits_of_f64(a), u64_set(INT64_MAX))); }
+
+/* ---- anchors ------------------------------------------------------------------------------------------------------------- */
+
+/* The first row of a block in a tile, from which the anchors are rotated, and two terms for all anchors: `fixed_magnitude`,
+ * where M = fixed_magnitude + |Q0 sin_k|, and `absolute_term`, which is added to the error bound (float64) or to the
+ * smallest |value| that may pass the fast test (other dtypes). */
+typedef struct {
+    ALIGNED double p[TILE], q[TILE], p_low[TILE], q_low[TILE], fixed_magnitude[TILE], absolute_term[TILE];
+} origin_t;
+
+/* An anchor in a tile, with the error bound of the rows rotated from it and the addends of their fast test. */
+typedef struct {
+    ALIGNED double p[TILE], q[TILE], p_low[TILE], q_low[TILE], error[TILE];
+    ALIGNED uint64_t addend[TILE];
+} anchor_t;
+
+NOINLINE void origin_of(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t tile, origin_t *o) {
+    const vf64 absolute_term = job->dtype == FLOAT64 ? f64_mul(f64_abs(f64_set(spec->scale)), f64_set(DIRECT_DD_FLOOR))
+                                                     : f64_set(2 * smallest_normal(job->dtype));
+    /* for descending positions the angles of the offsets are negative, which is equivalent to a negated Q */
+    const vu64 down = u64_set((uint64_t)((int64_t)job->step < 0) << 63);
+    for (int i = 0; i < TILE; i += LANES) {
+        const ptrdiff_t column = tile * TILE + i;
+        vdd p, q;
+        direct_values(spec, position, column, COLUMNS, job->dtype, &p, &q);
+        const vf64 abs_p = f64_abs(p.high), abs_q = f64_abs(q.high), reach = f64_load(job->offsets->reach + column);
+        q = (vdd){f64_of_bits(u64_xor(bits_of_f64(q.high), down)), f64_of_bits(u64_xor(bits_of_f64(q.low), down))};
+        dd_store(o->p + i, o->p_low + i, p);
+        dd_store(o->q + i, o->q_low + i, q);
+        f64_store(o->fixed_magnitude + i, f64_muladd(f64_add(abs_p, abs_q), reach, abs_p));
+        f64_store(o->absolute_term + i, f64_mul(absolute_term, f64_load(job->offsets->has_frequency + column)));
+    }
+}
+
+/* Computes anchor k of a block, in the middle of its rows k * FINE .. (k + 1) * FINE - 1. */
+NOINLINE void anchor_of(const job_t *job, const origin_t *o, ptrdiff_t tile, int k, anchor_t *a) {
+    ALIGNED double smallest[TILE];
+    const double *high = offsets_at(job->offsets->coarse, tile, COARSE, k);
+    const double *low = offsets_at(job->offsets->coarse_low, tile, COARSE, k);
+    for (int i = 0; i < TILE; i += LANES) {
+        const vdd c = dd_load(high + i, low + i), s = dd_load(high + TILE + i, low + TILE + i);
+        const vdd p0 = dd_load(o->p + i, o->p_low + i), q0 = dd_load(o->q + i, o->q_low + i);
+        const vf64 absolute_term = f64_load(o->absolute_term + i);
+        const vf64 magnitude = f64_muladd(f64_abs(q0.high), f64_abs(s.high), f64_load(o->fixed_magnitude + i));
+        if (job->dtype == FLOAT64) {
+            dd_store(a->p + i, a->p_low + i, dd_product_sum(p0, c, q0, s));
+            dd_store(a->q + i, a->q_low + i, dd_product_sum(q0, c, dd_negated(p0), s));
+            f64_store(a->error + i, f64_muladd(magnitude, f64_set(DD_ERROR), absolute_term));
+        } else {
+            f64_store(a->p + i, f64_muladd(p0.high, c.high, f64_mul(q0.high, s.high)));
+            f64_store(a->q + i, f64_sub(f64_mul(q0.high, c.high), f64_mul(p0.high, s.high)));
+            f64_store(smallest + i, f64_muladd(magnitude, f64_set(smallest_share(job->dtype)), absolute_term));
+            f64_store(a->error + i, f64_mul(magnitude, f64_set(DOUBLE_ERROR)));
+        }
+    }
+    if (job->dtype != FLOAT64) test_addends(smallest, a->addend, job->dtype);
+}
+
+/* ---- the rows of an anchor ----------------------------------------------------------------------------------------------- */
+
+/* The rows of the next anchor, to prefetch line by line: addition tile by tile defeats the hardware prefetcher. */
+typedef struct {
+    const char *row;
+    ptrdiff_t at, row_bytes, row_stride;
+} prefetch_t;
+
+INLINE void prefetch_lines(prefetch_t *prefetch, ptrdiff_t lines) {
+    for (ptrdiff_t i = 0; i < lines; i++) {
+        PREFETCH(prefetch->row + prefetch->at);
+        prefetch->at += LINE;
+        if (prefetch->at >= prefetch->row_bytes) {
+            prefetch->at = 0;
+            prefetch->row += prefetch->row_stride;
+        }
+    }
+}
+
+/* At most FINE rows of the job, from `row` on, in the tile that begins at `column`; row i is written to out + i * row_stride.
+ * If `whole` is set, all TILE columns may be stored, including those beyond `width`. */
+typedef struct {
+    const spec_t *spec;
+    const job_t *job;
+    output_t output;
+    ptrdiff_t row, column;
+    int rows, width, whole;
+    char *out;
+    ptrdiff_t row_stride;
+    const double *fine, *fine_low;
+    prefetch_t *prefetch;
+    tally_t *tally;
+} group_t;
+
+INLINE int row_above(int r) { return HALF + r; }
+INLINE int row_below(int r) { return HALF - 1 - r; }
+
+/* A pass over the rows of a group computes this many columns.  For float32, P, Q and the addend of each vector then fit in
+ * 32 registers (AVX-512, NEON).  For the other dtypes, fewer columns would not fill a cache line or would not be faster. */
+INLINE int pass_columns(dtype_t dtype) { return dtype == FLOAT32 ? PASS_COLUMNS : TILE; }
+
+typedef struct {
+    vf64 p[TILE_VECTORS], q[TILE_VECTORS];
+    vu64 addend[TILE_VECTORS];
+} registers_t;
+
+INLINE void rotate(vf64 p, vf64 q, const double *fine, vf64 *above, vf64 *below) {
+    const vf64 x = f64_mul(p, f64_load(fine)), y = f64_mul(q, f64_load(fine + TILE));
+    *above = f64_add(x, y);
+    *below = f64_sub(x, y);
+}
+
+/* Rotates columns i .. i + LANES - 1 to the two rows at one offset; each result is a double plus a much smaller one. */
+INLINE void rotate_dd(const anchor_t *a, const double *fine, const double *fine_low, int i, vdd *above, vdd *below) {
+    const vdd p = dd_load(a->p + i, a->p_low + i), q = dd_load(a->q + i, a->q_low + i);
+    const vdd c = dd_load(fine + i, fine_low + i), s = dd_load(fine + TILE + i, fine_low + TILE + i);
+    const vdd x = two_product(p.high, c.high), y = two_product(q.high, s.high);
+    const vf64 x_rest = f64_muladd(p.high, c.low, f64_muladd(p.low, c.high, x.low));
+    const vf64 y_rest = f64_muladd(q.high, s.low, f64_muladd(q.low, s.high, y.low));
+    *above = two_sum(x.high, y.high);
+    *below = two_difference(x.high, y.high);
+    above->low = f64_add_fma(above->low, f64_add_fma(x_rest, y_rest));
+    below->low = f64_add_fma(below->low, f64_sub(x_rest, y_rest));
+}
+
+/* Recomputes a row of the pass that begins at column `pass`, and rounds each value using its error bound. */
+COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, int is_above) {
+    const dtype_t dtype = g->job->dtype;
+    const int row = is_above ? row_above(r) : row_below(r), width = minimum(g->width - pass, pass_columns(dtype));
+    const double *fine = g->fine + r * 2 * TILE, *fine_low = g->fine_low + r * 2 * TILE;
+    row_t t = {.high = {0}};
+    if (width <= 0) return; /* only spare columns of a whole group */
+    for (int i = 0; i < pass_columns(dtype); i += LANES) {
+        const int column = pass + i;
+        vdd above = {f64_set(0), f64_set(0)}, below = above;
+        if (dtype == FLOAT64) rotate_dd(a, fine, fine_low, column, &above, &below);
+        else rotate(f64_load(a->p + column), f64_load(a->q + column), fine + column, &above.high, &below.high);
+        dd_store(t.high + i, t.low + i, is_above ? above : below);
+        f64_store(t.error + i, f64_load(a->error + column));
+    }
+    write_settled(g->spec, g->job, g->output, g->row + row, g->column + pass, width,
+                  g->out + row * g->row_stride + pass * size_of(dtype), &t, g->tally);
+}
+
+/* Writes one row of a pass. */
+INLINE void write_row(const group_t *g, int pass, char *out, const values_t *values, int whole, dtype_t dtype,
+                      output_t output) {
+    const int columns = pass_columns(dtype);
+    if (whole) write_columns(g->job, out, values, columns, dtype, output);
+    else write_narrow(g->job, out, values, columns, minimum(g->width - pass, columns), dtype, g->output, 1);
+}
+
+/* Writes the columns of a pass in the rows below the anchor, and if `with_above` also in those above it, at the offsets
+ * r .. last - 1.  Stops at the first offset with an undecided value and returns it, else `last`.  If `whole`, the loop
+ * calls no function, so `loaded` can stay in registers. */
+INLINE int rotate_rows_double(const group_t *g, const anchor_t *a, int pass, int r, int last, int with_above, int whole,
+                              dtype_t dtype, output_t output) {
+    const ptrdiff_t row_stride = g->row_stride;
+    const int vectors = pass_columns(dtype) / LANES;
+    char *const out = g->out + pass * size_of(dtype);
+    char *out_above = out + row_above(r) * row_stride, *out_below = out + row_below(r) * row_stride;
+    const double *fine = g->fine + r * 2 * TILE + pass;
+    const uint64_t *const addend = dtype == FLOAT32 ? a->addend + pass : a->addend;
+    registers_t loaded;
+    for (int v = 0; v < vectors; v++) {
+        loaded.p[v] = f64_load(a->p + pass + v * LANES);
+        loaded.q[v] = f64_load(a->q + pass + v * LANES);
+        if (dtype == FLOAT32 || v < vectors / 2) loaded.addend[v] = u64_load(addend + v * LANES);
+    }
+    for (; r < last; r++, fine += 2 * TILE, out_above += row_stride, out_below -= row_stride) {
+        if (output == ADD) prefetch_lines(g->prefetch, 2 * pass_columns(dtype) * size_of(dtype) / LINE);
+        values_t above, below;
+        passed_t passed_above = all_lanes(), passed_below = all_lanes();
+        for (int v = 0; v < vectors; v += 2) {
+            vf64 values_above[2], values_below[2];
+            for (int i = 0; i < 2; i++)
+                rotate(loaded.p[v + i], loaded.q[v + i], fine + (v + i) * LANES, &values_above[i], &values_below[i]);
+            above.f32[v / 2] = f32_of_f64(values_above[0], values_above[1]);
+            below.f32[v / 2] = f32_of_f64(values_below[0], values_below[1]);
+            if (with_above)
+                passed_above =
+                    fast_test(passed_above, values_above[0], values_above[1], above.f32[v / 2], loaded.addend, v, dtype);
+            passed_below = fast_test(passed_below, values_below[0], values_below[1], below.f32[v / 2], loaded.addend, v, dtype);
+        }
+        if (UNLIKELY(!all_passed(passed_above, dtype) || !all_passed(passed_below, dtype))) {
+            /* compute the values again: keeping them would take registers from the loop */
+            const double *same_fine = fine;
+            OPAQUE(same_fine);
+            vu64 undecided = u64_set(0);
+            for (int v = 0; v < vectors; v += 2) {
+                vf64 values_above[2], values_below[2];
+                for (int i = 0; i < 2; i++) {
+                    const vf64 error = f64_load(a->error + pass + (v + i) * LANES);
+                    rotate(loaded.p[v + i], loaded.q[v + i], same_fine + (v + i) * LANES, &values_above[i], &values_below[i]);
+                    if (with_above) undecided = u64_or(undecided, undecided_double(&values_above[i], error, dtype));
+                    undecided = u64_or(undecided, undecided_double(&values_below[i], error, dtype));
+                }
+                above.f32[v / 2] = f32_of_f64(values_above[0], values_above[1]);
+                below.f32[v / 2] = f32_of_f64(values_below[0], values_below[1]);
+            }
+            if (!u64_is_zero(undecided)) return r;
+        }
+        if (with_above) write_row(g, pass, out_above, &above, whole, dtype, output);
+        write_row(g, pass, out_below, &below, whole, dtype, output);
+    }
+    return r;
+}
+
+/* Does the same as rotate_rows_double for float64, in a single pass. */
+INLINE int rotate_rows_dd(const group_t *g, const anchor_t *a, int r, int last, int with_above, int whole, output_t output) {
+    const ptrdiff_t row_stride = g->row_stride;
+    char *out_above = g->out + row_above(r) * row_stride, *out_below = g->out + row_below(r) * row_stride;
+    const double *fine = g->fine + r * 2 * TILE, *fine_low = g->fine_low + r * 2 * TILE;
+    for (; r < last; r++, fine += 2 * TILE, fine_low += 2 * TILE, out_above += row_stride, out_below -= row_stride) {
+        if (output == ADD) prefetch_lines(g->prefetch, 2 * TILE * size_of(FLOAT64) / LINE);
+        values_t above, below;
+        vu64 undecided = u64_set(0);
+        for (int v = 0; v < TILE_VECTORS; v++) {
+            const vf64 error = f64_load(a->error + v * LANES);
+            vdd sum_above, sum_below;
+            rotate_dd(a, fine, fine_low, v * LANES, &sum_above, &sum_below);
+            if (with_above) above.f64[v] = rounded_dd(sum_above, error, &undecided);
+            below.f64[v] = rounded_dd(sum_below, error, &undecided);
+        }
+        if (UNLIKELY(!u64_is_zero(undecided))) return r;
+        if (with_above) write_row(g, 0, out_above, &above, whole, FLOAT64, output);
+        write_row(g, 0, out_below, &below, whole, FLOAT64, output);
+    }
+    return r;
+}
+
+INLINE void rotate_rows(const group_t *g, const anchor_t *a, int first, int last, int with_above, int whole, dtype_t dtype,
+                        output_t output) {
+    for (int pass = 0; pass < (whole ? TILE : g->width); pass += pass_columns(dtype)) {
+        for (int r = first; r < last; r++) {
+            r = dtype == FLOAT64 ? rotate_rows_dd(g, a, r, last, with_above, whole, output)
+                                 : rotate_rows_double(g, a, pass, r, last, with_above, whole, dtype, output);
+            if (r == last) break;
+            write_uncertain(g, a, pass, r, 0);
+            if (with_above) write_uncertain(g, a, pass, r, 1);
+        }
+    }
+}
+
+/* Rotates the rare rows that write_narrow writes: narrow rows, and rows below the anchor with no counterpart above it. */
+NOINLINE void rotate_narrow_rows(const group_t *g, const anchor_t *a, int first, int last, int with_above) {
+    FOR_DTYPE(g->job->dtype, rotate_rows(g, a, first, last, with_above, 0, DTYPE, STORE))
+}
+
+/* ---- groups: one function for each dtype and output mode ----------------------------------------------------------------- */
+
+#define DEFINE_GROUP(T, OUTPUT) \
+    NOINLINE void group_##T##_##OUTPUT(const group_t *g, const anchor_t *a) { \
+        const int unpaired = g->rows < HALF ? HALF - g->rows : g->rows - HALF; \
+        if (g->whole) rotate_rows(g, a, 0, g->rows - HALF, 1, 1, T, OUTPUT); \
+        else rotate_narrow_rows(g, a, 0, g->rows - HALF, 1); \
+        rotate_narrow_rows(g, a, unpaired, HALF, 0); \
+    }
+DEFINE_GROUP(FLOAT64, STORE)
+DEFINE_GROUP(FLOAT32, STORE)
+DEFINE_GROUP(FLOAT16, STORE)
+DEFINE_GROUP(BFLOAT16, STORE)
+DEFINE_GROUP(FLOAT64, STREAM)
+DEFINE_GROUP(FLOAT32, STREAM)
+DEFINE_GROUP(FLOAT16, STREAM)
+DEFINE_GROUP(BFLOAT16, STREAM)
+DEFINE_GROUP(FLOAT64, ADD)
+DEFINE_GROUP(FLOAT32, ADD)
+
+/* float16 and bfloat16 are added from a panel. */
+static void (*const GROUP[][4])(const group_t *, const anchor_t *) = {
+    [STORE] = {group_FLOAT64_STORE, group_FLOAT32_STORE, group_FLOAT16_STORE, group_BFLOAT16_STORE},
+    [STREAM] = {group_FLOAT64_STREAM, group_FLOAT32_STREAM, group_FLOAT16_STREAM, group_BFLOAT16_STREAM},
+    [ADD] = {group_FLOAT64_ADD, group_FLOAT32_ADD},
+};
+
+#endif

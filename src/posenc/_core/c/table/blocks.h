@@ -1,0 +1,160 @@
+/* Blocks of evenly spaced rows: the first row is evaluated directly, the anchors are rotated from it, and the rows from the
+ * anchors (rotate.h).  The outer loop of write_tiles is over tiles of columns, so a tile's offsets stay in L1 at any
+ * d_model.
+ */
+#ifndef POSENC_BLOCKS_H
+#define POSENC_BLOCKS_H
+
+#include "table/direct_rows.h"
+
+/* `next` is the position of row + 1.  It is used if spec->first > 0: a row is then shifted, and ends with the first columns of
+ * the next row (spec_from in offset_tables.h). */
+typedef struct {
+    const spec_t *spec;
+    const job_t *job;
+    ptrdiff_t row, count;
+    position_t position, next;
+    tally_t *tally;
+} block_t;
+
+static ptrdiff_t columns_of_this_row(const block_t *b) { return b->spec->d_model - b->spec->first; }
+
+static int ends_in_next_row(const block_t *b, ptrdiff_t tile) {
+    return b->spec->first && (tile + 1) * TILE > columns_of_this_row(b);
+}
+
+static void block_origin(const block_t *b, ptrdiff_t tile, origin_t *o) {
+    origin_of(b->spec, b->job, &b->position, tile, o);
+    if (!ends_in_next_row(b, tile)) return;
+    origin_t next;
+    origin_of(b->spec, b->job, &b->next, tile, &next);
+    for (ptrdiff_t i = 0; i < TILE; i++) {
+        if (tile * TILE + i < columns_of_this_row(b)) continue;
+        o->p[i] = next.p[i];
+        o->q[i] = next.q[i];
+        o->p_low[i] = next.p_low[i];
+        o->q_low[i] = next.q_low[i];
+        o->fixed_magnitude[i] = next.fixed_magnitude[i];
+    }
+}
+
+/* Writes the rows of anchor k in a tile: row i to out + i * row_stride.  A tile that ends in the next row has one row fewer. */
+static void rotate_group(const block_t *b, const origin_t *origin, ptrdiff_t tile, int k, output_t output, int whole, char *out,
+                         ptrdiff_t row_stride, prefetch_t *prefetch) {
+    anchor_t a;
+    const ptrdiff_t rows = b->count - ends_in_next_row(b, tile) - k * FINE;
+    if (rows <= 0) return;
+    anchor_of(b->job, origin, tile, k, &a);
+    const int width = minimum(b->spec->d_model - tile * TILE, TILE);
+    const group_t g = {.spec = b->spec,
+                       .job = b->job,
+                       .output = output,
+                       .row = b->row + k * FINE,
+                       .column = tile * TILE,
+                       .rows = minimum(rows, FINE),
+                       .width = width,
+                       .whole = whole || width == TILE,
+                       .out = out,
+                       .row_stride = row_stride,
+                       .fine = offsets_at(b->job->offsets->fine, tile, HALF, 0),
+                       .fine_low = offsets_at(b->job->offsets->fine_low, tile, HALF, 0),
+                       .prefetch = prefetch,
+                       .tally = b->tally};
+    GROUP[output][b->job->dtype](&g, &a);
+}
+
+/* ---- tile by tile, straight to `out` ------------------------------------------------------------------------------------- */
+
+/* Writes the columns that no tile covers: those before the first cache line of the first row, and those after the last whole
+ * tile of the last row. */
+static void write_edges(const spec_t *spec, const block_t *b) {
+    const job_t *job = b->job;
+    const ptrdiff_t size = size_of(job->dtype), first = b->spec->first, last = b->row + b->count - 1;
+    const ptrdiff_t end = columns_of_this_row(b), column = end / TILE * TILE;
+    const position_t position = position_of(spec, job, last);
+    direct_columns(spec, job, &b->position, b->row, 0, first, job->out + b->row * job->row_stride, b->tally);
+    direct_columns(b->spec, job, &position, last, column, end, job->out + last * job->row_stride + (first + column) * size,
+                   b->tally);
+}
+
+static void write_tiles(const block_t *b) {
+    const job_t *job = b->job;
+    char *const out = job->out + b->row * job->row_stride + b->spec->first * size_of(job->dtype);
+    for (ptrdiff_t tile = 0; tile < b->spec->columns / TILE; tile++) {
+        origin_t origin;
+        block_origin(b, tile, &origin);
+        for (int k = 0; k * FINE < b->count; k++)
+            rotate_group(b, &origin, tile, k, job->output, 0,
+                         out + k * FINE * job->row_stride + tile * TILE * size_of(job->dtype), job->row_stride, NULL);
+    }
+}
+
+/* ---- strip by strip (STRIP tiles each), and anchor by anchor within a strip ---------------------------------------------- */
+
+/* Writes or adds the rows of a panel, `bytes` each, to the whole batch. */
+static void flush_panel(const job_t *job, char *out, const char *panel, ptrdiff_t pitch, ptrdiff_t bytes, ptrdiff_t rows) {
+    if (pitch == job->row_stride && bytes == pitch) {
+        bytes *= rows;
+        rows = 1;
+    }
+    for (ptrdiff_t b = 0; b < job->batch; b++, out += job->batch_stride) {
+        for (ptrdiff_t r = 0; r < rows; r++) {
+            char *const to = out + r * job->row_stride;
+            if (job->output == ADD) add_to_batch(job, to, panel + r * pitch, bytes / size_of(job->dtype), 1);
+            else flush_bytes(to, panel + r * pitch, bytes);
+        }
+    }
+}
+
+/* Without a panel: adds to the rows of `out`, and prefetches those of the next anchor.
+ *
+ * With a panel: stores the rows of an anchor to the panel, which stays in the cache, and flushes them from there.  A panel is
+ * used for additions to a batch, additions in float16 or bfloat16, and streamed rows that do not begin on cache lines (unless
+ * spec->first is set).  If the rows of `out` are contiguous and fit in one strip, the rows of the panel are contiguous too, and
+ * most cache lines are flushed whole.  The spare columns of the last tile then overwrite the first columns of the next row, so
+ * the last tile is computed first. */
+static void write_strip(const block_t *b, ptrdiff_t first_tile, ptrdiff_t last_tile, char *panel) {
+    const job_t *job = b->job;
+    const ptrdiff_t size = size_of(job->dtype), column = first_tile * TILE, tiles = last_tile - first_tile;
+    const ptrdiff_t bytes = minimum(b->spec->d_model - column, STRIP * TILE) * size;
+    const int contiguous = bytes == job->row_stride;
+    const ptrdiff_t pitch = contiguous ? bytes : tiles * TILE * size + LINE;
+    origin_t origins[STRIP];
+    for (ptrdiff_t t = 0; t < tiles; t++) block_origin(b, first_tile + t, &origins[t]);
+    for (int k = 0; k * FINE < b->count; k++) {
+        char *const out = job->out + (b->row + k * FINE) * job->row_stride + column * size;
+        if (!job->panel) {
+            prefetch_t prefetch = {out + FINE * job->row_stride, 0, bytes, job->row_stride};
+            for (ptrdiff_t t = 0; t < tiles; t++)
+                rotate_group(b, &origins[t], first_tile + t, k, ADD, 0, out + t * TILE * size, job->row_stride, &prefetch);
+            continue;
+        }
+        char *const rows = panel + (contiguous ? (uintptr_t)out % LINE : 0);
+        for (ptrdiff_t i = 0; i < tiles; i++) {
+            const ptrdiff_t t = i ? i - 1 : tiles - 1;
+            rotate_group(b, &origins[t], first_tile + t, k, STORE, !contiguous || tiles > 1, rows + t * TILE * size, pitch,
+                         NULL);
+        }
+        flush_panel(job, out, rows, pitch, bytes, minimum(b->count - k * FINE, FINE));
+    }
+}
+
+/* ---- a block ------------------------------------------------------------------------------------------------------------- */
+
+/* Writes rows row .. row + count - 1, at most BLOCK, of an evenly spaced job.  None may be padding or have only angles of 0. */
+static void block(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
+    const spec_t shifted = spec_from(spec, job->offsets->first);
+    const ptrdiff_t tiles = spec->columns / TILE;
+    const block_t b = {&shifted, job, row, count, position_of(spec, job, row), position_of(spec, job, row + 1), tally};
+    if (!is_fast(spec, &b.position) || (shifted.first && !is_fast(spec, &b.next)) ||
+        (job->dtype != FLOAT64 && !spec->fast_test)) {
+        for (ptrdiff_t r = row; r < row + count; r++) scattered_row(spec, job, r, tally);
+    } else if (job->panel || job->output == ADD) {
+        for (ptrdiff_t tile = 0; tile < tiles; tile += STRIP) write_strip(&b, tile, minimum(tile + STRIP, tiles), panel);
+    } else {
+        if (shifted.first) write_edges(spec, &b);
+        write_tiles(&b);
+    }
+}
+
+#endif

@@ -1,0 +1,195 @@
+/* Direct evaluation of sin and cos for one vector of columns, from the phase: the angle in turns.  The following describes
+ * direct_dd; direct_double uses 3 limbs and doubles.
+ *
+ * Phase: the product of the position's limbs and the limbs of `turns`, modulo one turn, in 5 limbs (160 bits) below the point;
+ * the error is below 2**-156 turns.  Reduction to the nearest quarter turn is a subtraction of integers.
+ * Series: Taylor on |x| <= pi/4, with the leading coefficients and all of their products in double-double.
+ * Bound (docs/numerics.md, section 4): the relative error of sin and of cos is below 2**-97, plus 2**-113 of the amplitude.
+ */
+#ifndef POSENC_DIRECT_H
+#define POSENC_DIRECT_H
+
+#include "doubledouble.h"
+#include "exact/position.h"
+
+enum { FAST_POSITION_LIMBS = 4, PHASE_LIMBS = 5 };
+
+#define TWO_PI_HIGH 0x1.921fb54442d18p+2
+#define TWO_PI_LOW 0x1.1a62633145c07p-52
+
+enum { SIN_LEADING = 8, COS_LEADING = 9, TAIL = 6 };
+
+/* (-1)**k / (2k + 1)! for k = 0 .. 7 in double-double, then 8 .. 13 in double; the truncation error is below
+ * z**14 / 29! < 2**-112, where z = x**2 */
+static const double SIN_COEFFICIENTS[SIN_LEADING][2] = {
+    {0x1.0000000000000p+0, 0x0.0p+0},
+    {-0x1.5555555555555p-3, -0x1.5555555555555p-57},
+    {0x1.1111111111111p-7, 0x1.1111111111111p-63},
+    {-0x1.a01a01a01a01ap-13, -0x1.a01a01a01a01ap-73},
+    {0x1.71de3a556c734p-19, -0x1.c154f8ddc6c00p-73},
+    {-0x1.ae64567f544e4p-26, 0x1.c062e06d1f209p-80},
+    {0x1.6124613a86d09p-33, 0x1.f28e0cc748ebep-87},
+    {-0x1.ae7f3e733b81fp-41, -0x1.1d8656b0ee8cbp-97},
+};
+static const double SIN_TAIL[TAIL] = {
+    0x1.952c77030ad4ap-49,  -0x1.2f49b46814157p-57, 0x1.71b8ef6dcf572p-66,
+    -0x1.761b41316381ap-75, 0x1.3f3ccdd165fa9p-84,  -0x1.d1ab1c2dccea3p-94,
+};
+/* (-1)**k / (2k)! for k = 0 .. 8 in double-double, then 9 .. 14 in double; truncation error below z**15 / 30! < 2**-117 */
+static const double COS_COEFFICIENTS[COS_LEADING][2] = {
+    {0x1.0000000000000p+0, 0x0.0p+0},
+    {-0x1.0000000000000p-1, 0x0.0p+0},
+    {0x1.5555555555555p-5, 0x1.5555555555555p-59},
+    {-0x1.6c16c16c16c17p-10, 0x1.f49f49f49f49fp-65},
+    {0x1.a01a01a01a01ap-16, 0x1.a01a01a01a01ap-76},
+    {-0x1.27e4fb7789f5cp-22, -0x1.cbbc05b4fa99ap-76},
+    {0x1.1eed8eff8d898p-29, -0x1.2aec959e14c06p-83},
+    {-0x1.93974a8c07c9dp-37, -0x1.05d6f8a2efd1fp-92},
+    {0x1.ae7f3e733b81fp-45, 0x1.1d8656b0ee8cbp-101},
+};
+static const double COS_TAIL[TAIL] = {
+    -0x1.6827863b97d97p-53, 0x1.e542ba4020225p-62,  -0x1.0ce396db7f853p-70,
+    0x1.f2cf01972f578p-80,  -0x1.88e85fc6a4e5ap-89, 0x1.0a18a2635085dp-98,
+};
+
+INLINE vdd direct_series(vdd z, const double leading[][2], int count, const double tail[TAIL]) {
+    vf64 t = f64_set(tail[TAIL - 1]);
+    for (int k = TAIL - 2; k >= 0; k--) t = f64_muladd(t, z.high, f64_set(tail[k]));
+    vdd r = {t, f64_set(0)};
+    for (int k = count - 1; k >= 0; k--)
+        r = dd_fast_sum((vdd){f64_set(leading[k][0]), f64_set(leading[k][1])}, dd_product(z, r));
+    return fast_two_sum(r.high, r.low);
+}
+
+/* The columns of a vector.  COLUMNS: LANES consecutive columns.  ANGLES: the same columns, all as sines.  PAIRS: the angles of
+ * LANES pairs of columns; columns 2 i and 2 i + 1 must be sin and cos of one frequency, in either order. */
+typedef enum { COLUMNS, ANGLES, PAIRS } lanes_t;
+
+/* The angles of a vector: whole quarter turns and a rest of -1/8 .. 1/8 turn.  `first` has the first 32 bits of the
+ * rest, in turns; rest[1], rest[2] ... are its next limbs of 32 bits. */
+typedef struct {
+    vu64 quadrant;
+    vf64 first;
+    vu64 rest[PHASE_LIMBS];
+} phase_t;
+
+/* An integer below 2**52, minus `bias`, as a double. */
+INLINE vf64 double_of_integer(vu64 u, double bias) {
+    return f64_sub(f64_of_bits(u64_or(u, u64_set(0x4330000000000000u))), f64_set(0x1p52 + bias));
+}
+
+/* Limb i of the rest, in turns. */
+INLINE vf64 phase_limb(const phase_t *phase, int i) {
+    return f64_mul(double_of_integer(phase->rest[i], 0), f64_set(power_of_two(-32 * (i + 1))));
+}
+
+INLINE phase_t direct_phase(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, int limbs) {
+    const vu64 limb_mask = u64_set(0xffffffffu);
+    const int turns_limbs = spec->integer_limbs + spec->fraction_limbs;
+    vu64 sum[PHASE_LIMBS + 1]; /* highest first: weights 2**-32, 2**-64 ... */
+    for (int i = 0; i <= limbs; i++) sum[i] = u64_set(0);
+    for (int a = 0; a < position->limbs; a++) {
+        const vu64 p = u64_set(position->limb[a]);
+        const int shift = spec->integer_limbs + position->exponent + a;
+        for (int i = 0; i <= limbs; i++) {
+            const int at = shift + i;
+            if (at < 0 || at >= turns_limbs) continue;
+            const uint32_t *turns = spec->turns + at * spec->pitch + column;
+            const vu64 product = u64_mul32(p, lanes == PAIRS ? u64_load_even32(turns) : u64_load32(turns));
+            sum[i] = u64_add(sum[i], u64_and(product, limb_mask));
+            if (i) sum[i - 1] = u64_add(sum[i - 1], u64_shr(product, 32));
+        }
+    }
+    phase_t phase;
+    for (int i = limbs; i > 0; i--) {
+        sum[i - 1] = u64_add(sum[i - 1], u64_shr(sum[i], 32));
+        phase.rest[i - 1] = u64_and(sum[i - 1], limb_mask);
+    }
+    const vu64 shifted = u64_add(phase.rest[0], u64_set(1u << 29));
+    phase.quadrant = u64_shr(shifted, 30);
+    phase.first = f64_mul(double_of_integer(u64_and(shifted, u64_set((1u << 30) - 1)), 0x1p29), f64_set(0x1p-32));
+    return phase;
+}
+
+/* Masks that turn sin and cos of the rest, (s, c), into those of the angle: they exchange s and c, then flip their signs.  Each
+ * quarter turn is one step of (s, c) -> (c, -s) -> (-s, -c) -> (-c, s). */
+typedef struct {
+    vu64 exchange, sin_sign, cos_sign;
+} symmetry_t;
+
+INLINE symmetry_t symmetry_of(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vu64 quadrant) {
+    const vu64 zero = u64_set(0), one = u64_set(1);
+    const vu64 sign = lanes == PAIRS ? u64_load_even(spec->sign + column) : u64_load(spec->sign + column);
+    const vu64 backwards = u64_xor(sign, u64_set((uint64_t)(position->negative != 0) << 63));
+    const vu64 quarter = lanes == COLUMNS ? u64_load(spec->quarter + column) : zero;
+    const vu64 sin_sign = u64_xor(u64_shl(u64_shr(quadrant, 1), 63), backwards);
+    const vu64 cos_sign = u64_shl(u64_shr(u64_add(quadrant, one), 1), 63);
+    /* a cosine is a quarter turn ahead: sin' = cos, cos' = -sin */
+    return (symmetry_t){.exchange = u64_xor(u64_sub(zero, u64_and(quadrant, one)), quarter),
+                        .sin_sign = u64_select(quarter, cos_sign, sin_sign),
+                        .cos_sign = u64_select(quarter, u64_xor(sin_sign, u64_set((uint64_t)1 << 63)), cos_sign)};
+}
+
+INLINE void apply_symmetry(const symmetry_t *t, vf64 s, vf64 c, vf64 *sine, vf64 *cosine) {
+    const vu64 u = bits_of_f64(s), v = bits_of_f64(c);
+    *sine = f64_of_bits(u64_xor(u64_select(t->exchange, v, u), t->sin_sign));
+    *cosine = f64_of_bits(u64_xor(u64_select(t->exchange, u, v), t->cos_sign));
+}
+
+/* sin and cos in double-double. */
+static inline void direct_dd(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vdd *sine,
+                             vdd *cosine) {
+    const phase_t phase = direct_phase(spec, position, column, lanes, PHASE_LIMBS);
+    const vf64 last = f64_add(phase_limb(&phase, 3), phase_limb(&phase, 4));
+    vdd turn = fast_two_sum(phase.first, phase_limb(&phase, 1));
+    turn = fast_two_sum(turn.high, f64_add(turn.low, f64_add(phase_limb(&phase, 2), last)));
+
+    vdd x = dd_product(turn, (vdd){f64_set(TWO_PI_HIGH), f64_set(TWO_PI_LOW)});
+    x = fast_two_sum(x.high, x.low);
+    vdd z = dd_product(x, x);
+    z = fast_two_sum(z.high, z.low);
+    vdd s = dd_product(x, direct_series(z, SIN_COEFFICIENTS, SIN_LEADING, SIN_TAIL));
+    s = fast_two_sum(s.high, s.low);
+    const vdd c = direct_series(z, COS_COEFFICIENTS, COS_LEADING, COS_TAIL);
+
+    const symmetry_t t = symmetry_of(spec, position, column, lanes, phase.quadrant);
+    apply_symmetry(&t, s.high, c.high, &sine->high, &cosine->high);
+    apply_symmetry(&t, s.low, c.low, &sine->low, &cosine->low);
+}
+
+/* sin and cos in double, with a relative error below 5.5 u plus 2**-92 of the amplitude (docs/numerics.md, section 4).  The
+ * series end with x**19 and x**18; their next terms are below 2**-65. */
+INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vf64 *sine,
+                          vf64 *cosine) {
+    const phase_t phase = direct_phase(spec, position, column, lanes, 3);
+    /* in this order, because near a zero of the sine the first two cancel, and their sum is exact */
+    const vf64 turn = f64_add(f64_add(phase.first, phase_limb(&phase, 1)), phase_limb(&phase, 2));
+    const vf64 x = f64_mul(turn, f64_set(TWO_PI_HIGH)), z = f64_mul(x, x);
+    vf64 s = f64_set(SIN_TAIL[1]), c = f64_set(COS_TAIL[0]);
+    s = f64_muladd(s, z, f64_set(SIN_TAIL[0]));
+    for (int k = SIN_LEADING - 1; k > 0; k--) s = f64_muladd(s, z, f64_set(SIN_COEFFICIENTS[k][0]));
+    for (int k = COS_LEADING - 1; k >= 0; k--) c = f64_muladd(c, z, f64_set(COS_COEFFICIENTS[k][0]));
+    s = f64_muladd(f64_mul(s, z), x, x);
+    const symmetry_t t = symmetry_of(spec, position, column, lanes, phase.quadrant);
+    apply_symmetry(&t, s, c, sine, cosine);
+}
+
+/* Computes the values p of the columns and the values q a quarter turn ahead (PAIRS: sin and cos), times `scale`: in
+ * double-double for float64, in double for the other dtypes.  Adding 0 to p turns -0 into 0. */
+INLINE void direct_values(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, dtype_t dtype,
+                          vdd *p, vdd *q) {
+    const vf64 scale = f64_set(spec->scale), zero = f64_set(0);
+    if (dtype == FLOAT64) {
+        direct_dd(spec, position, column, lanes, p, q);
+        *p = dd_times_double(*p, scale);
+        *q = dd_times_double(*q, scale);
+        p->high = f64_add(p->high, zero);
+    } else {
+        p->low = q->low = zero;
+        direct_double(spec, position, column, lanes, &p->high, &q->high);
+        p->high = f64_muladd(p->high, scale, zero);
+        q->high = f64_mul(q->high, scale);
+    }
+}
+
+#endif

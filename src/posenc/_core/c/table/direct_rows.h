@@ -1,0 +1,111 @@
+/* Rows written one by one: each value is evaluated directly or exactly, or is known without evaluation. */
+#ifndef POSENC_DIRECT_ROWS_H
+#define POSENC_DIRECT_ROWS_H
+
+#include "table/advance.h"
+
+#define DIRECT_DOUBLE_ERROR 0x1p-50     /* relative to the value, plus ... */
+#define DIRECT_DOUBLE_FLOOR 0x1p-89     /* ... relative to the full amplitude, for tiny phases */
+
+/* Evaluates a row of a tile directly; the sine and cosine of one frequency are evaluated together if they are adjacent. */
+INLINE void evaluate_tile(const spec_t *spec, const position_t *position, ptrdiff_t column, dtype_t dtype,
+                          vdd value[TILE_VECTORS]) {
+    for (int v = 0; v < TILE_VECTORS; v += 2) {
+        const ptrdiff_t here = column + v * LANES;
+        vdd p, q;
+        if (spec->order == UNPAIRED) {
+            for (int i = 0; i < 2; i++) direct_values(spec, position, here + i * LANES, COLUMNS, dtype, &value[v + i], &q);
+        } else {
+            direct_values(spec, position, here, PAIRS, dtype, &p, &q);
+            const vdd first = spec->order == SIN_FIRST ? p : q, second = spec->order == SIN_FIRST ? q : p;
+            f64_interleave(first.high, second.high, &value[v].high, &value[v + 1].high);
+            f64_interleave(first.low, second.low, &value[v].low, &value[v + 1].low);
+        }
+    }
+}
+
+INLINE void tile_row(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t column,
+                     int width, char *out, dtype_t dtype, tally_t *tally) {
+    const vf64 amplitude = f64_abs(f64_set(spec->scale));
+    const vf64 share = f64_set(dtype == FLOAT64 ? DD_ERROR : DIRECT_DOUBLE_ERROR);
+    const vf64 floor = f64_mul(amplitude, f64_set(dtype == FLOAT64 ? DIRECT_DD_FLOOR : DIRECT_DOUBLE_FLOOR));
+    vdd evaluated[TILE_VECTORS];
+    vf64 value[TILE_VECTORS];
+    passed_t passed = all_lanes();
+    vu64 undecided = u64_set(0);
+    evaluate_tile(spec, position, column, dtype, evaluated);
+    if (dtype == FLOAT64) {
+        for (int v = 0; v < TILE_VECTORS; v++) {
+            const vf64 error = f64_muladd(f64_abs(evaluated[v].high), share, floor);
+            value[v] = rounded_dd(evaluated[v], error, &undecided);
+        }
+    } else {
+        ALIGNED uint64_t addend[TILE];
+        ALIGNED double smallest[TILE];
+        /* a value >= 2**-40 times the amplitude has a relative error below 2**-48: at most 32 units of its last place */
+        for (int i = 0; i < TILE; i += LANES)
+            f64_store(smallest + i, f64_muladd(amplitude, f64_set(0x1p-40), f64_set(2 * smallest_normal(dtype))));
+        test_addends(smallest, addend, dtype);
+        vu64 addends[TILE_VECTORS];
+        for (int v = 0; v < TILE_VECTORS / (dtype == FLOAT32 ? 1 : 2); v++) addends[v] = u64_load(addend + v * LANES);
+        for (int v = 0; v < TILE_VECTORS; v += 2) {
+            value[v] = evaluated[v].high;
+            value[v + 1] = evaluated[v + 1].high;
+            passed = fast_test(passed, value[v], value[v + 1], f32_of_f64(value[v], value[v + 1]), addends, v, dtype);
+        }
+    }
+    if (UNLIKELY(!(dtype == FLOAT64 || spec->fast_test) || !all_passed(passed, dtype) || !u64_is_zero(undecided))) {
+        row_t t;
+        for (int v = 0; v < TILE_VECTORS; v++) {
+            dd_store(t.high + v * LANES, t.low + v * LANES, evaluated[v]);
+            f64_store(t.error + v * LANES, f64_muladd(f64_abs(evaluated[v].high), share, floor));
+        }
+        write_settled(spec, job, job->output, row, column, width, out, &t, tally);
+    } else {
+        write_tile(job, out, value, width, dtype, job->output);
+    }
+}
+
+/* Writes columns column .. end - 1 of a row to `out`. */
+NOINLINE void direct_columns(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t column,
+                             ptrdiff_t end, char *out, tally_t *tally) {
+    FOR_DTYPE(job->dtype, for (; column < end; column += TILE, out += TILE * size_of(DTYPE))
+                              tile_row(spec, job, position, row, column, minimum(end - column, TILE), out, DTYPE, tally))
+}
+
+/* Writes a row whose values are known: its position is not finite, it is padding, or all of its angles are 0. */
+NOINLINE void known_row(const spec_t *spec, const job_t *job, const position_t *position, char *out) {
+    const double cosine = position->padding || spec->scale == 0 ? 0 : round_to(job->dtype, spec->scale);
+    for (ptrdiff_t column = 0; column < spec->d_model; column += TILE) {
+        double values[TILE];
+        for (int i = 0; i < TILE; i++)
+            values[i] = !position->finite ? double_of_bits(0x7ff8000000000000u) : spec->quarter[column + i] ? cosine : 0;
+        write_rounded(job, job->output, minimum(spec->d_model - column, TILE), out + column * size_of(job->dtype), values);
+    }
+}
+
+/* Writes a row outside the fast path.  Infinite error bounds leave every value undecided, for exact evaluation. */
+NOINLINE void exact_row(const spec_t *spec, const job_t *job, ptrdiff_t row, char *out, tally_t *tally) {
+    for (ptrdiff_t column = 0; column < spec->d_model; column += TILE) {
+        row_t t = {.low = {0}};
+        for (int i = 0; i < TILE; i++) t.error[i] = double_of_bits((uint64_t)0x7ff << 52);
+        write_settled(spec, job, job->output, row, column, minimum(spec->d_model - column, TILE),
+                      out + column * size_of(job->dtype), &t, tally);
+    }
+}
+
+static int is_known(const position_t *position) { return !position->finite || position->padding || position->limbs == 0; }
+
+static int is_fast(const spec_t *spec, const position_t *position) {
+    return spec->has_fast_path && !is_known(position) && position->limbs <= FAST_POSITION_LIMBS;
+}
+
+static void scattered_row(const spec_t *spec, const job_t *job, ptrdiff_t row, tally_t *tally) {
+    const position_t position = position_of(spec, job, row);
+    char *const out = job->out + row * job->row_stride;
+    if (is_known(&position)) known_row(spec, job, &position, out);
+    else if (is_fast(spec, &position)) direct_columns(spec, job, &position, row, 0, spec->d_model, out, tally);
+    else exact_row(spec, job, row, out, tally);
+}
+
+#endif

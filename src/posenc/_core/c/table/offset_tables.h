@@ -1,0 +1,65 @@
+/* Computes offset tables (offsets_t in kernel.h). */
+#ifndef POSENC_OFFSET_TABLES_H
+#define POSENC_OFFSET_TABLES_H
+
+#include "table/direct.h"
+#include "float_environment.h"
+#include "table/output.h"
+
+/* Returns the spec of rows shifted by `first` columns: a shifted row has columns first .. d_model - 1 and the first columns of
+ * the next row.  A streamed output with contiguous rows needs this if each row is a whole number of cache lines long but begins
+ * inside a line.  Column `first` is then the first one at the start of a line, so every tile stores whole lines.  Otherwise
+ * `first` is 0. */
+INLINE spec_t spec_from(const spec_t *spec, ptrdiff_t first) {
+    spec_t shifted = *spec;
+    if (first == 0) return shifted;
+    shifted.first = first;
+    shifted.turns += first;
+    shifted.sign += first;
+    shifted.quarter += first;
+    shifted.order = UNPAIRED;
+    return shifted;
+}
+
+INLINE double *offsets_at(double *table, ptrdiff_t tile, int rows, int row) { return table + (tile * rows + row) * 2 * TILE; }
+
+/* Not inline: the compiler must not move its arithmetic past environment_enter or environment_leave. */
+NOINLINE void tabulate_rows(const spec_t *spec, uint64_t first, uint64_t spacing, double *high, double *low, ptrdiff_t tile,
+                            int rows) {
+    for (int r = 0; r < rows; r++) {
+        const position_t position = position_from_halves(first + 2 * (uint64_t)r * spacing);
+        double *const to = offsets_at(high, tile, rows, r), *const to_low = offsets_at(low, tile, rows, r);
+        for (int i = 0; i < TILE; i += LANES) {
+            vdd s, c;
+            direct_dd(spec, &position, tile * TILE + i, ANGLES, &s, &c);
+            dd_store(to + i, to_low + i, c);
+            dd_store(to + TILE + i, to_low + TILE + i, s);
+        }
+    }
+}
+
+static void tabulate(const spec_t *spec, const offsets_t *offsets, ptrdiff_t first_tile, ptrdiff_t last_tile) {
+    const environment_t host = environment_enter();
+    const spec_t shifted = spec_from(spec, offsets->first);
+    for (ptrdiff_t tile = first_tile; tile < last_tile; tile++) {
+        tabulate_rows(&shifted, offsets->step, offsets->step, offsets->fine, offsets->fine_low, tile, HALF);
+        tabulate_rows(&shifted, offsets->step * (FINE - 1), offsets->step * FINE, offsets->coarse, offsets->coarse_low, tile,
+                      COARSE);
+        for (ptrdiff_t column = tile * TILE; column < (tile + 1) * TILE; column++) {
+            double reach = 0;
+            uint32_t turns = 0;
+            const double *sine = offsets_at(offsets->fine, tile, HALF, 0) + TILE + column % TILE;
+            for (int r = 0; r < HALF; r++, sine += 2 * TILE)
+                if (*sine > reach || -*sine > reach) reach = *sine < 0 ? -*sine : *sine;
+            for (int i = 0; i < spec->integer_limbs + spec->fraction_limbs; i++)
+                turns |= shifted.turns[i * spec->pitch + column];
+            /* rotate.h multiplies the bound by DOUBLE_ERROR; the added 2**-36 makes it cover the absolute error of a direct
+             * evaluation: see docs/numerics.md, section 5 */
+            offsets->reach[column] = turns ? reach + 0x1p-36 : 0;
+            offsets->has_frequency[column] = turns ? 1 : 0;
+        }
+    }
+    environment_leave(host);
+}
+
+#endif

@@ -1,0 +1,118 @@
+"""Evaluate, in Python integers, a value for which kernel/exact.c cannot decide the rounding.
+
+The number of bits is doubled until the rounding is decided; docs/numerics.md, section 3, proves that the loop ends.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posenc._core.frequencies import pi
+
+FIRST_BITS = 512
+# For each dtype, in the order of the kernel's dtype_t: precision in bits, exponents of the smallest number and of overflow
+FORMATS = ((53, -1074, 1024), (24, -149, 128), (11, -24, 16), (8, -133, 128))
+
+# Takes the number of significant bits; returns the turns per position of each frequency, as integers, and their fraction bits
+Turns: TypeAlias = Callable[..., tuple[list[int], int]]
+
+
+class Values:
+    """The values of an encoding, whose columns are sines or cosines of its frequencies."""
+
+    __slots__ = ("_cosine", "_frequency", "_scale", "_turns")
+
+    def __init__(self, turns: Turns, frequency: NDArray[np.intp], cosine: NDArray[np.bool_], scale: float) -> None:
+        self._turns = functools.lru_cache(maxsize=4)(turns)
+        self._frequency = frequency
+        self._cosine = cosine
+        self._scale = scale
+
+    def __call__(
+        self, position: int, exponent: int, column: int, dtype: int, factors: tuple[float, float] | None = None
+    ) -> float:
+        """Return the value at ``position * 2**exponent``, which includes the offset, rounded to dtype; the angle must not be 0.
+
+        With `factors`, return ``factors[0] * value(column) + factors[1] * value(column + 1)``; the columns must be the cosine
+        and the sine of one frequency.
+        """
+        terms = [(column + k, Fraction(f) * Fraction(self._scale)) for k, f in enumerate(factors or (1.0,)) if f]
+        index = self._frequency[column]
+        bits = FIRST_BITS
+        turns, point = self._turns(bits)
+        # the second term of the series is about angle**2 times the first: small angles need more bits
+        while bits < 3 * (point - exponent - (position * turns[index]).bit_length()):
+            bits *= 2
+        while True:
+            value, slack, width = self._combined(position, exponent, terms, bits)
+            if abs(value) >> 64 > slack:
+                low, high = (_rounded(v, -width, dtype) for v in (abs(value) - slack, abs(value) + slack))
+                if low == high:
+                    return -low if value < 0 else low
+            bits *= 2
+
+    def _combined(self, position: int, exponent: int, terms: list[tuple[int, Fraction]], bits: int) -> tuple[int, int, int]:
+        """Evaluate the sum of the terms, each a factor times sin or cos of its column, to about `bits` bits.
+
+        Returns
+        -------
+        value, slack, width : int
+            The result differs from `value` by less than `slack`; both are in units of 2**-width.
+        """
+        turns, point = self._turns(bits)
+        point -= exponent
+        phase = position * turns[self._frequency[terms[0][0]]]          # in units of 2**-point turns
+        whole = (phase + (1 << point - 3)) >> point - 2                 # quarter turns
+        rest = phase - (whole << point - 2)
+        error = 2 * abs(position)                                       # the error of the turns is below two units
+        parts = []
+        for column, factor in terms:
+            quarters = whole + int(self._cosine[column])
+            value, slack, width = _sin_or_cos(abs(rest), error, point, bits, quarters & 1)
+            negative = (rest < 0 and not quarters & 1) ^ (quarters >> 1 & 1)
+            shift = factor.denominator.bit_length() - 1                 # the denominator is a power of two
+            parts.append((value * factor.numerator * (-1 if negative else 1), slack * abs(factor.numerator), width + shift))
+        width = max(w for _, _, w in parts)
+        return sum(v << width - w for v, _, w in parts), sum(s << width - w for _, s, w in parts), width
+
+
+def _sin_or_cos(turn: int, error: int, point: int, bits: int, cosine: int) -> tuple[int, int, int]:
+    """Evaluate sin or cos of ``(turn +- error) * 2**-point`` turns, at most an eighth of a turn, to about `bits` bits.
+
+    Returns
+    -------
+    value, slack, width : int
+        The result differs from `value` by less than `slack`; both are in units of 2**-width.
+    """
+    width = bits + point - turn.bit_length()
+    pi_bits = bits + 8                                                  # makes the error of pi less than a unit of the angle
+    angle = _shifted(turn * 2 * pi(pi_bits), width - point - pi_bits)
+    slack = _shifted(8 * error, width - point) + 3
+    square = angle * angle >> width
+    total = term = 1 << width if cosine else angle
+    sign, k = 1, 1 if cosine else 2
+    while term:
+        term = (term * square >> width) // (k * (k + 1))
+        sign, k = -sign, k + 2
+        total += sign * term
+        slack += 3                                                      # the error of a term is below 2.2 units
+    return total, slack + 4, width
+
+
+def _shifted(x: int, left: int) -> int:
+    return x << left if left >= 0 else x >> -left
+
+
+def _rounded(mantissa: int, exponent: int, dtype: int) -> float:
+    """Round ``mantissa * 2**exponent``, which must have more bits than dtype, to nearest, half-way points up."""
+    precision, smallest, overflow = FORMATS[dtype]
+    unit = max(mantissa.bit_length() + exponent - precision, smallest)
+    count = (mantissa >> unit - exponent - 1) + 1 >> 1
+    return math.inf if count.bit_length() + unit > overflow else math.ldexp(count, unit)

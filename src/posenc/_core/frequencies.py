@@ -1,0 +1,237 @@
+"""Frequencies in turns per position, with 256 significant bits or more.
+
+The integer ``floor(w / (2 pi) * 2**fraction_bits)``, with an error below two units, represents the frequency w.  The smallest
+frequency of an encoding determines ``fraction_bits``.  The kernel computes with `SIGNIFICANT_BITS`, which docs/numerics.md
+derives; `_exact.py` computes with more.
+"""
+
+from __future__ import annotations
+
+import decimal
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+SIGNIFICANT_BITS = 256
+GUARD_BITS = 64
+LIMB_BITS = 32
+Powers: TypeAlias = Sequence[tuple[float | Fraction, Fraction]]      # (base, divisor): the factors base**(-i / divisor)
+LEAST_EXPONENT, GREATEST_EXPONENT = -3400, 2200     # log2 of the turns per position that the kernel's limbs can hold
+
+
+@lru_cache(maxsize=8)
+def pi(bits: int) -> int:
+    """Return ``pi * 2**bits`` as an integer, with an error below 1.001, by Machin's formula."""
+    guard = 16 + bits.bit_length()          # truncated terms change the sum by less than 8 * bits
+
+    def arccot(x: int) -> int:
+        total = term = (1 << bits + guard) // x
+        square, sign, k = x * x, -1, 3
+        while term:
+            term //= square
+            total += sign * (term // k)
+            sign, k = -sign, k + 2
+        return total
+
+    return (16 * arccot(5) - 4 * arccot(239)) >> guard
+
+
+def _log2(x: float | Fraction) -> float:
+    if isinstance(x, Fraction):             # it may exceed the range of float64
+        return math.log2(x.numerator) - math.log2(x.denominator)
+    mantissa, exponent = math.frexp(x)
+    return exponent + math.log2(mantissa)
+
+
+def _over_two_pi(numerator: int, bits: int) -> int:
+    """Return ``numerator / (2 pi) * 2**bits`` as an integer, with an error below 1.001."""
+    precision = bits + numerator.bit_length() + GUARD_BITS
+    return (numerator << bits + precision) // (2 * pi(precision))
+
+
+def decimal_context(digits: int) -> decimal.Context:
+    """Return a context with the default rounding; the program's current context may trap inexact results or floats."""
+    return decimal.Context(
+        prec=digits,
+        rounding=decimal.ROUND_HALF_EVEN,
+        Emin=decimal.MIN_EMIN,
+        Emax=decimal.MAX_EMAX,
+        clamp=0,
+        traps=[decimal.InvalidOperation],
+    )
+
+
+def decimal_quotient(context: decimal.Context, x: float | Fraction) -> decimal.Decimal:
+    """Return a rational number as a Decimal."""
+    return context.divide(*map(decimal.Decimal, Fraction(x).as_integer_ratio()))
+
+
+def _slope(powers: Powers) -> float:
+    """Return the change of log2 from one frequency to the next."""
+    logarithms = (_log2(base) if isinstance(base, Fraction) else math.log2(base) for base, _ in powers)
+    # a divisor may exceed the range of float64
+    return -math.fsum(float(Fraction(logarithm) / divisor) for logarithm, (_, divisor) in zip(logarithms, powers, strict=True))
+
+
+def _geometric(count: int, powers: Powers, bits: int) -> list[int]:
+    """Return the products of ``base**(-i / divisor)``, times ``2**bits``, for i = 0 ... count - 1, rounded to integers.
+
+    The ratio of successive products is an exponential of a sum of logarithms.  Each product is the previous one times the
+    ratio; `bits` includes `GUARD_BITS`, which absorb the errors.
+    """
+    one = 1 << bits
+    if count <= 1 or all(base == 1 for base, _ in powers):
+        return [one] * count
+    context = decimal_context(math.ceil((bits + math.ceil(abs(_slope(powers)))) * math.log10(2)) + 40)
+    exponent = decimal.Decimal(0)
+    for base, divisor in powers:
+        over, under = (decimal.Decimal(n) for n in divisor.as_integer_ratio())
+        logarithm = context.ln(decimal_quotient(context, base))
+        exponent = context.subtract(exponent, context.divide(context.multiply(logarithm, under), over))
+    ratio = int(context.multiply(context.exp(exponent), decimal.Decimal(one)))
+    products = [one]
+    for _ in range(count - 1):
+        products.append(products[-1] * ratio >> bits)
+    return products
+
+
+def _check_range(lowest: float, highest: float) -> None:
+    if lowest < LEAST_EXPONENT or highest > GREATEST_EXPONENT:
+        raise ValueError(
+            f"frequencies range from 2**{lowest:.0f} to 2**{highest:.0f} turns per position, "
+            f"expected 2**{LEAST_EXPONENT} to 2**{GREATEST_EXPONENT}"
+        )
+
+
+def _fraction_bits(lowest: float, significant: int) -> int:
+    """Return the number of fraction bits, a multiple of LIMB_BITS, for which 2**lowest turns have `significant` bits."""
+    bits = significant + max(0, math.ceil(-lowest) + 1)
+    return -(-bits // LIMB_BITS) * LIMB_BITS
+
+
+def spaced_turns(
+    count: int, powers: Powers, scales: Sequence[float | Fraction], significant: int = SIGNIFICANT_BITS
+) -> tuple[list[int], int]:
+    """Return the turns per position of the frequencies ``prod(scales) * prod(base**(-i / divisor))``, and `fraction_bits`.
+
+    Each result is an integer in units of ``2**-fraction_bits``, with at least `significant` bits and the sign of the frequency.
+    """
+    if count == 0 or 0 in scales:
+        return [0] * count, significant
+    scale = math.prod((Fraction(s) for s in scales), start=Fraction(1))
+    first = _log2(abs(scale)) - _log2(2 * math.pi)
+    last = first + (count - 1) * _slope(powers) if count > 1 else first
+    _check_range(min(first, last), max(first, last))
+    fraction_bits = _fraction_bits(min(first, last), significant)
+    bits = fraction_bits + GUARD_BITS + math.ceil(abs(first)) + math.ceil(abs(last))
+    turn = _over_two_pi(abs(scale.numerator), bits)
+    drop = 2 * bits - fraction_bits
+    turns = [(turn * product >> drop) // scale.denominator for product in _geometric(count, powers, bits)]
+    return turns if scale > 0 else [-t for t in turns], fraction_bits
+
+
+def explicit_turns(
+    frequencies: Sequence[float], scale: float, significant: int = SIGNIFICANT_BITS
+) -> tuple[list[int], int]:
+    """Return the turns per position of frequencies times `scale`, and `fraction_bits`: see `spaced_turns`."""
+    exact = [Fraction(w) * Fraction(scale) for w in frequencies]
+    sizes = [_log2(abs(w)) + _log2(abs(scale)) - _log2(2 * math.pi) for w, x in zip(frequencies, exact, strict=True) if x]
+    if not sizes:
+        return [0] * len(exact), significant
+    _check_range(min(sizes), max(sizes))
+    fraction_bits = _fraction_bits(min(sizes), significant)
+    precision = fraction_bits + max(0, math.ceil(max(sizes))) + GUARD_BITS
+    two_pi = 2 * pi(precision)
+    turns = [(abs(x.numerator) << fraction_bits + precision) // (two_pi * x.denominator) for x in exact]
+    return [t if x >= 0 else -t for t, x in zip(turns, exact, strict=True)], fraction_bits
+
+
+def limbs_of(turns: Sequence[int], fraction_bits: int) -> tuple[NDArray[np.uint32], int]:
+    """Return the magnitudes of `turns` as 32-bit limbs, highest first, and the number of limbs that hold whole turns.
+
+    The limbs are an ndarray of uint32, shape (limbs, len(turns)).
+    """
+    widest = max((abs(t).bit_length() for t in turns), default=0)
+    integer_limbs = max(0, -(-(widest - fraction_bits) // LIMB_BITS))
+    count = integer_limbs + fraction_bits // LIMB_BITS
+    data = b"".join(abs(t).to_bytes(4 * count, "big") for t in turns)
+    matrix = np.frombuffer(data, ">u4").reshape(len(turns), count).T
+    return np.ascontiguousarray(matrix, np.uint32), integer_limbs
+
+
+def spaced_float64(count: int, powers: Powers, scale: float | Fraction) -> NDArray[np.float64]:
+    """Return the frequencies ``scale * prod(base**(-i / divisor))`` in radians per position, correctly rounded to float64.
+
+    A frequency beyond the range of float64 is returned as 0 or infinity.  This also applies if its product with the
+    `position_scale` of the encoding, which is not included here, would be in the range.
+    """
+    if count == 0 or scale == 0:
+        return np.zeros(count)
+    slope = _slope(powers) if count > 1 else 0.0
+    sign, size = -1 if scale < 0 else 1, abs(Fraction(scale))
+    first, inside = _log2(size), count
+    if slope:
+        inside = math.floor(max(0, min(count, (1030 - first if slope > 0 else first + 1100) / abs(slope) + 1)))
+    values = np.full(count, math.inf if slope > 0 else 0.0)
+    undecided: Sequence[int] = range(inside)
+    bits = SIGNIFICANT_BITS
+    while undecided:
+        turns, fraction_bits = spaced_turns(inside, powers, (size,), bits)
+        two_pi, unit = 2 * pi(bits + GUARD_BITS), 1 << bits + GUARD_BITS + fraction_bits
+        left: list[int] = []
+        for i in undecided:
+            values[i], above = (_quotient((turns[i] + e) * (two_pi + 2 * e), unit) for e in (-2, 2))
+            if values[i] != above:
+                middle = Fraction(values[i]) + Fraction(math.ulp(values[i])) / 2
+                if _is_one([(middle, Fraction(-1)), (size, Fraction(1)), *((Fraction(b), -i / d) for b, d in powers)]):
+                    values[i] = _quotient(middle.numerator, middle.denominator)
+                else:
+                    left.append(i)
+        undecided, bits = left, 2 * bits
+    return sign * values
+
+
+def _quotient(numerator: int, denominator: int) -> float:
+    """Return the quotient of two integers, at least 0, as a float64, rounded to nearest, ties to even."""
+    try:
+        return numerator / denominator
+    except OverflowError:
+        return math.inf
+
+
+def _is_one(powers: Sequence[tuple[Fraction, Fraction]]) -> bool:
+    """Return whether ``prod(base**exponent)`` is exactly 1.
+
+    The bases are products of powers of numbers without common factors.  Powers of such numbers multiply to 1 only if each
+    exponent is 0.
+    """
+    factors: list[int] = []
+    rest = [n for base, _ in powers for n in base.as_integer_ratio()]
+    while rest:
+        n = rest.pop()
+        for factor in factors:
+            if (common := math.gcd(n, factor)) > 1:
+                factors.remove(factor)
+                rest += [common, n // common, factor // common]
+                break
+        else:
+            factors += [n] if n > 1 else []
+    return not any(
+        sum(exponent * (_multiplicity(base.numerator, factor) - _multiplicity(base.denominator, factor))
+            for base, exponent in powers)
+        for factor in factors
+    )
+
+
+def _multiplicity(n: int, factor: int) -> int:
+    """Return how many times `factor` divides n."""
+    count = 0
+    while n % factor == 0:
+        n //= factor
+        count += 1
+    return count

@@ -1,0 +1,1 @@
+"""Encoding, the functions that use it, presets and positions of padded batches."""

@@ -1,0 +1,253 @@
+"""encode, add_to and stream: each calls the same method of an `Encoding`, which comes from a cache if possible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, SupportsFloat, SupportsIndex, Unpack, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posenc._arguments import checks
+from posenc._arguments.keywords import CONVENTION, check_names, checks_missing, suggests
+from posenc._arguments.types import AnyDType, ArrayT, Convention, DTypeOf, Positions, ScalarT
+from posenc._encoding.cache import encoding_for, encoding_of
+from posenc._encoding.encoding import Encoding
+from posenc._encoding.stream import Chunk
+
+
+@overload
+def encode(
+    positions: Positions, d_model: SupportsIndex | Encoding, *, dtype: AnyDType = ..., out: ArrayT,
+    threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
+) -> ArrayT: ...
+@overload
+def encode(
+    positions: Positions, d_model: SupportsIndex | Encoding, *, dtype: Literal["float32"] = ..., out: None = ...,
+    threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
+) -> NDArray[np.float32]: ...
+@overload
+def encode(
+    positions: Positions, d_model: SupportsIndex | Encoding, *, dtype: DTypeOf[ScalarT], out: None = ...,
+    threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
+) -> NDArray[ScalarT]: ...
+@overload
+def encode(
+    positions: Positions, d_model: SupportsIndex | Encoding, *, dtype: AnyDType = ..., out: NDArray[Any] | None = ...,
+    threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
+) -> NDArray[Any]: ...
+
+
+@checks_missing
+def encode(
+    positions: Positions,
+    d_model: SupportsIndex | Encoding,
+    *,
+    dtype: AnyDType = "float32",
+    out: NDArray[Any] | None = None,
+    threads: SupportsIndex | None = None,
+    **convention: Unpack[Convention],
+) -> NDArray[Any]:
+    """Return sinusoidal positional encodings, correctly rounded at every position.
+
+    Parameters
+    ----------
+    positions : int, range or array_like
+        An integer n means ``range(n)``.  An array of integers or real numbers may have any shape; a column from pandas,
+        polars or Arrow must have no nulls.  Dates and durations are refused; the error shows how to convert them.  Positions
+        must be in [-2**63, 2**63), with and without `position_offset`; NaN and infinity give rows of NaN.
+    d_model : int or Encoding
+        Number of columns; or an encoding, in place of d_model and the keywords of a convention.
+    dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
+        The dtype of the result, in any spelling that NumPy accepts.  bfloat16 needs ``ml_dtypes``, or an array of
+        uint16 as `out` for its bits.
+    out : ndarray, shape ``positions.shape + (d_model,)``, optional
+        The array to write to, of `dtype`.  Its last dimension must be contiguous, and its rows must not overlap.
+    threads : int, optional
+        The number of threads, at least 1.  The default depends on the size of the table and on the limits of the process.
+    **convention
+        See `Encoding`.
+
+    Returns
+    -------
+    ndarray, shape ``positions.shape + (d_model,)``
+        `out`, or a new array.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has a wrong type or value; nothing is written.
+    ImportError
+        If `dtype` is bfloat16, ``ml_dtypes`` is not installed and `out` is None.
+
+    See Also
+    --------
+    add_to : Add the same values to embeddings, without building the table.
+    stream : Yield the same values chunk by chunk, for tables larger than memory.
+    grid : Encode the cells of images and volumes.
+
+    Notes
+    -----
+    By default column ``2 i`` is ``sin`` and column ``2 i + 1`` is ``cos`` of ``position * 10000**(-2 i / d_model)`` radians,
+    as in Vaswani et al., "Attention is all you need", 2017, section 3.5.  Each value is computed as if with infinite precision,
+    then rounded once, to nearest; docs/numerics.md derives the error bounds.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> posenc.encode(3, 4)
+    array([[ 0.        ,  1.        ,  0.        ,  1.        ],
+           [ 0.84147096,  0.5403023 ,  0.00999983,  0.99995   ],
+           [ 0.9092974 , -0.41614684,  0.01999867,  0.9998    ]], dtype=float32)
+    >>> posenc.encode(range(10**18, 10**18 + 2), 512).shape
+    (2, 512)
+    """
+    return encoding_of(d_model, convention, encode).encode(positions, dtype=dtype, out=out, threads=threads)
+
+
+@checks_missing
+def add_to(
+    x: ArrayT,
+    positions: Positions | None = None,
+    *,
+    encoding: Encoding | None = None,
+    x_scale: SupportsFloat = 1.0,
+    threads: SupportsIndex | None = None,
+    **convention: Unpack[Convention],
+) -> ArrayT:
+    """Add encodings to embeddings in place, ``x * x_scale + encode(...)``, without building the table.
+
+    Parameters
+    ----------
+    x : ndarray, shape (..., n, d_model)
+        The embeddings, which are overwritten: float32, float64, float16 or bfloat16, with a contiguous last dimension.
+    positions : None, int, range or array_like, optional
+        None means ``range(n)``; an integer must equal n; a range must have n positions; an array must have one
+        dimension, or as many as ``x.shape[:-1]``, and broadcast to it.
+    encoding : Encoding, optional
+        An encoding to use instead of the keywords of a convention.
+    x_scale : float, optional
+        The factor by which x is multiplied.  The factor, the product and the sum are each rounded once to the dtype of x.
+    threads : int, optional
+        As in `encode`.
+    **convention
+        See `Encoding`.
+
+    Returns
+    -------
+    ndarray
+        The array `x` itself.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has a wrong type or value; nothing is written.
+
+    See Also
+    --------
+    encode : Return the encodings as a table.
+    positions_from_mask : Compute the positions of padded batches.
+
+    Notes
+    -----
+    Vaswani et al., "Attention is all you need", 2017, section 3.4, multiply the embeddings by ``x_scale=d_model**0.5``.
+
+    Examples
+    --------
+    >>> import numpy as np, posenc
+    >>> x = np.ones((2, 3, 4), np.float32)
+    >>> posenc.add_to(x) is x
+    True
+    >>> bool((x == 1 + posenc.encode(3, 4)).all())
+    True
+    """
+    if not isinstance(x, np.ndarray):
+        check_names(add_to, convention, CONVENTION)
+        checks.check_is_array("x", x)
+    if x.ndim == 0:
+        raise ValueError("x has shape (), expected (..., n, d_model)")
+    return encoding_for(x, encoding, convention, add_to).add_to(x, positions, x_scale=x_scale, threads=threads)
+
+
+@overload
+def stream(
+    positions: SupportsIndex | range | None, d_model: SupportsIndex | Encoding, *, chunk_rows: SupportsIndex | None = ...,
+    dtype: AnyDType = ..., out: NDArray[ScalarT], threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
+) -> Iterator[Chunk[ScalarT]]: ...
+@overload
+def stream(
+    positions: SupportsIndex | range | None, d_model: SupportsIndex | Encoding, *, chunk_rows: SupportsIndex | None = ...,
+    dtype: Literal["float32"] = ..., out: None = ..., threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
+) -> Iterator[Chunk[np.float32]]: ...
+@overload
+def stream(
+    positions: SupportsIndex | range | None, d_model: SupportsIndex | Encoding, *, chunk_rows: SupportsIndex | None = ...,
+    dtype: DTypeOf[ScalarT], out: None = ..., threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
+) -> Iterator[Chunk[ScalarT]]: ...
+@overload
+def stream(
+    positions: SupportsIndex | range | None, d_model: SupportsIndex | Encoding, *, chunk_rows: SupportsIndex | None = ...,
+    dtype: AnyDType = ..., out: NDArray[Any] | None = ...,
+    threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
+) -> Iterator[Chunk[Any]]: ...
+
+
+@suggests
+def stream(
+    positions: SupportsIndex | range | None,
+    d_model: SupportsIndex | Encoding,
+    *,
+    chunk_rows: SupportsIndex | None = None,
+    dtype: AnyDType = "float32",
+    out: NDArray[Any] | None = None,
+    threads: SupportsIndex | None = None,
+    **convention: Unpack[Convention],
+) -> Iterator[Chunk[Any]]:
+    """Yield the encodings of many positions chunk by chunk, in constant memory.
+
+    Parameters
+    ----------
+    positions : int, range or None
+        The positions of the rows; an integer n means ``range(n)``, and None means 0, 1, 2, ... up to the last position
+        in the domain of `encode`.
+    d_model : int or Encoding
+        Number of columns; or an encoding, in place of d_model and the keywords of a convention.
+    chunk_rows : int, optional
+        Number of rows in a chunk, by default the number of rows of `out`, or as many as fit in 4 MiB.
+    dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
+        The dtype of the values, as in `encode`.
+    out : ndarray, shape (chunk_rows, d_model), optional
+        The array that every chunk overwrites; a last chunk of k rows is ``out[:k]``.  By default each chunk is a new array.
+    threads : int, optional
+        As in `encode`.
+    **convention
+        See `Encoding`.
+
+    Returns
+    -------
+    iterator of Chunk
+        Each chunk has the attributes ``positions``, a range, and ``values``, an ndarray of shape (len(positions), d_model).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has a wrong type or value; raised by the call, before the first chunk.
+
+    See Also
+    --------
+    encode : Return one table.
+    posenc.dask.to_zarr : Write one table from many processes.
+
+    Notes
+    -----
+    The values have the same bits as those of `encode`, for any size of chunk.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> [(c.positions, c.values.shape) for c in posenc.stream(5, 8, chunk_rows=2)]
+    [(range(0, 2), (2, 8)), (range(2, 4), (2, 8)), (range(4, 5), (1, 8))]
+    """
+    return encoding_of(d_model, convention, stream).stream(
+        positions, chunk_rows=chunk_rows, dtype=dtype, out=out, threads=threads
+    )

@@ -1,0 +1,55 @@
+"""The Encoding that a function's arguments specify, from a cache if possible."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from posenc._arguments.keywords import check_names
+from posenc._encoding.convention import DEFAULTS
+from posenc._encoding.encoding import Encoding, check_encoding
+
+WIDEST_CACHED = 2**16                   # columns; an Encoding of this width takes 4 MB, or more with an extreme base
+CACHEABLE = {int, float, str, type(None), np.float64, np.float32}   # not tensors: their hash does not depend on their value
+_cached = functools.lru_cache(maxsize=8, typed=True)(Encoding)
+
+
+def encoding_of(d_model: Any, convention: Mapping[str, Any], function: Callable[..., Any]) -> Encoding:
+    """Return d_model if it is an Encoding, else the Encoding with these keywords.
+
+    It comes from the cache if d_model is an int of at most WIDEST_CACHED and the types of all keywords are CACHEABLE.
+    """
+    if isinstance(d_model, Encoding):
+        check_names(function, convention, DEFAULTS)
+        for name in convention:
+            raise TypeError(f"an Encoding and {name} are both given, expected only one of them; use replace({name}=...)")
+        return d_model
+    try:
+        if type(d_model) is int and d_model <= WIDEST_CACHED and CACHEABLE.issuperset(map(type, scalars(convention))):
+            return _cached(d_model, **convention)
+        return Encoding(d_model, **convention)
+    except TypeError:
+        check_names(function, convention, DEFAULTS)
+        raise
+
+
+def encoding_for(x: Any, encoding: Encoding | None, convention: Mapping[str, Any], function: Callable[..., Any]) -> Encoding:
+    """Return `encoding` if it fits x, or, if it is None, an Encoding whose d_model is the length of the last axis of x."""
+    if encoding is None:
+        return encoding_of(x.shape[-1], convention, function)
+    check_encoding(encoding)
+    if encoding.d_model != x.shape[-1]:
+        raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {encoding.d_model})")
+    return encoding_of(encoding, convention, function)
+
+
+def scalars(convention: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the values of a convention, with the elements of a tuple in its place."""
+    for value in convention.values():
+        if type(value) is tuple:
+            yield from value
+        else:
+            yield value

@@ -1,0 +1,175 @@
+"""Check the keywords of a table's convention, and compute the columns for the kernel."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posenc._arguments import checks
+from posenc._arguments.as_array import shown
+from posenc._arguments.checks import BEYOND, LOWEST
+from posenc._arguments.keywords import check_names
+from posenc._core import kernel
+from posenc._core.exact import Turns, Values
+from posenc._core.frequencies import explicit_turns, limbs_of, spaced_float64, spaced_turns
+
+Keywords: TypeAlias = Mapping[str, Any]         # all keywords of a convention, checked
+
+WIDEST = 2**24          # largest d_model; a column takes about 200 bytes in an Encoding, 1.3 kB during a call for a long table
+SIGN_BIT = np.uint64(1 << 63)
+CHOICES = {
+    "odd": ("truncate", "zero", "error"),
+    "spacing": ("paper", "endpoint"),
+    "exponents": ("pair", "column"),
+    "layout": ("interleaved", "halves"),
+    "order": ("sin", "cos"),
+}
+DEFAULTS: dict[str, Any] = {
+    "base": 10000.0,
+    "frequency_scale": 1.0,
+    "position_offset": 0.0,
+    "position_scale": 1.0,
+    "padding_idx": None,
+    "scale": 1.0,
+    "odd": "truncate",
+    "spacing": "paper",
+    "shift": None,
+    "exponents": "pair",
+    "frequencies": None,
+    "layout": "interleaved",
+    "order": "sin",
+}
+
+# keyword: the keywords that it excludes; a change of the keyword removes them
+REPLACES = {"frequencies": ("base", "spacing", "shift", "frequency_scale"), "spacing": ("shift",), "shift": ("spacing",)}
+
+# ---- keywords ---------------------------------------------------------------------------------------------------------
+
+CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    **dict.fromkeys(("base", "frequency_scale", "position_offset", "position_scale", "scale"), checks.real),
+    **{name: functools.partial(checks.choice, choices=choices) for name, choices in CHOICES.items()},
+    "shift": functools.partial(checks.optional, check=checks.real),
+    "padding_idx": functools.partial(checks.optional, check=checks.position),
+    "frequencies": functools.partial(checks.optional, check=checks.frequencies),
+}
+
+
+def checked_convention(d_model: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Check d_model and the keywords of a convention, individually and together, and return them converted."""
+    c = {name: CHECKS[name](name, value) for name, value in keywords.items()}
+    d_model = checks.integer("d_model", d_model, 0)
+    if d_model > WIDEST:
+        raise ValueError(f"d_model is {shown(d_model)}, expected at most {WIDEST}")
+    if c["base"] <= 0:
+        raise ValueError(f"base is {keywords['base']!r}, expected a positive number")
+    if c["shift"] is not None and c["spacing"] != "paper":
+        raise ValueError(f"spacing is {c['spacing']!r} and shift is {c['shift']!r}, expected only one of them")
+    if c["frequencies"] is not None:
+        for name in ("base", "spacing", "shift", "frequency_scale"):
+            if c[name] != DEFAULTS[name]:
+                raise ValueError(f"frequencies and {name} are both given, expected only one of them")
+    if not LOWEST <= c["position_offset"] < BEYOND:
+        raise ValueError(f"position_offset is {c['position_offset']!r}, expected -2**63 <= position_offset < 2**63")
+    if c["odd"] == "error" and d_model % 2:
+        raise ValueError(f"d_model is {d_model}, expected an even number with odd='error'")
+    return d_model, c
+
+
+def refuse_keywords(method: Callable[..., Any], unknown: Keywords) -> None:
+    """Raise the error for keywords that a method of an Encoding does not have."""
+    for name in unknown.keys() & DEFAULTS.keys():
+        raise TypeError(f"{method.__qualname__}() got {name}, a keyword of Encoding; use replace({name}=...)")
+    check_names(method, unknown)
+
+
+# ---- columns ----------------------------------------------------------------------------------------------------------
+# d: number of columns; c: keywords of the convention
+
+
+def spacing(d: int, c: Keywords) -> tuple[int, Fraction]:
+    """Return the number of frequencies and the divisor in ``base**(-i / divisor)``."""
+    zero_column = c["odd"] == "zero" and d % 2
+    pairs = d // 2 if zero_column else -(-d // 2)
+    count = d if c["exponents"] == "column" else pairs
+    per_frequency = 2 if c["exponents"] == "column" else 1      # column j has exponent -j / (2 D), where D = half - shift
+    half = Fraction(d // 2) if zero_column else Fraction(d, 2)
+    if c["spacing"] == "endpoint":
+        divisor = Fraction(count - 1)
+    else:
+        divisor = per_frequency * (half - Fraction(c["shift"] or 0))
+    if count > 1 and divisor == 0:
+        raise ValueError(f"shift is {c['shift']}, expected a number other than {half}, which causes a division by zero")
+    return count, divisor
+
+
+def turns_of_convention(d: int, c: Keywords) -> Turns:
+    """Return a function that computes each frequency times position_scale, in turns per position."""
+    count, divisor = spacing(d, c)
+    if c["frequencies"] is None:
+        scales = c["frequency_scale"], c["position_scale"]
+        return functools.partial(spaced_turns, count, ((c["base"], divisor),), scales)
+    if len(c["frequencies"]) != count:
+        raise ValueError(f"frequencies has length {len(c['frequencies'])}, expected {count} for this convention")
+    return functools.partial(explicit_turns, c["frequencies"], c["position_scale"])
+
+
+def float64_frequencies(d: int, c: Keywords) -> NDArray[np.float64]:
+    """Return the frequencies in radians per position, rounded to float64, without `position_scale`."""
+    if c["frequencies"] is not None:
+        return np.array(c["frequencies"], np.float64)
+    with kernel.default_environment():
+        count, divisor = spacing(d, c)
+        return spaced_float64(count, ((c["base"], divisor),), c["frequency_scale"])
+
+
+def arrangement(d: int, c: Keywords, count: int) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Return for each column the index of its frequency, or `count` if the column is zero, and whether it is a cosine."""
+    interleaved = np.arange(d)
+    frequency = interleaved if c["exponents"] == "column" else interleaved // 2
+    cosine = interleaved % 2 == (c["order"] == "sin")
+    order = np.argsort(interleaved % 2, kind="stable") if c["layout"] == "halves" else interleaved
+    if c["odd"] == "zero" and d % 2:
+        order = np.append(order[order != d - 1], d - 1)
+        frequency[-1] = count                                   # the index of the zero that `columns` appends
+        cosine[-1] = False
+    return frequency[order], cosine[order]
+
+
+def kernel_columns(d: int, c: Keywords, compute_turns: Turns | None = None) -> kernel.Columns:
+    """Return the columns in their final order, for the kernel; `compute_turns` replaces the frequencies of the convention."""
+    compute_turns = compute_turns or turns_of_convention(d, c)
+    turns, fraction_bits = compute_turns()
+    frequency, cosine = arrangement(d, c, len(turns))
+    pitch = kernel.pitched(d)
+    repeated = np.arange(pitch) % d if d else np.empty(0, np.intp)
+    frequency, cosine = frequency[repeated], cosine[repeated]
+    quarter = np.where(cosine, ~np.uint64(0), np.uint64(0))
+    sign = np.array([SIGN_BIT if t < 0 else 0 for t in turns] + [0], np.uint64)[frequency]
+    limbs, integer_limbs = limbs_of([*turns, 0], fraction_bits)
+    return kernel.Columns(
+        d,
+        np.ascontiguousarray(limbs[:, frequency]).tobytes(),
+        integer_limbs,
+        len(limbs) - integer_limbs,
+        sign.tobytes(),
+        quarter.tobytes(),
+        _kernel_order(d, c),
+        c["scale"],
+        c["position_offset"],
+        c["padding_idx"],
+        Values(compute_turns, frequency, cosine, c["scale"]),
+        checks.for_encode,
+        checks.for_add_to,
+    )
+
+
+def _kernel_order(d: int, c: Keywords) -> int:
+    """Return `order_t` of kernel.h: 1 if columns 2 i and 2 i + 1 are sin and cos of one frequency, 2 if cos and sin, else 0."""
+    if c["layout"] != "interleaved" or c["exponents"] != "pair" or c["odd"] == "zero" and d % 2:
+        return 0
+    return 1 if c["order"] == "sin" else 2

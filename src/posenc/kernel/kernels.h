@@ -1,9 +1,0 @@
-/* The kernel for one instruction set.  Each kernel_*.c defines ISA, then includes SIMD primitives and this file. */
-#include "rotary.h"
-
-#define JOIN_(a, b) a##_##b
-#define JOIN(a, b) JOIN_(a, b)
-#define STRING_(a) #a
-#define STRING(a) STRING_(a)
-
-const kernel_t JOIN(posenc_kernel, ISA) = {STRING(ISA), IS_SUPPORTED, tabulate, rows, rotation_memory, rotation};
