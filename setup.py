@@ -10,7 +10,8 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.modified import newer_group
 
-KERNEL = Path("src/posenc/kernel")
+CORE = Path("src/posenc/_core")
+KERNEL = CORE / "c"
 # instruction set: flags for GCC and clang, flags for MSVC; dispatch.c tests whether the processor has the same features
 X86_FLAGS = {
     "avx2": (["-mavx2", "-mfma", "-mf16c"], ["/arch:AVX2"]),
@@ -40,12 +41,13 @@ class BuildKernels(build_ext):
         msvc = self.compiler.compiler_type == "msvc"
         flags = list(MSVC_FLAGS if msvc else GCC_FLAGS)
         warnings = MSVC_WARNINGS if msvc else GCC_WARNINGS
-        sources = {"exact": [], "combination": [], "dispatch": [], "kernel_baseline": [], "kernel_neon": []}
+        portable = "exact/exact", "exact/combination", "isa/dispatch", "isa/kernel_baseline", "isa/kernel_neon"
+        sources = {name: [] for name in portable}
         macros = []
         processor = self.plat_name.rsplit("-", 1)[-1].lower()
         if processor in ("x86_64", "amd64"):
             macros.append(("POSENC_X86", "1"))
-            sources |= {f"kernel_{isa}": choice[msvc] for isa, choice in X86_FLAGS.items()}
+            sources |= {f"isa/kernel_{isa}": choice[msvc] for isa, choice in X86_FLAGS.items()}
         elif processor in ("i386", "i586", "i686"):
             flags += ["-msse2", "-mfpmath=sse"]
         ext.extra_compile_args += [*flags, "/O1" if msvc else "-Os"]     # smaller code; only the kernels have long loops
@@ -68,8 +70,10 @@ class BuildKernels(build_ext):
         command = [*getattr(self.compiler, "compiler_so", []), *flags]
         folder = Path(self.build_temp) / hashlib.sha256(" ".join(command).encode()).hexdigest()[:16]
         [built] = self.compiler.object_filenames([str(source)], output_dir=str(folder))
-        if self.force or newer_group([str(source), *map(str, KERNEL.glob("*.h"))], built):
-            self.compiler.compile([str(source)], output_dir=str(folder), macros=macros, extra_postargs=flags)
+        if self.force or newer_group([str(source), *map(str, KERNEL.rglob("*.h"))], built):
+            self.compiler.compile(
+                [str(source)], output_dir=str(folder), macros=macros, include_dirs=[str(KERNEL)], extra_postargs=flags
+            )
         return built
 
     def add_openmp(self, ext, msvc):
@@ -98,10 +102,10 @@ class BuildKernels(build_ext):
 setup(
     ext_modules=[
         Extension(
-            "posenc._kernel",
-            ["src/posenc/_kernel.pyx"],
+            "posenc._core.kernel",
+            ["src/posenc/_core/kernel.pyx"],
             include_dirs=[str(KERNEL)],
-            depends=["setup.py", *(str(p) for p in sorted(KERNEL.glob("*.[ch]")))],
+            depends=["setup.py", *(str(p) for pattern in ("*.px[di]", "c/**/*.[ch]") for p in sorted(CORE.glob(pattern)))],
             define_macros=LIMITED_API,
             py_limited_api=ABI3,
         )

@@ -184,9 +184,9 @@ def sweep_batches(every):
     return count // every
 
 
-def rotation(pairs, interleaved):
+def rotation(pairs, rest, interleaved):
     turns = partial(spaced_turns, pairs, ((10000.0, Fraction(pairs)),), (1.0, 1.0))
-    return kernel_rotation(turns, pairs, interleaved=interleaved)
+    return kernel_rotation(turns, 2 * pairs + rest, pairs, interleaved=interleaved)
 
 
 def sweep_rotations(every):
@@ -194,12 +194,12 @@ def sweep_rotations(every):
     count = 0
     dtypes = [(name, dtype) for name, dtype in DTYPES.items() if name != "float64"]
     for (_, dtype), pairs, rest, interleaved in itertools.product(dtypes, (1, 7, 16, 20, 32, 33), (0, 3), (False, True)):
-        turning, width, itemsize = rotation(pairs, interleaved), 2 * pairs + rest, np.dtype(dtype).itemsize
+        turning, width, itemsize = rotation(pairs, rest, interleaved), 2 * pairs + rest, np.dtype(dtype).itemsize
         row, gap = width * itemsize, 3 * itemsize
         for length in (1, 5, 40):
             x = np.random.default_rng(length).standard_normal((2, length, width)).astype(dtype)
             expected = x.copy()
-            assert turning.rotate(expected, range(START, START + length), False, None, 1)
+            kernel.rotate(turning, expected, range(START, START + length), False, None, 1)
             layouts = {
                 "plain": (length * row, row), "gaps": (length * (row + gap) + gap, row + gap), "inside": (row, 2 * row),
                 "backwards": (-length * (row + gap), -(row + gap)),
@@ -217,7 +217,7 @@ def sweep_rotations(every):
                 given[...] = x
                 case = ("rotate", dtype, pairs, rest, interleaved, length, layout, side, scattered, has_out)
                 print(*case, file=sys.stderr)
-                assert turning.rotate(given, positions, False, array if has_out else None, None)
+                kernel.rotate(turning, given, positions, False, array if has_out else None, None)
                 bits = f"u{itemsize}"
                 assert (array.view(bits) == expected.view(bits)).all(), f"wrong values: {case}"
                 assert buffer.untouched(array) and (not has_out or source.untouched(given)), f"written outside of out: {case}"

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from posenc._arguments import install
 from posenc._arguments.as_array import as_array, shown, tensor_hint
+from posenc._arguments.dtypes import DTYPES, OTHER_NAMES
 from posenc._arguments.keywords import MISSING
-from posenc._core import kernel
 
 LOWEST, BEYOND = -(2**63), 2**63        # the domain: LOWEST <= position < BEYOND
 REAL = "integers of at most 64 bits, float64, float32, float16 or bfloat16"
@@ -89,6 +89,12 @@ def choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
     return str(value)                           # not np.str_, whose repr differs
 
 
+def boolean(name: str, value: Any) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise wrong_type(name, value, "a bool")
+    return bool(value)
+
+
 def optional(name: str, value: Any, check: Callable[[str, Any], Any]) -> Any:
     return None if value is None else check(name, value)
 
@@ -97,17 +103,11 @@ def threads(value: Any) -> int | None:
     return None if value is None else integer("threads", value, 1)
 
 
-DTYPE_NAMES = {                         # abbreviation or name in another library: name in NumPy
-    "bf16": "bfloat16", "fp16": "float16", "f16": "float16", "fp32": "float32", "f32": "float32", "fp64": "float64",
-    "f64": "float64", "half": "float16", "float": "float32", "double": "float64",
-}
-
-
 def did_you_mean(dtype: Any, spelled: str = "{!r}") -> str:
     """Return a suggestion for a dtype of another library, such as torch.bfloat16 or "bf16"; if there is none, ""."""
     name = str(getattr(dtype, "__name__", getattr(dtype, "name", dtype))).rpartition(".")[2].lower()
-    name = "float64" if dtype is float else DTYPE_NAMES.get(name, name)
-    return f"; did you mean {spelled.format(name)}?" if name in kernel.DTYPES else ""
+    name = "float64" if dtype is float else OTHER_NAMES.get(name, name)
+    return f"; did you mean {spelled.format(name)}?" if name in DTYPES else ""
 
 
 def dtype(dtype: Any, subject: str = "dtype is", expected: str = "float64, float32") -> tuple[str, np.dtype[Any]]:
@@ -118,7 +118,7 @@ def dtype(dtype: Any, subject: str = "dtype is", expected: str = "float64, float
         element = None if dtype is None else np.dtype(dtype)        # np.dtype(None) is float64
     except (TypeError, SyntaxError):            # SyntaxError: a string such as "(2,"
         element = None
-    if element is None or element.kind != "f" or element.name not in kernel.DTYPES:
+    if element is None or element.kind != "f" or element.name not in DTYPES:
         text = dtype if isinstance(dtype, np.dtype) else repr(dtype)
         raise TypeError(f"{subject} {text}, expected {expected}, float16 or bfloat16{did_you_mean(dtype)}")
     if not element.isnative:
@@ -220,6 +220,14 @@ def positions_of(positions: range | NDArray[Any], offset: float, name: str = "po
     return array.reshape(positions.shape)
 
 
+def converted_positions(positions: Any, offset: float) -> range | NDArray[Any]:
+    """Check positions and return a range, or a contiguous array of int64 or float64."""
+    converted = positions_of(range_or_array(positions), offset)
+    if isinstance(converted, range):
+        length(converted)
+    return converted
+
+
 def range_of(positions: Any, expected: str = "an integer or a range") -> range:
     """Return positions as a range; refuse arrays."""
     if isinstance(positions, range):
@@ -267,26 +275,26 @@ def check_position(p: int | float | Fraction, offset: float = 0, name: str = "po
 # ---- output arrays --------------------------------------------------------------------------------------------------
 
 
-def check_is_array(name: str, value: Any) -> None:
-    expected = f"a numpy.ndarray to write to{tensor_hint(name, value, written=True)}"
+def check_is_array(name: str, value: Any, written: bool = True) -> None:
+    expected = f"a numpy.ndarray{' to write to' if written else ''}{tensor_hint(name, value, written=written)}"
     if value is MISSING:
         raise wrong_type(name, value, expected)
     if not isinstance(value, np.ndarray):
         raise TypeError(f"{name} is of type {type(value).__name__}, expected {expected}")
 
 
-def check_array(name: str, array: NDArray[Any], element: np.dtype[Any]) -> None:
-    """Check that an array for output has dtype `element`, is writeable and aligned, and has contiguous, disjoint rows."""
-    check_is_array(name, array)
+def check_array(name: str, array: NDArray[Any], element: np.dtype[Any], written: bool = True) -> None:
+    """Check that an array has a dtype, is aligned and has contiguous rows; if `written`, writeable and disjoint ones."""
+    check_is_array(name, array, written)
     if type(array) not in (np.ndarray, np.memmap):
         raise TypeError(f"{name} is of type {type(array).__name__}, expected a numpy.ndarray such as np.asarray({name})")
     bits_of_bfloat16 = array.dtype == np.uint16 and element.name == "bfloat16"
     if array.dtype != element and not bits_of_bfloat16:
         error = ValueError if array.dtype.kind == "f" else TypeError
-        is_possible = name == "out" and array.dtype.name in kernel.DTYPES and array.dtype.isnative
+        is_possible = name == "out" and array.dtype.name in DTYPES and array.dtype.isnative
         hint = f"; pass dtype='{array.dtype}'" if is_possible else ""
         raise error(f"{name} has dtype {array.dtype}, expected {element}{hint}")
-    if not array.flags.writeable:
+    if written and not array.flags.writeable:
         raise ValueError(f"{name} is read-only, expected a writeable array")
     if not array.flags.aligned:
         raise ValueError(f"{name} is not aligned, expected elements at multiples of {element.itemsize} bytes")
@@ -298,6 +306,8 @@ def check_array(name: str, array: NDArray[Any], element: np.dtype[Any]) -> None:
         raise ValueError(
             f"{name} has strides {array.strides}, expected a contiguous last dimension (a last stride of {array.itemsize})"
         )
+    if not written:
+        return
     extent = array.shape[-1] * array.itemsize
     for stride, length in sorted((abs(s), n) for s, n in zip(array.strides[:-1], array.shape[:-1], strict=True) if n > 1):
         if stride < extent:
@@ -305,118 +315,48 @@ def check_array(name: str, array: NDArray[Any], element: np.dtype[Any]) -> None:
         extent += stride * (length - 1)
 
 
-def empty(name: str, shape: tuple[int, ...], element: Any) -> NDArray[Any]:
-    """Return a new array; if it is too large, the error names `name` as the argument that determines its size."""
-    try:
-        return kernel.new_array(shape, np.dtype(element))
-    except (MemoryError, ValueError) as error:
-        kind = MemoryError if isinstance(error, MemoryError) else ValueError
-        hint = "; stream yields chunks" if name == "positions" else ""
-        raise kind(f"{name} needs an array of shape {shape}, which is too large{hint} ({error})") from None
+def too_large(name: str, shape: tuple[int, ...], error: Exception) -> Exception:
+    """Return the error for an array that cannot be allocated; `name` is the argument that determines its size."""
+    kind = MemoryError if isinstance(error, MemoryError) else ValueError
+    hint = "; stream yields chunks" if name == "positions" else ""
+    return kind(f"{name} needs an array of shape {shape}, which is too large{hint} ({error})")
 
 
-def output(
-    out: NDArray[Any] | None, shape: tuple[int, ...], dtype_name: str, element: np.dtype[Any], name: str = "positions"
-) -> NDArray[Any]:
-    """Check and return `out`, or return a new array if it is None; `name` is for the error of `empty`."""
-    if out is None:
-        if dtype_name == "bfloat16" and element == np.uint16:
-            what = "dtype bfloat16, unless `out` is an array of uint16 for its bits,"
-            raise install.not_installed(what, "bfloat16", ModuleNotFoundError(name="ml_dtypes"))
-        return empty(name, shape, element)
-    check_array("out", out, element)
-    if out.shape != shape:
-        raise ValueError(f"out has shape {out.shape}, expected {shape}")
-    return out
+def bfloat16_error() -> ModuleNotFoundError:
+    """Return the error for a new array of bfloat16 without ml_dtypes."""
+    what = "dtype bfloat16, unless `out` is an array of uint16 for its bits,"
+    return install.not_installed(what, "bfloat16", ModuleNotFoundError(name="ml_dtypes"))
 
 
-# ---- calls ------------------------------------------------------------------------------------------------------------
-# _kernel.pyx and _rotary/rotary.py call these functions if the kernel cannot convert the arguments itself.
+def check_target(out: Any, x: NDArray[Any]) -> None:
+    """Check that `out`, to which the rotation of x is written, is an array with the shape and dtype of x."""
+    check_is_array("out", out)
+    if out.dtype != x.dtype:
+        raise TypeError(f"out has dtype {out.dtype}, expected {x.dtype}, the dtype of x")
+    if out.shape != x.shape:
+        raise ValueError(f"out has shape {out.shape}, expected {x.shape}, the shape of x")
 
 
-def for_encode(
-    positions: Any, out_dtype: Any, out: Any, n_threads: Any, d_model: int, offset: float
-) -> tuple[range | NDArray[Any], str, np.dtype[Any], NDArray[Any], int | None]:
-    """Check the arguments of `encode` and return them converted for the kernel."""
-    dtype_name, element = dtype(out_dtype)
-    n_threads = threads(n_threads)
-    positions = positions_of(range_or_array(positions), offset)
-    out = output(out, (*shape_of(positions), d_model), dtype_name, element)
-    return positions, dtype_name, element, out, n_threads
+# ---- positions of the rows of an array ------------------------------------------------------------------------------
 
 
-def for_add_to(
-    x: Any, positions: Any, x_scale: Any, n_threads: Any, d_model: int, offset: float
-) -> tuple[range | NDArray[Any], float, int | None]:
-    """Check the arguments of `add_to`; return all of them except x, converted for the kernel."""
-    check_is_array("x", x)
-    # Conversions may run foreign code that changes x, so x is checked after them.
-    scale = real("x_scale", x_scale)
-    n_threads = threads(n_threads)
-    if positions is not None:
-        positions = range_or_array(positions)
-    if x.ndim == 0 or x.shape[-1] != d_model:
-        raise ValueError(f"x has shape {x.shape}, expected (..., {d_model})")
-    dtype_name, element = dtype(x.dtype, "x has dtype")
-    check_array("x", x, element)
-    # The kernel multiplies by x_scale rounded to the dtype of x.
-    if not math.isfinite(kernel.rounded(dtype_name, scale)):
-        raise ValueError(f"x_scale is {scale}, expected a number within the range of {dtype_name}")
-    n = x.shape[-2] if x.ndim > 1 else None
-    if positions is None or isinstance(positions, range):
-        if n is None:
-            raise ValueError(f"x has shape {x.shape}, expected (..., n, {d_model}) unless positions is an array")
-        if positions is None:
-            positions = range(n)
-    positions = positions_of(positions, offset)
-    if shape_of(positions) != (n,):
-        if isinstance(positions, range):
-            raise length_error(len(positions), n)
-        check_broadcast(positions.shape, x.shape[:-1])
-        positions = np.require(np.broadcast_to(positions, x.shape[:-1]), None, ("C", "A")).reshape(x.shape[:-1])
-    return positions, scale, n_threads
+def broadcast(positions: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return positions broadcast to a shape, as a contiguous array."""
+    check_broadcast(positions.shape, shape)
+    return np.require(np.broadcast_to(positions, shape), None, ("C", "A")).reshape(shape)
 
 
-def for_rotate(
-    x: Any, positions: Any, inverse: Any, out: Any, n_threads: Any, head_dim: int, axes: int | None
-) -> tuple[range | NDArray[np.int64], Any, int | None]:
-    """Check the arguments of `Rotary.rotate` and return positions, out and threads converted for the kernel."""
-    if not isinstance(x, np.ndarray):
-        raise TypeError(f"x is of type {type(x).__name__}, expected a numpy.ndarray{tensor_hint('x', x, written=True)}")
-    if not isinstance(inverse, (bool, np.bool_)):
-        raise wrong_type("inverse", inverse, "a bool")
-    # Conversions may run foreign code that changes x, so x is checked after them.
-    n_threads = threads(n_threads)
-    if positions is not None:
-        positions = range_or_array(positions)
-    if x.ndim == 0 or x.shape[-1] != head_dim:
-        raise ValueError(f"x has shape {x.shape}, expected (..., {head_dim})")
-    _, element = dtype(x.dtype, "x has dtype", "float32")
-    if element == np.float64:
-        raise TypeError("x has dtype float64, expected float32, float16 or bfloat16: float64 would not be correctly rounded")
-    out = _target(x, out, element)
-    n = x.shape[-2] if x.ndim > 1 else None
-    if axes is not None:
-        if not isinstance(positions, np.ndarray) or positions.shape[:1] != (axes,):
-            what = f"of shape {positions.shape}" if isinstance(positions, np.ndarray) else shown(positions)
-            raise ValueError(f"positions is {what}, expected an array of shape ({axes}, ...), with an element for each axis")
-    elif positions is None or isinstance(positions, range):
-        if n is None:
-            raise ValueError(f"x has shape {x.shape}, expected (..., n, {head_dim}) unless positions is an array")
-        if positions is None:
-            positions = range(n)
-    positions = positions_of(positions, 0)
-    if isinstance(positions, range):
-        if length(positions) != n:
-            raise length_error(length(positions), n)
-        return positions, out, n_threads
-    check_broadcast(positions.shape, x.shape[:-1], axes is not None)
-    if positions.dtype != np.int64:
-        whole = np.isfinite(positions) & (positions == np.floor(positions))
-        if not whole.all():
-            raise ValueError(f"positions has {positions[~whole][0]}, expected integers for a rotation")
-        positions = positions.astype(np.int64)
-    return positions, out, n_threads
+def whole(positions: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return positions of a rotation as integers."""
+    fractional = ~(np.isfinite(positions) & (positions == np.floor(positions)))
+    if fractional.any():
+        raise ValueError(f"positions has {positions[fractional][0]}, expected integers for a rotation")
+    return positions.astype(np.int64)
+
+
+def axes_error(positions: Any, axes: int) -> ValueError:
+    value = f"of shape {positions.shape}" if isinstance(positions, np.ndarray) else shown(positions)
+    return ValueError(f"positions is {value}, expected an array of shape ({axes}, ...), with an element for each axis")
 
 
 def length_error(length: int, n: int | None) -> ValueError:
@@ -449,28 +389,3 @@ def check_broadcast(shape: tuple[int, ...], expected: tuple[int, ...], has_axes:
 
 def _fits(shape: Sequence[int], expected: Sequence[int]) -> bool:
     return all(length in (1, rows) for length, rows in zip(shape, expected, strict=False))
-
-
-def _target(x: NDArray[Any], out: Any, element: np.dtype[Any]) -> NDArray[Any] | None:
-    """Check x and `out`, the array to which the rotation of x is written; return None if x is rotated in place."""
-    if out is None or out is x:
-        check_array("x", x, element)
-        return None
-    if type(x) not in (np.ndarray, np.memmap):
-        raise TypeError(f"x is of type {type(x).__name__}, expected a numpy.ndarray")
-    if not x.flags.aligned:
-        raise ValueError(f"x is not aligned, expected elements at multiples of {element.itemsize} bytes")
-    if x.shape[-1] > 1 and x.size and x.strides[-1] != x.itemsize:
-        raise ValueError(f"x has strides {x.strides}, expected a contiguous last dimension (a last stride of {x.itemsize})")
-    if not isinstance(out, np.ndarray):
-        raise TypeError(f"out is of type {type(out).__name__}, expected a numpy.ndarray")
-    if out.dtype != x.dtype:
-        raise TypeError(f"out has dtype {out.dtype}, expected {x.dtype}, the dtype of x")
-    check_array("out", out, element)
-    if out.shape != x.shape:
-        raise ValueError(f"out has shape {out.shape}, expected {x.shape}, the shape of x")
-    if np.may_share_memory(x, out):
-        if (x.ctypes.data, x.strides) == (out.ctypes.data, out.strides):
-            return None
-        raise ValueError("the memory ranges of out and x overlap, expected x itself or an array in other memory")
-    return out

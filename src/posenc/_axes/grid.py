@@ -189,7 +189,7 @@ def grid(
         sizes = tuple(map(len, positions))
         cells_shape = (extra_tokens + math.prod(sizes),) if extra_tokens else sizes
         whole = (d_model, *cells_shape) if channel_first else (*cells_shape, d_model)
-        out = checks.output(out, whole, dtype_name, element, "shape")
+        out = kernel.output_array(out, whole, element, dtype_name, "shape")
         cells = out.view(f"u{element.itemsize}")
         if channel_first:
             cells = np.moveaxis(cells, 0, -1)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from posenc._arguments import checks
 from posenc._arguments.as_array import shown
+from posenc._arguments.dtypes import DTYPES
 from posenc._arguments.keywords import check_names
 from posenc._arguments.specification import changes_of
 from posenc._encoding.cache import encoding_of
@@ -39,8 +40,6 @@ ORDERS = {
     ("frequency", "halves"): ("frequency", "function", "axis"),
     ("frequency", "interleaved"): ("frequency", "axis", "function"),
 }
-# dtype: the bits of precision and the exponent of the smallest subnormal
-FORMATS = {"float32": (24, -149), "float16": (11, -24), "bfloat16": (8, -133)}
 
 
 class Axis(NamedTuple):
@@ -230,7 +229,7 @@ def _rounded_bits(positions: range | NDArray[Any], dtype_name: str) -> NDArray[A
     if values.dtype.kind == "i":        # round large integers to odd in 53 bits: set the last bit if a dropped bit is set
         large = (values >> 11 | (values & 2047 != 0)) << 11
         values = np.where((values >= -(2**53)) & (values <= 2**53), values, large).astype(np.float64)
-    precision, smallest = FORMATS[dtype_name]
+    _, precision, smallest, *_ = DTYPES[dtype_name]
     with np.errstate(all="ignore"):     # NaN, infinity and numbers beyond the range of float16
         exponent = (values.view(np.int64) >> 52 & 0x7FF).astype(np.intc) - 1022
         ulp = np.ldexp(1.0, np.maximum(exponent - precision, smallest))

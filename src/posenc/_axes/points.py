@@ -126,7 +126,7 @@ def points(
         positions = [
             np.asarray(axis.check(array[..., k].copy(), f"coordinates[..., {k}]")) for k, axis in enumerate(table_axes)
         ]
-        out = checks.output(out, (*array.shape[:-1], d_model), dtype_name, element, "coordinates")
+        out = kernel.output_array(out, (*array.shape[:-1], d_model), element, dtype_name, "coordinates")
         cells = out.view(f"u{element.itemsize}")
         cells[..., zeros] = 0
         for block in _blocks(out.shape[:-1], max(1, BLOCK_BYTES // max(1, d_model * element.itemsize))) if out.size else ():

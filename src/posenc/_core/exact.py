@@ -14,11 +14,11 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from posenc._arguments.dtypes import DTYPES
 from posenc._core.frequencies import pi
 
 FIRST_BITS = 512
-# For each dtype, in the order of the kernel's dtype_t: precision in bits, exponents of the smallest number and of overflow
-FORMATS = ((53, -1074, 1024), (24, -149, 128), (11, -24, 16), (8, -133, 128))
+FORMATS = {row.code: row for row in DTYPES.values()}
 
 # Takes the number of significant bits; returns the turns per position of each frequency, as integers, and their fraction bits
 Turns: TypeAlias = Callable[..., tuple[list[int], int]]
@@ -112,7 +112,7 @@ def _shifted(x: int, left: int) -> int:
 
 def _rounded(mantissa: int, exponent: int, dtype: int) -> float:
     """Round ``mantissa * 2**exponent``, which must have more bits than dtype, to nearest, half-way points up."""
-    precision, smallest, overflow = FORMATS[dtype]
+    _, precision, smallest, overflow, _ = FORMATS[dtype]
     unit = max(mantissa.bit_length() + exponent - precision, smallest)
     count = (mantissa >> unit - exponent - 1) + 1 >> 1
     return math.inf if count.bit_length() + unit > overflow else math.ldexp(count, unit)

@@ -1,4 +1,4 @@
-"""Cython declarations of kernel/*.h and of C functions that the kernels' callers need."""
+"""Cython declarations of c/*.h and of C functions that the kernels' callers need."""
 
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -99,15 +99,16 @@ cdef extern from "kernel.h" nogil:
         int skip_rounding_test
 
     enum:
-        MOST_AXES
+        MOST_DIMENSIONS
+        MOST_POSITION_AXES
 
     ctypedef struct extent_t:
         int axes
-        ptrdiff_t shape[MOST_AXES]
-        ptrdiff_t x_strides[MOST_AXES]
-        ptrdiff_t out_strides[MOST_AXES]
+        ptrdiff_t shape[MOST_DIMENSIONS]
+        ptrdiff_t x_strides[MOST_DIMENSIONS]
+        ptrdiff_t out_strides[MOST_DIMENSIONS]
 
-    ctypedef struct turning_t:
+    ctypedef struct rotary_axis_t:
         const spec_t *spec
         const ptrdiff_t *pair
         job_t table
@@ -123,8 +124,8 @@ cdef extern from "kernel.h" nogil:
         char *out
         extent_t rows
         extent_t heads
-        int turnings
-        const turning_t *turning
+        int position_axes
+        const rotary_axis_t *axis
         ptrdiff_t most_rows
         int skip_rounding_test
 
@@ -143,7 +144,7 @@ cdef extern from "kernel.h" nogil:
     const kernel_t *const *posenc_kernels
 
 
-cdef extern from "exact.h" nogil:
+cdef extern from "exact/exact.h" nogil:
     enum:
         MAX_TURN_LIMBS
 

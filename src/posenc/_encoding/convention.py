@@ -163,8 +163,6 @@ def kernel_columns(d: int, c: Keywords, compute_turns: Turns | None = None) -> k
         c["position_offset"],
         c["padding_idx"],
         Values(compute_turns, frequency, cosine, c["scale"]),
-        checks.for_encode,
-        checks.for_add_to,
     )
 
 

@@ -201,7 +201,7 @@ class Encoding(Specification):
         """Return encodings, correctly rounded at every position: see `posenc.encode`."""
         if unknown:
             refuse_keywords(Encoding.encode, unknown)
-        return self._columns.encode(positions, dtype, out, threads)
+        return kernel.encode(self._columns, positions, dtype, out, threads)
 
     @checks_missing
     def add_to(
@@ -216,7 +216,7 @@ class Encoding(Specification):
         """Add encodings to embeddings in place, without computing a table first: see `posenc.add_to`."""
         if unknown:
             refuse_keywords(Encoding.add_to, unknown)
-        self._columns.add_to(x, positions, x_scale, threads)
+        kernel.add_to(self._columns, x, positions, x_scale, threads)
         return x
 
     @overload

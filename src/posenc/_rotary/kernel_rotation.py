@@ -13,9 +13,10 @@ from posenc._encoding.convention import DEFAULTS, kernel_columns
 
 
 def kernel_rotation(
-    turns: Turns, pairs: int, *, scale: float = 1.0, interleaved: bool = False, axes: Sequence[int] | None = None
+    turns: Turns, head_dim: int, pairs: int, *, scale: float = 1.0, interleaved: bool = False,
+    axes: Sequence[int] | None = None,
 ) -> kernel.Rotation:
-    """Return a rotation of `pairs` pairs; `turns` computes their frequencies in turns per position.
+    """Return a rotation of `pairs` pairs of head_dim columns; `turns` computes their frequencies in turns per position.
 
     `axes` gives the axis of positions of each pair; the axes are 0, 1, 2 ... without gaps.  None means that
     there is a single axis.
@@ -23,12 +24,12 @@ def kernel_rotation(
     # the kernel expects columns in the order cos, sin, cos, sin ...
     convention = DEFAULTS | {"order": "cos", "scale": scale}
     if axes is None:
-        return kernel.Rotation([(kernel_columns(2 * pairs, convention, turns), None)], pairs, interleaved)
+        return kernel.Rotation([(kernel_columns(2 * pairs, convention, turns), None)], head_dim, pairs, interleaved)
     parts = [
         (kernel_columns(2 * len(chosen), convention, turns_of), np.array(chosen, np.intp).tobytes())
         for chosen, turns_of in each_axis(turns, axes)
     ]
-    return kernel.Rotation(parts, pairs, interleaved)
+    return kernel.Rotation(parts, head_dim, pairs, interleaved)
 
 
 def each_axis(turns: Turns, axes: Sequence[int]) -> Iterator[tuple[list[int], Turns]]:

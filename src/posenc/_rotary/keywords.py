@@ -11,6 +11,7 @@ import numpy as np
 from posenc._arguments import checks
 from posenc._arguments.as_array import as_array, shown
 from posenc._arguments.specification import abbreviated
+from posenc._core import kernel
 from posenc._encoding.convention import CHOICES, WIDEST
 from posenc._rotary import pair_axes
 from posenc._rotary.scaling import SHARED, Frequencies, checked_scaling, explicit_frequencies, scaled_frequencies
@@ -26,7 +27,6 @@ DEFAULTS: dict[str, Any] = {
     "axes": None,
 }
 REPLACES = {"frequencies": ("base", "scaling", "frequency_scale")}     # keyword: the keywords that it excludes
-MOST_AXES = 16          # largest number of position axes in the kernel
 
 
 def _axis_of_each_pair(name: str, value: Any) -> tuple[int, ...]:
@@ -38,8 +38,8 @@ def _axis_of_each_pair(name: str, value: Any) -> tuple[int, ...]:
     axes = tuple(map(int, array.tolist()))
     if axes and min(axes) < 0:
         raise ValueError(f"{name} has {min(axes)}, expected integers from 0")
-    if axes and max(axes) >= MOST_AXES:
-        raise ValueError(f"{name} has {max(axes)}, expected integers below {MOST_AXES}")
+    if axes and max(axes) >= kernel.MOST_AXES:
+        raise ValueError(f"{name} has {max(axes)}, expected integers below {kernel.MOST_AXES}")
     for axis in range(max(axes, default=-1)):
         if axis not in axes:
             raise ValueError(f"{name} has {max(axes)} but not {axis}, expected at least one pair for each axis")

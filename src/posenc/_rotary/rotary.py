@@ -299,9 +299,8 @@ class Rotary(Specification):
         if self._parts is None:
             parts = parts_of(self._frequencies.turns, self.rotary_dim // 2, self._factor(), self.axes)
             object.__setattr__(self, "_parts", parts)
-        assert self._parts is not None
         if self.axes is None:
-            table = self._parts[0].columns.encode(positions, dtype, out, threads)
+            table = kernel.encode(self._parts[0].columns, positions, dtype, out, threads)
         else:
             table = encode_parts(self._parts, positions, dtype, out, threads)
         return table[..., : self.rotary_dim // 2], table[..., self.rotary_dim // 2 :]
@@ -363,20 +362,11 @@ class Rotary(Specification):
         """
         if self._rotation is None:
             rotation = kernel_rotation(
-                self._frequencies.turns, self.rotary_dim // 2,
+                self._frequencies.turns, self.head_dim, self.rotary_dim // 2,
                 scale=self._factor(), interleaved=self.layout == "interleaved", axes=self.axes,
             )
             object.__setattr__(self, "_rotation", rotation)
-        assert self._rotation is not None
-        turning = self._rotation
-        if not (
-            type(inverse) is bool and isinstance(x, np.ndarray) and x.shape[-1:] == (self.head_dim,)
-            and turning.rotate(x, positions, inverse, out, threads)
-        ):
-            axes = None if self.axes is None else max(self.axes) + 1
-            converted = checks.for_rotate(x, positions, inverse, out, threads, self.head_dim, axes)
-            done = turning.rotate(x, converted[0], bool(inverse), *converted[1:], True)
-            assert done, "the kernel refused arguments that were checked"
+        kernel.rotate(self._rotation, x, positions, inverse, out, threads)
         return x if out is None else out
 
     def _factor(self) -> float:

@@ -45,7 +45,7 @@ def encode_parts(parts: Sequence[Part], positions: Any, dtype: Any, out: Any, th
     each = checks.positions_of(given, 0)
     assert isinstance(each, np.ndarray)
     targets = [target for part in parts for target in part.targets]
-    result = checks.output(out, (*each.shape[1:], len(targets)), name, element)
+    result = kernel.output_array(out, (*each.shape[1:], len(targets)), element, name, "positions")
     if np.may_share_memory(each, result):
         each = each.copy()
     if result.size == 0:
@@ -64,7 +64,7 @@ def encode_parts(parts: Sequence[Part], positions: Any, dtype: Any, out: Any, th
         at = 0
         for part, own in zip(parts, each, strict=True):
             width = len(part.targets)
-            part.columns.encode(own[begin : begin + rows], dtype, buffer[..., at : at + width], threads)
+            kernel.encode(part.columns, own[begin : begin + rows], dtype, buffer[..., at : at + width], threads)
             at += width
         np.take(buffer.view(table.dtype), source, axis=-1, out=target, mode="clip")
     return result

@@ -111,10 +111,13 @@ typedef struct {
 } job_t;
 
 /* The axes over which a rotation iterates, the last one fastest, with their strides in bytes. */
-enum { MOST_AXES = 64 };        /* NumPy's limit */
+enum {
+    MOST_DIMENSIONS = 64,        /* NumPy's limit */
+    MOST_POSITION_AXES = 16      /* of a rotation */
+};
 typedef struct {
     int axes;
-    ptrdiff_t shape[MOST_AXES], x_strides[MOST_AXES], out_strides[MOST_AXES];
+    ptrdiff_t shape[MOST_DIMENSIONS], x_strides[MOST_DIMENSIONS], out_strides[MOST_DIMENSIONS];
 } extent_t;
 
 /* The pairs whose angles depend on one axis of positions: columns 2 j and 2 j + 1 of `spec` are the cosine and the sine of
@@ -123,10 +126,10 @@ typedef struct {
     const spec_t *spec;
     const ptrdiff_t *pair;
     job_t table;
-} turning_t;
+} rotary_axis_t;
 
 /* A rotation of each pair (a, b) of x by t, the pair's angle at the position of its row, or by -t if `inverse`.  The results,
- * with m = spec->scale of the pair's turning_t, are written to `out`, which may be x itself:
+ * with m = spec->scale of the pair's rotary_axis_t, are written to `out`, which may be x itself:
  *     m (a cos t - b sin t), m (b cos t + a sin t).
  * A row of x has 2 * pairs columns and `rest` further ones, which are copied.  Pair i is columns i and i + pairs, or, if
  * `interleaved`, columns 2 i and 2 i + 1.  All heads of a row have its position. */
@@ -137,8 +140,8 @@ typedef struct {
     const char *x;
     char *out;
     extent_t rows, heads;
-    int turnings;
-    const turning_t *turning;
+    int position_axes;
+    const rotary_axis_t *axis;
     ptrdiff_t most_rows;         /* largest number of rows in a call of `rotate` */
     int skip_rounding_test;      /* for tests */
 } rotation_t;

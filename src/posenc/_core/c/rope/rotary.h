@@ -208,9 +208,9 @@ typedef struct {
     tally_t *tally;
 } head_row_t;
 
-/* Returns the turning_t that contains a pair, and sets *column to the pair's first column in it. */
-static const turning_t *columns_of_pair(const rotation_t *r, ptrdiff_t pair, ptrdiff_t *column) {
-    for (const turning_t *t = r->turning;; t++) {
+/* Returns the rotary_axis_t that contains a pair, and sets *column to the pair's first column in it. */
+static const rotary_axis_t *columns_of_pair(const rotation_t *r, ptrdiff_t pair, ptrdiff_t *column) {
+    for (const rotary_axis_t *t = r->axis;; t++) {
         ptrdiff_t j = t->pair ? 0 : pair;
         while (t->pair && 2 * j < t->spec->d_model && t->pair[j] != pair) j++;
         *column = 2 * j;
@@ -232,7 +232,7 @@ static double undecided_value(const head_row_t *h, ptrdiff_t pair, const double 
     if (is_finite || !r->has_fast_path || magnitude_of(c) <= uncertain || magnitude_of(s) <= uncertain) {
         h->tally->exact++;
         ptrdiff_t column;
-        const turning_t *t = columns_of_pair(r, pair, &column);
+        const rotary_axis_t *t = columns_of_pair(r, pair, &column);
         const position_t position = position_of(t->spec, &t->table, h->row);
         if (is_finite) return posenc_combination(t->spec, &position, column, factors, r->dtype);
         c = posenc_exact(t->spec, &position, column, FLOAT64);
@@ -462,12 +462,12 @@ NOINLINE void direct_row(const spec_t *spec, const position_t *position, double 
 }
 
 /* Returns whether cosines and sines are evaluated directly: if there is a fast path but no offset table. */
-static int is_direct(const rotation_t *r, const turning_t *t) { return t->table.offsets == NULL && r->has_fast_path; }
+static int is_direct(const rotation_t *r, const rotary_axis_t *t) { return t->table.offsets == NULL && r->has_fast_path; }
 
 /* Writes the interleaved cosines and sines of `count` rows to `table`, and 1 and 1/2 for the unused pairs of the last bunch. */
 static void fill_table(const rotation_t *r, ptrdiff_t row, ptrdiff_t count, double *table, double *part, tally_t *tally) {
     const ptrdiff_t pitch = pitch_of(r);
-    for (const turning_t *t = r->turning; t < r->turning + r->turnings; t++) {
+    for (const rotary_axis_t *t = r->axis; t < r->axis + r->position_axes; t++) {
         job_t job = t->table;
         double *const to = t->pair ? part : table;
         job.out = (char *)to;
@@ -516,7 +516,7 @@ NOINLINE void spread(const rotation_t *r, const double *table, double *factors) 
 /* ---- entry points -------------------------------------------------------------------------------------------------------- */
 
 static size_t rotation_memory(const rotation_t *r) {
-    const int has_parts = r->turnings > 1 || (r->turnings && r->turning->pair);
+    const int has_parts = r->position_axes > 1 || (r->position_axes && r->axis->pair);
     const ptrdiff_t numbers = pitch_of(r) * ((1 + has_parts) * r->most_rows + ROWS_TOGETHER);
     const ptrdiff_t offsets = 2 * r->most_rows;
     return (size_t)numbers * sizeof(double) + (size_t)offsets * sizeof(ptrdiff_t) + LINE;
@@ -530,8 +530,8 @@ static void rotation(const rotation_t *r, ptrdiff_t row, ptrdiff_t count, ptrdif
     ptrdiff_t *const row_x = (ptrdiff_t *)(void *)(factors + pitch * ROWS_TOGETHER), *const row_out = row_x + r->most_rows;
     double *const part = (double *)(void *)(row_out + r->most_rows);
     double direct_scale = 0;
-    for (int i = 0; i < r->turnings; i++)
-        if (is_direct(r, &r->turning[i])) direct_scale = magnitude_of(r->turning[i].spec->scale);
+    for (int i = 0; i < r->position_axes; i++)
+        if (is_direct(r, &r->axis[i])) direct_scale = magnitude_of(r->axis[i].spec->scale);
     const limits_t limits = limits_of(r->dtype, direct_scale);
     tally_t table_tally = {0};
     fill_table(r, row, count, table, part, &table_tally);

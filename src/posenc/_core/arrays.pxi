@@ -1,0 +1,174 @@
+# The memory of arrays: new ones, the rows of given ones, and whether two overlap.
+
+cdef enum:
+    ALIGNED_BYTES = 1 << 12             # arrays of at least this size start on a cache line
+
+cdef dict ELEMENTS = {}                 # dtype argument: (dtype_t, np.dtype)
+
+
+cdef tuple element_of(object dtype, str subject, str expected):
+    """Return the dtype_t and the np.dtype of an argument; raise an error that begins with `subject` for another dtype."""
+    cdef tuple element = None
+    try:
+        element = ELEMENTS.get(dtype)
+    except TypeError:                   # not hashable
+        pass
+    if element is None:
+        name, converted = checks.dtype(dtype, subject, expected)
+        element = (DTYPES[name].code, converted)
+        if converted.name == name:      # else uint16 holds the bits of a bfloat16
+            for key in (converted, converted.type, name):
+                ELEMENTS[key] = element
+    return element
+
+
+cdef ptrdiff_t itemsize_of(dtype_t dtype) noexcept nogil:
+    return 8 if dtype == FLOAT64 else 4 if dtype == FLOAT32 else 2
+
+
+cdef object aligned_array(tuple shape, object element, ptrdiff_t size):
+    """Return an uninitialised array of `size` bytes; a large one starts on a cache line."""
+    cdef Py_buffer view
+    if size < ALIGNED_BYTES:
+        return empty(shape, element)
+    memory = empty(size + LINE, uint8)
+    PyObject_GetBuffer(memory, &view, PyBUF_SIMPLE)
+    size = <char *>on_cache_line(view.buf) - <char *>view.buf
+    PyBuffer_Release(&view)
+    return ndarray(shape, element, memory, size)
+
+
+def new_array(tuple shape, element, str name):
+    """Return an uninitialised array; if it is too large, the error names `name` as the argument that determines its size."""
+    size = prod(shape) * element.itemsize
+    try:
+        return aligned_array(shape, element, size) if size < 2**62 else empty(shape, element)
+    except (MemoryError, ValueError) as error:
+        raise checks.too_large(name, shape, error) from None
+
+
+cdef bint read_rows(Py_buffer *view, object array, tuple element, int flags) except -1:
+    """Hold the buffer of an array whose rows are contiguous; return False for other arrays."""
+    cdef ptrdiff_t itemsize = itemsize_of(<dtype_t><int>element[0])
+    try:
+        PyObject_GetBuffer(array.view(uint16) if itemsize == 2 else array, view, flags)
+    except (BufferError, ValueError):
+        return False
+    if (view.ndim > 0 and view.itemsize == itemsize
+            and (view.len == 0 or <uintptr_t>view.buf % <size_t>itemsize == 0
+                 and (view.shape[view.ndim - 1] == 1 or view.strides[view.ndim - 1] == itemsize))):
+        return True
+    PyBuffer_Release(view)
+    return False
+
+
+cdef int hold_rows(Py_buffer *view, object array, tuple element, str name, bint written=True) except -1:
+    """Hold the buffer of a checked array; it must be writeable and have disjoint rows if `written`."""
+    cdef int flags = PyBUF_STRIDES | PyBUF_WRITABLE if written else PyBUF_STRIDES
+    if type(array) is ndarray and has_dtype(array, element) and read_rows(view, array, element, flags):
+        if not written or are_rows_apart(view):
+            return 0
+        PyBuffer_Release(view)
+    checks.check_array(name, array, element[1], written)
+    if not has_dtype(array, element) or not read_rows(view, array, element, flags):
+        raise ValueError(f"{name} changed its dtype or strides during the call")
+    return 0
+
+
+cdef bint has_dtype(object array, tuple element) except -1:
+    """Whether an array has a dtype; uint16 may hold the bits of a bfloat16."""
+    return array.dtype == element[1] or <int>element[0] == BFLOAT16 and array.dtype == uint16
+
+
+cdef bint are_rows_apart(const Py_buffer *view) noexcept:
+    """Whether the rows of an array do not overlap: each stride must span all rows of the axes with smaller strides."""
+    cdef uint64_t used = 0
+    cdef ptrdiff_t stride, least, extent
+    cdef int axes = view.ndim - 1, i, _, chosen
+    if view.len == 0:
+        return True
+    extent = view.shape[axes] * view.itemsize
+    for _ in range(axes):
+        chosen = -1
+        least = 0
+        for i in range(axes - 1, -1, -1):
+            stride = view.strides[i] if view.strides[i] >= 0 else -view.strides[i]
+            if view.shape[i] > 1 and not used >> i & 1 and (chosen < 0 or stride < least):
+                chosen = i
+                least = stride
+        if chosen < 0:
+            return True
+        if least < extent or least % view.itemsize:
+            return False
+        used |= <uint64_t>1 << chosen
+        extent = least * view.shape[chosen]
+    return True
+
+
+cdef void span(const Py_buffer *view, char **lowest, char **beyond) noexcept:
+    """Set `lowest` to the address of the first byte of an array, and `beyond` to the address after its last byte."""
+    cdef int i
+    lowest[0] = <char *>view.buf
+    beyond[0] = lowest[0] + view.itemsize
+    for i in range(view.ndim):
+        if view.strides[i] < 0:
+            lowest[0] += (view.shape[i] - 1) * view.strides[i]
+        else:
+            beyond[0] += (view.shape[i] - 1) * view.strides[i]
+
+
+cdef bint overlap(const Py_buffer *read, const Py_buffer *written) noexcept:
+    """Whether two arrays may share memory: their ranges of addresses overlap."""
+    cdef char *first
+    cdef char *beyond
+    cdef char *other_first
+    cdef char *other_beyond
+    if read.len == 0 or written.len == 0:
+        return False
+    span(read, &first, &beyond)
+    span(written, &other_first, &other_beyond)
+    return first < other_beyond and other_first < beyond
+
+
+cdef struct rows_t:
+    # the rows of an array; adjacent axes that one stride covers are merged
+    char *data
+    int axes
+    ptrdiff_t shape[MOST_DIMENSIONS]
+    ptrdiff_t strides[MOST_DIMENSIONS]
+
+
+cdef void merge_axes(rows_t *rows, char *data, const Py_ssize_t *shape, const Py_ssize_t *strides, int axes) noexcept:
+    """Merge adjacent axes if one stride covers them."""
+    cdef int i, n = 0
+    for i in range(axes):
+        if shape[i] == 1:
+            continue
+        if n and rows.strides[n - 1] == shape[i] * strides[i]:
+            rows.shape[n - 1] *= shape[i]
+            rows.strides[n - 1] = strides[i]
+        else:
+            rows.shape[n] = shape[i]
+            rows.strides[n] = strides[i]
+            n += 1
+    if n == 0:
+        rows.shape[0] = 1
+        rows.strides[0] = 0
+        n = 1
+    rows.data = data
+    rows.axes = n
+
+
+cdef void append_axis(extent_t *extent, ptrdiff_t length, ptrdiff_t x_stride, ptrdiff_t out_stride) noexcept:
+    """Append an axis, or merge it with the last one if one stride covers both."""
+    cdef int last = extent.axes - 1
+    if length == 1:
+        return
+    if last >= 0 and extent.x_strides[last] == length * x_stride and extent.out_strides[last] == length * out_stride:
+        extent.shape[last] *= length
+    else:
+        last = extent.axes
+        extent.axes += 1
+        extent.shape[last] = length
+    extent.x_strides[last] = x_stride
+    extent.out_strides[last] = out_stride

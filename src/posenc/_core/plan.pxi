@@ -1,0 +1,139 @@
+# Plans: how a job is computed, and the blocks into which it is divided.
+
+cdef enum:
+    # Fewest rows that are advanced with an offset table.  Building a table takes as long as the direct evaluation of about 100
+    # rows in double-double, as for float64, or of 300 to 500 rows in double; a kept table also speeds up later calls.
+    ROWS_WITH_TABLE = 4                 # if the table exists
+    ROWS_FOR_KEPT_TABLE = 32            # if the table is built and kept
+    ROWS_FOR_TABLE_FLOAT64 = 128        # if the table is built for one call, and direct evaluation is in double-double
+    ROWS_FOR_TABLE = 512                # if the table is built for one call, and direct evaluation is in double
+    # Number of values that justify another thread, and number that a thread computes before the speed is first measured.
+    # An advanced value takes 0.3 to 2 ns, a directly evaluated one 3 to 20 ns, an exact one 3 to 15 us.
+    ADVANCED_PER_THREAD = 1 << 17
+    ADVANCED_PER_CHECK = 1 << 24
+    DIRECT_PER_THREAD = 1 << 14
+    DIRECT_PER_CHECK = 1 << 13
+    MIN_ENTRIES = 64                    # fewest batch entries in a block: each block of the batch computes the rows again
+    STREAM_BYTES = 1 << 23              # outputs of at least this size exceed the caches and use non-temporal stores ...
+    FRESH_BYTES = 1 << 25               # ... except new arrays of at least this size, whose pages the system has just zeroed
+    TABLE_BYTES = 1 << 17               # size of the cosines and sines that a thread keeps in L2 during a rotation
+    FEWEST_TABLE_ROWS = 4               # fewest rows of cosines and sines that a thread computes together
+    FEWEST_HEADS = 8                    # fewest heads in a block, if a rotation is divided among threads
+    MOST_IN_BLOCK = 1 << 20             # most values in a block of a rotation: limits its time if all are evaluated exactly
+
+
+cdef struct plan_t:
+    output_t output
+    bint is_advanced
+    ptrdiff_t first                     # first column of the offset table
+    size_t panel                        # bytes
+    int threads                         # most threads
+    ptrdiff_t rows, entries             # in a block: rows of the table, and entries of the batch
+    ptrdiff_t row_blocks, blocks        # blocks for all rows of the table, and for all rows and batch entries
+    ptrdiff_t per_check                 # blocks that each thread runs in the first piece
+
+
+cdef bint is_advanced(const spec_t *spec, ptrdiff_t rows, uint64_t step, bint has_table, ptrdiff_t rows_for_table) noexcept:
+    """Whether rows that are `step` apart are advanced with an offset table; it is built for at least `rows_for_table` rows."""
+    cdef ptrdiff_t min_rows = ROWS_WITH_TABLE if has_table else \
+        ROWS_FOR_KEPT_TABLE if step == 1 and spec.columns <= KEPT_COLUMNS else rows_for_table
+    # the limit keeps step times the longest offset inside the int64 range
+    return 0 < step < <uint64_t>1 << 50 and rows >= min_rows
+
+
+cdef plan_t plan_table(const spec_t *spec, const job_t *job, ptrdiff_t rows, uint64_t step, bint has_table, bint may_stream,
+                       int threads) except *:
+    """Return the plan of a job.
+
+    Parameters
+    ----------
+    job
+        Its `offsets` and `panel` are not set yet; `output` is ADD or STORE.
+    step : int
+        Distance between rows that can be advanced, 0 if there are none.
+    has_table : bool
+        Whether the encoding keeps the offset table of `step`.
+    may_stream : bool
+        False if the pages of `out` are new: the system zeroes them as they are written, so their lines are in the cache.
+    """
+    cdef plan_t plan
+    plan.is_advanced = is_advanced(
+        spec, rows, step, has_table, ROWS_FOR_TABLE_FLOAT64 if job.dtype == FLOAT64 else ROWS_FOR_TABLE)
+    plan.output = job.output
+    plan.first = 0
+    plan.panel = 0
+    if plan.is_advanced:
+        plan_output(&plan, spec, job, rows, may_stream)
+    plan_blocks(&plan, spec, job, rows, threads)
+    return plan
+
+
+cdef void plan_output(plan_t *plan, const spec_t *spec, const job_t *job, ptrdiff_t rows, bint may_stream) noexcept:
+    """Choose the output mode, and the panel or the first column that let rows begin on a cache line."""
+    cdef ptrdiff_t itemsize = itemsize_of(job.dtype), row_bytes = spec.d_model * itemsize
+    cdef ptrdiff_t pitch = min(spec.columns * itemsize, STRIP * TILE * itemsize) + LINE
+    if job.output == ADD:
+        if job.batch > 1 or itemsize == 2:
+            plan.panel = pitch * min(rows, FINE)
+    elif may_stream and rows * row_bytes >= STREAM_BYTES:
+        plan.output = STREAM
+        if job.row_stride % LINE == 0 and <uintptr_t>job.out % LINE == 0:
+            pass
+        elif job.row_stride == row_bytes and row_bytes % LINE == 0:
+            plan.first = (LINE - <uintptr_t>job.out % LINE) // itemsize
+        else:
+            plan.panel = pitch * FINE
+    if plan.panel:
+        # add bytes for a start inside a cache line and for the spare columns of the last row
+        plan.panel = (plan.panel + LINE + TILE * itemsize + LINE - 1) // LINE * LINE
+
+
+cdef int plan_blocks(plan_t *plan, const spec_t *spec, const job_t *job, ptrdiff_t rows, int threads) except -1:
+    cdef ptrdiff_t columns = spec.columns, per_thread, per_check
+    if (plan.is_advanced and spec.has_fast_path and (spec.fast_test or job.dtype == FLOAT64)
+            and few_limbs(spec.position_offset, job, rows)):
+        per_thread = ADVANCED_PER_THREAD
+        per_check = ADVANCED_PER_CHECK
+        plan.rows = BLOCK
+    else:
+        per_thread = DIRECT_PER_THREAD
+        per_check = DIRECT_PER_CHECK
+        plan.rows = max(1, min(<ptrdiff_t>BLOCK, per_check // columns))
+    plan.threads = team_size(threads, rows * columns * job.batch, per_thread, (rows * job.batch + FINE - 1) // FINE)
+    while plan.rows > FINE and (plan.threads > 1 and rows < 4 * plan.threads * plan.rows
+                                or plan.rows * columns * min(job.batch, <ptrdiff_t>MIN_ENTRIES) > per_check):
+        plan.rows //= 2
+    plan.entries = min(job.batch, max(<ptrdiff_t>MIN_ENTRIES, per_check // (plan.rows * columns)))
+    plan.row_blocks = (rows + plan.rows - 1) // plan.rows
+    plan.blocks = plan.row_blocks * ((job.batch + plan.entries - 1) // plan.entries)
+    plan.per_check = max(1, per_check // (plan.rows * columns * plan.entries))
+    return 0
+
+
+cdef bint few_limbs(double offset, const job_t *job, ptrdiff_t rows) noexcept:
+    """Whether position + offset fits the 4 limbs of the fast path: 2 before and 2 after the point, or 1 and 3."""
+    cdef int64_t first = <int64_t>job.start, last = <int64_t>(job.start + <uint64_t>(rows - 1) * job.step)
+    if floor(offset * 2.0**64) == offset * 2.0**64:
+        return True
+    return (job.integers == NULL and floor(offset * 2.0**96) == offset * 2.0**96
+            and min(first, last) > -(<int64_t>1 << 31) and max(first, last) < <int64_t>1 << 31)
+
+
+cdef plan_t plan_rotation(const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads, int threads) except *:
+    """Return the plan of a rotation; its `entries` are heads."""
+    cdef plan_t plan
+    cdef ptrdiff_t columns = 2 * r.pairs + r.rest, least
+    cdef ptrdiff_t per_check = MOST_IN_BLOCK if r.has_fast_path else DIRECT_PER_CHECK // 2
+    plan.threads = team_size(threads, rows * heads * columns, ADVANCED_PER_THREAD if r.has_fast_path else DIRECT_PER_THREAD,
+                             (rows * heads + FINE - 1) // FINE)
+    plan.rows = min(rows, max(<ptrdiff_t>FEWEST_TABLE_ROWS, min(<ptrdiff_t>FINE, TABLE_BYTES // (2 * r.pairs * 8 + 1))))
+    plan.entries = min(heads, max(<ptrdiff_t>1, per_check // (plan.rows * columns)))
+    if plan.threads > 1:
+        while plan.rows > FEWEST_TABLE_ROWS and (rows + plan.rows - 1) // plan.rows < 4 * plan.threads:
+            plan.rows //= 2
+        least = (4 * plan.threads * plan.rows + rows - 1) // rows       # fewest blocks of heads
+        plan.entries = min(plan.entries, max(<ptrdiff_t>FEWEST_HEADS, (heads + least - 1) // least))
+    plan.row_blocks = (rows + plan.rows - 1) // plan.rows
+    plan.blocks = plan.row_blocks * ((heads + plan.entries - 1) // plan.entries)
+    plan.per_check = max(1, per_check // (4 * plan.rows * plan.entries * columns))
+    return plan

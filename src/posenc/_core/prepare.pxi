@@ -1,0 +1,242 @@
+# Prepare a call: read its arguments, convert those that are not in a common form, check all of them, once.  `checks`
+# converts an argument or raises the error; nothing was written yet.  The execution of a prepared call cannot refuse.
+
+cdef struct table_call_t:
+    # encode or add_to
+    positions_t positions
+    Py_buffer out                       # the array to which rows are stored or added
+    job_t job                           # its dtype, output mode and x_scale; the rest is set when it is executed
+    bint is_table                       # all batch entries have the same positions; otherwise, each row has its own
+    bint is_fresh                       # `out` is a new array
+    int threads                         # 0 for the default
+
+
+cdef struct rotation_call_t:
+    positions_t positions
+    Py_buffer x                         # not held if x is rotated in place
+    Py_buffer out
+    rotation_t rotation                 # without its axes of positions
+    ptrdiff_t rows, heads
+    int threads
+
+
+cdef int thread_count(object threads) except -1:
+    """Return the number of threads, at most MAX_THREADS, or 0 for None."""
+    if threads is None:
+        return 0
+    if type(threads) is not int or threads < 1:
+        threads = checks.threads(threads)
+    return MAX_THREADS if threads > MAX_THREADS else threads
+
+
+def output_array(out, tuple shape, element, str dtype_name, str name):
+    """Check and return `out`, or return a new array if it is None; `name` is the argument that determines its size."""
+    if out is None:
+        if dtype_name == "bfloat16" and element == uint16:
+            raise checks.bfloat16_error()
+        return new_array(shape, element, name)
+    checks.check_array("out", out, element)
+    if out.shape != shape:
+        raise ValueError(f"out has shape {out.shape}, expected {shape}")
+    return out
+
+
+cdef object shape_of(const positions_t *p, ptrdiff_t columns):
+    """Return the shape of a table."""
+    if p.axes == 1:
+        return p.rows, columns
+    return (*[p.shape[i] for i in range(p.axes)], columns)
+
+
+cdef int separate(positions_t *p, const Py_buffer *written) except -1:
+    """Copy an array of positions that shares memory with an array that will be written."""
+    if p.is_array and overlap(&p.view, written):
+        replace_positions(p, p.view.obj.copy())
+    return 0
+
+
+cdef int replace_positions(positions_t *p, object array) except -1:
+    """Hold the buffer of a converted array instead of that of the given one."""
+    release(p)
+    if not read_array(p, array):
+        raise ValueError("positions changed its shape, dtype or strides during the call")
+    return 0
+
+
+# ---- encode and add_to -------------------------------------------------------------------------------------------------------
+
+
+cdef object prepare_encode(table_call_t *call, const spec_t *spec, object positions, object dtype, object out, object threads):
+    """Return `out`, or a new array if it is None."""
+    cdef tuple element
+    cdef positions_t *p = &call.positions
+    cdef int axis
+    if dtype is not None:
+        element = element_of(dtype, "dtype is", "float64, float32")
+    elif isinstance(out, ndarray):
+        element = element_of(out.dtype, "out has dtype", "float64, float32")
+    else:
+        element = element_of("float32", None, None)
+    call.job.output = STORE
+    call.job.dtype = <dtype_t><int>element[0]
+    call.threads = thread_count(threads)
+    read_positions(p, positions, spec.position_offset)
+    call.is_table = p.axes == 1
+    call.is_fresh = out is None
+    if out is None:
+        out = new_table_array(p, spec.d_model, element)
+    hold_rows(&call.out, out, element, "out")
+    if call.out.ndim != p.axes + 1 or call.out.shape[p.axes] != spec.d_model:
+        raise ValueError(f"out has shape {out.shape}, expected {shape_of(p, spec.d_model)}")
+    for axis in range(p.axes):
+        if call.out.shape[axis] != p.shape[axis]:
+            raise ValueError(f"out has shape {out.shape}, expected {shape_of(p, spec.d_model)}")
+    separate(p, &call.out)
+    return out
+
+
+cdef object new_table_array(const positions_t *p, ptrdiff_t d_model, tuple element):
+    cdef ptrdiff_t itemsize = itemsize_of(<dtype_t><int>element[0])
+    shape = shape_of(p, d_model)
+    if <double>p.rows * d_model < 2.0**58 and (<int>element[0] != BFLOAT16 or element[1] != uint16):
+        try:
+            return aligned_array(shape, element[1], p.rows * d_model * itemsize)
+        except MemoryError:
+            pass
+    return output_array(None, shape, element[1], "bfloat16" if <int>element[0] == BFLOAT16 else "", "positions")
+
+
+cdef int prepare_add_to(table_call_t *call, const spec_t *spec, object x, object positions, object x_scale,
+                        object threads) except -1:
+    cdef tuple element
+    cdef positions_t *p = &call.positions
+    cdef double factor
+    cdef ptrdiff_t n = 0
+    cdef int axis
+    call.job.output = ADD
+    call.is_fresh = False
+    checks.check_is_array("x", x)
+    # Conversions may run foreign code that changes x, so x is checked after them.
+    factor = number(x_scale, "x_scale")
+    call.threads = thread_count(threads)
+    if positions is not None:
+        read_positions(p, positions, spec.position_offset)
+    if x.ndim == 0 or x.shape[x.ndim - 1] != spec.d_model:
+        raise ValueError(f"x has shape {x.shape}, expected (..., {spec.d_model})")
+    element = element_of(x.dtype, "x has dtype", "float64, float32")
+    call.job.dtype = <dtype_t><int>element[0]
+    hold_rows(&call.out, x, element, "x")
+    call.job.x_scale = posenc_rounded(call.job.dtype, factor)
+    if call.job.x_scale - call.job.x_scale != 0:
+        raise ValueError(f"x_scale is {factor}, expected a number within the range of {x.dtype.name}")
+    if call.out.ndim > 1:
+        n = call.out.shape[call.out.ndim - 2]
+    elif positions is None or not p.is_array:
+        raise ValueError(f"x has shape {x.shape}, expected (..., n, {spec.d_model}) unless positions is an array")
+    if positions is None:
+        read_positions(p, n, spec.position_offset)
+    call.is_table = p.axes == 1 and call.out.ndim > 1 and p.rows == n
+    if not p.is_array and p.rows != n:
+        raise checks.length_error(p.rows, n)
+    if not call.is_table:
+        for axis in range(p.axes):
+            if p.axes != call.out.ndim - 1 or p.shape[axis] != call.out.shape[axis]:
+                replace_positions(p, checks.broadcast(p.view.obj, x.shape[:x.ndim - 1]))
+                break
+    separate(p, &call.out)
+    return 0
+
+
+cdef double number(object value, str name) except? -1:
+    """Return a finite number as a float64."""
+    cdef double x
+    if type(value) is float or type(value) is int and -(1 << 53) <= value <= 1 << 53:
+        x = value
+        if x - x == 0:
+            return x
+    with default_environment():
+        return checks.real(name, value)
+
+
+# ---- rotate ------------------------------------------------------------------------------------------------------------------
+
+
+cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, object x, object positions, object inverse, object out,
+                        object threads) except -1:
+    cdef tuple element
+    cdef positions_t *p = &call.positions
+    cdef rotation_t *r = &call.rotation
+    cdef bint in_place = out is None or out is x
+    cdef const Py_buffer *source
+    checks.check_is_array("x", x, in_place)
+    if type(inverse) is not bool:
+        inverse = checks.boolean("inverse", inverse)
+    # Conversions may run foreign code that changes x, so x is checked after them.
+    call.threads = thread_count(threads)
+    if positions is not None:
+        read_positions(p, positions, 0)
+    if x.ndim == 0 or x.shape[x.ndim - 1] != rotation.head_dim:
+        raise ValueError(f"x has shape {x.shape}, expected (..., {rotation.head_dim})")
+    element = element_of(x.dtype, "x has dtype", "float32")
+    if <int>element[0] == FLOAT64:
+        raise TypeError("x has dtype float64, expected float32, float16 or bfloat16: float64 would not be correctly rounded")
+    if not in_place:
+        hold_rows(&call.x, x, element, "x", False)
+        checks.check_target(out, x)
+        hold_rows(&call.out, out, element, "out")
+        if overlap(&call.x, &call.out):
+            if call.x.buf != call.out.buf or x.strides != out.strides:
+                raise ValueError(
+                    "the memory ranges of out and x overlap, expected x itself or an array in other memory")
+    else:
+        hold_rows(&call.out, x, element, "x")
+    source = &call.out if in_place else &call.x
+    r.dtype = <dtype_t><int>element[0]
+    r.interleaved = rotation.interleaved
+    r.inverse = inverse
+    r.pairs = rotation.pairs
+    r.rest = rotation.head_dim - 2 * rotation.pairs
+    r.x = <const char *>source.buf
+    r.out = <char *>call.out.buf
+    r.skip_rounding_test = rounding_test_skipped
+    prepare_rows_and_heads(call, rotation, x, positions, source)
+    separate(p, &call.out)
+    return 0
+
+
+cdef int prepare_rows_and_heads(rotation_call_t *call, Rotation rotation, object x, object positions,
+                                const Py_buffer *source) except -1:
+    """Divide the axes of x into those along which positions change (rows) and those that share positions (heads)."""
+    cdef positions_t *p = &call.positions
+    cdef rotation_t *r = &call.rotation
+    cdef int several = len(rotation.axes) > 1, axes = source.ndim - 1, axis, at
+    cdef bint matches = True
+    cdef ptrdiff_t n = source.shape[axes - 1] if axes else 0
+    if positions is None and axes and not several:
+        read_positions(p, n, 0)
+    if several:
+        if not p.is_array or p.axes == 0 or p.shape[0] != len(rotation.axes):
+            raise checks.axes_error(positions, len(rotation.axes))
+    elif not p.is_array:
+        if not axes:
+            raise ValueError(f"x has shape {x.shape}, expected (..., n, {rotation.head_dim}) unless positions is an array")
+        if p.rows != n:
+            raise checks.length_error(p.rows, n)
+    if p.reals != NULL:
+        replace_positions(p, checks.whole(p.view.obj))
+    if p.is_array:
+        matches = p.axes - several < 2 or p.axes - several == axes
+    call.rows = call.heads = 1
+    for axis in range(axes):
+        at = axis - (axes - p.axes)
+        if at < several or p.shape[at] == 1:
+            append_axis(&r.heads, source.shape[axis], source.strides[axis], call.out.strides[axis])
+            call.heads *= source.shape[axis]
+        else:
+            matches = matches and p.shape[at] == source.shape[axis]
+            append_axis(&r.rows, source.shape[axis], source.strides[axis], call.out.strides[axis])
+            call.rows *= source.shape[axis]
+    if not matches:
+        checks.check_broadcast(p.view.obj.shape, x.shape[:x.ndim - 1], several)
+        raise ValueError("positions changed its shape, dtype or strides during the call")
+    return 0
