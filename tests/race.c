@@ -1,7 +1,7 @@
 /* Run the kernels in threads that share tables and write to adjacent memory.  `tools/sanitize.sh tsan` runs this program with
  * ThreadSanitizer; it does not use Python.
  *
- * Several callers run at the same time.  Each computes blocks of rows in several threads, as _kernel.pyx does, and compares
+ * Several callers run at the same time.  Each computes blocks of rows in several threads, as execute.pxi does, and compares
  * the result with that of one thread.
  */
 #include <pthread.h>
@@ -125,7 +125,7 @@ typedef struct {
 
 static size_t size_of_dtype(dtype_t dtype) { return dtype == FLOAT64 ? 8 : dtype == FLOAT32 ? 4 : 2; }
 
-/* The output modes of _kernel.pyx.  SHIFTED: the size of a row is a multiple of a cache line, but its address is not. */
+/* The output modes of execute.pxi.  SHIFTED: the size of a row is a multiple of a cache line, but its address is not. */
 typedef enum { STORED, ON_LINES, SHIFTED, BY_PANEL, ADDED, MODES } write_mode_t;
 typedef enum { EVEN, INTEGERS, REALS, TYPES } positions_t;
 
@@ -180,7 +180,7 @@ static void run_rotation(caller_t *c, dtype_t dtype, int interleaved, int invers
     spec.order = COS_FIRST;
     spec.quarter = quarter + 1;
     c->kernel->tabulate(&spec, &offsets, 0, COLUMNS / TILE);
-    const turning_t turning = {.spec = &spec,
+    const rotary_axis_t axis = {.spec = &spec,
                                .table = {.output = STORE,
                                          .batch = 1,
                                          .start = (uint64_t)c->caller,
@@ -197,8 +197,8 @@ static void run_rotation(caller_t *c, dtype_t dtype, int interleaved, int invers
                     .out = expected,
                     .rows = {1, {rows}, {row}, {row}},
                     .heads = {1, {heads}, {head}, {head}},
-                    .turnings = 1,
-                    .turning = &turning,
+                    .position_axes = 1,
+                    .axis = &axis,
                     .most_rows = BLOCK_ROWS};
     share_t share = {.kernel = c->kernel, .rotation = &r, .rows = rows, .heads = heads};
     share.job.panel = (c->kernel->rotation_memory(&r) + LINE - 1) / LINE * LINE;

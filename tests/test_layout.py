@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "posenc"
 MODULES = {
     re.sub(r"/__init__$", "", path.with_suffix("").relative_to(PACKAGE.parent).as_posix()).replace("/", "."): path
-    for pattern in ("**/*.py", "*.pyx") for path in PACKAGE.glob(pattern)
+    for pattern in ("**/*.py", "**/*.pyx") for path in PACKAGE.glob(pattern)
 }
 pytestmark = pytest.mark.skipif(not MODULES, reason="requires the source tree")
 
@@ -55,8 +55,23 @@ def test_imports_run_downward():
         name = module.removeprefix("posenc").removeprefix(".").partition(".")[0]
         return level[name or "__init__"]
 
-    assert {name for name in level if name != "kernel"} == {name.split(".")[1] if "." in name else "__init__" for name in GRAPH}
+    assert level.keys() == {name.split(".")[1] if "." in name else "__init__" for name in GRAPH}
     assert [(name, other) for name, others in GRAPH.items() for other in others if level_of(other) < level_of(name)] == []
+
+
+def test_included_files_use_only_those_before_them():
+    """The files of the kernel's module share one namespace, so only this test guards their order."""
+    core = PACKAGE / "_core"
+    parts = re.split(r'^include "(.+)"$', (core / "kernel.pyx").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    files = [(name, (core / name).read_text(encoding="utf-8") if name.endswith(".pxi") else name) for name in parts]
+    assert sorted(name for name, _ in files if name.endswith(".pxi")) == sorted(path.name for path in core.glob("*.pxi"))
+    later = set()
+    for name, text in reversed(files):
+        code = re.sub(r'(?s:""".*?""")|#.*', "", text)
+        patterns = (r"^cdef (?:struct|class) (\w+)", r"^cdef (?!struct|class|enum)[^(=\n]*?\b(\w+)\(", r"^    ([A-Z_]+) = ")
+        own = {defined for pattern in patterns for defined in re.findall(pattern, code, re.MULTILINE)}
+        assert set(re.findall(r"\w+", code)) & later - own == set(), name
+        later |= own
 
 
 def test_private_names_of_specifications_stay_in_their_modules():

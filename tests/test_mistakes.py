@@ -747,7 +747,8 @@ UNTRIED = [("install.py", "; to install it: "),             # see test_the_comma
 def pieces_of_advice():
     """Yield (file, text) for the advice in messages of the library: constant text after "; ", " such as " or ": write"."""
     for path in sorted(Path(posenc.__file__).parent.rglob("*.py")):
-        if path.parent.name == "_cli" or (path.parent.name, path.name) in (("_encoding", "presets.py"), ("_identify", "judge.py")):      # see test_cli.py; reports, not errors
+        # see test_cli.py; reports, not errors
+        if path.parent.name == "_cli" or path.parts[-2:] in (("_encoding", "presets.py"), ("_identify", "judge.py")):
             continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
         documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}

@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = Path(__file__).with_name("faults.toml")
-COMPILED = (".c", ".h", ".pyx", ".pxd")
+COMPILED = (".c", ".h", ".pyx", ".pxd", ".pxi")
 LONGEST = 1800              # seconds; a fault may cause a deadlock
 
 

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.." || exit
 PATH=$PWD/.venv/bin:$PATH
 
 files() { git ls-files -- "$@"; }
-mapfile -t cython < <(files 'src/*.pyx' 'src/*.pxd')
+mapfile -t cython < <(files 'src/*.pyx' 'src/*.px[di]')
 mapfile -t c < <(files 'src/*.[ch]' 'tests/*.[ch]')
 mapfile -t shell < <(files '*.sh' .ci/run)
 mapfile -t all < <(files)

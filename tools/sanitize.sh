@@ -90,7 +90,7 @@ case $target in
             ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:handle_segv=0 PYTHONMALLOC=malloc)
         select=(-m "not long and not exhaustive and not memory")
         # allocate 1024 bytes too few for an offset table
-        add_bug src/posenc/_core/kernel.pyx 'result.memory = malloc(size)' 'result.memory = malloc(size - 1024)'
+        add_bug src/posenc/_core/columns.pxi 'result.memory = malloc(size)' 'result.memory = malloc(size - 1024)'
         run_suite tests/test_hash.py "ERROR: AddressSanitizer"
         ;;
     ubsan)
@@ -105,7 +105,7 @@ case $target in
         add_bug tests/race.c 'share->slots[member].tally' 'share->slots[0].tally'
         CC=$compiler CFLAGS=$flags "$python" setup.py -q build_ext --build-temp "$work/objects" --build-lib "$work/site"
         # setup.py compiles these objects with the flags for each instruction set
-        objects=("$work"/objects/src/posenc/_core/c/*.o)
+        objects=("$work"/objects/*/src/posenc/_core/c/*/*.o)
         # shellcheck disable=SC2086
         $compiler $flags -O1 -std=gnu11 -Wall -Wextra -Werror -Isrc/posenc/_core/c tests/race.c "${objects[@]}" \
             -lpthread -lm -o "$work/race"

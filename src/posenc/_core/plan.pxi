@@ -7,12 +7,6 @@ cdef enum:
     ROWS_FOR_KEPT_TABLE = 32            # if the table is built and kept
     ROWS_FOR_TABLE_FLOAT64 = 128        # if the table is built for one call, and direct evaluation is in double-double
     ROWS_FOR_TABLE = 512                # if the table is built for one call, and direct evaluation is in double
-    # Number of values that justify another thread, and number that a thread computes before the speed is first measured.
-    # An advanced value takes 0.3 to 2 ns, a directly evaluated one 3 to 20 ns, an exact one 3 to 15 us.
-    ADVANCED_PER_THREAD = 1 << 17
-    ADVANCED_PER_CHECK = 1 << 24
-    DIRECT_PER_THREAD = 1 << 14
-    DIRECT_PER_CHECK = 1 << 13
     MIN_ENTRIES = 64                    # fewest batch entries in a block: each block of the batch computes the rows again
     STREAM_BYTES = 1 << 23              # outputs of at least this size exceed the caches and use non-temporal stores ...
     FRESH_BYTES = 1 << 25               # ... except new arrays of at least this size, whose pages the system has just zeroed

@@ -117,7 +117,7 @@ cdef int prepare_add_to(table_call_t *call, const spec_t *spec, object x, object
     call.is_fresh = False
     checks.check_is_array("x", x)
     # Conversions may run foreign code that changes x, so x is checked after them.
-    factor = number(x_scale, "x_scale")
+    factor = finite_number(x_scale, "x_scale")
     call.threads = thread_count(threads)
     if positions is not None:
         read_positions(p, positions, spec.position_offset)
@@ -147,7 +147,7 @@ cdef int prepare_add_to(table_call_t *call, const spec_t *spec, object x, object
     return 0
 
 
-cdef double number(object value, str name) except? -1:
+cdef double finite_number(object value, str name) except? -1:
     """Return a finite number as a float64."""
     cdef double x
     if type(value) is float or type(value) is int and -(1 << 53) <= value <= 1 << 53:
