@@ -1,4 +1,4 @@
-"""Evaluate, in Python integers, a value for which kernel/exact.c cannot decide the rounding.
+"""Evaluate, in Python integers, a value for which c/exact/exact.c cannot decide the rounding.
 
 The number of bits is doubled until the rounding is decided; docs/numerics.md, section 3, proves that the loop ends.
 """

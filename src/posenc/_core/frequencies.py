@@ -2,7 +2,7 @@
 
 The integer ``floor(w / (2 pi) * 2**fraction_bits)``, with an error below two units, represents the frequency w.  The smallest
 frequency of an encoding determines ``fraction_bits``.  The kernel computes with `SIGNIFICANT_BITS`, which docs/numerics.md
-derives; `_exact.py` computes with more.
+derives; `exact.py` computes with more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-/* The interface between _kernel.pyx and the kernels: C11 without Python.
+/* The interface between kernel.pyx and the kernels: C11 without Python.
  *
  * A value is scale * sin(2 pi (position * turns + quarter / 4)), where `turns` is the column's frequency in turns per position,
  * and quarter is 1 for a cosine, else 0.  A column of zeros has 0 turns.  Python puts the columns in their final order, which
@@ -17,9 +17,9 @@
 
 enum {
     TILE = 32,                   /* columns computed together: their offsets stay in L1 */
-    FINE = 64,                   /* rows rotated from one anchor, which is in the middle of these rows */
+    FINE = 64,                   /* rows advanced from one anchor, which is in the middle of these rows */
     HALF = FINE / 2,
-    COARSE = 8,                  /* anchors rotated from one direct evaluation */
+    COARSE = 8,                  /* anchors advanced from one direct evaluation */
     BLOCK = FINE * COARSE,       /* rows computed from one direct evaluation */
     STRIP = 32,                  /* tiles of a panel: see job_t */
     LINE = 64,                   /* bytes of a cache line */
@@ -106,7 +106,7 @@ typedef struct {
     const int64_t *integers;
     const double *reals;
     const offsets_t *offsets;    /* for rows offsets->step apart, up or down; if NULL, each row is evaluated directly */
-    size_t panel;                /* bytes of the panel, a buffer from which rotated rows are flushed to `out`, or 0 */
+    size_t panel;                /* bytes of the panel, a buffer from which advanced rows are flushed to `out`, or 0 */
     int skip_rounding_test;      /* for tests */
 } job_t;
 

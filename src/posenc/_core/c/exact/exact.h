@@ -4,7 +4,7 @@
 
 #include "exact/real.h"
 
-enum { MAX_TURN_LIMBS = 200 };      /* _frequencies.py allows at most 184 */
+enum { MAX_TURN_LIMBS = 200 };      /* frequencies.py allows at most 184 */
 
 /* Computes the magnitude and the sign of a column's value at a finite position.  Returns the number of sure bits (real.h);
  * the results are not usable if it is below MIN_SURE_BITS. */

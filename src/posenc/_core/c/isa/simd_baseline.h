@@ -71,7 +71,7 @@ static inline vu64 u16_is_zero(vu64 x) {
 }
 #endif
 enum { FUSED = 0 };             /* f64_mulsub rounds twice, so two_product splits its factors */
-enum { PASS_COLUMNS = 16 };     /* columns of float32 per pass: see rotate.h */
+enum { PASS_COLUMNS = 16 };     /* columns of float32 per pass: see advance.h */
 
 static inline vf64 f64_load(const double *p) {
     vf64 v;

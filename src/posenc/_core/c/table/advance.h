@@ -1,4 +1,4 @@
-/* Rows rotated from an anchor: in double-double for float64, in double for the other dtypes.
+/* Rows advanced from an anchor: in double-double for float64, in double for the other dtypes.
  *
  * With P the value at the anchor and Q the value a quarter turn ahead, one offset gives two rows, one above the anchor and one
  * below it:
@@ -9,8 +9,8 @@
  * block's first row, sin_k is the sine of the angle from that row to the anchor, and reach >= |sin| of all fine offsets.
  * If position and frequency are both small, so is the M of a sine, which therefore loses no relative precision.
  */
-#ifndef POSENC_ROTATE_H
-#define POSENC_ROTATE_H
+#ifndef POSENC_ADVANCE_H
+#define POSENC_ADVANCE_H
 
 #include "table/rounding_test.h"
 #include "table/offset_tables.h"
@@ -23,14 +23,14 @@ INLINE vf64 f64_abs(vf64 a) { return f64_of_bits(u64_and(bits_of_f64(a), u64_set
 
 /* ---- anchors ------------------------------------------------------------------------------------------------------------- */
 
-/* The first row of a block in a tile, from which the anchors are rotated, and two terms for all anchors: `fixed_magnitude`,
+/* The first row of a block in a tile, from which the anchors are advanced, and two terms for all anchors: `fixed_magnitude`,
  * where M = fixed_magnitude + |Q0 sin_k|, and `absolute_term`, which is added to the error bound (float64) or to the
  * smallest |value| that may pass the fast test (other dtypes). */
 typedef struct {
     ALIGNED double p[TILE], q[TILE], p_low[TILE], q_low[TILE], fixed_magnitude[TILE], absolute_term[TILE];
 } origin_t;
 
-/* An anchor in a tile, with the error bound of the rows rotated from it and the addends of their fast test. */
+/* An anchor in a tile, with the error bound of the rows advanced from it and the addends of their fast test. */
 typedef struct {
     ALIGNED double p[TILE], q[TILE], p_low[TILE], q_low[TILE], error[TILE];
     ALIGNED uint64_t addend[TILE];
@@ -124,14 +124,14 @@ typedef struct {
     vu64 addend[TILE_VECTORS];
 } registers_t;
 
-INLINE void rotate(vf64 p, vf64 q, const double *fine, vf64 *above, vf64 *below) {
+INLINE void advance(vf64 p, vf64 q, const double *fine, vf64 *above, vf64 *below) {
     const vf64 x = f64_mul(p, f64_load(fine)), y = f64_mul(q, f64_load(fine + TILE));
     *above = f64_add(x, y);
     *below = f64_sub(x, y);
 }
 
-/* Rotates columns i .. i + LANES - 1 to the two rows at one offset; each result is a double plus a much smaller one. */
-INLINE void rotate_dd(const anchor_t *a, const double *fine, const double *fine_low, int i, vdd *above, vdd *below) {
+/* Advances columns i .. i + LANES - 1 to the two rows at one offset; each result is a double plus a much smaller one. */
+INLINE void advance_dd(const anchor_t *a, const double *fine, const double *fine_low, int i, vdd *above, vdd *below) {
     const vdd p = dd_load(a->p + i, a->p_low + i), q = dd_load(a->q + i, a->q_low + i);
     const vdd c = dd_load(fine + i, fine_low + i), s = dd_load(fine + TILE + i, fine_low + TILE + i);
     const vdd x = two_product(p.high, c.high), y = two_product(q.high, s.high);
@@ -153,8 +153,8 @@ COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, 
     for (int i = 0; i < pass_columns(dtype); i += LANES) {
         const int column = pass + i;
         vdd above = {f64_set(0), f64_set(0)}, below = above;
-        if (dtype == FLOAT64) rotate_dd(a, fine, fine_low, column, &above, &below);
-        else rotate(f64_load(a->p + column), f64_load(a->q + column), fine + column, &above.high, &below.high);
+        if (dtype == FLOAT64) advance_dd(a, fine, fine_low, column, &above, &below);
+        else advance(f64_load(a->p + column), f64_load(a->q + column), fine + column, &above.high, &below.high);
         dd_store(t.high + i, t.low + i, is_above ? above : below);
         f64_store(t.error + i, f64_load(a->error + column));
     }
@@ -173,7 +173,7 @@ INLINE void write_row(const group_t *g, int pass, char *out, const values_t *val
 /* Writes the columns of a pass in the rows below the anchor, and if `with_above` also in those above it, at the offsets
  * r .. last - 1.  Stops at the first offset with an undecided value and returns it, else `last`.  If `whole`, the loop
  * calls no function, so `loaded` can stay in registers. */
-INLINE int rotate_rows_double(const group_t *g, const anchor_t *a, int pass, int r, int last, int with_above, int whole,
+INLINE int advance_rows_double(const group_t *g, const anchor_t *a, int pass, int r, int last, int with_above, int whole,
                               dtype_t dtype, output_t output) {
     const ptrdiff_t row_stride = g->row_stride;
     const int vectors = pass_columns(dtype) / LANES;
@@ -194,7 +194,7 @@ INLINE int rotate_rows_double(const group_t *g, const anchor_t *a, int pass, int
         for (int v = 0; v < vectors; v += 2) {
             vf64 values_above[2], values_below[2];
             for (int i = 0; i < 2; i++)
-                rotate(loaded.p[v + i], loaded.q[v + i], fine + (v + i) * LANES, &values_above[i], &values_below[i]);
+                advance(loaded.p[v + i], loaded.q[v + i], fine + (v + i) * LANES, &values_above[i], &values_below[i]);
             above.f32[v / 2] = f32_of_f64(values_above[0], values_above[1]);
             below.f32[v / 2] = f32_of_f64(values_below[0], values_below[1]);
             if (with_above)
@@ -211,7 +211,7 @@ INLINE int rotate_rows_double(const group_t *g, const anchor_t *a, int pass, int
                 vf64 values_above[2], values_below[2];
                 for (int i = 0; i < 2; i++) {
                     const vf64 error = f64_load(a->error + pass + (v + i) * LANES);
-                    rotate(loaded.p[v + i], loaded.q[v + i], same_fine + (v + i) * LANES, &values_above[i], &values_below[i]);
+                    advance(loaded.p[v + i], loaded.q[v + i], same_fine + (v + i) * LANES, &values_above[i], &values_below[i]);
                     if (with_above) undecided = u64_or(undecided, undecided_double(&values_above[i], error, dtype));
                     undecided = u64_or(undecided, undecided_double(&values_below[i], error, dtype));
                 }
@@ -226,8 +226,8 @@ INLINE int rotate_rows_double(const group_t *g, const anchor_t *a, int pass, int
     return r;
 }
 
-/* Does the same as rotate_rows_double for float64, in a single pass. */
-INLINE int rotate_rows_dd(const group_t *g, const anchor_t *a, int r, int last, int with_above, int whole, output_t output) {
+/* Does the same as advance_rows_double for float64, in a single pass. */
+INLINE int advance_rows_dd(const group_t *g, const anchor_t *a, int r, int last, int with_above, int whole, output_t output) {
     const ptrdiff_t row_stride = g->row_stride;
     char *out_above = g->out + row_above(r) * row_stride, *out_below = g->out + row_below(r) * row_stride;
     const double *fine = g->fine + r * 2 * TILE, *fine_low = g->fine_low + r * 2 * TILE;
@@ -238,7 +238,7 @@ INLINE int rotate_rows_dd(const group_t *g, const anchor_t *a, int r, int last, 
         for (int v = 0; v < TILE_VECTORS; v++) {
             const vf64 error = f64_load(a->error + v * LANES);
             vdd sum_above, sum_below;
-            rotate_dd(a, fine, fine_low, v * LANES, &sum_above, &sum_below);
+            advance_dd(a, fine, fine_low, v * LANES, &sum_above, &sum_below);
             if (with_above) above.f64[v] = rounded_dd(sum_above, error, &undecided);
             below.f64[v] = rounded_dd(sum_below, error, &undecided);
         }
@@ -249,12 +249,12 @@ INLINE int rotate_rows_dd(const group_t *g, const anchor_t *a, int r, int last, 
     return r;
 }
 
-INLINE void rotate_rows(const group_t *g, const anchor_t *a, int first, int last, int with_above, int whole, dtype_t dtype,
+INLINE void advance_rows(const group_t *g, const anchor_t *a, int first, int last, int with_above, int whole, dtype_t dtype,
                         output_t output) {
     for (int pass = 0; pass < (whole ? TILE : g->width); pass += pass_columns(dtype)) {
         for (int r = first; r < last; r++) {
-            r = dtype == FLOAT64 ? rotate_rows_dd(g, a, r, last, with_above, whole, output)
-                                 : rotate_rows_double(g, a, pass, r, last, with_above, whole, dtype, output);
+            r = dtype == FLOAT64 ? advance_rows_dd(g, a, r, last, with_above, whole, output)
+                                 : advance_rows_double(g, a, pass, r, last, with_above, whole, dtype, output);
             if (r == last) break;
             write_uncertain(g, a, pass, r, 0);
             if (with_above) write_uncertain(g, a, pass, r, 1);
@@ -262,9 +262,9 @@ INLINE void rotate_rows(const group_t *g, const anchor_t *a, int first, int last
     }
 }
 
-/* Rotates the rare rows that write_narrow writes: narrow rows, and rows below the anchor with no counterpart above it. */
-NOINLINE void rotate_narrow_rows(const group_t *g, const anchor_t *a, int first, int last, int with_above) {
-    FOR_DTYPE(g->job->dtype, rotate_rows(g, a, first, last, with_above, 0, DTYPE, STORE))
+/* Advances the rare rows that write_narrow writes: narrow rows, and rows below the anchor with no counterpart above it. */
+NOINLINE void advance_narrow_rows(const group_t *g, const anchor_t *a, int first, int last, int with_above) {
+    FOR_DTYPE(g->job->dtype, advance_rows(g, a, first, last, with_above, 0, DTYPE, STORE))
 }
 
 /* ---- groups: one function for each dtype and output mode ----------------------------------------------------------------- */
@@ -272,9 +272,9 @@ NOINLINE void rotate_narrow_rows(const group_t *g, const anchor_t *a, int first,
 #define DEFINE_GROUP(T, OUTPUT) \
     NOINLINE void group_##T##_##OUTPUT(const group_t *g, const anchor_t *a) { \
         const int unpaired = g->rows < HALF ? HALF - g->rows : g->rows - HALF; \
-        if (g->whole) rotate_rows(g, a, 0, g->rows - HALF, 1, 1, T, OUTPUT); \
-        else rotate_narrow_rows(g, a, 0, g->rows - HALF, 1); \
-        rotate_narrow_rows(g, a, unpaired, HALF, 0); \
+        if (g->whole) advance_rows(g, a, 0, g->rows - HALF, 1, 1, T, OUTPUT); \
+        else advance_narrow_rows(g, a, 0, g->rows - HALF, 1); \
+        advance_narrow_rows(g, a, unpaired, HALF, 0); \
     }
 DEFINE_GROUP(FLOAT64, STORE)
 DEFINE_GROUP(FLOAT32, STORE)

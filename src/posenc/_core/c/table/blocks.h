@@ -1,5 +1,5 @@
-/* Blocks of evenly spaced rows: the first row is evaluated directly, the anchors are rotated from it, and the rows from the
- * anchors (rotate.h).  The outer loop of write_tiles is over tiles of columns, so a tile's offsets stay in L1 at any
+/* Blocks of evenly spaced rows: the first row is evaluated directly, the anchors are advanced from it, and the rows from the
+ * anchors (advance.h).  The outer loop of write_tiles is over tiles of columns, so a tile's offsets stay in L1 at any
  * d_model.
  */
 #ifndef POSENC_BLOCKS_H
@@ -39,7 +39,7 @@ static void block_origin(const block_t *b, ptrdiff_t tile, origin_t *o) {
 }
 
 /* Writes the rows of anchor k in a tile: row i to out + i * row_stride.  A tile that ends in the next row has one row fewer. */
-static void rotate_group(const block_t *b, const origin_t *origin, ptrdiff_t tile, int k, output_t output, int whole, char *out,
+static void advance_group(const block_t *b, const origin_t *origin, ptrdiff_t tile, int k, output_t output, int whole, char *out,
                          ptrdiff_t row_stride, prefetch_t *prefetch) {
     anchor_t a;
     const ptrdiff_t rows = b->count - ends_in_next_row(b, tile) - k * FINE;
@@ -84,7 +84,7 @@ static void write_tiles(const block_t *b) {
         origin_t origin;
         block_origin(b, tile, &origin);
         for (int k = 0; k * FINE < b->count; k++)
-            rotate_group(b, &origin, tile, k, job->output, 0,
+            advance_group(b, &origin, tile, k, job->output, 0,
                          out + k * FINE * job->row_stride + tile * TILE * size_of(job->dtype), job->row_stride, NULL);
     }
 }
@@ -126,13 +126,13 @@ static void write_strip(const block_t *b, ptrdiff_t first_tile, ptrdiff_t last_t
         if (!job->panel) {
             prefetch_t prefetch = {out + FINE * job->row_stride, 0, bytes, job->row_stride};
             for (ptrdiff_t t = 0; t < tiles; t++)
-                rotate_group(b, &origins[t], first_tile + t, k, ADD, 0, out + t * TILE * size, job->row_stride, &prefetch);
+                advance_group(b, &origins[t], first_tile + t, k, ADD, 0, out + t * TILE * size, job->row_stride, &prefetch);
             continue;
         }
         char *const rows = panel + (contiguous ? (uintptr_t)out % LINE : 0);
         for (ptrdiff_t i = 0; i < tiles; i++) {
             const ptrdiff_t t = i ? i - 1 : tiles - 1;
-            rotate_group(b, &origins[t], first_tile + t, k, STORE, !contiguous || tiles > 1, rows + t * TILE * size, pitch,
+            advance_group(b, &origins[t], first_tile + t, k, STORE, !contiguous || tiles > 1, rows + t * TILE * size, pitch,
                          NULL);
         }
         flush_panel(job, out, rows, pitch, bytes, minimum(b->count - k * FINE, FINE));

@@ -53,7 +53,7 @@ static void tabulate(const spec_t *spec, const offsets_t *offsets, ptrdiff_t fir
                 if (*sine > reach || -*sine > reach) reach = *sine < 0 ? -*sine : *sine;
             for (int i = 0; i < spec->integer_limbs + spec->fraction_limbs; i++)
                 turns |= shifted.turns[i * spec->pitch + column];
-            /* rotate.h multiplies the bound by DOUBLE_ERROR; the added 2**-36 makes it cover the absolute error of a direct
+            /* advance.h multiplies the bound by DOUBLE_ERROR; the added 2**-36 makes it cover the absolute error of a direct
              * evaluation: see docs/numerics.md, section 5 */
             offsets->reach[column] = turns ? reach + 0x1p-36 : 0;
             offsets->has_frequency[column] = turns ? 1 : 0;

@@ -14,7 +14,7 @@
 
 /* ---- the fast test ------------------------------------------------------------------------------------------------------- */
 
-/* The smallest |value| that may pass, as a fraction of M, defined in rotate.h.  It keeps the error below 2**16 units of the
+/* The smallest |value| that may pass, as a fraction of M, defined in advance.h.  It keeps the error below 2**16 units of the
  * double's last place for float32, and far below half a unit of the float's last place for float16 and bfloat16. */
 INLINE double smallest_share(dtype_t dtype) { return dtype == FLOAT32 ? 0x1p-12 : 0x1p-20; }
 
