@@ -39,6 +39,7 @@ def main():
     chosen = [f for f in faults if not args.words or any(word in str(f.values()) for word in args.words)]
     if not importlib.util.find_spec("torch"):
         chosen = [f for f in chosen if "/torch/" not in f["file"]]
+    check_clean(chosen)
     waiting = queue.SimpleQueue()
     for fault in sorted(chosen, key=lambda f: f["file"].endswith(COMPILED)):        # so that few builds follow each other
         waiting.put(fault)
@@ -75,13 +76,27 @@ def shown(fault):
 # ---- a copy of the tree ---------------------------------------------------------------------------------------------
 
 
+def copied(folder):
+    copy = Path(folder, "posenc")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, listed.split("\0")):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, copy / name)
+    return copy
+
+
+def check_clean(faults):
+    """End the program if a named test fails without a fault: it would seem to catch every fault."""
+    with tempfile.TemporaryDirectory(prefix="posenc-faults-") as folder:
+        copy = copied(folder)
+        build(copy)
+        if failed := run_tests(copy, sorted({f"tests/{test}" for fault in faults for test in fault["tests"].split()})):
+            sys.exit(f"{failed} fails without a fault")
+
+
 def work(waiting, named_only):
     with tempfile.TemporaryDirectory(prefix="posenc-faults-") as folder:
-        copy = Path(folder, "posenc")
-        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-        for name in filter(None, listed.split("\0")):
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, copy / name)
+        copy = copied(folder)
         stale = True
         while not waiting.empty():
             try:
@@ -113,7 +128,7 @@ def build(copy):
     command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
     done = subprocess.run(command, cwd=copy, env=environment(copy), capture_output=True, text=True)
     if done.returncode:
-        sys.exit(f"a fault does not compile:\n{done.stderr}")
+        sys.exit(f"the build ended with {done.returncode}:\n{done.stdout}{done.stderr}")
 
 
 def run_tests(copy, files):
