@@ -264,11 +264,6 @@ def test_errors_of_sums_are_raised_before_computing(x, positions, error, message
         posenc.dask.add_to(x, positions)
 
 
-def test_an_x_scale_beyond_the_dtype_is_refused():
-    with pytest.raises(ValueError, match="x_scale is"):
-        posenc.dask.add_to(da.zeros((3, 4), dtype="float16"), x_scale=1e9)
-
-
 # ---- stores ---------------------------------------------------------------------------------------------------------
 
 
@@ -314,12 +309,6 @@ def test_overwrite_must_be_a_bool(tmp_path, overwrite):
     with pytest.raises(TypeError, match=f"overwrite is {overwrite!r} of type {type(overwrite).__name__}, expected a bool"):
         posenc.dask.to_zarr(tmp_path / "pe.zarr", 5, 8, overwrite=overwrite)
     assert posenc.dask.to_zarr(tmp_path / "pe.zarr", 10, 8, overwrite=np.True_).shape == (10, 8)
-
-
-def test_a_missing_path_is_refused():
-    pytest.importorskip("zarr")
-    with pytest.raises(TypeError, match="path is None, expected a path, a URL or a Zarr store"):
-        posenc.dask.to_zarr(None, 10, 8)
 
 
 @in_processes

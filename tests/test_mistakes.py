@@ -371,6 +371,7 @@ posenc.identify(x, range(2**63, 2**63 + 12))            positions has 9223372036
 """,
     "positions_from_mask": """
 posenc.positions_from_mask([1, 1, 2])                   mask has 2 | 0 at padding and 1 at tokens
+posenc.positions_from_mask([0.0, np.nan])               mask has nan | 0 at padding and 1 at tokens
 posenc.positions_from_mask([0.0, -np.inf])              mask has -inf | 0 at padding and 1 at tokens
 posenc.positions_from_mask(1)                           mask has shape () | (..., n)
 posenc.positions_from_mask("110")                       mask | booleans or numbers

@@ -202,12 +202,6 @@ def test_matplotlib_is_imported_on_demand():
     subprocess.run(python(code), check=True)
 
 
-@pytest.mark.parametrize("draw", PLOTS)
-def test_a_picture_without_values_is_refused(draw):
-    with pytest.raises(ValueError, match="positions give 5 x 0 values, expected from 1 to"):
-        draw(Encoding(0), 5)
-
-
 def test_the_size_of_a_similarity_matrix_is_limited():
     with pytest.raises(ValueError, match="5000 x 5000 values"):
         posenc.plot.similarity(Encoding(2), 5000)
