@@ -45,6 +45,13 @@ CALLS = {
 }
 MISTAKES = {
     "encode": """
+posenc.encode(12, 64, n=500)                            'n' | did you mean 'base'?
+posenc.encode(12, "whisper")                            d_model is 'whisper' | an Encoding such as posenc.preset('whisper', d_model)
+posenc.encode(12, "no model")                           d_model is 'no model' of type str | an integer or an Encoding
+posenc.encode(12, 64, preset="whisper")                 'preset' | pass an Encoding instead of d_model
+posenc.encode(12, encoding=enc)                         'encoding' | pass an Encoding instead of d_model
+posenc.encode(12, 64, cos_first=True)                   did you mean 'order'? cos_first=True means order='cos'
+posenc.encode(enc, 12)                                  positions is Encoding(64) | an Encoding is the argument d_model or encoding
 posenc.encode(12.0, 64)                                 positions is 12.0 of type float | a range or an array such as [12.0]
 posenc.encode("12", 64)                                 positions is '12' of type str | an integer, a range or an array
 posenc.encode(-1, 64)                                   positions is -1 | at least 0
@@ -81,6 +88,8 @@ posenc.encode(12, 64, hidden_size=64)                   'hidden_size' | did you 
 posenc.encode(12, enc, base=500)                        an Encoding and base | replace(base=...)
 """,
     "add_to": """
+posenc.add_to(x, enc)                                   positions is Encoding(64) | an Encoding is the argument d_model or encoding
+posenc.add_to(x, preset="whisper")                      'preset' | did you mean 'encoding'?
 posenc.add_to(x.tolist())                               x is of type list | a numpy.ndarray
 posenc.add_to(lazy)                                     x is of type Array | a numpy.ndarray
 posenc.add_to(np.zeros((12, 64), "int32"))              x has dtype int32 | float64, float32, float16 or bfloat16
@@ -105,6 +114,7 @@ posenc.add_to(x, d_model=64)                            'd_model' | did you mean
 posenc.add_to(x, workers=2)                             'workers' | did you mean 'threads'?
 """,
     "stream": """
+posenc.stream(12, 64, 10000)                            stream() takes only positions and d_model by position | by keyword
 posenc.stream(12.0, 64)                                 positions is of type float | an integer, a range or None
 posenc.stream(np.arange(12), 64)                        positions is of type ndarray | a range or None; encode takes arrays
 posenc.stream("12", 64)                                 positions is of type str | an integer, a range or None
@@ -158,6 +168,9 @@ posenc.Encoding(64, padding_idx=1.0)                    padding_idx is 1.0 of ty
 posenc.Encoding(64, position_offset=2**63)              position_offset is 9.22337 | 2**63
 """,
     "Rotary": """
+posenc.Rotary(64, 10000)                                Rotary() takes only head_dim by position | by keyword
+posenc.Rotary(64, interleaved=True)                     did you mean 'layout'? interleaved=True means layout='interleaved'
+posenc.Rotary(64, layout="neox")                        layout is 'neox' | did you mean 'halves'?
 posenc.Rotary("64")                                     head_dim is '64' of type str | an integer
 posenc.Rotary(63)                                       head_dim is 63, expected an even number of columns
 posenc.Rotary(2**25)                                    head_dim is 33554432 | at most 16777216
@@ -443,6 +456,8 @@ posenc.torch.add_to(t, x_scale="8")                     x_scale is '8' of type s
 posenc.torch.add_to(t, scale_embedding=8)               'scale_embedding' | did you mean 'x_scale'?
 """,
     "torch.PositionalEncoding": """
+posenc.torch.PositionalEncoding("whisper")              d_model is 'whisper' | an Encoding such as posenc.preset('whisper', d_model)
+posenc.torch.PositionalEncoding(encoding=enc)           'encoding' | pass an Encoding instead of d_model
 posenc.torch.PositionalEncoding("64")                   d_model is '64' of type str | an integer
 posenc.torch.PositionalEncoding(64, 5000)               dropout is 5000 of type int | max_len=5000
 posenc.torch.PositionalEncoding(64, dropout=-1)         dropout is -1.0 | from 0 to 1
@@ -606,6 +621,12 @@ posenc.encode(t[:, 0].bfloat16(), 64)                     -> posenc.torch.encode
 posenc.encode(t[:, 0].requires_grad_(), 64)               -> posenc.encode(t[:, 0].requires_grad_().detach().numpy(), 64)
 posenc.encode(12, 64, out=t)                              -> posenc.encode(12, 64, out=t.numpy())
 posenc.encode(12, enc, base=500)                          -> posenc.encode(12, enc.replace(base=500))
+posenc.encode(12, "whisper")                              -> posenc.encode(12, posenc.preset('whisper', 64))
+posenc.encode(12, encoding=enc)                           -> posenc.encode(12, enc)
+posenc.encode(enc, 12)                                    -> posenc.encode(12, enc)
+posenc.add_to(x, enc)                                     -> posenc.add_to(x, encoding=enc)
+posenc.stream(12, 64, 500)                                -> posenc.stream(12, 64, base=500)
+posenc.Rotary(64, layout="neox")                          -> posenc.Rotary(64, layout='halves')
 posenc.add_to(t)                                          -> posenc.torch.add_to(t)
 posenc.add_to(t)                                          -> posenc.add_to(t.numpy())
 posenc.stream(np.arange(12), 64)                          -> posenc.encode(np.arange(12), 64)

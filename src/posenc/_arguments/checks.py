@@ -21,6 +21,10 @@ from posenc._arguments.dtypes import DTYPES, OTHER_NAMES
 from posenc._arguments.keywords import MISSING
 
 LOWEST, BEYOND = -(2**63), 2**63        # the domain: LOWEST <= position < BEYOND
+LAYOUTS = {         # the layouts of other libraries
+    **dict.fromkeys(("neox", "half", "concat", "concatenated", "split", "rotate_half"), "halves"),
+    **dict.fromkeys(("gptj", "gpt-j", "interleave", "alternating"), "interleaved"),
+}
 REAL = "integers of at most 64 bits, float64, float32, float16 or bfloat16"
 
 # ---- numbers and names ----------------------------------------------------------------------------------------------
@@ -85,7 +89,8 @@ def choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
     if not isinstance(value, str):
         raise wrong_type(name, value, f"one of {choices}")
     if value not in choices:
-        raise ValueError(f"{name} is {value!r}, expected one of {choices}")
+        meant = LAYOUTS.get(value.lower()) if name == "layout" else None
+        raise ValueError(f"{name} is {value!r}, expected one of {choices}{f'; did you mean {meant!r}?' if meant else ''}")
     return str(value)                           # not np.str_, whose repr differs
 
 
@@ -193,6 +198,8 @@ def range_or_array(positions: Any) -> range | NDArray[Any]:
         raise wrong_type("positions", positions, f"an integer, a range or an array{one}")
     if not isinstance(positions, np.ndarray) and is_index(positions):
         return range(integer("positions", positions, 0))
+    if hasattr(positions, "d_model"):
+        raise wrong_type("positions", positions, "an integer, a range or an array; an Encoding is the argument d_model or encoding")
     return numbers("positions", positions)
 
 

@@ -15,7 +15,7 @@ LENGTHS = ("length max_length seq_len seq_length sequence_length max_seq_len max
 CHUNKS = "chunk chunk_size chunksize chunk_length rows_per_chunk batch_size "
 # keyword: its names in other libraries, separated by spaces
 OTHER_NAMES = {
-    "base": "theta rope_theta rope_base rotary_base max_period max_timescale max_wavelength temperature freq_base base_freq",
+    "base": "theta rope_theta rope_base rotary_base max_period max_timescale max_wavelength temperature freq_base base_freq n",
     "threads": "num_threads n_threads nthreads n_jobs jobs workers num_workers max_workers n_workers",
     "max_len": LENGTHS + "max_sequence_length context_size block_size",
     "max_sequence_length": LENGTHS + "max_len context_size block_size",
@@ -55,7 +55,7 @@ OTHER_NAMES = {
     "dtype": "type datatype data_type dt precision",
     "out": "output buffer res result",
     "x": "a array embeddings inputs input tokens",
-    "encoding": "enc pe d_model",
+    "encoding": "enc pe d_model preset",
     "table": "pe values array a tensor",
     "mask": "attention_mask padding_mask key_padding_mask input_ids tokens",
     "segment_ids": "segments segment_id seq_ids sequence_ids",
@@ -67,6 +67,11 @@ OTHER_NAMES = {
     "progress": "callback tqdm progress_bar show_progress verbose",
     "force": "overwrite exist_ok mode",
     "overwrite": "force exist_ok mode",
+}
+# flag of another library: the argument that has the meaning of True
+FLAGS = {
+    "flip_sin_to_cos": "order='cos'", "cos_first": "order='cos'", "interleaved": "layout='interleaved'",
+    "interleave": "layout='interleaved'", "is_neox_style": "layout='halves'", "rotate_half": "layout='halves'",
 }
 CONVENTION = ("base", "frequency_scale", "position_offset", "position_scale", "padding_idx", "scale", "odd", "spacing", "shift",
               "exponents", "frequencies", "layout", "order")
@@ -82,7 +87,9 @@ def check_names(
     import difflib
     import inspect
 
-    parameters = [p.name for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    signature = inspect.signature(function).parameters
+    parameters = [p.name for p in signature.values() if p.kind is not p.VAR_KEYWORD]
+    takes_encoding = "d_model" in signature and "Encoding" in str(signature["d_model"].annotation)
     accepted = [name for name in dict.fromkeys((*parameters, *others)) if name not in ("self", "cls")]
     for name in keywords:
         if name in accepted:
@@ -92,7 +99,10 @@ def check_names(
         near = near or difflib.get_close_matches(name.lower(), accepted, 1, cutoff=0.7)
         of_encoding = [keyword for keyword in (name, *meant) if keyword in ("d_model", *CONVENTION)]
         if near:
-            hint = f"did you mean {near[0]!r}?"
+            meaning = f" {name}=True means {FLAGS[name]}" if FLAGS.get(name, "").startswith(f"{near[0]}=") else ""
+            hint = f"did you mean {near[0]!r}?{meaning}"
+        elif takes_encoding and name in ("encoding", *OTHER_NAMES["encoding"].split()):
+            hint = "pass an Encoding instead of d_model"
         elif "encoding" in accepted and of_encoding:
             hint = f"posenc.Encoding takes {of_encoding[0]}"
         elif name in ("device", "requires_grad") and "torch" not in function.__module__:
@@ -115,8 +125,14 @@ def suggests(function: Callable[P, R]) -> Callable[P, R]:
         except TypeError:
             import inspect
 
-            has_others = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
-            check_names(function, keywords, CONVENTION if has_others else ())
+            parameters = inspect.signature(function).parameters.values()
+            kinds = [p.kind for p in parameters]
+            check_names(function, keywords, CONVENTION if inspect.Parameter.VAR_KEYWORD in kinds else ())
+            positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+            if len(args) > len(positional) and inspect.Parameter.VAR_POSITIONAL not in kinds:
+                called = function.__qualname__.removesuffix(".__init__")
+                taken = " and ".join(name for name in positional if name != "self")
+                raise TypeError(f"{called}() takes only {taken} by position; pass the others by keyword") from None
             raise
 
     return call

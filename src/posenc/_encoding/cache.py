@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from posenc._arguments import checks
 from posenc._arguments.keywords import check_names
 from posenc._encoding.convention import DEFAULTS
 from posenc._encoding.encoding import Encoding, check_encoding
+from posenc._encoding.presets import PRESETS
 
 WIDEST_CACHED = 2**16                   # columns; an Encoding of this width takes 4 MB, or more with an extreme base
 CACHEABLE = {int, float, str, type(None), np.float64, np.float32}   # not tensors: their hash does not depend on their value
@@ -27,6 +29,10 @@ def encoding_of(d_model: Any, convention: Mapping[str, Any], function: Callable[
         for name in convention:
             raise TypeError(f"an Encoding and {name} are both given, expected only one of them; use replace({name}=...)")
         return d_model
+    if isinstance(d_model, str):
+        check_names(function, convention, DEFAULTS)
+        such_as = f" such as posenc.preset({d_model!r}, d_model)" if d_model in PRESETS else ""
+        raise checks.wrong_type("d_model", d_model, f"an integer or an Encoding{such_as}")
     try:
         if type(d_model) is int and d_model <= WIDEST_CACHED and CACHEABLE.issuperset(map(type, scalars(convention))):
             return _cached(d_model, **convention)

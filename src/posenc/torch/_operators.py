@@ -31,7 +31,7 @@ from posenc.torch._tensors import DTYPES, NOT_DIFFERENTIABLE, array_of, constant
 
 def specification(d_model: Any, convention: Mapping[str, Any], function: Callable[..., Any]) -> tuple[int, str]:
     """Return d_model and the convention as JSON text; check both, except in compiled code, where the operator checks them."""
-    if isinstance(d_model, posenc.Encoding):
+    if isinstance(d_model, (posenc.Encoding, str)):
         encoding = cache.encoding_of(d_model, convention, function)
         changes = changes_of(encoding)
         if torch.compiler.is_compiling():
