@@ -7,6 +7,7 @@ least two spaces, and the fragments that the message must contain, separated by 
 import ast
 import contextlib
 import inspect
+import json
 import os
 import re
 import shlex
@@ -14,6 +15,7 @@ import subprocess
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -46,12 +48,12 @@ CALLS = {
 MISTAKES = {
     "encode": """
 posenc.encode(12, 64, n=500)                            'n' | did you mean 'base'?
-posenc.encode(12, "whisper")                            d_model is 'whisper' | an Encoding such as posenc.preset('whisper', d_model)
+posenc.encode(12, "whisper")                            d_model is 'whisper' | an Encoding such as posenc.preset('whisper'
 posenc.encode(12, "no model")                           d_model is 'no model' of type str | an integer or an Encoding
 posenc.encode(12, 64, preset="whisper")                 'preset' | pass an Encoding instead of d_model
 posenc.encode(12, encoding=enc)                         'encoding' | pass an Encoding instead of d_model
 posenc.encode(12, 64, cos_first=True)                   did you mean 'order'? cos_first=True means order='cos'
-posenc.encode(enc, 12)                                  positions is Encoding(64) | an Encoding is the argument d_model or encoding
+posenc.encode(enc, 12)                                  positions is Encoding(64) | the argument d_model or encoding
 posenc.encode(12.0, 64)                                 positions is 12.0 of type float | a range or an array such as [12.0]
 posenc.encode("12", 64)                                 positions is '12' of type str | an integer, a range or an array
 posenc.encode(-1, 64)                                   positions is -1 | at least 0
@@ -88,7 +90,7 @@ posenc.encode(12, 64, hidden_size=64)                   'hidden_size' | did you 
 posenc.encode(12, enc, base=500)                        an Encoding and base | replace(base=...)
 """,
     "add_to": """
-posenc.add_to(x, enc)                                   positions is Encoding(64) | an Encoding is the argument d_model or encoding
+posenc.add_to(x, enc)                                   positions is Encoding(64) | the argument d_model or encoding
 posenc.add_to(x, preset="whisper")                      'preset' | did you mean 'encoding'?
 posenc.add_to(x.tolist())                               x is of type list | a numpy.ndarray
 posenc.add_to(lazy)                                     x is of type Array | a numpy.ndarray
@@ -187,7 +189,9 @@ posenc.Rotary(64, scaling="yarn")                       scaling is 'yarn' of typ
 posenc.Rotary(64, scaling={"rope_type": "ntk", "factor": 2})  scaling has rope_type 'ntk' | expected one of
 posenc.Rotary(64, scaling={"rope_type": "linear", "type": "yarn"})  rope_type 'linear' and type 'yarn'
 posenc.Rotary(64, scaling={"rope_type": ["yarn"]})      scaling has rope_type ['yarn'] | expected one of
-posenc.Rotary(64, scaling={"factor": 2})                scaling has the key 'factor' | expected keys of default
+posenc.Rotary(64, scaling={"factor": 2})                scaling has the key 'factor' but lacks 'rope_type' | linear, dynamic
+posenc.Rotary(64, scaling={"rope_type": "YaRN"})        scaling has rope_type 'YaRN' | did you mean 'yarn'?
+posenc.Rotary(64, scaling={"finetuned": True})          scaling has the key 'finetuned' | expected keys of default
 posenc.Rotary(64, scaling={"type": "linear"})           scaling lacks the key 'factor', which linear needs
 posenc.Rotary(64, scaling={"type": "linear", "factor": 0})  scaling['factor'] is 0 | a positive
 posenc.Rotary(64, scaling={"type": "dynamic", "alpha": 10.0, "factor": 2.0})  alpha and the factor 2.0
@@ -201,7 +205,7 @@ posenc.Rotary(40, axes=range(20))                       axes has 19 | integers b
 posenc.Rotary.from_dict({"head_dim": 8})                document lacks rotary
 posenc.Rotary.from_dict([8])                            document is [8] of type list | a dict from Rotary.to_dict
 posenc.Rotary.from_config(config, seq_len=4096)         'seq_len' | did you mean 'length'?
-posenc.Rotary.from_config("meta-llama/Llama-3")         config is 'meta-llama/Llama-3' of type str | a configuration
+posenc.Rotary.from_config("meta-llama/Llama-3")         config is 'meta-llama/Llama-3' of type str | AutoConfig.from_pretrained
 posenc.Rotary.preset("qwen2vl", 128)                    name is 'qwen2vl' | expected one of
 posenc.Rotary.preset("qwen3-vl", 80)                    head_dim is 80 | a multiple of 32 for qwen3-vl
 posenc.Rotary.preset("sam2", 64, max_len=3)             Rotary.preset() | 'max_len' | expected name, head_dim, base
@@ -216,6 +220,8 @@ rotary.rotate(t)                                        x is of type Tensor | po
 rotary.rotate(x, threads=0)                             threads is 0 | at least 1
 """,
     "preset": """
+posenc.preset("wisper", 64)                             name is 'wisper' | did you mean 'whisper'?
+posenc.preset("whisper", 64, flip_sin_to_cos=True)      did you mean 'order'? flip_sin_to_cos=True means order='cos'
 posenc.preset("vaswany", 64)                            name is 'vaswany' | vaswani
 posenc.preset("mae", 384)                               posenc.grid((h, w), d_model, layout='halves', axes=(1, 0))
 posenc.preset("Fairseq", 64)                            name is 'Fairseq' | fairseq
@@ -230,6 +236,9 @@ posenc.preset("whisper", 64, max_timescale=500, base=9)  max_timescale and base 
 posenc.preset("pyg", 64, granularity=0)                 'granularity': 0.0 | other than 0
 """,
     "grid": """
+posenc.grid(np.zeros((7, 7)), 64)                       shape is an array of shape (7, 7) | pass array.shape
+posenc.grid((7, 7.0), 64)                               shape[1] is 7.0 of type float | an integer
+posenc.grid((7, xy), 64)                                shape[1] has coordinates of shape (5, 2) | one dimension
 posenc.grid("3x4", 128)                                 shape is '3x4' of type str | an integer
 posenc.grid((), 128)                                    shape is empty | at least one axis
 posenc.grid((3, dates), 128)                            datetime64[D] | .astype("int64")
@@ -253,6 +262,7 @@ posenc.grid((3, 4), 128, dtype="bf16")                  dtype is 'bf16' | did yo
 posenc.grid((3, 4), 128, out=x)                         out has shape (12, 64), expected (3, 4, 128)
 """,
     "points": """
+posenc.points(np.zeros(5), 64)                          coordinates has shape (5,), one point with 5 axes: d_model is 64
 posenc.points(3, 8)                                     coordinates has shape () | (..., axes)
 posenc.points(None, 8)                                  coordinates is None | an array
 posenc.points("xy", 8)                                  coordinates has dtype <U2 | integers of at most 64 bits
@@ -456,7 +466,7 @@ posenc.torch.add_to(t, x_scale="8")                     x_scale is '8' of type s
 posenc.torch.add_to(t, scale_embedding=8)               'scale_embedding' | did you mean 'x_scale'?
 """,
     "torch.PositionalEncoding": """
-posenc.torch.PositionalEncoding("whisper")              d_model is 'whisper' | an Encoding such as posenc.preset('whisper', d_model)
+posenc.torch.PositionalEncoding("whisper")              d_model is 'whisper' | an Encoding such as posenc.preset('whisper'
 posenc.torch.PositionalEncoding(encoding=enc)           'encoding' | pass an Encoding instead of d_model
 posenc.torch.PositionalEncoding("64")                   d_model is '64' of type str | an integer
 posenc.torch.PositionalEncoding(64, 5000)               dropout is 5000 of type int | max_len=5000
@@ -492,6 +502,8 @@ posenc.torch.PositionalTable(64)(t, start=2**63)        start is 922337203685477
 posenc.torch.PositionalTable(64)(t, start=1, positions=torch.arange(12))  start is 1 | positions | only one of them
 """,
     "torch.RotaryEmbedding": """
+posenc.torch.RotaryEmbedding("model/config.json")       config is 'model/config.json' of type str | or json.load reads one
+posenc.torch.RotaryEmbedding(model)                     of type SimpleNamespace | pass model.config
 posenc.torch.RotaryEmbedding(64)                        config is 64 of type int | a configuration
 posenc.torch.RotaryEmbedding(None)                      config is None | a configuration
 posenc.torch.RotaryEmbedding(enc)                       config is Encoding(64) of type Encoding | a configuration
@@ -509,6 +521,13 @@ posenc.torch.RotaryEmbedding(rotary)(t, range(12))      positions is of type ran
 posenc.torch.RotaryEmbedding(rotary)(t.int(), torch.zeros(1, 12))  x has dtype torch.int32
 posenc.torch.RotaryEmbedding(rotary)(t, torch.zeros(1, 12), "full")  layer_type is 'full' | None
 posenc.torch.RotaryEmbedding(rotary).rotary("full")     layer_type is 'full' | None
+""",
+    "posenc": """
+posenc.PositionalEncoding(64)                           did you mean posenc.torch.PositionalEncoding?
+posenc.rotate(x)                                        no attribute 'rotate' | did you mean posenc.Rotary.rotate?
+posenc.rotary(64)                                       no attribute 'rotary' | did you mean posenc.Rotary?
+posenc.load("pe.npy")                                   no attribute 'load' | did you mean posenc.open?
+posenc.encoding                                         no attribute 'encoding'
 """,
     "torch.ChunkDataset": """
 posenc.torch.ChunkDataset(12.0, 64)                     positions is of type float | an integer or a range
@@ -573,6 +592,7 @@ posenc.torch.{}(t, torch.rand(12, requires_grad=True), rotary=rotary)  positions
 """
 MISTAKES |= {f"torch.{name}": ROTATIONS.replace("{}", name) for name in ("rotate", "rotate_")}
 MISTAKES["torch.rotate"] += """\
+posenc.torch.rotate(t, rotary=config)                   rotary is {'head_dim': 64 | such as posenc.Rotary.from_config(config)
 posenc.torch.rotate([[0.0]], rotary=rotary)            x is of type list | a torch.Tensor
 posenc.torch.rotate(t.double(), rotary=rotary)         x has dtype torch.float64 | torch.float32, torch.float16
 posenc.torch.rotate(t.int(), rotary=rotary)            x has dtype torch.int32 | torch.float32, torch.float16
@@ -594,6 +614,7 @@ PACKAGES = {"torch": "torch", "pd": "pandas", "pl": "polars", "da": "dask.array"
 
 # A call that is refused, and the call that its message advises, which must succeed; names in WHERE stand for expressions
 WHERE = {
+    "document": """'{"head_dim": 64, "rope_theta": 1e4}'""",
     "objects": "np.array([1, 2], object)",
     "gap": "pd.Series([2.0**60, np.nan])",
     "ids": "np.array([[4, 5, 6], [4, 5, 6]])",
@@ -635,7 +656,8 @@ posenc.identify("pe.npy")                                 -> posenc.identify(np.
 enc.encode(12, base=500)                                  -> enc.replace(base=500).encode(12)
 enc.base = 500                                            -> enc.replace(base=500)
 posenc.preset("llama", 64)                                -> posenc.Rotary.from_config(config)
-posenc.preset("wavani", 64)                               -> posenc.preset("vaswani", 64)
+posenc.preset("wisper", 64)                               -> posenc.preset('whisper', 64)
+posenc.preset("wvani", 64)                                -> posenc.preset("vaswani", 64)
 posenc.preset("no model", 64)                             -> posenc.preset(posenc.presets()[0].name, 64)
 posenc.grid((3, 4), [64, 64])                             -> posenc.grid((3, 4), 128, widths=[64, 64])
 posenc.grid((3, 4), 66)                                   -> posenc.grid((3, 4), 66, odd='zero')
@@ -659,6 +681,12 @@ create("r.zarr", 6, enc); posenc.open("r.zarr")           -> posenc.zarr.write("
 posenc.Rotary(64, scaling="linear")                       -> posenc.Rotary(64, scaling={'rope_type': 'linear', 'factor': 2.0})
 posenc.Rotary(64, scaling={"rope_type": "axial"})         -> posenc.Rotary.preset("pixtral", 64)
 posenc.Rotary.preset("pixtrall", 64)                      -> posenc.Rotary.preset("pixtral", 64)
+posenc.Rotary.from_config("a.json")                       -> posenc.Rotary.from_config(json.loads(document))
+posenc.Rotary.from_config(model)                          -> posenc.Rotary.from_config(model.config)
+posenc.torch.rotate(t, rotary=config)                     -> posenc.torch.rotate(t, rotary=posenc.Rotary.from_config(config))
+posenc.load("pe.npy")                                     -> posenc.open("pe.safetensors")
+posenc.Rotary(64, scaling={"rope_type": "Linear"})        -> posenc.Rotary(64, scaling={"rope_type": "linear", "factor": 2})
+posenc.grid(xy, 64)                                       -> posenc.grid(xy.shape, 64)
 posenc.Rotary.from_config({"head_dim": 64})               -> posenc.Rotary.from_config({"head_dim": 64, "rope_theta": 1e4})
 posenc.Rotary.from_config({"text_config": config})        -> posenc.Rotary.from_config(config)
 posenc.Rotary.from_config(config | {"rope_ratio": 2})     -> posenc.Rotary.from_config(config | {"rope_theta": 2 * 5e5})
@@ -726,8 +754,9 @@ def scope_of(call):
     modules = {name: pytest.importorskip(PACKAGES[name]) for name in PACKAGES if name in names}
     torch, da = modules.get("t") or modules.get("nested"), modules.get("lazy")
     return {
-        "posenc": posenc, "np": np, "os": os, **modules,
+        "posenc": posenc, "np": np, "os": os, "json": json, **modules,
         "enc": posenc.Encoding(64), "rotary": posenc.Rotary(64), "config": {"head_dim": 64, "rope_theta": 5e5},
+        "model": SimpleNamespace(config={"head_dim": 64, "rope_theta": 5e5}),
         "x": np.zeros((12, 64), np.float32), "xy": np.zeros((5, 2)),
         "dates": np.array(["2024-01-01"], "M8[D]"),
         "t": torch and torch.zeros(12, 64),

@@ -41,10 +41,17 @@ __all__ = [
 ]
 
 
+_ELSEWHERE = {       # a name that users expect in this module: its place
+    **{name: f"torch.{name}" for name in ("ChunkDataset", "PositionalEncoding", "PositionalTable", "RotaryEmbedding")},
+    "load": "open", "rotary": "Rotary", "rotate": "Rotary.rotate",
+}
+
+
 def __getattr__(name: str) -> _ModuleType:
     """Import posenc.torch, posenc.dask, posenc.zarr or posenc.plot on first use."""
     if name not in ("torch", "dask", "zarr", "plot"):
-        raise AttributeError(f"module 'posenc' has no attribute {name!r}")
+        hint = f"; did you mean posenc.{_ELSEWHERE[name]}?" if name in _ELSEWHERE else ""
+        raise AttributeError(f"module 'posenc' has no attribute {name!r}{hint}")
     import importlib
 
     return importlib.import_module(f"posenc.{name}")

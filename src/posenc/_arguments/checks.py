@@ -199,7 +199,8 @@ def range_or_array(positions: Any) -> range | NDArray[Any]:
     if not isinstance(positions, np.ndarray) and is_index(positions):
         return range(integer("positions", positions, 0))
     if hasattr(positions, "d_model"):
-        raise wrong_type("positions", positions, "an integer, a range or an array; an Encoding is the argument d_model or encoding")
+        expected = "an integer, a range or an array; an Encoding is the argument d_model or encoding"
+        raise wrong_type("positions", positions, expected)
     return numbers("positions", positions)
 
 

@@ -214,14 +214,17 @@ def grid(
 
 def _extents(shape: Any) -> list[int | range | NDArray[Any]]:
     """Return the size or the coordinates of each axis."""
+    if isinstance(shape, np.ndarray) and shape.ndim > 1:
+        raise ValueError(f"shape is an array of shape {shape.shape}, expected the size of each axis; pass array.shape")
     extents = []
-    for axis in shape if is_sequence(shape) else [shape]:
-        if axis is shape or not (isinstance(axis, (list, tuple, range)) or hasattr(axis, "__array__") and np.ndim(axis)):
-            axis = checks.length(range(checks.integer("shape", axis, 0)))
+    for k, axis in enumerate(shape) if is_sequence(shape) else [(None, shape)]:
+        name = "shape" if k is None else f"shape[{k}]"
+        if k is None or not (isinstance(axis, (list, tuple, range)) or hasattr(axis, "__array__") and np.ndim(axis)):
+            axis = checks.length(range(checks.integer(name, axis, 0)))
         elif not isinstance(axis, range):
             axis = np.array(checks.range_or_array(axis))        # a copy, because the array may share memory with out
             if axis.ndim != 1:
-                raise ValueError(f"shape has coordinates of shape {axis.shape}, expected one dimension")
+                raise ValueError(f"{name} has coordinates of shape {axis.shape}, expected one dimension")
         extents.append(axis)
     if not extents:
         raise ValueError("shape is empty, expected at least one axis")

@@ -119,9 +119,14 @@ def points(
         checks.check_real("coordinates", array)
         if array.ndim == 0 or array.shape[-1] == 0:
             raise ValueError(f"coordinates has shape {array.shape}, expected (..., axes) with at least one axis")
-        d_model, table_axes, zeros = lay_out(
-            points, array.shape[-1], d_model, axes, widths, group, layout, odd, include_input, convention
-        )
+        try:
+            d_model, table_axes, zeros = lay_out(
+                points, array.shape[-1], d_model, axes, widths, group, layout, odd, include_input, convention
+            )
+        except ValueError as error:
+            if array.ndim > 1:
+                raise
+            raise ValueError(f"coordinates has shape {array.shape}, one point with {array.size} axes: {error}") from None
         # copies, because the array may share memory with out
         positions = [
             np.asarray(axis.check(array[..., k].copy(), f"coordinates[..., {k}]")) for k, axis in enumerate(table_axes)

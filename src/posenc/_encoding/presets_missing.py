@@ -52,6 +52,8 @@ def explanation(name: str, presets: Collection[str]) -> str:
     family = max((key for key in known if letters.startswith(key)), key=len, default=None)
     if family is None:
         near = difflib.get_close_matches(name.lower(), presets, n=3, cutoff=0.5)
+        if close := difflib.get_close_matches(name.lower(), near, n=1, cutoff=0.8):
+            return f"expected one of posenc.presets(); did you mean {close[0]!r}?"
         return f"expected one of posenc.presets(){', such as ' if near else ''}{', '.join(near)}"
     if known[family] in presets:
         return f"expected one of posenc.presets(); did you mean {known[family]!r}?"

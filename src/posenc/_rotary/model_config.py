@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os import PathLike
 from typing import Any
 
 from posenc._arguments import checks
@@ -76,7 +77,10 @@ def settings_of(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[st
     if length is not None:
         length = checks.integer("length", length, 1)
     if isinstance(config, Specification) or not isinstance(config, Mapping) and not hasattr(config, "to_dict"):
-        raise checks.wrong_type("config", config, "a configuration from transformers or its dict")
+        hint = "; pass model.config" if hasattr(config, "config") else ""
+        if isinstance(config, (str, PathLike)):
+            hint = "; transformers.AutoConfig.from_pretrained or json.load reads one"
+        raise checks.wrong_type("config", config, f"a configuration from transformers or its dict{hint}")
     if _read(config, "rope_type") is not None or isinstance(config, Mapping) and isinstance(config.get("type"), str):
         raise ValueError(
             f"config has the rope_type {_read(config, 'rope_type', 'type')!r}, so it is a scaling, expected a model's "

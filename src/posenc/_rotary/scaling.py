@@ -7,6 +7,7 @@ llama3 and longrope, they are computed with `DIGITS` decimal digits and rounded 
 from __future__ import annotations
 
 import decimal
+import difflib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
@@ -124,7 +125,10 @@ def type_of_scaling(scaling: Mapping[str, Any]) -> Any:
     if types[0] != types[-1]:
         raise ValueError(f"scaling has rope_type {given[0]!r} and type {given[1]!r}, expected only one of them")
     if not isinstance(types[0], str) or types[0] not in KEYS:
-        hint = "; Rotary.preset has rotations with several axes" if types[0] == "axial" else ""
+        near = difflib.get_close_matches(str(types[0]).lower(), KEYS, 1, cutoff=0.7)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        if types[0] == "axial":
+            hint = "; Rotary.preset has rotations with several axes"
         raise ValueError(f"scaling has rope_type {given[0]!r}, expected one of {', '.join(KEYS)}{hint}")
     return "ntk_alpha" if types[0] == "dynamic" and scaling.get("alpha") is not None else types[0]
 
@@ -139,6 +143,8 @@ def checked_scaling(name: str, scaling: Any) -> dict[str, Any]:
     given = {key: scaling[key] for key in scaling if scaling[key] is not None and key not in ("rope_type", "type")}
     for key in given:
         if key not in (*required, *optional, *SHARED, *without_effect):
+            if key in CHECKS and not {"rope_type", "type"} & scaling.keys():
+                raise ValueError(f"{name} has the key {key!r} but lacks 'rope_type', expected one of {', '.join(KEYS)}")
             raise ValueError(f"{name} has the key {key!r}, expected keys of {rope_type}: {_listed(required, optional)}")
     for key in required:
         if key not in given:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import numpy as np
@@ -312,6 +313,8 @@ def with_contiguous_last(x: Tensor) -> Tensor:
 def _check(x: Tensor, rotary: Any, inverse: Any) -> None:
     if not isinstance(rotary, Rotary):
         such_as = f" such as posenc.Rotary({rotary})" if type(rotary) is int else ""
+        if isinstance(rotary, Mapping) or hasattr(rotary, "to_dict"):
+            such_as = " such as posenc.Rotary.from_config(config)"
         raise checks.wrong_type("rotary", rotary, f"a posenc.Rotary{such_as}")
     if not isinstance(inverse, (bool, np.bool_)):
         raise checks.wrong_type("inverse", inverse, "a bool")
