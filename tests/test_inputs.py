@@ -371,7 +371,7 @@ def test_exact_numbers_of_every_type_are_accepted():
         ({"coordinates": (np.array("1"), np.array("2"))}, TypeError, "coordinates is array"),
         ({"coordinates": (0, 2**53 + 1)}, ValueError, "coordinates is 9007199254740993, expected a number"),
         ({"axes": (Tensor("torch.bool", 1), 0)}, TypeError, "axes is Tensor"),
-        ({"shape": (Tensor("torch.bool", 1), 2)}, TypeError, "shape[0] is Tensor"),
+        ({"shape": (Tensor("torch.bool", 1), 2)}, TypeError, r"shape\[0\] is Tensor"),
     ],
 )
 def test_invalid_types_for_a_grid_are_refused(arguments, error, message):

@@ -53,9 +53,10 @@ def encode(
     Parameters
     ----------
     positions : int, range or array_like
-        An integer n means ``range(n)``.  An array of integers or real numbers may have any shape; a column from pandas,
-        polars or Arrow must have no nulls.  Dates and durations are refused; the error shows how to convert them.  Positions
-        must be in [-2**63, 2**63), with and without `position_offset`; NaN and infinity give rows of NaN.
+        An integer n means ``range(n)``.  An array of integers or real numbers may have any shape; a column from pandas, polars
+        or Arrow must have no nulls.  An array or tensor of shape () is one position.  A DataFrame with one column has shape
+        (n, 1): pass the column, or call `points`.  Dates and durations are refused; the error shows how to convert them.
+        Positions must be in [-2**63, 2**63), with and without `position_offset`; NaN and infinity give rows of NaN.
     d_model : int or Encoding
         Number of columns; or an encoding, in place of d_model and the keywords of a convention.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
@@ -127,7 +128,8 @@ def add_to(
     encoding : Encoding, optional
         An encoding to use instead of the keywords of a convention.
     x_scale : float, optional
-        The factor by which x is multiplied.  The factor, the product and the sum are each rounded once to the dtype of x.
+        The factor by which x is multiplied; ``scale`` multiplies the encodings instead.  The factor, the product and the sum
+        are each rounded once to the dtype of x.
     threads : int, optional
         As in `encode`.
     **convention

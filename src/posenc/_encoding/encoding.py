@@ -43,7 +43,8 @@ class Encoding(Specification):
     padding_idx : int, optional
         The position, before ``position_offset`` is added, whose row is all zeros, as in fairseq.
     scale : float, optional
-        The factor by which the values are multiplied.  Only the product is rounded.
+        The factor by which the values are multiplied.  Only the product is rounded.  ``x_scale`` of `add_to` multiplies the
+        embeddings instead.
     odd : {"truncate", "zero", "error"}, optional
         For an odd d_model, ``"truncate"`` drops the second column of the last pair, ``"zero"`` makes the last column zero,
         and ``"error"`` raises a ValueError.

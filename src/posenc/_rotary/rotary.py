@@ -321,6 +321,7 @@ class Rotary(Specification):
         ----------
         x : ndarray, shape (..., n, head_dim)
             The queries or keys, of float32, float16 or bfloat16, last dimension contiguous; overwritten if `out` is None.
+            The axis before the columns must be that of the positions, as in (batch, heads, n, head_dim).
         positions : None, int, range or array_like, optional
             None means ``range(n)``; an integer must equal n; a range must have n positions; an array of integers must have one
             dimension, or as many as ``x.shape[:-1]``, and broadcast to it: for positions of shape (batch, n) and x of shape

@@ -209,7 +209,8 @@ def rotate(
     Parameters
     ----------
     x : Tensor, shape (..., n, head_dim)
-        The queries or keys, on the CPU, with dtype float32, float16 or bfloat16.
+        The queries or keys, on the CPU, with dtype float32, float16 or bfloat16.  The axis before the columns must be that
+        of the positions, as in (batch, heads, n, head_dim).
     positions : int, range, Tensor or array_like, optional
         As for `posenc.Rotary.rotate`, or a tensor that fulfils the same conditions.
     rotary : posenc.Rotary
