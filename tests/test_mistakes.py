@@ -67,6 +67,11 @@ posenc.encode([2**53 + 1, 0.5], 64)                     positions has 9007199254
 posenc.encode(10**14, 64)                               positions needs an array of shape | too large; stream yields chunks
 posenc.encode(np.array([1, 2], object), 64)             positions has dtype object | positions.astype("int64")
 posenc.encode(dates, 64)                                positions has dtype datetime64[D] | positions.astype( | .astype("int64")
+posenc.encode([pd.Timestamp(1)], 64)                    positions has dtype object | write [p.value for p in positions] for nanoseconds since
+posenc.encode([pd.NaT, pd.Timestamp(1, tz="UTC")], 64)  positions has dtype object with 1 NaT | [p.value for p in positions] for nano
+posenc.encode(pd.Series([pd.Timedelta(1)], dtype=object), 64)  dtype object | write [p.value for p in positions] for nanoseconds
+posenc.encode(pd.Timestamp(1, tz="UTC"), 64)            positions has dtype object | write [positions.value] for nanoseconds since 1970
+posenc.encode([pd.Timestamp(1, tz="UTC").to_pydatetime(warn=False)], 64)  p.timestamp() | seconds since 1970, rounded to float64
 posenc.encode(torch.rand(3, requires_grad=True), 64)    positions | grad | posenc.torch
 posenc.encode(12, 64.0)                                 d_model is 64.0 of type float | an integer
 posenc.encode(12, -64)                                  d_model is -64 | at least 0
@@ -396,6 +401,8 @@ posenc.identify(x, range(2**63, 2**63 + 12))            positions has 9223372036
 posenc.positions_from_mask([1, 1, 2])                   mask has 2 | 0 at padding and 1 at tokens
 posenc.positions_from_mask([0.0, np.nan])               mask has nan | 0 at padding and 1 at tokens
 posenc.positions_from_mask([0.0, -np.inf])              mask has -inf | 0 at padding and 1 at tokens
+posenc.positions_from_mask([[0.0, -np.inf], [0, 0]])    mask has -inf | 0 at padding and 1 at tokens; for an additive mask, pass mask == 0
+posenc.positions_from_mask(np.zeros((2, 3), "f4"))      mask has dtype float32 and no 1 | for an additive mask, pass mask == 0
 posenc.positions_from_mask(1)                           mask has shape () | (..., n)
 posenc.positions_from_mask("110")                       mask | booleans or numbers
 posenc.positions_from_mask(None)                        mask is None | an array
@@ -636,6 +643,7 @@ posenc.encode(objects, 64)                                -> posenc.encode(objec
 posenc.encode(pd.Series(objects), 64)                     -> posenc.encode(pd.Series(objects).astype("int64"), 64)
 posenc.encode(gap, 64)                                    -> posenc.encode(gap.to_numpy(), 64)
 posenc.encode(gap, 64)                                    -> posenc.encode(pd.Series([2**60, None], dtype="Int64").dropna(), 64)
+posenc.encode([pd.Timestamp(1)], 64)                      -> posenc.encode([p.value for p in [pd.Timestamp(1)]], 64)
 posenc.encode(dates, 64)                                  -> posenc.encode(dates.astype("datetime64[D]").astype("int64"), 64)
 posenc.encode(t[:, 0].bfloat16(), 64)                     -> posenc.encode(t[:, 0].bfloat16().float().numpy(), 64)
 posenc.encode(t[:, 0].bfloat16(), 64)                     -> posenc.torch.encode(t[:, 0].bfloat16(), 64)
@@ -651,6 +659,7 @@ posenc.Rotary(64, layout="neox")                          -> posenc.Rotary(64, l
 posenc.add_to(t)                                          -> posenc.torch.add_to(t)
 posenc.add_to(t)                                          -> posenc.add_to(t.numpy())
 posenc.stream(np.arange(12), 64)                          -> posenc.encode(np.arange(12), 64)
+posenc.positions_from_mask(xy)                            -> posenc.positions_from_mask(xy == 0)
 posenc.identify(t.bfloat16())                             -> posenc.identify(t.bfloat16().float().numpy())
 posenc.identify("pe.npy")                                 -> posenc.identify(np.load("pe.npy"))
 enc.encode(12, base=500)                                  -> enc.replace(base=500).encode(12)

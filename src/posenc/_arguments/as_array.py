@@ -142,10 +142,10 @@ def _refuse_times(name: str, value: Any, array: NDArray[Any]) -> None:
     if array.dtype.kind != "O" or zone:
         code, numbers = _conversion(name, value, array, zone and zone[1])
     else:
-        first = next((x for x in array.flat if isinstance(x, (date, timedelta))), None)
-        if first is None:
+        times = [x for x in array.flat if isinstance(x, (date, timedelta))]
+        if not times:
             return
-        code, numbers = _conversion_of_objects(name, array, first)
+        code, numbers = _conversion_of_objects(name, array, times)
     missing = sum(x is None or x != x for x in array.flat) if array.dtype.kind == "O" else np.count_nonzero(np.isnat(array))
     nat = f" with {missing} NaT: drop or fill {'them' if missing > 1 else 'it'}, then" if missing else ", expected numbers;"
     raise TypeError(f"{name} has dtype {dtype}{nat} write {code} for {numbers}")
@@ -168,10 +168,15 @@ def _conversion(name: str, value: Any, array: NDArray[Any], zoned_unit: str | No
     return f"[{code}]" if isinstance(value, np.generic) else code, numbers      # because an integer n means range(n)
 
 
-def _conversion_of_objects(name: str, array: NDArray[Any], first: date | timedelta) -> tuple[str, str]:
-    """Like `_conversion`, for objects of datetime classes and of their subclasses, such as pandas.Timestamp."""
+def _conversion_of_objects(name: str, array: NDArray[Any], times: list[Any]) -> tuple[str, str]:
+    """Like `_conversion`, for objects of datetime classes, or of pandas' subclasses, which also have nanoseconds."""
+    first = next((x for x in times if x == x), times[0])                # NaT differs from itself
+    is_time = not isinstance(first, timedelta)
+    if any(hasattr(x, "value") and x == x for x in times):              # NumPy would drop the nanoseconds
+        numbers = "nanoseconds" + (" since 1970" if is_time else "")
+        return f"[p.value for p in {name}]" if array.ndim else f"[{name}.value]", numbers
     if isinstance(first, datetime) and first.tzinfo:
-        return f"[p.timestamp() for p in {name}]" if array.ndim else f"[{name}.timestamp()]", "seconds since 1970"
-    kind = "timedelta64" if isinstance(first, timedelta) else "datetime64"
+        numbers = "seconds since 1970, rounded to float64"
+        return f"[p.timestamp() for p in {name}]" if array.ndim else f"[{name}.timestamp()]", numbers
     unit = "us" if isinstance(first, (datetime, timedelta)) else "D"
-    return _conversion(name, None, np.empty(0, f"{kind}[{unit}]"), None)
+    return _conversion(name, None, np.empty(0, f"{'datetime64' if is_time else 'timedelta64'}[{unit}]"), None)
