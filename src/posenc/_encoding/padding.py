@@ -22,7 +22,7 @@ def positions_from_mask(
     ----------
     mask : array_like, shape (..., n)
         True or 1 at tokens, False or 0 at padding, as in Hugging Face's ``attention_mask``; PyTorch's ``key_padding_mask``
-        is the opposite.  The dtype may be boolean, integer or real.
+        is the opposite.  The dtype may be boolean, integer or real; a real mask must contain a 1.
     padding_idx : int, optional
         The position given to all padding.  If you pass the same `padding_idx` to `encode` or `add_to`, the encodings at this
         position are zero, even for a token.
@@ -37,7 +37,8 @@ def positions_from_mask(
     Raises
     ------
     TypeError, ValueError
-        If an argument has a wrong type or value, for example a mask that contains a number other than 0 and 1.
+        If an argument has a wrong type or value, for example a mask that contains a number other than 0 and 1, or a mask
+        of a real dtype without 1, as is an additive mask of a batch without padding.
 
     See Also
     --------
@@ -75,8 +76,11 @@ def positions_from_mask(
     if mask.ndim == 0:
         raise ValueError("mask has shape (), expected (..., n)")
     token = mask.astype(bool)
+    hint = "; for an additive mask, pass mask == 0" if mask.dtype.kind == "f" else ""
     if mask.dtype.kind != "b" and not (mask == token).all():
-        raise ValueError(f"mask has {mask[mask != token][0]}, expected 0 at padding and 1 at tokens")
+        raise ValueError(f"mask has {mask[mask != token][0]}, expected 0 at padding and 1 at tokens{hint}")
+    if hint and mask.size and not token.any():      # an additive mask of a batch without padding
+        raise ValueError(f"mask has dtype {mask.dtype} and no 1, expected 0 at padding and 1 at tokens{hint}")
     count = np.cumsum(token, axis=-1, dtype=np.int64)
     count -= 1
     return _with_padding(count, ~token, padding_idx, start)
