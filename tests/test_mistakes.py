@@ -67,11 +67,11 @@ posenc.encode([2**53 + 1, 0.5], 64)                     positions has 9007199254
 posenc.encode(10**14, 64)                               positions needs an array of shape | too large; stream yields chunks
 posenc.encode(np.array([1, 2], object), 64)             positions has dtype object | positions.astype("int64")
 posenc.encode(dates, 64)                                positions has dtype datetime64[D] | positions.astype( | .astype("int64")
-posenc.encode([pd.Timestamp(1)], 64)                    positions has dtype object | write [p.value for p in positions] for nanoseconds since
-posenc.encode([pd.NaT, pd.Timestamp(1, tz="UTC")], 64)  positions has dtype object with 1 NaT | [p.value for p in positions] for nano
-posenc.encode(pd.Series([pd.Timedelta(1)], dtype=object), 64)  dtype object | write [p.value for p in positions] for nanoseconds
+posenc.encode([pd.Timestamp(1)], 64)                    dtype object | write [p.value for p in positions] for nano
+posenc.encode([pd.NaT, pd.Timestamp(1, tz="UTC")], 64)  with 1 NaT | [p.value for p in positions]
+posenc.encode(pd.Series([pd.Timedelta(1)], dtype=object), 64)  write [p.value for p in positions] for nanoseconds
 posenc.encode(pd.Timestamp(1, tz="UTC"), 64)            positions has dtype object | write [positions.value] for nanoseconds since 1970
-posenc.encode([pd.Timestamp(1, tz="UTC").to_pydatetime(warn=False)], 64)  p.timestamp() | seconds since 1970, rounded to float64
+posenc.encode([pd.Timestamp(1, tz="UTC").to_pydatetime(warn=False)], 64)  rounded to float64
 posenc.encode(torch.rand(3, requires_grad=True), 64)    positions | grad | posenc.torch
 posenc.encode(12, 64.0)                                 d_model is 64.0 of type float | an integer
 posenc.encode(12, -64)                                  d_model is -64 | at least 0
@@ -401,7 +401,7 @@ posenc.identify(x, range(2**63, 2**63 + 12))            positions has 9223372036
 posenc.positions_from_mask([1, 1, 2])                   mask has 2 | 0 at padding and 1 at tokens
 posenc.positions_from_mask([0.0, np.nan])               mask has nan | 0 at padding and 1 at tokens
 posenc.positions_from_mask([0.0, -np.inf])              mask has -inf | 0 at padding and 1 at tokens
-posenc.positions_from_mask([[0.0, -np.inf], [0, 0]])    mask has -inf | 0 at padding and 1 at tokens; for an additive mask, pass mask == 0
+posenc.positions_from_mask([[0.0, -np.inf], [0, 0]])    mask has -inf | for an additive mask, pass mask == 0
 posenc.positions_from_mask(np.zeros((2, 3), "f4"))      mask has dtype float32 and no 1 | for an additive mask, pass mask == 0
 posenc.positions_from_mask(1)                           mask has shape () | (..., n)
 posenc.positions_from_mask("110")                       mask | booleans or numbers
