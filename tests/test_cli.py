@@ -533,7 +533,7 @@ def test_verify_reports_the_first_flipped_bit(call, pe):
     code, out, err = call("verify", pe, "--all")
     right = posenc.encode(range(2345, 2346), 64)[0, 17]
     assert (code, out) == (1, "")
-    assert err.startswith(f"posenc: error: {pe}: position 2345, column 17: found ") and f"expected {right!s} " in err
+    assert f"{pe} stores no encoding, and differs from Encoding(64) at position 2345, column 17: found " in err and f"expected {right!s} " in err
     code, out, err = call("verify", pe, "--all", "--json")
     document = json.loads(out)
     assert code == 1 and document["equal"] is False
@@ -564,7 +564,10 @@ def test_samples_are_spread(rows, samples):
 
 @pytest.mark.parametrize("options", ["--base 9999", "--start 1", "--step 2", "--layout halves", "--order cos"])
 def test_verify_reports_a_different_convention(call, pe, options):
-    assert call("verify", pe, *options.split())[0] == 1
+    code, _, error = call("verify", pe, *options.split())
+    assert code == 1 and "stores no encoding" not in error
+    posenc.save(pe, range(1, 3001), posenc.Encoding(64), overwrite=True)
+    assert "; pass --preset, --start or the options of a convention" in call("verify", pe)[2]
 
 
 def test_verify_writes_nan_to_json_as_text(call, tmp_path):

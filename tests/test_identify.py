@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import posenc
 from posenc import _cli
 from posenc._arguments.specification import changes_of
+from posenc._cli.identify import NO_MATCH
 from posenc._identify import Match, candidates, identify
 
 RNG = np.random.default_rng
@@ -445,8 +446,9 @@ def test_identify_and_verify_read_every_format(tmp_path, capsys, suffix, shape):
 
 
 def test_the_command_reports_no_match(call):
-    assert call(RNG(0).normal(size=(100, 64))) == (1, "no match\n", "")
-    assert call(posenc.encode(100, 64), "--start", "1") == (1, "no match\n", "")
+    assert call(RNG(0).normal(size=(100, 64))) == (1, f"{NO_MATCH}\n", "")
+    assert call(posenc.encode(100, 64), "--start", "1") == (1, f"{NO_MATCH}\n", "")
+    assert all(word in NO_MATCH for word in ("no match", "first axis", "grids", "learned", "transposed"))
 
 
 def test_the_command_writes_json(call):

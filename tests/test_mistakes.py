@@ -70,8 +70,8 @@ posenc.encode(dates, 64)                                positions has dtype date
 posenc.encode([pd.Timestamp(1)], 64)                    dtype object | write [p.value for p in positions] for nano
 posenc.encode([pd.NaT, pd.Timestamp(1, tz="UTC")], 64)  with 1 NaT | [p.value for p in positions]
 posenc.encode(pd.Series([pd.Timedelta(1)], dtype=object), 64)  write [p.value for p in positions] for nanoseconds
-posenc.encode(pd.Timestamp(1, tz="UTC"), 64)            positions has dtype object | write [positions.value] for nanoseconds since 1970
-posenc.encode([pd.Timestamp(1, tz="UTC").to_pydatetime(warn=False)], 64)  rounded to float64
+posenc.encode(pd.Timestamp(1, tz="UTC"), 64)  dtype object | write [positions.value] for nanoseconds since 1970
+posenc.encode([pd.Timestamp(0, tz="UTC").to_pydatetime()], 64)  p.timestamp() | rounded to float64
 posenc.encode(torch.rand(3, requires_grad=True), 64)    positions | grad | posenc.torch
 posenc.encode(12, 64.0)                                 d_model is 64.0 of type float | an integer
 posenc.encode(12, -64)                                  d_model is -64 | at least 0
@@ -367,7 +367,7 @@ posenc.open(filename="pe.npy")                          'filename' | did you mea
     "verify": """
 posenc.verify(None)                                     path is of type NoneType | a path such as 'pe.npy'
 posenc.verify("none.npy")                               No such file or directory | 'none.npy'
-posenc.verify("zeros.npy")                              position 0, column 1 | Encoding(4) was assumed
+posenc.verify("zeros.npy")  stores no encoding, and differs from Encoding(4) at position 0, column 1
 posenc.verify("pe.npy", encoding=64)                    encoding is 64 of type int | such as posenc.Encoding(64)
 posenc.verify("pe.npy", encoding=posenc.Encoding(8))    encoding has d_model 8, expected 64, the number of columns of pe.npy
 posenc.verify("pe.npy", encoding=enc.replace(base=9))   pe.npy: position 1, column 2: found | expected
@@ -383,7 +383,8 @@ posenc.verify("pe.npy", full=True)                      'full' | did you mean 's
 posenc.verify("pe.npy", atol=1e-6)                      'atol' | expected path, positions, encoding, key, samples
 """,
     "identify": """
-posenc.identify(torch.ones(12, 64, dtype=torch.bfloat16))       table is of type Tensor | .float().numpy()
+posenc.identify(torch.ones(12, 64, dtype=torch.bfloat16))  ScalarType BFloat16; table.float().numpy()
+posenc.identify(posenc.open("pe.npy"))                  table is of type File, expected an array; pass file.values
 posenc.identify("table.npy")                            table is 'table.npy' of type str | numpy.load
 posenc.identify(x.tolist()[0])                          table has shape (64,) | (n, d_model)
 posenc.identify(np.zeros((2, 3, 64)))                   table has shape (2, 3, 64) | (n, d_model)
@@ -661,6 +662,7 @@ posenc.add_to(t)                                          -> posenc.add_to(t.num
 posenc.stream(np.arange(12), 64)                          -> posenc.encode(np.arange(12), 64)
 posenc.positions_from_mask(xy)                            -> posenc.positions_from_mask(xy == 0)
 posenc.identify(t.bfloat16())                             -> posenc.identify(t.bfloat16().float().numpy())
+posenc.identify(posenc.open("pe.npy"))                    -> posenc.identify(posenc.open("pe.npy").values)
 posenc.identify("pe.npy")                                 -> posenc.identify(np.load("pe.npy"))
 enc.encode(12, base=500)                                  -> enc.replace(base=500).encode(12)
 enc.base = 500                                            -> enc.replace(base=500)

@@ -27,20 +27,23 @@ def shown(value: Any) -> str:
         return f"an integer of {value.bit_length()} bits" if isinstance(value, int) else f"{type(value).__name__}(...)"
 
 
-def tensor_hint(name: str, value: Any, written: bool = False) -> str:
+def tensor_hint(name: str, value: Any, written: bool = False, has_torch_function: bool = True) -> str:
     """Return a hint for the end of a message if a value is a PyTorch tensor, else "".
 
-    The hint has an expression for an array with the same values, in the same memory if it is to be written.
+    The hint has an expression for an array with the same values, in the same memory if it is to be written.  It names
+    posenc.torch only if that has a function like the one that was called.
     """
     if not isinstance(value, getattr(sys.modules.get("torch"), "Tensor", ())):
         return ""
     is_bfloat16 = str(value.dtype) == "torch.bfloat16"          # NumPy does not have this dtype
     copied = (".cpu()" if value.device.type != "cpu" else "") + (".float()" if is_bfloat16 else "")
-    array = f", and {name}{'.detach()' if value.requires_grad else ''}{copied}.numpy() is an array"
-    return f"; posenc.torch has functions for tensors{'' if written and copied else array}"
+    array = f"{name}{'.detach()' if value.requires_grad else ''}{copied}.numpy() is an array"
+    if not has_torch_function:
+        return f"; {array}"
+    return "; posenc.torch has functions for tensors" + ("" if written and copied else f", and {array}")
 
 
-def as_array(name: str, value: Any) -> NDArray[Any]:
+def as_array(name: str, value: Any, has_torch_function: bool = True) -> NDArray[Any]:
     """Return ``np.asarray(value)``, or raise for nulls, times and rounded integers; may call the value's ``__array__``."""
     # np.ma would import numpy.ma on first use, which may fail in a process that has dropped its privileges.
     if isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
@@ -52,7 +55,7 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
         array = np.from_dlpack(value) if only_dlpack else np.asarray(value)
     except (ValueError, TypeError, RuntimeError, BufferError) as error:     # ragged lists, tensors that require grad
         error_type = ValueError if isinstance(error, ValueError) else TypeError
-        reason, hint = str(error).rstrip("."), tensor_hint(name, value)
+        reason, hint = str(error).rstrip("."), tensor_hint(name, value, has_torch_function)
         raise error_type(f"{name} is of type {type(value).__name__}, expected an array: {reason}{hint}") from None
     if array.dtype.kind in ("m", "M", "O"):
         _refuse_times(name, value, array)

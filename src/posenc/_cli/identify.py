@@ -18,6 +18,10 @@ examples:
   posenc identify late.npy --start 1_700_000_000 --json
   posenc identify whisper.safetensors --key embed_positions.weight
 """
+NO_MATCH = (
+    "no match: only sinusoidal tables with positions along the first axis are recognized; "
+    "grids, learned tables and transposed tables are not"
+)
 
 
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -39,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         "dtype": table.dtype,
         "matches": [match_document(match) for match in matches],
     }
-    options.report(args, document, "\n".join(map(str, matches)) or "no match")
+    options.report(args, document, "\n".join(map(str, matches)) or NO_MATCH)
     return options.OK if matches else options.FAILED
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
+import posenc
 from posenc._arguments.specification import changes_of
 from posenc._cli import options
 from posenc._cli.parser import Parser
@@ -58,4 +59,7 @@ def run(args: argparse.Namespace) -> int:
         return options.OK
     if args.json:
         options.report(args, document)
+    if table.described is None and encoding == posenc.Encoding(d_model):
+        remedy = "pass --preset, --start or the options of a convention for another table"
+        raise options.Failure(f"{args.file} {mismatch.from_assumed(encoding)}; {remedy}")
     raise options.Failure(f"{args.file}: {mismatch}")

@@ -30,6 +30,10 @@ class Mismatch(NamedTuple):
             f"expected {self.expected} ({self.expected_bits})"
         )
 
+    def from_assumed(self, encoding: Encoding) -> str:
+        """Return a message for a file without a specification: perhaps it has another table."""
+        return f"stores no encoding, and differs from {encoding!r} at {self}"
+
 
 def first_mismatch(
     table: Readable,

@@ -298,8 +298,9 @@ def verify(
         count = rows if most is None else min(rows, most)
         mismatch = first_mismatch(table, encoding, at, count, threads, progress)
     if mismatch is not None:
-        hint = f"; the file has no specification; {encoding!r} was assumed: pass encoding to change it" if assumed else ""
-        raise ValueError(f"{name}: {mismatch}{hint}")
+        if assumed:
+            raise ValueError(f"{name} {mismatch.from_assumed(encoding)}; pass encoding=... or positions=... for another table")
+        raise ValueError(f"{name}: {mismatch}")
     return count
 
 

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from posenc._arguments import checks
 from posenc._arguments.as_array import as_array
 from posenc._arguments.types import Positions
+from posenc._files.save_open_verify import File
 
 SAMPLE = 2**21              # a sample starts with as many rows as have SAMPLE / 2 values, but at least 16 and at most 256
 # significant bits of each dtype, narrowest first; half an ulp of a value is at most the value times 2**-bits
@@ -40,7 +41,9 @@ class Sample(NamedTuple):
 def source_of(table: ArrayLike) -> Source:
     if isinstance(table, (str, bytes, os.PathLike)):
         raise checks.wrong_type("table", table, "an array; read a file with numpy.load, or identify it on the command line")
-    array = as_array("table", table)
+    if isinstance(table, File):
+        raise TypeError("table is of type File, expected an array; pass file.values")
+    array = as_array("table", table, has_torch_function=False)
     if array.dtype != np.uint16:
         name, _ = checks.dtype(array.dtype.newbyteorder("="), "table has dtype")
     else:
