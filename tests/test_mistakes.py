@@ -488,6 +488,7 @@ posenc.torch.PositionalEncoding(64, x_scale="8")        x_scale is '8' of type s
 posenc.torch.PositionalEncoding(64, learned_scale=True)  learned_scale is True of type bool | a real number
 posenc.torch.PositionalEncoding(64, trainable=True)     'trainable' | did you mean 'learned_scale'?
 posenc.torch.PositionalEncoding(64, embed_dim=64)       'embed_dim' | did you mean 'd_model'?
+posenc.torch.PositionalEncoding(64, others=1)           'others'; expected d_model, dropout, max_len, batch_first
 posenc.torch.PositionalEncoding(64)(x)                  x is of type ndarray | a torch.Tensor
 posenc.torch.PositionalEncoding(64)(torch.zeros(12, 32))  x has shape (12, 32) | (..., n, 64)
 posenc.torch.PositionalEncoding(64)()                   x and max_len are None | a tensor or a length
@@ -522,6 +523,7 @@ posenc.torch.RotaryEmbedding(config | {"head_dim": "64"})  head_dim is '64' of t
 posenc.torch.RotaryEmbedding(config | {"rope_scaling": "yarn"})  rope_scaling of type str | a dict
 posenc.torch.RotaryEmbedding(config | {"rope_scaling": {"type": "ntk"}})  scaling has rope_type 'ntk' | expected one of
 posenc.torch.RotaryEmbedding(config | {"hidden_size": 512})(t[None], torch.zeros(1, 12))  x has shape (1, 12, 64) | (..., 512)
+posenc.torch.RotaryEmbedding(config | {"hidden_size": 512})(t.expand(2, -1, -1), torch.zeros(1, 12))  x has shape (2, 12, 64)
 posenc.torch.RotaryEmbedding(config, length=0)          length is 0 | at least 1
 posenc.torch.RotaryEmbedding(config, max_len=10)        'max_len' | did you mean 'length'?
 posenc.torch.RotaryEmbedding(rotary)(x, torch.zeros(1, 12))  x is of type ndarray | a torch.Tensor

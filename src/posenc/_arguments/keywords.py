@@ -88,7 +88,7 @@ def check_names(
     import inspect
 
     signature = inspect.signature(function).parameters
-    parameters = [p.name for p in signature.values() if p.kind is not p.VAR_KEYWORD]
+    parameters = [p.name for p in signature.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     takes_encoding = "d_model" in signature and "Encoding" in str(signature["d_model"].annotation)
     accepted = [name for name in dict.fromkeys((*parameters, *others)) if name not in ("self", "cls")]
     for name in keywords:

@@ -152,7 +152,7 @@ class RotaryEmbedding(nn.Module):
             raise TypeError(f"x is of type {type(x).__name__}, expected a torch.Tensor")
         _tensors.check_positions(position_ids, x.device)
         # hidden states of another width: the module is in a model with another configuration
-        if self._hidden_size not in (None, x.shape[-1]) and x.ndim == 3 and x.shape[:2] == position_ids.shape[-2:]:
+        if x.ndim == 3 and self._hidden_size not in (None, x.shape[-1]):
             raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {self._hidden_size}), the hidden_size of config")
         text = self._text(layer_type)
         axes = axes_of(text)
