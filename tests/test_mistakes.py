@@ -690,6 +690,7 @@ posenc.save("s3://b/pe.npy", 12, enc)                     -> posenc.save("memory
 create("d.npy", 12, enc)                                  -> posenc.save("d.npy", 12, enc)
 create("p.zarr", 6, enc); create("p.zarr", 7, enc)        -> create("p.zarr", 7, enc, overwrite=True)
 create("q.zarr", 6, enc); posenc.zarr.finish("q.zarr")    -> posenc.zarr.write("q.zarr", 0, 1); posenc.zarr.finish("q.zarr")
+posenc.save("l.zarr", 6, enc); os.remove("l.zarr/c/0/0"); posenc.open("l.zarr") -> posenc.save("l.zarr", 6, enc, overwrite=True)
 create("r.zarr", 6, enc); posenc.open("r.zarr")           -> posenc.zarr.write("r.zarr", 0, 1); posenc.zarr.finish("r.zarr")
 posenc.Rotary(64, scaling="linear")                       -> posenc.Rotary(64, scaling={'rope_type': 'linear', 'factor': 2.0})
 posenc.Rotary(64, scaling={"rope_type": "axial"})         -> posenc.Rotary.preset("pixtral", 64)

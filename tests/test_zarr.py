@@ -541,6 +541,21 @@ def test_missing_chunks_are_reported(store):
     posenc.zarr.finish(store)
 
 
+@pytest.mark.parametrize("shard_rows", [None, 7])
+def test_chunks_lost_after_publication_are_reported(tmp_path, shard_rows):
+    path = tmp_path / "pe.zarr"
+    complete(path, shard_rows=shard_rows)
+    assert posenc.zarr.missing(path) == []
+    (path / "c/3/0").unlink()
+    assert posenc.zarr.missing(path) == [3]
+    with pytest.raises(ValueError, match=r"1 of 15 .* c/3/0; write the store again with overwrite=True"):
+        posenc.verify(path)
+    create(path, shard_rows=shard_rows, overwrite=True)
+    posenc.zarr.write(path, 0, 1)
+    posenc.zarr.finish(path)
+    assert posenc.zarr.missing(path) == [] and posenc.verify(path)
+
+
 def test_readers_refuse_an_unfinished_store(any_store, tmp_path, call):
     create(any_store)
     posenc.zarr.write(any_store, 0, 1)

@@ -187,9 +187,10 @@ def write(
 
 @suggests
 def missing(store: Any, *, storage_options: dict[str, Any] | None = None) -> list[int]:
-    """Return the numbers of the chunks (or shards) of an unfinished store that do not exist or are incomplete.
+    """Return the numbers of the chunks (or shards) of a store that do not exist or are incomplete.
 
-    If n is the number that `create` returned, ``write(store, k, n)`` writes chunk k.
+    If n is the number that `create` returned, ``write(store, k, n)`` writes chunk k of an unfinished store.  `write` does not
+    change a published store: if it has lost chunks, start again with ``create(..., overwrite=True)``.
 
     Parameters
     ----------
@@ -201,7 +202,7 @@ def missing(store: Any, *, storage_options: dict[str, Any] | None = None) -> lis
     Returns
     -------
     list of int
-        The numbers; empty if the store is complete or published.
+        The numbers; empty if the store is complete.
 
     Raises
     ------

@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         return options.OK
     if args.json:
         options.report(args, document)
-    if table.described is None and encoding == posenc.Encoding(d_model):
+    if table.described is None and encoding == posenc.Encoding(d_model) and args.start is None and args.step is None:
         remedy = "pass --preset, --start or the options of a convention for another table"
         raise options.Failure(f"{args.file} {mismatch.from_assumed(encoding)}; {remedy}")
     raise options.Failure(f"{args.file}: {mismatch}")

@@ -202,7 +202,10 @@ def unwritten(place: Folder | Remote) -> list[int]:
     """Return the chunks (or shards) that do not exist or have a wrong size."""
     with atomic.naming(place.name):
         job = _job(place)
-        return [] if job is None else _work(place, job).missing()
+        if job is not None:
+            return _work(place, job).missing()
+        array = zarr.open_array(place.published, mode="r")
+        return Work(array.metadata.to_dict(), place.published).missing()
 
 
 def finish(place: Folder | Remote) -> zarr.Array[Any]:
@@ -389,5 +392,6 @@ def opened(path: str | os.PathLike[str], *, storage_options: dict[str, Any] | No
         opened_table = Table(array, document, os.fspath(path))
         present = present_in(array)
         if message := missing(array, present) or truncated(array, present):
-            raise ValueError(message)
+            remedy = "; write the store again with overwrite=True" if opened_table.described else ""
+            raise ValueError(f"{message}{remedy}")
     yield opened_table
