@@ -199,7 +199,7 @@ def test_sums_and_tables_in_processes():
 @pytest.mark.parametrize("chunks", [(3, 50, 64), (8, 33, 10)])
 @pytest.mark.parametrize(
     "positions",
-    [None, 100, np.arange(100), PACKED, PACKED[:, :1], np.array([3]), np.array(7.5), da.from_array(PACKED, chunks=(4, 9)),
+    [None, 100, np.arange(100), PACKED, PACKED[:, :1], np.array([[7.5]]), da.from_array(PACKED, chunks=(4, 9)),
      da.arange(100)],
     ids=lambda p: f"{type(p).__module__}{getattr(p, 'shape', p)}",
 )

@@ -97,6 +97,8 @@ posenc.encode(12, enc, base=500)                        an Encoding and base | r
     "add_to": """
 posenc.add_to(x, enc)                                   positions is Encoding(64) | the argument d_model or encoding
 posenc.add_to(x, preset="whisper")                      'preset' | did you mean 'encoding'?
+posenc.add_to(x, np.array(7))                           positions has shape () | all 12 rows of x
+posenc.add_to(x, [7])                                   positions has shape (1,) | all 12 rows of x; for consecutive rows
 posenc.add_to(x.tolist())                               x is of type list | a numpy.ndarray
 posenc.add_to(lazy)                                     x is of type Array | a numpy.ndarray
 posenc.add_to(np.zeros((12, 64), "int32"))              x has dtype int32 | float64, float32, float16 or bfloat16
@@ -217,6 +219,8 @@ posenc.Rotary.preset("sam2", 64, max_len=3)             Rotary.preset() | 'max_l
 rotary.replace(rope_theta=5e5)                          Rotary.replace() | 'rope_theta' | did you mean 'base'?
 rotary.tables(12.0)                                     positions is 12.0 of type float | a range or an array
 rotary.rotate(x, inverse=1)                             inverse is 1 of type int | a bool
+rotary.rotate(x, [7])                                   positions has shape (1,) | all 12 rows of x; for consecutive rows
+rotary.rotate(x, np.array(7))                           positions has shape () | all 12 rows of x
 rotary.rotate(x, 10)                                    positions has length 10, expected 12
 rotary.rotate(np.ones((2, 8, 3, 64), "f4"), [[4, 5, 6]] * 2)    positions has shape (2, 3) | positions[:, None]
 rotary.rotate(x[:, :32])                                x has shape (12, 32) | (..., 64)
@@ -459,6 +463,7 @@ posenc.torch.encode(12, enc, base=500)                  an Encoding and base | r
 posenc.torch.encode(0, 64, seq_len=12)                  'seq_len' | did you mean 'positions'?
 """,
     "torch.add_to": """
+posenc.torch.add_to(t, torch.tensor([3]))               positions has shape (1,) | all 12 rows of x
 posenc.torch.add_to(x)                                  x is of type ndarray | a torch.Tensor | posenc.add_to
 posenc.torch.add_to([[0.0]])                            x is of type list | a torch.Tensor
 posenc.torch.add_to(t.int())                            x has dtype torch.int32 | torch.float64, torch.float32
@@ -495,9 +500,10 @@ posenc.torch.PositionalEncoding(64)()                   x and max_len are None |
 posenc.torch.PositionalEncoding(64)(None)               x and max_len are None | a tensor or a length
 posenc.torch.PositionalEncoding(64)(nested)             x is a nested tensor | .to_padded_tensor(0)
 posenc.torch.rotate(nested, rotary=rotary)              x is a nested tensor | .to_padded_tensor(0)
-posenc.torch.PositionalEncoding(64, 0.1, 5000)          d_model and dropout by position | pass 5000 as max_len=5000
+posenc.torch.PositionalEncoding(64, 0.1, 5000)          d_model and dropout by position | pass 5000 as max_len=5000, and batch_first=False if
 posenc.torch.PositionalEncoding(64)(t, start=0.0)       start is 0.0 of type float | an integer
 posenc.torch.PositionalEncoding(64)(t, positions=5)     positions is of type int | a torch.Tensor
+posenc.torch.PositionalEncoding(64, batch_first=False)(torch.zeros(12, 1, 64), positions=torch.tensor(5))  shape () | all 12 rows
 posenc.torch.PositionalEncoding(64)(t, positions=torch.arange(5))  positions has shape (5,) | broadcasts to (12,)
 """,
     "torch.PositionalTable": """
@@ -561,6 +567,7 @@ posenc.dask.add_to(lazy.astype("int32"))                x has dtype int32 | floa
 posenc.dask.add_to(lazy[0])                             x has shape (64,) | (..., n, 64)
 posenc.dask.add_to(lazy[lazy[:, 0] > 0])                x has shape (nan, 64) | compute_chunk_sizes
 posenc.dask.add_to(lazy, 10)                            positions has length 10, expected 12
+posenc.dask.add_to(lazy, [7])                           positions has shape (1,) | all 12 rows
 posenc.dask.add_to(lazy, np.arange(10))                 positions has shape (10,) | broadcasts to (12,)
 posenc.dask.add_to(lazy, 12.0)                          positions is 12.0 of type float | an integer, a range or an array
 posenc.dask.add_to(lazy, encoding=64)                   encoding is 64 of type int | a posenc.Encoding
@@ -634,6 +641,7 @@ WHERE = {
     "dynamic": '{"type": "dynamic", "factor": 2.0, "length": 99, "max_position_embeddings": 50}',
     "trained": "torch.ones(3, requires_grad=True)",
     "negated": "torch.ones(3, 4).cfloat().conj().imag",
+    "column": '{"pe": posenc.torch.encode(12, 64)[:, None]}',
     "stored": '{"pe": 2 * posenc.torch.encode(12, 64)}',
 }
 ADVICE = """
@@ -720,11 +728,13 @@ posenc.torch.add_to(negated)                              -> posenc.torch.add_to
 posenc.torch.encode(trained, 64)                          -> posenc.torch.encode(trained.detach(), 64)
 posenc.torch.add_to(t, x_scale=trained[0])                -> posenc.torch.PositionalEncoding(64, learned_scale=1.0)(t)
 posenc.torch.add_to(t, x_scale=trained[0])                -> posenc.torch.add_to(t, x_scale=trained[0].detach())
-posenc.torch.PositionalEncoding(64)(t, positions=[5])     -> posenc.torch.PositionalEncoding(64)(t, positions=torch.tensor([5]))
+posenc.torch.PositionalEncoding(64)(t[:1], positions=[5]) -> posenc.torch.PositionalEncoding(64)(t[:1], positions=torch.tensor([5]))
+rotary.rotate(x, [7])                                     -> rotary.rotate(x, range(7, 7 + 12))
 posenc.torch.PositionalEncoding(64, 5000)                 -> posenc.torch.PositionalEncoding(64, max_len=5000)
 posenc.torch.rotate(x, rotary=rotary)                     -> rotary.rotate(x)
 posenc.torch.rotate(t, rotary=64)                         -> posenc.torch.rotate(t, rotary=posenc.Rotary(64))
 posenc.torch.rotate(t.to_sparse(), rotary=rotary)         -> posenc.torch.rotate(t.to_sparse().to_dense(), rotary=rotary)
+posenc.torch.PositionalEncoding(64).load_state_dict(column) -> posenc.torch.PositionalEncoding(64, batch_first=False).load_state_dict(column)
 posenc.torch.PositionalTable(64).load_state_dict(stored)  -> posenc.torch.PositionalTable(64).load_state_dict({})
 posenc.torch.PositionalTable(64).load_state_dict(stored)  -> posenc.torch.PositionalTable(64, scale=2).load_state_dict(stored)
 posenc.torch.RotaryEmbedding(rotary, 99)                  -> posenc.torch.RotaryEmbedding(posenc.Rotary(64, scaling=dynamic))

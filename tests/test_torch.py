@@ -782,7 +782,7 @@ class TutorialEncoding(nn.Module):
 @pytest.mark.parametrize("key", ["pe", "pos_encoding"])
 def test_old_checkpoints(key, shape, dtype):
     table = TutorialEncoding(64).pe.reshape(shape).to(dtype)
-    module = PositionalEncoding(64)
+    module = PositionalEncoding(64, batch_first=shape[1] != 1)
     assert module.state_dict() == {}
     module.load_state_dict({key: table}, strict=True)
     nn.ModuleDict({"encoder": nn.Sequential(module)}).load_state_dict({f"encoder.0.{key}": table}, strict=True)
@@ -797,6 +797,7 @@ OTHER_TABLES = {
     "learned": (embeddings(100, 64), "row 0"),
     "NaN": (torch.full((100, 64), math.nan), "row 0"),
     "width": (posenc.torch.encode(100, 32), r"has shape \(100, 32\), expected \(max_len, 64\)"),
+    "sequence first": (posenc.torch.encode(100, 64)[:, None], r"has shape \(100, 1, 64\), .* but batch_first is True"),
     "batch": (torch.zeros(3, 100, 64), r"has shape \(3, 100, 64\)"),
     "integers": (torch.zeros(100, 64, dtype=torch.int64), "pe has dtype torch.int64, expected a floating-point dtype"),
 }

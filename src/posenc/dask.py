@@ -171,7 +171,7 @@ def add_to(
         Array of dtype float32, float64, float16 or bfloat16, with any chunks; not modified.
     positions : None, int, range, array_like or dask.array.Array, optional
         As in `posenc.add_to`: None means ``range(n)``; an integer must equal n; a range must have n positions; an array must
-        have one dimension, or as many as ``x.shape[:-1]``, and broadcast to it.
+        have the shape (n,), or as many dimensions as ``x.shape[:-1]`` and broadcast to it.
     encoding : posenc.Encoding, optional
         An encoding to use instead of the keywords of a convention.
     x_scale : float, optional

@@ -376,11 +376,16 @@ def check_broadcast(shape: tuple[int, ...], expected: tuple[int, ...], has_axes:
     """Check that positions of this shape have one axis, or as many as `expected`, and broadcast to it.
 
     With any other number of axes, positions of shape (batch, n) would broadcast to (batch, heads, n) as (heads, n) if both
-    numbers are equal.  If `has_axes`, the first dimension of positions is that of their axes.
+    numbers are equal.  Positions with one axis must have all rows: a single position would mean equal rows, not consecutive
+    ones.  If `has_axes`, the first dimension of positions is that of their axes.
     """
     own, n = shape[has_axes:], len(expected)
-    if (len(own) < 2 or len(own) == n) and _fits(own, expected[n - len(own) :]) and len(own) <= n:
+    is_single = len(own) < 2 and all(length == 1 for length in own) and n > 0 and expected[-1] > 1
+    if (len(own) < 2 or len(own) == n) and _fits(own, expected[n - len(own) :]) and len(own) <= n and not is_single:
         return
+    if is_single:
+        hint = "" if has_axes else "; for consecutive rows from p, pass range(p, p + n)"
+        raise ValueError(f"positions has shape {shape}, expected the positions of all {expected[-1]} rows of x{hint}")
     hints = []
     if 1 < len(own) < n:
         missing = ", ".join(["None"] * (n - len(own)))

@@ -113,6 +113,7 @@ cdef int prepare_add_to(table_call_t *call, const spec_t *spec, object x, object
     cdef double factor
     cdef ptrdiff_t n = 0
     cdef int axis
+    cdef bint matches
     call.job.output = ADD
     call.is_fresh = False
     checks.check_is_array("x", x)
@@ -139,10 +140,11 @@ cdef int prepare_add_to(table_call_t *call, const spec_t *spec, object x, object
     if not p.is_array and p.rows != n:
         raise checks.length_error(p.rows, n)
     if not call.is_table:
+        matches = p.axes == call.out.ndim - 1
         for axis in range(p.axes):
-            if p.axes != call.out.ndim - 1 or p.shape[axis] != call.out.shape[axis]:
-                replace_positions(p, checks.broadcast(p.view.obj, x.shape[:x.ndim - 1]))
-                break
+            matches = matches and p.shape[axis] == call.out.shape[axis]
+        if not matches:
+            replace_positions(p, checks.broadcast(p.view.obj, x.shape[:x.ndim - 1]))
     separate(p, &call.out)
     return 0
 
@@ -209,7 +211,7 @@ cdef int prepare_rows_and_heads(rotation_call_t *call, Rotation rotation, object
     """Divide the axes of x into those along which positions change (rows) and those that share positions (heads)."""
     cdef positions_t *p = &call.positions
     cdef rotation_t *r = &call.rotation
-    cdef int several = len(rotation.axes) > 1, axes = source.ndim - 1, axis, at
+    cdef int several = len(rotation.axes) > 1, axes = source.ndim - 1, axis, at, own
     cdef bint matches = True
     cdef ptrdiff_t n = source.shape[axes - 1] if axes else 0
     if positions is None and axes and not several:
@@ -225,7 +227,10 @@ cdef int prepare_rows_and_heads(rotation_call_t *call, Rotation rotation, object
     if p.reals != NULL:
         replace_positions(p, checks.whole(p.view.obj))
     if p.is_array:
-        matches = p.axes - several < 2 or p.axes - several == axes
+        own = p.axes - several
+        matches = own == axes or own < 2 and own < axes
+        if own < 2 and n > 1:               # the position of one row is not broadcast to all n
+            matches = own == 1 and p.shape[several] == n
     call.rows = call.heads = 1
     for axis in range(axes):
         at = axis - (axes - p.axes)

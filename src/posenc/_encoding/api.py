@@ -123,8 +123,8 @@ def add_to(
     x : ndarray, shape (..., n, d_model)
         The embeddings, which are overwritten: float32, float64, float16 or bfloat16, with a contiguous last dimension.
     positions : None, int, range or array_like, optional
-        None means ``range(n)``; an integer must equal n; a range must have n positions; an array must have one
-        dimension, or as many as ``x.shape[:-1]``, and broadcast to it.
+        None means ``range(n)``; an integer must equal n; a range must have n positions; an array must have the
+        shape (n,), or as many dimensions as ``x.shape[:-1]`` and broadcast to it.
     encoding : Encoding, optional
         An encoding to use instead of the keywords of a convention.
     x_scale : float, optional

@@ -323,9 +323,9 @@ class Rotary(Specification):
             The queries or keys, of float32, float16 or bfloat16, last dimension contiguous; overwritten if `out` is None.
             The axis before the columns must be that of the positions, as in (batch, heads, n, head_dim).
         positions : None, int, range or array_like, optional
-            None means ``range(n)``; an integer must equal n; a range must have n positions; an array of integers must have one
-            dimension, or as many as ``x.shape[:-1]``, and broadcast to it: for positions of shape (batch, n) and x of shape
-            (batch, heads, n, head_dim), pass ``positions[:, None]``.  With several axes, an array with an additional first
+            None means ``range(n)``; an integer must equal n; a range must have n positions; an array of integers must have the
+            shape (n,), or as many dimensions as ``x.shape[:-1]`` and broadcast to it: for positions of shape (batch, n) and x
+            of shape (batch, heads, n, head_dim), pass ``positions[:, None]``.  With several axes, an array with an additional first
             dimension, which has an element for each axis.
         inverse : bool, optional
             Rotate by the negative angles.  ``scale`` and ``attention_scaling`` are not inverted.

@@ -278,6 +278,9 @@ class PositionalEncoding(PositionalTable):
     -----
     The default convention is that of PyTorch's tutorial; docs/torch.md lists the arguments that reproduce other classes.
 
+    If `batch_first` is True, `load_state_dict` refuses a stored table of shape (max_len, 1, d_model), because it is from a
+    class that expects x of shape (n, batch, d_model).
+
     Examples
     --------
     >>> import torch
@@ -306,7 +309,8 @@ class PositionalEncoding(PositionalTable):
     ) -> None:
         if others:
             kind, length = type(self).__name__, ", ".join(map(repr, others))
-            raise TypeError(f"{kind} takes only d_model and dropout by position; pass {length} as max_len={length}")
+            raise TypeError(f"{kind} takes only d_model and dropout by position; pass {length} as max_len={length}, "
+                            "and batch_first=False if x has shape (n, batch, d_model), as in PyTorch's tutorial")
         dropout = constant("dropout", dropout)
         if checks.is_index(dropout) and not isinstance(dropout, bool) and dropout > 0:
             kind = type(dropout).__name__
@@ -363,8 +367,8 @@ class PositionalEncoding(PositionalTable):
         start : int, optional
             The position of the first row, for decoding with a cache.
         positions : Tensor, optional
-            Positions to use instead of `start`, of shape (n,), or with as many dimensions as ``x.shape[:-1]`` and
-            a shape that broadcasts to it.
+            Positions to use instead of `start`, of shape (n,), or with two or more dimensions, as many as ``x.shape[:-1]``,
+            and a shape that broadcasts to it.
 
         Returns
         -------
@@ -398,7 +402,7 @@ class PositionalEncoding(PositionalTable):
         column = (-1, *[1] * (x.ndim - 2))      # the shape of n positions along the first axis
         if positions is not None:
             check_positions(positions, x.device)
-            in_column = sequence_first and positions.ndim == 1
+            in_column = sequence_first and positions.ndim < 2
             checks.check_broadcast(tuple(positions.shape), tuple(x.shape[: 1 if in_column else -1]))
             if in_column:
                 positions = positions.reshape(column)
@@ -415,6 +419,12 @@ class PositionalEncoding(PositionalTable):
     def _encodings(self, n: int, start: int, positions: Tensor | None, dtype: torch.dtype, device: torch.device) -> Tensor:
         encodings = super()._encodings(n, start, positions, dtype, device)
         return encodings if self.alpha is None else self.alpha * encodings
+
+    def _mismatch(self, stored: Any) -> str:
+        if self.batch_first and isinstance(stored, Tensor) and stored.ndim == 3 and stored.shape[1] == 1 < stored.shape[0]:
+            return (f"has shape {tuple(stored.shape)}, as in classes whose x has shape (n, batch, d_model), "
+                    "but batch_first is True; pass batch_first=False, or delete the key")
+        return super()._mismatch(stored)
 
     def _dropout_is_identity(self) -> bool:
         """Return whether the call to `dropout` can be skipped, because it has no effect and no hooks; never when compiling."""
