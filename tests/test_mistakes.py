@@ -639,6 +639,7 @@ WHERE = {
     "mixed": '{"head_dim": 64, "rope_parameters": {"full_attention": {"rope_theta": 1e4}, "sliding_attention": None}}',
     "sections": '{"type": "default", "mrope_section": [16, 8, 8]}',
     "dynamic": '{"type": "dynamic", "factor": 2.0, "length": 99, "max_position_embeddings": 50}',
+    "unset": '{"type": "dynamic", "factor": 2.0, "max_position_embeddings": 50}',
     "trained": "torch.ones(3, requires_grad=True)",
     "negated": "torch.ones(3, 4).cfloat().conj().imag",
     "column": '{"pe": posenc.torch.encode(12, 64)[:, None]}',
@@ -737,6 +738,7 @@ posenc.torch.rotate(t.to_sparse(), rotary=rotary)         -> posenc.torch.rotate
 posenc.torch.PositionalEncoding(64).load_state_dict(column) -> posenc.torch.PositionalEncoding(64, batch_first=False).load_state_dict(column)
 posenc.torch.PositionalTable(64).load_state_dict(stored)  -> posenc.torch.PositionalTable(64).load_state_dict({})
 posenc.torch.PositionalTable(64).load_state_dict(stored)  -> posenc.torch.PositionalTable(64, scale=2).load_state_dict(stored)
+posenc.torch.RotaryEmbedding(posenc.Rotary(64, scaling=unset))(t, torch.tensor([[99]])) -> posenc.torch.RotaryEmbedding(posenc.Rotary(64, scaling=dynamic))(t, torch.tensor([[99]]))
 posenc.torch.RotaryEmbedding(rotary, 99)                  -> posenc.torch.RotaryEmbedding(posenc.Rotary(64, scaling=dynamic))
 """
 
@@ -752,7 +754,7 @@ def rows():
 
 
 ROWS = list(rows())
-REFUSALS = (TypeError, ValueError, RuntimeError, MemoryError, AttributeError, OSError)
+REFUSALS = (TypeError, ValueError, RuntimeError, MemoryError, AttributeError, OSError, UserWarning)
 
 
 def write_files():

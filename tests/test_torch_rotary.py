@@ -256,6 +256,18 @@ def test_embedding_of_other_mappings_and_older_configurations():
         RotaryEmbedding(PLAIN, length=9)
 
 
+@pytest.mark.parametrize("scaling, name", [
+    ({"type": "dynamic", "factor": 2.0}, "max_position_embeddings"),
+    ({"type": "longrope", "factor": 2.0, "short_factor": [1] * 8, "long_factor": [2] * 8}, "original_max_position_embeddings"),
+], ids=["dynamic", "longrope"])
+def test_embedding_warns_of_positions_that_need_a_length(scaling, name):
+    config = {"head_dim": 16, "rope_theta": 1e4, "rope_scaling": scaling, name: 64}
+    RotaryEmbedding(config)(X, torch.tensor([[63]]))
+    with pytest.warns(UserWarning, match="64 or more, .* length is None; pass length= to RotaryEmbedding"):
+        RotaryEmbedding(config)(X, torch.tensor([[64]]))
+    RotaryEmbedding(config, length=65)(X, torch.tensor([[64]]))
+
+
 def test_embedding_compiles():
     module, positions = RotaryEmbedding(PLAIN), torch.arange(5)[None]
     compiled = torch.compile(module, fullgraph=True, backend="aot_eager")

@@ -325,8 +325,8 @@ class Rotary(Specification):
         positions : None, int, range or array_like, optional
             None means ``range(n)``; an integer must equal n; a range must have n positions; an array of integers must have the
             shape (n,), or as many dimensions as ``x.shape[:-1]`` and broadcast to it: for positions of shape (batch, n) and x
-            of shape (batch, heads, n, head_dim), pass ``positions[:, None]``.  With several axes, an array with an additional first
-            dimension, which has an element for each axis.
+            of shape (batch, heads, n, head_dim), pass ``positions[:, None]``.  With several axes, an array with an additional
+            first dimension, which has an element for each axis.
         inverse : bool, optional
             Rotate by the negative angles.  ``scale`` and ``attention_scaling`` are not inverted.
         out : ndarray, optional

@@ -133,6 +133,15 @@ def type_of_scaling(scaling: Mapping[str, Any]) -> Any:
     return "ntk_alpha" if types[0] == "dynamic" and scaling.get("alpha") is not None else types[0]
 
 
+def positions_without_length(scaling: Mapping[str, Any] | None) -> int | None:
+    """Return the number of positions to which the frequencies apply because `scaling` has no length; None if it needs none."""
+    names = {"dynamic": "max_position_embeddings", "longrope": "original_max_position_embeddings"}
+    if scaling is None or "length" in scaling or (rope_type := type_of_scaling(scaling)) not in names:
+        return None
+    limit: int = scaling[names[rope_type]]
+    return limit
+
+
 def checked_scaling(name: str, scaling: Any) -> dict[str, Any]:
     """Check a scaling and return its converted values, without keys that are None or have no effect."""
     if not isinstance(scaling, Mapping):

@@ -32,7 +32,8 @@ class RotaryEmbedding(nn.Module):
         The model's configuration, as for `posenc.Rotary.from_config`, or the rotation itself.
     length : int, optional
         The length of the sequences, for scaling types that depend on it, such as longrope.  Unlike transformers, the module
-        does not change its frequencies during a call.
+        does not change its frequencies during a call.  Without a length, it has those for short sequences, and a UserWarning
+        reports positions of longer ones.
 
     Attributes
     ----------

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import warnings
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -18,6 +19,7 @@ from posenc import Rotary
 from posenc._arguments import checks
 from posenc._arguments.keywords import suggests
 from posenc._arguments.types import Positions
+from posenc._rotary.scaling import positions_without_length
 from posenc.torch import _tensors
 from posenc.torch._operators import define_in_place, is_eager, is_plain
 from posenc.torch._tensors import NOT_DIFFERENTIABLE, array_of, is_dual
@@ -58,9 +60,20 @@ def rotary_of(text: str) -> Rotary:
 def _tables(positions: Tensor, rotary: str, dtype: torch.dtype) -> Tensor:
     """Return the cosines and then the sines of the pairs, on the device of the positions."""
     specification = rotary_of(rotary)
+    array = _tensors.positions_array(positions)
+    limit = _limit(rotary)
+    if limit is not None and array.size and array.max() >= limit:
+        warnings.warn(          # Python's default filter shows a text only once
+            f"positions has {limit} or more, but the frequencies are those for at most {limit} positions, because length is "
+            "None; pass length= to RotaryEmbedding, or set it in the scaling of Rotary", stacklevel=2)
     out = torch.empty((*_shape(positions, rotary), specification.rotary_dim), dtype=dtype, device="cpu")
-    specification.tables(_tensors.positions_array(positions), dtype=_tensors.dtype_name(dtype), out=array_of(out))
+    specification.tables(array, dtype=_tensors.dtype_name(dtype), out=array_of(out))
     return out.to(positions.device)
+
+
+@functools.lru_cache(maxsize=64)
+def _limit(text: str) -> int | None:
+    return positions_without_length(rotary_of(text).scaling)
 
 
 def _shape(positions: Tensor, rotary: str) -> torch.Size:
