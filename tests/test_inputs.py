@@ -876,7 +876,7 @@ def add_cases(draw):
         arguments["positions"] = draw(ranges(n))
         numbers = list(arguments["positions"])
     elif form == "array":
-        shape = draw(st.sampled_from([(n,), (1,), (), (*batch, n), (*batch, 1)]))
+        shape = draw(st.sampled_from([(n,), *([(1,), ()] * (n == 1)), (*batch, n)] + [(*batch, 1)] * bool(batch or n == 1)))
         if np.prod(shape) <= 150:
             arguments["positions"] = draw(position_arrays(shape))
             numbers = numbers_of(arguments["positions"])

@@ -55,7 +55,7 @@ def as_array(name: str, value: Any, has_torch_function: bool = True) -> NDArray[
         array = np.from_dlpack(value) if only_dlpack else np.asarray(value)
     except (ValueError, TypeError, RuntimeError, BufferError) as error:     # ragged lists, tensors that require grad
         error_type = ValueError if isinstance(error, ValueError) else TypeError
-        reason, hint = str(error).rstrip("."), tensor_hint(name, value, has_torch_function)
+        reason, hint = str(error).rstrip("."), tensor_hint(name, value, has_torch_function=has_torch_function)
         raise error_type(f"{name} is of type {type(value).__name__}, expected an array: {reason}{hint}") from None
     if array.dtype.kind in ("m", "M", "O"):
         _refuse_times(name, value, array)
