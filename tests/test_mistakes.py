@@ -672,7 +672,7 @@ posenc.add_to(t)                                          -> posenc.torch.add_to
 posenc.add_to(t)                                          -> posenc.add_to(t.numpy())
 posenc.stream(np.arange(12), 64)                          -> posenc.encode(np.arange(12), 64)
 posenc.positions_from_mask(xy)                            -> posenc.positions_from_mask(xy == 0)
-posenc.identify(t.bfloat16())                             -> posenc.identify(t.bfloat16().float().numpy())
+posenc.encode(t[:, 0].bfloat16(), 64)                     -> posenc.encode(t[:, 0].bfloat16().float().numpy(), 64)
 posenc.identify(posenc.open("pe.npy"))                    -> posenc.identify(posenc.open("pe.npy").values)
 posenc.identify("pe.npy")                                 -> posenc.identify(np.load("pe.npy"))
 enc.encode(12, base=500)                                  -> enc.replace(base=500).encode(12)
