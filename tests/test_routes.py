@@ -32,17 +32,19 @@ def framed(rows, row_bytes, stride, past, element):
     (1100, 16, 2),
 ])
 def test_large_tables_with_any_alignment(isa, dtype, d_model, past, gap):
-    """Test rows with any alignment to cache lines, with and without elements between them."""
+    """Test rows with any alignment to cache lines, with and without elements between them; the signs of the columns differ."""
+    frequencies = posenc.Encoding(d_model).frequencies
+    encoding = posenc.Encoding(d_model, frequencies=np.where(np.arange(len(frequencies)) % 3, frequencies, -frequencies))
     element = np.dtype(np.uint16) if dtype == "bfloat16" else np.dtype(dtype)
     row_bytes = d_model * element.itemsize
     rows, stride = LARGE // row_bytes + 7, row_bytes + gap * element.itemsize
     memory, out, first = framed(rows, row_bytes, stride, 64 - element.itemsize if past is None else past, element)
     positions = range(-5, rows - 5)
-    posenc.encode(positions, d_model, dtype=dtype, out=out, threads=2)
+    posenc.encode(positions, encoding, dtype=dtype, out=out, threads=2)
     half = len(positions) // 2
     for part in (slice(0, 80), slice(half, half + 80), slice(rows - 80, rows)):
-        np.testing.assert_array_equal(bits_of(out[part]), bits_of(by_few_rows(positions[part], d_model, dtype=dtype)))
-    assert (bits_of(out) == bits_of(posenc.encode(positions, d_model, dtype=dtype))).all()      # aligned to a cache line
+        np.testing.assert_array_equal(bits_of(out[part]), bits_of(by_few_rows(positions[part], encoding, dtype=dtype)))
+    assert (bits_of(out) == bits_of(posenc.encode(positions, encoding, dtype=dtype))).all()     # aligned to a cache line
     end = first + rows * stride
     for untouched in (memory[:first], memory[first:end].reshape(rows, stride)[:, row_bytes:], memory[end:]):
         assert (untouched == 0xFF).all()
