@@ -4,7 +4,7 @@ Processes that share the work need only the final name to find an unfinished arr
 and renamed at the end.  Any other store is written in place; its metadata are written last, and before that no reader finds an
 array.  Until then, the metadata are in the key UNFINISHED.
 
-A job that was discarded must never be published, because its chunks are being deleted.  Every job has an identifier of its own,
+A job that was discarded must never be published, because its chunks are being deleted.  Every job has a unique identifier,
 even if its arguments are those of an earlier job.  In a folder, this identifier is the name of the job's folder.  A process
 publishes or discards a job by renaming that folder, so only one of them succeeds, and chunks are deleted only under another
 name.  Other stores cannot rename.  There, a process that publishes checks, once its metadata are written, that its job has not
@@ -350,7 +350,7 @@ def keys(root: StorePath) -> Iterator[str]:
 
 
 def sizes(root: StorePath, keys: Iterable[str]) -> list[int | None]:
-    """Return the size of the value of each key, or None where there is no such key."""
+    """Return the size of the value of each key, or None for a missing key."""
 
     async def measured() -> list[int | None]:
         limit = asyncio.Semaphore(zarr.config.get("async.concurrency"))
