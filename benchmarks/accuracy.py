@@ -221,7 +221,7 @@ def main():
     document = {"versions": versions("torch"), "errors": errors, "rotation errors": rotations, "correctly rounded": shares}
     save("accuracy", document)
     pages.update()
-    plots.draw()
+    plots.draw(plots.accuracy)
 
 
 if __name__ == "__main__":

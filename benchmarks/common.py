@@ -94,4 +94,4 @@ def main(description, *measurements):
 
 def save(name, document):
     """Write a document to docs/data."""
-    (DATA / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    (DATA / f"{name}.json").write_text(json.dumps(document) + "\n", encoding="utf-8")

@@ -1,7 +1,7 @@
 """Measure every time in the README and docs/performance.md.  ``python benchmarks/performance.py [NAME ...]``
 
-Without NAMEs, writes the median seconds per call to docs/data/performance.json and updates the tables and plots; with NAMEs,
-prints only those measurements.  Requires Linux, torch, matplotlib and a C compiler for roof.c.  The cases on a line of output
+Without NAMEs, writes the median seconds per call to docs/data/performance.json and updates the tables; with NAMEs, prints
+only those measurements.  Requires Linux, torch and a C compiler for roof.c.  The cases on a line of output
 alternate.
 
 Fresh memory: before a call, the C library returns its free memory to the system, so that the call has the page faults of the
@@ -20,7 +20,6 @@ from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
-import plots
 import rotation
 import threads as busy
 import torch
@@ -212,7 +211,6 @@ def main(*functions):
                   "used by others": round(others.processors, 2)}
         save("performance", {"system": system, "versions": versions(*PACKAGES), **document})
         pages.update()
-        plots.draw()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""Draw the measurements in docs/data as SVG files in docs/images.  ``python benchmarks/plots.py``
+"""Draw the plot of the README, docs/images/accuracy.svg.  ``python benchmarks/plots.py``
 
-The files adapt to the colour scheme of the browser: if it is dark, a style sheet replaces each colour with a dark one.
+docs/conf.py draws the other plots when it builds the documentation.  The files adapt to the colour scheme of the browser: if
+it is dark, a style sheet replaces each colour with a dark one.
 """
 
 import hashlib
@@ -160,14 +161,15 @@ def style_sheet():
     return f"<style>{text}\n@media (prefers-color-scheme: dark) {{\n" + "\n".join(rules) + "\n}</style>"
 
 
-def draw():
-    for make in (accuracy, performance):
-        file, name = io.StringIO(), make.__name__
-        with mpl.rc_context(STYLE):
-            make().savefig(file, format="svg", metadata={"Date": None, "Description": digest(name)})
-        text = re.sub(r" +$", "", file.getvalue(), flags=re.MULTILINE)
-        (IMAGES / f"{name}.svg").write_text(text.replace("<defs>", f"{style_sheet()}\n <defs>", 1), encoding="utf-8")
+def draw(plot):
+    """Write a plot to docs/images in one line, with coordinates to a hundredth of a point."""
+    file, name = io.StringIO(), plot.__name__
+    with mpl.rc_context(STYLE):
+        plot().savefig(file, format="svg", metadata={"Date": None, "Description": digest(name)})
+    text = file.getvalue().replace("<defs>", f"{style_sheet()}<defs>", 1)
+    text = re.sub(r"(\.\d\d)\d+", r"\1", " ".join(text.split()))
+    (IMAGES / f"{name}.svg").write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    draw()
+    draw(accuracy)

@@ -15,14 +15,14 @@ def show_runtime() -> dict[str, Any]:
     Returns
     -------
     dict
-        ``instruction_set`` is the instruction set in use; ``instruction_sets`` maps each instruction set in this build to
-        whether the processor supports it; ``openmp`` is the date of the OpenMP specification as yyyymm (201511 for OpenMP
-        4.5), or 0 in a build without OpenMP, where every call uses one thread; ``threads`` is the default number of threads
-        for a large call; ``machine`` is the processor type; the others are versions.
+        ``instruction_set`` is the instruction set in use.  ``instruction_sets`` has a key for each instruction set in this
+        build; its value is True if the processor supports it.  ``openmp`` is the date of the OpenMP specification as yyyymm
+        (201511 for OpenMP 4.5), or 0 in a build without OpenMP, which uses one thread.  ``threads`` is the default number of
+        threads for a large call, and ``machine`` the processor type.  The others are versions.
 
     See Also
     --------
-    encode : The parameter `threads` overrides the default.
+    encode : The parameter ``threads`` overrides the default.
 
     Examples
     --------
