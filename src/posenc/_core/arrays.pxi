@@ -1,4 +1,4 @@
-# The memory of arrays: new ones, the rows of given ones, and whether two overlap.
+# The memory of arrays: allocation, the rows of given arrays, and tests for overlap.
 
 cdef enum:
     ALIGNED_BYTES = 1 << 12             # arrays of at least this size start on a cache line

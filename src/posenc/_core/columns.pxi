@@ -75,7 +75,7 @@ cdef class Columns:
 
 
 def pitched(ptrdiff_t d_model):
-    """Return the number of columns in a specification's arrays: whole tiles, and one more to allow any first column."""
+    """Return the number of columns in a specification's arrays: whole tiles, and one more tile to allow any first column."""
     return (d_model + TILE - 1) // TILE * TILE + TILE
 
 

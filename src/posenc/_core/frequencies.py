@@ -167,8 +167,8 @@ def limbs_of(turns: Sequence[int], fraction_bits: int) -> tuple[NDArray[np.uint3
 def spaced_float64(count: int, powers: Powers, scale: float | Fraction) -> NDArray[np.float64]:
     """Return the frequencies ``scale * prod(base**(-i / divisor))`` in radians per position, correctly rounded to float64.
 
-    A frequency beyond the range of float64 is returned as 0 or infinity.  This also applies if its product with the
-    `position_scale` of the encoding, which is not included here, would be in the range.
+    A frequency beyond the range of float64 is returned as 0 or infinity, even if its product with the `position_scale` of the
+    encoding is in the range; the product is not computed here.
     """
     if count == 0 or scale == 0:
         return np.zeros(count)
@@ -207,7 +207,7 @@ def _quotient(numerator: int, denominator: int) -> float:
 def _is_one(powers: Sequence[tuple[Fraction, Fraction]]) -> bool:
     """Return whether ``prod(base**exponent)`` is exactly 1.
 
-    The bases are products of powers of numbers without common factors.  Powers of such numbers multiply to 1 only if each
+    The bases are factored into powers of integers without common factors.  A product of such powers is 1 only if every
     exponent is 0.
     """
     factors: list[int] = []
@@ -229,7 +229,7 @@ def _is_one(powers: Sequence[tuple[Fraction, Fraction]]) -> bool:
 
 
 def _multiplicity(n: int, factor: int) -> int:
-    """Return how many times `factor` divides n."""
+    """Return the largest k for which ``factor**k`` divides n."""
     count = 0
     while n % factor == 0:
         n //= factor

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, freethreading_compatible=True
-"""The calls of the C kernels: each is prepared, which checks its arguments, then executed by a team of threads.
+"""Calls of the C kernels.  A call is prepared, which checks its arguments; then a team of threads executes it.
 
-The included files are in the order of the calls: each uses only the files before it.
+Each included file uses only the files before it.
 """
 
 import os
@@ -49,10 +49,9 @@ cdef class Rotation:
     Parameters
     ----------
     axes : sequence of (Columns, bytes or None)
-        For each axis of positions, the columns of the pairs that it rotates: columns 2 j and 2 j + 1 must be the cosine and
-        the sine of one frequency, without an offset or a padding position; all axes must have the same scale.  The bytes are an
-        intp array, whose element j is the index of the pair rotated by columns 2 j and 2 j + 1; None, allowed for a single
-        axis, means pair j.
+        The pairs that each axis of positions rotates.  Columns 2 j and 2 j + 1 must be the cosine and the sine of the frequency
+        of a pair, without an offset or a padding position.  All axes must have the same scale.  The bytes are an intp array;
+        element j is the index of this pair.  None means pair j, and is allowed only if there is a single axis.
     head_dim : int
         Number of columns of an array.
     pairs : int

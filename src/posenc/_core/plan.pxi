@@ -28,7 +28,7 @@ cdef struct plan_t:
 
 
 cdef bint is_advanced(const spec_t *spec, ptrdiff_t rows, uint64_t step, bint has_table, ptrdiff_t rows_for_table) noexcept:
-    """Whether rows that are `step` apart are advanced with an offset table; it is built for at least `rows_for_table` rows."""
+    """Whether to advance rows that are `step` apart; a table that is not kept needs at least `rows_for_table` rows."""
     cdef ptrdiff_t min_rows = ROWS_WITH_TABLE if has_table else \
         ROWS_FOR_KEPT_TABLE if step == 1 and spec.columns <= KEPT_COLUMNS else rows_for_table
     # the limit keeps step times the longest offset inside the int64 range
@@ -63,7 +63,7 @@ cdef plan_t plan_table(const spec_t *spec, const job_t *job, ptrdiff_t rows, uin
 
 
 cdef void plan_output(plan_t *plan, const spec_t *spec, const job_t *job, ptrdiff_t rows, bint may_stream) noexcept:
-    """Choose the output mode, and the panel or the first column that let rows begin on a cache line."""
+    """Choose the output mode, and a panel or a first column with which rows begin on a cache line."""
     cdef ptrdiff_t itemsize = itemsize_of(job.dtype), row_bytes = spec.d_model * itemsize
     cdef ptrdiff_t pitch = min(spec.columns * itemsize, STRIP * TILE * itemsize) + LINE
     if job.output == ADD:

@@ -13,7 +13,7 @@ cdef struct positions_t:
 
 
 cdef int read_positions(positions_t *p, object positions, double offset) except -1:
-    """Read positions, whose sums with `offset` must be in the domain; hold the buffer of an array."""
+    """Read positions, and hold the buffer of an array.  Their sums with `offset` must be in the domain, [-2**63, 2**63)."""
     p.is_array = False
     if type(positions) is int or type(positions) is range:
         if read_range(p, positions, offset):
@@ -98,7 +98,7 @@ cdef bint is_inside(int64_t lowest, int64_t highest, double offset) noexcept:
 
 
 cdef bint is_array_inside(const positions_t *p, double offset) noexcept:
-    """Whether position + offset is certain to lie in the domain for all positions of an array; NaN and infinity are accepted."""
+    """Whether position + offset is certain to lie in the domain for a whole array; NaN and infinity are accepted."""
     cdef double bound = 2.0**63 if offset == 0 else 2.0**62
     cdef int64_t lowest = 0, highest = 0
     cdef ptrdiff_t i
@@ -142,8 +142,8 @@ cdef uint64_t distance(int64_t a, int64_t b) noexcept nogil:
 cdef uint64_t majority_step(const int64_t *p, ptrdiff_t rows, ptrdiff_t *matches) noexcept nogil:
     """Return the distance that at least half of the pairs of neighbours have, else 0; count the pairs in `matches`.
 
-    The Boyer-Moore vote always finds a distance that more than half have.  It may miss one that exactly half have, and
-    then returns 0.
+    The Boyer-Moore vote always finds a distance that more than half of the pairs have.  It may miss a distance that exactly
+    half of them have; the result is then 0.
     """
     cdef uint64_t step = 1
     cdef ptrdiff_t i, votes = 0
@@ -158,9 +158,9 @@ cdef uint64_t majority_step(const int64_t *p, ptrdiff_t rows, ptrdiff_t *matches
 
 
 cdef bint is_monotonic(const int64_t *p, ptrdiff_t rows, uint64_t step) noexcept nogil:
-    """Whether positions only rise or only fall; all neighbours must be `step` apart, which must be positive.
+    """Whether positions only rise or only fall.  All neighbours must be `step` apart, and `step` must be positive.
 
-    The division is exact.  The product of `step` and the number of pairs could exceed 64 bits.
+    The division is exact; the product of `step` and the number of pairs could exceed 64 bits.
     """
     return distance(p[0], p[rows - 1]) // step == <uint64_t>(rows - 1)
 

@@ -1,5 +1,5 @@
-# Prepare a call: read its arguments, convert those that are not in a common form, check all of them, once.  `checks`
-# converts an argument or raises the error; nothing was written yet.  The execution of a prepared call cannot refuse.
+# Prepare a call: read its arguments, convert those that are not in a common form, and check each of them once.  `checks`
+# converts an argument or raises the error, before anything is written.  A prepared call cannot be refused.
 
 cdef struct table_call_t:
     # encode or add_to

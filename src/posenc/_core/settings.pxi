@@ -50,7 +50,7 @@ cdef class default_environment:
 
 
 def skip_rounding_test(bint skip):
-    """Set whether values on the fast path are stored without a rounding test.  Tests use this to show that the test is needed."""
+    """Set whether the fast path stores values without a rounding test.  Tests use this to show that the test is needed."""
     global rounding_test_skipped
     rounding_test_skipped = skip
 

@@ -140,7 +140,7 @@ cdef int run_team(run_block_t block, void *context, ptrdiff_t blocks, ptrdiff_t 
 
 
 cdef ptrdiff_t run_pieces(run_block_t block, void *context, ptrdiff_t blocks, ptrdiff_t per_check, int team) except -1 nogil:
-    """Run blocks in pieces of at most about 50 ms; return how many blocks the calling thread ran as a member of a team.
+    """Run blocks in pieces of at most about 50 ms; return the number of blocks that the calling thread ran in a team.
 
     Signals are checked between pieces; a handler may raise or fork.
     """
@@ -164,7 +164,7 @@ cdef ptrdiff_t run_pieces(run_block_t block, void *context, ptrdiff_t blocks, pt
         elif end - start > PIECE_SECONDS:
             piece = max(<ptrdiff_t>team, piece // 2)
         if abs(end - checked) >= PIECE_SECONDS / 2:
-            # does nothing outside the main thread; only Python can reliably tell which thread this is
+            # does nothing outside the main thread, which only Python can reliably detect
             with gil:
                 PyErr_CheckSignals()
             checked = end = now()

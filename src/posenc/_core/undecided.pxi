@@ -12,9 +12,9 @@ cdef struct request_t:
 
 cdef double decide(void *context, const position_t *position, ptrdiff_t column, const double *factors,
                    dtype_t dtype) noexcept nogil:
-    """Return a value that is left undecided.
+    """Return an undecided value, rounded.
 
-    In a parallel region a new thread evaluates it, because in the main thread Python could run a signal handler, which may
+    In a parallel region, a new thread evaluates the value: in the main thread, Python could run a signal handler, which may
     raise or fork.
     """
     cdef request_t request

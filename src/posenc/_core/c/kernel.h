@@ -128,8 +128,8 @@ typedef struct {
     job_t table;
 } rotary_axis_t;
 
-/* A rotation of each pair (a, b) of x by t, the pair's angle at the position of its row, or by -t if `inverse`.  The results,
- * with m = spec->scale of the pair's rotary_axis_t, are written to `out`, which may be x itself:
+/* A rotation of each pair (a, b) of x by t, the pair's angle at the position of its row, or by -t if `inverse`.  m is
+ * spec->scale of the pair's rotary_axis_t.  The results are written to `out`, which may be x itself:
  *     m (a cos t - b sin t), m (b cos t + a sin t).
  * A row of x has 2 * pairs columns and `rest` further ones, which are copied.  Pair i is columns i and i + pairs, or, if
  * `interleaved`, columns 2 i and 2 i + 1.  All heads of a row have its position. */

@@ -1,7 +1,7 @@
 /* OpenMP, if the compiler has it, protected from forks and from systems that refuse threads.
  *
- * GNU's runtime ends the process if a thread or the memory for a team is refused, and in a forked child it waits for ever for
- * threads that do not exist there.  OpenMP offers no way to prevent either, so both are checked before threads start. */
+ * GNU's runtime ends the process if a thread or the memory for a team is refused.  In a forked child, it waits forever for
+ * threads that do not exist there.  OpenMP cannot prevent either, so both are checked before threads start. */
 #ifndef POSENC_OPENMP_H
 #define POSENC_OPENMP_H
 

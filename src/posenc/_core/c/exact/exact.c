@@ -4,7 +4,7 @@
  * quarter turn leaves at most 1/8 turn, which is multiplied by 2 pi; the series of sin or cos is summed in fixed point.
  * Bound (docs/numerics.md, section 3): the error of `turns` is below two units of its last place.  If the resulting
  * relative error of the remaining angle is below 2**d, that of the value is below 2**(max(d, -285) + 1), because all later
- * errors are below 2**-285.8.  Next to a half-way point this may not decide the rounding; then spec->decide uses more bits.
+ * errors are below 2**-285.8.  Next to a half-way point, this may not decide the rounding; spec->decide then uses more bits.
  */
 #include "float_environment.h"
 #include "exact/exact.h"

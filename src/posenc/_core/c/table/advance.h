@@ -171,7 +171,7 @@ INLINE void write_row(const group_t *g, int pass, char *out, const values_t *val
 }
 
 /* Writes the columns of a pass in the rows below the anchor, and if `with_above` also in those above it, at the offsets
- * r .. last - 1.  Stops at the first offset with an undecided value and returns it, else `last`.  If `whole`, the loop
+ * r .. last - 1.  Stops at the first offset with an undecided value and returns this offset, else `last`.  If `whole`, the loop
  * calls no function, so `loaded` can stay in registers. */
 INLINE int advance_rows_double(const group_t *g, const anchor_t *a, int pass, int r, int last, int with_above, int whole,
                               dtype_t dtype, output_t output) {

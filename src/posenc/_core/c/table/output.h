@@ -127,8 +127,8 @@ INLINE void write_narrow(const job_t *job, char *out, const values_t *values, in
     else memcpy(out, t, (size_t)(width * size_of(dtype)));
 }
 
-/* Stores the first `width` values of a tile row at one address, or adds them to the whole batch.  The values must be such that
- * plain conversion to dtype rounds them correctly. */
+/* Stores the first `width` values of a tile row at one address, or adds them to the whole batch.  Plain conversion
+ * to dtype must round the values correctly. */
 INLINE void write_tile(const job_t *job, char *out, const vf64 value[TILE_VECTORS], int width, dtype_t dtype, output_t output) {
     values_t values;
     for (int v = 0; v < TILE_VECTORS; v++) values.f64[v] = value[v];

@@ -33,9 +33,9 @@ INLINE int all_passed(passed_t passed, dtype_t dtype) {
 }
 
 /* One addition and one mask test both halves of a lane; the lane passes if both masked halves are nonzero.  The lower
- * half is zero next to a half-way point: for float32, within 2**16 units of the double's last place; for float16 and bfloat16,
- * exactly at the point, which rounding to float does not cross.  In the upper half, bit 62 (30 of a float) is set if
- * |value| >= smallest; a carry from the lower half changes that limit by less than 2**-7 of it. */
+ * half is zero next to a half-way point.  For float32, this means within 2**16 units of the double's last place.  For float16
+ * and bfloat16, it means exactly at the point, because rounding to float does not cross the point.  In the upper half, bit 62
+ * (30 of a float) is set if |value| >= smallest; a carry from the lower half changes this limit by less than 2**-7 of it. */
 #define UPPER_64 ((uint64_t)1 << 62)
 #define UPPER_32 ((uint32_t)1 << 30)
 
@@ -67,7 +67,7 @@ INLINE passed_t fast_test(passed_t passed, vf64 a, vf64 b, vf32 f, const vu64 ad
 /* ---- the test with the error bound of each value ------------------------------------------------------------------------- */
 
 /* Returns zero in lanes where value - error and value + error round to the same number, not subnormal in dtype, and sets *value
- * to that number.  Half-way points would be rounded away from zero, but a value that may be one is never decided here. */
+ * to that number.  Half-way points would be rounded away from zero, but a value that may be one stays undecided. */
 INLINE vu64 undecided_double(vf64 *value, vf64 error, dtype_t dtype) {
     const format_t format = format_of(dtype);
     const int drop = 53 - format.precision;

@@ -7,9 +7,9 @@
 enum { FEWEST_ROWS = 4 };       /* fewer rows are evaluated one by one, which is faster than a block */
 
 /* Returns the number of rows of an evenly spaced job, from `row` on and at most `count`, before the position `special`.
- * The distance from `row` to `special` is computed modulo 2**64.  If `special` lies before `row`, the distance wraps to one
- * that leads past the last row, because the positions of all rows are in the range of int64.
- * A position between two rows ends the run before the first of them, which is then evaluated directly. */
+ * The distance from `row` to `special` is computed modulo 2**64.  If `special` lies before `row`, this distance leads past the
+ * last row, because the positions of all rows are in the range of int64.  If `special` lies between two rows, the run ends
+ * before the first of these rows, which is then evaluated directly. */
 static ptrdiff_t rows_before(const job_t *job, ptrdiff_t row, ptrdiff_t count, int64_t special) {
     const uint64_t at = job->start + (uint64_t)row * job->step;
     const int down = (int64_t)job->step < 0;
