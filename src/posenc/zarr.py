@@ -160,7 +160,7 @@ def write(
     TypeError, ValueError
         If an argument has an invalid type or value.
     FileNotFoundError
-        If the process does not see the store: it was not created, or the process does not share the folder.
+        If the store does not exist or the process has no access to it.
     OSError
         If the store was discarded meanwhile, or if the system reports an error.
 
@@ -209,7 +209,7 @@ def missing(store: Any, *, storage_options: dict[str, Any] | None = None) -> lis
     TypeError, ValueError
         If an argument has an invalid type or value.
     FileNotFoundError
-        If the process does not see the store, as in `write`.
+        If the store does not exist or the process has no access to it.
 
     See Also
     --------
@@ -249,7 +249,7 @@ def finish(store: Any, *, storage_options: dict[str, Any] | None = None) -> zarr
     TypeError, ValueError
         If an argument has an invalid type or value.
     FileNotFoundError
-        If the process does not see the store, as in `write`.
+        If the store does not exist or the process has no access to it.
     FileExistsError
         If another store was published at the same path meanwhile, and `create` was called without `overwrite`.
     OSError

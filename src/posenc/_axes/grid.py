@@ -117,15 +117,15 @@ def grid(
     widths : sequence of int, optional
         An even number of columns for each axis, in the order of `shape`; by default all are equal.
     group : {"axis", "function", "frequency"}, optional
-        What varies slowest over the columns: the axis, the function (sine or cosine) or the frequency.
+        The index that varies slowest over the columns: that of the axis, the function (sine or cosine) or the frequency.
     layout : {"interleaved", "halves"}, optional
-        Within a group, sines and cosines alternate or form blocks; with ``group="function"``, the axes do.  The default is
-        ``"interleaved"``, or the layout of the encoding.
+        Whether the sines and cosines of a group alternate or form blocks; with ``group="function"``, this applies to the axes.
+        The default is ``"interleaved"``, or the layout of the encoding.
     odd : {"error", "zero", "truncate"}, optional
-        Without `widths`: if d_model, without the columns of `include_input`, is not a multiple of twice the number of axes,
-        ``"error"`` raises a ValueError, ``"zero"`` rounds the widths down and fills the remaining columns with zeros, and
-        ``"truncate"`` rounds the widths up and drops the last columns.  With `widths`: their sum must be d_model minus the
-        columns of `include_input`, but may be less with ``"zero"``, and greater with ``"truncate"``.
+        Determines the result if d_model, without the columns of `include_input`, is not a multiple of twice the number of axes.
+        ``"error"`` raises a ValueError.  ``"zero"`` rounds the widths down and fills the remaining columns with zeros.
+        ``"truncate"`` rounds the widths up and drops the last columns.  If `widths` is given, its sum must be this number of
+        columns; it may be less with ``"zero"``, and greater with ``"truncate"``.
     include_input : {"first", "last"}, optional
         Whether the coordinates are added as the first or last columns, one for each axis; d_model includes them.
     extra_tokens : int, optional

@@ -187,8 +187,8 @@ def _best(sample: Sample) -> list[_Result]:
 def _named(result: _Result) -> list[_Result]:
     """Return the result with the names of its presets; a result without padding_idx may give several.
 
-    It keeps the names of the presets without padding_idx, and a copy is added for each other padding_idx of the presets that
-    is not a position.
+    The first has the names of the presets without padding_idx.  The presets with a padding_idx that is not a position follow,
+    with one result for each padding_idx.
     """
     encoding = result.encoding
     plain = tuple((name, padding_idx) for name, padding_idx in result.names if padding_idx is None)
