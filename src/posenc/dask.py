@@ -170,8 +170,8 @@ def add_to(
     x : dask.array.Array, shape (..., n, d_model)
         Array of dtype float32, float64, float16 or bfloat16, with any chunks; not modified.
     positions : None, int, range, array_like or dask.array.Array, optional
-        As in `posenc.add_to`: None means ``range(n)``; an integer must equal n; a range must have n positions; an array must
-        have the shape (n,), or as many dimensions as ``x.shape[:-1]`` and broadcast to it.
+        As in `posenc.add_to`.  None means ``range(n)``; an integer must equal n; a range must have n positions.  An array must
+        have the shape (n,), or broadcast to ``x.shape[:-1]`` with the same number of dimensions.
     encoding : posenc.Encoding, optional
         An encoding to use instead of the keywords of a convention.
     x_scale : float, optional
@@ -283,7 +283,7 @@ def _sum(
         positions = np.broadcast_to(positions, x.shape[:-1])
         if x.ndim == 1:
             return _sum(x[np.newaxis], positions[np.newaxis], columns, d_model, keywords).reshape(x.shape)
-    # add_to needs all columns; adding to strips of rows bounds the memory for columns that this block does not have
+    # add_to needs all columns: this array has them for a strip of rows, so its size is bounded
     total, n = np.empty(x.shape, x.dtype), x.shape[-2]
     wide = np.zeros((max(1, min(n, STRIP_BYTES // (d_model * x.itemsize))), d_model), x.dtype)
     ours = slice(columns.start, columns.stop)
