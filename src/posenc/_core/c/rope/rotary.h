@@ -274,36 +274,6 @@ NOINLINE void settle_half(const head_row_t *h, ptrdiff_t pair, int width, const 
     }
 }
 
-/* Rotates `width` pairs, using the error bound of each value; values that remain undecided are evaluated exactly. */
-INLINE void settle_pairs(const head_row_t *h, ptrdiff_t pair, int width, const char *in_a, const char *in_b, char *a, char *b,
-                         dtype_t dtype, int interleaved) {
-    const int inverse = h->rotation->inverse;
-    const double *table = h->table + 2 * pair;
-    ALIGNED float from_a[BUNCH], from_b[BUNCH];
-    double x[BUNCH], y[BUNCH], turned_x[BUNCH], turned_y[BUNCH], c[BUNCH], s[BUNCH];
-    pairs_t v = load_pairs(in_a, in_b, dtype, interleaved);
-    for (int g = 0; g < GROUPS; g++) {
-        u64_flush(from_a + g * 2 * LANES, bits_of_f32(v.a[g]), 0);
-        u64_flush(from_b + g * 2 * LANES, bits_of_f32(v.b[g]), 0);
-    }
-    for (int i = 0; i < BUNCH; i++) {
-        x[i] = from_a[i];
-        y[i] = from_b[i];
-        turned_x[i] = inverse ? -x[i] : x[i];
-        turned_y[i] = inverse ? y[i] : -y[i];
-        c[i] = table[2 * i];
-        s[i] = table[2 * i + 1];
-    }
-    settle_half(h, pair, width, x, turned_y, c, s, from_a);
-    settle_half(h, pair, width, y, turned_x, c, s, from_b);
-    for (int g = 0; g < GROUPS; g++) {
-        v.a[g] = f32_load(from_a + g * 2 * LANES);
-        v.b[g] = f32_load(from_b + g * 2 * LANES);
-    }
-    h->tally->uncertain++;
-    store_pairs(a, b, &v, dtype, interleaved);
-}
-
 /* Compiles `statement` for each dtype and layout of the pairs, with DTYPE and INTERLEAVED as constants. */
 #define ORDER_CASES(T, r, statement) \
     case T: { \
@@ -324,9 +294,45 @@ INLINE void settle_pairs(const head_row_t *h, ptrdiff_t pair, int width, const c
     default: break; \
     }
 
-NOINLINE void settle_bunch(const head_row_t *h, ptrdiff_t pair, int width, const char *in_a, const char *in_b, char *a,
-                           char *b){
-    FOR_ORDER(h -> rotation, settle_pairs(h, pair, width, in_a, in_b, a, b, DTYPE, INTERLEAVED))}
+NOINLINE void load_bunch(const rotation_t *r, const char *in_a, const char *in_b, float a[BUNCH], float b[BUNCH]) {
+    pairs_t v;
+    FOR_ORDER(r, v = load_pairs(in_a, in_b, DTYPE, INTERLEAVED))
+    for (int g = 0; g < GROUPS; g++) {
+        u64_flush(a + g * 2 * LANES, bits_of_f32(v.a[g]), 0);
+        u64_flush(b + g * 2 * LANES, bits_of_f32(v.b[g]), 0);
+    }
+}
+
+NOINLINE void store_bunch(const rotation_t *r, char *out_a, char *out_b, const float a[BUNCH], const float b[BUNCH]) {
+    pairs_t v;
+    for (int g = 0; g < GROUPS; g++) {
+        v.a[g] = f32_load(a + g * 2 * LANES);
+        v.b[g] = f32_load(b + g * 2 * LANES);
+    }
+    FOR_ORDER(r, store_pairs(out_a, out_b, &v, DTYPE, INTERLEAVED))
+}
+
+/* Rotates `width` pairs, using the error bound of each value; values that remain undecided are evaluated exactly. */
+NOINLINE void settle_bunch(const head_row_t *h, ptrdiff_t pair, int width, const char *in_a, const char *in_b, char *out_a,
+                           char *out_b) {
+    const rotation_t *r = h->rotation;
+    const double *table = h->table + 2 * pair;
+    ALIGNED float a[BUNCH], b[BUNCH];
+    double x[BUNCH], y[BUNCH], turned_x[BUNCH], turned_y[BUNCH], c[BUNCH], s[BUNCH];
+    load_bunch(r, in_a, in_b, a, b);
+    for (int i = 0; i < BUNCH; i++) {
+        x[i] = a[i];
+        y[i] = b[i];
+        turned_x[i] = r->inverse ? -x[i] : x[i];
+        turned_y[i] = r->inverse ? y[i] : -y[i];
+        c[i] = table[2 * i];
+        s[i] = table[2 * i + 1];
+    }
+    settle_half(h, pair, width, x, turned_y, c, s, a);
+    settle_half(h, pair, width, y, turned_x, c, s, b);
+    h->tally->uncertain++;
+    store_bunch(r, out_a, out_b, a, b);
+}
 
 /* ---- a row --------------------------------------------------------------------------------------------------------------- */
 
@@ -340,48 +346,54 @@ INLINE void rotate_pairs(const head_row_t *h, ptrdiff_t pair, int width, const c
     else store_pairs(a, b, &v, dtype, interleaved);
 }
 
-/* Rotates the last pairs, fewer than BUNCH, in a buffer.  The rest of it is set to 1; these values pass the tests. */
-INLINE void rotate_last_pairs(const head_row_t *h, ptrdiff_t pair, dtype_t dtype, int interleaved) {
-    const ptrdiff_t size = size_of(dtype), half = h->rotation->pairs * size, at = pair * size;
-    const int width = (int)(h->rotation->pairs - pair);
-    const size_t bytes = (size_t)(width * size);
-    ALIGNED char buffer[2 * BUNCH * sizeof(float)];
-    char *const b = buffer + BUNCH * size;
-    for (int i = 0; i < 2 * BUNCH; i++) {
-        const float one = 1;
-        const uint16_t narrow = dtype == FLOAT16 ? 0x3c00 : 0x3f80;
-        if (dtype == FLOAT32) memcpy(buffer + i * size, &one, sizeof one);
-        else memcpy(buffer + i * size, &narrow, sizeof narrow);
-    }
-    if (interleaved) {
+/* Copies the last pairs of a row, fewer than BUNCH, to a buffer, and sets the rest of it to 1; these values pass the tests. */
+NOINLINE void load_last_pairs(const head_row_t *h, ptrdiff_t pair, char buffer[2 * BUNCH * sizeof(float)]) {
+    const rotation_t *r = h->rotation;
+    const ptrdiff_t size = size_of(r->dtype), at = pair * size;
+    const size_t bytes = (size_t)((r->pairs - pair) * size);
+    const uint64_t ones = r->dtype == FLOAT32 ? 0x3f8000003f800000 : r->dtype == FLOAT16 ? 0x3c003c003c003c00 : 0x3f803f803f803f80;
+    for (size_t i = 0; i < 2 * BUNCH * sizeof(float); i += sizeof ones) memcpy(buffer + i, &ones, sizeof ones);
+    if (r->interleaved) {
         memcpy(buffer, h->x + 2 * at, 2 * bytes);
     } else {
         memcpy(buffer, h->x + at, bytes);
-        memcpy(b, h->x + half + at, bytes);
+        memcpy(buffer + BUNCH * size, h->x + r->pairs * size + at, bytes);
     }
-    rotate_pairs(h, pair, width, buffer, b, buffer, b, dtype, interleaved);
-    if (interleaved) {
+}
+
+NOINLINE void store_last_pairs(const head_row_t *h, ptrdiff_t pair, const char *buffer) {
+    const rotation_t *r = h->rotation;
+    const ptrdiff_t size = size_of(r->dtype), at = pair * size;
+    const size_t bytes = (size_t)((r->pairs - pair) * size);
+    if (r->interleaved) {
         memcpy(h->out + 2 * at, buffer, 2 * bytes);
     } else {
         memcpy(h->out + at, buffer, bytes);
-        memcpy(h->out + half + at, b, bytes);
+        memcpy(h->out + r->pairs * size + at, buffer + BUNCH * size, bytes);
     }
 }
 
 INLINE void rotate_head_row(const head_row_t *h, dtype_t dtype, int interleaved) {
     const rotation_t *r = h->rotation;
     const ptrdiff_t size = size_of(dtype), half = interleaved ? 0 : r->pairs * size, step = (interleaved ? 2 : 1) * size;
-    ptrdiff_t pair = 0;
-    for (; pair + BUNCH <= r->pairs; pair += BUNCH) {
-        const char *const x = h->x + pair * step;
-        char *const out = h->out + pair * step;
-        for (ptrdiff_t i = 0; i < BUNCH * step; i += LINE) {
-            PREFETCH(h->ahead + pair * step + i);
-            if (!interleaved) PREFETCH(h->ahead + half + pair * step + i);
+    ALIGNED char buffer[2 * BUNCH * sizeof(float)];
+    for (ptrdiff_t pair = 0; pair < r->pairs; pair += BUNCH) {
+        const char *a = h->x + pair * step, *b = a + half;
+        char *to_a = h->out + pair * step, *to_b = to_a + half;
+        const int width = minimum(r->pairs - pair, BUNCH);
+        if (UNLIKELY(width < BUNCH)) {
+            load_last_pairs(h, pair, buffer);
+            a = to_a = buffer;
+            b = to_b = buffer + BUNCH * size;
+        } else {
+            for (ptrdiff_t i = 0; i < BUNCH * step; i += LINE) {
+                PREFETCH(h->ahead + pair * step + i);
+                if (!interleaved) PREFETCH(h->ahead + half + pair * step + i);
+            }
         }
-        rotate_pairs(h, pair, BUNCH, x, x + half, out, out + half, dtype, interleaved);
+        rotate_pairs(h, pair, width, a, b, to_a, to_b, dtype, interleaved);
+        if (UNLIKELY(width < BUNCH)) store_last_pairs(h, pair, buffer);
     }
-    if (pair < r->pairs) rotate_last_pairs(h, pair, dtype, interleaved);
     if (r->rest && h->out != h->x) memcpy(h->out + 2 * r->pairs * size, h->x + 2 * r->pairs * size, (size_t)(r->rest * size));
 }
 
@@ -432,13 +444,10 @@ INLINE ptrdiff_t last_stride(const extent_t *e) {
 
 /* The inner loop runs over heads or rows, whichever have the smaller stride. */
 INLINE void rotate_patch(const patch_t *p, dtype_t dtype, int interleaved) {
-    if (last_stride(&p->rotation->heads) < last_stride(&p->rotation->rows)) {
-        for (ptrdiff_t i = 0; i < p->rows; i++)
-            for (ptrdiff_t head = 0; head < p->heads; head++) rotate_at(p, i, head, dtype, interleaved);
-    } else {
-        for (ptrdiff_t head = 0; head < p->heads; head++)
-            for (ptrdiff_t i = 0; i < p->rows; i++) rotate_at(p, i, head, dtype, interleaved);
-    }
+    const int heads_inside = last_stride(&p->rotation->heads) < last_stride(&p->rotation->rows);
+    const ptrdiff_t outside = heads_inside ? p->rows : p->heads, inside = heads_inside ? p->heads : p->rows;
+    for (ptrdiff_t i = 0; i < outside; i++)
+        for (ptrdiff_t j = 0; j < inside; j++) rotate_at(p, heads_inside ? i : j, heads_inside ? j : i, dtype, interleaved);
 }
 
 NOINLINE void patch_of_order(const patch_t *p) { FOR_ORDER(p->rotation, rotate_patch(p, DTYPE, INTERLEAVED)) }
@@ -465,7 +474,7 @@ NOINLINE void direct_row(const spec_t *spec, const position_t *position, double 
 static int is_direct(const rotation_t *r, const rotary_axis_t *t) { return t->table.offsets == NULL && r->has_fast_path; }
 
 /* Writes the interleaved cosines and sines of `count` rows to `table`, and 1 and 1/2 for the unused pairs of the last bunch. */
-static void fill_table(const rotation_t *r, ptrdiff_t row, ptrdiff_t count, double *table, double *part, tally_t *tally) {
+NOINLINE void fill_table(const rotation_t *r, ptrdiff_t row, ptrdiff_t count, double *table, double *part, tally_t *tally) {
     const ptrdiff_t pitch = pitch_of(r);
     for (const rotary_axis_t *t = r->axis; t < r->axis + r->position_axes; t++) {
         job_t job = t->table;

@@ -23,7 +23,7 @@ static int ends_in_next_row(const block_t *b, ptrdiff_t tile) {
     return b->spec->first && (tile + 1) * TILE > columns_of_this_row(b);
 }
 
-static void block_origin(const block_t *b, ptrdiff_t tile, origin_t *o) {
+NOINLINE void block_origin(const block_t *b, ptrdiff_t tile, origin_t *o) {
     origin_of(b->spec, b->job, &b->position, tile, o);
     if (!ends_in_next_row(b, tile)) return;
     origin_t next;
@@ -39,7 +39,7 @@ static void block_origin(const block_t *b, ptrdiff_t tile, origin_t *o) {
 }
 
 /* Writes the rows of anchor k in a tile: row i to out + i * row_stride.  A tile that ends in the next row has one row fewer. */
-static void advance_group(const block_t *b, const origin_t *origin, ptrdiff_t tile, int k, output_t output, int whole, char *out,
+NOINLINE void advance_group(const block_t *b, const origin_t *origin, ptrdiff_t tile, int k, output_t output, int whole, char *out,
                          ptrdiff_t row_stride, prefetch_t *prefetch) {
     anchor_t a;
     const ptrdiff_t rows = b->count - ends_in_next_row(b, tile) - k * FINE;
@@ -77,7 +77,7 @@ static void write_edges(const spec_t *spec, const block_t *b) {
                    b->tally);
 }
 
-static void write_tiles(const block_t *b) {
+NOINLINE void write_tiles(const block_t *b) {
     const job_t *job = b->job;
     char *const out = job->out + b->row * job->row_stride + b->spec->first * size_of(job->dtype);
     for (ptrdiff_t tile = 0; tile < b->spec->columns / TILE; tile++) {
@@ -113,7 +113,7 @@ static void flush_panel(const job_t *job, char *out, const char *panel, ptrdiff_
  * spec->first is set).  If the rows of `out` are contiguous and fit in one strip, the rows of the panel are contiguous too, and
  * most cache lines are flushed whole.  The spare columns of the last tile then overwrite the first columns of the next row, so
  * the last tile is computed first. */
-static void write_strip(const block_t *b, ptrdiff_t first_tile, ptrdiff_t last_tile, char *panel) {
+NOINLINE void write_strip(const block_t *b, ptrdiff_t first_tile, ptrdiff_t last_tile, char *panel) {
     const job_t *job = b->job;
     const ptrdiff_t size = size_of(job->dtype), column = first_tile * TILE, tiles = last_tile - first_tile;
     const ptrdiff_t bytes = minimum(b->spec->d_model - column, STRIP * TILE) * size;
@@ -142,7 +142,7 @@ static void write_strip(const block_t *b, ptrdiff_t first_tile, ptrdiff_t last_t
 /* ---- a block ------------------------------------------------------------------------------------------------------------- */
 
 /* Writes rows row .. row + count - 1, at most BLOCK, of an evenly spaced job.  None may be padding or have only angles of 0. */
-static void block(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
+NOINLINE void block(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
     const spec_t shifted = spec_from(spec, job->offsets->first);
     const ptrdiff_t tiles = spec->columns / TILE;
     const block_t b = {&shifted, job, row, count, position_of(spec, job, row), position_of(spec, job, row + 1), tally};

@@ -136,23 +136,27 @@ INLINE void apply_symmetry(const symmetry_t *t, vf64 s, vf64 c, vf64 *sine, vf64
     *cosine = f64_of_bits(u64_xor(u64_select(t->exchange, u, v), t->cos_sign));
 }
 
-/* sin and cos in double-double. */
-static inline void direct_dd(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vdd *sine,
-                             vdd *cosine) {
-    const phase_t phase = direct_phase(spec, position, column, lanes, PHASE_LIMBS);
-    const vf64 last = f64_add(phase_limb(&phase, 3), phase_limb(&phase, 4));
-    vdd turn = fast_two_sum(phase.first, phase_limb(&phase, 1));
-    turn = fast_two_sum(turn.high, f64_add(turn.low, f64_add(phase_limb(&phase, 2), last)));
+/* sin and cos of the rest of a phase, in double-double. */
+NOINLINE void series_dd(const phase_t *phase, vdd *sine, vdd *cosine) {
+    const vf64 last = f64_add(phase_limb(phase, 3), phase_limb(phase, 4));
+    vdd turn = fast_two_sum(phase->first, phase_limb(phase, 1));
+    turn = fast_two_sum(turn.high, f64_add(turn.low, f64_add(phase_limb(phase, 2), last)));
 
     vdd x = dd_product(turn, (vdd){f64_set(TWO_PI_HIGH), f64_set(TWO_PI_LOW)});
     x = fast_two_sum(x.high, x.low);
     vdd z = dd_product(x, x);
     z = fast_two_sum(z.high, z.low);
-    vdd s = dd_product(x, direct_series(z, SIN_COEFFICIENTS, SIN_LEADING, SIN_TAIL));
-    s = fast_two_sum(s.high, s.low);
-    const vdd c = direct_series(z, COS_COEFFICIENTS, COS_LEADING, COS_TAIL);
+    const vdd s = dd_product(x, direct_series(z, SIN_COEFFICIENTS, SIN_LEADING, SIN_TAIL));
+    *sine = fast_two_sum(s.high, s.low);
+    *cosine = direct_series(z, COS_COEFFICIENTS, COS_LEADING, COS_TAIL);
+}
 
+/* sin and cos in double-double. */
+INLINE void direct_dd(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vdd *sine, vdd *cosine) {
+    const phase_t phase = direct_phase(spec, position, column, lanes, PHASE_LIMBS);
     const symmetry_t t = symmetry_of(spec, position, column, lanes, phase.quadrant);
+    vdd s, c;
+    series_dd(&phase, &s, &c);
     apply_symmetry(&t, s.high, c.high, &sine->high, &cosine->high);
     apply_symmetry(&t, s.low, c.low, &sine->low, &cosine->low);
 }

@@ -8,20 +8,30 @@
 #define DIRECT_DOUBLE_FLOOR 0x1p-89     /* ... relative to the full amplitude, for tiny phases */
 
 /* Evaluates a row of a tile directly; the sine and cosine of one frequency are evaluated together if they are adjacent. */
-INLINE void evaluate_tile(const spec_t *spec, const position_t *position, ptrdiff_t column, dtype_t dtype,
-                          vdd value[TILE_VECTORS]) {
-    for (int v = 0; v < TILE_VECTORS; v += 2) {
-        const ptrdiff_t here = column + v * LANES;
-        vdd p, q;
+INLINE void evaluate_tile(const spec_t *spec, const position_t *position, ptrdiff_t column, dtype_t dtype, double high[TILE],
+                          double low[TILE]) {
+    for (int i = 0; i < TILE; i += 2 * LANES) {
+        vdd p, q, first, second;
         if (spec->order == UNPAIRED) {
-            for (int i = 0; i < 2; i++) direct_values(spec, position, here + i * LANES, COLUMNS, dtype, &value[v + i], &q);
+            direct_values(spec, position, column + i, COLUMNS, dtype, &first, &q);
+            direct_values(spec, position, column + i + LANES, COLUMNS, dtype, &second, &q);
         } else {
-            direct_values(spec, position, here, PAIRS, dtype, &p, &q);
-            const vdd first = spec->order == SIN_FIRST ? p : q, second = spec->order == SIN_FIRST ? q : p;
-            f64_interleave(first.high, second.high, &value[v].high, &value[v + 1].high);
-            f64_interleave(first.low, second.low, &value[v].low, &value[v + 1].low);
+            direct_values(spec, position, column + i, PAIRS, dtype, &p, &q);
+            const vdd even = spec->order == SIN_FIRST ? p : q, odd = spec->order == SIN_FIRST ? q : p;
+            f64_interleave(even.high, odd.high, &first.high, &second.high);
+            f64_interleave(even.low, odd.low, &first.low, &second.low);
         }
+        f64_store(high + i, first.high);
+        f64_store(high + i + LANES, second.high);
+        if (dtype != FLOAT64) continue;
+        f64_store(low + i, first.low);
+        f64_store(low + i + LANES, second.low);
     }
+}
+
+/* The same function for all dtypes but float64: they need the high parts only. */
+NOINLINE void evaluate_tile_double(const spec_t *spec, const position_t *position, ptrdiff_t column, row_t *t) {
+    evaluate_tile(spec, position, column, FLOAT32, t->high, t->low);
 }
 
 INLINE void tile_row(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t row, ptrdiff_t column,
@@ -29,17 +39,18 @@ INLINE void tile_row(const spec_t *spec, const job_t *job, const position_t *pos
     const vf64 amplitude = f64_abs(f64_set(spec->scale));
     const vf64 share = f64_set(dtype == FLOAT64 ? DD_ERROR : DIRECT_DOUBLE_ERROR);
     const vf64 floor = f64_mul(amplitude, f64_set(dtype == FLOAT64 ? DIRECT_DD_FLOOR : DIRECT_DOUBLE_FLOOR));
-    vdd evaluated[TILE_VECTORS];
+    ALIGNED row_t t;
     vf64 value[TILE_VECTORS];
     passed_t passed = all_lanes();
     vu64 undecided = u64_set(0);
-    evaluate_tile(spec, position, column, dtype, evaluated);
     if (dtype == FLOAT64) {
+        evaluate_tile(spec, position, column, dtype, t.high, t.low);
         for (int v = 0; v < TILE_VECTORS; v++) {
-            const vf64 error = f64_muladd(f64_abs(evaluated[v].high), share, floor);
-            value[v] = rounded_dd(evaluated[v], error, &undecided);
+            const vdd evaluated = dd_load(t.high + v * LANES, t.low + v * LANES);
+            value[v] = rounded_dd(evaluated, f64_muladd(f64_abs(evaluated.high), share, floor), &undecided);
         }
     } else {
+        evaluate_tile_double(spec, position, column, &t);
         ALIGNED uint64_t addend[TILE];
         ALIGNED double smallest[TILE];
         /* a value >= 2**-40 times the amplitude has a relative error below 2**-48: at most 32 units of its last place */
@@ -49,16 +60,15 @@ INLINE void tile_row(const spec_t *spec, const job_t *job, const position_t *pos
         vu64 addends[TILE_VECTORS];
         for (int v = 0; v < TILE_VECTORS / (dtype == FLOAT32 ? 1 : 2); v++) addends[v] = u64_load(addend + v * LANES);
         for (int v = 0; v < TILE_VECTORS; v += 2) {
-            value[v] = evaluated[v].high;
-            value[v + 1] = evaluated[v + 1].high;
+            value[v] = f64_load(t.high + v * LANES);
+            value[v + 1] = f64_load(t.high + (v + 1) * LANES);
             passed = fast_test(passed, value[v], value[v + 1], f32_of_f64(value[v], value[v + 1]), addends, v, dtype);
         }
     }
     if (UNLIKELY(!(dtype == FLOAT64 || spec->fast_test) || !all_passed(passed, dtype) || !u64_is_zero(undecided))) {
-        row_t t;
-        for (int v = 0; v < TILE_VECTORS; v++) {
-            dd_store(t.high + v * LANES, t.low + v * LANES, evaluated[v]);
-            f64_store(t.error + v * LANES, f64_muladd(f64_abs(evaluated[v].high), share, floor));
+        for (int i = 0; i < TILE; i += LANES) {
+            if (dtype != FLOAT64) f64_store(t.low + i, f64_set(0));
+            f64_store(t.error + i, f64_muladd(f64_abs(f64_load(t.high + i)), share, floor));
         }
         write_settled(spec, job, job->output, row, column, width, out, &t, tally);
     } else {
@@ -100,7 +110,7 @@ static int is_fast(const spec_t *spec, const position_t *position) {
     return spec->has_fast_path && !is_known(position) && position->limbs <= FAST_POSITION_LIMBS;
 }
 
-static void scattered_row(const spec_t *spec, const job_t *job, ptrdiff_t row, tally_t *tally) {
+NOINLINE void scattered_row(const spec_t *spec, const job_t *job, ptrdiff_t row, tally_t *tally) {
     const position_t position = position_of(spec, job, row);
     char *const out = job->out + row * job->row_stride;
     if (is_known(&position)) known_row(spec, job, &position, out);
