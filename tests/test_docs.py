@@ -366,17 +366,18 @@ def check(shell, line, output, packages=None):
 
 
 @POSIX
+@pytest.mark.parametrize("only_named", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize("page", COMMAND_PAGES)
-def test_shell_commands_of_documents_run(page, shell):
-    """Run the commands on a page in order, in one folder."""
+def test_shell_commands_of_documents_run(page, only_named, shell):
+    """Run the commands on a page in order, in one folder; if `only_named`, with the packages that the page has named."""
     lines = list(commands((ROOT / page).read_text()))
     runnable = [line for line in lines if INSTALLS not in line[0]]
     assert lines and (runnable or page == "README.md")
     if page == "docs/scale-out.md":
         pytest.importorskip("zarr")     # create the store that the Python example on the page writes
         shell("posenc generate 1_000_000 64 -o pe.zarr --chunk-rows 200_000")
-    for line in runnable:
-        check(shell, *line)
+    for line, output, packages in runnable:
+        check(shell, line, output, packages if only_named else None)
 
 
 @POSIX

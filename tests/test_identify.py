@@ -113,8 +113,8 @@ def test_few_rows_are_enough_for_a_fit(convention, rows):
 
 @pytest.mark.parametrize(
     "positions",
-    [5000, range(1, 20001, 2), range(10**18, 10**18 + 600), RNG(0).uniform(0, 300, 200),
-     10**18 + np.cumsum(RNG(0).integers(1, 30, 200))],
+    [2000, range(1, 4001, 2), range(10**18, 10**18 + 600), RNG(0).uniform(0, 300, 60),
+     10**18 + np.cumsum(RNG(0).integers(1, 30, 60))],
     ids=["many", "steps", "late", "scattered", "late, uneven"],
 )
 def test_a_fit_uses_known_positions(positions):
@@ -137,7 +137,7 @@ def test_exact_matches_precede_noisy_ones():
     assert (best.encoding, best.positions, best.difference) == (encoding, range(100), 0)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(
     d_model=st.integers(6, 97),
     base=st.floats(10, 1e5),
@@ -168,7 +168,7 @@ WITHOUT = {
     "uniform": lambda: RNG(0).uniform(-1, 1, (512, 64)),
     "orthogonal": lambda: np.linalg.qr(RNG(0).normal(size=(512, 64)))[0],
     "pairs of random angles": lambda: posenc.encode(RNG(0).uniform(0, 7, 300 * 32), 2).reshape(300, 64),
-    "rows shuffled": lambda: RNG(0).permutation(posenc.encode(500, 64)),
+    "rows shuffled": lambda: RNG(0).permutation(posenc.encode(200, 64)),
     "columns shuffled": lambda: RNG(0).permutation(posenc.encode(500, 64), axis=1),
     "columns of another table": lambda: np.hstack([posenc.encode(99, 32), posenc.encode(99, 32, layout="halves", order="cos")]),
     "zeros": lambda: np.zeros((10, 8)),
@@ -186,7 +186,9 @@ def test_tables_without_a_convention_have_no_match(name):
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
-@pytest.mark.parametrize("shape", [(1, 1), (1, 2), (2, 2), (1, 4), (3, 3), (1, 8), (2, 8), (5, 1), (6, 2)])
+@pytest.mark.parametrize("shape", [
+    (1, 2), (2, 2), (3, 3), (1, 8), (6, 2), *(pytest.param(shape, marks=pytest.mark.long) for shape in [(1, 1), (1, 4), (2, 8), (5, 1)]),
+])
 def test_small_random_tables_have_no_match(shape, seed):
     """If positions and parameters are unknown, a few numbers could match by chance."""
     assert identify(RNG(seed).normal(size=shape).astype(np.float32)) == []
@@ -199,13 +201,13 @@ def test_small_random_tables_have_no_match(shape, seed):
 def test_random_tables_have_no_match_at_known_positions(d_model):
     """With 16-bit arithmetic, high-frequency columns could have any value after a few rows; they are no evidence."""
     bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
-    for seed in range(5):
+    for seed in range(2):
         for dtype in (bfloat16, np.float16):
             assert identify(RNG(seed).normal(size=(100, d_model)).astype(dtype), 100) == []
             assert identify(RNG(seed).uniform(-1, 1, (100, d_model)).astype(dtype), 100) == []
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_a_single_angle_is_not_evidence(seed):
     """For any angle, some position has the same sine to a few digits."""
     angle = RNG(seed).uniform(0, 7, (1, 1))
@@ -259,7 +261,7 @@ def recipe(rows, d_model, dtype):
 
 
 def test_float32_angles_are_identified():
-    best, *others = identify(recipe(5000, 512, "float32").numpy())
+    best, *others = identify(recipe(5000, 64, "float32").numpy())
     assert not others and "vaswani" in best.presets and best.positions == range(5000)
     assert best.reason == "float32 angles" and 1e-4 < best.difference < 1e-3
 
@@ -310,7 +312,8 @@ def test_every_dtype_is_accepted(dtype):
 @pytest.mark.parametrize(
     "positions",
     [range(1), range(5, 6), range(5, 7), range(5, 26, 7), range(0, 2000, 10), range(300, 0, -1), range(-20, 21), range(50, 450),
-     range(1_000_000, 1_000_040), range(2**20, 2**20 + 40), range(-(2**20), 40 - 2**20)],
+     range(2**20, 2**20 + 40),
+     *(pytest.param(range(first, first + 40), marks=pytest.mark.long) for first in (1_000_000, -(2**20)))],
     ids=str,
 )
 def test_the_first_position_and_the_step_are_identified(positions):
@@ -360,13 +363,13 @@ def test_all_conventions_that_agree_on_the_rows_are_listed():
 
 
 def test_differing_rows_are_reported():
-    table = posenc.encode(5000, 64)
-    table[4321, 5] += 0.5
+    table = posenc.encode(2000, 64)
+    table[1721, 5] += 0.5
     best, = identify(table)
     assert best.difference == pytest.approx(0.5)
-    assert best.reason.endswith("rows with unexplained differences: 1, the first is 4321")
-    table[4000:] = 0
-    assert identify(table)[0].reason.endswith("rows of zeros: 1000")
+    assert best.reason.endswith("rows with unexplained differences: 1, the first is 1721")
+    table[1600:] = 0
+    assert identify(table)[0].reason.endswith("rows of zeros: 400")
     table[17, 3] = np.nan
     assert math.isinf(identify(table)[0].difference)
     table[::3] = RNG(0).normal(size=table[::3].shape)
