@@ -49,14 +49,14 @@ def grid(
     shape: Shape, d_model: Width, *, start: Start = ..., coordinates: Coordinates = ..., axes: Integers = ...,
     widths: Integers = ..., group: Group = ..., layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
     extra_tokens: SupportsIndex = ..., channel_first: bool = ...,
-    dtype: AnyDType = ..., out: ArrayT, threads: SupportsIndex | None = ..., **convention: Any,
+    dtype: AnyDType | None = ..., out: ArrayT, threads: SupportsIndex | None = ..., **convention: Any,
 ) -> ArrayT: ...
 @overload
 def grid(
     shape: Shape, d_model: Width, *, start: Start = ..., coordinates: Coordinates = ..., axes: Integers = ...,
     widths: Integers = ..., group: Group = ..., layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
     extra_tokens: SupportsIndex = ..., channel_first: bool = ...,
-    dtype: Literal["float32"] = ..., out: None = ..., threads: SupportsIndex | None = ..., **convention: Any,
+    dtype: Literal["float32"] | None = ..., out: None = ..., threads: SupportsIndex | None = ..., **convention: Any,
 ) -> NDArray[np.float32]: ...
 @overload
 def grid(
@@ -70,7 +70,7 @@ def grid(
     shape: Shape, d_model: Width, *, start: Start = ..., coordinates: Coordinates = ..., axes: Integers = ...,
     widths: Integers = ..., group: Group = ..., layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
     extra_tokens: SupportsIndex = ..., channel_first: bool = ...,
-    dtype: AnyDType = ..., out: NDArray[Any] | None = ..., threads: SupportsIndex | None = ..., **convention: Any,
+    dtype: AnyDType | None = ..., out: NDArray[Any] | None = ..., threads: SupportsIndex | None = ..., **convention: Any,
 ) -> NDArray[Any]: ...
 
 
@@ -89,7 +89,7 @@ def grid(
     include_input: IncludeInput = None,
     extra_tokens: SupportsIndex = 0,
     channel_first: bool = False,
-    dtype: AnyDType = "float32",
+    dtype: AnyDType | None = None,
     out: NDArray[Any] | None = None,
     threads: SupportsIndex | None = None,
     **convention: Any,
@@ -133,7 +133,7 @@ def grid(
     channel_first : bool, optional
         Whether the columns are the first dimension of the result instead of the last.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
-        The dtype of the result, as in `encode`.
+        The dtype of the result, as in `encode`; by default that of `out`, else float32.
     out : ndarray, optional
         The array to write to, with the shape and dtype of the result and a contiguous last dimension.
     threads : int, optional
@@ -174,7 +174,7 @@ def grid(
             0.5403023 ], dtype=float32)
     """
     with kernel.default_environment():
-        dtype_name, element = checks.dtype(dtype)
+        dtype_name, element = checks.output_dtype(dtype, out)
         threads = checks.threads(threads)
         extra_tokens = checks.integer("extra_tokens", extra_tokens, 0)
         if not isinstance(channel_first, (bool, np.bool_)):

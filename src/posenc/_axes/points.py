@@ -22,13 +22,13 @@ BLOCK_BYTES = 1 << 22                   # size of the rows that are encoded at a
 def points(
     coordinates: ArrayLike, d_model: Width, *, axes: Integers = ..., widths: Integers = ..., group: Group = ...,
     layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
-    dtype: AnyDType = ..., out: ArrayT, threads: SupportsIndex | None = ..., **convention: Any,
+    dtype: AnyDType | None = ..., out: ArrayT, threads: SupportsIndex | None = ..., **convention: Any,
 ) -> ArrayT: ...
 @overload
 def points(
     coordinates: ArrayLike, d_model: Width, *, axes: Integers = ..., widths: Integers = ..., group: Group = ...,
     layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
-    dtype: Literal["float32"] = ..., out: None = ..., threads: SupportsIndex | None = ..., **convention: Any,
+    dtype: Literal["float32"] | None = ..., out: None = ..., threads: SupportsIndex | None = ..., **convention: Any,
 ) -> NDArray[np.float32]: ...
 @overload
 def points(
@@ -40,7 +40,7 @@ def points(
 def points(
     coordinates: ArrayLike, d_model: Width, *, axes: Integers = ..., widths: Integers = ..., group: Group = ...,
     layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
-    dtype: AnyDType = ..., out: NDArray[Any] | None = ..., threads: SupportsIndex | None = ..., **convention: Any,
+    dtype: AnyDType | None = ..., out: NDArray[Any] | None = ..., threads: SupportsIndex | None = ..., **convention: Any,
 ) -> NDArray[Any]: ...
 
 
@@ -55,7 +55,7 @@ def points(
     layout: Layout = None,
     odd: Odd = "error",
     include_input: IncludeInput = None,
-    dtype: AnyDType = "float32",
+    dtype: AnyDType | None = None,
     out: NDArray[Any] | None = None,
     threads: SupportsIndex | None = None,
     **convention: Any,
@@ -74,7 +74,7 @@ def points(
     axes, widths, group, layout, odd, include_input : optional
         The columns of the axes, as in `grid`; axis k has the coordinates ``coordinates[..., k]``.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
-        The dtype of the result, as in `encode`.
+        The dtype of the result, as in `encode`; by default that of `out`, else float32.
     out : ndarray, shape ``coordinates.shape[:-1] + (d_model,)``, optional
         The array to write to, as in `encode`.
     threads : int, optional
@@ -113,7 +113,7 @@ def points(
              2.        ]], dtype=float32)
     """
     with kernel.default_environment():
-        dtype_name, element = checks.dtype(dtype)
+        dtype_name, element = checks.output_dtype(dtype, out)
         threads = checks.threads(threads)
         array = checks.numbers("coordinates", coordinates)
         checks.check_real("coordinates", array)

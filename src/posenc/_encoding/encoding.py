@@ -173,11 +173,12 @@ class Encoding(Specification):
 
     @overload
     def encode(
-        self, positions: Positions, *, dtype: AnyDType = ..., out: ArrayT, threads: SupportsIndex | None = ...,
+        self, positions: Positions, *, dtype: AnyDType | None = ..., out: ArrayT, threads: SupportsIndex | None = ...,
     ) -> ArrayT: ...
     @overload
     def encode(
-        self, positions: Positions, *, dtype: Literal["float32"] = ..., out: None = ..., threads: SupportsIndex | None = ...,
+        self, positions: Positions, *, dtype: Literal["float32"] | None = ..., out: None = ...,
+        threads: SupportsIndex | None = ...,
     ) -> NDArray[np.float32]: ...
     @overload
     def encode(
@@ -185,7 +186,7 @@ class Encoding(Specification):
     ) -> NDArray[ScalarT]: ...
     @overload
     def encode(
-        self, positions: Positions, *, dtype: AnyDType = ..., out: NDArray[Any] | None = ...,
+        self, positions: Positions, *, dtype: AnyDType | None = ..., out: NDArray[Any] | None = ...,
         threads: SupportsIndex | None = ...,
     ) -> NDArray[Any]: ...
 
@@ -194,7 +195,7 @@ class Encoding(Specification):
         self,
         positions: Positions,
         *,
-        dtype: AnyDType = "float32",
+        dtype: AnyDType | None = None,
         out: NDArray[Any] | None = None,
         threads: SupportsIndex | None = None,
         **unknown: Never,
@@ -223,12 +224,12 @@ class Encoding(Specification):
     @overload
     def stream(
         self, positions: SupportsIndex | range | None = ..., *, chunk_rows: SupportsIndex | None = ...,
-        dtype: AnyDType = ..., out: NDArray[ScalarT], threads: SupportsIndex | None = ...,
+        dtype: AnyDType | None = ..., out: NDArray[ScalarT], threads: SupportsIndex | None = ...,
     ) -> Iterator[Chunk[ScalarT]]: ...
     @overload
     def stream(
         self, positions: SupportsIndex | range | None = ..., *, chunk_rows: SupportsIndex | None = ...,
-        dtype: Literal["float32"] = ..., out: None = ..., threads: SupportsIndex | None = ...,
+        dtype: Literal["float32"] | None = ..., out: None = ..., threads: SupportsIndex | None = ...,
     ) -> Iterator[Chunk[np.float32]]: ...
     @overload
     def stream(
@@ -238,7 +239,7 @@ class Encoding(Specification):
     @overload
     def stream(
         self, positions: SupportsIndex | range | None = ..., *, chunk_rows: SupportsIndex | None = ...,
-        dtype: AnyDType = ..., out: NDArray[Any] | None = ..., threads: SupportsIndex | None = ...,
+        dtype: AnyDType | None = ..., out: NDArray[Any] | None = ..., threads: SupportsIndex | None = ...,
     ) -> Iterator[Chunk[Any]]: ...
 
     def stream(
@@ -246,7 +247,7 @@ class Encoding(Specification):
         positions: SupportsIndex | range | None = None,
         *,
         chunk_rows: SupportsIndex | None = None,
-        dtype: AnyDType = "float32",
+        dtype: AnyDType | None = None,
         out: NDArray[Any] | None = None,
         threads: SupportsIndex | None = None,
         **unknown: Never,

@@ -252,7 +252,7 @@ class Rotary(Specification):
         self,
         positions: Positions,
         *,
-        dtype: AnyDType = "float32",
+        dtype: AnyDType | None = None,
         out: NDArray[Any] | None = None,
         threads: SupportsIndex | None = None,
     ) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -263,9 +263,9 @@ class Rotary(Specification):
         positions : int, range or array_like
             As in `encode`.  With several axes, an array of shape (axes, ...).
         dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
-            The dtype of the result, as in `encode`.
+            The dtype of the result, as in `encode`; by default that of `out`, else float32.
         out : ndarray, shape ``positions.shape + (rotary_dim,)``, optional
-            The array to write to, of `dtype`: the cosines of all pairs, then their sines.  The last dimension must be
+            The array to write to: the cosines of all pairs, then their sines.  The last dimension must be
             contiguous; rows may have any stride without overlap.  With several axes, its shape omits ``positions.shape[0]``.
         threads : int, optional
             As in `encode`.

@@ -82,7 +82,7 @@ def _encode(start: int, step: int, n: int, d_model: int, convention: str, dtype:
     encoding = encoding_of(d_model, convention)
     out = torch.empty((n, d_model), dtype=dtype, device="meta" if device.type == "meta" else "cpu")
     if not out.is_meta:
-        encoding.encode(range(start, start + step * n, step), dtype=_tensors.dtype_name(dtype), out=array_of(out))
+        encoding.encode(range(start, start + step * n, step), out=array_of(out))
     return out.to(device)
 
 
@@ -100,7 +100,7 @@ def _(start: int, step: int, n: int, d_model: int, convention: str, dtype: torch
 def _encode_at(positions: Tensor, d_model: int, convention: str, dtype: torch.dtype) -> Tensor:
     encoding = encoding_of(d_model, convention)
     out = torch.empty((*positions.shape, d_model), dtype=dtype, device="cpu")
-    encoding.encode(_tensors.positions_array(positions), dtype=_tensors.dtype_name(dtype), out=array_of(out))
+    encoding.encode(_tensors.positions_array(positions), out=array_of(out))
     return out.to(positions.device)
 
 
