@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
@@ -79,6 +79,13 @@ def real(name: str, value: Any) -> float:
     return number
 
 
+def positive(name: str, value: Any) -> float:
+    number = real(name, value)
+    if number <= 0:
+        raise ValueError(f"{name} is {value!r}, expected a positive number")
+    return number
+
+
 def position(name: str, value: Any) -> int:
     number = integer(name, value, -math.inf)
     if not LOWEST <= number < BEYOND:
@@ -99,10 +106,6 @@ def boolean(name: str, value: Any) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise wrong_type(name, value, "a bool")
     return bool(value)
-
-
-def optional(name: str, value: Any, check: Callable[[str, Any], Any]) -> Any:
-    return None if value is None else check(name, value)
 
 
 def threads(value: Any) -> int | None:

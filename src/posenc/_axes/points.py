@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from posenc._arguments import checks
 from posenc._arguments.keywords import suggests
-from posenc._arguments.types import AnyDType, ArrayT, DTypeOf, ScalarT
-from posenc._axes.layout import Group, IncludeInput, Integers, Layout, Odd, Width, lay_out
+from posenc._arguments.types import AnyDType, ArrayT, DTypeOf, Layout, Odd, ScalarT
+from posenc._axes.layout import Group, IncludeInput, Integers, Width, lay_out
 from posenc._core import kernel
 
 BLOCK_BYTES = 1 << 22                   # size of the rows that are encoded at a time
@@ -21,25 +21,25 @@ BLOCK_BYTES = 1 << 22                   # size of the rows that are encoded at a
 @overload
 def points(
     coordinates: ArrayLike, d_model: Width, *, axes: Integers = ..., widths: Integers = ..., group: Group = ...,
-    layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
+    layout: Layout | None = ..., odd: Odd = ..., include_input: IncludeInput | None = ...,
     dtype: AnyDType | None = ..., out: ArrayT, threads: SupportsIndex | None = ..., **convention: Any,
 ) -> ArrayT: ...
 @overload
 def points(
     coordinates: ArrayLike, d_model: Width, *, axes: Integers = ..., widths: Integers = ..., group: Group = ...,
-    layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
+    layout: Layout | None = ..., odd: Odd = ..., include_input: IncludeInput | None = ...,
     dtype: Literal["float32"] | None = ..., out: None = ..., threads: SupportsIndex | None = ..., **convention: Any,
 ) -> NDArray[np.float32]: ...
 @overload
 def points(
     coordinates: ArrayLike, d_model: Width, *, axes: Integers = ..., widths: Integers = ..., group: Group = ...,
-    layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
+    layout: Layout | None = ..., odd: Odd = ..., include_input: IncludeInput | None = ...,
     dtype: DTypeOf[ScalarT], out: None = ..., threads: SupportsIndex | None = ..., **convention: Any,
 ) -> NDArray[ScalarT]: ...
 @overload
 def points(
     coordinates: ArrayLike, d_model: Width, *, axes: Integers = ..., widths: Integers = ..., group: Group = ...,
-    layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
+    layout: Layout | None = ..., odd: Odd = ..., include_input: IncludeInput | None = ...,
     dtype: AnyDType | None = ..., out: NDArray[Any] | None = ..., threads: SupportsIndex | None = ..., **convention: Any,
 ) -> NDArray[Any]: ...
 
@@ -52,9 +52,9 @@ def points(
     axes: Integers = None,
     widths: Integers = None,
     group: Group = "axis",
-    layout: Layout = None,
+    layout: Layout | None = None,
     odd: Odd = "error",
-    include_input: IncludeInput = None,
+    include_input: IncludeInput | None = None,
     dtype: AnyDType | None = None,
     out: NDArray[Any] | None = None,
     threads: SupportsIndex | None = None,
