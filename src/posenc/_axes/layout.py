@@ -224,10 +224,9 @@ def _rounded_bits(positions: range | NDArray[Any], dtype_name: str) -> NDArray[A
     if values.dtype.kind == "i":        # round large integers to odd in 53 bits: set the last bit if a dropped bit is set
         large = (values >> 11 | (values & 2047 != 0)) << 11
         values = np.where((values >= -(2**53)) & (values <= 2**53), values, large).astype(np.float64)
-    _, precision, smallest, *_ = DTYPES[dtype_name]
     with np.errstate(all="ignore"):     # NaN, infinity and numbers beyond the range of float16
         exponent = (values.view(np.int64) >> 52 & 0x7FF).astype(np.intc) - 1022
-        ulp = np.ldexp(1.0, np.maximum(exponent - precision, smallest))
+        ulp = np.ldexp(1.0, np.maximum(exponent - DTYPES[dtype_name].precision, DTYPES[dtype_name].smallest))
         values = np.asarray(np.rint(values / ulp) * ulp)
         if dtype_name == "bfloat16":    # its bits are the upper half of those of float32
             return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)

@@ -24,7 +24,7 @@ from posenc.torch import _tensors
 from posenc.torch._operators import define_in_place, is_eager, is_plain
 from posenc.torch._tensors import NOT_DIFFERENTIABLE, array_of, is_dual
 
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+DTYPES = [dtype for dtype in _tensors.DTYPES if dtype != torch.float64]
 
 # ---- the specification as text ------------------------------------------------------------------------------------------
 
