@@ -95,7 +95,7 @@ TABLE = """\
 The columns are the sines and cosines of position * frequency, one pair for each
 of n frequencies (half the number of columns), counted from i = 0."""
 PAPER = "those of 'Attention is all you need' (the paper)"
-READERS = {         # check of a keyword: parser and metavar of its option
+READERS: dict[Any, tuple[Callable[[str], Any], str]] = {         # check of a keyword: parser and metavar of its option
     checks.real: (real, "X"), checks.positive: (real, "X"), checks.position: (integer, "INT"),
     checks.frequencies: (listed(real), "A,B,C"),
 }
