@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import posenc
 from conftest import python
 from posenc import Encoding
-from posenc._encoding.convention import CHOICES, DEFAULTS
+from posenc._encoding.convention import DEFAULTS, KEYWORDS
 from posenc._files.specification import described, specification
 
 REALS = {
@@ -28,8 +28,8 @@ EXPLICIT = Encoding(6, frequencies=(0.1, -2.0, 3e-300), order="cos")
 def conventions(draw):
     """Draw d_model and keywords of an Encoding."""
     d_model, how = draw(st.integers(0, 40)), draw(st.sampled_from(["shift", "endpoint", "frequencies"]))
-    choices = {name: st.sampled_from(values) for name, values in CHOICES.items() if name != "spacing"}
-    choices["odd"] = st.sampled_from(CHOICES["odd"][: 2 if d_model % 2 else 3])
+    choices = {name: st.sampled_from(KEYWORDS[name].check) for name in ("exponents", "layout", "order")}
+    choices["odd"] = st.sampled_from(KEYWORDS["odd"].check[: 2 if d_model % 2 else 3])
     reals = REALS if how == "shift" else {name: REALS[name] for name in REALS if name != "shift"}
     if how == "frequencies":
         reals = {name: REALS[name] for name in WITH_FREQUENCIES}

@@ -252,7 +252,7 @@ def test_verify_reads_one_of_several_tensors(call, tmp_path):
     save_file(tensors, tmp_path / "model.safetensors")
     assert call("verify", tmp_path / "model.safetensors", "--key", "b")[0] == 0
     assert call("verify", tmp_path / "model.safetensors", "--key", "c", "--base", 5)[0] == 0
-    wrong = ([], "no tensor 'pe', expected key to be one of: 'a', 'b', 'c'"), (["--key", "a"], "dtype I8, expected F32, F64")
+    wrong = ([], "no tensor 'pe', expected key to be one of: 'a', 'b', 'c'"), (["--key", "a"], "dtype I8, expected F64, F32")
     for options, message in wrong:
         code, out, err = call("verify", tmp_path / "model.safetensors", *options)
         assert (code, out) == (1, "") and message in err and err.startswith(f"posenc: error: {tmp_path}")

@@ -330,7 +330,7 @@ def test_invalid_arguments_are_refused(arguments, error, message, monkeypatch):
 @pytest.mark.parametrize("out, error, message", [
     (np.full((2, 3, 9), 7, np.float32), ValueError, r"out has shape \(2, 3, 9\), expected \(2, 3, 8\)"),
     (np.full((6, 8), 7, np.float32), ValueError, "out has shape"),
-    (np.full((2, 3, 8), 7, np.float64), ValueError, "out has dtype"),
+    (np.full((2, 3, 8), 7, np.int64), TypeError, "out has dtype int64"),
     (np.full((2, 3, 16), 7, np.float32)[..., ::2], ValueError, "contiguous last dimension"),
     ([7], TypeError, "out is of type list"),
 ], ids=str)

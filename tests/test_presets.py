@@ -212,7 +212,7 @@ def test_parameters_change_a_preset(name, changes, convention):
     [
         (("?", 4), {}, ValueError, r"expected one of posenc.presets\(\)$"),
         (("x-transformers", -4), {}, ValueError, "d_model is -4, expected at least 0"),
-        (("whisper", 8), {"shift": 1, "spacing": "endpoint"}, ValueError, "spacing is 'endpoint' and shift is 1"),
+        (("whisper", 8), {"shift": 1, "spacing": "endpoint"}, ValueError, "spacing and shift are both given"),
         (("diffusers-timestep", 8), {"flip_sin_to_cos": 1}, TypeError, "flip_sin_to_cos is 1 of type int, expected a bool"),
         (("diffusers-timestep", 8), {"max_period": "1"}, TypeError, "max_period is '1' of type str"),
         (("diffusers-timestep", 8), {"downscale_freq_shift": 4}, ValueError, "shift is 4.0, expected a number other than 4"),

@@ -176,5 +176,22 @@ def test_rows_through_angle_zero(isa, dtype, convention):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_dtype_defaults_to_that_of_out(dtype):
     expected = posenc.encode(5, 6, dtype=dtype)
-    assert_same_bits(posenc.encode(5, 6, dtype=None, out=np.zeros_like(expected)), expected)
-    assert posenc.encode(5, 6, dtype=None).dtype == np.float32
+    out = np.zeros_like(expected)
+    for keywords in {}, {"dtype": None}:
+        assert_same_bits(posenc.encode(5, 6, out=out, **keywords), expected)
+        assert_same_bits(posenc.encode(np.arange(5), 6, out=out, **keywords), expected)
+        assert_same_bits(posenc.encode(list(range(5)), 6, out=out, **keywords), expected)
+        assert_same_bits(next(posenc.stream(9, 6, out=out, **keywords)).values, expected)
+        assert_same_bits(posenc.grid((5,), 6, out=out, **keywords), expected)
+        assert_same_bits(posenc.points(np.arange(5.0)[:, None], 6, out=out, **keywords), expected)
+        for rotary, positions in (posenc.Rotary(6), 5), (posenc.Rotary(6, axes=[0, 1, 0]), [range(5), range(5)]):
+            posenc.Rotary.tables(rotary, positions, out=out, **keywords)
+            assert_same_bits(out, posenc.encode(5, 6, order="cos", layout="halves", dtype=dtype))
+        tables = [
+            posenc.encode(5, 6, **keywords),
+            next(posenc.stream(5, 6, **keywords)).values,
+            posenc.grid((5,), 6, **keywords),
+            posenc.points([[0.0]], 6, **keywords),
+            *posenc.Rotary(6).tables(5, **keywords),
+        ]
+        assert {table.dtype for table in tables} == {np.dtype(np.float32)}

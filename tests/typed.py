@@ -59,7 +59,8 @@ posenc.encode(10, 8, bse=1)  # type: ignore[call-overload]
 posenc.encode(10, 8, base="1")  # type: ignore[call-overload]
 posenc.encode(10, 8, layout="half")  # type: ignore[call-overload]
 posenc.encode(10, 8, threads=1.5)  # type: ignore[call-overload]
-posenc.encode(10, 8, dtype=None)  # type: ignore[call-overload]
+assert_type(posenc.encode(10, 8, dtype=None), NDArray[np.float32])
+assert_type(posenc.encode(10, 8, dtype=None, out=bits), np.ndarray[tuple[int, int], np.dtype[np.uint16]])
 posenc.encode(10, 8, out=[0.0])  # type: ignore[call-overload]
 posenc.add_to(mapped, bse=1)  # type: ignore[call-arg]
 posenc.add_to([1.0])  # type: ignore[type-var]

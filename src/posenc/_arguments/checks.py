@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
@@ -25,6 +25,7 @@ LAYOUTS = {         # the layouts of other libraries
     **dict.fromkeys(("neox", "half", "concat", "concatenated", "split", "rotate_half"), "halves"),
     **dict.fromkeys(("gptj", "gpt-j", "interleave", "alternating"), "interleaved"),
 }
+OUT = "out has dtype"                   # begins the errors for the dtype of `out`
 REAL = "integers of at most 64 bits, float64, float32, float16 or bfloat16"
 
 # ---- numbers and names ----------------------------------------------------------------------------------------------
@@ -78,6 +79,13 @@ def real(name: str, value: Any) -> float:
     return number
 
 
+def positive(name: str, value: Any) -> float:
+    number = real(name, value)
+    if number <= 0:
+        raise ValueError(f"{name} is {value!r}, expected a positive number")
+    return number
+
+
 def position(name: str, value: Any) -> int:
     number = integer(name, value, -math.inf)
     if not LOWEST <= number < BEYOND:
@@ -100,10 +108,6 @@ def boolean(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def optional(name: str, value: Any, check: Callable[[str, Any], Any]) -> Any:
-    return None if value is None else check(name, value)
-
-
 def threads(value: Any) -> int | None:
     return None if value is None else integer("threads", value, 1)
 
@@ -123,12 +127,20 @@ def dtype(dtype: Any, subject: str = "dtype is", expected: str = "float64, float
         element = None if dtype is None else np.dtype(dtype)        # np.dtype(None) is float64
     except (TypeError, SyntaxError):            # SyntaxError: a string such as "(2,"
         element = None
+    text = dtype if isinstance(dtype, np.dtype) else repr(dtype)
     if element is None or element.kind != "f" or element.name not in DTYPES:
-        text = dtype if isinstance(dtype, np.dtype) else repr(dtype)
-        raise TypeError(f"{subject} {text}, expected {expected}, float16 or bfloat16{did_you_mean(dtype)}")
+        bits = "; for the bits of bfloat16, pass dtype='bfloat16'" if subject == OUT and element == np.uint16 else ""
+        raise TypeError(f"{subject} {text}, expected {expected}, float16 or bfloat16{bits or did_you_mean(dtype)}")
     if not element.isnative:
-        raise ValueError(f"{subject} {dtype!r}, expected native byte order")
+        raise ValueError(f"{subject} {text}, expected native byte order")
     return element.name, element
+
+
+def output_dtype(dtype_or_none: Any, out: Any) -> tuple[str, np.dtype[Any]]:
+    """Return the name and np.dtype of the output: by default those of `out`, or float32 if it is not an array."""
+    if dtype_or_none is None and isinstance(out, np.ndarray):
+        return dtype(out.dtype, OUT)
+    return dtype("float32" if dtype_or_none is None else dtype_or_none)
 
 
 @functools.cache
@@ -299,9 +311,8 @@ def check_array(name: str, array: NDArray[Any], element: np.dtype[Any], written:
     bits_of_bfloat16 = array.dtype == np.uint16 and element.name == "bfloat16"
     if array.dtype != element and not bits_of_bfloat16:
         error = ValueError if array.dtype.kind == "f" else TypeError
-        is_possible = name == "out" and array.dtype.name in DTYPES and array.dtype.isnative
-        hint = f"; pass dtype='{array.dtype}'" if is_possible else ""
-        raise error(f"{name} has dtype {array.dtype}, expected {element}{hint}")
+        of_dtype = ", the value of dtype" if name == "out" else ""
+        raise error(f"{name} has dtype {array.dtype}, expected {element}{of_dtype}")
     if written and not array.flags.writeable:
         raise ValueError(f"{name} is read-only, expected a writeable array")
     if not array.flags.aligned:

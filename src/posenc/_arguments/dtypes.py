@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 class Format(NamedTuple):
@@ -12,13 +15,23 @@ class Format(NamedTuple):
     precision: int              # bits of the significand
     smallest: int               # exponent of the smallest subnormal number
     overflow: int               # exponent of the first power of two beyond the largest number
+    stored: str                 # in .npy and .zarr files, which have no name for bfloat16
+    safetensors: str            # in .safetensors files
     other_names: str            # abbreviations and names in other libraries
 
 
 DTYPES = {
-    "float64": Format(0, 53, -1074, 1024, "fp64 f64 double"),
-    "float32": Format(1, 24, -149, 128, "fp32 f32 float"),
-    "float16": Format(2, 11, -24, 16, "fp16 f16 half"),
-    "bfloat16": Format(3, 8, -133, 128, "bf16"),
+    "float64": Format(0, 53, -1074, 1024, "<f8", "F64", "fp64 f64 double"),
+    "float32": Format(1, 24, -149, 128, "<f4", "F32", "fp32 f32 float"),
+    "float16": Format(2, 11, -24, 16, "<f2", "F16", "fp16 f16 half"),
+    "bfloat16": Format(3, 8, -133, 128, "<u2", "BF16", "bf16"),
 }
 OTHER_NAMES = {other: name for name, row in DTYPES.items() for other in row.other_names.split()}
+
+
+def values_of(bits: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """Return the values of bits in unsigned integers, those of bfloat16 as float32, of whose bits they are the upper half."""
+    if dtype == "bfloat16":
+        bits, dtype = bits.astype(np.uint32) << np.uint32(16), "float32"
+    values: NDArray[Any] = bits.view(dtype)
+    return values

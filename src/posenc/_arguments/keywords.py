@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar
 
+from posenc._arguments.types import Convention
+
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -73,8 +75,7 @@ FLAGS = {
     "flip_sin_to_cos": "order='cos'", "cos_first": "order='cos'", "interleaved": "layout='interleaved'",
     "interleave": "layout='interleaved'", "is_neox_style": "layout='halves'", "rotate_half": "layout='halves'",
 }
-CONVENTION = ("base", "frequency_scale", "position_offset", "position_scale", "padding_idx", "scale", "odd", "spacing", "shift",
-              "exponents", "frequencies", "layout", "order")
+CONVENTION = tuple(Convention.__annotations__)
 
 
 def check_names(

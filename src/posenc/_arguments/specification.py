@@ -12,14 +12,28 @@ from posenc._version import __version__
 MOST_SHOWN = 8          # repr abbreviates longer lists of numbers
 
 
-class Form(NamedTuple):
-    """The names and defaults of a specification's keywords."""
+class Keyword(NamedTuple):
+    """A keyword of a specification."""
 
-    size: str                                   # the first parameter, such as d_model
-    group: str                                  # the key of the keywords in to_dict()
-    defaults: Mapping[str, Any]
-    replaces: Mapping[str, tuple[str, ...]]     # keyword: the keywords that it excludes; setting it removes them
-    ignored: tuple[str, ...] = ()               # other keys, which from_dict ignores
+    default: Any                        # if it is None, None is a valid value
+    check: Callable[[str, Any], Any] | tuple[str, ...]      # converts a value or raises an error; or the valid values
+    help: str = ""                      # for the option of the command line
+    excludes: tuple[str, ...] = ()      # keywords that cannot be given together with this one; replace() removes them
+
+    def checked(self, name: str, value: Any) -> Any:
+        """Check and convert a value."""
+        if value is None and self.default is None:
+            return None
+        return checks.choice(name, value, self.check) if isinstance(self.check, tuple) else self.check(name, value)
+
+
+class Form(NamedTuple):
+    """The parameters of a specification."""
+
+    size: str                           # the first parameter, such as d_model
+    group: str                          # the key of the keywords in to_dict()
+    keywords: Mapping[str, Keyword]
+    ignored: tuple[str, ...] = ()       # other keys, which from_dict ignores
 
 
 class Specification:
@@ -83,7 +97,7 @@ class Specification:
         """
         check_names(type(self), changes, called=f"{type(self).__name__}.replace")
         size = changes.pop(self._form.size, size_of(self))
-        return type(self)(size, **changed(changes_of(self), changes, self._form.replaces))
+        return type(self)(size, **changed(changes_of(self), changes, self._form.keywords))
 
     __replace__ = replace
 
@@ -186,15 +200,24 @@ def keywords_of(specification: Specification) -> dict[str, Any]:
 
 def changes_of(specification: Specification) -> dict[str, Any]:
     """Return the keywords that differ from the default, with their values."""
-    defaults = specification._form.defaults
-    return {name: value for name, value in specification._keywords.items() if value != defaults[name]}
+    table = specification._form.keywords
+    return {name: value for name, value in specification._keywords.items() if value != table[name].default}
 
 
-def changed(
-    keywords: Mapping[str, Any], changes: Mapping[str, Any], replaces: Mapping[str, tuple[str, ...]]
-) -> dict[str, Any]:
+def checked_keywords(table: Mapping[str, Keyword], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Check and convert the arguments for all keywords of a table; raise an error if one excludes another."""
+    values = {name: keyword.checked(name, arguments[name]) for name, keyword in table.items()}
+    given = {name for name, value in values.items() if value != table[name].default}
+    for name, keyword in table.items():
+        for other in keyword.excludes:
+            if {name, other} <= given:
+                raise ValueError(f"{name} and {other} are both given, expected only one of them")
+    return values
+
+
+def changed(keywords: Mapping[str, Any], changes: Mapping[str, Any], table: Mapping[str, Keyword]) -> dict[str, Any]:
     """Return keywords with changes, and without the keywords that the changes exclude."""
-    replaced = {name for change in changes for name in replaces.get(change, ())}
+    replaced = {name for change in changes if change in table for name in table[change].excludes}
     return {name: value for name, value in keywords.items() if name not in replaced} | dict(changes)
 
 
@@ -238,5 +261,5 @@ def _check_document(document: Any, kind: str, form: Form) -> None:
         raise ValueError(f"document {difference}, expected version, {form.size} and {form.group}")
     if not isinstance(document[form.group], Mapping):
         raise checks.wrong_type(form.group, document[form.group], f"a dict of keywords of {kind}")
-    if unknown := document[form.group].keys() - form.defaults.keys():
+    if unknown := document[form.group].keys() - form.keywords.keys():
         raise ValueError(f"{form.group} has {_listed(unknown)}, expected keywords of {kind}")

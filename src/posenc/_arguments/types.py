@@ -14,8 +14,15 @@ DTypeOf: TypeAlias = type[ScalarT] | np.dtype[ScalarT]
 AnyDType: TypeAlias = str | type[Any] | np.dtype[Any]
 
 
+Odd: TypeAlias = Literal["truncate", "zero", "error"]
+Spacing: TypeAlias = Literal["paper", "endpoint"]
+Exponents: TypeAlias = Literal["pair", "column"]
+Layout: TypeAlias = Literal["interleaved", "halves"]
+Order: TypeAlias = Literal["sin", "cos"]
+
+
 class Convention(TypedDict, total=False):
-    """The convention keywords: see `posenc.Encoding`."""
+    """The keywords of a convention: see `posenc.Encoding`."""
 
     base: SupportsFloat
     frequency_scale: SupportsFloat
@@ -23,10 +30,10 @@ class Convention(TypedDict, total=False):
     position_scale: SupportsFloat
     padding_idx: SupportsIndex | None
     scale: SupportsFloat
-    odd: Literal["truncate", "zero", "error"]
-    spacing: Literal["paper", "endpoint"]
+    odd: Odd
+    spacing: Spacing
     shift: SupportsFloat | None
-    exponents: Literal["pair", "column"]
+    exponents: Exponents
     frequencies: ArrayLike | None
-    layout: Literal["interleaved", "halves"]
-    order: Literal["sin", "cos"]
+    layout: Layout
+    order: Order

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from posenc._arguments import checks
 from posenc._arguments.checks import LOWEST
 from posenc._arguments.keywords import suggests
-from posenc._arguments.types import AnyDType, ArrayT, DTypeOf, ScalarT
-from posenc._axes.layout import Axis, Group, IncludeInput, Integers, Layout, Odd, Width, is_sequence, lay_out, per_axis
+from posenc._arguments.types import AnyDType, ArrayT, DTypeOf, Layout, Odd, ScalarT
+from posenc._axes.layout import Axis, Group, IncludeInput, Integers, Width, is_sequence, lay_out, per_axis
 from posenc._core import kernel
 
 Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex | ArrayLike] | NDArray[Any]
@@ -47,30 +47,30 @@ class _Spaced:
 @overload
 def grid(
     shape: Shape, d_model: Width, *, start: Start = ..., coordinates: Coordinates = ..., axes: Integers = ...,
-    widths: Integers = ..., group: Group = ..., layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
-    extra_tokens: SupportsIndex = ..., channel_first: bool = ...,
-    dtype: AnyDType = ..., out: ArrayT, threads: SupportsIndex | None = ..., **convention: Any,
+    widths: Integers = ..., group: Group = ..., layout: Layout | None = ..., odd: Odd = ...,
+    include_input: IncludeInput | None = ..., extra_tokens: SupportsIndex = ..., channel_first: bool = ...,
+    dtype: AnyDType | None = ..., out: ArrayT, threads: SupportsIndex | None = ..., **convention: Any,
 ) -> ArrayT: ...
 @overload
 def grid(
     shape: Shape, d_model: Width, *, start: Start = ..., coordinates: Coordinates = ..., axes: Integers = ...,
-    widths: Integers = ..., group: Group = ..., layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
-    extra_tokens: SupportsIndex = ..., channel_first: bool = ...,
-    dtype: Literal["float32"] = ..., out: None = ..., threads: SupportsIndex | None = ..., **convention: Any,
+    widths: Integers = ..., group: Group = ..., layout: Layout | None = ..., odd: Odd = ...,
+    include_input: IncludeInput | None = ..., extra_tokens: SupportsIndex = ..., channel_first: bool = ...,
+    dtype: Literal["float32"] | None = ..., out: None = ..., threads: SupportsIndex | None = ..., **convention: Any,
 ) -> NDArray[np.float32]: ...
 @overload
 def grid(
     shape: Shape, d_model: Width, *, start: Start = ..., coordinates: Coordinates = ..., axes: Integers = ...,
-    widths: Integers = ..., group: Group = ..., layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
-    extra_tokens: SupportsIndex = ..., channel_first: bool = ...,
+    widths: Integers = ..., group: Group = ..., layout: Layout | None = ..., odd: Odd = ...,
+    include_input: IncludeInput | None = ..., extra_tokens: SupportsIndex = ..., channel_first: bool = ...,
     dtype: DTypeOf[ScalarT], out: None = ..., threads: SupportsIndex | None = ..., **convention: Any,
 ) -> NDArray[ScalarT]: ...
 @overload
 def grid(
     shape: Shape, d_model: Width, *, start: Start = ..., coordinates: Coordinates = ..., axes: Integers = ...,
-    widths: Integers = ..., group: Group = ..., layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
-    extra_tokens: SupportsIndex = ..., channel_first: bool = ...,
-    dtype: AnyDType = ..., out: NDArray[Any] | None = ..., threads: SupportsIndex | None = ..., **convention: Any,
+    widths: Integers = ..., group: Group = ..., layout: Layout | None = ..., odd: Odd = ...,
+    include_input: IncludeInput | None = ..., extra_tokens: SupportsIndex = ..., channel_first: bool = ...,
+    dtype: AnyDType | None = ..., out: NDArray[Any] | None = ..., threads: SupportsIndex | None = ..., **convention: Any,
 ) -> NDArray[Any]: ...
 
 
@@ -84,12 +84,12 @@ def grid(
     axes: Integers = None,
     widths: Integers = None,
     group: Group = "axis",
-    layout: Layout = None,
+    layout: Layout | None = None,
     odd: Odd = "error",
-    include_input: IncludeInput = None,
+    include_input: IncludeInput | None = None,
     extra_tokens: SupportsIndex = 0,
     channel_first: bool = False,
-    dtype: AnyDType = "float32",
+    dtype: AnyDType | None = None,
     out: NDArray[Any] | None = None,
     threads: SupportsIndex | None = None,
     **convention: Any,
@@ -133,7 +133,7 @@ def grid(
     channel_first : bool, optional
         Whether the columns are the first dimension of the result instead of the last.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
-        The dtype of the result, as in `encode`.
+        The dtype of the result, as in `encode`; by default that of `out`, else float32.
     out : ndarray, optional
         The array to write to, with the shape and dtype of the result and a contiguous last dimension.
     threads : int, optional
@@ -174,7 +174,7 @@ def grid(
             0.5403023 ], dtype=float32)
     """
     with kernel.default_environment():
-        dtype_name, element = checks.dtype(dtype)
+        dtype_name, element = checks.output_dtype(dtype, out)
         threads = checks.threads(threads)
         extra_tokens = checks.integer("extra_tokens", extra_tokens, 0)
         if not isinstance(channel_first, (bool, np.bool_)):

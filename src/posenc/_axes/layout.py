@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, SupportsIndex, TypeAlias
+from typing import Any, Literal, NamedTuple, SupportsIndex, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from posenc._arguments.as_array import shown
 from posenc._arguments.dtypes import DTYPES
 from posenc._arguments.keywords import check_names
 from posenc._arguments.specification import changes_of
+from posenc._arguments.types import Layout, Odd
 from posenc._encoding.cache import encoding_of
 from posenc._encoding.convention import DEFAULTS, WIDEST
 from posenc._encoding.encoding import Encoding
@@ -21,16 +22,8 @@ from posenc._encoding.encoding import Encoding
 Width: TypeAlias = SupportsIndex | Encoding | Sequence[Encoding]
 Integers: TypeAlias = Sequence[SupportsIndex] | NDArray[Any] | None
 Group: TypeAlias = Literal["axis", "function", "frequency"]
-Layout: TypeAlias = Literal["interleaved", "halves"] | None
-Odd: TypeAlias = Literal["error", "zero", "truncate"]
-IncludeInput: TypeAlias = Literal["first", "last"] | None
+IncludeInput: TypeAlias = Literal["first", "last"]
 
-CHOICES = {
-    "group": ("axis", "function", "frequency"),
-    "layout": ("interleaved", "halves"),
-    "odd": ("error", "zero", "truncate"),
-    "include_input": ("first", "last"),
-}
 # (group, layout): the three indices of a column, from the slowest-varying to the fastest-varying
 ORDERS = {
     ("axis", "halves"): ("axis", "function", "frequency"),
@@ -87,9 +80,11 @@ def lay_out(
 ) -> tuple[int, list[Axis], slice]:
     """Check the options of `grid` or `points`; return d_model, the axes, and the columns that must be filled with zeros."""
     check_names(function, convention, DEFAULTS)
-    for name, value in (("group", group), ("layout", layout), ("odd", odd), ("include_input", include_input)):
-        if value is not None or name in ("group", "odd"):
-            checks.choice(name, value, CHOICES[name])
+    checks.choice("group", group, get_args(Group))
+    checks.choice("odd", odd, get_args(Odd))
+    for name, value, kind in (("layout", layout, Layout), ("include_input", include_input, IncludeInput)):
+        if value is not None:
+            checks.choice(name, value, get_args(kind))
     inputs = ndim if include_input else 0
     axes = _axis_order(axes, ndim)
     if isinstance(d_model, Encoding) or isinstance(d_model, (list, tuple)) and any(isinstance(e, Encoding) for e in d_model):
@@ -229,10 +224,9 @@ def _rounded_bits(positions: range | NDArray[Any], dtype_name: str) -> NDArray[A
     if values.dtype.kind == "i":        # round large integers to odd in 53 bits: set the last bit if a dropped bit is set
         large = (values >> 11 | (values & 2047 != 0)) << 11
         values = np.where((values >= -(2**53)) & (values <= 2**53), values, large).astype(np.float64)
-    _, precision, smallest, *_ = DTYPES[dtype_name]
     with np.errstate(all="ignore"):     # NaN, infinity and numbers beyond the range of float16
         exponent = (values.view(np.int64) >> 52 & 0x7FF).astype(np.intc) - 1022
-        ulp = np.ldexp(1.0, np.maximum(exponent - precision, smallest))
+        ulp = np.ldexp(1.0, np.maximum(exponent - DTYPES[dtype_name].precision, DTYPES[dtype_name].smallest))
         values = np.asarray(np.rint(values / ulp) * ulp)
         if dtype_name == "bfloat16":    # its bits are the upper half of those of float32
             return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)

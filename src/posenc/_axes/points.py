@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from posenc._arguments import checks
 from posenc._arguments.keywords import suggests
-from posenc._arguments.types import AnyDType, ArrayT, DTypeOf, ScalarT
-from posenc._axes.layout import Group, IncludeInput, Integers, Layout, Odd, Width, lay_out
+from posenc._arguments.types import AnyDType, ArrayT, DTypeOf, Layout, Odd, ScalarT
+from posenc._axes.layout import Group, IncludeInput, Integers, Width, lay_out
 from posenc._core import kernel
 
 BLOCK_BYTES = 1 << 22                   # size of the rows that are encoded at a time
@@ -21,26 +21,26 @@ BLOCK_BYTES = 1 << 22                   # size of the rows that are encoded at a
 @overload
 def points(
     coordinates: ArrayLike, d_model: Width, *, axes: Integers = ..., widths: Integers = ..., group: Group = ...,
-    layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
-    dtype: AnyDType = ..., out: ArrayT, threads: SupportsIndex | None = ..., **convention: Any,
+    layout: Layout | None = ..., odd: Odd = ..., include_input: IncludeInput | None = ...,
+    dtype: AnyDType | None = ..., out: ArrayT, threads: SupportsIndex | None = ..., **convention: Any,
 ) -> ArrayT: ...
 @overload
 def points(
     coordinates: ArrayLike, d_model: Width, *, axes: Integers = ..., widths: Integers = ..., group: Group = ...,
-    layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
-    dtype: Literal["float32"] = ..., out: None = ..., threads: SupportsIndex | None = ..., **convention: Any,
+    layout: Layout | None = ..., odd: Odd = ..., include_input: IncludeInput | None = ...,
+    dtype: Literal["float32"] | None = ..., out: None = ..., threads: SupportsIndex | None = ..., **convention: Any,
 ) -> NDArray[np.float32]: ...
 @overload
 def points(
     coordinates: ArrayLike, d_model: Width, *, axes: Integers = ..., widths: Integers = ..., group: Group = ...,
-    layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
+    layout: Layout | None = ..., odd: Odd = ..., include_input: IncludeInput | None = ...,
     dtype: DTypeOf[ScalarT], out: None = ..., threads: SupportsIndex | None = ..., **convention: Any,
 ) -> NDArray[ScalarT]: ...
 @overload
 def points(
     coordinates: ArrayLike, d_model: Width, *, axes: Integers = ..., widths: Integers = ..., group: Group = ...,
-    layout: Layout = ..., odd: Odd = ..., include_input: IncludeInput = ...,
-    dtype: AnyDType = ..., out: NDArray[Any] | None = ..., threads: SupportsIndex | None = ..., **convention: Any,
+    layout: Layout | None = ..., odd: Odd = ..., include_input: IncludeInput | None = ...,
+    dtype: AnyDType | None = ..., out: NDArray[Any] | None = ..., threads: SupportsIndex | None = ..., **convention: Any,
 ) -> NDArray[Any]: ...
 
 
@@ -52,10 +52,10 @@ def points(
     axes: Integers = None,
     widths: Integers = None,
     group: Group = "axis",
-    layout: Layout = None,
+    layout: Layout | None = None,
     odd: Odd = "error",
-    include_input: IncludeInput = None,
-    dtype: AnyDType = "float32",
+    include_input: IncludeInput | None = None,
+    dtype: AnyDType | None = None,
     out: NDArray[Any] | None = None,
     threads: SupportsIndex | None = None,
     **convention: Any,
@@ -74,7 +74,7 @@ def points(
     axes, widths, group, layout, odd, include_input : optional
         The columns of the axes, as in `grid`; axis k has the coordinates ``coordinates[..., k]``.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
-        The dtype of the result, as in `encode`.
+        The dtype of the result, as in `encode`; by default that of `out`, else float32.
     out : ndarray, shape ``coordinates.shape[:-1] + (d_model,)``, optional
         The array to write to, as in `encode`.
     threads : int, optional
@@ -113,7 +113,7 @@ def points(
              2.        ]], dtype=float32)
     """
     with kernel.default_environment():
-        dtype_name, element = checks.dtype(dtype)
+        dtype_name, element = checks.output_dtype(dtype, out)
         threads = checks.threads(threads)
         array = checks.numbers("coordinates", coordinates)
         checks.check_real("coordinates", array)

@@ -11,10 +11,10 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, TypeVar
 
 import posenc
-from posenc._arguments import install
+from posenc._arguments import checks, install
 from posenc._arguments.checks import BEYOND, LOWEST
 from posenc._cli.parser import Parser
-from posenc._encoding.convention import CHOICES
+from posenc._encoding.convention import KEYWORDS
 from posenc._files import formats
 from posenc._files.formats import FORMATS, suffix_of
 from posenc._files.table import Readable
@@ -95,25 +95,9 @@ TABLE = """\
 The columns are the sines and cosines of position * frequency, one pair for each
 of n frequencies (half the number of columns), counted from i = 0."""
 PAPER = "those of 'Attention is all you need' (the paper)"
-# keyword of posenc.Encoding: arguments of add_argument; the defaults are those of the library
-CONVENTION: dict[str, dict[str, Any]] = {
-    "base": {"type": real, "metavar": "X", "help": "the frequencies decrease from 1 to about 1/base (default 10000)"},
-    "frequency_scale": {"type": real, "metavar": "X", "help": "multiplies the frequencies"},
-    "position_offset": {"type": real, "metavar": "X", "help": "added to the positions"},
-    "position_scale": {"type": real, "metavar": "X", "help": "multiplies position + offset"},
-    "padding_idx": {"type": integer, "metavar": "INT", "help": "position whose row is all zeros"},
-    "scale": {"type": real, "metavar": "X", "help": "multiplies the values"},
-    "odd": {"choices": CHOICES["odd"], "help": "an odd number of columns: drop the last one, make it zero, or refuse"},
-    "spacing": {"choices": CHOICES["spacing"],
-                "help": "paper: frequency i is base**(-i/n); endpoint: base**(-i/(n-1)), so that the last one is 1/base"},
-    "shift": {"type": real, "metavar": "X", "help": "frequency i is base**(-i/(n-X))"},
-    "exponents": {"choices": CHOICES["exponents"],
-                  "help": "pair: the two columns of a pair share a frequency; column: column j has its own, "
-                          "base**(-j/columns), a common error in code"},
-    "frequencies": {"type": listed(real), "metavar": "A,B,C",
-                    "help": "radians per position; replaces base, frequency scale, spacing and shift"},
-    "layout": {"choices": CHOICES["layout"], "help": "interleaved: sines and cosines alternate; halves: one half each"},
-    "order": {"choices": CHOICES["order"], "help": "first function of a pair of columns"},
+READERS: dict[Any, tuple[Callable[[str], Any], str]] = {         # check of a keyword: parser and metavar of its option
+    checks.real: (real, "X"), checks.positive: (real, "X"), checks.position: (integer, "INT"),
+    checks.frequencies: (listed(real), "A,B,C"),
 }
 
 
@@ -138,13 +122,17 @@ def add_convention(parser: Parser, defaults: str = PAPER) -> None:
     """Add --preset and an option for each convention keyword of `posenc.Encoding`."""
     group = parser.add_argument_group("convention", f"{TABLE}\nThe defaults are {defaults}.")
     group.add_argument("--preset", metavar="NAME", help="a name listed by posenc presets; other options override it")
-    for keyword, keywords in CONVENTION.items():
-        group.add_argument(f"--{keyword.replace('_', '-')}", default=argparse.SUPPRESS, **keywords)
+    for name, keyword in KEYWORDS.items():
+        option = group.add_argument(f"--{name.replace('_', '-')}", default=argparse.SUPPRESS, help=keyword.help)
+        if isinstance(keyword.check, tuple):
+            option.choices = keyword.check
+        else:
+            option.type, option.metavar = READERS[keyword.check]
 
 
 def encoding_of(args: argparse.Namespace, d_model: int, described: posenc.Encoding | None = None) -> posenc.Encoding:
     """Return the encoding that the options select; without --preset, the file's specification `described` gives defaults."""
-    keywords = {keyword: value for keyword, value in vars(args).items() if keyword in CONVENTION}
+    keywords = {keyword: value for keyword, value in vars(args).items() if keyword in KEYWORDS}
     if args.preset is not None:
         return posenc.preset(args.preset, d_model, **keywords)
     return described.replace(d_model=d_model, **keywords) if described else posenc.Encoding(d_model, **keywords)

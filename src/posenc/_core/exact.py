@@ -112,7 +112,7 @@ def _shifted(x: int, left: int) -> int:
 
 def _rounded(mantissa: int, exponent: int, dtype: int) -> float:
     """Round ``mantissa * 2**exponent``, which must have more bits than dtype, to nearest, half-way points up."""
-    _, precision, smallest, overflow, _ = FORMATS[dtype]
-    unit = max(mantissa.bit_length() + exponent - precision, smallest)
+    to = FORMATS[dtype]
+    unit = max(mantissa.bit_length() + exponent - to.precision, to.smallest)
     count = (mantissa >> unit - exponent - 1) + 1 >> 1
-    return math.inf if count.bit_length() + unit > overflow else math.ldexp(count, unit)
+    return math.inf if count.bit_length() + unit > to.overflow else math.ldexp(count, unit)

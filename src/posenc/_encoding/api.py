@@ -18,12 +18,12 @@ from posenc._encoding.stream import Chunk
 
 @overload
 def encode(
-    positions: Positions, d_model: SupportsIndex | Encoding, *, dtype: AnyDType = ..., out: ArrayT,
+    positions: Positions, d_model: SupportsIndex | Encoding, *, dtype: AnyDType | None = ..., out: ArrayT,
     threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> ArrayT: ...
 @overload
 def encode(
-    positions: Positions, d_model: SupportsIndex | Encoding, *, dtype: Literal["float32"] = ..., out: None = ...,
+    positions: Positions, d_model: SupportsIndex | Encoding, *, dtype: Literal["float32"] | None = ..., out: None = ...,
     threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> NDArray[np.float32]: ...
 @overload
@@ -33,7 +33,7 @@ def encode(
 ) -> NDArray[ScalarT]: ...
 @overload
 def encode(
-    positions: Positions, d_model: SupportsIndex | Encoding, *, dtype: AnyDType = ..., out: NDArray[Any] | None = ...,
+    positions: Positions, d_model: SupportsIndex | Encoding, *, dtype: AnyDType | None = ..., out: NDArray[Any] | None = ...,
     threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> NDArray[Any]: ...
 
@@ -43,7 +43,7 @@ def encode(
     positions: Positions,
     d_model: SupportsIndex | Encoding,
     *,
-    dtype: AnyDType = "float32",
+    dtype: AnyDType | None = None,
     out: NDArray[Any] | None = None,
     threads: SupportsIndex | None = None,
     **convention: Unpack[Convention],
@@ -60,10 +60,10 @@ def encode(
     d_model : int or Encoding
         Number of columns; or an encoding, in place of d_model and the keywords of a convention.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
-        The dtype of the result, in any spelling that NumPy accepts.  bfloat16 needs ``ml_dtypes``, or an array of
-        uint16 as `out` for its bits.
+        The dtype of the result, in any spelling that NumPy accepts; by default that of `out`, else float32.  bfloat16 needs
+        ``ml_dtypes``, or an array of uint16 as `out` for its bits.
     out : ndarray, shape ``positions.shape + (d_model,)``, optional
-        The array to write to, of `dtype`.  Its last dimension must be contiguous, and its rows must not overlap.
+        The array to write to.  Its last dimension must be contiguous, and its rows must not overlap.
     threads : int, optional
         The number of threads, at least 1.  The default depends on the size of the table and on the limits of the process.
     **convention
@@ -174,12 +174,13 @@ def add_to(
 @overload
 def stream(
     positions: SupportsIndex | range | None, d_model: SupportsIndex | Encoding, *, chunk_rows: SupportsIndex | None = ...,
-    dtype: AnyDType = ..., out: NDArray[ScalarT], threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
+    dtype: AnyDType | None = ..., out: NDArray[ScalarT], threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> Iterator[Chunk[ScalarT]]: ...
 @overload
 def stream(
     positions: SupportsIndex | range | None, d_model: SupportsIndex | Encoding, *, chunk_rows: SupportsIndex | None = ...,
-    dtype: Literal["float32"] = ..., out: None = ..., threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
+    dtype: Literal["float32"] | None = ..., out: None = ..., threads: SupportsIndex | None = ...,
+    **convention: Unpack[Convention],
 ) -> Iterator[Chunk[np.float32]]: ...
 @overload
 def stream(
@@ -189,7 +190,7 @@ def stream(
 @overload
 def stream(
     positions: SupportsIndex | range | None, d_model: SupportsIndex | Encoding, *, chunk_rows: SupportsIndex | None = ...,
-    dtype: AnyDType = ..., out: NDArray[Any] | None = ...,
+    dtype: AnyDType | None = ..., out: NDArray[Any] | None = ...,
     threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> Iterator[Chunk[Any]]: ...
 
@@ -200,7 +201,7 @@ def stream(
     d_model: SupportsIndex | Encoding,
     *,
     chunk_rows: SupportsIndex | None = None,
-    dtype: AnyDType = "float32",
+    dtype: AnyDType | None = None,
     out: NDArray[Any] | None = None,
     threads: SupportsIndex | None = None,
     **convention: Unpack[Convention],
@@ -217,7 +218,7 @@ def stream(
     chunk_rows : int, optional
         Number of rows in a chunk, by default the number of rows of `out`, or as many as fit in 4 MiB.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
-        The dtype of the values, as in `encode`.
+        The dtype of the values, as in `encode`; by default that of `out`, else float32.
     out : ndarray, shape (chunk_rows, d_model), optional
         The array that every chunk overwrites; a last chunk of k rows is ``out[:k]``.  By default each chunk is a new array.
     threads : int, optional

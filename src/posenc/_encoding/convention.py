@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ from posenc._arguments import checks
 from posenc._arguments.as_array import shown
 from posenc._arguments.checks import BEYOND, LOWEST
 from posenc._arguments.keywords import check_names
+from posenc._arguments.specification import Keyword, checked_keywords
+from posenc._arguments.types import Exponents, Layout, Odd, Order, Spacing
 from posenc._core import kernel
 from posenc._core.exact import Turns, Values
 from posenc._core.frequencies import explicit_turns, limbs_of, spaced_float64, spaced_turns
@@ -22,57 +24,41 @@ Keywords: TypeAlias = Mapping[str, Any]         # all keywords of a convention, 
 
 WIDEST = 2**24          # largest d_model; a column takes about 200 bytes in an Encoding, 1.3 kB during a call for a long table
 SIGN_BIT = np.uint64(1 << 63)
-CHOICES = {
-    "odd": ("truncate", "zero", "error"),
-    "spacing": ("paper", "endpoint"),
-    "exponents": ("pair", "column"),
-    "layout": ("interleaved", "halves"),
-    "order": ("sin", "cos"),
+KEYWORDS = {
+    "base": Keyword(10000.0, checks.positive, "the frequencies decrease from 1 to about 1/base (default 10000)"),
+    "frequency_scale": Keyword(1.0, checks.real, "multiplies the frequencies"),
+    "position_offset": Keyword(0.0, checks.real, "added to the positions"),
+    "position_scale": Keyword(1.0, checks.real, "multiplies position + offset"),
+    "padding_idx": Keyword(None, checks.position, "position whose row is all zeros"),
+    "scale": Keyword(1.0, checks.real, "multiplies the values"),
+    "odd": Keyword("truncate", get_args(Odd), "an odd number of columns: drop the last one, make it zero, or refuse"),
+    "spacing": Keyword(
+        "paper", get_args(Spacing),
+        "paper: frequency i is base**(-i/n); endpoint: base**(-i/(n-1)), so that the last one is 1/base", excludes=("shift",),
+    ),
+    "shift": Keyword(None, checks.real, "frequency i is base**(-i/(n-X))", excludes=("spacing",)),
+    "exponents": Keyword(
+        "pair", get_args(Exponents), "pair: the two columns of a pair share a frequency; "
+        "column: column j has its own, base**(-j/columns), a common error in code",
+    ),
+    "frequencies": Keyword(
+        None, checks.frequencies, "radians per position; replaces base, frequency scale, spacing and shift",
+        excludes=("base", "spacing", "shift", "frequency_scale"),
+    ),
+    "layout": Keyword("interleaved", get_args(Layout), "interleaved: sines and cosines alternate; halves: one half each"),
+    "order": Keyword("sin", get_args(Order), "first function of a pair of columns"),
 }
-DEFAULTS: dict[str, Any] = {
-    "base": 10000.0,
-    "frequency_scale": 1.0,
-    "position_offset": 0.0,
-    "position_scale": 1.0,
-    "padding_idx": None,
-    "scale": 1.0,
-    "odd": "truncate",
-    "spacing": "paper",
-    "shift": None,
-    "exponents": "pair",
-    "frequencies": None,
-    "layout": "interleaved",
-    "order": "sin",
-}
-
-# keyword: the keywords that it excludes; a change of the keyword removes them
-REPLACES = {"frequencies": ("base", "spacing", "shift", "frequency_scale"), "spacing": ("shift",), "shift": ("spacing",)}
+DEFAULTS: dict[str, Any] = {name: keyword.default for name, keyword in KEYWORDS.items()}
 
 # ---- keywords ---------------------------------------------------------------------------------------------------------
-
-CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    **dict.fromkeys(("base", "frequency_scale", "position_offset", "position_scale", "scale"), checks.real),
-    **{name: functools.partial(checks.choice, choices=choices) for name, choices in CHOICES.items()},
-    "shift": functools.partial(checks.optional, check=checks.real),
-    "padding_idx": functools.partial(checks.optional, check=checks.position),
-    "frequencies": functools.partial(checks.optional, check=checks.frequencies),
-}
 
 
 def checked_convention(d_model: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
     """Check d_model and the keywords of a convention, individually and together, and return them converted."""
-    c = {name: CHECKS[name](name, value) for name, value in keywords.items()}
+    c = checked_keywords(KEYWORDS, keywords)
     d_model = checks.integer("d_model", d_model, 0)
     if d_model > WIDEST:
         raise ValueError(f"d_model is {shown(d_model)}, expected at most {WIDEST}")
-    if c["base"] <= 0:
-        raise ValueError(f"base is {keywords['base']!r}, expected a positive number")
-    if c["shift"] is not None and c["spacing"] != "paper":
-        raise ValueError(f"spacing is {c['spacing']!r} and shift is {c['shift']!r}, expected only one of them")
-    if c["frequencies"] is not None:
-        for name in ("base", "spacing", "shift", "frequency_scale"):
-            if c[name] != DEFAULTS[name]:
-                raise ValueError(f"frequencies and {name} are both given, expected only one of them")
     if not LOWEST <= c["position_offset"] < BEYOND:
         raise ValueError(f"position_offset is {c['position_offset']!r}, expected -2**63 <= position_offset < 2**63")
     if c["odd"] == "error" and d_model % 2:

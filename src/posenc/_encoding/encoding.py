@@ -12,11 +12,11 @@ from posenc._arguments import checks
 from posenc._arguments.as_array import shown
 from posenc._arguments.keywords import checks_missing, suggests
 from posenc._arguments.specification import Form, Specification, set_attributes
-from posenc._arguments.types import AnyDType, ArrayT, DTypeOf, Positions, ScalarT
+from posenc._arguments.types import AnyDType, ArrayT, DTypeOf, Exponents, Layout, Odd, Order, Positions, ScalarT, Spacing
 from posenc._core import kernel
 from posenc._encoding.convention import (
     DEFAULTS,
-    REPLACES,
+    KEYWORDS,
     checked_convention,
     float64_frequencies,
     kernel_columns,
@@ -101,11 +101,8 @@ class Encoding(Specification):
            [0.84147098, 0.54030231, 0.09983342, 0.99500417]])
     """
 
-    __slots__ = (
-        "_columns", "_frequencies", "base", "d_model", "exponents", "frequency_scale", "layout", "odd", "order", "padding_idx",
-        "position_offset", "position_scale", "scale", "shift", "spacing",
-    )
-    _form = Form("d_model", "convention", DEFAULTS, REPLACES, ("positions", "dtype"))
+    __slots__ = ("_columns", "_frequencies", "d_model", *(DEFAULTS.keys() - {"frequencies"}))
+    _form = Form("d_model", "convention", KEYWORDS, ("positions", "dtype"))
 
     d_model: int
     base: float
@@ -114,12 +111,12 @@ class Encoding(Specification):
     position_scale: float
     padding_idx: int | None
     scale: float
-    odd: Literal["truncate", "zero", "error"]
-    spacing: Literal["paper", "endpoint"]
+    odd: Odd
+    spacing: Spacing
     shift: float | None
-    exponents: Literal["pair", "column"]
-    layout: Literal["interleaved", "halves"]
-    order: Literal["sin", "cos"]
+    exponents: Exponents
+    layout: Layout
+    order: Order
     _columns: kernel.Columns
     _frequencies: NDArray[np.float64] | None
 
@@ -134,13 +131,13 @@ class Encoding(Specification):
         position_scale: SupportsFloat = 1.0,
         padding_idx: SupportsIndex | None = None,
         scale: SupportsFloat = 1.0,
-        odd: Literal["truncate", "zero", "error"] = "truncate",
-        spacing: Literal["paper", "endpoint"] = "paper",
+        odd: Odd = "truncate",
+        spacing: Spacing = "paper",
         shift: SupportsFloat | None = None,
-        exponents: Literal["pair", "column"] = "pair",
+        exponents: Exponents = "pair",
         frequencies: ArrayLike | None = None,
-        layout: Literal["interleaved", "halves"] = "interleaved",
-        order: Literal["sin", "cos"] = "sin",
+        layout: Layout = "interleaved",
+        order: Order = "sin",
     ) -> None:
         arguments = locals()
         with kernel.default_environment():
@@ -173,11 +170,12 @@ class Encoding(Specification):
 
     @overload
     def encode(
-        self, positions: Positions, *, dtype: AnyDType = ..., out: ArrayT, threads: SupportsIndex | None = ...,
+        self, positions: Positions, *, dtype: AnyDType | None = ..., out: ArrayT, threads: SupportsIndex | None = ...,
     ) -> ArrayT: ...
     @overload
     def encode(
-        self, positions: Positions, *, dtype: Literal["float32"] = ..., out: None = ..., threads: SupportsIndex | None = ...,
+        self, positions: Positions, *, dtype: Literal["float32"] | None = ..., out: None = ...,
+        threads: SupportsIndex | None = ...,
     ) -> NDArray[np.float32]: ...
     @overload
     def encode(
@@ -185,7 +183,7 @@ class Encoding(Specification):
     ) -> NDArray[ScalarT]: ...
     @overload
     def encode(
-        self, positions: Positions, *, dtype: AnyDType = ..., out: NDArray[Any] | None = ...,
+        self, positions: Positions, *, dtype: AnyDType | None = ..., out: NDArray[Any] | None = ...,
         threads: SupportsIndex | None = ...,
     ) -> NDArray[Any]: ...
 
@@ -194,7 +192,7 @@ class Encoding(Specification):
         self,
         positions: Positions,
         *,
-        dtype: AnyDType = "float32",
+        dtype: AnyDType | None = None,
         out: NDArray[Any] | None = None,
         threads: SupportsIndex | None = None,
         **unknown: Never,
@@ -223,12 +221,12 @@ class Encoding(Specification):
     @overload
     def stream(
         self, positions: SupportsIndex | range | None = ..., *, chunk_rows: SupportsIndex | None = ...,
-        dtype: AnyDType = ..., out: NDArray[ScalarT], threads: SupportsIndex | None = ...,
+        dtype: AnyDType | None = ..., out: NDArray[ScalarT], threads: SupportsIndex | None = ...,
     ) -> Iterator[Chunk[ScalarT]]: ...
     @overload
     def stream(
         self, positions: SupportsIndex | range | None = ..., *, chunk_rows: SupportsIndex | None = ...,
-        dtype: Literal["float32"] = ..., out: None = ..., threads: SupportsIndex | None = ...,
+        dtype: Literal["float32"] | None = ..., out: None = ..., threads: SupportsIndex | None = ...,
     ) -> Iterator[Chunk[np.float32]]: ...
     @overload
     def stream(
@@ -238,7 +236,7 @@ class Encoding(Specification):
     @overload
     def stream(
         self, positions: SupportsIndex | range | None = ..., *, chunk_rows: SupportsIndex | None = ...,
-        dtype: AnyDType = ..., out: NDArray[Any] | None = ..., threads: SupportsIndex | None = ...,
+        dtype: AnyDType | None = ..., out: NDArray[Any] | None = ..., threads: SupportsIndex | None = ...,
     ) -> Iterator[Chunk[Any]]: ...
 
     def stream(
@@ -246,7 +244,7 @@ class Encoding(Specification):
         positions: SupportsIndex | range | None = None,
         *,
         chunk_rows: SupportsIndex | None = None,
-        dtype: AnyDType = "float32",
+        dtype: AnyDType | None = None,
         out: NDArray[Any] | None = None,
         threads: SupportsIndex | None = None,
         **unknown: Never,

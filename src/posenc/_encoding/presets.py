@@ -10,7 +10,7 @@ from posenc._arguments import checks
 from posenc._arguments.keywords import MISSING, check_names, checks_missing
 from posenc._arguments.specification import changed
 from posenc._core import kernel
-from posenc._encoding.convention import DEFAULTS, REPLACES
+from posenc._encoding.convention import KEYWORDS
 from posenc._encoding.encoding import Encoding
 from posenc._encoding.presets_missing import explanation
 
@@ -339,7 +339,7 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
     Encoding(320, odd='zero', shift=0.0, layout='halves', order='cos')
     """
     sources = PRESETS.values() if name is MISSING else [_known(name)]
-    check_names(preset, changes, (*itertools.chain(*(source.parameters for source in sources)), *DEFAULTS))
+    check_names(preset, changes, (*itertools.chain(*(source.parameters for source in sources)), *KEYWORDS))
     d_model = checks.integer("d_model", d_model, 0)
     parameters, convention = convention_of(name, d_model, changes)
     try:
@@ -365,9 +365,9 @@ def convention_of(name: str, d_model: int, changes: dict[str, Any]) -> tuple[dic
         for key, default in defaults.items():
             affected = _affected_by(known, d_model, key, default)
             for change in changes:
-                if not affected.isdisjoint((change, *REPLACES.get(change, ()))):
+                if not affected.isdisjoint((change, *KEYWORDS[change].excludes)):
                     raise ValueError(f"{key} and {change} are both given, expected only one of them")
-    return parameters, changed(convention, changes, REPLACES)
+    return parameters, changed(convention, changes, KEYWORDS)
 
 
 def _known(name: str) -> Preset:

@@ -46,7 +46,7 @@ def chunks_of(
     positions: Any, chunk_rows: Any, dtype: Any, out: Any, threads: Any,
 ) -> Iterator[Chunk[Any]]:
     """Check the arguments of `stream`, and return an iterator that calls `encode` for each chunk."""
-    _, element = checks.dtype(dtype)
+    name, element = checks.output_dtype(dtype, out)
     threads = checks.threads(threads)
     if positions is None:
         positions = range(BEYOND - max(0, math.floor(offset)))     # up to the end of the domain
@@ -68,6 +68,6 @@ def chunks_of(
         while remaining:
             part, remaining = remaining[:chunk_rows], remaining[chunk_rows:]
             buffer = None if out is None else out[: len(part)]
-            yield Chunk(part, encode(part, dtype=dtype, out=buffer, threads=threads))
+            yield Chunk(part, encode(part, dtype=name, out=buffer, threads=threads))
 
     return generate(positions)

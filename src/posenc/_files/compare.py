@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from posenc._arguments.dtypes import values_of
 from posenc._encoding.encoding import Encoding
 from posenc._files.table import Readable, refuse_outside, row_buffer
 
@@ -81,8 +82,6 @@ def sampled(rows: int, samples: int) -> Iterator[int]:
 
 def value_of(bits: Any, dtype: str) -> float | str:
     """Return the value of bits as a number, or as a string if it is not finite, because JSON has only finite numbers."""
-    if dtype == "bfloat16":
-        bits, dtype = bits.astype(np.uint32) << np.uint32(16), "float32"
-    value = bits.view(dtype)
+    value = values_of(bits, dtype)
     # str() gives the shortest decimal that is unique in the value's dtype; float(value) would give that of float64
     return float(str(value)) if math.isfinite(value) else str(value)

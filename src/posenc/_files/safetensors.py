@@ -14,13 +14,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from posenc._arguments.dtypes import DTYPES
 from posenc._arguments.types import AnyDType
 from posenc._encoding.encoding import Encoding
 from posenc._files import table
 from posenc._files.specification import described, specification
 
-DTYPES = {"float32": "F32", "float64": "F64", "float16": "F16", "bfloat16": "BF16"}
-NAMES = {code: name for name, code in DTYPES.items()}
+NAMES = {row.safetensors: name for name, row in DTYPES.items()}
 ALIGNMENT = 64                  # the data starts on a cache line, for vector loads from a mapped file; the library aligns to 8
 LONGEST_HEADER = 100_000_000    # the library's limit, in bytes
 DTYPES_BY_BITS = {              # all dtypes in version 0.8 of the library
@@ -37,7 +37,7 @@ def header(encoding: Encoding, positions: range, dtype: str, key: str) -> bytes:
     offsets = [0, table.table_bytes(rows, d_model, dtype)]
     document = {
         "__metadata__": {"posenc": json.dumps(specification(encoding, positions, dtype))},
-        key: {"dtype": DTYPES[dtype], "shape": [rows, d_model], "data_offsets": offsets},
+        key: {"dtype": DTYPES[dtype].safetensors, "shape": [rows, d_model], "data_offsets": offsets},
     }
     text = json.dumps(document).encode()
     text += b" " * (-(8 + len(text)) % ALIGNMENT)

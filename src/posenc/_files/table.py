@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from posenc._arguments import checks, install
 from posenc._arguments.checks import BEYOND
+from posenc._arguments.dtypes import DTYPES
 from posenc._arguments.types import AnyDType
 from posenc._encoding.convention import WIDEST
 from posenc._encoding.encoding import Encoding
@@ -29,8 +30,7 @@ from posenc._files.atomic import allocate, check_space, check_target, naming, te
 # Measured on ext4 with 2 GB: writes of 16 MiB are as fast as writes of 4 MiB, writes of 1 MiB half as fast.
 BUFFER_BYTES = 4 << 20
 
-# .npy and Zarr have no name for bfloat16
-STORED = {"float32": "<f4", "float64": "<f8", "float16": "<f2", "bfloat16": "<u2"}
+STORED = {name: row.stored for name, row in DTYPES.items()}
 # Limit for tables without rows: a small file can state any width, and an Encoding takes 200 bytes for each column.
 WIDEST_EMPTY = 2**16
 

@@ -32,7 +32,7 @@ from posenc._files.stores import METADATA, Folder, Job, Remote, keys, new_id, pl
 # Large enough to keep the number of files small for a table of terabytes, small relative to a reader's memory.
 CHUNK_BYTES = 32 << 20
 # NaN (for bfloat16, its bits) shows that a chunk is missing: the table of a range never contains NaN.
-_FILL = {"float32": np.nan, "float64": np.nan, "float16": np.nan, "bfloat16": 0x7FC0}
+_FILL = dict.fromkeys(table.STORED, np.nan) | {"bfloat16": 0x7FC0}
 # errors that zarr raises for invalid metadata, and its warning (since 3.4) for metadata that it repairs
 DAMAGED = (
     AttributeError, KeyError, RecursionError, TypeError, ValueError, FileNotFoundError, zarr.errors.BaseZarrError, UserWarning

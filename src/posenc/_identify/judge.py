@@ -22,7 +22,7 @@ from posenc._encoding.stream import CHUNK_BYTES
 from posenc._identify import candidates
 from posenc._identify.candidates import Key, Names
 from posenc._identify.placement import NEAR, REACH, placed
-from posenc._identify.sample import PRECISION, Sample, Source, checked_positions, positions_at, sample_of, source_of, values_of
+from posenc._identify.sample import PRECISION, Sample, Source, checked_positions, float64_of, positions_at, sample_of, source_of
 
 if TYPE_CHECKING:
     from posenc._files.table import Readable
@@ -123,7 +123,7 @@ def identify(table: ArrayLike, positions: Positions | None = None) -> list[Match
 def identify_file(table: Readable, positions: range | None = None) -> list[Match]:
     """Return the matches of a table in an open file."""
     def read(first: int, rows: int) -> NDArray[np.float64]:
-        return values_of(table.read(first, min(rows, table.shape[0] - first)), table.dtype)
+        return float64_of(table.read(first, min(rows, table.shape[0] - first)), table.dtype)
 
     return _identify(Source(table.shape, table.dtype, read), positions)
 
@@ -351,5 +351,5 @@ def _compare(source: Source, result: _Result) -> Match | None:
 def _encoded(encoding: Encoding, positions: range | NDArray[Any], dtype: str) -> NDArray[np.float64]:
     if dtype == "bfloat16":
         out = np.empty((len(positions), encoding.d_model), np.uint16)
-        return values_of(encoding.encode(positions, dtype=dtype, out=out), dtype)
+        return float64_of(encoding.encode(positions, dtype=dtype, out=out), dtype)
     return encoding.encode(positions, dtype=dtype).astype(np.float64)

@@ -11,12 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from posenc._arguments import checks
 from posenc._arguments.as_array import as_array
+from posenc._arguments.dtypes import DTYPES, values_of
 from posenc._arguments.types import Positions
 from posenc._files.save_open_verify import File
 
 SAMPLE = 2**21              # a sample starts with as many rows as have SAMPLE / 2 values, but at least 16 and at most 256
 # significant bits of each dtype, narrowest first; half an ulp of a value is at most the value times 2**-bits
-PRECISION = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}
+PRECISION = {name: row.precision for name, row in reversed(DTYPES.items())}
 
 
 class Source(NamedTuple):
@@ -55,16 +56,14 @@ def source_of(table: ArrayLike) -> Source:
 
     def read(first: int, rows: int) -> NDArray[np.float64]:
         part = array[first : first + rows]
-        return values_of(part.view(np.uint16), name) if name == "bfloat16" else part.astype(np.float64)
+        return float64_of(part.view(np.uint16), name) if name == "bfloat16" else part.astype(np.float64)
 
     return Source(array.shape, name, read)
 
 
-def values_of(bits: NDArray[Any], dtype: str) -> NDArray[np.float64]:
-    if dtype == "bfloat16":
-        bits, dtype = bits.astype(np.uint32) << 16, "float32"
+def float64_of(bits: NDArray[Any], dtype: str) -> NDArray[np.float64]:
     with np.errstate(invalid="ignore"):         # a signalling NaN
-        return bits.view(dtype).astype(np.float64)
+        return values_of(bits, dtype).astype(np.float64)
 
 
 def checked_positions(positions: Positions, rows: int) -> range | NDArray[Any]:

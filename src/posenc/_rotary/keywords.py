@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, get_args
 
 import numpy as np
 
 from posenc._arguments import checks
 from posenc._arguments.as_array import as_array, shown
-from posenc._arguments.specification import abbreviated
+from posenc._arguments.specification import Keyword, abbreviated, checked_keywords
+from posenc._arguments.types import Layout
 from posenc._core import kernel
-from posenc._encoding.convention import CHOICES, WIDEST
+from posenc._encoding.convention import WIDEST
 from posenc._rotary import pair_axes
 from posenc._rotary.scaling import SHARED, Frequencies, checked_scaling, explicit_frequencies, scaled_frequencies
-
-DEFAULTS: dict[str, Any] = {
-    "base": 10000.0,
-    "rotary_dim": None,
-    "layout": "halves",
-    "scaling": None,
-    "frequencies": None,
-    "frequency_scale": 1.0,
-    "scale": 1.0,
-    "axes": None,
-}
-REPLACES = {"frequencies": ("base", "scaling", "frequency_scale")}     # keyword: the keywords that it excludes
 
 
 def _axis_of_each_pair(name: str, value: Any) -> tuple[int, ...]:
@@ -46,31 +35,27 @@ def _axis_of_each_pair(name: str, value: Any) -> tuple[int, ...]:
     return axes
 
 
-CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    **dict.fromkeys(("base", "frequency_scale", "scale"), checks.real),
-    "rotary_dim": functools.partial(checks.optional, check=functools.partial(checks.integer, lowest=0)),
-    "layout": functools.partial(checks.choice, choices=CHOICES["layout"]),
-    "scaling": functools.partial(checks.optional, check=checked_scaling),
-    "frequencies": functools.partial(checks.optional, check=checks.frequencies),
-    "axes": functools.partial(checks.optional, check=_axis_of_each_pair),
+KEYWORDS = {
+    "base": Keyword(10000.0, checks.positive),
+    "rotary_dim": Keyword(None, functools.partial(checks.integer, lowest=0)),
+    "layout": Keyword("halves", get_args(Layout)),
+    "scaling": Keyword(None, checked_scaling),
+    "frequencies": Keyword(None, checks.frequencies, excludes=("base", "scaling", "frequency_scale")),
+    "frequency_scale": Keyword(1.0, checks.real),
+    "scale": Keyword(1.0, checks.real),
+    "axes": Keyword(None, _axis_of_each_pair),
 }
 
 
-def checked_keywords(head_dim: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+def checked_rotary(head_dim: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
     """Check head_dim and the keywords, individually and together, and return the converted values.
 
     Keys of the scaling that correspond to a keyword of `Rotary` are converted to it.
     """
-    c = {name: CHECKS[name](name, value) for name, value in keywords.items()}
+    c = checked_keywords(KEYWORDS, keywords)
     head_dim = checks.integer("head_dim", head_dim, 0)
     if head_dim > WIDEST:
         raise ValueError(f"head_dim is {shown(head_dim)}, expected at most {WIDEST}")
-    if c["base"] <= 0:
-        raise ValueError(f"base is {keywords['base']!r}, expected a positive number")
-    if c["frequencies"] is not None:
-        for name in REPLACES["frequencies"]:
-            if c[name] != DEFAULTS[name]:
-                raise ValueError(f"frequencies and {name} are both given, expected only one of them")
     given, c["scaling"] = c["scaling"] or {}, None
     axes_are_scaling = "mrope_section" in given
     if given:
@@ -107,7 +92,7 @@ def checked_keywords(head_dim: Any, keywords: Mapping[str, Any]) -> tuple[int, d
 def _move(c: dict[str, Any], name: str, key: str, value: Any) -> None:
     """Set a keyword to the value of a key of the scaling; raise an error if it has another value that is not its default."""
     if value is not None:
-        if c[name] not in (DEFAULTS[name], value):
+        if c[name] not in (KEYWORDS[name].default, value):
             raise ValueError(
                 f"{name} is {abbreviated(c[name])} and scaling[{key!r}] means {abbreviated(value)}, "
                 "expected only one of them"

@@ -77,6 +77,4 @@ def preset_keywords(name: Any, head_dim: int, base: Any, frequency_scale: Any) -
     if head_dim % model.divisor:
         raise ValueError(f"head_dim is {head_dim}, expected a multiple of {model.divisor} for {name}")
     base = model.base if base is None else base
-    if base <= 0:
-        raise ValueError(f"base is {base!r}, expected a positive number")
     return model.keywords(head_dim, base, model.frequency_scale if frequency_scale is None else frequency_scale)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, Self, SupportsFloat, SupportsIndex
+from typing import Any, Self, SupportsFloat, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 from posenc._arguments import checks
 from posenc._arguments.keywords import check_names, checks_missing, suggests
 from posenc._arguments.specification import Form, Specification, set_attributes, with_lists
-from posenc._arguments.types import AnyDType, ArrayT, Positions
+from posenc._arguments.types import AnyDType, ArrayT, Layout, Positions
 from posenc._core import kernel
 from posenc._rotary.kernel_rotation import kernel_rotation
-from posenc._rotary.keywords import DEFAULTS, REPLACES, checked_keywords, frequencies_of
+from posenc._rotary.keywords import KEYWORDS, checked_rotary, frequencies_of
 from posenc._rotary.model_config import settings_of
 from posenc._rotary.presets import preset_keywords
 from posenc._rotary.scaling import Frequencies
@@ -93,12 +93,12 @@ class Rotary(Specification):
         "_frequencies", "_parts", "_rotation", "attention_scaling", "axes", "base", "frequency_scale", "head_dim", "layout",
         "rotary_dim", "scale",
     )
-    _form = Form("head_dim", "rotary", DEFAULTS, REPLACES)
+    _form = Form("head_dim", "rotary", KEYWORDS)
 
     head_dim: int
     base: float
     rotary_dim: int
-    layout: Literal["halves", "interleaved"]
+    layout: Layout
     frequency_scale: float
     scale: float
     axes: tuple[int, ...] | None
@@ -114,7 +114,7 @@ class Rotary(Specification):
         *,
         base: SupportsFloat = 10000.0,
         rotary_dim: SupportsIndex | None = None,
-        layout: Literal["halves", "interleaved"] = "halves",
+        layout: Layout = "halves",
         scaling: Mapping[str, Any] | None = None,
         frequencies: ArrayLike | None = None,
         frequency_scale: SupportsFloat = 1.0,
@@ -123,7 +123,7 @@ class Rotary(Specification):
     ) -> None:
         arguments = locals()
         with kernel.default_environment():
-            head_dim, keywords = checked_keywords(head_dim, {name: arguments[name] for name in DEFAULTS})
+            head_dim, keywords = checked_rotary(head_dim, {name: arguments[name] for name in KEYWORDS})
             rotary_dim = head_dim if keywords["rotary_dim"] is None else keywords["rotary_dim"]
             found = frequencies_of(rotary_dim, keywords)
             set_attributes(
@@ -206,10 +206,10 @@ class Rotary(Specification):
         >>> rotary.axes == (0,) * 16 + (1,) * 16
         True
         """
-        check_names(Rotary.preset, changes, DEFAULTS)
+        check_names(Rotary.preset, changes, KEYWORDS)
         size = checks.integer("head_dim", head_dim, 0)
         base, frequency_scale = (
-            None if changes.get(name) is None else checks.real(name, changes.pop(name))
+            None if changes.get(name) is None else KEYWORDS[name].checked(name, changes.pop(name))
             for name in ("base", "frequency_scale")
         )
         return cls(size, **preset_keywords(name, size, base, frequency_scale) | changes)
@@ -252,7 +252,7 @@ class Rotary(Specification):
         self,
         positions: Positions,
         *,
-        dtype: AnyDType = "float32",
+        dtype: AnyDType | None = None,
         out: NDArray[Any] | None = None,
         threads: SupportsIndex | None = None,
     ) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -263,9 +263,9 @@ class Rotary(Specification):
         positions : int, range or array_like
             As in `encode`.  With several axes, an array of shape (axes, ...).
         dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
-            The dtype of the result, as in `encode`.
+            The dtype of the result, as in `encode`; by default that of `out`, else float32.
         out : ndarray, shape ``positions.shape + (rotary_dim,)``, optional
-            The array to write to, of `dtype`: the cosines of all pairs, then their sines.  The last dimension must be
+            The array to write to: the cosines of all pairs, then their sines.  The last dimension must be
             contiguous; rows may have any stride without overlap.  With several axes, its shape omits ``positions.shape[0]``.
         threads : int, optional
             As in `encode`.

@@ -36,7 +36,7 @@ def parts_of(turns: Turns, pairs: int, scale: float, axes: Sequence[int] | None)
 
 def encode_parts(parts: Sequence[Part], positions: Any, dtype: Any, out: Any, threads: Any) -> NDArray[Any]:
     """Return a table with several axes of positions; ``positions[k]`` has the positions on axis k."""
-    name, element = checks.dtype(dtype)
+    name, element = checks.output_dtype(dtype, out)
     threads = checks.threads(threads)
     given = checks.range_or_array(positions)
     if isinstance(given, range) or given.shape[:1] != (len(parts),):
@@ -64,7 +64,7 @@ def encode_parts(parts: Sequence[Part], positions: Any, dtype: Any, out: Any, th
         at = 0
         for part, own in zip(parts, each, strict=True):
             width = len(part.targets)
-            kernel.encode(part.columns, own[begin : begin + rows], dtype, buffer[..., at : at + width], threads)
+            kernel.encode(part.columns, own[begin : begin + rows], name, buffer[..., at : at + width], threads)
             at += width
         np.take(buffer.view(table.dtype), source, axis=-1, out=target, mode="clip")
     return result

@@ -90,5 +90,5 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
         while remaining:
             positions, remaining = remaining[: self.chunk_rows], remaining[step * self.chunk_rows :]
             values = torch.empty((len(positions), self.encoding.d_model), dtype=self.dtype)
-            self.encoding.encode(positions, dtype=dtype_name(self.dtype), out=array_of(values), threads=threads)
+            self.encoding.encode(positions, out=array_of(values), threads=threads)
             yield positions_tensor(positions), values

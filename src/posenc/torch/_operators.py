@@ -22,7 +22,7 @@ from posenc._arguments.specification import changes_of
 from posenc._core import kernel
 from posenc._encoding import cache
 from posenc._encoding.cache import CACHEABLE, scalars
-from posenc._encoding.convention import CHECKS
+from posenc._encoding.convention import KEYWORDS
 from posenc.torch import _tensors
 from posenc.torch._tensors import DTYPES, NOT_DIFFERENTIABLE, array_of, constant
 
@@ -41,8 +41,8 @@ def specification(d_model: Any, convention: Mapping[str, Any], function: Callabl
         d_model = _tensors.integer("d_model", d_model, 0)
     if torch.compiler.is_compiling():
         return d_model, text_of({name: _specialized(value) for name, value in convention.items()})
-    if not convention.keys() <= CHECKS.keys():
-        check_names(function, convention, CHECKS)
+    if not convention.keys() <= KEYWORDS.keys():
+        check_names(function, convention, KEYWORDS)
     checked_text = _cached_text if CACHEABLE.issuperset(map(type, scalars(convention))) else _checked_text
     return d_model, checked_text(d_model, **convention)
 
@@ -55,7 +55,7 @@ def text_of(convention: Mapping[str, Any]) -> str:
 
 
 def _checked_text(d_model: int, /, **convention: Any) -> str:
-    text = text_of({name: CHECKS[name](name, constant(name, value)) for name, value in convention.items()})
+    text = text_of({name: KEYWORDS[name].checked(name, constant(name, value)) for name, value in convention.items()})
     encoding_of(d_model, text)
     return text
 
@@ -82,7 +82,7 @@ def _encode(start: int, step: int, n: int, d_model: int, convention: str, dtype:
     encoding = encoding_of(d_model, convention)
     out = torch.empty((n, d_model), dtype=dtype, device="meta" if device.type == "meta" else "cpu")
     if not out.is_meta:
-        encoding.encode(range(start, start + step * n, step), dtype=_tensors.dtype_name(dtype), out=array_of(out))
+        encoding.encode(range(start, start + step * n, step), out=array_of(out))
     return out.to(device)
 
 
@@ -100,7 +100,7 @@ def _(start: int, step: int, n: int, d_model: int, convention: str, dtype: torch
 def _encode_at(positions: Tensor, d_model: int, convention: str, dtype: torch.dtype) -> Tensor:
     encoding = encoding_of(d_model, convention)
     out = torch.empty((*positions.shape, d_model), dtype=dtype, device="cpu")
-    encoding.encode(_tensors.positions_array(positions), dtype=_tensors.dtype_name(dtype), out=array_of(out))
+    encoding.encode(_tensors.positions_array(positions), out=array_of(out))
     return out.to(positions.device)
 
 

@@ -24,7 +24,7 @@ from posenc.torch import _tensors
 from posenc.torch._operators import define_in_place, is_eager, is_plain
 from posenc.torch._tensors import NOT_DIFFERENTIABLE, array_of, is_dual
 
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+DTYPES = [dtype for dtype in _tensors.DTYPES if dtype != torch.float64]
 
 # ---- the specification as text ------------------------------------------------------------------------------------------
 
@@ -67,7 +67,7 @@ def _tables(positions: Tensor, rotary: str, dtype: torch.dtype) -> Tensor:
             f"positions has {limit} or more, but the frequencies are those for at most {limit} positions, because length is "
             "None; pass length= to RotaryEmbedding, or set it in the scaling of Rotary", stacklevel=2)
     out = torch.empty((*_shape(positions, rotary), specification.rotary_dim), dtype=dtype, device="cpu")
-    specification.tables(array, dtype=_tensors.dtype_name(dtype), out=array_of(out))
+    specification.tables(array, out=array_of(out))
     return out.to(positions.device)
 
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from posenc._arguments import checks
+from posenc._arguments import checks, dtypes
 
-DTYPES = {torch.float64: "float64", torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
+DTYPES: dict[torch.dtype, str] = {getattr(torch, name): name for name in dtypes.DTYPES}
 INTEGERS = {getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
 NOT_DIFFERENTIABLE = "encodings are not differentiable with respect to positions; pass positions.detach()"
 
