@@ -597,7 +597,7 @@ posenc.plot.heatmap(enc, ["a"])                         positions has dtype <U1 
 """
 MISTAKES["plot.waves"] += """\
 posenc.plot.waves(enc, 12, dimensions=4)                dimensions is 4 of type int | iterable
-posenc.plot.waves(enc, 12, dimensions=[64])             dimensions has 64 | less than d_model = 64
+posenc.plot.waves(enc, 12, dimensions=[64])             dimensions has 64 | less than the number of columns, 64
 posenc.plot.waves(enc, 12, dimensions=[0.5])            dimensions is 0.5 of type float | an integer
 posenc.plot.waves(enc, 12, columns=[1])                 'columns' | did you mean 'dimensions'?
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from decimal import Decimal, InvalidOperation
 from typing import Any, TypeVar
@@ -81,6 +81,15 @@ def listed(parse: Callable[[str], Number]) -> Callable[[str], list[Number]]:
     return parse_list
 
 
+def one_of(choices: Sequence[str]) -> dict[str, Any]:
+    """Return the arguments of add_argument for an option whose value is one of several words."""
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise argparse.ArgumentTypeError(f"is {text!r}, expected one of {', '.join(choices)}")
+        return text
+    return {"type": parse, "metavar": f"{{{','.join(choices)}}}"}
+
+
 def table_path(text: str) -> str:
     """Parse the path of a table, or "-" for stdout."""
     if text != PIPE and suffix_of(text) not in FORMATS:
@@ -103,17 +112,17 @@ CONVENTION: dict[str, dict[str, Any]] = {
     "position_scale": {"type": real, "metavar": "X", "help": "multiplies position + offset"},
     "padding_idx": {"type": integer, "metavar": "INT", "help": "position whose row is all zeros"},
     "scale": {"type": real, "metavar": "X", "help": "multiplies the values"},
-    "odd": {"choices": CHOICES["odd"], "help": "an odd number of columns: drop the last one, make it zero, or refuse"},
-    "spacing": {"choices": CHOICES["spacing"],
+    "odd": {**one_of(CHOICES["odd"]), "help": "an odd number of columns: drop the last one, make it zero, or refuse"},
+    "spacing": {**one_of(CHOICES["spacing"]),
                 "help": "paper: frequency i is base**(-i/n); endpoint: base**(-i/(n-1)), so that the last one is 1/base"},
     "shift": {"type": real, "metavar": "X", "help": "frequency i is base**(-i/(n-X))"},
-    "exponents": {"choices": CHOICES["exponents"],
+    "exponents": {**one_of(CHOICES["exponents"]),
                   "help": "pair: the two columns of a pair share a frequency; column: column j has its own, "
                           "base**(-j/columns), a common error in code"},
     "frequencies": {"type": listed(real), "metavar": "A,B,C",
                     "help": "radians per position; replaces base, frequency scale, spacing and shift"},
-    "layout": {"choices": CHOICES["layout"], "help": "interleaved: sines and cosines alternate; halves: one half each"},
-    "order": {"choices": CHOICES["order"], "help": "first function of a pair of columns"},
+    "layout": {**one_of(CHOICES["layout"]), "help": "interleaved: sines and cosines alternate; halves: one half each"},
+    "order": {**one_of(CHOICES["order"]), "help": "first function of a pair of columns"},
 }
 
 

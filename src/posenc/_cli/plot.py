@@ -38,7 +38,8 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = options.add_command(commands, "plot", "draw a picture of an encoding", EXAMPLES, run)
     parser.add_argument("-o", "--output", type=picture_path, required=True, metavar="FILE",
                         help=f"the suffix sets the format: {', '.join(PICTURES)}")
-    parser.add_argument("--kind", choices=("heatmap", "waves", "similarity"), default="heatmap", help="default heatmap")
+    parser.add_argument("--kind", **options.one_of(("heatmap", "waves", "similarity")), default="heatmap",
+                        help="default heatmap")
     parser.add_argument("--positions", type=options.count, default=100, metavar="N", help="number of positions (default 100)")
     parser.add_argument("--d-model", type=options.count, default=128, metavar="D", help="number of columns (default 128)")
     parser.add_argument("--dimensions", type=options.listed(options.integer), metavar="I,J,K",

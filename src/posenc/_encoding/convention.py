@@ -64,19 +64,19 @@ def checked_convention(d_model: Any, keywords: Mapping[str, Any]) -> tuple[int, 
     c = {name: CHECKS[name](name, value) for name, value in keywords.items()}
     d_model = checks.integer("d_model", d_model, 0)
     if d_model > WIDEST:
-        raise ValueError(f"d_model is {shown(d_model)}, expected at most {WIDEST}")
+        raise checks.wrong("d_model", f"is {shown(d_model)}, expected at most {WIDEST}")
     if c["base"] <= 0:
-        raise ValueError(f"base is {keywords['base']!r}, expected a positive number")
+        raise checks.wrong("base", f"is {keywords['base']!r}, expected a positive number")
     if c["shift"] is not None and c["spacing"] != "paper":
-        raise ValueError(f"spacing is {c['spacing']!r} and shift is {c['shift']!r}, expected only one of them")
+        raise checks.wrong("spacing", f"is {c['spacing']!r} and shift is {c['shift']!r}, expected only one of them")
     if c["frequencies"] is not None:
         for name in ("base", "spacing", "shift", "frequency_scale"):
             if c[name] != DEFAULTS[name]:
-                raise ValueError(f"frequencies and {name} are both given, expected only one of them")
+                raise checks.both_given("frequencies", name)
     if not LOWEST <= c["position_offset"] < BEYOND:
-        raise ValueError(f"position_offset is {c['position_offset']!r}, expected -2**63 <= position_offset < 2**63")
+        raise checks.wrong("position_offset", f"is {c['position_offset']!r}, expected -2**63 <= position_offset < 2**63")
     if c["odd"] == "error" and d_model % 2:
-        raise ValueError(f"d_model is {d_model}, expected an even number with odd='error'")
+        raise checks.wrong("d_model", f"is {d_model}, expected an even number with odd='error'")
     return d_model, c
 
 
@@ -103,7 +103,7 @@ def spacing(d: int, c: Keywords) -> tuple[int, Fraction]:
     else:
         divisor = per_frequency * (half - Fraction(c["shift"] or 0))
     if count > 1 and divisor == 0:
-        raise ValueError(f"shift is {c['shift']}, expected a number other than {half}, which causes a division by zero")
+        raise checks.wrong("shift", f"is {c['shift']}, expected a number other than {half}, which causes a division by zero")
     return count, divisor
 
 
@@ -114,7 +114,7 @@ def turns_of_convention(d: int, c: Keywords) -> Turns:
         scales = c["frequency_scale"], c["position_scale"]
         return functools.partial(spaced_turns, count, ((c["base"], divisor),), scales)
     if len(c["frequencies"]) != count:
-        raise ValueError(f"frequencies has length {len(c['frequencies'])}, expected {count} for this convention")
+        raise checks.wrong("frequencies", f"has length {len(c['frequencies'])}, expected {count} for this convention")
     return functools.partial(explicit_turns, c["frequencies"], c["position_scale"])
 
 

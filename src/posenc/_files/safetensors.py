@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from posenc._arguments import checks
 from posenc._arguments.types import AnyDType
 from posenc._encoding.encoding import Encoding
 from posenc._files import table
@@ -55,11 +56,11 @@ def write(
 ) -> int:
     """Write the encodings of a range as the tensor `key` of a file: see `table.write_table`."""
     if key == "__metadata__":
-        raise ValueError(f"key is {key!r}, expected another name: the format reserves this name")
+        raise checks.wrong("key", f"is {key!r}, expected another name: the format reserves this name")
     try:
         key.encode()
     except UnicodeEncodeError:          # invalid UTF-8 on the command line; JSON could escape it, but readers refuse it
-        raise ValueError(f"key is {key!r}, expected valid Unicode text") from None
+        raise checks.wrong("key", f"is {key!r}, expected valid Unicode text") from None
     name, _ = table.checked(positions, dtype)
     return table.write_table(path, header(encoding, positions, name, key), encoding, positions, name, **keywords)
 

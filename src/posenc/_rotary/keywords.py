@@ -70,7 +70,7 @@ def checked_keywords(head_dim: Any, keywords: Mapping[str, Any]) -> tuple[int, d
     if c["frequencies"] is not None:
         for name in REPLACES["frequencies"]:
             if c[name] != DEFAULTS[name]:
-                raise ValueError(f"frequencies and {name} are both given, expected only one of them")
+                raise checks.both_given("frequencies", name)
     given, c["scaling"] = c["scaling"] or {}, None
     axes_are_scaling = "mrope_section" in given
     if given:
