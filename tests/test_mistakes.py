@@ -778,6 +778,8 @@ def scope_of(call):
     """Return the names that a call may use; skip the test if a package is not installed."""
     names = set(re.findall(r"\b[a-z_]+\b", re.sub(r'"[^"]*"', "", call)))
     modules = {name: pytest.importorskip(PACKAGES[name]) for name in PACKAGES if name in names}
+    if "safetensors" in call:
+        pytest.importorskip("safetensors")
     torch, da = modules.get("t") or modules.get("nested"), modules.get("lazy")
     return {
         "posenc": posenc, "np": np, "os": os, "json": json, **modules,

@@ -32,6 +32,10 @@ class Failure(Exception):
     """An error that ends the program with exit code 1; its arguments are a message and, optionally, a command to try."""
 
 
+def needs_package(what: str, error: ModuleNotFoundError) -> Failure:
+    return Failure(f"{what} needs the package {error.name}", install.command(str(error.name)))
+
+
 # ---- values on the command line ---------------------------------------------------------------------------------------
 
 
@@ -184,7 +188,7 @@ def format_options(args: argparse.Namespace, path: str) -> dict[str, Any]:
     try:
         formats.module_of(path)
     except ModuleNotFoundError as error:
-        raise Failure(f"{suffix} needs the package {error.name}", install.command(str(error.name))) from error
+        raise needs_package(suffix, error) from error
     return keywords
 
 
@@ -203,6 +207,8 @@ def table_of(args: argparse.Namespace) -> Iterator[Readable]:
             table = stack.enter_context(formats.opened(args.file, **keywords))
         except ValueError as error:
             raise Failure(error) from error
+        except ModuleNotFoundError as error:
+            raise needs_package(suffix_of(args.file), error) from error
         yield table
 
 

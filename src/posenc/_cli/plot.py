@@ -7,7 +7,6 @@ import io
 import warnings
 from typing import TYPE_CHECKING
 
-from posenc._arguments import install
 from posenc._arguments.specification import changes_of
 from posenc._cli import options
 from posenc._cli.parser import Parser
@@ -55,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         from posenc import plot as pictures
     except ModuleNotFoundError as error:
-        raise options.Failure(f"plot needs the package {error.name}", install.command(str(error.name))) from error
+        raise options.needs_package("plot", error) from error
 
     keywords = {} if args.dimensions is None else {"dimensions": args.dimensions}
     if keywords and args.kind != "waves":
