@@ -45,7 +45,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     positions = options.positions_of(args, args.n)
-    encoding = options.encoding_of(args, args.d_model)
+    encoding = options.selected_encoding(args, args.d_model)
     keywords = options.format_options(args, args.output)
     bar = options.progress_bar(table_bytes(args.n, args.d_model, args.dtype))
     if args.output == PIPE:

@@ -155,7 +155,7 @@ def add_convention(parser: Parser, defaults: str = PAPER) -> None:
         group.add_argument(f"--{keyword.replace('_', '-')}", default=argparse.SUPPRESS, **keywords)
 
 
-def encoding_of(args: argparse.Namespace, d_model: int, described: posenc.Encoding | None = None) -> posenc.Encoding:
+def selected_encoding(args: argparse.Namespace, d_model: int, described: posenc.Encoding | None = None) -> posenc.Encoding:
     """Return the encoding that the options select; without --preset, the file's specification `described` gives defaults."""
     keywords = {keyword: value for keyword, value in vars(args).items() if keyword in CONVENTION}
     if args.preset is not None:

@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     keywords = {} if args.dimensions is None else {"dimensions": args.dimensions}
     if keywords and args.kind != "waves":
         raise ValueError(f"--dimensions does not apply to {args.kind}")
-    encoding = options.encoding_of(args, args.d_model)
+    encoding = options.selected_encoding(args, args.d_model)
     figure = getattr(pictures, args.kind)(encoding, options.positions_of(args, args.positions), **keywords).figure
     size = write_bytes(args.output, rendered(figure, args), overwrite=args.force)
     document = {
