@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from os import PathLike
 from typing import Any
 
@@ -26,16 +26,7 @@ def settings_of(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[st
         raise checks.wrong_type("layer_type", layer_type, "a name such as 'full_attention'")
     if length is not None:
         length = checks.integer("length", length, 1)
-    if isinstance(config, Specification) or not isinstance(config, Mapping) and not hasattr(config, "to_dict"):
-        hint = "; pass model.config" if hasattr(config, "config") else ""
-        if isinstance(config, (str, PathLike)):
-            hint = "; transformers.AutoConfig.from_pretrained or json.load reads one"
-        raise checks.wrong_type("config", config, f"a configuration from transformers or its dict{hint}")
-    if _read(config, "rope_type") is not None or isinstance(config, Mapping) and isinstance(config.get("type"), str):
-        raise ValueError(
-            f"config has the rope_type {_read(config, 'rope_type', 'type')!r}, so it is a scaling, expected a model's "
-            "configuration; call Rotary(head_dim, scaling=...)"
-        )
+    _check_is_configuration(config)
     model_type = _read(config, "model_type")
     model = model_of(model_type)
     _check_supported(config, model_type, model)
@@ -69,6 +60,22 @@ def settings_of(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[st
         elif isinstance(config, Mapping) and model.partial and not any(name in config for name in (*SHARES, *WIDTHS)):
             raise _lacks("partial_rotary_factor", config)
 
+    _set_lengths(scaling, rope_type, config, nested, length)
+    if scaling.get("mrope_section") is None and model.sections is not None:
+        columns = keywords.get("rotary_dim") or int(head_dim * (scaling.get("partial_rotary_factor") or 1))
+        scaling["mrope_section"] = _sections(model.sections, model.axes, columns // 2)
+    if scaling.get("mrope_section") is not None:
+        if model.axes == "unsupported":
+            raise ValueError(f"config has model_type {model_type!r}, whose mrope_section is unsupported; call Rotary with axes")
+        if model.axes == "alternating":
+            keywords["axes"] = pair_axes.alternating(scaling.pop("mrope_section"))
+        elif model.axes == "interleaved":
+            scaling["mrope_interleaved"] = True
+    return head_dim, keywords
+
+
+def _set_lengths(scaling: dict[str, Any], rope_type: str, config: Any, nested: bool, length: int | None) -> None:
+    """Set the lengths that the scaling type needs, which configurations have outside of the rope parameters."""
     max_positions = _read(config, "max_position_embeddings", "n_positions", "max_seq_len")
     if rope_type in ("llama3", "yarn", "longrope"):
         original = None if nested else _read(config, "original_max_position_embeddings")
@@ -81,26 +88,26 @@ def settings_of(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[st
     if length is not None and rope_type in ("dynamic", "longrope"):
         scaling["length"] = length
 
-    if scaling.get("mrope_section") is None and model.sections is not None:
-        columns = keywords.get("rotary_dim") or int(head_dim * (scaling.get("partial_rotary_factor") or 1))
-        scaling["mrope_section"] = _sections(model, columns // 2)
-    if scaling.get("mrope_section") is not None:
-        if model.axes == "unsupported":
-            raise ValueError(f"config has model_type {model_type!r}, whose mrope_section is unsupported; call Rotary with axes")
-        if model.axes == "alternating":
-            keywords["axes"] = pair_axes.alternating(scaling.pop("mrope_section"))
-        elif model.axes == "interleaved":
-            scaling["mrope_interleaved"] = True
-    return head_dim, keywords
 
-
-def _sections(model: Model, pairs: int) -> Sequence[int]:
+def _sections(sections: tuple[int, ...], axes: str, pairs: int) -> tuple[int, ...]:
     """Return the numbers of pairs of each axis; if axes are interleaved, the first axis has all pairs that the others leave."""
-    assert model.sections is not None
-    if model.axes != "interleaved":
-        return model.sections
-    others = [len(range(axis, min(3 * model.sections[axis], pairs), 3)) for axis in (1, 2)]
+    if axes != "interleaved":
+        return sections
+    others = [len(range(axis, min(3 * sections[axis], pairs), 3)) for axis in (1, 2)]
     return (pairs - sum(others), *others)
+
+
+def _check_is_configuration(config: Any) -> None:
+    if isinstance(config, Specification) or not isinstance(config, Mapping) and not hasattr(config, "to_dict"):
+        hint = "; pass model.config" if hasattr(config, "config") else ""
+        if isinstance(config, (str, PathLike)):
+            hint = "; transformers.AutoConfig.from_pretrained or json.load reads one"
+        raise checks.wrong_type("config", config, f"a configuration from transformers or its dict{hint}")
+    if _read(config, "rope_type") is not None or isinstance(config, Mapping) and isinstance(config.get("type"), str):
+        raise ValueError(
+            f"config has the rope_type {_read(config, 'rope_type', 'type')!r}, so it is a scaling, expected a model's "
+            "configuration; call Rotary(head_dim, scaling=...)"
+        )
 
 
 def _check_supported(config: Any, model_type: Any, model: Model) -> None:
