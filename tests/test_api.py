@@ -325,3 +325,15 @@ def test_frequencies_with_an_extreme_shift(convention, shift):
 def test_frequencies_at_ties(base, shift, scale, expected, sign):
     frequencies = posenc.Encoding(4, base=base, shift=shift, frequency_scale=sign * scale).frequencies
     assert_same_bits(frequencies, sign * np.array([scale, expected]))
+
+
+def test_errors_have_the_name_of_the_argument():
+    for argument, call in {
+        "base": lambda: posenc.Encoding(8, base=-1.0), "layout": lambda: posenc.Encoding(8, layout="rows"),
+        "name": lambda: posenc.preset("wisper", 8), "positions": lambda: posenc.encode(2**63, 8),
+        "threads": lambda: posenc.encode(1, 8, threads=0),
+        "frequencies and shift": lambda: posenc.Encoding(8, frequencies=[1], shift=1),
+    }.items():
+        with pytest.raises(ValueError) as caught:
+            call()
+        assert caught.value.argument == argument and str(caught.value).startswith(f"{argument} ")

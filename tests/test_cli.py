@@ -143,11 +143,11 @@ MISTAKES = [
     ("generate 5 5 5 -o a.npy", "unexpected argument '5'", "posenc generate 10_000 512 -o pe.npy"),
     ("generate 5 5 -o", "-o has no value", "posenc generate --help"),
     ("generate 5 5 -o a.npy --frequency_scale 2", "unknown option '--frequency_scale'", "--frequency-scale"),
-    ("generate 5 5 -o a.npy --force=yes", "--force has the value 'yes', expected none", "posenc generate --help"),
+    ("generate 5 5 -o a.npy --force=yes", "--force takes no value, but has 'yes'", "posenc generate --help"),
     ("generate 5 5 -o a.npy --preset wisper", "--preset is 'wisper', expected ", "posenc presets"),
     ("verify", "missing FILE", "posenc verify pe.npy"),
     ("verify a.npy b.npy", "unexpected argument 'b.npy'", "posenc verify pe.npy"),
-    ("verify a.npy --all --samples 3", "--all and --samples are both given, expected only one of them", "posenc verify --help"),
+    ("verify a.npy --all --samples 3", "--samples is given with --all", "posenc verify --help"),
     ("identify a\nb", "unexpected argument 'b'", "posenc identify pe.npy"),
     ("presets whisper", "unexpected argument 'whisper'", "posenc presets"),
 ]
@@ -378,7 +378,9 @@ def test_empty_tables(call, tmp_path, rows, d_model):
         ("8 8 -o {}/a.npy --frequencies 1,2", "--frequencies has length 2"),
         ("8 8 -o {}/a.npy --frequency-scale nan", "--frequency-scale is nan, expected a finite number"),
         ("8 8 -o {}/a.npy --frequencies 1,,2,3", "--frequencies is '1,,2,3', expected numbers separated by commas"),
-        ("7 7 -o {}/a.npy --odd error", "D is 7, expected an even number with --odd error"),
+        ("8 8 -o {}/a.npy --spacing endpoint --shift 2", "--spacing is 'endpoint' and shift is 2.0, expected only one of them"),
+        ("8 8 -o {}/a.npy --frequencies 1,2,3,4 --frequency-scale 2", "--frequencies and --frequency-scale are both given"),
+        ("7 7 -o {}/a.npy --odd error", "D is 7, expected an even number with odd='error'"),
     ],
 )
 def test_invalid_generate_arguments_are_usage_errors(call, tmp_path, arguments, message):

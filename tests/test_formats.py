@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 
 import ml_dtypes
 import numpy as np
@@ -354,7 +355,7 @@ def test_files_that_safetensors_refuses_are_refused(tmp_path, text, size):
     with pytest.raises(safetensors.SafetensorError):
         safetensors.safe_open(path, "np")
     for function in (posenc.open, posenc.verify):       # both fail before they read a value
-        with pytest.raises(ValueError, match=rf"^{re.escape(str(path))}: (not a .safetensors file: |\d+ bytes, expected )"):
+        with pytest.raises(ValueError, match=f"^{re.escape(str(path))}: not a .safetensors file: "):
             function(path, key="pe")
 
 
@@ -365,8 +366,17 @@ def test_oversized_headers_are_refused(tmp_path, length, size):
     os.truncate(path, size)
     with pytest.raises(safetensors.SafetensorError):
         safetensors.safe_open(path, "np")
-    with pytest.raises(ValueError, match=f"a header of {length} bytes in a file of {size}"):
+    with pytest.raises(ValueError, match=r"not a \.safetensors file: .*header"):
         posenc.verify(path)
+
+
+def test_reading_safetensors_requires_the_library_and_writing_does_not(call, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    posenc.save(tmp_path / "pe.safetensors", 4, posenc.Encoding(8))
+    with pytest.raises(ModuleNotFoundError, match=r"posenc\[safetensors\]"):
+        posenc.open(tmp_path / "pe.safetensors")
+    code, _, err = call("verify", tmp_path / "pe.safetensors")
+    assert code == 1 and err.startswith("posenc: error: .safetensors needs the package safetensors\ntry: ")
 
 
 def test_duplicate_names_are_refused(tmp_path):
@@ -379,9 +389,13 @@ def test_duplicate_names_are_refused(tmp_path):
 
 
 def test_verify_accepts_tensors_of_every_dtype_next_to_the_table(tmp_path):
-    """The tensors are not in the order of their data, and some are empty; the library accepts every dtype in BITS."""
+    """The tensors are not in the order of their data, and some are empty; every dtype of the library is accepted."""
+    by_bits = {
+        4: "F4", 6: "F6_E2M3 F6_E3M2", 8: "BOOL U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ",
+        16: "I16 U16 F16 BF16", 32: "I32 U32 F32", 64: "C64 F64 I64 U64",
+    }
     tensors, end = {}, 0
-    for code, bits in _safetensors.BITS.items():
+    for bits, code in [(bits, code) for bits, codes in by_bits.items() for code in codes.split()]:
         tensors[f"of {code}"], end = tensor(code, (3, 8), (end, end + 3 * bits)), end + 3 * bits
         tensors[f"empty of {code}"] = tensor(code, (0, 5), (end, end))
     expected = posenc.encode(4, 3)
@@ -389,7 +403,7 @@ def test_verify_accepts_tensors_of_every_dtype_next_to_the_table(tmp_path):
     text = json.dumps(tensors).encode()
     (tmp_path / "pe.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(end) + expected.tobytes())
     with safetensors.safe_open(tmp_path / "pe.safetensors", "np") as file:
-        assert len(file.keys()) == 1 + 2 * len(_safetensors.BITS)
+        assert len(file.keys()) == len(tensors)
     assert posenc.verify(tmp_path / "pe.safetensors", key="pe") == 4
 
 

@@ -187,7 +187,8 @@ def test_tables_without_a_convention_have_no_match(name):
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("shape", [
-    (1, 2), (2, 2), (3, 3), (1, 8), (6, 2), *(pytest.param(shape, marks=pytest.mark.long) for shape in [(1, 1), (1, 4), (2, 8), (5, 1)]),
+    (1, 2), (2, 2), (3, 3), (1, 8), (6, 2),
+    *(pytest.param(shape, marks=pytest.mark.long) for shape in [(1, 1), (1, 4), (2, 8), (5, 1)]),
 ])
 def test_small_random_tables_have_no_match(shape, seed):
     """If positions and parameters are unknown, a few numbers could match by chance."""

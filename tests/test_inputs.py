@@ -7,6 +7,7 @@ import sys
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache, lru_cache
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -517,6 +518,7 @@ HUGE = 2**45            # more rows than fit into any memory
 # functions without arguments, and result types
 WITHOUT_ARGUMENTS = {"Chunk", "File", "Match", "Preset", "presets", "show_runtime"}
 FOLDER, NUMBERS = TemporaryDirectory(), count()         # for files with unique names
+SUFFIXES = [".npy", ".safetensors"] if find_spec("safetensors") else [".npy"]
 
 
 class Case(NamedTuple):
@@ -1276,7 +1278,7 @@ def file_cases(draw, function):
     """Draw a case of save, open or verify with a new file; test_save.py has more tests of them."""
     n, d_model, dtype = draw(st.integers(0, 6)), draw(st.integers(0, 9)), draw(st.sampled_from(list(DTYPES)))
     positions, encoding = draw(ranges(n)), Encoding(d_model, scale=draw(st.sampled_from([1, 0.5])))
-    path = Path(FOLDER.name, f"{next(NUMBERS)}{draw(st.sampled_from(['.npy', '.safetensors']))}")
+    path = Path(FOLDER.name, f"{next(NUMBERS)}{draw(st.sampled_from(SUFFIXES))}")
     valid = {"encoding": encoding, "positions": positions, "threads": draw(thread_counts)}
     others = [("path", 3), ("path", None), ("path", [1]), ("key", 5), ("key", b"pe"), ("key", ["pe"])]
     if function == "save":

@@ -599,7 +599,7 @@ posenc.plot.heatmap(enc, ["a"])                         positions has dtype <U1 
 """
 MISTAKES["plot.waves"] += """\
 posenc.plot.waves(enc, 12, dimensions=4)                dimensions is 4 of type int | iterable
-posenc.plot.waves(enc, 12, dimensions=[64])             dimensions has 64 | less than d_model = 64
+posenc.plot.waves(enc, 12, dimensions=[64])             dimensions has 64 | less than the number of columns, 64
 posenc.plot.waves(enc, 12, dimensions=[0.5])            dimensions is 0.5 of type float | an integer
 posenc.plot.waves(enc, 12, columns=[1])                 'columns' | did you mean 'dimensions'?
 """
@@ -780,6 +780,8 @@ def scope_of(call):
     """Return the names that a call may use; skip the test if a package is not installed."""
     names = set(re.findall(r"\b[a-z_]+\b", re.sub(r'"[^"]*"', "", call)))
     modules = {name: pytest.importorskip(PACKAGES[name]) for name in PACKAGES if name in names}
+    if "safetensors" in call:
+        pytest.importorskip("safetensors")
     torch, da = modules.get("t") or modules.get("nested"), modules.get("lazy")
     return {
         "posenc": posenc, "np": np, "os": os, "json": json, **modules,

@@ -249,7 +249,7 @@ def test_every_kind_and_format_is_written(tmp_path, kind, suffix, start):
     [
         ("-o a.gif", "-o is 'a.gif', expected a name with the suffix .png, .svg, .pdf"),
         ("-o a.png --dimensions 3", "--dimensions does not apply to heatmap"),
-        ("-o a.png --kind waves --dimensions 3,128", "--dimensions has 128, expected less than --d-model = 128"),
+        ("-o a.png --kind waves --dimensions 3,128", "--dimensions has 128, expected less than the number of columns, 128"),
         ("-o a.png --positions 1e30", "--positions is '1e30', expected -2**63 <= number < 2**63"),
         ("-o a.png --width 0", "--width is '0', expected at least 1"),
         ("-o a.png --width 20", "20 x 450 pixels are too few"),

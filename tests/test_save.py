@@ -75,6 +75,7 @@ def test_open_returns_the_values_and_the_specification(path, dtype):
 
 def test_chunks_and_keys(tmp_path):
     pytest.importorskip("zarr")
+    pytest.importorskip("safetensors")
     posenc.save(tmp_path / "pe.zarr", 100, ENCODING, chunk_rows=np.int64(7))
     assert posenc.open(tmp_path / "pe.zarr").values.chunks == (7, 6)
     posenc.save(tmp_path / "pe.safetensors", 100, ENCODING, key="embed.weight")

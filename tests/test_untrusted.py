@@ -185,6 +185,7 @@ def test_pickle_codecs_of_zarr_are_refused(tmp_path, codec):
 
 
 def test_a_wide_specification_takes_no_memory(tmp_path):
+    pytest.importorskip("safetensors")
     document = {"d_model": 2**24, "convention": {}, "positions": {"start": 0, "stop": 3, "step": 1}}
     table = {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, 48]}
     text = json.dumps({"__metadata__": {"posenc": json.dumps(document)}, "pe": table}).encode()
@@ -224,6 +225,7 @@ def assert_refused(path, capsys):
     ids=[*INVALID_SPECIFICATIONS, "not text", "null", "deep", "truncated"],
 )
 def test_invalid_specifications_in_safetensors_are_refused(tmp_path, capsys, text):
+    pytest.importorskip("safetensors")
     table = {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, 48]}
     head = json.dumps({"__metadata__": {"posenc": text}, "pe": table}).encode()
     (tmp_path / "pe.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + bytes(48))

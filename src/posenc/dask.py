@@ -17,7 +17,7 @@ from posenc._arguments import checks, install
 from posenc._arguments.keywords import suggests
 from posenc._arguments.specification import changes_of
 from posenc._arguments.types import AnyDType, Convention, Positions
-from posenc._encoding.cache import encoding_for, encoding_of
+from posenc._encoding.cache import cached_encoding, encoding_for
 from posenc._encoding.encoding import Encoding
 
 try:
@@ -99,7 +99,7 @@ def table(
     >>> bool((pe[999_990:].compute() == posenc.encode(range(999_990, 1_000_000), 64)).all())
     True
     """
-    encoding = encoding_of(d_model, convention, table)
+    encoding = cached_encoding(d_model, convention, table)
     meta = encoding.encode(0, dtype=dtype)
     rows = _checked_positions(positions, encoding)
     shape = (len(rows),) if isinstance(rows, range) else rows.shape
@@ -368,7 +368,7 @@ def to_zarr(
     if not isinstance(overwrite, (bool, np.bool_)):
         raise TypeError(f"overwrite is {overwrite!r} of type {type(overwrite).__name__}, expected a bool")
     positions = checks.range_of(positions)
-    encoding = encoding_of(d_model, convention, to_zarr)
+    encoding = cached_encoding(d_model, convention, to_zarr)
     pe = table(positions, encoding, chunks=chunks, dtype=dtype)
     (first, *others), _ = pe.chunks
     if any(rows != first for rows in others[:-1]) or others and others[-1] > first:

@@ -176,7 +176,7 @@ def waves(
     columns = [checks.integer("dimensions", dimension, 0) for dimension in dimensions]
     for dimension in columns:
         if dimension >= d_model:
-            raise ValueError(f"dimensions has {dimension}, expected less than d_model = {d_model}")
+            raise checks.wrong("dimensions", f"has {dimension}, expected less than the number of columns, {d_model}")
     ax = _axes(encoding, ax)
     scale = ScalarMappable(Normalize(min(columns), max(columns)), "viridis") if len(columns) > NAMED else None
     for dimension in columns:

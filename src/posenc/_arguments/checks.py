@@ -10,7 +10,7 @@ from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
 from numbers import Rational
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,15 +26,27 @@ LAYOUTS = {         # the layouts of other libraries
     **dict.fromkeys(("gptj", "gpt-j", "interleave", "alternating"), "interleaved"),
 }
 OUT = "out has dtype"                   # begins the errors for the dtype of `out`
+E = TypeVar("E", TypeError, ValueError)
 REAL = "integers of at most 64 bits, float64, float32, float16 or bfloat16"
 
 # ---- numbers and names ----------------------------------------------------------------------------------------------
 
 
+def wrong(name: str, problem: str, kind: type[E] = ValueError) -> E:  # type: ignore[assignment]
+    """Return an error about an argument; the error's attribute `argument` is the name, from which the message begins."""
+    error = kind(f"{name} {problem}")
+    error.argument = name  # type: ignore[attr-defined]
+    return error
+
+
+def both_given(first: str, second: str) -> ValueError:
+    return wrong(f"{first} and {second}", "are both given, expected only one of them")
+
+
 def wrong_type(name: str, value: Any, expected: str) -> TypeError:
     if value is MISSING:
-        return TypeError(f"{name} is missing, expected {expected}")
-    return TypeError(f"{name} is {shown(value)} of type {type(value).__name__}, expected {expected}")
+        return wrong(name, f"is missing, expected {expected}", TypeError)
+    return wrong(name, f"is {shown(value)} of type {type(value).__name__}, expected {expected}", TypeError)
 
 
 def _is_number(value: Any, dtypes: tuple[str, ...]) -> bool:
@@ -47,7 +59,7 @@ def _is_number(value: Any, dtypes: tuple[str, ...]) -> bool:
 
 def integer(name: str, value: Any, lowest: float, expected: str = "an integer") -> int:
     if isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name} is a bool, expected {expected}")
+        raise wrong(name, f"is a bool, expected {expected}", TypeError)
     try:
         number = operator.index(value) if type(value) is int or _is_number(value, ("int", "uint")) else None
     except TypeError:
@@ -55,7 +67,7 @@ def integer(name: str, value: Any, lowest: float, expected: str = "an integer") 
     if number is None:
         raise wrong_type(name, value, expected)
     if number < lowest:
-        raise ValueError(f"{name} is {shown(number)}, expected at least {lowest}")
+        raise wrong(name, f"is {shown(number)}, expected at least {lowest}")
     return number
 
 
@@ -70,26 +82,26 @@ def real(name: str, value: Any) -> float:
     if number is None:
         raise wrong_type(name, value, "a real number")
     if not math.isfinite(number):
-        raise ValueError(f"{name} is {shown(value)}, expected a finite number")
+        raise wrong(name, f"is {shown(value)}, expected a finite number")
     exact = value
     with suppress(TypeError):
         exact = operator.index(value)           # NumPy rounds its integers to compare them with a float
     if isinstance(exact, (Rational, Decimal, np.longdouble)) and exact != number:
-        raise ValueError(f"{name} is {shown(value)}, expected a number that float64 can hold")
+        raise wrong(name, f"is {shown(value)}, expected a number that float64 can hold")
     return number
 
 
 def positive(name: str, value: Any) -> float:
     number = real(name, value)
     if number <= 0:
-        raise ValueError(f"{name} is {value!r}, expected a positive number")
+        raise wrong(name, f"is {value!r}, expected a positive number")
     return number
 
 
 def position(name: str, value: Any) -> int:
     number = integer(name, value, -math.inf)
     if not LOWEST <= number < BEYOND:
-        raise ValueError(f"{name} is {shown(number)}, expected -2**63 <= {name} < 2**63")
+        raise wrong(name, f"is {shown(number)}, expected -2**63 <= {name} < 2**63")
     return number
 
 
@@ -98,7 +110,7 @@ def choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
         raise wrong_type(name, value, f"one of {choices}")
     if value not in choices:
         meant = LAYOUTS.get(value.lower()) if name == "layout" else None
-        raise ValueError(f"{name} is {value!r}, expected one of {choices}{f'; did you mean {meant!r}?' if meant else ''}")
+        raise wrong(name, f"is {value!r}, expected one of {choices}{f'; did you mean {meant!r}?' if meant else ''}")
     return str(value)                           # not np.str_, whose repr differs
 
 
@@ -174,20 +186,20 @@ def check_real(name: str, array: NDArray[Any]) -> None:
         hint = f'; write {name}.astype("int64")'
     other = [p for p in objects if not isinstance(p, (int, float))][:1]
     example = "".join(f" and contains {shown(p)} of type {type(p).__name__}" for p in other)
-    raise TypeError(f"{name} has dtype {array.dtype}{example}, expected {REAL}{hint}")
+    raise wrong(name, f"has dtype {array.dtype}{example}, expected {REAL}{hint}", TypeError)
 
 
 def frequencies(name: str, value: Any) -> tuple[float, ...]:
     array = numbers(name, value)
     check_real(name, array)
     if array.ndim != 1:
-        raise ValueError(f"{name} has shape {array.shape}, expected one dimension")
+        raise wrong(name, f"has shape {array.shape}, expected one dimension")
     values = array.astype(np.float64)
     if not np.isfinite(values).all():
-        raise ValueError(f"{name} has {values[~np.isfinite(values)][0]}, expected finite numbers")
+        raise wrong(name, f"has {values[~np.isfinite(values)][0]}, expected finite numbers")
     for x, y in zip(array.tolist(), values.tolist(), strict=True) if array.dtype.kind in "iu" else ():
         if x != y:
-            raise ValueError(f"{name} has {x}, expected numbers that float64 can hold")
+            raise wrong(name, f"has {x}, expected numbers that float64 can hold")
     return tuple(values.tolist())
 
 
@@ -254,7 +266,7 @@ def range_of(positions: Any, expected: str = "an integer or a range") -> range:
         return positions
     if not is_index(positions):
         hint = "; encode takes arrays" if hasattr(positions, "__array__") or type(positions) in (list, tuple) else ""
-        raise TypeError(f"positions is of type {type(positions).__name__}, expected {expected}{hint}")
+        raise wrong("positions", f"is of type {type(positions).__name__}, expected {expected}{hint}", TypeError)
     return range(integer("positions", positions, 0))
 
 
@@ -262,7 +274,7 @@ def length(positions: range | NDArray[Any]) -> int:
     try:
         return len(positions)
     except OverflowError:
-        raise ValueError(f"positions is {shown(positions)}, expected at most {BEYOND - 1} positions") from None
+        raise wrong("positions", f"is {shown(positions)}, expected at most {BEYOND - 1} positions") from None
 
 
 def shape_of(positions: range | NDArray[Any]) -> tuple[int, ...]:
@@ -289,7 +301,7 @@ def check_position(p: int | float | Fraction, offset: float = 0, name: str = "po
     else:
         return
     value = shown(p) if isinstance(p, int) else float(p)
-    raise ValueError(f"{name} has {value}{with_offset}, expected -2**63 <= position < 2**63")
+    raise wrong(name, f"has {value}{with_offset}, expected -2**63 <= position < 2**63")
 
 
 # ---- output arrays --------------------------------------------------------------------------------------------------
@@ -300,27 +312,27 @@ def check_is_array(name: str, value: Any, written: bool = True) -> None:
     if value is MISSING:
         raise wrong_type(name, value, expected)
     if not isinstance(value, np.ndarray):
-        raise TypeError(f"{name} is of type {type(value).__name__}, expected {expected}")
+        raise wrong(name, f"is of type {type(value).__name__}, expected {expected}", TypeError)
 
 
 def check_array(name: str, array: NDArray[Any], element: np.dtype[Any], written: bool = True) -> None:
     """Check that an array has a dtype, is aligned and has contiguous rows; if `written`, writeable and disjoint ones."""
     check_is_array(name, array, written)
     if type(array) not in (np.ndarray, np.memmap):
-        raise TypeError(f"{name} is of type {type(array).__name__}, expected a numpy.ndarray such as np.asarray({name})")
+        raise wrong(name, f"is of type {type(array).__name__}, expected a numpy.ndarray such as np.asarray({name})", TypeError)
     bits_of_bfloat16 = array.dtype == np.uint16 and element.name == "bfloat16"
     if array.dtype != element and not bits_of_bfloat16:
         error = ValueError if array.dtype.kind == "f" else TypeError
         of_dtype = ", the value of dtype" if name == "out" else ""
         raise error(f"{name} has dtype {array.dtype}, expected {element}{of_dtype}")
     if written and not array.flags.writeable:
-        raise ValueError(f"{name} is read-only, expected a writeable array")
+        raise wrong(name, "is read-only, expected a writeable array")
     if not array.flags.aligned:
-        raise ValueError(f"{name} is not aligned, expected elements at multiples of {element.itemsize} bytes")
+        raise wrong(name, f"is not aligned, expected elements at multiples of {element.itemsize} bytes")
     if array.size == 0:
         return
     if array.ndim == 0:
-        raise ValueError(f"{name} has shape (), expected at least one dimension")
+        raise wrong(name, "has shape (), expected at least one dimension")
     if array.shape[-1] > 1 and array.strides[-1] != array.itemsize:
         raise ValueError(
             f"{name} has strides {array.strides}, expected a contiguous last dimension (a last stride of {array.itemsize})"
@@ -330,7 +342,7 @@ def check_array(name: str, array: NDArray[Any], element: np.dtype[Any], written:
     extent = array.shape[-1] * array.itemsize
     for stride, length in sorted((abs(s), n) for s, n in zip(array.strides[:-1], array.shape[:-1], strict=True) if n > 1):
         if stride < extent:
-            raise ValueError(f"{name} has strides {array.strides}, expected rows that do not overlap")
+            raise wrong(name, f"has strides {array.strides}, expected rows that do not overlap")
         extent += stride * (length - 1)
 
 
@@ -369,18 +381,18 @@ def whole(positions: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return positions of a rotation as integers."""
     fractional = ~(np.isfinite(positions) & (positions == np.floor(positions)))
     if fractional.any():
-        raise ValueError(f"positions has {positions[fractional][0]}, expected integers for a rotation")
+        raise wrong("positions", f"has {positions[fractional][0]}, expected integers for a rotation")
     return positions.astype(np.int64)
 
 
 def axes_error(positions: Any, axes: int) -> ValueError:
     value = f"of shape {positions.shape}" if isinstance(positions, np.ndarray) else shown(positions)
-    return ValueError(f"positions is {value}, expected an array of shape ({axes}, ...), with an element for each axis")
+    return wrong("positions", f"is {value}, expected an array of shape ({axes}, ...), with an element for each axis")
 
 
 def length_error(length: int, n: int | None) -> ValueError:
     hint = "; for one row at position p, pass range(p, p + 1)" if n == 1 else ""
-    return ValueError(f"positions has length {length}, expected {n}, the number of rows of x{hint}")
+    return wrong("positions", f"has length {length}, expected {n}, the number of rows of x{hint}")
 
 
 def check_broadcast(shape: tuple[int, ...], expected: tuple[int, ...], has_axes: bool = False) -> None:
@@ -396,7 +408,7 @@ def check_broadcast(shape: tuple[int, ...], expected: tuple[int, ...], has_axes:
         return
     if is_single:
         hint = "" if has_axes else "; for consecutive rows from p, pass range(p, p + n)"
-        raise ValueError(f"positions has shape {shape}, expected the positions of all {expected[-1]} rows of x{hint}")
+        raise wrong("positions", f"has shape {shape}, expected the positions of all {expected[-1]} rows of x{hint}")
     hints = []
     if 1 < len(own) < n:
         missing = ", ".join(["None"] * (n - len(own)))
@@ -408,7 +420,7 @@ def check_broadcast(shape: tuple[int, ...], expected: tuple[int, ...], has_axes:
     dimensions = f" with 1 or {n} dimensions" if 1 < len(own) < n else ""
     after = " after the first dimension" if has_axes else ""
     hint = f"; pass {', or '.join(hints)}" if hints else ""
-    raise ValueError(f"positions has shape {shape}, expected one{dimensions} that broadcasts to {expected}{after}{hint}")
+    raise wrong("positions", f"has shape {shape}, expected one{dimensions} that broadcasts to {expected}{after}{hint}")
 
 
 def _fits(shape: Sequence[int], expected: Sequence[int]) -> bool:

@@ -211,7 +211,7 @@ def checked_keywords(table: Mapping[str, Keyword], arguments: Mapping[str, Any])
     for name, keyword in table.items():
         for other in keyword.excludes:
             if {name, other} <= given:
-                raise ValueError(f"{name} and {other} are both given, expected only one of them")
+                raise checks.both_given(name, other)
     return values
 
 

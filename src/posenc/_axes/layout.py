@@ -15,7 +15,7 @@ from posenc._arguments.dtypes import DTYPES
 from posenc._arguments.keywords import check_names
 from posenc._arguments.specification import changes_of
 from posenc._arguments.types import Layout, Odd
-from posenc._encoding.cache import encoding_of
+from posenc._encoding.cache import cached_encoding
 from posenc._encoding.convention import DEFAULTS, WIDEST
 from posenc._encoding.encoding import Encoding
 
@@ -106,7 +106,7 @@ def lay_out(
         ]
     # functions and frequencies must have the same order in the encoding of an axis as in the table
     inner = "halves" if nesting.index("function") < nesting.index("frequency") else "interleaved"
-    encodings = [encoding_of(width, {**keywords, "layout": inner}, function) for width, keywords in specifications]
+    encodings = [cached_encoding(width, {**keywords, "layout": inner}, function) for width, keywords in specifications]
     first, last = inputs if include_input == "first" else 0, d_model - (inputs if include_input == "last" else 0)
     columns = _columns(tuple(encodings[k].d_model for k in axes), nesting, first, last)
     laid_out = []
@@ -127,7 +127,7 @@ def _encodings(
             raise checks.wrong_type("d_model", encoding, "an Encoding, as for the other axes")
         if encoding.d_model % 2:
             raise ValueError(f"d_model is {encoding!r}, expected an even number of columns for each axis")
-        encodings.append(encoding_of(encoding, keywords, function))
+        encodings.append(cached_encoding(encoding, keywords, function))
     if widths is not None:
         raise TypeError("an Encoding and widths are both given, expected only one of them; pass an Encoding for each axis")
     if odd != "error":

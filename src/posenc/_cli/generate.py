@@ -34,7 +34,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument("d_model", type=options.count, metavar="D", help="number of columns")
     parser.add_argument("-o", "--output", type=options.table_path, required=True, metavar="FILE",
                         help=f"the suffix sets the format: {', '.join(FORMATS)}; {PIPE} writes .npy to stdout")
-    parser.add_argument("--dtype", choices=DTYPES, default="float32",
+    parser.add_argument("--dtype", **options.one_of(DTYPES), default="float32",
                         help="default float32; .npy and .zarr store the bits of bfloat16 as uint16")
     options.add_range(parser)
     parser.add_argument("--key", metavar="NAME", help="name of the tensor in a .safetensors file (default pe)")
@@ -46,7 +46,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     positions = options.positions_of(args, args.n)
-    encoding = options.encoding_of(args, args.d_model)
+    encoding = options.selected_encoding(args, args.d_model)
     keywords = options.format_options(args, args.output)
     bar = options.progress_bar(table_bytes(args.n, args.d_model, args.dtype))
     if args.output == PIPE:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from decimal import Decimal, InvalidOperation
 from typing import Any, TypeVar
@@ -30,6 +30,10 @@ in Python, help(posenc.Encoding)"""
 
 class Failure(Exception):
     """An error that ends the program with exit code 1; its arguments are a message and, optionally, a command to try."""
+
+
+def needs_package(what: str, error: ModuleNotFoundError) -> Failure:
+    return Failure(f"{what} needs the package {error.name}", install.command(str(error.name)))
 
 
 # ---- values on the command line ---------------------------------------------------------------------------------------
@@ -81,6 +85,15 @@ def listed(parse: Callable[[str], Number]) -> Callable[[str], list[Number]]:
     return parse_list
 
 
+def one_of(choices: Sequence[str]) -> dict[str, Any]:
+    """Return the arguments of add_argument for an option whose value is one of several words."""
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise argparse.ArgumentTypeError(f"is {text!r}, expected one of {', '.join(choices)}")
+        return text
+    return {"type": parse, "metavar": f"{{{','.join(choices)}}}"}
+
+
 def table_path(text: str) -> str:
     """Parse the path of a table, or "-" for stdout."""
     if text != PIPE and suffix_of(text) not in FORMATS:
@@ -130,7 +143,7 @@ def add_convention(parser: Parser, defaults: str = PAPER) -> None:
             option.type, option.metavar = READERS[keyword.check]
 
 
-def encoding_of(args: argparse.Namespace, d_model: int, described: posenc.Encoding | None = None) -> posenc.Encoding:
+def selected_encoding(args: argparse.Namespace, d_model: int, described: posenc.Encoding | None = None) -> posenc.Encoding:
     """Return the encoding that the options select; without --preset, the file's specification `described` gives defaults."""
     keywords = {keyword: value for keyword, value in vars(args).items() if keyword in KEYWORDS}
     if args.preset is not None:
@@ -163,7 +176,7 @@ def format_options(args: argparse.Namespace, path: str) -> dict[str, Any]:
     try:
         formats.module_of(path)
     except ModuleNotFoundError as error:
-        raise Failure(f"{suffix} needs the package {error.name}", install.command(str(error.name))) from error
+        raise needs_package(suffix, error) from error
     return keywords
 
 
@@ -182,6 +195,8 @@ def table_of(args: argparse.Namespace) -> Iterator[Readable]:
             table = stack.enter_context(formats.opened(args.file, **keywords))
         except ValueError as error:
             raise Failure(error) from error
+        except ModuleNotFoundError as error:
+            raise needs_package(suffix_of(args.file), error) from error
         yield table
 
 

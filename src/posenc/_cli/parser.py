@@ -8,15 +8,13 @@ import re
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-# regular expression that matches a message of argparse, and its replacement
-REWORDED = (
-    (r"the following arguments are required: (.+)", r"missing \1"),
-    (r"argument (\S+): expected one argument", r"\1 has no value"),
-    (r"argument (\S+): not allowed with argument (\S+)", r"\2 and \1 are both given, expected only one of them"),
-    (r"argument (\S+): ignored explicit argument (.+)", r"\1 has the value \2, expected none"),
-    (r"argument (\S+): invalid choice: (.+?)(?:, maybe you meant .+)? \(choose from (.+)\)", r"\1 is \2, expected one of \3"),
-    (r"argument (\S+): (.+)", r"\1 \2"),
-)
+REQUIRED = "the following arguments are required"
+# phrases of argparse, which follow the name of an option, and their replacements
+PHRASES = {
+    "expected one argument": "has no value",
+    "not allowed with argument": "is given with",
+    "ignored explicit argument": "takes no value, but has",
+}
 
 
 class UsageError(Exception):
@@ -41,23 +39,22 @@ class Parser(argparse.ArgumentParser):
                 raise UsageError(f"unknown option {name!r}", f"--{near}" if near else f"{self.prog} --help")
 
     def error(self, message: str) -> NoReturn:
-        """Raise UsageError for a message of argparse."""
-        message = re.sub(r"(-\w)/--\w+", r"\1", message)
-        for pattern, replacement in REWORDED:
-            message = re.sub(f"^{pattern}$", replacement, message, flags=re.DOTALL)
-        if message.startswith("missing"):
-            raise UsageError(re.sub("(.*), ", r"\1 and ", message), self.example())
-        raise UsageError(message, f"{self.prog} --help")
+        """Raise UsageError for a message of argparse, which begins with the name of an argument or with REQUIRED."""
+        subject, _, problem = message.removeprefix("argument ").partition(": ")
+        if subject == REQUIRED:
+            *others, last = (name.partition("/")[0] for name in problem.split(", "))
+            raise UsageError(f"missing {', '.join(others)}{' and ' if others else ''}{last}", self.example())
+        for phrase, plainer in PHRASES.items():
+            problem = problem.replace(phrase, plainer)
+        raise UsageError(f"{subject.partition('/')[0]} {problem}", f"{self.prog} --help")
 
     def refuse(self, error: Exception) -> NoReturn:
-        """Raise UsageError for an error of the library, with the names of arguments replaced by those of options."""
+        """Raise UsageError for an error of the library, with the names of options in place of those of arguments."""
         names = {action.dest: (action.option_strings or [str(action.metavar)])[0] for action in self._actions}
         names["name"] = "--preset"
-        either = "|".join(names)
-        text = str(error).replace("posenc.presets()", "those that posenc presets lists")
-        text = re.sub(rf"\b({either})='(\w+)'", lambda match: f"{names[match[1]]} {match[2]}", text)
-        text = re.sub(rf"(?<![\w-])({either})(?= (is|has|and|are)\b)", lambda match: names[match[1]], text)
-        text = re.sub(r"\b[a-z]+_[a-z_]+\b", lambda match: names.get(match[0], match[0]), text)
+        argument = getattr(error, "argument", "")
+        options = " and ".join(names.get(name, name) for name in argument.split(" and "))
+        text = options + str(error).removeprefix(argument).replace("posenc.presets()", "those that posenc presets lists")
         raise UsageError(text, "posenc presets" if "posenc presets" in text else f"{self.prog} --help") from error
 
     def example(self) -> str:

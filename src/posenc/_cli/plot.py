@@ -7,7 +7,6 @@ import io
 import warnings
 from typing import TYPE_CHECKING
 
-from posenc._arguments import install
 from posenc._arguments.specification import changes_of
 from posenc._cli import options
 from posenc._cli.parser import Parser
@@ -38,7 +37,8 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = options.add_command(commands, "plot", "draw a picture of an encoding", EXAMPLES, run)
     parser.add_argument("-o", "--output", type=picture_path, required=True, metavar="FILE",
                         help=f"the suffix sets the format: {', '.join(PICTURES)}")
-    parser.add_argument("--kind", choices=("heatmap", "waves", "similarity"), default="heatmap", help="default heatmap")
+    parser.add_argument("--kind", **options.one_of(("heatmap", "waves", "similarity")), default="heatmap",
+                        help="default heatmap")
     parser.add_argument("--positions", type=options.count, default=100, metavar="N", help="number of positions (default 100)")
     parser.add_argument("--d-model", type=options.count, default=128, metavar="D", help="number of columns (default 128)")
     parser.add_argument("--dimensions", type=options.listed(options.integer), metavar="I,J,K",
@@ -54,12 +54,12 @@ def run(args: argparse.Namespace) -> int:
     try:
         from posenc import plot as pictures
     except ModuleNotFoundError as error:
-        raise options.Failure(f"plot needs the package {error.name}", install.command(str(error.name))) from error
+        raise options.needs_package("plot", error) from error
 
     keywords = {} if args.dimensions is None else {"dimensions": args.dimensions}
     if keywords and args.kind != "waves":
         raise ValueError(f"--dimensions does not apply to {args.kind}")
-    encoding = options.encoding_of(args, args.d_model)
+    encoding = options.selected_encoding(args, args.d_model)
     figure = getattr(pictures, args.kind)(encoding, options.positions_of(args, args.positions), **keywords).figure
     size = write_bytes(args.output, rendered(figure, args), overwrite=args.force)
     document = {

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
         rows, d_model = table.shape
         described, positions = table.described or (None, range(0))
         positions = options.positions_of(args, rows, positions)
-        encoding = options.encoding_of(args, d_model, described)
+        encoding = options.selected_encoding(args, d_model, described)
         samples = rows if args.all else min(rows, args.samples)
         with options.progress_bar(samples * table.row_bytes) as progress:
             mismatch = first_mismatch(table, encoding, positions, samples, args.threads, progress)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from posenc._arguments import checks
 from posenc._arguments.keywords import CONVENTION, check_names, checks_missing, suggests
 from posenc._arguments.types import AnyDType, ArrayT, Convention, DTypeOf, Positions, ScalarT
-from posenc._encoding.cache import encoding_for, encoding_of
+from posenc._encoding.cache import cached_encoding, encoding_for
 from posenc._encoding.encoding import Encoding
 from posenc._encoding.stream import Chunk
 
@@ -103,7 +103,7 @@ def encode(
     >>> posenc.encode(range(10**18, 10**18 + 2), 512).shape
     (2, 512)
     """
-    return encoding_of(d_model, convention, encode).encode(positions, dtype=dtype, out=out, threads=threads)
+    return cached_encoding(d_model, convention, encode).encode(positions, dtype=dtype, out=out, threads=threads)
 
 
 @checks_missing
@@ -251,6 +251,6 @@ def stream(
     >>> [(c.positions, c.values.shape) for c in posenc.stream(5, 8, chunk_rows=2)]
     [(range(0, 2), (2, 8)), (range(2, 4), (2, 8)), (range(4, 5), (1, 8))]
     """
-    return encoding_of(d_model, convention, stream).stream(
+    return cached_encoding(d_model, convention, stream).stream(
         positions, chunk_rows=chunk_rows, dtype=dtype, out=out, threads=threads
     )

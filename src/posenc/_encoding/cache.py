@@ -19,7 +19,7 @@ CACHEABLE = {int, float, str, type(None), np.float64, np.float32}   # not tensor
 _cached = functools.lru_cache(maxsize=8, typed=True)(Encoding)
 
 
-def encoding_of(d_model: Any, convention: Mapping[str, Any], function: Callable[..., Any]) -> Encoding:
+def cached_encoding(d_model: Any, convention: Mapping[str, Any], function: Callable[..., Any]) -> Encoding:
     """Return d_model if it is an Encoding, else the Encoding with these keywords.
 
     It comes from the cache if d_model is an int of at most WIDEST_CACHED and the types of all keywords are CACHEABLE.
@@ -45,11 +45,11 @@ def encoding_of(d_model: Any, convention: Mapping[str, Any], function: Callable[
 def encoding_for(x: Any, encoding: Encoding | None, convention: Mapping[str, Any], function: Callable[..., Any]) -> Encoding:
     """Return `encoding` if it fits x, or, if it is None, an Encoding whose d_model is the length of the last axis of x."""
     if encoding is None:
-        return encoding_of(x.shape[-1], convention, function)
+        return cached_encoding(x.shape[-1], convention, function)
     check_encoding(encoding)
     if encoding.d_model != x.shape[-1]:
         raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {encoding.d_model})")
-    return encoding_of(encoding, convention, function)
+    return cached_encoding(encoding, convention, function)
 
 
 def scalars(convention: Mapping[str, Any]) -> Iterator[Any]:

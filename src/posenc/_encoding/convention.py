@@ -58,11 +58,11 @@ def checked_convention(d_model: Any, keywords: Mapping[str, Any]) -> tuple[int, 
     c = checked_keywords(KEYWORDS, keywords)
     d_model = checks.integer("d_model", d_model, 0)
     if d_model > WIDEST:
-        raise ValueError(f"d_model is {shown(d_model)}, expected at most {WIDEST}")
+        raise checks.wrong("d_model", f"is {shown(d_model)}, expected at most {WIDEST}")
     if not LOWEST <= c["position_offset"] < BEYOND:
-        raise ValueError(f"position_offset is {c['position_offset']!r}, expected -2**63 <= position_offset < 2**63")
+        raise checks.wrong("position_offset", f"is {c['position_offset']!r}, expected -2**63 <= position_offset < 2**63")
     if c["odd"] == "error" and d_model % 2:
-        raise ValueError(f"d_model is {d_model}, expected an even number with odd='error'")
+        raise checks.wrong("d_model", f"is {d_model}, expected an even number with odd='error'")
     return d_model, c
 
 
@@ -89,7 +89,7 @@ def spacing(d: int, c: Keywords) -> tuple[int, Fraction]:
     else:
         divisor = per_frequency * (half - Fraction(c["shift"] or 0))
     if count > 1 and divisor == 0:
-        raise ValueError(f"shift is {c['shift']}, expected a number other than {half}, which causes a division by zero")
+        raise checks.wrong("shift", f"is {c['shift']}, expected a number other than {half}, which causes a division by zero")
     return count, divisor
 
 
@@ -100,7 +100,7 @@ def turns_of_convention(d: int, c: Keywords) -> Turns:
         scales = c["frequency_scale"], c["position_scale"]
         return functools.partial(spaced_turns, count, ((c["base"], divisor),), scales)
     if len(c["frequencies"]) != count:
-        raise ValueError(f"frequencies has length {len(c['frequencies'])}, expected {count} for this convention")
+        raise checks.wrong("frequencies", f"has length {len(c['frequencies'])}, expected {count} for this convention")
     return functools.partial(explicit_turns, c["frequencies"], c["position_scale"])
 
 

@@ -366,7 +366,7 @@ def convention_of(name: str, d_model: int, changes: dict[str, Any]) -> tuple[dic
             affected = _affected_by(known, d_model, key, default)
             for change in changes:
                 if not affected.isdisjoint((change, *KEYWORDS[change].excludes)):
-                    raise ValueError(f"{key} and {change} are both given, expected only one of them")
+                    raise checks.both_given(key, change)
     return parameters, changed(convention, changes, KEYWORDS)
 
 
@@ -374,7 +374,7 @@ def _known(name: str) -> Preset:
     if not isinstance(name, str):
         raise checks.wrong_type("name", name, "a name from posenc.presets()")
     if name not in PRESETS:
-        raise ValueError(f"name is {name!r}, {explanation(name, PRESETS)}")
+        raise checks.wrong("name", f"is {name!r}, {explanation(name, PRESETS)}")
     return PRESETS[name]
 
 

@@ -1,6 +1,7 @@
 """The .safetensors format: the length of a JSON header, the header, and the rows.
 
-This module does not use the safetensors library, which can write a tensor only if it is completely in memory.
+The safetensors library checks the headers of files that are read, but it has no function that returns the offset of a tensor.
+It is not used for writing, because it can write a tensor only if it is completely in memory.
 """
 
 from __future__ import annotations
@@ -8,12 +9,12 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
+from posenc._arguments import checks, install
 from posenc._arguments.dtypes import DTYPES
 from posenc._arguments.types import AnyDType
 from posenc._encoding.encoding import Encoding
@@ -22,13 +23,6 @@ from posenc._files.specification import described, specification
 
 NAMES = {row.safetensors: name for name, row in DTYPES.items()}
 ALIGNMENT = 64                  # the data starts on a cache line, for vector loads from a mapped file; the library aligns to 8
-LONGEST_HEADER = 100_000_000    # the library's limit, in bytes
-DTYPES_BY_BITS = {              # all dtypes in version 0.8 of the library
-    4: "F4", 6: "F6_E2M3 F6_E3M2", 8: "BOOL U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ", 16: "I16 U16 F16 BF16",
-    32: "I32 U32 F32", 64: "C64 F64 I64 U64",
-}
-BITS = {code: bits for bits, codes in DTYPES_BY_BITS.items() for code in codes.split()}
-Entry: TypeAlias = tuple[str, tuple[int, ...], tuple[int, int]]     # dtype, shape and offsets of a tensor
 
 
 def header(encoding: Encoding, positions: range, dtype: str, key: str) -> bytes:
@@ -55,17 +49,17 @@ def write(
 ) -> int:
     """Write the encodings of a range as the tensor `key` of a file: see `table.write_table`."""
     if key == "__metadata__":
-        raise ValueError(f"key is {key!r}, expected another name: the format reserves this name")
+        raise checks.wrong("key", f"is {key!r}, expected another name: the format reserves this name")
     try:
         key.encode()
     except UnicodeEncodeError:          # invalid UTF-8 on the command line; JSON could escape it, but readers refuse it
-        raise ValueError(f"key is {key!r}, expected valid Unicode text") from None
+        raise checks.wrong("key", f"is {key!r}, expected valid Unicode text") from None
     name, _ = table.checked(positions, dtype)
     return table.write_table(path, header(encoding, positions, name, key), encoding, positions, name, **keywords)
 
 
 def opened(path: str | os.PathLike[str], *, key: str | None = None) -> AbstractContextManager[table.Table]:
-    """Open a tensor of a .safetensors file as a table; the size of the file must match its header.
+    """Open a tensor of a .safetensors file as a table.
 
     Parameters
     ----------
@@ -77,51 +71,45 @@ def opened(path: str | os.PathLike[str], *, key: str | None = None) -> AbstractC
     ------
     ValueError
         If the file is not valid or has no such tensor, or if the tensor is not a table.
+    ModuleNotFoundError
+        If the safetensors library is not installed.
     """
-    return table.opened(path, lambda file, file_size: _table(file, file_size, key))
+    return table.opened(path, lambda file, _: _table(file, key))
 
 
-def _table(file: io.FileIO, file_size: int, key: str | None) -> table.Table:
-    tensors, document, begin = _read_header(file, file_size)
+def _table(file: io.FileIO, key: str | None) -> table.Table:
+    tensors, document, begin = _read_header(file)
     if key is None:
         key = "pe" if len(tensors) != 1 else next(iter(tensors))
     if key not in tensors:
         names = ", ".join(map(repr, sorted(tensors))) or "none"
         raise ValueError(f"no tensor {key!r}, expected key to be one of: {names}")
-    dtype, shape, (first, _) = tensors[key]
+    dtype = tensors[key]["dtype"]
     if dtype not in NAMES:
         raise ValueError(f"dtype {dtype}, expected {', '.join(NAMES)}")
-    shape = table.table_shape(shape)
+    shape = table.table_shape(tuple(tensors[key]["shape"]))
     bits = np.dtype(f"<u{table.itemsize(NAMES[dtype])}")
-    return table.Table(file, shape, NAMES[dtype], bits, begin + first, described(document, shape))
+    return table.Table(file, shape, NAMES[dtype], bits, begin + tensors[key]["data_offsets"][0], described(document, shape))
 
 
-def _read_header(file: io.FileIO, file_size: int) -> tuple[dict[str, Entry], Any, int]:
-    """Return the tensors as {name: (dtype, shape, offsets)}, the specification or None, and the offset of the data.
+def _read_header(file: io.FileIO) -> tuple[dict[str, Any], Any, int]:
+    """Return the tensors as {name: {"dtype", "shape", "data_offsets"}}, the specification or None, and the offset of the data.
 
-    Raise ValueError for every file that the library refuses; the tensors must cover the data without gaps or overlaps.
+    Raise ValueError for every file that the library refuses, and for duplicate names, which the format forbids.
     """
     try:
-        length = int.from_bytes(table.read_bytes(file, 0, min(8, file_size)).tobytes(), "little")
-        begin = 8 + length
-        if not length <= min(LONGEST_HEADER, file_size - 8):
-            raise ValueError(f"a header of {length} bytes in a file of {file_size} bytes")
-        text = table.read_bytes(file, 8, length).tobytes().decode()         # json.loads would also accept bytes in UTF-16
-        tensors = json.loads(text, object_pairs_hook=_without_duplicates, parse_int=_unsigned)
+        from safetensors import SafetensorError, safe_open
+    except ModuleNotFoundError as error:
+        raise install.not_installed("reading .safetensors", "safetensors", error) from error
+    try:
+        safe_open(os.fsdecode(file.name), "np")
+        length = int.from_bytes(table.read_bytes(file, 0, 8).tobytes(), "little")
+        tensors = json.loads(table.read_bytes(file, 8, length).tobytes(), object_pairs_hook=_without_duplicates)
         metadata = tensors.pop("__metadata__", {})
-        "".join([*tensors, *metadata, *metadata.values()]).encode()         # raises unless all are valid Unicode strings
         document = json.loads(metadata["posenc"]) if "posenc" in metadata else None
-        tensors = {name: _entry(**tensor) for name, tensor in tensors.items()}
-        end = 0
-        for name, (_, _, (first, last)) in sorted(tensors.items(), key=lambda item: item[1][2]):
-            if first != end:
-                raise ValueError(f"tensor {name!r} begins at {first}, expected {end}, without a gap or an overlap")
-            end = last
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (SafetensorError, ValueError, RecursionError) as error:
         raise ValueError(f"not a .safetensors file: {str(error)[:200]}") from error
-    if file_size != begin + end:
-        raise ValueError(f"{file_size} bytes, expected {begin + end}")
-    return tensors, document, begin
+    return tensors, document, 8 + length
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -129,26 +117,3 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(names) != len(pairs):
         raise ValueError("duplicate names, expected unique names")
     return names
-
-
-def _unsigned(digits: str) -> int:
-    number = int(digits)
-    if digits[0] == "-" or number >= 2**64:
-        raise ValueError(f"{digits}, expected 0 <= number < 2**64")
-    return number
-
-
-def _entry(dtype: str, shape: Sequence[int], data_offsets: Sequence[int]) -> Entry:
-    begin, end = data_offsets
-    if not isinstance(shape, list) or any(type(number) is not int for number in (*shape, begin, end)):
-        raise ValueError(f"shape {shape} and offsets {begin} and {end}, expected integers")
-    if dtype not in BITS:
-        raise ValueError(f"dtype {dtype}, expected one of {', '.join(BITS)}")
-    bits = 1
-    for factor in (*shape, BITS[dtype]):
-        bits *= factor
-        if bits >= 2**64:               # the library's limit; it also bounds the time for very many factors
-            raise ValueError(f"shape {str(shape)[:100]} of {dtype}, expected fewer than 2**64 bits")
-    if bits != 8 * (end - begin):
-        raise ValueError(f"{end - begin} bytes, expected {bits / 8:g} for shape {shape} of {dtype}")
-    return dtype, tuple(shape), (begin, end)

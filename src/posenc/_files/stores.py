@@ -15,25 +15,23 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import zarr
 from zarr.abc.store import Store
 from zarr.buffer import cpu
-from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, StorePath
 
 from posenc._arguments import checks
 from posenc._files import atomic
 from posenc._files.urls import is_url, local_path
-
-# zarr.core is private, but zarr has no public function that runs a coroutine in its event loop, as `sync` does.
 
 UNFINISHED = "unfinished.json"
 METADATA = "zarr.json"
@@ -41,6 +39,7 @@ MARKS = (METADATA, ".zarray", ".zgroup")
 
 NOT_EMPTY = (errno.EEXIST, errno.ENOTEMPTY)             # errors of os.rename if the new name is that of a folder with content
 
+T = TypeVar("T")
 Job = dict[str, Any]        # the content of UNFINISHED: "id" (different for every job), "overwrite" and "metadata"
 
 
@@ -330,6 +329,27 @@ class Remote:
     def _delete(self, *keys: str) -> None:
         for key in keys:
             sync((self.published / key).delete())
+
+
+class _LoopOfZarr(MemoryStore):
+    """A store that learns in which event loop zarr calls it, because zarr has no public function that returns this loop."""
+
+    async def get(self, *arguments: Any, **keywords: Any) -> Any:
+        self.loop = asyncio.get_running_loop()
+        return await super().get(*arguments, **keywords)
+
+
+def sync(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in zarr's event loop, to which the connections of a store belong."""
+    return asyncio.run_coroutine_threadsafe(coroutine, _loop(os.getpid())).result()
+
+
+@functools.cache
+def _loop(process: int) -> asyncio.AbstractEventLoop:
+    """Return the event loop, of which zarr starts a new one in a forked process."""
+    store = _LoopOfZarr()
+    zarr.create_group(store)
+    return store.loop
 
 
 def _buffer(content: bytes) -> cpu.Buffer:

@@ -10,63 +10,13 @@ from posenc._arguments import checks
 from posenc._arguments.specification import Specification
 from posenc._encoding.presets_missing import without_rotation
 from posenc._rotary import pair_axes
+from posenc._rotary.models import Model, model_of
 from posenc._rotary.scaling import type_of_scaling
 
-# Model types whose pairs are columns 2 i and 2 i + 1; in all others, they are columns i and i + rotary_dim / 2
-INTERLEAVED = frozenset((
-    "axk1", "axk2", "bailing_hybrid", "blt", "blt_global_transformer", "blt_local_decoder", "blt_local_encoder",
-    "blt_patcher", "chatglm", "codegen", "cohere", "cohere2", "cohere2_moe", "deepseek_v2", "deepseek_v3", "deepseek_v32",
-    "deepseek_v4", "dots3_note", "dots3_note_text", "ernie4_5", "ernie4_5_moe",
-    "ernie4_5_vl_moe_text", "glm", "glm4", "glm4_moe_lite", "glm4v_text", "glm_moe_dsa", "glm_ocr_text", "gptj", "helium",
-    "kimi_k2", "llama4_text", "longcat_flash", "mistral4", "mistral_large4_text", "moonshine", "moonshine_streaming",
-    "openai_privacy_filter", "pe_audio_encoder", "pe_audio_video_encoder", "pe_video_encoder", "qwen2_5_omni_dit", "roformer",
-    "youtu",
-))
-# The mrope_section of model types with several axes, for configurations without one
-SECTIONS = {
-    "ernie4_5_vl_moe_text": (22, 22, 20),
-    **dict.fromkeys(("glm4v_moe_text", "glm4v_text", "glm_image_text", "glm_ocr_text"), (8, 12, 12)),
-    **dict.fromkeys(
-        ("paddleocr_vl_text", "qwen2_5_omni_talker", "qwen2_5_omni_text", "qwen2_5_vl_text", "qwen2_vl_text"), (16, 24, 24)),
-    **dict.fromkeys(("qwen3_5_moe_text", "qwen3_5_text", "qwen4_exp_text"), (11, 11, 10)),
-    **dict.fromkeys(
-        ("cohere_compass_text", "cosmos3_edge_text", "qwen3_omni_moe_talker_text", "qwen3_omni_moe_text", "qwen3_vl_moe_text",
-         "qwen3_vl_text"), (24, 20, 20)),
-}
-# Model types that interleave the axes of mrope_section, even if the configuration lacks mrope_interleaved
-INTERLEAVED_SECTIONS = frozenset((
-    "cohere_compass_text", "cosmos3_edge_text", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_omni_moe_talker_text",
-    "qwen3_omni_moe_text", "qwen3_vl_moe_text", "qwen3_vl_text", "qwen4_exp_text",
-))
-ALTERNATING_SECTIONS = frozenset(("ernie4_5_vl_moe_text",))
-UNSUPPORTED_SECTIONS = frozenset(("hunyuan_vl", "hunyuan_vl_text", "inkling2"))
-BACKWARDS = frozenset(("nanochat",))        # model types that negate the angles
-# Model types whose positions have several axes, which their configurations do not describe
-OF_VISION = ("_vision", "_vision_encoder", "_vision_model")
-SEVERAL_AXES = frozenset((
-    "dinov3_vit", "edgetam_video", "efficientloftr", "eomt_dinov3", "musicflamingo", "neomme", "pixtral", "sam2_video",
-    "sam3_tracker_video", "sam3_vit_model", "sapiens2",
-))
-# Model types whose configuration classes have a default for the number of rotated columns
-PARTIAL = frozenset((
-    "bamba", "chatglm", "codegen", "dots3_note_audio_encoder", "glm", "glm4", "glm4_moe", "glm4v_moe_text", "glmasr_encoder",
-    "gpt_neox", "gptj", "moonshine", "moonshine_streaming", "nemotron", "nemotron3_5_transcribe_asr_audio",
-    "nemotron3_5_transcribe_word_timestamp", "persimmon", "phi", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next",
-    "recurrent_gemma", "stablelm",
-))
 SHARES = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_percent", "rotary_percentage", "rotary_emb_fraction")
 # rotary_dim of minimax_m3_vl_text: its class documents it as the number of rotated columns, but the code of transformers 5.23
 # ignores it.  For MiniMax-M2, whose models were trained with it, this was an error of transformers (issue 48241).
 WIDTHS = ("rotary_dim", "rotary_ndims", "attn_rotary_emb")
-# Model types that rotate only if a key has this value
-ROTATES_WITH = {
-    "esm": ("position_embedding_type", "rotary"), "falcon": ("alibi", False),
-    "granitemoehybrid": ("position_embedding_type", "rope"), "zamba2": ("use_mem_rope", True),
-}
-BASES = {"codegen": 1e4, "gptj": 1e4, "roformer": 1e4}       # the bases of model types whose configuration has none
-# Model types that apply a single rope_scaling, as in older configurations, only to layers with full attention
-SCALED_IN_FULL_ATTENTION = frozenset(("gemma3_text", "gemma3n_text", "olmo3"))
-LOCAL_BASE = frozenset(("gemma3_text", "gemma3n_text"))     # of these, those with a different base for local attention
 LOCAL, FULL = "sliding_attention", "full_attention"
 
 
@@ -76,30 +26,22 @@ def settings_of(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[st
         raise checks.wrong_type("layer_type", layer_type, "a name such as 'full_attention'")
     if length is not None:
         length = checks.integer("length", length, 1)
-    if isinstance(config, Specification) or not isinstance(config, Mapping) and not hasattr(config, "to_dict"):
-        hint = "; pass model.config" if hasattr(config, "config") else ""
-        if isinstance(config, (str, PathLike)):
-            hint = "; transformers.AutoConfig.from_pretrained or json.load reads one"
-        raise checks.wrong_type("config", config, f"a configuration from transformers or its dict{hint}")
-    if _read(config, "rope_type") is not None or isinstance(config, Mapping) and isinstance(config.get("type"), str):
-        raise ValueError(
-            f"config has the rope_type {_read(config, 'rope_type', 'type')!r}, so it is a scaling, expected a model's "
-            "configuration; call Rotary(head_dim, scaling=...)"
-        )
+    _check_is_configuration(config)
     model_type = _read(config, "model_type")
-    _check_supported(config, model_type)
+    model = model_of(model_type)
+    _check_supported(config, model_type, model)
     config = _of_layer(config, layer_type)
     scaling, nested = _parameters(config, layer_type)
     head_dim = _head_dim(config)
-    keywords: dict[str, Any] = {"layout": _layout(config, model_type), "scaling": scaling}
+    keywords: dict[str, Any] = {"layout": _layout(config, model), "scaling": scaling}
     rope_type = type_of_scaling(scaling)
 
     if scaling.get("rope_theta") is None:
         scaling["rope_theta"] = _read(config, "rope_theta", "rotary_emb_base")
     if scaling["rope_theta"] is None:
-        if model_type not in BASES:
+        if model.base is None:
             raise _lacks("rope_theta", config)
-        scaling["rope_theta"] = BASES[model_type]
+        scaling["rope_theta"] = model.base
     others = set(_read(config, "layer_rope_theta") or ()) - {0, scaling["rope_theta"]}
     if others:
         raise ValueError(
@@ -115,9 +57,25 @@ def settings_of(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[st
             scaling["partial_rotary_factor"] = share
         elif (rotary_dim := _read(config, *WIDTHS)) is not None:
             keywords["rotary_dim"] = rotary_dim
-        elif isinstance(config, Mapping) and model_type in PARTIAL and not any(name in config for name in (*SHARES, *WIDTHS)):
+        elif isinstance(config, Mapping) and model.partial and not any(name in config for name in (*SHARES, *WIDTHS)):
             raise _lacks("partial_rotary_factor", config)
 
+    _set_lengths(scaling, rope_type, config, nested, length)
+    if scaling.get("mrope_section") is None and model.sections is not None:
+        columns = keywords.get("rotary_dim") or int(head_dim * (scaling.get("partial_rotary_factor") or 1))
+        scaling["mrope_section"] = _sections(model.sections, model.axes, columns // 2)
+    if scaling.get("mrope_section") is not None:
+        if model.axes == "unsupported":
+            raise ValueError(f"config has model_type {model_type!r}, whose mrope_section is unsupported; call Rotary with axes")
+        if model.axes == "alternating":
+            keywords["axes"] = pair_axes.alternating(scaling.pop("mrope_section"))
+        elif model.axes == "interleaved":
+            scaling["mrope_interleaved"] = True
+    return head_dim, keywords
+
+
+def _set_lengths(scaling: dict[str, Any], rope_type: str, config: Any, nested: bool, length: int | None) -> None:
+    """Set the lengths that the scaling type needs, which configurations have outside of the rope parameters."""
     max_positions = _read(config, "max_position_embeddings", "n_positions", "max_seq_len")
     if rope_type in ("llama3", "yarn", "longrope"):
         original = None if nested else _read(config, "original_max_position_embeddings")
@@ -130,40 +88,36 @@ def settings_of(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[st
     if length is not None and rope_type in ("dynamic", "longrope"):
         scaling["length"] = length
 
-    if scaling.get("mrope_section") is None and model_type in SECTIONS:
-        columns = keywords.get("rotary_dim") or int(head_dim * (scaling.get("partial_rotary_factor") or 1))
-        scaling["mrope_section"] = _sections(model_type, columns // 2)
-    if scaling.get("mrope_section") is not None:
-        if model_type in UNSUPPORTED_SECTIONS:
-            raise ValueError(f"config has model_type {model_type!r}, whose mrope_section is unsupported; call Rotary with axes")
-        if model_type in ALTERNATING_SECTIONS:
-            keywords["axes"] = pair_axes.alternating(scaling.pop("mrope_section"))
-        elif model_type in INTERLEAVED_SECTIONS:
-            scaling["mrope_interleaved"] = True
-    return head_dim, keywords
 
-
-def _sections(model_type: str, pairs: int) -> tuple[int, ...]:
+def _sections(sections: tuple[int, ...], axes: str, pairs: int) -> tuple[int, ...]:
     """Return the numbers of pairs of each axis; if axes are interleaved, the first axis has all pairs that the others leave."""
-    sections = SECTIONS[model_type]
-    if model_type not in INTERLEAVED_SECTIONS:
+    if axes != "interleaved":
         return sections
     others = [len(range(axis, min(3 * sections[axis], pairs), 3)) for axis in (1, 2)]
     return (pairs - sum(others), *others)
 
 
-def _check_supported(config: Any, model_type: Any) -> None:
-    """Raise a ValueError if the model has no rotation, or if its configuration does not describe the rotation."""
-    if model_type in BACKWARDS:
-        raise ValueError(f"config has model_type {model_type!r}, which negates angles; call Rotary with frequency_scale=-1")
-    if model_type in SEVERAL_AXES or isinstance(model_type, str) and model_type.endswith(OF_VISION):
+def _check_is_configuration(config: Any) -> None:
+    if isinstance(config, Specification) or not isinstance(config, Mapping) and not hasattr(config, "to_dict"):
+        hint = "; pass model.config" if hasattr(config, "config") else ""
+        if isinstance(config, (str, PathLike)):
+            hint = "; transformers.AutoConfig.from_pretrained or json.load reads one"
+        raise checks.wrong_type("config", config, f"a configuration from transformers or its dict{hint}")
+    if _read(config, "rope_type") is not None or isinstance(config, Mapping) and isinstance(config.get("type"), str):
         raise ValueError(
-            f"config has model_type {model_type!r}, whose positions have several axes; Rotary.preset has such rotations"
+            f"config has the rope_type {_read(config, 'rope_type', 'type')!r}, so it is a scaling, expected a model's "
+            "configuration; call Rotary(head_dim, scaling=...)"
         )
+
+
+def _check_supported(config: Any, model_type: Any, model: Model) -> None:
+    """Raise a ValueError if the model has no rotation, or if its configuration does not describe the rotation."""
+    if model.refused is not None:
+        raise ValueError(f"config has model_type {model_type!r}, {model.refused}")
     instead = without_rotation(model_type) if isinstance(model_type, str) else None
     if instead is not None:
         raise ValueError(f"config has model_type {model_type!r}, a model without rotary embeddings: it has {instead}")
-    name, needed = ROTATES_WITH.get(model_type, ("", None))
+    name, needed = model.rotates_with or ("", None)
     value = _read(config, name) if name else None
     if value is not None and value != needed:
         raise ValueError(f"config has {name} {value!r}, expected {needed!r}: the model has no rotation")
@@ -243,8 +197,8 @@ def _bases(config: Any) -> dict[str, Any]:
 
 def _is_local_other(config: Any, parameters: Mapping[str, Any]) -> bool:
     """Return whether an older configuration has different rotations for local and full attention."""
-    only_full = _read(config, "model_type") in SCALED_IN_FULL_ATTENTION
-    return any(value is not None for value in _bases(config).values()) or bool(parameters) and only_full
+    alike = model_of(_read(config, "model_type")).local == "alike"
+    return any(value is not None for value in _bases(config).values()) or bool(parameters) and not alike
 
 
 def _parameters(config: Any, layer_type: str | None) -> tuple[dict[str, Any], bool]:
@@ -262,10 +216,10 @@ def _parameters(config: Any, layer_type: str | None) -> tuple[dict[str, Any], bo
         expected = f"one of {', '.join(map(repr, dict.fromkeys(types)))}" if types else "None: all layers are alike"
         raise ValueError(f"layer_type is {layer_type!r}, expected {expected}")
     if differ and layer_type is not None:
-        base, model_type = _bases(config)[layer_type], _read(config, "model_type")
-        if layer_type == LOCAL and model_type in SCALED_IN_FULL_ATTENTION:
+        base, model = _bases(config)[layer_type], model_of(_read(config, "model_type"))
+        if layer_type == LOCAL and model.local != "alike":
             parameters = {}
-            if base is None and model_type in LOCAL_BASE:
+            if base is None and model.local == "own base":
                 raise _lacks("rope_local_base_freq", config)
         if base is not None:
             parameters["rope_theta"] = base
@@ -289,10 +243,10 @@ def _head_dim(config: Any) -> int:
     return checks.integer("head_dim", head_dim, 1)
 
 
-def _layout(config: Any, model_type: Any) -> str:
+def _layout(config: Any, model: Model) -> str:
     interleaved = _read(config, "rope_interleave", "rope_interleaved", "rotary_interleaved", "rotary_emb_interleaved")
     if interleaved is None:
-        interleaved = model_type in INTERLEAVED
-    elif not isinstance(interleaved, bool):
+        return model.layout
+    if not isinstance(interleaved, bool):
         raise checks.wrong_type("rope_interleave", interleaved, "a bool")
     return "interleaved" if interleaved else "halves"

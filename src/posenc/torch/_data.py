@@ -14,7 +14,7 @@ from posenc._arguments.keywords import suggests
 from posenc._arguments.types import Convention
 from posenc._encoding.encoding import Encoding
 from posenc._encoding.stream import CHUNK_BYTES
-from posenc.torch._operators import encoding_of, specification
+from posenc.torch._operators import encoding_of_text, specification
 from posenc.torch._tensors import array_of, constant, dtype_name, integer, positions_tensor
 
 
@@ -72,7 +72,7 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
     ) -> None:
         dtype_name(dtype)
         positions = checks.range_of(constant("positions", positions))
-        self.encoding = encoding_of(*specification(d_model, convention, type(self)))
+        self.encoding = encoding_of_text(*specification(d_model, convention, type(self)))
         checks.check_domain(positions, self.encoding.position_offset)
         self.positions = positions
         self.dtype = dtype

@@ -152,7 +152,7 @@ def add_to(
             _tensors.check_positions(positions, x.device)
             positions = _tensors.positions_array(positions)
         scale = x_scale if type(x_scale) is float else _tensors.real("x_scale", x_scale)
-        _operators.encoding_of(d_model, text).add_to(_tensors.array_of(x), positions, x_scale=scale)
+        _operators.encoding_of_text(d_model, text).add_to(_tensors.array_of(x), positions, x_scale=scale)
         torch.autograd.graph.increment_version(x)
         return x
     # torch.compile cannot trace `real`; for an int or a float, the operator checks the value instead

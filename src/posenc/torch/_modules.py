@@ -17,7 +17,7 @@ from posenc._arguments.specification import changes_of
 from posenc._arguments.types import Convention
 from posenc._core import kernel
 from posenc.torch import _operators
-from posenc.torch._operators import encoding_of, specification, text_of
+from posenc.torch._operators import encoding_of_text, specification, text_of
 from posenc.torch._tensors import DTYPES, check_positions, check_x, constant, integer, real, scale_error
 
 TABLE_BYTES = 1 << 26               # the table grows to at most this size
@@ -83,7 +83,7 @@ class PositionalTable(nn.Module):
         if max_sequence_length is not None:
             max_sequence_length = integer("max_sequence_length", max_sequence_length, 0)
         self.d_model, text = specification(d_model, convention, type(self))
-        self._convention = text_of(changes_of(encoding_of(self.d_model, text)))
+        self._convention = text_of(changes_of(encoding_of_text(self.d_model, text)))
         self.max_sequence_length = max_sequence_length
         table = self._table(max_sequence_length or 0, torch.get_default_dtype(), torch.get_default_device())
         self.register_buffer("pe", table, persistent=False)
@@ -102,7 +102,7 @@ class PositionalTable(nn.Module):
         >>> PositionalTable(64, layout="halves").encoding
         Encoding(64, layout='halves')
         """
-        return encoding_of(self.d_model, self._convention)
+        return encoding_of_text(self.d_model, self._convention)
 
     def forward(self, x: Tensor | None = None, *, start: int = 0, positions: Tensor | None = None) -> Tensor:
         """Return the table, or the rows for the positions of x.

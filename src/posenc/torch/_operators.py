@@ -32,7 +32,7 @@ from posenc.torch._tensors import DTYPES, NOT_DIFFERENTIABLE, array_of, constant
 def specification(d_model: Any, convention: Mapping[str, Any], function: Callable[..., Any]) -> tuple[int, str]:
     """Return d_model and the convention as JSON text; check both, except in compiled code, where the operator checks them."""
     if isinstance(d_model, (posenc.Encoding, str)):
-        encoding = cache.encoding_of(d_model, convention, function)
+        encoding = cache.cached_encoding(d_model, convention, function)
         changes = changes_of(encoding)
         if torch.compiler.is_compiling():
             changes = {name: _specialized(value) for name, value in changes.items()}
@@ -56,7 +56,7 @@ def text_of(convention: Mapping[str, Any]) -> str:
 
 def _checked_text(d_model: int, /, **convention: Any) -> str:
     text = text_of({name: KEYWORDS[name].checked(name, constant(name, value)) for name, value in convention.items()})
-    encoding_of(d_model, text)
+    encoding_of_text(d_model, text)
     return text
 
 
@@ -71,7 +71,7 @@ def _specialized(value: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=8)
-def encoding_of(d_model: int, convention: str) -> posenc.Encoding:
+def encoding_of_text(d_model: int, convention: str) -> posenc.Encoding:
     return posenc.Encoding(d_model, **json.loads(convention))
 
 
@@ -79,7 +79,7 @@ def encoding_of(d_model: int, convention: str) -> posenc.Encoding:
 
 
 def _encode(start: int, step: int, n: int, d_model: int, convention: str, dtype: torch.dtype, device: torch.device) -> Tensor:
-    encoding = encoding_of(d_model, convention)
+    encoding = encoding_of_text(d_model, convention)
     out = torch.empty((n, d_model), dtype=dtype, device="meta" if device.type == "meta" else "cpu")
     if not out.is_meta:
         encoding.encode(range(start, start + step * n, step), out=array_of(out))
@@ -98,7 +98,7 @@ def _(start: int, step: int, n: int, d_model: int, convention: str, dtype: torch
 
 
 def _encode_at(positions: Tensor, d_model: int, convention: str, dtype: torch.dtype) -> Tensor:
-    encoding = encoding_of(d_model, convention)
+    encoding = encoding_of_text(d_model, convention)
     out = torch.empty((*positions.shape, d_model), dtype=dtype, device="cpu")
     encoding.encode(_tensors.positions_array(positions), out=array_of(out))
     return out.to(positions.device)
@@ -190,7 +190,7 @@ def define_in_place(
 
 def _add(x: Tensor, positions: Tensor | None, start: int, x_scale: float, convention: str) -> None:
     rows = range(start, start + x.shape[-2]) if positions is None else _tensors.positions_array(positions)
-    encoding_of(x.shape[-1], convention).add_to(array_of(x), rows, x_scale=x_scale)
+    encoding_of_text(x.shape[-1], convention).add_to(array_of(x), rows, x_scale=x_scale)
 
 
 def _save_scale(context: Any, positions: Tensor | None, start: int, x_scale: float, convention: str) -> None:

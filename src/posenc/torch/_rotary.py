@@ -11,16 +11,9 @@ from torch import Tensor, nn
 from posenc import Rotary
 from posenc._arguments.keywords import suggests
 from posenc._rotary.model_config import layer_types
+from posenc._rotary.models import model_of
 from posenc.torch import _tensors
 from posenc.torch._rotation import axes_of, rotary_of, text_of
-
-# Most rotary_emb modules return every value twice, as [v0 v1 ... v0 v1 ...].  Those of the types below use another form.
-IN_PAIRS = frozenset((              # [v0 v0 v1 v1 ...]
-    "blt_global_transformer", "blt_local_decoder", "blt_local_encoder", "blt_patcher", "cohere", "cohere2", "cohere2_moe",
-    "ernie4_5_vl_moe_text", "glm4v_text", "glm_ocr_text",
-))
-ONCE = frozenset(("deepseek_v4", "gpt_oss", "openai_privacy_filter"))         # [v0 v1 ...]
-COMPLEX = frozenset(("deepseek_v2", "llama4_text"))                            # cos + i sin
 
 
 class RotaryEmbedding(nn.Module):
@@ -76,9 +69,7 @@ class RotaryEmbedding(nn.Module):
                 config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
                 for name in ("model_type", "hidden_size")
             )
-            for form, names in (("in pairs", IN_PAIRS), ("once", ONCE), ("complex", COMPLEX)):
-                if kind in names:
-                    self._form = form
+            self._form = model_of(kind).tables
             rotations = {name: Rotary.from_config(config, name, length) for name in layer_types(config)}
         self._texts = {name: text_of(rotary) for name, rotary in rotations.items()}
 

@@ -58,7 +58,6 @@ static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
 }
 
 static inline vu64 bits_of_f32(vf32 f) { return _mm256_castps_si256(f); }
-static inline vf32 f32_of_bits(vu64 u) { return _mm256_castsi256_ps(u); }
 static inline vf32 f32_set(float x) { return _mm256_set1_ps(x); }
 static inline vf32 f32_load(const float *p) { return _mm256_loadu_ps(p); }
 static inline vf32 f16_load(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)); }

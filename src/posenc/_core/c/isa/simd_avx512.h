@@ -58,7 +58,6 @@ static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
 }
 
 static inline vu64 bits_of_f32(vf32 f) { return _mm512_castps_si512(f); }
-static inline vf32 f32_of_bits(vu64 u) { return _mm512_castsi512_ps(u); }
 static inline vf32 f32_set(float x) { return _mm512_set1_ps(x); }
 static inline vf32 f32_load(const float *p) { return _mm512_loadu_ps(p); }
 static inline vf32 f16_load(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p)); }

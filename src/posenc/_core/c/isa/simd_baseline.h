@@ -125,7 +125,6 @@ typedef __m128 vf32;
 static inline int u64_is_zero(vu64 a) { return _mm_movemask_epi8(_mm_cmpeq_epi32((__m128i)a, _mm_setzero_si128())) == 0xffff; }
 static inline vu64 u64_mul32(vu64 a, vu64 b) { return (vu64)_mm_mul_epu32((__m128i)a, (__m128i)b); }
 static inline vu64 bits_of_f32(vf32 f) { return (vu64)f; }
-static inline vf32 f32_of_bits(vu64 u) { return (vf32)u; }
 static inline vf32 f32_set(float x) { return _mm_set1_ps(x); }
 static inline vf32 f32_load(const float *p) { return _mm_loadu_ps(p); }
 static inline vf32 bf16_load(const uint16_t *p) {
@@ -183,11 +182,6 @@ static inline vf32 f32_of_f64(vf64 a, vf64 b) {
     f64_store(t, a);
     f64_store(t + LANES, b);
     for (int i = 0; i < 2 * LANES; i++) f.lane[i] = (float)t[i];
-    return f;
-}
-static inline vf32 f32_of_bits(vu64 u) {
-    vf32 f;
-    memcpy(&f, &u, sizeof f);
     return f;
 }
 static inline vf32 f32_load(const float *p) {

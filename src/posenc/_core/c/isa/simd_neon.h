@@ -64,7 +64,6 @@ static inline vu64 u64_low_halves(vu64 a, vu64 b) {
     return vreinterpretq_u64_u32(vuzp1q_u32(vreinterpretq_u32_u64(a), vreinterpretq_u32_u64(b)));
 }
 
-static inline vf32 f32_of_bits(vu64 u) { return vreinterpretq_f32_u64(u); }
 static inline vf32 f32_set(float x) { return vdupq_n_f32(x); }
 static inline vf32 f32_load(const float *p) { return vld1q_f32(p); }
 static inline vf32 f16_load(const uint16_t *p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
