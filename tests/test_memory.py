@@ -124,7 +124,7 @@ WORK = {
     "refused float positions": "refused(posenc.encode, [1e300], 4)",
     "refused types": "refused(posenc.encode, 'a', 4)",
     "refused conventions": "refused(posenc.encode, 4, 4, base=-1)",
-    "refused out": "refused(posenc.encode, 4, 4, out=np.empty((4, 4)))",
+    "refused out": "refused(posenc.encode, 4, 4, out=np.empty((4, 5)))",
     "refused read-only out": "refused(posenc.encode, 4, 4, out=np.broadcast_to(np.float32(1), (4, 4)))",
     "refused x": "refused(posenc.add_to, np.ones((4, 4)), 5)",
     "refused rotation": "refused(ROTARY.rotate, np.ones((4, 40), np.float32), 5)",
@@ -206,7 +206,7 @@ def test_refused_calls_keep_no_references():
         for argument in (5, range(5), positions):
             def call(argument=argument, out=out):
                 with pytest.raises(ValueError):
-                    encoding.encode(argument, out=out)
+                    encoding.encode(argument, dtype="float32", out=out)
 
             assert_keeps_no_reference(call, encoding, argument, out)
 

@@ -108,9 +108,11 @@ TABLE = """\
 The columns are the sines and cosines of position * frequency, one pair for each
 of n frequencies (half the number of columns), counted from i = 0."""
 PAPER = "those of 'Attention is all you need' (the paper)"
-READERS: dict[Any, tuple[Callable[[str], Any], str]] = {         # check of a keyword: parser and metavar of its option
-    checks.real: (real, "X"), checks.positive: (real, "X"), checks.position: (integer, "INT"),
-    checks.frequencies: (listed(real), "A,B,C"),
+READERS: dict[Any, dict[str, Any]] = {          # check of a keyword: arguments of add_argument
+    checks.real: {"type": real, "metavar": "X"},
+    checks.positive: {"type": real, "metavar": "X"},
+    checks.position: {"type": integer, "metavar": "INT"},
+    checks.frequencies: {"type": listed(real), "metavar": "A,B,C"},
 }
 
 
@@ -136,11 +138,8 @@ def add_convention(parser: Parser, defaults: str = PAPER) -> None:
     group = parser.add_argument_group("convention", f"{TABLE}\nThe defaults are {defaults}.")
     group.add_argument("--preset", metavar="NAME", help="a name listed by posenc presets; other options override it")
     for name, keyword in KEYWORDS.items():
-        option = group.add_argument(f"--{name.replace('_', '-')}", default=argparse.SUPPRESS, help=keyword.help)
-        if isinstance(keyword.check, tuple):
-            option.choices = keyword.check
-        else:
-            option.type, option.metavar = READERS[keyword.check]
+        reader = one_of(keyword.check) if isinstance(keyword.check, tuple) else READERS[keyword.check]
+        group.add_argument(f"--{name.replace('_', '-')}", default=argparse.SUPPRESS, help=keyword.help, **reader)
 
 
 def selected_encoding(args: argparse.Namespace, d_model: int, described: posenc.Encoding | None = None) -> posenc.Encoding:
