@@ -365,8 +365,7 @@ def to_zarr(
 
     if path is None:
         raise TypeError("path is None, expected a path, a URL or a Zarr store")
-    if not isinstance(overwrite, (bool, np.bool_)):
-        raise TypeError(f"overwrite is {overwrite!r} of type {type(overwrite).__name__}, expected a bool")
+    overwrite = checks.boolean("overwrite", overwrite)
     positions = checks.range_of(positions)
     encoding = cached_encoding(d_model, convention, to_zarr)
     pe = table(positions, encoding, chunks=chunks, dtype=dtype)

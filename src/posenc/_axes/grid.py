@@ -177,8 +177,7 @@ def grid(
         dtype_name, element = checks.output_dtype(dtype, out)
         threads = checks.threads(threads)
         extra_tokens = checks.integer("extra_tokens", extra_tokens, 0)
-        if not isinstance(channel_first, (bool, np.bool_)):
-            raise checks.wrong_type("channel_first", channel_first, "a bool")
+        channel_first = checks.boolean("channel_first", channel_first)
         extents = _extents(shape)
         starts = per_axis("start", start, len(extents))
         positions = [_axis_positions(extent, m, coordinates) for extent, m in zip(extents, starts, strict=True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -52,20 +53,15 @@ def integer(text: str) -> int:
     return int(number)
 
 
-def count(text: str) -> int:
+def count(text: str, lowest: int = 0) -> int:
     """Parse a non-negative integer."""
     number = integer(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"is {text!r}, expected at least 0")
+    if number < lowest:
+        raise argparse.ArgumentTypeError(f"is {text!r}, expected at least {lowest}")
     return number
 
 
-def positive(text: str) -> int:
-    """Parse a positive integer."""
-    number = integer(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"is {text!r}, expected at least 1")
-    return number
+positive = functools.partial(count, lowest=1)
 
 
 def real(text: str) -> float:
@@ -108,9 +104,11 @@ TABLE = """\
 The columns are the sines and cosines of position * frequency, one pair for each
 of n frequencies (half the number of columns), counted from i = 0."""
 PAPER = "those of 'Attention is all you need' (the paper)"
-READERS: dict[Any, tuple[Callable[[str], Any], str]] = {         # check of a keyword: parser and metavar of its option
-    checks.real: (real, "X"), checks.positive: (real, "X"), checks.position: (integer, "INT"),
-    checks.frequencies: (listed(real), "A,B,C"),
+READERS: dict[Any, dict[str, Any]] = {          # check of a keyword: arguments of add_argument for its option
+    checks.real: {"type": real, "metavar": "X"},
+    checks.positive: {"type": real, "metavar": "X"},
+    checks.position: {"type": integer, "metavar": "INT"},
+    checks.frequencies: {"type": listed(real), "metavar": "A,B,C"},
 }
 
 
@@ -136,11 +134,8 @@ def add_convention(parser: Parser, defaults: str = PAPER) -> None:
     group = parser.add_argument_group("convention", f"{TABLE}\nThe defaults are {defaults}.")
     group.add_argument("--preset", metavar="NAME", help="a name listed by posenc presets; other options override it")
     for name, keyword in KEYWORDS.items():
-        option = group.add_argument(f"--{name.replace('_', '-')}", default=argparse.SUPPRESS, help=keyword.help)
-        if isinstance(keyword.check, tuple):
-            option.choices = keyword.check
-        else:
-            option.type, option.metavar = READERS[keyword.check]
+        reader = one_of(keyword.check) if isinstance(keyword.check, tuple) else READERS[keyword.check]
+        group.add_argument(f"--{name.replace('_', '-')}", default=argparse.SUPPRESS, help=keyword.help, **reader)
 
 
 def selected_encoding(args: argparse.Namespace, d_model: int, described: posenc.Encoding | None = None) -> posenc.Encoding:

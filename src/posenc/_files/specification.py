@@ -36,13 +36,7 @@ def specification(encoding: Encoding, positions: range, dtype: str) -> dict[str,
 
 
 def described(document: Any, shape: tuple[int, ...]) -> tuple[Encoding, range] | None:
-    """Return the encoding and the positions of a specification, or None if the file has none.
-
-    Raises
-    ------
-    ValueError
-        If the document is not a valid specification of a table of this shape.
-    """
+    """Return the encoding and the positions of a specification, or None if the file has none; the table has this shape."""
     if document is None:
         return None
     try:

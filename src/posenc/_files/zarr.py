@@ -236,27 +236,9 @@ def write(
     progress: Callable[[int], object] = lambda written: None,
     storage_options: dict[str, Any] | None = None,
 ) -> int:
-    """Write the encodings of a range to a Zarr array: to a folder, atomically, or to a URL.
+    """Write the encodings of a range to a Zarr array, to a folder, atomically, or to a URL; return the size of its chunks.
 
-    Parameters
-    ----------
-    path : path_like
-        Folder or URL.
-    encoding : Encoding
-    positions : range
-    dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
-        bfloat16 is stored as uint16; the specification in the attributes states the dtype.
-    chunk_rows : int, optional
-        Rows in a chunk; by default a chunk has at most CHUNK_BYTES, or one row if a row is larger.
-    threads, overwrite, progress
-        As in `table.write_table`.
-    storage_options : dict, optional
-        Options that fsspec needs to access the URL.
-
-    Returns
-    -------
-    int
-        Size of the chunks in bytes.
+    By default, a chunk has at most CHUNK_BYTES, or one row if a row is larger.
     """
     place = place_of(path, storage_options, private=True)
     try:
@@ -366,16 +348,7 @@ class Table:
 
 @contextmanager
 def opened(path: str | os.PathLike[str], *, storage_options: dict[str, Any] | None = None) -> Iterator[Table]:
-    """Open a Zarr array in a folder or at a URL as a table.
-
-    Raises
-    ------
-    ValueError
-        If the folder or URL has no Zarr array, the array is unfinished or not a table, or a chunk is missing or
-        truncated.
-    FileNotFoundError
-        If the folder does not exist.
-    """
+    """Open a Zarr array in a folder or at a URL as a table; refuse one with missing or truncated chunks."""
     with table.explaining(path):
         place = place_of(path, storage_options)
         try:

@@ -36,13 +36,6 @@ class Frequencies(NamedTuple):
 # ---- keys -------------------------------------------------------------------------------------------------------------
 
 
-def _positive(name: str, value: Any) -> float:
-    number = checks.real(name, value)
-    if number <= 0:
-        raise ValueError(f"{name} is {value!r}, expected a positive number")
-    return number
-
-
 def _length(name: str, value: Any) -> int:
     return checks.integer(name, value, 1)
 
@@ -54,12 +47,6 @@ def _factors(name: str, value: Any) -> tuple[float, ...]:
     return factors
 
 
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected a bool")
-    return bool(value)
-
-
 def _section(name: str, value: Any) -> tuple[int, ...]:
     if not isinstance(value, (list, tuple)):
         raise checks.wrong_type(name, value, "a list of integers")
@@ -67,27 +54,27 @@ def _section(name: str, value: Any) -> tuple[int, ...]:
 
 
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "rope_theta": _positive,
-    "partial_rotary_factor": _positive,
+    "rope_theta": checks.positive,
+    "partial_rotary_factor": checks.positive,
     "mrope_section": _section,
-    "mrope_interleaved": _flag,
-    "factor": _positive,
-    "alpha": _positive,
+    "mrope_interleaved": checks.boolean,
+    "factor": checks.positive,
+    "alpha": checks.positive,
     "original_max_position_embeddings": _length,
     "max_position_embeddings": _length,
     "length": _length,
-    "attention_factor": _positive,
-    "beta_fast": _positive,
-    "beta_slow": _positive,
+    "attention_factor": checks.positive,
+    "beta_fast": checks.positive,
+    "beta_slow": checks.positive,
     "mscale": checks.real,
     "mscale_all_dim": checks.real,
-    "truncate": _flag,
-    "low_freq_factor": _positive,
-    "high_freq_factor": _positive,
+    "truncate": checks.boolean,
+    "low_freq_factor": checks.positive,
+    "high_freq_factor": checks.positive,
     "short_factor": _factors,
     "long_factor": _factors,
-    "short_mscale": _positive,
-    "long_mscale": _positive,
+    "short_mscale": checks.positive,
+    "long_mscale": checks.positive,
 }
 # Keys that every type accepts.  `Rotary` converts them to its keywords base, rotary_dim and axes, except that the type
 # proportional keeps partial_rotary_factor.
@@ -187,17 +174,7 @@ def _listed(required: Sequence[str], optional: Sequence[str]) -> str:
 
 
 def scaled_frequencies(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    """Return the frequencies of dim / 2 pairs.
-
-    Parameters
-    ----------
-    dim : int
-        Number of columns that are rotated.
-    base, scale : float
-        Frequency i is ``scale * base**(-2 i / dim)`` before the scaling.
-    scaling : mapping
-        The result of `checked_scaling`.
-    """
+    """Return the frequencies of dim / 2 pairs: before the scaling, frequency i is ``scale * base**(-2 i / dim)``."""
     return TYPES[scaling["rope_type"]](dim, base, scale, scaling) if dim else explicit_frequencies(())
 
 

@@ -320,8 +320,7 @@ class PositionalEncoding(PositionalTable):
             raise ValueError(f"dropout is {dropout}, expected a probability from 0 to 1")
         if max_len is not None:
             max_len = integer("max_len", max_len, 0)
-        if not isinstance(batch_first, (bool, np.bool_)):
-            raise TypeError(f"batch_first is {batch_first!r} of type {type(batch_first).__name__}, expected a bool")
+        checks.boolean("batch_first", batch_first)
         super().__init__(d_model, max_len, **convention)
         self.dropout = nn.Dropout(dropout)
         self.batch_first = batch_first

@@ -330,8 +330,7 @@ def _check(x: Tensor, rotary: Any, inverse: Any) -> None:
         if isinstance(rotary, Mapping) or hasattr(rotary, "to_dict"):
             such_as = " such as posenc.Rotary.from_config(config)"
         raise checks.wrong_type("rotary", rotary, f"a posenc.Rotary{such_as}")
-    if not isinstance(inverse, (bool, np.bool_)):
-        raise checks.wrong_type("inverse", inverse, "a bool")
+    checks.boolean("inverse", inverse)
     if not isinstance(x, Tensor):
         hint = "; posenc.Rotary.rotate takes arrays" if isinstance(x, np.ndarray) else ""
         raise TypeError(f"x is of type {type(x).__name__}, expected a torch.Tensor{hint}")
