@@ -113,10 +113,7 @@ READERS: dict[Any, dict[str, Any]] = {          # check of a keyword: arguments 
 
 
 def add_command(
-    commands: argparse._SubParsersAction[Parser],
-    name: str,
-    purpose: str,
-    examples: str,
+    commands: argparse._SubParsersAction[Parser], name: str, purpose: str, examples: str,
     run: Callable[[argparse.Namespace], int],
 ) -> Parser:
     """Add a subcommand with the option --json; `run` executes the subcommand."""

@@ -39,12 +39,7 @@ def header(encoding: Encoding, positions: range, dtype: str, key: str) -> bytes:
 
 
 def write(
-    path: str | os.PathLike[str],
-    encoding: Encoding,
-    positions: range,
-    dtype: AnyDType = "float32",
-    *,
-    key: str = "pe",
+    path: str | os.PathLike[str], encoding: Encoding, positions: range, dtype: AnyDType = "float32", *, key: str = "pe",
     **keywords: Any,
 ) -> int:
     """Write the encodings of a range as the tensor `key` of a file: see `table.write_table`."""

@@ -80,15 +80,8 @@ def refuse_outside(encoding: Encoding, positions: range, threads: int | None) ->
 
 
 def write_table(
-    path: str | os.PathLike[str],
-    header: bytes,
-    encoding: Encoding,
-    positions: range,
-    dtype: str,
-    *,
-    threads: int | None = None,
-    overwrite: bool = False,
-    progress: Callable[[int], object] = lambda written: None,
+    path: str | os.PathLike[str], header: bytes, encoding: Encoding, positions: range, dtype: str, *,
+    threads: int | None = None, overwrite: bool = False, progress: Callable[[int], object] = lambda written: None,
 ) -> int:
     """Write a header and the encodings of a range to a file, atomically, and return the size of the file in bytes.
 
@@ -111,14 +104,8 @@ def write_table(
 
 
 def stream_table(
-    file: BinaryIO,
-    header: bytes,
-    encoding: Encoding,
-    positions: range,
-    dtype: str,
-    *,
-    threads: int | None = None,
-    progress: Callable[[int], object] = lambda written: None,
+    file: BinaryIO, header: bytes, encoding: Encoding, positions: range, dtype: str, *,
+    threads: int | None = None, progress: Callable[[int], object] = lambda written: None,
 ) -> int:
     """Write the bytes of `write_table` to an open file such as a pipe, from first to last, and return their number."""
     refuse_outside(encoding, positions, threads)

@@ -130,13 +130,8 @@ class Work:
 
 
 def create(
-    place: Folder | Remote,
-    encoding: Encoding,
-    positions: range,
-    dtype: AnyDType = "float32",
-    chunk_rows: int | None = None,
-    shard_rows: int | None = None,
-    overwrite: bool = False,
+    place: Folder | Remote, encoding: Encoding, positions: range, dtype: AnyDType = "float32", chunk_rows: int | None = None,
+    shard_rows: int | None = None, overwrite: bool = False,
 ) -> Work:
     """Start an array, or continue one that was started with the same arguments."""
     name, rows = table.checked(positions, dtype)
@@ -177,10 +172,7 @@ def _job(place: Folder | Remote) -> Job | None:
 
 
 def write_part(
-    place: Folder | Remote,
-    part: int,
-    parts: int,
-    threads: int | None = None,
+    place: Folder | Remote, part: int, parts: int, threads: int | None = None,
     progress: Callable[[int], object] = lambda written: None,
 ) -> int:
     """Write the chunks (or shards) of a part that do not exist; return their number."""
@@ -225,16 +217,8 @@ def finish(place: Folder | Remote) -> zarr.Array[Any]:
 
 
 def write(
-    path: str | os.PathLike[str],
-    encoding: Encoding,
-    positions: range,
-    dtype: AnyDType = "float32",
-    *,
-    chunk_rows: int | None = None,
-    threads: int | None = None,
-    overwrite: bool = False,
-    progress: Callable[[int], object] = lambda written: None,
-    storage_options: dict[str, Any] | None = None,
+    path: str | os.PathLike[str], encoding: Encoding, positions: range, dtype: AnyDType = "float32", *,
+    chunk_rows: int | None = None, overwrite: bool = False, storage_options: dict[str, Any] | None = None, **keywords: Any,
 ) -> int:
     """Write the encodings of a range to a Zarr array, to a folder, atomically, or to a URL; return the size of its chunks.
 
@@ -243,7 +227,7 @@ def write(
     place = place_of(path, storage_options, private=True)
     try:
         size = create(place, encoding, positions, dtype, chunk_rows, overwrite=overwrite).nbytes
-        write_part(place, 0, 1, threads, progress)
+        write_part(place, 0, 1, **keywords)
         finish(place)
     finally:
         if isinstance(place, Folder):

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import decimal
 import difflib
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -36,10 +36,6 @@ class Frequencies(NamedTuple):
 # ---- keys -------------------------------------------------------------------------------------------------------------
 
 
-def _length(name: str, value: Any) -> int:
-    return checks.integer(name, value, 1)
-
-
 def _factors(name: str, value: Any) -> tuple[float, ...]:
     factors: tuple[float, ...] = checks.frequencies(name, value)
     if min(factors, default=1) <= 0:
@@ -54,27 +50,15 @@ def _section(name: str, value: Any) -> tuple[int, ...]:
 
 
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "rope_theta": checks.positive,
-    "partial_rotary_factor": checks.positive,
+    **dict.fromkeys(
+        ("rope_theta", "partial_rotary_factor", "factor", "alpha", "attention_factor", "beta_fast", "beta_slow",
+         "low_freq_factor", "high_freq_factor", "short_mscale", "long_mscale"), checks.positive),
+    **dict.fromkeys(("mscale", "mscale_all_dim"), checks.real),
+    **dict.fromkeys(("mrope_interleaved", "truncate"), checks.boolean),
+    **dict.fromkeys(
+        ("original_max_position_embeddings", "max_position_embeddings", "length"), partial(checks.integer, lowest=1)),
+    **dict.fromkeys(("short_factor", "long_factor"), _factors),
     "mrope_section": _section,
-    "mrope_interleaved": checks.boolean,
-    "factor": checks.positive,
-    "alpha": checks.positive,
-    "original_max_position_embeddings": _length,
-    "max_position_embeddings": _length,
-    "length": _length,
-    "attention_factor": checks.positive,
-    "beta_fast": checks.positive,
-    "beta_slow": checks.positive,
-    "mscale": checks.real,
-    "mscale_all_dim": checks.real,
-    "truncate": checks.boolean,
-    "low_freq_factor": checks.positive,
-    "high_freq_factor": checks.positive,
-    "short_factor": _factors,
-    "long_factor": _factors,
-    "short_mscale": checks.positive,
-    "long_mscale": checks.positive,
 }
 # Keys that every type accepts.  `Rotary` converts them to its keywords base, rotary_dim and axes, except that the type
 # proportional keeps partial_rotary_factor.
@@ -183,7 +167,7 @@ def explicit_frequencies(values: Sequence[float], attention_factor: float = 1.0)
     array = np.array(values, np.float64)
     if not np.isfinite(array).all():
         raise ValueError(f"scaling gives the frequency {array[~np.isfinite(array)][0]}, expected finite frequencies")
-    return Frequencies(functools.partial(explicit_turns, values, 1.0), array, attention_factor)
+    return Frequencies(partial(explicit_turns, values, 1.0), array, attention_factor)
 
 
 def _powers(count: int, zeros: int, powers: Powers, scales: Sequence[float | Fraction]) -> Frequencies:

@@ -184,16 +184,11 @@ class _Turn(torch.autograd.Function):
         context.save_for_forward(*context.to_save)
 
     @staticmethod
-    def backward(context: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
-        return _backward(context, grad)
-
-    @staticmethod
     def jvp(context: Any, tangent: Tensor, *_: None) -> Tensor:
         return _turned(tangent, *_saved(context))
 
-    @staticmethod
-    def vmap(info: Any, dims: Any, *arguments: Any) -> tuple[Tensor, int]:
-        return _mapped(info, dims, *arguments)
+    backward = staticmethod(_backward)
+    vmap = staticmethod(_mapped)
 
 
 def _turned(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str) -> Tensor:
