@@ -76,23 +76,10 @@ def grid(
 
 @suggests
 def grid(
-    shape: Shape,
-    d_model: Width,
-    *,
-    start: Start = 0,
-    coordinates: Coordinates = "index",
-    axes: Integers = None,
-    widths: Integers = None,
-    group: Group = "axis",
-    layout: Layout | None = None,
-    odd: Odd = "error",
-    include_input: IncludeInput | None = None,
-    extra_tokens: SupportsIndex = 0,
-    channel_first: bool = False,
-    dtype: AnyDType | None = None,
-    out: NDArray[Any] | None = None,
-    threads: SupportsIndex | None = None,
-    **convention: Any,
+    shape: Shape, d_model: Width, *, start: Start = 0, coordinates: Coordinates = "index", axes: Integers = None,
+    widths: Integers = None, group: Group = "axis", layout: Layout | None = None, odd: Odd = "error",
+    include_input: IncludeInput | None = None, extra_tokens: SupportsIndex = 0, channel_first: bool = False,
+    dtype: AnyDType | None = None, out: NDArray[Any] | None = None, threads: SupportsIndex | None = None, **convention: Any,
 ) -> NDArray[Any]:
     """Return sinusoidal positional encodings of the cells of a grid, with separate columns for each axis.
 
