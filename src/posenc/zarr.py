@@ -27,14 +27,8 @@ __all__ = ["create", "finish", "missing", "write"]
 
 @suggests
 def create(
-    store: Any,
-    positions: SupportsIndex | range,
-    encoding: Encoding,
-    *,
-    dtype: AnyDType = "float32",
-    chunk_rows: SupportsIndex | None = None,
-    shard_rows: SupportsIndex | None = None,
-    overwrite: bool = False,
+    store: Any, positions: SupportsIndex | range, encoding: Encoding, *, dtype: AnyDType = "float32",
+    chunk_rows: SupportsIndex | None = None, shard_rows: SupportsIndex | None = None, overwrite: bool = False,
     storage_options: dict[str, Any] | None = None,
 ) -> int:
     """Start a Zarr array of format 3 for the encodings of a range, to be written with `write` and published with `finish`.
@@ -121,11 +115,7 @@ def create(
 
 @suggests
 def write(
-    store: Any,
-    part: SupportsIndex,
-    parts: SupportsIndex,
-    *,
-    threads: SupportsIndex | None = None,
+    store: Any, part: SupportsIndex, parts: SupportsIndex, *, threads: SupportsIndex | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> int:
     """Write one part of a store that `create` started; other processes may write the other parts at the same time.

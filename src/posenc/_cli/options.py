@@ -65,7 +65,6 @@ positive = functools.partial(count, lowest=1)
 
 
 def real(text: str) -> float:
-    """Parse a real number."""
     try:
         return float(text)
     except ValueError:

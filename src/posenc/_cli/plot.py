@@ -27,7 +27,6 @@ DPI = 100
 
 
 def picture_path(text: str) -> str:
-    """Parse the path of a picture."""
     if suffix_of(text) not in PICTURES:
         raise argparse.ArgumentTypeError(f"is {text!r}, expected a name with the suffix {', '.join(PICTURES)}")
     return text

@@ -59,17 +59,9 @@ class File(NamedTuple):  # numpydoc ignore=PR01
 
 @suggests
 def save(
-    path: Path,
-    positions: SupportsIndex | range,
-    encoding: Encoding,
-    *,
-    dtype: AnyDType = "float32",
-    overwrite: bool = False,
-    key: str | None = None,
-    chunk_rows: SupportsIndex | None = None,
-    storage_options: dict[str, Any] | None = None,
-    threads: SupportsIndex | None = None,
-    progress: Callable[[int], object] | None = None,
+    path: Path, positions: SupportsIndex | range, encoding: Encoding, *, dtype: AnyDType = "float32", overwrite: bool = False,
+    key: str | None = None, chunk_rows: SupportsIndex | None = None, storage_options: dict[str, Any] | None = None,
+    threads: SupportsIndex | None = None, progress: Callable[[int], object] | None = None,
 ) -> int:
     """Write encodings to a file, atomically and in constant memory.
 
@@ -206,14 +198,8 @@ def open(path: Path, *, key: str | None = None, storage_options: dict[str, Any] 
 
 @suggests
 def verify(
-    path: Path,
-    positions: SupportsIndex | range | None = None,
-    encoding: Encoding | None = None,
-    *,
-    key: str | None = None,
-    samples: SupportsIndex | None = 1000,
-    storage_options: dict[str, Any] | None = None,
-    threads: SupportsIndex | None = None,
+    path: Path, positions: SupportsIndex | range | None = None, encoding: Encoding | None = None, *, key: str | None = None,
+    samples: SupportsIndex | None = 1000, storage_options: dict[str, Any] | None = None, threads: SupportsIndex | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> int:
     """Recompute rows of a file and compare every bit.

@@ -74,9 +74,7 @@ class PositionalTable(nn.Module):
 
     @suggests
     def __init__(
-        self,
-        d_model: SupportsIndex | posenc.Encoding,
-        max_sequence_length: SupportsIndex | None = None,
+        self, d_model: SupportsIndex | posenc.Encoding, max_sequence_length: SupportsIndex | None = None,
         **convention: Unpack[Convention],
     ) -> None:
         super().__init__()
@@ -297,15 +295,9 @@ class PositionalEncoding(PositionalTable):
 
     @suggests
     def __init__(
-        self,
-        d_model: SupportsIndex | posenc.Encoding,
-        dropout: float = 0.0,
-        *others: Any,
-        max_len: SupportsIndex | None = None,
-        batch_first: bool = True,
-        x_scale: SupportsFloat | None = None,
-        learned_scale: SupportsFloat | None = None,
-        **convention: Unpack[Convention],
+        self, d_model: SupportsIndex | posenc.Encoding, dropout: float = 0.0, *others: Any,
+        max_len: SupportsIndex | None = None, batch_first: bool = True, x_scale: SupportsFloat | None = None,
+        learned_scale: SupportsFloat | None = None, **convention: Unpack[Convention],
     ) -> None:
         if others:
             kind, length = type(self).__name__, ", ".join(map(repr, others))

@@ -25,7 +25,7 @@ INLINE void rotate_pairs(const head_row_t *h, ptrdiff_t pair, int width, const c
     else store_pairs(a, b, &v, dtype, interleaved);
 }
 
-/* Copies the last pairs of a row, fewer than BUNCH.  `to_second` and `second` are the bytes from the first to the second columns. */
+/* Copies the last pairs of a row, fewer than BUNCH; their second columns are `to_second` and `second` bytes after the first. */
 static void copy_last_pairs(const rotation_t *r, ptrdiff_t pair, char *to, ptrdiff_t to_second, const char *from,
                             ptrdiff_t second) {
     const size_t bytes = (size_t)((r->pairs - pair) * size_of(r->dtype));
