@@ -52,11 +52,7 @@ def _checked_positions(positions: Any, encoding: Encoding) -> range | NDArray[An
 
 @suggests
 def table(
-    positions: Positions | da.Array,
-    d_model: SupportsIndex | Encoding,
-    *,
-    chunks: Any = "auto",
-    dtype: AnyDType = "float32",
+    positions: Positions | da.Array, d_model: SupportsIndex | Encoding, *, chunks: Any = "auto", dtype: AnyDType = "float32",
     **convention: Unpack[Convention],
 ) -> da.Array:
     """Return sinusoidal positional encodings as a lazy Dask array.
@@ -156,12 +152,8 @@ def _rows(positions: NDArray[Any], values: np.dtype[Any], d_model: int, conventi
 
 @suggests
 def add_to(
-    x: da.Array,
-    positions: Positions | da.Array | None = None,
-    *,
-    encoding: Encoding | None = None,
-    x_scale: SupportsFloat = 1.0,
-    **convention: Unpack[Convention],
+    x: da.Array, positions: Positions | da.Array | None = None, *, encoding: Encoding | None = None,
+    x_scale: SupportsFloat = 1.0, **convention: Unpack[Convention],
 ) -> da.Array:
     """Add encodings to a Dask array lazily: ``x * x_scale + encode(...)`` as a new array.
 
@@ -302,14 +294,8 @@ def _sum(
 
 @suggests
 def to_zarr(
-    path: Any,
-    positions: SupportsIndex | range,
-    d_model: SupportsIndex | Encoding,
-    *,
-    chunks: SupportsIndex | str = "auto",
-    dtype: AnyDType = "float32",
-    overwrite: bool = False,
-    storage_options: dict[str, Any] | None = None,
+    path: Any, positions: SupportsIndex | range, d_model: SupportsIndex | Encoding, *, chunks: SupportsIndex | str = "auto",
+    dtype: AnyDType = "float32", overwrite: bool = False, storage_options: dict[str, Any] | None = None,
     **convention: Unpack[Convention],
 ) -> zarr.Array[Any]:
     """Write a table to a Zarr array of format 3, with a Zarr chunk for each Dask chunk, using the current scheduler.
@@ -365,8 +351,7 @@ def to_zarr(
 
     if path is None:
         raise TypeError("path is None, expected a path, a URL or a Zarr store")
-    if not isinstance(overwrite, (bool, np.bool_)):
-        raise TypeError(f"overwrite is {overwrite!r} of type {type(overwrite).__name__}, expected a bool")
+    overwrite = checks.boolean("overwrite", overwrite)
     positions = checks.range_of(positions)
     encoding = cached_encoding(d_model, convention, to_zarr)
     pe = table(positions, encoding, chunks=chunks, dtype=dtype)

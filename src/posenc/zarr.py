@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 from typing import Any, SupportsIndex
 
-import numpy as np
-
 from posenc._arguments import checks, install
 
 try:
@@ -29,14 +27,8 @@ __all__ = ["create", "finish", "missing", "write"]
 
 @suggests
 def create(
-    store: Any,
-    positions: SupportsIndex | range,
-    encoding: Encoding,
-    *,
-    dtype: AnyDType = "float32",
-    chunk_rows: SupportsIndex | None = None,
-    shard_rows: SupportsIndex | None = None,
-    overwrite: bool = False,
+    store: Any, positions: SupportsIndex | range, encoding: Encoding, *, dtype: AnyDType = "float32",
+    chunk_rows: SupportsIndex | None = None, shard_rows: SupportsIndex | None = None, overwrite: bool = False,
     storage_options: dict[str, Any] | None = None,
 ) -> int:
     """Start a Zarr array of format 3 for the encodings of a range, to be written with `write` and published with `finish`.
@@ -107,8 +99,7 @@ def create(
     """
     if not isinstance(encoding, Encoding):
         raise checks.wrong_type("encoding", encoding, "a posenc.Encoding")
-    if not isinstance(overwrite, (bool, np.bool_)):
-        raise checks.wrong_type("overwrite", overwrite, "a bool")
+    overwrite = checks.boolean("overwrite", overwrite)
     chunk = None if chunk_rows is None else checks.integer("chunk_rows", chunk_rows, 1)
     shard = None if shard_rows is None else checks.integer("shard_rows", shard_rows, 1)
     if shard is not None and (chunk is None or shard % chunk):
@@ -119,16 +110,12 @@ def create(
         if formats.suffix_of(path) in formats.FORMATS.keys() - {".zarr"}:
             raise ValueError(f"store is {store!r}, expected a name with the suffix .zarr; posenc.save writes the other formats")
     place = place_of(store, storage_options)
-    return _zarr.create(place, encoding, checks.range_of(positions), dtype, chunk, shard, bool(overwrite)).units
+    return _zarr.create(place, encoding, checks.range_of(positions), dtype, chunk, shard, overwrite).units
 
 
 @suggests
 def write(
-    store: Any,
-    part: SupportsIndex,
-    parts: SupportsIndex,
-    *,
-    threads: SupportsIndex | None = None,
+    store: Any, part: SupportsIndex, parts: SupportsIndex, *, threads: SupportsIndex | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> int:
     """Write one part of a store that `create` started; other processes may write the other parts at the same time.

@@ -48,7 +48,6 @@ OTHER_NAMES = {
     "inverse": "inv backward transpose conjugate unrotate",
     "order": "cos_first flip_sin_to_cos",
     "shift": "downscale_freq_shift freq_shift",
-    "spacing": "endpoint",
     "learned_scale": "alpha learnable trainable learned init_alpha",
     "channel_first": "channels_first data_format",
     "extra_tokens": "cls_token class_token num_prefix_tokens prefix_tokens add_cls_token",
@@ -58,7 +57,6 @@ OTHER_NAMES = {
     "out": "output buffer res result",
     "x": "a array embeddings inputs input tokens",
     "encoding": "enc pe d_model preset",
-    "table": "pe values array a tensor",
     "mask": "attention_mask padding_mask key_padding_mask input_ids tokens",
     "segment_ids": "segments segment_id seq_ids sequence_ids",
     "dimensions": "dims dimension columns channels",
@@ -67,7 +65,6 @@ OTHER_NAMES = {
     "key": "tensor tensor_name",
     "samples": "sample n_samples num_samples n_rows full all",
     "progress": "callback tqdm progress_bar show_progress verbose",
-    "force": "overwrite exist_ok mode",
     "overwrite": "force exist_ok mode",
 }
 # flag of another library: the argument that has the meaning of True

@@ -21,7 +21,6 @@ class Keyword(NamedTuple):
     excludes: tuple[str, ...] = ()      # keywords that cannot be given together with this one; replace() removes them
 
     def checked(self, name: str, value: Any) -> Any:
-        """Check and convert a value."""
         if value is None and self.default is None:
             return None
         return checks.choice(name, value, self.check) if isinstance(self.check, tuple) else self.check(name, value)

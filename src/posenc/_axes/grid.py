@@ -76,23 +76,10 @@ def grid(
 
 @suggests
 def grid(
-    shape: Shape,
-    d_model: Width,
-    *,
-    start: Start = 0,
-    coordinates: Coordinates = "index",
-    axes: Integers = None,
-    widths: Integers = None,
-    group: Group = "axis",
-    layout: Layout | None = None,
-    odd: Odd = "error",
-    include_input: IncludeInput | None = None,
-    extra_tokens: SupportsIndex = 0,
-    channel_first: bool = False,
-    dtype: AnyDType | None = None,
-    out: NDArray[Any] | None = None,
-    threads: SupportsIndex | None = None,
-    **convention: Any,
+    shape: Shape, d_model: Width, *, start: Start = 0, coordinates: Coordinates = "index", axes: Integers = None,
+    widths: Integers = None, group: Group = "axis", layout: Layout | None = None, odd: Odd = "error",
+    include_input: IncludeInput | None = None, extra_tokens: SupportsIndex = 0, channel_first: bool = False,
+    dtype: AnyDType | None = None, out: NDArray[Any] | None = None, threads: SupportsIndex | None = None, **convention: Any,
 ) -> NDArray[Any]:
     """Return sinusoidal positional encodings of the cells of a grid, with separate columns for each axis.
 
@@ -177,8 +164,7 @@ def grid(
         dtype_name, element = checks.output_dtype(dtype, out)
         threads = checks.threads(threads)
         extra_tokens = checks.integer("extra_tokens", extra_tokens, 0)
-        if not isinstance(channel_first, (bool, np.bool_)):
-            raise checks.wrong_type("channel_first", channel_first, "a bool")
+        channel_first = checks.boolean("channel_first", channel_first)
         extents = _extents(shape)
         starts = per_axis("start", start, len(extents))
         positions = [_axis_positions(extent, m, coordinates) for extent, m in zip(extents, starts, strict=True)]

@@ -46,19 +46,9 @@ def points(
 
 @suggests
 def points(
-    coordinates: ArrayLike,
-    d_model: Width,
-    *,
-    axes: Integers = None,
-    widths: Integers = None,
-    group: Group = "axis",
-    layout: Layout | None = None,
-    odd: Odd = "error",
-    include_input: IncludeInput | None = None,
-    dtype: AnyDType | None = None,
-    out: NDArray[Any] | None = None,
-    threads: SupportsIndex | None = None,
-    **convention: Any,
+    coordinates: ArrayLike, d_model: Width, *, axes: Integers = None, widths: Integers = None, group: Group = "axis",
+    layout: Layout | None = None, odd: Odd = "error", include_input: IncludeInput | None = None,
+    dtype: AnyDType | None = None, out: NDArray[Any] | None = None, threads: SupportsIndex | None = None, **convention: Any,
 ) -> NDArray[Any]:
     """Return sinusoidal positional encodings of points, with separate columns for each axis.
 

@@ -61,17 +61,9 @@ def run(args: argparse.Namespace) -> int:
     seconds = time.perf_counter() - begin
     stored = "uint16" if args.dtype == "bfloat16" and suffix_of(args.output) != ".safetensors" else args.dtype
     document = {
-        "path": args.output,
-        "shape": [args.n, args.d_model],
-        "dtype": args.dtype,
-        "stored_dtype": stored,
-        "start": positions.start,
-        "step": positions.step,
-        "convention": changes_of(encoding),
-        "bytes": size,
-        "seconds": seconds,
-        "bytes_per_second": size / seconds,
-        "threads": args.threads,
+        "path": args.output, "shape": [args.n, args.d_model], "dtype": args.dtype, "stored_dtype": stored,
+        "start": positions.start, "step": positions.step, "convention": changes_of(encoding), "bytes": size,
+        "seconds": seconds, "bytes_per_second": size / seconds, "threads": args.threads,
     }
     dtype = args.dtype if stored == args.dtype else f"{args.dtype} (stored as {stored})"
     # the time to write a small file is mostly start-up

@@ -37,13 +37,8 @@ def run(args: argparse.Namespace) -> int:
     with options.table_of(args) as table:
         positions = None if args.start is None else options.positions_of(args, table.shape[0])
         matches = identify_file(table, positions)
-    document = {
-        "path": args.file,
-        "shape": list(table.shape),
-        "dtype": table.dtype,
-        "matches": [match_document(match) for match in matches],
-    }
-    options.report(args, document, "\n".join(map(str, matches)) or NO_MATCH)
+    document = {"path": args.file, "shape": list(table.shape), "dtype": table.dtype}
+    options.report(args, document | {"matches": list(map(match_document, matches))}, "\n".join(map(str, matches)) or NO_MATCH)
     return options.OK if matches else options.FAILED
 
 

@@ -11,16 +11,8 @@ from posenc._cli.parser import Parser
 
 EXAMPLES = "examples:\n  posenc info\n  posenc info --json"
 OPENMP = {              # date of the specification (the value of the macro _OPENMP): version
-    0: "none, so every call uses one thread",
-    200203: "2.0",
-    200805: "3.0",
-    201107: "3.1",
-    201307: "4.0",
-    201511: "4.5",
-    201811: "5.0",
-    202011: "5.1",
-    202111: "5.2",
-    202411: "6.0",
+    0: "none, so every call uses one thread", 200203: "2.0", 200805: "3.0", 201107: "3.1", 201307: "4.0", 201511: "4.5",
+    201811: "5.0", 202011: "5.1", 202111: "5.2", 202411: "6.0",
 }
 
 

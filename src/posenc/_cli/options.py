@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -52,24 +53,18 @@ def integer(text: str) -> int:
     return int(number)
 
 
-def count(text: str) -> int:
+def count(text: str, lowest: int = 0) -> int:
     """Parse a non-negative integer."""
     number = integer(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"is {text!r}, expected at least 0")
+    if number < lowest:
+        raise argparse.ArgumentTypeError(f"is {text!r}, expected at least {lowest}")
     return number
 
 
-def positive(text: str) -> int:
-    """Parse a positive integer."""
-    number = integer(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"is {text!r}, expected at least 1")
-    return number
+positive = functools.partial(count, lowest=1)
 
 
 def real(text: str) -> float:
-    """Parse a real number."""
     try:
         return float(text)
     except ValueError:
@@ -108,7 +103,7 @@ TABLE = """\
 The columns are the sines and cosines of position * frequency, one pair for each
 of n frequencies (half the number of columns), counted from i = 0."""
 PAPER = "those of 'Attention is all you need' (the paper)"
-READERS: dict[Any, dict[str, Any]] = {          # check of a keyword: arguments of add_argument
+READERS: dict[Any, dict[str, Any]] = {          # check of a keyword: arguments of add_argument for its option
     checks.real: {"type": real, "metavar": "X"},
     checks.positive: {"type": real, "metavar": "X"},
     checks.position: {"type": integer, "metavar": "INT"},
@@ -117,10 +112,7 @@ READERS: dict[Any, dict[str, Any]] = {          # check of a keyword: arguments 
 
 
 def add_command(
-    commands: argparse._SubParsersAction[Parser],
-    name: str,
-    purpose: str,
-    examples: str,
+    commands: argparse._SubParsersAction[Parser], name: str, purpose: str, examples: str,
     run: Callable[[argparse.Namespace], int],
 ) -> Parser:
     """Add a subcommand with the option --json; `run` executes the subcommand."""

@@ -27,7 +27,6 @@ DPI = 100
 
 
 def picture_path(text: str) -> str:
-    """Parse the path of a picture."""
     if suffix_of(text) not in PICTURES:
         raise argparse.ArgumentTypeError(f"is {text!r}, expected a name with the suffix {', '.join(PICTURES)}")
     return text
@@ -63,10 +62,7 @@ def run(args: argparse.Namespace) -> int:
     figure = getattr(pictures, args.kind)(encoding, options.positions_of(args, args.positions), **keywords).figure
     size = write_bytes(args.output, rendered(figure, args), overwrite=args.force)
     document = {
-        "path": args.output,
-        "kind": args.kind,
-        "shape": [args.positions, args.d_model],
-        "convention": changes_of(encoding),
+        "path": args.output, "kind": args.kind, "shape": [args.positions, args.d_model], "convention": changes_of(encoding),
         "bytes": size,
     }
     text = f"{args.output}: {args.kind} of {args.positions} x {args.d_model}, {quantity(size)}"

@@ -42,17 +42,9 @@ def run(args: argparse.Namespace) -> int:
         with options.progress_bar(samples * table.row_bytes) as progress:
             mismatch = first_mismatch(table, encoding, positions, samples, args.threads, progress)
     document = {
-        "path": args.file,
-        "shape": [rows, d_model],
-        "dtype": table.dtype,
-        "start": positions.start,
-        "step": positions.step,
-        "convention": changes_of(encoding),
-        "equal": mismatch is None,
-        "mismatch": mismatch and mismatch._asdict(),
-        "rows_compared": samples if mismatch is None else None,
-        "seconds": time.perf_counter() - begin,
-        "threads": args.threads,
+        "path": args.file, "shape": [rows, d_model], "dtype": table.dtype, "start": positions.start, "step": positions.step,
+        "convention": changes_of(encoding), "equal": mismatch is None, "mismatch": mismatch and mismatch._asdict(),
+        "rows_compared": samples if mismatch is None else None, "seconds": time.perf_counter() - begin, "threads": args.threads,
     }
     if mismatch is None:
         options.report(args, document, f"{args.file}: {samples} of {rows} rows compared, every bit equal")

@@ -57,12 +57,7 @@ def _over_two_pi(numerator: int, bits: int) -> int:
 def decimal_context(digits: int) -> decimal.Context:
     """Return a context with the default rounding; the program's current context may trap inexact results or floats."""
     return decimal.Context(
-        prec=digits,
-        rounding=decimal.ROUND_HALF_EVEN,
-        Emin=decimal.MIN_EMIN,
-        Emax=decimal.MAX_EMAX,
-        clamp=0,
-        traps=[decimal.InvalidOperation],
+        digits, decimal.ROUND_HALF_EVEN, decimal.MIN_EMIN, decimal.MAX_EMAX, clamp=0, traps=[decimal.InvalidOperation]
     )
 
 

@@ -35,50 +35,29 @@ cdef extern from "kernel.h" nogil:
         ADD
 
     ctypedef enum order_t:
-        UNPAIRED
-        SIN_FIRST
-        COS_FIRST
+        pass
 
     ctypedef struct position_t:
-        int negative
-        int limbs
-        int exponent
+        int negative, limbs, exponent
         uint32_t *limb
 
     ctypedef double (*decide_t)(void *, const position_t *, ptrdiff_t, const double *, dtype_t) noexcept nogil
 
     ctypedef struct spec_t:
-        ptrdiff_t d_model
-        ptrdiff_t columns
-        ptrdiff_t pitch
-        ptrdiff_t first
-        int integer_limbs
-        int fraction_limbs
+        ptrdiff_t d_model, columns, pitch
+        int integer_limbs, fraction_limbs
         const uint32_t *turns
         const uint64_t *sign
         const uint64_t *quarter
         order_t order
-        double scale
-        double position_offset
-        int has_padding
-        int64_t padding
-        double padding_real
-        int has_zero
-        int64_t zero
-        int has_fast_path
-        int fast_test
+        double scale, position_offset, padding_real
+        int64_t padding, zero
+        int has_padding, has_zero, has_fast_path, fast_test
         decide_t decide
         void *context
 
     ctypedef struct offsets_t:
-        uint64_t step
         ptrdiff_t first
-        double *fine
-        double *fine_low
-        double *coarse
-        double *coarse_low
-        double *reach
-        double *has_frequency
 
     offsets_t offsets_in(double *memory, ptrdiff_t columns, uint64_t step, ptrdiff_t first)
 
@@ -86,12 +65,9 @@ cdef extern from "kernel.h" nogil:
         dtype_t dtype
         output_t output
         char *out
-        ptrdiff_t row_stride
-        ptrdiff_t batch
-        ptrdiff_t batch_stride
+        ptrdiff_t row_stride, batch, batch_stride
         double x_scale
-        uint64_t start
-        uint64_t step
+        uint64_t start, step
         const int64_t *integers
         const double *reals
         const offsets_t *offsets
@@ -115,23 +91,15 @@ cdef extern from "kernel.h" nogil:
 
     ctypedef struct rotation_t:
         dtype_t dtype
-        int interleaved
-        int inverse
-        int has_fast_path
-        ptrdiff_t pairs
-        ptrdiff_t rest
+        int interleaved, inverse, has_fast_path, position_axes, skip_rounding_test
+        ptrdiff_t pairs, rest, most_rows
         const char *x
         char *out
-        extent_t rows
-        extent_t heads
-        int position_axes
+        extent_t rows, heads
         const rotary_axis_t *axis
-        ptrdiff_t most_rows
-        int skip_rounding_test
 
     ctypedef struct tally_t:
-        uint64_t uncertain
-        uint64_t exact
+        uint64_t uncertain, exact
 
     ctypedef struct kernel_t:
         const char *name

@@ -40,13 +40,8 @@ def encode(
 
 @checks_missing
 def encode(
-    positions: Positions,
-    d_model: SupportsIndex | Encoding,
-    *,
-    dtype: AnyDType | None = None,
-    out: NDArray[Any] | None = None,
-    threads: SupportsIndex | None = None,
-    **convention: Unpack[Convention],
+    positions: Positions, d_model: SupportsIndex | Encoding, *, dtype: AnyDType | None = None, out: NDArray[Any] | None = None,
+    threads: SupportsIndex | None = None, **convention: Unpack[Convention],
 ) -> NDArray[Any]:
     """Return sinusoidal positional encodings, correctly rounded at every position.
 
@@ -108,13 +103,8 @@ def encode(
 
 @checks_missing
 def add_to(
-    x: ArrayT,
-    positions: Positions | None = None,
-    *,
-    encoding: Encoding | None = None,
-    x_scale: SupportsFloat = 1.0,
-    threads: SupportsIndex | None = None,
-    **convention: Unpack[Convention],
+    x: ArrayT, positions: Positions | None = None, *, encoding: Encoding | None = None, x_scale: SupportsFloat = 1.0,
+    threads: SupportsIndex | None = None, **convention: Unpack[Convention],
 ) -> ArrayT:
     """Add encodings to embeddings in place, ``x * x_scale + encode(...)``, without building the table.
 
@@ -197,13 +187,8 @@ def stream(
 
 @suggests
 def stream(
-    positions: SupportsIndex | range | None,
-    d_model: SupportsIndex | Encoding,
-    *,
-    chunk_rows: SupportsIndex | None = None,
-    dtype: AnyDType | None = None,
-    out: NDArray[Any] | None = None,
-    threads: SupportsIndex | None = None,
+    positions: SupportsIndex | range | None, d_model: SupportsIndex | Encoding, *, chunk_rows: SupportsIndex | None = None,
+    dtype: AnyDType | None = None, out: NDArray[Any] | None = None, threads: SupportsIndex | None = None,
     **convention: Unpack[Convention],
 ) -> Iterator[Chunk[Any]]:
     """Yield the encodings of many positions chunk by chunk, in constant memory.

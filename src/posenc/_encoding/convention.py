@@ -138,16 +138,8 @@ def kernel_columns(d: int, c: Keywords, compute_turns: Turns | None = None) -> k
     sign = np.array([SIGN_BIT if t < 0 else 0 for t in turns] + [0], np.uint64)[frequency]
     limbs, integer_limbs = limbs_of([*turns, 0], fraction_bits)
     return kernel.Columns(
-        d,
-        np.ascontiguousarray(limbs[:, frequency]).tobytes(),
-        integer_limbs,
-        len(limbs) - integer_limbs,
-        sign.tobytes(),
-        quarter.tobytes(),
-        _kernel_order(d, c),
-        c["scale"],
-        c["position_offset"],
-        c["padding_idx"],
+        d, np.ascontiguousarray(limbs[:, frequency]).tobytes(), integer_limbs, len(limbs) - integer_limbs, sign.tobytes(),
+        quarter.tobytes(), _kernel_order(d, c), c["scale"], c["position_offset"], c["padding_idx"],
         Values(compute_turns, frequency, cosine, c["scale"]),
     )
 

@@ -189,13 +189,8 @@ class Encoding(Specification):
 
     @checks_missing
     def encode(
-        self,
-        positions: Positions,
-        *,
-        dtype: AnyDType | None = None,
-        out: NDArray[Any] | None = None,
-        threads: SupportsIndex | None = None,
-        **unknown: Never,
+        self, positions: Positions, *, dtype: AnyDType | None = None, out: NDArray[Any] | None = None,
+        threads: SupportsIndex | None = None, **unknown: Never,
     ) -> NDArray[Any]:
         """Return encodings, correctly rounded at every position: see `posenc.encode`."""
         if unknown:
@@ -204,13 +199,8 @@ class Encoding(Specification):
 
     @checks_missing
     def add_to(
-        self,
-        x: ArrayT,
-        positions: Positions | None = None,
-        *,
-        x_scale: SupportsFloat = 1.0,
-        threads: SupportsIndex | None = None,
-        **unknown: Never,
+        self, x: ArrayT, positions: Positions | None = None, *, x_scale: SupportsFloat = 1.0,
+        threads: SupportsIndex | None = None, **unknown: Never,
     ) -> ArrayT:
         """Add encodings to embeddings in place, without computing a table first: see `posenc.add_to`."""
         if unknown:
@@ -240,14 +230,8 @@ class Encoding(Specification):
     ) -> Iterator[Chunk[Any]]: ...
 
     def stream(
-        self,
-        positions: SupportsIndex | range | None = None,
-        *,
-        chunk_rows: SupportsIndex | None = None,
-        dtype: AnyDType | None = None,
-        out: NDArray[Any] | None = None,
-        threads: SupportsIndex | None = None,
-        **unknown: Never,
+        self, positions: SupportsIndex | range | None = None, *, chunk_rows: SupportsIndex | None = None,
+        dtype: AnyDType | None = None, out: NDArray[Any] | None = None, threads: SupportsIndex | None = None, **unknown: Never,
     ) -> Iterator[Chunk[Any]]:
         """Yield the encodings of many positions chunk by chunk, in constant memory: see `posenc.stream`."""
         if unknown:

@@ -88,10 +88,7 @@ def positions_from_mask(
 
 @suggests
 def positions_from_segments(
-    segment_ids: ArrayLike,
-    *,
-    padding_segment: SupportsIndex | None = None,
-    padding_idx: SupportsIndex = -1,
+    segment_ids: ArrayLike, *, padding_segment: SupportsIndex | None = None, padding_idx: SupportsIndex = -1,
     start: ArrayLike | None = None,
 ) -> NDArray[np.int64]:
     """Compute the positions of packed sequences from segment ids: a sequence begins where the id changes.

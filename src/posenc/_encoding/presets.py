@@ -134,35 +134,19 @@ def _positional_encodings(d_model: int) -> dict[str, Any]:
 
 
 def _diffusers_timestep(
-    d_model: int,
-    *,
-    flip_sin_to_cos: bool = False,
-    downscale_freq_shift: float = 1.0,
-    scale: float = 1.0,
+    d_model: int, *, flip_sin_to_cos: bool = False, downscale_freq_shift: float = 1.0, scale: float = 1.0,
     max_period: float = 1e4,
 ) -> dict[str, Any]:
-    return {
-        "layout": "halves",
-        "order": "cos" if flip_sin_to_cos else "sin",
-        "shift": downscale_freq_shift,
-        "position_scale": scale,
-        "base": max_period,
-        "odd": "zero",
-    }
+    order = "cos" if flip_sin_to_cos else "sin"
+    return {"layout": "halves", "order": order, "shift": downscale_freq_shift, "position_scale": scale, "base": max_period,
+            "odd": "zero"}
 
 
 def _mlx(
     d_model: int, *, min_freq: float = 1e-4, max_freq: float = 1.0, cos_first: bool = False, full_turns: bool = False
 ) -> dict[str, Any]:
-    return {
-        "layout": "halves",
-        "order": "cos" if cos_first else "sin",
-        "spacing": "endpoint",
-        "base": max_freq / min_freq,
-        "frequency_scale": max_freq * (math.tau if full_turns else 1.0),
-        "scale": math.sqrt(2 / d_model),
-        "odd": "error",
-    }
+    return {"layout": "halves", "order": "cos" if cos_first else "sin", "spacing": "endpoint", "base": max_freq / min_freq,
+            "frequency_scale": max_freq * (math.tau if full_turns else 1.0), "scale": math.sqrt(2 / d_model), "odd": "error"}
 
 
 def _x_transformers(d_model: int, *, theta: float = 1e4) -> dict[str, Any]:
@@ -170,23 +154,13 @@ def _x_transformers(d_model: int, *, theta: float = 1e4) -> dict[str, Any]:
 
 
 def _pyg(d_model: int, *, base_freq: float = 1e-4, granularity: float = 1.0) -> dict[str, Any]:
-    return {
-        "layout": "halves",
-        "spacing": "endpoint",
-        "base": 1.0 / base_freq,
-        "position_scale": 1.0 / granularity,
-        "odd": "error",
-    }
+    return {"layout": "halves", "spacing": "endpoint", "base": 1.0 / base_freq, "position_scale": 1.0 / granularity,
+            "odd": "error"}
 
 
 def _pi0(d_model: int, *, min_period: float = 4e-3, max_period: float = 4.0) -> dict[str, Any]:
-    return {
-        "layout": "halves",
-        "spacing": "endpoint",
-        "base": max_period / min_period,
-        "frequency_scale": math.tau / min_period,
-        "odd": "error",
-    }
+    return {"layout": "halves", "spacing": "endpoint", "base": max_period / min_period,
+            "frequency_scale": math.tau / min_period, "odd": "error"}
 
 
 def _octaves(d_model: int) -> dict[str, Any]:

@@ -37,12 +37,7 @@ class Mismatch(NamedTuple):
 
 
 def first_mismatch(
-    table: Readable,
-    encoding: Encoding,
-    positions: range,
-    samples: int,
-    threads: int | None,
-    progress: Callable[[int], object],
+    table: Readable, encoding: Encoding, positions: range, samples: int, threads: int | None, progress: Callable[[int], object]
 ) -> Mismatch | None:
     """Return the first difference between the table and the encodings in `samples` of its rows, or None."""
     refuse_outside(encoding, positions, threads)

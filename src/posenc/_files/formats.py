@@ -44,13 +44,7 @@ def format_of(path: str) -> Format:
 
 
 def check_name(path: str, name: str = "path") -> None:
-    """Raise a ValueError for a path that cannot be that of a table.
-
-    Raises
-    ------
-    ValueError
-        If the path has a null character or the suffix of another format, or if it is a URL and the format is not .zarr.
-    """
+    """Raise a ValueError for a path that cannot be that of a table."""
     suffix = suffix_of(path)
     if "\0" in path:
         raise ValueError(f"{name} is {path!r}, expected a path without a null character")
@@ -62,13 +56,7 @@ def check_name(path: str, name: str = "path") -> None:
 
 
 def module_of(path: str) -> ModuleType:
-    """Import the module for the format of a path.
-
-    Raises
-    ------
-    ModuleNotFoundError
-        If a package that the format needs is not installed.
-    """
+    """Import the module for the format of a path."""
     try:
         return importlib.import_module(format_of(path).module)
     except ModuleNotFoundError as error:
@@ -88,15 +76,7 @@ def checked_options(path: str, **options: Any) -> dict[str, Any]:
 def opened(
     path: str, *, key: str | None = None, storage_options: dict[str, Any] | None = None
 ) -> AbstractContextManager[Readable]:
-    """Open a file of any format as a table.
-
-    Raises
-    ------
-    ValueError
-        If the file is not a complete table; the message begins with the path.
-    ModuleNotFoundError
-        If a package that the format needs is not installed.
-    """
+    """Open a file of any format as a table; each ValueError begins with the path."""
     check_name(path)
     options = checked_options(path, key=key, storage_options=storage_options)
     table: AbstractContextManager[Readable] = module_of(path).opened(path, **options)

@@ -40,13 +40,7 @@ def stream(file: BinaryIO, encoding: Encoding, positions: range, dtype: AnyDType
 
 
 def opened(path: str | os.PathLike[str]) -> AbstractContextManager[table.Table]:
-    """Open a .npy file as a table, without pickle; the size of the file must match its header.
-
-    Raises
-    ------
-    ValueError
-        If the file is not a complete table in C order with one of the four dtypes.
-    """
+    """Open a .npy file as a table, without pickle; the size of the file must match its header."""
     return table.opened(path, _table)
 
 

@@ -39,12 +39,7 @@ def header(encoding: Encoding, positions: range, dtype: str, key: str) -> bytes:
 
 
 def write(
-    path: str | os.PathLike[str],
-    encoding: Encoding,
-    positions: range,
-    dtype: AnyDType = "float32",
-    *,
-    key: str = "pe",
+    path: str | os.PathLike[str], encoding: Encoding, positions: range, dtype: AnyDType = "float32", *, key: str = "pe",
     **keywords: Any,
 ) -> int:
     """Write the encodings of a range as the tensor `key` of a file: see `table.write_table`."""
@@ -59,21 +54,7 @@ def write(
 
 
 def opened(path: str | os.PathLike[str], *, key: str | None = None) -> AbstractContextManager[table.Table]:
-    """Open a tensor of a .safetensors file as a table.
-
-    Parameters
-    ----------
-    path : path_like
-    key : str, optional
-        Name of the tensor.  By default, the only tensor of the file, or ``pe`` if the file has several.
-
-    Raises
-    ------
-    ValueError
-        If the file is not valid or has no such tensor, or if the tensor is not a table.
-    ModuleNotFoundError
-        If the safetensors library is not installed.
-    """
+    """Open a tensor of a file as a table, by default the only tensor, or ``pe`` if there are several."""
     return table.opened(path, lambda file, _: _table(file, key))
 
 

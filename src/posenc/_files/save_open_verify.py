@@ -7,8 +7,6 @@ from collections.abc import Callable
 from types import NoneType
 from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
-import numpy as np
-
 from posenc._arguments import checks
 from posenc._arguments.keywords import suggests
 from posenc._arguments.types import AnyDType
@@ -61,17 +59,9 @@ class File(NamedTuple):  # numpydoc ignore=PR01
 
 @suggests
 def save(
-    path: Path,
-    positions: SupportsIndex | range,
-    encoding: Encoding,
-    *,
-    dtype: AnyDType = "float32",
-    overwrite: bool = False,
-    key: str | None = None,
-    chunk_rows: SupportsIndex | None = None,
-    storage_options: dict[str, Any] | None = None,
-    threads: SupportsIndex | None = None,
-    progress: Callable[[int], object] | None = None,
+    path: Path, positions: SupportsIndex | range, encoding: Encoding, *, dtype: AnyDType = "float32", overwrite: bool = False,
+    key: str | None = None, chunk_rows: SupportsIndex | None = None, storage_options: dict[str, Any] | None = None,
+    threads: SupportsIndex | None = None, progress: Callable[[int], object] | None = None,
 ) -> int:
     """Write encodings to a file, atomically and in constant memory.
 
@@ -142,10 +132,10 @@ def save(
         raise ValueError(f"path is {path!r}, expected a name with the suffix {', '.join(formats.FORMATS)}")
     positions = checks.range_of(positions)
     check_encoding(encoding)
-    _instance("overwrite", overwrite, (bool, np.bool_), "a bool")
+    overwrite = checks.boolean("overwrite", overwrite)
     chunk_rows = None if chunk_rows is None else checks.integer("chunk_rows", chunk_rows, 1)
     keywords = formats.checked_options(name, key=_name_of_tensor(key), chunk_rows=chunk_rows, storage_options=storage_options)
-    keywords |= {"threads": checks.threads(threads), "progress": _function(progress), "overwrite": bool(overwrite)}
+    keywords |= {"threads": checks.threads(threads), "progress": _function(progress), "overwrite": overwrite}
     size: int = formats.module_of(name).write(name, encoding, positions, dtype, **keywords)
     return size
 
@@ -208,14 +198,8 @@ def open(path: Path, *, key: str | None = None, storage_options: dict[str, Any] 
 
 @suggests
 def verify(
-    path: Path,
-    positions: SupportsIndex | range | None = None,
-    encoding: Encoding | None = None,
-    *,
-    key: str | None = None,
-    samples: SupportsIndex | None = 1000,
-    storage_options: dict[str, Any] | None = None,
-    threads: SupportsIndex | None = None,
+    path: Path, positions: SupportsIndex | range | None = None, encoding: Encoding | None = None, *, key: str | None = None,
+    samples: SupportsIndex | None = 1000, storage_options: dict[str, Any] | None = None, threads: SupportsIndex | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> int:
     """Recompute rows of a file and compare every bit.
@@ -306,11 +290,6 @@ def verify(
 
 # ---- arguments ------------------------------------------------------------------------------------------------------
 
-def _instance(name: str, value: Any, kinds: type | tuple[type, ...], expected: str) -> Any:
-    if not isinstance(value, kinds):
-        raise checks.wrong_type(name, value, expected)
-    return value
-
 
 def _name_of(path: Any) -> str:
     if not isinstance(path, (str, bytes, os.PathLike)):
@@ -318,8 +297,10 @@ def _name_of(path: Any) -> str:
     return os.fsdecode(path)
 
 
-def _name_of_tensor(key: Any) -> Any:
-    return _instance("key", key, (str, NoneType), "a str")
+def _name_of_tensor(key: Any) -> str | None:
+    if not isinstance(key, (str, NoneType)):
+        raise checks.wrong_type("key", key, "a str")
+    return key
 
 
 def _function(progress: Any) -> Callable[[int], object]:

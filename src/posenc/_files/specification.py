@@ -7,22 +7,10 @@ from posenc._encoding.encoding import Encoding
 
 
 def specification(encoding: Encoding, positions: range, dtype: str) -> dict[str, Any]:
-    """Return the specification of a table as a dict for JSON.
+    """Return the specification of a table as a dict for JSON: `Encoding.to_dict`, with the positions and the dtype.
 
-    Parameters
-    ----------
-    encoding : Encoding
-    positions : range
-    dtype : str
-        Name of the values' dtype: bfloat16 even if their bits are stored as uint16.
+    The dtype is bfloat16 even if its bits are stored as uint16.
 
-    Returns
-    -------
-    dict
-        The result of `Encoding.to_dict`, with the positions and the dtype.
-
-    Examples
-    --------
     >>> from posenc import Encoding
     >>> from posenc._files.specification import described, specification
     >>> document = specification(Encoding(64, base=500.0), range(10, 50), "float32")
@@ -36,13 +24,7 @@ def specification(encoding: Encoding, positions: range, dtype: str) -> dict[str,
 
 
 def described(document: Any, shape: tuple[int, ...]) -> tuple[Encoding, range] | None:
-    """Return the encoding and the positions of a specification, or None if the file has none.
-
-    Raises
-    ------
-    ValueError
-        If the document is not a valid specification of a table of this shape.
-    """
+    """Return the encoding and the positions of a specification, or None if the file has none; the table has this shape."""
     if document is None:
         return None
     try:

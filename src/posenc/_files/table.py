@@ -39,12 +39,10 @@ WIDEST_EMPTY = 2**16
 
 
 def itemsize(dtype: str) -> int:
-    """Return the size of a value in bytes."""
     return np.dtype(STORED[dtype]).itemsize
 
 
 def table_bytes(rows: int, d_model: int, dtype: str) -> int:
-    """Return the size of a table in bytes."""
     return rows * d_model * itemsize(dtype)
 
 
@@ -82,51 +80,14 @@ def refuse_outside(encoding: Encoding, positions: range, threads: int | None) ->
 
 
 def write_table(
-    path: str | os.PathLike[str],
-    header: bytes,
-    encoding: Encoding,
-    positions: range,
-    dtype: str,
-    *,
-    threads: int | None = None,
-    overwrite: bool = False,
-    progress: Callable[[int], object] = lambda written: None,
+    path: str | os.PathLike[str], header: bytes, encoding: Encoding, positions: range, dtype: str, *,
+    threads: int | None = None, overwrite: bool = False, progress: Callable[[int], object] = lambda written: None,
 ) -> int:
-    """Write a header and the encodings of a range to a file, atomically.
+    """Write a header and the encodings of a range to a file, atomically, and return the size of the file in bytes.
 
-    Parameters
-    ----------
-    path : path_like
-        The file; if it is a symbolic link, the target of the link is written.
-    header : bytes
-    encoding : Encoding
-    positions : range
-    dtype : {"float32", "float64", "float16", "bfloat16"}
-    threads : int, optional
-        As in `posenc.encode`.
-    overwrite : bool, optional
-        Replace an existing file.
-    progress : callable, optional
-        Called after each write of rows with the number of bytes in that write.
-
-    Returns
-    -------
-    int
-        Size of the file in bytes.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument has an invalid type or value.
-    FileExistsError
-        If the file exists, or is created meanwhile, and `overwrite` is false.
-    OSError
-        If the system reports another error; its ``filename`` is `path`.
-
-    Notes
-    -----
-    Any exception, including KeyboardInterrupt, removes the temporary file.  A killed process leaves it behind, with a name such
-    as ``.pe.npy.1234.0123456789abcdef.tmp``.
+    If the path is a symbolic link, the target of the link is written.  `progress` is called after each write of rows with the
+    number of bytes in that write.  Any exception, including KeyboardInterrupt, removes the temporary file; a killed process
+    leaves it behind, with a name such as ``.pe.npy.1234.0123456789abcdef.tmp``.
     """
     user_path = os.fsdecode(path)
     size = len(header) + table_bytes(len(positions), encoding.d_model, dtype)
@@ -143,14 +104,8 @@ def write_table(
 
 
 def stream_table(
-    file: BinaryIO,
-    header: bytes,
-    encoding: Encoding,
-    positions: range,
-    dtype: str,
-    *,
-    threads: int | None = None,
-    progress: Callable[[int], object] = lambda written: None,
+    file: BinaryIO, header: bytes, encoding: Encoding, positions: range, dtype: str, *,
+    threads: int | None = None, progress: Callable[[int], object] = lambda written: None,
 ) -> int:
     """Write the bytes of `write_table` to an open file such as a pipe, from first to last, and return their number."""
     refuse_outside(encoding, positions, threads)
@@ -245,13 +200,7 @@ def read_bytes(file: io.FileIO, offset: int, size: int) -> NDArray[np.uint8]:
 
 @contextmanager
 def opened(path: str | os.PathLike[str], read_header: Callable[[io.FileIO, int], Table]) -> Iterator[Table]:
-    """Open a file as the Table that `read_header` returns for the file and its size.
-
-    Raises
-    ------
-    ValueError
-        If the file is not a regular file, or `read_header` raises it; the message begins with the path.
-    """
+    """Open a file as the Table that `read_header` returns for the file and its size; each ValueError begins with the path."""
     with naming(path), open(path, "rb", buffering=0, opener=_without_waiting) as file:
         with explaining(path):
             status = os.fstat(file.fileno())

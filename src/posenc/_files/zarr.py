@@ -130,13 +130,8 @@ class Work:
 
 
 def create(
-    place: Folder | Remote,
-    encoding: Encoding,
-    positions: range,
-    dtype: AnyDType = "float32",
-    chunk_rows: int | None = None,
-    shard_rows: int | None = None,
-    overwrite: bool = False,
+    place: Folder | Remote, encoding: Encoding, positions: range, dtype: AnyDType = "float32", chunk_rows: int | None = None,
+    shard_rows: int | None = None, overwrite: bool = False,
 ) -> Work:
     """Start an array, or continue one that was started with the same arguments."""
     name, rows = table.checked(positions, dtype)
@@ -177,10 +172,7 @@ def _job(place: Folder | Remote) -> Job | None:
 
 
 def write_part(
-    place: Folder | Remote,
-    part: int,
-    parts: int,
-    threads: int | None = None,
+    place: Folder | Remote, part: int, parts: int, threads: int | None = None,
     progress: Callable[[int], object] = lambda written: None,
 ) -> int:
     """Write the chunks (or shards) of a part that do not exist; return their number."""
@@ -225,43 +217,17 @@ def finish(place: Folder | Remote) -> zarr.Array[Any]:
 
 
 def write(
-    path: str | os.PathLike[str],
-    encoding: Encoding,
-    positions: range,
-    dtype: AnyDType = "float32",
-    *,
-    chunk_rows: int | None = None,
-    threads: int | None = None,
-    overwrite: bool = False,
-    progress: Callable[[int], object] = lambda written: None,
-    storage_options: dict[str, Any] | None = None,
+    path: str | os.PathLike[str], encoding: Encoding, positions: range, dtype: AnyDType = "float32", *,
+    chunk_rows: int | None = None, overwrite: bool = False, storage_options: dict[str, Any] | None = None, **keywords: Any,
 ) -> int:
-    """Write the encodings of a range to a Zarr array: to a folder, atomically, or to a URL.
+    """Write the encodings of a range to a Zarr array, to a folder, atomically, or to a URL; return the size of its chunks.
 
-    Parameters
-    ----------
-    path : path_like
-        Folder or URL.
-    encoding : Encoding
-    positions : range
-    dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
-        bfloat16 is stored as uint16; the specification in the attributes states the dtype.
-    chunk_rows : int, optional
-        Rows in a chunk; by default a chunk has at most CHUNK_BYTES, or one row if a row is larger.
-    threads, overwrite, progress
-        As in `table.write_table`.
-    storage_options : dict, optional
-        Options that fsspec needs to access the URL.
-
-    Returns
-    -------
-    int
-        Size of the chunks in bytes.
+    By default, a chunk has at most CHUNK_BYTES, or one row if a row is larger.
     """
     place = place_of(path, storage_options, private=True)
     try:
         size = create(place, encoding, positions, dtype, chunk_rows, overwrite=overwrite).nbytes
-        write_part(place, 0, 1, threads, progress)
+        write_part(place, 0, 1, **keywords)
         finish(place)
     finally:
         if isinstance(place, Folder):
@@ -366,16 +332,7 @@ class Table:
 
 @contextmanager
 def opened(path: str | os.PathLike[str], *, storage_options: dict[str, Any] | None = None) -> Iterator[Table]:
-    """Open a Zarr array in a folder or at a URL as a table.
-
-    Raises
-    ------
-    ValueError
-        If the folder or URL has no Zarr array, the array is unfinished or not a table, or a chunk is missing or
-        truncated.
-    FileNotFoundError
-        If the folder does not exist.
-    """
+    """Open a Zarr array in a folder or at a URL as a table; refuse one with missing or truncated chunks."""
     with table.explaining(path):
         place = place_of(path, storage_options)
         try:

@@ -70,13 +70,8 @@ def _matching(rough: Approximation, row: NDArray[np.float64], order: NDArray[np.
 
 
 def _nearest(
-    rough: Approximation,
-    starts: NDArray[np.intp],
-    steps: NDArray[np.intp],
-    rows: NDArray[np.intp],
-    values: NDArray[np.float64],
-    order: NDArray[np.intp],
-    stored: str,
+    rough: Approximation, starts: NDArray[np.intp], steps: NDArray[np.intp], rows: NDArray[np.intp],
+    values: NDArray[np.float64], order: NDArray[np.intp], stored: str,
 ) -> tuple[int, int] | None:
     """Return the (start, step) with the least squared error, preferring small numbers, or None if all errors are large."""
     rows, values = (rows, values) if len(starts) * values.size < 2**20 else (rows[:2], values[:2])

@@ -249,11 +249,7 @@ class Rotary(Specification):
 
     @suggests
     def tables(
-        self,
-        positions: Positions,
-        *,
-        dtype: AnyDType | None = None,
-        out: NDArray[Any] | None = None,
+        self, positions: Positions, *, dtype: AnyDType | None = None, out: NDArray[Any] | None = None,
         threads: SupportsIndex | None = None,
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the cosines and sines of the pairs' angles, correctly rounded at every position.
@@ -307,12 +303,7 @@ class Rotary(Specification):
 
     @suggests
     def rotate(
-        self,
-        x: ArrayT,
-        positions: Positions | None = None,
-        *,
-        inverse: bool = False,
-        out: ArrayT | None = None,
+        self, x: ArrayT, positions: Positions | None = None, *, inverse: bool = False, out: ArrayT | None = None,
         threads: SupportsIndex | None = None,
     ) -> ArrayT:
         """Rotate queries or keys by their positions, in place unless `out` is given, and round once.

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import decimal
 import difflib
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -36,28 +36,11 @@ class Frequencies(NamedTuple):
 # ---- keys -------------------------------------------------------------------------------------------------------------
 
 
-def _positive(name: str, value: Any) -> float:
-    number = checks.real(name, value)
-    if number <= 0:
-        raise ValueError(f"{name} is {value!r}, expected a positive number")
-    return number
-
-
-def _length(name: str, value: Any) -> int:
-    return checks.integer(name, value, 1)
-
-
 def _factors(name: str, value: Any) -> tuple[float, ...]:
     factors: tuple[float, ...] = checks.frequencies(name, value)
     if min(factors, default=1) <= 0:
         raise ValueError(f"{name} has {min(factors)!r}, expected positive numbers")
     return factors
-
-
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected a bool")
-    return bool(value)
 
 
 def _section(name: str, value: Any) -> tuple[int, ...]:
@@ -67,27 +50,15 @@ def _section(name: str, value: Any) -> tuple[int, ...]:
 
 
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "rope_theta": _positive,
-    "partial_rotary_factor": _positive,
+    **dict.fromkeys(
+        ("rope_theta", "partial_rotary_factor", "factor", "alpha", "attention_factor", "beta_fast", "beta_slow",
+         "low_freq_factor", "high_freq_factor", "short_mscale", "long_mscale"), checks.positive),
+    **dict.fromkeys(("mscale", "mscale_all_dim"), checks.real),
+    **dict.fromkeys(("mrope_interleaved", "truncate"), checks.boolean),
+    **dict.fromkeys(
+        ("original_max_position_embeddings", "max_position_embeddings", "length"), partial(checks.integer, lowest=1)),
+    **dict.fromkeys(("short_factor", "long_factor"), _factors),
     "mrope_section": _section,
-    "mrope_interleaved": _flag,
-    "factor": _positive,
-    "alpha": _positive,
-    "original_max_position_embeddings": _length,
-    "max_position_embeddings": _length,
-    "length": _length,
-    "attention_factor": _positive,
-    "beta_fast": _positive,
-    "beta_slow": _positive,
-    "mscale": checks.real,
-    "mscale_all_dim": checks.real,
-    "truncate": _flag,
-    "low_freq_factor": _positive,
-    "high_freq_factor": _positive,
-    "short_factor": _factors,
-    "long_factor": _factors,
-    "short_mscale": _positive,
-    "long_mscale": _positive,
 }
 # Keys that every type accepts.  `Rotary` converts them to its keywords base, rotary_dim and axes, except that the type
 # proportional keeps partial_rotary_factor.
@@ -187,17 +158,7 @@ def _listed(required: Sequence[str], optional: Sequence[str]) -> str:
 
 
 def scaled_frequencies(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    """Return the frequencies of dim / 2 pairs.
-
-    Parameters
-    ----------
-    dim : int
-        Number of columns that are rotated.
-    base, scale : float
-        Frequency i is ``scale * base**(-2 i / dim)`` before the scaling.
-    scaling : mapping
-        The result of `checked_scaling`.
-    """
+    """Return the frequencies of dim / 2 pairs: before the scaling, frequency i is ``scale * base**(-2 i / dim)``."""
     return TYPES[scaling["rope_type"]](dim, base, scale, scaling) if dim else explicit_frequencies(())
 
 
@@ -206,7 +167,7 @@ def explicit_frequencies(values: Sequence[float], attention_factor: float = 1.0)
     array = np.array(values, np.float64)
     if not np.isfinite(array).all():
         raise ValueError(f"scaling gives the frequency {array[~np.isfinite(array)][0]}, expected finite frequencies")
-    return Frequencies(functools.partial(explicit_turns, values, 1.0), array, attention_factor)
+    return Frequencies(partial(explicit_turns, values, 1.0), array, attention_factor)
 
 
 def _powers(count: int, zeros: int, powers: Powers, scales: Sequence[float | Fraction]) -> Frequencies:

@@ -62,13 +62,8 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
 
     @suggests
     def __init__(
-        self,
-        positions: SupportsIndex | range,
-        d_model: SupportsIndex | Encoding,
-        *,
-        chunk_rows: SupportsIndex | None = None,
-        dtype: torch.dtype = torch.float32,
-        **convention: Unpack[Convention],
+        self, positions: SupportsIndex | range, d_model: SupportsIndex | Encoding, *, chunk_rows: SupportsIndex | None = None,
+        dtype: torch.dtype = torch.float32, **convention: Unpack[Convention],
     ) -> None:
         dtype_name(dtype)
         positions = checks.range_of(constant("positions", positions))

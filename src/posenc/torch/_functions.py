@@ -18,12 +18,8 @@ from posenc.torch import _operators, _tensors
 
 @suggests
 def encode(
-    positions: Positions | Tensor,
-    d_model: SupportsIndex | Encoding,
-    *,
-    dtype: torch.dtype = torch.float32,
-    device: torch.device | str | int | None = None,
-    **convention: Unpack[Convention],
+    positions: Positions | Tensor, d_model: SupportsIndex | Encoding, *, dtype: torch.dtype = torch.float32,
+    device: torch.device | str | int | None = None, **convention: Unpack[Convention],
 ) -> Tensor:
     """Return sinusoidal positional encodings as a tensor, with the same bits as `posenc.encode`.
 
@@ -89,11 +85,7 @@ def encode(
 
 @suggests
 def add_to(
-    x: Tensor,
-    positions: Positions | Tensor | None = None,
-    *,
-    encoding: Encoding | None = None,
-    x_scale: SupportsFloat = 1.0,
+    x: Tensor, positions: Positions | Tensor | None = None, *, encoding: Encoding | None = None, x_scale: SupportsFloat = 1.0,
     **convention: Unpack[Convention],
 ) -> Tensor:
     """Add encodings to embeddings in place, with the same bits as `posenc.add_to`; differentiable with respect to x.

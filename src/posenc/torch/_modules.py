@@ -74,9 +74,7 @@ class PositionalTable(nn.Module):
 
     @suggests
     def __init__(
-        self,
-        d_model: SupportsIndex | posenc.Encoding,
-        max_sequence_length: SupportsIndex | None = None,
+        self, d_model: SupportsIndex | posenc.Encoding, max_sequence_length: SupportsIndex | None = None,
         **convention: Unpack[Convention],
     ) -> None:
         super().__init__()
@@ -297,15 +295,9 @@ class PositionalEncoding(PositionalTable):
 
     @suggests
     def __init__(
-        self,
-        d_model: SupportsIndex | posenc.Encoding,
-        dropout: float = 0.0,
-        *others: Any,
-        max_len: SupportsIndex | None = None,
-        batch_first: bool = True,
-        x_scale: SupportsFloat | None = None,
-        learned_scale: SupportsFloat | None = None,
-        **convention: Unpack[Convention],
+        self, d_model: SupportsIndex | posenc.Encoding, dropout: float = 0.0, *others: Any,
+        max_len: SupportsIndex | None = None, batch_first: bool = True, x_scale: SupportsFloat | None = None,
+        learned_scale: SupportsFloat | None = None, **convention: Unpack[Convention],
     ) -> None:
         if others:
             kind, length = type(self).__name__, ", ".join(map(repr, others))
@@ -320,8 +312,7 @@ class PositionalEncoding(PositionalTable):
             raise ValueError(f"dropout is {dropout}, expected a probability from 0 to 1")
         if max_len is not None:
             max_len = integer("max_len", max_len, 0)
-        if not isinstance(batch_first, (bool, np.bool_)):
-            raise TypeError(f"batch_first is {batch_first!r} of type {type(batch_first).__name__}, expected a bool")
+        checks.boolean("batch_first", batch_first)
         super().__init__(d_model, max_len, **convention)
         self.dropout = nn.Dropout(dropout)
         self.batch_first = batch_first

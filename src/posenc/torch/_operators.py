@@ -132,18 +132,10 @@ def _is_protected_view(x: Tensor) -> bool:
 def define_in_place(
     name: str, arguments: str, run: Callable[..., None], save: Callable[..., None], backward: Callable[..., Any], instead: str
 ) -> None:
-    """Define the operator ``posenc::{name}``, which overwrites x.
+    """Define the operator ``posenc::{name}``, which overwrites x; `arguments` is the schema of those after x and positions.
 
-    Parameters
-    ----------
-    name, arguments : str
-        The operator's name, and the schema of its arguments after `x` and `positions`.
-    run : function of x, positions and the arguments
-        The implementation.
-    save, backward : functions
-        ``save(context, positions, *arguments)`` saves what ``backward(context, grad)`` needs to return the gradient of x.
-    instead : str
-        What the error messages recommend for a leaf or a protected view.
+    ``save(context, positions, *arguments)`` saves the data from which ``backward(context, grad)`` computes the gradient of x.
+    The errors for a leaf and for a protected view recommend `instead`.
     """
     # torch.library.custom_op does not support derivatives of operators that mutate an argument
     operator = f"posenc::{name}"

@@ -168,16 +168,13 @@ class RotaryEmbedding(nn.Module):
         return self._texts[layer_type]
 
     def __getattr__(self, name: str) -> Any:
-        for end, read in (("inv_freq", _inv_freq), ("attention_scaling", lambda rotary: rotary.attention_scaling)):
+        for end in ("inv_freq", "attention_scaling"):
             if name.endswith(end) and "_texts" in self.__dict__:
                 layer_type = name.removesuffix(end).removesuffix("_") or None
                 if layer_type in self._texts:
-                    return read(self.rotary(layer_type))
+                    rotary = self.rotary(layer_type)
+                    return torch.tensor(rotary.frequencies) if end == "inv_freq" else rotary.attention_scaling
         return super().__getattr__(name)
 
     def extra_repr(self) -> str:
         return ", ".join(str(self.rotary(name)) if name is None else f"{name}={self.rotary(name)}" for name in self._texts)
-
-
-def _inv_freq(rotary: Rotary) -> Tensor:
-    return torch.tensor(rotary.frequencies)

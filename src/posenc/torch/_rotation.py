@@ -184,16 +184,11 @@ class _Turn(torch.autograd.Function):
         context.save_for_forward(*context.to_save)
 
     @staticmethod
-    def backward(context: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
-        return _backward(context, grad)
-
-    @staticmethod
     def jvp(context: Any, tangent: Tensor, *_: None) -> Tensor:
         return _turned(tangent, *_saved(context))
 
-    @staticmethod
-    def vmap(info: Any, dims: Any, *arguments: Any) -> tuple[Tensor, int]:
-        return _mapped(info, dims, *arguments)
+    backward = staticmethod(_backward)
+    vmap = staticmethod(_mapped)
 
 
 def _turned(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str) -> Tensor:
@@ -330,8 +325,7 @@ def _check(x: Tensor, rotary: Any, inverse: Any) -> None:
         if isinstance(rotary, Mapping) or hasattr(rotary, "to_dict"):
             such_as = " such as posenc.Rotary.from_config(config)"
         raise checks.wrong_type("rotary", rotary, f"a posenc.Rotary{such_as}")
-    if not isinstance(inverse, (bool, np.bool_)):
-        raise checks.wrong_type("inverse", inverse, "a bool")
+    checks.boolean("inverse", inverse)
     if not isinstance(x, Tensor):
         hint = "; posenc.Rotary.rotate takes arrays" if isinstance(x, np.ndarray) else ""
         raise TypeError(f"x is of type {type(x).__name__}, expected a torch.Tensor{hint}")

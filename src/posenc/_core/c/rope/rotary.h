@@ -25,31 +25,20 @@ INLINE void rotate_pairs(const head_row_t *h, ptrdiff_t pair, int width, const c
     else store_pairs(a, b, &v, dtype, interleaved);
 }
 
-/* Copies the last pairs of a row, fewer than BUNCH, to a buffer, and sets the rest of it to 1; these values pass the tests. */
-NOINLINE void load_last_pairs(const head_row_t *h, ptrdiff_t pair, char buffer[2 * BUNCH * sizeof(float)]) {
-    const rotation_t *r = h->rotation;
-    const ptrdiff_t size = size_of(r->dtype), at = pair * size;
-    const size_t bytes = (size_t)((r->pairs - pair) * size);
-    const uint64_t ones = r->dtype == FLOAT32 ? 0x3f8000003f800000 : r->dtype == FLOAT16 ? 0x3c003c003c003c00 : 0x3f803f803f803f80;
-    for (size_t i = 0; i < 2 * BUNCH * sizeof(float); i += sizeof ones) memcpy(buffer + i, &ones, sizeof ones);
-    if (r->interleaved) {
-        memcpy(buffer, h->x + 2 * at, 2 * bytes);
-    } else {
-        memcpy(buffer, h->x + at, bytes);
-        memcpy(buffer + BUNCH * size, h->x + r->pairs * size + at, bytes);
-    }
+/* Copies the last pairs of a row, fewer than BUNCH; their second columns are `to_second` and `second` bytes after the first. */
+static void copy_last_pairs(const rotation_t *r, ptrdiff_t pair, char *to, ptrdiff_t to_second, const char *from,
+                            ptrdiff_t second) {
+    const size_t bytes = (size_t)((r->pairs - pair) * size_of(r->dtype));
+    memcpy(to, from, r->interleaved ? 2 * bytes : bytes);
+    if (!r->interleaved) memcpy(to + to_second, from + second, bytes);
 }
 
-NOINLINE void store_last_pairs(const head_row_t *h, ptrdiff_t pair, const char *buffer) {
-    const rotation_t *r = h->rotation;
-    const ptrdiff_t size = size_of(r->dtype), at = pair * size;
-    const size_t bytes = (size_t)((r->pairs - pair) * size);
-    if (r->interleaved) {
-        memcpy(h->out + 2 * at, buffer, 2 * bytes);
-    } else {
-        memcpy(h->out + at, buffer, bytes);
-        memcpy(h->out + r->pairs * size + at, buffer + BUNCH * size, bytes);
-    }
+/* Copies the last pairs to a buffer, and sets the rest of it to 1; these values pass the tests. */
+NOINLINE void load_last_pairs(const rotation_t *r, ptrdiff_t pair, const char *x, ptrdiff_t second,
+                              char buffer[2 * BUNCH * sizeof(float)]) {
+    const uint64_t ones = r->dtype == FLOAT32 ? 0x3f8000003f800000 : r->dtype == FLOAT16 ? 0x3c003c003c003c00 : 0x3f803f803f803f80;
+    for (size_t i = 0; i < 2 * BUNCH * sizeof(float); i += sizeof ones) memcpy(buffer + i, &ones, sizeof ones);
+    copy_last_pairs(r, pair, buffer, BUNCH * size_of(r->dtype), x, second);
 }
 
 INLINE void rotate_head_row(const head_row_t *h, dtype_t dtype, int interleaved) {
@@ -61,7 +50,7 @@ INLINE void rotate_head_row(const head_row_t *h, dtype_t dtype, int interleaved)
         char *to_a = h->out + pair * step, *to_b = to_a + half;
         const int width = minimum(r->pairs - pair, BUNCH);
         if (UNLIKELY(width < BUNCH)) {
-            load_last_pairs(h, pair, buffer);
+            load_last_pairs(r, pair, a, half, buffer);
             a = to_a = buffer;
             b = to_b = buffer + BUNCH * size;
         } else {
@@ -71,7 +60,7 @@ INLINE void rotate_head_row(const head_row_t *h, dtype_t dtype, int interleaved)
             }
         }
         rotate_pairs(h, pair, width, a, b, to_a, to_b, dtype, interleaved);
-        if (UNLIKELY(width < BUNCH)) store_last_pairs(h, pair, buffer);
+        if (UNLIKELY(width < BUNCH)) copy_last_pairs(r, pair, h->out + pair * step, half, buffer, BUNCH * size);
     }
     if (r->rest && h->out != h->x) memcpy(h->out + 2 * r->pairs * size, h->x + 2 * r->pairs * size, (size_t)(r->rest * size));
 }
