@@ -168,7 +168,7 @@ WITHOUT = {
     "uniform": lambda: RNG(0).uniform(-1, 1, (512, 64)),
     "orthogonal": lambda: np.linalg.qr(RNG(0).normal(size=(512, 64)))[0],
     "pairs of random angles": lambda: posenc.encode(RNG(0).uniform(0, 7, 300 * 32), 2).reshape(300, 64),
-    "rows shuffled": lambda: RNG(0).permutation(posenc.encode(60, 32)),
+    "rows shuffled": lambda: RNG(0).permutation(posenc.encode(60, 8)),
     "columns shuffled": lambda: RNG(0).permutation(posenc.encode(500, 64), axis=1),
     "columns of another table": lambda: np.hstack([posenc.encode(99, 32), posenc.encode(99, 32, layout="halves", order="cos")]),
     "zeros": lambda: np.zeros((10, 8)),
