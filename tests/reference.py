@@ -24,6 +24,7 @@ NAN = {"float64": 0x7FF8 << 48, "float32": 0x7FC0 << 16, "float16": 0x7E00, "bfl
 
 # For an angle of 2**-5000, about the smallest, cos differs from 1 by 2**-10001: its rounding takes about 10_000 bits.
 MAX_PRECISION = 2**15
+FIRST_PRECISION = FORMATS["float64"][0] + 40        # for all dtypes, which share the values
 
 
 def exact(x):
@@ -107,7 +108,7 @@ class Reference:
             self.factors = [exact(frequency_scale)] * count
             # Index 0 is a special case, because the divisor may be 0 if there is only one frequency.
             self.exponents = [mpq(0) if i == 0 else i / divisor for i in range(count)]
-        self._roots = {}
+        self._roots, self._bounds = {}, {}
 
     def _root(self, index, precision):
         """Return ``base**-exponent`` with a relative error below ``2**-precision``."""
@@ -157,22 +158,32 @@ class Reference:
         position = exact(position)
         if self.padding_idx is not None and position == self.padding_idx:
             return 0
-        precision = FORMATS[dtype][0] + 40
+        precision = FIRST_PRECISION
         while precision <= MAX_PRECISION:
-            value = self._value(position, column, precision)
-            mantissa, exponent = value.as_mantissa_exp()
-            if self._is_exact(position, column):
-                return round_to(mantissa, exponent, dtype)
-            # The mantissa has no trailing zeros; restore enough of them to make `error` a whole number of units.
-            widen = max(precision - mantissa.bit_length() + 2, 0)
-            mantissa, exponent = mantissa << widen, exponent - widen
-            error = 1 << max(mantissa.bit_length() - precision, 0)
-            low = round_to(mantissa - error, exponent, dtype)
-            if low == round_to(mantissa + error, exponent, dtype):
+            lower, upper, exponent = self._between(position, column, precision)
+            low = round_to(lower, exponent, dtype)
+            if lower == upper or low == round_to(upper, exponent, dtype):
                 return low
             # The loop ends, because values at nonzero angles are transcendental and therefore never half-way points.
             precision *= 2
         raise ArithmeticError(f"{precision // 2} bits do not decide column {column} at position {position}")
+
+    def _between(self, position, column, precision):
+        """Return integers `lower`, `upper` and `exponent`: the value is from lower * 2**exponent to upper * 2**exponent.
+
+        All dtypes share the results.
+        """
+        key = position, column, precision
+        if key not in self._bounds:
+            mantissa, exponent = self._value(*key).as_mantissa_exp()
+            error = 0
+            if not self._is_exact(position, column):
+                # The mantissa has no trailing zeros; restore enough of them to make `error` a whole number of units.
+                widen = max(precision - mantissa.bit_length() + 2, 0)
+                mantissa, exponent = mantissa << widen, exponent - widen
+                error = 1 << max(mantissa.bit_length() - precision, 0)
+            self._bounds[key] = mantissa - error, mantissa + error, exponent
+        return self._bounds[key]
 
     def _is_exact(self, position, column):
         """Return whether the result of `_value` is exact: angle 0, scale 0, or a column of zeros."""
@@ -185,6 +196,12 @@ class Reference:
         columns = range(self.d_model) if columns is None else columns
         rows = [[self.bits(p, c, dtype) for c in columns] for p in positions]
         return np.array(rows, FORMATS[dtype][2]).reshape(len(positions), len(columns))
+
+
+@cache
+def reference_of(d_model, convention=()):
+    """Return a reference; calls with equal arguments share its values.  `convention` is a tuple of keywords and values."""
+    return Reference(d_model, **dict(convention))
 
 
 class Rotated:

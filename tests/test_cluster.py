@@ -1,6 +1,6 @@
 """Stores written by a cluster: workers and clients are killed, and the job continues with the missing chunks only.
 
-The long tests write 1.28 GB to a folder and to an S3 server, with Dask and with Ray.
+The long tests write 1.28 GB to a folder and to an S3 server, with Dask and with Ray, and run the programs for Ray and Spark.
 """
 
 import contextlib
@@ -88,7 +88,7 @@ def test_a_worker_without_access_to_the_folder_causes_an_error(cluster_apart):
 
 
 def test_a_killed_worker_loses_no_data(cluster, tmp_path):
-    n, chunks, path, result = 300_000, 1000, tmp_path / "pe.zarr", []
+    n, chunks, path, result = 150_000, 1000, tmp_path / "pe.zarr", []
     writer = threading.Thread(target=lambda: result.append(posenc.dask.to_zarr(path, n, 64, chunks=chunks)))
     writer.start()
     written = until(lambda: chunks_in(path), n // chunks // 10, writer.is_alive)
@@ -292,7 +292,9 @@ def programs_folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("engine", ["from distributed", "import ray", "pyspark", "SLURM"])
+@pytest.mark.parametrize("engine", [
+    "from distributed", "SLURM", *(pytest.param(name, marks=pytest.mark.long) for name in ("import ray", "pyspark")),
+])
 def test_programs_of_the_documentation_run(engine, programs_folder):
     program, = (block for block in programs() if engine in block)
     for package in packages_of(program):

@@ -267,13 +267,6 @@ def test_errors_of_sums_are_raised_before_computing(x, positions, error, message
 # ---- stores ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_store_requires_a_range_of_positions(tmp_path):
-    pytest.importorskip("zarr")
-    with pytest.raises(TypeError, match="positions is of type ndarray, expected an integer or a range"):
-        posenc.dask.to_zarr(tmp_path / "pe.zarr", np.arange(9), 8)
-    assert not (tmp_path / "pe.zarr").exists()
-
-
 def test_a_store_holds_the_table_and_its_specification(tmp_path, dtype):
     pytest.importorskip("zarr")
     positions, convention = range(1000, 0, -3), {"base": 77.0, "layout": "halves"}
@@ -300,15 +293,6 @@ def test_unequal_chunks_are_refused(tmp_path, chunks):
     with pytest.raises(ValueError, match=r"chunks is \(3, .*\), expected equal chunks, except for a smaller last one"):
         posenc.dask.to_zarr(tmp_path / "pe.zarr", n, 8, chunks=chunks)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("overwrite", ["no", "", 0, 1, None])
-def test_overwrite_must_be_a_bool(tmp_path, overwrite):
-    pytest.importorskip("zarr")
-    posenc.dask.to_zarr(tmp_path / "pe.zarr", 10, 8)
-    with pytest.raises(TypeError, match=f"overwrite is {overwrite!r} of type {type(overwrite).__name__}, expected a bool"):
-        posenc.dask.to_zarr(tmp_path / "pe.zarr", 5, 8, overwrite=overwrite)
-    assert posenc.dask.to_zarr(tmp_path / "pe.zarr", 10, 8, overwrite=np.True_).shape == (10, 8)
 
 
 @in_processes

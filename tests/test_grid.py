@@ -151,23 +151,6 @@ def test_an_encoding_and_its_keywords_give_the_same_table():
         assert_same_bits(posenc.grid((2, 3), given, axes=(1, 0), group=group), table)
 
 
-@pytest.mark.parametrize("d_model, arguments, error, message", [
-    (posenc.Encoding(4), {"base": 5.0}, TypeError, r"an Encoding and base .* replace\(base=...\)"),
-    ([posenc.Encoding(4)] * 2, {"scale": (1, 2)}, TypeError, r"an Encoding and scale .* replace\(scale=...\)"),
-    (posenc.Encoding(4), {"layout": "interleaved"}, TypeError, r"an Encoding and layout .* replace\(layout=...\)"),
-    (posenc.Encoding(4), {"widths": (2, 6)}, TypeError, "an Encoding and widths .* pass an Encoding for each axis"),
-    (posenc.Encoding(4), {"odd": "zero"}, TypeError, "an Encoding and odd .* pass d_model and keywords"),
-    (posenc.Encoding(5), {}, ValueError, r"d_model is Encoding\(5\), expected an even number of columns"),
-    ([posenc.Encoding(4)] * 3, {}, ValueError, "d_model has length 3, expected 2"),
-    ([posenc.Encoding(4), 4], {}, TypeError, "d_model is 4 of type int, expected an Encoding, as for the other axes"),
-    ([posenc.Encoding(4), posenc.Encoding(4, layout="halves")], {}, ValueError, r"layouts \['halves', 'interleaved'\]"),
-], ids=str)
-def test_invalid_uses_of_an_encoding_are_refused(d_model, arguments, error, message):
-    for call in (functools.partial(posenc.grid, (2, 3)), functools.partial(posenc.points, [[2, 3]])):
-        with pytest.raises(error, match=message):
-            call(d_model, **arguments)
-
-
 # ---- coordinates ------------------------------------------------------------------------------------------------------
 
 
@@ -304,7 +287,6 @@ BAD = [      # test_mistakes.py has more
     ({"shape": (2, [0, 1, 2**62]), "position_offset": 2.0**62, "d_model": 8}, ValueError, "position_offset"),
     ({"shape": (2, [0, 1, 2]), "start": 1}, ValueError, "start is 1"),
     ({"shape": (2, 2**64)}, ValueError, "expected at most"),
-    ({"d_model": 7}, ValueError, "d_model is 7"),
     ({"start": math.nan}, ValueError, "start is nan"),
     ({"start": 2.0**63}, ValueError, "positions has 9223372036854775808"),
     ({"start": 1e300, "coordinates": "centered"}, ValueError, "positions has"),
@@ -312,9 +294,7 @@ BAD = [      # test_mistakes.py has more
     ({"coordinates": 3}, TypeError, "coordinates is 3"),
     ({"coordinates": (0, math.inf)}, ValueError, "coordinates is inf"),
     ({"axes": (0,)}, ValueError, "axes has length 1"),
-    ({"channel_first": 1}, TypeError, "channel_first is 1"),
     ({"frequencies": [[1.0, 2.0], [1.0]]}, ValueError, "length 1, expected 2"),
-    ({"threads": 0}, ValueError, "threads is 0"),
 ]
 
 
@@ -325,19 +305,6 @@ def test_invalid_arguments_are_refused(arguments, error, message, monkeypatch):
     with pytest.raises(error, match=message):
         posenc.grid(**{"shape": (2, 3), "d_model": 8, "out": out} | arguments)
     assert (out == 7).all()
-
-
-@pytest.mark.parametrize("out, error, message", [
-    (np.full((2, 3, 9), 7, np.float32), ValueError, r"out has shape \(2, 3, 9\), expected \(2, 3, 8\)"),
-    (np.full((6, 8), 7, np.float32), ValueError, "out has shape"),
-    (np.full((2, 3, 8), 7, np.int64), TypeError, "out has dtype int64"),
-    (np.full((2, 3, 16), 7, np.float32)[..., ::2], ValueError, "contiguous last dimension"),
-    ([7], TypeError, "out is of type list"),
-], ids=str)
-def test_invalid_out_is_refused(out, error, message):
-    with pytest.raises(error, match=message):
-        posenc.grid((2, 3), 8, out=out)
-    assert (np.array(out) == 7).all()
 
 
 # ---- other libraries --------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def identified(table, shape, dtype, coordinates):
 
 
 @pytest.mark.parametrize("d_model, kind", [
-    (7, "float16"), (64, "float32"), (64, "noise"), *(
+    (7, "float16"), (64, "float32"), *(
         pytest.param(d_model, kind, marks=pytest.mark.long) for d_model in (7, 8, 15, 64, 100, 512) for kind in KINDS),
 ])
 @pytest.mark.parametrize("name", NAMES)
@@ -168,7 +168,7 @@ WITHOUT = {
     "uniform": lambda: RNG(0).uniform(-1, 1, (512, 64)),
     "orthogonal": lambda: np.linalg.qr(RNG(0).normal(size=(512, 64)))[0],
     "pairs of random angles": lambda: posenc.encode(RNG(0).uniform(0, 7, 300 * 32), 2).reshape(300, 64),
-    "rows shuffled": lambda: RNG(0).permutation(posenc.encode(200, 64)),
+    "rows shuffled": lambda: RNG(0).permutation(posenc.encode(60, 8)),
     "columns shuffled": lambda: RNG(0).permutation(posenc.encode(500, 64), axis=1),
     "columns of another table": lambda: np.hstack([posenc.encode(99, 32), posenc.encode(99, 32, layout="halves", order="cos")]),
     "zeros": lambda: np.zeros((10, 8)),
@@ -187,8 +187,8 @@ def test_tables_without_a_convention_have_no_match(name):
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("shape", [
-    (1, 2), (2, 2), (3, 3), (1, 8), (6, 2),
-    *(pytest.param(shape, marks=pytest.mark.long) for shape in [(1, 1), (1, 4), (2, 8), (5, 1)]),
+    (1, 2), (2, 2), (3, 3), (1, 8),
+    *(pytest.param(shape, marks=pytest.mark.long) for shape in [(1, 1), (1, 4), (2, 8), (5, 1), (6, 2)]),
 ])
 def test_small_random_tables_have_no_match(shape, seed):
     """If positions and parameters are unknown, a few numbers could match by chance."""

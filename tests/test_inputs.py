@@ -24,7 +24,7 @@ from conftest import assert_same_bits, bits_of
 from posenc import Encoding
 from posenc._arguments import checks
 from posenc._arguments.specification import keywords_of
-from reference import Reference, Rotated
+from reference import Reference, Rotated, reference_of
 
 # ---- invalid arguments ----------------------------------------------------------------------------------------------
 
@@ -282,9 +282,6 @@ BAD = [
     ("no_such", 1, TypeError, "no_such"),
 ]
 BAD_TOGETHER = [
-    ({"d_model": 3, "odd": "error"}, "d_model is 3"),
-    ({"spacing": "endpoint", "shift": 1}, "spacing.*shift"),
-    ({"frequencies": [1.0, 2.0], "base": 2.0}, "frequencies and base"),
     ({"frequencies": [1.0, 2.0], "frequency_scale": 2.0}, "frequencies and frequency_scale"),
     ({"frequencies": [1.0, 2.0], "shift": 1.0}, "frequencies and shift"),
     ({"frequencies": [1.0, 2.0], "spacing": "endpoint"}, "frequencies and spacing"),
@@ -363,28 +360,6 @@ def test_exact_numbers_of_every_type_are_accepted():
 
 
 @pytest.mark.parametrize(
-    "arguments, error, message",
-    [
-        ({"start": np.complex128(1 + 1j)}, TypeError, "start is np.complex128"),
-        ({"start": np.array(True)}, TypeError, "start is array"),
-        ({"start": Fraction(1, 3)}, ValueError, "start is Fraction"),
-        ({"coordinates": (np.array("1"), np.array("2"))}, TypeError, "coordinates is array"),
-        ({"coordinates": (0, 2**53 + 1)}, ValueError, "coordinates is 9007199254740993, expected a number"),
-        ({"axes": (Tensor("torch.bool", 1), 0)}, TypeError, "axes is Tensor"),
-        ({"shape": (Tensor("torch.bool", 1), 2)}, TypeError, r"shape\[0\] is Tensor"),
-    ],
-)
-def test_invalid_types_for_a_grid_are_refused(arguments, error, message):
-    with pytest.raises(error, match=message):
-        posenc.grid(**{"shape": (2, 2), "d_model": 4} | arguments)
-
-
-@pytest.mark.parametrize("function", ["encode", "Encoding.encode"])
-def test_encode_requires_positions(function):
-    assert_refused(function, valid(function) | {"positions": None}, TypeError, "positions is None")
-
-
-@pytest.mark.parametrize(
     "function, argument, value, error, message",
     [(f, *case) for case in BAD for f in FUNCTIONS_WITH.get(case[0], ("Encoding",))],
     ids=short,
@@ -408,12 +383,6 @@ def test_an_array_changed_after_the_checks_is_refused(monkeypatch, change):
     with pytest.raises(ValueError, match="out changed its dtype or strides"):
         posenc.encode(12, 64, dtype="float32", out=changed)
     assert (memory == 7).all()
-
-
-@pytest.mark.parametrize("positions", [2.0, [1, 2], np.arange(3), np.array(3)], ids=repr)
-def test_a_stream_refuses_arrays(positions):
-    with pytest.raises(TypeError, match="positions is of type"):
-        posenc.stream(positions, 4)
 
 
 def test_tables_beyond_memory_are_refused():
@@ -456,18 +425,6 @@ def test_bfloat16_is_read_as_float32():
     assert (posenc.positions_from_mask(np.array([0, 1, 1], ml_dtypes.bfloat16)) == [-1, 0, 1]).all()
 
 
-def test_tensors_are_read_but_not_written():
-    """Tensors that require grad are refused, and so are tensors as `x` or `out`."""
-    torch = pytest.importorskip("torch")
-    tensor = torch.zeros((12, 64), requires_grad=True)
-    for arguments in ({"positions": tensor[0], "d_model": 4}, {"x": tensor}):
-        with pytest.raises((RuntimeError, TypeError), match=r"grad|x is of type Tensor"):
-            call("encode" if "positions" in arguments else "add_to", arguments)
-    with pytest.raises(TypeError, match="out is of type Tensor"):
-        posenc.encode(12, 64, out=tensor)
-    assert (posenc.encode(torch.arange(5), 4) == posenc.encode(5, 4)).all()
-
-
 def test_out_may_be_a_memory_map(tmp_path):
     out = np.lib.format.open_memmap(tmp_path / "pe.npy", "w+", np.float32, (12, 64))
     assert posenc.encode(12, 64, out=out) is out
@@ -477,8 +434,8 @@ def test_out_may_be_a_memory_map(tmp_path):
 # ---- environment variables ------------------------------------------------------------------------------------------
 
 INVALID_SETTINGS = {
-    **{("POSENC_NUM_THREADS", text): "expected an integer of at least 1" for text in ("0", "-1", "two", "1.5")},
-    **{("POSENC_ISA", text): "expected one of the instruction sets of this processor: " for text in ("bogus", "AVX2", "none")},
+    **{("POSENC_NUM_THREADS", text): "expected an integer of at least 1" for text in ("0", "two")},
+    **{("POSENC_ISA", text): "expected one of the instruction sets of this processor: " for text in ("bogus", "AVX2")},
 }
 # The import succeeds; every function that needs the kernels raises an error.  The program prints one line for each function.
 REFUSED = """
@@ -756,11 +713,6 @@ def other_shapes(shape, dtype):
     """Return a strategy for writable arrays of different shapes."""
     others = [(*shape, 2), (*shape[:-1], shape[-1] + 1), (1, *shape), shape[1:]]
     return st.sampled_from([np.full(other, 7, dtype) for other in others])
-
-
-@cache
-def reference_of(d_model, convention):
-    return Reference(d_model, **dict(convention))
 
 
 @lru_cache(maxsize=64)
@@ -1371,5 +1323,5 @@ def any_call(examples, **more):
     return test
 
 
-test_random_calls = any_call(1500, derandomize=True)
+test_random_calls = any_call(600, derandomize=True)
 test_a_hundred_thousand_random_calls = pytest.mark.long(any_call(100_000))

@@ -1,7 +1,6 @@
 """Common mistakes in calls of each public function: every message must name the argument and the remedy.
 
-``python tests/test_mistakes.py`` prints the calls and their messages as Markdown.  In this file, each row has a call, at
-least two spaces, and the fragments that the message must contain, separated by " | ".
+Each row has a call, at least two spaces, and the fragments that the message must contain, separated by " | ".
 """
 
 import ast
@@ -12,7 +11,6 @@ import os
 import re
 import shlex
 import subprocess
-import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -925,19 +923,3 @@ def test_every_function_has_mistakes():
     for module in ("torch", "dask", "plot"):
         if find_spec({"plot": "matplotlib"}.get(module, module)):
             assert {f"{module}.{name}" for name in getattr(posenc, module).__all__} <= functions
-
-
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as temporary, contextlib.chdir(temporary):
-        write_files()
-        for function in dict.fromkeys(row[0] for row in ROWS):
-            print(f"\n## posenc.{function}\n\n| call | message |\n|---|---|")
-            for name, call, _ in ROWS:
-                if name == function:
-                    try:
-                        message = " ".join(message_of(call).split()).replace("|", r"\|")
-                    except pytest.skip.Exception as skipped:
-                        message = str(skipped)
-                    except pytest.fail.Exception:
-                        message = "**accepted**"
-                    print(f"| `{call}` | {message} |")

@@ -486,13 +486,9 @@ BAD_CALLS = {
     "positions beyond 64 bits": (lambda: posenc.torch.encode(range(2**63, 2**63 + 1), 4), ValueError, "expected -2"),
     "number of positions beyond 64 bits": (lambda: posenc.torch.encode(2**70, 4), ValueError, "expected -2"),
     "positions, objects": (lambda: posenc.torch.encode(np.array([1], object), 4), TypeError, "positions has dtype object"),
-    "positions, bools": (lambda: posenc.torch.encode(torch.tensor([True]), 4), TypeError, "positions has dtype torch.bool"),
-    "positions with grad": (
-        lambda: posenc.torch.encode(torch.ones(2, requires_grad=True), 4), RuntimeError, "not differentiable"),
     "positions with grad, operator": (
         lambda: torch.ops.posenc.encode_at(torch.ones(2, requires_grad=True), 4, "{}", torch.float32).sum().backward(),
         RuntimeError, "not differentiable"),
-    "dropout below 0": (lambda: PositionalEncoding(6, -0.5), ValueError, "dropout is -0.5, expected a probability from 0 to 1"),
     "dropout, a length of 1": (lambda: PositionalEncoding(6, 1), TypeError, "max_len=1"),
     "positions with more dimensions than x": (
         lambda: PositionalEncoding(6)(torch.ones(3, 6), positions=torch.ones(2, 3)), ValueError, r"broadcasts to \(3,\)"),
@@ -502,16 +498,11 @@ BAD_CALLS = {
     "padding_idx, a bool": (lambda: posenc.torch.encode(3, 4, padding_idx=TRUE), TypeError, "padding_idx is a bool"),
     "x_scale, a bool": (lambda: posenc.torch.add_to(torch.ones(3, 4), x_scale=True), TypeError, "x_scale is True"),
     "x_scale, a tensor of a bool": (lambda: posenc.torch.add_to(torch.ones(3, 4), x_scale=TRUE), TypeError, "x_scale is True"),
-    "base, bytes": (lambda: posenc.torch.encode(3, 4, base=b"100"), TypeError, "base is b'100' of type bytes"),
     "base, an object": (lambda: posenc.torch.encode(3, 4, base=object()), TypeError, "base is <object .* a real number"),
-    "frequencies, a set": (lambda: posenc.torch.encode(3, 4, frequencies={1, 2}), TypeError, "frequencies has dtype object"),
-    "frequencies, a masked array": (
-        lambda: posenc.torch.encode(3, 4, frequencies=np.ma.array([1.0, 2.0], mask=[0, 1])), TypeError, "without a mask"),
     "x_scale of a module, a bool": (lambda: PositionalEncoding(6, x_scale=TRUE), TypeError, "x_scale is True"),
     "d_model of a module, a bool": (lambda: PositionalEncoding(TRUE), TypeError, "d_model is a bool"),
     "max_len, a bool": (lambda: PositionalEncoding(6, max_len=TRUE), TypeError, "max_len is a bool"),
     "max_sequence_length, a bool": (lambda: PositionalTable(6, TRUE), TypeError, "max_sequence_length is a bool"),
-    "batch_first, a string": (lambda: PositionalEncoding(6, batch_first="no"), TypeError, "batch_first is 'no' of type str"),
     "dropout, a NumPy integer": (lambda: PositionalEncoding(6, np.int64(1)), TypeError, r"max_len=np.int64\(1\)"),
     "dropout, a tensor of an integer": (lambda: PositionalEncoding(6, torch.tensor(1)), TypeError, "max_len=1"),
     "chunk_rows, a bool": (lambda: ChunkDataset(10, 4, chunk_rows=TRUE), TypeError, "chunk_rows is a bool"),

@@ -162,21 +162,16 @@ def test_operators():
 
 
 @pytest.mark.parametrize("x, options, kind, message", [
-    (np.ones((5, 16)), {}, TypeError, "x is of type ndarray, expected a torch.Tensor"),
-    (X.double(), {}, TypeError, "x has dtype torch.float64, expected one of torch.float32, torch.float16, torch.bfloat16"),
     (X[..., :12], {}, ValueError, "x has shape (2, 3, 5, 12), expected (..., n, 16)"),
-    (X, {"rotary": 16}, TypeError, "rotary is 16 of type int, expected a posenc.Rotary"),
     (X, {"inverse": 1}, TypeError, "inverse is 1 of type int, expected a bool"),
-    (X, {"positions": 4}, ValueError, "positions has length 4, expected 5"),
     (X, {"positions": torch.arange(3)}, ValueError, "positions has shape (3,), expected one that broadcasts to (2, 3, 5)"),
     (X[:, :2], {"positions": POSITIONS[:, 0]}, ValueError, "with 1 or 3 dimensions that broadcasts to (2, 2, 5); pass"),
     (X, {"positions": torch.arange(5) + 0.5}, ValueError, "positions has 0.5, expected integers for a rotation"),
-    (X, {"rotary": AXES}, ValueError, "positions is None, expected"),
     (X, {"rotary": AXES, "positions": POSITIONS}, ValueError, "(3, ...)"),
 ])
 @pytest.mark.parametrize("record", [False, True])
 def test_mistakes(x, options, kind, message, record):
-    if record and isinstance(x, torch.Tensor):
+    if record:
         x = x.clone().requires_grad_()
     with pytest.raises(kind) as error:
         rotate(x, **{"rotary": PLAIN} | options)

@@ -12,7 +12,7 @@ from adversarial import halfway, zeros
 from conftest import bits_of
 from constructed import cases
 from posenc._core import kernel
-from reference import FORMATS, NAN, Reference
+from reference import FORMATS, NAN, Reference, reference_of
 
 LOWEST, BEYOND = -(2**63), 2**63
 
@@ -23,7 +23,7 @@ FRACTIONS = [0.5, 0.1, -2.75, 1e-5, -1e-300, 5e-324, 355 / 113, 1e6 + 1 / 3, -(2
 
 @cache  # shared by all instruction sets
 def expected(d_model, dtype, positions, columns, convention):
-    return Reference(d_model, **dict(convention)).table(positions, dtype, columns)
+    return reference_of(d_model, convention).table(positions, dtype, columns)
 
 
 def assert_correct(positions, d_model, dtype, columns=None, **convention):
@@ -73,14 +73,14 @@ def test_ranges_are_correct(isa, dtype, start, step):
     assert_correct(positions, 70, dtype, [0, 1, 2, 31, 32, 33, 64, 69])
 
 
-@pytest.mark.parametrize("d_model", [3, 64])
-def test_small_positions_are_correct(isa, dtype, d_model):
-    assert_correct(range(-20, 301), d_model, dtype)
+@pytest.mark.parametrize("d_model, last", [(3, 300), (64, 40)])
+def test_small_positions_are_correct(isa, dtype, d_model, last):
+    assert_correct(range(-20, last + 1), d_model, dtype)
 
 
 def test_powers_of_two_and_neighbours_are_correct(isa, dtype):
     positions = {sign * (2**k + d) for k in range(64) for d in (-1, 0, 1) for sign in (1, -1)}
-    assert_correct(np.array(sorted(p for p in positions if LOWEST <= p < BEYOND)), 16, dtype)
+    assert_correct(np.array(sorted(p for p in positions if LOWEST <= p < BEYOND)), 16, dtype, [0, 1, 6, 7, 14, 15])
 
 
 def test_timestamps_are_correct(isa, dtype):
@@ -180,7 +180,7 @@ def test_every_convention_is_correct(isa, dtype, convention):
     for d_model in widths[len(convention.get("frequencies", range(6)))]:
         assert_correct(np.array(inside), d_model, dtype, **convention)
         assert_correct(np.array(FRACTIONS), d_model, dtype, **convention)
-        assert_correct(range(-40, 40), d_model, dtype, [0, 5, 10], **convention)
+        assert_correct(range(-20, 20), d_model, dtype, [0, 5, 10], **convention)
 
 
 def test_a_single_frequency_has_exponent_zero(isa, dtype):
@@ -344,7 +344,7 @@ def test_the_fast_path_alone_fails_next_to_a_boundary(isa, position, column):
 
 def test_values_that_a_scale_brings_next_to_a_half_way_point(isa, dtype):
     """Compute each value directly and by rotation; many float64 values are within 2**-105 (relative) of a half-way point."""
-    hard = cases("ordinary_values", dtype, 0, 300)
+    hard = cases("ordinary_values", dtype, 0, 100)
     correct = [Reference(2, **convention).bits(position, column, dtype) for position, column, convention in hard]
 
     def count_wrong(before, after):
