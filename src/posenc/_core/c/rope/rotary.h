@@ -30,7 +30,9 @@ NOINLINE void load_last_pairs(const head_row_t *h, ptrdiff_t pair, char buffer[2
     const rotation_t *r = h->rotation;
     const ptrdiff_t size = size_of(r->dtype), at = pair * size;
     const size_t bytes = (size_t)((r->pairs - pair) * size);
-    const uint64_t ones = r->dtype == FLOAT32 ? 0x3f8000003f800000 : r->dtype == FLOAT16 ? 0x3c003c003c003c00 : 0x3f803f803f803f80;
+    const uint64_t ones = r->dtype == FLOAT32   ? 0x3f8000003f800000
+                          : r->dtype == FLOAT16 ? 0x3c003c003c003c00
+                                                : 0x3f803f803f803f80;
     for (size_t i = 0; i < 2 * BUNCH * sizeof(float); i += sizeof ones) memcpy(buffer + i, &ones, sizeof ones);
     if (r->interleaved) {
         memcpy(buffer, h->x + 2 * at, 2 * bytes);
