@@ -138,8 +138,8 @@ def test_yarn_by_hand():
     0.1, 0.01 (1/2 + 1/8) = 0.00625 and 0.00025.  Without truncation, its weight in pair 2 is (2 - 1.309030) / 1.505150 =
     0.459070, and the result is 0.01 (1 - 0.459070 * 3/4) = 0.006556975.
 
-    For L = 200000, the indices are 2.997696 and 4.502779.  Truncation gives 2 and 5, beyond the last pair, but below d - 1.  The
-    weight in pair 3 is 1/3, and the result is 0.001 (1 - 1/3 * 3/4) = 0.00075.
+    For L = 200000, the indices are 2.997696 and 4.502779.  Truncation gives 2 and 5, beyond the last pair, but below d - 1.
+    The weight in pair 3 is 1/3, and the result is 0.001 (1 - 1/3 * 3/4) = 0.00075.
     """
     assert Rotary(8, scaling=YARN).frequencies.tolist() == [1.0, 0.1, 0.00625, 0.00025]
     real = Rotary(8, scaling=YARN | {"truncate": False}).frequencies

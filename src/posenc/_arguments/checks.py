@@ -26,7 +26,7 @@ LAYOUTS = {         # the layouts of other libraries
     **dict.fromkeys(("gptj", "gpt-j", "interleave", "alternating"), "interleaved"),
 }
 OUT = "out has dtype"                   # begins the errors for the dtype of `out`
-E = TypeVar("E", TypeError, ValueError)
+E = TypeVar("E", ValueError, TypeError)
 REAL = "integers of at most 64 bits, float64, float32, float16 or bfloat16"
 
 # ---- numbers and names ----------------------------------------------------------------------------------------------

@@ -296,13 +296,14 @@ class Rotary(Specification):
         array([[0.        , 0.        ],
                [0.84147096, 0.00999983]], dtype=float32)
         """
-        if self._parts is None:
+        parts = self._parts
+        if parts is None:
             parts = parts_of(self._frequencies.turns, self.rotary_dim // 2, self._factor(), self.axes)
             object.__setattr__(self, "_parts", parts)
         if self.axes is None:
-            table = kernel.encode(self._parts[0].columns, positions, dtype, out, threads)
+            table = kernel.encode(parts[0].columns, positions, dtype, out, threads)
         else:
-            table = encode_parts(self._parts, positions, dtype, out, threads)
+            table = encode_parts(parts, positions, dtype, out, threads)
         return table[..., : self.rotary_dim // 2], table[..., self.rotary_dim // 2 :]
 
     @suggests
@@ -361,13 +362,14 @@ class Rotary(Specification):
         >>> Rotary(64).rotate(q) is q
         True
         """
-        if self._rotation is None:
+        rotation = self._rotation
+        if rotation is None:
             rotation = kernel_rotation(
                 self._frequencies.turns, self.head_dim, self.rotary_dim // 2,
                 scale=self._factor(), interleaved=self.layout == "interleaved", axes=self.axes,
             )
             object.__setattr__(self, "_rotation", rotation)
-        kernel.rotate(self._rotation, x, positions, inverse, out, threads)
+        kernel.rotate(rotation, x, positions, inverse, out, threads)
         return x if out is None else out
 
     def _factor(self) -> float:
