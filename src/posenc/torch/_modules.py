@@ -248,6 +248,8 @@ class PositionalEncoding(PositionalTable):
         Number of columns; or an encoding, in place of d_model and the keywords of a convention.
     dropout : float, optional
         The probability of dropout.  A positive integer is rejected, because similar classes take a length here.
+    *others
+        Rejected: pass all other arguments by keyword.  The error names the keyword of a length.
     max_len : int, optional
         Initial number of rows.  The table grows if an input is longer.
     batch_first : bool, optional
