@@ -369,8 +369,8 @@ class PositionalEncoding(PositionalTable):
         start : int, optional
             The position of the first row, for decoding with a cache.
         positions : Tensor, optional
-            Positions to use instead of `start`, of shape (n,), or with two or more dimensions, as many as ``x.shape[:-1]``,
-            and a shape that broadcasts to it.
+            Positions to use instead of `start`.  The shape is (n,), or has as many dimensions as ``x.shape[:-1]``, at least
+            two, and broadcasts to it.
 
         Returns
         -------

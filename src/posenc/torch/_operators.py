@@ -141,7 +141,8 @@ def define_in_place(
     run : function of x, positions and the arguments
         The implementation.
     save, backward : functions
-        ``save(context, positions, *arguments)`` saves what ``backward(context, grad)`` needs to return the gradient of x.
+        ``backward(context, grad)`` returns the gradient of x.  Before that, ``save(context, positions, *arguments)`` saves
+        the values that it needs in the context.
     instead : str
         What the error messages recommend for a leaf or a protected view.
     """
