@@ -91,7 +91,7 @@ def rounded_bits(str dtype, object positions):
     cdef environment_t host
     read_positions(&p, positions, 0)
     try:
-        bits = empty(shape_of(&p, 1)[:-1], f"u{itemsize_of(code)}")
+        bits = empty(shape_of(&p, 1), f"u{itemsize_of(code)}")
         PyObject_GetBuffer(bits, &out, PyBUF_SIMPLE)
         with nogil:
             host = environment_enter()
@@ -100,7 +100,7 @@ def rounded_bits(str dtype, object positions):
         PyBuffer_Release(&out)
     finally:
         release(&p)
-    return bits
+    return bits[..., 0]
 
 
 def encode(Columns columns not None, object positions, object dtype, object out, object threads):
