@@ -8,6 +8,7 @@ import importlib
 import inspect
 import json
 import re
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -168,7 +169,7 @@ def slower():
                     found.setdefault(code(name), []).append(f"{case}{shape} ({times(seconds['posenc'] / theirs)})")
     if not found:
         return "No library was faster than posenc in this run."
-    lines = [f"- {name}: {'; '.join(cases)}" for name, cases in found.items()]
+    lines = [textwrap.fill(f"- {name}: {'; '.join(cases)}", 128, subsequent_indent="  ") for name, cases in found.items()]
     return "\n".join(["Libraries that were faster than posenc in this run, with the ratio of the times:\n", *lines])
 
 

@@ -181,12 +181,12 @@ static void run_rotation(caller_t *c, dtype_t dtype, int interleaved, int invers
     spec.quarter = quarter + 1;
     c->kernel->tabulate(&spec, &offsets, 0, COLUMNS / TILE);
     const rotary_axis_t axis = {.spec = &spec,
-                               .table = {.output = STORE,
-                                         .batch = 1,
-                                         .start = (uint64_t)c->caller,
-                                         .step = 1,
-                                         .integers = positions == INTEGERS ? integers : NULL,
-                                         .offsets = positions == INTEGERS ? NULL : &offsets}};
+                                .table = {.output = STORE,
+                                          .batch = 1,
+                                          .start = (uint64_t)c->caller,
+                                          .step = 1,
+                                          .integers = positions == INTEGERS ? integers : NULL,
+                                          .offsets = positions == INTEGERS ? NULL : &offsets}};
     rotation_t r = {.dtype = dtype,
                     .interleaved = interleaved,
                     .inverse = inverse,

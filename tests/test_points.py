@@ -77,6 +77,12 @@ def test_nan_affects_only_the_columns_of_its_axis():
     assert_same_bits(table[:, 4:].copy(), posenc.encode([2.0], 4))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_input_column_of_nan_is_canonical(dtype):
+    table = bits_of(posenc.points([[np.nan], [-np.nan]], 3, include_input="first", dtype=dtype))
+    assert (table[:, 0] == table[0, 1]).all()
+
+
 # ---- shapes and arrays ------------------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable
 from typing import Any, SupportsIndex
 
+import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments import checks, install
@@ -180,7 +181,7 @@ def waves(
     ax = _axes(encoding, ax)
     scale = ScalarMappable(Normalize(min(columns), max(columns)), "viridis") if len(columns) > NAMED else None
     for dimension in columns:
-        ax.plot(numbers, values[:, dimension], label=str(dimension), color=scale and scale.to_rgba(dimension))
+        ax.plot(numbers, values[:, dimension], label=str(dimension), color=scale and scale.to_rgba(np.array(dimension)))
     ax.set_xlabel(label)
     ax.set_ylabel("value")
     ax.margins(x=0)

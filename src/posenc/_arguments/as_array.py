@@ -33,7 +33,8 @@ def tensor_hint(name: str, value: Any, written: bool = False, has_torch_function
     The hint has an expression for an array with the same values, in the same memory if it is to be written.  It names
     posenc.torch only if that has a function like the one that was called.
     """
-    if not isinstance(value, getattr(sys.modules.get("torch"), "Tensor", ())):
+    tensor: Any = getattr(sys.modules.get("torch"), "Tensor", ())
+    if not isinstance(value, tensor):
         return ""
     is_bfloat16 = str(value.dtype) == "torch.bfloat16"          # NumPy does not have this dtype
     copied = (".cpu()" if value.device.type != "cpu" else "") + (".float()" if is_bfloat16 else "")

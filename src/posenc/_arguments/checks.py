@@ -26,14 +26,14 @@ LAYOUTS = {         # the layouts of other libraries
     **dict.fromkeys(("gptj", "gpt-j", "interleave", "alternating"), "interleaved"),
 }
 OUT = "out has dtype"                   # begins the errors for the dtype of `out`
-E = TypeVar("E", TypeError, ValueError)
+E = TypeVar("E", ValueError, TypeError)
 REAL = "integers of at most 64 bits, float64, float32, float16 or bfloat16"
 
 # ---- numbers and names ----------------------------------------------------------------------------------------------
 
 
 def wrong(name: str, problem: str, kind: type[E] = ValueError) -> E:  # type: ignore[assignment]
-    """Return an error about an argument; the error's attribute `argument` is the name, from which the message begins."""
+    """Return an error about an argument: its message begins with the name, and its attribute `argument` is the name."""
     error = kind(f"{name} {problem}")
     error.argument = name  # type: ignore[attr-defined]
     return error
@@ -316,7 +316,10 @@ def check_is_array(name: str, value: Any, written: bool = True) -> None:
 
 
 def check_array(name: str, array: NDArray[Any], element: np.dtype[Any], written: bool = True) -> None:
-    """Check that an array has a dtype, is aligned and has contiguous rows; if `written`, writeable and disjoint ones."""
+    """Check that an array has a dtype, is aligned and has contiguous rows; if `written`, also that it may be written.
+
+    An array may be written if it is writeable and its rows do not overlap.
+    """
     check_is_array(name, array, written)
     if type(array) not in (np.ndarray, np.memmap):
         raise wrong(name, f"is of type {type(array).__name__}, expected a numpy.ndarray such as np.asarray({name})", TypeError)

@@ -30,7 +30,7 @@ OTHER_NAMES = {other: name for name, row in DTYPES.items() for other in row.othe
 
 
 def values_of(bits: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """Return the values of bits in unsigned integers, those of bfloat16 as float32, of whose bits they are the upper half."""
+    """Return the values of bits, given as unsigned integers; bfloat16, the upper half of a float32, is returned as float32."""
     if dtype == "bfloat16":
         bits, dtype = bits.astype(np.uint32) << np.uint32(16), "float32"
     values: NDArray[Any] = bits.view(dtype)

@@ -147,8 +147,8 @@ MISSING: Any = _Missing()
 def checks_missing(function: F) -> F:
     """Decorate a function that checks its keywords first; it receives MISSING for a missing argument, and must refuse it.
 
-    Otherwise, Python would report a missing argument before the function could report a misspelled one.  Calls do not become
-    slower, unlike those of a function decorated with `suggests`.
+    Otherwise, Python would report a missing argument before the function could report a misspelled one.  Unlike `suggests`,
+    this decorator does not make calls slower.
     """
     import inspect
 

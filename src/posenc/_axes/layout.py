@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from posenc._arguments import checks
 from posenc._arguments.as_array import shown
-from posenc._arguments.dtypes import DTYPES
 from posenc._arguments.keywords import check_names
 from posenc._arguments.specification import changes_of
 from posenc._arguments.types import Layout, Odd
+from posenc._core import kernel
 from posenc._encoding.cache import cached_encoding
 from posenc._encoding.convention import DEFAULTS, WIDEST
 from posenc._encoding.encoding import Encoding
@@ -59,7 +59,7 @@ class Axis(NamedTuple):
                 part[...] = bits[..., begin:end]
                 begin = end
         if self.input_column is not None:
-            cells[..., self.input_column] = _rounded_bits(positions, dtype_name)
+            cells[..., self.input_column] = kernel.rounded_bits(dtype_name, positions)
 
     def check(self, positions: range | NDArray[Any], name: str = "positions") -> range | NDArray[Any]:
         """Check that positions are in the domain, with and without the offset; return a range or a contiguous array."""
@@ -214,20 +214,3 @@ def per_axis(name: str, value: Any, ndim: int) -> list[Any]:
     if len(value) != ndim:
         raise ValueError(f"{name} has length {len(value)}, expected {ndim}, one for each axis")
     return list(value)
-
-
-def _rounded_bits(positions: range | NDArray[Any], dtype_name: str) -> NDArray[Any]:
-    """Return the bits of positions (int64 or float64), each rounded once to a dtype."""
-    values: NDArray[Any] = np.asarray(positions)
-    if dtype_name == "float64":
-        return values.astype(np.float64).view(np.uint64)
-    if values.dtype.kind == "i":        # round large integers to odd in 53 bits: set the last bit if a dropped bit is set
-        large = (values >> 11 | (values & 2047 != 0)) << 11
-        values = np.where((values >= -(2**53)) & (values <= 2**53), values, large).astype(np.float64)
-    with np.errstate(all="ignore"):     # NaN, infinity and numbers beyond the range of float16
-        exponent = (values.view(np.int64) >> 52 & 0x7FF).astype(np.intc) - 1022
-        ulp = np.ldexp(1.0, np.maximum(exponent - DTYPES[dtype_name].precision, DTYPES[dtype_name].smallest))
-        values = np.asarray(np.rint(values / ulp) * ulp)
-        if dtype_name == "bfloat16":    # its bits are the upper half of those of float32
-            return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
-        return values.astype(dtype_name).view(np.uint32 if dtype_name == "float32" else np.uint16)

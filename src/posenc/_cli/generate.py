@@ -34,7 +34,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument("d_model", type=options.count, metavar="D", help="number of columns")
     parser.add_argument("-o", "--output", type=options.table_path, required=True, metavar="FILE",
                         help=f"the suffix sets the format: {', '.join(FORMATS)}; {PIPE} writes .npy to stdout")
-    parser.add_argument("--dtype", **options.one_of(DTYPES), default="float32",
+    parser.add_argument("--dtype", **options.one_of(tuple(DTYPES)), default="float32",
                         help="default float32; .npy and .zarr store the bits of bfloat16 as uint16")
     options.add_range(parser)
     parser.add_argument("--key", metavar="NAME", help="name of the tensor in a .safetensors file (default pe)")

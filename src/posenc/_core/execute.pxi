@@ -139,7 +139,9 @@ cdef int execute_rotation(const rotation_call_t *call, Rotation rotation) except
         specs[i].context = &undecided[i]
         undecided[i].value = <PyObject *>columns.value
         axes[i].spec = &specs[i]
-        axes[i].pair = NULL if pair is None else <const ptrdiff_t *><const char *>(<bytes>pair)
+        axes[i].pair = NULL
+        if pair is not None:
+            axes[i].pair = <const ptrdiff_t *><const char *>(<bytes>pair)
         job = &axes[i].table
         memset(job, 0, sizeof(job_t))
         job.dtype = FLOAT64

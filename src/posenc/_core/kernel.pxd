@@ -117,6 +117,8 @@ cdef extern from "exact/exact.h" nogil:
         MAX_TURN_LIMBS
 
     double posenc_rounded(dtype_t dtype, double x)
+    void posenc_rounded_bits(dtype_t dtype, ptrdiff_t rows, const double *reals, const int64_t *integers, uint64_t start,
+                             uint64_t step, void *out)
 
 
 cdef extern from "Python.h" nogil:

@@ -37,8 +37,8 @@ def positions_from_mask(
     Raises
     ------
     TypeError, ValueError
-        If an argument has a wrong type or value, for example a mask that contains a number other than 0 and 1, or a mask
-        of a real dtype without 1, as is an additive mask of a batch without padding.
+        If an argument has a wrong type or value, for example a mask that contains a number other than 0 and 1.  A mask of
+        a real dtype must contain a 1, because an additive mask of a batch without padding contains only 0.
 
     See Also
     --------

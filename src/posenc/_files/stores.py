@@ -7,8 +7,8 @@ array.  Until then, the metadata are in the key UNFINISHED.
 A job that was discarded must never be published, because its chunks are being deleted.  Every job has a unique identifier,
 even if its arguments are those of an earlier job.  In a folder, this identifier is the name of the job's folder.  A process
 publishes or discards a job by renaming that folder, so only one of them succeeds, and chunks are deleted only under another
-name.  Other stores cannot rename.  There, a process that publishes checks, once its metadata are written, that its job has not
-been discarded, and else deletes them.
+name.  Other stores cannot rename.  There, a process first writes the metadata and then checks whether its job has been
+discarded meanwhile; if so, it deletes the metadata.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Folder:
         return os.path.isfile(os.path.join(self._path, METADATA))
 
     def mark(self) -> Job | None:
-        """Return the job that was started last, or None; only its "id" if the mark is damaged."""
+        """Return the job that was started last, or None; if the mark is damaged, return only the "id" of the job."""
         with suppress(FileNotFoundError):
             for name in os.listdir(self._hidden):
                 with suppress(FileNotFoundError, NotADirectoryError), open(self._mark({"id": name}), "rb") as file:
@@ -169,7 +169,7 @@ class Folder:
                 if os.path.isdir(parent):
                     atomic.sync_folder(parent)
             while not self._rename(store, job["overwrite"]):
-                # Within the new folder, so that no process can move the new folder itself once it is published.
+                # The old folder is moved into the new one, so that no process can move the new one itself once it is published.
                 with suppress(FileNotFoundError):
                     os.rename(self._path, atomic.name_beside(os.path.join(store, "replaced")))
         except BaseException as error:      # including KeyboardInterrupt between two renames
@@ -193,7 +193,7 @@ class Folder:
         return True
 
     def discard(self, job: Job | None) -> None:
-        """Remove what remains of a published job; without a job, of the one that was started last."""
+        """Remove the remains of a published job, or of the last job if `job` is None."""
         for folder in _temporary_folders(self._path):
             shutil.rmtree(folder, ignore_errors=True)
         job = job or self.mark()
@@ -201,7 +201,7 @@ class Folder:
             self.remove(job)
 
     def remove(self, job: Job) -> None:
-        """Remove a job, and what remains of others if a process was killed while it removed them."""
+        """Remove a job, and the remains of jobs whose removal was interrupted because the process was killed."""
         with suppress(FileNotFoundError):   # another process was faster
             os.rename(os.path.join(self._hidden, job["id"]), f"{self._hidden}.{new_id()}")
         parent, name = os.path.split(self._hidden)
@@ -237,7 +237,7 @@ def check_target(path: str, overwrite: bool) -> None:
 
 
 def _restore(store: str, path: str) -> None:
-    """Rename the old folder back, which `publish` moved into a folder that is not published."""
+    """Move the old folder back to its path; `publish` had moved it into the new folder, which is not published."""
     for folder in _temporary_folders(store):
         with suppress(OSError):             # there is a newer one
             os.rename(folder, path)
@@ -332,7 +332,7 @@ class Remote:
 
 
 class _LoopOfZarr(MemoryStore):
-    """A store that learns in which event loop zarr calls it, because zarr has no public function that returns this loop."""
+    """A store that records the event loop in which zarr calls it; zarr has no public function that returns this loop."""
 
     async def get(self, *arguments: Any, **keywords: Any) -> Any:
         self.loop = asyncio.get_running_loop()
@@ -346,7 +346,7 @@ def sync(coroutine: Coroutine[Any, Any, T]) -> T:
 
 @functools.cache
 def _loop(process: int) -> asyncio.AbstractEventLoop:
-    """Return the event loop, of which zarr starts a new one in a forked process."""
+    """Return zarr's event loop in a process; zarr starts a new one after a fork."""
     store = _LoopOfZarr()
     zarr.create_group(store)
     return store.loop

@@ -125,7 +125,7 @@ def fits(sample: Sample) -> Iterator[list[Encoding]]:
 
 
 def in_steps(encodings: list[Encoding]) -> list[Encoding]:
-    """Return the encodings with an integer frequency scale > 1, removing the scale: it may be the step of the positions."""
+    """Return the encodings whose frequency scale is an integer above 1, without it: it may be the step of the positions."""
     changes = [changes_of(encoding) for encoding in encodings]
     scales = [c.pop("frequency_scale", 1.0) for c in changes]
     return [Encoding(e.d_model, **c) for e, c, s in zip(encodings, changes, scales, strict=True) if s > 1 and s.is_integer()]

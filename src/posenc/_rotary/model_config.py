@@ -90,7 +90,7 @@ def _set_lengths(scaling: dict[str, Any], rope_type: str, config: Any, nested: b
 
 
 def _sections(sections: tuple[int, ...], axes: str, pairs: int) -> tuple[int, ...]:
-    """Return the numbers of pairs of each axis; if axes are interleaved, the first axis has all pairs that the others leave."""
+    """Return the number of pairs of each axis; if the axes are interleaved, the first one has the pairs that remain."""
     if axes != "interleaved":
         return sections
     others = [len(range(axis, min(3 * sections[axis], pairs), 3)) for axis in (1, 2)]

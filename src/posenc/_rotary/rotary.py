@@ -292,13 +292,14 @@ class Rotary(Specification):
         array([[0.        , 0.        ],
                [0.84147096, 0.00999983]], dtype=float32)
         """
-        if self._parts is None:
+        parts = self._parts
+        if parts is None:
             parts = parts_of(self._frequencies.turns, self.rotary_dim // 2, self._factor(), self.axes)
             object.__setattr__(self, "_parts", parts)
         if self.axes is None:
-            table = kernel.encode(self._parts[0].columns, positions, dtype, out, threads)
+            table = kernel.encode(parts[0].columns, positions, dtype, out, threads)
         else:
-            table = encode_parts(self._parts, positions, dtype, out, threads)
+            table = encode_parts(parts, positions, dtype, out, threads)
         return table[..., : self.rotary_dim // 2], table[..., self.rotary_dim // 2 :]
 
     @suggests
@@ -311,13 +312,13 @@ class Rotary(Specification):
         Parameters
         ----------
         x : ndarray, shape (..., n, head_dim)
-            The queries or keys, of float32, float16 or bfloat16, last dimension contiguous; overwritten if `out` is None.
+            The queries or keys: float32, float16 or bfloat16, with a contiguous last dimension; overwritten if `out` is None.
             The axis before the columns must be that of the positions, as in (batch, heads, n, head_dim).
         positions : None, int, range or array_like, optional
-            None means ``range(n)``; an integer must equal n; a range must have n positions; an array of integers must have the
-            shape (n,), or as many dimensions as ``x.shape[:-1]`` and broadcast to it: for positions of shape (batch, n) and x
-            of shape (batch, heads, n, head_dim), pass ``positions[:, None]``.  With several axes, an array with an additional
-            first dimension, which has an element for each axis.
+            None means ``range(n)``; an integer must equal n; a range must have n positions.  An array of integers must have
+            the shape (n,), or as many dimensions as ``x.shape[:-1]`` and a shape that broadcasts to it.  For positions of
+            shape (batch, n) and x of shape (batch, heads, n, head_dim), pass ``positions[:, None]``.  With several axes, pass
+            an array with an additional first dimension, which has an element for each axis.
         inverse : bool, optional
             Rotate by the negative angles.  ``scale`` and ``attention_scaling`` are not inverted.
         out : ndarray, optional
@@ -352,13 +353,14 @@ class Rotary(Specification):
         >>> Rotary(64).rotate(q) is q
         True
         """
-        if self._rotation is None:
+        rotation = self._rotation
+        if rotation is None:
             rotation = kernel_rotation(
                 self._frequencies.turns, self.head_dim, self.rotary_dim // 2,
                 scale=self._factor(), interleaved=self.layout == "interleaved", axes=self.axes,
             )
             object.__setattr__(self, "_rotation", rotation)
-        kernel.rotate(self._rotation, x, positions, inverse, out, threads)
+        kernel.rotate(rotation, x, positions, inverse, out, threads)
         return x if out is None else out
 
     def _factor(self) -> float:

@@ -105,7 +105,7 @@ def type_of_scaling(scaling: Mapping[str, Any]) -> Any:
 
 
 def positions_without_length(scaling: Mapping[str, Any] | None) -> int | None:
-    """Return the number of positions to which the frequencies apply because `scaling` has no length; None if it needs none."""
+    """Return the number of positions up to which the frequencies apply if `scaling` needs a length but has none, else None."""
     names = {"dynamic": "max_position_embeddings", "longrope": "original_max_position_embeddings"}
     if scaling is None or "length" in scaling or (rope_type := type_of_scaling(scaling)) not in names:
         return None

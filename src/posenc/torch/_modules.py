@@ -246,6 +246,8 @@ class PositionalEncoding(PositionalTable):
         Number of columns; or an encoding, in place of d_model and the keywords of a convention.
     dropout : float, optional
         The probability of dropout.  A positive integer is rejected, because similar classes take a length here.
+    *others
+        Rejected: pass all other arguments by keyword.  The error names the keyword of a length.
     max_len : int, optional
         Initial number of rows.  The table grows if an input is longer.
     batch_first : bool, optional
@@ -358,8 +360,8 @@ class PositionalEncoding(PositionalTable):
         start : int, optional
             The position of the first row, for decoding with a cache.
         positions : Tensor, optional
-            Positions to use instead of `start`, of shape (n,), or with two or more dimensions, as many as ``x.shape[:-1]``,
-            and a shape that broadcasts to it.
+            Positions to use instead of `start`.  The shape is (n,), or has as many dimensions as ``x.shape[:-1]``, at least
+            two, and broadcasts to it.
 
         Returns
         -------

@@ -20,4 +20,9 @@ double posenc_combination(const spec_t *, const position_t *, ptrdiff_t column, 
 /* Returns x rounded to the nearest number of dtype, whatever the rounding mode of the host program. */
 double posenc_rounded(dtype_t, double x);
 
+/* Writes the bits of positions, each rounded once to dtype, to out; NaN gives the canonical quiet NaN.  The positions are reals,
+ * or integers, or start + i * step if both arrays are NULL.  The rounding mode must be to nearest. */
+void posenc_rounded_bits(dtype_t, ptrdiff_t rows, const double *reals, const int64_t *integers, uint64_t start, uint64_t step,
+                         void *out);
+
 #endif

@@ -36,7 +36,9 @@ static void copy_last_pairs(const rotation_t *r, ptrdiff_t pair, char *to, ptrdi
 /* Copies the last pairs to a buffer, and sets the rest of it to 1; these values pass the tests. */
 NOINLINE void load_last_pairs(const rotation_t *r, ptrdiff_t pair, const char *x, ptrdiff_t second,
                               char buffer[2 * BUNCH * sizeof(float)]) {
-    const uint64_t ones = r->dtype == FLOAT32 ? 0x3f8000003f800000 : r->dtype == FLOAT16 ? 0x3c003c003c003c00 : 0x3f803f803f803f80;
+    const uint64_t ones = r->dtype == FLOAT32   ? 0x3f8000003f800000
+                          : r->dtype == FLOAT16 ? 0x3c003c003c003c00
+                                                : 0x3f803f803f803f80;
     for (size_t i = 0; i < 2 * BUNCH * sizeof(float); i += sizeof ones) memcpy(buffer + i, &ones, sizeof ones);
     copy_last_pairs(r, pair, buffer, BUNCH * size_of(r->dtype), x, second);
 }

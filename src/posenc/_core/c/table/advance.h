@@ -174,7 +174,7 @@ INLINE void write_row(const group_t *g, int pass, char *out, const values_t *val
  * r .. last - 1.  Stops at the first offset with an undecided value and returns this offset, else `last`.  If `whole`, the loop
  * calls no function, so `loaded` can stay in registers. */
 INLINE int advance_rows_double(const group_t *g, const anchor_t *a, int pass, int r, int last, int with_above, int whole,
-                              dtype_t dtype, output_t output) {
+                               dtype_t dtype, output_t output) {
     const ptrdiff_t row_stride = g->row_stride;
     const int vectors = pass_columns(dtype) / LANES;
     char *const out = g->out + pass * size_of(dtype);
@@ -250,7 +250,7 @@ INLINE int advance_rows_dd(const group_t *g, const anchor_t *a, int r, int last,
 }
 
 INLINE void advance_rows(const group_t *g, const anchor_t *a, int first, int last, int with_above, int whole, dtype_t dtype,
-                        output_t output) {
+                         output_t output) {
     for (int pass = 0; pass < (whole ? TILE : g->width); pass += pass_columns(dtype)) {
         for (int r = first; r < last; r++) {
             r = dtype == FLOAT64 ? advance_rows_dd(g, a, r, last, with_above, whole, output)

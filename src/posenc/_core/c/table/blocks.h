@@ -39,8 +39,8 @@ NOINLINE void block_origin(const block_t *b, ptrdiff_t tile, origin_t *o) {
 }
 
 /* Writes the rows of anchor k in a tile: row i to out + i * row_stride.  A tile that ends in the next row has one row fewer. */
-NOINLINE void advance_group(const block_t *b, const origin_t *origin, ptrdiff_t tile, int k, output_t output, int whole, char *out,
-                         ptrdiff_t row_stride, prefetch_t *prefetch) {
+NOINLINE void advance_group(const block_t *b, const origin_t *origin, ptrdiff_t tile, int k, output_t output, int whole,
+                            char *out, ptrdiff_t row_stride, prefetch_t *prefetch) {
     anchor_t a;
     const ptrdiff_t rows = b->count - ends_in_next_row(b, tile) - k * FINE;
     if (rows <= 0) return;
@@ -85,7 +85,7 @@ NOINLINE void write_tiles(const block_t *b) {
         block_origin(b, tile, &origin);
         for (int k = 0; k * FINE < b->count; k++)
             advance_group(b, &origin, tile, k, job->output, 0,
-                         out + k * FINE * job->row_stride + tile * TILE * size_of(job->dtype), job->row_stride, NULL);
+                          out + k * FINE * job->row_stride + tile * TILE * size_of(job->dtype), job->row_stride, NULL);
     }
 }
 
@@ -133,7 +133,7 @@ NOINLINE void write_strip(const block_t *b, ptrdiff_t first_tile, ptrdiff_t last
         for (ptrdiff_t i = 0; i < tiles; i++) {
             const ptrdiff_t t = i ? i - 1 : tiles - 1;
             advance_group(b, &origins[t], first_tile + t, k, STORE, !contiguous || tiles > 1, rows + t * TILE * size, pitch,
-                         NULL);
+                          NULL);
         }
         flush_panel(job, out, rows, pitch, bytes, minimum(b->count - k * FINE, FINE));
     }
