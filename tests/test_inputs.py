@@ -1323,5 +1323,5 @@ def any_call(examples, **more):
     return test
 
 
-test_random_calls = any_call(600, derandomize=True)
+test_random_calls = any_call(300, derandomize=True)
 test_a_hundred_thousand_random_calls = pytest.mark.long(any_call(100_000))
