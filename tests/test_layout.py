@@ -124,3 +124,15 @@ def test_files_have_at_most_500_lines_and_functions_60():
     assert {"advance_rows_double", "execute_table", "settings_of", "FOR_ORDER"} <= {name for _, name, _ in found}
     assert {path: lines for path, text in texts.items() if (lines := text.count("\n")) > 500} == {}
     assert {function for function in found if function[-1] > 60} == set()
+
+
+@pytest.mark.parametrize("isa", ["baseline", "avx2", "avx512", "neon"])
+def test_each_instruction_set_defines_every_primitive(isa):
+    """A compiler sees only the header of its own processor."""
+    name = r"((?:[fu](?:32|64)|b?f16|mask(?:32|64))_\w+)"
+    folder = PACKAGE / "_core" / "c"
+    others = "".join(path.read_text("utf-8") for path in sorted(folder.rglob("*.h")) if not path.name.startswith("simd_"))
+    header = (folder / "isa" / f"simd_{isa}.h").read_text("utf-8")
+    definition = rf"^(?:static|INLINE|NOINLINE|DEFINE_\w+)\b[^\n(]*?\(?{name}[(,]"
+    used, defined = set(re.findall(rf"\b{name}\(", others)), set(re.findall(definition, header + others, re.MULTILINE))
+    assert len(used) > 40 and used - defined == set()
