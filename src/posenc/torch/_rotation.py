@@ -187,7 +187,10 @@ class _Turn(torch.autograd.Function):
     def jvp(context: Any, tangent: Tensor, *_: None) -> Tensor:
         return _turned(tangent, *_saved(context))
 
-    backward = staticmethod(_backward)
+    @staticmethod
+    def backward(context: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
+        return _backward(context, grad)
+
     vmap = staticmethod(_mapped)
 
 
