@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from posenc import Encoding
-from posenc._arguments.specification import changes_of
+from posenc._arguments.base_class import changes_of
 from posenc._encoding.convention import DEFAULTS
 
 ENCODINGS = [

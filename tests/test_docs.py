@@ -44,17 +44,17 @@ MODULES = PUBLIC | {
     "posenc._files.specification": (),
     "posenc._axes.grid": (),
     "posenc._axes.points": (),
-    "posenc._identify.judge": (),
+    "posenc._identify.match": (),
     "posenc._encoding.padding": (),
     "posenc._encoding.presets": (),
     "posenc._rotary.rotary": (),
     "posenc._core.runtime": (),
     "posenc._encoding.stream": (),
-    "posenc.torch._data": ("torch",),
-    "posenc.torch._functions": ("torch",),
-    "posenc.torch._modules": ("torch",),
-    "posenc.torch._rotary": ("torch",),
-    "posenc.torch._rotation": ("torch",),
+    "posenc.torch._chunk_dataset": ("torch",),
+    "posenc.torch._encode_add_to": ("torch",),
+    "posenc.torch._positional_encoding": ("torch",),
+    "posenc.torch._rotary_embedding": ("torch",),
+    "posenc.torch._rotate": ("torch",),
 }
 OVERRIDE = "extra_repr"         # overrides a method that PyTorch documents
 SECTION = re.compile(r"^([A-Z][A-Za-z ]+)\n-+\n", re.MULTILINE)

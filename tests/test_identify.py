@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import posenc
 from posenc import _cli
-from posenc._arguments.specification import changes_of
+from posenc._arguments.base_class import changes_of
 from posenc._cli.identify import NO_MATCH
 from posenc._identify import Match, candidates, identify
 

@@ -23,7 +23,7 @@ import posenc
 from conftest import assert_same_bits, bits_of
 from posenc import Encoding
 from posenc._arguments import checks
-from posenc._arguments.specification import keywords_of
+from posenc._arguments.base_class import keywords_of
 from reference import Reference, Rotated, reference_of
 
 # ---- invalid arguments ----------------------------------------------------------------------------------------------

@@ -819,15 +819,15 @@ def test_messages_name_the_argument_and_the_remedy(call, fragments, folder, monk
 
 UNTRIED = [("install.py", "; to install it: "),             # see test_the_command_that_installs_a_package_works
            # these need a GPU
-           ("_functions.py", "; PositionalEncoding supports every device"),
-           ("_rotation.py", "; RotaryEmbedding supports every device")]
+           ("_encode_add_to.py", "; PositionalEncoding supports every device"),
+           ("_rotate.py", "; RotaryEmbedding supports every device")]
 
 
 def pieces_of_advice():
     """Yield (file, text) for the advice in messages of the library: constant text after "; ", " such as " or ": write"."""
     for path in sorted(Path(posenc.__file__).parent.rglob("*.py")):
         # see test_cli.py; reports, not errors
-        if path.parent.name == "_cli" or path.parts[-2:] in (("_encoding", "presets.py"), ("_identify", "judge.py")):
+        if path.parent.name == "_cli" or path.parts[-2:] in (("_encoding", "presets.py"), ("_identify", "match.py")):
             continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
         documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}

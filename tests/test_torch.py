@@ -27,7 +27,7 @@ from torch.utils.data import DataLoader  # noqa: E402
 
 import posenc.torch  # noqa: E402
 from posenc.torch import ChunkDataset, PositionalEncoding, PositionalTable  # noqa: E402
-from posenc.torch._tensors import DTYPES, array_of  # noqa: E402
+from posenc.torch._tensor_arguments import DTYPES, array_of  # noqa: E402
 from workers import CountingThreads, use_two_threads  # noqa: E402
 
 NAMES = {name: dtype for dtype, name in DTYPES.items()}

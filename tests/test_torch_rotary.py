@@ -32,7 +32,7 @@ cases = pytest.mark.parametrize("rotary, positions", CASES, ids=["array", "axes"
 
 def expected(rotary, x, positions=None, inverse=False):
     """Return the result of rotary.rotate for the same values in a NumPy array, as a tensor."""
-    array = x.detach().float().numpy() if x.dtype != torch.bfloat16 else posenc.torch._tensors.array_of(x.detach())
+    array = x.detach().float().numpy() if x.dtype != torch.bfloat16 else posenc.torch._tensor_arguments.array_of(x.detach())
     array = array.astype({torch.float16: np.float16}.get(x.dtype, array.dtype))
     positions = None if positions is None else positions.numpy()
     out = rotary.rotate(array, positions, inverse=inverse, out=np.empty(array.shape, array.dtype))
@@ -153,7 +153,7 @@ def test_transforms_and_forward_mode(function):
 
 
 def test_operators():
-    text = posenc.torch._rotation.text_of(PLAIN)
+    text = posenc.torch._rotate_operators.text_of(PLAIN)
     arguments = (X.clone().requires_grad_(), POSITIONS, 0, False, text)
     torch.library.opcheck(torch.ops.posenc.rotate.default, arguments)
     torch.library.opcheck(torch.ops.posenc.rotate_.default, (X.clone(), *arguments[1:]))

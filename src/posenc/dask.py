@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 import posenc
 from posenc._arguments import checks, install
-from posenc._arguments.keywords import suggests
-from posenc._arguments.specification import changes_of
+from posenc._arguments.base_class import changes_of
 from posenc._arguments.types import AnyDType, Convention, Positions
+from posenc._arguments.unknown_keywords import suggests
 from posenc._encoding.cache import cached_encoding, encoding_for
 from posenc._encoding.encoding import Encoding
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments import checks, install
-from posenc._arguments.keywords import suggests
 from posenc._arguments.types import Positions
+from posenc._arguments.unknown_keywords import suggests
 from posenc._encoding.encoding import Encoding, check_encoding
 
 try:

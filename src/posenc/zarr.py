@@ -15,8 +15,8 @@ try:
 except ModuleNotFoundError as error:
     raise install.not_installed("posenc.zarr", "zarr", error) from error
 
-from posenc._arguments.keywords import suggests
 from posenc._arguments.types import AnyDType
+from posenc._arguments.unknown_keywords import suggests
 from posenc._encoding.encoding import Encoding
 from posenc._files import formats
 from posenc._files import zarr as _zarr

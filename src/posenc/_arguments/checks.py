@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from posenc._arguments import install
 from posenc._arguments.as_array import as_array, shown, tensor_hint
 from posenc._arguments.dtypes import DTYPES, OTHER_NAMES
-from posenc._arguments.keywords import MISSING
+from posenc._arguments.unknown_keywords import MISSING
 
 LOWEST, BEYOND = -(2**63), 2**63        # the domain: LOWEST <= position < BEYOND
 LAYOUTS = {         # the layouts of other libraries

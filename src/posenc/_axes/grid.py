@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from posenc._arguments import checks
 from posenc._arguments.checks import LOWEST
-from posenc._arguments.keywords import suggests
 from posenc._arguments.types import AnyDType, ArrayT, DTypeOf, Layout, Odd, ScalarT
+from posenc._arguments.unknown_keywords import suggests
 from posenc._axes.layout import Axis, Group, IncludeInput, Integers, Width, is_sequence, lay_out, per_axis
 from posenc._core import kernel
 

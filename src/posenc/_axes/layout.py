@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from posenc._arguments import checks
 from posenc._arguments.as_array import shown
-from posenc._arguments.keywords import check_names
-from posenc._arguments.specification import changes_of
+from posenc._arguments.base_class import changes_of
 from posenc._arguments.types import Layout, Odd
+from posenc._arguments.unknown_keywords import check_names
 from posenc._core import kernel
 from posenc._encoding.cache import cached_encoding
 from posenc._encoding.convention import DEFAULTS, WIDEST

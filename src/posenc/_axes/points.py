@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posenc._arguments import checks
-from posenc._arguments.keywords import suggests
 from posenc._arguments.types import AnyDType, ArrayT, DTypeOf, Layout, Odd, ScalarT
+from posenc._arguments.unknown_keywords import suggests
 from posenc._axes.layout import Group, IncludeInput, Integers, Width, lay_out
 from posenc._core import kernel
 

@@ -8,8 +8,8 @@ import time
 from typing import BinaryIO
 
 import posenc
+from posenc._arguments.base_class import changes_of
 from posenc._arguments.dtypes import DTYPES
-from posenc._arguments.specification import changes_of
 from posenc._cli import options
 from posenc._cli.options import OK, PIPE
 from posenc._cli.parser import Parser

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import posenc
-from posenc._arguments.specification import changes_of
+from posenc._arguments.base_class import changes_of
 from posenc._cli import options
 from posenc._cli.parser import Parser
 from posenc._identify import identify_file

@@ -7,7 +7,7 @@ import io
 import warnings
 from typing import TYPE_CHECKING
 
-from posenc._arguments.specification import changes_of
+from posenc._arguments.base_class import changes_of
 from posenc._cli import options
 from posenc._cli.parser import Parser
 from posenc._files.atomic import quantity, write_bytes

@@ -6,7 +6,7 @@ import argparse
 import time
 
 import posenc
-from posenc._arguments.specification import changes_of
+from posenc._arguments.base_class import changes_of
 from posenc._cli import options
 from posenc._cli.parser import Parser
 from posenc._files.compare import first_mismatch

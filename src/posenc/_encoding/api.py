@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments import checks
-from posenc._arguments.keywords import CONVENTION, check_names, checks_missing, suggests
 from posenc._arguments.types import AnyDType, ArrayT, Convention, DTypeOf, Positions, ScalarT
+from posenc._arguments.unknown_keywords import CONVENTION, check_names, checks_missing, suggests
 from posenc._encoding.cache import cached_encoding, encoding_for
 from posenc._encoding.encoding import Encoding
 from posenc._encoding.stream import Chunk

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from posenc._arguments import checks
-from posenc._arguments.keywords import check_names
+from posenc._arguments.unknown_keywords import check_names
 from posenc._encoding.convention import DEFAULTS
 from posenc._encoding.encoding import Encoding, check_encoding
 from posenc._encoding.presets import PRESETS

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from posenc._arguments import checks
 from posenc._arguments.as_array import shown
+from posenc._arguments.base_class import Keyword, checked_keywords
 from posenc._arguments.checks import BEYOND, LOWEST
-from posenc._arguments.keywords import check_names
-from posenc._arguments.specification import Keyword, checked_keywords
 from posenc._arguments.types import Exponents, Layout, Odd, Order, Spacing
+from posenc._arguments.unknown_keywords import check_names
 from posenc._core import kernel
 from posenc._core.exact import Turns, Values
 from posenc._core.frequencies import explicit_turns, limbs_of, spaced_float64, spaced_turns

@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from posenc._arguments import checks
 from posenc._arguments.as_array import shown
-from posenc._arguments.keywords import checks_missing, suggests
-from posenc._arguments.specification import Form, Specification, set_attributes
+from posenc._arguments.base_class import Form, Specification, set_attributes
 from posenc._arguments.types import AnyDType, ArrayT, DTypeOf, Exponents, Layout, Odd, Order, Positions, ScalarT, Spacing
+from posenc._arguments.unknown_keywords import checks_missing, suggests
 from posenc._core import kernel
 from posenc._encoding.convention import (
     DEFAULTS,

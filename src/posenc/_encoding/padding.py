@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from posenc._arguments import checks
 from posenc._arguments.checks import BEYOND
-from posenc._arguments.keywords import suggests
+from posenc._arguments.unknown_keywords import suggests
 
 
 @suggests

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, SupportsIndex, overload
 
 from posenc._arguments import checks
-from posenc._arguments.keywords import MISSING, check_names, checks_missing
-from posenc._arguments.specification import changed
+from posenc._arguments.base_class import changed
+from posenc._arguments.unknown_keywords import MISSING, check_names, checks_missing
 from posenc._core import kernel
 from posenc._encoding.convention import KEYWORDS
 from posenc._encoding.encoding import Encoding

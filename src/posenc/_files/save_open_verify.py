@@ -8,8 +8,8 @@ from types import NoneType
 from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 from posenc._arguments import checks
-from posenc._arguments.keywords import suggests
 from posenc._arguments.types import AnyDType
+from posenc._arguments.unknown_keywords import suggests
 from posenc._encoding.encoding import Encoding, check_encoding
 from posenc._files import formats
 

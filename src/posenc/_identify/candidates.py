@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc._arguments.specification import changes_of, keywords_of
+from posenc._arguments.base_class import changes_of, keywords_of
 from posenc._encoding.convention import DEFAULTS, arrangement
 from posenc._encoding.encoding import Encoding
 from posenc._encoding.presets import convention_of, presets

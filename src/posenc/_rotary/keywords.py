@@ -10,7 +10,7 @@ import numpy as np
 
 from posenc._arguments import checks
 from posenc._arguments.as_array import as_array, shown
-from posenc._arguments.specification import Keyword, abbreviated, checked_keywords
+from posenc._arguments.base_class import Keyword, abbreviated, checked_keywords
 from posenc._arguments.types import Layout
 from posenc._core import kernel
 from posenc._encoding.convention import WIDEST

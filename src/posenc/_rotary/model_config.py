@@ -7,7 +7,7 @@ from os import PathLike
 from typing import Any
 
 from posenc._arguments import checks
-from posenc._arguments.specification import Specification
+from posenc._arguments.base_class import Specification
 from posenc._encoding.presets_missing import without_rotation
 from posenc._rotary import pair_axes
 from posenc._rotary.models import Model, model_of

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posenc._arguments import checks
-from posenc._arguments.keywords import check_names, checks_missing, suggests
-from posenc._arguments.specification import Form, Specification, set_attributes, with_lists
+from posenc._arguments.base_class import Form, Specification, set_attributes, with_lists
 from posenc._arguments.types import AnyDType, ArrayT, Layout, Positions
+from posenc._arguments.unknown_keywords import check_names, checks_missing, suggests
 from posenc._core import kernel
 from posenc._rotary.kernel_rotation import kernel_rotation
 from posenc._rotary.keywords import KEYWORDS, checked_rotary, frequencies_of

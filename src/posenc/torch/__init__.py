@@ -12,10 +12,10 @@ try:
 except ModuleNotFoundError as error:
     raise install.not_installed("posenc.torch", "torch", error) from error
 
-from posenc.torch._data import ChunkDataset
-from posenc.torch._functions import add_to, encode
-from posenc.torch._modules import PositionalEncoding, PositionalTable
-from posenc.torch._rotary import RotaryEmbedding
-from posenc.torch._rotation import rotate, rotate_
+from posenc.torch._chunk_dataset import ChunkDataset
+from posenc.torch._encode_add_to import add_to, encode
+from posenc.torch._positional_encoding import PositionalEncoding, PositionalTable
+from posenc.torch._rotary_embedding import RotaryEmbedding
+from posenc.torch._rotate import rotate, rotate_
 
 __all__ = ["ChunkDataset", "PositionalEncoding", "PositionalTable", "RotaryEmbedding", "add_to", "encode", "rotate", "rotate_"]

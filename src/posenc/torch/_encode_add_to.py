@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from posenc._arguments import checks
-from posenc._arguments.keywords import suggests
 from posenc._arguments.types import Convention, Positions
+from posenc._arguments.unknown_keywords import suggests
 from posenc._core import kernel
 from posenc._encoding.encoding import Encoding, check_encoding
-from posenc.torch import _operators, _tensors
+from posenc.torch import _encode_operators, _tensor_arguments
 
 
 @suggests
@@ -62,16 +62,16 @@ def encode(
     >>> posenc.torch.encode(torch.tensor([[0.5, 1e9]]), 64).shape
     torch.Size([1, 2, 64])
     """
-    _tensors.dtype_name(dtype)
-    d_model, text = _operators.specification(d_model, convention, encode)
+    _tensor_arguments.dtype_name(dtype)
+    d_model, text = _encode_operators.specification(d_model, convention, encode)
     if device is None:
         device = (positions if isinstance(positions, Tensor) else torch.empty(0)).device
     else:
         device = torch.device(device)
     if isinstance(positions, Tensor):
-        return _operators.encode_at(positions, d_model, text, dtype, device)
+        return _encode_operators.encode_at(positions, d_model, text, dtype, device)
     if type(positions) is int and 0 <= positions < checks.BEYOND:       # torch.compile traces this branch
-        return _operators.encode(0, 1, positions, d_model, text, dtype, device)
+        return _encode_operators.encode(0, 1, positions, d_model, text, dtype, device)
     positions = checks.range_or_array(positions)
     if isinstance(positions, range):
         checks.check_domain(positions, 0)
@@ -79,8 +79,8 @@ def encode(
         # the start of an empty range and the step of a single position may exceed 64 bits
         start, step = positions[0] if n else 0, positions.step if n > 1 else 1
         if checks.LOWEST <= step < checks.BEYOND:
-            return _operators.encode(start, step, n, d_model, text, dtype, device)
-    return _operators.encode_at(_tensors.positions_tensor(positions), d_model, text, dtype, device)
+            return _encode_operators.encode(start, step, n, d_model, text, dtype, device)
+    return _encode_operators.encode_at(_tensor_arguments.positions_tensor(positions), d_model, text, dtype, device)
 
 
 @suggests
@@ -129,7 +129,7 @@ def add_to(
     >>> bool((x == 1 + posenc.torch.encode(3, 4)).all())
     True
     """
-    _tensors.check_x(x)
+    _tensor_arguments.check_x(x)
     if not (x.is_cpu or x.is_meta):
         raise ValueError(f"x is on {x.device}, expected the CPU; PositionalEncoding supports every device")
     n, d_model = x.shape[-2:]
@@ -137,24 +137,24 @@ def add_to(
         check_encoding(encoding)
         if encoding.d_model != d_model:
             raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {encoding.d_model})")
-    _, text = _operators.specification(encoding or d_model, convention, add_to)
-    direct = _operators.is_eager() and _operators.is_plain(x)
-    if direct and (not isinstance(positions, Tensor) or _operators.is_plain(positions)):
+    _, text = _encode_operators.specification(encoding or d_model, convention, add_to)
+    direct = _encode_operators.is_eager() and _encode_operators.is_plain(x)
+    if direct and (not isinstance(positions, Tensor) or _encode_operators.is_plain(positions)):
         if isinstance(positions, Tensor):
-            _tensors.check_positions(positions, x.device)
-            positions = _tensors.positions_array(positions)
-        scale = x_scale if type(x_scale) is float else _tensors.real("x_scale", x_scale)
-        _operators.encoding_of_text(d_model, text).add_to(_tensors.array_of(x), positions, x_scale=scale)
+            _tensor_arguments.check_positions(positions, x.device)
+            positions = _tensor_arguments.positions_array(positions)
+        scale = x_scale if type(x_scale) is float else _tensor_arguments.real("x_scale", x_scale)
+        _encode_operators.encoding_of_text(d_model, text).add_to(_tensor_arguments.array_of(x), positions, x_scale=scale)
         torch.autograd.graph.increment_version(x)
         return x
     # torch.compile cannot trace `real`; for an int or a float, the operator checks the value instead
     if not torch.compiler.is_compiling() or type(x_scale) not in (int, float):
-        x_scale = _tensors.real("x_scale", x_scale)
-    tensor, start = _tensors.tensor_or_start(positions, n)
+        x_scale = _tensor_arguments.real("x_scale", x_scale)
+    tensor, start = _tensor_arguments.tensor_or_start(positions, n)
     if tensor is not None:
-        _tensors.check_positions(tensor, x.device)
+        _tensor_arguments.check_positions(tensor, x.device)
         tensor = tensor.to(x.device)
-    if not torch.compiler.is_compiling() and (torch._C._are_functorch_transforms_active() or _tensors.is_dual(x)):
+    if not torch.compiler.is_compiling() and (torch._C._are_functorch_transforms_active() or _tensor_arguments.is_dual(x)):
         return _add_by_torch(x, tensor, start, float(x_scale), text)
     torch.ops.posenc.add_(x, tensor, start, x_scale, text)
     return x
@@ -164,11 +164,11 @@ def _add_by_torch(x: Tensor, positions: Tensor | None, start: int, x_scale: floa
     """Add with PyTorch's operators, with the same bits: torch.func and forward-mode AD cannot transform posenc::add_."""
     n, d_model = x.shape[-2:]
     if positions is None:
-        values = _operators.encode(start, 1, n, d_model, convention, x.dtype, x.device)
+        values = _encode_operators.encode(start, 1, n, d_model, convention, x.dtype, x.device)
     else:
         checks.check_broadcast(tuple(positions.shape), tuple(x.shape[:-1]))
-        values = _operators.encode_at(positions, d_model, convention, x.dtype, x.device)
-    scale = kernel.rounded(_tensors.DTYPES[x.dtype], x_scale)
+        values = _encode_operators.encode_at(positions, d_model, convention, x.dtype, x.device)
+    scale = kernel.rounded(_tensor_arguments.DTYPES[x.dtype], x_scale)
     if not math.isfinite(scale):
-        raise _tensors.scale_error(x_scale, x.dtype)
+        raise _tensor_arguments.scale_error(x_scale, x.dtype)
     return x.mul_(scale).add_(values)

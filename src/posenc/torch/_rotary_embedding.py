@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from posenc import Rotary
-from posenc._arguments.keywords import suggests
+from posenc._arguments.unknown_keywords import suggests
 from posenc._rotary.model_config import layer_types
 from posenc._rotary.models import model_of
-from posenc.torch import _tensors
-from posenc.torch._rotation import axes_of, rotary_of, text_of
+from posenc.torch import _tensor_arguments
+from posenc.torch._rotate_operators import axes_of, rotary_of, text_of
 
 
 class RotaryEmbedding(nn.Module):
@@ -142,7 +142,7 @@ class RotaryEmbedding(nn.Module):
         """
         if not isinstance(x, Tensor):
             raise TypeError(f"x is of type {type(x).__name__}, expected a torch.Tensor")
-        _tensors.check_positions(position_ids, x.device)
+        _tensor_arguments.check_positions(position_ids, x.device)
         # hidden states of another width: the module is in a model with another configuration
         if x.ndim == 3 and self._hidden_size not in (None, x.shape[-1]):
             raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {self._hidden_size}), the hidden_size of config")
@@ -151,7 +151,7 @@ class RotaryEmbedding(nn.Module):
         if axes is not None and position_ids.ndim == 2:
             position_ids = position_ids.expand(axes, -1, -1)
         dtype = torch.float32 if self._form == "complex" else x.dtype
-        _tensors.dtype_name(dtype, "x has dtype")
+        _tensor_arguments.dtype_name(dtype, "x has dtype")
         cos, sin = torch.ops.posenc.tables(position_ids, text, dtype).to(x.device).chunk(2, -1)
         if self._form == "complex":
             return torch.complex(cos, sin)

@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
 from posenc._arguments import checks
-from posenc._arguments.keywords import suggests
 from posenc._arguments.types import Convention
+from posenc._arguments.unknown_keywords import suggests
 from posenc._encoding.encoding import Encoding
 from posenc._encoding.stream import CHUNK_BYTES
-from posenc.torch._operators import encoding_of_text, specification
-from posenc.torch._tensors import array_of, constant, dtype_name, integer, positions_tensor
+from posenc.torch._encode_operators import encoding_of_text, specification
+from posenc.torch._tensor_arguments import array_of, constant, dtype_name, integer, positions_tensor
 
 
 class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 import posenc
 from posenc._arguments import checks
-from posenc._arguments.keywords import suggests
-from posenc._arguments.specification import changes_of
+from posenc._arguments.base_class import changes_of
 from posenc._arguments.types import Convention
+from posenc._arguments.unknown_keywords import suggests
 from posenc._core import kernel
-from posenc.torch import _operators
-from posenc.torch._operators import encoding_of_text, specification, text_of
-from posenc.torch._tensors import DTYPES, check_positions, check_x, constant, integer, real, scale_error
+from posenc.torch import _encode_operators
+from posenc.torch._encode_operators import encoding_of_text, specification, text_of
+from posenc.torch._tensor_arguments import DTYPES, check_positions, check_x, constant, integer, real, scale_error
 
 TABLE_BYTES = 1 << 26               # the table grows to at most this size
 TABLE_KEYS = ("pe", "pos_encoding")     # state_dict keys of the table in PyTorch's and other tutorials
@@ -149,7 +149,7 @@ class PositionalTable(nn.Module):
             check_positions(positions, device)
             if start != 0:
                 raise ValueError(f"start is {start} and positions is not None, expected only one of them")
-            return _operators.encode_at(positions, self.d_model, self._convention, dtype, device)
+            return _encode_operators.encode_at(positions, self.d_model, self._convention, dtype, device)
         if isinstance(start, bool) or not isinstance(start, (int, np.integer, torch.SymInt)):
             raise TypeError(f"start is {start!r} of type {type(start).__name__}, expected an integer")
         if isinstance(start, np.integer):       # in NumPy's arithmetic start + n could overflow
@@ -168,7 +168,7 @@ class PositionalTable(nn.Module):
         ):
             most = max(length, TABLE_BYTES // max(1, self.d_model * dtype.itemsize))
             if compiling or start < 0 or stop > most:
-                return _operators.encode(start, 1, n, self.d_model, self._convention, dtype, device)
+                return _encode_operators.encode(start, 1, n, self.d_model, self._convention, dtype, device)
             # Assign the table only when it is complete: other threads must see either the old or the new one.
             rows = length if stop <= length else max(stop, min(2 * length, most))
             table = self._buffers["pe"] = self._table(rows, dtype, device)
@@ -176,7 +176,7 @@ class PositionalTable(nn.Module):
 
     def _table(self, rows: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         with torch.inference_mode(False):       # a tensor created in inference mode cannot be used in training later
-            return _operators.encode(0, 1, rows, self.d_model, self._convention, dtype, device)
+            return _encode_operators.encode(0, 1, rows, self.d_model, self._convention, dtype, device)
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Loaders that build a module on the meta device assign uninitialized memory to buffers missing from the checkpoint.

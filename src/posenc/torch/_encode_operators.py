@@ -17,14 +17,14 @@ from torch.autograd import forward_ad
 from torch.fx.experimental.symbolic_shapes import guard_scalar
 
 import posenc
-from posenc._arguments.keywords import check_names
-from posenc._arguments.specification import changes_of
+from posenc._arguments.base_class import changes_of
+from posenc._arguments.unknown_keywords import check_names
 from posenc._core import kernel
 from posenc._encoding import cache
 from posenc._encoding.cache import CACHEABLE, scalars
 from posenc._encoding.convention import KEYWORDS
-from posenc.torch import _tensors
-from posenc.torch._tensors import DTYPES, NOT_DIFFERENTIABLE, array_of, constant
+from posenc.torch import _tensor_arguments
+from posenc.torch._tensor_arguments import DTYPES, NOT_DIFFERENTIABLE, array_of, constant
 
 # ---- the convention as text -------------------------------------------------------------------------------------------
 
@@ -38,7 +38,7 @@ def specification(d_model: Any, convention: Mapping[str, Any], function: Callabl
             changes = {name: _specialized(value) for name, value in changes.items()}
         return encoding.d_model, text_of(changes)
     if type(d_model) not in (int, torch.SymInt):
-        d_model = _tensors.integer("d_model", d_model, 0)
+        d_model = _tensor_arguments.integer("d_model", d_model, 0)
     if torch.compiler.is_compiling():
         return d_model, text_of({name: _specialized(value) for name, value in convention.items()})
     if not convention.keys() <= KEYWORDS.keys():
@@ -100,7 +100,7 @@ def _(start: int, step: int, n: int, d_model: int, convention: str, dtype: torch
 def _encode_at(positions: Tensor, d_model: int, convention: str, dtype: torch.dtype) -> Tensor:
     encoding = encoding_of_text(d_model, convention)
     out = torch.empty((*positions.shape, d_model), dtype=dtype, device="cpu")
-    encoding.encode(_tensors.positions_array(positions), out=array_of(out))
+    encoding.encode(_tensor_arguments.positions_array(positions), out=array_of(out))
     return out.to(positions.device)
 
 
@@ -145,7 +145,7 @@ def define_in_place(
     @torch.library.register_fake(operator)
     def _(x: Tensor, positions: Tensor | None, *others: Any) -> None:
         if positions is not None:
-            _tensors.check_not_meta(positions, x.device)
+            _tensor_arguments.check_not_meta(positions, x.device)
 
     def run_below_autograd(*every: Any) -> None:
         with torch._C._AutoDispatchBelowAutograd():
@@ -166,7 +166,7 @@ def define_in_place(
     @torch.library.impl(operator, "Autograd")
     def _(x: Tensor, positions: Tensor | None, *others: Any) -> None:
         if positions is not None:
-            _tensors.check_positions(positions, x.device)
+            _tensor_arguments.check_positions(positions, x.device)
         if x.is_neg():
             raise RuntimeError("x is a view with lazy negation, which cannot be overwritten; use x.resolve_neg()")
         if not (x.requires_grad and torch.is_grad_enabled()):
@@ -181,7 +181,7 @@ def define_in_place(
 
 
 def _add(x: Tensor, positions: Tensor | None, start: int, x_scale: float, convention: str) -> None:
-    rows = range(start, start + x.shape[-2]) if positions is None else _tensors.positions_array(positions)
+    rows = range(start, start + x.shape[-2]) if positions is None else _tensor_arguments.positions_array(positions)
     encoding_of_text(x.shape[-1], convention).add_to(array_of(x), rows, x_scale=x_scale)
 
 
@@ -210,7 +210,7 @@ def encode(start: int, step: int, n: int, d_model: int, convention: str, dtype: 
 
 
 def encode_at(positions: Tensor, d_model: int, convention: str, dtype: torch.dtype, device: torch.device) -> Tensor:
-    _tensors.check_positions(positions, device)
+    _tensor_arguments.check_positions(positions, device)
     function = _encode_at if is_eager() and is_plain(positions) else torch.ops.posenc.encode_at
     return function(positions, d_model, convention, dtype).to(device)
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posenc._arguments.keywords import suggests
-from posenc._arguments.specification import changes_of
+from posenc._arguments.base_class import changes_of
 from posenc._arguments.types import Positions
+from posenc._arguments.unknown_keywords import suggests
 from posenc._encoding.encoding import Encoding
 from posenc._encoding.stream import CHUNK_BYTES
 from posenc._identify import candidates

@@ -81,6 +81,16 @@ def tensor_or_start(positions: Any, n: int) -> tuple[Tensor | None, int]:
     return positions_tensor(positions), 0
 
 
+def with_contiguous_last(x: Tensor) -> Tensor:
+    return x if x.shape[-1] <= 1 or x.stride(-1) == 1 else x.contiguous()
+
+
+def dense_like(x: Tensor) -> Tensor:
+    """Return a new dense tensor with the memory order of x if x is contiguous in the last dimension, else a contiguous one."""
+    out = torch.empty_like(x)
+    return out if out.stride(-1) == 1 else torch.empty(x.shape, dtype=x.dtype, device=x.device)
+
+
 def is_dual(tensor: Tensor) -> bool:
     """Return whether the tensor has a tangent for forward-mode differentiation."""
     return forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None

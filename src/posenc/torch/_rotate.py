@@ -1,0 +1,175 @@
+"""The functions rotate and rotate_."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from posenc import Rotary
+from posenc._arguments import checks
+from posenc._arguments.types import Positions
+from posenc._arguments.unknown_keywords import suggests
+from posenc.torch import _tensor_arguments
+from posenc.torch._encode_operators import is_eager, is_plain
+from posenc.torch._rotate_operators import axes_of, rotated, text_of
+from posenc.torch._tensor_arguments import array_of, dense_like, is_dual, with_contiguous_last
+
+DTYPES = [dtype for dtype in _tensor_arguments.DTYPES if dtype != torch.float64]
+
+
+
+@suggests
+def rotate(
+    x: Tensor, positions: Positions | Tensor | None = None, *, rotary: Rotary, inverse: bool = False
+) -> Tensor:
+    """Return rotated queries or keys, with the same bits as `posenc.Rotary.rotate`; differentiable with respect to x.
+
+    Parameters
+    ----------
+    x : Tensor, shape (..., n, head_dim)
+        The queries or keys, on the CPU, with dtype float32, float16 or bfloat16.  The axis before the columns must be that
+        of the positions, as in (batch, heads, n, head_dim).
+    positions : int, range, Tensor or array_like, optional
+        As for `posenc.Rotary.rotate`, or a tensor that fulfils the same conditions.
+    rotary : posenc.Rotary
+        The rotation.
+    inverse : bool, optional
+        Rotate by the negative angles.
+
+    Returns
+    -------
+    Tensor
+        A new tensor with the shape and dtype of x.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has a wrong type or value, for example if `x` is not on the CPU.
+    RuntimeError
+        If `positions` requires grad: a rotation is not differentiable with respect to positions.
+
+    See Also
+    --------
+    rotate_ : Rotate in place.
+    RotaryEmbedding : A module that replaces a model's ``rotary_emb``.
+
+    Examples
+    --------
+    >>> import posenc, torch
+    >>> rotary = posenc.Rotary(64)
+    >>> q = torch.ones(1, 8, 3, 64)
+    >>> posenc.torch.rotate(q, range(100, 103), rotary=rotary).shape
+    torch.Size([1, 8, 3, 64])
+    """
+    _check(x, rotary, inverse)
+    x = with_contiguous_last(x)
+    if is_eager() and is_plain(x) and _is_direct(positions):
+        out = dense_like(x)
+        rotary.rotate(array_of(x), _array(positions), inverse=inverse, out=array_of(out))
+        return out
+    text, inverse = text_of(rotary), bool(inverse)
+    tensor, start = _tensor_or_start(positions, x, axes_of(text))
+    return rotated(x, tensor, start, inverse, text)
+
+
+@suggests
+def rotate_(
+    x: Tensor, positions: Positions | Tensor | None = None, *, rotary: Rotary, inverse: bool = False
+) -> Tensor:
+    """Rotate queries or keys in place, with the same bits as `posenc.Rotary.rotate`; differentiable with respect to x.
+
+    Parameters
+    ----------
+    x : Tensor, shape (..., n, head_dim)
+        The queries or keys, which are overwritten: as for `rotate`, but contiguous in the last dimension.
+    positions : int, range, Tensor or array_like, optional
+        As for `rotate`.
+    rotary : posenc.Rotary
+        The rotation.
+    inverse : bool, optional
+        Rotate by the negative angles.
+
+    Returns
+    -------
+    Tensor
+        The tensor `x` itself.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has a wrong type or value, for example if `x` is not on the CPU.
+    RuntimeError
+        If `x` requires grad and autograd forbids overwriting it, as for a leaf, or if `positions` requires grad.
+
+    See Also
+    --------
+    rotate : Return a new tensor.
+
+    Examples
+    --------
+    >>> import posenc, torch
+    >>> q = torch.ones(1, 8, 3, 64)
+    >>> posenc.torch.rotate_(q, rotary=posenc.Rotary(64)) is q
+    True
+    """
+    _check(x, rotary, inverse)
+    if is_eager() and is_plain(x) and _is_direct(positions):
+        rotary.rotate(array_of(x), _array(positions), inverse=inverse)
+        torch.autograd.graph.increment_version(x)
+        return x
+    text, inverse = text_of(rotary), bool(inverse)
+    tensor, start = _tensor_or_start(positions, x, axes_of(text))
+    if not torch.compiler.is_compiling() and (torch._C._are_functorch_transforms_active() or is_dual(x)):
+        return x.copy_(rotate(x.clone(), positions, rotary=rotary, inverse=inverse))
+    torch.ops.posenc.rotate_(x, tensor, start, inverse, text)
+    return x
+
+
+def _check(x: Tensor, rotary: Any, inverse: Any) -> None:
+    if not isinstance(rotary, Rotary):
+        such_as = f" such as posenc.Rotary({rotary})" if type(rotary) is int else ""
+        if isinstance(rotary, Mapping) or hasattr(rotary, "to_dict"):
+            such_as = " such as posenc.Rotary.from_config(config)"
+        raise checks.wrong_type("rotary", rotary, f"a posenc.Rotary{such_as}")
+    checks.boolean("inverse", inverse)
+    if not isinstance(x, Tensor):
+        hint = "; posenc.Rotary.rotate takes arrays" if isinstance(x, np.ndarray) else ""
+        raise TypeError(f"x is of type {type(x).__name__}, expected a torch.Tensor{hint}")
+    _tensor_arguments.check_not_nested("x", x)
+    if x.dtype not in DTYPES:
+        raise TypeError(f"x has dtype {x.dtype}, expected one of {', '.join(map(str, DTYPES))}")
+    if x.layout is not torch.strided:
+        raise TypeError(f"x has layout {x.layout}, expected torch.strided; pass x.to_dense()")
+    if not (x.is_cpu or x.is_meta):
+        raise ValueError(f"x is on {x.device}, expected the CPU; RotaryEmbedding supports every device")
+    if x.ndim < 2 or x.shape[-1] != rotary.head_dim:
+        raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., n, {rotary.head_dim})")
+
+
+def _is_direct(positions: Any) -> bool:
+    return not isinstance(positions, Tensor) or is_plain(positions)
+
+
+def _array(positions: Any) -> Any:
+    if not isinstance(positions, Tensor):
+        return positions
+    _tensor_arguments.check_positions(positions, positions.device)
+    return _tensor_arguments.positions_array(positions)
+
+
+def _tensor_or_start(positions: Any, x: Tensor, axes: int | None) -> tuple[Tensor | None, int]:
+    """Return the positions for the operators: a tensor and 0, or None and the first of n consecutive positions."""
+    tensor, start = _tensor_arguments.tensor_or_start(positions, x.shape[-2])
+    if tensor is None:
+        if axes is not None:
+            raise ValueError(f"positions is {positions!r}, expected a tensor of shape ({axes}, ...), one element for each axis")
+        return None, start
+    _tensor_arguments.check_positions(tensor, x.device)
+    if axes is not None and tensor.shape[:1] != (axes,):
+        raise ValueError(f"positions has shape {tuple(tensor.shape)}, expected ({axes}, ...), one element for each axis")
+    checks.check_broadcast(tuple(tensor.shape), tuple(x.shape[:-1]), axes is not None)
+    return tensor.to(x.device), 0
