@@ -1,0 +1,320 @@
+#!/usr/bin/env python3
+"""Prove the error bounds of docs/numerics.md with Gappa and Sollya, and print a table of all bounds:
+
+    tools/prove.py [WORD ...]                 the scripts whose names contain a word; default: all
+    tools/prove.py --fast [WORD ...]          proves, but does not search for the smallest bound that can be proved
+    tools/prove.py --mutations [WORD ...]     shows that each proof fails if a constant, an operation or a margin is changed
+    tools/prove.py --show SCRIPT [NAME=VALUE ...]     prints what Gappa or Sollya reads
+
+A script proofs/*.g or proofs/*.sollya has directives, lines that begin with "#!":
+
+    constant NAME PATH: TEXT {}     the number at {} in a header; TEXT must occur there exactly once
+    let NAME = EXPRESSION           a bound that no header has; it may use the names above it
+    from SCRIPT: NAME ...           bounds that another script proves, used as hypotheses
+    bound NAME: DESCRIPTION         NAME is what this script proves: a row of the table
+    variants NAME=A,B,C ...         the script is run for each combination; NAME=0..7 is a range; FUSED is 0 or 1
+    quote PATH                      the lines "#|" that follow must occur in the header, exactly once
+    code PATH MODE [NAME=TEXT ...]  the same, and their translation (proofs/translate.py) stands here
+    again MODE [NAME=TEXT ...]      translates the last code once more
+    mutation PATH: OLD => NEW       a change of the header with which the proof must fail
+
+{{EXPRESSION}} is replaced by its value; an expression may use all these names and the constants of the headers.
+{{hypotheses}} stands for the bounds of the factors of mode "factors".
+"""
+
+import argparse
+import itertools
+import math
+import re
+import shutil
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PROOFS = ROOT / "proofs"
+SOURCES = ROOT / "src/posenc/_core/c"
+sys.path.insert(0, str(PROOFS))
+
+from translate import Headers, ProofError, Real, Translator, ZERO, gappa_number, number_of, plain  # noqa: E402
+
+U = Fraction(1, 2**53)
+LONGEST = 120               # seconds of a run
+
+
+class Script:
+    """A script of proofs/: `headers` are the sources; `changed` overrides the values of some bounds."""
+
+    def __init__(self, path, headers, changed=None, requoted=("", "")):
+        self.path, self.headers, self.changed, self.requoted = path, headers, changed or {}, requoted
+        self.names, self.bounds, self.mutations, self.variants, self.origin = {}, {}, [], {}, {}
+        self.parts = []                 # the text between directives, and the blocks of code
+        lines = path.read_text("utf-8").splitlines()
+        while lines:
+            line = lines.pop(0)
+            if not line.startswith("#!"):
+                self.parts.append(line)
+                continue
+            word, _, rest = line[2:].strip().partition(" ")
+            quotation = []
+            while lines and lines[0].startswith("#|"):
+                quotation.append(lines.pop(0)[2:])
+            if word != "mutation":
+                rest = rest.replace(*requoted) if requoted[0] else rest
+                quotation = [text.replace(*requoted) for text in quotation] if requoted[0] else quotation
+            getattr(self, f"read_{word}")(rest, "\n".join(quotation))
+
+    def read_constant(self, rest, _):
+        name, where, text = re.fullmatch(r"(\w+) ([\w/.]+): (.*)", rest).groups()
+        self.names[name] = self.changed.get(name, self.headers.capture(where, text))
+        self.origin[name] = where
+
+    def read_let(self, rest, _):
+        name, _, expression = rest.partition(" = ")
+        self.names[name] = self.changed.get(name, dyadic(self.value(expression)))
+
+    def read_from(self, rest, _):
+        other, names = rest.split(": ")
+        script = Script(PROOFS / other, self.headers, None, self.requoted)
+        for name in names.split():
+            if name not in script.bounds:
+                raise ProofError(f"{self.path.name}: {other} does not prove {name}")
+            self.names[name] = script.names[name]
+
+    def read_bound(self, rest, _):
+        name, _, description = rest.partition(": ")
+        self.bounds[name] = description
+
+    def read_variants(self, rest, _):
+        for item in rest.split():
+            name, values = item.split("=")
+            if ".." in values:
+                first, last = (int(self.value(x)) for x in values.split(".."))
+                self.variants[name] = list(range(first, last + 1))
+            else:
+                self.variants[name] = [int(x) if x.isdigit() else x for x in values.split(",")]
+
+    def read_mutation(self, rest, _):
+        where, change = rest.split(": ", 1)
+        self.mutations.append((where, *change.split(" => ")))
+
+    def read_quote(self, rest, text):
+        self.headers.find(rest, text)
+
+    def read_code(self, rest, text):
+        where, _, mode = rest.partition(" ")
+        self.headers.find(where, text)
+        self.last = text
+        self.parts.append((mode, text))
+
+    def read_again(self, rest, _):
+        self.parts.append((rest, self.last))
+
+    def value(self, expression, names=None):
+        """Return the value of an expression with exact numbers."""
+        expression = re.sub(r"\b(0x[\da-f.]+p[+-]?\d+|\d+(\.\d+)?)\b(?!\])", r"N('\1')", expression)
+        known = {**self.names, **(names or {}), "N": lambda text: Fraction(number_of(text)), "u": U, "max": max}
+        for name in set(re.findall(r"[A-Za-z_]\w*", expression)) - known.keys():
+            known[name] = self.headers.constant(name)
+        return eval(expression, {"__builtins__": {}}, known)
+
+    def combinations(self):
+        return [dict(zip(self.variants, values, strict=True)) for values in itertools.product(*self.variants.values())]
+
+    def text(self, variant):
+        """Return what Gappa or Sollya reads, for one combination of variants."""
+        result, hypotheses = [], []
+        for part in self.parts:
+            if isinstance(part, tuple):
+                translator = self.translator(part[0], variant)
+                translator.run(self.expanded(part[1], variant))
+                result.append(translator.definitions())
+                hypotheses += translator.hypotheses
+            else:
+                result.append(part)
+        text = "\n".join(result).replace("{{hypotheses}}", " /\\ ".join(hypotheses))
+        text = self.expanded(text, variant)
+        return sollya(text) if self.path.suffix == ".sollya" else text
+
+    def expanded(self, text, variant):
+        def replacement(found):
+            value = self.value(found[1], variant)
+            return value if isinstance(value, str) else gappa_number(value)
+
+        return re.sub(r"{{(.+?)}}", replacement, text)
+
+    def translator(self, directive, variant):
+        mode, *settings = directive.split()
+        variables = {name: ZERO if value == "ZERO" else self.setting(value, variant)
+                     for name, value in (item.split("=") for item in settings)}
+        precision = int(variables.pop("PRECISION", 53))
+        return Translator(self.headers, variant.get("FUSED", 0), mode, variables, precision)
+
+    def setting(self, value, variant):
+        value = self.expanded(value, variant)
+        if re.fullmatch(r"-?\d+", value):
+            return int(value)
+        constant = self.headers.constant(value)
+        return Real(value) if constant is None else constant
+
+    def failure(self):
+        """Return an empty text if everything is proved, or the output of the first run that fails."""
+        for variant in self.combinations():
+            if output := prove(self.text(variant), self.path.suffix):
+                return f"{variant} {output}"
+        return ""
+
+
+def dyadic(x):
+    """Return a number rounded up to 32 bits, because Gappa's numbers are sums of powers of two."""
+    if isinstance(x, str) or x == 0 or Fraction(x).denominator & (Fraction(x).denominator - 1) == 0:
+        return x
+    unit = Fraction(2) ** (math.floor(math.log2(abs(x))) - 31)
+    return math.ceil(x / unit) * unit
+
+
+def sollya(text):
+    """Translate the numbers of Gappa to Sollya."""
+    return re.sub(r"(?<![\w.])(\d+)b(-?\d+)", r"\1*2^(\2)", text)
+
+
+def prove(text, suffix):
+    """Return an empty text if Gappa or Sollya proves the text, or an explanation."""
+    command = ["gappa", "-Eno-auto-dichotomy"] if suffix == ".g" else ["sollya", "--warnonstderr"]
+    try:
+        run = subprocess.run(command, input=text, capture_output=True, text=True, timeout=LONGEST)
+    except subprocess.TimeoutExpired:
+        return f"no result after {LONGEST} seconds"
+    output = (run.stdout + run.stderr).strip()
+    if suffix == ".g":
+        return output or ("" if run.returncode == 0 else "failed")
+    return "" if output == "proved" else output or "failed"
+
+
+def smallest(path, headers, name, value):
+    """Return the smallest value of a bound that is proved, to 1 %."""
+    def is_proved(x):
+        return not Script(path, headers, {name: x}).failure()
+
+    proved, refused, step = value, None, Fraction(101, 100)
+    while refused is None:
+        lower = dyadic(proved / step)
+        if is_proved(lower):
+            proved, step = lower, step * step
+        else:
+            refused = lower
+    while proved > refused * Fraction(102, 100):
+        middle = geometric_mean(proved, refused)
+        if is_proved(middle):
+            proved = middle
+        else:
+            refused = middle
+    return proved
+
+
+def geometric_mean(a, b):
+    exponent = math.log2(a) / 2 + math.log2(b) / 2
+    whole = math.floor(exponent)
+    return Fraction(int(2 ** (exponent - whole + 20))) * Fraction(2) ** (whole - 20)
+
+
+def shown(x):
+    """Return a bound in the units of docs/numerics.md."""
+    if x == 0:
+        return "0"
+    if 2**-54 < x < 2**-44:
+        return f"{float(x / U):.4g} u"
+    return f"2**{math.log2(x):.4g}" if x < 2**-10 else f"{float(x):.6g}"
+
+
+def scripts(words):
+    paths = sorted([*PROOFS.glob("*.g"), *PROOFS.glob("*.sollya")])
+    return [path for path in paths if not words or any(word in path.name for word in words)]
+
+
+def table(paths, headers, fast):
+    failed = 0
+    if not fast:
+        print("| bound | script | constant in use | proved | slack |\n|---|---|---:|---:|---:|", flush=True)
+    for path in paths:
+        script = Script(path, headers)
+        if output := script.failure():
+            failed += 1
+            print(f"{path.name}: not proved: {output}", file=sys.stderr)
+            continue
+        if fast:
+            print(f"{path.name}: proved")
+            continue
+        for name, description in script.bounds.items():
+            value = script.names[name]
+            proved = smallest(path, headers, name, value)
+            where = f" (`{script.origin[name]}`)" if name in script.origin else ""
+            print(f"| {description} | `{path.name}` | {shown(value)}{where} | {shown(proved)} "
+                  f"| {float(value / proved - 1) * 100:.0f} % |", flush=True)
+    return failed
+
+
+def mutations(paths, headers):
+    """Show that each script fails if its constant is too small, and after each of its mutations."""
+    missed = 0
+    for path in paths:
+        script = Script(path, headers)
+        if script.failure():
+            raise ProofError(f"{path.name} is not proved")
+        cases = [(f"{name} = {shown(low)}, below the proved {shown(proved)}", {name: low}, None)
+                 for name in script.bounds
+                 for proved in [smallest(path, headers, name, script.names[name])]
+                 for low in [dyadic(proved * Fraction(97, 100))]]
+        cases += [(f"{where}: {old} => {new}", {}, (where, old, new)) for where, old, new in script.mutations]
+        for description, changed, change in cases:
+            result = outcome(path, headers, changed, change)
+            missed += result == "PROVED"
+            print(f"{path.name}: {description}: {result}", flush=True)
+    print(f"{missed} changes still proved")
+    return missed
+
+
+def outcome(path, headers, changed, change):
+    """Return a word for the result of a change.  If a quotation no longer occurs, also change the quotation."""
+    if not change:
+        return result_of(lambda: Script(path, headers, changed))
+    changed_headers = Headers(SOURCES, [change])
+    result = result_of(lambda: Script(path, changed_headers))
+    if result != "refused":
+        return result
+    return "refused; if the quotation is changed, too: " + result_of(lambda: Script(path, changed_headers, None, change[1:]))
+
+
+def result_of(script):
+    try:
+        return "not proved" if script().failure() else "PROVED"
+    except ProofError:
+        return "refused"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", metavar="WORD")
+    parser.add_argument("--fast", action="store_true")
+    parser.add_argument("--mutations", action="store_true")
+    parser.add_argument("--show", metavar="SCRIPT")
+    args = parser.parse_args()
+    headers = Headers(SOURCES)
+    if args.show:
+        script = Script(PROOFS / args.show, headers)
+        chosen = dict(word.split("=") for word in args.words)
+        print(next(script.text(v) for v in script.combinations() if all(str(v[n]) == x for n, x in chosen.items())))
+        return 0
+    for program in ("gappa", "sollya"):
+        if not shutil.which(program):
+            sys.exit(f"{program} is not installed (Debian, Ubuntu: apt-get install gappa sollya)")
+    paths = scripts(args.words)
+    try:
+        return bool(mutations(paths, headers) if args.mutations else table(paths, headers, args.fast))
+    except ProofError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
