@@ -12,6 +12,7 @@ A script proofs/*.g or proofs/*.sollya has directives, lines that begin with "#!
     let NAME = EXPRESSION           a bound that no header has; it may use the names above it
     from SCRIPT: NAME ...           bounds that another script proves, used as hypotheses
     bound NAME: DESCRIPTION         NAME is what this script proves: a row of the table
+    export NAME ...                 other scripts may use NAME, though it is no bound
     variants NAME=A,B,C ...         the script is run for each combination; NAME=0..7 is a range; FUSED is 0 or 1
     quote PATH                      the lines "#|" that follow must occur in the header, exactly once
     code PATH MODE [NAME=TEXT ...]  the same, and their translation (proofs/translate.py) stands here
@@ -48,7 +49,7 @@ class Script:
 
     def __init__(self, path, headers, changed=None, requoted=("", "")):
         self.path, self.headers, self.changed, self.requoted = path, headers, changed or {}, requoted
-        self.names, self.bounds, self.mutations, self.variants, self.origin = {}, {}, [], {}, {}
+        self.names, self.bounds, self.mutations, self.variants, self.origin, self.exports = {}, {}, [], {}, {}, set()
         self.parts = []                 # the text between directives, and the blocks of code
         lines = path.read_text("utf-8").splitlines()
         while lines:
@@ -78,13 +79,16 @@ class Script:
         other, names = rest.split(": ")
         script = Script(PROOFS / other, self.headers, None, self.requoted)
         for name in names.split():
-            if name not in script.bounds:
+            if name not in script.bounds and name not in script.exports:
                 raise ProofError(f"{self.path.name}: {other} does not prove {name}")
             self.names[name] = script.names[name]
 
     def read_bound(self, rest, _):
         name, _, description = rest.partition(": ")
         self.bounds[name] = description
+
+    def read_export(self, rest, _):
+        self.exports.update(rest.split())
 
     def read_variants(self, rest, _):
         for item in rest.split():
@@ -198,13 +202,13 @@ def smallest(path, headers, name, value):
         return not Script(path, headers, {name: x}).failure()
 
     proved, refused, step = value, None, Fraction(101, 100)
-    while refused is None:
+    while refused is None and step < 1 << 64:
         lower = dyadic(proved / step)
         if is_proved(lower):
             proved, step = lower, step * step
         else:
             refused = lower
-    while proved > refused * Fraction(102, 100):
+    while refused and proved > refused * Fraction(102, 100):
         middle = geometric_mean(proved, refused)
         if is_proved(middle):
             proved = middle
