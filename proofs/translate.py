@@ -232,11 +232,13 @@ class Return(Exception):
 class Translator:
     """Executes C statements.  `lines` are the definitions; `hypotheses` bound the factors of roundings.
 
-    mode: "rounded" writes the rounding operator of Gappa; "exact" leaves roundings out, and appends _e to each name; "factors"
-    multiplies by 1 + e instead of rounding, so that a value is linear in its inputs, and inputs may be Zero.
+    mode: "rounded" writes the rounding operator of Gappa; "exact" leaves roundings out; "factors"
+    multiplies by 1 + e instead of rounding, so that a value is linear in its inputs, and inputs may be Zero.  A suffix is appended
+    to each name.
     """
 
-    def __init__(self, headers, fused, mode, variables=(), precision=53):
+    def __init__(self, headers, fused, mode, variables=(), precision=53, suffix=""):
+        self.suffix = suffix or ("_e" if mode == "exact" else "")
         self.headers, self.fused, self.mode, self.precision = headers, fused, mode, precision
         self.lines, self.hypotheses, self.versions, self.factors = [], [], {}, set()
         self.variables = {**dict(variables), "FUSED": int(fused)}
@@ -298,7 +300,7 @@ class Translator:
         return not any(line.startswith(f"{name} =") for line in self.lines) and name not in self.factors
 
     def fresh(self, name):
-        name += "_e" if self.mode == "exact" else ""
+        name += self.suffix
         version = self.versions.get(name, -1) + 1
         self.versions[name] = version
         return f"{name}_{version}" if version else name

@@ -15,7 +15,8 @@ A script proofs/*.g or proofs/*.sollya has directives, lines that begin with "#!
     export NAME ...                 other scripts may use NAME, though it is no bound
     variants NAME=A,B,C ...         the script is run for each combination; NAME=0..7 is a range; FUSED is 0 or 1
     quote PATH                      the lines "#|" that follow must occur in the header, exactly once
-    code PATH MODE [NAME=TEXT ...]  the same, and their translation (proofs/translate.py) stands here
+    code PATH MODE [NAME=TEXT ...]  the same, and their translation (proofs/translate.py) stands here; lines "#=" are
+                                    translated, too, but are not in the header
     again MODE [NAME=TEXT ...]      translates the last code once more
     mutation PATH: OLD => NEW       a change of the header with which the proof must fail
 
@@ -59,8 +60,8 @@ class Script:
                 continue
             word, _, rest = line[2:].strip().partition(" ")
             quotation = []
-            while lines and lines[0].startswith("#|"):
-                quotation.append(lines.pop(0)[2:])
+            while lines and lines[0].startswith(("#|", "#=")):
+                quotation.append(lines.pop(0)[1:])
             if word != "mutation":
                 rest = rest.replace(*requoted) if requoted[0] else rest
                 quotation = [text.replace(*requoted) for text in quotation] if requoted[0] else quotation
@@ -104,13 +105,16 @@ class Script:
         self.mutations.append((where, *change.split(" => ")))
 
     def read_quote(self, rest, text):
-        self.headers.find(rest, text)
+        """Check that each run of lines with "|" is in the header."""
+        for kind, lines in itertools.groupby(text.splitlines(), lambda line: line[0]):
+            if kind == "|":
+                self.headers.find(rest, "\n".join(line[1:] for line in lines))
 
     def read_code(self, rest, text):
         where, _, mode = rest.partition(" ")
-        self.headers.find(where, text)
-        self.last = text
-        self.parts.append((mode, text))
+        self.read_quote(where, text)
+        self.last = "\n".join(line[1:] for line in text.splitlines())
+        self.parts.append((mode, self.last))
 
     def read_again(self, rest, _):
         self.parts.append((rest, self.last))
@@ -152,8 +156,8 @@ class Script:
         mode, *settings = directive.split()
         variables = {name: ZERO if value == "ZERO" else self.setting(value, variant)
                      for name, value in (item.split("=") for item in settings)}
-        precision = int(variables.pop("PRECISION", 53))
-        return Translator(self.headers, variant.get("FUSED", 0), mode, variables, precision)
+        precision, suffix = int(variables.pop("PRECISION", 53)), variables.pop("SUFFIX", "")
+        return Translator(self.headers, variant.get("FUSED", 0), mode, variables, precision, suffix)
 
     def setting(self, value, variant):
         value = self.expanded(value, variant)
@@ -190,7 +194,7 @@ def prove(text, suffix):
         run = subprocess.run(command, input=text, capture_output=True, text=True, timeout=LONGEST)
     except subprocess.TimeoutExpired:
         return f"no result after {LONGEST} seconds"
-    output = (run.stdout + run.stderr).strip()
+    output = re.sub(r"Warning: renaming identifier .*\n?", "", run.stdout + run.stderr).strip()     # two names of one value
     if suffix == ".g":
         return output or ("" if run.returncode == 0 else "failed")
     return "" if output == "proved" else output or "failed"
