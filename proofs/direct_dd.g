@@ -1,3 +1,49 @@
+# sin and cos in double-double (series_dd and direct_values in table/direct.h), from the bounds of their parts.
+#
+# As in direct_double_sin.g and direct_double_cos.g, Sin and Cos are those of the rounded angle x, Sine and Cosine those of the
+# exact angle X = 2 pi T.  T has the absolute error of direct_dd_phase.g near zero, which FLOOR_DD covers, and of the dropped
+# limbs.  fast_two_sum changes no sum.  A renormalised number has |low| <= u |high|.
+#! from pi.sollya: TWO_PI_BELOW TWO_PI_ABOVE
+#! from phase.g: DROPPED_DD
+#! from direct_dd_phase.g: PHASE_DD PHASE_DD_ABSOLUTE
+#! from direct_dd_polynomials.sollya: SIN_POLYNOMIAL_DD COS_POLYNOMIAL_DD
+#! from series_dd_sin.g: SIN_SERIES
+#! from series_dd_cos.g: COS_SERIES
+#! from dd_product.g: DD_PRODUCT DD_TIMES_DOUBLE
+#! let ANGLE_DD = 2**-102.48
+#! let COS_ANGLE_DD = 0.786 * ANGLE_DD
+#! let DIRECT_DD = 2**-100.5
 #! let TABLE_HIGH = 1.0001 * u
-#! bound TABLE_HIGH: stub
-{ 1 <= 2 }
+#! let FLOOR_DD = 2**-113.33
+#! bound ANGLE_DD: direct_dd, angle
+#! bound DIRECT_DD: direct_dd, sin and cos times scale
+#! bound FLOOR_DD: direct_dd, of the amplitude
+#! bound TABLE_HIGH: upper number of sin and cos
+#! mutation table/direct.h: #define TWO_PI_LOW 0x1.1a62633145c07p-52 => #define TWO_PI_LOW 0x1.1a62633145c17p-52
+#@ -Eprecision=200
+#! quote table/direct.h
+#|    vdd x = dd_product(turn, (vdd){f64_set(TWO_PI_HIGH), f64_set(TWO_PI_LOW)});
+#|    x = fast_two_sum(x.high, x.low);
+#|    vdd z = dd_product(x, x);
+#|    z = fast_two_sum(z.high, z.low);
+#|    const vdd s = dd_product(x, direct_series(z, SIN_COEFFICIENTS, SIN_LEADING, SIN_TAIL));
+#|    *sine = fast_two_sum(s.high, s.low);
+#|    *cosine = direct_series(z, COS_COEFFICIENTS, COS_LEADING, COS_TAIL);
+#! quote table/direct.h
+#|        *p = dd_times_double(*p, scale);
+#|        *q = dd_times_double(*q, scale);
+two_pi_dd = {{TWO_PI_HIGH}} + {{TWO_PI_LOW}};
+{ two_pi in [{{TWO_PI_BELOW}},{{TWO_PI_ABOVE}}] /\ T <> 0 /\ X <> 0 /\ scale <> 0
+  /\ |turn -/ T| <= {{PHASE_DD}} /\ |x -/ (turn * two_pi_dd)| <= {{DD_PRODUCT}}
+  /\ |error| <= {{PHASE_DD_ABSOLUTE}} /\ |dropped| <= {{DROPPED_DD}}
+  /\ |s -/ (x * series)| <= {{DD_PRODUCT}} /\ |series -/ exact_series| <= {{SIN_SERIES}}
+  /\ |(x * exact_series) -/ Sin| <= {{SIN_POLYNOMIAL_DD}} /\ |Sin -/ Sine| <= {{ANGLE_DD}}
+  /\ |p -/ (s * scale)| <= {{DD_TIMES_DOUBLE}}
+  /\ |c -/ exact_c| <= {{COS_SERIES}} /\ |exact_c -/ Cos| <= {{COS_POLYNOMIAL_DD}} /\ |Cos -/ Cosine| <= {{COS_ANGLE_DD}}
+  /\ |q -/ (c * scale)| <= {{DD_TIMES_DOUBLE}}
+  /\ |high -/ v| <= {{u*1.000001}} /\ |v -/ exact_v| <= {{DIRECT_DD}}
+  -> |x -/ (T * two_pi)| <= {{ANGLE_DD}}
+  /\ |two_pi * error + dropped| <= {{FLOOR_DD}}
+  /\ |p -/ (Sine * scale)| <= {{DIRECT_DD}}
+  /\ |q -/ (Cosine * scale)| <= {{DIRECT_DD}}
+  /\ |high -/ exact_v| <= {{TABLE_HIGH}} }

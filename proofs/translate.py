@@ -240,7 +240,8 @@ class Translator:
     def __init__(self, headers, fused, mode, variables=(), precision=53, suffix=""):
         self.suffix = suffix or ("_e" if mode == "exact" else "")
         self.headers, self.fused, self.mode, self.precision = headers, fused, mode, precision
-        self.lines, self.hypotheses, self.versions, self.factors = [], [], {}, set()
+        self.lines, self.hypotheses, self.versions, self.factors, self.renamed = [], [], {}, set(), []
+        self.prefix, self.target = "", ""           # of the names in an inline function; the variable that is assigned
         self.variables = {**dict(variables), "FUSED": int(fused)}
 
     def run(self, text):
@@ -252,8 +253,13 @@ class Translator:
         text = "\n".join(self.lines)
         for name, version in self.versions.items():
             if version and name not in self.factors:
-                text = re.sub(rf"\b{name}\b", f"{name}_0", text)
-                text = re.sub(rf"\b{name}_{version}\b", name, text)
+                self.renamed += [(rf"\b{name}\b", f"{name}_0"), (rf"\b{name}_{version}\b", name)]
+        self.hypotheses = [self.rename(hypothesis) for hypothesis in self.hypotheses]
+        return self.rename(text)
+
+    def rename(self, text):
+        for pattern, name in self.renamed:
+            text = re.sub(pattern, name, text)
         return text
 
     # ---- statements ----
@@ -265,6 +271,7 @@ class Translator:
                 self.execute(statement)
         elif kind == "assign":
             if node[2] is not None:
+                self.target = self.prefix + self.path(node[1])
                 self.assign(node[1], self.evaluate(node[2]))
         elif kind == "for":
             self.execute(node[1])
@@ -274,6 +281,7 @@ class Translator:
         elif kind == "if":
             self.execute(node[2] if self.evaluate(node[1]) else node[3])
         elif kind == "return":
+            self.target = self.prefix.removesuffix("_")
             raise Return(self.evaluate(node[1]))
         elif kind == "expression":
             self.evaluate(node[1])
@@ -281,10 +289,10 @@ class Translator:
     def assign(self, target, value):
         if target[0] == "member" and target[1][0] == "name" and isinstance(self.variables.get(target[1][1]), dict):
             name, member = target[1][1], target[2]
-            self.variables[name] = {**self.variables[name], member: self.named(f"{name}_{member}", value)}
+            self.variables[name] = {**self.variables[name], member: self.named(f"{self.prefix}{name}_{member}", value)}
             return
         name = self.path(target)
-        self.variables[name] = self.named(name, value)
+        self.variables[name] = self.named(self.prefix + name, value)
 
     def named(self, name, value):
         """Define a name for a value, and return the name."""
@@ -292,9 +300,13 @@ class Translator:
             return {member: self.named(f"{name}_{member}", part) for member, part in value.items()}
         if not isinstance(value, Real) or isinstance(value, Zero) or re.fullmatch(r"-?\w+(b-\d+)?", value) and self.is_input(value):
             return value
-        name = self.fresh(name)
-        self.lines.append(f"{name} = {value};")
-        return Real(name)
+        if value != self.current(name):
+            self.lines.append(f"{self.fresh(name)} = {value};")
+        return Real(self.current(name))
+
+    def current(self, name):
+        name += self.suffix
+        return f"{name}_{version}" if (version := self.versions.get(name, 0)) else name
 
     def is_input(self, name):
         return not any(line.startswith(f"{name} =") for line in self.lines) and name not in self.factors
@@ -461,19 +473,21 @@ class Translator:
         value = self.combined(EXACT[name], a, b)
         if isinstance(value, Zero) or self.mode == "exact":
             return {"high": value, "low": ZERO}
-        high = self.named("high", self.rounded(value))
-        return {"high": high, "low": self.named("low", Real(f"-({high} - ({value}))"))}
+        target = self.target
+        high = self.named(f"{target}_high", self.rounded(value))
+        return {"high": high, "low": self.named(f"{target}_low", Real(f"-({high} - ({value}))"))}
 
     def inline(self, name, values):
         parameters, body = self.headers.function(name)
-        saved = self.variables
+        saved = self.variables, self.prefix, self.target
+        self.prefix = f"{self.target}_" if self.target else ""
         self.variables = {"FUSED": int(self.fused), **dict(zip(parameters, values, strict=True))}
         try:
             self.run(body)
         except Return as result:
             return result.value
         finally:
-            self.variables = saved
+            self.variables, self.prefix, self.target = saved
         return None
 
 

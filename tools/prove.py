@@ -121,8 +121,8 @@ class Script:
 
     def value(self, expression, names=None):
         """Return the value of an expression with exact numbers."""
-        expression = re.sub(r"\b(0x[\da-f.]+p[+-]?\d+|\d+(\.\d+)?)\b(?!\])", r"N('\1')", expression)
-        known = {**self.names, **(names or {}), "N": lambda text: Fraction(number_of(text)), "u": U, "max": max}
+        expression = re.sub(r"(?<![\w.])(0x[\da-f.]+p[+-]?\d+|\d+\.\d+|2(?=\*\*)|1(?= ?/))", r"N('\1')", expression)
+        known = {**self.names, **(names or {}), "N": lambda text: Fraction(number_of(text)), "u": U, "max": max, "abs": abs}
         for name in set(re.findall(r"[A-Za-z_]\w*", expression)) - known.keys():
             known[name] = self.headers.constant(name)
         return eval(expression, {"__builtins__": {}}, known)
@@ -148,7 +148,7 @@ class Script:
     def expanded(self, text, variant):
         def replacement(found):
             value = self.value(found[1], variant)
-            return value if isinstance(value, str) else gappa_number(value)
+            return value if isinstance(value, str) else gappa_number(dyadic(value))
 
         return re.sub(r"{{(.+?)}}", replacement, text)
 
@@ -176,6 +176,8 @@ class Script:
 
 def dyadic(x):
     """Return a number rounded up to 32 bits, because Gappa's numbers are sums of powers of two."""
+    if isinstance(x, list):
+        return [dyadic(item) for item in x]
     if isinstance(x, str) or x == 0 or Fraction(x).denominator & (Fraction(x).denominator - 1) == 0:
         return x
     unit = Fraction(2) ** (math.floor(math.log2(abs(x))) - 31)

@@ -1,0 +1,35 @@
+# Products in double-double (doubledouble.h), relative to the product.
+#
+# The operations are products and sums of terms that are linear in a and in b, so a and b are scaled to 1.  Each rounding
+# multiplies by 1 + e, |e| <= u.  |low| <= u |high|, because both are renormalised.
+#! let DD_PRODUCT = 8.001 * u * u
+#! let DD_PRODUCT_LOW = 3.03 * u
+#! bound DD_PRODUCT: dd_product
+#! bound DD_PRODUCT_LOW: dd_product, its lower number
+#! bound DD_TIMES_DOUBLE: dd_times_double
+#! let DD_TIMES_DOUBLE = 3.001 * u * u
+#! variants FUSED=0,1
+#! mutation doubledouble.h: p.low = f64_add(p.low, f64_muladd(a.high, b.low, f64_mul(a.low, b.high))); => p.low = f64_add(p.low, f64_muladd(a.high, b.low, f64_mul(a.low, b.low)));
+#! mutation doubledouble.h: p.low = f64_muladd(a.low, b, p.low); => p.low = f64_mulsub(a.low, b, p.low);
+#@ -Eprecision=200
+a_high = 1 - a_low;
+b_high = 1 - b_low;
+#! quote doubledouble.h
+#|    vdd p = two_product(a.high, b.high);
+#|    p.low = f64_add(p.low, f64_muladd(a.high, b.low, f64_mul(a.low, b.high)));
+#|    return p;
+#! quote doubledouble.h
+#|    vdd p = two_product(a.high, b);
+#|    p.low = f64_muladd(a.low, b, p.low);
+#|    return fast_two_sum(p.high, p.low);
+#! code doubledouble.h factors
+#= vdd a = {a_high, a_low}, b = {b_high, b_low};
+#= vdd x = dd_product(a, b);
+#= vdd y = dd_times_double(a, 1);
+cross = a_high * b_low + a_low * b_high;
+y_sum = a_low * 1 + y_p_low_0;
+{ |a_low| <= {{1.0001*u}} /\ |b_low| <= {{1.0001*u}} /\ {{hypotheses}}
+  -> |x_high + x_low - 1| <= {{DD_PRODUCT}} /\ |x_low| <= {{DD_PRODUCT_LOW}}
+  /\ |y_high + y_low - 1| <= {{DD_TIMES_DOUBLE}} }
+x_high + x_low - 1 -> (x_p_low - (x_p_low_0 + cross)) - a_low * b_low;
+y_high + y_low - 1 -> y_p_low - y_sum;

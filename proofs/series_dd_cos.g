@@ -1,0 +1,40 @@
+# direct_series for cos in direct_dd (table/direct.h): the terms in double-double, one step for each K.
+#
+# A step computes C + z r.  Its r has the relative error RHO[K + 1], its z the error of a product.  The exact R of a step is
+# between 0.69 and 1 times the coefficient of the step before, because z R < 0.31 C.  The precondition of fast_two_sum,
+# |C| >= |z r|, is proved, too.  LOW bounds the lower number of r, which is not renormalised.
+#! from dd_product.g: DD_PRODUCT
+#! from series_dd_tail.g: COS_TAIL_DD
+#! let LEADING = COS_COEFFICIENTS + [[COS_TAIL[0]]]
+#! let RHO = [2**-101.5, 2**-103, 2**-102.0, 2**-97, 2**-91.5, 2**-84.5, 2**-77, 2**-69, 2**-61.5] + [COS_TAIL_DD]
+#! let COS_SERIES = RHO[0]
+#! let LOW = 5 * u
+#! export COS_SERIES
+#! variants FUSED=0,1 K=0..COS_LEADING-1
+#! mutation doubledouble.h: s.low = f64_add(s.low, f64_add(a.low, b.low)); => s.low = f64_add(s.low, f64_sub(a.low, b.low));
+#! mutation table/direct.h: r = dd_fast_sum((vdd){f64_set(leading[k][0]), f64_set(leading[k][1])}, dd_product(z, r)); => r = dd_fast_sum((vdd){f64_set(leading[k][0]), f64_set(0)}, dd_product(z, r));
+#@ -Eprecision=200
+@rnd = float<53,ne>;
+#! quote doubledouble.h
+#|INLINE vdd dd_fast_sum(vdd a, vdd b) {
+#|    vdd s = fast_two_sum(a.high, b.high);
+#|    s.low = f64_add(s.low, f64_add(a.low, b.low));
+#|    return s;
+#|}
+#! code table/direct.h rounded leading=COS_COEFFICIENTS k={{K}}
+#= vdd z = {z_high, z_low}, r = {i_high, i_low};
+#|        r = dd_fast_sum((vdd){f64_set(leading[k][0]), f64_set(leading[k][1])}, dd_product(z, r));
+z = z_high + z_low;
+i = i_high + i_low;
+cross = z_high * i_low + z_low * i_high;
+C = {{LEADING[K][0]}} + {{LEADING[K][1]}};
+exact = C + Z * R;
+sum = r_high + r_low;
+{ z_high in [0,0.6169] /\ |z_low| <= {{0.6169*u}} /\ Z in [0,0.61686] /\ |z -/ Z| <= {{DD_PRODUCT}}
+  /\ |i -/ R| <= {{RHO[K+1]}} /\ |i_low| <= {{LOW*abs(LEADING[K+1][0])}}
+  /\ R / {{LEADING[K+1][0]}} in [0.69,1.000001]
+  -> |sum -/ exact| <= {{RHO[K]}} /\ |r_low| <= {{LOW*abs(LEADING[K][0])}}
+  /\ exact / {{LEADING[K][0]}} in [0.69,1.000001]
+  /\ |r_p_high| <= {{abs(LEADING[K][0])}} }
+sum - (C + z * i) -> (r_low - (r_s_low_0 + ({{LEADING[K][1]}} + (r_p_low_0 + cross)))) - z_low * i_low;
+sum - exact -> (sum - (C + z * i)) + (z * i - Z * R);

@@ -1,0 +1,20 @@
+# direct_series in direct_dd (table/direct.h): the terms in double.
+#
+# z is the upper number of z, so it has the relative error Z_HIGH from the exact square Z.
+#! let Z_HIGH = 1.001 * u
+#! let SIN_TAIL_DD = 1.1 * u
+#! let COS_TAIL_DD = 1.1 * u
+#! bound SIN_TAIL_DD: direct_dd, terms of sin in double
+#! bound COS_TAIL_DD: direct_dd, terms of cos in double
+#! variants FUSED=0,1
+#! mutation table/direct.h: t = f64_muladd(t, z.high, f64_set(tail[k])); => t = f64_mulsub(t, z.high, f64_set(tail[k]));
+@rnd = float<53,ne>;
+#! code table/direct.h rounded tail=SIN_TAIL SUFFIX=_s
+#= vdd z = {z_high, z_low};
+#|    vf64 t = f64_set(tail[TAIL - 1]);
+#|    for (int k = TAIL - 2; k >= 0; k--) t = f64_muladd(t, z.high, f64_set(tail[k]));
+#! again exact tail=SIN_TAIL z_high=Z z_low=ZERO SUFFIX=_se
+#! again rounded tail=COS_TAIL SUFFIX=_c
+#! again exact tail=COS_TAIL z_high=Z z_low=ZERO SUFFIX=_ce
+{ z_high in [0,0.6169] /\ |z_high -/ Z| <= {{Z_HIGH}} -> |t_s -/ t_se| <= {{SIN_TAIL_DD}} /\ |t_c -/ t_ce| <= {{COS_TAIL_DD}}
+  /\ t_se / {{SIN_TAIL[0]}} in [0.69,1] /\ t_ce / {{COS_TAIL[0]}} in [0.69,1] }
