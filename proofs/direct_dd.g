@@ -10,11 +10,11 @@
 #! from series_dd_sin.g: SIN_SERIES
 #! from series_dd_cos.g: COS_SERIES
 #! from dd_product.g: DD_PRODUCT DD_TIMES_DOUBLE
-#! let ANGLE_DD = 2**-102.48
+#! let ANGLE_DD = 2**-102.6
 #! let COS_ANGLE_DD = 0.786 * ANGLE_DD
-#! let DIRECT_DD = 2**-100.5
+#! let DIRECT_DD = 2**-100.85
 #! let TABLE_HIGH = 1.0001 * u
-#! let FLOOR_DD = 2**-113.33
+#! let FLOOR_DD = 2**-114.3
 #! bound ANGLE_DD: direct_dd, angle
 #! bound DIRECT_DD: direct_dd, sin and cos times scale
 #! bound FLOOR_DD: direct_dd, of the amplitude

@@ -2,10 +2,11 @@
 #
 # If |a| < 2**-12, the first sum is exact, and the error is absolute; else the error is relative.  fast_two_sum is exact, because
 # the first limb is 0 or at least 2**-32, above the second one, and the first sum is 0 or at least 2**-64, above the rest.
-#! let PHASE_DD = 2**-104.4
-#! let PHASE_DD_ABSOLUTE = 2**-115.99
+#! let PHASE_DD = 2**-104.99
+#! let PHASE_DD_ABSOLUTE = 2**-116.99
 #! bound PHASE_DD: direct_dd, phase, relative
 #! bound PHASE_DD_ABSOLUTE: direct_dd, phase near zero, in turns
+#! variants A=near_zero,positive,negative
 #! mutation table/direct.h: turn = fast_two_sum(turn.high, f64_add(turn.low, f64_add(phase_limb(phase, 2), last))); => turn = fast_two_sum(turn.high, f64_add(f64_add(turn.low, phase_limb(phase, 2)), last));
 #! mutation table/direct.h: const vf64 last = f64_add(phase_limb(phase, 3), phase_limb(phase, 4)); => const vf64 last = phase_limb(phase, 3);
 #@ -Eprecision=200
@@ -22,13 +23,12 @@ phase_limb_4 = 1b-160 * i4;
 a = phase_first + phase_limb_1;
 small = phase_limb_2 + (phase_limb_3 + phase_limb_4);
 T = a + small;
-rest = rnd(turn_low_0 + rnd(phase_limb_2 + last));
 sum = turn_high + turn_low;
 { @FIX(i0,0) /\ @FIX(i1,0) /\ i0 in [-536870912,536870911] /\ i1 in [0,4294967295] /\ i2 in [0,4294967295]
-  /\ i3 in [0,4294967295] /\ i4 in [0,4294967295] ->
-  (a in [-1b-12,1b-12] -> turn_high_0 - a in [0,0])
-  /\ (turn_high_0 - a in [0,0] -> |sum - T| <= {{PHASE_DD_ABSOLUTE}})
-  /\ (a >= 1b-12 -> |sum -/ T| <= {{PHASE_DD}} /\ |rest| <= 1b-50)
-  /\ (a <= -1b-12 -> |sum -/ T| <= {{PHASE_DD}} /\ |rest| <= 1b-50) }
-sum - T -> rest - (turn_low_0 + small);
-$ a in (-1b-3,-1b-4,-1b-5,-1b-6,-1b-7,-1b-8,-1b-9,-1b-10,-1b-11,-1b-12,1b-12,1b-11,1b-10,1b-9,1b-8,1b-7,1b-6,1b-5,1b-4,1b-3);
+  /\ i3 in [0,4294967295] /\ i4 in [0,4294967295] /\
+#? A=near_zero a in [-1b-12,1b-12] -> |sum - T| <= {{PHASE_DD_ABSOLUTE}} }
+#? A=positive a in [1b-12,1] -> |sum -/ T| <= {{PHASE_DD}} /\ |turn_rest| <= 1b-50 }
+#? A=negative a in [-1,-1b-12] -> |sum -/ T| <= {{PHASE_DD}} /\ |turn_rest| <= 1b-50 }
+sum - T -> turn_rest - (turn_low_0 + small);
+#? A=positive $ a in (1b-11,1b-10,1b-9,1b-8,1b-7,1b-6,1b-5,1b-4,1b-3);
+#? A=negative $ a in (-1b-3,-1b-4,-1b-5,-1b-6,-1b-7,-1b-8,-1b-9,-1b-10,-1b-11);

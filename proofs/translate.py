@@ -474,6 +474,9 @@ class Translator:
         if isinstance(value, Zero) or self.mode == "exact":
             return {"high": value, "low": ZERO}
         target = self.target
+        if name == "fast_two_sum" and not re.fullmatch(r"\w+", b) or b in self.factors:
+            b = self.named(f"{target}_rest", b)
+            value = self.combined(EXACT[name], a, b)
         high = self.named(f"{target}_high", self.rounded(value))
         return {"high": high, "low": self.named(f"{target}_low", Real(f"-({high} - ({value}))"))}
 

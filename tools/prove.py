@@ -18,6 +18,7 @@ A script proofs/*.g or proofs/*.sollya has directives, lines that begin with "#!
     code PATH MODE [NAME=TEXT ...]  the same, and their translation (proofs/translate.py) stands here; lines "#=" are
                                     translated, too, but are not in the header
     again MODE [NAME=TEXT ...]      translates the last code once more
+    A line "#? NAME=VALUE TEXT"      stands for TEXT in the runs with this variant, else for nothing
     mutation PATH: OLD => NEW       a change of the header with which the proof must fail
 
 {{EXPRESSION}} is replaced by its value; an expression may use all these names and the constants of the headers.
@@ -139,6 +140,8 @@ class Script:
                 translator.run(self.expanded(part[1], variant))
                 result.append(translator.definitions())
                 hypotheses += translator.hypotheses
+            elif found := re.match(r"#\? (\w+)=(\w+) (.*)", part):
+                result += [found[3]] if str(variant[found[1]]) == found[2] else []
             else:
                 result.append(part)
         text = "\n".join(result).replace("{{hypotheses}}", " /\\ ".join(hypotheses))

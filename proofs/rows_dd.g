@@ -1,0 +1,58 @@
+# Rows advanced from an anchor in double-double (advance_dd in table/advance.h), and their rounding test (rounded_dd in
+# table/rounding_test.h).
+#
+# As in anchors_dd.g, a term is scaled to 1: p = 1 + ep has the error of the anchor, c = 1 + ec that of the table.  Each error is
+# relative to the term, so the error of the value is relative to the sum of the magnitudes of the terms, which is at most M
+# (1 + 13 u), because M is computed in double.
+#
+# The test compares high + (low - error) with high + (low + error), both rounded to double.  The inner sums are rounded, too, by
+# at most u (|low| + error): |low| <= LOW M.  A column has absolute errors FLOOR_DD in P0, Q0 and in each of the four tabulated
+# numbers; all are multiplied by factors whose sum is at most 1 (for example P0 c' + Q0 s', a sine).
+#! constant DD_ERROR table/advance.h: #define DD_ERROR {}
+#! constant DIRECT_DD_FLOOR table/advance.h: #define DIRECT_DD_FLOOR {}
+#! from direct_dd.g: DIRECT_DD FLOOR_DD
+#! from anchors_dd.g: ANCHORS_DD
+#! let ROWS_DD = 2**-98.84
+#! let LOW = 5.01 * u
+#! bound ROWS_DD: rows in double-double, of the terms
+#! bound DD_ERROR: float64 rows, tested with this error, of M
+#! bound DIRECT_DD_FLOOR: float64 rows, of the amplitude
+#! variants FUSED=0,1
+#! mutation table/advance.h: #define DD_ERROR 0x1p-94 => #define DD_ERROR 0x1p-99
+#! mutation table/advance.h: #define DIRECT_DD_FLOOR 0x1p-110 => #define DIRECT_DD_FLOOR 0x1p-112
+#! mutation table/advance.h: above->low = f64_add_fma(above->low, f64_add_fma(x_rest, y_rest)); => above->low = f64_add_fma(above->low, x_rest);
+#! mutation table/advance.h: const vf64 x_rest = f64_muladd(p.high, c.low, f64_muladd(p.low, c.high, x.low)); => const vf64 x_rest = f64_muladd(p.high, c.low, f64_muladd(p.low, c.low, x.low));
+#@ -Eprecision=200
+p_high = 1 + ep - p_low;
+c_high = 1 + ec - c_low;
+#! code table/advance.h factors SUFFIX=_1 a_p=p_high a_p_low=p_low a_q=ZERO a_q_low=ZERO fine=c_high fine_low=c_low fine_TILE=ZERO fine_low_TILE=ZERO
+#|    const vdd p = dd_load(a->p + i, a->p_low + i), q = dd_load(a->q + i, a->q_low + i);
+#|    const vdd c = dd_load(fine + i, fine_low + i), s = dd_load(fine + TILE + i, fine_low + TILE + i);
+#|    const vdd x = two_product(p.high, c.high), y = two_product(q.high, s.high);
+#|    const vf64 x_rest = f64_muladd(p.high, c.low, f64_muladd(p.low, c.high, x.low));
+#|    const vf64 y_rest = f64_muladd(q.high, s.low, f64_muladd(q.low, s.high, y.low));
+#|    *above = two_sum(x.high, y.high);
+#|    *below = two_difference(x.high, y.high);
+#|    above->low = f64_add_fma(above->low, f64_add_fma(x_rest, y_rest));
+#|    below->low = f64_add_fma(below->low, f64_sub(x_rest, y_rest));
+#! again factors SUFFIX=_2 a_q=p_high a_q_low=p_low a_p=ZERO a_p_low=ZERO fine_TILE=c_high fine_low_TILE=c_low fine=ZERO fine_low=ZERO
+#! quote table/rounding_test.h
+#|    const vf64 below = f64_add(sum.high, f64_sub(sum.low, error)), above = f64_add_fma(sum.high, f64_add_fma(sum.low, error));
+#! quote table/advance.h
+#|            f64_store(a->error + i, f64_muladd(magnitude, f64_set(DD_ERROR), absolute_term));
+cross = p_high * c_low + p_low * c_high;
+pc = p_high * c_high + cross;
+{ |ep| <= {{ANCHORS_DD}} /\ |p_low| <= {{1.0001*u}} /\ |ec| <= {{DIRECT_DD}} /\ |c_low| <= {{1.0001*u}} /\ {{hypotheses}}
+  /\ |row| <= {{ROWS_DD}} /\ |low| <= {{LOW}} /\ |M - 1| <= {{13*u}}
+  /\ |floor| <= {{FLOOR_DD}} /\ |one| <= 1.0001
+  -> |above_high_1 + above_low_1 - 1| <= {{ROWS_DD}} /\ |above_low_1| <= {{LOW}}
+  /\ |below_high_1 + below_low_1 - 1| <= {{ROWS_DD}} /\ |below_low_1| <= {{LOW}}
+  /\ |above_high_2 + above_low_2 - 1| <= {{ROWS_DD}} /\ |above_low_2| <= {{LOW}}
+  /\ |below_high_2 + below_low_2 + 1| <= {{ROWS_DD}} /\ |below_low_2| <= {{LOW}}
+  /\ (|row| + {{u}} * (|low| + 1b-90)) / M <= {{(1-2*u)*DD_ERROR}}
+  /\ |6 * floor * one| <= {{(1-2*u)*DIRECT_DD_FLOOR}} }
+(above_high_1 + above_low_1) - 1 -> (above_low_1 - (above_low_1_0 + (p_high * c_low + (p_low * c_high + x_low_1)))) + (pc - 1);
+(below_high_1 + below_low_1) - 1 -> (below_low_1 - (below_low_1_0 + (p_high * c_low + (p_low * c_high + x_low_1)))) + (pc - 1);
+(above_high_2 + above_low_2) - 1 -> (above_low_2 - (above_low_2_0 + (p_high * c_low + (p_low * c_high + y_low_2)))) + (pc - 1);
+(below_high_2 + below_low_2) + 1 -> (below_low_2 - (below_low_2_0 + -(p_high * c_low + (p_low * c_high + y_low_2)))) - (pc - 1);
+pc - 1 -> ep + ec + ep * ec - p_low * c_low;
