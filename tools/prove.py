@@ -123,7 +123,7 @@ class Script:
     def value(self, expression, names=None):
         """Return the value of an expression with exact numbers."""
         expression = re.sub(r"(?<![\w.])(0x[\da-f.]+p[+-]?\d+|\d+\.\d+|2(?=\*\*)|1(?= ?/))", r"N('\1')", expression)
-        known = {**self.names, **(names or {}), "N": lambda text: Fraction(number_of(text)), "u": U, "max": max, "abs": abs}
+        known = {**self.names, **(names or {}), "N": lambda text: Fraction(number_of(text)), "u": U, "max": max, "min": min, "abs": abs}
         for name in set(re.findall(r"[A-Za-z_]\w*", expression)) - known.keys():
             known[name] = self.headers.constant(name)
         return eval(expression, {"__builtins__": {}}, known)

@@ -1,0 +1,80 @@
+# The tests of values in double: the error bound of each value, and the thresholds of the fast test (table/rounding_test.h,
+# table/advance.h, table/direct_rows.h).
+#
+# Rows from an anchor.  M is scaled to 1; T is the sum of the magnitudes of the terms.  M - T is at least REACH * a, where a is
+# the amplitude, because |P0| + |Q0| >= a.  The absolute errors (of P0, Q0 and four tabulated numbers, each multiplied by at
+# most 1) are below (ROWS_DOUBLE + u) REACH a, so they need no further term.
+# undecided_double rounds value - error, by at most u (|value| + error).  Without this term, a half-way point between the true
+# value and value - error could be the result of this rounding, and the wrong neighbour would be returned.
+# The fast test passes if |value| >= smallest, up to a carry and the bits of `smallest` that are left out: 2**-19 of it for
+# float32, 2**-6 for floats.  v is in [1, 2]; an ulp of a double is 2**-52.
+#
+# Rows evaluated directly.  The amplitude is scaled to 1.
+#! constant DOUBLE_ERROR table/advance.h: #define DOUBLE_ERROR {}
+#! constant DIRECT_DOUBLE_ERROR table/direct_rows.h: #define DIRECT_DOUBLE_ERROR {}
+#! constant DIRECT_DOUBLE_FLOOR table/direct_rows.h: #define DIRECT_DOUBLE_FLOOR {}
+#! constant DD_ERROR table/advance.h: #define DD_ERROR {}
+#! constant DIRECT_DD_FLOOR table/advance.h: #define DIRECT_DD_FLOOR {}
+#! constant REACH table/offset_tables.h: offsets->reach[column] = turns ? reach + {} : 0;
+#! constant SHARE table/rounding_test.h: return dtype == FLOAT32 ? {} : 0x1p-20;
+#! constant SHARE_FLOATS table/rounding_test.h: return dtype == FLOAT32 ? 0x1p-12 : {};
+#! constant NEAR table/rounding_test.h: return dtype == FLOAT32 ? {} : dtype == FLOAT16 ?
+#! constant DIRECT_SHARE table/direct_rows.h: f64_muladd(amplitude, f64_set({}), f64_set(2 * smallest_normal(dtype)))
+#! from direct_double_sin.g: SIN_DOUBLE
+#! from direct_double_cos.g: COS_DOUBLE
+#! from direct_dd.g: DIRECT_DD FLOOR_DD
+#! from phase.g: DROPPED_DOUBLE
+#! from rows_double.g: ROWS_DOUBLE
+#! from magnitude.g: MAGNITUDE
+#! let DIRECT = max(SIN_DOUBLE, COS_DOUBLE)
+#! let MARGIN = (NEAR - 2**28) * 2**-52
+#! let HALF_ULP_OF_FLOAT = 2**-24
+#! let HALF_ULP_OF_FLOAT_DIRECT = 2**-24
+#! bound DOUBLE_ERROR: rows in double, tested with this error, of M
+#! bound REACH: rows in double, term of M for absolute errors
+#! bound MARGIN: rows in double, fast test of float32, margin / value
+#! bound HALF_ULP_OF_FLOAT: rows in double, fast test of float16 and bfloat16, half an ulp / value
+#! bound DIRECT_DOUBLE_ERROR: direct rows, tested with this error, of the value
+#! bound DIRECT_DOUBLE_FLOOR: direct rows, of the amplitude
+#! bound HALF_ULP_OF_FLOAT_DIRECT: direct rows, fast test, half an ulp / value
+#! mutation table/rounding_test.h: return dtype == FLOAT32 ? 0x10010000u : => return dtype == FLOAT32 ? 0x10008000u :
+#! mutation table/rounding_test.h: return dtype == FLOAT32 ? 0x1p-12 : 0x1p-20; => return dtype == FLOAT32 ? 0x1p-13 : 0x1p-20;
+#! mutation table/rounding_test.h: return dtype == FLOAT32 ? 0x1p-12 : 0x1p-20; => return dtype == FLOAT32 ? 0x1p-12 : 0x1p-26;
+#! mutation table/advance.h: #define DOUBLE_ERROR 0x1.bp-50 => #define DOUBLE_ERROR 0x1.8p-50
+#! mutation table/direct_rows.h: #define DIRECT_DOUBLE_ERROR 0x1p-50 => #define DIRECT_DOUBLE_ERROR 0x1p-51
+#! mutation table/direct_rows.h: #define DIRECT_DOUBLE_FLOOR 0x1p-89 => #define DIRECT_DOUBLE_FLOOR 0x1p-92
+#! mutation table/direct_rows.h: f64_muladd(amplitude, f64_set(0x1p-40), f64_set(2 * smallest_normal(dtype))) => f64_muladd(amplitude, f64_set(0x1p-68), f64_set(2 * smallest_normal(dtype)))
+#@ -Eprecision=200
+#! quote table/rounding_test.h
+#|    const vu64 below = u64_shr(u64_add(bits_of_f64(f64_sub(*value, error)), half), drop);
+#|    const vu64 above = u64_shr(u64_add(bits_of_f64(f64_add(*value, error)), half), drop);
+#! quote table/rounding_test.h
+#|        const uint64_t below = bits_of_double(values->high[i] + (values->low[i] - values->error[i])) + half;
+#|        const uint64_t above = bits_of_double(values->high[i] + (values->low[i] + values->error[i])) + half;
+#! quote table/advance.h
+#|            f64_store(smallest + i, f64_muladd(magnitude, f64_set(smallest_share(job->dtype)), absolute_term));
+#|            f64_store(a->error + i, f64_mul(magnitude, f64_set(DOUBLE_ERROR)));
+#! quote table/direct_rows.h
+#|    const vf64 share = f64_set(dtype == FLOAT64 ? DD_ERROR : DIRECT_DOUBLE_ERROR);
+#|    const vf64 floor = f64_mul(amplitude, f64_set(dtype == FLOAT64 ? DIRECT_DD_FLOOR : DIRECT_DOUBLE_FLOOR));
+#! quote table/direct_rows.h
+#|            value[v] = rounded_dd(evaluated, f64_muladd(f64_abs(evaluated.high), share, floor), &undecided);
+#! quote table/direct_rows.h
+#|            f64_store(t.error + i, f64_muladd(f64_abs(f64_load(t.high + i)), share, floor));
+# rows: the error of T = 1, the largest value and the largest error; m is the computed M; v / m is the least that passes
+rows = {{ROWS_DOUBLE}} + {{u}} * (value + error);
+absolute = 2 * {{DROPPED_DOUBLE}} * one + 6 * {{FLOOR_DD}};
+most = 1 / (m * (1 - 2 * {{u}}));
+# direct rows: the errors relative to the computed value, and of the amplitude; the same in double-double
+direct = {{DIRECT}} * one + {{u}} * (one + 1b-49);
+direct_dd = {{DIRECT_DD}} * one + {{u}} * ({{1.001*u}} + 1b-90);
+{ value in [0,{{1+12*u}}] /\ error in [0,1b-49] /\ |m - 1| <= {{MAGNITUDE}} /\ |one - 1| <= {{20*u}}
+  -> |rows / (m * (1 - {{u}}))| <= {{DOUBLE_ERROR}}
+  /\ |absolute| <= {{ROWS_DOUBLE * REACH}}
+  /\ |most * {{2 * ROWS_DOUBLE}} / ({{SHARE}} * (1 - 1b-19))| <= {{MARGIN}}
+  /\ |most * {{2 * ROWS_DOUBLE}} / ({{SHARE_FLOATS}} * (1 - 1b-6))| <= {{HALF_ULP_OF_FLOAT}}
+  /\ |direct / (1 - 3 * {{u}})| <= {{DIRECT_DOUBLE_ERROR}}
+  /\ |{{DROPPED_DOUBLE}} * one / (1 - 3 * {{u}})| <= {{DIRECT_DOUBLE_FLOOR}}
+  /\ |direct_dd / (1 - 3 * {{u}})| <= {{DD_ERROR}}
+  /\ |{{FLOOR_DD}} * one / (1 - 3 * {{u}})| <= {{DIRECT_DD_FLOOR}}
+  /\ |2 * ({{DIRECT}} * one + {{DROPPED_DOUBLE}} * one / ({{DIRECT_SHARE}} * (1 - 1b-6)))| <= {{min(MARGIN, HALF_ULP_OF_FLOAT_DIRECT)}} }
