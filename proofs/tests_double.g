@@ -16,8 +16,8 @@
 #! constant DD_ERROR table/advance.h: #define DD_ERROR {}
 #! constant DIRECT_DD_FLOOR table/advance.h: #define DIRECT_DD_FLOOR {}
 #! constant REACH table/offset_tables.h: offsets->reach[column] = turns ? reach + {} : 0;
-#! constant SHARE table/rounding_test.h: return dtype == FLOAT32 ? {} : 0x1p-20;
-#! constant SHARE_FLOATS table/rounding_test.h: return dtype == FLOAT32 ? 0x1p-12 : {};
+#! constant SHARE table/rounding_test.h: return dtype == FLOAT32 ? {} : {_};
+#! constant SHARE_FLOATS table/rounding_test.h: return dtype == FLOAT32 ? {_} : {};
 #! constant NEAR table/rounding_test.h: return dtype == FLOAT32 ? {} : dtype == FLOAT16 ?
 #! constant DIRECT_SHARE table/direct_rows.h: f64_muladd(amplitude, f64_set({}), f64_set(2 * smallest_normal(dtype)))
 #! from direct_double_sin.g: SIN_DOUBLE

@@ -512,10 +512,11 @@ class Headers:
             raise ProofError(f"{path} no longer has exactly once:\n{text}")
 
     def capture(self, path, text):
-        """Return the number at {} in a quotation, which must occur exactly once."""
-        before, after = (re.escape(plain(part)) for part in text.split("{}"))
+        """Return the number at {} in a quotation, which must occur exactly once; {_} stands for any number."""
         number = r"\s*(-?0x[\da-fA-F.]+(?:p[+-]?\d+)?[uUlL]*|-?\d[\d.]*[uUlL]*)(?![\w.])\s*"
-        found = re.findall(before + number + after, plain(self.texts[path]))
+        other = number.replace("(-?", "(?:-?", 1)
+        parts = [other.join(re.escape(plain(piece)) for piece in part.split("{_}")) for part in text.split("{}")]
+        found = re.findall(number.join(parts), plain(self.texts[path]))
         if len(found) != 1:
             raise ProofError(f"{path} has {len(found)} times {text!r}, expected once")
         return number_of(found[0])

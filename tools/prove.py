@@ -8,7 +8,7 @@
 
 A script proofs/*.g or proofs/*.sollya has directives, lines that begin with "#!":
 
-    constant NAME PATH: TEXT {}     the number at {} in a header; TEXT must occur there exactly once
+    constant NAME PATH: TEXT {}     the number at {} in a header; TEXT must occur there exactly once; {_} is any number
     let NAME = EXPRESSION           a bound that no header has; it may use the names above it
     from SCRIPT: NAME ...           bounds that another script proves, used as hypotheses
     bound NAME: DESCRIPTION         NAME is what this script proves: a row of the table

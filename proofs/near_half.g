@@ -1,0 +1,44 @@
+# The bits that the fast test examines (table/rounding_test.h): a value that passes is rounded as the true value.
+#
+# float32: v and w, the computed and the true value, are in units of the last place of v.  d are the 29 bits that rounding drops,
+# an integer.  The sum d + NEAR, without the bit 2**29 that the mask leaves out, is not below the lowest bit of the mask.  Then v
+# is at least MARGIN from the half-way point 2**28, and |w - v| < MARGIN (tests_double.g), so both are on the same side of it.
+# Other half-way points are at least 2**27 away, and rounding is monotonic.
+#
+# float16, bfloat16: v is rounded to the float f; h is a half-way point between 1 and 2, also a float.  If f is not h, they differ
+# by n ulp of a float, 2**-23 each, v - f = r is at most half an ulp, and w - v = e is below half an ulp (tests_double.g), so w is
+# on the same side of h as f.  The masks cover all dropped bits, and their half is the bit pattern of half-way points.
+#! constant NEAR table/rounding_test.h: return dtype == FLOAT32 ? {} : dtype == FLOAT16 ?
+#! constant HALF_FLOAT16 table/rounding_test.h: return dtype == FLOAT32 ? {_} : dtype == FLOAT16 ? {} : {_}; }
+#! constant HALF_BFLOAT16 table/rounding_test.h: return dtype == FLOAT32 ? {_} : dtype == FLOAT16 ? {_} : {}; }
+#! constant MASK table/rounding_test.h: const vu64 mask = u64_set(UPPER_64 | {});
+#! constant MASK_FLOAT16 table/rounding_test.h: const uint32_t mask = UPPER_32 | (dtype == FLOAT16 ? {} : {_});
+#! constant MASK_BFLOAT16 table/rounding_test.h: const uint32_t mask = UPPER_32 | (dtype == FLOAT16 ? {_} : {});
+#! let MARGIN = NEAR - 2**28
+#! quote table/rounding_test.h
+#|        if (dtype == FLOAT32) addend[i] = (UPPER_64 | near_half(dtype)) - (bits_of_double(smallest[i]) & 0xffffffff00000000u);
+#|        else narrow[i] = (UPPER_32 | near_half(dtype)) - (bits_of_float((float)smallest[i]) & 0xffff0000u);
+#! quote table/rounding_test.h
+#|        passed.doubles = mask64_and_nonzero(passed.doubles, u64_add(bits_of_f64(a), addend[v]), mask);
+#|        passed.doubles = mask64_and_nonzero(passed.doubles, u64_add(bits_of_f64(b), addend[v + 1]), mask);
+#! quote table/rounding_test.h
+#|        passed.floats = mask32_and_nonzero(passed.floats, u32_add(bits_of_f32(f), addend[v / 2]), mask);
+#! variants SIDE=below,above
+#! mutation table/rounding_test.h: const vu64 mask = u64_set(UPPER_64 | 0x1ffe0000u); => const vu64 mask = u64_set(UPPER_64 | 0x1fff0000u);
+#! mutation table/rounding_test.h: return dtype == FLOAT32 ? 0x10010000u : => return dtype == FLOAT32 ? 0x10020000u :
+#! mutation table/rounding_test.h: dtype == FLOAT16 ? 0x1000u : 0x8000u => dtype == FLOAT16 ? 0x800u : 0x8000u
+sum = d + {{NEAR}};
+rest = sum - 1b29;
+{ @FIX(d,0) /\ d in [0,536870911] /\ |e| <= {{MARGIN - 2**-20}} /\ n in [1,1b23] /\ |r| <= 1b-24 /\ |e_float| <= {{2**-24 - 2**-40}}
+#? SIDE=below /\ sum in [0,536870911]
+#? SIDE=above /\ rest in [{{2**29-MASK}},536870911]
+  ->
+#? SIDE=below d - 1b28 in [-1b28,{{-MARGIN}}] /\ d + e - 1b28 <= -1b-20 /\
+#? SIDE=above d - 1b28 in [{{MARGIN}},1b28] /\ d + e - 1b28 >= 1b-20 /\
+  1b-23 * n + r + e_float >= 1b-40 /\ {{MASK_FLOAT16 + 1 - 2 * HALF_FLOAT16}} + 0 in [0,0]
+  /\ {{MASK_BFLOAT16 + 1 - 2 * HALF_BFLOAT16}} + 0 in [0,0] /\ {{HALF_FLOAT16 - 2**12}} + 0 in [0,0]
+  /\ {{HALF_BFLOAT16 - 2**15}} + 0 in [0,0] }
+#? SIDE=below d - 1b28 -> sum - {{NEAR + 2**28}};
+#? SIDE=above d - 1b28 -> rest + {{2**28 - NEAR}};
+#? SIDE=below d + e - 1b28 -> (sum - {{NEAR + 2**28}}) + e;
+#? SIDE=above d + e - 1b28 -> (rest + {{2**28 - NEAR}}) + e;
