@@ -536,7 +536,7 @@ class Headers:
                 return number_of(found[1])
             if found := re.search(rf"enum {{[^}}]*\b{name} = (\d+)", text):
                 return int(found[1])
-            if found := re.search(rf"double {name}\[.*?\] = ({{.*?}});", text, flags=re.S):
+            if found := re.search(rf"(?:double|uint32_t) {name}\[.*?\] = ({{.*?}});", text, flags=re.S):
                 return self.array(Parser(found[1]))
         return None
 

@@ -18,6 +18,7 @@ A script proofs/*.g or proofs/*.sollya has directives, lines that begin with "#!
     code PATH MODE [NAME=TEXT ...]  the same, and their translation (proofs/translate.py) stands here; lines "#=" are
                                     translated, too, but are not in the header
     again MODE [NAME=TEXT ...]      translates the last code once more
+    repeat NAME=30..1 TEXT          TEXT stands here once for each value
     A line "#? NAME=VALUE TEXT"      stands for TEXT in the runs with this variant, else for nothing
     mutation PATH: OLD => NEW       a change of the header with which the proof must fail
 
@@ -101,6 +102,13 @@ class Script:
             else:
                 self.variants[name] = [int(x) if x.isdigit() else x for x in values.split(",")]
 
+    def read_repeat(self, rest, _):
+        loop, text = rest.split(" ", 1)
+        name, values = loop.split("=")
+        first, last = (int(self.value(x)) for x in values.split(".."))
+        for k in range(first, last + 1) if first <= last else range(first, last - 1, -1):
+            self.parts.append(re.sub(r"\{\{(.+?)\}\}", lambda found, k=k: gappa_number(dyadic(self.value(found[1], {name: k}))), text))
+
     def read_mutation(self, rest, _):
         where, change = rest.split(": ", 1)
         self.mutations.append((where, *change.split(" => ")))
@@ -123,10 +131,10 @@ class Script:
     def value(self, expression, names=None):
         """Return the value of an expression with exact numbers."""
         expression = re.sub(r"(?<![\w.])(0x[\da-f.]+p[+-]?\d+|\d+\.\d+|2(?=\*\*)|1(?= ?/))", r"N('\1')", expression)
-        known = {**self.names, **(names or {}), "N": lambda text: Fraction(number_of(text)), "u": U, "max": max, "min": min, "abs": abs}
+        known = {**self.names, **(names or {}), "N": lambda text: Fraction(number_of(text)), "u": U, "max": max, "min": min, "sum": sum, "enumerate": enumerate, "abs": abs}
         for name in set(re.findall(r"[A-Za-z_]\w*", expression)) - known.keys():
             known[name] = self.headers.constant(name)
-        return eval(expression, {"__builtins__": {}}, known)
+        return eval(expression, {"__builtins__": {}, **known})
 
     def combinations(self):
         return [dict(zip(self.variants, values, strict=True)) for values in itertools.product(*self.variants.values())]

@@ -13,7 +13,7 @@
 
 #include "table/rows.h"
 
-#define ROTATION_ERROR 0x1.ap-52        /* 3.25 u */
+#define ROTATION_ERROR 0x1.1p-51        /* 4.25 u: the error, and u for the rounding of value - error in settle_half */
 #define DIRECT_ROTATION_ERROR 0x1.5p-50 /* 10.5 u */
 #define DIRECT_ROTATION_FLOOR 0x1p-88   /* relative to |m| (|a| + |b|) */
 
