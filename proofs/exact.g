@@ -12,20 +12,22 @@
 #! constant LIMBS exact/real.h: LIMBS = {},
 #! constant MIN_SURE_BITS exact/real.h: MIN_SURE_BITS = {},
 #! let LATER = 2**-286.3
-#! let SURE = 2
-#! let SURE_SUM = 2**2
+#! constant BITS exact/exact.c: const int sure = -(larger(error, SMALLEST_ERROR) + {});
+#! constant BITS_SUM exact/combination.c: sum.sure = sum.magnitude.exponent - 1 - (error + {});
+#! let SURE = 2**BITS
+#! let SURE_SUM = 2**BITS_SUM
 #! bound LATER: exact evaluation, errors after the phase
 #! bound SURE: exact evaluation, in units of 2**max(d, -285)
 #! bound SURE_SUM: exact evaluation of a rotated value, in units of its largest error
 #! variants TERMS=exact,inexact
 #! mutation exact/exact.c: SMALLEST_ERROR = -285 => SMALLEST_ERROR = -287
-#! mutation exact/exact.c: const int sure = -(larger(error, SMALLEST_ERROR) + 1); => const int sure = -larger(error, SMALLEST_ERROR);
+#! mutation exact/exact.c: const int sure = -(larger(error, SMALLEST_ERROR) + 1); => const int sure = -(larger(error, SMALLEST_ERROR) + 0);
 #! mutation exact/combination.c: sum.sure = sum.magnitude.exponent - 1 - (error + 2); => sum.sure = sum.magnitude.exponent - 1 - (error + 1);
 #@ -Eprecision=400
 #! quote exact/exact.c
 #|    const int size = 32 * (position->limbs + position->exponent) - leading_zeros(position->limb[position->limbs - 1]);
 #|    const int error = size + 1 - 32 * spec->fraction_limbs - (turn.exponent - 1);
-#|    const int sure = -(larger(error, SMALLEST_ERROR) + 1);
+#! quote exact/exact.c
 #|    const real_t angle = times(turn.m, LIMBS, EIGHTH_OF_TWO_PI, LIMBS, turn.exponent + 3);
 #! quote exact/exact.c
 #|    return times(angle->m, LIMBS, s, LIMBS, angle->exponent + 32);
@@ -33,7 +35,6 @@
 #|    *value = product_of(value, spec->scale);
 #! quote exact/combination.c
 #|    const int error = larger(larger(top - a->sure, b->magnitude.exponent - b->sure), top - 32 * LIMBS);
-#|    sum.sure = sum.magnitude.exponent - 1 - (error + 2);
 #! quote exact/combination.c
 #|    sum.magnitude = normalise(w, n, n - LIMBS);
 truncated = (1 - t1) * (1 - t2) * (1 - t3) * (1 - t4) * (1 - t5);

@@ -304,7 +304,8 @@ def outcome(path, headers, changed, change):
     result = result_of(lambda: Script(path, changed_headers))
     if result != "refused":
         return result
-    return "refused; if the quotation is changed, too: " + result_of(lambda: Script(path, changed_headers, None, change[1:]))
+    both = result_of(lambda: Script(path, changed_headers, None, change[1:]))
+    return "refused, the quotation differs; if it is changed, too: " + both.lower()
 
 
 def result_of(script):
