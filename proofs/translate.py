@@ -8,31 +8,11 @@ two_difference and two_product are replaced by their theorems: the lower number 
 import re
 from fractions import Fraction
 
-TOKEN = re.compile(
-    r"\s*(0x[0-9a-fA-F]*\.?[0-9a-fA-F]*p[+-]?\d+f?|0x[0-9a-fA-F]+[uUlL]*|\d+\.\d*|\d+[uUlL]*|[A-Za-z_]\w*"
-    r"|->|\+\+|--|<<=?|>>=?|[-+*/|&^<>=!]=|&&|\|\||\S)"
-)
-BINARY = [["||"], ["&&"], ["|"], ["^"], ["&"], ["==", "!="], ["<", ">", "<=", ">="], ["<<", ">>"], ["+", "-"], ["*", "/", "%"]]
-TYPES = {"vf64", "vdd", "vf32", "vu64", "double", "float", "int", "uint32_t", "uint64_t"}
+from c_parser import Parser, ProofError
+
 LOADS = {"f64_load", "f32_load", "f64_load_f32"}
 EXACT = {"fast_two_sum": "+", "two_sum": "+", "two_difference": "-", "two_product": "*"}
-ROUNDED = {"f64_add": "{} + {}", "f64_sub": "{} - {}", "f64_mul": "{} * {}", "f64_add_fma": "{} + {}"}
-
-
-class ProofError(Exception):
-    """The headers do not have the form that a script of proofs/ expects."""
-
-
-def number_of(text):
-    """Return the value of a number in C, exactly."""
-    if text.startswith("-"):
-        return -number_of(text[1:])
-    text = text.rstrip("uUlL") if "p" not in text else text.rstrip("f")
-    if "p" not in text:
-        return Fraction(text) if "." in text else int(text, 0)
-    mantissa, exponent = text[2:].split("p")
-    whole, _, fraction = mantissa.partition(".")
-    return Fraction(int(whole + fraction, 16), 16 ** len(fraction)) * Fraction(2) ** int(exponent)
+ROUNDED = {"f64_add": "+", "f64_sub": "-", "f64_mul": "*", "f64_add_fma": "+"}
 
 
 def gappa_number(x):
@@ -47,13 +27,19 @@ def gappa_number(x):
 class Real(str):
     """The text of an expression of Gappa."""
 
+    __slots__ = ()
+
 
 class Zero(Real):
     """A term that a linear form leaves out, with the sums of such terms."""
 
+    __slots__ = ()
+
 
 class Double(Real):
     """The sum of a double and zero, which rounding does not change."""
+
+    __slots__ = ()
 
 
 ZERO = Zero("0")
@@ -71,159 +57,6 @@ def wrapped(text):
     return text if re.fullmatch(r"\w+|\d+b-?\d+", text) else f"({text})"
 
 
-class Parser:
-    """Parses C text to nested tuples: ("call", name, arguments), ("name", path), ("number", x), and so on."""
-
-    def __init__(self, text):
-        self.tokens = TOKEN.findall(re.sub(r"/\*.*?\*/", " ", text, flags=re.S))
-        self.at = 0
-
-    def peek(self, offset=0):
-        return self.tokens[self.at + offset] if self.at + offset < len(self.tokens) else ""
-
-    def take(self, expected=None):
-        token = self.peek()
-        if expected and token != expected:
-            raise ProofError(f"found {token!r} after {' '.join(self.tokens[max(0, self.at - 8):self.at])!r}, expected {expected!r}")
-        self.at += 1
-        return token
-
-    def accept(self, token):
-        if self.peek() == token:
-            self.at += 1
-            return True
-        return False
-
-    def statements(self, end=""):
-        result = []
-        while self.peek() != end:
-            result.append(self.statement())
-        return result
-
-    def statement(self):
-        if self.accept("{"):
-            body = self.statements("}")
-            self.take("}")
-            return ("block", body)
-        if self.accept("for"):
-            return self.loop()
-        if self.accept("if"):
-            self.take("(")
-            condition = self.expression()
-            self.take(")")
-            then = self.statement()
-            return ("if", condition, then, self.statement() if self.accept("else") else ("block", []))
-        if self.accept("return"):
-            value = self.expression()
-            self.take(";")
-            return ("return", value)
-        self.accept("const")
-        if self.peek() in TYPES and re.match(r"\w|\*", self.peek(1)):
-            self.take()
-            return self.declaration()
-        return self.simple(";")
-
-    def loop(self):
-        self.take("(")
-        self.take("int")
-        start = self.declaration()
-        condition = self.expression()
-        self.take(";")
-        step = self.simple(")")
-        return ("for", start, condition, step, self.statement())
-
-    def declaration(self):
-        items = []
-        while True:
-            name = self.take()
-            while self.accept("["):
-                self.expression()
-                self.take("]")
-            items.append(("assign", ("name", name), self.initialiser() if self.accept("=") else None))
-            if not self.accept(","):
-                break
-        self.take(";")
-        return ("block", items)
-
-    def initialiser(self):
-        return ("struct", self.arguments("}")) if self.accept("{") else self.expression()
-
-    def simple(self, end):
-        target = self.expression()
-        operator = self.take()
-        if operator in ("++", "--"):
-            result = ("assign", target, (operator[0], target, ("number", 1)))
-        elif operator == "=":
-            result = ("assign", target, self.expression())
-        elif operator == "+=":
-            result = ("assign", target, ("+", target, self.expression()))
-        elif operator == end:
-            return ("expression", target)
-        else:
-            raise ProofError(f"unknown statement with {operator!r}")
-        if self.peek() == "," and end == ";":
-            self.take()
-            result = ("block", [result, self.simple(";")])
-            return result
-        self.take(end)
-        return result
-
-    def expression(self, level=-1):
-        if level == -1:
-            condition = self.expression(0)
-            if not self.accept("?"):
-                return condition
-            then = self.expression()
-            self.take(":")
-            return ("?", condition, then, self.expression())
-        if level == len(BINARY):
-            return self.unary()
-        left = self.expression(level + 1)
-        while self.peek() in BINARY[level]:
-            left = (self.take(), left, self.expression(level + 1))
-        return left
-
-    def unary(self):
-        if self.peek() in ("-", "*", "&", "!", "~"):
-            return ("unary", self.take(), self.unary())
-        if self.peek() == "(" and self.peek(1) in TYPES:
-            self.take()
-            kind = self.take()
-            self.take(")")
-            if not self.accept("{"):
-                return ("cast", kind, self.unary())
-            members = self.arguments("}")
-            return ("struct", members)
-        return self.postfix()
-
-    def arguments(self, end):
-        result = []
-        while not self.accept(end):
-            result.append(self.expression())
-            self.accept(",")
-        return result
-
-    def postfix(self):
-        if self.accept("("):
-            value = self.expression()
-            self.take(")")
-        elif re.match(r"\d", self.peek()):
-            value = ("number", number_of(self.take()))
-        else:
-            value = ("name", self.take())
-        while True:
-            if self.accept("("):
-                value = ("call", value[1], self.arguments(")"))
-            elif self.accept("["):
-                value = ("index", value, self.expression())
-                self.take("]")
-            elif self.peek() in (".", "->"):
-                self.take()
-                value = ("member", value, self.take())
-            else:
-                return value
-
-
 class Return(Exception):
     def __init__(self, value):
         self.value = value
@@ -232,9 +65,8 @@ class Return(Exception):
 class Translator:
     """Executes C statements.  `lines` are the definitions; `hypotheses` bound the factors of roundings.
 
-    mode: "rounded" writes the rounding operator of Gappa; "exact" leaves roundings out; "factors"
-    multiplies by 1 + e instead of rounding, so that a value is linear in its inputs, and inputs may be Zero.  A suffix is appended
-    to each name.
+    mode: "rounded" writes the rounding operator of Gappa; "exact" leaves roundings out; "factors" multiplies by 1 + e instead
+    of rounding, so that a value is linear in its inputs, and inputs may be Zero.  `suffix` is appended to each name.
     """
 
     def __init__(self, headers, fused, mode, variables=(), precision=53, suffix=""):
@@ -298,7 +130,9 @@ class Translator:
         """Define a name for a value, and return the name."""
         if isinstance(value, dict):
             return {member: self.named(f"{name}_{member}", part) for member, part in value.items()}
-        if not isinstance(value, Real) or isinstance(value, Zero) or re.fullmatch(r"-?\w+(b-\d+)?", value) and self.is_input(value):
+        if not isinstance(value, Real) or isinstance(value, Zero):
+            return value
+        if re.fullmatch(r"-?\w+(b-\d+)?", value) and self.is_input(value):
             return value
         if value != self.current(name):
             self.lines.append(f"{self.fresh(name)} = {value};")
@@ -457,7 +291,7 @@ class Translator:
             return self.exact(name, *values)
         name = name.replace("f32_", "f64_")
         if name in ROUNDED:
-            return self.rounded(self.combined(ROUNDED[name][3], *values))
+            return self.rounded(self.combined(ROUNDED[name], *values))
         if name in ("f64_muladd", "f64_mulsub"):
             product = self.combined("*", values[0], values[1])
             return self.rounded(self.combined("+" if name == "f64_muladd" else "-",
@@ -492,73 +326,3 @@ class Translator:
         finally:
             self.variables, self.prefix, self.target = saved
         return None
-
-
-class Headers:
-    """The C sources, by their path below src/posenc/_core/c."""
-
-    def __init__(self, folder, changes=None):
-        self.texts = {path.relative_to(folder).as_posix(): path.read_text("utf-8") for path in sorted(folder.rglob("*.[ch]"))}
-        for path, old, new in changes or []:
-            if self.texts[path].count(old) != 1:
-                raise ProofError(f"{path} has {self.texts[path].count(old)} times {old!r}, expected once")
-            self.texts[path] = self.texts[path].replace(old, new)
-        self.known = {}
-
-    def find(self, path, text):
-        """Return the position after a quotation, which must occur exactly once; white space and comments do not matter."""
-        source = plain(self.texts[path])
-        if source.count(plain(text)) != 1:
-            raise ProofError(f"{path} no longer has exactly once:\n{text}")
-
-    def capture(self, path, text):
-        """Return the number at {} in a quotation, which must occur exactly once; {_} stands for any number."""
-        number = r"\s*(-?0x[\da-fA-F.]+(?:p[+-]?\d+)?[uUlL]*|-?\d[\d.]*[uUlL]*)(?![\w.])\s*"
-        other = number.replace("(-?", "(?:-?", 1)
-        parts = [other.join(re.escape(plain(piece)) for piece in part.split("{_}")) for part in text.split("{}")]
-        found = re.findall(number.join(parts), plain(self.texts[path]))
-        if len(found) != 1:
-            raise ProofError(f"{path} has {len(found)} times {text!r}, expected once")
-        return number_of(found[0])
-
-    def constant(self, name):
-        """Return a #define, an enum constant or an array of numbers, or None."""
-        if not name.isupper():
-            return None
-        if name not in self.known:
-            self.known[name] = self.search(name)
-        return self.known[name]
-
-    def search(self, name):
-        for text in self.texts.values():
-            text = re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
-            if found := re.search(rf"#define {name} (0x[\w.]+p[+-]?\d+|\d+)", text):
-                return number_of(found[1])
-            if found := re.search(rf"enum {{[^}}]*\b{name} = (\d+)", text):
-                return int(found[1])
-            if found := re.search(rf"(?:double|uint32_t) {name}\[.*?\] = ({{.*?}});", text, flags=re.S):
-                return self.array(Parser(found[1]))
-        return None
-
-    def array(self, parser):
-        if not parser.accept("{"):
-            sign = -1 if parser.accept("-") else 1
-            return sign * Fraction(number_of(parser.take()))
-        items = []
-        while not parser.accept("}"):
-            items.append(self.array(parser))
-            parser.accept(",")
-        return items
-
-    def function(self, name):
-        """Return the names of the parameters of an inline function, and its body."""
-        for text in self.texts.values():
-            found = re.search(rf"^(?:INLINE|NOINLINE|static)[\w ]* \*?{name}\(([^)]*)\) {{(.*?)(?:^}}| }}$)", text, re.M | re.S)
-            if found:
-                return [re.search(r"(\w+)(\[[^]]*\])*$", p.strip())[1] for p in found[1].split(",")], found[2]
-        raise ProofError(f"no function {name}")
-
-
-def plain(text):
-    """Return C text without comments, with single spaces."""
-    return " ".join(re.sub(r"/\*.*?\*/", " ", text, flags=re.S).split())

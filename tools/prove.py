@@ -3,6 +3,7 @@
 
     tools/prove.py [WORD ...]                 the scripts whose names contain a word; default: all
     tools/prove.py --fast [WORD ...]          proves, but does not search for the smallest bound that can be proved
+    tools/prove.py --check [WORD ...]         only checks that the quotations are in the headers; needs neither program
     tools/prove.py --mutations [WORD ...]     shows that each proof fails if a constant, an operation or a margin is changed
     tools/prove.py --show SCRIPT [NAME=VALUE ...]     prints what Gappa or Sollya reads
 
@@ -41,10 +42,14 @@ PROOFS = ROOT / "proofs"
 SOURCES = ROOT / "src/posenc/_core/c"
 sys.path.insert(0, str(PROOFS))
 
-from translate import Headers, ProofError, Real, Translator, ZERO, gappa_number, number_of, plain  # noqa: E402
+from c_parser import ProofError, number_of  # noqa: E402
+from headers import Headers  # noqa: E402
+from translate import ZERO, Real, Translator, gappa_number  # noqa: E402
 
 U = Fraction(1, 2**53)
 LONGEST = 120               # seconds of a run
+FUNCTIONS = {"N": lambda text: Fraction(number_of(text)), "u": U, "abs": abs, "enumerate": enumerate, "max": max, "min": min,
+             "sum": sum}
 
 
 class Script:
@@ -107,7 +112,7 @@ class Script:
         name, values = loop.split("=")
         first, last = (int(self.value(x)) for x in values.split(".."))
         for k in range(first, last + 1) if first <= last else range(first, last - 1, -1):
-            self.parts.append(re.sub(r"\{\{(.+?)\}\}", lambda found, k=k: gappa_number(dyadic(self.value(found[1], {name: k}))), text))
+            self.parts.append(self.expanded(text, {name: k}))
 
     def read_mutation(self, rest, _):
         where, change = rest.split(": ", 1)
@@ -131,7 +136,7 @@ class Script:
     def value(self, expression, names=None):
         """Return the value of an expression with exact numbers."""
         expression = re.sub(r"(?<![\w.])(0x[\da-f.]+p[+-]?\d+|\d+\.\d+|2(?=\*\*)|1(?= ?/))", r"N('\1')", expression)
-        known = {**self.names, **(names or {}), "N": lambda text: Fraction(number_of(text)), "u": U, "max": max, "min": min, "sum": sum, "enumerate": enumerate, "abs": abs}
+        known = {**FUNCTIONS, **self.names, **(names or {})}
         for name in set(re.findall(r"[A-Za-z_]\w*", expression)) - known.keys():
             known[name] = self.headers.constant(name)
         return eval(expression, {"__builtins__": {}, **known})
@@ -319,23 +324,35 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*", metavar="WORD")
     parser.add_argument("--fast", action="store_true")
+    parser.add_argument("--check", action="store_true")
     parser.add_argument("--mutations", action="store_true")
     parser.add_argument("--show", metavar="SCRIPT")
     args = parser.parse_args()
     headers = Headers(SOURCES)
+    try:
+        return run(args, headers)
+    except ProofError as error:
+        sys.exit(str(error))
+
+
+def run(args, headers):
     if args.show:
         script = Script(PROOFS / args.show, headers)
         chosen = dict(word.split("=") for word in args.words)
         print(next(script.text(v) for v in script.combinations() if all(str(v[n]) == x for n, x in chosen.items())))
         return 0
+    paths = scripts(args.words)
+    if args.check:
+        print(f"{sum(len(check(Script(path, headers))) for path in paths)} runs of {len(paths)} scripts")
+        return 0
     for program in ("gappa", "sollya"):
         if not shutil.which(program):
             sys.exit(f"{program} is not installed (Debian, Ubuntu: apt-get install gappa sollya)")
-    paths = scripts(args.words)
-    try:
-        return bool(mutations(paths, headers) if args.mutations else table(paths, headers, args.fast))
-    except ProofError as error:
-        sys.exit(str(error))
+    return bool(mutations(paths, headers) if args.mutations else table(paths, headers, args.fast))
+
+
+def check(script):
+    return [script.text(variant) for variant in script.combinations()]
 
 
 if __name__ == "__main__":
