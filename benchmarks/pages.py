@@ -70,6 +70,10 @@ def system():
     return text
 
 
+def proofs():
+    return table(["bound", "script", "constant in use", "proved", "slack"], *load("proofs"), left=2)
+
+
 def speed():
     data = load("performance")
     rows = [["float32 table", "memory", "posenc", "torch", "NumPy", "speed-up over torch", "over NumPy"]]

@@ -2,8 +2,13 @@
 #
 # As in rows_double.g, a value is a sum of terms, each multiplied by the factors 1 + e of the operations on its way, and the
 # other terms are set to zero.  A term is scaled to 1: the factors a = 1 + ea and b = 1 + eb have the error of their evaluation.
+#
+# fast_two_sum(s, rest) is exact if |s| >= |rest|.  If the terms cancel, |s| may be smaller.  Then its lower number has an error,
+# `inexact`: with s' = (s + rest) (1 + e1), s' - s and rest - (s' - s) are rounded by e2 and e3, and the error is at most
+# |e2 (rest + e1 (s + rest)) (1 + e3)| + |e1 e3 (s + rest)| <= u (1 + 5 u) |rest|.  |rest| <= REST times the sum of the magnitudes.
 #! from direct_dd.g: DIRECT_DD
-#! let ANCHORS_DD = 2**-99.52
+#! let ANCHORS_DD = 2**-99.43
+#! let REST = 6.01 * u
 #! bound ANCHORS_DD: anchors in double-double, of the terms
 #! variants FUSED=0,1
 #! mutation doubledouble.h: const vdd p = two_product(a.high, b.high), q = two_product(c.high, d.high), s = two_sum(p.high, q.high); => const vdd p = two_product(a.high, b.high), q = two_product(c.high, d.low), s = two_sum(p.high, q.high);
@@ -26,8 +31,9 @@ b_high = 1 + eb - b_low;
 cross = a_high * b_low + a_low * b_high;
 ab = a_high * b_high + cross;
 { |ea| <= {{DIRECT_DD}} /\ |eb| <= {{DIRECT_DD}} /\ |a_low| <= {{1.0001*u}} /\ |b_low| <= {{1.0001*u}} /\ {{hypotheses}}
-  -> |x_high + x_low - 1| <= {{ANCHORS_DD}} /\ |y_high + y_low - 1| <= {{ANCHORS_DD}}
-  /\ |x_low| <= {{1.0001*u}} /\ |y_low| <= {{1.0001*u}} }
+  /\ |inexact| <= {{1.0001 * u * REST}}
+  -> |x_high + x_low - 1 + inexact| <= {{ANCHORS_DD}} /\ |y_high + y_low - 1 + inexact| <= {{ANCHORS_DD}}
+  /\ |x_low + inexact| <= {{1.0001*u}} /\ |y_low + inexact| <= {{1.0001*u}} /\ |x_rest| <= {{REST}} /\ |y_rest| <= {{REST}} }
 (x_high + x_low) - 1 -> (x_rest - (x_s_low + (x_p_low + cross))) + (ab - 1);
 (y_high + y_low) - 1 -> (y_rest - (y_s_low + (y_q_low + cross))) + (ab - 1);
 ab - 1 -> ea + eb + ea * eb - a_low * b_low;

@@ -58,5 +58,5 @@ slow_direct = {{ROTATION_DIRECT}} + {{u}} * (value + error);
   /\ {{DROPPED_DOUBLE}} / factors <= {{DIRECT_ROTATION_FLOOR}}
   /\ |A * {{ROTATION * 2**BINADES}} * 1b52| <= {{MARGIN}}
   /\ |A * {{(ROTATION_DIRECT + 2 * DROPPED_DOUBLE) * 2**BINADES}} * 1b52| <= {{MARGIN_DIRECT}}
-  /\ |(1b-23 * (1 + 1b-20) * x + A * {{(ROTATION_FLOAT + ROTATION_DIRECT) * 2**BINADES}}) * 1b23| <= {{MARGIN_BFLOAT16}}
+  /\ |(1b-23 * (1 + 1b-20) * x + A * {{(ROTATION_FLOAT + ROTATION_DIRECT + 2 * DROPPED_DOUBLE) * 2**BINADES}}) * 1b23| <= {{MARGIN_BFLOAT16}}
   /\ |A * {{(ROTATION_DIRECT + 2 * DROPPED_DOUBLE) * 2**BINADES_FLOAT16}}| <= {{HALF_ULP_OF_FLOAT}} }

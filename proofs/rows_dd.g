@@ -12,7 +12,7 @@
 #! constant DIRECT_DD_FLOOR table/advance.h: #define DIRECT_DD_FLOOR {}
 #! from direct_dd.g: DIRECT_DD FLOOR_DD
 #! from anchors_dd.g: ANCHORS_DD
-#! let ROWS_DD = 2**-98.84
+#! let ROWS_DD = 2**-98.78
 #! let LOW = 5.01 * u
 #! bound ROWS_DD: rows in double-double, of the terms
 #! bound DD_ERROR: float64 rows, tested with this error, of M

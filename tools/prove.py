@@ -2,6 +2,7 @@
 """Prove the error bounds of docs/numerics.md with Gappa and Sollya, and print a table of all bounds:
 
     tools/prove.py [WORD ...]                 the scripts whose names contain a word; default: all
+    tools/prove.py --write                    the same, and writes the table to docs/data/proofs.json (then benchmarks/pages.py)
     tools/prove.py --fast [WORD ...]          proves, but does not search for the smallest bound that can be proved
     tools/prove.py --check [WORD ...]         only checks that the quotations are in the headers; needs neither program
     tools/prove.py --mutations [WORD ...]     shows that each proof fails if a constant, an operation or a margin is changed
@@ -29,6 +30,7 @@ A script proofs/*.g or proofs/*.sollya has directives, lines that begin with "#!
 
 import argparse
 import itertools
+import json
 import math
 import re
 import shutil
@@ -40,6 +42,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PROOFS = ROOT / "proofs"
 SOURCES = ROOT / "src/posenc/_core/c"
+DATA = ROOT / "docs/data/proofs.json"
 sys.path.insert(0, str(PROOFS))
 
 from c_parser import ProofError, number_of  # noqa: E402
@@ -260,25 +263,22 @@ def scripts(words):
 
 
 def table(paths, headers, fast):
-    failed = 0
-    if not fast:
-        print("| bound | script | constant in use | proved | slack |\n|---|---|---:|---:|---:|", flush=True)
+    """Prove all scripts; return the rows of the table and the number of scripts that fail."""
+    rows, failed = [], 0
     for path in paths:
         script = Script(path, headers)
         if output := script.failure():
             failed += 1
             print(f"{path.name}: not proved: {output}", file=sys.stderr)
             continue
-        if fast:
-            print(f"{path.name}: proved")
-            continue
-        for name, description in script.bounds.items():
+        print(f"{path.name}: proved", flush=True)
+        for name, description in script.bounds.items() if not fast else ():
             value = script.names[name]
             proved = smallest(path, headers, name, value)
             where = f" (`{script.origin[name]}`)" if name in script.origin else ""
-            print(f"| {description} | `{path.name}` | {shown(value)}{where} | {shown(proved)} "
-                  f"| {float(value / proved - 1) * 100:.0f} % |", flush=True)
-    return failed
+            slack = f"{float(value / proved - 1) * 100:.0f} %"
+            rows.append([description, f"`{path.name}`", shown(value) + where, shown(proved), slack])
+    return rows, failed
 
 
 def mutations(paths, headers):
@@ -325,6 +325,7 @@ def main():
     parser.add_argument("words", nargs="*", metavar="WORD")
     parser.add_argument("--fast", action="store_true")
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--write", action="store_true")
     parser.add_argument("--mutations", action="store_true")
     parser.add_argument("--show", metavar="SCRIPT")
     args = parser.parse_args()
@@ -348,7 +349,14 @@ def run(args, headers):
     for program in ("gappa", "sollya"):
         if not shutil.which(program):
             sys.exit(f"{program} is not installed (Debian, Ubuntu: apt-get install gappa sollya)")
-    return bool(mutations(paths, headers) if args.mutations else table(paths, headers, args.fast))
+    if args.mutations:
+        return bool(mutations(paths, headers))
+    rows, failed = table(paths, headers, args.fast)
+    for row in [["bound", "script", "constant in use", "proved", "slack"], *rows] if rows else ():
+        print(f"| {' | '.join(row)} |")
+    if args.write and not failed:
+        DATA.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
+    return bool(failed)
 
 
 def check(script):

@@ -47,7 +47,7 @@ INLINE vdd two_product(vf64 a, vf64 b) {
     return (vdd){p, e};
 }
 
-/* a * b with an error below 7 u**2 |a b|, not renormalised: |low| <= 4 u |high| */
+/* a * b with an error below 8.1 u**2 |a b|, not renormalised: |low| <= 4 u |high| */
 INLINE vdd dd_product(vdd a, vdd b) {
     vdd p = two_product(a.high, b.high);
     p.low = f64_add(p.low, f64_muladd(a.high, b.low, f64_mul(a.low, b.high)));

@@ -2,8 +2,8 @@
  *
  * Bounds of the error of a value (docs/numerics.md, section 7) for a pair (a, b), with c = m cos t and s = m sin t (m and t as
  * in kernel.h), u = 2**-53 and A = |m| sqrt(a**2 + b**2):
- *     in double, c and s correctly rounded:   3.25 u (|a c| + |b s|) <= 3.25 u A;
- *     in double, c and s evaluated directly:  10.5 u A + 2**-88 A;
+ *     in double, c and s correctly rounded:   3.1 u (|a c| + |b s|) <= 3.1 u A;
+ *     in double, c and s evaluated directly:  8 u A + 2**-89 A;
  *     in float:                               2**-23 |value| + 2**-37.6 A.
  * The rotated values of a pair determine A.  If neither is smaller than 2**-12 times the other, these bounds are below
  * 2**14 ulp of a double, 2**16 ulp of a double and 2.4 ulp of a float.
@@ -13,7 +13,8 @@
 
 #include "table/rows.h"
 
-#define ROTATION_ERROR 0x1.1p-51        /* 4.25 u: the error, and u for the rounding of value - error in settle_half */
+/* used by settle_half, which rounds value - error: this adds u */
+#define ROTATION_ERROR 0x1.1p-51        /* 4.25 u */
 #define DIRECT_ROTATION_ERROR 0x1.5p-50 /* 10.5 u */
 #define DIRECT_ROTATION_FLOOR 0x1p-88   /* relative to |m| (|a| + |b|) */
 
