@@ -4,18 +4,21 @@
 # are exact, and |c_lower| <= 2**-16 |c|.  x is the exact result for the doubles c and s; d is the part of c_lower and s_lower in
 # it, |d| <= 2**-16 A (Cauchy and Schwarz).  e1 and e2 are the roundings of the upper sum and of the last sum;
 # e2 is not in LOWER.
+#! constant CUT rope/factors.h: + ((uint64_t)1 << {_})) & ~(((uint64_t)1 << {}) - 1));
+#! constant CUT_HALF rope/factors.h: + ((uint64_t)1 << {})) & ~(((uint64_t)1 << {_}) - 1));
+#! let UPPER_BITS = 53 - CUT
+#! let SMALL = 2**-(52 - CUT_HALF)
 #! let LOWER = 3.0001 * 2**-24
 #! let ROTATION_FLOAT = 2**-37.999
 #! bound LOWER: rotation in float, products with the lower floats
 #! bound ROTATION_FLOAT: rotation in float, of A
 #! from rotation_double.g: ROTATION_DIRECT
 #! variants FUSED=0,1
-#! mutation rope/factors.h: return double_of_bits((bits_of_double(x) + ((uint64_t)1 << 36)) & ~(((uint64_t)1 << 37) - 1)); => return double_of_bits((bits_of_double(x) + ((uint64_t)1 << 37)) & ~(((uint64_t)1 << 38) - 1));
+#! mutation rope/factors.h: ((uint64_t)1 << 36)) & ~(((uint64_t)1 << 37) - 1)); => ((uint64_t)1 << 37)) & ~(((uint64_t)1 << 38) - 1));
+#! mutation rope/factors.h: ((uint64_t)1 << 36)) & ~(((uint64_t)1 << 37) - 1)); => ((uint64_t)1 << 35)) & ~(((uint64_t)1 << 36) - 1));
 #! mutation rope/pairs.h: v->a[g] = f32_add(f32_mulsub(a, c, f32_mul(b, s)), f32_mulsub(a, c_low, f32_mul(b, s_low))); => v->a[g] = f32_add(f32_mulsub(a, c, f32_mul(b, s)), f32_mulsub(a, c, f32_mul(b, s_low)));
 #@ -Eprecision=200
 @rnd = float<24,ne>;
-#! quote rope/factors.h
-#|    return double_of_bits((bits_of_double(x) + ((uint64_t)1 << 36)) & ~(((uint64_t)1 << 37) - 1));
 #! quote rope/factors.h
 #|            const double c = unit * table[2 * i], s = sign * table[2 * i + 1], c_upper = upper_bits(c), s_upper = upper_bits(s);
 #|            split[i] = (float)c_upper;
@@ -36,9 +39,9 @@ bc = rnd(b * c);
 as = rnd(a * s);
 upper = (x - d) * (1 + e1);
 result = (upper + lower) * (1 + e2);
-{ @FLT(a,8) /\ @FLT(b,8) /\ @FLT(c,16) /\ @FLT(s,16) /\ {{hypotheses}}
+{ @FLT(a,8) /\ @FLT(b,8) /\ @FLT(c,{{UPPER_BITS}}) /\ @FLT(s,{{UPPER_BITS}}) /\ {{hypotheses}}
   /\ |c_low -/ CL| <= 1b-24 /\ |s_low -/ SL| <= 1b-24 /\ |last| <= 1b-24
-  /\ |x| <= 1 /\ |d| <= 1b-16 /\ |e1| <= 1b-24 /\ |e2| <= 1b-24 /\ |lower - d| <= {{LOWER * 2**-16}}
+  /\ |x| <= 1 /\ |d| <= {{SMALL}} /\ |e1| <= 1b-24 /\ |e2| <= 1b-24 /\ |lower - d| <= {{LOWER * SMALL}}
   -> ac - a * c in [0,0] /\ bs - b * s in [0,0] /\ bc - b * c in [0,0] /\ as - a * s in [0,0]
 #? FUSED=0 /\ |v_a_u -/ (ac - bs)| <= 1b-24 /\ |v_b_u -/ (bc + as)| <= 1b-24
 #? FUSED=1 /\ |v_a_u -/ (a * c - bs)| <= 1b-24 /\ |v_b_u -/ (b * c + as)| <= 1b-24

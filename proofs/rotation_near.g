@@ -13,22 +13,25 @@
 #! constant BITS_DIRECT rope/pairs.h: const uint32_t margin = dtype == FLOAT32 ? scale != 0 ? 1u << {} : 1u << {_} : dtype == FLOAT16 ? {_} : {_};
 #! constant MARGIN_FLOAT16 rope/pairs.h: const uint32_t margin = dtype == FLOAT32 ? scale != 0 ? 1u << {_} : 1u << {_} : dtype == FLOAT16 ? {} : {_};
 #! constant MARGIN_BFLOAT16 rope/pairs.h: const uint32_t margin = dtype == FLOAT32 ? scale != 0 ? 1u << {_} : 1u << {_} : dtype == FLOAT16 ? {_} : {};
+#! constant FACTOR rope/pairs.h: set_both_halves(l.near, ~(({} * margin - {_}) << dropped_shift(dtype)));
+#! constant MINUS rope/pairs.h: set_both_halves(l.near, ~(({_} * margin - {}) << dropped_shift(dtype)));
 #! let HALF = [2**HALF_FLOAT32, 2**HALF_FLOAT32, 2**HALF_FLOAT16, 2**HALF_BFLOAT16]
 #! let MARGIN = [2**BITS, 2**BITS_DIRECT, MARGIN_FLOAT16, MARGIN_BFLOAT16]
 #! let LANE = [2**(32 - SHIFT_FLOAT32), 2**(32 - SHIFT_FLOAT32), 2**(32 - SHIFT_FLOAT16), 2**(32 - SHIFT_BFLOAT16)]
 #! variants I=0..3 WRAPPED=no,yes
 #! mutation rope/pairs.h: ? 3 : dtype == FLOAT16 ? 19 : 16; } => ? 2 : dtype == FLOAT16 ? 19 : 16; }
+#! mutation rope/pairs.h: set_both_halves(l.near, ~((2 * margin - 1) << => set_both_halves(l.near, ~((1 * margin - 1) <<
+#! mutation rope/pairs.h: set_both_halves(l.near, ~((2 * margin - 1) << => set_both_halves(l.near, ~((2 * margin - 2) <<
 #! mutation rope/pairs.h: ? 1u << 28 : dtype == FLOAT16 ? 1u << 12 => ? 1u << 28 : dtype == FLOAT16 ? 1u << 11
 #! quote rope/pairs.h
 #|    set_both_halves(l.past_half, (half + margin) << dropped_shift(dtype));
-#|    set_both_halves(l.near, ~((2 * margin - 1) << dropped_shift(dtype)));
 #! quote rope/pairs.h
 #|    keep_largest(&tests->near, u32_sub(u64_shl(dropped, dropped_shift(dtype)), u64_load(limits->past_half)), first);
 #! quote rope/pairs.h
 #|INLINE vu64 excess(vu64 x, const uint64_t *limit) { return u64_xor(u32_max(x, u64_load(limit)), u64_load(limit)); }
 rest = d - {{HALF[I] + MARGIN[I]}};
 wrapped = d + {{LANE[I] - HALF[I] - MARGIN[I]}};
-limit = {{LANE[I]}} - 1 - {{2 * MARGIN[I] - 1}};
+limit = {{LANE[I]}} - 1 - {{FACTOR * MARGIN[I] - MINUS}};
 { d in [0,{{2 * HALF[I] - 1}}]
 #? WRAPPED=no /\ rest in [0,{{LANE[I]}}] -> d - {{HALF[I]}} in [{{MARGIN[I]}},{{HALF[I]}}]
 #? WRAPPED=yes /\ wrapped - limit in [{{-LANE[I]}},0] -> d - {{HALF[I]}} in [{{-HALF[I]}},{{-MARGIN[I]}}]

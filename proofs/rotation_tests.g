@@ -31,12 +31,10 @@
 #! mutation rope/pairs.h: dtype == FLOAT16 ? 1 : 3; => dtype == FLOAT16 ? 1 : 2;
 #! mutation rope/pairs.h: (dtype == FLOAT16 ? 20u : 12u) << 23 => (dtype == FLOAT16 ? 20u : 13u) << 23
 #! mutation rope/pairs.h: (dtype == FLOAT16 ? 20u : 12u) << 23 => (dtype == FLOAT16 ? 28u : 12u) << 23
-#! mutation rope/pairs.h: set_both_halves(l.near, ~((2 * margin - 1) << dropped_shift(dtype))); => set_both_halves(l.near, ~((margin - 1) << dropped_shift(dtype)));
 #@ -Eprecision=200
 #! quote rope/pairs.h
 #|    limits_t l = {.share = scale != 0 ? DIRECT_ROTATION_ERROR : ROTATION_ERROR, .floor = scale * DIRECT_ROTATION_FLOOR};
-#|    set_both_halves(l.past_half, (half + margin) << dropped_shift(dtype));
-#|    set_both_halves(l.near, ~((2 * margin - 1) << dropped_shift(dtype)));
+#! quote rope/pairs.h
 #|    set_both_halves(l.binades, binades);
 #|    set_both_halves(l.ratio, 2 * binades);
 #! quote rope/pairs.h

@@ -6,10 +6,10 @@
 #! from dd_product.g: DD_PRODUCT
 #! from series_dd_tail.g: COS_TAIL_DD
 #! let LEADING = COS_COEFFICIENTS + [[COS_TAIL[0]]]
-#! let RHO = [2**-101.5, 2**-103, 2**-102.0, 2**-97, 2**-91.5, 2**-84.5, 2**-77, 2**-69, 2**-61.5] + [COS_TAIL_DD]
-#! let COS_SERIES = RHO[0]
+#! let COS_SERIES = 2**-101.5
+#! let RHO = [COS_SERIES, 2**-103, 2**-102.0, 2**-97, 2**-91.5, 2**-84.5, 2**-77, 2**-69, 2**-61.5] + [COS_TAIL_DD]
 #! let LOW = 5 * u
-#! export COS_SERIES
+#! bound COS_SERIES: direct_dd, series of cos
 #! variants FUSED=0,1 K=0..COS_LEADING-1
 #! mutation doubledouble.h: s.low = f64_add(s.low, f64_add(a.low, b.low)); => s.low = f64_add(s.low, f64_sub(a.low, b.low));
 #! mutation table/direct.h: r = dd_fast_sum((vdd){f64_set(leading[k][0]), f64_set(leading[k][1])}, dd_product(z, r)); => r = dd_fast_sum((vdd){f64_set(leading[k][0]), f64_set(0)}, dd_product(z, r));

@@ -6,10 +6,10 @@
 #! from dd_product.g: DD_PRODUCT
 #! from series_dd_tail.g: SIN_TAIL_DD
 #! let LEADING = SIN_COEFFICIENTS + [[SIN_TAIL[0]]]
-#! let RHO = [2**-102.5, 2**-101.0, 2**-96.5, 2**-90.5, 2**-84.0, 2**-77.0, 2**-69.5, 2**-61.5] + [SIN_TAIL_DD]
-#! let SIN_SERIES = RHO[0]
+#! let SIN_SERIES = 2**-102.5
+#! let RHO = [SIN_SERIES, 2**-101.0, 2**-96.5, 2**-90.5, 2**-84.0, 2**-77.0, 2**-69.5, 2**-61.5] + [SIN_TAIL_DD]
 #! let LOW = 5 * u
-#! export SIN_SERIES
+#! bound SIN_SERIES: direct_dd, series of sin
 #! variants FUSED=0,1 K=0..SIN_LEADING-1
 #! mutation doubledouble.h: s.low = f64_add(s.low, f64_add(a.low, b.low)); => s.low = f64_add(s.low, f64_sub(a.low, b.low));
 #! mutation table/direct.h: r = dd_fast_sum((vdd){f64_set(leading[k][0]), f64_set(leading[k][1])}, dd_product(z, r)); => r = dd_fast_sum((vdd){f64_set(leading[k][0]), f64_set(0)}, dd_product(z, r));

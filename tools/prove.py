@@ -216,6 +216,8 @@ def prove(text, suffix):
     except subprocess.TimeoutExpired:
         return f"no result after {LONGEST} seconds"
     output = re.sub(r"Warning: renaming identifier .*\n?", "", run.stdout + run.stderr).strip()     # two names of one value
+    if "syntax error" in output:
+        raise ProofError(output)
     if suffix == ".g":
         return output or ("" if run.returncode == 0 else "failed")
     return "" if output == "proved" else output or "failed"
@@ -257,6 +259,13 @@ def shown(x):
     return f"2**{math.log2(x):.4g}" if x < 2**-10 else f"{float(x):.6g}"
 
 
+def slack(ratio):
+    """Return the text for a constant that is `ratio` times the proved one."""
+    if ratio < 4:
+        return f"{(ratio - 1) * 100:.0f} %"
+    return f"{ratio:.0f} times" if ratio < 1000 else f"2**{math.log2(ratio):.0f} times"
+
+
 def scripts(words):
     paths = sorted([*PROOFS.glob("*.g"), *PROOFS.glob("*.sollya")])
     return [path for path in paths if not words or any(word in path.name for word in words)]
@@ -276,8 +285,7 @@ def table(paths, headers, fast):
             value = script.names[name]
             proved = smallest(path, headers, name, value)
             where = f" (`{script.origin[name]}`)" if name in script.origin else ""
-            slack = f"{float(value / proved - 1) * 100:.0f} %"
-            rows.append([description, f"`{path.name}`", shown(value) + where, shown(proved), slack])
+            rows.append([description, f"`{path.name}`", shown(value) + where, shown(proved), slack(float(value / proved))])
     return rows, failed
 
 
