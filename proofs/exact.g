@@ -17,7 +17,7 @@
 #! let SURE = 2**BITS
 #! let SURE_SUM = 2**BITS_SUM
 #! bound LATER: exact evaluation, errors after the phase
-#! bound SURE: exact evaluation, in units of 2**max(d, -285)
+#! bound SURE: exact evaluation, in units of `2**max(d, -285)`
 #! bound SURE_SUM: exact evaluation of a rotated value, in units of its largest error
 #! variants TERMS=exact,inexact
 #! mutation exact/exact.c: SMALLEST_ERROR = -285 => SMALLEST_ERROR = -287

@@ -252,18 +252,16 @@ def geometric_mean(a, b):
 
 def shown(x):
     """Return a bound in the units of docs/numerics.md."""
-    if x == 0:
-        return "0"
     if 2**-54 < x < 2**-44:
         return f"{float(x / U):.4g} u"
-    return f"2**{math.log2(x):.4g}" if x < 2**-10 else f"{float(x):.6g}"
+    return f"`2**{math.log2(x):.4g}`" if x < 2**-10 else f"{float(x):.6g}"
 
 
 def slack(ratio):
     """Return the text for a constant that is `ratio` times the proved one."""
     if ratio < 4:
         return f"{(ratio - 1) * 100:.0f} %"
-    return f"{ratio:.0f} times" if ratio < 1000 else f"2**{math.log2(ratio):.0f} times"
+    return f"{ratio:.0f} times" if ratio < 1000 else f"`2**{math.log2(ratio):.0f}` times"
 
 
 def scripts(words):
