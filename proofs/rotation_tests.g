@@ -26,6 +26,7 @@
 #! bound MARGIN_DIRECT: rotation of float32, factors evaluated directly, fast test, ulp of a double
 #! bound MARGIN_BFLOAT16: rotation of bfloat16, fast test, ulp of a float
 #! bound HALF_ULP_OF_FLOAT: rotation of float16, fast test, half an ulp / value
+#! mutation rope/pairs.h: #define ROTATION_ERROR 0x1.1p-51 => #define ROTATION_ERROR 0x1.ap-52
 #! mutation rope/pairs.h: 1u << 14 : dtype == FLOAT16 => 1u << 13 : dtype == FLOAT16
 #! mutation rope/pairs.h: scale != 0 ? 1u << 16 : => scale != 0 ? 1u << 14 :
 #! mutation rope/pairs.h: dtype == FLOAT16 ? 1 : 3; => dtype == FLOAT16 ? 1 : 2;
