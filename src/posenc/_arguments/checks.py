@@ -25,7 +25,7 @@ LAYOUTS = {         # the layouts of other libraries
     **dict.fromkeys(("neox", "half", "concat", "concatenated", "split", "rotate_half"), "halves"),
     **dict.fromkeys(("gptj", "gpt-j", "interleave", "alternating"), "interleaved"),
 }
-OUT = "out has dtype"                   # begins the errors for the dtype of `out`
+OUT = "out has dtype"                   # the start of errors about the dtype of `out`
 E = TypeVar("E", ValueError, TypeError)
 REAL = "integers of at most 64 bits, float64, float32, float16 or bfloat16"
 
@@ -357,7 +357,7 @@ def too_large(name: str, shape: tuple[int, ...], error: Exception) -> Exception:
 
 
 def bfloat16_error() -> ModuleNotFoundError:
-    """Return the error for a new array of bfloat16 without ml_dtypes."""
+    """Return the error for a call that needs ml_dtypes, because it returns a new array of bfloat16."""
     what = "dtype bfloat16, unless `out` is an array of uint16 for its bits,"
     return install.not_installed(what, "bfloat16", ModuleNotFoundError(name="ml_dtypes"))
 

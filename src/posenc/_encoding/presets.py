@@ -67,7 +67,7 @@ class Preset(NamedTuple):  # numpydoc ignore=PR01
 
 
 class Presets(tuple[Preset, ...]):
-    """A tuple of presets that prints as a table; a name is also an index."""
+    """A tuple of presets that prints as a table; an index may also be the name of a preset."""
 
     __slots__ = ()
 
