@@ -403,7 +403,7 @@ def check_broadcast(shape: tuple[int, ...], expected: tuple[int, ...], has_axes:
 
     With any other number of axes, positions of shape (batch, n) would broadcast to (batch, heads, n) as (heads, n) if both
     numbers are equal.  Positions with one axis must have all rows: a single position would mean equal rows, not consecutive
-    ones.  If `has_axes`, the first dimension of positions is that of their axes.
+    ones.  If `has_axes`, the first index of positions selects an axis.
     """
     own, n = shape[has_axes:], len(expected)
     is_single = len(own) < 2 and all(length == 1 for length in own) and n > 0 and expected[-1] > 1

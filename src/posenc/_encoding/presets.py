@@ -325,7 +325,7 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
 
 
 def convention_of(name: str, d_model: int, changes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the changes that are parameters of the source, and the resulting keywords of `Encoding`."""
+    """Return the parameters of the model's code among `changes`, and the resulting keywords of `Encoding`."""
     known = _known(name)
     with kernel.default_environment():
         defaults = {key: default for key, default in known.parameters.items() if key in changes}

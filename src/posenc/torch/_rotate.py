@@ -162,7 +162,7 @@ def _array(positions: Any) -> Any:
 
 
 def _tensor_or_start(positions: Any, x: Tensor, axes: int | None) -> tuple[Tensor | None, int]:
-    """Return the positions for the operators: a tensor and 0, or None and the first of n consecutive positions."""
+    """Return the positions for the operators: (tensor, 0), or (None, first) for n consecutive positions."""
     tensor, start = _tensor_arguments.tensor_or_start(positions, x.shape[-2])
     if tensor is None:
         if axes is not None:
