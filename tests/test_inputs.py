@@ -140,6 +140,7 @@ BAD_POSITIONS = [
     ([[np.array(2**62 + 1, np.uint64), np.array(-1)]], ValueError, "positions has 4611686018427387905 beside real or negative"),
     (np.zeros(2, ml_dtypes.float8_e4m3fn), TypeError, "dtype float8_e4m3fn, expected integers of at most 64 bits, float64"),
     ([0.0, 2.0**63], ValueError, "9.22337"),
+    (np.array([0.0, 2.0**63]), ValueError, "9.22337"),
     ([0.0, -1e300], ValueError, "-1e.300"),
     ([0.5, 10**400], TypeError, "dtype object"),
     (range(2**63 - 5, 2**63 + 5), ValueError, "positions has 9223372036854775808,"),
