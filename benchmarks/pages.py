@@ -196,6 +196,13 @@ def rotation_errors():
     return table(*rows)
 
 
+def model_differences():
+    rows = [["model", "code", "largest difference", "largest angle"]]
+    for name, (code, difference, angle) in load("accuracy")["model differences"].items():
+        rows.append([f"`{name}`", code, f"{difference:.1e}", f"{angle:,.0f}"])
+    return table(*rows, left=2)
+
+
 # ---- signatures ---------------------------------------------------------------------------------------------------------
 
 

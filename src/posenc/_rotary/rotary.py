@@ -173,12 +173,14 @@ class Rotary(Specification):
     @classmethod
     @checks_missing
     def preset(cls, name: str, head_dim: SupportsIndex, **changes: Any) -> Self:
-        """Return the rotation of a known model with several axes of positions.
+        """Return the rotation of a known model for images, video or audio, most with several axes of positions.
 
         Parameters
         ----------
-        name : {"qwen2-vl", "qwen2-vl-vision", "qwen3-vl", "ernie-vl", "pixtral", "sam2", "dinov3", "gemma4-vision"}
-            The model; docs/rotary.md describes the axes of each.
+        name : {"qwen2-vl", "qwen2-vl-vision", "qwen3-vl", "ernie-vl", "pixtral", "sam2", "dinov3", "gemma4-vision", "eva02", \
+                "vjepa2", "flux", "flux2", "qwen-image", "z-image", "lumina2", "hunyuan-image", "hunyuan-video", "wan", \
+                "cogvideox", "ltx-video", "stable-audio"}
+            The model; docs/rotary.md describes the axes and positions of each.
         head_dim : int
             Number of columns of a query or key.
         **changes
