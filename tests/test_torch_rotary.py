@@ -28,8 +28,8 @@ def normal(*shape, dtype=torch.float32, seed=0):
 X, GRAD = normal(2, 3, 5, 16), normal(2, 3, 5, 16, seed=1)
 POSITIONS = torch.randint(0, 9999, (2, 1, 5), generator=torch.Generator().manual_seed(2))
 POSITIONS_3 = torch.randint(0, 99, (3, 2, 1, 5), generator=torch.Generator().manual_seed(2))
-CASES = [(PLAIN, POSITIONS), (AXES, POSITIONS_3), (PLAIN, None)]
-cases = pytest.mark.parametrize("rotary, positions", CASES, ids=["array", "axes", "none"])
+CASES = [(PLAIN, POSITIONS), (AXES, POSITIONS_3), (PLAIN, None), (PLAIN, POSITIONS + 0.3)]
+cases = pytest.mark.parametrize("rotary, positions", CASES, ids=["array", "axes", "none", "real"])
 
 
 def expected(rotary, x, positions=None, inverse=False):
@@ -168,7 +168,7 @@ def test_operators():
     (X, {"inverse": 1}, TypeError, "inverse is 1 of type int, expected a bool"),
     (X, {"positions": torch.arange(3)}, ValueError, "positions has shape (3,), expected one that broadcasts to (2, 3, 5)"),
     (X[:, :2], {"positions": POSITIONS[:, 0]}, ValueError, "with 1 or 3 dimensions that broadcasts to (2, 2, 5); pass"),
-    (X, {"positions": torch.arange(5) + 0.5}, ValueError, "positions has 0.5, expected integers for a rotation"),
+    (X, {"positions": torch.tensor([2.0**63, 0, 1, 2, 3])}, ValueError, "positions has 9.223372036854776e+18, expected"),
     (X, {"rotary": AXES, "positions": POSITIONS}, ValueError, "(3, ...)"),
 ])
 @pytest.mark.parametrize("record", [False, True])

@@ -401,12 +401,10 @@ def broadcast(positions: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     return np.require(np.broadcast_to(positions, shape), None, ("C", "A")).reshape(shape)
 
 
-def whole(positions: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return positions of a rotation as integers."""
-    fractional = ~(np.isfinite(positions) & (positions == np.floor(positions)))
-    if fractional.any():
-        raise wrong("positions", f"has {positions[fractional][0]}, expected integers for a rotation")
-    return positions.astype(np.int64)
+def integers_if_whole(positions: NDArray[np.float64]) -> NDArray[Any]:
+    """Return positions as integers, which are rotated faster, if all of them are whole numbers."""
+    whole = np.isfinite(positions) & (positions == np.floor(positions))
+    return positions.astype(np.int64) if whole.all() else positions
 
 
 def axes_error(positions: Any, axes: int) -> ValueError:
