@@ -227,7 +227,7 @@ class RotaryEmbedding(nn.Module):
             if not all(self._is_intact(name, device) for name in self._buffers):
                 self._place_tables(device)
             if positions.is_cpu and positions.numel():
-                for p in positions.aminmax():
+                for p in map(int, positions.aminmax()):
                     if not 0 <= p < self.max_len:
                         raise ValueError(f"positions has {p}, expected 0 <= position < {self.max_len}, which is max_len")
         # the first and the last row of the table are NaN
