@@ -12,7 +12,8 @@ import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("numerics", "performance", "rotary"))]
+PAGES = [ROOT / "README.md", *(
+    ROOT / "docs" / f"{name}.md" for name in ("numerics", "performance", "rotary", "recipes/cached-keys"))]
 API = ROOT / "docs" / "api.md"
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 REFERENCE = re.compile(r"(<!-- reference: (\S+): (.*?) -->\n).*?(\n<!-- end -->)", re.DOTALL)
@@ -194,6 +195,20 @@ def rotation_errors():
     for name, errors in data["rotation errors"].items():
         rows.append([name, *(f"{errors[p]:.1e}" for p in shown), f"{data['correctly rounded'][name][share]:.0%}"])
     return table(*rows)
+
+
+def model_differences():
+    rows = [["model", "code", "largest difference", "largest angle"]]
+    for name, (code, difference, angle) in load("accuracy")["model differences"].items():
+        rows.append([f"`{name}`", code, f"{difference:.1e}", f"{angle:,.0f}"])
+    return table(*rows, left=2)
+
+
+def moves():
+    data = load("accuracy")["moves"]
+    numbers = list(next(iter(data.values())))
+    header = ["largest relative error", *(f"{int(n):,} move{'s' * (n != '1')}" for n in numbers)]
+    return table(header, *([name, *(f"{errors[n]:.1e}" for n in numbers)] for name, errors in data.items()))
 
 
 # ---- signatures ---------------------------------------------------------------------------------------------------------

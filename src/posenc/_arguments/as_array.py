@@ -132,7 +132,7 @@ def _nans_beside_large(column: Any, converted: NDArray[Any]) -> int:
     """Return the number of NaN in a pandas column if it has numbers of 2**53 or more, which pandas may have rounded; else 0."""
     if not (hasattr(column, "isna") and isinstance(column.dtype, np.dtype)):
         return 0
-    large = abs(converted[np.isfinite(converted)]) >= 2**53
+    large = abs(converted[np.isfinite(converted)].astype(np.float64)) >= 2**53      # float16 would overflow
     return int(np.count_nonzero(np.isnan(converted))) if large.any() else 0
 
 

@@ -225,7 +225,28 @@ def range_or_array(positions: Any) -> range | NDArray[Any]:
     if hasattr(positions, "d_model"):
         expected = "an integer, a range or an array; an Encoding is the argument d_model or encoding"
         raise wrong_type("positions", positions, expected)
-    return numbers("positions", positions)
+    return coordinates("positions", positions)
+
+
+def coordinates(name: str, value: Any) -> NDArray[Any]:
+    """Return positions as an array; raise a ValueError if they may have been rounded to 16 bits."""
+    given = as_array(name, value)
+    array = numbers(name, given)
+    check_not_rounded(name, array, given.dtype.name, '.astype("float64")')
+    return array
+
+
+def check_not_rounded(name: str, array: NDArray[Any], dtype: str, conversion: str) -> None:
+    """Raise a ValueError if positions were given in a dtype of 16 bits and one is so large that it may be a rounded integer."""
+    if dtype not in ("float16", "bfloat16"):
+        return
+    most = 2 ** DTYPES[dtype].precision
+    with np.errstate(all="ignore"):             # signalling NaNs would cause a warning
+        beyond = array[np.isfinite(array) & (abs(array) > most)]
+    if beyond.size:
+        largest = float(beyond[np.argmax(abs(beyond))])
+        raise wrong(name, f"reach {largest:.17g} in {dtype}, which holds no odd integer above {most}; "
+                          f"pass the original {name}, or convert with {conversion} if they are exact")
 
 
 def positions_of(positions: range | NDArray[Any], offset: float, name: str = "positions") -> range | NDArray[Any]:
@@ -380,12 +401,10 @@ def broadcast(positions: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     return np.require(np.broadcast_to(positions, shape), None, ("C", "A")).reshape(shape)
 
 
-def whole(positions: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return positions of a rotation as integers."""
-    fractional = ~(np.isfinite(positions) & (positions == np.floor(positions)))
-    if fractional.any():
-        raise wrong("positions", f"has {positions[fractional][0]}, expected integers for a rotation")
-    return positions.astype(np.int64)
+def integers_if_whole(positions: NDArray[np.float64]) -> NDArray[Any]:
+    """Return positions as integers, which are rotated faster, if all of them are whole numbers."""
+    whole = np.isfinite(positions) & (positions == np.floor(positions))
+    return positions.astype(np.int64) if whole.all() else positions
 
 
 def axes_error(positions: Any, axes: int) -> ValueError:

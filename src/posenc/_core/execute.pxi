@@ -150,8 +150,11 @@ cdef int execute_rotation(const rotation_call_t *call, Rotation rotation) except
         job.start = p.start
         job.step = p.step
         job.integers = p.integers + i * call.rows if p.integers != NULL else NULL
-        with nogil:
-            step = spacing(job, call.rows)
+        job.reals = p.reals + i * call.rows if p.reals != NULL else NULL
+        step = 0
+        if job.reals == NULL:
+            with nogil:
+                step = spacing(job, call.rows)
         if is_advanced(&specs[i], call.rows, step, kept_table(columns, step, 0) is not None, ROWS_FOR_TABLE):
             table = offset_table(columns, step, 0, call.threads)
             tables.append(table)

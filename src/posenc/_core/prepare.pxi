@@ -225,7 +225,7 @@ cdef int prepare_rows_and_heads(rotation_call_t *call, Rotation rotation, object
         if p.rows != n:
             raise checks.length_error(p.rows, n)
     if p.reals != NULL:
-        replace_positions(p, checks.whole(p.view.obj))
+        replace_positions(p, checks.integers_if_whole(p.view.obj))
     if p.is_array:
         own = p.axes - several
         matches = own == axes or own < 2 and own < axes

@@ -173,12 +173,14 @@ class Rotary(Specification):
     @classmethod
     @checks_missing
     def preset(cls, name: str, head_dim: SupportsIndex, **changes: Any) -> Self:
-        """Return the rotation of a known model with several axes of positions.
+        """Return the rotation of a known model for images, video or audio, most with several axes of positions.
 
         Parameters
         ----------
-        name : {"qwen2-vl", "qwen2-vl-vision", "qwen3-vl", "ernie-vl", "pixtral", "sam2", "dinov3", "gemma4-vision"}
-            The model; docs/rotary.md describes the axes of each.
+        name : {"qwen2-vl", "qwen2-vl-vision", "qwen3-vl", "ernie-vl", "pixtral", "sam2", "dinov3", "gemma4-vision", "eva02", \
+                "vjepa2", "flux", "flux2", "qwen-image", "z-image", "lumina2", "hunyuan-image", "hunyuan-video", "wan", \
+                "cogvideox", "ltx-video", "stable-audio"}
+            The model; docs/rotary.md describes the axes and positions of each.
         head_dim : int
             Number of columns of a query or key.
         **changes
@@ -315,10 +317,10 @@ class Rotary(Specification):
             The queries or keys: float32, float16 or bfloat16, with a contiguous last dimension; overwritten if `out` is None.
             The axis before the columns must be that of the positions, as in (batch, heads, n, head_dim).
         positions : None, int, range or array_like, optional
-            None means ``range(n)``; an integer must equal n; a range must have n positions.  An array of integers must have
-            the shape (n,), or as many dimensions as ``x.shape[:-1]`` and a shape that broadcasts to it.  For positions of
-            shape (batch, n) and x of shape (batch, heads, n, head_dim), pass ``positions[:, None]``.  With several axes, pass
-            an array with an additional first dimension, which has an element for each axis.
+            None means ``range(n)``; an integer must equal n; a range must have n positions.  An array of integers or real
+            numbers must have the shape (n,), or as many dimensions as ``x.shape[:-1]`` and a shape that broadcasts to it.  For
+            positions of shape (batch, n) and x of shape (batch, heads, n, head_dim), pass ``positions[:, None]``.  With
+            several axes, pass an array with an additional first dimension, which has an element for each axis.
         inverse : bool, optional
             Rotate by the negative angles.  ``scale`` and ``attention_scaling`` are not inverted.
         out : ndarray, optional

@@ -20,8 +20,11 @@ NOINLINE void direct_row(const spec_t *spec, const position_t *position, double 
     }
 }
 
-/* Returns whether cosines and sines are evaluated directly: if there is a fast path but no offset table. */
-static int is_direct(const rotation_t *r, const rotary_axis_t *t) { return t->table.offsets == NULL && r->has_fast_path; }
+/* Returns whether cosines and sines are evaluated directly in double: if there is a fast path but no offset table, and positions
+ * are integers.  Real positions may have too many limbs. */
+static int is_direct(const rotation_t *r, const rotary_axis_t *t) {
+    return t->table.offsets == NULL && t->table.reals == NULL && r->has_fast_path;
+}
 
 /* Writes the interleaved cosines and sines of `count` rows to `table`, and 1 and 1/2 for the unused pairs of the last bunch. */
 NOINLINE void fill_table(const rotation_t *r, ptrdiff_t row, ptrdiff_t count, double *table, double *part, tally_t *tally) {
@@ -32,6 +35,7 @@ NOINLINE void fill_table(const rotation_t *r, ptrdiff_t row, ptrdiff_t count, do
         job.out = (char *)to;
         job.row_stride = pitch * (ptrdiff_t)sizeof(double);
         if (job.integers) job.integers += row;
+        else if (job.reals) job.reals += row;
         else job.start += (uint64_t)row * job.step;
         for (ptrdiff_t i = 0; i < count && is_direct(r, t); i++) {
             const position_t position = position_of(t->spec, &job, i);

@@ -74,10 +74,12 @@ NOINLINE void settle_half(const head_row_t *h, ptrdiff_t pair, int width, const 
         const uint64_t magnitude = below & INT64_MAX;
         undecided[i] = (below ^ above) >> drop | (uint64_t)(magnitude < normal + half) |
                        (uint64_t)(magnitude >= (uint64_t)(1023 + 200) << 52) | no_fast_path;
-        if (first[i] == 0 && second[i] == 0) undecided[i] = 0;
+        const int is_nan = c[i] != c[i];        /* the position is not finite */
+        if (is_nan || (first[i] == 0 && second[i] == 0)) undecided[i] = 0;
         any |= undecided[i];
         result[i] = (float)double_of_bits(below >> drop << drop);
         if (first[i] == 0 && second[i] == 0) result[i] = 0;
+        if (is_nan) result[i] = (float)double_of_bits(0x7ff8000000000000u);
     }
     for (int i = 0; any && i < width; i++) {
         const double factors[2] = {first[i], second[i]};
