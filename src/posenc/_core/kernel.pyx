@@ -16,6 +16,7 @@ from posenc._core import limits
 
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_STRIDES, PyBUF_WRITABLE
 from cpython.buffer cimport PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
 from cython.parallel cimport prange, threadid
@@ -128,6 +129,19 @@ def rotate(Rotation rotation not None, object x, object positions, object invers
     try:
         prepare_rotate(&call, rotation, x, positions, inverse, out, threads)
         execute_rotation(&call, rotation)
+    finally:
+        release(&call.positions)
+        PyBuffer_Release(&call.x)
+        PyBuffer_Release(&call.out)
+
+
+def rotate_at(Factors factors not None, object x, object positions, object out, object threads):
+    """Rotate x at an array of positions, a view of those of `factors`: see `posenc.RotaryAt.rotate`."""
+    cdef rotation_call_t call
+    memset(&call, 0, sizeof(rotation_call_t))
+    try:
+        prepare_rotate(&call, factors.rotation, x, positions, factors.inverse, out, threads, factors)
+        execute_rotation(&call, factors.rotation, factors)
     finally:
         release(&call.positions)
         PyBuffer_Release(&call.x)

@@ -16,11 +16,17 @@
 #define ROTATION_ERROR 0x1.ap-52        /* 3.25 u */
 #define DIRECT_ROTATION_ERROR 0x1.5p-50 /* 10.5 u */
 #define DIRECT_ROTATION_FLOOR 0x1p-88   /* relative to |m| (|a| + |b|) */
+#define SPLIT_ERROR 0x1p-39             /* of a product with a factor that is split into two floats */
+#define SPLIT_FLOOR 0x1p-148            /* relative to |a| + |b| */
 
 enum {
     BUNCH = 4 * LANES > 16 ? 4 * LANES : 16,    /* pairs rotated together, which fill whole vectors for every dtype */
-    GROUPS = BUNCH / (2 * LANES)                /* vectors of floats for one column of BUNCH pairs */
+    GROUPS = BUNCH / (2 * LANES),               /* vectors of floats for one column of BUNCH pairs */
+    BLOCK_PAIRS = 16                            /* pairs whose factors are stored together: see factors.h */
 };
+
+/* Returns the index of pair i of a bunch in its factors, which are 2 BLOCK_PAIRS numbers, or twice as many, for each block. */
+INLINE ptrdiff_t factor_index(ptrdiff_t i, ptrdiff_t numbers) { return i / BLOCK_PAIRS * numbers + i % BLOCK_PAIRS; }
 
 /* The first (a) and second (b) columns of BUNCH pairs. */
 typedef struct {
@@ -99,15 +105,16 @@ static void set_both_halves(uint64_t lanes[LANES], uint32_t x) {
     for (int i = 0; i < LANES; i++) lanes[i] = (uint64_t)x << 32 | x;
 }
 
-/* `scale` is |m| if the cosines and sines are evaluated directly, else 0. */
-static limits_t limits_of(dtype_t dtype, double scale) {
+static limits_t limits_of(dtype_t dtype, double direct_scale) {
     const uint32_t half = dtype == FLOAT32 ? 1u << 28 : dtype == FLOAT16 ? 1u << 12 : 1u << 15;
     /* a value at least this far from a half-way point passes; in ulp of a double for float32, else of a float */
-    const uint32_t margin = dtype == FLOAT32 ? scale != 0 ? 1u << 16 : 1u << 14 : dtype == FLOAT16 ? 1 : 3;
+    const uint32_t margin = dtype == FLOAT32 ? direct_scale != 0 ? 1u << 16 : 1u << 14 : dtype == FLOAT16 ? 1 : 3;
     const uint32_t binades = (dtype == FLOAT16 ? 20u : 12u) << 23;
     /* 2**-13 for float16, twice its smallest normal number; else 2**-100, so that no significant bits underflow */
     const uint32_t smallest = (127u - (dtype == FLOAT16 ? 13u : 100u)) << 23;
-    limits_t l = {.share = scale != 0 ? DIRECT_ROTATION_ERROR : ROTATION_ERROR, .floor = scale * DIRECT_ROTATION_FLOOR};
+    limits_t l = {.share = direct_scale != 0 ? DIRECT_ROTATION_ERROR : ROTATION_ERROR,
+                  .floor = direct_scale * DIRECT_ROTATION_FLOOR};
+    if (dtype == BFLOAT16) l.share += SPLIT_ERROR, l.floor += SPLIT_FLOOR;
     set_both_halves(l.past_half, (half + margin) << dropped_shift(dtype));
     set_both_halves(l.near, ~((2 * margin - 1) << dropped_shift(dtype)));
     set_both_halves(l.binades, binades);
@@ -142,7 +149,7 @@ INLINE int is_uncertain(const tests_t *tests, const limits_t *limits) {
     return !u64_is_zero(u64_or(near, u64_or(ratio, excess(tests->range, limits->range))));
 }
 
-/* Rotates BUNCH pairs by `factors`, BUNCH cosines and then BUNCH sines.  Returns whether a value is uncertain. */
+/* Rotates BUNCH pairs by `factors`.  Returns whether a value is uncertain. */
 INLINE int rotate_in_double(pairs_t *v, const char *in_a, const char *in_b, const double *factors, const limits_t *limits,
                             dtype_t dtype, int interleaved) {
     tests_t tests;
@@ -157,7 +164,8 @@ INLINE int rotate_in_double(pairs_t *v, const char *in_a, const char *in_b, cons
                 a[i] = f64_load_f32((const float *)(const void *)in_a + (2 * g + i) * LANES);
                 b[i] = f64_load_f32((const float *)(const void *)in_b + (2 * g + i) * LANES);
             }
-            const vf64 c = f64_load(factors + (2 * g + i) * LANES), s = f64_load(factors + BUNCH + (2 * g + i) * LANES);
+            const double *const at = factors + factor_index((2 * g + i) * LANES, 2 * BLOCK_PAIRS);
+            const vf64 c = f64_load(at), s = f64_load(at + BLOCK_PAIRS);
             x[i] = f64_mulsub(a[i], c, f64_mul(b[i], s));
             y[i] = f64_muladd(b[i], c, f64_mul(a[i], s));
         }
@@ -176,9 +184,9 @@ INLINE int rotate_in_double(pairs_t *v, const char *in_a, const char *in_b, cons
 INLINE int rotate_in_float(pairs_t *v, const float *factors, const limits_t *limits, dtype_t dtype) {
     tests_t tests;
     for (int g = 0; g < GROUPS; g++) {
-        const float *const at = factors + g * 2 * LANES;
-        const vf32 c = f32_load(at), c_low = f32_load(at + BUNCH), s = f32_load(at + 2 * BUNCH),
-                   s_low = f32_load(at + 3 * BUNCH);
+        const float *const at = factors + factor_index(g * 2 * LANES, 4 * BLOCK_PAIRS);
+        const vf32 c = f32_load(at), c_low = f32_load(at + BLOCK_PAIRS);
+        const vf32 s = f32_load(at + 2 * BLOCK_PAIRS), s_low = f32_load(at + 3 * BLOCK_PAIRS);
         const vf32 a = v->a[g], b = v->b[g];
         v->a[g] = f32_add(f32_mulsub(a, c, f32_mul(b, s)), f32_mulsub(a, c_low, f32_mul(b, s_low)));
         v->b[g] = f32_add(f32_muladd(b, c, f32_mul(a, s)), f32_muladd(b, c_low, f32_mul(a, s_low)));
