@@ -1,8 +1,8 @@
 /* Computes the cosines and sines of positions, the factors of a rotation.
  *
  * A row of factors has a block for every BLOCK_PAIRS pairs: their cosines c, then their sines s, or -s for the inverse
- * rotation.  For bfloat16, each is split into two floats, in the order c, c_low, s, s_low, where c and s have 16 significant
- * bits.  The form does not depend on the instruction set. */
+ * rotation.  For types of 16 bits, each is split into two floats, in the order c, c_low, s, s_low, where c and s have 13
+ * significant bits.  The form does not depend on the instruction set. */
 #ifndef POSENC_FACTORS_H
 #define POSENC_FACTORS_H
 
@@ -49,7 +49,7 @@ static void fill_table(const rotation_t *r, ptrdiff_t row, ptrdiff_t count, doub
 }
 
 INLINE double upper_bits(double x) {
-    return double_of_bits((bits_of_double(x) + ((uint64_t)1 << 36)) & ~(((uint64_t)1 << 37) - 1));
+    return double_of_bits((bits_of_double(x) + ((uint64_t)1 << 39)) & ~(((uint64_t)1 << 40) - 1));
 }
 
 INLINE void split_numbers(float *upper, float *lower, const double *numbers) {
@@ -68,7 +68,7 @@ static void spread(const rotation_t *r, double *row) {
     for (; row < end; row += 2 * BLOCK_PAIRS) {
         ALIGNED double c[BLOCK_PAIRS], s[BLOCK_PAIRS];
         for (int i = 0; i < BLOCK_PAIRS; i++) c[i] = unit * row[2 * i], s[i] = sign * row[2 * i + 1];
-        if (r->dtype == BFLOAT16) {
+        if (r->dtype != FLOAT32) {
             float *const split = (float *)(void *)row;
             split_numbers(split, split + BLOCK_PAIRS, c);
             split_numbers(split + 2 * BLOCK_PAIRS, split + 3 * BLOCK_PAIRS, s);

@@ -1,7 +1,7 @@
 /* Rotates the pairs of columns of rows and heads; each value is rounded once.
  *
  * The factors of a few rows stay in the cache while all heads are rotated; they are computed by the call, or before it
- * (rotation_t).  float32 and float16 values are rotated in double, bfloat16 values in float. */
+ * (rotation_t).  float32 values are rotated in double, float16 and bfloat16 values in float. */
 #ifndef POSENC_ROTARY_H
 #define POSENC_ROTARY_H
 
@@ -19,11 +19,17 @@ enum {
 INLINE void rotate_pairs(const head_row_t *h, ptrdiff_t pair, int width, const char *in_a, const char *in_b, char *a, char *b,
                          dtype_t dtype, int interleaved) {
     const double *factors = h->factors + 2 * pair;
-    pairs_t v = load_pairs(in_a, in_b, dtype, interleaved);
-    const int uncertain = dtype == BFLOAT16 ? rotate_in_float(&v, (const float *)(const void *)factors, h->limits, dtype)
-                                            : rotate_in_double(&v, in_a, in_b, factors, h->limits, dtype, interleaved);
-    if (UNLIKELY(uncertain) && !h->rotation->skip_rounding_test) settle_bunch(h, pair, width, in_a, in_b, a, b);
-    else store_pairs(a, b, &v, dtype, interleaved);
+    if (dtype == FLOAT32) {
+        double_pairs_t v = load_double_pairs(in_a, in_b, interleaved);
+        const int uncertain = rotate_in_double(&v, factors, h->limits);
+        if (UNLIKELY(uncertain) && !h->rotation->skip_rounding_test) settle_bunch(h, pair, width, in_a, in_b, a, b);
+        else store_double_pairs(a, b, &v, interleaved);
+    } else {
+        pairs_t v = load_pairs(in_a, in_b, dtype, interleaved);
+        const int uncertain = rotate_in_float(&v, (const float *)(const void *)factors, h->limits, dtype);
+        if (UNLIKELY(uncertain) && !h->rotation->skip_rounding_test) settle_bunch(h, pair, width, in_a, in_b, a, b);
+        else store_pairs(a, b, &v, dtype, interleaved);
+    }
 }
 
 /* Copies the last pairs of a row, fewer than BUNCH; their second columns are `to_second` and `second` bytes after the first. */

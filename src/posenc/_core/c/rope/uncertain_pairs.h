@@ -103,22 +103,38 @@ NOINLINE void settle_half(const head_row_t *h, ptrdiff_t pair, int width, const 
     default: break; \
     }
 
-NOINLINE void load_bunch(const rotation_t *r, const char *in_a, const char *in_b, float a[BUNCH], float b[BUNCH]) {
-    pairs_t v;
-    FOR_ORDER(r, v = load_pairs(in_a, in_b, DTYPE, INTERLEAVED))
-    for (int g = 0; g < GROUPS; g++) {
-        u64_flush(a + g * 2 * LANES, bits_of_f32(v.a[g]), 0);
-        u64_flush(b + g * 2 * LANES, bits_of_f32(v.b[g]), 0);
+/* Copies BUNCH pairs as floats. */
+INLINE void load_bunch(const char *in_a, const char *in_b, float a[BUNCH], float b[BUNCH], dtype_t dtype, int interleaved) {
+    if (dtype == FLOAT32) {
+        const float *const first = (const float *)(const void *)in_a, *const second = (const float *)(const void *)in_b;
+        for (int i = 0; i < BUNCH; i++) {
+            a[i] = interleaved ? first[2 * i] : first[i];
+            b[i] = interleaved ? first[2 * i + 1] : second[i];
+        }
+    } else {
+        const pairs_t v = load_pairs(in_a, in_b, dtype, interleaved);
+        for (int g = 0; g < GROUPS; g++) {
+            u64_flush(a + g * 2 * LANES, bits_of_f32(v.a[g]), 0);
+            u64_flush(b + g * 2 * LANES, bits_of_f32(v.b[g]), 0);
+        }
     }
 }
 
-NOINLINE void store_bunch(const rotation_t *r, char *out_a, char *out_b, const float a[BUNCH], const float b[BUNCH]) {
-    pairs_t v;
-    for (int g = 0; g < GROUPS; g++) {
-        v.a[g] = f32_load(a + g * 2 * LANES);
-        v.b[g] = f32_load(b + g * 2 * LANES);
+INLINE void store_bunch(char *out_a, char *out_b, const float a[BUNCH], const float b[BUNCH], dtype_t dtype, int interleaved) {
+    if (dtype == FLOAT32) {
+        float *const first = (float *)(void *)out_a, *const second = (float *)(void *)out_b;
+        for (int i = 0; i < BUNCH; i++) {
+            *(interleaved ? first + 2 * i : first + i) = a[i];
+            *(interleaved ? first + 2 * i + 1 : second + i) = b[i];
+        }
+    } else {
+        pairs_t v;
+        for (int g = 0; g < GROUPS; g++) {
+            v.a[g] = f32_load(a + g * 2 * LANES);
+            v.b[g] = f32_load(b + g * 2 * LANES);
+        }
+        store_pairs(out_a, out_b, &v, dtype, interleaved);
     }
-    FOR_ORDER(r, store_pairs(out_a, out_b, &v, DTYPE, INTERLEAVED))
 }
 
 /* Rotates `width` pairs, using the error bound of each value; values that remain undecided are evaluated exactly. */
@@ -129,13 +145,13 @@ NOINLINE void settle_bunch(const head_row_t *h, ptrdiff_t pair, int width, const
     const float *const split = (const float *)(const void *)factors;
     ALIGNED float a[BUNCH], b[BUNCH];
     double x[BUNCH], y[BUNCH], turned_x[BUNCH], turned_y[BUNCH], c[BUNCH], s[BUNCH];
-    load_bunch(r, in_a, in_b, a, b);
+    FOR_ORDER(r, load_bunch(in_a, in_b, a, b, DTYPE, INTERLEAVED))
     for (int i = 0; i < BUNCH; i++) {
         x[i] = a[i];
         y[i] = b[i];
         turned_x[i] = r->inverse ? -x[i] : x[i];
         turned_y[i] = r->inverse ? y[i] : -y[i];
-        if (r->dtype == BFLOAT16) {
+        if (r->dtype != FLOAT32) {
             const float *const at = split + factor_index(i, 4 * BLOCK_PAIRS);
             c[i] = (double)at[0] + at[BLOCK_PAIRS];
             s[i] = (double)at[2 * BLOCK_PAIRS] + at[3 * BLOCK_PAIRS];
@@ -149,7 +165,7 @@ NOINLINE void settle_bunch(const head_row_t *h, ptrdiff_t pair, int width, const
     settle_half(h, pair, width, x, turned_y, c, s, a);
     settle_half(h, pair, width, y, turned_x, c, s, b);
     h->tally->uncertain++;
-    store_bunch(r, out_a, out_b, a, b);
+    FOR_ORDER(r, store_bunch(out_a, out_b, a, b, DTYPE, INTERLEAVED))
 }
 
 #endif
