@@ -224,4 +224,5 @@ def ratios(cases):
 if __name__ == "__main__":
     for measure in chosen(__doc__, (prefill, transposed, decode)).values():
         for case, each in ratios(collect(measure)):
-            report(f"    {case}, relative to the fastest other library", *(f"{name} {ratio:.2f}" for name, ratio in each.items()))
+            shown = ", ".join(f"{name} {ratio:.2f}" for name, ratio in each.items())
+            report(f"    {case}, relative to the fastest other library", shown)

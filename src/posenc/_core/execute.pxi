@@ -223,7 +223,7 @@ cdef struct factors_run_t:
 
 cdef Numbers numbers_of(Factors factors, dtype_t dtype, int threads):
     """Return the factors in the form for a dtype, and keep them.  Two threads may compute the same: see offset_table."""
-    cdef bint in_float = dtype == BFLOAT16
+    cdef bint in_float = dtype != FLOAT32
     cdef Numbers result
     with cython.critical_section(factors):
         result = factors.in_float if in_float else factors.in_double

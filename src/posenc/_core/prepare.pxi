@@ -257,7 +257,7 @@ cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, object x, obje
     # Conversions may run foreign code that changes x, so x is checked after them.
     call.threads = thread_count(threads)
     if factors is not None:
-        view_positions(p, positions)
+        view_positions(p, positions, factors)
     elif positions is not None:
         read_positions(p, positions, 0)
     if x.ndim == 0 or x.shape[x.ndim - 1] != rotation.head_dim:
@@ -294,14 +294,19 @@ cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, object x, obje
     return 0
 
 
-cdef int view_positions(positions_t *p, object positions) except -1:
-    """Hold the buffer of an array of int64, a view of the positions of a Factors."""
+cdef int view_positions(positions_t *p, object positions, Factors factors) except -1:
+    """Hold the buffer of an array of int64, a view of the positions of `factors` on the first axis of positions."""
+    cdef char *first
+    cdef char *beyond
     cdef int i
     PyObject_GetBuffer(positions, &p.view, PyBUF_STRIDES)
     p.is_array = True
     p.axes = p.view.ndim
     for i in range(p.axes):
         p.shape[i] = p.view.shape[i]
+    span(&p.view, &first, &beyond)
+    if p.view.len and (first < <const char *>factors.positions() or beyond > <const char *>(factors.positions() + factors.rows)):
+        raise ValueError("positions is not a view of those of the factors")
     return 0
 
 

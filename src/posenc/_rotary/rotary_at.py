@@ -42,10 +42,10 @@ class RotaryAt:
 
     Notes
     -----
-    The first array of float32 or float16 that is rotated, and the first one of bfloat16, each compute cosines and sines in
-    one form.  A form takes 16 bytes for each position and pair; the number of pairs is rounded up to a multiple of 32.  An
-    array of 4,096 positions of 64 pairs takes 4 MiB for each form.  A selection keeps all of it in memory; a pickle contains
-    only the selected positions.
+    The first array of float32 that is rotated, and the first one of float16 or bfloat16, each compute cosines and sines in one
+    form.  A form takes 16 bytes for each position and pair, for a number of pairs that is rounded up to a multiple of 32: for
+    4,096 positions of 64 pairs, it takes 4 MiB.  A selection keeps all of it in memory; a pickle contains only the selected
+    positions.
 
     Examples
     --------
@@ -67,7 +67,7 @@ class RotaryAt:
     def __init__(self, rotary: Any, factors: kernel.Factors, positions: NDArray[np.int64]) -> None:
         # `_rows` is the view of the first axis of positions; the kernel takes the indices of the positions from its strides
         attributes = {"rotary": rotary, "inverse": factors.inverse, "positions": positions, "_factors": factors}
-        for name, value in {**attributes, "_rows": positions if rotary.axes is None else positions[0]}.items():
+        for name, value in {**attributes, "_rows": positions if rotary.axes is None else positions[0, ...]}.items():
             object.__setattr__(self, name, value)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
