@@ -68,10 +68,14 @@ def test_prepared_positions(rotary, positions, dtype, inverse):
     assert torch.equal(x.grad, rotate(GRAD.to(dtype), positions, rotary=rotary, inverse=not inverse))
     x = x.detach()
     assert torch.equal(rotate(x[..., 2:3, :], at[..., 2:3]), result[..., 2:3, :])
+
+
+def test_prepared_positions_in_compiled_functions():
+    """The rotation is outside the graphs, which keep no positions."""
     torch.compiler.reset()
     compiled = torch.compile(lambda x, at: rotate(x * 2, at) + 1, backend="aot_eager")
-    for each in (at, rotary.at(at.positions + 3)):                  # the compiled function keeps no positions
-        assert torch.equal(compiled(x, each), rotate(x * 2, each) + 1)
+    for at in (PLAIN.at(5), PLAIN.at(POSITIONS), AXES.at(POSITIONS_3, inverse=True)):
+        assert torch.equal(compiled(X, at), rotate(X * 2, at) + 1)
 
 
 def test_positions_and_strides():
