@@ -652,6 +652,7 @@ def test_threads_share_at():
 
 
 @pytest.mark.parametrize("mistake, kind, message", [
+    (posenc.RotaryAt, TypeError, "RotaryAt cannot be called; rotary.at(positions) returns an instance"),
     (lambda: Rotary(8).at(None), TypeError, "positions is None of type NoneType, expected an integer, a range or an array"),
     (lambda: Rotary(8).at([0.5]), ValueError, "positions has 0.5, expected integers for a rotation"),
     (lambda: Rotary(8).at([2**63]), ValueError, "positions has 9223372036854775808, expected -2**63 <= position < 2**63"),

@@ -6,7 +6,7 @@ import functools
 import operator
 from collections.abc import Callable
 from types import EllipsisType
-from typing import Any, NoReturn, Self, SupportsIndex
+from typing import Any, NoReturn, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +33,6 @@ class RotaryAt:
         The positions, in a read-only array.
     shape : tuple of int
         The shape of the positions, without their first dimension if there are several axes.
-    nbytes : int
-        The bytes of memory that this object shares with its selections.
 
     See Also
     --------
@@ -56,19 +54,17 @@ class RotaryAt:
     (8, 1, 64)
     """
 
-    __slots__ = ("__weakref__", "_factors", "_rows", "inverse", "positions", "rotary")
+    __slots__ = ("__weakref__", "_factors", "_rows", "inverse", "positions", "rotary", "shape")
 
     rotary: Any
     inverse: bool
     positions: NDArray[np.int64]
+    shape: tuple[int, ...]
     _factors: kernel.Factors
     _rows: NDArray[np.int64]
 
-    def __init__(self, rotary: Any, factors: kernel.Factors, positions: NDArray[np.int64]) -> None:
-        # `_rows` is the view of the first axis of positions; the kernel takes the indices of the positions from its strides
-        attributes = {"rotary": rotary, "inverse": factors.inverse, "positions": positions, "_factors": factors}
-        for name, value in {**attributes, "_rows": positions if rotary.axes is None else positions[0, ...]}.items():
-            object.__setattr__(self, name, value)
+    def __init__(self) -> None:
+        raise TypeError("RotaryAt cannot be called; rotary.at(positions) returns an instance")
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"RotaryAt is immutable: {name} cannot be set; call rotary.at with other arguments")
@@ -84,20 +80,31 @@ class RotaryAt:
         extent = f", {self.positions.min()} to {self.positions.max()}" if self.positions.size else ""
         return f"<{self.rotary!r} at positions of shape {self.positions.shape}{extent}{', inverse' if self.inverse else ''}>"
 
-    def __getitem__(self, key: Any) -> Self:
+    def __getitem__(self, key: Any) -> RotaryAt:
         """Return the rotation at some of the positions."""
         keys = tuple(map(_basic_index, key if isinstance(key, tuple) else (key,)))
         if not any(part is ... for part in keys):
             keys += (...,)                      # NumPy then returns a view, not a number
         axes = () if self.rotary.axes is None else (slice(None),)
-        return type(self)(self.rotary, self._factors, self.positions[axes + keys])
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self._rows.shape
+        return new_rotary_at(self.rotary, self._factors, self.positions[axes + keys])
 
     @property
     def nbytes(self) -> int:
+        """The bytes of memory that this object shares with its selections: its positions, cosines and sines.
+
+        See Also
+        --------
+        RotaryAt : The notes state the size.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from posenc import Rotary
+        >>> at = Rotary(128).at(1000)
+        >>> _ = at[:1].rotate(np.ones((1, 128), np.float32))
+        >>> at.nbytes == 1000 * (8 + 64 * 16)
+        True
+        """
         return self._factors.nbytes
 
     @suggests
@@ -183,6 +190,17 @@ class RotaryAt:
             np.negative(sin, out=sin)
             sin += sin.dtype.type(0)            # the sine of angle 0 is +0
         return cos, sin
+
+
+def new_rotary_at(rotary: Any, factors: kernel.Factors, positions: NDArray[np.int64]) -> RotaryAt:
+    """Return the rotation at `positions`, which must be a view of those of `factors`."""
+    result = object.__new__(RotaryAt)
+    # the kernel finds the cosines and sines of a position by its address, on the first axis of positions
+    rows = positions if rotary.axes is None else positions[0, ...]
+    attributes = {"rotary": rotary, "inverse": factors.inverse, "positions": positions, "shape": rows.shape}
+    for name, value in {**attributes, "_factors": factors, "_rows": rows}.items():
+        object.__setattr__(result, name, value)
+    return result
 
 
 def _basic_index(part: Any) -> int | slice | EllipsisType | None:
