@@ -139,9 +139,9 @@ def arrays():
     return table(*rows)
 
 
-def rotations(measure, form):
+def rotations(measure, form, is_shown=lambda case: True):
     """Return a table with a row for each library; each column is a case."""
-    cases = load("performance")[measure]
+    cases = {case: seconds for case, seconds in load("performance")[measure].items() if is_shown(case)}
     names = [name for name in next(iter(cases.values())) if name != "pass"]     # the first case has all libraries
     rows = [[code(name), *(form(seconds[name]) if name in seconds else "" for seconds in cases.values())] for name in names]
     passes = [digits(seconds["posenc"] / seconds["pass"]) for seconds in cases.values()]
@@ -157,17 +157,18 @@ def transposed():
 
 
 def decode():
-    return rotations("decode", lambda seconds: digits(seconds * 1e6))
+    return rotations("decode", lambda seconds: digits(seconds * 1e6), lambda case: "threads" not in case)
 
 
 def slower():
-    """Name the cases in which another library is faster than posenc."""
+    """Name the cases in which another library is faster than posenc, with `at` if it was measured."""
     data, found = load("performance"), {}
     for measure, shape in (("prefill", ""), ("transposed", ", views"), ("decode", "")):
         for case, seconds in data[measure].items():
+            ours = seconds.get("posenc, at", seconds["posenc"])
             for name, theirs in seconds.items():
-                if name != "pass" and not name.startswith("posenc") and theirs < seconds["posenc"]:
-                    found.setdefault(code(name), []).append(f"{case}{shape} ({times(seconds['posenc'] / theirs)})")
+                if name != "pass" and not name.startswith("posenc") and theirs < ours:
+                    found.setdefault(code(name), []).append(f"{case}{shape} ({times(ours / theirs)})")
     if not found:
         return "No library was faster than posenc in this run."
     lines = [textwrap.fill(f"- {name}: {'; '.join(cases)}", 128, subsequent_indent="  ") for name, cases in found.items()]

@@ -608,7 +608,10 @@ posenc.plot.waves(enc, 12, columns=[1])                 'columns' | did you mean
 """
 ROTATIONS = """
 posenc.torch.{}(x, rotary=rotary)                       x is of type ndarray | torch.Tensor; posenc.Rotary.rotate takes arrays
-posenc.torch.{}(t)                                      missing | 'rotary'
+posenc.torch.{}(t)                                      rotary is None | a posenc.Rotary, unless positions is a posenc.RotaryAt
+posenc.torch.{}(t, rotary.at(12), rotary=rotary)        rotary is Rotary(64) | only in rotary.at(...)
+posenc.torch.{}(t, rotary.at(12), inverse=True)         inverse is True | only in rotary.at(...)
+posenc.torch.{}(t, rotary.at(10))                       positions has shape (10,) | (12
 posenc.torch.{}(t, 10, rotary=rotary)                   positions has length 10, expected 12
 posenc.torch.{}(t, torch.rand(12, requires_grad=True), rotary=rotary)  positions requires grad
 """

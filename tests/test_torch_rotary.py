@@ -54,6 +54,32 @@ def test_bits_are_those_of_rotary(rotary, positions, dtype, inverse):
     assert torch.equal(mine, result)
 
 
+@cases
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("inverse", [False, True])
+def test_prepared_positions(rotary, positions, dtype, inverse):
+    at = rotary.at(5 if positions is None else positions, inverse=inverse)
+    x = X.to(dtype).clone()
+    result = rotate(x, positions, rotary=rotary, inverse=inverse)
+    mine = x.clone()
+    assert torch.equal(rotate(x, at), result) and rotate_(mine, at) is mine and torch.equal(mine, result)
+    x.requires_grad_()
+    rotated = rotate(x, at)
+    assert torch.equal(rotated, result)
+    rotated.backward(GRAD.to(dtype))
+    assert torch.equal(x.grad, rotate(GRAD.to(dtype), positions, rotary=rotary, inverse=not inverse))
+    x = x.detach()
+    assert torch.equal(rotate(x[..., 2:3, :], at[..., 2:3]), result[..., 2:3, :])
+
+
+def test_prepared_positions_in_compiled_functions():
+    """The rotation is outside the graphs, which keep no positions."""
+    torch.compiler.reset()
+    compiled = torch.compile(lambda x, at: rotate(x * 2, at) + 1, backend="aot_eager")
+    for at in (PLAIN.at(5), PLAIN.at(POSITIONS), AXES.at(POSITIONS_3, inverse=True)):
+        assert torch.equal(compiled(X, at), rotate(X * 2, at) + 1)
+
+
 def test_positions_and_strides():
     for positions in (5, range(5), [0, 1, 2, 3, 4], torch.arange(5), np.arange(5)):
         assert torch.equal(rotate(X, positions, rotary=PLAIN), expected(PLAIN, X))
