@@ -570,7 +570,7 @@ def test_at_has_the_bits_of_rotate(isa):
 @pytest.mark.long
 def test_at_has_the_bits_of_rotate_in_many_calls():
     rng = np.random.default_rng(21)
-    for _ in range(50_000):                 # two calls each
+    for _ in range(25_000):                 # four calls each
         compare_at_with_rotate(rng)
 
 
