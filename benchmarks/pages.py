@@ -12,7 +12,8 @@ import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("numerics", "performance", "rotary"))]
+PAGES = [ROOT / "README.md", *(
+    ROOT / "docs" / f"{name}.md" for name in ("numerics", "performance", "rotary", "recipes/cached-keys"))]
 API = ROOT / "docs" / "api.md"
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 REFERENCE = re.compile(r"(<!-- reference: (\S+): (.*?) -->\n).*?(\n<!-- end -->)", re.DOTALL)
@@ -142,9 +143,9 @@ def arrays():
     return table(*rows)
 
 
-def rotations(measure, form):
+def rotations(measure, form, is_shown=lambda case: True):
     """Return a table with a row for each library; each column is a case."""
-    cases = load("performance")[measure]
+    cases = {case: seconds for case, seconds in load("performance")[measure].items() if is_shown(case)}
     names = [name for name in next(iter(cases.values())) if name != "pass"]     # the first case has all libraries
     rows = [[code(name), *(form(seconds[name]) if name in seconds else "" for seconds in cases.values())] for name in names]
     passes = [digits(seconds["posenc"] / seconds["pass"]) for seconds in cases.values()]
@@ -160,17 +161,18 @@ def transposed():
 
 
 def decode():
-    return rotations("decode", lambda seconds: digits(seconds * 1e6))
+    return rotations("decode", lambda seconds: digits(seconds * 1e6), lambda case: "threads" not in case)
 
 
 def slower():
-    """Name the cases in which another library is faster than posenc."""
+    """Name the cases in which another library is faster than posenc, with `at` if it was measured."""
     data, found = load("performance"), {}
     for measure, shape in (("prefill", ""), ("transposed", ", views"), ("decode", "")):
         for case, seconds in data[measure].items():
+            ours = seconds.get("posenc, at", seconds["posenc"])
             for name, theirs in seconds.items():
-                if name != "pass" and not name.startswith("posenc") and theirs < seconds["posenc"]:
-                    found.setdefault(code(name), []).append(f"{case}{shape} ({times(seconds['posenc'] / theirs)})")
+                if name != "pass" and not name.startswith("posenc") and theirs < ours:
+                    found.setdefault(code(name), []).append(f"{case}{shape} ({times(ours / theirs)})")
     if not found:
         return "No library was faster than posenc in this run."
     lines = [textwrap.fill(f"- {name}: {'; '.join(cases)}", 128, subsequent_indent="  ") for name, cases in found.items()]
@@ -198,6 +200,20 @@ def rotation_errors():
     for name, errors in data["rotation errors"].items():
         rows.append([name, *(f"{errors[p]:.1e}" for p in shown), f"{data['correctly rounded'][name][share]:.0%}"])
     return table(*rows)
+
+
+def model_differences():
+    rows = [["model", "code", "largest difference", "largest angle"]]
+    for name, (code, difference, angle) in load("accuracy")["model differences"].items():
+        rows.append([f"`{name}`", code, f"{difference:.1e}", f"{angle:,.0f}"])
+    return table(*rows, left=2)
+
+
+def moves():
+    data = load("accuracy")["moves"]
+    numbers = list(next(iter(data.values())))
+    header = ["largest relative error", *(f"{int(n):,} move{'s' * (n != '1')}" for n in numbers)]
+    return table(header, *([name, *(f"{errors[n]:.1e}" for n in numbers)] for name, errors in data.items()))
 
 
 # ---- signatures ---------------------------------------------------------------------------------------------------------

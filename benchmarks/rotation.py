@@ -1,9 +1,11 @@
 """Compare the speed of rotary embeddings with other libraries.  ``python benchmarks/rotation.py [NAME ...]``
 
 A case rotates q (32 heads) and k (8 heads) of one layer with each library's public functions.  posenc and `torch.compile, in
-place` overwrite q and k, onnxruntime writes to existing arrays, and the others return new arrays.  posenc always computes the
-angles; the others do so only in the measurements "with tables".  `pass` is np.negative on integers of the same size, in place
-and in one thread.  NumPy uses one thread.  The libraries of a case alternate; those that are not installed are omitted.
+place` overwrite q and k, onnxruntime writes to existing arrays, and the others return new arrays.  posenc computes cosines and
+sines in each call, except in the measurements "at", which use `Rotary.at`; the others do so only in the measurements "with
+tables".  `pass` is np.negative on integers of the same size, in place and in one thread.  NumPy uses one thread.  The libraries
+of a case alternate; those that are not installed are omitted.  The last line of a measurement is the time of each form of
+posenc, relative to that of the fastest other library.
 """
 
 import functools
@@ -58,7 +60,13 @@ def ours(case):
         for x in case.arrays:
             ROTARY.rotate(x, positions, threads=case.threads)
 
-    return {"posenc": rotate}
+    at = ROTARY.at(LENGTH if positions is None else positions)
+
+    def rotate_at():
+        for x in case.arrays:
+            at.rotate(x, threads=case.threads)
+
+    return {"posenc": rotate, "posenc, at": rotate_at}
 
 
 def passes(case):
@@ -104,7 +112,13 @@ def ours_in_torch(case):
         for x in both:
             rotate_(x, positions, rotary=ROTARY)
 
-    return {"posenc.torch.rotate_": rotate}
+    at = ROTARY.at(LENGTH if positions is None else positions.numpy())
+
+    def rotate_at():
+        for x in both:
+            rotate_(x, at)
+
+    return {"posenc.torch.rotate_": rotate, "posenc.torch.rotate_, at": rotate_at}
 
 
 def transformers(case):
@@ -175,19 +189,21 @@ def prefill():
 
 def transposed():
     """Rotate views of arrays of shape (batch, n, heads, HEAD_DIM), as in most models; tables are precomputed."""
-    for dtype in ("float32", "bfloat16"):
+    for dtype in ("float32", "bfloat16", "float16"):
         for threads in (1, 2):
             arrays = [array(dtype, (1, LENGTH, heads, HEAD_DIM)).swapaxes(1, 2) for heads in HEADS]
             yield f"{dtype}, {pages.threads(threads)}", measured(Case(arrays, None, threads), tables=False)
 
 
 def decode():
-    """Rotate one position of each sequence of a batch, in one thread."""
-    for dtype in ("float32", "bfloat16"):
-        for batch in (1, 8, 64):
-            arrays = [array(dtype, (batch, heads, 1, HEAD_DIM)) for heads in HEADS]
-            positions = np.random.default_rng(1).integers(0, LONGEST, (batch, 1))
-            yield f"{dtype}, batch {batch}", measured(Case(arrays, positions, 1), number=50)
+    """Rotate one position of each sequence of a batch."""
+    for threads in (1, 2):
+        for dtype in ("float32", "bfloat16", "float16"):
+            for batch in (1, 8, 64):
+                arrays = [array(dtype, (batch, heads, 1, HEAD_DIM)) for heads in HEADS]
+                positions = np.random.default_rng(1).integers(0, LONGEST, (batch, 1))
+                name = f"{dtype}, batch {batch}" + (", 2 threads" if threads == 2 else "")
+                yield name, measured(Case(arrays, positions, threads), number=50)
 
 
 def measured(case, tables=True, **options):
@@ -197,6 +213,16 @@ def measured(case, tables=True, **options):
     return medians(cases, rounds=7, most_seconds=MOST_SECONDS, before=pause, **options)
 
 
+def ratios(cases):
+    """Yield, for each case, the times of posenc divided by that of the fastest other library."""
+    for case, seconds in cases.items():
+        others = [time for name, time in seconds.items() if name != "pass" and not name.startswith("posenc")]
+        if others:
+            yield case, {name: time / min(others) for name, time in seconds.items() if name.startswith("posenc")}
+
+
 if __name__ == "__main__":
     for measure in chosen(__doc__, (prefill, transposed, decode)).values():
-        collect(measure)
+        for case, each in ratios(collect(measure)):
+            shown = ", ".join(f"{name} {ratio:.2f}" for name, ratio in each.items())
+            report(f"    {case}, relative to the fastest other library", shown)

@@ -9,22 +9,24 @@
 #! bound ROTATION: rotation in double, correctly rounded factors
 #! bound ROTATION_DIRECT: rotation in double, factors evaluated directly
 #! variants FUSED=0,1 FACTORS=rounded,direct
-#! mutation rope/pairs.h: x[i] = f64_mulsub(a[i], c, f64_mul(b[i], s)); => x[i] = f64_muladd(a[i], c, f64_mul(b[i], s));
+#! mutation rope/pairs.h: v->a[2 * g + i] = f64_mulsub(a, c, f64_mul(b, s)); => v->a[2 * g + i] = f64_muladd(a, c, f64_mul(b, s));
 #! mutation rope/uncertain_pairs.h: value[i] = p + q; => value[i] = p - q;
-#! code rope/pairs.h factors SUFFIX=_1 a=a b=b factors=c factors_BUNCH=ZERO
-#|            const vf64 c = f64_load(factors + (2 * g + i) * LANES), s = f64_load(factors + BUNCH + (2 * g + i) * LANES);
-#|            x[i] = f64_mulsub(a[i], c, f64_mul(b[i], s));
-#|            y[i] = f64_muladd(b[i], c, f64_mul(a[i], s));
-#! again factors SUFFIX=_2 a=a b=b factors=ZERO factors_BUNCH=s
+#! quote rope/pairs.h
+#|            const double *const at = factors + factor_index((2 * g + i) * LANES, 2 * BLOCK_PAIRS);
+#! code rope/pairs.h factors SUFFIX=_1 v_a=a v_b=b at=c at_BLOCK_PAIRS=ZERO
+#|            const vf64 c = f64_load(at), s = f64_load(at + BLOCK_PAIRS), a = v->a[2 * g + i], b = v->b[2 * g + i];
+#|            v->a[2 * g + i] = f64_mulsub(a, c, f64_mul(b, s));
+#|            v->b[2 * g + i] = f64_muladd(b, c, f64_mul(a, s));
+#! again factors SUFFIX=_2 v_a=a v_b=b at=ZERO at_BLOCK_PAIRS=s
 #! code rope/uncertain_pairs.h factors SUFFIX=_3 first=a second=b s=ZERO
 #|        const double p = first[i] * c[i], q = second[i] * s[i];
 #|        value[i] = p + q;
 #! again factors SUFFIX=_4 first=a second=b c=ZERO
 { {{hypotheses}}
-#? FACTORS=rounded /\ |c -/ C| <= {{u}} /\ |s -/ S| <= {{u}} -> |x_1 -/ (a * C)| <= {{ROTATION}} /\ |y_1 -/ (b * C)| <= {{ROTATION}}
-#? FACTORS=rounded /\ |x_2 -/ -(b * S)| <= {{ROTATION}} /\ |y_2 -/ (a * S)| <= {{ROTATION}}
+#? FACTORS=rounded /\ |c -/ C| <= {{u}} /\ |s -/ S| <= {{u}} -> |v_a_1 -/ (a * C)| <= {{ROTATION}} /\ |v_b_1 -/ (b * C)| <= {{ROTATION}}
+#? FACTORS=rounded /\ |v_a_2 -/ -(b * S)| <= {{ROTATION}} /\ |v_b_2 -/ (a * S)| <= {{ROTATION}}
 #? FACTORS=rounded /\ |value_3 -/ (a * C)| <= {{ROTATION}} /\ |value_4 -/ (b * S)| <= {{ROTATION}} }
 #? FACTORS=direct /\ |c -/ C| <= {{COS_DOUBLE}} /\ |s -/ S| <= {{SIN_DOUBLE}}
-#? FACTORS=direct -> |x_1 -/ (a * C)| <= {{ROTATION_DIRECT}} /\ |y_1 -/ (b * C)| <= {{ROTATION_DIRECT}}
-#? FACTORS=direct /\ |x_2 -/ -(b * S)| <= {{ROTATION_DIRECT}} /\ |y_2 -/ (a * S)| <= {{ROTATION_DIRECT}}
+#? FACTORS=direct -> |v_a_1 -/ (a * C)| <= {{ROTATION_DIRECT}} /\ |v_b_1 -/ (b * C)| <= {{ROTATION_DIRECT}}
+#? FACTORS=direct /\ |v_a_2 -/ -(b * S)| <= {{ROTATION_DIRECT}} /\ |v_b_2 -/ (a * S)| <= {{ROTATION_DIRECT}}
 #? FACTORS=direct /\ |value_3 -/ (a * C)| <= {{ROTATION_DIRECT}} /\ |value_4 -/ (b * S)| <= {{ROTATION_DIRECT}} }

@@ -1,33 +1,40 @@
-# Rotation in float (rotate_in_float in rope/pairs.h), for bfloat16: |error| <= 2**-23 (1 + 2**-25) |x| + ROTATION_FLOAT A.
+# Rotation in float (rotate_in_float in rope/pairs.h), for float16 and bfloat16:
+# |error| <= 2**-23 (1 + 2**-25) |x| + ROTATION_FLOAT A.
 #
-# A is scaled to 1.  a and b have 8 bits.  c = c_upper + c_lower, where c_upper has 16 bits, so the products of the upper floats
-# are exact, and |c_lower| <= 2**-16 |c|.  x is the exact result for the doubles c and s; d is the part of c_lower and s_lower in
-# it, |d| <= 2**-16 A (Cauchy and Schwarz).  e1 and e2 are the roundings of the upper sum and of the last sum;
-# e2 is not in LOWER.
+# A is scaled to 1.  a and b have 11 bits (bfloat16: 8).  c = c_upper + c_lower, where c_upper has 13 bits, so the products of
+# the upper floats are exact, and |c_lower| <= SMALL |c|: upper_bits adds 2**CUT_HALF to a double's bits and cuts the last CUT
+# of them.  x is the exact result for the doubles c and s; d is the part of c_lower and s_lower in it, |d| <= SMALL A (Cauchy
+# and Schwarz).  e1 and e2 are the roundings of the upper sum and of the last sum; e2 is not in LOWER.
 #! constant CUT rope/factors.h: + ((uint64_t)1 << {_})) & ~(((uint64_t)1 << {}) - 1));
 #! constant CUT_HALF rope/factors.h: + ((uint64_t)1 << {})) & ~(((uint64_t)1 << {_}) - 1));
 #! let UPPER_BITS = 53 - CUT
-#! let SMALL = 2**-(52 - CUT_HALF)
+#! let SMALL = max(2**CUT_HALF, 2**CUT - 2**CUT_HALF) * 2**-52
+#! export SMALL
 #! let LOWER = 3.0001 * 2**-24
-#! let ROTATION_FLOAT = 2**-37.999
+#! let ROTATION_FLOAT = 2**-34.999
 #! bound LOWER: rotation in float, products with the lower floats
 #! bound ROTATION_FLOAT: rotation in float, of A
-#! from rotation_double.g: ROTATION_DIRECT
 #! variants FUSED=0,1
-#! mutation rope/factors.h: ((uint64_t)1 << 36)) & ~(((uint64_t)1 << 37) - 1)); => ((uint64_t)1 << 37)) & ~(((uint64_t)1 << 38) - 1));
-#! mutation rope/factors.h: ((uint64_t)1 << 36)) & ~(((uint64_t)1 << 37) - 1)); => ((uint64_t)1 << 35)) & ~(((uint64_t)1 << 36) - 1));
+#! mutation rope/factors.h: ((uint64_t)1 << 39)) & ~(((uint64_t)1 << 40) - 1)); => ((uint64_t)1 << 40)) & ~(((uint64_t)1 << 41) - 1));
+#! mutation rope/factors.h: ((uint64_t)1 << 39)) & ~(((uint64_t)1 << 40) - 1)); => ((uint64_t)1 << 38)) & ~(((uint64_t)1 << 39) - 1));
+#! mutation rope/factors.h: ((uint64_t)1 << 39)) & ~(((uint64_t)1 << 40) - 1)); => ((uint64_t)1 << 38)) & ~(((uint64_t)1 << 40) - 1));
 #! mutation rope/pairs.h: v->a[g] = f32_add(f32_mulsub(a, c, f32_mul(b, s)), f32_mulsub(a, c_low, f32_mul(b, s_low))); => v->a[g] = f32_add(f32_mulsub(a, c, f32_mul(b, s)), f32_mulsub(a, c, f32_mul(b, s_low)));
 #@ -Eprecision=200
 @rnd = float<24,ne>;
 #! quote rope/factors.h
-#|            const double c = unit * table[2 * i], s = sign * table[2 * i + 1], c_upper = upper_bits(c), s_upper = upper_bits(s);
-#|            split[i] = (float)c_upper;
-#|            split[BUNCH + i] = (float)(c - c_upper);
-#|            split[2 * BUNCH + i] = (float)s_upper;
-#|            split[3 * BUNCH + i] = (float)(s - s_upper);
+#|        const double top = upper_bits(numbers[i]);
+#|        upper[i] = (float)top;
+#|        lower[i] = (float)(numbers[i] - top);
+#! quote rope/factors.h
+#|        for (int i = 0; i < BLOCK_PAIRS; i++) c[i] = unit * row[2 * i], s[i] = sign * row[2 * i + 1];
+#! quote rope/factors.h
+#|            split_numbers(split, split + BLOCK_PAIRS, c);
+#|            split_numbers(split + 2 * BLOCK_PAIRS, split + 3 * BLOCK_PAIRS, s);
 #! quote rope/pairs.h
-#|        const vf32 c = f32_load(at), c_low = f32_load(at + BUNCH), s = f32_load(at + 2 * BUNCH),
-#|                   s_low = f32_load(at + 3 * BUNCH);
+#|        const float *const at = factors + factor_index(g * 2 * LANES, 4 * BLOCK_PAIRS);
+#|        const vf32 c = f32_load(at), c_low = f32_load(at + BLOCK_PAIRS);
+#|        const vf32 s = f32_load(at + 2 * BLOCK_PAIRS), s_low = f32_load(at + 3 * BLOCK_PAIRS);
+#|        const vf32 a = v->a[g], b = v->b[g];
 #! code rope/pairs.h rounded SUFFIX=_u a=a b=b c=c s=s c_low=ZERO s_low=ZERO
 #|        v->a[g] = f32_add(f32_mulsub(a, c, f32_mul(b, s)), f32_mulsub(a, c_low, f32_mul(b, s_low)));
 #|        v->b[g] = f32_add(f32_muladd(b, c, f32_mul(a, s)), f32_muladd(b, c_low, f32_mul(a, s_low)));
@@ -39,7 +46,7 @@ bc = rnd(b * c);
 as = rnd(a * s);
 upper = (x - d) * (1 + e1);
 result = (upper + lower) * (1 + e2);
-{ @FLT(a,8) /\ @FLT(b,8) /\ @FLT(c,{{UPPER_BITS}}) /\ @FLT(s,{{UPPER_BITS}}) /\ {{hypotheses}}
+{ @FLT(a,11) /\ @FLT(b,11) /\ @FLT(c,{{UPPER_BITS}}) /\ @FLT(s,{{UPPER_BITS}}) /\ {{hypotheses}}
   /\ |c_low -/ CL| <= 1b-24 /\ |s_low -/ SL| <= 1b-24 /\ |last| <= 1b-24
   /\ |x| <= 1 /\ |d| <= {{SMALL}} /\ |e1| <= 1b-24 /\ |e2| <= 1b-24 /\ |lower - d| <= {{LOWER * SMALL}}
   -> ac - a * c in [0,0] /\ bs - b * s in [0,0] /\ bc - b * c in [0,0] /\ as - a * s in [0,0]

@@ -9,14 +9,13 @@
 #! constant HALF_FLOAT32 rope/pairs.h: const uint32_t half = dtype == FLOAT32 ? 1u << {} : dtype == FLOAT16 ? 1u << {_} : 1u << {_};
 #! constant HALF_FLOAT16 rope/pairs.h: const uint32_t half = dtype == FLOAT32 ? 1u << {_} : dtype == FLOAT16 ? 1u << {} : 1u << {_};
 #! constant HALF_BFLOAT16 rope/pairs.h: const uint32_t half = dtype == FLOAT32 ? 1u << {_} : dtype == FLOAT16 ? 1u << {_} : 1u << {};
-#! constant BITS rope/pairs.h: const uint32_t margin = dtype == FLOAT32 ? scale != 0 ? 1u << {_} : 1u << {} : dtype == FLOAT16 ? {_} : {_};
-#! constant BITS_DIRECT rope/pairs.h: const uint32_t margin = dtype == FLOAT32 ? scale != 0 ? 1u << {} : 1u << {_} : dtype == FLOAT16 ? {_} : {_};
-#! constant MARGIN_FLOAT16 rope/pairs.h: const uint32_t margin = dtype == FLOAT32 ? scale != 0 ? 1u << {_} : 1u << {_} : dtype == FLOAT16 ? {} : {_};
-#! constant MARGIN_BFLOAT16 rope/pairs.h: const uint32_t margin = dtype == FLOAT32 ? scale != 0 ? 1u << {_} : 1u << {_} : dtype == FLOAT16 ? {_} : {};
+#! constant MARGIN_FLOAT rope/pairs.h: const uint32_t margin = dtype != FLOAT32 ? {} : direct_scale != 0 ? 1u << {_} : 1u << {_};
+#! constant BITS_DIRECT rope/pairs.h: const uint32_t margin = dtype != FLOAT32 ? {_} : direct_scale != 0 ? 1u << {} : 1u << {_};
+#! constant BITS rope/pairs.h: const uint32_t margin = dtype != FLOAT32 ? {_} : direct_scale != 0 ? 1u << {_} : 1u << {};
 #! constant FACTOR rope/pairs.h: set_both_halves(l.near, ~(({} * margin - {_}) << dropped_shift(dtype)));
 #! constant MINUS rope/pairs.h: set_both_halves(l.near, ~(({_} * margin - {}) << dropped_shift(dtype)));
 #! let HALF = [2**HALF_FLOAT32, 2**HALF_FLOAT32, 2**HALF_FLOAT16, 2**HALF_BFLOAT16]
-#! let MARGIN = [2**BITS, 2**BITS_DIRECT, MARGIN_FLOAT16, MARGIN_BFLOAT16]
+#! let MARGIN = [2**BITS, 2**BITS_DIRECT, MARGIN_FLOAT, MARGIN_FLOAT]
 #! let LANE = [2**(32 - SHIFT_FLOAT32), 2**(32 - SHIFT_FLOAT32), 2**(32 - SHIFT_FLOAT16), 2**(32 - SHIFT_BFLOAT16)]
 #! variants I=0..3 WRAPPED=no,yes
 #! mutation rope/pairs.h: ? 3 : dtype == FLOAT16 ? 19 : 16; } => ? 2 : dtype == FLOAT16 ? 19 : 16; }

@@ -1,45 +1,65 @@
 # The tests of rotated values (rope/pairs.h, rope/uncertain_pairs.h).
 #
-# The two results of a pair are within a factor of 2**BINADES, so A <= 2**BINADES (1 + 2**-20) |x| for each of them: A**2 = x**2 +
-# y**2, and the slack covers the errors of x and y.  |a c| + |b s| <= A (Cauchy and Schwarz).  x is in [1, 2]: an ulp is 2**-52
+# The two results of a pair are within a factor of 2**BINADES, so A <= 2**BINADES (1 + 2**-19) |x| for each of them: A**2 = x**2 +
+# y**2, and the slack covers the errors of x and y, and the lower halves of doubles, which the test of float32 does not compare.
+# |a c| + |b s| <= A (Cauchy and Schwarz), and |a| + |b| <= 1.4143 A / |m|, where |m| >= 2**-64.  x is in [1, 2]: an ulp is 2**-52
 # in double, 2**-23 in float.
+# Underflow: a product has an error of at most 2**-150 in float (2**-1075 in double), and a value has four.  The smallest ulp is
+# 2**-(LOWEST + BINADES + 23); the sums do not underflow.  In double, 2**-12 ulp is far more than this, and than the error of a
+# sine below 2**-1022.  A factor that is split has an error of 2 * 2**-150 if both floats are below 2**-126.
+# Overflow: the first result is below 2**END, so the second one is below 2**128, and no operation overflows.
 # settle_half rounds value - error, by at most u (|value| + error), like undecided_double (tests_double.g); the sums that
 # bound the error are rounded four times.
 #! constant ROTATION_ERROR rope/pairs.h: #define ROTATION_ERROR {}
 #! constant DIRECT_ROTATION_ERROR rope/pairs.h: #define DIRECT_ROTATION_ERROR {}
 #! constant DIRECT_ROTATION_FLOOR rope/pairs.h: #define DIRECT_ROTATION_FLOOR {}
-#! constant BINADES rope/pairs.h: const uint32_t binades = (dtype == FLOAT16 ? {_} : {}) << 23;
-#! constant BINADES_FLOAT16 rope/pairs.h: const uint32_t binades = (dtype == FLOAT16 ? {} : {_}) << 23;
-#! constant BITS rope/pairs.h: const uint32_t margin = dtype == FLOAT32 ? scale != 0 ? 1u << {_} : 1u << {} : dtype == FLOAT16 ? 1 : {_};
-#! constant BITS_DIRECT rope/pairs.h: const uint32_t margin = dtype == FLOAT32 ? scale != 0 ? 1u << {} : 1u << {_} : dtype == FLOAT16 ? 1 : {_};
-#! constant MARGIN_BFLOAT16 rope/pairs.h: const uint32_t margin = dtype == FLOAT32 ? scale != 0 ? 1u << {_} : 1u << {_} : dtype == FLOAT16 ? 1 : {};
+#! constant SPLIT_ERROR rope/pairs.h: #define SPLIT_ERROR {}
+#! constant SPLIT_FLOOR rope/pairs.h: #define SPLIT_FLOOR {}
+#! constant BINADES rope/pairs.h: const uint32_t binades = {} << below;
+#! constant END rope/pairs.h: end = dtype == FLOAT32 ? {_} : {};
+#! constant LOWEST rope/pairs.h: const uint32_t lowest = dtype == FLOAT16 ? {_} : {},
+#! constant MARGIN_FLOAT rope/pairs.h: const uint32_t margin = dtype != FLOAT32 ? {} : direct_scale != 0 ? 1u << {_} : 1u << {_};
+#! constant BITS_DIRECT rope/pairs.h: const uint32_t margin = dtype != FLOAT32 ? {_} : direct_scale != 0 ? 1u << {} : 1u << {_};
+#! constant BITS rope/pairs.h: const uint32_t margin = dtype != FLOAT32 ? {_} : direct_scale != 0 ? 1u << {_} : 1u << {};
 #! from rotation_double.g: ROTATION ROTATION_DIRECT
+#! from rotation_split.g: ROTATION_SPLIT ROTATION_SPLIT_DIRECT
 #! from rotation_float.g: ROTATION_FLOAT
 #! from phase.g: DROPPED_DOUBLE
 #! let MARGIN = 2**BITS
 #! let MARGIN_DIRECT = 2**BITS_DIRECT
-#! let HALF_ULP_OF_FLOAT = 2**-24
+#! let UNDERFLOW = 4 * 2**-150 * 2**(LOWEST + BINADES + 23)
+#! let SPLIT_UNDERFLOW = 2 * 2**-150
+#! let ABSOLUTE = 1.4143 * (DROPPED_DOUBLE + 2**64 * SPLIT_UNDERFLOW)
 #! bound ROTATION_ERROR: rotation, correctly rounded factors, tested with this error
 #! bound DIRECT_ROTATION_ERROR: rotation, factors evaluated directly, tested with this error
 #! bound DIRECT_ROTATION_FLOOR: rotation, factors evaluated directly, of the amplitude
+#! bound SPLIT_ERROR: rotation, split factors, tested with this error in addition
+#! bound SPLIT_FLOOR: rotation, split factors that underflow, of `abs(a) + abs(b)`
 #! bound MARGIN: rotation of float32, fast test, ulp of a double
 #! bound MARGIN_DIRECT: rotation of float32, factors evaluated directly, fast test, ulp of a double
-#! bound MARGIN_BFLOAT16: rotation of bfloat16, fast test, ulp of a float
-#! bound HALF_ULP_OF_FLOAT: rotation of float16, fast test, half an ulp / value
+#! bound MARGIN_FLOAT: rotation of float16 and bfloat16, fast test, ulp of a float
 #! mutation rope/pairs.h: #define ROTATION_ERROR 0x1.1p-51 => #define ROTATION_ERROR 0x1.ap-52
-#! mutation rope/pairs.h: 1u << 14 : dtype == FLOAT16 => 1u << 13 : dtype == FLOAT16
-#! mutation rope/pairs.h: scale != 0 ? 1u << 16 : => scale != 0 ? 1u << 14 :
-#! mutation rope/pairs.h: dtype == FLOAT16 ? 1 : 3; => dtype == FLOAT16 ? 1 : 2;
-#! mutation rope/pairs.h: (dtype == FLOAT16 ? 20u : 12u) << 23 => (dtype == FLOAT16 ? 20u : 13u) << 23
-#! mutation rope/pairs.h: (dtype == FLOAT16 ? 20u : 12u) << 23 => (dtype == FLOAT16 ? 28u : 12u) << 23
+#! mutation rope/pairs.h: #define SPLIT_ERROR 0x1p-36 => #define SPLIT_ERROR 0x1p-37
+#! mutation rope/pairs.h: #define SPLIT_FLOOR 0x1p-148 => #define SPLIT_FLOOR 0x1p-149
+#! mutation rope/pairs.h: 1u << 16 : 1u << 14; => 1u << 16 : 1u << 13;
+#! mutation rope/pairs.h: 1u << 16 : 1u << 14; => 1u << 14 : 1u << 14;
+#! mutation rope/pairs.h: dtype != FLOAT32 ? 5 : => dtype != FLOAT32 ? 4 :
+#! mutation rope/pairs.h: const uint32_t binades = 12u => const uint32_t binades = 13u
+#! mutation rope/pairs.h: dtype == FLOAT32 ? 200 : 116; => dtype == FLOAT32 ? 200 : 128;
+#! mutation rope/pairs.h: dtype == FLOAT16 ? 13 : 100, => dtype == FLOAT16 ? 13 : 113,
 #@ -Eprecision=200
 #! quote rope/pairs.h
-#|    limits_t l = {.share = scale != 0 ? DIRECT_ROTATION_ERROR : ROTATION_ERROR, .floor = scale * DIRECT_ROTATION_FLOOR};
+#|    limits_t l = {.share = direct_scale != 0 ? DIRECT_ROTATION_ERROR : ROTATION_ERROR,
+#|                  .floor = direct_scale * DIRECT_ROTATION_FLOOR};
+#|    if (dtype != FLOAT32) l.share += SPLIT_ERROR, l.floor += SPLIT_FLOOR;
 #! quote rope/pairs.h
 #|    set_both_halves(l.binades, binades);
 #|    set_both_halves(l.ratio, 2 * binades);
+#|    set_both_halves(l.smallest, smallest);
+#|    set_both_halves(l.range, ((lowest + end) << below) - 1);
 #! quote rope/pairs.h
 #|    keep_largest(&tests->ratio, u32_add(u32_sub(x, y), u64_load(limits->binades)), first);
+#|    keep_largest(&tests->range, u32_sub(x, smallest), first);
 #! quote rope/pairs.h
 #|    keep_largest(&tests->near, u32_sub(u64_shl(dropped, dropped_shift(dtype)), u64_load(limits->past_half)), first);
 #! quote rope/uncertain_pairs.h
@@ -47,15 +67,22 @@
 #|        error[i] += (magnitude_of(first[i]) + magnitude_of(second[i])) * floor + UNDERFLOW_ERROR;
 #|        /* rounds half-way points away from zero; such values are always undecided */
 #|        const uint64_t below = bits_of_double(value[i] - error[i]) + half, above = bits_of_double(value[i] + error[i]) + half;
-A = x * (1 + 1b-20);
-# |value| and the error, relative to |a c| + |b s| = 1; `factors` are the roundings of the bound
+A = x * (1 + 1b-19);
+# |value| and the error, relative to |a c| + |b s| = 1; `after` and `factors` are the roundings after the error of a factor and
+# those of the bound
 slow = {{ROTATION}} + {{u}} * (value + error);
 slow_direct = {{ROTATION_DIRECT}} + {{u}} * (value + error);
-{ x in [1,2] /\ value in [0,{{1+12*u}}] /\ error in [0,1b-49] /\ |factors - 1| <= {{10*u}}
+split = {{ROTATION_SPLIT}} + {{u}} * (value_split + error_split);
+split_direct = {{ROTATION_SPLIT_DIRECT}} + {{u}} * (value_split + error_split);
+{ x in [1,2] /\ value in [0,{{1+12*u}}] /\ error in [0,1b-49] /\ |factors - 1| <= {{10*u}} /\ |after - 1| <= {{4*u}}
+  /\ value_split in [0,{{1+2**-36}}] /\ error_split in [0,1b-35] /\ |factors_split - 1| <= {{2**-37+12*u}}
   -> slow / factors <= {{ROTATION_ERROR}}
   /\ slow_direct / factors <= {{DIRECT_ROTATION_ERROR}}
-  /\ {{DROPPED_DOUBLE}} / factors <= {{DIRECT_ROTATION_FLOOR}}
-  /\ |A * {{ROTATION * 2**BINADES}} * 1b52| <= {{MARGIN}}
-  /\ |A * {{(ROTATION_DIRECT + 2 * DROPPED_DOUBLE) * 2**BINADES}} * 1b52| <= {{MARGIN_DIRECT}}
-  /\ |(1b-23 * (1 + 1b-20) * x + A * {{(ROTATION_FLOAT + ROTATION_DIRECT + 2 * DROPPED_DOUBLE) * 2**BINADES}}) * 1b23| <= {{MARGIN_BFLOAT16}}
-  /\ |A * {{(ROTATION_DIRECT + 2 * DROPPED_DOUBLE) * 2**BINADES_FLOAT16}}| <= {{HALF_ULP_OF_FLOAT}} }
+  /\ split / factors_split <= {{ROTATION_ERROR + SPLIT_ERROR}}
+  /\ split_direct / factors_split <= {{DIRECT_ROTATION_ERROR + SPLIT_ERROR}}
+  /\ ({{DROPPED_DOUBLE}} * after + {{2 * u * DIRECT_ROTATION_FLOOR}}) / factors <= {{DIRECT_ROTATION_FLOOR}}
+  /\ ({{SPLIT_UNDERFLOW}} * after + {{2 * u * SPLIT_FLOOR}}) / factors_split <= {{SPLIT_FLOOR}}
+  /\ |(A * {{(ROTATION + ABSOLUTE) * 2**BINADES}}) * 1b52 + 1b-12| <= {{MARGIN}}
+  /\ |(A * {{(ROTATION_DIRECT + ABSOLUTE) * 2**BINADES}}) * 1b52 + 1b-12| <= {{MARGIN_DIRECT}}
+  /\ |(1b-23 * (1 + 1b-20) * x + A * {{(ROTATION_FLOAT + ROTATION_DIRECT + ABSOLUTE) * 2**BINADES}}) * 1b23 + {{UNDERFLOW}}| <= {{MARGIN_FLOAT}}
+  /\ {{BINADES + END}} + 0 in [0,128] }

@@ -154,14 +154,14 @@ class Translator:
     # ---- expressions ----
 
     def path(self, node):
-        """Return the name of a variable or an address; indices of columns and vectors are left out."""
+        """Return the name of a variable or an address; indices are left out, unless they are constants with a name."""
         kind = node[0]
         if kind == "name":
             return node[1]
         if kind == "member":
             return f"{self.path(node[1])}_{node[2]}"
         if kind == "index":
-            return self.path(node[1])
+            return self.path(("+", node[1], node[2]))
         if kind == "unary" and node[1] in "*&":
             return self.path(node[2])
         if kind == "cast":

@@ -6,8 +6,11 @@ library is not installed.  The group `peers` in pyproject.toml and the file peer
 
 import ast
 import functools
+import importlib
 import importlib.util
 import math
+import sys
+import types
 import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -66,6 +69,18 @@ def installed_class(package, path, name, **names):
     names = {"math": math, "np": np, "torch": torch, "nn": torch.nn, "Tensor": torch.Tensor, **vars(typing), **names}
     exec(compile(ast.Module([node], []), path, "exec"), names)
     return names[name]
+
+
+def timm_sincos():
+    """Import one module of timm without the rest of the package, which would import torchvision."""
+    pytest.importorskip("torch")
+    spec = importlib.util.find_spec("timm")
+    if spec is None:
+        pytest.skip("timm is not installed")
+    package = types.ModuleType("timm_layers")
+    package.__path__ = [str(Path(spec.origin).parent / "layers")]
+    sys.modules["timm_layers"] = package
+    return importlib.import_module("timm_layers.pos_embed_sincos")
 
 
 # ---- transformers ---------------------------------------------------------------------------------------------------
@@ -328,6 +343,17 @@ def nerf(d_model):
 @peer("tiny-cuda-nn", d_models=(2, 8, 24), unit=FLOAT64, positions=TIMES)
 def tiny_cuda_nn(d_model):
     return interleaved(np.outer(TIMES, 2.0 ** np.arange(d_model // 2)) * math.pi)
+
+
+def float_encoder(d_model, shortest, longest, positions):
+    wavelengths = shortest * (longest / shortest) ** (np.arange(d_model // 2) / (d_model // 2 - 1))
+    return halves(np.outer(positions, 2 * math.pi / wavelengths), d_model)
+
+
+peer("depthcharge", d_models=EVEN_FROM_4, positions=TIMES)(
+    functools.partial(float_encoder, shortest=1e-3, longest=1e4, positions=TIMES))
+peer("depthcharge", d_models=EVEN_FROM_4, changes={"min_wavelength": 1.0, "max_wavelength": 1e5})(
+    functools.partial(float_encoder, shortest=1.0, longest=1e5, positions=POSITIONS))
 
 
 @peer("notebook-columns", d_models=ANY, unit=FLOAT64)

@@ -8,6 +8,7 @@ import re
 from fractions import Fraction
 from importlib.util import find_spec
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -249,3 +250,86 @@ def test_times_in_a_table_and_in_dask_are_refused():
     if find_spec("dask"):
         with pytest.raises(TypeError, match=r'write positions.astype\("datetime64\[us\]"\).astype\("int64"\) for micro'):
             posenc.dask.table(da.from_array(np.array(TIMES, "M8[us]")), 8)
+
+
+# ---- positions of 16 bits ---------------------------------------------------------------------------------------------
+
+HALVES = {
+    "NumPy": np.asarray,
+    "NumPy, byte order": lambda v: v.astype(">f2"),
+    "list": list,
+    "pandas": pd.Series,
+    "pandas, Arrow": lambda v: pd.Series(pa.array(v), dtype=pd.ArrowDtype(pa.float16())),
+    "polars": pl.Series,
+    "Arrow": pa.array,
+    "Arrow, chunks": lambda v: pa.chunked_array([pa.array(v)]),
+}
+ROTARY = posenc.Rotary(4)
+ENTRIES = {
+    "encode": lambda p: posenc.encode(p, 4),
+    "add_to": lambda p: posenc.add_to(np.zeros((3, 4), np.float32), p),
+    "grid": lambda p: posenc.grid([p, 2], 8),
+    "tables": ROTARY.tables,
+    "tables, axes": lambda p: posenc.Rotary(4, axes=[0, 1]).tables(np.stack([np.asarray(p)] * 2)),
+    "rotate": lambda p: ROTARY.rotate(np.ones((3, 4), np.float32), p),
+    "points": lambda p: posenc.points(np.asarray(p)[:, None], 4),
+    "identify": lambda p: posenc.identify(np.ones((3, 4), np.float32), positions=p),
+}
+if find_spec("torch"):
+    X = torch.zeros(3, 4)
+    TORCH_ENTRIES = {
+        "encode": lambda p: posenc.torch.encode(p, 4),
+        "encode, operator": lambda p: torch.ops.posenc.encode_at(p, 4, "{}", torch.float32),
+        "add_to": lambda p: posenc.torch.add_to(X.clone(), p),
+        "add_to, operator": lambda p: posenc.torch.add_to(X.clone().requires_grad_() * 1, p),
+        "rotate": lambda p: posenc.torch.rotate(X, p, rotary=ROTARY),
+        "rotate_": lambda p: posenc.torch.rotate_(X.clone(), p, rotary=ROTARY),
+        "rotate, operator": lambda p: posenc.torch.rotate(X.clone().requires_grad_(), p, rotary=ROTARY),
+        "PositionalEncoding": lambda p: posenc.torch.PositionalEncoding(4, max_len=9)(X, positions=p),
+        "PositionalTable": lambda p: posenc.torch.PositionalTable(4, 9)(positions=p),
+        "RotaryEmbedding": lambda p: posenc.torch.RotaryEmbedding(ROTARY)(X, p[None]),
+    }
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_large_positions_of_16_bits_are_refused(entry):
+    """16-bit positions may already be rounded: 999 is 1000 in bfloat16."""
+    for dtype, most in ((np.float16, 2048), (ml_dtypes.bfloat16, 256)):
+        for sign in (1, -1):
+            good = np.array([0, 1, sign * most]).astype(dtype)
+            bad = np.array([0, sign * (most + 2), 1]).astype(dtype)
+            ENTRIES[entry](good)
+            with pytest.raises(ValueError, match=(
+                rf"(positions|coordinates) reach {sign * (most + 2)} in {bad.dtype.name}, which holds no odd integer above "
+                rf'{most}; pass the original \1, or convert with \.astype\("float64"\) if they are exact'
+            )):
+                ENTRIES[entry](bad)
+
+
+@pytest.mark.parametrize("container", HALVES)
+def test_large_columns_of_16_bits_are_refused(container):
+    assert np.isnan(posenc.encode(HALVES[container](np.array([0, np.nan, 2048], np.float16)), 4)[1]).all()
+    for entry in ("encode", "add_to", "tables", "rotate"):
+        ENTRIES[entry](HALVES[container](np.array([0, 1, 2048], np.float16)))
+        with pytest.raises(ValueError, match="positions reach 2050 in float16"):
+            ENTRIES[entry](HALVES[container](np.array([0, 1, 2050], np.float16)))
+
+
+@pytest.mark.skipif(not find_spec("torch"), reason="needs torch")
+@pytest.mark.parametrize("entry", TORCH_ENTRIES if find_spec("torch") else ())
+def test_large_tensors_of_16_bits_are_refused(entry):
+    for dtype, most in ((torch.float16, 2048), (torch.bfloat16, 256)):
+        TORCH_ENTRIES[entry](torch.tensor([0, -most, most]).to(dtype))
+        with pytest.raises(ValueError, match=(
+            rf"positions reach {-most - 2} in {str(dtype)[6:]}, which holds no odd integer above {most}; "
+            r"pass the original positions, or convert with \.double\(\) if they are exact"
+        )):
+            TORCH_ENTRIES[entry](torch.tensor([0, -most - 2, 1]).to(dtype))
+        TORCH_ENTRIES[entry](torch.tensor([0, -most - 2, 1]).to(dtype).double())
+
+
+@pytest.mark.skipif(not find_spec("dask"), reason="needs dask")
+def test_large_dask_positions_of_16_bits_are_refused():
+    positions = da.from_array(np.array([0, 2050], np.float16), chunks=1)
+    with pytest.raises(ValueError, match="positions reach 2050 in float16"):
+        posenc.dask.table(positions, 4).compute()

@@ -48,6 +48,7 @@ MODULES = PUBLIC | {
     "posenc._encoding.padding": (),
     "posenc._encoding.presets": (),
     "posenc._rotary.rotary": (),
+    "posenc._rotary.rotary_at": (),
     "posenc._core.runtime": (),
     "posenc._encoding.stream": (),
     "posenc.torch._chunk_dataset": ("torch",),

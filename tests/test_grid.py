@@ -2,8 +2,6 @@
 
 import ast
 import functools
-import importlib
-import importlib.util
 import itertools
 import math
 import re
@@ -20,6 +18,7 @@ import pytest
 
 import posenc
 from conftest import DTYPES, assert_same_bits, bits_of
+from peers import timm_sincos
 from reference import Reference, round_to
 
 GUIDE = (Path(__file__).parent.parent / "docs" / "grids.md").read_text()
@@ -315,18 +314,6 @@ def imported(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return pytest.importorskip(name)
-
-
-def timm_sincos():
-    """Import one module of timm without the rest of the package, which would import torchvision."""
-    imported("torch")
-    spec = importlib.util.find_spec("timm")
-    if spec is None:
-        pytest.skip("timm is not installed")
-    package = types.ModuleType("timm_layers")
-    package.__path__ = [str(Path(spec.origin).parent / "layers")]
-    sys.modules["timm_layers"] = package
-    return importlib.import_module("timm_layers.pos_embed_sincos")
 
 
 # Formulas, in float64, from libraries that these tests do not import.

@@ -19,7 +19,7 @@ from posenc._identify import Match, candidates, identify
 RNG = np.random.default_rng
 ROWS = 200
 NAMES = [p.name for p in posenc.presets()]
-COORDINATES = {"nerf", "tiny-cuda-nn", "pi0"}       # presets for positions in [0, 1)
+COORDINATES = {"nerf", "tiny-cuda-nn", "pi0", "depthcharge"}       # presets for positions in [0, 1)
 KINDS = ("float32", "float16", "noise")
 
 

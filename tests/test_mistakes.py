@@ -531,7 +531,12 @@ posenc.torch.RotaryEmbedding(config | {"rope_scaling": {"type": "ntk"}})  scalin
 posenc.torch.RotaryEmbedding(config | {"hidden_size": 512})(t[None], torch.zeros(1, 12))  x has shape (1, 12, 64) | (..., 512)
 posenc.torch.RotaryEmbedding(config | {"hidden_size": 512})(t.expand(2, -1, -1), torch.zeros(1, 12))  x has shape (2, 12, 64)
 posenc.torch.RotaryEmbedding(config, length=0)          length is 0 | at least 1
-posenc.torch.RotaryEmbedding(config, max_len=10)        'max_len' | did you mean 'length'?
+posenc.torch.RotaryEmbedding(config, max_seq_len=10)    'max_seq_len' | did you mean 'max_len'?
+posenc.torch.RotaryEmbedding(config, max_len=0)         max_len is 0 | at least 1
+posenc.torch.RotaryEmbedding(config, max_len=1e5)       max_len is 100000.0 of type float | an integer
+posenc.torch.RotaryEmbedding(config, dtype="float32")   dtype is 'float32' | did you mean torch.float32?
+posenc.torch.RotaryEmbedding(config, max_len=9)(t, torch.zeros(1, 12))  positions has dtype torch.float32 | integers with max_len
+posenc.torch.RotaryEmbedding(config, max_len=9)(t, torch.arange(12)[None])  positions has 11 | 0 <= position < 9, which is max_len
 posenc.torch.RotaryEmbedding(rotary)(x, torch.zeros(1, 12))  x is of type ndarray | a torch.Tensor
 posenc.torch.RotaryEmbedding(rotary)(t, range(12))      positions is of type range | a torch.Tensor
 posenc.torch.RotaryEmbedding(rotary)(t.int(), torch.zeros(1, 12))  x has dtype torch.int32
@@ -603,7 +608,10 @@ posenc.plot.waves(enc, 12, columns=[1])                 'columns' | did you mean
 """
 ROTATIONS = """
 posenc.torch.{}(x, rotary=rotary)                       x is of type ndarray | torch.Tensor; posenc.Rotary.rotate takes arrays
-posenc.torch.{}(t)                                      missing | 'rotary'
+posenc.torch.{}(t)                                      rotary is None | a posenc.Rotary, unless positions is a posenc.RotaryAt
+posenc.torch.{}(t, rotary.at(12), rotary=rotary)        rotary is Rotary(64) | only in rotary.at(...)
+posenc.torch.{}(t, rotary.at(12), inverse=True)         inverse is True | only in rotary.at(...)
+posenc.torch.{}(t, rotary.at(10))                       positions has shape (10,) | (12
 posenc.torch.{}(t, 10, rotary=rotary)                   positions has length 10, expected 12
 posenc.torch.{}(t, torch.rand(12, requires_grad=True), rotary=rotary)  positions requires grad
 """
@@ -623,7 +631,6 @@ posenc.torch.rotate(t, encoding=rotary)                'encoding' | did you mean
 posenc.torch.rotate(t, rotary=rotary, inverse=1)       inverse is 1 of type int | a bool
 posenc.torch.rotate(t, torch.arange(10), rotary=rotary)     positions has shape (10,) | broadcasts to (12,)
 posenc.torch.rotate(t, 12.0, rotary=rotary)            positions is 12.0 of type float | an integer, a range or an array
-posenc.torch.rotate(t, torch.arange(12) + 0.5, rotary=rotary)  positions has 0.5 | integers for a rotation
 posenc.torch.rotate(t, rotary=posenc.Rotary(64, axes=[0, 1] * 16))  positions is None | (2, ...)
 """
 PACKAGES = {"torch": "torch", "pd": "pandas", "pl": "polars", "da": "dask.array", "lazy": "dask.array", "t": "torch",
@@ -633,6 +640,8 @@ PACKAGES = {"torch": "torch", "pd": "pandas", "pl": "polars", "da": "dask.array"
 WHERE = {
     "document": """'{"head_dim": 64, "rope_theta": 1e4}'""",
     "objects": "np.array([1, 2], object)",
+    "rounded": "np.array([0, 2050], np.float16)",
+    "brains": "torch.tensor([0.0, 258.0]).bfloat16()",
     "gap": "pd.Series([2.0**60, np.nan])",
     "ids": "np.array([[4, 5, 6], [4, 5, 6]])",
     "create": "posenc.zarr.create",
@@ -651,6 +660,10 @@ posenc.encode([1, None], 64)                              -> posenc.encode([1], 
 posenc.encode(10**14, 64)                                 -> next(posenc.stream(10**14, 64))
 posenc.encode(12, 64, out=x.astype("u2"))                 -> posenc.encode(12, 64, out=x.astype("u2"), dtype='bfloat16')
 posenc.encode(12, 64, out=x.view(np.recarray))            -> posenc.encode(12, 64, out=np.asarray(x.view(np.recarray)))
+posenc.encode(rounded, 64)                                -> posenc.encode(rounded.astype("float64"), 64)
+posenc.torch.encode(brains, 64)                           -> posenc.torch.encode(brains.double(), 64)
+posenc.torch.RotaryEmbedding(config, max_len=9)(t.bfloat16(), torch.zeros(1, 1).int()) -> posenc.torch.RotaryEmbedding(config, max_len=9, dtype=torch.bfloat16)(t.bfloat16(), torch.zeros(1, 1).int())
+posenc.torch.RotaryEmbedding(posenc.Rotary(64, scaling=unset), max_len=99) -> posenc.torch.RotaryEmbedding(posenc.Rotary(64, scaling=dynamic), max_len=99)
 posenc.encode(objects, 64)                                -> posenc.encode(objects.astype("int64"), 64)
 posenc.encode(pd.Series(objects), 64)                     -> posenc.encode(pd.Series(objects).astype("int64"), 64)
 posenc.encode(gap, 64)                                    -> posenc.encode(gap.to_numpy(), 64)

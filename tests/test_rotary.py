@@ -1,9 +1,11 @@
 """Keywords, scaling, configurations, tables and rotations of Rotary.  test_rotate.py tests the bits of rotated values."""
 
 import copy
+import functools
 import json
 import math
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import ml_dtypes
@@ -475,8 +477,6 @@ OUT = random((5, 16))
     (random(16), {}, ValueError, "x has shape (16,), expected (..., n, 16) unless positions is an array"),
     (random((4, 16)), {"positions": np.arange(3)}, ValueError, "positions has shape (3,), expected one that"),
     (random((4, 16)), {"positions": [[0, 1, 2, 3]]}, ValueError, "positions has shape (1, 4), expected one that"),
-    (random((4, 16)), {"positions": [0, 1, 2.5, 3]}, ValueError, "positions has 2.5, expected integers for a rotation"),
-    (random((4, 16)), {"positions": [0, 1, np.nan, 3]}, ValueError, "positions has nan, expected integers for a rotation"),
     (random((4, 16)), {"positions": np.array([0, 1, 2, 2**63], np.uint64)}, ValueError, "positions has 9223372036854775808"),
     (random((4, 16)), {"out": OUT}, ValueError, "out has shape (5, 16), expected (4, 16), the shape of x"),
     (random((5, 16)), {"out": OUT.astype(np.float16)}, TypeError, "out has dtype float16, expected float32, the dtype of x"),
@@ -512,3 +512,162 @@ def test_rotation_into_the_same_memory():
     assert Rotary(16).rotate(x, out=view) is view
     assert_same_bits(x, expected)
     assert Rotary(16).rotate(np.zeros((0, 16), np.float32)).shape == (0, 16)
+
+
+# ---- rotations at given positions -------------------------------------------------------------------------------------
+
+
+@functools.cache
+def rotaries():
+    """Return rotations with all layouts, scales without a fast path, and one or several axes."""
+    kinds = [{}, {"base": 5e5, "rotary_dim": 20}, {"scale": 0.75}, {"scale": 2.0**-70}, {"axes": [0, 1, 2, 2, 1, 0] * 2}]
+    return [Rotary(24, layout=layout, **kind) for kind in kinds for layout in ("halves", "interleaved")] + [Rotary(68)]
+
+
+def random_selection(rng, shape):
+    """Return a random index of slices, integers, an ellipsis and None."""
+    lengths = [(n, *np.sort(rng.integers(0, n + 1, 2)).tolist()) for n in shape]
+    choices = [(slice(a, b), slice(None, None, -1), slice(None, None, 2), int(rng.integers(-n, n))) for n, a, b in lengths]
+    key = tuple(each[rng.integers(len(each))] for each in choices)
+    key = key[: rng.integers(len(key) + 1)]
+    return key + ((...,) if rng.random() < 0.5 else ()) + ((None,) if rng.random() < 0.2 else ())
+
+
+def compare_at_with_rotate(rng):
+    rotary = rotaries()[rng.integers(len(rotaries()))]
+    dtype = (np.float32, np.float16, ml_dtypes.bfloat16)[rng.integers(3)]
+    shape = tuple(rng.integers(1, 9, rng.integers(1, 4)).tolist())
+    axes = () if rotary.axes is None else (3,)
+    positions = rng.integers(-(2**63), 2**63 - 1, axes + shape) >> int(rng.integers(64))
+    if rng.random() < 0.3:                  # evenly spaced, enough for an offset table
+        shape = (shape[0], 70)
+        positions = np.broadcast_to(np.arange(70) * int(rng.integers(1, 9)), axes + shape) + int(rng.integers(2**40))
+    inverse = bool(rng.integers(2))
+    at = rotary.at(positions, inverse=inverse)
+    for _ in range(2):
+        key = random_selection(rng, shape)
+        part = at[key]
+        assert np.array_equal(part.positions, positions[(slice(None),) * len(axes) + key])
+        heads = rng.integers(1, 4, rng.integers(2) if part.shape else 0)
+        x = rng.standard_normal((*heads, *part.shape, rotary.head_dim)).astype(dtype)
+        if len(heads) and len(part.shape) > 1:
+            part = part[None]
+        threads = int(rng.integers(1, 3))
+        expected = rotary.rotate(x.copy(), part.positions, inverse=inverse)
+        out = np.zeros_like(x)
+        assert part.rotate(x, out=out, threads=threads) is out
+        assert_same_bits(out, expected)
+        assert part.rotate(x, threads=threads) is x
+        assert_same_bits(x, expected)
+
+
+def test_at_has_the_bits_of_rotate(isa):
+    rng = np.random.default_rng(20)
+    for _ in range(60):
+        compare_at_with_rotate(rng)
+
+
+@pytest.mark.long
+def test_at_has_the_bits_of_rotate_in_many_calls():
+    rng = np.random.default_rng(21)
+    for _ in range(25_000):                 # four calls each
+        compare_at_with_rotate(rng)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+def test_at_rotates_heads_and_special_values(dtype):
+    rotary = Rotary(128, scale=0.75)
+    x = np.random.default_rng(22).standard_normal((2, 6, 40, 128)).astype(dtype)
+    x[0, 1, :5, :9], x[0, 1, 5, 3], x[0, 1, 6, 70], x[1, 0, :3] = 0, np.inf, np.nan, -0.0
+    x[1, 2, 4] = ml_dtypes.finfo(dtype).max
+    for positions in (np.arange(40), np.arange(80).reshape(2, 1, 40), np.arange(12).reshape(2, 6, 1)):
+        for array in (x, np.ascontiguousarray(x.swapaxes(1, 2)).swapaxes(1, 2)):
+            assert_same_bits(rotary.at(positions).rotate(array.copy()), rotary.rotate(array.copy(), positions))
+    ranges = (40, range(40)), (range(7, 87, 2), range(7, 87, 2)), ([float(p) for p in range(40)], range(40))
+    for given, positions in ranges:
+        assert_same_bits(rotary.at(given).rotate(x.copy()), rotary.rotate(x.copy(), positions))
+
+
+def test_memory_of_at_is_stated_and_shared():
+    at = Rotary(96).at(np.arange(3000).reshape(3, 1000))
+    positions, form = 3000 * 8, 3000 * 64 * 16                      # 48 pairs take the memory of 64
+    assert at.nbytes == positions
+    part = at[1, 10:20]
+    part.rotate(np.ones((10, 96), np.float32))
+    assert at.nbytes == part.nbytes == positions + form
+    at.rotate(np.ones((3, 1000, 96), np.float32))
+    assert at.nbytes == positions + form
+    for dtype in (np.float16, ml_dtypes.bfloat16):
+        part[:1].rotate(np.ones((1, 96), dtype))
+        assert at.nbytes == positions + 2 * form
+    assert np.shares_memory(part.positions, at.positions)
+    with pytest.raises(MemoryError, match="bytes for the cosines and sines of 10000000000000 positions, 1024 bytes each"):
+        Rotary(128).at(10**13)
+
+
+def test_at_is_immutable_and_has_copies():
+    rotary = Rotary(64, axes=[0, 1] * 16)
+    at = rotary.at(np.arange(20).reshape(2, 10), inverse=True)[2:5]
+    assert (at.rotary, at.inverse, at.shape, at.positions.tolist()) == (rotary, True, (3,), [[2, 3, 4], [12, 13, 14]])
+    assert repr(at) == f"<{rotary!r} at positions of shape (2, 3), 2 to 14, inverse>"
+    assert repr(Rotary(8).at(0)) == "<Rotary(8) at positions of shape (0,)>"
+    for change in (lambda: setattr(at, "inverse", False), lambda: delattr(at, "rotary"), lambda: setattr(at, "new", 1)):
+        with pytest.raises(AttributeError, match="RotaryAt is immutable"):
+            change()
+    with pytest.raises(ValueError, match="read-only"):
+        at.positions[0] = 1
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        at.positions.flags.writeable = True
+    given = np.arange(3)
+    kept = Rotary(8).at(given)
+    given[:] = 7
+    assert kept.positions.tolist() == [0, 1, 2]
+    x = np.random.default_rng(23).standard_normal((3, 64), np.float32)
+    for same in (pickle.loads(pickle.dumps(at)), copy.deepcopy(at)):
+        assert repr(same) == repr(at) and same.nbytes == 2 * 3 * 8
+        assert_same_bits(same.rotate(x.copy()), at.rotate(x.copy()))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_tables_of_at(dtype):
+    for rotary, positions in ((Rotary(8, scale=0.5), [0, 7, -300, 10**12]), (EXAMPLES[6], np.arange(12).reshape(3, 4))):
+        positions = np.array(positions)
+        for inverse in (False, True):
+            tables = rotary.at(positions, inverse=inverse).tables(dtype=dtype)
+            for mine, expected in zip(tables, rotary.tables(-positions if inverse else positions, dtype=dtype), strict=True):
+                assert_same_bits(mine, expected)
+
+
+def test_threads_share_at():
+    rotary = Rotary(64)
+    x = np.random.default_rng(24).standard_normal((4, 500, 64), np.float32)
+    expected = rotary.rotate(x.copy())
+    for _ in range(20):
+        at = rotary.at(500)
+        with ThreadPoolExecutor(4) as pool:
+            for result in pool.map(at.rotate, [x.copy() for _ in range(8)]):
+                assert_same_bits(result, expected)
+
+
+@pytest.mark.parametrize("mistake, kind, message", [
+    (posenc.RotaryAt, TypeError, "RotaryAt cannot be called; rotary.at(positions) returns an instance"),
+    (lambda: Rotary(8).at(None), TypeError, "positions is None of type NoneType, expected an integer, a range or an array"),
+    (lambda: Rotary(8).at([2**63]), ValueError, "positions has 9223372036854775808, expected -2**63 <= position < 2**63"),
+    (lambda: Rotary(8).at(3, inverse=2), TypeError, "inverse is 2 of type int, expected a bool"),
+    (lambda: Rotary(8, axes=[0, 1, 0, 1]).at(5), ValueError, "positions is 5, expected an array of shape (2, ...)"),
+    (lambda: Rotary(8).at(3)[[0, 1]], IndexError, "index of type list, expected integers, slices, ... or None"),
+    (lambda: Rotary(8).at(3)[np.array([0])], IndexError, "index of type ndarray, expected"),
+    (lambda: Rotary(8).at(3)[True], IndexError, "index of type bool, expected"),
+    (lambda: Rotary(8).at(3)[3], IndexError, "index 3 is out of bounds for axis 0 with size 3"),
+    (lambda: Rotary(8).at(3)[0, 0], IndexError, "too many indices"),
+    (lambda: Rotary(8).at(3).rotate(np.ones((4, 8), "f4")), ValueError, "positions has shape (3,), expected one that"),
+    (lambda: Rotary(8).at(3)[:1].rotate(np.ones((4, 8), "f4")), ValueError, "expected the positions of all 4 rows of x"),
+    (lambda: Rotary(8).at(3).rotate(np.ones((3, 6), "f4")), ValueError, "x has shape (3, 6), expected (..., 8)"),
+    (lambda: Rotary(8).at(3).rotate(np.ones((3, 8))), TypeError, "x has dtype float64, expected float32, float16 or bfloat16"),
+    (lambda: Rotary(8).at(3).rotate(np.ones((3, 8), "f4"), out=np.ones((3, 7), "f4")), ValueError, "out has shape (3, 7)"),
+    (lambda: Rotary(8).at(3).rotate(np.ones((3, 8), "f4"), threads=0), ValueError, "threads is 0"),
+])
+def test_mistakes_with_at(mistake, kind, message):
+    with pytest.raises(kind) as error:
+        mistake()
+    assert message in str(error.value)

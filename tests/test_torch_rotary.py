@@ -1,5 +1,7 @@
 """posenc.torch.rotate, rotate_ and RotaryEmbedding: same bits as Rotary, derivatives, torch.compile and torch.func."""
 
+import copy
+import pickle
 import types
 
 import numpy as np
@@ -26,8 +28,8 @@ def normal(*shape, dtype=torch.float32, seed=0):
 X, GRAD = normal(2, 3, 5, 16), normal(2, 3, 5, 16, seed=1)
 POSITIONS = torch.randint(0, 9999, (2, 1, 5), generator=torch.Generator().manual_seed(2))
 POSITIONS_3 = torch.randint(0, 99, (3, 2, 1, 5), generator=torch.Generator().manual_seed(2))
-CASES = [(PLAIN, POSITIONS), (AXES, POSITIONS_3), (PLAIN, None)]
-cases = pytest.mark.parametrize("rotary, positions", CASES, ids=["array", "axes", "none"])
+CASES = [(PLAIN, POSITIONS), (AXES, POSITIONS_3), (PLAIN, None), (PLAIN, POSITIONS + 0.3)]
+cases = pytest.mark.parametrize("rotary, positions", CASES, ids=["array", "axes", "none", "real"])
 
 
 def expected(rotary, x, positions=None, inverse=False):
@@ -50,6 +52,32 @@ def test_bits_are_those_of_rotary(rotary, positions, dtype, inverse):
     mine = x.clone()
     assert rotate_(mine, positions, rotary=rotary, inverse=inverse) is mine
     assert torch.equal(mine, result)
+
+
+@cases
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("inverse", [False, True])
+def test_prepared_positions(rotary, positions, dtype, inverse):
+    at = rotary.at(5 if positions is None else positions, inverse=inverse)
+    x = X.to(dtype).clone()
+    result = rotate(x, positions, rotary=rotary, inverse=inverse)
+    mine = x.clone()
+    assert torch.equal(rotate(x, at), result) and rotate_(mine, at) is mine and torch.equal(mine, result)
+    x.requires_grad_()
+    rotated = rotate(x, at)
+    assert torch.equal(rotated, result)
+    rotated.backward(GRAD.to(dtype))
+    assert torch.equal(x.grad, rotate(GRAD.to(dtype), positions, rotary=rotary, inverse=not inverse))
+    x = x.detach()
+    assert torch.equal(rotate(x[..., 2:3, :], at[..., 2:3]), result[..., 2:3, :])
+
+
+def test_prepared_positions_in_compiled_functions():
+    """The rotation is outside the graphs, which keep no positions."""
+    torch.compiler.reset()
+    compiled = torch.compile(lambda x, at: rotate(x * 2, at) + 1, backend="aot_eager")
+    for at in (PLAIN.at(5), PLAIN.at(POSITIONS), AXES.at(POSITIONS_3, inverse=True)):
+        assert torch.equal(compiled(X, at), rotate(X * 2, at) + 1)
 
 
 def test_positions_and_strides():
@@ -166,7 +194,7 @@ def test_operators():
     (X, {"inverse": 1}, TypeError, "inverse is 1 of type int, expected a bool"),
     (X, {"positions": torch.arange(3)}, ValueError, "positions has shape (3,), expected one that broadcasts to (2, 3, 5)"),
     (X[:, :2], {"positions": POSITIONS[:, 0]}, ValueError, "with 1 or 3 dimensions that broadcasts to (2, 2, 5); pass"),
-    (X, {"positions": torch.arange(5) + 0.5}, ValueError, "positions has 0.5, expected integers for a rotation"),
+    (X, {"positions": torch.tensor([2.0**63, 0, 1, 2, 3])}, ValueError, "positions has 9.223372036854776e+18, expected"),
     (X, {"rotary": AXES, "positions": POSITIONS}, ValueError, "(3, ...)"),
 ])
 @pytest.mark.parametrize("record", [False, True])
@@ -268,6 +296,222 @@ def test_embedding_compiles():
     compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
     for a, b in zip(compiled(X, positions), module(X, positions), strict=True):
         assert torch.equal(a, b)
+
+
+def test_embedding_of_another_dtype():
+    positions = torch.tensor([[0, 9]])
+    for module in (RotaryEmbedding(PLAIN, dtype=torch.float32), RotaryEmbedding(PLAIN, max_len=10, dtype=torch.float32)):
+        for ours, expected in zip(module(X.bfloat16(), positions), RotaryEmbedding(PLAIN)(X, positions), strict=True):
+            assert ours.dtype == torch.float32 and torch.equal(ours, expected)
+
+
+# ---- RotaryEmbedding with tables on a device ----------------------------------------------------------------------------
+
+
+CONFIG = {"model_type": "llama", "head_dim": 64, "rope_theta": 500000.0}
+ROWS = torch.randint(0, 1000, (2, 7), generator=torch.Generator().manual_seed(3))
+NESTED = {"head_dim": 8, "rope_parameters": {
+    "full_attention": {"rope_theta": 1e6, "rope_type": "default"},
+    "sliding_attention": {"rope_theta": 1e4, "rope_type": "default"},
+}}
+
+
+def same(a, b):
+    return all(x.dtype == y.dtype and torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, *DTYPES])
+@pytest.mark.parametrize("config, layer_type, axes", [
+    (PLAIN, None, ()), (AXES, None, (3,)), (AXES, None, ()), (NESTED, "sliding_attention", ()),
+    (CONFIG | {"model_type": "cohere"}, None, ()), (CONFIG | {"model_type": "gpt_oss"}, None, ()),
+], ids=["plain", "axes", "equal axes", "layer types", "in pairs", "once"])
+def test_tables_have_the_bits_of_calls_without_max_len(config, layer_type, axes, dtype):
+    positions = torch.randint(0, 100, (*axes, 2, 7), generator=torch.Generator().manual_seed(4))
+    module = RotaryEmbedding(config, max_len=100, dtype=dtype)
+    for ids in (positions, positions.int(), positions.to(torch.uint8)):
+        assert same(module(X, ids, layer_type), RotaryEmbedding(config)(X.to(dtype), ids, layer_type))
+    assert not module.state_dict() and not list(module.parameters())
+
+
+def test_tables_of_complex_numbers():
+    config = CONFIG | {"model_type": "llama4_text"}
+    module = RotaryEmbedding(config, max_len=1000)
+    assert torch.equal(module(X, ROWS), RotaryEmbedding(config)(X, ROWS))
+    assert torch.equal(module(X.bfloat16(), ROWS), RotaryEmbedding(config)(X, ROWS))
+    with pytest.raises(ValueError, match=r"dtype is torch\.float16, expected torch\.float32 for a model that takes complex"):
+        RotaryEmbedding(config, dtype=torch.float16)
+
+
+def test_positions_beyond_the_tables():
+    module = RotaryEmbedding(CONFIG, max_len=100)
+    for bad in (-1, 100, -(2**63), 2**63 - 1):
+        with pytest.raises(ValueError, match=f"positions has {bad}, expected 0 <= position < 100, which is max_len"):
+            module(X, torch.tensor([[5, bad]]))
+        with torch.device("cpu"):                               # as in compiled code
+            cos, sin = module(X, torch.tensor([[5, bad]]))
+        assert torch.isnan(cos[0, 1]).all() and torch.isnan(sin[0, 1]).all() and torch.isfinite(cos[0, 0]).all()
+    assert module(X, torch.empty(1, 0, dtype=torch.int64))[0].shape == (1, 0, 64)
+    with pytest.raises(TypeError, match=r"positions has dtype torch\.float64, expected integers with max_len"):
+        module(X, torch.tensor([[5.0]], dtype=torch.float64))
+    with pytest.raises(TypeError, match=r"x has dtype torch\.bfloat16, expected torch\.float32, .* pass dtype=torch\.bfloat16"):
+        module(X.bfloat16(), ROWS)
+    with pytest.raises(ValueError, match="max_len is 0, expected at least 1"):
+        RotaryEmbedding(CONFIG, max_len=0)
+    dynamic = CONFIG | {"rope_scaling": {"type": "dynamic", "factor": 2.0}, "max_position_embeddings": 64}
+    with pytest.warns(UserWarning, match="max_len is 65, but the frequencies are those for at most 64 positions"):
+        RotaryEmbedding(dynamic, max_len=65)
+
+
+def with_new_tensors_of_bfloat16(make):
+    """Call make while new tensors have the dtype of the model, as in DeepSpeed's zero.Init."""
+    def wrapped(function):
+        def new(*arguments, **options):
+            tensor = function(*arguments, **options)
+            return tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor
+
+        return new
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("tensor", "empty", "zeros", "ones", "full", "arange", "eye", "randn"):
+            patch.setattr(torch, name, wrapped(getattr(torch, name)))
+        return make()
+
+
+def on_meta(make):
+    with torch.device("meta"):
+        return make()
+
+
+def sharded(module):
+    from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
+
+    precision = MixedPrecision(buffer_dtype=torch.bfloat16)
+    return FullyShardedDataParallel(module, mixed_precision=precision, device_id=torch.device("cpu"))
+
+
+def overwritten(module):
+    for buffer in module.buffers():
+        buffer.zero_()
+    return module
+
+
+def replaced(module):
+    for name, buffer in list(module.named_buffers()):
+        setattr(module, name, torch.zeros_like(buffer))
+    return module
+
+
+def autocast(module):
+    forward = module.forward
+    module.forward = torch.autocast("cpu", torch.bfloat16)(forward)
+    return module
+
+
+# how to damage a module, and whether this changes the results of the model's own module
+DAMAGE = {
+    "to": (lambda make: make().to(torch.bfloat16), True),
+    "half": (lambda make: make().half(), True),
+    "double": (lambda make: make().double(), False),
+    "to_empty": (lambda make: make().to_empty(device="cpu"), True),
+    "meta": (lambda make: on_meta(make).to_empty(device="cpu"), True),
+    "meta, to": (lambda make: make().to("meta").to_empty(device="cpu").half(), True),
+    "zero.Init": (with_new_tensors_of_bfloat16, True),
+    "FSDP": (lambda make: sharded(make()), True),
+    "overwritten": (lambda make: overwritten(make()), True),
+    "replaced": (lambda make: replaced(make()), True),
+    "autocast": (lambda make: autocast(make()), False),
+    "deepcopy": (lambda make: copy.deepcopy(make()), False),
+    "deepcopy of damaged": (lambda make: copy.deepcopy(overwritten(make())), True),
+    "pickle": (lambda make: pickle.loads(pickle.dumps(make())), False),
+}
+
+
+@pytest.fixture
+def process_group(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("damage, changes_the_models_own", DAMAGE.values(), ids=DAMAGE)
+def test_tables_cannot_be_damaged(damage, changes_the_models_own, process_group):
+    transformers = pytest.importorskip("transformers")
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    config = transformers.LlamaConfig(
+        hidden_size=64, num_attention_heads=1, rope_parameters={"rope_type": "default", "rope_theta": 500000.0})
+    torch.use_deterministic_algorithms(True)            # fills uninitialized memory with NaN
+    try:
+        own, ours = damage(lambda: LlamaRotaryEmbedding(config)), damage(lambda: RotaryEmbedding(config, max_len=1000))
+        for _ in range(2):
+            assert same(ours(X, ROWS), RotaryEmbedding(config)(X, ROWS))
+        assert same(own(X, ROWS), LlamaRotaryEmbedding(config)(X, ROWS)) != changes_the_models_own
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_damage_without_a_call_of_the_module_is_repaired():
+    module = RotaryEmbedding(AXES, max_len=1000)
+    positions = ROWS.expand(3, -1, -1)
+    for name in ("tables", "axes"):
+        buffer = getattr(module, name)
+        for data in (buffer.to(torch.float16), torch.zeros_like(buffer)):
+            buffer.data = data                          # as in FSDP
+            assert same(module(X, positions), RotaryEmbedding(AXES)(X, positions))
+    with torch.inference_mode():
+        assert same(module.to("meta").to_empty(device="cpu")(X, positions), RotaryEmbedding(AXES)(X, positions))
+    assert not module.tables.is_inference()
+    on_device = on_meta(lambda: RotaryEmbedding(AXES, max_len=1000))
+    assert on_device.tables.is_meta and same(on_device(X, positions), RotaryEmbedding(AXES)(X, positions))
+    assert "max_len=1000" in repr(module) and len(pickle.dumps(module)) < 5000
+
+
+@pytest.mark.parametrize("rotary", [PLAIN, AXES], ids=["plain", "axes"])
+@pytest.mark.parametrize("eager", [False, True])
+def test_a_call_neither_copies_nor_synchronizes(rotary, eager, monkeypatch):
+    """A call on the meta device, which has the same operators as a call on a GPU."""
+    monkeypatch.setattr(posenc.torch._rotary_embedding, "is_eager", lambda: eager)
+    module = RotaryEmbedding(rotary, max_len=1000).to("meta")
+    x, positions = torch.zeros(1, device="meta"), torch.zeros(1, 5, dtype=torch.int64, device="meta")
+
+    def operators(module):
+        class Names(torch.utils._python_dispatch.TorchDispatchMode):
+            def __torch_dispatch__(self, operator, types, arguments=(), options=None):
+                names.append(operator.overloadpacket.__name__)
+                return operator(*arguments, **options or {})
+
+        names = []
+        with Names():
+            module(x, positions)
+        return set(names)
+
+    gathered = {"gather", "expand", "select"} if rotary is AXES else set()
+    assert operators(module) == {"clamp", "add", "embedding", "split", "cat"} | gathered
+    assert "tables" in operators(RotaryEmbedding(rotary))
+
+
+@pytest.mark.parametrize("rotary", [PLAIN, AXES], ids=["plain", "axes"])
+def test_tables_compile_and_export(rotary):
+    module, positions = RotaryEmbedding(rotary, max_len=1000), ROWS if rotary is PLAIN else ROWS.expand(3, -1, -1)
+    torch.compiler.reset()
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    exported = torch.export.export(module, (X, positions)).module()
+    for function in (compiled, exported):
+        assert same(function(X, positions), module(X, positions))
+        assert torch.isnan(function(X, positions + 1000)[0]).all()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tables_in_onnx(tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    module = RotaryEmbedding(CONFIG, max_len=1000)
+    torch.onnx.export(module, (X, ROWS), tmp_path / "rope.onnx", dynamo=True, verbose=False, input_names=["x", "positions"])
+    session = runtime.InferenceSession(tmp_path / "rope.onnx", providers=["CPUExecutionProvider"])
+    inputs = {"positions": ROWS.numpy(), "x": X.numpy()}
+    results = session.run(None, {i.name: inputs[i.name] for i in session.get_inputs()})
+    assert same(map(torch.from_numpy, results), module(X, ROWS))
 
 
 def test_activation_checkpointing():

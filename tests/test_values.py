@@ -10,7 +10,7 @@ import pytest
 import posenc
 from adversarial import halfway, zeros
 from conftest import bits_of
-from constructed import cases
+from constructed import cases, tight_scale
 from posenc._core import kernel
 from reference import FORMATS, NAN, Reference, reference_of
 
@@ -340,6 +340,19 @@ def test_the_fast_path_alone_fails_next_to_a_boundary(isa, position, column):
     assert bits_of(posenc.encode(rows, 512))[position - first, column] == correct
     with without_rounding_test():
         assert bits_of(posenc.encode(rows, 512))[position - first, column] != correct
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_the_error_bound_covers_negative_sines_of_offsets(isa, dtype):
+    """The first row and its anchor are close to zeros of the sine, and the sines of all offsets are negative."""
+    convention, first, rng = {"frequencies": (4 * np.pi - np.pi / 31.5,)}, 63_000, np.random.default_rng(0)
+    reference = Reference(2, **convention)
+    scales = {row: tight_scale(rng, reference.value(first + row, 0, 400), dtype) for row in range(1, 63, 2)}
+    scales = {row: scale for row, scale in scales.items() if scale is not None}
+    assert len(scales) >= 20
+    for row, scale in scales.items():
+        values = posenc.encode(range(first, first + 200), 2, dtype=dtype, scale=scale, **convention)
+        assert bits_of(values)[row, 0] == Reference(2, scale=scale, **convention).bits(first + row, 0, dtype)
 
 
 def test_values_that_a_scale_brings_next_to_a_half_way_point(isa, dtype):

@@ -13,7 +13,7 @@ from posenc._encoding.presets import Preset, preset, presets
 from posenc._encoding.stream import Chunk
 from posenc._files import File, open, save, verify  # noqa: A004
 from posenc._identify import Match, identify
-from posenc._rotary import Rotary
+from posenc._rotary import Rotary, RotaryAt
 from posenc._version import __version__ as __version__
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Match",
     "Preset",
     "Rotary",
+    "RotaryAt",
     "add_to",
     "encode",
     "grid",

@@ -275,7 +275,7 @@ def _sum(
         positions = np.broadcast_to(positions, x.shape[:-1])
         if x.ndim == 1:
             return _sum(x[np.newaxis], positions[np.newaxis], columns, d_model, keywords).reshape(x.shape)
-    # add_to needs all columns: this array has them for a strip of rows, so its size is bounded
+    # add_to needs all columns; the size of this array is bounded, because it holds only a strip of rows at a time
     total, n = np.empty(x.shape, x.dtype), x.shape[-2]
     wide = np.zeros((max(1, min(n, STRIP_BYTES // (d_model * x.itemsize))), d_model), x.dtype)
     ours = slice(columns.start, columns.stop)

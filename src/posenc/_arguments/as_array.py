@@ -30,7 +30,7 @@ def shown(value: Any) -> str:
 def tensor_hint(name: str, value: Any, written: bool = False, has_torch_function: bool = True) -> str:
     """Return a hint for the end of a message if a value is a PyTorch tensor, else "".
 
-    The hint has an expression for an array with the same values, in the same memory if it is to be written.  It names
+    The hint shows an expression for an array with the same values; for an output, the array shares its memory.  It names
     posenc.torch only if that has a function like the one that was called.
     """
     tensor: Any = getattr(sys.modules.get("torch"), "Tensor", ())
@@ -132,7 +132,7 @@ def _nans_beside_large(column: Any, converted: NDArray[Any]) -> int:
     """Return the number of NaN in a pandas column if it has numbers of 2**53 or more, which pandas may have rounded; else 0."""
     if not (hasattr(column, "isna") and isinstance(column.dtype, np.dtype)):
         return 0
-    large = abs(converted[np.isfinite(converted)]) >= 2**53
+    large = abs(converted[np.isfinite(converted)].astype(np.float64)) >= 2**53      # float16 would overflow
     return int(np.count_nonzero(np.isnan(converted))) if large.any() else 0
 
 

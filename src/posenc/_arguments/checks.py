@@ -25,7 +25,7 @@ LAYOUTS = {         # the layouts of other libraries
     **dict.fromkeys(("neox", "half", "concat", "concatenated", "split", "rotate_half"), "halves"),
     **dict.fromkeys(("gptj", "gpt-j", "interleave", "alternating"), "interleaved"),
 }
-OUT = "out has dtype"                   # begins the errors for the dtype of `out`
+OUT = "out has dtype"                   # the start of errors about the dtype of `out`
 E = TypeVar("E", ValueError, TypeError)
 REAL = "integers of at most 64 bits, float64, float32, float16 or bfloat16"
 
@@ -225,7 +225,28 @@ def range_or_array(positions: Any) -> range | NDArray[Any]:
     if hasattr(positions, "d_model"):
         expected = "an integer, a range or an array; an Encoding is the argument d_model or encoding"
         raise wrong_type("positions", positions, expected)
-    return numbers("positions", positions)
+    return coordinates("positions", positions)
+
+
+def coordinates(name: str, value: Any) -> NDArray[Any]:
+    """Return positions as an array; raise a ValueError if they may have been rounded to 16 bits."""
+    given = as_array(name, value)
+    array = numbers(name, given)
+    check_not_rounded(name, array, given.dtype.name, '.astype("float64")')
+    return array
+
+
+def check_not_rounded(name: str, array: NDArray[Any], dtype: str, conversion: str) -> None:
+    """Raise a ValueError if positions were given in a dtype of 16 bits and one is so large that it may be a rounded integer."""
+    if dtype not in ("float16", "bfloat16"):
+        return
+    most = 2 ** DTYPES[dtype].precision
+    with np.errstate(all="ignore"):             # signalling NaNs would cause a warning
+        beyond = array[np.isfinite(array) & (abs(array) > most)]
+    if beyond.size:
+        largest = float(beyond[np.argmax(abs(beyond))])
+        raise wrong(name, f"reach {largest:.17g} in {dtype}, which holds no odd integer above {most}; "
+                          f"pass the original {name}, or convert with {conversion} if they are exact")
 
 
 def positions_of(positions: range | NDArray[Any], offset: float, name: str = "positions") -> range | NDArray[Any]:
@@ -357,7 +378,7 @@ def too_large(name: str, shape: tuple[int, ...], error: Exception) -> Exception:
 
 
 def bfloat16_error() -> ModuleNotFoundError:
-    """Return the error for a new array of bfloat16 without ml_dtypes."""
+    """Return the error for a call that needs ml_dtypes, because it returns a new array of bfloat16."""
     what = "dtype bfloat16, unless `out` is an array of uint16 for its bits,"
     return install.not_installed(what, "bfloat16", ModuleNotFoundError(name="ml_dtypes"))
 
@@ -380,12 +401,10 @@ def broadcast(positions: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     return np.require(np.broadcast_to(positions, shape), None, ("C", "A")).reshape(shape)
 
 
-def whole(positions: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return positions of a rotation as integers."""
-    fractional = ~(np.isfinite(positions) & (positions == np.floor(positions)))
-    if fractional.any():
-        raise wrong("positions", f"has {positions[fractional][0]}, expected integers for a rotation")
-    return positions.astype(np.int64)
+def integers_if_whole(positions: NDArray[np.float64]) -> NDArray[Any]:
+    """Return positions as integers, which are rotated faster, if all of them are whole numbers."""
+    whole = np.isfinite(positions) & (positions == np.floor(positions))
+    return positions.astype(np.int64) if whole.all() else positions
 
 
 def axes_error(positions: Any, axes: int) -> ValueError:
@@ -403,7 +422,7 @@ def check_broadcast(shape: tuple[int, ...], expected: tuple[int, ...], has_axes:
 
     With any other number of axes, positions of shape (batch, n) would broadcast to (batch, heads, n) as (heads, n) if both
     numbers are equal.  Positions with one axis must have all rows: a single position would mean equal rows, not consecutive
-    ones.  If `has_axes`, the first dimension of positions is that of their axes.
+    ones.  If `has_axes`, the first index of positions selects an axis.
     """
     own, n = shape[has_axes:], len(expected)
     is_single = len(own) < 2 and all(length == 1 for length in own) and n > 0 and expected[-1] > 1

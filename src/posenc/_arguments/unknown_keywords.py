@@ -114,7 +114,7 @@ def check_names(
 def suggests(function: Callable[P, R]) -> Callable[P, R]:
     """Decorate a function so that its error for an unknown keyword suggests a known one, even if an argument is missing.
 
-    If the function has a parameter ``**``, it must accept the keywords of a convention.
+    A parameter ``**`` of the function must accept the keywords of a convention.
     """
     @functools.wraps(function)
     def call(*args: P.args, **keywords: P.kwargs) -> R:

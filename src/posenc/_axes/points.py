@@ -105,7 +105,7 @@ def points(
     with kernel.default_environment():
         dtype_name, element = checks.output_dtype(dtype, out)
         threads = checks.threads(threads)
-        array = checks.numbers("coordinates", coordinates)
+        array = checks.coordinates("coordinates", coordinates)
         checks.check_real("coordinates", array)
         if array.ndim == 0 or array.shape[-1] == 0:
             raise ValueError(f"coordinates has shape {array.shape}, expected (..., axes) with at least one axis")

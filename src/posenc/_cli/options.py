@@ -135,7 +135,7 @@ def add_convention(parser: Parser, defaults: str = PAPER) -> None:
 
 
 def selected_encoding(args: argparse.Namespace, d_model: int, described: posenc.Encoding | None = None) -> posenc.Encoding:
-    """Return the encoding that the options select; without --preset, the file's specification `described` gives defaults."""
+    """Return the encoding that the options select.  Without --preset, the defaults are those of `described`, if given."""
     keywords = {keyword: value for keyword, value in vars(args).items() if keyword in KEYWORDS}
     if args.preset is not None:
         return posenc.preset(args.preset, d_model, **keywords)

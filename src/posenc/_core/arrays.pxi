@@ -159,12 +159,14 @@ cdef void merge_axes(rows_t *rows, char *data, const Py_ssize_t *shape, const Py
     rows.axes = n
 
 
-cdef void append_axis(extent_t *extent, ptrdiff_t length, ptrdiff_t x_stride, ptrdiff_t out_stride) noexcept:
-    """Append an axis, or merge it with the last one if one stride covers both."""
+cdef void append_axis(extent_t *extent, ptrdiff_t length, ptrdiff_t x_stride, ptrdiff_t out_stride,
+                      ptrdiff_t position_stride) noexcept:
+    """Append an axis, or merge it with the last one if one stride covers both, for x, `out` and the positions."""
     cdef int last = extent.axes - 1
     if length == 1:
         return
-    if last >= 0 and extent.x_strides[last] == length * x_stride and extent.out_strides[last] == length * out_stride:
+    if (last >= 0 and extent.x_strides[last] == length * x_stride and extent.out_strides[last] == length * out_stride
+            and extent.position_strides[last] == length * position_stride):
         extent.shape[last] *= length
     else:
         last = extent.axes
@@ -172,3 +174,4 @@ cdef void append_axis(extent_t *extent, ptrdiff_t length, ptrdiff_t x_stride, pt
         extent.shape[last] = length
     extent.x_strides[last] = x_stride
     extent.out_strides[last] = out_stride
+    extent.position_strides[last] = position_stride

@@ -114,70 +114,167 @@ cdef void table_block(void *context, ptrdiff_t which, int member) noexcept nogil
                         &run.run.slots[member].tally)
 
 
-cdef int execute_rotation(const rotation_call_t *call, Rotation rotation) except -1:
-    """Prepare the job of each axis of positions, then rotate in blocks of rows and heads."""
-    cdef const positions_t *p = &call.positions
-    cdef rotation_t r = call.rotation
-    cdef rotary_axis_t axes[MOST_POSITION_AXES]
-    cdef spec_t specs[MOST_POSITION_AXES]
-    cdef undecided_t undecided[MOST_POSITION_AXES]
-    cdef rotation_run_t run
+cdef struct rotation_axes_t:
+    # the axes of positions of a rotation
+    rotary_axis_t axes[MOST_POSITION_AXES]
+    spec_t specs[MOST_POSITION_AXES]
+    undecided_t undecided[MOST_POSITION_AXES]
+
+
+cdef list set_axes(rotation_t *r, run_t *run, rotation_axes_t *a, Rotation rotation, const positions_t *p, ptrdiff_t rows,
+                   int threads):
+    """Set the axes of positions of a rotation, in `a`, and the evaluation of undecided values; return objects to keep alive.
+
+    `rows` is the number of positions on each axis.  If `r.factors` is not set, plan how to compute cosines and sines.
+    """
     cdef Columns columns
     cdef job_t *job
     cdef Offsets table
-    cdef list tables = []               # keeps the tables alive
+    cdef list tables = []
     cdef uint64_t step
     cdef int i
-    if call.out.len == 0:
-        return 0
     r.has_fast_path = True
     r.position_axes = len(rotation.axes)
-    r.axis = axes
+    r.axis = a.axes
     for i in range(r.position_axes):
         columns, pair = rotation.axes[i]
-        specs[i] = columns.spec
-        specs[i].context = &undecided[i]
-        undecided[i].value = <PyObject *>columns.value
-        axes[i].spec = &specs[i]
-        axes[i].pair = NULL
+        a.specs[i] = columns.spec
+        a.specs[i].context = &a.undecided[i]
+        a.undecided[i].value = <PyObject *>columns.value
+        a.axes[i].spec = &a.specs[i]
+        a.axes[i].pair = NULL
         if pair is not None:
-            axes[i].pair = <const ptrdiff_t *><const char *>(<bytes>pair)
-        job = &axes[i].table
+            a.axes[i].pair = <const ptrdiff_t *><const char *>(<bytes>pair)
+        job = &a.axes[i].table
         memset(job, 0, sizeof(job_t))
         job.dtype = FLOAT64
         job.output = STORE
         job.batch = 1
         job.start = p.start
         job.step = p.step
-        job.integers = p.integers + i * call.rows if p.integers != NULL else NULL
-        with nogil:
-            step = spacing(job, call.rows)
-        if is_advanced(&specs[i], call.rows, step, kept_table(columns, step, 0) is not None, ROWS_FOR_TABLE):
-            table = offset_table(columns, step, 0, call.threads)
+        job.integers = p.integers + i * rows if p.integers != NULL else NULL
+        job.reals = p.reals + i * rows if p.reals != NULL else NULL
+        if not 2.0**-64 <= abs(columns.spec.scale) <= 2.0**64:
+            r.has_fast_path = False
+        if r.factors != NULL:
+            continue
+        step = 0
+        if job.reals == NULL:
+            with nogil:
+                step = spacing(job, rows)
+        if is_advanced(&a.specs[i], rows, step, kept_table(columns, step, 0) is not None, ROWS_FOR_TABLE):
+            table = offset_table(columns, step, 0, threads)
             tables.append(table)
             job.offsets = &table.table
-        if not 2.0**-64 <= abs(specs[i].scale) <= 2.0**64:
-            r.has_fast_path = False
+        elif job.reals == NULL:
+            r.direct_scale = abs(columns.spec.scale)
+    run.kernel = active
+    run.undecided = a.undecided
+    run.specs = r.position_axes
+    return tables
+
+
+cdef int execute_rotation(const rotation_call_t *call, Rotation rotation, Factors factors=None) except -1:
+    """Rotate in blocks of rows and heads, by prepared factors if they are given."""
+    cdef rotation_t r = call.rotation
+    cdef rotation_axes_t axes
+    cdef rotation_run_t run
+    cdef Numbers numbers
+    if call.out.len == 0:
+        return 0
+    if factors is not None:
+        numbers = numbers_of(factors, r.dtype, call.threads)
+        r.factors = numbers.first
+        r.direct_scale = numbers.direct_scale
+    tables = set_axes(&r, &run.run, &axes, rotation, &call.positions, call.rows if factors is None else factors.rows,
+                      call.threads)
     run.plan = plan_rotation(&r, call.rows, call.heads, call.threads)
     r.most_rows = run.plan.rows
     run.rotation = &r
     run.all_rows = call.rows
     run.all_heads = call.heads
-    run.run.kernel = active
-    run.run.undecided = undecided
-    run.run.specs = r.position_axes
     run.run.bytes = (active.rotation_memory(&r) + LINE - 1) // LINE * LINE
     run_call(rotation_block, &run.run, run.plan.blocks, run.plan.per_check, run.plan.threads, "cosines and sines")
     return 0
+
+
+cdef bint has_error(const run_t *run) noexcept nogil:
+    """Whether the evaluation of an undecided value raised an exception."""
+    cdef int i
+    for i in range(run.specs):
+        if run.undecided[i].error != NULL:
+            return True
+    return False
 
 
 cdef void rotation_block(void *context, ptrdiff_t which, int member) noexcept nogil:
     cdef rotation_run_t *run = <rotation_run_t *>context
     cdef plan_t *plan = &run.plan
     cdef ptrdiff_t row = which % plan.row_blocks * plan.rows, head = which // plan.row_blocks * plan.entries
-    cdef int i
-    for i in range(run.run.specs):
-        if run.run.undecided[i].error != NULL:
-            return
+    if has_error(&run.run):
+        return
     run.run.kernel.rotate(run.rotation, row, min(plan.rows, run.all_rows - row), head, min(plan.entries, run.all_heads - head),
                           run.run.memory + member * run.run.bytes, &run.run.slots[member].tally)
+
+
+cdef struct factors_run_t:
+    run_t run
+    const rotation_t *rotation
+    double *first
+    ptrdiff_t rows, block_rows
+
+
+cdef Numbers numbers_of(Factors factors, dtype_t dtype, int threads):
+    """Return the factors in the form for a dtype, and keep them.  Two threads may compute the same: see offset_table."""
+    cdef bint in_float = dtype != FLOAT32
+    cdef Numbers result
+    with cython.critical_section(factors):
+        result = factors.in_float if in_float else factors.in_double
+    if result is None:
+        result = new_numbers(factors, dtype, threads)
+        with cython.critical_section(factors):
+            if in_float:
+                factors.in_float = result
+            else:
+                factors.in_double = result
+    return result
+
+
+cdef Numbers new_numbers(Factors factors, dtype_t dtype, int threads):
+    cdef Numbers result = Numbers.__new__(Numbers)
+    cdef rotation_t r
+    cdef rotation_axes_t axes
+    cdef factors_run_t run
+    cdef positions_t p
+    cdef ptrdiff_t blocks, columns, per_check
+    memset(&r, 0, sizeof(rotation_t))
+    memset(&p, 0, sizeof(positions_t))
+    r.dtype = dtype
+    r.inverse = factors.inverse
+    r.pairs = factors.rotation.pairs
+    set_positions(&p, factors)
+    result.memory = factors.allocated()
+    result.first = <double *>on_cache_line(result.memory)
+    if factors.rows == 0:
+        return result
+    tables = set_axes(&r, &run.run, &axes, factors.rotation, &p, factors.rows, threads)
+    result.direct_scale = r.direct_scale
+    columns = 2 * max(<ptrdiff_t>1, r.pairs)
+    per_check = ADVANCED_PER_CHECK if r.has_fast_path else DIRECT_PER_CHECK
+    run.rotation = &r
+    run.first = result.first
+    run.rows = factors.rows
+    run.block_rows = max(1, min(<ptrdiff_t>FINE, per_check // columns))
+    run.run.bytes = run.block_rows * factors.row_bytes if r.position_axes > 1 else 0
+    blocks = (run.rows + run.block_rows - 1) // run.block_rows
+    threads = team_size(threads, run.rows * columns, ADVANCED_PER_THREAD if r.has_fast_path else DIRECT_PER_THREAD, blocks)
+    run_call(factors_block, &run.run, blocks, max(1, per_check // (run.block_rows * columns)), threads, "cosines and sines")
+    return result
+
+
+cdef void factors_block(void *context, ptrdiff_t which, int member) noexcept nogil:
+    cdef factors_run_t *run = <factors_run_t *>context
+    cdef ptrdiff_t row = which * run.block_rows, pitch = factor_pitch(run.rotation.pairs)
+    if not has_error(&run.run):
+        run.run.kernel.factors(run.rotation, row, min(run.block_rows, run.rows - row), run.first + row * pitch,
+                               run.run.memory + member * run.run.bytes)

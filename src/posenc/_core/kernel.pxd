@@ -83,6 +83,7 @@ cdef extern from "kernel.h" nogil:
         ptrdiff_t shape[MOST_DIMENSIONS]
         ptrdiff_t x_strides[MOST_DIMENSIONS]
         ptrdiff_t out_strides[MOST_DIMENSIONS]
+        ptrdiff_t position_strides[MOST_DIMENSIONS]
 
     ctypedef struct rotary_axis_t:
         const spec_t *spec
@@ -92,11 +93,15 @@ cdef extern from "kernel.h" nogil:
     ctypedef struct rotation_t:
         dtype_t dtype
         int interleaved, inverse, has_fast_path, position_axes, skip_rounding_test
-        ptrdiff_t pairs, rest, most_rows
+        double direct_scale
+        ptrdiff_t pairs, rest, first_position, most_rows
+        const double *factors
         const char *x
         char *out
         extent_t rows, heads
         const rotary_axis_t *axis
+
+    ptrdiff_t factor_pitch(ptrdiff_t pairs)
 
     ctypedef struct tally_t:
         uint64_t uncertain, exact
@@ -107,6 +112,7 @@ cdef extern from "kernel.h" nogil:
         void (*tabulate)(const spec_t *, const offsets_t *, ptrdiff_t, ptrdiff_t) noexcept nogil
         void (*rows)(const spec_t *, const job_t *, ptrdiff_t, ptrdiff_t, char *, tally_t *) noexcept nogil
         size_t (*rotation_memory)(const rotation_t *) noexcept nogil
+        void (*factors)(const rotation_t *, ptrdiff_t, ptrdiff_t, double *, char *) noexcept nogil
         void (*rotate)(const rotation_t *, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t, char *, tally_t *) noexcept nogil
 
     const kernel_t *const *posenc_kernels

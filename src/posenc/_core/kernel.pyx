@@ -8,7 +8,7 @@ import os
 from math import prod
 
 import cython
-from numpy import empty, ndarray, uint8, uint16
+from numpy import empty, float64, frombuffer, int64, ndarray, uint8, uint16
 
 from posenc._arguments import checks
 from posenc._arguments.dtypes import DTYPES
@@ -16,6 +16,7 @@ from posenc._core import limits
 
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_STRIDES, PyBUF_WRITABLE
 from cpython.buffer cimport PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
 from cython.parallel cimport prange, threadid
@@ -23,7 +24,7 @@ from libc.math cimport floor
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 
 MOST_AXES = MOST_POSITION_AXES          # largest number of position axes of a rotation
@@ -128,6 +129,19 @@ def rotate(Rotation rotation not None, object x, object positions, object invers
     try:
         prepare_rotate(&call, rotation, x, positions, inverse, out, threads)
         execute_rotation(&call, rotation)
+    finally:
+        release(&call.positions)
+        PyBuffer_Release(&call.x)
+        PyBuffer_Release(&call.out)
+
+
+def rotate_at(Factors factors not None, object x, object positions, object out, object threads):
+    """Rotate x at an array of positions, a view of those of `factors`: see `posenc.RotaryAt.rotate`."""
+    cdef rotation_call_t call
+    memset(&call, 0, sizeof(rotation_call_t))
+    try:
+        prepare_rotate(&call, factors.rotation, x, positions, factors.inverse, out, threads, factors)
+        execute_rotation(&call, factors.rotation, factors)
     finally:
         release(&call.positions)
         PyBuffer_Release(&call.x)

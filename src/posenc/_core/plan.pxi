@@ -23,7 +23,7 @@ cdef struct plan_t:
     size_t panel                        # bytes
     int threads                         # most threads
     ptrdiff_t rows, entries             # in a block: rows of the table, and entries of the batch
-    ptrdiff_t row_blocks, blocks        # blocks for all rows of the table, and for all rows and batch entries
+    ptrdiff_t row_blocks, blocks        # numbers of blocks: of the table, and of the table times the batch entries
     ptrdiff_t per_check                 # blocks that each thread runs in the first piece
 
 

@@ -20,6 +20,101 @@ cdef struct rotation_call_t:
     int threads
 
 
+cdef class Numbers:
+    """Immutable factors, in memory that begins on a cache line."""
+
+    cdef void *memory
+    cdef double *first
+    cdef double direct_scale            # see rotation_t
+
+    def __dealloc__(self):
+        free(self.memory)
+
+
+cdef class Factors:
+    """Positions, and the factors of a rotation at them.  The first rotation of an array in each form computes the factors.
+
+    Parameters
+    ----------
+    rotation : Rotation
+    positions : int, range or array_like
+        As for `posenc.Rotary.tables`.
+    inverse : bool
+
+    Attributes
+    ----------
+    array : ndarray of int64 or float64
+        The positions, with the dimension of their axes; read-only.
+    inverse : bool
+    nbytes : int
+        Bytes of the positions and factors.
+    """
+
+    cdef Rotation rotation
+    cdef readonly bint inverse
+    cdef bint are_real                  # whether `values` has float64, else int64
+    cdef ptrdiff_t rows, row_bytes
+    cdef Numbers in_double, in_float    # None until computed
+    cdef bytes values
+    cdef tuple shape
+
+    def __cinit__(self, Rotation rotation not None, object positions, object inverse):
+        cdef positions_t p
+        cdef int64_t *values
+        cdef ptrdiff_t i, axes = len(rotation.axes)
+        self.inverse = checks.boolean("inverse", inverse)
+        self.rotation = rotation
+        self.row_bytes = factor_pitch(rotation.pairs) * sizeof(double)
+        read_positions(&p, positions, 0)
+        try:
+            if p.reals != NULL:
+                replace_positions(&p, checks.integers_if_whole(p.view.obj))
+            if axes > 1 and (not p.is_array or p.axes == 0 or p.shape[0] != axes):
+                raise checks.axes_error(positions, axes)
+            self.rows = p.rows // axes
+            free(self.allocated())                  # refuses too many positions
+            self.shape = tuple([p.shape[i] for i in range(p.axes)])
+            self.values = PyBytes_FromStringAndSize(NULL, p.rows * sizeof(int64_t))
+            self.are_real = p.reals != NULL
+            values = <int64_t *>self.positions()
+            if p.is_array:
+                memcpy(values, p.view.buf, p.rows * sizeof(int64_t))
+            for i in range(0 if p.is_array else p.rows):
+                values[i] = <int64_t>(p.start + <uint64_t>i * p.step)
+        finally:
+            release(&p)
+
+    cdef const int64_t *positions(self) noexcept:
+        return <const int64_t *><const char *>self.values
+
+    cdef void *allocated(self) except NULL:
+        """Return memory for factors, which the caller must free."""
+        cdef void *memory = NULL
+        if <double>self.rows * self.row_bytes < 2.0**60:
+            memory = malloc(self.rows * self.row_bytes + LINE)
+        if memory == NULL:
+            raise MemoryError(f"Unable to allocate {<object>self.rows * self.row_bytes} bytes for the cosines and sines of "
+                              f"{self.rows} positions, {self.row_bytes} bytes each")
+        return memory
+
+    @property
+    def array(self):
+        """The positions, in a read-only array of int64 or float64."""
+        return frombuffer(self.values, float64 if self.are_real else int64).reshape(self.shape)
+
+    @property
+    def nbytes(self):
+        return len(self.values) + self.rows * self.row_bytes * ((self.in_double is not None) + (self.in_float is not None))
+
+
+cdef void set_positions(positions_t *p, Factors factors) noexcept:
+    """Set the numbers of positions to those of factors."""
+    if factors.are_real:
+        p.reals = <const double *>factors.positions()
+    else:
+        p.integers = factors.positions()
+
+
 cdef int thread_count(object threads) except -1:
     """Return the number of threads, at most MAX_THREADS, or 0 for None."""
     if threads is None:
@@ -164,7 +259,8 @@ cdef double finite_number(object value, str name) except? -1:
 
 
 cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, object x, object positions, object inverse, object out,
-                        object threads) except -1:
+                        object threads, Factors factors=None) except -1:
+    """Prepare a call with positions or, if `factors` is given, with an array of some of its positions."""
     cdef tuple element
     cdef positions_t *p = &call.positions
     cdef rotation_t *r = &call.rotation
@@ -175,7 +271,9 @@ cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, object x, obje
         inverse = checks.boolean("inverse", inverse)
     # Conversions may run foreign code that changes x, so x is checked after them.
     call.threads = thread_count(threads)
-    if positions is not None:
+    if factors is not None:
+        view_positions(p, positions, factors)
+    elif positions is not None:
         read_positions(p, positions, 0)
     if x.ndim == 0 or x.shape[x.ndim - 1] != rotation.head_dim:
         raise ValueError(f"x has shape {x.shape}, expected (..., {rotation.head_dim})")
@@ -201,18 +299,43 @@ cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, object x, obje
     r.x = <const char *>source.buf
     r.out = <char *>call.out.buf
     r.skip_rounding_test = rounding_test_skipped
-    prepare_rows_and_heads(call, rotation, x, positions, source)
+    prepare_rows_and_heads(call, rotation, x, positions, source, factors is None)
+    if factors is not None:
+        r.first_position = <const int64_t *>p.view.buf - factors.positions()
+        set_positions(p, factors)
+        p.rows = factors.rows
+        return 0
     separate(p, &call.out)
     return 0
 
 
+cdef int view_positions(positions_t *p, object positions, Factors factors) except -1:
+    """Hold the buffer of an array, a view of the positions of `factors` on the first axis of positions."""
+    cdef char *first
+    cdef char *beyond
+    cdef int i
+    PyObject_GetBuffer(positions, &p.view, PyBUF_STRIDES)
+    p.is_array = True
+    p.axes = p.view.ndim
+    for i in range(p.axes):
+        p.shape[i] = p.view.shape[i]
+    span(&p.view, &first, &beyond)
+    if p.view.len and (first < <const char *>factors.positions() or beyond > <const char *>(factors.positions() + factors.rows)):
+        raise ValueError("positions is not a view of those of the factors")
+    return 0
+
+
 cdef int prepare_rows_and_heads(rotation_call_t *call, Rotation rotation, object x, object positions,
-                                const Py_buffer *source) except -1:
-    """Divide the axes of x into those along which positions change (rows) and those that share positions (heads)."""
+                                const Py_buffer *source, bint has_axes) except -1:
+    """Divide the axes of x into those along which positions change (rows) and those that share positions (heads).
+
+    `has_axes` is whether positions have a dimension for the axes of positions, if there are several.
+    """
     cdef positions_t *p = &call.positions
     cdef rotation_t *r = &call.rotation
-    cdef int several = len(rotation.axes) > 1, axes = source.ndim - 1, axis, at, own
+    cdef int several = has_axes and len(rotation.axes) > 1, axes = source.ndim - 1, axis, at, own
     cdef bint matches = True
+    cdef ptrdiff_t stride
     cdef ptrdiff_t n = source.shape[axes - 1] if axes else 0
     if positions is None and axes and not several:
         read_positions(p, n, 0)
@@ -225,7 +348,7 @@ cdef int prepare_rows_and_heads(rotation_call_t *call, Rotation rotation, object
         if p.rows != n:
             raise checks.length_error(p.rows, n)
     if p.reals != NULL:
-        replace_positions(p, checks.whole(p.view.obj))
+        replace_positions(p, checks.integers_if_whole(p.view.obj))
     if p.is_array:
         own = p.axes - several
         matches = own == axes or own < 2 and own < axes
@@ -235,11 +358,12 @@ cdef int prepare_rows_and_heads(rotation_call_t *call, Rotation rotation, object
     for axis in range(axes):
         at = axis - (axes - p.axes)
         if at < several or p.shape[at] == 1:
-            append_axis(&r.heads, source.shape[axis], source.strides[axis], call.out.strides[axis])
+            append_axis(&r.heads, source.shape[axis], source.strides[axis], call.out.strides[axis], 0)
             call.heads *= source.shape[axis]
         else:
             matches = matches and p.shape[at] == source.shape[axis]
-            append_axis(&r.rows, source.shape[axis], source.strides[axis], call.out.strides[axis])
+            stride = p.view.strides[at] // <ptrdiff_t>sizeof(int64_t) if p.is_array else 1
+            append_axis(&r.rows, source.shape[axis], source.strides[axis], call.out.strides[axis], stride)
             call.rows *= source.shape[axis]
     if not matches:
         checks.check_broadcast(p.view.obj.shape, x.shape[:x.ndim - 1], several)

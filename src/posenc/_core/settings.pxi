@@ -50,7 +50,7 @@ cdef class default_environment:
 
 
 def skip_rounding_test(bint skip):
-    """Set whether the fast path stores values without a rounding test.  Tests use this to show that the test is needed."""
+    """Set whether the fast path stores values without a rounding test.  Tests then show that values are wrong."""
     global rounding_test_skipped
     rounding_test_skipped = skip
 

@@ -51,7 +51,8 @@ def encode(
         An integer n means ``range(n)``.  An array of integers or real numbers may have any shape; a column from pandas, polars
         or Arrow must have no nulls.  An array or tensor of shape () is one position.  A DataFrame with one column has shape
         (n, 1): pass the column, or call `points`.  Dates and durations are refused; the error shows how to convert them.
-        Positions must be in [-2**63, 2**63), with and without `position_offset`; NaN and infinity give rows of NaN.
+        Positions must be in [-2**63, 2**63), with and without `position_offset`; NaN and infinity give rows of NaN.  A float16
+        array with positions above 2048, or a bfloat16 array above 256, is refused, because they may be rounded integers.
     d_model : int or Encoding
         Number of columns; or an encoding, in place of d_model and the keywords of a convention.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional

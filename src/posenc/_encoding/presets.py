@@ -67,7 +67,7 @@ class Preset(NamedTuple):  # numpydoc ignore=PR01
 
 
 class Presets(tuple[Preset, ...]):
-    """A tuple of presets that prints as a table; a name is also an index."""
+    """A tuple of presets that prints as a table; an index may also be the name of a preset."""
 
     __slots__ = ()
 
@@ -158,9 +158,17 @@ def _pyg(d_model: int, *, base_freq: float = 1e-4, granularity: float = 1.0) -> 
             "odd": "error"}
 
 
+def _wavelengths(shortest: float, longest: float) -> dict[str, Any]:
+    return {"layout": "halves", "spacing": "endpoint", "base": longest / shortest, "frequency_scale": math.tau / shortest,
+            "odd": "error"}
+
+
 def _pi0(d_model: int, *, min_period: float = 4e-3, max_period: float = 4.0) -> dict[str, Any]:
-    return {"layout": "halves", "spacing": "endpoint", "base": max_period / min_period,
-            "frequency_scale": math.tau / min_period, "odd": "error"}
+    return _wavelengths(min_period, max_period)
+
+
+def _depthcharge(d_model: int, *, min_wavelength: float = 1e-3, max_wavelength: float = 1e4) -> dict[str, Any]:
+    return _wavelengths(min_wavelength, max_wavelength)
 
 
 def _octaves(d_model: int) -> dict[str, Any]:
@@ -215,6 +223,7 @@ PRESETS = {
         ("speecht5", "as vaswani, even d_model only", "transformers SpeechT5ScaledPositionalEncoding", _PAPER_EVEN),
         ("timesfm", "as tensor2tensor", "transformers TimesFmPositionalEmbedding", _timesfm),
         ("pi0", "halves, endpoint; periods from 0.004 to 4", "openpi create_sinusoidal_pos_embedding", _pi0),
+        ("depthcharge", "halves, endpoint; periods from 0.001 to 10,000, for m/z", "depthcharge FloatEncoder", _depthcharge),
         ("opennmt-py", "as vaswani, even d_model only", "OpenNMT-py PositionalEncoding, SinusoidalInterleaved", _PAPER_EVEN),
         ("opennmt-py-concat", "halves, endpoint, even d_model only",
          "OpenNMT-py PositionalEncoding, SinusoidalConcat", _always(layout="halves", spacing="endpoint", odd="error")),
@@ -325,7 +334,7 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
 
 
 def convention_of(name: str, d_model: int, changes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the changes that are parameters of the source, and the resulting keywords of `Encoding`."""
+    """Return the parameters of the model's code among `changes`, and the resulting keywords of `Encoding`."""
     known = _known(name)
     with kernel.default_environment():
         defaults = {key: default for key, default in known.parameters.items() if key in changes}

@@ -65,7 +65,8 @@ def parts(rows: int, samples: int, most: int) -> Iterator[range]:
 
 
 def sampled(rows: int, samples: int) -> Iterator[int]:
-    """Yield one row from each of `samples` parts: the first row, random rows, and the last row (only the last for one part)."""
+    """Yield one row from each of `samples` parts: the first row, random rows, and the last row.  If there is one
+    part, it is the last row."""
     rng = random.Random(0)
     for k in range(samples):
         first, last = k * rows // samples, (k + 1) * rows // samples - 1

@@ -85,7 +85,8 @@ def _stale(name: str) -> OSError:
 class Folder:
     """A local folder.  Until it is published, it is in a hidden folder beside its path.
 
-    The hidden folder contains a folder named by the identifier of the job, which contains UNFINISHED and the folder "store".
+    The name of the only folder in the hidden folder is the identifier of the job.  This folder contains UNFINISHED and the
+    folder "store".
     """
 
     def __init__(self, path: str, private: bool) -> None:
@@ -237,7 +238,7 @@ def check_target(path: str, overwrite: bool) -> None:
 
 
 def _restore(store: str, path: str) -> None:
-    """Move the old folder back to its path; `publish` had moved it into the new folder, which is not published."""
+    """Move the old folder, which `publish` moved before it failed, from the new folder back to its path."""
     for folder in _temporary_folders(store):
         with suppress(OSError):             # there is a newer one
             os.rename(folder, path)

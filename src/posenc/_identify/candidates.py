@@ -17,7 +17,7 @@ from posenc._encoding.presets import convention_of, presets
 from posenc._identify.fit import Line, line_of
 from posenc._identify.sample import Sample, positions_at
 
-WIDEST_RATIO = 46           # natural logarithm of the largest ratio of two frequencies in a fit, about 1e20
+WIDEST_RATIO = 46           # logarithm of 1e20, the largest ratio of two frequencies in a fit
 TURNS = (1.0, math.pi / 4, math.pi / 2, math.pi, math.tau)      # common frequency scales, most without a short decimal form
 BASES = (10000.0, 100.0, 1000.0, 20.0, 500000.0, 1000000.0)     # tried if neither a preset nor a fit matches closely
 VARIANTS = (("diffusers-timestep", {"flip_sin_to_cos": True, "downscale_freq_shift": 0.0}),)     # in Stable Diffusion

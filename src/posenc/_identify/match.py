@@ -266,7 +266,7 @@ def _evaluate(encoding: Encoding, names: Names, sample: Sample, positions: range
         reason = f"noise of {noise:.1g}" if error.max() < 8 * noise else f"unexplained differences of {noise:.1g}"
     explained = np.log2(size / bound)
     inside = bound < size
-    # errors far below their bounds explain more bits than the bounds do
+    # if the errors are far below their bounds, the match explains more bits of the table
     usual = np.sqrt(np.mean((np.minimum(error, bound) / bound)[inside] ** 2)) if inside.any() else 1.0
     bits = explained.sum() - inside.sum() * math.log2(max(2.0**-6, 4 * usual))
     cost = _cost(encoding, names)

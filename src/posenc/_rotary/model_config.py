@@ -15,7 +15,7 @@ from posenc._rotary.scaling import type_of_scaling
 
 SHARES = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_percent", "rotary_percentage", "rotary_emb_fraction")
 # rotary_dim of minimax_m3_vl_text: its class documents it as the number of rotated columns, but the code of transformers 5.23
-# ignores it.  For MiniMax-M2, whose models were trained with it, this was an error of transformers (issue 48241).
+# ignores it.  MiniMax-M2 was trained with fewer rotated columns; transformers ignored its rotary_dim by mistake (issue 48241).
 WIDTHS = ("rotary_dim", "rotary_ndims", "attn_rotary_emb")
 LOCAL, FULL = "sliding_attention", "full_attention"
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from posenc._core.frequencies import spaced_float64
 from posenc._rotary.pair_axes import alternating, blocks, interleaved
 
@@ -51,8 +53,47 @@ def _rows_and_columns(layout: str, alternate: bool = False) -> Callable[..., dic
     return keywords
 
 
+def _own_frequencies(widths: Callable[[int], Sequence[int]]) -> Callable[..., dict[str, Any]]:
+    """Return a function that computes the keywords of a rotation in blocks of pairs, each with all frequencies of its width.
+
+    `widths` returns the number of columns of each axis.  An axis of d columns has the frequencies ``base**(-2 i / d)``; the
+    columns after the last block are not rotated.
+    """
+
+    def keywords(head_dim: int, base: float, frequency_scale: float) -> dict[str, Any]:
+        pairs = [width // 2 for width in widths(head_dim)]
+        values = [spaced_float64(count, ((base, Fraction(count)),), frequency_scale) for count in pairs]
+        frequencies = np.concatenate(values).tolist()
+        return {"frequencies": frequencies, "layout": "interleaved", "axes": blocks(pairs), "rotary_dim": 2 * sum(pairs)}
+
+    return keywords
+
+
+def _shares(*shares: int) -> Callable[[int], list[int]]:
+    """Return a function that divides the columns among the axes by `shares`."""
+    return lambda head_dim: [head_dim // sum(shares) * share for share in shares]
+
+
+def _thirds(head_dim: int) -> list[int]:
+    """Divide the columns among three axes; the first one has those that remain."""
+    third = 2 * (head_dim // 6)
+    return [head_dim - 2 * third, third, third]
+
+
+def _ltx_video(head_dim: int, base: float, frequency_scale: float) -> dict[str, Any]:
+    """Rising frequencies from 1 to base, each for all axes in turn; the pairs that remain come first and are not rotated."""
+    count, rest = head_dim // 6, head_dim % 6 // 2
+    values = spaced_float64(count, ((1 / Fraction(base), Fraction(max(count - 1, 1))),), frequency_scale).tolist()
+    frequencies = [0.0] * rest + [value for value in values for _ in range(3)]
+    return {"frequencies": frequencies, "layout": "interleaved", "axes": (0,) * rest + (0, 1, 2) * count}
+
+
 def _one_axis(head_dim: int, base: float, frequency_scale: float) -> dict[str, Any]:
     return {"base": base, "frequency_scale": frequency_scale}
+
+
+def _first_half(head_dim: int, base: float, frequency_scale: float) -> dict[str, Any]:
+    return _one_axis(head_dim, base, frequency_scale) | {"rotary_dim": head_dim // 2}
 
 
 MODELS = {
@@ -64,6 +105,19 @@ MODELS = {
     "sam2": Axial("width, height", 1e4, _rows_and_columns("interleaved"), 4),
     "dinov3": Axial("height, width in [-1, 1]", 100.0, _rows_and_columns("halves"), 4, 2 * math.pi),
     "gemma4-vision": Axial("one axis: the halves of a head are separate rows, for height and width", 100.0, _one_axis, 2),
+    "eva02": Axial("height, width", 1e4, _rows_and_columns("interleaved"), 4),
+    "vjepa2": Axial("time, height, width", 1e4, _own_frequencies(lambda head_dim: [head_dim // 6 * 2] * 3), 2),
+    "flux": Axial("image, height, width", 1e4, _own_frequencies(_shares(2, 7, 7)), 32),
+    "flux2": Axial("image, height, width, text", 2e3, _own_frequencies(_shares(1, 1, 1, 1)), 8),
+    "qwen-image": Axial("frame, height, width", 1e4, _own_frequencies(_shares(2, 7, 7)), 32),
+    "z-image": Axial("text, height, width", 256.0, _own_frequencies(_shares(2, 3, 3)), 16),
+    "lumina2": Axial("text, height, width", 1e4, _own_frequencies(_shares(1, 1, 1)), 6),
+    "hunyuan-image": Axial("height, width", 256.0, _own_frequencies(_shares(1, 1)), 4),
+    "hunyuan-video": Axial("time, height, width", 256.0, _own_frequencies(_shares(2, 7, 7)), 32),
+    "wan": Axial("time, height, width", 1e4, _own_frequencies(_thirds), 2),
+    "cogvideox": Axial("time, height, width", 1e4, _own_frequencies(_shares(2, 3, 3)), 16),
+    "ltx-video": Axial("time, height, width", 1e4, _ltx_video, 2, math.pi / 2),
+    "stable-audio": Axial("one axis, for the first half of a head", 1e4, _first_half, 4),
 }
 
 

@@ -17,6 +17,7 @@ from posenc._rotary.kernel_rotation import kernel_rotation
 from posenc._rotary.keywords import KEYWORDS, checked_rotary, frequencies_of
 from posenc._rotary.model_config import settings_of
 from posenc._rotary.presets import preset_keywords
+from posenc._rotary.rotary_at import RotaryAt, new_rotary_at
 from posenc._rotary.scaling import Frequencies
 from posenc._rotary.tables import Part, encode_parts, parts_of
 
@@ -173,12 +174,14 @@ class Rotary(Specification):
     @classmethod
     @checks_missing
     def preset(cls, name: str, head_dim: SupportsIndex, **changes: Any) -> Self:
-        """Return the rotation of a known model with several axes of positions.
+        """Return the rotation of a known model for images, video or audio, most with several axes of positions.
 
         Parameters
         ----------
-        name : {"qwen2-vl", "qwen2-vl-vision", "qwen3-vl", "ernie-vl", "pixtral", "sam2", "dinov3", "gemma4-vision"}
-            The model; docs/rotary.md describes the axes of each.
+        name : {"qwen2-vl", "qwen2-vl-vision", "qwen3-vl", "ernie-vl", "pixtral", "sam2", "dinov3", "gemma4-vision", "eva02", \
+                "vjepa2", "flux", "flux2", "qwen-image", "z-image", "lumina2", "hunyuan-image", "hunyuan-video", "wan", \
+                "cogvideox", "ltx-video", "stable-audio"}
+            The model; docs/rotary.md describes the axes and positions of each.
         head_dim : int
             Number of columns of a query or key.
         **changes
@@ -315,10 +318,10 @@ class Rotary(Specification):
             The queries or keys: float32, float16 or bfloat16, with a contiguous last dimension; overwritten if `out` is None.
             The axis before the columns must be that of the positions, as in (batch, heads, n, head_dim).
         positions : None, int, range or array_like, optional
-            None means ``range(n)``; an integer must equal n; a range must have n positions.  An array of integers must have
-            the shape (n,), or as many dimensions as ``x.shape[:-1]`` and a shape that broadcasts to it.  For positions of
-            shape (batch, n) and x of shape (batch, heads, n, head_dim), pass ``positions[:, None]``.  With several axes, pass
-            an array with an additional first dimension, which has an element for each axis.
+            None means ``range(n)``; an integer must equal n; a range must have n positions.  An array of integers or real
+            numbers must have the shape (n,), or as many dimensions as ``x.shape[:-1]`` and a shape that broadcasts to it.  For
+            positions of shape (batch, n) and x of shape (batch, heads, n, head_dim), pass ``positions[:, None]``.  With
+            several axes, pass an array with an additional first dimension, which has an element for each axis.
         inverse : bool, optional
             Rotate by the negative angles.  ``scale`` and ``attention_scaling`` are not inverted.
         out : ndarray, optional
@@ -338,6 +341,7 @@ class Rotary(Specification):
 
         See Also
         --------
+        Rotary.at : Rotate many arrays at the same positions.
         Rotary.tables : The cosines and sines.
 
         Notes
@@ -353,15 +357,56 @@ class Rotary(Specification):
         >>> Rotary(64).rotate(q) is q
         True
         """
-        rotation = self._rotation
-        if rotation is None:
-            rotation = kernel_rotation(
-                self._frequencies.turns, self.head_dim, self.rotary_dim // 2,
-                scale=self._factor(), interleaved=self.layout == "interleaved", axes=self.axes,
-            )
-            object.__setattr__(self, "_rotation", rotation)
-        kernel.rotate(rotation, x, positions, inverse, out, threads)
+        kernel.rotate(self._rotation or self._new_rotation(), x, positions, inverse, out, threads)
         return x if out is None else out
+
+    @suggests
+    def at(self, positions: Positions, *, inverse: bool = False) -> RotaryAt:
+        """Return the rotation at given positions, for many arrays: cosines and sines are computed once.
+
+        Parameters
+        ----------
+        positions : int, range or array_like
+            The positions, as for `tables`.
+        inverse : bool, optional
+            Rotate by the negative angles.
+
+        Returns
+        -------
+        RotaryAt
+            An immutable object with methods ``rotate(x)`` and ``tables()``; an index selects some of the positions.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument has a wrong type or value.
+        MemoryError
+            If the cosines and sines need more memory than the system provides: 16 bytes for each position and pair; the
+            number of pairs is rounded up to a multiple of 32.
+
+        See Also
+        --------
+        Rotary.rotate : Rotate a single array.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from posenc import Rotary
+        >>> at = Rotary(64).at(range(500, 600))
+        >>> layers = [np.ones((8, 100, 64), np.float32) for _ in range(3)]
+        >>> for q in layers:
+        ...     _ = at.rotate(q)                         # as Rotary(64).rotate(q, range(500, 600))
+        """
+        factors = kernel.Factors(self._rotation or self._new_rotation(), positions, inverse)
+        return new_rotary_at(self, factors, factors.array)
+
+    def _new_rotation(self) -> kernel.Rotation:
+        rotation = kernel_rotation(
+            self._frequencies.turns, self.head_dim, self.rotary_dim // 2,
+            scale=self._factor(), interleaved=self.layout == "interleaved", axes=self.axes,
+        )
+        object.__setattr__(self, "_rotation", rotation)
+        return rotation
 
     def _factor(self) -> float:
         """Return the factor by which cos and sin are multiplied."""

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, Self, SupportsIndex
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from posenc import Rotary
 from posenc._arguments.unknown_keywords import suggests
 from posenc._rotary.model_config import layer_types
 from posenc._rotary.models import model_of
+from posenc._rotary.scaling import positions_without_length
 from posenc.torch import _tensor_arguments
+from posenc.torch._encode_operators import is_eager
 from posenc.torch._rotate_operators import axes_of, rotary_of, text_of
 
 
@@ -27,6 +32,11 @@ class RotaryEmbedding(nn.Module):
         The length of the sequences, for scaling types that depend on it, such as longrope.  Unlike transformers, the module
         does not change its frequencies during a call.  Without a length, it has those for short sequences, and a UserWarning
         reports positions of longer ones.
+    max_len : int, optional
+        Keep tables of the positions below max_len on the device of the module, and index them in each call.  By default, each
+        call computes its values on the CPU, at any position.
+    dtype : torch.dtype, optional
+        The dtype of the result.  By default that of x, or float32 with `max_len`.
 
     Attributes
     ----------
@@ -39,12 +49,20 @@ class RotaryEmbedding(nn.Module):
     Raises
     ------
     TypeError, ValueError
-        If `config` or `length` has a wrong type or value, or `config` lacks a value.
+        If an argument has a wrong type or value, or `config` lacks a value.
 
     See Also
     --------
     rotate : Rotate queries and keys, and round once.
     posenc.Rotary : The specification.
+
+    Notes
+    -----
+    With `max_len`, each layer type has ``max_len * rotary_dim`` values in a buffer that is not in the state_dict.  ``to`` moves
+    the buffer, but never changes its dtype, and tables that other code has overwritten, converted or replaced are computed
+    again in the next call; code compiled by ``torch.compile`` or ``torch.export`` does not check them.  A call does not copy
+    between devices and does not synchronize.  Values at a position below 0 or from max_len on are NaN, so that no device has
+    to wait for a check; outside compiled code, a call with positions on the CPU raises a ValueError instead.
 
     Examples
     --------
@@ -57,8 +75,14 @@ class RotaryEmbedding(nn.Module):
     """
 
     @suggests
-    def __init__(self, config: Any, length: int | None = None) -> None:
+    def __init__(
+        self, config: Any, length: int | None = None, *, max_len: SupportsIndex | None = None, dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
+        if dtype is not None:
+            _tensor_arguments.dtype_name(dtype)
+        self.max_len = None if max_len is None else _tensor_arguments.integer("max_len", max_len, 1)
+        self.dtype = dtype
         self._form, self._hidden_size = "twice", None
         if isinstance(config, Rotary):
             if length is not None:
@@ -71,7 +95,17 @@ class RotaryEmbedding(nn.Module):
             )
             self._form = model_of(kind).tables
             rotations = {name: Rotary.from_config(config, name, length) for name in layer_types(config)}
+        if self._form == "complex" and dtype not in (None, torch.float32):
+            raise ValueError(f"dtype is {dtype}, expected torch.float32 for a model that takes complex numbers")
         self._texts = {name: text_of(rotary) for name, rotary in rotations.items()}
+        self._marks: dict[str, tuple[Any, ...]] = {}
+        if self.max_len is not None:
+            for rotary in rotations.values():
+                limit = positions_without_length(rotary.scaling)
+                if limit is not None and self.max_len > limit:
+                    warnings.warn(f"max_len is {self.max_len}, but the frequencies are those for at most {limit} positions, "
+                                  "because length is None; pass length=, or set it in the scaling of Rotary", stacklevel=3)
+            self._place_tables(torch.get_default_device())
 
     def rotary(self, layer_type: str | None = None) -> Rotary:
         """Return the rotation for a layer type.
@@ -112,7 +146,8 @@ class RotaryEmbedding(nn.Module):
             A tensor with the dtype and device of the result; its values are not used.  If its shape is (batch, n, width), the
             width must be the ``hidden_size`` of the configuration.
         position_ids : Tensor, shape (batch, n)
-            The positions.  With several axes, the shape is (axes, batch, n), or (batch, n) for equal positions on all axes.
+            The positions: integers below `max_len`, if it is given.  With several axes, the shape is (axes, batch, n), or
+            (batch, n) for equal positions on all axes.
         layer_type : str, optional
             As for `rotary`.
 
@@ -150,9 +185,12 @@ class RotaryEmbedding(nn.Module):
         axes = axes_of(text)
         if axes is not None and position_ids.ndim == 2:
             position_ids = position_ids.expand(axes, -1, -1)
-        dtype = torch.float32 if self._form == "complex" else x.dtype
-        _tensor_arguments.dtype_name(dtype, "x has dtype")
-        cos, sin = torch.ops.posenc.tables(position_ids, text, dtype).to(x.device).chunk(2, -1)
+        dtype = self._dtype(x)
+        if self.max_len is None:
+            values = torch.ops.posenc.tables(position_ids, text, dtype).to(x.device)
+        else:
+            values = self._rows(layer_type, position_ids, x.device)
+        cos, sin = values.chunk(2, -1)
         if self._form == "complex":
             return torch.complex(cos, sin)
         if self._form == "once":
@@ -167,6 +205,95 @@ class RotaryEmbedding(nn.Module):
             raise ValueError(f"layer_type is {layer_type!r}, expected {expected}")
         return self._texts[layer_type]
 
+    def _dtype(self, x: Tensor) -> torch.dtype:
+        """Return the dtype of the result for an input x."""
+        if self.dtype is not None or self._form == "complex":
+            return self.dtype or torch.float32
+        _tensor_arguments.dtype_name(x.dtype, "x has dtype")
+        if self.max_len is not None and x.dtype != torch.float32:
+            raise TypeError(f"x has dtype {x.dtype}, expected torch.float32, the default dtype of tables for max_len; "
+                            f"pass dtype={x.dtype} to RotaryEmbedding, or dtype=torch.float32 for float32 with every x")
+        return x.dtype
+
+    # ---- tables on a device -------------------------------------------------------------------------------------------
+
+    def _rows(self, layer_type: str | None, positions: Tensor, device: torch.device) -> Tensor:
+        """Return the rows of the table for positions; NaN for positions outside of it."""
+        assert self.max_len is not None
+        if positions.is_floating_point():
+            raise TypeError(f"positions has dtype {positions.dtype}, expected integers with max_len")
+        prefix = f"{layer_type}_" if layer_type else ""
+        if is_eager():
+            if not all(self._is_intact(name, device) for name in self._buffers):
+                self._place_tables(device)
+            if positions.is_cpu and positions.numel():
+                for p in map(int, positions.aminmax()):
+                    if not 0 <= p < self.max_len:
+                        raise ValueError(f"positions has {p}, expected 0 <= position < {self.max_len}, which is max_len")
+        # the first and the last row of the table are NaN
+        index = positions.to(device).long().clamp(-1, self.max_len) + 1
+        rows = functional.embedding(index, getattr(self, f"{prefix}tables"))
+        if axes_of(self._texts[layer_type]) is None:
+            return rows
+        return rows.gather(0, getattr(self, f"{prefix}axes").expand(1, *rows.shape[1:]))[0]
+
+    def _place_tables(self, device: torch.device) -> None:
+        """Make buffers on a device: copies of those that are intact, or new ones."""
+        with torch.inference_mode(False):       # a tensor created in inference mode cannot be used in training later
+            for layer_type, text in self._texts.items():
+                for kind in ("tables",) if axes_of(text) is None else ("tables", "axes"):
+                    name = f"{layer_type}_{kind}" if layer_type else kind
+                    tensor = self._buffers.get(name)
+                    if tensor is None or tensor.is_meta or not self._is_intact(name, tensor.device):
+                        tensor = self._axes(text) if kind == "axes" else self._table(text, device)
+                    tensor = tensor.to(device)
+                    self.register_buffer(name, tensor, persistent=False)
+                    self._marks[name] = _mark(tensor)
+
+    def _table(self, text: str, device: torch.device) -> Tensor:
+        """Return cosines and sines of the positions below max_len, between two rows of NaN."""
+        assert self.max_len is not None
+        dtype, rotary = self.dtype or torch.float32, rotary_of(text).replace(axes=None)
+        shape = (self.max_len + 2, rotary.rotary_dim)
+        if device.type == "meta":
+            return torch.empty(shape, dtype=dtype, device=device)
+        # Loaders change the dtype and the device of torch.empty, but not of from_numpy.
+        name = _tensor_arguments.DTYPES[dtype]
+        array = np.empty(shape, np.uint16 if name == "bfloat16" else name)
+        rotary.tables(range(self.max_len), dtype=name, out=array[1:-1])
+        for row in (array[:1], array[-1:]):
+            rotary.tables(np.array([np.nan]), dtype=name, out=row)
+        return torch.from_numpy(array).view(dtype)
+
+    def _axes(self, text: str) -> Tensor:
+        """Return the axis of positions of each column of a table."""
+        axes = rotary_of(text).axes or ()
+        return torch.from_numpy(np.array(axes * 2))
+
+    def _is_intact(self, name: str, device: torch.device) -> bool:
+        """Return whether a buffer is on a device and has not been converted, replaced or overwritten."""
+        tensor = self._buffers[name]
+        return tensor is not None and tensor.device == device and _mark(tensor) == self._marks[name]
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
+        """Move the tables to the device to which fn moves a tensor; fn could also convert or overwrite them."""
+        if self.max_len is None:
+            return super()._apply(fn, recurse)
+        device = next(fn(tensor[:0]).device for tensor in self._buffers.values() if tensor is not None)
+        self._place_tables(device)
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for pickle and copy, without the tables, but with their devices."""
+        empty = {name: tensor[:0].clone() for name, tensor in self._buffers.items() if tensor is not None}
+        return self.__dict__ | {"_buffers": empty, "_marks": dict.fromkeys(empty, ())}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for tensor in list(self._buffers.values())[:1]:
+            assert tensor is not None
+            self._place_tables(tensor.device)
+
     def __getattr__(self, name: str) -> Any:
         for end in ("inv_freq", "attention_scaling"):
             if name.endswith(end) and "_texts" in self.__dict__:
@@ -177,4 +304,11 @@ class RotaryEmbedding(nn.Module):
         return super().__getattr__(name)
 
     def extra_repr(self) -> str:
-        return ", ".join(str(self.rotary(name)) if name is None else f"{name}={self.rotary(name)}" for name in self._texts)
+        shown = [str(self.rotary(name)) if name is None else f"{name}={self.rotary(name)}" for name in self._texts]
+        options = {"max_len": self.max_len, "dtype": self.dtype}
+        return ", ".join(shown + [f"{name}={value}" for name, value in options.items() if value is not None])
+
+
+def _mark(tensor: Tensor) -> tuple[Any, ...]:
+    """Return properties that change if other code converts, replaces or overwrites a tensor."""
+    return tensor.data_ptr(), tensor._version, tensor.dtype, tensor.shape

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from posenc import Rotary
+from posenc import Rotary, RotaryAt
 from posenc._arguments import checks
 from posenc._arguments.types import Positions
 from posenc._arguments.unknown_keywords import suggests
@@ -21,10 +21,9 @@ from posenc.torch._tensor_arguments import array_of, dense_like, is_dual, with_c
 DTYPES = [dtype for dtype in _tensor_arguments.DTYPES if dtype != torch.float64]
 
 
-
 @suggests
 def rotate(
-    x: Tensor, positions: Positions | Tensor | None = None, *, rotary: Rotary, inverse: bool = False
+    x: Tensor, positions: Positions | Tensor | RotaryAt | None = None, *, rotary: Rotary | None = None, inverse: bool = False
 ) -> Tensor:
     """Return rotated queries or keys, with the same bits as `posenc.Rotary.rotate`; differentiable with respect to x.
 
@@ -33,12 +32,13 @@ def rotate(
     x : Tensor, shape (..., n, head_dim)
         The queries or keys, on the CPU, with dtype float32, float16 or bfloat16.  The axis before the columns must be that
         of the positions, as in (batch, heads, n, head_dim).
-    positions : int, range, Tensor or array_like, optional
-        As for `posenc.Rotary.rotate`, or a tensor that fulfils the same conditions.
-    rotary : posenc.Rotary
-        The rotation.
+    positions : int, range, Tensor, array_like or posenc.RotaryAt, optional
+        As for `posenc.Rotary.rotate`, or a tensor that fulfils the same conditions; or a `RotaryAt`, whose cosines and sines
+        are used.  They are computed again for the derivative, and if x requires grad.
+    rotary : posenc.Rotary, optional
+        The rotation, unless `positions` is a `RotaryAt`.
     inverse : bool, optional
-        Rotate by the negative angles.
+        Rotate by the negative angles.  Excludes a `RotaryAt`.
 
     Returns
     -------
@@ -65,7 +65,9 @@ def rotate(
     >>> posenc.torch.rotate(q, range(100, 103), rotary=rotary).shape
     torch.Size([1, 8, 3, 64])
     """
-    _check(x, rotary, inverse)
+    if isinstance(positions, RotaryAt):
+        return _rotate_at(x, positions, rotary, inverse, in_place=False)
+    rotary = _checked(x, rotary, inverse)
     x = with_contiguous_last(x)
     if is_eager() and is_plain(x) and _is_direct(positions):
         out = dense_like(x)
@@ -78,7 +80,7 @@ def rotate(
 
 @suggests
 def rotate_(
-    x: Tensor, positions: Positions | Tensor | None = None, *, rotary: Rotary, inverse: bool = False
+    x: Tensor, positions: Positions | Tensor | RotaryAt | None = None, *, rotary: Rotary | None = None, inverse: bool = False
 ) -> Tensor:
     """Rotate queries or keys in place, with the same bits as `posenc.Rotary.rotate`; differentiable with respect to x.
 
@@ -86,12 +88,12 @@ def rotate_(
     ----------
     x : Tensor, shape (..., n, head_dim)
         The queries or keys, which are overwritten: as for `rotate`, but contiguous in the last dimension.
-    positions : int, range, Tensor or array_like, optional
+    positions : int, range, Tensor, array_like or posenc.RotaryAt, optional
         As for `rotate`.
-    rotary : posenc.Rotary
-        The rotation.
+    rotary : posenc.Rotary, optional
+        The rotation, unless `positions` is a `RotaryAt`.
     inverse : bool, optional
-        Rotate by the negative angles.
+        Rotate by the negative angles.  Excludes a `RotaryAt`.
 
     Returns
     -------
@@ -116,7 +118,9 @@ def rotate_(
     >>> posenc.torch.rotate_(q, rotary=posenc.Rotary(64)) is q
     True
     """
-    _check(x, rotary, inverse)
+    if isinstance(positions, RotaryAt):
+        return _rotate_at(x, positions, rotary, inverse, in_place=True)
+    rotary = _checked(x, rotary, inverse)
     if is_eager() and is_plain(x) and _is_direct(positions):
         rotary.rotate(array_of(x), _array(positions), inverse=inverse)
         torch.autograd.graph.increment_version(x)
@@ -129,8 +133,31 @@ def rotate_(
     return x
 
 
-def _check(x: Tensor, rotary: Any, inverse: Any) -> None:
+@torch.compiler.disable(reason="a RotaryAt is rotated outside compiled graphs; to compile, pass positions and rotary")
+def _rotate_at(x: Tensor, at: RotaryAt, rotary: Rotary | None, inverse: bool, in_place: bool) -> Tensor:
+    for name, value in (("rotary", rotary), ("inverse", inverse or None)):
+        if value is not None:
+            raise checks.wrong(name, f"is {value!r}, expected {name} only in rotary.at(...), because positions is a RotaryAt")
+    _checked(x, at.rotary, inverse)
+    if is_eager() and is_plain(x):
+        if in_place:
+            at.rotate(array_of(x))
+            torch.autograd.graph.increment_version(x)
+            return x
+        x = with_contiguous_last(x)
+        out = dense_like(x)
+        at.rotate(array_of(x), out=array_of(out))
+        return out
+    function = rotate_ if in_place else rotate
+    result: Tensor = function(x, at.positions, rotary=at.rotary, inverse=at.inverse)
+    return result
+
+
+def _checked(x: Tensor, rotary: Any, inverse: Any) -> Rotary:
+    """Check the arguments, except the positions; return the rotation."""
     if not isinstance(rotary, Rotary):
+        if rotary is None:
+            raise checks.wrong("rotary", "is None, expected a posenc.Rotary, unless positions is a posenc.RotaryAt", TypeError)
         such_as = f" such as posenc.Rotary({rotary})" if type(rotary) is int else ""
         if isinstance(rotary, Mapping) or hasattr(rotary, "to_dict"):
             such_as = " such as posenc.Rotary.from_config(config)"
@@ -148,6 +175,7 @@ def _check(x: Tensor, rotary: Any, inverse: Any) -> None:
         raise ValueError(f"x is on {x.device}, expected the CPU; RotaryEmbedding supports every device")
     if x.ndim < 2 or x.shape[-1] != rotary.head_dim:
         raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., n, {rotary.head_dim})")
+    return rotary
 
 
 def _is_direct(positions: Any) -> bool:
@@ -162,7 +190,7 @@ def _array(positions: Any) -> Any:
 
 
 def _tensor_or_start(positions: Any, x: Tensor, axes: int | None) -> tuple[Tensor | None, int]:
-    """Return the positions for the operators: a tensor and 0, or None and the first of n consecutive positions."""
+    """Return the positions for the operators: (tensor, 0), or (None, first) for n consecutive positions."""
     tensor, start = _tensor_arguments.tensor_or_start(positions, x.shape[-2])
     if tensor is None:
         if axes is not None:

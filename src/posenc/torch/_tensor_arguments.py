@@ -49,8 +49,10 @@ def array_of(tensor: Tensor) -> NDArray[Any]:
 
 
 def positions_array(positions: Tensor) -> NDArray[Any]:
-    positions = positions.detach().cpu()
-    return (positions.double() if positions.dtype == torch.bfloat16 else positions).numpy()
+    dtype, positions = positions.dtype, positions.detach().cpu()
+    array: NDArray[Any] = (positions.double() if dtype == torch.bfloat16 else positions).numpy()
+    checks.check_not_rounded("positions", array, DTYPES.get(dtype, ""), ".double()")
+    return array
 
 
 @torch.compiler.disable

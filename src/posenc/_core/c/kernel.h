@@ -110,7 +110,8 @@ typedef struct {
     int skip_rounding_test;      /* for tests */
 } job_t;
 
-/* The axes over which a rotation iterates, the last one fastest, with their strides in bytes. */
+/* The axes over which a rotation iterates, the last one fastest, with their strides in bytes; those of positions count
+ * positions, and are 0 for heads. */
 enum {
     MOST_DIMENSIONS = 64,        /* NumPy's limit */
     MOST_POSITION_AXES = 16      /* of a rotation */
@@ -118,6 +119,7 @@ enum {
 typedef struct {
     int axes;
     ptrdiff_t shape[MOST_DIMENSIONS], x_strides[MOST_DIMENSIONS], out_strides[MOST_DIMENSIONS];
+    ptrdiff_t position_strides[MOST_DIMENSIONS];
 } extent_t;
 
 /* The pairs whose angles depend on one axis of positions: columns 2 j and 2 j + 1 of `spec` are the cosine and the sine of
@@ -132,11 +134,17 @@ typedef struct {
  * spec->scale of the pair's rotary_axis_t.  The results are written to `out`, which may be x itself:
  *     m (a cos t - b sin t), m (b cos t + a sin t).
  * A row of x has 2 * pairs columns and `rest` further ones, which are copied.  Pair i is columns i and i + pairs, or, if
- * `interleaved`, columns 2 i and 2 i + 1.  All heads of a row have its position. */
+ * `interleaved`, columns 2 i and 2 i + 1.  All heads of a row have its position.
+ *
+ * The kernel multiplies by factors, which are the cosines and sines of a position in the form that `dtype` needs (factors.h).
+ * `factors` has those of all positions; if it is NULL, each call of `rotate` computes those of its rows. */
 typedef struct {
     dtype_t dtype;               /* not FLOAT64 */
     int interleaved, inverse, has_fast_path;
+    double direct_scale;         /* |m| if cosines and sines are evaluated directly, 0 if they are correctly rounded */
     ptrdiff_t pairs, rest;
+    const double *factors;
+    ptrdiff_t first_position;    /* index of the first row's position */
     const char *x;
     char *out;
     extent_t rows, heads;
@@ -145,6 +153,15 @@ typedef struct {
     ptrdiff_t most_rows;         /* largest number of rows in a call of `rotate` */
     int skip_rounding_test;      /* for tests */
 } rotation_t;
+
+enum {
+    FACTOR_PAIRS = 32            /* the factors of a row are those of a multiple of this number of pairs */
+};
+
+/* Returns the number of doubles that hold the factors of a row. */
+static inline ptrdiff_t factor_pitch(ptrdiff_t pairs) {
+    return 2 * ((pairs + FACTOR_PAIRS - 1) / FACTOR_PAIRS * FACTOR_PAIRS);
+}
 
 /* Counters for tests: `uncertain` counts the tile rows, or bunches of rotated pairs, whose values could not all be rounded in
  * the main loop and were settled one by one; `exact` counts the values that were evaluated exactly. */
@@ -158,6 +175,7 @@ typedef struct {
     void (*tabulate)(const spec_t *, const offsets_t *, ptrdiff_t first_tile, ptrdiff_t last_tile);
     void (*rows)(const spec_t *, const job_t *, ptrdiff_t first, ptrdiff_t count, char *panel, tally_t *);
     size_t (*rotation_memory)(const rotation_t *);      /* bytes of `memory`, which begins on a cache line */
+    void (*factors)(const rotation_t *, ptrdiff_t position, ptrdiff_t count, double *factors, char *memory);
     void (*rotate)(const rotation_t *, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t head, ptrdiff_t heads, char *memory, tally_t *);
 } kernel_t;
 

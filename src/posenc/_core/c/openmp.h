@@ -97,7 +97,7 @@ static void wait_until_uncounted(pid_t number) {
 
 /* Returns the number of additional threads that the system grants at the same time, at most `requested`. */
 static int probe_threads(int requested) {
-    enum { BYTES_PER_THREAD = 1 << 12 }; /* more than GNU's runtime allocates per thread, in the thread that starts the team */
+    enum { BYTES_PER_THREAD = 1 << 12 }; /* more than GNU's runtime allocates for each thread that it starts */
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
     probe_t probes[MAX_THREADS];
     pthread_attr_t attributes;

@@ -51,6 +51,10 @@ static inline vu64 u64_low_halves(vu64 a, vu64 b) {
     return _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), 0x88));
 }
 
+static inline vu64 u64_high_halves(vu64 a, vu64 b) {
+    return _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), 0xdd));
+}
+
 static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
     const vf64 even = _mm256_unpacklo_pd(a, b), odd = _mm256_unpackhi_pd(a, b);
     *low = _mm256_permute2f128_pd(even, odd, 0x20);
@@ -80,6 +84,8 @@ static inline void f32_deinterleave(vf32 low, vf32 high, vf32 *a, vf32 *b) {
     *b = _mm256_shuffle_ps(even, odd, 0xdd);
 }
 static inline vf64 f64_load_f32(const float *p) { return _mm256_cvtps_pd(_mm_loadu_ps(p)); }
+/* two stores of 16 bytes take less time than one after _mm256_set_m128 */
+static inline void f64_store_f32(float *p, vf64 v) { _mm_storeu_ps(p, _mm256_cvtpd_ps(v)); }
 static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
     *low = _mm256_cvtps_pd(_mm256_castps256_ps128(f));
     *high = _mm256_cvtps_pd(_mm256_extractf128_ps(f, 1));

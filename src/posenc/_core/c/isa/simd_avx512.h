@@ -52,6 +52,10 @@ static inline vu64 u64_low_halves(vu64 a, vu64 b) {
     return _mm512_castps_si512(_mm512_shuffle_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), 0x88));
 }
 
+static inline vu64 u64_high_halves(vu64 a, vu64 b) {
+    return _mm512_castps_si512(_mm512_shuffle_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), 0xdd));
+}
+
 static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
     *low = _mm512_permutex2var_pd(a, _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11), b);
     *high = _mm512_permutex2var_pd(a, _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15), b);
@@ -80,6 +84,7 @@ static inline void f32_deinterleave(vf32 low, vf32 high, vf32 *a, vf32 *b) {
     *b = _mm512_permutex2var_ps(low, _mm512_add_epi32(even, _mm512_set1_epi32(1)), high);
 }
 static inline vf64 f64_load_f32(const float *p) { return _mm512_cvtps_pd(_mm256_loadu_ps(p)); }
+static inline void f64_store_f32(float *p, vf64 v) { _mm256_storeu_ps(p, _mm512_cvtpd_ps(v)); }
 static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
     *low = _mm512_cvtps_pd(_mm512_castps512_ps256(f));
     *high = _mm512_cvtps_pd(_mm512_extractf32x8_ps(f, 1));

@@ -113,7 +113,8 @@ static inline vu64 u64_shl(vu64 a, int n) { return a << n; }
 static inline vu64 u64_shr(vu64 a, int n) { return a >> n; }
 static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return (mask & a) | (~mask & b); }
 
-/* u64_low_halves gives the lower 32 bits of all lanes of two vectors, in any order.  f32_interleave gives a[0], b[0], a[1],
+/* u64_low_halves gives the lower 32 bits of all lanes of two vectors, and u64_high_halves the upper 32 bits, both in the same
+ * order, which may be any.  f32_interleave gives a[0], b[0], a[1],
  * b[1] ..., and f32_deinterleave is its inverse.  f32_muladd and f32_mulsub are fused or not, as for doubles.  f16_load and
  * bf16_load read 2 LANES numbers.  f64_of_f32 widens one vector to two.
  *
@@ -143,6 +144,7 @@ static inline void f32_deinterleave(vf32 low, vf32 high, vf32 *a, vf32 *b) {
     *b = _mm_shuffle_ps(low, high, 0xdd);
 }
 static inline vu64 u64_low_halves(vu64 a, vu64 b) { return (vu64)_mm_shuffle_ps((__m128)a, (__m128)b, 0x88); }
+static inline vu64 u64_high_halves(vu64 a, vu64 b) { return (vu64)_mm_shuffle_ps((__m128)a, (__m128)b, 0xdd); }
 static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
     *low = (vf64)_mm_cvtps_pd(f);
     *high = (vf64)_mm_cvtps_pd(_mm_movehl_ps(f, f));
@@ -222,6 +224,7 @@ static inline void f32_deinterleave(vf32 low, vf32 high, vf32 *a, vf32 *b) {
     }
 }
 static inline vu64 u64_low_halves(vu64 a, vu64 b) { return (a & u64_set(UINT32_MAX)) | b << 32; }
+static inline vu64 u64_high_halves(vu64 a, vu64 b) { return a >> 32 | (b & ~u64_set(UINT32_MAX)); }
 static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
     double t[2 * LANES];
     for (int i = 0; i < 2 * LANES; i++) t[i] = f.lane[i];
@@ -242,6 +245,12 @@ static inline void u64_flush(void *p, vu64 x, int non_temporal) {
 }
 static inline void flush_fence(void) {}
 #endif
+/* LANES doubles, rounded to floats */
+static inline void f64_store_f32(float *p, vf64 v) {
+    double t[LANES];
+    f64_store(t, v);
+    for (int i = 0; i < LANES; i++) p[i] = (float)t[i];
+}
 /* LANES floats as doubles */
 static inline vf64 f64_load_f32(const float *p) {
     double t[LANES];

@@ -63,6 +63,9 @@ static inline vu64 u32_max(vu64 a, vu64 b) {
 static inline vu64 u64_low_halves(vu64 a, vu64 b) {
     return vreinterpretq_u64_u32(vuzp1q_u32(vreinterpretq_u32_u64(a), vreinterpretq_u32_u64(b)));
 }
+static inline vu64 u64_high_halves(vu64 a, vu64 b) {
+    return vreinterpretq_u64_u32(vuzp2q_u32(vreinterpretq_u32_u64(a), vreinterpretq_u32_u64(b)));
+}
 
 static inline vf32 f32_set(float x) { return vdupq_n_f32(x); }
 static inline vf32 f32_load(const float *p) { return vld1q_f32(p); }
@@ -81,6 +84,7 @@ static inline void f32_deinterleave(vf32 low, vf32 high, vf32 *a, vf32 *b) {
     *b = vuzp2q_f32(low, high);
 }
 static inline vf64 f64_load_f32(const float *p) { return vcvt_f64_f32(vld1_f32(p)); }
+static inline void f64_store_f32(float *p, vf64 v) { vst1_f32(p, vcvt_f32_f64(v)); }
 static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
     *low = vcvt_f64_f32(vget_low_f32(f));
     *high = vcvt_high_f64_f32(f);

@@ -1,10 +1,12 @@
-/* Computes the cosines and sines of rows, the factors of a rotation. */
+/* Computes the cosines and sines of positions, the factors of a rotation.
+ *
+ * A row of factors has a block for every BLOCK_PAIRS pairs: their cosines c, then their sines s, or -s for the inverse
+ * rotation.  For types of 16 bits, each is split into two floats, in the order c, c_low, s, s_low, where c and s have 13
+ * significant bits.  The form does not depend on the instruction set. */
 #ifndef POSENC_FACTORS_H
 #define POSENC_FACTORS_H
 
 #include "rope/pairs.h"
-
-static ptrdiff_t pitch_of(const rotation_t *r) { return 2 * ((r->pairs + BUNCH - 1) / BUNCH * BUNCH); }
 
 /* Evaluates the cosines and sines of a row directly, in double. */
 NOINLINE void direct_row(const spec_t *spec, const position_t *position, double *row) {
@@ -20,24 +22,26 @@ NOINLINE void direct_row(const spec_t *spec, const position_t *position, double 
     }
 }
 
-/* Returns whether cosines and sines are evaluated directly: if there is a fast path but no offset table. */
-static int is_direct(const rotation_t *r, const rotary_axis_t *t) { return t->table.offsets == NULL && r->has_fast_path; }
-
-/* Writes the interleaved cosines and sines of `count` rows to `table`, and 1 and 1/2 for the unused pairs of the last bunch. */
-NOINLINE void fill_table(const rotation_t *r, ptrdiff_t row, ptrdiff_t count, double *table, double *part, tally_t *tally) {
-    const ptrdiff_t pitch = pitch_of(r);
+/* Writes the interleaved cosines and sines of `count` rows, and 1 and 1/2 for the unused pairs of the last block. */
+static void fill_table(const rotation_t *r, ptrdiff_t row, ptrdiff_t count, double *table, double *part) {
+    const ptrdiff_t pitch = factor_pitch(r->pairs);
+    tally_t tally = {0};                        /* of the cosines and sines, which are not counted */
     for (const rotary_axis_t *t = r->axis; t < r->axis + r->position_axes; t++) {
+        /* cosines and sines are evaluated in double if there is a fast path but no offset table, and positions are integers;
+         * real positions may have too many limbs */
+        const int is_direct = t->table.offsets == NULL && t->table.reals == NULL && r->has_fast_path;
         job_t job = t->table;
         double *const to = t->pair ? part : table;
         job.out = (char *)to;
         job.row_stride = pitch * (ptrdiff_t)sizeof(double);
         if (job.integers) job.integers += row;
+        else if (job.reals) job.reals += row;
         else job.start += (uint64_t)row * job.step;
-        for (ptrdiff_t i = 0; i < count && is_direct(r, t); i++) {
+        for (ptrdiff_t i = 0; i < count && is_direct; i++) {
             const position_t position = position_of(t->spec, &job, i);
             direct_row(t->spec, &position, to + i * pitch);
         }
-        if (!is_direct(r, t)) rows(t->spec, &job, 0, count, NULL, tally);
+        if (!is_direct) rows(t->spec, &job, 0, count, NULL, &tally);
         for (ptrdiff_t i = 0; t->pair && i < count; i++)
             for (ptrdiff_t j = 0; 2 * j < t->spec->d_model; j++)
                 memcpy(table + i * pitch + 2 * t->pair[j], part + i * pitch + 2 * j, 2 * sizeof(double));
@@ -47,29 +51,44 @@ NOINLINE void fill_table(const rotation_t *r, ptrdiff_t row, ptrdiff_t count, do
 }
 
 INLINE double upper_bits(double x) {
-    return double_of_bits((bits_of_double(x) + ((uint64_t)1 << 36)) & ~(((uint64_t)1 << 37) - 1));
+    return double_of_bits((bits_of_double(x) + ((uint64_t)1 << 39)) & ~(((uint64_t)1 << 40) - 1));
 }
 
-/* Converts a row of the table to factors: for every BUNCH pairs, first their cosines c, then their sines s.  For bfloat16, each
- * is split into two floats, in the order c, c_low, s, s_low, where c and s have 16 significant bits. */
-NOINLINE void spread(const rotation_t *r, const double *table, double *factors) {
+INLINE void split_numbers(float *upper, float *lower, const double *numbers) {
+    for (int i = 0; i < BLOCK_PAIRS; i++) {
+        const double top = upper_bits(numbers[i]);
+        upper[i] = (float)top;
+        lower[i] = (float)(numbers[i] - top);
+    }
+}
+
+/* Replaces a row of interleaved cosines and sines by its factors. */
+static void spread(const rotation_t *r, double *row) {
     /* without a fast path, the factors are NaN, which makes every value uncertain */
     const double unit = r->has_fast_path ? 1 : double_of_bits(0x7ff8000000000000u), sign = r->inverse ? -unit : unit;
-    const ptrdiff_t end = pitch_of(r);
-    for (ptrdiff_t at = 0; at < end; at += 2 * BUNCH, table += 2 * BUNCH, factors += 2 * BUNCH) {
-        if (r->dtype != BFLOAT16) {
-            for (int i = 0; i < BUNCH; i++) factors[i] = unit * table[2 * i], factors[BUNCH + i] = sign * table[2 * i + 1];
-            continue;
-        }
-        float *const split = (float *)(void *)factors;
-        for (int i = 0; i < BUNCH; i++) {
-            const double c = unit * table[2 * i], s = sign * table[2 * i + 1], c_upper = upper_bits(c), s_upper = upper_bits(s);
-            split[i] = (float)c_upper;
-            split[BUNCH + i] = (float)(c - c_upper);
-            split[2 * BUNCH + i] = (float)s_upper;
-            split[3 * BUNCH + i] = (float)(s - s_upper);
+    const double *const end = row + factor_pitch(r->pairs);
+    for (; row < end; row += 2 * BLOCK_PAIRS) {
+        ALIGNED double c[BLOCK_PAIRS], s[BLOCK_PAIRS];
+        for (int i = 0; i < BLOCK_PAIRS; i++) c[i] = unit * row[2 * i], s[i] = sign * row[2 * i + 1];
+        if (r->dtype != FLOAT32) {
+            float *const split = (float *)(void *)row;
+            split_numbers(split, split + BLOCK_PAIRS, c);
+            split_numbers(split + 2 * BLOCK_PAIRS, split + 3 * BLOCK_PAIRS, s);
+        } else {
+            memcpy(row, c, sizeof c);
+            memcpy(row + BLOCK_PAIRS, s, sizeof s);
         }
     }
+}
+
+/* Returns the number of doubles of memory that factors_of needs for `count` rows. */
+static ptrdiff_t factors_memory(const rotation_t *r, ptrdiff_t count) {
+    return r->position_axes && r->axis->pair ? factor_pitch(r->pairs) * count : 0;
+}
+
+NOINLINE void factors_of(const rotation_t *r, ptrdiff_t position, ptrdiff_t count, double *factors, char *memory) {
+    fill_table(r, position, count, factors, (double *)(void *)memory);
+    for (ptrdiff_t i = 0; i < count; i++) spread(r, factors + i * factor_pitch(r->pairs));
 }
 
 #endif

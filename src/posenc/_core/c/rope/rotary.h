@@ -1,7 +1,7 @@
 /* Rotates the pairs of columns of rows and heads; each value is rounded once.
  *
- * The cosines and sines of a few rows are computed in float64, and stay in the cache while all heads are rotated.  float32
- * and float16 values are rotated in double; bfloat16 values in float, where each cosine and sine is split into two floats. */
+ * The factors of a few rows stay in the cache while all heads are rotated; they are computed by the call, or before it
+ * (rotation_t).  float32 values are rotated in double, float16 and bfloat16 values in float. */
 #ifndef POSENC_ROTARY_H
 #define POSENC_ROTARY_H
 
@@ -10,7 +10,8 @@
 
 enum {
     ROWS_TOGETHER = 16,                         /* rows whose factors stay in L1 while all heads are rotated */
-    HEADS_TOGETHER = 64
+    HEADS_TOGETHER = 64,
+    ROWS_AHEAD = 8                              /* rows of heads between the one that is prefetched and the one in use */
 };
 
 /* ---- a row --------------------------------------------------------------------------------------------------------------- */
@@ -18,11 +19,17 @@ enum {
 INLINE void rotate_pairs(const head_row_t *h, ptrdiff_t pair, int width, const char *in_a, const char *in_b, char *a, char *b,
                          dtype_t dtype, int interleaved) {
     const double *factors = h->factors + 2 * pair;
-    pairs_t v = load_pairs(in_a, in_b, dtype, interleaved);
-    const int uncertain = dtype == BFLOAT16 ? rotate_in_float(&v, (const float *)(const void *)factors, h->limits, dtype)
-                                            : rotate_in_double(&v, in_a, in_b, factors, h->limits, dtype, interleaved);
-    if (UNLIKELY(uncertain) && !h->rotation->skip_rounding_test) settle_bunch(h, pair, width, in_a, in_b, a, b);
-    else store_pairs(a, b, &v, dtype, interleaved);
+    if (dtype == FLOAT32) {
+        double_pairs_t v = load_double_pairs(in_a, in_b, interleaved);
+        const int uncertain = rotate_in_double(&v, factors, h->limits);
+        if (UNLIKELY(uncertain) && !h->rotation->skip_rounding_test) settle_bunch(h, pair, width, in_a, in_b, a, b);
+        else store_double_pairs(a, b, &v, interleaved);
+    } else {
+        pairs_t v = load_pairs(in_a, in_b, dtype, interleaved);
+        const int uncertain = rotate_in_float(&v, (const float *)(const void *)factors, h->limits, dtype);
+        if (UNLIKELY(uncertain) && !h->rotation->skip_rounding_test) settle_bunch(h, pair, width, in_a, in_b, a, b);
+        else store_pairs(a, b, &v, dtype, interleaved);
+    }
 }
 
 /* Copies the last pairs of a row, fewer than BUNCH; their second columns are `to_second` and `second` bytes after the first. */
@@ -69,43 +76,37 @@ INLINE void rotate_head_row(const head_row_t *h, dtype_t dtype, int interleaved)
 
 /* ---- rows of all heads --------------------------------------------------------------------------------------------------- */
 
-/* Computes the offsets, in bytes, of the indices first .. first + count - 1 of an extent. */
-static void offsets_of(const extent_t *e, ptrdiff_t first, ptrdiff_t count, ptrdiff_t *x, ptrdiff_t *out) {
+/* The offsets of rows or heads: of x and out in bytes, and the indices of their positions. */
+typedef struct {
+    ptrdiff_t x, out, position;
+} offset_t;
+
+/* Computes the offsets of the indices first .. first + count - 1 of an extent. */
+static void offsets_of(const extent_t *e, ptrdiff_t first, ptrdiff_t count, offset_t *offsets) {
     for (ptrdiff_t i = 0; i < count; i++) {
         ptrdiff_t rest = first + i;
-        x[i] = out[i] = 0;
+        offset_t at = {0, 0, 0};
         for (int axis = e->axes - 1; axis >= 0; axis--) {
             const ptrdiff_t index = rest % e->shape[axis];
             rest /= e->shape[axis];
-            x[i] += index * e->x_strides[axis];
-            out[i] += index * e->out_strides[axis];
+            at.x += index * e->x_strides[axis];
+            at.out += index * e->out_strides[axis];
+            at.position += index * e->position_strides[axis];
         }
+        offsets[i] = at;
     }
 }
 
-/* A group of rows and heads, with their offsets in bytes; `factors` and `table` have `pitch` numbers for each row. */
+/* A group of rows and heads.  The factors of a row are factors[position - first_position]. */
 typedef struct {
     const rotation_t *rotation;
     const limits_t *limits;
-    ptrdiff_t row, rows, heads, pitch;
-    const ptrdiff_t *row_x, *row_out;
-    ptrdiff_t head_x[HEADS_TOGETHER], head_out[HEADS_TOGETHER];
-    const double *factors, *table;
+    ptrdiff_t rows, heads, pitch, first_position;
+    const offset_t *row;
+    offset_t head[HEADS_TOGETHER];
+    const double *factors;
     tally_t *tally;
 } patch_t;
-
-INLINE void rotate_at(const patch_t *p, ptrdiff_t i, ptrdiff_t head, dtype_t dtype, int interleaved) {
-    const head_row_t h = {.rotation = p->rotation,
-                          .limits = p->limits,
-                          .row = p->row + i,
-                          .factors = p->factors + i * p->pitch,
-                          .table = p->table + i * p->pitch,
-                          .x = p->rotation->x + p->row_x[i] + p->head_x[head],
-                          .ahead = p->rotation->x + p->row_x[i] + p->head_x[head + 1 < p->heads ? head + 1 : head],
-                          .out = p->rotation->out + p->row_out[i] + p->head_out[head],
-                          .tally = p->tally};
-    rotate_head_row(&h, dtype, interleaved);
-}
 
 INLINE ptrdiff_t last_stride(const extent_t *e) {
     const ptrdiff_t stride = e->axes ? e->x_strides[e->axes - 1] : 0;
@@ -114,52 +115,62 @@ INLINE ptrdiff_t last_stride(const extent_t *e) {
 
 /* The inner loop runs over heads or rows, whichever have the smaller stride. */
 INLINE void rotate_patch(const patch_t *p, dtype_t dtype, int interleaved) {
-    const int heads_inside = last_stride(&p->rotation->heads) < last_stride(&p->rotation->rows);
+    const rotation_t *const r = p->rotation;
+    const int heads_inside = last_stride(&r->heads) < last_stride(&r->rows);
     const ptrdiff_t outside = heads_inside ? p->rows : p->heads, inside = heads_inside ? p->heads : p->rows;
-    for (ptrdiff_t i = 0; i < outside; i++)
-        for (ptrdiff_t j = 0; j < inside; j++) rotate_at(p, heads_inside ? i : j, heads_inside ? j : i, dtype, interleaved);
+    const offset_t *const outer = heads_inside ? p->row : p->head, *const inner = heads_inside ? p->head : p->row;
+    head_row_t h = {.rotation = r, .limits = p->limits, .tally = p->tally};
+    for (ptrdiff_t i = 0; i < outside; i++) {
+        for (ptrdiff_t j = 0; j < inside; j++) {
+            const ptrdiff_t far = j + ROWS_AHEAD, beyond = far < inside ? i : i + 1 < outside ? i + 1 : i;
+            const ptrdiff_t ahead = far < inside ? far : minimum(far - inside, inside - 1);
+            h.position = outer[i].position + inner[j].position;
+            h.factors = p->factors + (h.position - p->first_position) * p->pitch;
+            h.x = r->x + outer[i].x + inner[j].x;
+            h.out = r->out + outer[i].out + inner[j].out;
+            h.ahead = r->x + outer[beyond].x + inner[ahead].x;
+            rotate_head_row(&h, dtype, interleaved);
+        }
+    }
 }
 
 NOINLINE void patch_of_order(const patch_t *p) { FOR_ORDER(p->rotation, rotate_patch(p, DTYPE, INTERLEAVED)) }
 
 /* ---- entry points -------------------------------------------------------------------------------------------------------- */
 
+static void factors(const rotation_t *r, ptrdiff_t position, ptrdiff_t count, double *to, char *memory) {
+    const environment_t host = environment_enter();
+    factors_of(r, position, count, to, memory);
+    environment_leave(host);
+}
+
 static size_t rotation_memory(const rotation_t *r) {
-    const int has_parts = r->position_axes > 1 || (r->position_axes && r->axis->pair);
-    const ptrdiff_t numbers = pitch_of(r) * ((1 + has_parts) * r->most_rows + ROWS_TOGETHER);
-    const ptrdiff_t offsets = 2 * r->most_rows;
-    return (size_t)numbers * sizeof(double) + (size_t)offsets * sizeof(ptrdiff_t) + LINE;
+    const ptrdiff_t rows = r->most_rows, own = r->factors ? 0 : factor_pitch(r->pairs) * rows + factors_memory(r, rows);
+    return (size_t)own * sizeof(double) + (size_t)rows * sizeof(offset_t);
 }
 
 static void rotation(const rotation_t *r, ptrdiff_t row, ptrdiff_t count, ptrdiff_t head, ptrdiff_t heads, char *memory,
                      tally_t *tally) {
     const environment_t host = environment_enter();
-    const ptrdiff_t pitch = pitch_of(r), end = head + heads;
-    double *const table = (double *)(void *)memory, *const factors = table + pitch * r->most_rows;
-    ptrdiff_t *const row_x = (ptrdiff_t *)(void *)(factors + pitch * ROWS_TOGETHER), *const row_out = row_x + r->most_rows;
-    double *const part = (double *)(void *)(row_out + r->most_rows);
-    double direct_scale = 0;
-    for (int i = 0; i < r->position_axes; i++)
-        if (is_direct(r, &r->axis[i])) direct_scale = magnitude_of(r->axis[i].spec->scale);
-    const limits_t limits = limits_of(r->dtype, direct_scale);
-    tally_t table_tally = {0};
-    fill_table(r, row, count, table, part, &table_tally);
-    offsets_of(&r->rows, row, count, row_x, row_out);
+    const ptrdiff_t pitch = factor_pitch(r->pairs), end = head + heads;
+    const limits_t limits = limits_of(r->dtype, r->direct_scale);
+    double *const own = (double *)(void *)memory, *const part = own + (r->factors ? 0 : pitch * r->most_rows);
+    offset_t *const row_offsets = (offset_t *)(void *)(part + (r->factors ? 0 : factors_memory(r, r->most_rows)));
+    if (!r->factors) factors_of(r, row, count, own, (char *)part);
+    offsets_of(&r->rows, row, count, row_offsets);
+    for (ptrdiff_t i = 0; i < count; i++) row_offsets[i].position += r->first_position;
     for (ptrdiff_t first = 0; first < count; first += ROWS_TOGETHER) {
         patch_t p = {.rotation = r,
                      .limits = &limits,
-                     .row = row + first,
                      .rows = minimum(count - first, ROWS_TOGETHER),
                      .pitch = pitch,
-                     .row_x = row_x + first,
-                     .row_out = row_out + first,
-                     .factors = factors,
-                     .table = table + first * pitch,
+                     .first_position = r->factors ? 0 : row,
+                     .row = row_offsets + first,
+                     .factors = r->factors ? r->factors : own,
                      .tally = tally};
-        for (ptrdiff_t i = 0; i < p.rows; i++) spread(r, p.table + i * pitch, factors + i * pitch);
         for (ptrdiff_t h = head; h < end; h += HEADS_TOGETHER) {
             p.heads = minimum(end - h, HEADS_TOGETHER);
-            offsets_of(&r->heads, h, p.heads, p.head_x, p.head_out);
+            offsets_of(&r->heads, h, p.heads, p.head);
             patch_of_order(&p);
         }
     }

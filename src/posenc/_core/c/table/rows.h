@@ -6,7 +6,7 @@
 
 enum { FEWEST_ROWS = 4 };       /* fewer rows are evaluated one by one, which is faster than a block */
 
-/* Returns the number of rows of an evenly spaced job, from `row` on and at most `count`, before the position `special`.
+/* Returns how many of the `count` rows from `row` on of an evenly spaced job come before the position `special`.
  * The distance from `row` to `special` is computed modulo 2**64.  If `special` lies before `row`, this distance leads past the
  * last row, because the positions of all rows are in the range of int64.  If `special` lies between two rows, the run ends
  * before the first of these rows, which is then evaluated directly. */

@@ -1,0 +1,212 @@
+"""RotaryAt, a rotation at given positions, whose cosines and sines are computed once."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from types import EllipsisType
+from typing import Any, NoReturn, SupportsIndex
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posenc._arguments.as_array import shown
+from posenc._arguments.types import AnyDType, ArrayT
+from posenc._arguments.unknown_keywords import suggests
+from posenc._core import kernel
+
+
+class RotaryAt:
+    """A rotation at given positions, for many arrays: their cosines and sines are computed once.  `Rotary.at` returns it.
+
+    An index selects some of the positions without copying cosines and sines: slices, integers, ``...`` and None, as for
+    arrays.  A `RotaryAt` is immutable and picklable, and several threads may use it.
+
+    Attributes
+    ----------
+    rotary : Rotary
+        The specification of the rotation.
+    inverse : bool
+        Whether the rotation is by the negative angles.
+    positions : ndarray of int64 or float64
+        The positions, in a read-only array.
+    shape : tuple of int
+        The shape of the positions, without their first dimension if there are several axes.
+
+    See Also
+    --------
+    Rotary.rotate : Rotate a single array.
+
+    Notes
+    -----
+    The first array of float32 that is rotated, and the first one of float16 or bfloat16, each compute cosines and sines in one
+    form.  A form takes 16 bytes for each position and pair, for a number of pairs that is rounded up to a multiple of 32: for
+    4,096 positions of 64 pairs, it takes 4 MiB.  A selection keeps all of it in memory; a pickle contains only the selected
+    positions.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from posenc import Rotary
+    >>> at = Rotary(64).at(1000)
+    >>> at[100:101].rotate(np.ones((8, 1, 64), np.float32)).shape
+    (8, 1, 64)
+    """
+
+    __slots__ = ("__weakref__", "_factors", "_rows", "inverse", "positions", "rotary", "shape")
+
+    rotary: Any
+    inverse: bool
+    positions: NDArray[Any]
+    shape: tuple[int, ...]
+    _factors: kernel.Factors
+    _rows: NDArray[Any]
+
+    def __init__(self) -> None:
+        raise TypeError("RotaryAt cannot be called; rotary.at(positions) returns an instance")
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"RotaryAt is immutable: {name} cannot be set; call rotary.at with other arguments")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"RotaryAt is immutable: {name} cannot be deleted")
+
+    def __reduce__(self) -> tuple[Callable[[NDArray[Any]], Any], tuple[NDArray[Any]]]:
+        return functools.partial(self.rotary.at, inverse=self.inverse), (self.positions,)
+
+    def __repr__(self) -> str:
+        """Return the specification, and the shape and range of the positions."""
+        extent = f", {self.positions.min()} to {self.positions.max()}" if self.positions.size else ""
+        return f"<{self.rotary!r} at positions of shape {self.positions.shape}{extent}{', inverse' if self.inverse else ''}>"
+
+    def __getitem__(self, key: Any) -> RotaryAt:
+        """Return the rotation at some of the positions."""
+        keys = tuple(map(_basic_index, key if isinstance(key, tuple) else (key,)))
+        if not any(part is ... for part in keys):
+            keys += (...,)                      # NumPy then returns a view, not a number
+        axes = () if self.rotary.axes is None else (slice(None),)
+        return new_rotary_at(self.rotary, self._factors, self.positions[axes + keys])
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of memory that this object shares with its selections: its positions, cosines and sines.
+
+        See Also
+        --------
+        RotaryAt : The notes state the size.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from posenc import Rotary
+        >>> at = Rotary(128).at(1000)
+        >>> _ = at[:1].rotate(np.ones((1, 128), np.float32))
+        >>> at.nbytes == 1000 * (8 + 64 * 16)
+        True
+        """
+        return self._factors.nbytes
+
+    @suggests
+    def rotate(self, x: ArrayT, *, out: ArrayT | None = None, threads: SupportsIndex | None = None) -> ArrayT:
+        """Rotate queries or keys, with the bits of ``rotary.rotate(x, positions, inverse=inverse)``.
+
+        Parameters
+        ----------
+        x : ndarray, shape (..., n, head_dim)
+            The queries or keys, as for `Rotary.rotate`.  The shape of the positions must be (n,), or have as many dimensions
+            as ``x.shape[:-1]`` and broadcast to it.
+        out : ndarray, optional
+            The array to write to, with the shape and dtype of x.
+        threads : int, optional
+            As in `encode`.
+
+        Returns
+        -------
+        ndarray
+            `out`, or `x` itself.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument has a wrong type or value; nothing is written.
+        MemoryError
+            If there is not enough memory for the cosines and sines; nothing is written.
+
+        See Also
+        --------
+        Rotary.rotate : Rotate a single array.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from posenc import Rotary
+        >>> at = Rotary(64).at(range(100, 103))
+        >>> q, k = np.ones((8, 3, 64), np.float32), np.ones((2, 3, 64), np.float32)
+        >>> at.rotate(q) is q, at.rotate(k) is k
+        (True, True)
+        """
+        kernel.rotate_at(self._factors, x, self._rows, out, threads)
+        return x if out is None else out
+
+    @suggests
+    def tables(
+        self, *, dtype: AnyDType | None = None, threads: SupportsIndex | None = None
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the cosines and sines, correctly rounded to a dtype.  They are computed by each call.
+
+        Parameters
+        ----------
+        dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
+            The dtype of the result; by default float32.
+        threads : int, optional
+            As in `encode`.
+
+        Returns
+        -------
+        cos : ndarray, shape ``shape + (rotary_dim / 2,)``
+            The cosines, times ``scale`` and ``attention_scaling``.
+        sin : ndarray
+            The sines, in the same form; those of the negative angles if `inverse`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument has a wrong type or value.
+
+        See Also
+        --------
+        Rotary.tables : The cosines and sines at any positions.
+
+        Examples
+        --------
+        >>> from posenc import Rotary
+        >>> cos, sin = Rotary(4).at(range(1, 2)).tables()
+        >>> sin
+        array([[0.84147096, 0.00999983]], dtype=float32)
+        """
+        cos, sin = self.rotary.tables(self.positions, dtype=dtype, threads=threads)
+        if self.inverse:
+            np.negative(sin, out=sin)
+            sin += sin.dtype.type(0)            # the sine of angle 0 is +0
+        return cos, sin
+
+
+def new_rotary_at(rotary: Any, factors: kernel.Factors, positions: NDArray[Any]) -> RotaryAt:
+    """Return the rotation at `positions`, which must be a view of those of `factors`."""
+    result = object.__new__(RotaryAt)
+    # the kernel finds the cosines and sines of a position by its address, on the first axis of positions
+    rows = positions if rotary.axes is None else positions[0, ...]
+    attributes = {"rotary": rotary, "inverse": factors.inverse, "positions": positions, "shape": rows.shape}
+    for name, value in {**attributes, "_factors": factors, "_rows": rows}.items():
+        object.__setattr__(result, name, value)
+    return result
+
+
+def _basic_index(part: Any) -> int | slice | EllipsisType | None:
+    if part is None or isinstance(part, (slice, EllipsisType)):
+        return part
+    if isinstance(part, (bool, np.bool_, np.ndarray)) or not hasattr(part, "__index__"):
+        raise IndexError(f"index of type {type(part).__name__}, expected integers, slices, ... or None: a selection of "
+                         f"{shown(part)} would copy cosines and sines")
+    return operator.index(part)

@@ -1,0 +1,182 @@
+"""Compare the presets of Rotary for diffusion and video models with the models' own code, at every position and axis."""
+
+import importlib
+
+import numpy as np
+import pytest
+
+from peers import FLOAT32, timm_sincos
+from posenc import Rotary
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.filterwarnings("ignore")      # warnings from diffusers and timm
+LATENTS = (3, 10, 14)           # frames, rows and columns of patches
+
+
+def grid(*shape):
+    return np.indices(shape).reshape(len(shape), -1)
+
+
+def diffusers(name):
+    return importlib.import_module(f"diffusers.models.{name}")
+
+
+def transformer(name):
+    return diffusers(f"transformers.transformer_{name}")
+
+
+def embedded(module, *, patch=(1, 1, 1)):
+    """Return the tables of a module that takes latents, and their positions."""
+    sizes = [size * each for size, each in zip(LATENTS[-len(patch) :], patch, strict=True)]
+    return module(torch.zeros(1, 1, *sizes)), grid(*LATENTS[-len(patch) :])
+
+
+def flux():
+    ids = np.concatenate([grid(1, *LATENTS[1:]), [[1], [1000], [9999]]], 1)
+    return transformer("flux").FluxPosEmbed(10000, (16, 56, 56))(torch.from_numpy(ids.T)), ids
+
+
+def flux2():
+    ids = np.concatenate([grid(2, 10, 14, 1), grid(1, 1, 1, 512)], 1)
+    return transformer("flux2").Flux2PosEmbed(2000, (32, 32, 32, 32))(torch.from_numpy(ids.T)), ids
+
+
+def qwen_image():
+    """The rows and columns are centred."""
+    height, width = LATENTS[1:]
+    module = transformer("qwenimage").QwenEmbedRope(10000, [16, 56, 56], scale_rope=True)
+    image, text = module([LATENTS], device=torch.device("cpu"), max_txt_seq_len=5)
+    ids = grid(*LATENTS) - [[0], [height - height // 2], [width - width // 2]]
+    ids = np.concatenate([ids, np.tile(np.arange(5) + width // 2, (3, 1))], 1)
+    table = torch.cat([image, text]).repeat_interleave(2, -1)
+    return (table.real, table.imag), ids
+
+
+def z_image():
+    ids = grid(*LATENTS)
+    table = transformer("z_image").RopeEmbedder(256.0, (32, 48, 48), (64, 128, 128))(torch.from_numpy(ids.T))
+    table = table.repeat_interleave(2, -1)
+    return (table.real, table.imag), ids
+
+
+def lumina2():
+    ids = grid(*LATENTS)
+    module = transformer("lumina2").Lumina2RotaryPosEmbed(10000, [32, 32, 32])
+    table = module._get_freqs_cis(torch.from_numpy(ids.T)[None])[0].repeat_interleave(2, -1)
+    return (table.real, table.imag), ids
+
+
+def hunyuan_image():
+    return embedded(transformer("hunyuanimage").HunyuanImageRotaryPosEmbed((1, 1), (64, 64)), patch=(1, 1))
+
+
+def hunyuan_video():
+    return embedded(transformer("hunyuan_video").HunyuanVideoRotaryPosEmbed(2, 1, [16, 56, 56]), patch=(1, 2, 2))
+
+
+def wan():
+    return embedded(transformer("wan").WanRotaryPosEmbed(128, (1, 2, 2), 1024), patch=(1, 2, 2))
+
+
+def cogvideox():
+    frames, height, width = LATENTS
+    return diffusers("embeddings").get_3d_rotary_pos_embed(
+        64, None, (height, width), frames, grid_type="slice", max_size=(30, 45)), grid(*LATENTS)
+
+
+def cogvideox_resized():
+    """The rows and columns are fractions of those at the size of training."""
+    frames, height, width = LATENTS
+    (top, left), (bottom, right) = (2, 1), (28, 44)
+    ids = np.stack(np.meshgrid(
+        np.arange(frames), np.linspace(top, bottom * (height - 1) / height, height, dtype=np.float32),
+        np.linspace(left, right * (width - 1) / width, width, dtype=np.float32), indexing="ij")).reshape(3, -1)
+    return diffusers("embeddings").get_3d_rotary_pos_embed(64, ((top, left), (bottom, right)), (height, width), frames), ids
+
+
+def ltx_video():
+    """Positions are seconds over 20, and pixels over 2048, from -1 to 1; the rotation is that of all heads."""
+    scale = np.array([8 / 25, 32, 32]) / [20, 2048, 2048]
+    module = transformer("ltx").LTXVideoRotaryPosEmbed(2048)
+    tables = module(torch.zeros(1), *LATENTS, rope_interpolation_scale=(8 / 25, 32, 32))
+    return tables, 2 * grid(*LATENTS) * scale[:, None] - 1
+
+
+def stable_audio():
+    tables = diffusers("embeddings").get_1d_rotary_pos_embed(32, 1024, use_real=True, repeat_interleave_real=False)
+    return tables, np.arange(1024)
+
+
+def eva02():
+    """timm divides positions by the size of the grid and multiplies them by that of the grid of training."""
+    height, width = 12, 20
+    module = timm_sincos().RotaryEmbeddingCat(64, in_pixels=False, feat_shape=[height, width], ref_feat_shape=[16, 16])
+    return module.get_embed().chunk(2, -1)[::-1], grid(height, width) * [[16 / height], [16 / width]]
+
+
+# the preset, and head_dim
+MODELS = {
+    flux: ("flux", 128), flux2: ("flux2", 128), qwen_image: ("qwen-image", 128), z_image: ("z-image", 128),
+    lumina2: ("lumina2", 96), hunyuan_image: ("hunyuan-image", 128), hunyuan_video: ("hunyuan-video", 128), wan: ("wan", 128),
+    cogvideox: ("cogvideox", 64), cogvideox_resized: ("cogvideox", 64), ltx_video: ("ltx-video", 2048),
+    stable_audio: ("stable-audio", 64), eva02: ("eva02", 64),
+}
+
+
+def tables_of(model):
+    """Return the cosines and sines of a model's own code and of its preset, and the angles, one column for each pair."""
+    if model is not eva02:
+        pytest.importorskip("diffusers")
+    (cos, sin), positions = model()
+    name, head_dim = MODELS[model]
+    rotary = Rotary.preset(name, head_dim)
+    pairs = len(rotary.frequencies)
+    columns = slice(None, pairs) if rotary.layout == "halves" else slice(None, None, 2)
+    theirs = [np.asarray(t.squeeze(), np.float64) for t in (cos, sin)]
+    for table in theirs:
+        assert np.array_equal(table, np.tile(table[:, columns], 2) if rotary.layout == "halves" else
+                              table[:, columns].repeat(2, -1))
+    each = positions[None] if rotary.axes is None else positions
+    angles = each[list(rotary.axes or [0] * pairs)].T * rotary.frequencies
+    return [table[:, columns] for table in theirs], rotary.tables(positions, dtype="float64"), angles
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+def test_presets_differ_from_the_models_by_float32_rounding(model):
+    theirs, ours, angles = tables_of(model)
+    if model is ltx_video:          # frequencies are powers of rounded exponents, and positions 2 x - 1 cancel
+        tolerance = FLOAT32 + 16 * FLOAT32 * abs(angles).max(0)
+    else:
+        tolerance = FLOAT32 + 4 * FLOAT32 * abs(angles)
+    for a, b in zip(theirs, ours, strict=True):
+        assert (abs(a - b) <= tolerance).all()
+
+
+@pytest.mark.parametrize("model", [flux, hunyuan_video, wan, stable_audio], ids=lambda model: model.__name__)
+def test_rotations_of_the_models(model):
+    """The layout is that of the model's attention."""
+    pytest.importorskip("diffusers")
+    tables, positions = model()
+    name, head_dim = MODELS[model]
+    x = torch.randn(1, 2, positions.shape[-1], head_dim, generator=torch.Generator().manual_seed(0))
+    ours = Rotary.preset(name, head_dim).rotate(x.numpy().copy(), positions)
+    if model is stable_audio:
+        theirs = diffusers("attention_processor").StableAudioAttnProcessor2_0().apply_partial_rotary_emb(x, tables)
+    else:
+        theirs = diffusers("embeddings").apply_rotary_emb(x, [table.squeeze() for table in tables])
+    np.testing.assert_allclose(ours, theirs, atol=2e-3 if model in (flux, stable_audio) else 5e-5)
+
+
+def test_vjepa2():
+    """The code multiplies both columns of a pair by cosines and sines of different frequencies, so it does not rotate."""
+    module = pytest.importorskip("transformers.models.vjepa2.modeling_vjepa2")
+    rotary = Rotary.preset("vjepa2", 64)
+    assert rotary.rotary_dim == 60 and rotary.axes == (0,) * 10 + (1,) * 10 + (2,) * 10
+    positions = grid(*LATENTS)
+    cos, sin = (table.reshape(-1, 3, 10) for table in rotary.tables(positions))
+    x = np.random.default_rng(0).standard_normal((positions.shape[1], 3, 20), np.float32)
+    swapped = np.stack([-x[..., 1::2], x[..., ::2]], -1).reshape(x.shape)
+    ours = x * np.tile(cos, 2) + swapped * np.tile(sin, 2)
+    for axis in range(3):
+        theirs = module.rotate_queries_or_keys(torch.from_numpy(x[None, None, :, axis]), torch.from_numpy(positions[axis]))
+        np.testing.assert_allclose(ours[:, axis], theirs[0, 0], atol=1e-5)
