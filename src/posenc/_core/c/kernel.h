@@ -159,9 +159,7 @@ enum {
 };
 
 /* Returns the number of doubles that hold the factors of a row. */
-static inline ptrdiff_t factor_pitch(ptrdiff_t pairs) {
-    return 2 * ((pairs + FACTOR_PAIRS - 1) / FACTOR_PAIRS * FACTOR_PAIRS);
-}
+static inline ptrdiff_t factor_pitch(ptrdiff_t pairs) { return 2 * ((pairs + FACTOR_PAIRS - 1) / FACTOR_PAIRS * FACTOR_PAIRS); }
 
 /* Counters for tests: `uncertain` counts the tile rows, or bunches of rotated pairs, whose values could not all be rounded in
  * the main loop and were settled one by one; `exact` counts the values that were evaluated exactly. */

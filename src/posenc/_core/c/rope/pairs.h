@@ -107,7 +107,8 @@ INLINE void store_double_pairs(char *to_a, char *to_b, const double_pairs_t *v, 
             u64_flush(a + 4 * g * LANES, bits_of_f32(low), 0);
             u64_flush(a + (4 * g + 2) * LANES, bits_of_f32(high), 0);
         } else {
-            for (int i = 2 * g; i < 2 * g + 2; i++) f64_store_f32(a + i * LANES, v->a[i]), f64_store_f32(b + i * LANES, v->b[i]);
+            for (int i = 2 * g; i < 2 * g + 2; i++)
+                f64_store_f32(a + i * LANES, v->a[i]), f64_store_f32(b + i * LANES, v->b[i]);
         }
     }
 }
