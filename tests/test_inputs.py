@@ -474,7 +474,7 @@ HUGE = 2**45            # more rows than fit into any memory
 
 
 # functions without arguments, and result types
-WITHOUT_ARGUMENTS = {"Chunk", "File", "Match", "Preset", "presets", "show_runtime"}
+WITHOUT_ARGUMENTS = {"Chunk", "File", "Match", "Preset", "RotaryAt", "presets", "show_runtime"}
 FOLDER, NUMBERS = TemporaryDirectory(), count()         # for files with unique names
 SUFFIXES = [".npy", ".safetensors"] if find_spec("safetensors") else [".npy"]
 

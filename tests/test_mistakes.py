@@ -655,6 +655,8 @@ WHERE = {
     "stored": '{"pe": 2 * posenc.torch.encode(12, 64)}',
 }
 ADVICE = """
+posenc.RotaryAt()                                         -> posenc.Rotary(64).at(3)
+setattr(posenc.Rotary(64).at(3), "inverse", True)         -> posenc.Rotary(64).at(3, inverse=True)
 posenc.encode(12.0, 64)                                   -> posenc.encode([12.0], 64)
 posenc.encode([1, None], 64)                              -> posenc.encode([1], 64)
 posenc.encode(10**14, 64)                                 -> next(posenc.stream(10**14, 64))
@@ -831,8 +833,9 @@ def test_messages_name_the_argument_and_the_remedy(call, fragments, folder, monk
 
 
 UNTRIED = [("install.py", "; to install it: "),             # see test_the_command_that_installs_a_package_works
-           # these need a GPU
+           # "every device" needs a GPU; tests/test_torch_rotary.py compiles
            ("_encode_add_to.py", "; PositionalEncoding supports every device"),
+           ("_rotate.py", "; to compile, pass positions and rotary"),
            ("_rotate.py", "; RotaryEmbedding supports every device")]
 
 
@@ -904,7 +907,7 @@ def test_suggested_names_are_accepted(tmp_path, monkeypatch):
     assert tried > 50
 
 
-WITHOUT_ARGUMENTS = {"Chunk", "File", "Match", "Preset", "presets", "show_runtime"}     # the classes are result types
+WITHOUT_ARGUMENTS = {"Chunk", "File", "Match", "Preset", "RotaryAt", "presets", "show_runtime"}     # the classes are result types
 
 METHODS = [posenc.Encoding(4).encode, posenc.Encoding(4).add_to, posenc.Rotary(4).rotate, posenc.Rotary(4).tables,
            posenc.Rotary.preset, posenc.Rotary.from_config]
