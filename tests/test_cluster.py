@@ -292,9 +292,8 @@ def programs_folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("engine", [
-    "from distributed", "SLURM", *(pytest.param(name, marks=pytest.mark.long) for name in ("import ray", "pyspark")),
-])
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ["from distributed", "SLURM", "import ray", "pyspark"])
 def test_programs_of_the_documentation_run(engine, programs_folder):
     program, = (block for block in programs() if engine in block)
     for package in packages_of(program):

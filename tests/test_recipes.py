@@ -28,6 +28,7 @@ def skip_unless_installed(page):
         pytest.skip(f"not installed: {', '.join(missing)}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
 def test_recipes_run(page, tmp_path):
     """Then call the function for the recipe in nulls.py, which passes columns with one null to the recipe's functions."""

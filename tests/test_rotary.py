@@ -563,7 +563,7 @@ def compare_at_with_rotate(rng):
 
 def test_at_has_the_bits_of_rotate(isa):
     rng = np.random.default_rng(20)
-    for _ in range(60):
+    for _ in range(40):
         compare_at_with_rotate(rng)
 
 
