@@ -25,22 +25,23 @@ POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
 
 
 # Write a table of 200 MB slowly, so that a test can interrupt the program.
-SLOW_WRITER = """
-    import sys, time
+PAUSING_WRITER = """
+    import sys
     from posenc import _cli
     from posenc._files import atomic
     write = atomic._pwrite
-    def slowly(*args):
-        time.sleep(0.1)
+    def pausing(*args):
+        sys.stdin.read()            # returns at once after the end of the input
         return write(*args)
-    atomic._pwrite = slowly
-    sys.exit(_cli.main(["generate", "100_000", "512", *sys.argv[1:]]))
+    atomic._pwrite = pausing
+    sys.exit(_cli.main(["generate", "10_000", "512", *sys.argv[1:]]))
     """
 
 
 def start_writing(folder, *args):
-    """Start a process that writes folder/pe.npy; return it when its temporary file exists."""
-    process = subprocess.Popen(python(SLOW_WRITER, "-o", folder / "pe.npy", *args), stderr=subprocess.PIPE, text=True)
+    """Start a process that writes folder/pe.npy; return it when its temporary file exists.  It waits for the end of its input."""
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(python(PAUSING_WRITER, "-o", folder / "pe.npy", *args), **pipes, text=True)
     deadline = time.monotonic() + 30
     while not any(name.endswith(".tmp") for name in names(folder)):
         assert process.poll() is None and time.monotonic() < deadline, process.communicate()
