@@ -357,6 +357,7 @@ def test_shell_commands_of_documents_run(page, only_named, shell):
 
 
 @POSIX
+@pytest.mark.long
 def test_examples_of_help_run(shell):
     """Run the examples of all commands except bench, which is slow."""
     ran = 0

@@ -143,8 +143,10 @@ def test_dask_accepts_an_encoding():
     np.testing.assert_array_equal(posenc.dask.add_to(x, encoding=EXPLICIT).compute(), 1 + EXPLICIT.encode(7))
 
 
-@pytest.mark.parametrize("name, package", [("torch", "torch"), ("zarr", "zarr"), ("dask", "dask"), ("plot", "matplotlib")])
-@pytest.mark.parametrize("statement", ["posenc.{}", "import posenc.{}", "from posenc.{} import *"])
+@pytest.mark.parametrize("statement, name, package", [
+    ("posenc.{}", "torch", "torch"), ("import posenc.{}", "torch", "torch"), ("from posenc.{} import *", "torch", "torch"),
+    ("posenc.{}", "zarr", "zarr"), ("posenc.{}", "dask", "dask"), ("posenc.{}", "plot", "matplotlib"),
+])
 def test_unknown_and_missing_optional_parts_are_reported(name, package, statement):
     with pytest.raises(AttributeError, match="module 'posenc' has no attribute 'jax'"):
         _ = posenc.jax

@@ -38,8 +38,7 @@ def test_tables_with_padding_match_the_reference(isa, dtype, positions, padding_
         np.testing.assert_array_equal(bits_of(posenc.encode(positions, 7, dtype=dtype, **convention)), expected)
 
 
-@pytest.mark.parametrize("step", [1, 3, -1, -7, 2**49 + 1])
-@pytest.mark.parametrize("d_model", [33, 64])
+@pytest.mark.parametrize("d_model, step", [(33, 1), (64, 3), (64, -1), (33, -7), (33, 2**49 + 1)])
 def test_padding_in_ranges(isa, dtype, d_model, step):
     start = -(ROWS // 2) * step
     positions = range(start, start + ROWS * step, step)
