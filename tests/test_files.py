@@ -39,7 +39,7 @@ PAUSING_WRITER = """
 
 
 def start_writing(folder, *args):
-    """Start a process that writes folder/pe.npy; return it when its temporary file exists.  It waits for the end of its input."""
+    """Return a process that has begun to write folder/pe.npy; the write continues when its standard input is closed."""
     pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(python(PAUSING_WRITER, "-o", folder / "pe.npy", *args), **pipes, text=True)
     deadline = time.monotonic() + 30

@@ -234,7 +234,8 @@ def test_the_image_of_the_readme_is_up_to_date(tmp_path):
 
 
 @pytest.mark.parametrize("kind, suffix, start", [
-    ("heatmap", ".png", b"\x89PNG"), ("heatmap", ".pdf", b"%PDF"), ("waves", ".svg", b"<?xml"), ("similarity", ".png", b"\x89PNG"),
+    ("heatmap", ".png", b"\x89PNG"), ("heatmap", ".pdf", b"%PDF"), ("waves", ".svg", b"<?xml"),
+    ("similarity", ".png", b"\x89PNG"),
 ])
 def test_every_kind_and_format_is_written(tmp_path, kind, suffix, start):
     path = tmp_path / f"pe{suffix}"

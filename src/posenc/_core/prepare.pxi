@@ -320,7 +320,8 @@ cdef int view_positions(positions_t *p, object positions, Factors factors) excep
     for i in range(p.axes):
         p.shape[i] = p.view.shape[i]
     span(&p.view, &first, &beyond)
-    if p.view.len and (first < <const char *>factors.positions() or beyond > <const char *>(factors.positions() + factors.rows)):
+    if p.view.len and (first < <const char *>factors.positions()
+                       or beyond > <const char *>(factors.positions() + factors.rows)):
         raise ValueError("positions is not a view of those of the factors")
     return 0
 

@@ -167,7 +167,7 @@ class RotaryAt:
         cos : ndarray, shape ``shape + (rotary_dim / 2,)``
             The cosines, times ``scale`` and ``attention_scaling``.
         sin : ndarray
-            The sines, in the same form; those of the negative angles if `inverse`.
+            The sines, in the same form; those of the negative angles if ``inverse``.
 
         Raises
         ------
