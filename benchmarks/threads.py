@@ -1,23 +1,42 @@
-"""Compare one and two threads, on an idle system and beside busy processes.  ``python benchmarks/threads.py [ROUNDS]``
+"""Compare one and two threads after pauses, on an idle system and beside busy processes: ``python benchmarks/threads.py [ROUNDS]``
 
-The cases alternate, with a few calls in each turn; the first call of each turn is a warm-up.  A line shows, for one size, the
-median and the slowest call in milliseconds, and the speed of two threads and of the default number relative to one thread.
+A program does something else between its calls, so each call is measured after a pause.  A line shows the median and the
+slowest time in milliseconds with one thread, two threads and the default number, and the speed relative to one thread.  All is
+measured again with OMP_PROC_BIND=spread, with which each thread stays on a processor of its own.
 """
 
+import os
 import statistics
 import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
+from common import times_of
 
 import posenc
 
-D_MODEL, CALLS = 512, 5
-ROWS = [256, 512, 1024, 4096, 8192, 65536]
-BUSY = [0, 1, 2]                # other processes
+PAUSES = [0, 0.003, 0.01, 0.05]         # seconds
+BUSY = [0, 1, 2]                        # other processes
+BINDINGS = [{}, {"OMP_PROC_BIND": "spread", "OMP_PLACES": "cores"}]
 THREADS = {"one": 1, "two": 2, "default": None}
+ROUNDS = 60
+
+
+def calls():
+    """Return a function with the parameter `threads` for each call."""
+    encoding, rotary = posenc.Encoding(512), posenc.Rotary(128)
+    large, small = np.empty((65_536, 512), np.float32), np.empty((8_192, 512), np.float32)
+    batch, heads = np.ones((32, 2_048, 512), np.float32), np.ones((32, 4_096, 128), np.float32)
+    return {
+        "encode 65,536 x 512": partial(encoding.encode, len(large), out=large),
+        "encode 8,192 x 512": partial(encoding.encode, len(small), out=small),
+        "encode 1,024 x 512": partial(encoding.encode, 1_024, out=small[:1_024]),
+        "add_to 32 x 2,048 x 512": partial(encoding.add_to, batch),
+        "rotate 32 x 4,096 x 128": partial(rotary.rotate, heads),
+    }
 
 
 @contextmanager
@@ -32,36 +51,31 @@ def processes(number):
             process.wait()
 
 
-def measure(encoding, rows, rounds):
-    """Return the milliseconds of each call, as a list for each case."""
-    out = np.empty((rows, D_MODEL), np.float32)
-    times = {name: [] for name in THREADS}
-    for _ in range(rounds):
-        for name, threads in THREADS.items():
-            for call in range(-1, CALLS):
-                begun = time.perf_counter()
-                encoding.encode(range(rows, 2 * rows), out=out, threads=threads)
-                if call >= 0:
-                    times[name].append(1e3 * (time.perf_counter() - begun))
-    return times
+def measure(rounds):
+    for name, call in calls().items():
+        for pause in PAUSES:
+            cases = [partial(call, threads=threads) for threads in THREADS.values()]
+            times = times_of(cases, rounds, before=lambda case, pause=pause: time.sleep(pause))
+            medians = [statistics.median(each) for each in times]
+            cells = [
+                f"{threads} {1e3 * median:7.3f} ({1e3 * max(each):6.2f})"
+                for threads, median, each in zip(THREADS, medians, times, strict=True)
+            ]
+            two, default = (medians[0] / each for each in medians[1:])
+            print(f"{name:24} {pause * 1e3:3.0f} ms   {'  '.join(cells)}   two {two:.2f}, default {default:.2f}", flush=True)
 
 
-def report(rows, times):
-    medians = {name: statistics.median(each) for name, each in times.items()}
-    cells = [f"{name} {medians[name]:8.3f} ({max(each):7.2f})" for name, each in times.items()]
-    ratios = [f"{name} {medians['one'] / medians[name]:.2f}" for name in ("two", "default")]
-    print(f"{rows:7,} x {D_MODEL}   {'   '.join(cells)}   speed relative to one thread: {', '.join(ratios)}", flush=True)
-
-
-def main(rounds=12):
-    encoding = posenc.Encoding(D_MODEL)
+def main(rounds=ROUNDS):
     print(posenc.show_runtime())
     for others in BUSY:
-        print(f"{others} busy processes, {rounds * CALLS} calls each: median (slowest) in ms")
-        with processes(others):
-            for rows in ROWS:
-                report(rows, measure(encoding, rows, rounds))
+        for binding in BINDINGS:
+            print(f"{others} busy processes, {rounds} calls each, {binding or 'threads not bound'}", flush=True)
+            with processes(others):
+                subprocess.run([sys.executable, __file__, "measure", str(rounds)], env=os.environ | binding, check=True)
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    if sys.argv[1:2] == ["measure"]:
+        measure(int(sys.argv[2]))
+    else:
+        main(*map(int, sys.argv[1:]))

@@ -29,8 +29,10 @@ CASES: list[tuple[tuple[int, ...], str, str, bool]] = [      # shape, dtype, mem
 ]
 ROUNDS, SECONDS = 7, 0.3                # torch and NumPy each skip their remaining rounds after this many seconds
 SAMPLE_SECONDS = 2e-3                   # shorter calls are repeated until they take this long
-HEADINGS = "call   shape           dtype    memory threads     ms  GB/s share  torch   NumPy"
-NOTES = """share: speed relative to memset with the same memory and number of threads
+PAUSE_SECONDS = 1e-2
+HEADINGS = "call   shape           dtype    memory threads     ms paused share  torch   NumPy"
+NOTES = f"""paused: ms of a call after a pause of {PAUSE_SECONDS * 1e3:g} ms, as in a program that does something else between its calls
+share: speed relative to memset with the same memory and number of threads
 torch, NumPy: speed-up over the usual recipe (for add_to: add(x, table, out=x))"""
 EXAMPLES = "examples:\n  posenc bench\n  posenc bench --threads 1 --json > figures.json"
 
@@ -81,7 +83,10 @@ def memset(out: Any, fresh: bool, threads: int, pool: Any) -> None:
 
 
 def measure(torch: Any, pool: Any, shape: tuple[int, ...], dtype: str, memory: str, threads: int) -> dict[str, Any]:
-    """Return the case, and the median seconds of posenc (`add_to` for a batch, else `encode`), memset, torch and NumPy."""
+    """Return the case, and the median seconds of posenc (`add_to` for a batch, else `encode`), memset, torch and NumPy.
+
+    ``paused`` has those of posenc after a pause, in which threads stop waiting actively and processors become idle.
+    """
     call, fresh, encoding = "add_to" if len(shape) > 2 else "encode", memory == "fresh", posenc.Encoding(shape[-1])
     encode = partial(encoding.encode, shape[-2], dtype=dtype, threads=threads)
     out = np.ones(shape, encoding.encode(0, dtype=dtype).dtype)
@@ -101,6 +106,10 @@ def measure(torch: Any, pool: Any, shape: tuple[int, ...], dtype: str, memory: s
             once = timeit.timeit(calls[name], number=1)
             number = math.ceil(SAMPLE_SECONDS / once)
             times[name].append(timeit.timeit(calls[name], number=number) / number if number > 1 else once)
+    times["paused"] = []
+    for _ in range(ROUNDS):
+        time.sleep(PAUSE_SECONDS)
+        times["paused"].append(timeit.timeit(ours, number=1))
     medians = {name: float(np.median(seconds[1:] or seconds)) for name, seconds in times.items()}
     return dict(call=call, shape=shape, dtype=dtype, memory=memory, threads=threads, bytes=out.nbytes, seconds=medians)
 
@@ -121,7 +130,7 @@ def in_words(document: dict[str, Any]) -> str:
         seconds, ours = row["seconds"], row["seconds"]["posenc"]
         case = f"{row['call']:7}{' x '.join(map(str, row['shape'])):16}{row['dtype']:9}{row['memory']:7}{row['threads']:7}"
         over = (f"{r:.{int(r < 100)}f}x" if (r := seconds.get(name, 0) / ours) else "-" for name in ("torch", "numpy"))
-        speed = f"{ours * 1e3:7.3g}{row['bytes'] / ours / 1e9:6.1f}{seconds['memset'] / ours:6.0%}"
+        speed = f"{ours * 1e3:7.3g}{seconds['paused'] * 1e3:7.3g}{seconds['memset'] / ours:6.0%}"
         lines.append(case + speed + "{:>7}{:>8}".format(*over))
     if not document["ml_dtypes"]:
         lines.append("bfloat16 is left out: ml_dtypes is not installed (posenc[bfloat16])")
