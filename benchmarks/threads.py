@@ -1,4 +1,4 @@
-"""Compare one and two threads after pauses, on an idle system and beside busy processes: ``python benchmarks/threads.py [ROUNDS]``
+"""Compare one and two threads after pauses, on an idle system and beside busy processes.
 
 A program does something else between its calls, so each call is measured after a pause.  A line shows the median and the
 slowest time in milliseconds with one thread, two threads and the default number, and the speed relative to one thread.  All is

@@ -41,7 +41,7 @@ def bench(*arguments, before=""):
 def test_the_table_is_aligned_and_complete():
     text = bench("--threads", "1")
     lines = text.splitlines()
-    assert len(lines) <= 13 and max(map(len, lines[1:-3])) <= 82
+    assert len(lines) <= 13 and max(map(len, lines)) <= 82
     assert lines[0].startswith("posenc ") and "NumPy " in lines[0] and "torch " in lines[0]
     assert lines[1].split() == COLUMNS
     rows = [line for line in lines if line.startswith(("encode ", "add_to "))]

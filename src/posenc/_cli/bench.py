@@ -31,7 +31,7 @@ ROUNDS, SECONDS = 7, 0.3                # torch and NumPy each skip their remain
 SAMPLE_SECONDS = 2e-3                   # shorter calls are repeated until they take this long
 PAUSE_SECONDS = 1e-2
 HEADINGS = "call   shape           dtype    memory threads     ms paused share  torch   NumPy"
-NOTES = f"""paused: ms of a call after a pause of {PAUSE_SECONDS * 1e3:g} ms, as in a program that does something else between its calls
+NOTES = f"""paused: ms of a call after a pause of {PAUSE_SECONDS * 1e3:g} ms
 share: speed relative to memset with the same memory and number of threads
 torch, NumPy: speed-up over the usual recipe (for add_to: add(x, table, out=x))"""
 EXAMPLES = "examples:\n  posenc bench\n  posenc bench --threads 1 --json > figures.json"
