@@ -315,6 +315,17 @@ def test_large_columns_of_16_bits_are_refused(container):
             ENTRIES[entry](HALVES[container](np.array([0, 1, 2050], np.float16)))
 
 
+@pytest.mark.parametrize("make", [pd.DataFrame, pa.table], ids=["pandas", "Arrow"])
+def test_a_large_column_of_16_bits_beside_other_columns_is_refused(make):
+    """NumPy converts columns of different dtypes to a common one."""
+    for half, other in (([0, 2048], [5, 2.0**40]), ([2048, 2], [0, 4096])):
+        columns = {"a": np.array(half, np.float16), "b": np.array(other)}
+        assert posenc.points(make(columns), 8).shape == (2, 8)
+        columns["a"] += 2
+        with pytest.raises(ValueError, match="coordinates reach 2050 in float16"):
+            posenc.points(make(columns), 8)
+
+
 @pytest.mark.skipif(not find_spec("torch"), reason="needs torch")
 @pytest.mark.parametrize("entry", TORCH_ENTRIES if find_spec("torch") else ())
 def test_large_tensors_of_16_bits_are_refused(entry):

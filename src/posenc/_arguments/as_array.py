@@ -93,21 +93,26 @@ def _check_exact(name: str, value: Any, array: NDArray[Any]) -> None:
                     )
 
 
+def columns(value: Any, array: Any) -> list[tuple[Any, Any]]:
+    """Return each column of an Arrow, polars or pandas table with its part of `array`, or [] for any other value."""
+    if hasattr(value, "itercolumns"):           # Arrow
+        return list(zip(value.itercolumns(), array.T, strict=True))
+    if hasattr(value, "iter_columns"):          # polars
+        return list(zip(value.iter_columns(), array.T, strict=True))
+    if hasattr(value, "iterrows"):              # pandas
+        return list(zip((column for _, column in value.items()), array.T, strict=True))
+    return []
+
+
 def _parts(value: Any, array: Any) -> Iterator[tuple[Any, Any]]:
     """Yield each element of nested lists, or each column of an Arrow, polars or pandas table, with its part of `array`.
 
     Elements that are Python floats are left out, because they are exact.  Any other value is yielded whole.
     """
-    pairs: Iterator[tuple[Any, Any]]
+    pairs = columns(value, array)
     if array.ndim and not hasattr(value, "__array__"):
-        pairs = zip(value, array, strict=True)
-    elif hasattr(value, "itercolumns"):         # Arrow
-        pairs = zip(value.itercolumns(), array.T, strict=True)
-    elif hasattr(value, "iter_columns"):        # polars
-        pairs = zip(value.iter_columns(), array.T, strict=True)
-    elif hasattr(value, "iterrows"):            # pandas
-        pairs = zip((column for _, column in value.items()), array.T, strict=True)
-    else:
+        pairs = list(zip(value, array, strict=True))
+    elif not pairs:
         yield value, array
         return
     for part, converted in pairs:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments import install
-from posenc._arguments.as_array import as_array, shown, tensor_hint
+from posenc._arguments.as_array import as_array, columns, shown, tensor_hint
 from posenc._arguments.dtypes import DTYPES, OTHER_NAMES
 from posenc._arguments.unknown_keywords import MISSING
 
@@ -232,7 +232,8 @@ def coordinates(name: str, value: Any) -> NDArray[Any]:
     """Return positions as an array; raise a ValueError if they may have been rounded to 16 bits."""
     given = as_array(name, value)
     array = numbers(name, given)
-    check_not_rounded(name, array, given.dtype.name, '.astype("float64")')
+    for part, converted in columns(value, array) or [(given, array)]:       # columns of different dtypes become float64
+        check_not_rounded(name, converted, np.asarray(part).dtype.name, '.astype("float64")')
     return array
 
 
