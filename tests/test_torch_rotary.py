@@ -9,6 +9,7 @@ import pytest
 
 import posenc
 from posenc import Rotary
+from posenc._core import kernel
 
 torch = pytest.importorskip("torch")
 from torch.autograd import forward_ad  # noqa: E402
@@ -72,12 +73,46 @@ def test_prepared_positions(rotary, positions, dtype, inverse):
     assert torch.equal(rotate(x[..., 2:3, :], at[..., 2:3]), result[..., 2:3, :])
 
 
-def test_prepared_positions_in_compiled_functions():
-    """The rotation is outside the graphs, which keep no positions."""
+@torch._dynamo.config.patch(recompile_limit=99)
+def test_prepared_positions_in_compiled_functions(monkeypatch):
+    """The graphs contain the operator, which uses the prepared cosines and sines, without a copy of the positions."""
     torch.compiler.reset()
-    compiled = torch.compile(lambda x, at: rotate(x * 2, at) + 1, backend="aot_eager")
-    for at in (PLAIN.at(5), PLAIN.at(POSITIONS), AXES.at(POSITIONS_3, inverse=True)):
-        assert torch.equal(compiled(X, at), rotate(X * 2, at) + 1)
+    compiled = torch.compile(lambda x, at: rotate(x * 2, at) + 1, backend="aot_eager", fullgraph=True)
+    in_place = torch.compile(lambda x, at: rotate_(x * 2, at) + 1, backend="aot_eager", fullgraph=True)
+    used = []
+    call = kernel.rotate_at
+    monkeypatch.setattr(kernel, "rotate_at", lambda factors, *others: (used.append(factors), call(factors, *others)))
+    for at in (
+        PLAIN.at(5), PLAIN.at(range(70, 75)), PLAIN.at(POSITIONS), AXES.at(POSITIONS_3, inverse=True), AXES.at(POSITIONS_3),
+        PLAIN.at(range(9))[..., 2:7], posenc.Rotary(16, base=500.0).at(5), posenc.Rotary(16, layout="interleaved").at(5),
+    ):
+        expected = rotate(X * 2, at) + 1
+        used.clear()
+        assert torch.equal(compiled(X, at), expected) and torch.equal(in_place(X, at), expected)
+        assert used == [at._factors] * 2
+        x = X.clone().requires_grad_()
+        compiled(x, at).backward(GRAD)
+        assert torch.equal(x.grad, 2 * rotate(GRAD, at.positions, rotary=at.rotary, inverse=not at.inverse))
+
+
+def test_a_decoding_loop_compiles_once():
+    torch.compiler.reset()
+    graphs = []
+    compiled = torch.compile(lambda x, at: rotate(x, at), backend=lambda graph, _: graphs.append(graph) or graph, fullgraph=True)
+    prepared = PLAIN.at(100)
+    for i in range(4):
+        assert torch.equal(compiled(X, prepared[i : i + 5]), rotate(X, range(i, i + 5), rotary=PLAIN))
+    assert len(graphs) == 1
+
+
+def test_an_exported_graph_contains_prepared_positions(tmp_path):
+    class Layer(torch.nn.Module):
+        def forward(self, x):
+            return rotate(x, at)
+
+    at = PLAIN.at(POSITIONS)
+    torch.export.save(torch.export.export(Layer(), (X,)), tmp_path / "layer.pt2")
+    assert torch.equal(torch.export.load(tmp_path / "layer.pt2").module()(X), rotate(X, at))
 
 
 def test_positions_and_strides():

@@ -6,6 +6,7 @@ Each included file uses only the files before it.
 
 import os
 from math import prod
+from weakref import WeakValueDictionary
 
 import cython
 from numpy import empty, float64, frombuffer, int64, ndarray, uint8, uint16
@@ -16,7 +17,7 @@ from posenc._core import limits
 
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_STRIDES, PyBUF_WRITABLE
 from cpython.buffer cimport PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytearray cimport PyByteArray_AsString, PyByteArray_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
 from cython.parallel cimport prange, threadid

@@ -31,6 +31,14 @@ cdef class Numbers:
         free(self.memory)
 
 
+live_factors = WeakValueDictionary()    # address of the positions: their factors
+
+
+def factors_at(address):
+    """Return the factors whose positions are at an address, or None."""
+    return live_factors.get(address)
+
+
 cdef class Factors:
     """Positions, and the factors of a rotation at them.  The first rotation of an array in each form computes the factors.
 
@@ -44,7 +52,7 @@ cdef class Factors:
     Attributes
     ----------
     array : ndarray of int64 or float64
-        The positions, with the dimension of their axes; read-only.
+        The positions, with the dimension of their axes.  They must not be changed.
     inverse : bool
     nbytes : int
         Bytes of the positions and factors.
@@ -55,8 +63,9 @@ cdef class Factors:
     cdef bint are_real                  # whether `values` has float64, else int64
     cdef ptrdiff_t rows, row_bytes
     cdef Numbers in_double, in_float    # None until computed
-    cdef bytes values
+    cdef bytearray values               # torch does not accept the read-only memory of bytes
     cdef tuple shape
+    cdef object __weakref__
 
     def __cinit__(self, Rotation rotation not None, object positions, object inverse):
         cdef positions_t p
@@ -74,7 +83,7 @@ cdef class Factors:
             self.rows = p.rows // axes
             free(self.allocated())                  # refuses too many positions
             self.shape = tuple([p.shape[i] for i in range(p.axes)])
-            self.values = PyBytes_FromStringAndSize(NULL, p.rows * sizeof(int64_t))
+            self.values = PyByteArray_FromStringAndSize(NULL, p.rows * sizeof(int64_t))
             self.are_real = p.reals != NULL
             values = <int64_t *>self.positions()
             if p.is_array:
@@ -83,9 +92,11 @@ cdef class Factors:
                 values[i] = <int64_t>(p.start + <uint64_t>i * p.step)
         finally:
             release(&p)
+        if self.rows:
+            live_factors[<uintptr_t>self.positions()] = self
 
     cdef const int64_t *positions(self) noexcept:
-        return <const int64_t *><const char *>self.values
+        return <const int64_t *>PyByteArray_AsString(self.values)
 
     cdef void *allocated(self) except NULL:
         """Return memory for factors, which the caller must free."""
@@ -99,7 +110,7 @@ cdef class Factors:
 
     @property
     def array(self):
-        """The positions, in a read-only array of int64 or float64."""
+        """The positions, in an array of int64 or float64 that must not be changed."""
         return frombuffer(self.values, float64 if self.are_real else int64).reshape(self.shape)
 
     @property

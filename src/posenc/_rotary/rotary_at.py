@@ -54,13 +54,15 @@ class RotaryAt:
     (8, 1, 64)
     """
 
-    __slots__ = ("__weakref__", "_factors", "_rows", "inverse", "positions", "rotary", "shape")
+    __slots__ = ("__weakref__", "_all", "_factors", "_rows", "_selected", "inverse", "positions", "rotary", "shape")
 
     rotary: Any
     inverse: bool
     positions: NDArray[Any]
     shape: tuple[int, ...]
     _factors: kernel.Factors
+    _all: NDArray[Any]              # the positions of _factors, of which _selected and _rows are views
+    _selected: NDArray[Any]         # positions, writable for torch, which does not accept read-only memory
     _rows: NDArray[Any]
 
     def __init__(self) -> None:
@@ -86,7 +88,7 @@ class RotaryAt:
         if not any(part is ... for part in keys):
             keys += (...,)                      # NumPy then returns a view, not a number
         axes = () if self.rotary.axes is None else (slice(None),)
-        return new_rotary_at(self.rotary, self._factors, self.positions[axes + keys])
+        return new_rotary_at(self.rotary, self._factors, self._selected[axes + keys])
 
     @property
     def nbytes(self) -> int:
@@ -197,8 +199,10 @@ def new_rotary_at(rotary: Any, factors: kernel.Factors, positions: NDArray[Any])
     result = object.__new__(RotaryAt)
     # the kernel finds the cosines and sines of a position by its address, on the first axis of positions
     rows = positions if rotary.axes is None else positions[0, ...]
-    attributes = {"rotary": rotary, "inverse": factors.inverse, "positions": positions, "shape": rows.shape}
-    for name, value in {**attributes, "_factors": factors, "_rows": rows}.items():
+    public = positions.view()
+    public.flags.writeable = False
+    attributes = {"rotary": rotary, "inverse": factors.inverse, "positions": public, "shape": rows.shape}
+    for name, value in {**attributes, "_factors": factors, "_all": factors.array, "_selected": positions, "_rows": rows}.items():
         object.__setattr__(result, name, value)
     return result
 

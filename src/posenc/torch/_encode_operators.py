@@ -156,12 +156,13 @@ def define_in_place(
         def forward(context: Any, x: Tensor, *others: Any) -> Tensor:
             context.mark_dirty(x)
             save(context, *others)
+            context.number = len(others)
             run_below_autograd(x, *others)
             return x
 
         @staticmethod
         def backward(context: Any, grad: Tensor) -> tuple[Any, ...]:
-            return backward(context, grad), None, None, None, None
+            return backward(context, grad), *(None,) * context.number
 
     @torch.library.impl(operator, "Autograd")
     def _(x: Tensor, positions: Tensor | None, *others: Any) -> None:

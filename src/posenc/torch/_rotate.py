@@ -34,7 +34,7 @@ def rotate(
         of the positions, as in (batch, heads, n, head_dim).
     positions : int, range, Tensor, array_like or posenc.RotaryAt, optional
         As for `posenc.Rotary.rotate`, or a tensor that fulfils the same conditions; or a `RotaryAt`, whose cosines and sines
-        are used.  They are computed again for the derivative, and if x requires grad.
+        are used.  They are computed again for derivatives and by torch.func.
     rotary : posenc.Rotary, optional
         The rotation, unless `positions` is a `RotaryAt`.
     inverse : bool, optional
@@ -127,13 +127,16 @@ def rotate_(
         return x
     text, inverse = text_of(rotary), bool(inverse)
     tensor, start = _tensor_or_start(positions, x, axes_of(text))
+    return _overwrite(x, tensor, start, inverse, text, None)
+
+
+def _overwrite(x: Tensor, *arguments: Any) -> Tensor:
     if not torch.compiler.is_compiling() and (torch._C._are_functorch_transforms_active() or is_dual(x)):
-        return x.copy_(rotate(x.clone(), positions, rotary=rotary, inverse=inverse))
-    torch.ops.posenc.rotate_(x, tensor, start, inverse, text)
+        return x.copy_(rotated(x.clone(), *arguments))
+    torch.ops.posenc.rotate_(x, *arguments)
     return x
 
 
-@torch.compiler.disable(reason="a RotaryAt is rotated outside compiled graphs; to compile, pass positions and rotary")
 def _rotate_at(x: Tensor, at: RotaryAt, rotary: Rotary | None, inverse: bool, in_place: bool) -> Tensor:
     for name, value in (("rotary", rotary), ("inverse", inverse or None)):
         if value is not None:
@@ -148,9 +151,11 @@ def _rotate_at(x: Tensor, at: RotaryAt, rotary: Rotary | None, inverse: bool, in
         out = dense_like(x)
         at.rotate(array_of(x), out=array_of(out))
         return out
-    function = rotate_ if in_place else rotate
-    result: Tensor = function(x, at.positions, rotary=at.rotary, inverse=at.inverse)
-    return result
+    text, positions, prepared = text_of(at.rotary), torch.from_numpy(at._selected), torch.from_numpy(at._all)
+    checks.check_broadcast(tuple(positions.shape), tuple(x.shape[:-1]), axes_of(text) is not None)
+    if not in_place:
+        return rotated(with_contiguous_last(x), positions, 0, at.inverse, text, prepared)
+    return _overwrite(x, positions, 0, at.inverse, text, prepared)
 
 
 def _checked(x: Tensor, rotary: Any, inverse: Any) -> Rotary:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from posenc import Rotary
+from posenc._core import kernel
 from posenc._rotary.scaling import positions_without_length
 from posenc.torch._encode_operators import define_in_place
 from posenc.torch._tensor_arguments import (
@@ -95,26 +96,39 @@ def _(context: Any, grad: Tensor) -> NoReturn:
     raise RuntimeError(f"positions requires grad, but {NOT_DIFFERENTIABLE}")
 
 
-def _rotate_array(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str, out: Tensor | None) -> None:
+def _rotate_array(
+    x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str, prepared: Tensor | None, out: Tensor | None
+) -> None:
+    """Rotate x.  `prepared` has the same memory as all positions of a `RotaryAt`; the kernel finds its factors by the address.
+
+    If a compiled graph has copied `prepared`, the factors are computed from the positions.
+    """
+    array, target = array_of(x), None if out is None else array_of(out)
+    if positions is not None and prepared is not None and (factors := kernel.factors_at(prepared.data_ptr())) is not None:
+        rows = positions.numpy()
+        kernel.rotate_at(factors, array, rows if rotary_of(rotary).axes is None else rows[0, ...], target, None)
+        return
     rows = range(start, start + x.shape[-2]) if positions is None else positions_array(positions)
-    rotary_of(rotary).rotate(array_of(x), rows, inverse=inverse, out=None if out is None else array_of(out))
+    rotary_of(rotary).rotate(array, rows, inverse=inverse, out=target)
 
 
-def _rotate(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str) -> Tensor:
+def _rotate(
+    x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str, prepared: Tensor | None = None
+) -> Tensor:
     out = dense_like(x)
     if not x.is_meta:
-        _rotate_array(x, positions, start, inverse, rotary, out)
+        _rotate_array(x, positions, start, inverse, rotary, prepared, out)
     return out
 
 
 _rotate_operator = torch.library.custom_op(
     "posenc::rotate", _rotate, mutates_args=(),
-    schema="(Tensor x, Tensor? positions, SymInt start, bool inverse, str rotary) -> Tensor",
+    schema="(Tensor x, Tensor? positions, SymInt start, bool inverse, str rotary, Tensor? prepared=None) -> Tensor",
 )
 
 
 @_rotate_operator.register_fake
-def _(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str) -> Tensor:
+def _(x: Tensor, positions: Tensor | None, *_: Any) -> Tensor:
     if positions is not None:
         check_not_meta(positions, x.device)
     return dense_like(x)
@@ -130,7 +144,7 @@ def _save(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _saved(context: Any) -> tuple[Tensor | None, int, bool, str]:
-    start, inverse, rotary = context.others
+    start, inverse, rotary = context.others[:3]         # derivatives rotate the opposite way, with other factors
     saved = context.saved_tensors           # activation checkpointing allows a single access
     return saved[0] if saved else None, start, inverse, rotary
 
@@ -141,15 +155,15 @@ def _inverse(context: Any, grad: Tensor) -> Tensor:
     return rotated(with_contiguous_last(grad), positions, start, not inverse, rotary)
 
 
-def _backward(context: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
-    return _inverse(context, grad), None, None, None, None
+def _backward(context: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    return _inverse(context, grad), *(None,) * (1 + len(context.others))
 
 
 _rotate_operator.register_autograd(_backward, setup_context=_save)
 
 
 def _mapped(
-    info: Any, dims: Any, x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str
+    info: Any, dims: Any, x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str, *_: Any
 ) -> tuple[Tensor, int]:
     """Implement vmap: move the mapped dimension of x and of positions to the front of their broadcast dimensions."""
     x = x.expand(info.batch_size, *x.shape) if dims[0] is None else x.movedim(dims[0], 0)
@@ -168,8 +182,8 @@ class _Rotate(torch.autograd.Function):
     """A version of posenc::rotate that torch.func and forward-mode differentiation support."""
 
     @staticmethod
-    def forward(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str) -> Tensor:
-        result: Tensor = torch.ops.posenc.rotate(with_contiguous_last(x), positions, start, inverse, rotary)
+    def forward(x: Tensor, *arguments: Any) -> Tensor:
+        result: Tensor = torch.ops.posenc.rotate(with_contiguous_last(x), *arguments)
         return result
 
     @staticmethod
@@ -182,21 +196,31 @@ class _Rotate(torch.autograd.Function):
         return rotated(tangent, *_saved(context))
 
     @staticmethod
-    def backward(context: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
+    def backward(context: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         return _backward(context, grad)
 
     vmap = staticmethod(_mapped)
 
 
-def rotated(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str) -> Tensor:
+def rotated(
+    x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str, prepared: Tensor | None = None
+) -> Tensor:
     """Call the operator, or the function that torch.func and forward-mode differentiation support."""
     transformed = not torch.compiler.is_compiling() and (torch._C._are_functorch_transforms_active() or is_dual(x))
-    result: Tensor = (_Rotate.apply if transformed else torch.ops.posenc.rotate)(x, positions, start, inverse, rotary)
+    result: Tensor = (
+        _Rotate.apply(x, positions, start, inverse, rotary)
+        if transformed else torch.ops.posenc.rotate(x, positions, start, inverse, rotary, prepared)
+    )
     return result
 
 
-def _rotate_in_place(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str) -> None:
-    _rotate_array(x, positions, start, inverse, rotary, None)
+def _rotate_in_place(
+    x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str, prepared: Tensor | None = None
+) -> None:
+    _rotate_array(x, positions, start, inverse, rotary, prepared, None)
 
 
-define_in_place("rotate_", "SymInt start, bool inverse, str rotary", _rotate_in_place, _save_arguments, _inverse, "rotate")
+define_in_place(
+    "rotate_", "SymInt start, bool inverse, str rotary, Tensor? prepared=None", _rotate_in_place, _save_arguments, _inverse,
+    "rotate",
+)
