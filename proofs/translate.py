@@ -3,6 +3,7 @@
 The translator executes the statements of a quotation one by one.  A floating-point number is the text of an expression of
 Gappa, an integer is a number, so loops over integers are unrolled.  Inline functions are executed, too; two_sum, fast_two_sum,
 two_difference and two_product are replaced by their theorems: the lower number of the result is the exact rounding error.
+A condition must be about integers: which branch is taken for a floating-point number is unknown, so it is refused.
 """
 
 import re
@@ -107,11 +108,11 @@ class Translator:
                 self.assign(node[1], self.evaluate(node[2]))
         elif kind == "for":
             self.execute(node[1])
-            while self.evaluate(node[2]):
+            while self.condition(node[2]):
                 self.execute(node[4])
                 self.execute(node[3])
         elif kind == "if":
-            self.execute(node[2] if self.evaluate(node[1]) else node[3])
+            self.execute(node[2] if self.condition(node[1]) else node[3])
         elif kind == "return":
             self.target = self.prefix.removesuffix("_")
             raise Return(self.evaluate(node[1]))
@@ -193,12 +194,18 @@ class Translator:
             high, low = (self.evaluate(member) for member in node[1])
             return {"high": real(high), "low": real(low)}
         if kind == "?":
-            return self.evaluate(node[2] if self.evaluate(node[1]) else node[3])
+            return self.evaluate(node[2] if self.condition(node[1]) else node[3])
         if kind == "cast":
             return self.cast(node)
         if kind == "unary":
             return self.unary(node)
         return self.binary(kind, self.evaluate(node[1]), self.evaluate(node[2]))
+
+    def condition(self, node):
+        value = self.evaluate(node)
+        if isinstance(value, Real):
+            raise ProofError(f"a condition depends on {value}, which is not an integer")
+        return value
 
     def lookup(self, name):
         if name in self.variables:
@@ -247,6 +254,8 @@ class Translator:
 
     def combined(self, operator, left, right):
         """Return left + right, left - right or left * right without rounding."""
+        if operator not in ("+", "-", "*"):
+            raise ProofError(f"{left} {operator} {right} is not a sum or product")
         left, right = real(left), real(right)
         if operator == "*":
             return ZERO if isinstance(left, Zero) or isinstance(right, Zero) else Real(f"{wrapped(left)} * {wrapped(right)}")
@@ -286,7 +295,7 @@ class Translator:
             return None
         values = [self.evaluate(argument) for argument in arguments]
         if name == "f64_set":
-            return real(values[0])
+            return ZERO if arguments[0] == ("number", 0) else real(values[0])
         if name in EXACT and "WITHOUT_THEOREMS" not in self.variables:
             return self.exact(name, *values)
         name = name.replace("f32_", "f64_")
@@ -294,8 +303,9 @@ class Translator:
             return self.rounded(self.combined(ROUNDED[name], *values))
         if name in ("f64_muladd", "f64_mulsub"):
             product = self.combined("*", values[0], values[1])
-            return self.rounded(self.combined("+" if name == "f64_muladd" else "-",
-                                              product if self.fused else self.rounded(product), values[2]))
+            total = self.combined("+" if name == "f64_muladd" else "-", product if self.fused else self.rounded(product), values[2])
+            is_product = self.fused and not isinstance(product, Zero) and isinstance(values[2], Zero)
+            return self.rounded(Real(total) if is_product else total)
         if name in ("f64_abs", "magnitude_of"):
             return Real(f"|{values[0]}|")
         if name == "dd_negated":
