@@ -7,19 +7,26 @@ from c_parser import Parser, ProofError, number_of
 
 
 class Headers:
-    """The C sources, by their path below src/posenc/_core/c."""
+    """The C sources, by their path below src/posenc/_core/c, and other sources, by their path below src/posenc."""
 
-    def __init__(self, folder, changes=None):
+    def __init__(self, folder, change=None):
+        self.package = folder.parents[1]
         self.texts = {path.relative_to(folder).as_posix(): path.read_text("utf-8") for path in sorted(folder.rglob("*.[ch]"))}
-        for path, old, new in changes or []:
-            if self.texts[path].count(old) != 1:
-                raise ProofError(f"{path} has {self.texts[path].count(old)} times {old!r}, expected once")
-            self.texts[path] = self.texts[path].replace(old, new)
         self.known = {}
+        if change:
+            path, old, new = change
+            self.texts[path], count = replaced(self.source(path), old, new)
+            if count != 1:
+                raise ProofError(f"{path} has {count} times {old!r}, expected once")
+
+    def source(self, path):
+        if path not in self.texts and (self.package / path).is_file():
+            self.texts[path] = (self.package / path).read_text("utf-8")
+        return self.texts[path]
 
     def find(self, path, text):
-        """Return the position after a quotation, which must occur exactly once; white space and comments do not matter."""
-        source = plain(self.texts[path])
+        """Refuse a quotation that does not occur exactly once; white space and comments do not matter."""
+        source = plain(self.source(path))
         if source.count(plain(text)) != 1:
             raise ProofError(f"{path} no longer has exactly once:\n{text}")
 
@@ -28,7 +35,7 @@ class Headers:
         number = r"\s*(-?0x[\da-fA-F.]+(?:p[+-]?\d+)?[uUlL]*|-?\d[\d.]*[uUlL]*)(?![\w.])\s*"
         other = number.replace("(-?", "(?:-?", 1)
         parts = [other.join(re.escape(plain(piece)) for piece in part.split("{_}")) for part in text.split("{}")]
-        found = re.findall(number.join(parts), plain(self.texts[path]))
+        found = re.findall(number.join(parts), plain(self.source(path)))
         if len(found) != 1:
             raise ProofError(f"{path} has {len(found)} times {text!r}, expected once")
         return number_of(found[0])
@@ -69,6 +76,11 @@ class Headers:
             if found:
                 return [re.search(r"(\w+)(\[[^]]*\])*$", p.strip())[1] for p in found[1].split(",")], found[2]
         raise ProofError(f"no function {name}")
+
+
+def replaced(text, old, new, between=r"\s+"):
+    """Replace `old` in a text; white space matches any white space.  Return the text and the number of occurrences."""
+    return re.subn(between.join(map(re.escape, old.split())), lambda _: new, text)
 
 
 def plain(text):

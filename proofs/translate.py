@@ -74,6 +74,7 @@ class Translator:
         self.suffix = suffix or ("_e" if mode == "exact" else "")
         self.headers, self.fused, self.mode, self.precision = headers, fused, mode, precision
         self.lines, self.hypotheses, self.versions, self.factors, self.renamed = [], [], {}, set(), []
+        self.inputs = set()                         # names that have no definition in the code
         self.prefix, self.target = "", ""           # of the names in an inline function; the variable that is assigned
         self.variables = {**dict(variables), "FUSED": int(fused)}
 
@@ -211,7 +212,10 @@ class Translator:
         if name in self.variables:
             return self.variables[name]
         constant = self.headers.constant(name)
-        return Real(name) if constant is None else constant
+        if constant is None:
+            self.inputs.add(name)
+            return Real(name)
+        return constant
 
     def member(self, node):
         if node[1][0] == "name" and isinstance(base := self.lookup(node[1][1]), dict):
@@ -292,6 +296,10 @@ class Translator:
             value = self.evaluate(value)
             for target, part in zip(targets, value.values() if isinstance(value, dict) else [value], strict=True):
                 self.assign(("name", self.path(target)), part)
+            return None
+        if name == "f64_interleave":                # moves numbers, and leaves them as they are
+            for target, source in zip(arguments[2:], arguments[:2], strict=True):
+                self.assign(("name", self.path(target)), self.evaluate(source))
             return None
         values = [self.evaluate(argument) for argument in arguments]
         if name == "f64_set":
