@@ -1,5 +1,6 @@
 """Quotations, constants and functions of the C sources."""
 
+import hashlib
 import re
 from fractions import Fraction
 
@@ -40,6 +41,13 @@ class Headers:
             raise ProofError(f"{path} has {len(found)} times {text!r}, expected once")
         return number_of(found[0])
 
+    def unchanged(self, name, digest):
+        """Refuse a function whose text does not have this digest; white space and comments do not matter."""
+        parameters, body = self.function(name)
+        found = hashlib.sha256(plain(" ".join([*parameters, body])).encode()).hexdigest()[:8]
+        if found != digest:
+            raise ProofError(f"{name} has changed; read it again with this proof, then write {name}:{found}")
+
     def constant(self, name):
         """Return a #define, an enum constant or an array of numbers, or None."""
         if not name.isupper():
@@ -72,7 +80,7 @@ class Headers:
     def function(self, name):
         """Return the names of the parameters of an inline function, and its body."""
         for text in self.texts.values():
-            found = re.search(rf"(?ms)^(?:INLINE|NOINLINE|static)[\w ]* \*?{name}\(([^)]*)\) {{(.*?)(?:^}}| }}$)", text)
+            found = re.search(rf"(?ms)^[A-Za-z][\w ]* \*?{name}\(([^)]*)\) {{(.*?)(?:^}}| }}$)", text)
             if found:
                 return [re.search(r"(\w+)(\[[^]]*\])*$", p.strip())[1] for p in found[1].split(",")], found[2]
         raise ProofError(f"no function {name}")

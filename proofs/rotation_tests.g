@@ -38,6 +38,7 @@
 #! bound MARGIN: rotation of float32, fast test, ulp of a double
 #! bound MARGIN_DIRECT: rotation of float32, factors evaluated directly, fast test, ulp of a double
 #! bound MARGIN_FLOAT: rotation of float16 and bfloat16, fast test, ulp of a float
+#! functions limits_of:44764628 settle_half:9a8ddcf7 undecided_value:f4ab89fc settle_bunch:5739c337
 #! mutation rope/pairs.h: #define ROTATION_ERROR 0x1.1p-51 => #define ROTATION_ERROR 0x1.ap-52
 #! mutation rope/pairs.h: #define SPLIT_ERROR 0x1p-36 => #define SPLIT_ERROR 0x1p-37
 #! mutation rope/pairs.h: #define SPLIT_FLOOR 0x1p-148 => #define SPLIT_FLOOR 0x1p-149

@@ -37,6 +37,7 @@
 #! bound DIRECT_DOUBLE_ERROR: direct rows, tested with this error, of the value
 #! bound DIRECT_DOUBLE_FLOOR: direct rows, of the amplitude
 #! bound HALF_ULP_OF_FLOAT_DIRECT: direct rows, fast test, half an ulp / value
+#! functions undecided_double:9fb2680f settle:344e5c6e smallest_normal:c2d8d9a8 tile_row:3df6b873 advance_rows_double:7907ca5a write_uncertain:651953c1
 #! mutation table/rounding_test.h: return dtype == FLOAT32 ? 0x10010000u : => return dtype == FLOAT32 ? 0x10008000u :
 #! mutation table/rounding_test.h: return dtype == FLOAT32 ? 0x1p-12 : 0x1p-20; => return dtype == FLOAT32 ? 0x1p-13 : 0x1p-20;
 #! mutation table/rounding_test.h: return dtype == FLOAT32 ? 0x1p-12 : 0x1p-20; => return dtype == FLOAT32 ? 0x1p-12 : 0x1p-26;

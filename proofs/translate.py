@@ -11,6 +11,7 @@ from fractions import Fraction
 
 from c_parser import Parser, ProofError
 
+OPAQUE = {"direct_phase", "phase_limb", "symmetry_of", "apply_symmetry", "direct_double", "direct_dd"}     # not translated
 LOADS = {"f64_load", "f32_load", "f64_load_f32"}
 EXACT = {"fast_two_sum": "+", "two_sum": "+", "two_difference": "-", "two_product": "*"}
 ROUNDED = {"f64_add": "+", "f64_sub": "-", "f64_mul": "*", "f64_add_fma": "+"}
@@ -68,12 +69,14 @@ class Translator:
 
     mode: "rounded" writes the rounding operator of Gappa; "exact" leaves roundings out; "factors" multiplies by 1 + e instead
     of rounding, so that a value is linear in its inputs, and inputs may be Zero.  `suffix` is appended to each name.
+    A variable in `given` keeps its value, whatever the statements assign to it.
     """
 
-    def __init__(self, headers, fused, mode, variables=(), precision=53, suffix=""):
+    def __init__(self, headers, fused, mode, variables=(), precision=53, suffix="", given=()):
         self.suffix = suffix or ("_e" if mode == "exact" else "")
         self.headers, self.fused, self.mode, self.precision = headers, fused, mode, precision
         self.lines, self.hypotheses, self.versions, self.factors, self.renamed = [], [], {}, set(), []
+        self.given = set(given)
         self.inputs = set()                         # names that have no definition in the code
         self.prefix, self.target = "", ""           # of the names in an inline function; the variable that is assigned
         self.variables = {**dict(variables), "FUSED": int(fused)}
@@ -126,7 +129,8 @@ class Translator:
             self.variables[name] = {**self.variables[name], member: self.named(f"{self.prefix}{name}_{member}", value)}
             return
         name = self.path(target)
-        self.variables[name] = self.named(self.prefix + name, value)
+        if name not in self.given:
+            self.variables[name] = self.named(self.prefix + name, value)
 
     def named(self, name, value):
         """Define a name for a value, and return the name."""
@@ -218,7 +222,7 @@ class Translator:
         return constant
 
     def member(self, node):
-        if node[1][0] == "name" and isinstance(base := self.lookup(node[1][1]), dict):
+        if node[1][0] == "name" and isinstance(base := self.variables.get(node[1][1]), dict):
             return base[node[2]]
         return self.lookup(self.path(node))
 
@@ -284,8 +288,9 @@ class Translator:
     # ---- calls ----
 
     def call(self, name, arguments):
-        if self.variables.get(name) == "OPAQUE":
-            return Real("_".join([name, *(str(a[1]) for a in arguments if a[0] == "number")]))
+        if name in OPAQUE:
+            self.inputs.add(result := "_".join([name, *(str(a[1]) for a in arguments if a[0] == "number")]))
+            return Real(result)
         if name in LOADS:
             return self.lookup(self.path(arguments[0]))
         if name == "dd_load":

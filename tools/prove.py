@@ -149,6 +149,10 @@ class Script:
             if kind == "|":
                 self.found(self.headers.find, rest, "\n".join(line[1:] for line in lines))
 
+    def read_functions(self, rest, _):
+        for item in rest.split() if not self.requoted else ():
+            self.found(self.headers.unchanged, *item.split(":"))
+
     def read_code(self, rest, text):
         where, _, mode = rest.partition(" ")
         self.read_quote(where, text)
@@ -178,7 +182,7 @@ class Script:
             if isinstance(part, tuple):
                 translator = self.translator(part[0], variant)
                 translator.run(self.expanded(part[1], variant))
-                result += [f"{'#' if self.path.suffix == '.g' else '//'} inputs of this code: {', '.join(sorted(translator.inputs))}",
+                result += [f"{'#' if self.path.suffix == '.g' else '//'} inputs of this code: {', '.join(sorted(translator.inputs)) or 'none'}",
                            translator.definitions()]
                 hypotheses += translator.hypotheses
             elif found := re.match(r"#\? (\w+)=(\w+) (.*)", part):
@@ -199,9 +203,10 @@ class Script:
     def translator(self, directive, variant):
         mode, *settings = directive.split()
         variables = {name: ZERO if value == "ZERO" else self.setting(value, variant)
-                     for name, value in (item.split("=") for item in settings)}
+                     for name, value in (re.split(":?=", item) for item in settings)}
+        given = [item.split(":=")[0] for item in settings if ":=" in item]
         precision, suffix = int(variables.pop("PRECISION", 53)), variables.pop("SUFFIX", "")
-        return Translator(self.headers, variant.get("FUSED", 0), mode, variables, precision, suffix)
+        return Translator(self.headers, variant.get("FUSED", 0), mode, variables, precision, suffix, given)
 
     def setting(self, value, variant):
         value = self.expanded(value, variant)
@@ -287,9 +292,10 @@ def geometric_mean(a, b):
 
 def shown(x):
     """Return a bound in the units of docs/numerics.md, rounded up; `dyadic` has added at most 2**-31 of it, which is left out."""
-    if x < 2**-10 and not 2**-54 < x < 2**-44:
+    is_in_u = 2**-54 < x < 2**-44
+    if x < 2**-10 and not is_in_u:
         return f"`2**{math.ceil(math.log2(x) * 100 - 1e-6) / 100:.6g}`"
-    number, unit, digits = (x / U, " u", 4) if x < 1 else (x, "", 6)
+    number, unit, digits = (x / U, " u", 4) if is_in_u else (x, "", 6)
     step = Fraction(10) ** (math.floor(math.log10(number)) + 1 - digits)
     return f"{float(math.ceil(number / step * (1 - Fraction(1, 2**28))) * step):.{digits}g}{unit}"
 
