@@ -6,7 +6,7 @@
 #! constant TERMS exact/exact.c: SERIES = {},
 #! constant LIMBS exact/real.h: LIMBS = {},
 #! variants FUNCTION=sin,cos
-#! functions horner:930caaa0 series:27af050d multiply:3af2143e
+#! functions horner:e63834a9 series:03292a44 multiply:f2f76ae5
 #! mutation exact/real.h: LIMBS = 10, => LIMBS = 9,
 #! mutation exact/exact.c: (2 * k - 1) * (2 * k) : 2 * k * (2 * k + 1) => (2 * k - 1) * (2 * k) : 2 * k * (2 * k - 1)
 #@ -Eprecision=400

@@ -80,9 +80,9 @@ class Headers:
     def function(self, name):
         """Return the names of the parameters of an inline function, and its body."""
         for text in self.texts.values():
-            found = re.search(rf"(?ms)^[A-Za-z][\w ]* \*?{name}\(([^)]*)\) {{(.*?)(?:^}}| }}$)", text)
+            found = re.search(rf"(?ms)^[A-Za-z][\w ]* \*?{name}\(([^)]*)\) {{(?:([^\n]+) }}$|(.*?)^}})", text)
             if found:
-                return [re.search(r"(\w+)(\[[^]]*\])*$", p.strip())[1] for p in found[1].split(",")], found[2]
+                return [re.search(r"(\w+)(\[[^]]*\])*$", p.strip())[1] for p in found[1].split(",")], found[2] or found[3]
         raise ProofError(f"no function {name}")
 
 

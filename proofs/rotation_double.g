@@ -11,7 +11,7 @@
 #! bound ROTATION: rotation in double, correctly rounded factors
 #! bound ROTATION_DIRECT: rotation in double, factors evaluated directly
 #! variants FUSED=0,1 FACTORS=rounded,direct
-#! functions direct_row:ec1cb0f3 apply_symmetry:43c4b846 fill_table:df8c0e29
+#! functions direct_row:70eb0f8f apply_symmetry:43c4b846 fill_table:44b6e1af
 #! mutation rope/pairs.h: v->a[2 * g + i] = f64_mulsub(a, c, f64_mul(b, s)); => v->a[2 * g + i] = f64_muladd(a, c, f64_mul(b, s));
 #! mutation rope/uncertain_pairs.h: value[i] = p + q; => value[i] = p - q;
 #! quote rope/pairs.h

@@ -18,7 +18,7 @@
 #! bound LOWER: rotation in float, products with the lower floats
 #! bound ROTATION_FLOAT: rotation in float, of A
 #! variants FUSED=0,1
-#! functions upper_bits:8566c0b9 split_numbers:6cea659a spread:51e486a3
+#! functions upper_bits:8566c0b9 split_numbers:e76088c6 spread:18982cd4
 #! mutation rope/factors.h: ((uint64_t)1 << 39)) & ~(((uint64_t)1 << 40) - 1)); => ((uint64_t)1 << 40)) & ~(((uint64_t)1 << 41) - 1));
 #! mutation rope/factors.h: ((uint64_t)1 << 39)) & ~(((uint64_t)1 << 40) - 1)); => ((uint64_t)1 << 38)) & ~(((uint64_t)1 << 39) - 1));
 #! mutation rope/factors.h: ((uint64_t)1 << 39)) & ~(((uint64_t)1 << 40) - 1)); => ((uint64_t)1 << 38)) & ~(((uint64_t)1 << 40) - 1));

@@ -11,7 +11,7 @@
 #! let ROWS_DOUBLE = 11.81 * u
 #! bound ROWS_DOUBLE: rows in double, of M
 #! variants FUSED=0,1
-#! functions anchor_of:594dcd41 advance:c1bf12b1
+#! functions anchor_of:4fde7bbe advance:c1bf12b1
 #! mutation table/advance.h: *above = f64_add(x, y); => *above = f64_sub(x, y);
 #! mutation table/advance.h: f64_store(a->p + i, f64_muladd(p0.high, c.high, f64_mul(q0.high, s.high))); => f64_store(a->p + i, f64_add(f64_mul(p0.high, c.high), f64_mul(q0.high, s.high)));
 #! mutation table/advance.h: f64_store(a->p + i, f64_muladd(p0.high, c.high, f64_mul(q0.high, s.high))); => f64_store(a->p + i, f64_mulsub(p0.high, c.high, f64_mul(q0.high, s.high)));
