@@ -7,7 +7,8 @@
 # undecided_double rounds value - error, by at most u (|value| + error).  Without this term, a half-way point between the true
 # value and value - error could be the result of this rounding, and the wrong neighbour would be returned.
 # The fast test passes if |value| >= smallest, up to a carry and the bits of `smallest` that are left out: 2**-19 of it for
-# float32, 2**-6 for floats.  v is in [1, 2]; an ulp of a double is 2**-52.
+# float32, 2**-6 for floats.  v is in [1, 2]; an ulp of a double is 2**-52.  `smallest` must be below 2, the number whose bits are
+# those of UPPER_64 and UPPER_32: M <= 3.42 a, because |P0| + |Q0| <= 1.4143 a, and 2**-12 is more than the subnormal numbers add.
 # Subnormal numbers drop more bits.  A value that passes is at least TIMES the smallest normal number, up to the carry, so the true
 # value is normal.  The values of a sine with frequency 0 are 0, so this column needs no such limit.
 #
@@ -26,6 +27,7 @@
 #! constant TIMES_DIRECT table/direct_rows.h: f64_muladd(amplitude, f64_set({_}), f64_set({} * smallest_normal(dtype)))
 #! constant NORMAL_FLOAT16 table/rounding_test.h: return dtype == FLOAT16 ? {} : {_}; }
 #! constant NORMAL table/rounding_test.h: return dtype == FLOAT16 ? {_} : {}; }
+#! constant MOST_SCALE _core/columns.pxi: self.spec.fast_test = abs(scale) <= 2.0**{}
 #! constant MIN_FLOAT32 exact/rounding.h: case FLOAT32: return (format_t){24, {}, 0x1.fffffep127};
 #! constant MIN_FLOAT16 exact/rounding.h: case FLOAT16: return (format_t){11, {}, 0x1.ffcp15};
 #! constant MIN_BFLOAT16 exact/rounding.h: default: return (format_t){8, {}, 0x1.fep127};
@@ -54,6 +56,7 @@
 #! mutation table/direct_rows.h: #define DIRECT_DOUBLE_ERROR 0x1p-50 => #define DIRECT_DOUBLE_ERROR 0x1p-51
 #! mutation table/direct_rows.h: #define DIRECT_DOUBLE_FLOOR 0x1p-89 => #define DIRECT_DOUBLE_FLOOR 0x1p-92
 #! mutation table/direct_rows.h: f64_muladd(amplitude, f64_set(0x1p-40), f64_set(2 * smallest_normal(dtype))) => f64_muladd(amplitude, f64_set(0x1p-68), f64_set(2 * smallest_normal(dtype)))
+#! mutation _core/columns.pxi: self.spec.fast_test = abs(scale) <= 2.0**10 => self.spec.fast_test = abs(scale) <= 2.0**12
 #! mutation table/rounding_test.h: dtype == FLOAT16 ? 0x1p-14 : 0x1p-126 => dtype == FLOAT16 ? 0x1p-20 : 0x1p-126
 #! mutation table/advance.h: : f64_set(2 * smallest_normal(job->dtype)) => : f64_set(0.25 * smallest_normal(job->dtype))
 #! mutation table/direct_rows.h: f64_set(2 * smallest_normal(dtype))) => f64_set(1 * smallest_normal(dtype)))
@@ -92,6 +95,7 @@ direct_dd = {{DIRECT_DD}} * one + {{u}} * ({{1.001*u}} + 1b-90);
 { value in [0,{{1+12*u}}] /\ error in [0,1b-49] /\ |m - 1| <= {{MAGNITUDE}} /\ |one - 1| <= {{20*u}}
   -> {{NORMAL_FLOAT16 / 2**MIN_FLOAT16}} + 0 in [1,1] /\ {{NORMAL / 2**max(MIN_FLOAT32,MIN_BFLOAT16)}} + 0 in [1,1]
   /\ 1 / ({{min(TIMES, TIMES_DIRECT)}} * (1 - 1b-6) * (1 - 1b-20)) in [0,1]
+  /\ {{3.42 * 2**MOST_SCALE * max(SHARE,SHARE_FLOATS)}} + 1b-12 in [0,1.9]
   /\ |rows / (m * (1 - {{u}}))| <= {{DOUBLE_ERROR}}
   /\ |absolute| <= {{ROWS_DOUBLE * REACH}}
   /\ |most * {{2 * ROWS_DOUBLE}} / ({{SHARE}} * (1 - 1b-19))| <= {{MARGIN}}
