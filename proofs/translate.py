@@ -320,7 +320,7 @@ class Translator:
             is_product = self.fused and not isinstance(product, Zero) and isinstance(values[2], Zero)
             return self.rounded(Real(total) if is_product else total)
         if name in ("f64_abs", "magnitude_of"):
-            return Real(f"|{values[0]}|")
+            return values[0] if "POSITIVE" in self.variables or isinstance(values[0], Zero) else Real(f"|{values[0]}|")
         if name == "dd_negated":
             return {member: self.negated(part) for member, part in values[0].items()}
         return self.inline(name, values)
