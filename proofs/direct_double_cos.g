@@ -8,41 +8,22 @@
 #! let COS_ANGLE = 0.786 * PHASE_DOUBLE
 #! bound COS_DOUBLE: direct_double, cos times scale
 #! variants FUSED=0,1
+#! functions direct_double:56f25c1d direct_values:538a1602
 #! mutation table/direct.h: const vf64 x = f64_mul(turn, f64_set(TWO_PI_HIGH)), z = f64_mul(x, x); => const vf64 x = f64_mul(turn, f64_set(TWO_PI_HIGH)), z = f64_mul(x, turn);
 #! mutation table/direct.h: q->high = f64_mul(q->high, scale); => q->high = f64_mul(f64_mul(q->high, scale), f64_set(0x1.000000001p0));
 #! mutation rope/factors.h: f64_interleave(f64_mul(c, scale), f64_mul(s, scale), &low, &high); => f64_interleave(f64_mul(f64_mul(c, c), scale), f64_mul(s, scale), &low, &high);
 @rnd = float<53,ne>;
 #! code table/direct.h rounded
-#|INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vf64 *sine,
-#|                          vf64 *cosine) {
-#|    const phase_t phase = direct_phase(spec, position, column, lanes, 3);
-#|    const vf64 turn = f64_add(f64_add(phase.first, phase_limb(&phase, 1)), phase_limb(&phase, 2));
 #|    const vf64 x = f64_mul(turn, f64_set(TWO_PI_HIGH)), z = f64_mul(x, x);
 #|    vf64 s = f64_set(SIN_TAIL[1]), c = f64_set(COS_TAIL[0]);
 #|    s = f64_muladd(s, z, f64_set(SIN_TAIL[0]));
 #|    for (int k = SIN_LEADING - 1; k > 0; k--) s = f64_muladd(s, z, f64_set(SIN_COEFFICIENTS[k][0]));
 #|    for (int k = COS_LEADING - 1; k >= 0; k--) c = f64_muladd(c, z, f64_set(COS_COEFFICIENTS[k][0]));
 #|    s = f64_muladd(f64_mul(s, z), x, x);
-#|    const symmetry_t t = symmetry_of(spec, position, column, lanes, phase.quadrant);
-#|    apply_symmetry(&t, s, c, sine, cosine);
-#|}
-#! again exact x:=x
-#! code table/direct.h rounded spec_scale=scale p_high=s q_high=c dtype=1 FLOAT64=0
-#|INLINE void direct_values(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, dtype_t dtype,
-#|                          vdd *p, vdd *q) {
-#|    const vf64 scale = f64_set(spec->scale), zero = f64_set(0);
-#|    if (dtype == FLOAT64) {
-#|        direct_dd(spec, position, column, lanes, p, q);
-#|        *p = dd_times_double(*p, scale);
-#|        *q = dd_times_double(*q, scale);
-#|        p->high = f64_add(p->high, zero);
-#|    } else {
-#|        p->low = q->low = zero;
-#|        direct_double(spec, position, column, lanes, &p->high, &q->high);
-#|        p->high = f64_muladd(p->high, scale, zero);
+z_e = x * x;
+#! again exact x:=x z:=z_e
+#! code table/direct.h rounded q_high=c
 #|        q->high = f64_mul(q->high, scale);
-#|    }
-#|}
 #! code rope/factors.h rounded
 #|        direct_double(spec, position, column, PAIRS, &s, &c);
 #|        f64_interleave(f64_mul(c, scale), f64_mul(s, scale), &low, &high);

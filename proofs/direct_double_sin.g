@@ -30,7 +30,8 @@
 #|    const symmetry_t t = symmetry_of(spec, position, column, lanes, phase.quadrant);
 #|    apply_symmetry(&t, s, c, sine, cosine);
 #|}
-#! again exact x:=x
+z_e = x * x;
+#! again exact x:=x z:=z_e
 #! code table/direct.h rounded spec_scale=scale p_high=s q_high=c dtype=1 FLOAT64=0
 #|INLINE void direct_values(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, dtype_t dtype,
 #|                          vdd *p, vdd *q) {

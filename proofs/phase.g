@@ -17,12 +17,8 @@
 #! constant SIGNIFICANT _core/frequencies.py: SIGNIFICANT_BITS = {} GUARD_BITS
 #! constant DD_LIMBS table/direct.h: FAST_POSITION_LIMBS = 4, PHASE_LIMBS = {} }
 #! constant DOUBLE_LIMBS table/direct.h: direct_phase(spec, position, column, lanes, {})
+#! functions direct_phase:b0ab25f3
 #! quote table/direct.h
-#|INLINE phase_t direct_phase(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, int limbs) {
-#|    const vu64 limb_mask = u64_set(0xffffffffu);
-#|    const int turns_limbs = spec->integer_limbs + spec->fraction_limbs;
-#|    vu64 sum[PHASE_LIMBS + 1];
-#|    for (int i = 0; i <= limbs; i++) sum[i] = u64_set(0);
 #|    for (int a = 0; a < position->limbs; a++) {
 #|        const vu64 p = u64_set(position->limb[a]);
 #|        const int shift = spec->integer_limbs + position->exponent + a;
@@ -40,11 +36,6 @@
 #|        sum[i - 1] = u64_add(sum[i - 1], u64_shr(sum[i], 32));
 #|        phase.rest[i - 1] = u64_and(sum[i - 1], limb_mask);
 #|    }
-#|    const vu64 shifted = u64_add(phase.rest[0], u64_set(1u << 29));
-#|    phase.quadrant = u64_shr(shifted, 30);
-#|    phase.first = f64_mul(double_of_integer(u64_and(shifted, u64_set((1u << 30) - 1)), 0x1p29), f64_set(0x1p-32));
-#|    return phase;
-#|}
 #! quote table/direct_rows.h
 #|    return spec->has_fast_path && !is_known(position) && position->limbs <= FAST_POSITION_LIMBS;
 #! quote table/direct_rows.h

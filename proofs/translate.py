@@ -316,7 +316,8 @@ class Translator:
             return self.rounded(self.combined(ROUNDED[name], *values))
         if name in ("f64_muladd", "f64_mulsub"):
             product = self.combined("*", values[0], values[1])
-            total = self.combined("+" if name == "f64_muladd" else "-", product if self.fused else self.rounded(product), values[2])
+            first, operator = product if self.fused else self.rounded(product), "+" if name == "f64_muladd" else "-"
+            total = self.combined(operator, first, values[2])
             is_product = self.fused and not isinstance(product, Zero) and isinstance(values[2], Zero)
             return self.rounded(Real(total) if is_product else total)
         if name in ("f64_abs", "magnitude_of"):

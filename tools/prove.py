@@ -4,28 +4,48 @@
     tools/prove.py [WORD ...]                 the scripts whose names contain a word; default: all
     tools/prove.py --write                    the same, and writes the table to docs/data/proofs.json (then benchmarks/pages.py)
     tools/prove.py --fast [WORD ...]          proves, but does not search for the smallest bound that can be proved
-    tools/prove.py --check [WORD ...]         only checks that the quotations are in the headers; needs neither program
-    tools/prove.py --mutations [WORD ...]     shows that each proof fails if a constant, an operation or a margin is changed
+    tools/prove.py --check [WORD ...]         only lists the quotations that are not in the sources; needs neither program
+    tools/prove.py --mutations [WORD ...]     lowers each bound, and makes each change that a script lists: see below
     tools/prove.py --show SCRIPT [NAME=VALUE ...]     prints what Gappa or Sollya reads
 
-A script proofs/*.g or proofs/*.sollya has directives, lines that begin with "#!":
+Each proof is also run with a false conclusion.  It must fail: otherwise its hypotheses contradict each other.
 
-    constant NAME PATH: TEXT {}     the number at {} in a header; TEXT must occur there exactly once; {_} is any number
-    let NAME = EXPRESSION           a bound that no header has; it may use the names above it
+A script proofs/*.g or proofs/*.sollya has directives, lines that begin with "#!".  PATH is relative to src/posenc/_core/c, or
+to src/posenc for Python and Cython:
+
+    constant NAME PATH: TEXT {}     the number at {} in a source; TEXT must occur there exactly once; {_} is any number
+    let NAME = EXPRESSION           a bound that no source has; it may use the names above it; it is rounded like {{}}
     from SCRIPT: NAME ...           bounds that another script proves, used as hypotheses
     bound NAME: DESCRIPTION         NAME is what this script proves: a row of the table
-    export NAME ...                 other scripts may use NAME, though it is no bound
+    export NAME ...                 other scripts may use NAME, which this script proves, too, or which is only a definition
     variants NAME=A,B,C ...         the script is run for each combination; NAME=0..7 is a range; FUSED is 0 or 1
-    quote PATH                      the lines "#|" that follow must occur in the header, exactly once
-    code PATH MODE [NAME=TEXT ...]  the same, and their translation (proofs/translate.py) stands here; lines "#=" are
-                                    translated, too, but are not in the header
-    again MODE [NAME=TEXT ...]      translates the last code once more
+    quote PATH                      the lines "#|" that follow must occur in the source, exactly once
+    functions NAME:DIGEST ...       these C functions must have the text that they had when the script was written
+    code PATH MODE [SETTING ...]    like `quote`, and the translation of the lines stands here; lines "#=" are translated, too,
+                                    but are not in the source; each run of lines "#|" between them is one quotation
+    again MODE [SETTING ...]        translates the last code once more
     repeat NAME=30..1 TEXT          TEXT stands here once for each value
-    A line "#? NAME=VALUE TEXT"      stands for TEXT in the runs with this variant, else for nothing
-    mutation PATH: OLD => NEW       a change of the header with which the proof must fail
+    mutation PATH: OLD => NEW       a change of the source with which the proof must fail, even if it is quoted again
+    refused PATH: OLD => NEW        a change of the source that only the quotations notice
 
-{{EXPRESSION}} is replaced by its value; an expression may use all these names and the constants of the headers.
-{{hypotheses}} stands for the bounds of the factors of mode "factors".
+MODE says how operations are translated (proofs/translate.py): "rounded", "exact" or "factors".  A setting is
+
+    NAME=TEXT       the value of a C variable, a number, a name of Gappa's language or ZERO; a name of a C array stands for it
+    NAME:=TEXT      the same, and the code does not change it
+    SUFFIX=TEXT     is appended to all names that the code defines;  PRECISION=24: the bits of mode "factors"; default: 53
+    POSITIVE=1      an absolute value is the value itself;  WITHOUT_THEOREMS=1: translates exact transformations, too
+
+A variable that the code does not define and no setting gives is a name of Gappa's language: the script must define or bound
+it.  --show prints these inputs of each piece of code.  In the text between directives, the following have a meaning:
+
+    {{EXPRESSION}}          its value, with all names above, u = 2**-53 and the constants of the headers; computed exactly, and
+                            rounded up to 32 bits if it is no multiple of a power of two
+    {{hypotheses}}          the bounds of the factors of mode "factors"
+    #? NAME=VALUE TEXT      TEXT in the runs with this variant, else nothing
+    #@ OPTION               an option of Gappa: a comment with a meaning for Gappa itself
+
+--mutations makes each change in a copy of the sources.  If a quotation is refused, the same change is made in the script, to
+show whether the proof fails as well.  The results are counted, and any other result than the script states is an error.
 """
 
 import argparse
@@ -182,8 +202,9 @@ class Script:
             if isinstance(part, tuple):
                 translator = self.translator(part[0], variant)
                 translator.run(self.expanded(part[1], variant))
-                result += [f"{'#' if self.path.suffix == '.g' else '//'} inputs of this code: {', '.join(sorted(translator.inputs)) or 'none'}",
-                           translator.definitions()]
+                inputs = ", ".join(sorted(translator.inputs)) or "none"
+                comment = "#" if self.path.suffix == ".g" else "//"
+                result += [f"{comment} inputs of this code: {inputs}", translator.definitions()]
                 hypotheses += translator.hypotheses
             elif found := re.match(r"#\? (\w+)=(\w+) (.*)", part):
                 result += [found[3]] if str(variant[found[1]]) == found[2] else []
@@ -291,7 +312,7 @@ def geometric_mean(a, b):
 
 
 def shown(x):
-    """Return a bound in the units of docs/numerics.md, rounded up; `dyadic` has added at most 2**-31 of it, which is left out."""
+    """Return a bound in the units of docs/numerics.md, rounded up, without the 2**-31 of it that `dyadic` may have added."""
     is_in_u = 2**-54 < x < 2**-44
     if x < 2**-10 and not is_in_u:
         return f"`2**{math.ceil(math.log2(x) * 100 - 1e-6) / 100:.6g}`"
@@ -331,7 +352,7 @@ def table(paths, headers, fast):
 
 
 def mutations(paths, headers):
-    """Show that each script fails if its constant is too small, and after each of its mutations; return the number of others."""
+    """Prove each script with a constant that is too small, and after each change that it lists; return the number of faults."""
     counts, wrong = dict.fromkeys((FAILED, AGAIN, REFUSED, PROVED), 0), 0
     for path in paths:
         script = Script(path, headers)
