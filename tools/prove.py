@@ -57,6 +57,7 @@ import shutil
 import subprocess
 import sys
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -122,7 +123,7 @@ class Script:
     def read_from(self, rest, _):
         other, names = rest.split(": ")
         try:
-            script = Script(PROOFS / other, self.headers, None, self.requoted)
+            script = imported(other, self.headers, self.requoted)
         except ProofError as error:
             self.errors += error.args
             self.names.update(dict.fromkeys(names.split(), 1))
@@ -254,6 +255,11 @@ class Script:
         return ""
 
 
+@lru_cache(maxsize=64)
+def imported(name, headers, requoted):
+    return Script(PROOFS / name, headers, None, requoted)
+
+
 def dyadic(x):
     """Return a number rounded up to 32 bits, because Gappa's numbers are sums of powers of two."""
     if isinstance(x, list):
@@ -377,7 +383,7 @@ def mutations(paths, headers):
 def outcome(path, change):
     """Return the result of a change.  If a quotation no longer occurs, also change the quotation."""
     headers = Headers(SOURCES, change)
-    for requoted, failed in ((None, FAILED), (change[1:], AGAIN)):
+    for requoted, failed in ((None, FAILED), (tuple(change[1:]), AGAIN)):
         try:
             return failed if Script(path, headers, None, requoted).failure() else REFUSED if requoted else PROVED
         except ProofError:
