@@ -209,7 +209,7 @@ class Translator:
     def condition(self, node):
         value = self.evaluate(node)
         if isinstance(value, Real):
-            raise ProofError(f"a condition depends on {value}, which is not an integer")
+            raise ProofError(f"{value} is not an integer, so a condition on it is not translated")
         return value
 
     def lookup(self, name):
@@ -242,10 +242,11 @@ class Translator:
     def unary(self, node):
         if node[1] in "*&":
             return self.lookup(self.path(node[2]))
+        if node[1] in "!~":
+            value = self.condition(node[2])
+            return int(not value) if node[1] == "!" else ~value
         value = self.evaluate(node[2])
-        if node[1] == "-":
-            return self.negated(value) if isinstance(value, Real) else -value
-        return int(not value) if node[1] == "!" else ~value
+        return self.negated(value) if isinstance(value, Real) else -value
 
     def negated(self, value):
         return value if isinstance(value, Zero) else Real(f"-{wrapped(value)}")
