@@ -31,9 +31,6 @@
 #|        lower[i] = (float)(numbers[i] - top);
 #! quote rope/factors.h
 #|        for (int i = 0; i < BLOCK_PAIRS; i++) c[i] = unit * row[2 * i], s[i] = sign * row[2 * i + 1];
-#! quote rope/factors.h
-#|            split_numbers(split, split + BLOCK_PAIRS, c);
-#|            split_numbers(split + 2 * BLOCK_PAIRS, split + 3 * BLOCK_PAIRS, s);
 #! quote rope/pairs.h
 #|        const float *const at = factors + factor_index(g * 2 * LANES, 4 * BLOCK_PAIRS);
 #|        const vf32 c = f32_load(at), c_low = f32_load(at + BLOCK_PAIRS);

@@ -86,8 +86,6 @@
 #! quote rope/pairs.h
 #|    keep_largest(&tests->ratio, u32_add(u32_sub(x, y), u64_load(limits->binades)), first);
 #|    keep_largest(&tests->range, u32_sub(x, smallest), first);
-#! quote rope/pairs.h
-#|    keep_largest(&tests->near, u32_sub(u64_shl(dropped, dropped_shift(dtype)), u64_load(limits->past_half)), first);
 #! quote rope/uncertain_pairs.h
 #|        error[i] = (magnitude_of(p) + magnitude_of(q)) * share;
 #|        error[i] += (magnitude_of(first[i]) + magnitude_of(second[i])) * floor + UNDERFLOW_ERROR;
