@@ -38,9 +38,9 @@ def test_a_product_plus_zero_is_rounded(prove, fused, operation):
     assert translator.definitions().startswith("y = rnd(")
 
 
-@pytest.mark.parametrize("statement", ["if (a < b) y = a;", "y = a > b ? a : b;", "y = a == b;", "if (a) y = b;", "if (!a) y = b;"])
+@pytest.mark.parametrize("statement", ["if (a < b) y = a;", "y = a > b ? a : b;", "y = a == b;", "if (!a) y = b;"])
 def test_a_condition_on_a_real_number_is_refused(prove, statement):
-    with pytest.raises(prove.ProofError, match="^a"):
+    with pytest.raises(prove.ProofError, match="is not"):
         prove.Translator(prove.Headers(prove.SOURCES), 0, "rounded").run(statement)
 
 
