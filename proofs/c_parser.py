@@ -8,7 +8,7 @@ TOKEN = re.compile(
     r"|->|\+\+|--|<<=?|>>=?|[-+*/|&^<>=!]=|&&|\|\||\S)"
 )
 BINARY = [["||"], ["&&"], ["|"], ["^"], ["&"], ["==", "!="], ["<", ">", "<=", ">="], ["<<", ">>"], ["+", "-"], ["*", "/", "%"]]
-TYPES = {"vf64", "vdd", "vf32", "vu64", "double", "float", "int", "uint32_t", "uint64_t"}
+TYPES = {"vf64", "vdd", "vf32", "vu64", "double", "float", "int", "uint32_t", "uint64_t", "phase_t", "symmetry_t"}
 
 
 class ProofError(Exception):
@@ -111,7 +111,12 @@ class Parser:
         if operator in ("++", "--"):
             result = ("assign", target, (operator[0], target, ("number", 1)))
         elif operator == "=":
-            result = ("assign", target, self.expression())
+            value = self.expression()
+            if self.accept("="):                    # a = b = c
+                second = ("assign", value, self.expression())
+                self.take(end)
+                return ("block", [second, ("assign", target, value)])
+            result = ("assign", target, value)
         elif operator == "+=":
             result = ("assign", target, ("+", target, self.expression()))
         elif operator == end:

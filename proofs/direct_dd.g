@@ -5,8 +5,8 @@
 # limbs.  fast_two_sum changes no sum.  A renormalised number has |low| <= u |high|.
 #! from pi.sollya: TWO_PI_BELOW TWO_PI_ABOVE
 #! from phase.g: DROPPED_DD
-#! from direct_dd_phase.g: PHASE_DD PHASE_DD_ABSOLUTE
-#! from direct_dd_polynomials.sollya: SIN_POLYNOMIAL_DD COS_POLYNOMIAL_DD
+#! from direct_dd_phase.g: PHASE_DD PHASE_DD_ABSOLUTE T_MOST
+#! from direct_dd_polynomials.sollya: SIN_POLYNOMIAL_DD COS_POLYNOMIAL_DD X_MOST_DD
 #! from series_dd_sin.g: SIN_SERIES
 #! from series_dd_cos.g: COS_SERIES
 #! from dd_product.g: DD_PRODUCT DD_TIMES_DOUBLE
@@ -19,6 +19,7 @@
 #! bound DIRECT_DD: direct_dd, sin and cos times scale
 #! bound FLOOR_DD: direct_dd, of the amplitude
 #! bound TABLE_HIGH: upper number of sin and cos
+#! functions series_dd:00f1324e direct_dd:f94b31e5 symmetry_of:46c28c16 evaluate_tile:d7deb9a3 tabulate_rows:bda9d036
 #! mutation table/direct.h: #define TWO_PI_LOW 0x1.1a62633145c07p-52 => #define TWO_PI_LOW 0x1.1a62633145c17p-52
 #@ -Eprecision=200
 #! quote table/direct.h
@@ -33,7 +34,7 @@
 #|        *p = dd_times_double(*p, scale);
 #|        *q = dd_times_double(*q, scale);
 two_pi_dd = {{TWO_PI_HIGH}} + {{TWO_PI_LOW}};
-{ two_pi in [{{TWO_PI_BELOW}},{{TWO_PI_ABOVE}}] /\ T <> 0 /\ X <> 0 /\ scale <> 0
+{ two_pi in [{{TWO_PI_BELOW}},{{TWO_PI_ABOVE}}] /\ T <> 0 /\ |T| <= {{T_MOST}} /\ scale <> 0
   /\ |turn -/ T| <= {{PHASE_DD}} /\ |x -/ (turn * two_pi_dd)| <= {{DD_PRODUCT}}
   /\ |error| <= {{PHASE_DD_ABSOLUTE}} /\ |dropped| <= {{DROPPED_DD}}
   /\ |s -/ (x * series)| <= {{DD_PRODUCT}} /\ |series -/ exact_series| <= {{SIN_SERIES}}
@@ -42,7 +43,7 @@ two_pi_dd = {{TWO_PI_HIGH}} + {{TWO_PI_LOW}};
   /\ |c -/ exact_c| <= {{COS_SERIES}} /\ |exact_c -/ Cos| <= {{COS_POLYNOMIAL_DD}} /\ |Cos -/ Cosine| <= {{COS_ANGLE_DD}}
   /\ |q -/ (c * scale)| <= {{DD_TIMES_DOUBLE}}
   /\ |high -/ v| <= {{u*1.000001}} /\ |v -/ exact_v| <= {{DIRECT_DD}}
-  -> |x -/ (T * two_pi)| <= {{ANGLE_DD}}
+  -> |x -/ (T * two_pi)| <= {{ANGLE_DD}} /\ |x| <= {{X_MOST_DD}}
   /\ |two_pi * error + dropped| <= {{FLOOR_DD}}
   /\ |p -/ (Sine * scale)| <= {{DIRECT_DD}}
   /\ |q -/ (Cosine * scale)| <= {{DIRECT_DD}}

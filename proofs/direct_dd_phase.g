@@ -2,6 +2,9 @@
 #
 # If |a| < 2**-12, the first sum is exact, and the error is absolute; else the error is relative.  fast_two_sum is exact, because
 # the first limb is 0 or at least 2**-32, above the second one, and the first sum is 0 or at least 2**-64, above the rest.
+#! from direct_double_phase.g: FIRST_UNIT FIRST_LEAST FIRST_MOST
+#! let T_MOST = 2**-3 + 2**-60
+#! export T_MOST
 #! let PHASE_DD = 2**-104.99
 #! let PHASE_DD_ABSOLUTE = 2**-116.99
 #! bound PHASE_DD: direct_dd, phase, relative
@@ -10,13 +13,14 @@
 #! mutation table/direct.h: turn = fast_two_sum(turn.high, f64_add(turn.low, f64_add(phase_limb(phase, 2), last))); => turn = fast_two_sum(turn.high, f64_add(f64_add(turn.low, phase_limb(phase, 2)), last));
 #! mutation table/direct.h: const vf64 last = f64_add(phase_limb(phase, 3), phase_limb(phase, 4)); => const vf64 last = phase_limb(phase, 3);
 #@ -Eprecision=200
+#! mutation table/direct.h: 0x1p29), f64_set(0x1p-32)); => 0x1p30), f64_set(0x1p-32));
 @rnd = float<53,ne>;
-phase_first = 1b-32 * i0;
+phase_first = {{FIRST_UNIT}} * i0;
 phase_limb_1 = 1b-64 * i1;
 phase_limb_2 = 1b-96 * i2;
 phase_limb_3 = 1b-128 * i3;
 phase_limb_4 = 1b-160 * i4;
-#! code table/direct.h rounded phase_limb=OPAQUE
+#! code table/direct.h rounded
 #|    const vf64 last = f64_add(phase_limb(phase, 3), phase_limb(phase, 4));
 #|    vdd turn = fast_two_sum(phase->first, phase_limb(phase, 1));
 #|    turn = fast_two_sum(turn.high, f64_add(turn.low, f64_add(phase_limb(phase, 2), last)));
@@ -24,11 +28,11 @@ a = phase_first + phase_limb_1;
 small = phase_limb_2 + (phase_limb_3 + phase_limb_4);
 T = a + small;
 sum = turn_high + turn_low;
-{ @FIX(i0,0) /\ @FIX(i1,0) /\ i0 in [-536870912,536870911] /\ i1 in [0,4294967295] /\ i2 in [0,4294967295]
+{ @FIX(i0,0) /\ @FIX(i1,0) /\ i0 in [{{FIRST_LEAST}},{{FIRST_MOST}}] /\ i1 in [0,4294967295] /\ i2 in [0,4294967295]
   /\ i3 in [0,4294967295] /\ i4 in [0,4294967295] /\
-#? A=near_zero a in [-1b-12,1b-12] -> |sum - T| <= {{PHASE_DD_ABSOLUTE}} }
-#? A=positive a in [1b-12,1] -> |sum -/ T| <= {{PHASE_DD}} /\ |turn_rest| <= 1b-50 }
-#? A=negative a in [-1,-1b-12] -> |sum -/ T| <= {{PHASE_DD}} /\ |turn_rest| <= 1b-50 }
+#? A=near_zero a in [-1b-12,1b-12] -> |sum - T| <= {{PHASE_DD_ABSOLUTE}} /\ |T| <= {{T_MOST}} }
+#? A=positive a in [1b-12,1] -> |T| <= {{T_MOST}} /\ |sum -/ T| <= {{PHASE_DD}} /\ |turn_rest| <= 1b-50 }
+#? A=negative a in [-1,-1b-12] -> |T| <= {{T_MOST}} /\ |sum -/ T| <= {{PHASE_DD}} /\ |turn_rest| <= 1b-50 }
 sum - T -> turn_rest - (turn_low_0 + small);
 #? A=positive $ a in (1b-11,1b-10,1b-9,1b-8,1b-7,1b-6,1b-5,1b-4,1b-3);
 #? A=negative $ a in (-1b-3,-1b-4,-1b-5,-1b-6,-1b-7,-1b-8,-1b-9,-1b-10,-1b-11);

@@ -2,8 +2,21 @@
 #
 # The limbs are integers times powers of two.  If |a| < 2**-12, the first sum is exact, because a is a multiple of 2**-64.
 # Without this, the relative error would be unbounded near the zeros of the sine.
+#
+# The first limb has QUARTER_BITS bits of a quarter turn.  Adding half a quarter turn before the upper bits are taken, and
+# subtracting it from the others, leaves a rest of at most half a quarter turn.
 #! let PHASE_DOUBLE = 3.36 * u
 #! bound PHASE_DOUBLE: direct_double, angle
+#! bound X_MOST: direct_double, largest rounded angle
+#! constant HALF_BITS table/direct.h: const vu64 shifted = u64_add(phase.rest[0], u64_set(1u << {}));
+#! constant QUARTER_BITS table/direct.h: phase.quadrant = u64_shr(shifted, {});
+#! constant REST_BITS table/direct.h: u64_and(shifted, u64_set((1u << {}) - 1)), {_}), f64_set({_}));
+#! constant BIAS table/direct.h: u64_and(shifted, u64_set((1u << {_}) - 1)), {}), f64_set({_}));
+#! constant FIRST_UNIT table/direct.h: u64_and(shifted, u64_set((1u << {_}) - 1)), {_}), f64_set({}));
+#! let FIRST_LEAST = -BIAS
+#! let FIRST_MOST = 2**REST_BITS - 1 - BIAS
+#! let X_MOST = 0x1.921fb54442d18p-1
+#! export FIRST_UNIT FIRST_LEAST FIRST_MOST
 #! from pi.sollya: TWO_PI_BELOW TWO_PI_ABOVE
 #! quote table/direct.h
 #|INLINE vf64 double_of_integer(vu64 u, double bias) {
@@ -11,25 +24,27 @@
 #|}
 #! quote table/direct.h
 #|    return f64_mul(double_of_integer(phase->rest[i], 0), f64_set(power_of_two(-32 * (i + 1))));
-#! quote table/direct.h
-#|    const vu64 shifted = u64_add(phase.rest[0], u64_set(1u << 29));
-#|    phase.quadrant = u64_shr(shifted, 30);
-#|    phase.first = f64_mul(double_of_integer(u64_and(shifted, u64_set((1u << 30) - 1)), 0x1p29), f64_set(0x1p-32));
 #! mutation table/direct.h: #define TWO_PI_HIGH 0x1.921fb54442d18p+2 => #define TWO_PI_HIGH 0x1.921fb54442d19p+2
 #! mutation table/direct.h: f64_add(f64_add(phase.first, phase_limb(&phase, 1)), phase_limb(&phase, 2)) => f64_add(phase.first, f64_add(phase_limb(&phase, 1), phase_limb(&phase, 2)))
+#! mutation table/direct.h: phase.quadrant = u64_shr(shifted, 30); => phase.quadrant = u64_shr(shifted, 31);
+#! mutation table/direct.h: u64_set(1u << 29)); => u64_set(1u << 28));
+#! mutation table/direct.h: 0x1p29), f64_set(0x1p-32)); => 0x1p28), f64_set(0x1p-32));
 @rnd = float<53,ne>;
-phase_first = 1b-32 * i0;
+phase_first = {{FIRST_UNIT}} * i0;
 phase_limb_1 = 1b-64 * i1;
 phase_limb_2 = 1b-96 * i2;
-#! code table/direct.h rounded phase_limb=OPAQUE
+#! code table/direct.h rounded
 #|    const vf64 turn = f64_add(f64_add(phase.first, phase_limb(&phase, 1)), phase_limb(&phase, 2));
 #|    const vf64 x = f64_mul(turn, f64_set(TWO_PI_HIGH)), z = f64_mul(x, x);
-#! again exact phase_limb=OPAQUE TWO_PI_HIGH=two_pi
+#! again exact TWO_PI_HIGH=two_pi
 a = phase_first + phase_limb_1;
 sum = rnd(a);
-{ @FIX(i0,0) /\ @FIX(i1,0) /\ @FIX(i2,0) /\ i0 in [-536870912,536870911] /\ i1 in [0,4294967295] /\ i2 in [0,4294967295]
+{ @FIX(i0,0) /\ @FIX(i1,0) /\ @FIX(i2,0) /\ i0 in [{{FIRST_LEAST}},{{FIRST_MOST}}] /\ i1 in [0,4294967295] /\ i2 in [0,4294967295]
   /\ two_pi in [{{TWO_PI_BELOW}},{{TWO_PI_ABOVE}}] ->
-  (a in [-1b-12,1b-12] -> sum - a in [0,0])
+  {{2**32 * FIRST_UNIT}} + 0 in [1,1] /\ {{4 * 2**QUARTER_BITS * FIRST_UNIT}} + 0 in [1,1]
+  /\ {{2**REST_BITS - 2**QUARTER_BITS}} + 0 in [0,0] /\ {{2**HALF_BITS - BIAS}} + 0 in [0,0]
+  /\ |x| <= {{X_MOST}}
+  /\ (a in [-1b-12,1b-12] -> sum - a in [0,0])
   /\ (sum = a -> |x -/ x_e| <= {{PHASE_DOUBLE}})
   /\ (a >= 1b-12 -> |x -/ x_e| <= {{PHASE_DOUBLE}})
   /\ (a <= -1b-12 -> |x -/ x_e| <= {{PHASE_DOUBLE}}) }

@@ -20,6 +20,7 @@
 #! bound SURE: exact evaluation, in units of `2**max(d, -285)`
 #! bound SURE_SUM: exact evaluation of a rotated value, in units of its largest error
 #! variants TERMS=exact,inexact
+#! functions posenc_evaluate:59ea676c posenc_exact:f260fafb term_of:24e220aa sum_of:0d904091 rounded_exact:92a21b4a normalise:da9c5f59 times:36b3f91f product_of:37e41807 decided:17c857ab
 #! mutation exact/exact.c: SMALLEST_ERROR = -285 => SMALLEST_ERROR = -287
 #! mutation exact/exact.c: const int sure = -(larger(error, SMALLEST_ERROR) + 1); => const int sure = -(larger(error, SMALLEST_ERROR) + 0);
 #! mutation exact/combination.c: sum.sure = sum.magnitude.exponent - 1 - (error + 2); => sum.sure = sum.magnitude.exponent - 1 - (error + 1);

@@ -6,8 +6,9 @@
 #! constant TERMS exact/exact.c: SERIES = {},
 #! constant LIMBS exact/real.h: LIMBS = {},
 #! variants FUNCTION=sin,cos
+#! functions horner:e63834a9 series:03292a44 multiply:f2f76ae5
 #! mutation exact/real.h: LIMBS = 10, => LIMBS = 9,
-#! mutation exact/exact.c: (2 * k - 1) * (2 * k) : 2 * k * (2 * k + 1) => (2 * k - 1) * (2 * k) : 2 * k * (2 * k - 1)
+#! refused exact/exact.c: (2 * k - 1) * (2 * k) : 2 * k * (2 * k + 1) => (2 * k - 1) * (2 * k) : 2 * k * (2 * k - 1)
 #@ -Eprecision=400
 #! quote exact/exact.c
 #|    multiply(u, LIMBS, s, LIMBS, product);

@@ -1,5 +1,6 @@
 """Quotations, constants and functions of the C sources."""
 
+import hashlib
 import re
 from fractions import Fraction
 
@@ -7,19 +8,26 @@ from c_parser import Parser, ProofError, number_of
 
 
 class Headers:
-    """The C sources, by their path below src/posenc/_core/c."""
+    """The C sources, by their path below src/posenc/_core/c, and other sources, by their path below src/posenc."""
 
-    def __init__(self, folder, changes=None):
+    def __init__(self, folder, change=None):
+        self.package = folder.parents[1]
         self.texts = {path.relative_to(folder).as_posix(): path.read_text("utf-8") for path in sorted(folder.rglob("*.[ch]"))}
-        for path, old, new in changes or []:
-            if self.texts[path].count(old) != 1:
-                raise ProofError(f"{path} has {self.texts[path].count(old)} times {old!r}, expected once")
-            self.texts[path] = self.texts[path].replace(old, new)
         self.known = {}
+        if change:
+            path, old, new = change
+            self.texts[path], count = replaced(self.source(path), old, new)
+            if count != 1:
+                raise ProofError(f"{path} has {count} times {old!r}, expected once")
+
+    def source(self, path):
+        if path not in self.texts and (self.package / path).is_file():
+            self.texts[path] = (self.package / path).read_text("utf-8")
+        return self.texts[path]
 
     def find(self, path, text):
-        """Return the position after a quotation, which must occur exactly once; white space and comments do not matter."""
-        source = plain(self.texts[path])
+        """Refuse a quotation that does not occur exactly once; white space and comments do not matter."""
+        source = plain(self.source(path))
         if source.count(plain(text)) != 1:
             raise ProofError(f"{path} no longer has exactly once:\n{text}")
 
@@ -28,10 +36,17 @@ class Headers:
         number = r"\s*(-?0x[\da-fA-F.]+(?:p[+-]?\d+)?[uUlL]*|-?\d[\d.]*[uUlL]*)(?![\w.])\s*"
         other = number.replace("(-?", "(?:-?", 1)
         parts = [other.join(re.escape(plain(piece)) for piece in part.split("{_}")) for part in text.split("{}")]
-        found = re.findall(number.join(parts), plain(self.texts[path]))
+        found = re.findall(number.join(parts), plain(self.source(path)))
         if len(found) != 1:
             raise ProofError(f"{path} has {len(found)} times {text!r}, expected once")
         return number_of(found[0])
+
+    def unchanged(self, name, digest):
+        """Refuse a function whose text does not have this digest; white space and comments do not matter."""
+        parameters, body = self.function(name)
+        found = hashlib.sha256(plain(" ".join([*parameters, body])).encode()).hexdigest()[:8]
+        if found != digest:
+            raise ProofError(f"{name} has changed; read it again with this proof, then write {name}:{found}")
 
     def constant(self, name):
         """Return a #define, an enum constant or an array of numbers, or None."""
@@ -65,10 +80,15 @@ class Headers:
     def function(self, name):
         """Return the names of the parameters of an inline function, and its body."""
         for text in self.texts.values():
-            found = re.search(rf"(?ms)^(?:INLINE|NOINLINE|static)[\w ]* \*?{name}\(([^)]*)\) {{(.*?)(?:^}}| }}$)", text)
+            found = re.search(rf"(?ms)^[A-Za-z][\w ]* \*?{name}\(([^)]*)\) {{(?:([^\n]+) }}$|(.*?)^}})", text)
             if found:
-                return [re.search(r"(\w+)(\[[^]]*\])*$", p.strip())[1] for p in found[1].split(",")], found[2]
+                return [re.search(r"(\w+)(\[[^]]*\])*$", p.strip())[1] for p in found[1].split(",")], found[2] or found[3]
         raise ProofError(f"no function {name}")
+
+
+def replaced(text, old, new, between=r"\s+"):
+    """Replace `old` in a text; white space matches any white space.  Return the text and the number of occurrences."""
+    return re.subn(between.join(map(re.escape, old.split())), lambda _: new, text)
 
 
 def plain(text):

@@ -15,6 +15,7 @@
 #! constant MASK_FLOAT16 table/rounding_test.h: const uint32_t mask = UPPER_32 | (dtype == FLOAT16 ? {} : {_});
 #! constant MASK_BFLOAT16 table/rounding_test.h: const uint32_t mask = UPPER_32 | (dtype == FLOAT16 ? {_} : {});
 #! let MARGIN = NEAR - 2**28
+#! functions smallest_share:d9a72fff test_addends:f0274ff1 fast_test:4a051eb3 all_passed:73aa2c14
 #! quote table/rounding_test.h
 #|        if (dtype == FLOAT32) addend[i] = (UPPER_64 | near_half(dtype)) - (bits_of_double(smallest[i]) & 0xffffffff00000000u);
 #|        else narrow[i] = (UPPER_32 | near_half(dtype)) - (bits_of_float((float)smallest[i]) & 0xffff0000u);

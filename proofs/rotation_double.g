@@ -2,13 +2,16 @@
 #
 # As in rows_double.g, each term is multiplied by the factors of the operations on its way.  a and b are exact.  c and s are
 # correctly rounded, or evaluated directly, with absolute errors that DIRECT_ROTATION_FLOOR covers.
+# apply_symmetry may exchange the sine and the cosine of the rest of an angle, so both have the larger error, DIRECT.
 #! from direct_double_sin.g: SIN_DOUBLE
 #! from direct_double_cos.g: COS_DOUBLE
+#! let DIRECT = max(SIN_DOUBLE, COS_DOUBLE)
 #! let ROTATION = 3.001 * u
 #! let ROTATION_DIRECT = 7.801 * u
 #! bound ROTATION: rotation in double, correctly rounded factors
 #! bound ROTATION_DIRECT: rotation in double, factors evaluated directly
 #! variants FUSED=0,1 FACTORS=rounded,direct
+#! functions direct_row:70eb0f8f apply_symmetry:43c4b846 fill_table:44b6e1af
 #! mutation rope/pairs.h: v->a[2 * g + i] = f64_mulsub(a, c, f64_mul(b, s)); => v->a[2 * g + i] = f64_muladd(a, c, f64_mul(b, s));
 #! mutation rope/uncertain_pairs.h: value[i] = p + q; => value[i] = p - q;
 #! quote rope/pairs.h
@@ -26,7 +29,7 @@
 #? FACTORS=rounded /\ |c -/ C| <= {{u}} /\ |s -/ S| <= {{u}} -> |v_a_1 -/ (a * C)| <= {{ROTATION}} /\ |v_b_1 -/ (b * C)| <= {{ROTATION}}
 #? FACTORS=rounded /\ |v_a_2 -/ -(b * S)| <= {{ROTATION}} /\ |v_b_2 -/ (a * S)| <= {{ROTATION}}
 #? FACTORS=rounded /\ |value_3 -/ (a * C)| <= {{ROTATION}} /\ |value_4 -/ (b * S)| <= {{ROTATION}} }
-#? FACTORS=direct /\ |c -/ C| <= {{COS_DOUBLE}} /\ |s -/ S| <= {{SIN_DOUBLE}}
+#? FACTORS=direct /\ |c -/ C| <= {{DIRECT}} /\ |s -/ S| <= {{DIRECT}}
 #? FACTORS=direct -> |v_a_1 -/ (a * C)| <= {{ROTATION_DIRECT}} /\ |v_b_1 -/ (b * C)| <= {{ROTATION_DIRECT}}
 #? FACTORS=direct /\ |v_a_2 -/ -(b * S)| <= {{ROTATION_DIRECT}} /\ |v_b_2 -/ (a * S)| <= {{ROTATION_DIRECT}}
 #? FACTORS=direct /\ |value_3 -/ (a * C)| <= {{ROTATION_DIRECT}} /\ |value_4 -/ (b * S)| <= {{ROTATION_DIRECT}} }

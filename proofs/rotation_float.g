@@ -4,7 +4,10 @@
 # A is scaled to 1.  a and b have 11 bits (bfloat16: 8).  c = c_upper + c_lower, where c_upper has 13 bits, so the products of
 # the upper floats are exact, and |c_lower| <= SMALL |c|: upper_bits adds 2**CUT_HALF to a double's bits and cuts the last CUT
 # of them.  x is the exact result for the doubles c and s; d is the part of c_lower and s_lower in it, |d| <= SMALL A (Cauchy
-# and Schwarz).  e1 and e2 are the roundings of the upper sum and of the last sum; e2 is not in LOWER.
+# and Schwarz).  e1 and e2 are the roundings of the upper sum and of the last sum.
+#
+# The products with the lower floats: as in rows_double.g, each term is multiplied by the factors of the operations on its way,
+# r_c ... and r_s ...  The last factor of a value is that of the last sum, e2, so LOWER bounds the term before this factor.
 #! constant CUT rope/factors.h: + ((uint64_t)1 << {_})) & ~(((uint64_t)1 << {}) - 1));
 #! constant CUT_HALF rope/factors.h: + ((uint64_t)1 << {})) & ~(((uint64_t)1 << {_}) - 1));
 #! let UPPER_BITS = 53 - CUT
@@ -15,6 +18,7 @@
 #! bound LOWER: rotation in float, products with the lower floats
 #! bound ROTATION_FLOAT: rotation in float, of A
 #! variants FUSED=0,1
+#! functions upper_bits:8566c0b9 split_numbers:e76088c6 spread:18982cd4
 #! mutation rope/factors.h: ((uint64_t)1 << 39)) & ~(((uint64_t)1 << 40) - 1)); => ((uint64_t)1 << 40)) & ~(((uint64_t)1 << 41) - 1));
 #! mutation rope/factors.h: ((uint64_t)1 << 39)) & ~(((uint64_t)1 << 40) - 1)); => ((uint64_t)1 << 38)) & ~(((uint64_t)1 << 39) - 1));
 #! mutation rope/factors.h: ((uint64_t)1 << 39)) & ~(((uint64_t)1 << 40) - 1)); => ((uint64_t)1 << 38)) & ~(((uint64_t)1 << 40) - 1));
@@ -27,9 +31,6 @@
 #|        lower[i] = (float)(numbers[i] - top);
 #! quote rope/factors.h
 #|        for (int i = 0; i < BLOCK_PAIRS; i++) c[i] = unit * row[2 * i], s[i] = sign * row[2 * i + 1];
-#! quote rope/factors.h
-#|            split_numbers(split, split + BLOCK_PAIRS, c);
-#|            split_numbers(split + 2 * BLOCK_PAIRS, split + 3 * BLOCK_PAIRS, s);
 #! quote rope/pairs.h
 #|        const float *const at = factors + factor_index(g * 2 * LANES, 4 * BLOCK_PAIRS);
 #|        const vf32 c = f32_load(at), c_low = f32_load(at + BLOCK_PAIRS);
@@ -47,12 +48,16 @@ as = rnd(a * s);
 upper = (x - d) * (1 + e1);
 result = (upper + lower) * (1 + e2);
 { @FLT(a,11) /\ @FLT(b,11) /\ @FLT(c,{{UPPER_BITS}}) /\ @FLT(s,{{UPPER_BITS}}) /\ {{hypotheses}}
-  /\ |c_low -/ CL| <= 1b-24 /\ |s_low -/ SL| <= 1b-24 /\ |last| <= 1b-24
+  /\ |c_low -/ CL| <= 1b-24 /\ |s_low -/ SL| <= 1b-24
   /\ |x| <= 1 /\ |d| <= {{SMALL}} /\ |e1| <= 1b-24 /\ |e2| <= 1b-24 /\ |lower - d| <= {{LOWER * SMALL}}
   -> ac - a * c in [0,0] /\ bs - b * s in [0,0] /\ bc - b * c in [0,0] /\ as - a * s in [0,0]
 #? FUSED=0 /\ |v_a_u -/ (ac - bs)| <= 1b-24 /\ |v_b_u -/ (bc + as)| <= 1b-24
 #? FUSED=1 /\ |v_a_u -/ (a * c - bs)| <= 1b-24 /\ |v_b_u -/ (b * c + as)| <= 1b-24
-  /\ |v_a_c -/ (a * CL)| <= {{LOWER + 2**-24}} /\ |v_b_c -/ (b * CL)| <= {{LOWER + 2**-24}}
-  /\ |v_a_s -/ -(b * SL)| <= {{LOWER + 2**-24}} /\ |v_b_s -/ (a * SL)| <= {{LOWER + 2**-24}}
+#? FUSED=0 /\ |r_c_1 -/ (a * CL)| <= {{LOWER}} /\ |r_c_4 -/ (b * CL)| <= {{LOWER}}
+#? FUSED=0 /\ |v_a_c -/ r_c_1| <= 1b-24 /\ |v_b_c -/ r_c_4| <= 1b-24
+#? FUSED=1 /\ |r_c -/ (a * CL)| <= {{LOWER}} /\ |r_c_2 -/ (b * CL)| <= {{LOWER}}
+#? FUSED=1 /\ |v_a_c -/ r_c| <= 1b-24 /\ |v_b_c -/ r_c_2| <= 1b-24
+  /\ |r_s_1 -/ -(b * SL)| <= {{LOWER}} /\ |r_s_4 -/ (a * SL)| <= {{LOWER}}
+  /\ |v_a_s -/ r_s_1| <= 1b-24 /\ |v_b_s -/ r_s_4| <= 1b-24
   /\ |result - x * ((1 + e1) * (1 + e2))| <= {{ROTATION_FLOAT}} }
 result - x * ((1 + e1) * (1 + e2)) -> ((lower - d) - d * e1) * (1 + e2);

@@ -18,6 +18,9 @@
 #! let MARGIN = [2**BITS, 2**BITS_DIRECT, MARGIN_FLOAT, MARGIN_FLOAT]
 #! let LANE = [2**(32 - SHIFT_FLOAT32), 2**(32 - SHIFT_FLOAT32), 2**(32 - SHIFT_FLOAT16), 2**(32 - SHIFT_BFLOAT16)]
 #! variants I=0..3 WRAPPED=no,yes
+#! refused rope/pairs.h: test_near(&tests, limits, bits_of_f32(v->b[g]), dtype, 0); => test_near(&tests, limits, bits_of_f32(v->a[g]), dtype, 0);
+#! refused rope/pairs.h: keep_largest(&tests->range, u32_sub(y, smallest), 0); => keep_largest(&tests->range, u32_sub(x, smallest), 0);
+#! functions test_near:b627a0a8 test_pair:775be9c9 excess:d07d1e14 is_uncertain:71017501 rotate_in_double:81119817 rotate_in_float:0f93aec2
 #! mutation rope/pairs.h: ? 3 : dtype == FLOAT16 ? 19 : 16; } => ? 2 : dtype == FLOAT16 ? 19 : 16; }
 #! mutation rope/pairs.h: set_both_halves(l.near, ~((2 * margin - 1) << => set_both_halves(l.near, ~((1 * margin - 1) <<
 #! mutation rope/pairs.h: set_both_halves(l.near, ~((2 * margin - 1) << => set_both_halves(l.near, ~((2 * margin - 2) <<

@@ -5,6 +5,7 @@
 # SPLIT_FLOOR covers floats that underflow.
 #! from direct_double_sin.g: SIN_DOUBLE
 #! from direct_double_cos.g: COS_DOUBLE
+#! let DIRECT = max(SIN_DOUBLE, COS_DOUBLE)
 #! from rotation_float.g: SMALL
 #! let ROTATION_SPLIT = 2**-37 + 4.001 * u
 #! let ROTATION_SPLIT_DIRECT = 2**-37 + 8.801 * u
@@ -26,5 +27,5 @@
 { {{hypotheses}} /\ |c_upper + c_low -/ c| <= {{SMALL * 2**-24}} /\ |s_upper + s_low -/ s| <= {{SMALL * 2**-24}}
 #? FACTORS=rounded /\ |c -/ C| <= {{u}} /\ |s -/ S| <= {{u}}
 #? FACTORS=rounded -> |value_1 -/ (a * C)| <= {{ROTATION_SPLIT}} /\ |value_2 -/ (b * S)| <= {{ROTATION_SPLIT}} }
-#? FACTORS=direct /\ |c -/ C| <= {{COS_DOUBLE}} /\ |s -/ S| <= {{SIN_DOUBLE}}
+#? FACTORS=direct /\ |c -/ C| <= {{DIRECT}} /\ |s -/ S| <= {{DIRECT}}
 #? FACTORS=direct -> |value_1 -/ (a * C)| <= {{ROTATION_SPLIT_DIRECT}} /\ |value_2 -/ (b * S)| <= {{ROTATION_SPLIT_DIRECT}} }

@@ -11,8 +11,9 @@
 #! let ROWS_DOUBLE = 11.81 * u
 #! bound ROWS_DOUBLE: rows in double, of M
 #! variants FUSED=0,1
+#! functions anchor_of:4fde7bbe advance:c1bf12b1
 #! mutation table/advance.h: *above = f64_add(x, y); => *above = f64_sub(x, y);
-#! mutation table/advance.h: f64_store(a->p + i, f64_muladd(p0.high, c.high, f64_mul(q0.high, s.high))); => f64_store(a->p + i, f64_add(f64_mul(p0.high, c.high), f64_mul(q0.high, s.high)));
+#! refused table/advance.h: f64_store(a->p + i, f64_muladd(p0.high, c.high, f64_mul(q0.high, s.high))); => f64_store(a->p + i, f64_add(f64_mul(p0.high, c.high), f64_mul(q0.high, s.high)));
 #! mutation table/advance.h: f64_store(a->p + i, f64_muladd(p0.high, c.high, f64_mul(q0.high, s.high))); => f64_store(a->p + i, f64_mulsub(p0.high, c.high, f64_mul(q0.high, s.high)));
 #! mutation table/advance.h: f64_store(a->q + i, f64_sub(f64_mul(q0.high, c.high), f64_mul(p0.high, s.high))); => f64_store(a->q + i, f64_sub(f64_mul(p0.high, c.high), f64_mul(q0.high, s.high)));
 #! code table/advance.h factors SUFFIX=_1 o_p=p0 o_q=ZERO high=c high_TILE=ZERO o_p_low=ZERO o_q_low=ZERO low=ZERO low_TILE=ZERO fine=cc fine_TILE=ZERO

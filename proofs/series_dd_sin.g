@@ -4,6 +4,8 @@
 # between 0.69 and 1 times the coefficient of the step before, because z R < 0.31 C.  The precondition of fast_two_sum,
 # |C| >= |z r|, is proved, too.  LOW bounds the lower number of r, which is not renormalised.
 #! from dd_product.g: DD_PRODUCT
+#! from direct_dd_polynomials.sollya: X_MOST_DD
+#! let Z_MOST = X_MOST_DD * X_MOST_DD
 #! from series_dd_tail.g: SIN_TAIL_DD
 #! let LEADING = SIN_COEFFICIENTS + [[SIN_TAIL[0]]]
 #! let SIN_SERIES = 2**-102.5
@@ -30,7 +32,7 @@ cross = z_high * i_low + z_low * i_high;
 C = {{LEADING[K][0]}} + {{LEADING[K][1]}};
 exact = C + Z * R;
 sum = r_high + r_low;
-{ z_high in [0,0.6169] /\ |z_low| <= {{0.6169*u}} /\ Z in [0,0.61686] /\ |z -/ Z| <= {{DD_PRODUCT}}
+{ z_high in [0,{{(1 + 2*u) * Z_MOST}}] /\ |z_low| <= {{u * Z_MOST}} /\ Z in [0,{{Z_MOST}}] /\ |z -/ Z| <= {{DD_PRODUCT}}
   /\ |i -/ R| <= {{RHO[K+1]}} /\ |i_low| <= {{LOW*abs(LEADING[K+1][0])}}
   /\ R / {{LEADING[K+1][0]}} in [0.69,1.000001]
   -> |sum -/ exact| <= {{RHO[K]}} /\ |r_low| <= {{LOW*abs(LEADING[K][0])}}

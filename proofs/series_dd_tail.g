@@ -1,6 +1,7 @@
 # direct_series in direct_dd (table/direct.h): the terms in double.
 #
 # z is the upper number of z, so it has the relative error Z_HIGH from the exact square Z.
+#! from direct_dd_polynomials.sollya: X_MOST_DD
 #! let Z_HIGH = 1.001 * u
 #! let SIN_TAIL_DD = 1.1 * u
 #! let COS_TAIL_DD = 1.1 * u
@@ -16,5 +17,5 @@
 #! again exact tail=SIN_TAIL z_high=Z z_low=ZERO SUFFIX=_se
 #! again rounded tail=COS_TAIL SUFFIX=_c
 #! again exact tail=COS_TAIL z_high=Z z_low=ZERO SUFFIX=_ce
-{ z_high in [0,0.6169] /\ |z_high -/ Z| <= {{Z_HIGH}} -> |t_s -/ t_se| <= {{SIN_TAIL_DD}} /\ |t_c -/ t_ce| <= {{COS_TAIL_DD}}
+{ z_high in [0,{{(1 + 2*u) * X_MOST_DD * X_MOST_DD}}] /\ |z_high -/ Z| <= {{Z_HIGH}} -> |t_s -/ t_se| <= {{SIN_TAIL_DD}} /\ |t_c -/ t_ce| <= {{COS_TAIL_DD}}
   /\ t_se / {{SIN_TAIL[0]}} in [0.69,1] /\ t_ce / {{COS_TAIL[0]}} in [0.69,1] }

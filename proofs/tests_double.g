@@ -7,7 +7,10 @@
 # undecided_double rounds value - error, by at most u (|value| + error).  Without this term, a half-way point between the true
 # value and value - error could be the result of this rounding, and the wrong neighbour would be returned.
 # The fast test passes if |value| >= smallest, up to a carry and the bits of `smallest` that are left out: 2**-19 of it for
-# float32, 2**-6 for floats.  v is in [1, 2]; an ulp of a double is 2**-52.
+# float32, 2**-6 for floats.  v is in [1, 2]; an ulp of a double is 2**-52.  `smallest` must be below 2, the number whose bits are
+# those of UPPER_64 and UPPER_32: M <= 3.42 a, because |P0| + |Q0| <= 1.4143 a, and 2**-12 is more than the subnormal numbers add.
+# Subnormal numbers drop more bits.  A value that passes is at least TIMES the smallest normal number, up to the carry, so the true
+# value is normal.  The values of a sine with frequency 0 are 0, so this column needs no such limit.
 #
 # Rows evaluated directly.  The amplitude is scaled to 1.
 #! constant DOUBLE_ERROR table/advance.h: #define DOUBLE_ERROR {}
@@ -19,7 +22,15 @@
 #! constant SHARE table/rounding_test.h: return dtype == FLOAT32 ? {} : {_};
 #! constant SHARE_FLOATS table/rounding_test.h: return dtype == FLOAT32 ? {_} : {};
 #! constant NEAR table/rounding_test.h: return dtype == FLOAT32 ? {} : dtype == FLOAT16 ?
-#! constant DIRECT_SHARE table/direct_rows.h: f64_muladd(amplitude, f64_set({}), f64_set(2 * smallest_normal(dtype)))
+#! constant DIRECT_SHARE table/direct_rows.h: f64_muladd(amplitude, f64_set({}), f64_set({_} * smallest_normal(dtype)))
+#! constant TIMES table/advance.h: : f64_set({} * smallest_normal(job->dtype));
+#! constant TIMES_DIRECT table/direct_rows.h: f64_muladd(amplitude, f64_set({_}), f64_set({} * smallest_normal(dtype)))
+#! constant NORMAL_FLOAT16 table/rounding_test.h: return dtype == FLOAT16 ? {} : {_}; }
+#! constant NORMAL table/rounding_test.h: return dtype == FLOAT16 ? {_} : {}; }
+#! constant MOST_SCALE _core/columns.pxi: self.spec.fast_test = abs(scale) <= 2.0**{}
+#! constant MIN_FLOAT32 exact/rounding.h: case FLOAT32: return (format_t){24, {}, 0x1.fffffep127};
+#! constant MIN_FLOAT16 exact/rounding.h: case FLOAT16: return (format_t){11, {}, 0x1.ffcp15};
+#! constant MIN_BFLOAT16 exact/rounding.h: default: return (format_t){8, {}, 0x1.fep127};
 #! from direct_double_sin.g: SIN_DOUBLE
 #! from direct_double_cos.g: COS_DOUBLE
 #! from direct_dd.g: DIRECT_DD FLOOR_DD
@@ -37,6 +48,7 @@
 #! bound DIRECT_DOUBLE_ERROR: direct rows, tested with this error, of the value
 #! bound DIRECT_DOUBLE_FLOOR: direct rows, of the amplitude
 #! bound HALF_ULP_OF_FLOAT_DIRECT: direct rows, fast test, half an ulp / value
+#! functions undecided_double:9fb2680f settle:ac723ff6 smallest_normal:c2d8d9a8 tile_row:06b13c33 advance_rows_double:7536793c write_uncertain:49dad3f6
 #! mutation table/rounding_test.h: return dtype == FLOAT32 ? 0x10010000u : => return dtype == FLOAT32 ? 0x10008000u :
 #! mutation table/rounding_test.h: return dtype == FLOAT32 ? 0x1p-12 : 0x1p-20; => return dtype == FLOAT32 ? 0x1p-13 : 0x1p-20;
 #! mutation table/rounding_test.h: return dtype == FLOAT32 ? 0x1p-12 : 0x1p-20; => return dtype == FLOAT32 ? 0x1p-12 : 0x1p-26;
@@ -44,7 +56,19 @@
 #! mutation table/direct_rows.h: #define DIRECT_DOUBLE_ERROR 0x1p-50 => #define DIRECT_DOUBLE_ERROR 0x1p-51
 #! mutation table/direct_rows.h: #define DIRECT_DOUBLE_FLOOR 0x1p-89 => #define DIRECT_DOUBLE_FLOOR 0x1p-92
 #! mutation table/direct_rows.h: f64_muladd(amplitude, f64_set(0x1p-40), f64_set(2 * smallest_normal(dtype))) => f64_muladd(amplitude, f64_set(0x1p-68), f64_set(2 * smallest_normal(dtype)))
+#! mutation _core/columns.pxi: self.spec.fast_test = abs(scale) <= 2.0**10 => self.spec.fast_test = abs(scale) <= 2.0**12
+#! mutation table/rounding_test.h: dtype == FLOAT16 ? 0x1p-14 : 0x1p-126 => dtype == FLOAT16 ? 0x1p-20 : 0x1p-126
+#! mutation table/advance.h: : f64_set(2 * smallest_normal(job->dtype)) => : f64_set(0.25 * smallest_normal(job->dtype))
+#! mutation table/direct_rows.h: f64_set(2 * smallest_normal(dtype))) => f64_set(1 * smallest_normal(dtype)))
+#! refused table/direct_rows.h: f64_set(dtype == FLOAT64 ? DD_ERROR : => f64_set(dtype != FLOAT64 ? DD_ERROR :
+#! refused table/offset_tables.h: turns || shifted.quarter[column] ? 1 : 0; => turns ? 1 : 0;
+#! refused table/rounding_test.h: const vu64 subnormal = u64_shr(u64_sub(u64_and(bits_of_f64(*value), u64_set(INT64_MAX)), normal), 63); => const vu64 subnormal = u64_set(0);
+#! refused table/advance.h: undecided = u64_or(undecided, undecided_double(&values_below[i], error, dtype)); => undecided_double(&values_below[i], error, dtype);
 #@ -Eprecision=200
+#! quote table/offset_tables.h
+#|            offsets->nonzero[column] = turns || shifted.quarter[column] ? 1 : 0;
+#! quote table/advance.h
+#|        f64_store(o->absolute_term + i, f64_mul(absolute_term, f64_load(job->offsets->nonzero + column)));
 #! quote table/rounding_test.h
 #|    const vu64 below = u64_shr(u64_add(bits_of_f64(f64_sub(*value, error)), half), drop);
 #|    const vu64 above = u64_shr(u64_add(bits_of_f64(f64_add(*value, error)), half), drop);
@@ -69,7 +93,10 @@ most = 1 / (m * (1 - 2 * {{u}}));
 direct = {{DIRECT}} * one + {{u}} * (one + 1b-49);
 direct_dd = {{DIRECT_DD}} * one + {{u}} * ({{1.001*u}} + 1b-90);
 { value in [0,{{1+12*u}}] /\ error in [0,1b-49] /\ |m - 1| <= {{MAGNITUDE}} /\ |one - 1| <= {{20*u}}
-  -> |rows / (m * (1 - {{u}}))| <= {{DOUBLE_ERROR}}
+  -> {{NORMAL_FLOAT16 / 2**MIN_FLOAT16}} + 0 in [1,1] /\ {{NORMAL / 2**max(MIN_FLOAT32,MIN_BFLOAT16)}} + 0 in [1,1]
+  /\ 1 / ({{min(TIMES, TIMES_DIRECT)}} * (1 - 1b-6) * (1 - 1b-20)) in [0,1]
+  /\ {{3.42 * 2**MOST_SCALE * max(SHARE,SHARE_FLOATS)}} + 1b-12 in [0,1.9]
+  /\ |rows / (m * (1 - {{u}}))| <= {{DOUBLE_ERROR}}
   /\ |absolute| <= {{ROWS_DOUBLE * REACH}}
   /\ |most * {{2 * ROWS_DOUBLE}} / ({{SHARE}} * (1 - 1b-19))| <= {{MARGIN}}
   /\ |most * {{2 * ROWS_DOUBLE}} / ({{SHARE_FLOATS}} * (1 - 1b-6))| <= {{HALF_ULP_OF_FLOAT}}

@@ -2,7 +2,12 @@
 #
 # fast_two_sum: Dekker 1971, for |a| >= |b| or a = 0.  two_sum, two_difference: Knuth 1969.  two_product without fused operations:
 # Dekker 1971, with Veltkamp's splitting.  All have formal proofs (Boldo; Flocq).  The fused two_product is proved here for a and
-# b in [1, 2]; scaling by powers of two gives all others, because nothing underflows.
+# b in [1, 2]; scaling by powers of two gives all others, because nothing underflows or overflows: a product has the factor
+# `scale` and at most three sines, which are 0 or at least the unit of a phase, and its error is at least 2**-106 of it.  Veltkamp's
+# splitting multiplies by 2**27.
+#! constant LEAST_SCALE _core/columns.pxi: self.spec.has_fast_path = 2.0**{} <= abs(scale) <= 2.0**{_}
+#! constant MOST_SCALE _core/columns.pxi: self.spec.has_fast_path = 2.0**{_} <= abs(scale) <= 2.0**{}
+#! constant LIMBS table/direct.h: FAST_POSITION_LIMBS = {_}, PHASE_LIMBS = {} }
 #! quote doubledouble.h
 #|    const vf64 s = f64_add(a, b);
 #|    return (vdd){s, f64_sub(b, f64_sub(s, a))};
@@ -22,12 +27,15 @@
 #|    return (vdd){p, e};
 #! variants FUSED=1
 #! mutation doubledouble.h: if (FUSED) return (vdd){p, f64_mulsub(a, b, p)}; => if (FUSED) return (vdd){p, f64_muladd(a, b, p)};
-#! mutation doubledouble.h: const vf64 splitter = f64_set(0x1p27 + 1); => const vf64 splitter = f64_set(0x1p27);
+#! refused doubledouble.h: const vf64 splitter = f64_set(0x1p27 + 1); => const vf64 splitter = f64_set(0x1p27);
+#! mutation _core/columns.pxi: self.spec.has_fast_path = 2.0**-400 <= => self.spec.has_fast_path = 2.0**-500 <=
+#! mutation _core/columns.pxi: abs(scale) <= 2.0**400 => abs(scale) <= 2.0**1000
 @rnd = float<53,ne>;
 a = rnd(any_a);
 b = rnd(any_b);
 #! code doubledouble.h rounded a=a b=b WITHOUT_THEOREMS=1
 #= r = two_product(a, b);
 exact = a * b - r_high;
-{ a in [1,2] /\ b in [1,2] -> r_low - exact in [0,0] }
+{ a in [1,2] /\ b in [1,2] -> r_low - exact in [0,0]
+  /\ {{LEAST_SCALE - 3 * 32 * LIMBS - 106}} + 0 in [-1022,0] /\ {{MOST_SCALE + 27 + 2}} + 0 in [0,1023] }
 $ a in (1.5), b in (1.5);

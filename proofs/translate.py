@@ -3,6 +3,7 @@
 The translator executes the statements of a quotation one by one.  A floating-point number is the text of an expression of
 Gappa, an integer is a number, so loops over integers are unrolled.  Inline functions are executed, too; two_sum, fast_two_sum,
 two_difference and two_product are replaced by their theorems: the lower number of the result is the exact rounding error.
+A condition must be about integers: which branch is taken for a floating-point number is unknown, so it is refused.
 """
 
 import re
@@ -10,6 +11,7 @@ from fractions import Fraction
 
 from c_parser import Parser, ProofError
 
+OPAQUE = {"direct_phase", "phase_limb", "symmetry_of", "apply_symmetry", "direct_double", "direct_dd"}     # not translated
 LOADS = {"f64_load", "f32_load", "f64_load_f32"}
 EXACT = {"fast_two_sum": "+", "two_sum": "+", "two_difference": "-", "two_product": "*"}
 ROUNDED = {"f64_add": "+", "f64_sub": "-", "f64_mul": "*", "f64_add_fma": "+"}
@@ -67,12 +69,15 @@ class Translator:
 
     mode: "rounded" writes the rounding operator of Gappa; "exact" leaves roundings out; "factors" multiplies by 1 + e instead
     of rounding, so that a value is linear in its inputs, and inputs may be Zero.  `suffix` is appended to each name.
+    A variable in `given` keeps its value, whatever the statements assign to it.
     """
 
-    def __init__(self, headers, fused, mode, variables=(), precision=53, suffix=""):
+    def __init__(self, headers, fused, mode, variables=(), precision=53, suffix="", given=()):
         self.suffix = suffix or ("_e" if mode == "exact" else "")
         self.headers, self.fused, self.mode, self.precision = headers, fused, mode, precision
         self.lines, self.hypotheses, self.versions, self.factors, self.renamed = [], [], {}, set(), []
+        self.given = set(given)
+        self.inputs = set()                         # names that have no definition in the code
         self.prefix, self.target = "", ""           # of the names in an inline function; the variable that is assigned
         self.variables = {**dict(variables), "FUSED": int(fused)}
 
@@ -107,11 +112,11 @@ class Translator:
                 self.assign(node[1], self.evaluate(node[2]))
         elif kind == "for":
             self.execute(node[1])
-            while self.evaluate(node[2]):
+            while self.condition(node[2]):
                 self.execute(node[4])
                 self.execute(node[3])
         elif kind == "if":
-            self.execute(node[2] if self.evaluate(node[1]) else node[3])
+            self.execute(node[2] if self.condition(node[1]) else node[3])
         elif kind == "return":
             self.target = self.prefix.removesuffix("_")
             raise Return(self.evaluate(node[1]))
@@ -124,7 +129,8 @@ class Translator:
             self.variables[name] = {**self.variables[name], member: self.named(f"{self.prefix}{name}_{member}", value)}
             return
         name = self.path(target)
-        self.variables[name] = self.named(self.prefix + name, value)
+        if name not in self.given:
+            self.variables[name] = self.named(self.prefix + name, value)
 
     def named(self, name, value):
         """Define a name for a value, and return the name."""
@@ -193,21 +199,30 @@ class Translator:
             high, low = (self.evaluate(member) for member in node[1])
             return {"high": real(high), "low": real(low)}
         if kind == "?":
-            return self.evaluate(node[2] if self.evaluate(node[1]) else node[3])
+            return self.evaluate(node[2] if self.condition(node[1]) else node[3])
         if kind == "cast":
             return self.cast(node)
         if kind == "unary":
             return self.unary(node)
         return self.binary(kind, self.evaluate(node[1]), self.evaluate(node[2]))
 
+    def condition(self, node):
+        value = self.evaluate(node)
+        if isinstance(value, Real):
+            raise ProofError(f"{value} is not an integer, so a condition on it is not translated")
+        return value
+
     def lookup(self, name):
         if name in self.variables:
             return self.variables[name]
         constant = self.headers.constant(name)
-        return Real(name) if constant is None else constant
+        if constant is None:
+            self.inputs.add(name)
+            return Real(name)
+        return constant
 
     def member(self, node):
-        if node[1][0] == "name" and isinstance(base := self.lookup(node[1][1]), dict):
+        if node[1][0] == "name" and isinstance(base := self.variables.get(node[1][1]), dict):
             return base[node[2]]
         return self.lookup(self.path(node))
 
@@ -227,10 +242,11 @@ class Translator:
     def unary(self, node):
         if node[1] in "*&":
             return self.lookup(self.path(node[2]))
+        if node[1] in "!~":
+            value = self.condition(node[2])
+            return int(not value) if node[1] == "!" else ~value
         value = self.evaluate(node[2])
-        if node[1] == "-":
-            return self.negated(value) if isinstance(value, Real) else -value
-        return int(not value) if node[1] == "!" else ~value
+        return self.negated(value) if isinstance(value, Real) else -value
 
     def negated(self, value):
         return value if isinstance(value, Zero) else Real(f"-{wrapped(value)}")
@@ -247,6 +263,8 @@ class Translator:
 
     def combined(self, operator, left, right):
         """Return left + right, left - right or left * right without rounding."""
+        if operator not in ("+", "-", "*"):
+            raise ProofError(f"{left} {operator} {right} is not a sum or product")
         left, right = real(left), real(right)
         if operator == "*":
             return ZERO if isinstance(left, Zero) or isinstance(right, Zero) else Real(f"{wrapped(left)} * {wrapped(right)}")
@@ -271,8 +289,9 @@ class Translator:
     # ---- calls ----
 
     def call(self, name, arguments):
-        if self.variables.get(name) == "OPAQUE":
-            return Real("_".join([name, *(str(a[1]) for a in arguments if a[0] == "number")]))
+        if name in OPAQUE:
+            self.inputs.add(result := "_".join([name, *(str(a[1]) for a in arguments if a[0] == "number")]))
+            return Real(result)
         if name in LOADS:
             return self.lookup(self.path(arguments[0]))
         if name == "dd_load":
@@ -284,9 +303,13 @@ class Translator:
             for target, part in zip(targets, value.values() if isinstance(value, dict) else [value], strict=True):
                 self.assign(("name", self.path(target)), part)
             return None
+        if name == "f64_interleave":                # moves numbers, and leaves them as they are
+            for target, source in zip(arguments[2:], arguments[:2], strict=True):
+                self.assign(("name", self.path(target)), self.evaluate(source))
+            return None
         values = [self.evaluate(argument) for argument in arguments]
         if name == "f64_set":
-            return real(values[0])
+            return ZERO if arguments[0] == ("number", 0) else real(values[0])
         if name in EXACT and "WITHOUT_THEOREMS" not in self.variables:
             return self.exact(name, *values)
         name = name.replace("f32_", "f64_")
@@ -294,10 +317,12 @@ class Translator:
             return self.rounded(self.combined(ROUNDED[name], *values))
         if name in ("f64_muladd", "f64_mulsub"):
             product = self.combined("*", values[0], values[1])
-            return self.rounded(self.combined("+" if name == "f64_muladd" else "-",
-                                              product if self.fused else self.rounded(product), values[2]))
+            first, operator = product if self.fused else self.rounded(product), "+" if name == "f64_muladd" else "-"
+            total = self.combined(operator, first, values[2])
+            is_product = self.fused and not isinstance(product, Zero) and isinstance(values[2], Zero)
+            return self.rounded(Real(total) if is_product else total)
         if name in ("f64_abs", "magnitude_of"):
-            return Real(f"|{values[0]}|")
+            return values[0] if "POSITIVE" in self.variables or isinstance(values[0], Zero) else Real(f"|{values[0]}|")
         if name == "dd_negated":
             return {member: self.negated(part) for member, part in values[0].items()}
         return self.inline(name, values)

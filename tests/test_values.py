@@ -122,6 +122,14 @@ def test_smallest_subnormals_are_correct(isa, dtype, position_scale):
     assert_correct(np.concatenate([positions, -positions]), 3, dtype, position_scale=position_scale)
 
 
+@pytest.mark.parametrize("halves", [1, 515])
+@pytest.mark.parametrize("side", [0, np.inf])
+def test_subnormal_values_of_columns_without_a_frequency_are_correct(isa, dtype, halves, side):
+    """All values are `scale` or 0; `scale` is next to a half-way point, to which rounding to float32 would move it."""
+    scale = float(np.ldexp(np.nextafter(halves / 2, side), FORMATS[dtype][1]))
+    assert_correct(range(64), 2, dtype, scale=scale, frequencies=(0.0,))
+
+
 # --- conventions ----------------------------------------------------------------------------------
 
 FREQUENCIES = [

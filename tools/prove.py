@@ -4,28 +4,48 @@
     tools/prove.py [WORD ...]                 the scripts whose names contain a word; default: all
     tools/prove.py --write                    the same, and writes the table to docs/data/proofs.json (then benchmarks/pages.py)
     tools/prove.py --fast [WORD ...]          proves, but does not search for the smallest bound that can be proved
-    tools/prove.py --check [WORD ...]         only checks that the quotations are in the headers; needs neither program
-    tools/prove.py --mutations [WORD ...]     shows that each proof fails if a constant, an operation or a margin is changed
+    tools/prove.py --check [WORD ...]         only lists the quotations that are not in the sources; needs neither program
+    tools/prove.py --mutations [WORD ...]     lowers each bound, and makes each change that a script lists: see below
     tools/prove.py --show SCRIPT [NAME=VALUE ...]     prints what Gappa or Sollya reads
 
-A script proofs/*.g or proofs/*.sollya has directives, lines that begin with "#!":
+Each proof is also run with a false conclusion.  It must fail: otherwise its hypotheses contradict each other.
 
-    constant NAME PATH: TEXT {}     the number at {} in a header; TEXT must occur there exactly once; {_} is any number
-    let NAME = EXPRESSION           a bound that no header has; it may use the names above it
+A script proofs/*.g or proofs/*.sollya has directives, lines that begin with "#!".  PATH is relative to src/posenc/_core/c, or
+to src/posenc for Python and Cython:
+
+    constant NAME PATH: TEXT {}     the number at {} in a source; TEXT must occur there exactly once; {_} is any number
+    let NAME = EXPRESSION           a bound that no source has; it may use the names above it; it is rounded like {{}}
     from SCRIPT: NAME ...           bounds that another script proves, used as hypotheses
     bound NAME: DESCRIPTION         NAME is what this script proves: a row of the table
-    export NAME ...                 other scripts may use NAME, though it is no bound
+    export NAME ...                 other scripts may use NAME, which this script proves, too, or which is only a definition
     variants NAME=A,B,C ...         the script is run for each combination; NAME=0..7 is a range; FUSED is 0 or 1
-    quote PATH                      the lines "#|" that follow must occur in the header, exactly once
-    code PATH MODE [NAME=TEXT ...]  the same, and their translation (proofs/translate.py) stands here; lines "#=" are
-                                    translated, too, but are not in the header
-    again MODE [NAME=TEXT ...]      translates the last code once more
+    quote PATH                      the lines "#|" that follow must occur in the source, exactly once
+    functions NAME:DIGEST ...       these C functions must have the text that they had when the script was written
+    code PATH MODE [SETTING ...]    like `quote`, and the translation of the lines stands here; lines "#=" are translated, too,
+                                    but are not in the source; each run of lines "#|" between them is one quotation
+    again MODE [SETTING ...]        translates the last code once more
     repeat NAME=30..1 TEXT          TEXT stands here once for each value
-    A line "#? NAME=VALUE TEXT"      stands for TEXT in the runs with this variant, else for nothing
-    mutation PATH: OLD => NEW       a change of the header with which the proof must fail
+    mutation PATH: OLD => NEW       a change of the source with which the proof must fail, even if it is quoted again
+    refused PATH: OLD => NEW        a change of the source that only the quotations notice
 
-{{EXPRESSION}} is replaced by its value; an expression may use all these names and the constants of the headers.
-{{hypotheses}} stands for the bounds of the factors of mode "factors".
+MODE says how operations are translated (proofs/translate.py): "rounded", "exact" or "factors".  A setting is
+
+    NAME=TEXT       the value of a C variable, a number, a name of Gappa's language or ZERO; a name of a C array stands for it
+    NAME:=TEXT      the same, and the code does not change it
+    SUFFIX=TEXT     is appended to all names that the code defines;  PRECISION=24: the bits of mode "factors"; default: 53
+    POSITIVE=1      an absolute value is the value itself;  WITHOUT_THEOREMS=1: translates exact transformations, too
+
+A variable that the code does not define and no setting gives is a name of Gappa's language: the script must define or bound
+it.  --show prints these inputs of each piece of code.  In the text between directives, the following have a meaning:
+
+    {{EXPRESSION}}          its value, with all names above, u = 2**-53 and the constants of the headers; computed exactly, and
+                            rounded up to 32 bits if it is no multiple of a power of two
+    {{hypotheses}}          the bounds of the factors of mode "factors"
+    #? NAME=VALUE TEXT      TEXT in the runs with this variant, else nothing
+    #@ OPTION               an option of Gappa: a comment with a meaning for Gappa itself
+
+--mutations makes each change in a copy of the sources.  If a quotation is refused, the same change is made in the script, to
+show whether the proof fails as well.  The results are counted, and any other result than the script states is an error.
 """
 
 import argparse
@@ -37,6 +57,7 @@ import shutil
 import subprocess
 import sys
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,10 +67,12 @@ DATA = ROOT / "docs/data/proofs.json"
 sys.path.insert(0, str(PROOFS))
 
 from c_parser import ProofError, number_of  # noqa: E402
-from headers import Headers  # noqa: E402
+from headers import Headers, replaced  # noqa: E402
 from translate import ZERO, Real, Translator, gappa_number  # noqa: E402
 
 U = Fraction(1, 2**53)
+FAILED, REFUSED, PROVED = "failed", "refused only", "still proved"      # results of a mutation
+AGAIN = "refused, and failed when quoted again"
 LONGEST = 120               # seconds of a run
 FUNCTIONS = {"N": lambda text: Fraction(number_of(text)), "u": U, "abs": abs, "enumerate": enumerate, "max": max, "min": min,
              "sum": sum}
@@ -58,10 +81,11 @@ FUNCTIONS = {"N": lambda text: Fraction(number_of(text)), "u": U, "abs": abs, "e
 class Script:
     """A script of proofs/: `headers` are the sources; `changed` overrides the values of some bounds."""
 
-    def __init__(self, path, headers, changed=None, requoted=("", "")):
+    def __init__(self, path, headers, changed=None, requoted=None):
         self.path, self.headers, self.changed, self.requoted = path, headers, changed or {}, requoted
         self.names, self.bounds, self.mutations, self.variants, self.origin, self.exports = {}, {}, [], {}, {}, set()
         self.parts = []                 # the text between directives, and the blocks of code
+        self.errors = []                # of quotations
         lines = path.read_text("utf-8").splitlines()
         while lines:
             line = lines.pop(0)
@@ -72,14 +96,24 @@ class Script:
             quotation = []
             while lines and lines[0].startswith(("#|", "#=")):
                 quotation.append(lines.pop(0)[1:])
-            if word != "mutation":
-                rest = rest.replace(*requoted) if requoted[0] else rest
-                quotation = [text.replace(*requoted) for text in quotation] if requoted[0] else quotation
-            getattr(self, f"read_{word}")(rest, "\n".join(quotation))
+            quotation = "\n".join(quotation)
+            if requoted and word not in ("mutation", "refused"):
+                rest, quotation = (replaced(text, *requoted, r"\s+(?:\|\s+)?")[0] for text in (rest, quotation))
+            getattr(self, f"read_{word}")(rest, quotation)
+        if self.errors:
+            raise ProofError(*self.errors)
+
+    def found(self, find, *arguments):
+        """Return what a quotation is about, or 1 if the quotation is refused, so that others are read, too."""
+        try:
+            return find(*arguments)
+        except ProofError as error:
+            self.errors.append(f"{self.path.name}: {error}")
+            return 1
 
     def read_constant(self, rest, _):
         name, where, text = re.fullmatch(r"(\w+) ([\w/.]+): (.*)", rest).groups()
-        self.names[name] = self.changed.get(name, self.headers.capture(where, text))
+        self.names[name] = self.changed.get(name, self.found(self.headers.capture, where, text))
         self.origin[name] = where
 
     def read_let(self, rest, _):
@@ -88,7 +122,12 @@ class Script:
 
     def read_from(self, rest, _):
         other, names = rest.split(": ")
-        script = Script(PROOFS / other, self.headers, None, self.requoted)
+        try:
+            script = imported(other, self.headers, self.requoted)
+        except ProofError as error:
+            self.errors += error.args
+            self.names.update(dict.fromkeys(names.split(), 1))
+            return
         for name in names.split():
             if name not in script.bounds and name not in script.exports:
                 raise ProofError(f"{self.path.name}: {other} does not prove {name}")
@@ -119,18 +158,28 @@ class Script:
 
     def read_mutation(self, rest, _):
         where, change = rest.split(": ", 1)
-        self.mutations.append((where, *change.split(" => ")))
+        self.mutations.append((FAILED, where, *change.split(" => ")))
+
+    def read_refused(self, rest, _):
+        self.read_mutation(rest, _)
+        self.mutations[-1] = (REFUSED, *self.mutations[-1][1:])
 
     def read_quote(self, rest, text):
         """Check that each run of lines with "|" is in the header."""
         for kind, lines in itertools.groupby(text.splitlines(), lambda line: line[0]):
             if kind == "|":
-                self.headers.find(rest, "\n".join(line[1:] for line in lines))
+                self.found(self.headers.find, rest, "\n".join(line[1:] for line in lines))
+
+    def read_functions(self, rest, _):
+        for item in rest.split() if not self.requoted else ():
+            self.found(self.headers.unchanged, *item.split(":"))
 
     def read_code(self, rest, text):
         where, _, mode = rest.partition(" ")
         self.read_quote(where, text)
-        self.last = "\n".join(line[1:] for line in text.splitlines())
+        text = "\n".join(line[1:] for line in text.splitlines())
+        whole = re.fullmatch(r"(?s)\w*INLINE [^{]*{(.*)}\s*", text)
+        self.last = whole[1] if whole else text
         self.parts.append((mode, self.last))
 
     def read_again(self, rest, _):
@@ -154,7 +203,9 @@ class Script:
             if isinstance(part, tuple):
                 translator = self.translator(part[0], variant)
                 translator.run(self.expanded(part[1], variant))
-                result.append(translator.definitions())
+                inputs = ", ".join(sorted(translator.inputs)) or "none"
+                comment = "#" if self.path.suffix == ".g" else "//"
+                result += [f"{comment} inputs of this code: {inputs}", translator.definitions()]
                 hypotheses += translator.hypotheses
             elif found := re.match(r"#\? (\w+)=(\w+) (.*)", part):
                 result += [found[3]] if str(variant[found[1]]) == found[2] else []
@@ -174,9 +225,10 @@ class Script:
     def translator(self, directive, variant):
         mode, *settings = directive.split()
         variables = {name: ZERO if value == "ZERO" else self.setting(value, variant)
-                     for name, value in (item.split("=") for item in settings)}
+                     for name, value in (re.split(":?=", item) for item in settings)}
+        given = [item.split(":=")[0] for item in settings if ":=" in item]
         precision, suffix = int(variables.pop("PRECISION", 53)), variables.pop("SUFFIX", "")
-        return Translator(self.headers, variant.get("FUSED", 0), mode, variables, precision, suffix)
+        return Translator(self.headers, variant.get("FUSED", 0), mode, variables, precision, suffix, given)
 
     def setting(self, value, variant):
         value = self.expanded(value, variant)
@@ -191,6 +243,21 @@ class Script:
             if output := prove(self.text(variant), self.path.suffix):
                 return f"{variant} {output}"
         return ""
+
+    def contradiction(self):
+        """Return the first run whose hypotheses and conclusions, together, prove a false statement, or an empty text."""
+        for variant in self.combinations() if self.path.suffix == ".g" else ():
+            definitions, brace, rest = self.text(variant).partition("\n{")
+            formula, end, hints = rest.partition("}")
+            formula = formula.replace("->", "/\\", 1) + " -> 1b-1 + 1b-1 in [2,2] "
+            if not prove(definitions + brace + formula + end + hints, ".g"):
+                return f"{variant} has contradictory hypotheses"
+        return ""
+
+
+@lru_cache(maxsize=64)
+def imported(name, headers, requoted):
+    return Script(PROOFS / name, headers, None, requoted)
 
 
 def dyadic(x):
@@ -251,10 +318,13 @@ def geometric_mean(a, b):
 
 
 def shown(x):
-    """Return a bound in the units of docs/numerics.md."""
-    if 2**-54 < x < 2**-44:
-        return f"{float(x / U):.4g} u"
-    return f"`2**{math.log2(x):.4g}`" if x < 2**-10 else f"{float(x):.6g}"
+    """Return a bound in the units of docs/numerics.md, rounded up, without the 2**-31 of it that `dyadic` may have added."""
+    is_in_u = 2**-54 < x < 2**-44
+    if x < 2**-10 and not is_in_u:
+        return f"`2**{math.ceil(math.log2(x) * 100 - 1e-6) / 100:.6g}`"
+    number, unit, digits = (x / U, " u", 4) if is_in_u else (x, "", 6)
+    step = Fraction(10) ** (math.floor(math.log10(number)) + 1 - digits)
+    return f"{float(math.ceil(number / step * (1 - Fraction(1, 2**28))) * step):.{digits}g}{unit}"
 
 
 def slack(ratio):
@@ -274,7 +344,7 @@ def table(paths, headers, fast):
     rows, failed = [], 0
     for path in paths:
         script = Script(path, headers)
-        if output := script.failure():
+        if output := script.failure() or script.contradiction():
             failed += 1
             print(f"{path.name}: not proved: {output}", file=sys.stderr)
             continue
@@ -288,42 +358,37 @@ def table(paths, headers, fast):
 
 
 def mutations(paths, headers):
-    """Show that each script fails if its constant is too small, and after each of its mutations."""
-    missed = 0
+    """Prove each script with a constant that is too small, and after each change that it lists; return the number of faults."""
+    counts, wrong = dict.fromkeys((FAILED, AGAIN, REFUSED, PROVED), 0), 0
     for path in paths:
         script = Script(path, headers)
-        if script.failure():
-            raise ProofError(f"{path.name} is not proved")
-        cases = [(f"{name} = {shown(low)}, below the proved {shown(proved)}", {name: low}, None)
-                 for name in script.bounds
-                 for proved in [smallest(path, headers, name, script.names[name])]
-                 for low in [dyadic(proved * Fraction(97, 100))]]
-        cases += [(f"{where}: {old} => {new}", {}, (where, old, new)) for where, old, new in script.mutations]
-        for description, changed, change in cases:
-            result = outcome(path, headers, changed, change)
-            missed += result == "PROVED"
-            print(f"{path.name}: {description}: {result}", flush=True)
-    print(f"{missed} changes still proved")
-    return missed
+        if output := script.failure() or script.contradiction():
+            raise ProofError(f"{path.name}: not proved: {output}")
+        for name in script.bounds:
+            proved = smallest(path, headers, name, script.names[name])
+            low = dyadic(proved * Fraction(97, 100))
+            result = FAILED if Script(path, headers, {name: low}).failure() else PROVED
+            counts[result] += 1
+            print(f"{path.name}: {name} = {shown(low)}, below the proved {shown(proved)}: {result}", flush=True)
+        for expected, *change in script.mutations:
+            result = outcome(path, change)
+            counts[result] += 1
+            unexpected = (result == REFUSED) != (expected == REFUSED)
+            wrong += unexpected and result != PROVED
+            print(f"{path.name}: {change[0]}: {change[1]} => {change[2]}: {result}{', unexpectedly' * unexpected}", flush=True)
+    print(", ".join(f"{count} {result}" for result, count in counts.items()))
+    return wrong + counts[PROVED]
 
 
-def outcome(path, headers, changed, change):
-    """Return a word for the result of a change.  If a quotation no longer occurs, also change the quotation."""
-    if not change:
-        return result_of(lambda: Script(path, headers, changed))
-    changed_headers = Headers(SOURCES, [change])
-    result = result_of(lambda: Script(path, changed_headers))
-    if result != "refused":
-        return result
-    both = result_of(lambda: Script(path, changed_headers, None, change[1:]))
-    return "refused, the quotation differs; if it is changed, too: " + both.lower()
-
-
-def result_of(script):
-    try:
-        return "not proved" if script().failure() else "PROVED"
-    except ProofError:
-        return "refused"
+def outcome(path, change):
+    """Return the result of a change.  If a quotation no longer occurs, also change the quotation."""
+    headers = Headers(SOURCES, change)
+    for requoted, failed in ((None, FAILED), (tuple(change[1:]), AGAIN)):
+        try:
+            return failed if Script(path, headers, None, requoted).failure() else REFUSED if requoted else PROVED
+        except ProofError:
+            continue
+    return REFUSED
 
 
 def main():
@@ -335,11 +400,13 @@ def main():
     parser.add_argument("--mutations", action="store_true")
     parser.add_argument("--show", metavar="SCRIPT")
     args = parser.parse_args()
+    if args.write and (args.words or args.fast):
+        parser.error("--write requires all scripts and all bounds: use it without WORD and --fast")
     headers = Headers(SOURCES)
     try:
         return run(args, headers)
     except ProofError as error:
-        sys.exit(str(error))
+        sys.exit("\n".join(error.args))
 
 
 def run(args, headers):
@@ -350,8 +417,7 @@ def run(args, headers):
         return 0
     paths = scripts(args.words)
     if args.check:
-        print(f"{sum(len(check(Script(path, headers))) for path in paths)} runs of {len(paths)} scripts")
-        return 0
+        return check(paths, headers)
     for program in ("gappa", "sollya"):
         if not shutil.which(program):
             sys.exit(f"{program} is not installed (Debian, Ubuntu: apt-get install gappa sollya)")
@@ -365,8 +431,18 @@ def run(args, headers):
     return bool(failed)
 
 
-def check(script):
-    return [script.text(variant) for variant in script.combinations()]
+def check(paths, headers):
+    """Print all quotations that are not in the sources."""
+    runs, errors = 0, {}
+    for path in paths:
+        try:
+            script = Script(path, headers)
+            runs += len([script.text(variant) for variant in script.combinations()])
+        except ProofError as error:
+            errors.update(dict.fromkeys(error.args))
+    print(*errors, sep="\n", file=sys.stderr, end="\n" * bool(errors))
+    print(f"{runs} runs of {len(paths)} scripts")
+    return bool(errors)
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ typedef struct {
     ptrdiff_t first;             /* first column of the tables */
     double *fine, *fine_low, *coarse, *coarse_low;
     double *reach;               /* (columns): >= |sin| of all fine rows; 0 if the frequency is 0 */
-    double *has_frequency;       /* (columns): 1, or 0 if the frequency is 0 */
+    double *nonzero;             /* (columns): 1, or 0 if all values are 0: a sine with frequency 0 */
 } offsets_t;
 
 enum { OFFSETS_PER_COLUMN = 4 * (HALF + COARSE) + 2 };       /* doubles */

@@ -50,7 +50,7 @@ NOINLINE void origin_of(const spec_t *spec, const job_t *job, const position_t *
         dd_store(o->p + i, o->p_low + i, p);
         dd_store(o->q + i, o->q_low + i, q);
         f64_store(o->fixed_magnitude + i, f64_muladd(f64_add(abs_p, abs_q), reach, abs_p));
-        f64_store(o->absolute_term + i, f64_mul(absolute_term, f64_load(job->offsets->has_frequency + column)));
+        f64_store(o->absolute_term + i, f64_mul(absolute_term, f64_load(job->offsets->nonzero + column)));
     }
 }
 

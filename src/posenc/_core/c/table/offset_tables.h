@@ -56,7 +56,7 @@ static void tabulate(const spec_t *spec, const offsets_t *offsets, ptrdiff_t fir
             /* advance.h multiplies the bound by DOUBLE_ERROR; the added 2**-36 makes it cover the absolute error of a direct
              * evaluation: see docs/numerics.md, section 5 */
             offsets->reach[column] = turns ? reach + 0x1p-36 : 0;
-            offsets->has_frequency[column] = turns ? 1 : 0;
+            offsets->nonzero[column] = turns || shifted.quarter[column] ? 1 : 0;
         }
     }
     environment_leave(host);
