@@ -98,7 +98,7 @@ def test_prepared_positions_in_compiled_functions(monkeypatch):
 def test_a_decoding_loop_compiles_once():
     torch.compiler.reset()
     graphs = []
-    compiled = torch.compile(lambda x, at: rotate(x, at), backend=lambda graph, _: graphs.append(graph) or graph, fullgraph=True)
+    compiled = torch.compile(rotate, backend=lambda graph, _: graphs.append(graph) or graph, fullgraph=True)
     prepared = PLAIN.at(100)
     for i in range(4):
         assert torch.equal(compiled(X, prepared[i : i + 5]), rotate(X, range(i, i + 5), rotary=PLAIN))

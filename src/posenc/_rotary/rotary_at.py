@@ -202,7 +202,8 @@ def new_rotary_at(rotary: Any, factors: kernel.Factors, positions: NDArray[Any])
     public = positions.view()
     public.flags.writeable = False
     attributes = {"rotary": rotary, "inverse": factors.inverse, "positions": public, "shape": rows.shape}
-    for name, value in {**attributes, "_factors": factors, "_all": factors.array, "_selected": positions, "_rows": rows}.items():
+    attributes |= {"_factors": factors, "_all": factors.array, "_selected": positions, "_rows": rows}
+    for name, value in attributes.items():
         object.__setattr__(result, name, value)
     return result
 
