@@ -3,6 +3,7 @@
 from types import ModuleType as _ModuleType
 
 from posenc import _core as _core
+from posenc._arguments.version import __version__ as __version__
 from posenc._axes.grid import grid
 from posenc._axes.points import points
 from posenc._core.runtime import show_runtime
@@ -14,7 +15,6 @@ from posenc._encoding.stream import Chunk
 from posenc._files import File, open, save, verify  # noqa: A004
 from posenc._identify import Match, identify
 from posenc._rotary import Rotary, RotaryAt
-from posenc._version import __version__ as __version__
 
 __all__ = [
     "Chunk",

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
 from posenc._arguments import checks
 from posenc._arguments.unknown_keywords import check_names
-from posenc._version import __version__
+from posenc._arguments.version import __version__
 
 MOST_SHOWN = 8          # repr abbreviates longer lists of numbers
 

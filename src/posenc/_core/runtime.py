@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from posenc._arguments.version import __version__
 from posenc._core import kernel
-from posenc._version import __version__
 
 
 def show_runtime() -> dict[str, Any]:
