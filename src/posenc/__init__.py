@@ -12,7 +12,7 @@ from posenc._encoding.padding import positions_from_lengths, positions_from_mask
 from posenc._encoding.presets import Preset, preset, presets
 from posenc._encoding.stream import Chunk
 from posenc._files import File, open, save, verify  # noqa: A004
-from posenc._identify import Match, identify
+from posenc._identify import Match, RotaryMatch, identify, identify_rotary
 from posenc._rotary import Rotary, RotaryAt
 from posenc._version import __version__ as __version__
 
@@ -24,10 +24,12 @@ __all__ = [
     "Preset",
     "Rotary",
     "RotaryAt",
+    "RotaryMatch",
     "add_to",
     "encode",
     "grid",
     "identify",
+    "identify_rotary",
     "open",
     "points",
     "positions_from_lengths",
