@@ -1,0 +1,302 @@
+"""The function check_rotary."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from posenc import Rotary
+from posenc._arguments import checks
+from posenc._identify.rotary_match import RotaryMatch
+from posenc._identify.rotary_report import RotaryReport, RotaryRow, best_match, new_row
+from posenc._rotary.model_config import layer_types
+from posenc._rotary.scaling import positions_without_length
+from posenc.torch._find_rotary import Place, functions_of, is_called, is_same, places, tensors_of
+from posenc.torch._rotary_calls import FAILURES
+from posenc.torch._rotation_in_module import Rotation, Setting, rotations
+
+LONG = 1_000_001                # the length of long sequences, for scaling types that depend on it
+SIXTEEN_BITS = (torch.bfloat16, torch.float16)
+
+
+class Expected(NamedTuple):
+    """The rotation in a configuration, or the reason why there is none; `config` is None if there is no configuration."""
+
+    config: Any = None
+    layer_type: str | None = None
+    rotary: Rotary | None = None
+    reason: str = "the model has no configuration; pass config="
+
+
+def check_rotary(model: nn.Module, config: Any = None) -> RotaryReport:
+    """Find the rotary embeddings of a model, and compare each one with the model's configuration.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The model, or a part of it.  It is not changed, and its weights are not used.
+    config : transformers.PreTrainedConfig, mapping or posenc.Rotary, optional
+        The configuration, as for `posenc.Rotary.from_config`, or the expected rotation.  By default, that of the model:
+        the attribute ``config`` of the module that contains the rotary module, or of the nearest one around it.
+
+    Returns
+    -------
+    RotaryReport
+        A row for each rotary module; modules with equal values share a row.  `print` shows the rows as a table; ``ok`` is
+        False if a row is wrong, or if no rotation was checked.
+
+    Raises
+    ------
+    TypeError
+        If an argument has a wrong type.
+
+    See Also
+    --------
+    posenc.identify_rotary : Identify a single table, function or module.
+    RotaryEmbedding : A replacement for a rotary module that is wrong or inexact.
+
+    Examples
+    --------
+    >>> import torch, posenc.torch
+    >>> config = {"model_type": "llama", "head_dim": 64, "rope_theta": 500000.0}
+    >>> model = torch.nn.ModuleDict({"rotary_emb": posenc.torch.RotaryEmbedding(posenc.Rotary(64))})
+    >>> report = posenc.torch.check_rotary(model, config)
+    >>> report.ok
+    False
+    >>> report[0].faults
+    ('base is 10000, the configuration has 500000',)
+    """
+    if not isinstance(model, nn.Module):
+        raise checks.wrong_type("model", model, "a torch.nn.Module")
+    if config is not None and not isinstance(config, (Rotary, Mapping)) and not hasattr(config, "to_dict"):
+        raise checks.wrong_type("config", config, "a configuration from transformers, its dict, or a posenc.Rotary")
+    rows: list[RotaryRow] = []
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+        for group in _groups(places(model)):
+            rows += _rows(group, _expectations(group[0], config), dtype)
+    return RotaryReport(rows)
+
+
+def _groups(found: Sequence[Place]) -> list[list[Place]]:
+    """Return the places in groups with equal values in modules of the same class."""
+    groups: list[list[Place]] = []
+    for place in found:
+        for group in groups:
+            if is_same(group[0].module, place.module) and _config(group[0]) is _config(place):
+                group.append(place)
+                break
+        else:
+            groups.append([place])
+    return groups
+
+
+# ---- what is expected ---------------------------------------------------------------------------------------------------
+
+
+def _config(place: Place) -> Any:
+    """Return the configuration of the nearest module around a place that has one, else None."""
+    for owner in place.owners:
+        config = getattr(owner, "config", None)
+        if isinstance(config, Mapping) or hasattr(config, "to_dict"):
+            return config
+    return None
+
+
+def _expectations(place: Place, config: Any) -> list[Expected]:
+    """Return the rotation of each layer type in the configuration."""
+    if isinstance(config, Rotary):
+        return [Expected(config, None, config)]
+    own = _config(place)
+    found = own if config is None else _part(config, own)
+    if found is None:
+        return [Expected()]
+    try:
+        return [Expected(found, name, Rotary.from_config(found, name)) for name in layer_types(found)]
+    except (TypeError, ValueError) as error:
+        return [Expected(found, None, None, str(error))]
+
+
+def _part(config: Any, own: Any) -> Any:
+    """Return the part of a given configuration for a module whose own configuration is `own`."""
+    kind = _get(own, "model_type")
+    parts = [config, *_parts(config)]
+    same = [part for part in parts if kind is not None and _get(part, "model_type") == kind]
+    return (same or [_get(config, "text_config") or config])[0]
+
+
+def _parts(config: Any) -> Iterator[Any]:
+    for value in (config if isinstance(config, Mapping) else vars(config)).values():
+        if _get(value, "model_type") is not None:
+            yield value
+            yield from _parts(value)
+
+
+def _get(config: Any, name: str) -> Any:
+    return config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
+
+
+# ---- rows ---------------------------------------------------------------------------------------------------------------
+
+
+def _rows(group: Sequence[Place], expectations: Sequence[Expected], dtype: torch.dtype) -> list[RotaryRow]:
+    """Return the rows of a group: one for each layer type if the module takes it as an argument."""
+    place = group[0]
+    name = place.name or "model"
+    if len(group) > 1:
+        name += f" and {len(group) - 1} more"
+    meta = [key for key, value in tensors_of(place.module).items() if value.is_meta]
+    if meta:
+        reason = f"{meta[0]} is on the meta device; load the weights, then check again"
+        return [new_row(name, None, each.rotary, unchecked=reason) for each in expectations[:1]]
+    own_types = _takes_layer_type(place.module)
+    rows = []
+    for expected in expectations:
+        label = f"{name} ({expected.layer_type})" if own_types and len(expectations) > 1 else name
+        rows.append(_row(label, place, expected, dtype))
+    if own_types:
+        return rows
+    # a module for one of the layer types: the one with which it agrees
+    return [min(rows, key=lambda row: (row.verdict == "wrong", len(row.faults)))]
+
+
+def _takes_layer_type(module: nn.Module) -> bool:
+    return "layer_type" in inspect.signature(type(module).forward).parameters
+
+
+def _row(name: str, place: Place, expected: Expected, dtype: torch.dtype) -> RotaryRow:
+    rotary = expected.rotary
+    if rotary is None and expected.config is not None:
+        return new_row(name, None, None, unchecked=expected.reason)
+    columns = tuple(_columns(place.module) if rotary is None else dict.fromkeys((rotary.head_dim, rotary.rotary_dim)))
+    tensors = tensors_of(place.module).values()
+    setting = Setting(
+        columns, expected.layer_type if _takes_layer_type(place.module) else None, axis=-1,
+        axes=1 if rotary is None or rotary.axes is None else 1 + max(rotary.axes),
+        device=next((tensor.device for tensor in tensors), torch.device("cpu")),
+    )
+    judged = [_judged(place, setting, rotary) for setting, rotary in _variants(setting, expected)]
+    if dtype in SIXTEEN_BITS and not any(each.faults for each in judged):
+        judged += [_judged(place, setting._replace(dtype=dtype), rotary) for setting, rotary in _variants(setting, expected)[:1]]
+    return _merged(name, judged, expected)
+
+
+def _columns(module: nn.Module) -> Iterator[int]:
+    """Yield numbers of columns that a rotation without a configuration may have."""
+    for key in ("head_dim", "head_size", "dim", "rotary_dim"):
+        value = getattr(module, key, None)
+        if isinstance(value, int) and value > 0 and value % 2 == 0:
+            yield value
+    for tensor in tensors_of(module).values():
+        if tensor.ndim:
+            yield 2 * tensor.shape[-1]
+            yield tensor.shape[-1] + tensor.shape[-1] % 2
+
+
+def _variants(setting: Setting, expected: Expected) -> list[tuple[Setting, Rotary | None]]:
+    """Return the rotations to check: for short and long sequences if they differ, and for each axis of positions."""
+    rotary = expected.rotary
+    if rotary is None:
+        return [(setting, None)]
+    equal = rotary.replace(axes=None)
+    limit = positions_without_length(rotary.scaling)
+    if limit is not None:
+        found = [(setting._replace(length=limit), equal)]
+        if not isinstance(expected.config, Rotary):
+            long = Rotary.from_config(expected.config, expected.layer_type, LONG).replace(axes=None)
+            found.append((setting._replace(length=LONG), long))
+    else:
+        found = [(setting._replace(length=(rotary.scaling or {}).get("length")), equal)]
+    for axis in range(setting.axes if setting.axes > 1 else 0):
+        turning = np.array(rotary.axes) == axis
+        its = Rotary(
+            rotary.head_dim, rotary_dim=rotary.rotary_dim, layout=rotary.layout, scale=rotary.scale * rotary.attention_scaling,
+            frequencies=np.where(turning, rotary.frequencies, 0.0),
+        )
+        found.append((found[0][0]._replace(axis=axis), its))
+    return found
+
+
+class Judged(NamedTuple):
+    """The result of one comparison."""
+
+    found: Rotary | None
+    faults: tuple[str, ...]
+    errors: Mapping[int, float | None]
+    reason: str
+    function: str               # that applies the rotation, if the fault is in it and not in the tables
+    checked: bool
+
+
+def _judged(place: Place, setting: Setting, rotary: Rotary | None) -> Judged:
+    """Compare the rotation of a module with the expected one."""
+    module = copy.deepcopy(place.module).eval() if is_called(place.module) else place.module
+    found = rotations(module, functions_of(place), setting)
+    frequencies = _frequencies(place.module, setting.layer_type)
+    if not found:
+        if frequencies is None:
+            return Judged(None, ("the module has no tables, and no known form of call",), {}, "", "", False)
+        return _of_match(best_match(frequencies, rotary), "")
+    tables = found[-1] if found[-1][0].columns is None else None
+    each = [_together(rotation, rotary) for rotation in (found[:-1] if tables and len(found) > 1 else found)]
+    best = min(each, key=lambda judged: (not judged.checked, len(judged.faults)))
+    if not best.faults:
+        return best
+    if frequencies is not None and rotary is not None:
+        own = best_match(frequencies, rotary)
+        if own.faults:
+            others = () if best.found is None else best.faults
+            return best._replace(found=own.rotary, faults=tuple(dict.fromkeys((*own.faults, *others))), function="")
+    if tables is not None and best.function and _together(tables, rotary).faults:
+        best = best._replace(function="")
+    return best
+
+
+def _together(found: Sequence[Rotation], rotary: Rotary | None) -> Judged:
+    """Compare the rotations of queries and of keys with the expected one."""
+    judged = []
+    for rotation in found:
+        try:
+            judged.append(_of_match(best_match(rotation.rotate, rotary, rotation.columns), rotation.function))
+        except FAILURES as error:
+            judged.append(Judged(None, (str(error),), {}, "", "", False))
+    queries, *keys = judged
+    for each in keys:
+        others = tuple(f"keys: {fault}" for fault in each.faults if fault not in queries.faults)
+        queries = queries._replace(faults=queries.faults + others)
+    return queries
+
+
+def _of_match(match: RotaryMatch | None, function: str) -> Judged:
+    if match is None:
+        return Judged(None, ("no known rotation gives these values; pass config= to compare",), {}, "", function, False)
+    return Judged(match.rotary, match.faults, match.errors, match.reason, function, True)
+
+
+def _frequencies(module: nn.Module, layer_type: str | None) -> Any:
+    tensors = tensors_of(module)
+    for name in ((f"{layer_type}_inv_freq",) if layer_type else ("inv_freq", "inv_freqs")):
+        if name in tensors and tensors[name].ndim == 1:
+            return tensors[name].detach()
+    return None
+
+
+def _merged(name: str, judged: Sequence[Judged], expected: Expected) -> RotaryRow:
+    """Return the row for all comparisons of a module."""
+    first = next((each for each in judged if each.faults), judged[0])
+    if not first.checked:
+        return new_row(name, None, expected.rotary, unchecked=first.faults[0])
+    faults = tuple(dict.fromkeys(fault for each in judged if each.checked for fault in each.faults))
+    return new_row(name, first.found, expected.rotary, first.errors, faults, first.reason, _remedy(name, first, faults, expected))
+
+
+def _remedy(name: str, judged: Judged, faults: Sequence[str], expected: Expected) -> str:
+    if not faults:
+        return ""
+    return f"correct {judged.function}" if judged.function else "make it again from the configuration"
