@@ -140,22 +140,22 @@ def _namings(line: Line, count: int, d_model: int, structure: dict[str, Any]) ->
     scales = _scales(d_model)
     for errors, least in ((4, 1e-6), (1, 1e-15)):
         common = structure | {
-            "frequency_scale": _short(math.exp(line.intercept), errors * line.intercept_error + least, TURNS, 4 * errors),
-            "scale": _short(line.amplitude, errors * line.amplitude_error / line.amplitude + least, scales, 4000 * errors),
+            "frequency_scale": short(math.exp(line.intercept), errors * line.intercept_error + least, TURNS, 4 * errors),
+            "scale": short(line.amplitude, errors * line.amplitude_error / line.amplitude + least, scales, 4000 * errors),
         }
         if count == 1:
             yield common
             continue
         for spacing, divisor in (("paper", per * half), ("endpoint", count - 1)):
             if abs(line.slope * divisor) < WIDEST_RATIO:
-                base = _short(math.exp(line.slope * divisor), errors * divisor * line.slope_error + least)
+                base = short(math.exp(line.slope * divisor), errors * divisor * line.slope_error + least)
                 yield common | {"spacing": spacing, "base": base}
         if line.slope:
             divisor = math.log(10000.0) / line.slope
             shift = half - divisor / per
             error = divisor / per * (errors * line.slope_error / abs(line.slope) + least)
             if abs(shift) > 1e-3 and error < abs(shift):
-                yield common | {"shift": _short(shift, error / abs(shift))}
+                yield common | {"shift": short(shift, error / abs(shift))}
 
 
 def _scales(d_model: int) -> tuple[float, ...]:
@@ -163,7 +163,7 @@ def _scales(d_model: int) -> tuple[float, ...]:
     return 1.0, d_model**-0.5, math.sqrt(2 / d_model), math.sqrt(d_model)
 
 
-def _short(x: float, error: float, favourites: Sequence[float] = (), lenience: float = 1) -> float:
+def short(x: float, error: float, favourites: Sequence[float] = (), lenience: float = 1) -> float:
     """Return a favourite within min(lenience * error, 0.002) of x (relative), else the shortest decimal within `error`."""
     for y in favourites:
         if abs(y - x) <= min(lenience * error, 0.002) * abs(x):

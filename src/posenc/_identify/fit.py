@@ -57,7 +57,7 @@ def line_of(q: NDArray[np.float64], sample: Sample, columns: NDArray[np.intp]) -
             if point[1] < 0.05:
                 points.append((k, *point))
             if points and len(points) >= min(2, len(columns)):
-                line = _straight(np.array(points), len(columns)) or line
+                line = straight(np.array(points), len(columns)) or line
     return line
 
 
@@ -106,7 +106,8 @@ def _refined(
     return math.log(w), max(error / w, 2.0 ** -min(PRECISION[stored], 50)), amplitude
 
 
-def _straight(points: NDArray[np.float64], count: int) -> Line:
+def straight(points: NDArray[np.float64], count: int) -> Line:
+    """Fit the line to points (number, logarithm of the frequency, its error, amplitude)."""
     k, y, error, amplitude = points.T
     near = np.median(amplitude)
     amplitude_error = np.sqrt(np.mean((amplitude - near) ** 2) / len(amplitude))

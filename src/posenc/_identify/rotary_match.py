@@ -10,10 +10,12 @@ import numpy as np
 from posenc._arguments import checks
 from posenc._arguments.types import Positions
 from posenc._arguments.unknown_keywords import suggests
-from posenc._identify.rotation import Reading, read
-from posenc._identify.sample import PRECISION
+from posenc._identify.rotary_search import Found, search, search_frequencies
+from posenc._identify.rotation import read_arrays
+from posenc._identify.rotation_function import read_function, read_rotary
 from posenc._rotary import Rotary, RotaryAt
 from posenc._rotary.keywords import KEYWORDS
+from posenc._rotary.scaling import positions_without_length
 
 
 class RotaryMatch(NamedTuple):  # numpydoc ignore=PR01
@@ -110,10 +112,30 @@ def identify_rotary(
     size = None if head_dim is None else checks.integer("head_dim", head_dim, 2)
     if expected is not None and size not in (None, expected.head_dim):
         raise ValueError(f"head_dim is {size}, but expect has {expected.head_dim}; call identify_rotary without head_dim")
-    axes = 1 if expected is None or expected.axes is None else 1 + max(expected.axes)
-    reading = read(rotation, positions, None if expected is None else expected.rotary_dim // 2, axes)
-    with np.errstate(all="ignore"):
-        return _matches(reading, expected, source)
+    with np.errstate(all="ignore"):             # the host program may have set NumPy to raise floating-point errors
+        found = _found(rotation, expected, source, positions, size)
+    if expected is None and found.rotary is None:
+        return []
+    everything = "; ".join((*found.faults, *found.remarks)) or "no known rotation gives these values"
+    faults = () if expected is None else found.faults
+    return [RotaryMatch(found.rotary, found.difference, everything, faults, found.errors)]
+
+
+def _found(rotation: Any, expected: Rotary | None, source: str, positions: Any, head_dim: int | None) -> Found:
+    pairs, axes, limit = None, 1, None
+    if expected is not None:
+        head_dim, pairs = expected.head_dim, expected.rotary_dim // 2
+        axes = 1 if expected.axes is None else 1 + max(expected.axes)
+        limit = positions_without_length(expected.scaling)
+    if isinstance(rotation, (Rotary, RotaryAt)):
+        reading = read_rotary(rotation, positions)
+    elif callable(rotation):
+        reading = read_function(rotation, positions, head_dim, pairs, axes, limit)
+    else:
+        reading = read_arrays(rotation, positions, pairs, axes)
+    if reading.frequencies is not None:
+        return search_frequencies(reading, expected, source, head_dim)
+    return search(reading, expected, source, head_dim)
 
 
 def _expected(expect: Any) -> tuple[Rotary | None, str]:
@@ -127,54 +149,3 @@ def _expected(expect: Any) -> tuple[Rotary | None, str]:
             raise ValueError("expect is a dict of keywords of Rotary without head_dim, expected head_dim")
         return Rotary(**expect), "expected"
     return Rotary.from_config(expect), "the configuration has"
-
-
-def number(x: float) -> str:
-    """Return a number as in a message: integers in full, others with six digits."""
-    return f"{x:.0f}" if float(x).is_integer() and abs(x) < 1e15 else f"{x:.6g}"
-
-
-def _matches(reading: Reading, expected: Rotary | None, source: str) -> list[RotaryMatch]:
-    candidates = [expected] if expected is not None else []
-    if expected is not None and expected.scaling is not None:
-        candidates.append(expected.replace(scaling=None))
-    for base in (10000.0, 500000.0, 1000000.0):
-        if expected is not None:
-            candidates.append(expected.replace(scaling=None, base=base))
-    for rotary in candidates:
-        difference, bound = _compared(reading, rotary)
-        if difference <= bound:
-            faults = _differences(rotary, expected, source)
-            return [RotaryMatch(rotary, difference, "; ".join(faults) or "rounding", faults, {})]
-    if expected is None:
-        return []
-    difference, _ = _compared(reading, expected)
-    reason = f"no known rotation gives these values; the expected one differs by {difference:.2g}"
-    return [RotaryMatch(None, difference, reason, (reason,), {})]
-
-
-def _compared(reading: Reading, rotary: Rotary) -> tuple[float, float]:
-    """Return the largest difference from a rotation, and the bound that rounding to float32 explains."""
-    unit = 2.0 ** -PRECISION[reading.dtype]
-    if reading.frequencies is not None:
-        if len(reading.frequencies) != len(rotary.frequencies):
-            return np.inf, 0
-        difference = np.abs(reading.frequencies - rotary.frequencies)
-        return float(difference.max()), float((40 * unit * rotary.frequencies[np.argmax(difference)]))
-    assert reading.values is not None
-    cos, sin = rotary.tables(reading.positions, dtype="float64")
-    if cos.shape != reading.values.shape:
-        return np.inf, 0
-    difference = np.abs(reading.values - (cos + 1j * sin)).max()
-    return float(difference), rotary.scale * rotary.attention_scaling * (2 * unit + 40 * 2.0**-24 * float(np.abs(reading.positions).max()))
-
-
-def _differences(rotary: Rotary, expected: Rotary | None, source: str) -> tuple[str, ...]:
-    faults = []
-    if expected is None:
-        return ()
-    if rotary.base != expected.base:
-        faults.append(f"base is {number(rotary.base)}, {source} {number(expected.base)}")
-    if rotary.scaling != expected.scaling and expected.scaling is not None:
-        faults.append(f"the scaling {expected.scaling['rope_type']} is not applied")
-    return tuple(faults)

@@ -1,0 +1,110 @@
+"""Name the differences of a rotation from the expected one, and the arithmetic that computed it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from posenc._identify.arithmetic import NARROW, Arithmetic
+from posenc._identify.sample import PRECISION
+from posenc._rotary import Rotary
+
+
+def number(x: float) -> str:
+    """Return a number as in a message: integers in full, others with six digits."""
+    return f"{x:.0f}" if float(x).is_integer() and abs(x) < 1e15 else f"{x:.6g}"
+
+
+def numbers(values: Sequence[int]) -> str:
+    """Return sorted integers as in a message: "3", "0 to 7", "1, 5, 9 ..."."""
+    if len(values) > 1 and values[-1] - values[0] == len(values) - 1:
+        return f"{values[0]} to {values[-1]}"
+    return ", ".join(map(str, values[:4])) + (" ..." if len(values) > 4 else "")
+
+
+def differences(found: Rotary, expected: Rotary | None, source: str) -> tuple[str, ...]:
+    """Return the differences of the frequencies of a rotation."""
+    if expected is None:
+        return ()
+    faults = []
+    own, wanted = found.scaling, expected.scaling
+    if _is_explicit(found):
+        return _explicit_differences(found, expected)
+    if found.base != expected.base and not _is_explicit(expected):
+        faults.append(f"base is {number(found.base)}, {source} {number(expected.base)}")
+    if found.frequency_scale != expected.frequency_scale and not _is_explicit(expected):
+        faults.append(f"the frequencies are multiplied by {number(found.frequency_scale / expected.frequency_scale)}")
+    if _is_explicit(expected):
+        faults.append(f"the frequencies are those of base {number(found.base)}, expected others")
+    if own != wanted:
+        if own is None:
+            assert wanted is not None
+            faults.append(f"the scaling {wanted['rope_type']} is not applied")
+        else:
+            instead = f"expected {wanted['rope_type']}" if wanted is not None else "expected none"
+            if wanted is None or wanted["rope_type"] != own["rope_type"]:
+                factor = f" with factor {number(own['factor'])}" if "factor" in own else ""
+                faults.append(f"the scaling {own['rope_type']}{factor} is applied, {instead}")
+            else:
+                keys = [key for key in {**own, **wanted} if own.get(key) != wanted.get(key) and key != "attention_factor"]
+                name = own["rope_type"]
+                faults += [f"{key} of the scaling {name} is {own.get(key)}, expected {wanted.get(key)}" for key in keys]
+    return tuple(faults)
+
+
+def _is_explicit(rotary: Rotary) -> bool:
+    return rotary.to_dict()["rotary"]["frequencies"] is not None
+
+
+def _explicit_differences(found: Rotary, expected: Rotary) -> tuple[str, ...]:
+    """Return the differences of frequencies that follow no formula."""
+    f, w = expected.frequencies, found.frequencies
+    differ = np.flatnonzero(np.abs(w - f) > 1e-3 * np.abs(f))
+    if not len(differ):
+        return ("the frequencies differ slightly from the expected ones",)
+    still = differ[w[differ] == 0]
+    faults = [f"pairs {numbers(still.tolist())} are not rotated"] if len(still) else []
+    others = differ[w[differ] != 0]
+    if len(others) > len(f) / 2:
+        faults.append("the frequencies follow no known formula")
+    elif len(others):
+        k = others[0]
+        faults.append(
+            f"the frequencies of pairs {numbers(others.tolist())} differ: pair {k} has {w[k]:.6g}, expected {f[k]:.6g}")
+    return tuple(faults)
+
+
+def of_scale(scale: float, error: float, expected: Rotary | None) -> tuple[str, ...]:
+    """Return the fault of the scale of cosines and sines."""
+    if expected is None:
+        return ()
+    attention, own = expected.attention_scaling, expected.scale
+    if abs(scale - own * attention) <= error:
+        return ()
+    for factor, words in ((1.0, "is missing"), (attention**2, "is applied twice"), (1 / attention, "is inverted")):
+        if abs(attention - 1) > error and abs(scale - own * factor) <= 2 * error:
+            return (f"attention_scaling {attention:.4g} {words}",)
+    return (f"cosines and sines are multiplied by {number(scale)}, expected {number(own * attention)}",)
+
+
+def of_arithmetic(
+    arithmetic: Arithmetic, dtype: str, errors: Mapping[int, float], exactly: bool
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the faults and the remarks about an arithmetic; `dtype` is that of the tables."""
+    faults = []
+    if arithmetic.frequencies in NARROW:
+        faults.append(f"inv_freq was rounded to {arithmetic.frequencies}")
+    if arithmetic.positions in NARROW:
+        above = 2 ** PRECISION[arithmetic.positions]
+        faults.append(f"positions were rounded to {arithmetic.positions} above {above:,}")
+    if arithmetic.angles in NARROW:
+        faults.append(f"angles were rounded to {arithmetic.angles}")
+    if PRECISION[arithmetic.table] < PRECISION[dtype]:
+        faults.append(f"tables were rounded to {arithmetic.table}")
+    if faults:
+        return tuple(faults), ()
+    if arithmetic.angles == "float32":
+        position, error = max(errors.items())
+        return (), (f"float32 angles: the error is {error:.1g} at position {position:,}",)
+    return (), ("float64 angles" if arithmetic.angles else "every value correctly rounded" if exactly else "rounding",)
