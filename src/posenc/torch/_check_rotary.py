@@ -13,7 +13,6 @@ from torch import nn
 
 from posenc import Rotary
 from posenc._arguments import checks
-from posenc._identify.rotary_match import RotaryMatch
 from posenc._identify.rotary_report import RotaryReport, RotaryRow, best_match, new_row
 from posenc._rotary.model_config import layer_types
 from posenc._rotary.scaling import positions_without_length
@@ -41,7 +40,7 @@ def check_rotary(model: nn.Module, config: Any = None) -> RotaryReport:
     ----------
     model : torch.nn.Module
         The model, or a part of it.  It is not changed, and its weights are not used.
-    config : transformers.PreTrainedConfig, mapping or posenc.Rotary, optional
+    config : transformers.PreTrainedConfig, mapping, dataclass or posenc.Rotary, optional
         The configuration, as for `posenc.Rotary.from_config`, or the expected rotation.  By default, that of the model:
         the attribute ``config`` of the module that contains the rotary module, or of the nearest one around it.
 
@@ -74,8 +73,11 @@ def check_rotary(model: nn.Module, config: Any = None) -> RotaryReport:
     """
     if not isinstance(model, nn.Module):
         raise checks.wrong_type("model", model, "a torch.nn.Module")
-    if config is not None and not isinstance(config, (Rotary, Mapping)) and not hasattr(config, "to_dict"):
-        raise checks.wrong_type("config", config, "a configuration from transformers, its dict, or a posenc.Rotary")
+    if config is not None and not isinstance(config, Rotary):
+        found = _readable(config)
+        if found is None:
+            raise checks.wrong_type("config", config, "a configuration from transformers, its dict, or a posenc.Rotary")
+        config = found
     rows: list[RotaryRow] = []
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
@@ -102,23 +104,29 @@ def _groups(found: Sequence[Place]) -> list[list[Place]]:
 
 def _config(place: Place) -> Any:
     """Return the configuration of the nearest module around a place that has one, else None."""
-    for owner in place.owners:
-        config = getattr(owner, "config", None)
-        if isinstance(config, Mapping) or hasattr(config, "to_dict"):
-            return config
-    return None
+    return next((config for owner in place.owners if (config := getattr(owner, "config", None)) is not None), None)
+
+
+def _readable(config: Any) -> Any:
+    """Return a configuration that `Rotary.from_config` reads: for other objects, a dict of their attributes; else None."""
+    if isinstance(config, Mapping) or hasattr(config, "to_dict"):
+        return config
+    attributes = getattr(config, "__dict__", None)
+    return attributes if attributes and not isinstance(config, type) else None
 
 
 def _expectations(place: Place, config: Any) -> list[Expected]:
     """Return the rotation of each layer type in the configuration."""
     if isinstance(config, Rotary):
         return [Expected(config, None, config)]
-    own = _config(place)
+    own = _readable(_config(place))
     found = own if config is None else _part(config, own)
     if found is None:
         return [Expected()]
     try:
-        return [Expected(found, name, Rotary.from_config(found, name)) for name in layer_types(found)]
+        named = _get(found, "layer_types")
+        every = [name for name in layer_types(found) if name is None or not named or name in named]
+        return [Expected(found, name, Rotary.from_config(found, name)) for name in every]
     except (TypeError, ValueError) as error:
         return [Expected(found, None, None, str(error))]
 
@@ -184,7 +192,7 @@ def _row(name: str, place: Place, expected: Expected, dtype: torch.dtype) -> Rot
     judged = [_judged(place, setting, rotary) for setting, rotary in _variants(setting, expected)]
     if dtype in SIXTEEN_BITS and not any(each.faults for each in judged):
         judged += [_judged(place, setting._replace(dtype=dtype), rotary) for setting, rotary in _variants(setting, expected)[:1]]
-    return _merged(name, judged, expected)
+    return _merged(name, judged, place, expected)
 
 
 def _columns(module: nn.Module) -> Iterator[int]:
@@ -226,12 +234,13 @@ def _variants(setting: Setting, expected: Expected) -> list[tuple[Setting, Rotar
 class Judged(NamedTuple):
     """The result of one comparison."""
 
-    found: Rotary | None
-    faults: tuple[str, ...]
-    errors: Mapping[int, float | None]
-    reason: str
-    function: str               # that applies the rotation, if the fault is in it and not in the tables
-    checked: bool
+    found: Rotary | None = None
+    faults: tuple[str, ...] = ()
+    errors: Mapping[int, float | None] = {}
+    reason: str = ""
+    in_tables: bool = True          # whether a fault is in the tables
+    function: str = ""              # the name of a function that has a fault
+    unchecked: str = ""             # why there is no result
 
 
 def _judged(place: Place, setting: Setting, rotary: Rotary | None) -> Judged:
@@ -241,42 +250,44 @@ def _judged(place: Place, setting: Setting, rotary: Rotary | None) -> Judged:
     frequencies = _frequencies(place.module, setting.layer_type)
     if not found:
         if frequencies is None:
-            return Judged(None, ("the module has no tables, and no known form of call",), {}, "", "", False)
-        return _of_match(best_match(frequencies, rotary), "")
-    tables = found[-1] if found[-1][0].columns is None else None
-    each = [_together(rotation, rotary) for rotation in (found[:-1] if tables and len(found) > 1 else found)]
-    best = min(each, key=lambda judged: (not judged.checked, len(judged.faults)))
+            return Judged(unchecked="no call of the module succeeds, and it has no tables")
+        return _compared(frequencies, rotary)
+    *composed, tables = found if found[-1][0].columns is None else (*found, None)
+    judged = [_together(each, rotary) for each in composed or [tables]]
+    best = min(judged, key=lambda each: (bool(each.unchecked), len(each.faults)))
     if not best.faults:
         return best
-    if frequencies is not None and rotary is not None:
-        own = best_match(frequencies, rotary)
-        if own.faults:
-            others = () if best.found is None else best.faults
-            return best._replace(found=own.rotary, faults=tuple(dict.fromkeys((*own.faults, *others))), function="")
-    if tables is not None and best.function and _together(tables, rotary).faults:
-        best = best._replace(function="")
-    return best
+    # the faults of the frequencies and of the tables, then those that only the whole rotation has
+    parts = [] if frequencies is None or rotary is None else [_compared(frequencies, rotary)]
+    parts += [] if tables is None or not composed else [_together(tables, rotary)]
+    inner = {fault for part in parts for fault in part.faults}
+    earlier = next((part for part in parts if part.faults), best)
+    others = () if best.found is None else tuple(fault for fault in best.faults if fault not in earlier.faults)
+    in_function = tables is not None and bool(composed) and any(fault not in inner for fault in best.faults)
+    return best._replace(
+        found=earlier.found, faults=earlier.faults + others, in_tables=bool(inner) or not in_function,
+        function=best.function if in_function else "",
+    )
 
 
 def _together(found: Sequence[Rotation], rotary: Rotary | None) -> Judged:
     """Compare the rotations of queries and of keys with the expected one."""
-    judged = []
-    for rotation in found:
-        try:
-            judged.append(_of_match(best_match(rotation.rotate, rotary, rotation.columns), rotation.function))
-        except FAILURES as error:
-            judged.append(Judged(None, (str(error),), {}, "", "", False))
-    queries, *keys = judged
+    queries, *keys = [_compared(each.rotate, rotary, each.columns)._replace(function=each.function) for each in found]
     for each in keys:
-        others = tuple(f"keys: {fault}" for fault in each.faults if fault not in queries.faults)
-        queries = queries._replace(faults=queries.faults + others)
+        queries = queries._replace(faults=queries.faults + tuple(
+            f"keys: {fault}" for fault in each.faults if fault not in queries.faults))
     return queries
 
 
-def _of_match(match: RotaryMatch | None, function: str) -> Judged:
+def _compared(rotation: Any, rotary: Rotary | None, columns: int | None = None) -> Judged:
+    try:
+        match = best_match(rotation, rotary, columns)
+    except FAILURES as error:
+        return Judged(unchecked=str(error))
     if match is None:
-        return Judged(None, ("no known rotation gives these values; pass config= to compare",), {}, "", function, False)
-    return Judged(match.rotary, match.faults, match.errors, match.reason, function, True)
+        return Judged(unchecked="it is no rotation that posenc recognizes; pass config= to compare it")
+    nothing = (match.reason,) if match.rotary is None and rotary is not None else ()
+    return Judged(match.rotary, match.faults or nothing, match.errors, match.reason)
 
 
 def _frequencies(module: nn.Module, layer_type: str | None) -> Any:
@@ -287,16 +298,27 @@ def _frequencies(module: nn.Module, layer_type: str | None) -> Any:
     return None
 
 
-def _merged(name: str, judged: Sequence[Judged], expected: Expected) -> RotaryRow:
+def _merged(name: str, judged: Sequence[Judged], place: Place, expected: Expected) -> RotaryRow:
     """Return the row for all comparisons of a module."""
     first = next((each for each in judged if each.faults), judged[0])
-    if not first.checked:
-        return new_row(name, None, expected.rotary, unchecked=first.faults[0])
-    faults = tuple(dict.fromkeys(fault for each in judged if each.checked for fault in each.faults))
-    return new_row(name, first.found, expected.rotary, first.errors, faults, first.reason, _remedy(name, first, faults, expected))
+    if first.unchecked:
+        return new_row(name, None, expected.rotary, unchecked=first.unchecked)
+    faults = tuple(dict.fromkeys(fault for each in judged for fault in each.faults))
+    row = new_row(name, first.found, expected.rotary, first.errors, faults, first.reason)
+    return row._replace(remedy=_remedy(row, first, place, expected))
 
 
-def _remedy(name: str, judged: Judged, faults: Sequence[str], expected: Expected) -> str:
-    if not faults:
+def _remedy(row: RotaryRow, judged: Judged, place: Place, expected: Expected) -> str:
+    """Return the proposed change for a module with faults or with float32 angles."""
+    parameters = inspect.signature(type(place.module).forward).parameters
+    config = "config" if isinstance(expected.config, Mapping) else "model.config"
+    replacement = ""
+    if expected.rotary is not None and "position_ids" in parameters and not isinstance(expected.config, Rotary):
+        path = f"model.{place.name}" if place.name else "model"
+        replacement = f"{path} = posenc.torch.RotaryEmbedding({config})"
+    if row.verdict == "float32 angles":
+        return f"for long sequences: {replacement}" if replacement else ""
+    if row.verdict != "wrong":
         return ""
-    return f"correct {judged.function}" if judged.function else "make it again from the configuration"
+    changes = [replacement or "compute the tables again from the configuration"] if judged.in_tables else []
+    return "; ".join([*changes, *([f"correct {judged.function}"] if judged.function else [])])

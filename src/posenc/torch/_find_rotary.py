@@ -91,18 +91,16 @@ def _functions_in(kind: type, module: nn.Module) -> Iterator[Function]:
                 continue
             for name in filter(FUNCTION.search, code.__code__.co_names):
                 target = code.__globals__.get(name)
-                place = f"{base.__module__}.{name}"
-                if target is None:
-                    target = inspect.getattr_static(kind, name, None)
-                    if not isinstance(target, (staticmethod, classmethod)) and not inspect.isfunction(target):
-                        continue
-                    target, place = getattr(module, name), f"{kind.__module__}.{kind.__qualname__}.{name}"
-                if inspect.isclass(target) or not callable(target):
-                    continue
-                roles = roles_of(target)
+                if target is None and callable(inspect.getattr_static(kind, name, None)):
+                    target = getattr(module, name)
+                roles = None if inspect.isclass(target) or not callable(target) else roles_of(target)
                 known = set((roles or {}).values())
                 if roles and "x" in known and ({"cos", "sin"} <= known or "table" in known):
-                    yield Function(place, target, roles)
+                    yield Function(".".join(filter(None, (getattr(target, "__module__", ""), _name(target, name)))), target, roles)
+
+
+def _name(function: Any, otherwise: str) -> str:
+    return getattr(function, "__qualname__", otherwise)
 
 
 def is_same(a: nn.Module, b: nn.Module) -> bool:

@@ -294,7 +294,7 @@ def _array(tensor: Tensor) -> NDArray[Any]:
         import ml_dtypes
 
         return tensor.contiguous().view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
-    return np.array(tensor)
+    return tensor.numpy()
 
 
 def _random(n: int, columns: int, setting: Setting) -> Tensor:
