@@ -92,7 +92,7 @@ def orientation_of(phases: Phases, sign: int) -> Orientation | None:
     turning = used[np.abs(phases.frequency[used]) > 8 * phases.error[used]]
     slow = turning[: max(1, len(turning) // 2)]
     negative = len(slow) > 0 and bool(np.sum(phases.frequency[slow] * sign < 0) > len(slow) / 2)
-    exchanged = abs(abs(phases.phase[used[0]]) - QUARTER) < 0.2 and bool(
+    exchanged = bool(abs(abs(phases.phase[used[0]]) - QUARTER) < 0.2) and bool(
         np.median(np.abs(np.abs(phases.phase[slow if len(slow) else used]) - QUARTER)) < 0.6)
     if exchanged:
         negative = not negative

@@ -28,12 +28,12 @@ class Estimate(NamedTuple):
     error: NDArray[np.float64]
     known: NDArray[np.bool_]
 
-    def near(self, frequencies: NDArray[np.float64], relative: float) -> bool:
-        """Return whether the frequencies agree, within the errors and a relative tolerance."""
-        if len(frequencies) != len(self.frequency):
-            return False
+    def share_near(self, frequencies: NDArray[np.float64], relative: float) -> float:
+        """Return the share of the known frequencies that agree, within their errors and a relative tolerance."""
+        if len(frequencies) != len(self.frequency) or not self.known.any():
+            return 0.0
         distance = np.abs(self.frequency - frequencies)
-        return bool((distance <= 8 * self.error + relative * np.abs(frequencies))[self.known].all())
+        return float((distance <= 8 * self.error + relative * np.abs(frequencies))[self.known].mean())
 
 
 class Candidate(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from posenc._arguments.types import Layout
 from posenc._identify.arithmetic import NARROW, Arithmetic
 from posenc._identify.sample import PRECISION
 from posenc._rotary import Rotary
@@ -73,6 +74,27 @@ def _explicit_differences(found: Rotary, expected: Rotary) -> tuple[str, ...]:
         faults.append(
             f"the frequencies of pairs {numbers(others.tolist())} differ: pair {k} has {w[k]:.6g}, expected {f[k]:.6g}")
     return tuple(faults)
+
+
+def of_layout(
+    shown: Layout | None, repeated: Layout | None, expected: Rotary | None, source: str
+) -> tuple[tuple[str, ...], tuple[str, ...], Layout]:
+    """Return the faults, the remarks and the layout of a rotation.
+
+    `shown` is the layout of the pairs, if the rotation shows it, and `repeated` that of tables that have each column twice.
+    """
+    wanted: Layout = "halves" if expected is None else expected.layout
+    layout = shown or (repeated if expected is None else None) or wanted
+    if expected is None:
+        return (), (), layout
+    if layout != wanted:
+        return (f"layout is {layout}, {source} {wanted}",), (), layout
+    if shown is None and repeated not in (None, wanted):
+        if repeated == "interleaved":
+            text = "the tables have each column twice in succession, as for layout interleaved"
+            return (f"{text}, {source} {wanted}",), (), layout
+        return (), ("the tables have their columns twice, as halves, and do not show the layout of the rotation",), layout
+    return (), (), layout
 
 
 def of_scale(scale: float, error: float, expected: Rotary | None) -> tuple[str, ...]:

@@ -156,7 +156,7 @@ def _read_rotated(function: Callable[..., Any], form: Form, at: NDArray[Any], he
     if layout is None and rotary_dim:
         one = next(pair.inputs for pair in pairs if len(pair.inputs) > 1)
         faults += (f"the columns are paired neither as halves nor interleaved: {one[0]} with {one[1]}",)
-    first = np.array([pair.inputs[0] for pair in pairs if len(pair.inputs) == 2], int)
+    first = np.array([pair.inputs[0] for pair in pairs if len(pair.inputs) == 2] or range(head_dim // 2), int)
     if layout is not None:
         faults += _faults_of_columns(matrices, pairs, rotary_dim)
         half = rotary_dim // 2

@@ -1,0 +1,147 @@
+"""Cosines and sines of a sample, turned so that their angles are positive, with estimates of frequencies and scale."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posenc._arguments.dtypes import DTYPES
+from posenc._identify.candidates import short
+from posenc._identify.phases import Orientation, Phases, orientation_of, phases_of
+from posenc._identify.rotary_candidates import LOOSE, Estimate
+from posenc._identify.rotary_faults import number, numbers
+from posenc._identify.sample import PRECISION, narrowest
+from posenc._rotary import Rotary
+
+AS_THEY_ARE = Orientation(exchanged=False, reversed=False, offset=0.0)
+
+
+class Values(NamedTuple):
+    """The cosines and sines of a sample, as cos + i sin of angles with the expected sign."""
+
+    positions: NDArray[Any]             # shape (n,) or (axes, n), with the offset
+    values: NDArray[np.complex128]
+    dtype: str                          # the narrowest one that holds all values
+    estimate: Estimate
+    orientation: Orientation            # of the given values
+    scale: float
+    scale_error: float
+    still: NDArray[np.bool_]            # pairs that are not rotated, although they should be
+    faults: tuple[str, ...]
+
+    @property
+    def offset(self) -> float | int:
+        """The offset of the positions, an integer if it is whole."""
+        offset = self.orientation.offset
+        return int(offset) if float(offset).is_integer() else offset
+
+    def turned(self, values: NDArray[np.complex128]) -> NDArray[np.complex128]:
+        """Return given values as cos + i sin of angles with the expected sign."""
+        return turned(values, self.orientation)
+
+    def rows(self, chosen: NDArray[np.bool_]) -> Values:
+        """Return some of the rows."""
+        return self._replace(positions=self.positions[..., chosen], values=self.values[chosen])
+
+    def loose(self) -> Values:
+        """Return these values with estimates that may have been rounded to 16 bits."""
+        error = np.maximum(self.estimate.error, LOOSE / 8 * np.abs(self.estimate.frequency))
+        return self._replace(estimate=self.estimate._replace(error=error))
+
+    def undetermined(self, frequencies: NDArray[np.float64]) -> list[int]:
+        """Return the pairs whose frequencies the values do not determine."""
+        relative = 8 * self.estimate.error > 0.1 * np.abs(frequencies)
+        return np.flatnonzero(relative & (frequencies != 0) & ~self.still).tolist()
+
+
+def turned(values: NDArray[np.complex128], orientation: Orientation) -> NDArray[np.complex128]:
+    if orientation.exchanged:
+        values = values.imag + 1j * values.real
+    return np.conj(values) if orientation.reversed else values
+
+
+def positive(
+    positions: NDArray[Any], values: NDArray[np.complex128], dtype: str, target: Rotary | None
+) -> Values | None:
+    """Estimate the orientation, frequencies and scale; return None if all positions are equal."""
+    stored = narrowest(np.stack([values.real, values.imag]), dtype)
+    phases = _phases(positions, values, stored, target)
+    if phases is None:
+        return None
+    sign = 1 if target is None or np.sum(target.frequencies) >= 0 else -1
+    orientation = orientation_of(phases, sign) or AS_THEY_ARE
+    faults = ["cos and sin are exchanged"] if orientation.exchanged else []
+    if orientation.reversed:
+        faults.append("the signs of the sines are reversed")
+    if orientation.offset:
+        first = float(np.min(positions))
+        faults.append(f"positions start at {number(first + orientation.offset)}, expected {number(first)}")
+    negative = orientation.exchanged != orientation.reversed
+    frequency = -phases.frequency if negative else phases.frequency
+    used = phases.amplitude > 0
+    scale, error, more = _scale(phases.amplitude, used, stored, target)
+    still = np.zeros(len(used), bool)
+    if target is not None:
+        expected = np.abs(target.frequencies)
+        still = used & (expected > 64 * phases.error) & (np.abs(frequency) <= 8 * phases.error) & (frequency == 0)
+    if still.any():
+        more += (f"pairs {numbers(np.flatnonzero(still).tolist())} are not rotated",)
+    estimate = Estimate(frequency, phases.error, used & np.isfinite(phases.error) & ~still)
+    result = Values(positions, turned(values, orientation), stored, estimate, orientation, scale, error, still,
+                    (*faults, *more))
+    return result._replace(positions=positions + result.offset) if result.offset else result
+
+
+def _scale(
+    amplitude: NDArray[np.float64], used: NDArray[np.bool_], dtype: str, target: Rotary | None
+) -> tuple[float, float, tuple[str, ...]]:
+    """Return the scale, its error, and faults."""
+    scale = float(np.median(amplitude[used]))
+    error = scale * (2.0 ** (1 - PRECISION[dtype]) + 1e-12)
+    wanted = () if target is None else (target.scale * target.attention_scaling,)
+    scale = short(scale, error / scale, (*(abs(x) for x in wanted), 1.0), 1)
+    faults = []
+    if not used.all():
+        faults.append(f"pairs {numbers(np.flatnonzero(~used).tolist())} are 0")
+    uneven = used & (np.abs(amplitude - scale) > 8 * error)
+    if 0 < uneven.sum() < len(used) / 2:
+        faults.append(f"the scale of pairs {numbers(np.flatnonzero(uneven).tolist())} differs from that of the others")
+    return scale, error, tuple(faults)
+
+
+def with_scale(rotary: Rotary, scale: float, error: float) -> Rotary:
+    """Return a rotation that multiplies cosines and sines by this scale."""
+    total = rotary.scale * rotary.attention_scaling
+    if abs(abs(total) - scale) <= error:
+        return rotary
+    scaling = rotary.scaling
+    if scaling is not None and scaling["rope_type"] in ("yarn", "longrope") and "short_mscale" not in scaling:
+        return rotary.replace(scale=1.0, scaling=scaling | {"attention_factor": scale})
+    return rotary.replace(scale=scale / rotary.attention_scaling)
+
+
+def _phases(positions: NDArray[Any], values: NDArray[np.complex128], dtype: str, target: Rotary | None) -> Phases | None:
+    """Estimate the frequencies, on each axis of positions."""
+    bits, smallest = PRECISION[dtype], 2.0 ** DTYPES[dtype].smallest
+    guess = None if target is None else target.frequencies
+    axes = np.zeros(values.shape[1], int) if positions.ndim == 1 or target is None else np.array(target.axes)
+    parts: dict[int, Phases] = {}
+    for axis in range(int(axes.max(initial=0)) + 1):
+        at = (positions if positions.ndim == 1 else positions[axis]).astype(np.float64)
+        own = axes == axis
+        gaps = np.diff(np.unique(at))
+        near = None if guess is None or not len(gaps) or gaps.min() * np.abs(guess).max(initial=0) < math.pi else guess[own]
+        found = phases_of(at, values[:, own], bits, smallest, near)
+        if found is None:
+            return None
+        parts[axis] = found
+    columns = []
+    for field in range(len(Phases._fields)):
+        column = np.empty(values.shape[1])
+        for axis, found in parts.items():
+            column[axes == axis] = found[field]
+        columns.append(column)
+    return Phases(*columns)
