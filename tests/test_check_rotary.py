@@ -42,7 +42,7 @@ def test_faults_are_named(fault):
 def test_the_report_is_an_immutable_table():
     report = check_rotary(model(RotaryEmbedding(rotary_faults.frequencies(1e4)), pairs))
     row, = report
-    assert report == RotaryReport([row]) and isinstance(report, tuple) and hash(report) == hash((row,))
+    assert report == RotaryReport([row]) and isinstance(report, tuple)
     assert row.found == Rotary(DIM, layout="interleaved") and row.expected == Rotary(DIM, base=BASE)
     assert row.errors.keys() == {1000, 100000, 1000000}
     head, values, *details = str(report).splitlines()
@@ -76,9 +76,9 @@ def test_reports_without_a_result_are_not_ok():
 
 
 @pytest.mark.parametrize("arguments, message", [
-    ((None,), "model is of type NoneType, expected a torch.nn.Module"),
-    ((nn.Linear(2, 2), 5), "config is of type int, expected a configuration"),
-    ((nn.Linear(2, 2), "llama"), "config is of type str, expected a configuration"),
+    ((None,), "model is None of type NoneType, expected a torch.nn.Module"),
+    ((nn.Linear(2, 2), 5), "config is 5 of type int, expected a configuration"),
+    ((nn.Linear(2, 2), "llama"), "config is 'llama' of type str, expected a configuration"),
 ])
 def test_arguments_of_wrong_types_are_refused(arguments, message):
     with pytest.raises(TypeError, match=message):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Self
 
 from numpy.typing import NDArray
@@ -31,7 +32,7 @@ class RotaryRow(NamedTuple):  # numpydoc ignore=PR01
         The result.  "float32 angles" is right, but with an error that grows with the position.
     faults : tuple of str
         A sentence for each fault; or, if the rotation was not checked, the reason.
-    errors : dict
+    errors : mapping of int to float
         For the positions 1,000, 100,000 and 1,000,000, the largest error of a cosine or sine, or None if it is unknown.
     remedy : str
         The proposed change, or an empty string.
@@ -106,7 +107,7 @@ def new_row(
     faults: tuple[str, ...] = (), reason: str = "", remedy: str = "", *, unchecked: str = "",
 ) -> RotaryRow:
     """Return the row for a rotation with these faults, or for one that cannot be checked, with the reason."""
-    every = dict.fromkeys(POSITIONS) | dict(errors or {})
+    every = MappingProxyType(dict.fromkeys(POSITIONS) | dict(errors or {}))
     if unchecked:
         return RotaryRow(module, found, expected, "not checked", (unchecked,), every, remedy)
     verdict: Verdict = "wrong" if faults else "float32 angles" if "float32 angles" in reason else "right"

@@ -81,17 +81,17 @@ def check_rotary(model: nn.Module, config: Any = None) -> RotaryReport:
     rows: list[RotaryRow] = []
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-        for group in _groups(places(model)):
+        for group in _groups(places(model), config is not None):
             rows += _rows(group, _expectations(group[0], config), dtype)
     return RotaryReport(rows)
 
 
-def _groups(found: Sequence[Place]) -> list[list[Place]]:
-    """Return the places in groups with equal values in modules of the same class."""
+def _groups(found: Sequence[Place], one_config: bool) -> list[list[Place]]:
+    """Return the places in groups with equal values in modules of the same class, and with the same configuration."""
     groups: list[list[Place]] = []
     for place in found:
         for group in groups:
-            if is_same(group[0].module, place.module) and _config(group[0]) is _config(place):
+            if (one_config or _config(group[0]) is _config(place)) and is_same(group[0].module, place.module):
                 group.append(place)
                 break
         else:
@@ -265,7 +265,7 @@ def _judged(place: Place, setting: Setting, rotary: Rotary | None) -> Judged:
     others = () if best.found is None else tuple(fault for fault in best.faults if fault not in earlier.faults)
     in_function = tables is not None and bool(composed) and any(fault not in inner for fault in best.faults)
     return best._replace(
-        found=earlier.found, faults=earlier.faults + others, in_tables=bool(inner) or not in_function,
+        found=best.found or earlier.found, faults=earlier.faults + others, in_tables=bool(inner) or not in_function,
         function=best.function if in_function else "",
     )
 

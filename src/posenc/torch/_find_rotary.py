@@ -42,7 +42,9 @@ def tensors_of(module: nn.Module) -> dict[str, Tensor]:
 
 def is_called(module: nn.Module) -> bool:
     """Return whether a module only computes a rotation, so that a copy of it may be called."""
-    return bool(CLASS.search(type(module).__name__)) and not any(True for _ in module.children())
+    names = [kind.__name__ for kind in type(module).__mro__]
+    named = any(map(CLASS.search, names)) or any(map(is_rotary, tensors_of(module)))
+    return named and type(module).forward is not nn.Module.forward and not any(True for _ in module.children())
 
 
 def places(model: nn.Module) -> list[Place]:
