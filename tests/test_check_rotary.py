@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import types
+import typing
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import rotary_faults  # noqa: E402
+from peers import installed_class  # noqa: E402
 from posenc import Rotary  # noqa: E402
 from posenc.torch import RotaryReport, check_rotary  # noqa: E402
 from rotary_faults import BASE, CONFIG, DIM, FAULTS, INTERLEAVED, RotaryEmbedding, model, pairs, stored  # noqa: E402
@@ -172,3 +174,100 @@ def test_layers_with_equal_tables_are_computed_once(monkeypatch):
     layers[7].rotary_emb = RotaryEmbedding(rotary_faults.frequencies(1e4))
     rows = check_rotary(layers, CONFIG)
     assert [(row.module, row.verdict) for row in rows] == [("0.rotary_emb and 30 more", FLOAT32), ("7.rotary_emb", WRONG)]
+
+
+# ---- no false alarm -----------------------------------------------------------------------------------------------------
+
+
+def torchtune_class(path, name):
+    return installed_class("torchtune", path, name, Optional=typing.Optional)
+
+
+def torchtune():
+    kind = torchtune_class("modules/position_embeddings.py", "RotaryPositionalEmbeddings")
+    return kind(64, 4096, 500_000), Rotary(64, base=5e5, layout="interleaved")
+
+
+def torchtune_llama3():
+    kind = torchtune_class("models/llama3_1/_position_embeddings.py", "Llama3ScaledRoPE")
+    return kind(64, 4096, 500_000), rotary_faults.LLAMA3 | {"rope_interleave": True}
+
+
+def torchtune_phi3():
+    kind = torchtune_class("models/phi3/_position_embeddings.py", "Phi3RotaryPositionalEmbeddings")
+    return kind(96), Rotary(96)
+
+
+def torchtune_qwen2():
+    kind = torchtune_class("models/qwen2/_positional_embeddings.py", "Qwen2RotaryPositionalEmbeddings")
+    return kind(64, 2048, 1e6), Rotary(64, base=1e6)
+
+
+def rotary_embedding_torch():
+    kind = pytest.importorskip("rotary_embedding_torch").RotaryEmbedding
+    return kind(32, theta=5000), Rotary(64, rotary_dim=32, base=5000, layout="interleaved")
+
+
+def x_transformers(**options):
+    library = pytest.importorskip("x_transformers")
+    layers = library.Decoder(dim=64, depth=1, heads=1, attn_dim_head=64, rotary_pos_emb=True, **options)
+    return library.TransformerWrapper(num_tokens=9, max_seq_len=16, attn_layers=layers)
+
+
+def x_transformers_default():
+    return x_transformers(), Rotary(64, rotary_dim=32, layout="interleaved")
+
+
+def x_transformers_scaled():
+    linear = {"rope_type": "linear", "factor": 4.0}
+    return x_transformers(rotary_interpolation_factor=4.0), Rotary(64, rotary_dim=32, layout="interleaved", scaling=linear)
+
+
+def vllm():
+    return stored(), Rotary(DIM, base=BASE)
+
+
+def original_llama():
+    """The table of complex numbers is an attribute of the model, without a module of its own."""
+    def apply_rotary_emb(xq, xk, freqs_cis):
+        shape = [1, xq.shape[1], 1, freqs_cis.shape[-1]]
+        turned = (torch.view_as_complex(x.float().unflatten(-1, (-1, 2))) * freqs_cis.view(shape) for x in (xq, xk))
+        return tuple(torch.view_as_real(x).flatten(3) for x in turned)
+
+    def forward(self, x):
+        return apply_rotary_emb(x, x, self.freqs_cis)  # noqa: F821
+
+    forward = types.FunctionType(forward.__code__, {"apply_rotary_emb": apply_rotary_emb}, None, None, forward.__closure__)
+    result = type("Transformer", (nn.Module,), {"forward": forward})()
+    result.layer = nn.Linear(2, 2)
+    angles = torch.outer(torch.arange(2048).float(), rotary_faults.frequencies())
+    result.freqs_cis = torch.polar(torch.ones_like(angles), angles)
+    return result, INTERLEAVED
+
+
+LIBRARIES = [torchtune, torchtune_llama3, torchtune_phi3, torchtune_qwen2, rotary_embedding_torch, x_transformers_default,
+             x_transformers_scaled, vllm, original_llama]
+
+
+@pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.__name__)
+def test_modules_of_libraries_are_right(library):
+    module, config = library()
+    row, = check_rotary(module, config)
+    assert (row.verdict, row.faults) == (FLOAT32, ())
+    other = config.replace(base=777.0) if isinstance(config, Rotary) else config | {"rope_theta": 777.0}
+    row, = check_rotary(module, other)
+    assert row.verdict == WRONG and "777" in row.faults[0]
+    if library not in (vllm, original_llama):
+        row, = check_rotary(module)
+        assert row.verdict == FLOAT32 and row.expected is None
+
+
+def test_positions_in_bfloat16_by_rotary_embedding_torch():
+    module, rotary = rotary_embedding_torch()
+    row, = check_rotary(nn.ModuleDict({"rotary": module, "linear": nn.Linear(64, 64).bfloat16()}), rotary)
+    assert row.faults == ("positions were rounded to bfloat16 above 256",)
+
+
+def test_xpos_is_not_checked():
+    row, = check_rotary(x_transformers(rotary_xpos=True), Rotary(64, rotary_dim=32, layout="interleaved"))
+    assert (row.verdict, row.faults) == (UNCHECKED, ("xPos is not supported",))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from posenc._arguments import checks
 from posenc._identify.rotary_report import RotaryReport, RotaryRow, best_match, new_row
 from posenc._rotary.model_config import layer_types
 from posenc._rotary.scaling import positions_without_length
-from posenc.torch._find_rotary import Place, functions_of, is_called, is_same, places, tensors_of
+from posenc.torch._find_rotary import Place, copied, functions_of, is_called, is_same, places, tensors_of
 from posenc.torch._rotary_calls import FAILURES
 from posenc.torch._rotation_in_module import Rotation, Setting, rotations
 
@@ -80,10 +79,16 @@ def check_rotary(model: nn.Module, config: Any = None) -> RotaryReport:
         config = found
     rows: list[RotaryRow] = []
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+        dtype = _dtype(model)
         for group in _groups(places(model), config is not None):
             rows += _rows(group, _expectations(group[0], config), dtype)
     return RotaryReport(rows)
+
+
+def _dtype(model: nn.Module) -> torch.dtype:
+    """Return the dtype of the largest parameter, in which the model computes."""
+    found = max((p for p in model.parameters() if p.is_floating_point()), key=torch.numel, default=None)
+    return torch.float32 if found is None else found.dtype
 
 
 def _groups(found: Sequence[Place], one_config: bool) -> list[list[Place]]:
@@ -182,12 +187,14 @@ def _row(name: str, place: Place, expected: Expected, dtype: torch.dtype) -> Rot
     rotary = expected.rotary
     if rotary is None and expected.config is not None:
         return new_row(name, None, None, unchecked=expected.reason)
-    columns = tuple(_columns(place.module) if rotary is None else dict.fromkeys((rotary.head_dim, rotary.rotary_dim)))
-    tensors = tensors_of(place.module).values()
+    if hasattr(place.module, "scale_base"):
+        return new_row(name, None, rotary, unchecked="xPos is not supported")
+    if rotary is None:
+        return _without_configuration(name, place, expected)
+    columns = tuple(dict.fromkeys((rotary.head_dim, rotary.rotary_dim)))
     setting = Setting(
         columns, expected.layer_type if _takes_layer_type(place.module) else None, axis=-1,
-        axes=1 if rotary is None or rotary.axes is None else 1 + max(rotary.axes),
-        device=next((tensor.device for tensor in tensors), torch.device("cpu")),
+        axes=1 if rotary.axes is None else 1 + max(rotary.axes), device=_device(place.module),
     )
     judged = [_judged(place, setting, rotary) for setting, rotary in _variants(setting, expected)]
     if dtype in SIXTEEN_BITS and not any(each.faults for each in judged):
@@ -195,23 +202,27 @@ def _row(name: str, place: Place, expected: Expected, dtype: torch.dtype) -> Rot
     return _merged(name, judged, place, expected)
 
 
-def _columns(module: nn.Module) -> Iterator[int]:
-    """Yield numbers of columns that a rotation without a configuration may have."""
-    for key in ("head_dim", "head_size", "dim", "rotary_dim"):
-        value = getattr(module, key, None)
-        if isinstance(value, int) and value > 0 and value % 2 == 0:
-            yield value
-    for tensor in tensors_of(module).values():
-        if tensor.ndim:
-            yield 2 * tensor.shape[-1]
-            yield tensor.shape[-1] + tensor.shape[-1] % 2
+def _device(module: nn.Module) -> torch.device:
+    return next((tensor.device for tensor in tensors_of(module).values()), torch.device("cpu"))
 
 
-def _variants(setting: Setting, expected: Expected) -> list[tuple[Setting, Rotary | None]]:
+def _without_configuration(name: str, place: Place, expected: Expected) -> RotaryRow:
+    """Return the row for a rotation of unknown width: that of the smallest width for which a call succeeds."""
+    widths = {getattr(place.module, key, None) for key in ("head_dim", "head_size", "dim", "rotary_dim")}
+    for tensor in tensors_of(place.module).values():
+        widths |= {2 * tensor.shape[-1], tensor.shape[-1]} if tensor.ndim else set()
+    judged = Judged(unchecked="the module has no table")
+    for width in sorted(width for width in widths if isinstance(width, int) and width > 1 and width % 2 == 0):
+        judged = _judged(place, Setting((width,), device=_device(place.module)), None)
+        if not judged.unchecked:
+            break
+    return _merged(name, [judged], place, expected)
+
+
+def _variants(setting: Setting, expected: Expected) -> list[tuple[Setting, Rotary]]:
     """Return the rotations to check: for short and long sequences if they differ, and for each axis of positions."""
     rotary = expected.rotary
-    if rotary is None:
-        return [(setting, None)]
+    assert rotary is not None
     equal = rotary.replace(axes=None)
     limit = positions_without_length(rotary.scaling)
     if limit is not None:
@@ -245,8 +256,11 @@ class Judged(NamedTuple):
 
 def _judged(place: Place, setting: Setting, rotary: Rotary | None) -> Judged:
     """Compare the rotation of a module with the expected one."""
-    module = copy.deepcopy(place.module).eval() if is_called(place.module) else place.module
-    found = rotations(module, functions_of(place), setting)
+    module = copied(place.module) if is_called(place.module) else place.module
+    try:
+        found = rotations(module, functions_of(place), setting)
+    except FAILURES as error:
+        return Judged(unchecked=f"a call of the module raises {type(error).__name__}: {error}")
     frequencies = _frequencies(place.module, setting.layer_type)
     if not found:
         if frequencies is None:

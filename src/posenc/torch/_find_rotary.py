@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -45,6 +46,20 @@ def is_called(module: nn.Module) -> bool:
     names = [kind.__name__ for kind in type(module).__mro__]
     named = any(map(CLASS.search, names)) or any(map(is_rotary, tensors_of(module)))
     return named and type(module).forward is not nn.Module.forward and not any(True for _ in module.children())
+
+
+def copied(module: nn.Module) -> nn.Module:
+    """Return a copy of a module whose calls do not change the module: its tensors and collections are copied."""
+    result = type(module).__new__(type(module))
+    for name, value in vars(module).items():
+        if name in ("_buffers", "_parameters"):
+            value = {key: None if tensor is None else tensor.detach().clone() for key, tensor in value.items()}
+        elif isinstance(value, Tensor):
+            value = value.detach().clone()
+        elif isinstance(value, (dict, list, set)):
+            value = copy.copy(value)
+        result.__dict__[name] = value
+    return result.eval()
 
 
 def places(model: nn.Module) -> list[Place]:

@@ -68,9 +68,9 @@ def _result(
     return calls.called(function, roles, values)
 
 
-def _module_plans(columns: Sequence[int]) -> Iterator[Plan]:
+def _module_plans(columns: Sequence[int], roles: dict[str, str]) -> Iterator[Plan]:
     for width in columns:
-        for shape in (0, 1, 2):
+        for shape in (0, 1, 2) if "positions" in roles.values() else (0,):
             for swapped in (False, True):
                 yield Plan(swapped, shape, width)
 
@@ -92,7 +92,7 @@ def forward_of(module: nn.Module, setting: Setting) -> tuple[Rotate | None, Call
         if not roles:
             continue
         call = functools.partial(_result, functools.partial(function, module), roles)
-        for plan in _module_plans(setting.columns):
+        for plan in _module_plans(setting.columns, roles):
             x = _random(len(TRIAL), plan.columns, setting)
             try:
                 result = call(plan, setting, HEADS, x, TRIAL.to(setting.device))
