@@ -18,7 +18,8 @@ from posenc._identify.fit import Line, line_of
 from posenc._identify.sample import Sample, positions_at
 
 WIDEST_RATIO = 46           # logarithm of 1e20, the largest ratio of two frequencies in a fit
-TURNS = (1.0, math.pi / 4, math.pi / 2, math.pi, math.tau)      # common frequency scales, most without a short decimal form
+# common frequency scales, most without a short decimal form
+TURNS = (1.0, math.pi / 4, math.pi / 2, math.pi, math.tau, math.pi / 180)
 BASES = (10000.0, 100.0, 1000.0, 20.0, 500000.0, 1000000.0)     # tried if neither a preset nor a fit matches closely
 VARIANTS = (("diffusers-timestep", {"flip_sin_to_cos": True, "downscale_freq_shift": 0.0}),)     # in Stable Diffusion
 PROBES = np.array([1.0, 777.0])
@@ -164,11 +165,16 @@ def _scales(d_model: int) -> tuple[float, ...]:
 
 
 def short(x: float, error: float, favourites: Sequence[float] = (), lenience: float = 1) -> float:
-    """Return a favourite within min(lenience * error, 0.002) of x (relative), else the shortest decimal within `error`."""
+    """Return a favourite within min(lenience * error, 0.002) of x (relative), else the shortest decimal within `error`.
+
+    A quotient 1 / n is returned instead of a decimal that has more than four digits.
+    """
     for y in favourites:
         if abs(y - x) <= min(lenience * error, 0.002) * abs(x):
             return y
     for digits in range(17):
+        if digits == 4 and 0.01 <= abs(x) < 1 and abs(1 / round(1 / x) - x) <= error * abs(x):
+            return 1 / round(1 / x)
         if abs(float(f"{x:.{digits}e}") - x) <= error * abs(x):
             return float(f"{x:.{digits}e}")
     return float(x)

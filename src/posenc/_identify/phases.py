@@ -70,9 +70,28 @@ def phases_of(
             break
     if not distance:
         return None
+    w, error = _least_squares(at, z, errors, w, error, reach)
     start = positions[order[0]]
     phase = wrapped(np.angle(z[0]) - w * start)
     return Phases(w, error, amplitude, phase, first + (error + 4 * FLOAT32 * np.abs(w)) * abs(start), reach)
+
+
+def _least_squares(
+    at: NDArray[np.float64], z: NDArray[np.complex128], errors: NDArray[np.float64], w: NDArray[np.float64],
+    error: NDArray[np.float64], reach: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Improve frequencies by all rows within their reach; return them with their errors."""
+    rest = wrapped(np.angle(z * np.conj(z[0])) - at[:, None] * w)
+    sure = (at[:, None] > 0) & (at[:, None] <= reach) & (np.abs(rest) < 8 * (error * at[:, None] + errors + errors[0]))
+    weights = np.where(sure, 1 / np.maximum(errors, 2.0**-60) ** 2, 0.0)
+    total = np.sum(weights * at[:, None] ** 2, axis=0)
+    enough = (sure.sum(axis=0) > 8) & (total > 0)
+    moment = np.sum(weights * at[:, None] * np.where(sure, rest, 0.0), axis=0)
+    step = np.divide(moment, total, out=np.zeros_like(w), where=enough)
+    own = np.divide(1.0, np.sqrt(total), out=error.copy(), where=enough)
+    # the error of the first row affects all others
+    own += np.divide(errors[0] * np.sum(weights * at[:, None], axis=0), total, out=np.zeros_like(w), where=enough)
+    return np.where(enough, w + step, w), np.where(enough, np.minimum(own, error), error)
 
 
 class Orientation(NamedTuple):

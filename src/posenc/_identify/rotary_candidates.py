@@ -63,11 +63,14 @@ def mistakes(expected: Rotary, estimate: Estimate, source: str) -> Iterator[Cand
         without = changed(expected, scaling=None)
         assert without is not None
         plain = without
-        yield Candidate(plain, (f"the scaling {scaling['rope_type']} is not applied",))
+        yield Candidate(plain, _lost(expected))
         yield from _other_scaling(expected, plain, scaling, estimate, source)
-    yield from _other_bases(expected, plain, estimate)
-    yield from _other_exponents(expected, plain, estimate)
+    yield from _other_divisors(expected, plain)
+    found = list(_other_bases(expected, plain, estimate))
+    yield from (candidate for candidate in found if candidate.rotary.base in BASES)
+    yield from _other_width(expected, plain, estimate)
     yield from _other_frequencies(expected, estimate)
+    yield from found
 
 
 def _other_scaling(
@@ -140,29 +143,40 @@ def _other_bases(expected: Rotary, plain: Rotary, estimate: Estimate) -> Iterato
                         yield Candidate(other)
 
 
-def _other_exponents(expected: Rotary, plain: Rotary, estimate: Estimate) -> Iterator[Candidate]:
-    """Yield rotations with the base and other exponents than ``2 i / rotary_dim``."""
+def _other_divisors(expected: Rotary, plain: Rotary) -> Iterator[Candidate]:
+    """Yield rotations with exponents that are often mistaken for ``2 i / rotary_dim``."""
     dim, count = plain.rotary_dim, plain.rotary_dim // 2
-    lost = (f"the scaling {expected.scaling['rope_type']} is not applied",) if expected.scaling is not None else ()
+    for divisor, exponents in ((dim, f"i / {dim}"), (dim / 4, f"4 i / {dim}"), (count - 1, f"i / {count - 1}")):
+        if count > 1 and (found := _with_divisor(plain, divisor)) is not None:
+            wanted = f"i / {count}" if divisor == count - 1 else f"2 i / {dim}"
+            yield Candidate(found, (f"the exponents are {exponents}, expected {wanted}", *_lost(expected)))
 
-    def with_divisor(divisor: float, *faults: str) -> Iterator[Candidate]:
-        found = changed(plain, frequencies=plain.frequency_scale * plain.base ** (-np.arange(count) / divisor))
-        if found is not None:
-            yield Candidate(found, (*faults, *lost))
 
-    if plain.axes is not None or len(estimate.frequency) != count or count < 2 or plain.base == 1:
-        return
-    yield from with_divisor(dim, f"the exponents are i / {dim}, expected 2 i / {dim}")
-    yield from with_divisor(count - 1, f"the exponents are i / {count - 1}, expected i / {count}")
-    yield from with_divisor(dim / 4, f"the exponents are 4 i / {dim}, expected 2 i / {dim}")
+def _other_width(expected: Rotary, plain: Rotary, estimate: Estimate) -> Iterator[Candidate]:
+    """Yield the rotation with the exponents of another width, such as that of the model instead of a head."""
     used = np.flatnonzero(estimate.known & (estimate.frequency > 0))
-    if len(used) > 1:
-        line = fitted_line(used, estimate.frequency[used], estimate.error[used] / estimate.frequency[used])
-        if line.slope > 1e-9:
-            width = 2 * math.log(plain.base) / line.slope
-            near = 2 * round(width / 2)
-            if near not in (0, dim) and abs(width - near) < 0.25:
-                yield from with_divisor(near / 2, f"the exponents are 2 i / {near}, expected 2 i / {dim}")
+    if len(used) < 2 or plain.axes is not None or len(estimate.frequency) != plain.rotary_dim // 2:
+        return
+    line = fitted_line(used, estimate.frequency[used], estimate.error[used] / estimate.frequency[used])
+    if line.slope < 1e-9 or plain.base <= 1:
+        return
+    width = 2 * math.log(plain.base) / line.slope
+    near = 2 * round(width / 2)
+    if near not in (0, plain.rotary_dim) and abs(width - near) < 0.25 and (found := _with_divisor(plain, near / 2)) is not None:
+        yield Candidate(
+            found, (f"the exponents are 2 i / {near}, expected 2 i / {plain.rotary_dim}", *_lost(expected)))
+
+
+def _with_divisor(plain: Rotary, divisor: float) -> Rotary | None:
+    """Return the rotation with the exponents ``i / divisor``."""
+    if plain.axes is not None:
+        return None
+    powers = plain.base ** (-np.arange(plain.rotary_dim // 2) / divisor)
+    return changed(plain, frequencies=plain.frequency_scale * powers)
+
+
+def _lost(expected: Rotary) -> tuple[str, ...]:
+    return () if expected.scaling is None else (f"the scaling {expected.scaling['rope_type']} is not applied",)
 
 
 def _other_frequencies(expected: Rotary, estimate: Estimate) -> Iterator[Candidate]:

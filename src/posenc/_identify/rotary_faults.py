@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -50,7 +51,7 @@ def differences(found: Rotary, expected: Rotary | None, source: str) -> tuple[st
             else:
                 keys = [key for key in {**own, **wanted} if own.get(key) != wanted.get(key) and key != "attention_factor"]
                 name = own["rope_type"]
-                faults += [f"{key} of the scaling {name} is {own.get(key)}, expected {wanted.get(key)}" for key in keys]
+                faults += [f"{key} of the scaling {name} is {own.get(key)}, {source} {wanted.get(key)}" for key in keys]
     return tuple(faults)
 
 
@@ -97,17 +98,18 @@ def of_layout(
     return (), (), layout
 
 
-def of_scale(scale: float, error: float, expected: Rotary | None) -> tuple[str, ...]:
+def of_scale(found: Rotary, expected: Rotary | None) -> tuple[str, ...]:
     """Return the fault of the scale of cosines and sines."""
     if expected is None:
         return ()
-    attention, own = expected.attention_scaling, expected.scale
-    if abs(scale - own * attention) <= error:
+    scale, attention = found.scale * found.attention_scaling, expected.attention_scaling
+    wanted = expected.scale * attention
+    if math.isclose(scale, wanted, rel_tol=1e-6):
         return ()
     for factor, words in ((1.0, "is missing"), (attention**2, "is applied twice"), (1 / attention, "is inverted")):
-        if abs(attention - 1) > error and abs(scale - own * factor) <= 2 * error:
+        if not math.isclose(attention, 1) and math.isclose(scale, expected.scale * factor, rel_tol=1e-3):
             return (f"attention_scaling {attention:.4g} {words}",)
-    return (f"cosines and sines are multiplied by {number(scale)}, expected {number(own * attention)}",)
+    return (f"cosines and sines are multiplied by {number(scale)}, expected {number(wanted)}",)
 
 
 def of_arithmetic(

@@ -74,9 +74,10 @@ def _fast(estimate: Estimate, turning: NDArray[np.intp], count: int) -> Iterator
         return
     few = turning[: max(3, len(turning) // 8)]
     line = fitted_line(few, w[few], error[few] / w[few])
-    base, relative = math.exp(min(line.slope * count, 300.0)), 4 * count * line.slope_error + 64 * FLOAT32
-    near = [b for b in BASES if abs(math.log(b / base)) < relative + 0.02]
-    for found in dict.fromkeys((*near, short(base, min(relative, 0.5)))):
+    base, relative = math.exp(min(line.slope * count, 300.0)), count * line.slope_error + 2.0**-52
+    near = [b for b in BASES if abs(math.log(b / base)) < 4 * relative + 0.02]
+    fitted = [short(base, errors * relative) for errors in DIGITS if errors * relative < 0.5]
+    for found in dict.fromkeys((*near, *fitted)):
         yield found, found ** (-np.arange(count) / count)
 
 

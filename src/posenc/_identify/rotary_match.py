@@ -16,7 +16,6 @@ from posenc._identify.rotation import read_arrays
 from posenc._identify.rotation_function import read_function, read_rotary
 from posenc._rotary import Rotary, RotaryAt
 from posenc._rotary.keywords import KEYWORDS
-from posenc._rotary.scaling import positions_without_length
 
 
 class RotaryMatch(NamedTuple):  # numpydoc ignore=PR01
@@ -123,17 +122,13 @@ def identify_rotary(
 
 
 def _found(rotation: Any, expected: Rotary | None, source: str, positions: Any, head_dim: int | None) -> Found:
-    pairs, axes, limit = None, 1, None
-    if expected is not None:
-        head_dim, pairs = expected.head_dim, expected.rotary_dim // 2
-        axes = 1 if expected.axes is None else 1 + max(expected.axes)
-        limit = positions_without_length(expected.scaling)
+    axes = 1 if expected is None or expected.axes is None else 1 + max(expected.axes)
     if isinstance(rotation, (Rotary, RotaryAt)):
         reading = read_rotary(rotation, positions)
     elif callable(rotation):
-        reading = read_function(rotation, positions, head_dim, pairs, axes, limit)
+        reading = read_function(rotation, positions, expected, head_dim, axes)
     else:
-        reading = read_arrays(rotation, positions, pairs, axes)
+        reading = read_arrays(rotation, positions, None if expected is None else expected.rotary_dim // 2, axes)
     if reading.frequencies is not None:
         return search_frequencies(reading, expected, source, head_dim)
     return search(reading, expected, source, head_dim)

@@ -16,7 +16,7 @@ from posenc._identify.rotary_candidates import Candidate, Estimate, changed, mis
 from posenc._identify.rotary_ends import end_of
 from posenc._identify.rotary_faults import differences, numbers, of_arithmetic, of_layout, of_scale
 from posenc._identify.rotary_fits import explicit, fits
-from posenc._identify.rotary_values import Values, positive, with_scale
+from posenc._identify.rotary_values import Values, positive
 from posenc._identify.rotation import Reading
 from posenc._rotary import Rotary
 
@@ -86,11 +86,11 @@ def _found(
         return _at_one_position(positions, values, reading.dtype, target)
     found = _explanation(sample, _candidates(sample, target, source, size), target, source)
     end: tuple[str, ...] = ()
-    if found is None and (ended := _ended(reading, sample, target, source, size)) is not None:
-        found, end = ended
     if found is None:
         rotary = explicit(sample.estimate, size, None if target is None else target.axes)
-        found = _explanation(sample, [(Candidate(rotary), False)], target, source)
+        found = _explanation(sample.with_fitted_scale(rotary), [(Candidate(rotary), False)], target, source)
+    if found is None and (ended := _ended(reading, sample, target, source, size)) is not None:
+        found, end = ended
     if found is None:
         return _nearest(sample, target, source, size)
     return _result(reading, found, end, target, source)
@@ -136,17 +136,28 @@ def _candidates(sample: Values, target: Rotary | None, source: str, size: int) -
 def _explanation(
     sample: Values, candidates: Any, target: Rotary | None, source: str
 ) -> Explanation | None:
-    """Return the first candidate that explains the values."""
+    """Return the first candidate that explains the values.
+
+    A fitted one that explains them only with rounded angles may have parameters with too few digits; the next ones may have
+    more.
+    """
+    best: Explanation | None = None
     for candidate, narrow in candidates:
+        if narrow and best is not None:
+            return best
         rotary = candidate.rotary
         if sample.still.any():
             rotary = changed(rotary, frequencies=np.where(sample.still, 0.0, rotary.frequencies), scale=1.0)
-        rotary = with_scale(rotary, sample.scale, sample.scale_error)
-        arithmetic = explained(rotary, sample.positions, sample.values, sample.dtype, narrow)
-        if arithmetic is not None:
-            more = candidate.faults if candidate.faults is not None else differences(candidate.rotary, target, source)
-            return Explanation(rotary, arithmetic, (*more, *sample.faults), sample)
-    return None
+        for sized in sample.sized(rotary):
+            arithmetic = explained(sized, sample.positions, sample.values, sample.dtype, narrow)
+            if arithmetic is not None:
+                more = candidate.faults if candidate.faults is not None else differences(candidate.rotary, target, source)
+                found = Explanation(sized, arithmetic, (*more, *sample.faults), sample)
+                if narrow or not arithmetic.angles or candidate.faults is not None:
+                    return found
+                best = best or found
+                break
+    return best
 
 
 def _ended(
@@ -180,7 +191,7 @@ def _result(
     exactly = not end and bool(
         (sample.values == correctly_rounded(rotary, sample.positions, sample.dtype)).all())
     faults, remarks = of_arithmetic(found.arithmetic, reading.dtype, errors, exactly)
-    scale = of_scale(sample.scale, sample.scale_error, target)
+    scale = of_scale(rotary, target)
     end = end or _other_rows(reading, found)
     unknown = sample.undetermined(rotary.frequencies)
     if unknown:
@@ -218,7 +229,7 @@ def _nearest(sample: Values, target: Rotary | None, source: str, size: int) -> F
     text = "no known rotation gives these values"
     if best is None:
         return Found(None, math.inf, (*sample.faults, text))
-    near = with_scale(best, sample.scale, sample.scale_error)
+    near = next(iter(sample.sized(best)))
     error = difference(sample.values, exact(near, sample.positions))
     differs = unexplained(near, sample.positions, sample.values, Arithmetic(sample.dtype, "float32"))
     pairs = np.flatnonzero(differs.any(axis=0)).tolist()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments.dtypes import DTYPES
+from posenc._identify.arithmetic import exact
 from posenc._identify.candidates import short
 from posenc._identify.phases import Orientation, Phases, orientation_of, phases_of
 from posenc._identify.rotary_candidates import LOOSE, Estimate
@@ -27,7 +29,7 @@ class Values(NamedTuple):
     dtype: str                          # the narrowest one that holds all values
     estimate: Estimate
     orientation: Orientation            # of the given values
-    scale: float
+    scales: tuple[float, ...]           # possible ones, simple ones first
     scale_error: float
     still: NDArray[np.bool_]            # pairs that are not rotated, although they should be
     faults: tuple[str, ...]
@@ -41,6 +43,26 @@ class Values(NamedTuple):
     def turned(self, values: NDArray[np.complex128]) -> NDArray[np.complex128]:
         """Return given values as cos + i sin of angles with the expected sign."""
         return turned(values, self.orientation)
+
+    def sized(self, rotary: Rotary) -> Iterator[Rotary]:
+        """Yield a rotation with its scale, if it agrees with that of the values, then with the possible ones."""
+        own = rotary.scale * rotary.attention_scaling
+        near = [own] if abs(abs(own) - self.scales[0]) <= 2 * self.scale_error else []
+        for scale in dict.fromkeys((*near, *self.scales)):
+            yield with_scale(rotary, scale)
+
+    def with_fitted_scale(self, rotary: Rotary) -> Values:
+        """Return these values with the scale in the middle of those that round to them, with the frequencies of a rotation."""
+        unit = exact(with_scale(rotary, 1.0), self.positions)
+        x = np.stack([self.values.real, self.values.imag])
+        divisor = np.abs(np.stack([unit.real, unit.imag]))
+        _, exponents = np.frexp(x)
+        half = np.ldexp(0.5, exponents - PRECISION[self.dtype])
+        large = divisor > 0.5
+        least = np.max((np.abs(x) - half)[large] / divisor[large], initial=0.0)
+        most = np.min((np.abs(x) + half)[large] / divisor[large], initial=math.inf)
+        scale = short(float((least + most) / 2), abs(float(most - least)) / 4 / self.scales[0])
+        return self._replace(scales=(*self.scales, scale))
 
     def rows(self, chosen: NDArray[np.bool_]) -> Values:
         """Return some of the rows."""
@@ -82,7 +104,7 @@ def positive(
     negative = orientation.exchanged != orientation.reversed
     frequency = -phases.frequency if negative else phases.frequency
     used = phases.amplitude > 0
-    scale, error, more = _scale(phases.amplitude, used, stored, target)
+    scales, error, more = _scales(values, phases, stored, target)
     still = np.zeros(len(used), bool)
     if target is not None:
         expected = np.abs(target.frequencies)
@@ -90,32 +112,39 @@ def positive(
     if still.any():
         more += (f"pairs {numbers(np.flatnonzero(still).tolist())} are not rotated",)
     estimate = Estimate(frequency, phases.error, used & np.isfinite(phases.error) & ~still)
-    result = Values(positions, turned(values, orientation), stored, estimate, orientation, scale, error, still,
+    result = Values(positions, turned(values, orientation), stored, estimate, orientation, scales, error, still,
                     (*faults, *more))
     return result._replace(positions=positions + result.offset) if result.offset else result
 
 
-def _scale(
-    amplitude: NDArray[np.float64], used: NDArray[np.bool_], dtype: str, target: Rotary | None
-) -> tuple[float, float, tuple[str, ...]]:
-    """Return the scale, its error, and faults."""
+def _scales(
+    values: NDArray[np.complex128], phases: Phases, dtype: str, target: Rotary | None
+) -> tuple[tuple[float, ...], float, tuple[str, ...]]:
+    """Return possible scales, the error of each, and faults."""
+    amplitude = phases.amplitude
+    used = amplitude > 0
     scale = float(np.median(amplitude[used]))
-    error = scale * (2.0 ** (1 - PRECISION[dtype]) + 1e-12)
-    wanted = () if target is None else (target.scale * target.attention_scaling,)
-    scale = short(scale, error / scale, (*(abs(x) for x in wanted), 1.0), 1)
+    error = scale * 2.0 ** (1 - PRECISION[dtype])
+    wanted = (1.0,) if target is None else (abs(target.scale * target.attention_scaling), 1.0)
+    near = [x for x in wanted if abs(x - scale) <= error]
+    # the values of slow pairs are all rounded in the same direction
+    turning = used & (np.abs(phases.frequency) * phases.reach > 2 * math.tau)
+    chosen = values[:, turning if turning.any() else used]
+    mean = float(np.mean(np.abs(chosen)))
+    fine = max(8 / math.sqrt(chosen.size) * 2.0 ** -PRECISION[dtype], 2.0**-50)
+    scales = (*near, short(scale, error / scale), short(mean, fine), short(mean, fine / 8))
     faults = []
     if not used.all():
         faults.append(f"pairs {numbers(np.flatnonzero(~used).tolist())} are 0")
     uneven = used & (np.abs(amplitude - scale) > 8 * error)
     if 0 < uneven.sum() < len(used) / 2:
         faults.append(f"the scale of pairs {numbers(np.flatnonzero(uneven).tolist())} differs from that of the others")
-    return scale, error, tuple(faults)
+    return tuple(dict.fromkeys(scales)), error, tuple(faults)
 
 
-def with_scale(rotary: Rotary, scale: float, error: float) -> Rotary:
+def with_scale(rotary: Rotary, scale: float) -> Rotary:
     """Return a rotation that multiplies cosines and sines by this scale."""
-    total = rotary.scale * rotary.attention_scaling
-    if abs(abs(total) - scale) <= error:
+    if rotary.scale * rotary.attention_scaling == scale:
         return rotary
     scaling = rotary.scaling
     if scaling is not None and scaling["rope_type"] in ("yarn", "longrope") and "short_mscale" not in scaling:

@@ -13,6 +13,7 @@ from posenc._arguments.types import Layout
 from posenc._identify.rotary_faults import numbers
 from posenc._identify.rotation import Reading, array_of, as_positions, float64_values, is_pair, numpy_of, on_axes, read_arrays
 from posenc._rotary import Rotary, RotaryAt
+from posenc._rotary.scaling import positions_without_length
 
 REACHES = tuple(2**k for k in (17, 15, 13, 12, 11, 10, 9, 8, 6, 4, 1))      # a function may have a table that ends
 PROBES = 6                  # positions at which all unit vectors are rotated
@@ -35,9 +36,16 @@ SHAPES: tuple[tuple[Callable[[int, int], tuple[int, ...]], bool], ...] = (
 
 
 def read_function(
-    function: Callable[..., Any], positions: Any, head_dim: int | None, pairs: int | None, axes: int, limit: int | None
+    function: Callable[..., Any], positions: Any, expected: Rotary | None, head_dim: int | None, axes: int
 ) -> Reading:
-    """Read a function or a module; unless positions are given, it is not called with positions from `limit` on."""
+    """Read a function or a module.
+
+    Unless positions are given, it is not called with those at which the expected frequencies depend on the length.
+    """
+    pairs, limit = None, None
+    if expected is not None:
+        head_dim, pairs = expected.head_dim, expected.rotary_dim // 2
+        limit = positions_without_length(expected.scaling) or (expected.scaling or {}).get("length")
     if head_dim is None:
         raise TypeError("rotation is a function, so identify_rotary needs expect or head_dim, the number of columns")
     if positions is not None:
@@ -57,7 +65,7 @@ def read_function(
     if is_pair(result) or np.iscomplexobj(result):
         reading = read_arrays(result, at, pairs, axes)
         return reading._replace(remarks=remarks, call=_caller_of_tables(function, form, head_dim, pairs, axes))
-    return _read_rotated(function, form, at, head_dim)._replace(remarks=remarks)
+    return _read_rotated(function, form, at, head_dim, expected)._replace(remarks=remarks)
 
 
 def read_rotary(rotation: Rotary | RotaryAt, positions: Any) -> Reading:
@@ -141,7 +149,9 @@ class _Pair(NamedTuple):
     outputs: tuple[int, ...]
 
 
-def _read_rotated(function: Callable[..., Any], form: Form, at: NDArray[Any], head_dim: int) -> Reading:
+def _read_rotated(
+    function: Callable[..., Any], form: Form, at: NDArray[Any], head_dim: int, expected: Rotary | None
+) -> Reading:
     """Read a function that rotates vectors."""
     def rotated(x: NDArray[np.float32], positions: NDArray[Any]) -> tuple[NDArray[np.float64], str]:
         array, dtype = array_of("the result of rotation", _called(function, form, x, positions))
@@ -153,6 +163,8 @@ def _read_rotated(function: Callable[..., Any], form: Form, at: NDArray[Any], he
     matrices = table.reshape(len(few), head_dim, head_dim)
     pairs, faults = _pairs_of(matrices)
     layout, rotary_dim = _layout_of(pairs)
+    if expected is not None and not expected.frequencies[rotary_dim // 2 :].any():      # as with scaling type proportional
+        rotary_dim = max(rotary_dim, expected.rotary_dim)
     if layout is None and rotary_dim:
         one = next(pair.inputs for pair in pairs if len(pair.inputs) > 1)
         faults += (f"the columns are paired neither as halves nor interleaved: {one[0]} with {one[1]}",)
