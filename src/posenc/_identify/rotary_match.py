@@ -18,6 +18,9 @@ from posenc._rotary import Rotary, RotaryAt
 from posenc._rotary.keywords import KEYWORDS
 
 
+SOURCE = "the configuration has"            # the words that precede a value of the configuration in a message
+
+
 class RotaryMatch(NamedTuple):  # numpydoc ignore=PR01
     """A rotation that reproduces the given one, and its differences from the expected rotation.
 
@@ -112,8 +115,15 @@ def identify_rotary(
     size = None if head_dim is None else checks.integer("head_dim", head_dim, 2)
     if expected is not None and size not in (None, expected.head_dim):
         raise ValueError(f"head_dim is {size}, but expect has {expected.head_dim}; call identify_rotary without head_dim")
+    return matches(rotation, expected, source, positions, size)
+
+
+def matches(
+    rotation: Any, expected: Rotary | None, source: str, positions: Positions | None = None, head_dim: int | None = None,
+) -> list[RotaryMatch]:
+    """Return the matches; `source` are the words that precede an expected value in a message."""
     with np.errstate(all="ignore"):             # the host program may have set NumPy to raise floating-point errors
-        found = _found(rotation, expected, source, positions, size)
+        found = _found(rotation, expected, source, positions, head_dim)
     if expected is None and found.rotary is None:
         return []
     everything = "; ".join((*found.faults, *found.remarks)) or "no known rotation gives these values"
@@ -144,4 +154,4 @@ def _expected(expect: Any) -> tuple[Rotary | None, str]:
         if "head_dim" not in expect:
             raise ValueError("expect is a dict of keywords of Rotary without head_dim, expected head_dim")
         return Rotary(**expect), "expected"
-    return Rotary.from_config(expect), "the configuration has"
+    return Rotary.from_config(expect), SOURCE

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 from numpy.typing import NDArray
 
-from posenc._identify.rotary_match import RotaryMatch, identify_rotary
+from posenc._identify.rotary_match import SOURCE, RotaryMatch, matches
 from posenc._rotary import Rotary
 
 POSITIONS = (1_000, 100_000, 1_000_000)
@@ -74,7 +74,7 @@ def compared(name: str, rotation: Any, expected: Mapping[str | None, Rotary]) ->
     rows = []
     for rotary in expected.values():
         try:
-            match = best_match(each_once(rotation), rotary.replace(axes=None))
+            match = best_match(each_once(rotation), rotary.replace(axes=None), SOURCE)
         except (TypeError, ValueError) as error:
             rows.append(new_row(name, None, rotary, unchecked=str(error)))
         else:
@@ -83,8 +83,8 @@ def compared(name: str, rotation: Any, expected: Mapping[str | None, Rotary]) ->
     return min(rows, key=lambda row: (row.verdict == "wrong", len(row.faults)))
 
 
-def best_match(rotation: Any, expected: Rotary | None, head_dim: int | None = None) -> RotaryMatch | None:
-    found = identify_rotary(rotation, expect=expected, head_dim=None if expected else head_dim)
+def best_match(rotation: Any, expected: Rotary | None, source: str, head_dim: int | None = None) -> RotaryMatch | None:
+    found = matches(rotation, expected, source, head_dim=None if expected else head_dim)
     return found[0] if found else None
 
 
