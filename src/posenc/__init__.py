@@ -45,14 +45,14 @@ __all__ = [
 
 
 _ELSEWHERE = {       # a name that users expect in this module: its place
-    **{name: f"torch.{name}" for name in ("ChunkDataset", "PositionalEncoding", "PositionalTable", "RotaryEmbedding")},
-    "load": "open", "rotary": "Rotary", "rotate": "Rotary.rotate",
+    **{name: f"torch.{name}" for name in ("ChunkDataset", "PositionalEncoding", "PositionalTable", "RotaryEmbedding", "check_rotary")},
+    "assert_rotary": "testing.assert_rotary", "load": "open", "rotary": "Rotary", "rotate": "Rotary.rotate",
 }
 
 
 def __getattr__(name: str) -> _ModuleType:
-    """Import posenc.torch, posenc.dask, posenc.zarr or posenc.plot on first use."""
-    if name not in ("torch", "dask", "zarr", "plot"):
+    """Import posenc.torch, posenc.dask, posenc.zarr, posenc.plot or posenc.testing on first use."""
+    if name not in ("torch", "dask", "zarr", "plot", "testing"):
         hint = f"; did you mean posenc.{_ELSEWHERE[name]}?" if name in _ELSEWHERE else ""
         raise AttributeError(f"module 'posenc' has no attribute {name!r}{hint}")
     import importlib

@@ -1,0 +1,303 @@
+"""The rotation that a module computes, as functions of positions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from posenc._identify.rotary_report import each_once
+from posenc.torch import _rotary_calls as calls
+from posenc.torch._find_rotary import Function, is_called, rows_of_sines, tensors_of
+from posenc.torch._rotary_calls import HEADS, Form, Plan, Tables
+
+METHODS = ("rotate_queries_or_keys", "forward_native", "forward")      # of rotary-embedding-torch, of vLLM, of others
+LONGEST = 2**15             # positions, for modules that compute the tables of all positions below the largest one
+TRIAL = torch.arange(3)
+
+Rotate = Callable[[Tensor, Tensor], list[Tensor]]       # of x, of shape (n, head_dim), and n positions: rotated x
+
+
+class Rotation(NamedTuple):
+    """A rotation as a function of NumPy arrays, or, if `columns` is None, a function that returns cosines and sines."""
+
+    function: str                   # the name of the function that applies it, or an empty string
+    rotate: Callable[[NDArray[Any], NDArray[Any]], Any]
+    columns: int | None
+
+
+class Setting(NamedTuple):
+    """How to call a module."""
+
+    columns: tuple[int, ...]        # numbers of columns that the rotation may have
+    layer_type: str | None = None
+    axis: int | None = None         # the axis of positions that varies, if there are several; -1: all
+    axes: int = 1
+    length: int | None = None       # the length of the sequences: a row at position length - 1 is added to each call
+    dtype: torch.dtype = torch.float32
+    device: torch.device = torch.device("cpu")
+
+
+# ---- calls of a module ------------------------------------------------------------------------------------------------
+
+
+def _result(
+    function: Callable[..., Any], roles: dict[str, str], plan: Plan, setting: Setting, heads: int, x: Tensor, positions: Tensor,
+) -> Any:
+    """Call a function with values for all its roles."""
+    values: dict[str, Any] = {"x": calls.in_heads(x, plan, heads)}
+    if setting.layer_type is not None:
+        values["layer_type"] = setting.layer_type
+    if "positions" in roles.values():
+        values["positions"] = positions if plan.shape else positions[None]
+        if setting.axes > 1:
+            every = torch.zeros(setting.axes, *values["positions"].shape, dtype=positions.dtype, device=positions.device)
+            every[slice(None) if setting.axis == -1 else setting.axis] = values["positions"]
+            values["positions"] = every
+    elif "offset" in roles.values():
+        values["offset"] = int(positions[0])
+    elif "length" in roles.values():
+        values["length"] = len(positions)
+    if plan.shape == 2:             # all heads in the last dimension
+        values["x"] = calls.in_heads(x, plan._replace(swapped=True), heads).flatten(2)[0]
+    return calls.called(function, roles, values)
+
+
+def _module_plans(columns: Sequence[int], roles: dict[str, str]) -> Iterator[Plan]:
+    for width in columns:
+        for shape in (0, 1, 2) if "positions" in roles.values() else (0,):
+            for swapped in (False, True):
+                yield Plan(swapped, shape, width)
+
+
+def _turned(result: Any, x: Tensor, plan: Plan, heads: int) -> list[Tensor]:
+    """Return the rotated tensors in the result of a call with `plan`."""
+    if plan.shape == 2:
+        shape = (1, len(x), heads, -1)
+        result = [each.reshape(shape) for each in (result if isinstance(result, (tuple, list)) else [result])]
+        plan = plan._replace(swapped=True)
+    return calls.from_heads(result, x, plan, calls.in_heads(x, plan, heads))
+
+
+def forward_of(module: nn.Module, setting: Setting) -> tuple[Rotate | None, Callable[[Tensor, Tensor], Tables] | None]:
+    """Return the function with which a module rotates, and the one that returns its tables; None if it has none."""
+    for name in METHODS:
+        function = getattr(type(module), name, None)
+        roles = function and calls.roles_of(function, "positions" if name == "forward" else "x")
+        if not roles:
+            continue
+        call = functools.partial(_result, functools.partial(function, module), roles)
+        for plan in _module_plans(setting.columns, roles):
+            x = _random(len(TRIAL), plan.columns, setting)
+            try:
+                result = call(plan, setting, HEADS, x, TRIAL.to(setting.device))
+            except calls.FAILURES:
+                continue
+            try:
+                _turned(result, x, plan, HEADS)
+                return _in_runs(functools.partial(_rotated, call, plan, setting), roles), None
+            except calls.FAILURES:
+                form = calls.form_of(result, len(TRIAL))
+            if form is not None:
+                tables = functools.partial(_tables, call, plan, setting, form)
+                return None, tables if "positions" in roles.values() else functools.partial(_first_rows, tables)
+    return None, None
+
+
+def _rotated(call: Callable[..., Any], plan: Plan, setting: Setting, x: Tensor, positions: Tensor) -> list[Tensor]:
+    return _turned(call(plan, setting, 1, x, positions), x, plan, 1)
+
+
+def _tables(call: Callable[..., Any], plan: Plan, setting: Setting, form: Form, x: Tensor, positions: Tensor) -> Tables:
+    return calls.tables_of(call(plan, setting, 1, x, positions), len(positions), form)
+
+
+def _in_runs(rotate: Rotate, roles: dict[str, str]) -> Rotate:
+    """Return a function for any positions, if `rotate` takes only positions without gaps, from an offset or from 0 on."""
+    known = roles.values()
+    if "positions" in known:
+        return rotate
+
+    def each_run(x: Tensor, positions: Tensor) -> list[Tensor]:
+        parts = []
+        starts = [0, *(i for i in range(1, len(positions)) if positions[i] != positions[i - 1] + 1), len(positions)]
+        for begin, end in zip(starts, starts[1:], strict=False):
+            rows, first = x[begin:end], 0 if "offset" in known else int(positions[begin])
+            _check_length(first)
+            rows = torch.cat([rows.new_zeros(first, rows.shape[1]), rows])
+            parts.append([each[first:] for each in rotate(rows, positions[begin] + torch.arange(-first, end - begin))])
+        return [torch.cat(each) for each in zip(*parts, strict=True)]
+
+    return each_run
+
+
+def _first_rows(tables: Callable[[Tensor, Tensor], Tables], x: Tensor, positions: Tensor) -> Tables:
+    """Return the rows at these positions, by a function for all positions from 0 on."""
+    n = int(positions.max()) + 1
+    _check_length(n)
+    found = tables(x[:1].expand(n, -1), torch.arange(n, device=positions.device))
+    return Tables(found.cos[positions], found.sin[positions], (found.cos[positions], found.sin[positions]))
+
+
+def _check_length(n: int) -> None:
+    if n > LONGEST:
+        raise IndexError(f"position {n} is too large for a module that computes all positions before it")
+
+
+def stored_tables(module: nn.Module) -> Callable[[Tensor, Tensor], Tables] | None:
+    """Return a function that reads rows of the tables in the tensors of a module."""
+    tensors = tensors_of(module)
+    sines = rows_of_sines(tensors)
+    candidates = [] if sines is None else [sines]
+    cos = {name: value for name, value in tensors.items() if "cos" in name and "sin" not in name}
+    for name, value in cos.items():
+        if (other := tensors.get(name.replace("cos", "sin"))) is not None and value.shape == other.shape:
+            candidates.append((value, other))
+    candidates += [value for name, value in tensors.items() if value.ndim >= 2 and name not in cos and "sin_" not in name]
+    for each in candidates:
+        table = tuple(map(_squeezed, each)) if isinstance(each, tuple) else _squeezed(each)
+        first = table[0] if isinstance(table, tuple) else table
+        if first.ndim < 2 or len(first) < len(TRIAL):
+            continue
+        form = calls.form_of(_at(table, TRIAL.to(first.device)), len(TRIAL))
+        if form is not None and form is not calls._angles:
+            return functools.partial(_stored, table, form)
+    return None
+
+
+def _squeezed(table: Tensor) -> Tensor:
+    while table.ndim > 2 and len(table) == 1:
+        table = table[0]
+    return table
+
+
+def _at(table: Any, positions: Tensor) -> Any:
+    return tuple(each[positions] for each in table) if isinstance(table, tuple) else table[positions]
+
+
+def _stored(table: Any, form: Form, x: Tensor, positions: Tensor) -> Tables:
+    return calls.tables_of(_at(table, positions), len(positions), form)
+
+
+# ---- rotations ------------------------------------------------------------------------------------------------------
+
+
+def rotations(module: nn.Module, functions: Sequence[Function], setting: Setting) -> list[list[Rotation]]:
+    """Return the rotations by a module, for queries and keys, or those by each function that takes its tables, or its tables."""
+    rotate, tables = forward_of(module, setting) if is_called(module) else (None, None)
+    if rotate is not None:
+        return [_each_tensor("", rotate, setting)]
+    tables = tables or stored_tables(module)
+    if tables is None:
+        return []
+    found = []
+    for function in functions:
+        composed = _composed(function, tables, setting)
+        if composed is not None:
+            found.append(_each_tensor(function.name, composed, setting))
+    return [*found, [_tables_alone(tables, setting)]]
+
+
+def _composed(function: Function, tables: Callable[[Tensor, Tensor], Tables], setting: Setting) -> Rotate | None:
+    """Return the rotation by a function that takes tables, or None if no call of it succeeds."""
+    def rotate(plan: Plan, heads: int, x: Tensor, positions: Tensor) -> list[Tensor]:
+        its = tables(x, positions)
+        given = calls.in_heads(x, plan, heads)
+        index = torch.arange(len(positions), device=positions.device)[None]
+        values = {"x": given, "positions": index, **calls.table_values(its, plan.shape)}
+        return calls.from_heads(calls.called(function.call, function.roles, values), x, plan, given)
+
+    for plan in calls.plans(setting.columns):
+        try:
+            rotate(plan, HEADS, _random(len(TRIAL), max(setting.columns), setting), TRIAL.to(setting.device))
+        except calls.FAILURES:
+            continue
+        return functools.partial(rotate, plan, 1)
+    return None
+
+
+def _each_tensor(name: str, rotate: Rotate, setting: Setting) -> list[Rotation]:
+    """Return the rotation of queries and, if it has other values, that of keys."""
+    columns = max(setting.columns)
+    x, positions = _random(8, columns, setting), torch.arange(8, device=setting.device)
+    found = _extended(rotate, setting.length)(x, positions)
+    different = len(found) == 2 and not torch.equal(*found)
+    result = []
+    for index in range(1 + different):
+        def one(x: Tensor, positions: Tensor, index: int = index) -> Tensor:
+            return _extended(rotate, setting.length)(x, positions)[index]
+        order = _order(one, columns, setting)
+        result.append(Rotation(name, functools.partial(_numpy_rotation, one, order, setting), columns))
+    return result
+
+
+def _tables_alone(tables: Callable[[Tensor, Tensor], Tables], setting: Setting) -> Rotation:
+    """Return a function for cosines and sines, each once for a pair."""
+    def rows(x: Tensor, positions: Tensor) -> list[Tensor]:
+        found = tables(x, positions)
+        return [found.cos, found.sin]
+
+    def cos_sin(x: NDArray[Any], positions: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        zeros = torch.zeros(len(positions), max(setting.columns), dtype=setting.dtype, device=setting.device)
+        cos, sin = _extended(rows, setting.length)(zeros, _tensor(positions, setting))
+        return each_once((_array(cos), _array(sin)))
+
+    return Rotation("", cos_sin, None)
+
+
+def _extended(rotate: Rotate, length: int | None) -> Rotate:
+    """Return a rotation of sequences of this length: each call has a further row, at the last position."""
+    if length is None:
+        return rotate
+
+    def extended(x: Tensor, positions: Tensor) -> list[Tensor]:
+        if int(positions.max()) >= length:
+            raise IndexError(f"position {int(positions.max())}, expected less than {length}")
+        rows = torch.cat([x, x.new_zeros(1, x.shape[1])])
+        return [each[:-1] for each in rotate(rows, torch.cat([positions, positions.new_full((1,), length - 1)]))]
+
+    return extended
+
+
+def _order(rotate: Callable[[Tensor, Tensor], Tensor], columns: int, setting: Setting) -> NDArray[np.intp]:
+    """Return the order of columns that undoes a permutation by the rotation.
+
+    A function may move the columns of queries and keys in the same way, which does not change their products.
+    """
+    identity = torch.eye(columns, dtype=setting.dtype, device=setting.device)
+    at_zero = _array(rotate(identity, torch.zeros(columns, dtype=torch.long, device=setting.device))) != 0
+    if (at_zero.sum(0) == 1).all() and (at_zero.sum(1) == 1).all():
+        return np.argmax(at_zero, axis=1)
+    return np.arange(columns)
+
+
+def _numpy_rotation(
+    rotate: Callable[[Tensor, Tensor], Tensor], order: NDArray[np.intp], setting: Setting, x: NDArray[Any],
+    positions: NDArray[Any],
+) -> NDArray[Any]:
+    given = torch.from_numpy(np.ascontiguousarray(x)).to(setting.device, setting.dtype)
+    return _array(rotate(given, _tensor(positions, setting)))[:, order]
+
+
+def _tensor(positions: NDArray[Any], setting: Setting) -> Tensor:
+    return torch.from_numpy(np.array(positions, np.int64)).to(setting.device)
+
+
+def _array(tensor: Tensor) -> NDArray[Any]:
+    tensor = tensor.detach().cpu()
+    if tensor.dtype == torch.bfloat16:
+        import ml_dtypes
+
+        return tensor.contiguous().view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy()
+
+
+def _random(n: int, columns: int, setting: Setting) -> Tensor:
+    """Return numbers of both signs without zeros; no call of the generator of PyTorch."""
+    values = np.random.default_rng(0).uniform(0.5, 1, (n, columns))
+    return torch.from_numpy(values).to(setting.device, setting.dtype)
