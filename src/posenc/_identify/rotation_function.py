@@ -45,7 +45,7 @@ def read_function(
     pairs, limit = None, None
     if expected is not None:
         head_dim, pairs = expected.head_dim, expected.rotary_dim // 2
-        limit = positions_without_length(expected.scaling) or (expected.scaling or {}).get("length")
+        limit = _limit(expected)
     if head_dim is None:
         raise TypeError("rotation is a function, so identify_rotary needs expect or head_dim, the number of columns")
     if positions is not None:
@@ -66,6 +66,14 @@ def read_function(
         reading = read_arrays(result, at, pairs, axes)
         return reading._replace(remarks=remarks, call=_caller_of_tables(function, form, head_dim, pairs, axes))
     return _read_rotated(function, form, at, head_dim, expected)._replace(remarks=remarks)
+
+
+def _limit(expected: Rotary) -> int | None:
+    """Return the number of positions for which the expected frequencies apply, if these depend on the length of a sequence."""
+    scaling = expected.scaling or {}
+    length = scaling.pop("length", 0)
+    trained = positions_without_length(scaling)
+    return None if trained is None else max(length, trained)
 
 
 def read_rotary(rotation: Rotary | RotaryAt, positions: Any) -> Reading:
