@@ -13,7 +13,7 @@ from torch import nn
 from posenc import Rotary
 from posenc._arguments import checks
 from posenc._identify.rotary_match import SOURCE
-from posenc._identify.rotary_report import RotaryReport, RotaryRow, best_match, new_row
+from posenc._identify.rotary_report import RotaryReport, RotaryRow, best_match, errors_of, new_row
 from posenc._rotary.model_config import layer_types
 from posenc._rotary.scaling import positions_without_length
 from posenc.torch._find_rotary import Place, copied, functions_of, is_called, is_same, places, tensors_of
@@ -309,7 +309,8 @@ def _compared(rotation: Any, rotary: Rotary | None, source: str, columns: int | 
     if match is None:
         return Judged(unchecked="it is no rotation that posenc recognizes; pass config= to compare it")
     nothing = (match.reason,) if match.rotary is None and rotary is not None else ()
-    return Judged(match.rotary, match.faults or nothing, match.errors, match.reason)
+    match = match._replace(faults=match.faults or nothing)
+    return Judged(match.rotary, match.faults, errors_of(rotation, match, rotary), match.reason)
 
 
 def _frequencies(module: nn.Module, layer_type: str | None) -> Any:

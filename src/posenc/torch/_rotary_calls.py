@@ -182,8 +182,8 @@ def table_values(tables: Tables, shape: int) -> dict[str, Any]:
 
 
 def in_heads(x: Tensor, plan: Plan, heads: int) -> Tensor:
-    """Return x, of shape (n, head_dim), in the shape (1, heads, n, columns) or (1, n, heads, columns)."""
-    x = x[:, : plan.columns].expand(1, heads, -1, -1).clone()
+    """Return x, of shape (n, head_dim) or (heads, n, head_dim), in the shape (1, heads, n, columns) or (1, n, heads, columns)."""
+    x = x[..., : plan.columns].expand(1, heads if x.ndim == 2 else len(x), -1, -1).clone()
     return x.transpose(1, 2).contiguous() if plan.swapped else x
 
 
@@ -193,6 +193,7 @@ def from_heads(result: Any, x: Tensor, plan: Plan, given: Tensor) -> list[Tensor
     for each in (result if isinstance(result, (tuple, list)) else (result,))[:2]:
         if not isinstance(each, Tensor) or each.shape != given.shape:
             raise ValueError(f"the result is {type(each).__name__}, expected a tensor of shape {tuple(given.shape)}")
-        turned = (each.transpose(1, 2) if plan.swapped else each)[0, 0]
-        found.append(torch.cat([turned, x[:, plan.columns :].to(turned.dtype)], 1))
+        turned = (each.transpose(1, 2) if plan.swapped else each)[0]
+        turned = turned if x.ndim == 3 else turned[0]
+        found.append(torch.cat([turned, x[..., plan.columns :].to(turned.dtype)], -1))
     return found

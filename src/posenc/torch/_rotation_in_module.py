@@ -78,7 +78,7 @@ def _module_plans(columns: Sequence[int], roles: dict[str, str]) -> Iterator[Pla
 def _turned(result: Any, x: Tensor, plan: Plan, heads: int) -> list[Tensor]:
     """Return the rotated tensors in the result of a call with `plan`."""
     if plan.shape == 2:
-        shape = (1, len(x), heads, -1)
+        shape = (1, x.shape[-2], heads if x.ndim == 2 else len(x), -1)
         result = [each.reshape(shape) for each in (result if isinstance(result, (tuple, list)) else [result])]
         plan = plan._replace(swapped=True)
     return calls.from_heads(result, x, plan, calls.in_heads(x, plan, heads))
@@ -124,14 +124,21 @@ def _in_runs(rotate: Rotate, roles: dict[str, str]) -> Rotate:
         return rotate
 
     def each_run(x: Tensor, positions: Tensor) -> list[Tensor]:
+        unique, index, counts = positions.unique(return_inverse=True, return_counts=True)
+        if len(set(counts.tolist())) > 1:       # rows of a position become heads
+            return [torch.stack(each) for each in zip(*(
+                [turned[0] for turned in each_run(x[i : i + 1], positions[i : i + 1])] for i in range(len(x))), strict=True)]
+        order = index.argsort(stable=True)
+        heads = x[order].view(len(unique), int(counts[0]), -1).transpose(0, 1)
+        starts = [0, *(i for i in range(1, len(unique)) if unique[i] != unique[i - 1] + 1), len(unique)]
         parts = []
-        starts = [0, *(i for i in range(1, len(positions)) if positions[i] != positions[i - 1] + 1), len(positions)]
         for begin, end in zip(starts, starts[1:], strict=False):
-            rows, first = x[begin:end], 0 if "offset" in known else int(positions[begin])
+            first = 0 if "offset" in known else int(unique[begin])
             _check_length(first)
-            rows = torch.cat([rows.new_zeros(first, rows.shape[1]), rows])
-            parts.append([each[first:] for each in rotate(rows, positions[begin] + torch.arange(-first, end - begin))])
-        return [torch.cat(each) for each in zip(*parts, strict=True)]
+            rows = torch.cat([heads.new_zeros(len(heads), first, heads.shape[2]), heads[:, begin:end]], 1)
+            parts.append([each[:, first:] for each in rotate(rows, unique[begin] + torch.arange(-first, end - begin))])
+        together = [torch.cat(each, 1).transpose(0, 1).reshape(x.shape) for each in zip(*parts, strict=True)]
+        return [each[order.argsort()] for each in together]
 
     return each_run
 
