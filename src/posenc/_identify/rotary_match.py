@@ -17,6 +17,8 @@ from posenc._identify.rotation_function import read_function, read_rotary
 from posenc._rotary import Rotary, RotaryAt
 from posenc._rotary.keywords import KEYWORDS
 
+SOURCE = "the configuration has"
+
 
 class RotaryMatch(NamedTuple):  # numpydoc ignore=PR01
     """A rotation that reproduces the given one, and its differences from the expected rotation.
@@ -112,8 +114,15 @@ def identify_rotary(
     size = None if head_dim is None else checks.integer("head_dim", head_dim, 2)
     if expected is not None and size not in (None, expected.head_dim):
         raise ValueError(f"head_dim is {size}, but expect has {expected.head_dim}; call identify_rotary without head_dim")
+    return matches(rotation, expected, source, positions, size)
+
+
+def matches(
+    rotation: Any, expected: Rotary | None, source: str, positions: Any = None, head_dim: int | None = None
+) -> list[RotaryMatch]:
+    """Return the matches of a rotation; `source` are the words that precede an expected value in a message."""
     with np.errstate(all="ignore"):             # the host program may have set NumPy to raise floating-point errors
-        found = _found(rotation, expected, source, positions, size)
+        found = _found(rotation, expected, source, positions, head_dim)
     if expected is None and found.rotary is None:
         return []
     everything = "; ".join((*found.faults, *found.remarks)) or "no known rotation gives these values"
@@ -126,7 +135,7 @@ def _found(rotation: Any, expected: Rotary | None, source: str, positions: Any, 
     if isinstance(rotation, (Rotary, RotaryAt)):
         reading = read_rotary(rotation, positions)
     elif callable(rotation):
-        reading = read_function(rotation, positions, expected, head_dim, axes)
+        reading = read_function(rotation, positions, expected, head_dim or getattr(rotation, "head_dim", None), axes)
     else:
         reading = read_arrays(rotation, positions, None if expected is None else expected.rotary_dim // 2, axes)
     if reading.frequencies is not None:
@@ -144,4 +153,4 @@ def _expected(expect: Any) -> tuple[Rotary | None, str]:
         if "head_dim" not in expect:
             raise ValueError("expect is a dict of keywords of Rotary without head_dim, expected head_dim")
         return Rotary(**expect), "expected"
-    return Rotary.from_config(expect), "the configuration has"
+    return Rotary.from_config(expect), SOURCE

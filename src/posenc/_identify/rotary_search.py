@@ -10,7 +10,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc._identify.arithmetic import Arithmetic, correctly_rounded, difference, errors_of, exact, explained, unexplained
+from posenc._identify.arithmetic import (
+    Arithmetic,
+    correctly_rounded,
+    difference,
+    errors_of,
+    exact,
+    explained,
+    narrower_than_needed,
+    unexplained,
+)
 from posenc._identify.phases import FLOAT32
 from posenc._identify.rotary_candidates import Candidate, Estimate, changed, mistakes
 from posenc._identify.rotary_ends import end_of
@@ -48,7 +57,7 @@ def search(reading: Reading, expected: Rotary | None, source: str, head_dim: int
     assert reading.read is not None and reading.positions is not None and reading.rows is not None
     positions, values = reading.positions[..., reading.rows], reading.read(reading.rows)
     if not values.size:
-        return Found(None, 0.0, (*reading.faults, "there are no values"))
+        return Found(None, math.inf, reading.faults or ("there are no values",))
     finite = np.isfinite(values).all(axis=1)
     faults = list(reading.faults)
     if not finite.any():
@@ -123,7 +132,9 @@ def near_candidates(
             yield Candidate(rotary)
 
 
-def _candidates(sample: Values, target: Rotary | None, source: str, size: int) -> Iterator[tuple[Candidate, bool]]:
+def _candidates(
+    sample: Values, target: Rotary | None, source: str, size: int, allow_narrow: bool = True
+) -> Iterator[tuple[Candidate, bool]]:
     """Yield candidates near the estimated frequencies, and whether to round to 16 bits."""
     axes = None if target is None else target.axes
     for narrow, values in ((False, sample), (True, sample.loose())):
@@ -131,6 +142,8 @@ def _candidates(sample: Values, target: Rotary | None, source: str, size: int) -
             yield Candidate(target, ()), narrow
         for candidate in near_candidates(values.estimate, target, source, size, axes):
             yield candidate, narrow
+        if not allow_narrow:
+            return
 
 
 def _explanation(
@@ -168,7 +181,7 @@ def _ended(
     reach = float(farthest.max()) / 2
     while reach >= 8:
         first = sample.rows(farthest <= reach)
-        found = _explanation(first, _candidates(first, target, source, size), target, source)
+        found = _explanation(first, _candidates(first, target, source, size, allow_narrow=False), target, source)
         if found is not None:
             return found, end_of(reading, found.rotary, found.arithmetic, first, farthest, reach)
         reach /= 2
@@ -190,8 +203,9 @@ def _result(
     errors = errors_of(rotary, found.arithmetic)
     exactly = not end and bool(
         (sample.values == correctly_rounded(rotary, sample.positions, sample.dtype)).all())
-    faults, remarks = of_arithmetic(found.arithmetic, reading.dtype, errors, exactly)
-    scale = of_scale(rotary, target)
+    narrower = narrower_than_needed(rotary, sample.positions, found.arithmetic.table, reading.dtype)
+    faults, remarks = of_arithmetic(found.arithmetic, narrower, errors, exactly)
+    scale = of_scale(rotary, target, source)
     end = end or _other_rows(reading, found)
     unknown = sample.undetermined(rotary.frequencies)
     if unknown:
