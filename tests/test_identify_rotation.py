@@ -1,14 +1,11 @@
 """`identify_rotary` finds random rotations, names each fault, and blames no rotation that is right."""
 
 import math
-import subprocess
-import sys
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-import posenc
 from posenc import Rotary, identify_rotary
 from posenc._identify.arithmetic import rounded
 
@@ -166,3 +163,128 @@ def test_rotations_that_are_right_are_not_blamed():
 def test_many_rotations_that_are_right_are_not_blamed():
     for seed in range(100, 300):
         check_is_not_blamed(seed)
+
+
+# ---- faults ---------------------------------------------------------------------------------------------------------
+
+
+def narrow_tables(positions, frequencies="", positions_in="", angles=""):
+    """Compute tables with roundings to 16 bits."""
+    at = rounded(np.asarray(positions, np.float64), positions_in)
+    a = rounded(at[:, None] * rounded(ROTARY.frequencies.astype(np.float32).astype(np.float64), frequencies), angles)
+    return np.cos(a).astype(np.float32), np.sin(a).astype(np.float32)
+
+
+def indexed(rows, index):
+    cos, sin = ROTARY.tables(rows)
+    return rotation(ROTARY, lambda positions: (cos[index(positions)], sin[index(positions)]))
+
+
+def reflected(x, positions):
+    cos, sin = ROTARY.tables(positions)
+    return np.concatenate([x[:, :32] * cos + x[:, 32:] * sin, x[:, 32:] * cos + x[:, :32] * sin], 1)
+
+
+def some_pairs(x, positions):
+    turned, kept = rotation(ROTARY)(x, positions), np.arange(64) % 32 >= 20
+    return np.where(kept, x, turned)
+
+
+def powers(divisor, base=500000.0):
+    return (base ** (-np.arange(32) / divisor)).astype(np.float32)
+
+
+INV_FREQ = ROTARY.frequencies.astype(np.float32)
+COS, SIN = ROTARY.tables(5000)
+YARN_COS, YARN_SIN = ROTARY.replace(scaling=YARN).tables(5000)
+ATTENTION = ROTARY.replace(scaling=YARN).attention_scaling
+BASE = "base is 10000, expected 500000"
+FAULTS = {
+    # frequencies
+    "base": (Rotary(64).frequencies, ROTARY, (BASE,)),
+    "base of tables": (Rotary(64).tables(300), ROTARY, (BASE,)),
+    "base of a function": (rotation(Rotary(64)), ROTARY, (BASE,)),
+    "another base": (Rotary(64, base=12345.0).tables(300), ROTARY, ("base is 12345, expected 500000",)),
+    "llama3 is lost": (INV_FREQ, ROTARY.replace(scaling=LLAMA3), ("the scaling llama3 is not applied",)),
+    "yarn is lost": ((COS, SIN), ROTARY.replace(scaling=YARN),
+                     ("the scaling yarn is not applied", "attention_scaling 1.277 is missing")),
+    "base and llama3 are lost": (Rotary(64).tables(3000), ROTARY.replace(scaling=LLAMA3),
+                                 (BASE, "the scaling llama3 is not applied")),
+    "base of llama3": (Rotary(64, scaling=LLAMA3).frequencies, ROTARY.replace(scaling=LLAMA3), (BASE,)),
+    "linear twice": (INV_FREQ / 16, ROTARY.replace(scaling={"rope_type": "linear", "factor": 4.0}),
+                     ("the scaling linear is applied twice",)),
+    "another factor": (ROTARY.replace(scaling=LLAMA3 | {"factor": 32.0}).frequencies, ROTARY.replace(scaling=LLAMA3),
+                       ("factor of the scaling llama3 is 32, expected 8",)),
+    "another length": (ROTARY.replace(scaling=YARN | {"original_max_position_embeddings": 4096}).frequencies,
+                       ROTARY.replace(scaling=YARN), ("original_max_position_embeddings is 4096, expected 8192",)),
+    "betas": (ROTARY.replace(scaling=YARN | {"beta_fast": 1.0, "beta_slow": 32.0}).frequencies, ROTARY.replace(scaling=YARN),
+              ("beta_fast and beta_slow of the scaling yarn are exchanged",)),
+    "unexpected scaling": (ROTARY.replace(scaling=LLAMA3).frequencies, ROTARY,
+                           ("the scaling llama3 with factor 8 is applied, expected none",)),
+    "unexpected linear": (INV_FREQ / 4, ROTARY,
+                          ("the frequencies are multiplied by 0.25, as by linear scaling with factor 4",)),
+    "i / d": (powers(64), ROTARY, ("the exponents are i / 64, expected 2 i / 64",)),
+    "endpoint": (powers(31), ROTARY, ("the exponents are i / 31, expected i / 32",)),
+    "width of the model": (powers(2048), ROTARY, ("the exponents are 2 i / 4096, expected 2 i / 64",)),
+    "order": (INV_FREQ[::-1], ROTARY, ("the frequencies are in reverse order",)),
+    "reciprocals": (1 / INV_FREQ, ROTARY, ("the frequencies are the reciprocals of the expected ones",)),
+    "one frequency": (np.where(np.arange(32) == 3, 0.5, INV_FREQ), ROTARY,
+                      ("the frequency of pair 3 is 0.5, expected 0.292228",)),
+    "uninitialised": (np.where(np.arange(32) < 12, np.nan, INV_FREQ), ROTARY,
+                      ("inv_freq is not a geometric series, and 12 of 32 elements are not finite: probably uninitialised",)),
+    "zero": (np.zeros(32), ROTARY, ("inv_freq is not a geometric series, and all 32 elements are 0: probably uninitialised",)),
+    # pairs
+    "layout": (rotation(ROTARY), ROTARY.replace(layout="interleaved"), ("layout is halves, expected interleaved",)),
+    "layout of tables": ((np.repeat(COS, 2, 1), np.repeat(SIN, 2, 1)), ROTARY, (
+        "the tables have each column twice in succession, as for layout interleaved, expected halves",)),
+    "layout and base": (rotation(Rotary(64, layout="interleaved")), ROTARY,
+                        ("layout is interleaved, expected halves", BASE)),
+    "all columns": (rotation(ROTARY), ROTARY.replace(rotary_dim=32), ("64 columns are rotated, expected 32",)),
+    "some pairs": (some_pairs, ROTARY, ("pairs 20 to 31 are not rotated",)),
+    "no pairs": (lambda x, positions: x, ROTARY, ("pairs 0 to 31 are not rotated",)),
+    "reflection": (reflected, ROTARY, ("columns 0 to 31 have sines of the same sign in both columns of a pair",)),
+    # cosines and sines
+    "signs": ((COS, -SIN), ROTARY, ("the signs of the sines are reversed",)),
+    "signs and base": (rotation(Rotary(64, frequency_scale=-1)), ROTARY, (BASE, "the signs of the sines are reversed")),
+    "exchanged": ((SIN, COS), ROTARY, ("cos and sin are exchanged",)),
+    "attention": ((YARN_COS / ATTENTION, YARN_SIN / ATTENTION), ROTARY.replace(scaling=YARN),
+                  ("attention_scaling 1.277 is missing",)),
+    "attention twice": ((YARN_COS * ATTENTION, YARN_SIN * ATTENTION), ROTARY.replace(scaling=YARN),
+                        ("attention_scaling 1.277 is applied twice",)),
+    "scale": ((COS * 2, SIN * 2), ROTARY, ("cosines and sines are multiplied by 2, expected 1",)),
+    "zeros": ((COS * 0, SIN * 0), ROTARY, ("all values are 0",)),
+    "one zero": (tuple(np.where(np.arange(32) == 5, 0, table) for table in (COS, SIN)), ROTARY, ("pair 5 is 0",)),
+    # positions
+    "from 1": (ROTARY.tables(range(1, 301)), ROTARY, ("positions start at 1, expected 0",)),
+    "from 1, base": (Rotary(64).tables(range(1, 301)), ROTARY, (BASE, "positions start at 1, expected 0")),
+    "repeats": (indexed(4096, lambda p: p % 4096), ROTARY, ("the table ends at 4,096 and repeats",)),
+    "repeats, table": (tuple(np.tile(table[:3000], (2, 1)) for table in (COS, SIN)), ROTARY,
+                       ("the table ends at 3,000 and repeats",)),
+    "ends": (indexed(3000, lambda p: np.minimum(p, 2999)), ROTARY, ("the table ends at 3,000 and its last row is repeated",)),
+    "one row": (tuple(np.where(np.arange(5000)[:, None] == 1721, 0.5, table) for table in (COS, SIN)), ROTARY,
+                ("1 row differs, at position 1,721",)),
+    "rows": (lambda x, positions: rotation(ROTARY)(x, np.arange(len(x))), ROTARY,
+             ("the values depend on the row, not on its position",)),
+    # arithmetic
+    "frequencies in bfloat16": (rounded(ROTARY.frequencies, "bfloat16"), ROTARY, ("inv_freq was rounded to bfloat16",)),
+    "frequencies in float16": (rounded(ROTARY.frequencies, "float16"), ROTARY, ("inv_freq was rounded to float16",)),
+    "frequencies of tables": (narrow_tables(range(5000), "bfloat16"), ROTARY, ("inv_freq was rounded to bfloat16",)),
+    "frequencies and base": (rounded(Rotary(64).frequencies, "bfloat16"), ROTARY, (BASE, "inv_freq was rounded to bfloat16")),
+    "positions in bfloat16": (narrow_tables(range(5000), positions_in="bfloat16"), ROTARY,
+                              ("positions were rounded to bfloat16 above 256",)),
+    "positions in float16": (narrow_tables(range(5000), positions_in="float16"), ROTARY,
+                             ("positions were rounded to float16 above 2,048",)),
+    "angles": (narrow_tables(range(5000), angles="bfloat16"), ROTARY, ("angles were rounded to bfloat16",)),
+    "tables": (tuple(rounded(table.astype(np.float64), "bfloat16").astype(np.float32) for table in (COS, SIN)), ROTARY,
+               ("tables were rounded to bfloat16",)),
+    "everything": (narrow_tables(range(5000), "bfloat16", "bfloat16", "bfloat16"), ROTARY, (
+        "inv_freq was rounded to bfloat16", "positions were rounded to bfloat16 above 256", "angles were rounded to bfloat16")),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults_are_named(name):
+    given, expected, faults = FAULTS[name]
+    match = identify_rotary(given, expect=expected)[0]
+    assert match.faults == faults
+    assert match.reason.startswith("; ".join(faults))

@@ -115,13 +115,14 @@ def unexplained(
 
 def explained(
     rotary: Rotary, positions: NDArray[Any], values: NDArray[np.complex128], dtype: str, narrow: bool = False,
+    used: Any = slice(None),
 ) -> Arithmetic | None:
-    """Return the arithmetic with which a rotation gives these values, or None.
+    """Return the arithmetic with which a rotation gives the values of the `used` pairs, or None.
 
     `narrow` means one that rounds angles, frequencies or positions to 16 bits.
     """
     for arithmetic in _narrow(dtype) if narrow else (Arithmetic(dtype, angles) for angles in ("", "float64", "float32")):
-        differs = unexplained(rotary, positions, values, arithmetic)
+        differs = unexplained(rotary, positions, values, arithmetic)[:, used]
         # an angle halfway between two numbers of 16 bits may have been rounded to either one
         if not differs.any() or narrow and differs.mean() < 0.02 and differs.mean(axis=1).max() < 0.5:
             return arithmetic

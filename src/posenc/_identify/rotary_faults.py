@@ -25,6 +25,11 @@ def numbers(values: Sequence[int]) -> str:
     return ", ".join(map(str, values[:4])) + (" ..." if len(values) > 4 else "")
 
 
+def pairs(values: Sequence[int]) -> str:
+    """Return the words for some pairs of columns."""
+    return f"pair{'s' if len(values) > 1 else ''} {numbers(values)}"
+
+
 def differences(found: Rotary, expected: Rotary | None, source: str) -> tuple[str, ...]:
     """Return the differences of the frequencies of a rotation."""
     if expected is None:
@@ -66,13 +71,19 @@ def _explicit_differences(found: Rotary, expected: Rotary) -> tuple[str, ...]:
     if not len(differ):
         return ("the frequencies differ slightly from the expected ones",)
     still = differ[w[differ] == 0]
-    faults = [f"pairs {numbers(still.tolist())} are not rotated"] if len(still) else []
+    faults = [not_rotated(still.tolist())] if len(still) else []
     others = differ[w[differ] != 0]
     if len(others):
-        k, which = others[0], numbers(others.tolist())
+        k, which = others[0], pairs(others.tolist())
         formula = "follow no known formula" if len(others) > len(f) / 2 else "differ"
-        faults.append(f"the frequencies of pairs {which} {formula}: pair {k} has {w[k]:.6g}, expected {f[k]:.6g}")
+        values = f"{w[k]:.6g}, expected {f[k]:.6g}"
+        several = f"the frequencies of {which} {formula}: pair {k} has {values}"
+        faults.append(several if len(others) > 1 else f"the frequency of {which} is {values}")
     return tuple(faults)
+
+
+def not_rotated(values: Sequence[int]) -> str:
+    return f"{pairs(values)} {'are' if len(values) > 1 else 'is'} not rotated"
 
 
 def of_layout(

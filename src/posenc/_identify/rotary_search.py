@@ -23,7 +23,7 @@ from posenc._identify.arithmetic import (
 from posenc._identify.phases import FLOAT32
 from posenc._identify.rotary_candidates import Candidate, Estimate, changed, mistakes
 from posenc._identify.rotary_ends import end_of
-from posenc._identify.rotary_faults import differences, numbers, of_arithmetic, of_layout, of_scale
+from posenc._identify.rotary_faults import differences, of_arithmetic, of_layout, of_scale, pairs
 from posenc._identify.rotary_fits import explicit, fits
 from posenc._identify.rotary_values import Values, positive
 from posenc._identify.rotation import Reading
@@ -162,7 +162,7 @@ def _explanation(
         if sample.still.any():
             rotary = changed(rotary, frequencies=np.where(sample.still, 0.0, rotary.frequencies), scale=1.0)
         for sized in sample.sized(rotary):
-            arithmetic = explained(sized, sample.positions, sample.values, sample.dtype, narrow)
+            arithmetic = explained(sized, sample.positions, sample.values, sample.dtype, narrow, ~sample.zero)
             if arithmetic is not None:
                 more = candidate.faults if candidate.faults is not None else differences(candidate.rotary, target, source)
                 found = Explanation(sized, arithmetic, (*more, *sample.faults), sample)
@@ -209,7 +209,7 @@ def _result(
     end = end or _other_rows(reading, found)
     unknown = sample.undetermined(rotary.frequencies)
     if unknown:
-        remarks = (*remarks, f"the positions do not determine the frequencies of pairs {numbers(unknown)}")
+        remarks = (*remarks, f"the positions do not determine the frequencies of {pairs(unknown)}")
     return Found(rotary, distance, (*layout_faults, *found.faults, *scale, *faults, *end), (*remarks, *layout_remarks), errors)
 
 
@@ -226,11 +226,13 @@ def _other_rows(reading: Reading, found: Explanation) -> tuple[str, ...]:
         positions = reading.positions[..., rows]
         values = found.sample.turned(reading.read(rows))
         differs = unexplained(found.rotary, positions + found.sample.offset, values, found.arithmetic)
-        beyond = np.flatnonzero((differs | ~np.isfinite(values)).any(axis=1))
+        beyond = np.flatnonzero((differs | ~np.isfinite(values))[:, ~found.sample.zero].any(axis=1))
         count += len(beyond)
         if len(beyond) and first is None:
             first = positions[..., beyond[0]].max()
-    return (f"{count} rows differ, the first is that of position {first:,}",) if count else ()
+    if count == 1:
+        return (f"1 row differs, at position {first:,}",)
+    return (f"{count} rows differ, the first at position {first:,}",) if count else ()
 
 
 def _nearest(sample: Values, target: Rotary | None, source: str, size: int) -> Found:
@@ -246,6 +248,6 @@ def _nearest(sample: Values, target: Rotary | None, source: str, size: int) -> F
     near = next(iter(sample.sized(best)))
     error = difference(sample.values, exact(near, sample.positions))
     differs = unexplained(near, sample.positions, sample.values, Arithmetic(sample.dtype, "float32"))
-    pairs = np.flatnonzero(differs.any(axis=0)).tolist()
-    text += f"; the nearest one, {near!r}, differs in pairs {numbers(pairs)} by up to {error.max():.2g}"
+    which = np.flatnonzero(differs.any(axis=0)).tolist()
+    text += f"; the nearest one, {near!r}, differs in {pairs(which)} by up to {error.max():.2g}"
     return Found(None, float(error.max()), (*sample.faults, text))
