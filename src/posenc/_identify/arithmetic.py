@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from posenc._arguments.dtypes import DTYPES
 from posenc._identify.phases import FLOAT32
 from posenc._identify.rotation import float64_values
-from posenc._identify.sample import PRECISION
+from posenc._identify.sample import PRECISION, narrowest
 from posenc._rotary import Rotary
 
 NARROW = ("bfloat16", "float16")
@@ -58,6 +58,14 @@ def correctly_rounded(rotary: Rotary, positions: NDArray[Any], dtype: str) -> ND
     cos, sin = rotary.tables(positions, dtype=dtype, out=out)
     values: NDArray[np.complex128] = float64_values(cos, dtype) + 1j * float64_values(sin, dtype)
     return values
+
+
+def narrower_than_needed(rotary: Rotary, positions: NDArray[Any], stored: str, dtype: str) -> bool:
+    """Return whether `stored` does not hold the values of a rotation in `dtype`."""
+    if PRECISION[stored] >= PRECISION[dtype]:
+        return False
+    values = correctly_rounded(rotary, positions, dtype)
+    return PRECISION[narrowest(np.stack([values.real, values.imag]), dtype)] > PRECISION[stored]
 
 
 def difference(x: NDArray[np.complex128], y: NDArray[np.complex128]) -> NDArray[np.float64]:
@@ -107,13 +115,14 @@ def unexplained(
 
 def explained(
     rotary: Rotary, positions: NDArray[Any], values: NDArray[np.complex128], dtype: str, narrow: bool = False,
+    used: Any = slice(None),
 ) -> Arithmetic | None:
-    """Return the arithmetic with which a rotation gives these values, or None.
+    """Return the arithmetic with which a rotation gives the values of the `used` pairs, or None.
 
     `narrow` means one that rounds angles, frequencies or positions to 16 bits.
     """
     for arithmetic in _narrow(dtype) if narrow else (Arithmetic(dtype, angles) for angles in ("", "float64", "float32")):
-        differs = unexplained(rotary, positions, values, arithmetic)
+        differs = unexplained(rotary, positions, values, arithmetic)[:, used]
         # an angle halfway between two numbers of 16 bits may have been rounded to either one
         if not differs.any() or narrow and differs.mean() < 0.02 and differs.mean(axis=1).max() < 0.5:
             return arithmetic

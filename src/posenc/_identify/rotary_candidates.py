@@ -119,6 +119,10 @@ def _other_scaling(
         found = changed(expected, scaling=scaling | {"truncate": not scaling.get("truncate", True)})
         assert found is not None
         yield Candidate(found, (f"truncate is {not scaling.get('truncate', True)}, {source} {scaling.get('truncate', True)}",))
+        turned = {"beta_fast": scaling.get("beta_slow", 1.0), "beta_slow": scaling.get("beta_fast", 32.0)}
+        found = changed(expected, scaling=scaling | turned)
+        assert found is not None
+        yield Candidate(found, ("beta_fast and beta_slow of the scaling yarn are exchanged",))
 
 
 def _other_bases(expected: Rotary, plain: Rotary, estimate: Estimate) -> Iterator[Candidate]:
@@ -192,6 +196,8 @@ def _other_frequencies(expected: Rotary, estimate: Estimate) -> Iterator[Candida
     if factor != 1 and (found := _multiplied(expected, factor)) is not None:
         scaled = f", as by linear scaling with factor {number(1 / factor)}" if 0 < factor < 1 else ""
         yield Candidate(found, (f"the frequencies are multiplied by {number(factor)}{scaled}",))
+    if (found := changed(expected, frequencies=np.divide(1, f, out=np.zeros_like(f), where=f != 0))) is not None:
+        yield Candidate(found, ("the frequencies are the reciprocals of the expected ones",))
     for order, words in ((np.arange(len(f))[::-1], "reverse"), (np.argsort(np.argsort(-w)), "another")):
         ordered = f[order] if words == "reverse" else np.sort(f)[::-1][order]
         if not np.array_equal(ordered, f) and (found := changed(expected, frequencies=ordered)) is not None:

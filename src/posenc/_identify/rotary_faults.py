@@ -25,6 +25,11 @@ def numbers(values: Sequence[int]) -> str:
     return ", ".join(map(str, values[:4])) + (" ..." if len(values) > 4 else "")
 
 
+def pairs(values: Sequence[int]) -> str:
+    """Return the words for some pairs of columns."""
+    return f"pair{'s' if len(values) > 1 else ''} {numbers(values)}"
+
+
 def differences(found: Rotary, expected: Rotary | None, source: str) -> tuple[str, ...]:
     """Return the differences of the frequencies of a rotation."""
     if expected is None:
@@ -44,7 +49,7 @@ def differences(found: Rotary, expected: Rotary | None, source: str) -> tuple[st
             assert wanted is not None
             faults.append(f"the scaling {wanted['rope_type']} is not applied")
         else:
-            instead = f"expected {wanted['rope_type']}" if wanted is not None else "expected none"
+            instead = f"{source} {wanted['rope_type'] if wanted is not None else 'none'}"
             if wanted is None or wanted["rope_type"] != own["rope_type"]:
                 factor = f" with factor {number(own['factor'])}" if "factor" in own else ""
                 faults.append(f"the scaling {own['rope_type']}{factor} is applied, {instead}")
@@ -66,15 +71,19 @@ def _explicit_differences(found: Rotary, expected: Rotary) -> tuple[str, ...]:
     if not len(differ):
         return ("the frequencies differ slightly from the expected ones",)
     still = differ[w[differ] == 0]
-    faults = [f"pairs {numbers(still.tolist())} are not rotated"] if len(still) else []
+    faults = [not_rotated(still.tolist())] if len(still) else []
     others = differ[w[differ] != 0]
-    if len(others) > len(f) / 2:
-        faults.append("the frequencies follow no known formula")
-    elif len(others):
-        k = others[0]
-        faults.append(
-            f"the frequencies of pairs {numbers(others.tolist())} differ: pair {k} has {w[k]:.6g}, expected {f[k]:.6g}")
+    if len(others):
+        k, which = others[0], pairs(others.tolist())
+        formula = "follow no known formula" if len(others) > len(f) / 2 else "differ"
+        values = f"{w[k]:.6g}, expected {f[k]:.6g}"
+        several = f"the frequencies of {which} {formula}: pair {k} has {values}"
+        faults.append(several if len(others) > 1 else f"the frequency of {which} is {values}")
     return tuple(faults)
+
+
+def not_rotated(values: Sequence[int]) -> str:
+    return f"{pairs(values)} {'are' if len(values) > 1 else 'is'} not rotated"
 
 
 def of_layout(
@@ -98,7 +107,7 @@ def of_layout(
     return (), (), layout
 
 
-def of_scale(found: Rotary, expected: Rotary | None) -> tuple[str, ...]:
+def of_scale(found: Rotary, expected: Rotary | None, source: str) -> tuple[str, ...]:
     """Return the fault of the scale of cosines and sines."""
     if expected is None:
         return ()
@@ -109,13 +118,13 @@ def of_scale(found: Rotary, expected: Rotary | None) -> tuple[str, ...]:
     for factor, words in ((1.0, "is missing"), (attention**2, "is applied twice"), (1 / attention, "is inverted")):
         if not math.isclose(attention, 1) and math.isclose(scale, expected.scale * factor, rel_tol=1e-3):
             return (f"attention_scaling {attention:.4g} {words}",)
-    return (f"cosines and sines are multiplied by {number(scale)}, expected {number(wanted)}",)
+    return (f"cosines and sines are multiplied by {number(scale)}, {source} {number(wanted)}",)
 
 
 def of_arithmetic(
-    arithmetic: Arithmetic, dtype: str, errors: Mapping[int, float], exactly: bool
+    arithmetic: Arithmetic, narrower: bool, errors: Mapping[int, float], exactly: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the faults and the remarks about an arithmetic; `dtype` is that of the tables."""
+    """Return the faults and the remarks about an arithmetic; `narrower` is whether it rounds tables more than their dtype."""
     faults = []
     if arithmetic.frequencies in NARROW:
         faults.append(f"inv_freq was rounded to {arithmetic.frequencies}")
@@ -124,7 +133,7 @@ def of_arithmetic(
         faults.append(f"positions were rounded to {arithmetic.positions} above {above:,}")
     if arithmetic.angles in NARROW:
         faults.append(f"angles were rounded to {arithmetic.angles}")
-    if PRECISION[arithmetic.table] < PRECISION[dtype]:
+    if narrower:
         faults.append(f"tables were rounded to {arithmetic.table}")
     if faults:
         return tuple(faults), ()

@@ -7,6 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from posenc._arguments.dtypes import DTYPES
 from posenc._identify.arithmetic import NARROW, Arithmetic, errors_of, rounded
 from posenc._identify.rotary_candidates import Candidate, Estimate
 from posenc._identify.rotary_faults import differences
@@ -33,7 +34,8 @@ def search_frequencies(reading: Reading, expected: Rotary | None, source: str, h
     size, axes = head_dim or 2 * len(w), None if target is None else target.axes
     for narrow in ("", own) if own in NARROW else ("",):
         relative = 2.0 ** -PRECISION[narrow] if narrow else 2.0**-50
-        estimate = Estimate(w, relative / 8 * np.abs(w), np.ones(len(w), bool))
+        smallest = 2.0 ** DTYPES[narrow].smallest if narrow else 0.0
+        estimate = Estimate(w, (relative * np.abs(w) + smallest) / 8, np.ones(len(w), bool))
         for candidate in near_candidates(estimate, target, source, size, axes):
             f = candidate.rotary.frequencies
             if narrow and not (rounded(f, narrow) == w).mean() > 0.9:

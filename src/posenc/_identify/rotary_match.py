@@ -17,8 +17,7 @@ from posenc._identify.rotation_function import read_function, read_rotary
 from posenc._rotary import Rotary, RotaryAt
 from posenc._rotary.keywords import KEYWORDS
 
-
-SOURCE = "the configuration has"            # the words that precede a value of the configuration in a message
+SOURCE = "the configuration has"
 
 
 class RotaryMatch(NamedTuple):  # numpydoc ignore=PR01
@@ -119,9 +118,9 @@ def identify_rotary(
 
 
 def matches(
-    rotation: Any, expected: Rotary | None, source: str, positions: Positions | None = None, head_dim: int | None = None,
+    rotation: Any, expected: Rotary | None, source: str, positions: Any = None, head_dim: int | None = None
 ) -> list[RotaryMatch]:
-    """Return the matches; `source` are the words that precede an expected value in a message."""
+    """Return the matches of a rotation; `source` are the words that precede an expected value in a message."""
     with np.errstate(all="ignore"):             # the host program may have set NumPy to raise floating-point errors
         found = _found(rotation, expected, source, positions, head_dim)
     if expected is None and found.rotary is None:
@@ -136,7 +135,7 @@ def _found(rotation: Any, expected: Rotary | None, source: str, positions: Any, 
     if isinstance(rotation, (Rotary, RotaryAt)):
         reading = read_rotary(rotation, positions)
     elif callable(rotation):
-        reading = read_function(rotation, positions, expected, head_dim, axes)
+        reading = read_function(rotation, positions, expected, head_dim or getattr(rotation, "head_dim", None), axes)
     else:
         reading = read_arrays(rotation, positions, None if expected is None else expected.rotary_dim // 2, axes)
     if reading.frequencies is not None:

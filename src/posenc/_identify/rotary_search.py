@@ -10,11 +10,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc._identify.arithmetic import Arithmetic, correctly_rounded, difference, errors_of, exact, explained, unexplained
+from posenc._identify.arithmetic import (
+    Arithmetic,
+    correctly_rounded,
+    difference,
+    errors_of,
+    exact,
+    explained,
+    narrower_than_needed,
+    unexplained,
+)
 from posenc._identify.phases import FLOAT32
 from posenc._identify.rotary_candidates import Candidate, Estimate, changed, mistakes
 from posenc._identify.rotary_ends import end_of
-from posenc._identify.rotary_faults import differences, numbers, of_arithmetic, of_layout, of_scale
+from posenc._identify.rotary_faults import differences, of_arithmetic, of_layout, of_scale, pairs
 from posenc._identify.rotary_fits import explicit, fits
 from posenc._identify.rotary_values import Values, positive
 from posenc._identify.rotation import Reading
@@ -48,7 +57,7 @@ def search(reading: Reading, expected: Rotary | None, source: str, head_dim: int
     assert reading.read is not None and reading.positions is not None and reading.rows is not None
     positions, values = reading.positions[..., reading.rows], reading.read(reading.rows)
     if not values.size:
-        return Found(None, 0.0, (*reading.faults, "there are no values"))
+        return Found(None, math.inf, reading.faults or ("there are no values",))
     finite = np.isfinite(values).all(axis=1)
     faults = list(reading.faults)
     if not finite.any():
@@ -123,7 +132,9 @@ def near_candidates(
             yield Candidate(rotary)
 
 
-def _candidates(sample: Values, target: Rotary | None, source: str, size: int) -> Iterator[tuple[Candidate, bool]]:
+def _candidates(
+    sample: Values, target: Rotary | None, source: str, size: int, allow_narrow: bool = True
+) -> Iterator[tuple[Candidate, bool]]:
     """Yield candidates near the estimated frequencies, and whether to round to 16 bits."""
     axes = None if target is None else target.axes
     for narrow, values in ((False, sample), (True, sample.loose())):
@@ -131,6 +142,8 @@ def _candidates(sample: Values, target: Rotary | None, source: str, size: int) -
             yield Candidate(target, ()), narrow
         for candidate in near_candidates(values.estimate, target, source, size, axes):
             yield candidate, narrow
+        if not allow_narrow:
+            return
 
 
 def _explanation(
@@ -149,7 +162,7 @@ def _explanation(
         if sample.still.any():
             rotary = changed(rotary, frequencies=np.where(sample.still, 0.0, rotary.frequencies), scale=1.0)
         for sized in sample.sized(rotary):
-            arithmetic = explained(sized, sample.positions, sample.values, sample.dtype, narrow)
+            arithmetic = explained(sized, sample.positions, sample.values, sample.dtype, narrow, ~sample.zero)
             if arithmetic is not None:
                 more = candidate.faults if candidate.faults is not None else differences(candidate.rotary, target, source)
                 found = Explanation(sized, arithmetic, (*more, *sample.faults), sample)
@@ -168,7 +181,7 @@ def _ended(
     reach = float(farthest.max()) / 2
     while reach >= 8:
         first = sample.rows(farthest <= reach)
-        found = _explanation(first, _candidates(first, target, source, size), target, source)
+        found = _explanation(first, _candidates(first, target, source, size, allow_narrow=False), target, source)
         if found is not None:
             return found, end_of(reading, found.rotary, found.arithmetic, first, farthest, reach)
         reach /= 2
@@ -190,12 +203,13 @@ def _result(
     errors = errors_of(rotary, found.arithmetic)
     exactly = not end and bool(
         (sample.values == correctly_rounded(rotary, sample.positions, sample.dtype)).all())
-    faults, remarks = of_arithmetic(found.arithmetic, reading.dtype, errors, exactly)
-    scale = of_scale(rotary, target)
+    narrower = narrower_than_needed(rotary, sample.positions, found.arithmetic.table, reading.dtype)
+    faults, remarks = of_arithmetic(found.arithmetic, narrower, errors, exactly)
+    scale = of_scale(rotary, target, source)
     end = end or _other_rows(reading, found)
     unknown = sample.undetermined(rotary.frequencies)
     if unknown:
-        remarks = (*remarks, f"the positions do not determine the frequencies of pairs {numbers(unknown)}")
+        remarks = (*remarks, f"the positions do not determine the frequencies of {pairs(unknown)}")
     return Found(rotary, distance, (*layout_faults, *found.faults, *scale, *faults, *end), (*remarks, *layout_remarks), errors)
 
 
@@ -212,11 +226,13 @@ def _other_rows(reading: Reading, found: Explanation) -> tuple[str, ...]:
         positions = reading.positions[..., rows]
         values = found.sample.turned(reading.read(rows))
         differs = unexplained(found.rotary, positions + found.sample.offset, values, found.arithmetic)
-        beyond = np.flatnonzero((differs | ~np.isfinite(values)).any(axis=1))
+        beyond = np.flatnonzero((differs | ~np.isfinite(values))[:, ~found.sample.zero].any(axis=1))
         count += len(beyond)
         if len(beyond) and first is None:
             first = positions[..., beyond[0]].max()
-    return (f"{count} rows differ, the first is that of position {first:,}",) if count else ()
+    if count == 1:
+        return (f"1 row differs, at position {first:,}",)
+    return (f"{count} rows differ, the first at position {first:,}",) if count else ()
 
 
 def _nearest(sample: Values, target: Rotary | None, source: str, size: int) -> Found:
@@ -232,6 +248,6 @@ def _nearest(sample: Values, target: Rotary | None, source: str, size: int) -> F
     near = next(iter(sample.sized(best)))
     error = difference(sample.values, exact(near, sample.positions))
     differs = unexplained(near, sample.positions, sample.values, Arithmetic(sample.dtype, "float32"))
-    pairs = np.flatnonzero(differs.any(axis=0)).tolist()
-    text += f"; the nearest one, {near!r}, differs in pairs {numbers(pairs)} by up to {error.max():.2g}"
+    which = np.flatnonzero(differs.any(axis=0)).tolist()
+    text += f"; the nearest one, {near!r}, differs in {pairs(which)} by up to {error.max():.2g}"
     return Found(None, float(error.max()), (*sample.faults, text))

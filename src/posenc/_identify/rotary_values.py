@@ -14,7 +14,7 @@ from posenc._identify.arithmetic import exact
 from posenc._identify.candidates import short
 from posenc._identify.phases import Orientation, Phases, orientation_of, phases_of
 from posenc._identify.rotary_candidates import LOOSE, Estimate
-from posenc._identify.rotary_faults import number, numbers
+from posenc._identify.rotary_faults import not_rotated, number, pairs
 from posenc._identify.sample import PRECISION, narrowest
 from posenc._rotary import Rotary
 
@@ -32,6 +32,7 @@ class Values(NamedTuple):
     scales: tuple[float, ...]           # possible ones, simple ones first
     scale_error: float
     still: NDArray[np.bool_]            # pairs that are not rotated, although they should be
+    zero: NDArray[np.bool_]             # pairs that are 0 everywhere
     faults: tuple[str, ...]
 
     @property
@@ -110,9 +111,9 @@ def positive(
         expected = np.abs(target.frequencies)
         still = used & (expected > 64 * phases.error) & (np.abs(frequency) <= 8 * phases.error) & (frequency == 0)
     if still.any():
-        more += (f"pairs {numbers(np.flatnonzero(still).tolist())} are not rotated",)
+        more += (not_rotated(np.flatnonzero(still).tolist()),)
     estimate = Estimate(frequency, phases.error, used & np.isfinite(phases.error) & ~still)
-    result = Values(positions, turned(values, orientation), stored, estimate, orientation, scales, error, still,
+    result = Values(positions, turned(values, orientation), stored, estimate, orientation, scales, error, still, ~used,
                     (*faults, *more))
     return result._replace(positions=positions + result.offset) if result.offset else result
 
@@ -135,10 +136,11 @@ def _scales(
     scales = (*near, short(scale, error / scale), short(mean, fine), short(mean, fine / 8))
     faults = []
     if not used.all():
-        faults.append(f"pairs {numbers(np.flatnonzero(~used).tolist())} are 0")
+        zero = np.flatnonzero(~used).tolist()
+        faults.append(f"{pairs(zero)} {'are' if len(zero) > 1 else 'is'} 0")
     uneven = used & (np.abs(amplitude - scale) > 8 * error)
     if 0 < uneven.sum() < len(used) / 2:
-        faults.append(f"the scale of pairs {numbers(np.flatnonzero(uneven).tolist())} differs from that of the others")
+        faults.append(f"the scale of {pairs(np.flatnonzero(uneven).tolist())} differs from that of the others")
     return tuple(dict.fromkeys(scales)), error, tuple(faults)
 
 
