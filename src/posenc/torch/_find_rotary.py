@@ -16,6 +16,7 @@ from posenc.torch._rotary_calls import roles_of
 
 CLASS = re.compile(r"rotary|ro_?pe(?![a-z])", re.IGNORECASE)            # as LlamaRotaryEmbedding, RoPE, RopeScaling
 FUNCTION = re.compile(r"rot|rope", re.IGNORECASE)
+MOVES_COLUMNS = re.compile(r"(?:de)?interleave", re.IGNORECASE)
 
 
 class Place(NamedTuple):
@@ -32,6 +33,7 @@ class Function(NamedTuple):
     name: str
     call: Callable[..., Any]
     roles: dict[str, str]
+    before: Callable[[Tensor], Tensor] | None       # moves the columns of queries and keys first
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
@@ -106,6 +108,8 @@ def _functions_in(kind: type, module: nn.Module) -> Iterator[Function]:
             code = inspect.unwrap(method) if callable(method) else None
             if not inspect.isfunction(code):
                 continue
+            moves = [code.__globals__.get(name) for name in filter(MOVES_COLUMNS.match, code.__code__.co_names)]
+            before = next((each for each in moves if inspect.isfunction(each) and len(roles_of(each) or ()) == 1), None)
             for name in filter(FUNCTION.search, code.__code__.co_names):
                 target = code.__globals__.get(name)
                 if target is None and callable(inspect.getattr_static(kind, name, None)):
@@ -113,11 +117,8 @@ def _functions_in(kind: type, module: nn.Module) -> Iterator[Function]:
                 roles = None if inspect.isclass(target) or not callable(target) else roles_of(target)
                 known = set((roles or {}).values())
                 if roles and "x" in known and ({"cos", "sin"} <= known or "table" in known):
-                    yield Function(".".join(filter(None, (getattr(target, "__module__", ""), _name(target, name)))), target, roles)
-
-
-def _name(function: Any, otherwise: str) -> str:
-    return getattr(function, "__qualname__", otherwise)
+                    label = (getattr(target, "__module__", ""), getattr(target, "__qualname__", name))
+                    yield Function(".".join(filter(None, label)), target, roles, before)
 
 
 def is_same(a: nn.Module, b: nn.Module) -> bool:

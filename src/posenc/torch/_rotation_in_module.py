@@ -216,7 +216,8 @@ def _composed(function: Function, tables: Callable[[Tensor, Tensor], Tables], se
         its = tables(x, positions)
         given = calls.in_heads(x, plan, heads)
         index = torch.arange(len(positions), device=positions.device)[None]
-        values = {"x": given, "positions": index, **calls.table_values(its, plan.shape)}
+        moved = function.before(given) if function.before else given
+        values = {"x": moved, "positions": index, **calls.table_values(its, plan.shape)}
         return calls.from_heads(calls.called(function.call, function.roles, values), x, plan, given)
 
     for plan in calls.plans(setting.columns):
