@@ -58,7 +58,7 @@ def random_scaling(rng, pairs):
         {"rope_type": "dynamic", "factor": factor, "max_position_embeddings": length, "length": int(length * factor)},
         {"rope_type": "ntk_alpha", "alpha": factor},
         {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": length},
-        {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": length, "beta_fast": 16.0, "truncate": False},
+        YARN | {"factor": factor, "original_max_position_embeddings": length, "beta_fast": 16.0, "truncate": False},
         LLAMA3 | {"factor": factor, "original_max_position_embeddings": length},
         {"rope_type": "longrope", "short_factor": short, "long_factor": long, "original_max_position_embeddings": length,
          "factor": factor, "length": int(rng.choice([1, 2 * length]))},

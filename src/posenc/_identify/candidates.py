@@ -117,12 +117,22 @@ def fits(sample: Sample) -> Iterator[list[Encoding]]:
             if not len(numbers) or tuple(columns) in seen:
                 continue
             seen.add(tuple(columns))
-            line = line_of(q, sample, columns)
-            if line is not None:
+            lines: list[Line] = []
+            for first in (0, len(columns) // 4) if len(columns) >= 16 else (0,):
+                line = line_of(q, sample, columns, first)
+                if line is None or any(_same(line, other) for other in lines):
+                    continue
+                lines.append(line)
                 for order in ("sin", "cos"):
                     conventions = _namings(line, len(columns), d_model, {**structure, "order": order})
                     if encodings := [Encoding(d_model, **convention) for convention in conventions]:
                         yield encodings
+
+
+def _same(line: Line, other: Line) -> bool:
+    """Return whether two lines differ by less than their errors."""
+    return (abs(line.intercept - other.intercept) <= 8 * (line.intercept_error + other.intercept_error)
+            and abs(line.slope - other.slope) <= 8 * (line.slope_error + other.slope_error))
 
 
 def in_steps(encodings: list[Encoding]) -> list[Encoding]:
