@@ -241,12 +241,13 @@ def _variants(setting: Setting, expected: Expected) -> list[tuple[Setting, Rotar
     else:
         found = [(setting._replace(length=(rotary.scaling or {}).get("length")), equal)]
     for axis in range(setting.axes if setting.axes > 1 else 0):
-        turning = np.array(rotary.axes) == axis
-        its = Rotary(
-            rotary.head_dim, rotary_dim=rotary.rotary_dim, layout=rotary.layout, scale=rotary.scale * rotary.attention_scaling,
-            frequencies=np.where(turning, rotary.frequencies, 0.0),
-        )
-        found.append((found[0][0]._replace(axis=axis), its))
+        frequencies = np.where(np.array(rotary.axes) == axis, rotary.frequencies, 0.0)
+        if frequencies.any():
+            its = Rotary(
+                rotary.head_dim, rotary_dim=rotary.rotary_dim, layout=rotary.layout, frequencies=frequencies,
+                scale=rotary.scale * rotary.attention_scaling,
+            )
+            found.append((found[0][0]._replace(axis=axis), its))
     return found
 
 
