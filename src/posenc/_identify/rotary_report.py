@@ -116,7 +116,7 @@ def _difference(rotate: Any, expected: Rotary, position: int) -> float | None:
 
 
 def each_once(rotation: Any) -> Any:
-    """Return tables of cosines and sines with one column for each pair, because the layout of tables is not that of the pairs."""
+    """Return tables with one column for each pair, because the layout of tables is not that of the pairs."""
     return tuple(map(_once, rotation)) if isinstance(rotation, tuple) else rotation
 
 

@@ -16,8 +16,8 @@ ROLES = {
     "positions": ("position_ids", "positions", "position", "pos", "input_pos", "pos_ids", "indices", "ids"),
     "cos": ("cos", "cos_cached", "cosine", "freqs_cos", "cos_emb"),
     "sin": ("sin", "sin_cached", "sine", "freqs_sin", "sin_emb"),
-    "table": ("freqs_cis", "freqs", "freq", "rope_cache", "freqs_complex", "rotary_pos_emb", "rotary_emb", "emb", "rope", "cache",
-              "cos_sin", "cos_sin_cache", "position_embeddings", "pos_emb", "angles", "frequencies"),
+    "table": ("freqs_cis", "freqs", "freq", "rope_cache", "freqs_complex", "rotary_pos_emb", "rotary_emb", "emb", "rope",
+              "cache", "cos_sin", "cos_sin_cache", "position_embeddings", "pos_emb", "angles", "frequencies"),
     "length": ("seq_len", "seqlen", "seq_length", "max_seq_len", "length"),
     "offset": ("offset", "start_pos", "seqlen_offset"),
     "layer_type": ("layer_type",),
@@ -140,7 +140,7 @@ def _rows(table: Tensor, n: int) -> Tensor | None:
 
 
 class Plan(NamedTuple):
-    """How to call a function that rotates: whether heads follow positions, the shape of tables, and the columns that it takes."""
+    """How to call a function: whether heads follow positions, the shape of tables, and the number of columns."""
 
     swapped: bool
     shape: int
@@ -182,7 +182,7 @@ def table_values(tables: Tables, shape: int) -> dict[str, Any]:
 
 
 def in_heads(x: Tensor, plan: Plan, heads: int) -> Tensor:
-    """Return x, of shape (n, head_dim) or (heads, n, head_dim), in the shape (1, heads, n, columns) or (1, n, heads, columns)."""
+    """Return x, of shape (n, head_dim) or (heads, n, head_dim), as (1, heads, n, columns) or (1, n, heads, columns)."""
     x = x[..., : plan.columns].expand(1, heads if x.ndim == 2 else len(x), -1, -1).clone()
     return x.transpose(1, 2).contiguous() if plan.swapped else x
 

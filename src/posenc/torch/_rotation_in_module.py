@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -132,7 +133,7 @@ def _in_runs(rotate: Rotate, roles: dict[str, str]) -> Rotate:
         heads = x[order].view(len(unique), int(counts[0]), -1).transpose(0, 1)
         starts = [0, *(i for i in range(1, len(unique)) if unique[i] != unique[i - 1] + 1), len(unique)]
         parts = []
-        for begin, end in zip(starts, starts[1:], strict=False):
+        for begin, end in itertools.pairwise(starts):
             first = 0 if "offset" in known else int(unique[begin])
             _check_length(first)
             rows = torch.cat([heads.new_zeros(len(heads), first, heads.shape[2]), heads[:, begin:end]], 1)
@@ -195,7 +196,7 @@ def _stored(table: Any, form: Form, x: Tensor, positions: Tensor) -> Tables:
 
 
 def rotations(module: nn.Module, functions: Sequence[Function], setting: Setting) -> list[list[Rotation]]:
-    """Return the rotations by a module, for queries and keys, or those by each function that takes its tables, or its tables."""
+    """Return the rotations by a module, for queries and keys, or those by functions that take its tables, and its tables."""
     rotate, tables = forward_of(module, setting) if is_called(module) else (None, None)
     if rotate is not None:
         return [_each_tensor("", rotate, setting)]
@@ -278,8 +279,9 @@ def _order(rotate: Callable[[Tensor, Tensor], Tensor], columns: int, setting: Se
     A function may move the columns of queries and keys in the same way, which does not change their products.
     """
     identity = torch.eye(columns, dtype=setting.dtype, device=setting.device)
-    at_zero = _array(rotate(identity, torch.zeros(columns, dtype=torch.long, device=setting.device))) != 0
-    if (at_zero.sum(0) == 1).all() and (at_zero.sum(1) == 1).all():
+    values = _array(rotate(identity, torch.zeros(columns, dtype=torch.long, device=setting.device)))
+    at_zero = values != 0
+    if (values[at_zero] > 0).all() and (at_zero.sum(0) == 1).all() and (at_zero.sum(1) == 1).all():
         return np.argmax(at_zero, axis=1)
     return np.arange(columns)
 
