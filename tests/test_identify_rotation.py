@@ -288,3 +288,19 @@ def test_faults_are_named(name):
     match = identify_rotary(given, expect=expected)[0]
     assert match.faults == faults
     assert match.reason.startswith("; ".join(faults))
+
+
+@pytest.mark.parametrize("name, head_dim", [("qwen2-vl", 128), ("qwen3-vl", 64), ("pixtral", 64), ("ltx-video", 64)])
+def test_several_axes(name, head_dim):
+    rotary = Rotary.preset(name, head_dim)
+    count = 1 + max(rotary.axes)
+    positions = RNG(0).integers(0, 60, (count, 300))
+    assert identify_rotary(rotary.tables(positions), expect=rotary, positions=positions)[0].rotary == rotary
+    match = identify_rotary(rotation(rotary), expect=rotary)[0]
+    assert (match.rotary, match.faults) == (rotary, ())
+    other = rotary.replace(axes=[(axis + 1) % count for axis in rotary.axes])
+    match = identify_rotary(other.tables(positions), expect=rotary, positions=positions)[0]
+    fault, = match.faults
+    assert "the positions of axis 1, expected axis 0" in fault and match.difference < 1e-7
+    same = identify_rotary(rotary.tables(np.tile(np.arange(300), (count, 1))), expect=rotary)[0]
+    assert same.faults == () and "do not show the axes" in same.reason

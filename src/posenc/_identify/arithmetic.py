@@ -110,7 +110,9 @@ def unexplained(
     size = abs(rotary.scale * rotary.attention_scaling)
     angles = growth_of(rotary.frequencies) * np.abs(axis_positions(rotary, positions) * rotary.frequencies)
     stored = size * 2.0 ** -PRECISION[arithmetic.table] + 2.0 ** (DTYPES[arithmetic.table].smallest - 1)
-    return difference(values, reference) > size * (FLOAT32 if narrow else unit) * (1 + angles) + stored
+    bound = size * (FLOAT32 if narrow else unit) * (1 + angles) + stored
+    # where any value is possible, the values are no evidence
+    return difference(values, reference) > bound if (bound < size).mean() > 0.25 else np.ones(values.shape, bool)
 
 
 def explained(

@@ -190,6 +190,46 @@ def short(x: float, error: float, favourites: Sequence[float] = (), lenience: fl
     return float(x)
 
 
+def refined(encoding: Encoding, sample: Sample, positions: NDArray[Any]) -> Iterator[Encoding]:
+    """Yield encodings whose base and frequency scale are fitted to all values, from few digits to all.
+
+    The first ones have the default base and spacing.
+    """
+    changes = changes_of(encoding)
+    if "shift" in changes or encoding.d_model < 2 or not encoding.frequencies[0] > 0:
+        return
+    default = {k: v for k, v in changes.items() if k not in ("base", "spacing")}
+    default["frequency_scale"] = float(encoding.frequencies[0])
+    own = ["base"] if encoding.frequency_scale == 1 else ["frequency_scale", "base"]
+    if len(encoding.frequencies) == 1 or encoding.base == 1:
+        own = ["frequency_scale"]
+    for start, names in ((default, ["frequency_scale"]), (changes, own)):
+        fitted = {k: v for k, v in start.items() if k not in names}
+        values = _least_squares(Encoding(encoding.d_model, **start), names, sample, positions)
+        for name, value in zip(names, values, strict=True):
+            if not 0 < value < math.inf:
+                break
+            fitted[name] = value
+        else:
+            for digits in range(6, 17):
+                shorter = {name: float(f"{fitted[name]:.{digits}e}") for name in names}
+                yield Encoding(encoding.d_model, **fitted | shorter)
+
+
+def _least_squares(encoding: Encoding, names: Sequence[str], sample: Sample, positions: NDArray[Any]) -> list[float]:
+    """Return the values of base and frequency scale that fit best, by one step of the Gauss-Newton method."""
+    rough = approximation_of(encoding)
+    angles = (positions.astype(np.float64)[:, None] + rough.offset) * rough.frequency
+    slope = rough.scale * np.where(rough.cosine, -np.sin(angles), np.cos(angles)) * angles
+    rest = sample.values - encoding.encode(positions, dtype="float64")
+    ratio = np.divide(rough.frequency, encoding.frequency_scale, out=np.ones_like(rough.frequency), where=rough.frequency > 0)
+    # the derivatives by the logarithms of the parameters
+    basis = [slope if name == "frequency_scale" else slope * np.log(ratio) / math.log(encoding.base) for name in names]
+    near = np.abs(slope) < 1e6
+    steps = np.linalg.lstsq(np.stack([column[near] for column in basis], 1), rest[near])[0]
+    return [getattr(encoding, name) * math.exp(np.clip(step, -1, 1)) for name, step in zip(names, steps, strict=True)]
+
+
 def of_size(radius: NDArray[np.float64], scale: float) -> bool:
     """Return whether most radii, sqrt(sin**2 + cos**2) of column pairs, are near a scale."""
     return bool((np.abs(radius - abs(scale)) < 0.2 * abs(scale)).mean() > 0.7)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 FLOAT32 = 2.0**-24
 QUARTER = math.pi / 2
+FARTHEST = 2**20            # offset of positions
 
 
 class Phases(NamedTuple):
@@ -126,6 +127,8 @@ def orientation_of(phases: Phases, sign: int) -> Orientation | None:
     near = round(2 * offset) / 2
     if abs(offset - near) <= 8 * error + 1e-6:
         offset = near
+    if abs(offset) > FARTHEST:
+        return None
     rest = wrapped(phase - frequency * offset)[used]
     fits = np.abs(rest) <= 8 * phases.phase_error[used] + 1e-6 + 64 * FLOAT32 * np.abs(frequency[used] * offset)
     return Orientation(exchanged, negative, offset) if fits.mean() > 0.7 else None

@@ -21,6 +21,7 @@ from posenc._identify.arithmetic import (
     unexplained,
 )
 from posenc._identify.phases import FLOAT32
+from posenc._identify.rotary_axes import with_their_axes
 from posenc._identify.rotary_candidates import Candidate, Estimate, changed, mistakes
 from posenc._identify.rotary_ends import end_of
 from posenc._identify.rotary_faults import differences, of_arithmetic, of_layout, of_scale, pairs
@@ -68,9 +69,12 @@ def search(reading: Reading, expected: Rotary | None, source: str, head_dim: int
         faults.append("all values are 0")
     if not values[finite].any():
         return Found(None, math.inf, tuple(faults))
+    positions, values = positions[..., finite], values[finite]
     target, more = (None, ()) if expected is None else with_pairs(expected, values.shape[1], source)
+    if target is not None and (moved := with_their_axes(target, positions, values, source)) is not None:
+        target, more = moved[0], (*more, *moved[1])
     size = head_dim or reading.head_dim or 2 * values.shape[1]
-    found = _found(reading, positions[..., finite], values[finite], target, source, size)
+    found = _found(reading, positions, values, target, source, size)
     return found._replace(faults=(*faults, *more, *found.faults), remarks=(*found.remarks, *reading.remarks))
 
 
@@ -207,6 +211,8 @@ def _result(
     faults, remarks = of_arithmetic(found.arithmetic, narrower, errors, exactly)
     scale = of_scale(rotary, target, source)
     end = end or _other_rows(reading, found)
+    if rotary.axes is not None and (sample.positions == sample.positions[0]).all():
+        remarks = (*remarks, "the positions are equal on all axes and do not show the axes of the pairs")
     unknown = sample.undetermined(rotary.frequencies)
     if unknown:
         remarks = (*remarks, f"the positions do not determine the frequencies of {pairs(unknown)}")
