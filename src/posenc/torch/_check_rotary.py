@@ -275,8 +275,9 @@ def _judged(place: Place, setting: Setting, rotary: Rotary | None, source: str) 
         if frequencies is None:
             return Judged(unchecked="no call of the module succeeds, and it has no tables")
         return _compared(frequencies, rotary, source)
-    *composed, tables = found if found[-1][0].columns is None else (*found, None)
-    judged = [_together(each, rotary, source) for each in composed or [tables]]
+    tables = found[-1] if found[-1][0].columns is None else None
+    composed = found[:-1] if tables else found
+    judged = [_together(each, rotary, source) for each in composed or found]
     best = min(judged, key=lambda each: (bool(each.unchecked), len(each.faults)))
     if not best.faults:
         return best

@@ -114,7 +114,9 @@ def _functions_in(kind: type, module: nn.Module) -> Iterator[Function]:
                 target = code.__globals__.get(name)
                 if target is None and callable(inspect.getattr_static(kind, name, None)):
                     target = getattr(module, name)
-                roles = None if inspect.isclass(target) or not callable(target) else roles_of(target)
+                if target is None or inspect.isclass(target) or not callable(target):
+                    continue
+                roles = roles_of(target)
                 known = set((roles or {}).values())
                 if roles and "x" in known and ({"cos", "sin"} <= known or "table" in known):
                     label = (getattr(target, "__module__", ""), getattr(target, "__qualname__", name))

@@ -89,8 +89,7 @@ def forward_of(module: nn.Module, setting: Setting) -> tuple[Rotate | None, Call
     """Return the function with which a module rotates, and the one that returns its tables; None if it has none."""
     for name in METHODS:
         function = getattr(type(module), name, None)
-        roles = function and calls.roles_of(function, "positions" if name == "forward" else "x")
-        if not roles:
+        if function is None or not (roles := calls.roles_of(function, "positions" if name == "forward" else "x")):
             continue
         call = functools.partial(_result, functools.partial(function, module), roles)
         for plan in _module_plans(setting.columns, roles):
@@ -161,7 +160,7 @@ def stored_tables(module: nn.Module) -> Callable[[Tensor, Tensor], Tables] | Non
     """Return a function that reads rows of the tables in the tensors of a module."""
     tensors = tensors_of(module)
     sines = rows_of_sines(tensors)
-    candidates = [] if sines is None else [sines]
+    candidates: list[Any] = [] if sines is None else [sines]
     cos = {name: value for name, value in tensors.items() if "cos" in name and "sin" not in name}
     for name, value in cos.items():
         if (other := tensors.get(name.replace("cos", "sin"))) is not None and value.shape == other.shape:
