@@ -57,7 +57,7 @@ def test_the_report_is_an_immutable_table():
     assert head.split() == ["module", "verdict", "error", "at", "1,000", "100,000", "1,000,000"]
     assert values.startswith("rotary_emb  wrong")
     assert [line.split()[0] for line in details] == ["found", "expected", "fault", "fault", "remedy"]
-    assert row.remedy == "model.rotary_emb = posenc.torch.RotaryEmbedding(model.config); correct rotary_faults.pairs"
+    assert row.remedy == "model.rotary_emb = posenc.torch.RotaryEmbedding(model.config); correct rotary_faults.pairs or its call"
     with pytest.raises(AttributeError):
         report.ok = True
 

@@ -5,6 +5,7 @@ import importlib
 import inspect
 import itertools
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -504,7 +505,42 @@ def test_check_rotary_has_no_false_alarm(name):
 
 @pytest.mark.parametrize("name", SCALINGS)
 def test_check_rotary_knows_the_scaling_of_llama(name):
-    check_scaling("llama", name)
+    check_scaling("llama", name, torch.bfloat16)
+
+
+# three faults of a copy of transformers' file for Llama, and single faults outside of its functions
+BASE = 'base = config.rope_parameters["rope_theta"]', 'base = getattr(config, "rope_theta", 10000.0)'
+SIGNS = "return torch.cat((-x2, x1), dim=-1)", "return torch.cat((x2, -x1), dim=-1)"
+POSITIONS = "freqs = position_ids[..., None].float()", "freqs = position_ids[..., None].to(x.dtype).float()"
+ARGUMENTS = "apply_rotary_pos_emb(query_states, key_states, cos, sin)", "apply_rotary_pos_emb(query_states, key_states, sin, cos)"
+UNPACKED = "cos, sin = position_embeddings", "sin, cos = position_embeddings"
+QUERIES = "(k * cos) + (rotate_half(k) * sin)", "(k * cos) + (rotate_half(q) * sin)"
+EXCHANGED = ("cos and sin are exchanged",)
+
+
+@pytest.mark.parametrize("changes, faults", [
+    ((), ()),
+    ((BASE, SIGNS, POSITIONS), ("base is 10000, the configuration has 500000", "the signs of the sines are reversed",
+                                "positions were rounded to bfloat16 above 256")),
+    ((ARGUMENTS,), EXCHANGED), ((UNPACKED,), EXCHANGED), ((ARGUMENTS, UNPACKED), ()),
+    ((QUERIES,), ("keys: columns 0 to 63 are mixed with several others",)),
+])
+def test_check_rotary_finds_the_faults_of_a_copy_of_llama(changes, faults, tmp_path, monkeypatch):
+    source = inspect.getsource(importlib.import_module("transformers.models.llama.modeling_llama"))
+    for before, after in changes:
+        assert source.count(before) == 1
+        source = source.replace(before, after)
+    source = source.replace("from ...", "from transformers.").replace("from .", "from transformers.models.llama.")
+    (tmp_path / "copy_of_llama.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "copy_of_llama", raising=False)
+    rope = {"rope_type": "default", "rope_theta": 500000.0}
+    config = transformers.LlamaConfig(hidden_size=128, rope_parameters=rope, **SMALL)
+    code = importlib.import_module("copy_of_llama")
+    model = code.LlamaForCausalLM(config).bfloat16()
+    model.model.rotary_emb = code.LlamaRotaryEmbedding(config)
+    row, = posenc.torch.check_rotary(model)
+    assert row.faults[: len(faults)] == faults and bool(row.faults) == bool(faults)
 
 
 SMALL = {"num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 1, "intermediate_size": 32, "vocab_size": 99,
@@ -513,7 +549,7 @@ MLA = {"qk_rope_head_dim": 64, "n_routed_experts": 4, "n_group": 1, "topk_group"
        "q_lora_rank": 8, "kv_lora_rank": 8}
 
 
-def check_scaling(kind, name):
+def check_scaling(kind, name, dtype=torch.float32):
     scaling = parameters(name, 64, 1e6, 1.0)
     if kind == "qwen2_vl_text":
         scaling["mrope_section"] = [8, 12, 12]
@@ -521,7 +557,7 @@ def check_scaling(kind, name):
         scaling = {"full_attention": scaling, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
     options = MLA if kind == "deepseek_v3" else {"head_dim": 64}
     config = transformers.AutoConfig.for_model(kind, hidden_size=128, rope_parameters=scaling, **SMALL, **options)
-    model = transformers.AutoModel.from_config(config)
+    model = transformers.AutoModel.from_config(config, dtype=dtype)
     before = {key: value.clone() for key, value in model.named_buffers()}
     report = posenc.torch.check_rotary(model)
     assert report.ok and {row.verdict for row in report} <= set(RIGHT), report
@@ -536,6 +572,7 @@ def test_check_rotary_knows_every_scaling(kind):
             continue                # the class refuses others
         if (kind, name) != ("deepseek_v3", "proportional"):         # Gemma's type; the configuration has no partial rotation
             check_scaling(kind, name)
+            check_scaling(kind, name, torch.bfloat16)
 
 
 @pytest.mark.long

@@ -204,7 +204,7 @@ def _row(name: str, place: Place, expected: Expected, dtype: torch.dtype) -> Rot
     )
     variants = _variants(setting, expected)
     judged = [_judged(place, each, rotary, expected.source) for each, rotary in variants]
-    if dtype in SIXTEEN_BITS and not any(each.faults for each in judged):
+    if dtype in SIXTEEN_BITS:           # the module may round positions to this dtype
         each, equal = variants[0]
         judged.append(_judged(place, each._replace(dtype=dtype), equal, expected.source))
     return _merged(name, judged, place, expected)
@@ -298,8 +298,9 @@ def _together(found: Sequence[Rotation], rotary: Rotary | None, source: str) -> 
     """Compare the rotations of queries and of keys with the expected one."""
     queries, *keys = [_compared(each.rotate, rotary, source, each.columns)._replace(function=each.function) for each in found]
     for each in keys:
-        queries = queries._replace(faults=queries.faults + tuple(
-            f"keys: {fault}" for fault in each.faults if fault not in queries.faults))
+        others = tuple(f"keys: {fault}" for fault in each.faults if fault not in queries.faults)
+        queries = queries._replace(
+            faults=queries.faults + others, errors=queries.errors if queries.faults or not others else each.errors)
     return queries
 
 
@@ -346,4 +347,4 @@ def _remedy(row: RotaryRow, judged: Judged, place: Place, expected: Expected) ->
     if row.verdict != "wrong":
         return ""
     changes = [replacement or "compute the tables again from the configuration"] if judged.in_tables else []
-    return "; ".join([*changes, *([f"correct {judged.function}"] if judged.function else [])])
+    return "; ".join([*changes, *([f"correct {judged.function} or its call"] if judged.function else [])])

@@ -52,6 +52,7 @@ def _result(
 ) -> Any:
     """Call a function with values for all its roles."""
     values: dict[str, Any] = {"x": calls.in_heads(x, plan, heads)}
+    values["keys"] = values["x"]
     if setting.layer_type is not None:
         values["layer_type"] = setting.layer_type
     if "positions" in roles.values():
@@ -65,7 +66,7 @@ def _result(
     elif "length" in roles.values():
         values["length"] = len(positions)
     if plan.shape == 2:             # all heads in the last dimension
-        values["x"] = calls.in_heads(x, plan._replace(swapped=True), heads).flatten(2)[0]
+        values["x"] = values["keys"] = calls.in_heads(x, plan._replace(swapped=True), heads).flatten(2)[0]
     return calls.called(function, roles, values)
 
 
@@ -148,7 +149,7 @@ def _first_rows(tables: Callable[[Tensor, Tensor], Tables], x: Tensor, positions
     n = int(positions.max()) + 1
     _check_length(n)
     found = tables(x[:1].expand(n, -1), torch.arange(n, device=positions.device))
-    return Tables(found.cos[positions], found.sin[positions], (found.cos[positions], found.sin[positions]))
+    return calls.tables_of((found.cos[positions], found.sin[positions]), len(positions), calls.pair)
 
 
 def _check_length(n: int) -> None:
@@ -172,7 +173,7 @@ def stored_tables(module: nn.Module) -> Callable[[Tensor, Tensor], Tables] | Non
         if first.ndim < 2 or len(first) < len(TRIAL):
             continue
         form = calls.form_of(_at(table, TRIAL.to(first.device)), len(TRIAL))
-        if form is not None and form is not calls._angles:
+        if form is not None and form is not calls.angles:
             return functools.partial(_stored, table, form)
     return None
 
@@ -213,12 +214,17 @@ def rotations(module: nn.Module, functions: Sequence[Function], setting: Setting
 def _composed(function: Function, tables: Callable[[Tensor, Tensor], Tables], setting: Setting) -> Rotate | None:
     """Return the rotation by a function that takes tables, or None if no call of it succeeds."""
     def rotate(plan: Plan, heads: int, x: Tensor, positions: Tensor) -> list[Tensor]:
-        its = tables(x, positions)
         given = calls.in_heads(x, plan, heads)
-        index = torch.arange(len(positions), device=positions.device)[None]
         moved = function.before(given) if function.before else given
-        values = {"x": moved, "positions": index, **calls.table_values(its, plan.shape)}
-        return calls.from_heads(calls.called(function.call, function.roles, values), x, plan, given)
+        other = torch.full_like(moved, 0.37)            # so that queries do not depend on keys, nor keys on queries
+        values = {"positions": torch.arange(len(positions), device=positions.device)[None],
+                  **calls.table_values(tables(x, positions), plan.shape)}
+        found = calls.called(function.call, function.roles, {"x": moved, "keys": other, **values})
+        queries = calls.from_heads(found, x, plan, given)
+        if "keys" not in function.roles.values() or len(queries) < 2:
+            return queries[:1]
+        found = calls.called(function.call, function.roles, {"x": other, "keys": moved, **values})
+        return [queries[0], calls.from_heads(found, x, plan, given)[1]]
 
     for plan in calls.plans(setting.columns):
         try:
