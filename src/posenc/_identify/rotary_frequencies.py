@@ -12,7 +12,7 @@ from posenc._identify.arithmetic import NARROW, Arithmetic, errors_of, rounded
 from posenc._identify.rotary_candidates import Candidate, Estimate
 from posenc._identify.rotary_faults import differences
 from posenc._identify.rotary_fits import explicit
-from posenc._identify.rotary_search import Found, near_candidates, with_pairs
+from posenc._identify.rotary_search import Found, checked_size, near_candidates, with_pairs
 from posenc._identify.rotation import Reading
 from posenc._identify.sample import PRECISION, narrowest
 from posenc._rotary import Rotary
@@ -22,6 +22,9 @@ def search_frequencies(reading: Reading, expected: Rotary | None, source: str, h
     """Find the rotation of frequencies such as `inv_freq`."""
     w = reading.frequencies
     assert w is not None
+    if not len(w):
+        return Found(expected, 0.0) if expected is not None and not expected.rotary_dim else Found(
+            None, math.inf, ("there are no frequencies",))
     bad = np.count_nonzero(~np.isfinite(w))
     if bad or not w.any():
         what = f"{bad} of {len(w)} elements are not finite" if bad else f"all {len(w)} elements are 0"
@@ -31,7 +34,7 @@ def search_frequencies(reading: Reading, expected: Rotary | None, source: str, h
         faults = (*faults, "the signs of the frequencies are reversed")
         w = -w
     own = narrowest(w, reading.dtype)
-    size, axes = head_dim or 2 * len(w), None if target is None else target.axes
+    size, axes = checked_size(head_dim, len(w)), None if target is None else target.axes
     for narrow in ("", own) if own in NARROW else ("",):
         relative = 2.0 ** -PRECISION[narrow] if narrow else 2.0**-50
         smallest = 2.0 ** DTYPES[narrow].smallest if narrow else 0.0

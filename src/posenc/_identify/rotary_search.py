@@ -57,6 +57,8 @@ def search(reading: Reading, expected: Rotary | None, source: str, head_dim: int
     """Find the rotation of tables or of a function."""
     assert reading.read is not None and reading.positions is not None and reading.rows is not None
     positions, values = reading.positions[..., reading.rows], reading.read(reading.rows)
+    if not values.size and expected is not None and not expected.rotary_dim:
+        return Found(expected, 0.0, (), ("there are no values",))
     if not values.size:
         return Found(None, math.inf, reading.faults or ("there are no values",))
     finite = np.isfinite(values).all(axis=1)
@@ -73,9 +75,16 @@ def search(reading: Reading, expected: Rotary | None, source: str, head_dim: int
     target, more = (None, ()) if expected is None else with_pairs(expected, values.shape[1], source)
     if target is not None and (moved := with_their_axes(target, positions, values, source)) is not None:
         target, more = moved[0], (*more, *moved[1])
-    size = head_dim or reading.head_dim or 2 * values.shape[1]
+    size = checked_size(head_dim or reading.head_dim, values.shape[1])
     found = _found(reading, positions, values, target, source, size)
     return found._replace(faults=(*faults, *more, *found.faults), remarks=(*found.remarks, *reading.remarks))
+
+
+def checked_size(head_dim: int | None, pairs: int) -> int:
+    """Return the number of columns of a head."""
+    if head_dim is not None and head_dim < 2 * pairs:
+        raise ValueError(f"head_dim is {head_dim}, expected at least {2 * pairs}, the number of columns that are rotated")
+    return head_dim or 2 * pairs
 
 
 def with_pairs(expected: Rotary, pairs: int, source: str) -> tuple[Rotary, tuple[str, ...]]:
@@ -97,7 +106,12 @@ def _found(
     sample = positive(positions, values, reading.dtype, target)
     if sample is None:
         return _at_one_position(positions, values, reading.dtype, target)
-    found = _explanation(sample, _candidates(sample, target, source, size), target, source)
+    shifted = positive(positions, values, reading.dtype, target, shifted=True)
+    assert shifted is not None
+    found = _explanation(sample, _candidates(sample, target, source, size, allow_narrow=not shifted.offset), target, source)
+    if found is None and shifted.offset:
+        found = _explanation(shifted, _candidates(shifted, target, source, size), target, source)
+        found = found or _explanation(sample, _candidates(sample, target, source, size), target, source)
     end: tuple[str, ...] = ()
     if found is None:
         rotary = explicit(sample.estimate, size, None if target is None else target.axes)

@@ -87,15 +87,20 @@ def turned(values: NDArray[np.complex128], orientation: Orientation) -> NDArray[
 
 
 def positive(
-    positions: NDArray[Any], values: NDArray[np.complex128], dtype: str, target: Rotary | None
+    positions: NDArray[Any], values: NDArray[np.complex128], dtype: str, target: Rotary | None, shifted: bool = False
 ) -> Values | None:
-    """Estimate the orientation, frequencies and scale; return None if all positions are equal."""
+    """Estimate the orientation, frequencies and scale; return None if all positions are equal.
+
+    `shifted` allows an offset of the positions.
+    """
     stored = narrowest(np.stack([values.real, values.imag]), dtype)
     phases = _phases(positions, values, stored, target)
     if phases is None:
         return None
     sign = 1 if target is None or np.sum(target.frequencies) >= 0 else -1
     orientation = orientation_of(phases, sign) or AS_THEY_ARE
+    if not shifted:
+        orientation = orientation._replace(offset=0.0)
     faults = ["cos and sin are exchanged"] if orientation.exchanged else []
     if orientation.reversed:
         faults.append("the signs of the sines are reversed")
@@ -161,7 +166,7 @@ def _phases(positions: NDArray[Any], values: NDArray[np.complex128], dtype: str,
     axes = np.zeros(values.shape[1], int) if positions.ndim == 1 or target is None else np.array(target.axes)
     parts: dict[int, Phases] = {}
     for axis in range(int(axes.max(initial=0)) + 1):
-        at = (positions if positions.ndim == 1 else positions[axis]).astype(np.float64)
+        at = positions if positions.ndim == 1 else positions[axis]
         own = axes == axis
         gaps = np.diff(np.unique(at))
         near = None if guess is None or not len(gaps) or gaps.min() * np.abs(guess).max(initial=0) < math.pi else guess[own]

@@ -209,6 +209,8 @@ def _read_rotated(
 
     table_z = call(at)
     moved = any(pair.inputs != pair.outputs for pair in pairs)
+    if moved and not rotary_dim:
+        faults += ("the columns are moved but not rotated",)
     remarks = ("the result has its columns in another order",) if moved else ()
     return Reading(dtype, positions=at, rows=np.arange(at.shape[-1]), read=lambda rows: table_z[rows], call=call,
                    layout=layout, head_dim=head_dim, faults=faults, remarks=remarks)
