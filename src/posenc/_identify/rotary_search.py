@@ -106,10 +106,9 @@ def _found(
     sample = positive(positions, values, reading.dtype, target)
     if sample is None:
         return _at_one_position(positions, values, reading.dtype, target)
-    shifted = positive(positions, values, reading.dtype, target, shifted=True)
-    assert shifted is not None
-    found = _explanation(sample, _candidates(sample, target, source, size, allow_narrow=not shifted.offset), target, source)
-    if found is None and shifted.offset:
+    found = _explanation(sample, _candidates(sample, target, source, size, allow_narrow=not sample.offset), target, source)
+    if found is None and sample.offset:
+        shifted = sample.shifted()
         found = _explanation(shifted, _candidates(shifted, target, source, size), target, source)
         found = found or _explanation(sample, _candidates(sample, target, source, size), target, source)
     end: tuple[str, ...] = ()
@@ -196,7 +195,7 @@ def _ended(
 ) -> tuple[Explanation, tuple[str, ...]] | None:
     """Return the explanation of the first rows, and the fault of the others, or None."""
     farthest = np.abs(sample.positions).max(axis=0) if sample.positions.ndim > 1 else np.abs(sample.positions)
-    reach = float(farthest.max()) / 2
+    reach = min(float(farthest.max()) / 2, sample.reach)
     while reach >= 8:
         first = sample.rows(farthest <= reach)
         found = _explanation(first, _candidates(first, target, source, size, allow_narrow=False), target, source)
@@ -245,7 +244,7 @@ def _other_rows(reading: Reading, found: Explanation) -> tuple[str, ...]:
         rows = slice(begin, begin + step)
         positions = reading.positions[..., rows]
         values = found.sample.turned(reading.read(rows))
-        differs = unexplained(found.rotary, positions + found.sample.offset, values, found.arithmetic)
+        differs = unexplained(found.rotary, positions + found.sample.shift, values, found.arithmetic)
         beyond = np.flatnonzero((differs | ~np.isfinite(values))[:, ~found.sample.zero].any(axis=1))
         count += len(beyond)
         if len(beyond) and first is None:
