@@ -24,7 +24,7 @@ from posenc._identify.phases import FLOAT32
 from posenc._identify.rotary_axes import with_their_axes
 from posenc._identify.rotary_candidates import Candidate, Estimate, changed, mistakes
 from posenc._identify.rotary_ends import end_of
-from posenc._identify.rotary_faults import differences, of_arithmetic, of_layout, of_scale, pairs
+from posenc._identify.rotary_faults import differences, not_rotated, of_arithmetic, of_layout, of_scale, pairs
 from posenc._identify.rotary_fits import explicit, fits
 from posenc._identify.rotary_values import Values, positive
 from posenc._identify.rotation import Reading
@@ -72,12 +72,15 @@ def search(reading: Reading, expected: Rotary | None, source: str, head_dim: int
     if not values[finite].any():
         return Found(None, math.inf, tuple(faults))
     positions, values = positions[..., finite], values[finite]
-    target, more = (None, ()) if expected is None else with_pairs(expected, values.shape[1], source)
-    if target is not None and (moved := with_their_axes(target, positions, values, source)) is not None:
-        target, more = moved[0], (*more, *moved[1])
     size = checked_size(head_dim or reading.head_dim, values.shape[1])
-    found = _found(reading, positions, values, target, source, size)
-    return found._replace(faults=(*faults, *more, *found.faults), remarks=(*found.remarks, *reading.remarks))
+    results = []
+    for target, more in targets(expected, values.shape[1], source):
+        if target is not None and (moved := with_their_axes(target, positions, values, source)) is not None:
+            target, more = moved[0], (*more, *moved[1])
+        found = _found(reading, positions, values, target, source, size)
+        results.append(found._replace(
+            faults=(*faults, *more, *found.faults), remarks=(*found.remarks, *reading.remarks)))
+    return min(results, key=lambda found: (found.rotary is None, len(found.faults)))
 
 
 def checked_size(head_dim: int | None, pairs: int) -> int:
@@ -87,16 +90,23 @@ def checked_size(head_dim: int | None, pairs: int) -> int:
     return head_dim or 2 * pairs
 
 
-def with_pairs(expected: Rotary, pairs: int, source: str) -> tuple[Rotary, tuple[str, ...]]:
-    """Return the expected rotation with this number of pairs."""
-    if expected.rotary_dim == 2 * pairs:
-        return expected, ()
-    faults = (f"{2 * pairs} columns are rotated, {source} {expected.rotary_dim}",)
-    changes: dict[str, Any] = {"rotary_dim": 2 * pairs, "head_dim": max(expected.head_dim, 2 * pairs), "axes": None}
+def targets(expected: Rotary | None, count: int, source: str) -> Iterator[tuple[Rotary | None, tuple[str, ...]]]:
+    """Yield the expected rotation with this number of pairs: those of another width, or the first ones."""
+    if expected is None or expected.rotary_dim == 2 * count:
+        yield expected, ()
+        return
+    changes: dict[str, Any] = {"rotary_dim": 2 * count, "head_dim": max(expected.head_dim, 2 * count), "axes": None}
+    faults = (f"{2 * count} columns are rotated, {source} {expected.rotary_dim}",)
     for more in ({}, {"scaling": None}, {"frequencies": None}):
         if (other := changed(expected, **changes, **more)) is not None:
-            return other, faults
-    raise AssertionError("a rotation without scaling and frequencies has any width")
+            yield other, faults
+            break
+    own = expected.rotary_dim // 2
+    if count < own:
+        changes["axes"] = expected.axes and expected.axes[:count]
+        frequencies, scale = expected.frequencies[:count], expected.scale * expected.attention_scaling
+        if (other := changed(expected, **changes, frequencies=frequencies, scale=scale)) is not None:
+            yield other, (not_rotated(range(count, own)),)
 
 
 def _found(

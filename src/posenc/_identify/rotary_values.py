@@ -99,7 +99,8 @@ def positive(
 ) -> Values | None:
     """Estimate the orientation, frequencies and scale; return None if all positions are equal."""
     stored = narrowest(np.stack([values.real, values.imag]), dtype)
-    phases = _phases(positions, values, stored, target)
+    smallest = 2.0 ** max(DTYPES[name].smallest for name in (stored, dtype))
+    phases = _phases(positions, values, PRECISION[stored], smallest, target)
     if phases is None:
         return None
     sign = 1 if target is None or np.sum(target.frequencies) >= 0 else -1
@@ -158,9 +159,10 @@ def with_scale(rotary: Rotary, scale: float) -> Rotary:
     return rotary.replace(scale=scale / rotary.attention_scaling)
 
 
-def _phases(positions: NDArray[Any], values: NDArray[np.complex128], dtype: str, target: Rotary | None) -> Phases | None:
+def _phases(
+    positions: NDArray[Any], values: NDArray[np.complex128], bits: int, smallest: float, target: Rotary | None
+) -> Phases | None:
     """Estimate the frequencies, on each axis of positions."""
-    bits, smallest = PRECISION[dtype], 2.0 ** DTYPES[dtype].smallest
     guess = None if target is None else target.frequencies
     axes = np.zeros(values.shape[1], int) if positions.ndim == 1 or target is None else np.array(target.axes)
     parts: dict[int, Phases] = {}
