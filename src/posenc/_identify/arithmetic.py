@@ -61,8 +61,8 @@ def correctly_rounded(rotary: Rotary, positions: NDArray[Any], dtype: str) -> ND
 
 
 def narrower_than_needed(rotary: Rotary, positions: NDArray[Any], stored: str, dtype: str) -> bool:
-    """Return whether `stored` does not hold the values of a rotation in `dtype`."""
-    if PRECISION[stored] >= PRECISION[dtype]:
+    """Return whether `stored` has 16 bits and does not hold the values of a rotation in `dtype`."""
+    if stored not in NARROW or PRECISION[stored] >= PRECISION[dtype]:
         return False
     values = correctly_rounded(rotary, positions, dtype)
     return PRECISION[narrowest(np.stack([values.real, values.imag]), dtype)] > PRECISION[stored]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ def rounding_error(values: NDArray[np.complex128], precision: int, smallest: flo
 
 
 def phases_of(
-    positions: NDArray[np.float64], values: NDArray[np.complex128], precision: int, smallest: float,
+    positions: NDArray[Any], values: NDArray[np.complex128], precision: int, smallest: float,
     guess: NDArray[np.float64] | None = None,
 ) -> Phases | None:
     """Estimate from pairs of rows, with distances that double, while the phases agree with the estimates so far.
@@ -44,7 +44,8 @@ def phases_of(
     Return None if all positions are equal.
     """
     order = np.argsort(positions, kind="stable")
-    at, z = positions[order] - positions[order[0]], values[order]
+    # subtract before the conversion: float64 rounds large positions
+    at, z = (positions[order] - positions[order[0]]).astype(np.float64), values[order]
     amplitude = np.median(np.abs(z), axis=0)
     errors = rounding_error(z, precision, smallest)
     first = errors[0]
@@ -72,7 +73,7 @@ def phases_of(
     if not distance:
         return None
     w, error = _least_squares(at, z, errors, w, error, reach)
-    start = positions[order[0]]
+    start = float(positions[order[0]])
     phase = wrapped(np.angle(z[0]) - w * start)
     return Phases(w, error, amplitude, phase, first + (error + 4 * FLOAT32 * np.abs(w)) * abs(start), reach)
 

@@ -37,11 +37,11 @@ def end_of(
         values = values_at(position)
         if values is None:
             return False
-        at: Any = np.full((*sample.positions.shape[:-1], 1), position) + sample.offset
+        at: Any = np.full((*sample.positions.shape[:-1], 1), position) + sample.shift
         return bool(unexplained(rotary, at, values, arithmetic).any())
 
-    good = int(reach - sample.offset)
-    bad = min((int(p) for p in farthest - sample.offset if p > reach and differs(int(p - sample.offset))), default=None)
+    good = int(reach)
+    bad = min((int(p) for p in farthest if p > reach and differs(int(p))), default=None)
     if bad is None:
         return ("the values at some positions differ",)
     while bad - good > 1:

@@ -41,7 +41,8 @@ def differences(found: Rotary, expected: Rotary | None, source: str) -> tuple[st
     if found.base != expected.base and not _is_explicit(expected):
         faults.append(f"base is {number(found.base)}, {source} {number(expected.base)}")
     if found.frequency_scale != expected.frequency_scale and not _is_explicit(expected):
-        faults.append(f"the frequencies are multiplied by {number(found.frequency_scale / expected.frequency_scale)}")
+        own_scale, wanted_scale = number(found.frequency_scale), number(expected.frequency_scale)
+        faults.append(f"frequency_scale is {own_scale}, {source} {wanted_scale}")
     if _is_explicit(expected):
         faults.append(f"the frequencies are those of base {number(found.base)}, expected others")
     if own != wanted:

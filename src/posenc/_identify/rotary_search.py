@@ -24,7 +24,7 @@ from posenc._identify.phases import FLOAT32
 from posenc._identify.rotary_axes import with_their_axes
 from posenc._identify.rotary_candidates import Candidate, Estimate, changed, mistakes
 from posenc._identify.rotary_ends import end_of
-from posenc._identify.rotary_faults import differences, of_arithmetic, of_layout, of_scale, pairs
+from posenc._identify.rotary_faults import differences, not_rotated, of_arithmetic, of_layout, of_scale, pairs
 from posenc._identify.rotary_fits import explicit, fits
 from posenc._identify.rotary_values import Values, positive
 from posenc._identify.rotation import Reading
@@ -57,6 +57,8 @@ def search(reading: Reading, expected: Rotary | None, source: str, head_dim: int
     """Find the rotation of tables or of a function."""
     assert reading.read is not None and reading.positions is not None and reading.rows is not None
     positions, values = reading.positions[..., reading.rows], reading.read(reading.rows)
+    if not values.size and expected is not None and not expected.rotary_dim:
+        return Found(expected, 0.0, (), ("there are no values",))
     if not values.size:
         return Found(None, math.inf, reading.faults or ("there are no values",))
     finite = np.isfinite(values).all(axis=1)
@@ -70,24 +72,41 @@ def search(reading: Reading, expected: Rotary | None, source: str, head_dim: int
     if not values[finite].any():
         return Found(None, math.inf, tuple(faults))
     positions, values = positions[..., finite], values[finite]
-    target, more = (None, ()) if expected is None else with_pairs(expected, values.shape[1], source)
-    if target is not None and (moved := with_their_axes(target, positions, values, source)) is not None:
-        target, more = moved[0], (*more, *moved[1])
-    size = head_dim or reading.head_dim or 2 * values.shape[1]
-    found = _found(reading, positions, values, target, source, size)
-    return found._replace(faults=(*faults, *more, *found.faults), remarks=(*found.remarks, *reading.remarks))
+    size = checked_size(head_dim or reading.head_dim, values.shape[1])
+    results = []
+    for target, more in targets(expected, values.shape[1], source):
+        if target is not None and (moved := with_their_axes(target, positions, values, source)) is not None:
+            target, more = moved[0], (*more, *moved[1])
+        found = _found(reading, positions, values, target, source, size)
+        results.append(found._replace(
+            faults=(*faults, *more, *found.faults), remarks=(*found.remarks, *reading.remarks)))
+    return min(results, key=lambda found: (found.rotary is None, len(found.faults)))
 
 
-def with_pairs(expected: Rotary, pairs: int, source: str) -> tuple[Rotary, tuple[str, ...]]:
-    """Return the expected rotation with this number of pairs."""
-    if expected.rotary_dim == 2 * pairs:
-        return expected, ()
-    faults = (f"{2 * pairs} columns are rotated, {source} {expected.rotary_dim}",)
-    changes: dict[str, Any] = {"rotary_dim": 2 * pairs, "head_dim": max(expected.head_dim, 2 * pairs), "axes": None}
+def checked_size(head_dim: int | None, pairs: int) -> int:
+    """Return the number of columns of a head."""
+    if head_dim is not None and head_dim < 2 * pairs:
+        raise ValueError(f"head_dim is {head_dim}, expected at least {2 * pairs}, the number of columns that are rotated")
+    return head_dim or 2 * pairs
+
+
+def targets(expected: Rotary | None, count: int, source: str) -> Iterator[tuple[Rotary | None, tuple[str, ...]]]:
+    """Yield the expected rotation with this number of pairs: those of another width, or the first ones."""
+    if expected is None or expected.rotary_dim == 2 * count:
+        yield expected, ()
+        return
+    changes: dict[str, Any] = {"rotary_dim": 2 * count, "head_dim": max(expected.head_dim, 2 * count), "axes": None}
+    faults = (f"{2 * count} columns are rotated, {source} {expected.rotary_dim}",)
     for more in ({}, {"scaling": None}, {"frequencies": None}):
         if (other := changed(expected, **changes, **more)) is not None:
-            return other, faults
-    raise AssertionError("a rotation without scaling and frequencies has any width")
+            yield other, faults
+            break
+    own = expected.rotary_dim // 2
+    if count < own:
+        changes["axes"] = expected.axes and expected.axes[:count]
+        frequencies, scale = expected.frequencies[:count], expected.scale * expected.attention_scaling
+        if (other := changed(expected, **changes, frequencies=frequencies, scale=scale)) is not None:
+            yield other, (not_rotated(range(count, own)),)
 
 
 def _found(
@@ -97,7 +116,11 @@ def _found(
     sample = positive(positions, values, reading.dtype, target)
     if sample is None:
         return _at_one_position(positions, values, reading.dtype, target)
-    found = _explanation(sample, _candidates(sample, target, source, size), target, source)
+    found = _explanation(sample, _candidates(sample, target, source, size, allow_narrow=not sample.offset), target, source)
+    if found is None and sample.offset:
+        shifted = sample.shifted()
+        found = _explanation(shifted, _candidates(shifted, target, source, size), target, source)
+        found = found or _explanation(sample, _candidates(sample, target, source, size), target, source)
     end: tuple[str, ...] = ()
     if found is None:
         rotary = explicit(sample.estimate, size, None if target is None else target.axes)
@@ -182,7 +205,7 @@ def _ended(
 ) -> tuple[Explanation, tuple[str, ...]] | None:
     """Return the explanation of the first rows, and the fault of the others, or None."""
     farthest = np.abs(sample.positions).max(axis=0) if sample.positions.ndim > 1 else np.abs(sample.positions)
-    reach = float(farthest.max()) / 2
+    reach = min(float(farthest.max()) / 2, sample.reach)
     while reach >= 8:
         first = sample.rows(farthest <= reach)
         found = _explanation(first, _candidates(first, target, source, size, allow_narrow=False), target, source)
@@ -231,7 +254,7 @@ def _other_rows(reading: Reading, found: Explanation) -> tuple[str, ...]:
         rows = slice(begin, begin + step)
         positions = reading.positions[..., rows]
         values = found.sample.turned(reading.read(rows))
-        differs = unexplained(found.rotary, positions + found.sample.offset, values, found.arithmetic)
+        differs = unexplained(found.rotary, positions + found.sample.shift, values, found.arithmetic)
         beyond = np.flatnonzero((differs | ~np.isfinite(values))[:, ~found.sample.zero].any(axis=1))
         count += len(beyond)
         if len(beyond) and first is None:

@@ -24,7 +24,7 @@ AS_THEY_ARE = Orientation(exchanged=False, reversed=False, offset=0.0)
 class Values(NamedTuple):
     """The cosines and sines of a sample, as cos + i sin of angles with the expected sign."""
 
-    positions: NDArray[Any]             # shape (n,) or (axes, n), with the offset
+    positions: NDArray[Any]             # shape (n,) or (axes, n), with the shift
     values: NDArray[np.complex128]
     dtype: str                          # the narrowest one that holds all values
     estimate: Estimate
@@ -33,13 +33,21 @@ class Values(NamedTuple):
     scale_error: float
     still: NDArray[np.bool_]            # pairs that are not rotated, although they should be
     zero: NDArray[np.bool_]             # pairs that are 0 everywhere
+    reach: float                        # largest distance of two positions whose phases agree with the frequencies
     faults: tuple[str, ...]
+    shift: float | int = 0              # what was added to the given positions
 
     @property
     def offset(self) -> float | int:
         """The offset of the positions, an integer if it is whole."""
         offset = self.orientation.offset
         return int(offset) if float(offset).is_integer() else offset
+
+    def shifted(self) -> Values:
+        """Return these values at their positions with the offset."""
+        first = float(np.min(self.positions))
+        fault = f"positions start at {number(first + self.offset)}, expected {number(first)}"
+        return self._replace(positions=self.positions + self.offset, shift=self.offset, faults=(*self.faults, fault))
 
     def turned(self, values: NDArray[np.complex128]) -> NDArray[np.complex128]:
         """Return given values as cos + i sin of angles with the expected sign."""
@@ -91,7 +99,8 @@ def positive(
 ) -> Values | None:
     """Estimate the orientation, frequencies and scale; return None if all positions are equal."""
     stored = narrowest(np.stack([values.real, values.imag]), dtype)
-    phases = _phases(positions, values, stored, target)
+    smallest = 2.0 ** max(DTYPES[name].smallest for name in (stored, dtype))
+    phases = _phases(positions, values, PRECISION[stored], smallest, target)
     if phases is None:
         return None
     sign = 1 if target is None or np.sum(target.frequencies) >= 0 else -1
@@ -99,9 +108,6 @@ def positive(
     faults = ["cos and sin are exchanged"] if orientation.exchanged else []
     if orientation.reversed:
         faults.append("the signs of the sines are reversed")
-    if orientation.offset:
-        first = float(np.min(positions))
-        faults.append(f"positions start at {number(first + orientation.offset)}, expected {number(first)}")
     negative = orientation.exchanged != orientation.reversed
     frequency = -phases.frequency if negative else phases.frequency
     used = phases.amplitude > 0
@@ -113,9 +119,8 @@ def positive(
     if still.any():
         more += (not_rotated(np.flatnonzero(still).tolist()),)
     estimate = Estimate(frequency, phases.error, used & np.isfinite(phases.error) & ~still)
-    result = Values(positions, turned(values, orientation), stored, estimate, orientation, scales, error, still, ~used,
-                    (*faults, *more))
-    return result._replace(positions=positions + result.offset) if result.offset else result
+    return Values(positions, turned(values, orientation), stored, estimate, orientation, scales, error, still, ~used,
+                    float(phases.reach.max()), (*faults, *more))
 
 
 def _scales(
@@ -154,14 +159,15 @@ def with_scale(rotary: Rotary, scale: float) -> Rotary:
     return rotary.replace(scale=scale / rotary.attention_scaling)
 
 
-def _phases(positions: NDArray[Any], values: NDArray[np.complex128], dtype: str, target: Rotary | None) -> Phases | None:
+def _phases(
+    positions: NDArray[Any], values: NDArray[np.complex128], bits: int, smallest: float, target: Rotary | None
+) -> Phases | None:
     """Estimate the frequencies, on each axis of positions."""
-    bits, smallest = PRECISION[dtype], 2.0 ** DTYPES[dtype].smallest
     guess = None if target is None else target.frequencies
     axes = np.zeros(values.shape[1], int) if positions.ndim == 1 or target is None else np.array(target.axes)
     parts: dict[int, Phases] = {}
     for axis in range(int(axes.max(initial=0)) + 1):
-        at = (positions if positions.ndim == 1 else positions[axis]).astype(np.float64)
+        at = positions if positions.ndim == 1 else positions[axis]
         own = axes == axis
         gaps = np.diff(np.unique(at))
         near = None if guess is None or not len(gaps) or gaps.min() * np.abs(guess).max(initial=0) < math.pi else guess[own]

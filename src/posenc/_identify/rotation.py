@@ -66,7 +66,9 @@ def read_arrays(rotation: Any, positions: Any, pairs: int | None, axes: int) -> 
 
 
 def is_pair(rotation: Any) -> bool:
-    return isinstance(rotation, (tuple, list)) and len(rotation) == 2 and all(np.ndim(part) > 1 for part in rotation)
+    """Return whether a rotation is a pair of tables; a list of two lists is an array."""
+    least = 1 if isinstance(rotation, tuple) else 2
+    return isinstance(rotation, (tuple, list)) and len(rotation) == 2 and all(np.ndim(part) >= least for part in rotation)
 
 
 def array_of(name: str, value: Any) -> tuple[NDArray[Any], str]:
@@ -128,6 +130,7 @@ def _equal(x: NDArray[Any], y: NDArray[Any]) -> bool:
 
 def _rows(name: str, table: NDArray[Any]) -> NDArray[Any]:
     """Return a table with the shape (n, columns); its other axes must have length one."""
+    table = table[None] if table.ndim == 1 else table           # a single position
     if table.ndim < 2 or sum(length != 1 for length in table.shape[:-1]) > 1:
         raise ValueError(f"{name} has shape {table.shape}, expected (n, columns), with or without axes of length 1")
     return table.reshape(max(table.shape[:-1], key=lambda length: length != 1), table.shape[-1])
@@ -144,7 +147,10 @@ def _positions_of(positions: Any, rows: int, axes: int) -> NDArray[Any]:
 
 def as_positions(positions: Any) -> NDArray[Any]:
     """Return positions as an array of int64 or float64."""
-    return np.array(checks.converted_positions(numpy_of("positions", positions), 0.0))
+    array = np.array(checks.converted_positions(numpy_of("positions", positions), 0.0))
+    if not np.isfinite(array).all():
+        raise ValueError(f"positions has {array[~np.isfinite(array)][0]}, expected finite numbers")
+    return array
 
 
 def on_axes(positions: NDArray[Any], axes: int) -> NDArray[Any]:

@@ -61,7 +61,7 @@ def read_function(
             break
         except Exception:  # noqa: BLE001  (the function's table may end before these positions)
             ends = int(at.max())
-    remarks = () if ends is None else (f"a call with position {ends:,} raises an error",)
+    remarks = () if ends is None else (_end(function, form, at, ends, head_dim),)
     if _ignores_positions(function, form, at, head_dim):
         fault = "the values depend on the row, not on its position"
         return Reading("float32", positions=at[..., :0], rows=np.arange(0), read=lambda rows: np.zeros((0, 0)), faults=(fault,))
@@ -89,6 +89,19 @@ def read_rotary(rotation: Rotary | RotaryAt, positions: Any) -> Reading:
     return reading._replace(layout=rotation.rotary.layout, head_dim=rotation.rotary.head_dim)
 
 
+def _end(function: Callable[..., Any], form: Form, positions: NDArray[Any], bad: int, head_dim: int) -> str:
+    """Return the remark about the first position with which a call raises an error; it succeeds with `positions`."""
+    good, reason = int(positions.max()), ""
+    while bad - good > 1:
+        middle = (bad + good) // 2
+        try:
+            _called(function, form, np.zeros((1, head_dim), np.float32), np.full((*positions.shape[:-1], 1), middle))
+            good = middle
+        except Exception as error:  # noqa: BLE001
+            bad, reason = middle, f": {type(error).__name__}"
+    return f"a call with position {bad:,} or more raises an error{reason}"
+
+
 def _positions(reach: int, axes: int) -> NDArray[np.int64]:
     """Return positions below `reach`: the first ones, those near powers of two, and some others."""
     powers = 2 ** np.arange(40)
@@ -113,7 +126,7 @@ def _form(function: Callable[..., Any], positions: NDArray[Any], head_dim: int) 
                 return form
             except Exception as error:  # noqa: BLE001  (any error means that the function expects another form)
                 errors.append(error)
-    error = errors[-len(SHAPES)]
+    error = errors[1 if is_module else -len(SHAPES)]        # modules expect a batch
     raise ValueError(
         f"rotation cannot be called with x of shape ({positions.shape[-1]}, {head_dim}) and positions of shape "
         f"{positions.shape}, nor with further axes of length 1: {type(error).__name__}: {error}") from error
@@ -133,7 +146,7 @@ def _called(function: Callable[..., Any], form: Form, x: NDArray[np.float32], po
         return tuple(numpy_of("the result of rotation", part) for part in result)
     array = numpy_of("the result of rotation", result)
     shape = np.shape(array)
-    if not np.iscomplexobj(array) and shape != vectors.shape:
+    if not np.iscomplexobj(array) and [n for n in shape if n != 1] != [n for n in vectors.shape if n != 1]:
         raise ValueError(f"the result has shape {shape}, expected {vectors.shape}, or tables (cos, sin)")
     return array if np.iscomplexobj(array) else array.reshape(x.shape)
 
@@ -209,6 +222,8 @@ def _read_rotated(
 
     table_z = call(at)
     moved = any(pair.inputs != pair.outputs for pair in pairs)
+    if moved and not rotary_dim:
+        faults += ("the columns are moved but not rotated",)
     remarks = ("the result has its columns in another order",) if moved else ()
     return Reading(dtype, positions=at, rows=np.arange(at.shape[-1]), read=lambda rows: table_z[rows], call=call,
                    layout=layout, head_dim=head_dim, faults=faults, remarks=remarks)
