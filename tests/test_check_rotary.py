@@ -57,7 +57,8 @@ def test_the_report_is_an_immutable_table():
     assert head.split() == ["module", "verdict", "error", "at", "1,000", "100,000", "1,000,000"]
     assert values.startswith("rotary_emb  wrong")
     assert [line.split()[0] for line in details] == ["found", "expected", "fault", "fault", "remedy"]
-    assert row.remedy == "model.rotary_emb = posenc.torch.RotaryEmbedding(model.config); correct rotary_faults.pairs or its call"
+    replacement = "model.rotary_emb = posenc.torch.RotaryEmbedding(model.config)"
+    assert row.remedy == f"{replacement}; correct rotary_faults.pairs or its call"
     with pytest.raises(AttributeError):
         report.ok = True
 
@@ -280,3 +281,148 @@ def test_positions_in_bfloat16_by_rotary_embedding_torch():
 def test_xpos_is_not_checked():
     row, = check_rotary(x_transformers(rotary_xpos=True), Rotary(64, rotary_dim=32, layout="interleaved"))
     assert (row.verdict, row.faults) == (UNCHECKED, ("xPos is not supported",))
+
+
+# ---- other forms of modules -------------------------------------------------------------------------------------------
+
+
+def calling(function, **attributes):
+    """Return a module whose forward calls a function by the name `apply_rope`."""
+    def forward(self, q, k, *tables):
+        return apply_rope(q, k, *tables)  # noqa: F821
+
+    forward = types.FunctionType(forward.__code__, {"apply_rope": function, "__name__": __name__})
+    result = type("Attention", (nn.Module,), {"forward": forward})()
+    result.linear = nn.Linear(2, 2)
+    for name, value in attributes.items():
+        setattr(result, name, value)
+    return result
+
+
+def tables(n=4096):
+    angles = torch.outer(torch.arange(n).float(), rotary_faults.frequencies())
+    return angles.cos(), angles.sin()
+
+
+class Growing(nn.Module):
+    """Computes the tables of all positions below seq_len, and keeps them, as older modules of transformers do."""
+
+    def __init__(self):
+        super().__init__()
+        self.grow(16)
+
+    def grow(self, n):
+        self.n = n
+        for name, table in zip(("cos_cached", "sin_cached"), tables(n), strict=True):
+            self.register_buffer(name, torch.cat([table, table], -1), persistent=False)
+
+    def forward(self, x, seq_len=None):
+        if seq_len > self.n:
+            self.grow(seq_len)
+        return self.cos_cached[:seq_len].to(x.dtype), self.sin_cached[:seq_len].to(x.dtype)
+
+
+def by_position_ids(q, k, cos, sin, position_ids):
+    return rotary_faults.halves(q, k, cos[position_ids], sin[position_ids])
+
+
+def growing():
+    return calling(by_position_ids, rotary_emb=Growing()), CONFIG
+
+
+def stored_in_the_model():
+    """cos and sin of each column are buffers of the attention, as in litgpt."""
+    def apply_rope(x, cos, sin):
+        return x * cos + rotary_faults.rotate_half(x) * sin
+
+    result = calling(apply_rope)
+    for name, table in zip(("cos", "sin"), tables(), strict=True):
+        result.register_buffer(name, torch.cat([table, table], -1))
+    return result, CONFIG
+
+
+def stacked_pairs():
+    """A table of shape (n, pairs, 2), as in gpt-fast."""
+    def apply_rotary_emb(x, freqs_cis):
+        first, second = x.float().unflatten(-1, (-1, 2)).unbind(-1)
+        cos, sin = freqs_cis.view(1, x.shape[1], 1, -1, 2).unbind(-1)
+        return torch.stack([first * cos - second * sin, second * cos + first * sin], -1).flatten(3).type_as(x)
+
+    result = calling(apply_rotary_emb)
+    result.register_buffer("freqs_cis", torch.stack(tables(), -1))
+    return result, INTERLEAVED
+
+
+class Whole(RotaryEmbedding):
+    """Rotates x of shape (batch, heads, n, head_dim) by the positions from an offset on."""
+
+    def forward(self, x, offset=0):
+        angles = self.angles(torch.arange(offset, offset + x.shape[-2]), self.inv_freq, x)
+        twice = torch.cat([angles, angles], -1)
+        return x * twice.cos() + rotary_faults.rotate_half(x) * twice.sin()
+
+
+class FromZero(Whole):
+    """Rotates by the positions from 0 on."""
+
+    def forward(self, x):
+        return super().forward(x)
+
+
+def offset():
+    return Whole(), CONFIG
+
+
+def from_zero():
+    return FromZero(), CONFIG
+
+
+class Angles(RotaryEmbedding):
+    """Returns angles, as in x-transformers, for positions of one dimension only."""
+
+    def forward(self, positions):
+        assert positions.ndim == 1
+        angles = torch.outer(positions.float(), self.inv_freq)
+        return torch.cat([angles, angles], -1)
+
+
+def angles():
+    def apply_rope(q, k, freqs):
+        return rotary_faults.halves(q, k, freqs.cos()[None], freqs.sin()[None])
+
+    return calling(apply_rope, rotary=Angles()), CONFIG
+
+
+class Sines(RotaryEmbedding):
+    """Returns (sin, cos)."""
+
+    def forward(self, x, position_ids):
+        return super().forward(x, position_ids)[::-1]
+
+
+def sines_first():
+    def forward(self, q, k, position_ids):
+        sin, cos = self.rotary_emb(q, position_ids)
+        return halves(q, k, cos, sin)  # noqa: F821
+
+    result = calling(None, rotary_emb=Sines())
+    forward = types.FunctionType(forward.__code__, {"halves": rotary_faults.halves})
+    type(result).forward = forward
+    return result, CONFIG
+
+
+FORMS = [growing, stored_in_the_model, stacked_pairs, offset, from_zero, angles, sines_first]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
+def test_other_forms_of_modules(form):
+    module, config = form()
+    before = state(module)
+    row, = check_rotary(module, config)
+    assert (row.verdict, row.faults) == (FLOAT32, ())
+    assert_same_state(before, state(module))
+    row, = check_rotary(module, config | {"rope_theta": 1e4})
+    assert row.verdict == WRONG and row.faults[0].startswith("base is 500000")
+    other = not config.get("rope_interleave", False)
+    layouts = "; ".join(check_rotary(module, config | {"rope_interleave": other})[0].faults)
+    assert ("layout is" in layouts) == (form is not sines_first)       # its function has another name

@@ -512,7 +512,7 @@ def test_check_rotary_knows_the_scaling_of_llama(name):
 BASE = 'base = config.rope_parameters["rope_theta"]', 'base = getattr(config, "rope_theta", 10000.0)'
 SIGNS = "return torch.cat((-x2, x1), dim=-1)", "return torch.cat((x2, -x1), dim=-1)"
 POSITIONS = "freqs = position_ids[..., None].float()", "freqs = position_ids[..., None].to(x.dtype).float()"
-ARGUMENTS = "apply_rotary_pos_emb(query_states, key_states, cos, sin)", "apply_rotary_pos_emb(query_states, key_states, sin, cos)"
+ARGUMENTS = "(query_states, key_states, cos, sin)", "(query_states, key_states, sin, cos)"
 UNPACKED = "cos, sin = position_embeddings", "sin, cos = position_embeddings"
 QUERIES = "(k * cos) + (rotate_half(k) * sin)", "(k * cos) + (rotate_half(q) * sin)"
 EXCHANGED = ("cos and sin are exchanged",)

@@ -145,7 +145,8 @@ def _roles_of_arguments(code: Callable[..., Any], name: str, target: Callable[..
     parameters = list(inspect.signature(target).parameters)
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == name:
-            passed = dict(zip(parameters, node.args, strict=False)) | {each.arg: each.value for each in node.keywords if each.arg}
+            passed = dict(zip(parameters, node.args, strict=False))
+            passed |= {each.arg: each.value for each in node.keywords if each.arg}
             for parameter, value in passed.items():
                 variable = getattr(value, "id", "")
                 role = variables.get(variable, ROLE_OF.get(variable))

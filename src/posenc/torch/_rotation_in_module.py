@@ -19,6 +19,8 @@ from posenc.torch._rotary_calls import HEADS, Form, Plan, Tables
 
 METHODS = ("rotate_queries_or_keys", "forward_native", "forward")      # of rotary-embedding-torch, of vLLM, of others
 LONGEST = 2**15             # positions, for modules that compute the tables of all positions below the largest one
+FEWEST = 2**12              # positions, for modules that rotate vectors at all of them
+ELEMENTS = 2**20            # of the vectors in such a call
 TRIAL = torch.arange(3)
 
 Rotate = Callable[[Tensor, Tensor], list[Tensor]]       # of x, of shape (n, head_dim), and n positions: rotated x
@@ -126,34 +128,46 @@ def _in_runs(rotate: Rotate, roles: dict[str, str]) -> Rotate:
 
     def each_run(x: Tensor, positions: Tensor) -> list[Tensor]:
         unique, index, counts = positions.unique(return_inverse=True, return_counts=True)
-        if len(set(counts.tolist())) > 1:       # rows of a position become heads
-            return [torch.stack(each) for each in zip(*(
-                [turned[0] for turned in each_run(x[i : i + 1], positions[i : i + 1])] for i in range(len(x))), strict=True)]
+        if len(set(counts.tolist())) > 1:
+            each_row = [each_run(x[i : i + 1], positions[i : i + 1]) for i in range(len(x))]
+            return [torch.cat(each) for each in zip(*each_row, strict=True)]
         order = index.argsort(stable=True)
-        heads = x[order].view(len(unique), int(counts[0]), -1).transpose(0, 1)
-        starts = [0, *(i for i in range(1, len(unique)) if unique[i] != unique[i - 1] + 1), len(unique)]
-        parts = []
-        for begin, end in itertools.pairwise(starts):
-            first = 0 if "offset" in known else int(unique[begin])
-            _check_length(first)
-            rows = torch.cat([heads.new_zeros(len(heads), first, heads.shape[2]), heads[:, begin:end]], 1)
-            parts.append([each[:, first:] for each in rotate(rows, unique[begin] + torch.arange(-first, end - begin))])
-        together = [torch.cat(each, 1).transpose(0, 1).reshape(x.shape) for each in zip(*parts, strict=True)]
-        return [each[order.argsort()] for each in together]
+        heads = x[order].view(len(unique), int(counts[0]), -1).transpose(0, 1)      # rows of the same position become heads
+        turned = _from_offsets(rotate, heads, unique) if "offset" in known else _from_zero(rotate, heads, unique)
+        return [each.transpose(0, 1).reshape(x.shape)[order.argsort()] for each in turned]
 
     return each_run
+
+
+def _from_offsets(rotate: Rotate, heads: Tensor, positions: Tensor) -> list[Tensor]:
+    """Rotate rows, of shape (heads, n, head_dim), by a call for each run of consecutive positions."""
+    gaps = [i for i in range(1, len(positions)) if positions[i] != positions[i - 1] + 1]
+    parts = [rotate(heads[:, begin:end], positions[begin:end]) for begin, end in itertools.pairwise([0, *gaps, len(positions)])]
+    return [torch.cat(each, 1) for each in zip(*parts, strict=True)]
+
+
+def _from_zero(rotate: Rotate, heads: Tensor, positions: Tensor) -> list[Tensor]:
+    """Rotate rows by calls with all positions from 0 on; the other rows are zeros."""
+    n = int(positions.max()) + 1
+    _check_length(n, FEWEST)
+    parts = []
+    for some in heads.split(max(1, ELEMENTS // (n * heads.shape[2]))):
+        rows = some.new_zeros(len(some), n, heads.shape[2])
+        rows[:, positions] = some
+        parts.append([each[:, positions] for each in rotate(rows, torch.arange(n, device=positions.device))])
+    return [torch.cat(each) for each in zip(*parts, strict=True)]
 
 
 def _first_rows(tables: Callable[[Tensor, Tensor], Tables], x: Tensor, positions: Tensor) -> Tables:
     """Return the rows at these positions, by a function for all positions from 0 on."""
     n = int(positions.max()) + 1
-    _check_length(n)
+    _check_length(n, LONGEST)
     found = tables(x[:1].expand(n, -1), torch.arange(n, device=positions.device))
     return calls.tables_of((found.cos[positions], found.sin[positions]), len(positions), calls.pair)
 
 
-def _check_length(n: int) -> None:
-    if n > LONGEST:
+def _check_length(n: int, most: int) -> None:
+    if n > most:
         raise IndexError(f"position {n} is too large for a module that computes all positions before it")
 
 
