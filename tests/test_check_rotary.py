@@ -269,7 +269,8 @@ def test_modules_of_libraries_are_right(library):
     assert row.verdict == WRONG and "777" in row.faults[0]
     if library not in (vllm, original_llama):
         row, = check_rotary(module)
-        assert row.verdict == FLOAT32 and row.expected is None
+        assert row.found is not None and row.errors[1000] < 1e-3
+        assert row.faults == ("there is no configuration to compare with; pass config=",)
 
 
 def test_positions_in_bfloat16_by_rotary_embedding_torch():

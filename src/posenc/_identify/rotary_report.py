@@ -134,6 +134,8 @@ def new_row(
     faults: tuple[str, ...] = (), reason: str = "", remedy: str = "", *, unchecked: str = "",
 ) -> RotaryRow:
     """Return the row for a rotation with these faults, or for one that cannot be checked, with the reason."""
+    if expected is None and not unchecked:
+        unchecked = "there is no configuration to compare with; pass config="
     every = MappingProxyType(dict.fromkeys(POSITIONS) | dict(errors or {}))
     if unchecked:
         return RotaryRow(module, found, expected, "not checked", (unchecked,), every, remedy)

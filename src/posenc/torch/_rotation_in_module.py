@@ -275,6 +275,7 @@ def _tables_alone(tables: Callable[[Tensor, Tensor], Tables], setting: Setting) 
         cos, sin = _extended(rows, setting.length)(zeros, _tensor(positions, setting))
         return each_once((_array(cos), _array(sin)))
 
+    cos_sin.head_dim = max(setting.columns)  # type: ignore[attr-defined]  # for identify_rotary, without an expected rotation
     return Rotation("", cos_sin, None)
 
 
