@@ -1,17 +1,14 @@
 """check_rotary: it names the faults of known projects, raises no false alarm, and changes nothing in the model."""
 
 import importlib
-import json
 import re
-import subprocess
 import types
 import typing
+from pathlib import Path
 
-import numpy as np
 import pytest
 
 import posenc
-from conftest import python
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -38,6 +35,15 @@ def test_faults_are_named(fault):
         assert re.search(sentence, faults), faults
 
 
+def test_the_page_quotes_sentences_of_faults():
+    page = Path(__file__).parents[1] / "docs" / "check.md"
+    table = page.read_text().split("## What to do about a fault\n")[1].split("\n## ")[0]
+    quoted = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| ")][1:]
+    patterns = [pattern for fault in FAULTS for pattern in fault.sentences if len(pattern) > 1]
+    assert len(quoted) > 7
+    assert [sentence for sentence in quoted if not any(re.search(pattern, sentence) for pattern in patterns)] == []
+
+
 # ---- the report ---------------------------------------------------------------------------------------------------------
 
 
@@ -51,7 +57,7 @@ def test_the_report_is_an_immutable_table():
     assert head.split() == ["module", "verdict", "error", "at", "1,000", "100,000", "1,000,000"]
     assert values.startswith("rotary_emb  wrong")
     assert [line.split()[0] for line in details] == ["found", "expected", "fault", "fault", "remedy"]
-    assert row.remedy == "model.rotary_emb = posenc.torch.RotaryEmbedding(model.config); correct rotary_faults.pairs"
+    assert row.remedy == "model.rotary_emb = posenc.torch.RotaryEmbedding(model.config); correct rotary_faults.pairs or its call"
     with pytest.raises(AttributeError):
         report.ok = True
 
@@ -97,7 +103,8 @@ def test_the_configuration_may_be_given():
         assert verdicts(check_rotary(part, config)) == [FLOAT32]
     assert verdicts(check_rotary(part, Rotary(DIM))) == [WRONG]
     # the part of a configuration for this model
-    outer = {"model_type": "llava", "text_config": CONFIG, "vision_config": CONFIG | {"rope_theta": 99.0, "model_type": "other"}}
+    other = CONFIG | {"rope_theta": 99.0, "model_type": "other"}
+    outer = {"model_type": "llava", "text_config": CONFIG, "vision_config": other}
     assert verdicts(check_rotary(part, outer)) == [FLOAT32]
     assert verdicts(check_rotary(model(), outer)) == [FLOAT32]
 
@@ -119,12 +126,14 @@ def test_a_module_for_one_of_several_layer_types():
 
 def state(module):
     """Return everything that a check could change."""
-    return [
-        (name, part.training, {key: (id(value), value._version, value.clone()) if isinstance(value, torch.Tensor) else repr(value)
-                               for key, value in {**vars(part), **part._buffers, **part._parameters}.items()
-                               if key not in ("_modules", "_buffers", "_parameters")})
-        for name, part in module.named_modules()
-    ]
+    found = []
+    for name, part in module.named_modules():
+        values = {**vars(part), **part._buffers, **part._parameters}
+        found.append((name, part.training, {
+            key: (id(value), value._version, value.clone()) if isinstance(value, torch.Tensor) else repr(value)
+            for key, value in values.items() if key not in ("_modules", "_buffers", "_parameters")
+        }))
+    return found
 
 
 def assert_same_state(before, after):
@@ -235,7 +244,7 @@ def original_llama():
         return tuple(torch.view_as_real(x).flatten(3) for x in turned)
 
     def forward(self, x):
-        return apply_rotary_emb(x, x, self.freqs_cis)  # noqa: F821
+        return apply_rotary_emb(x, x, self.freqs_cis)
 
     forward = types.FunctionType(forward.__code__, {"apply_rotary_emb": apply_rotary_emb}, None, None, forward.__closure__)
     result = type("Transformer", (nn.Module,), {"forward": forward})()

@@ -62,7 +62,7 @@ MODULES = PUBLIC | {
 }
 OVERRIDE = "extra_repr"         # overrides a method that PyTorch documents
 SECTION = re.compile(r"^([A-Z][A-Za-z ]+)\n-+\n", re.MULTILINE)
-COMMAND_PAGES = ["README.md", "docs/cli.md", "docs/guide.md", "docs/identify.md", "docs/scale-out.md"]
+COMMAND_PAGES = ["README.md", *(f"docs/{page}.md" for page in ("check", "cli", "guide", "identify", "scale-out"))]
 INSTALLS = "pip install"        # needs a package index; .ci/run tests the command of the README
 PLAIN = re.compile(r"posenc [\w .,=/+-]+")        # a command without characters that are special to a shell
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX shell")
@@ -114,7 +114,7 @@ def test_packages_that_a_page_has_not_named_are_hidden(page, error, tmp_path):
 
 def test_the_main_documents_have_examples():
     names = {path.name for path in DOCUMENTS}
-    pages = ("conventions", "guide", "index", "migration", "rotary", "scale-out", "torch")
+    pages = ("check", "conventions", "guide", "index", "migration", "rotary", "scale-out", "torch")
     assert {"README.md", *(f"{page}.md" for page in pages)} <= names
 
 
@@ -361,7 +361,7 @@ def test_shell_commands_of_documents_run(page, only_named, shell):
 
 @POSIX
 def test_examples_of_help_run(shell):
-    """Run the examples of all commands except bench, which is slow."""
+    """Run the examples of all commands except bench, which is slow, and check, for which test_check.py has checkpoints."""
     ran = 0
     for command in ("generate", "verify", "identify", "presets", "info", "plot"):
         examples = shell(f"posenc {command} --help")[1].split("examples:\n")[1].split("\n\n")[0]

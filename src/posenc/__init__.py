@@ -45,7 +45,8 @@ __all__ = [
 
 
 _ELSEWHERE = {       # a name that users expect in this module: its place
-    **{name: f"torch.{name}" for name in ("ChunkDataset", "PositionalEncoding", "PositionalTable", "RotaryEmbedding", "check_rotary")},
+    **{name: f"torch.{name}" for name in ("ChunkDataset", "PositionalEncoding", "PositionalTable", "RotaryEmbedding")},
+    "check_rotary": "torch.check_rotary",
     "assert_rotary": "testing.assert_rotary", "load": "open", "rotary": "Rotary", "rotate": "Rotary.rotate",
 }
 

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Self
 
+import numpy as np
 from numpy.typing import NDArray
 
-from posenc._identify.rotary_match import RotaryMatch, identify_rotary
+from posenc._identify.rotary_match import SOURCE, RotaryMatch, matches
 from posenc._rotary import Rotary
 
 POSITIONS = (1_000, 100_000, 1_000_000)
@@ -33,7 +34,8 @@ class RotaryRow(NamedTuple):  # numpydoc ignore=PR01
     faults : tuple of str
         A sentence for each fault; or, if the rotation was not checked, the reason.
     errors : mapping of int to float
-        For the positions 1,000, 100,000 and 1,000,000, the largest error of a cosine or sine, or None if it is unknown.
+        For the positions 1,000, 100,000 and 1,000,000, the largest error of a rotated unit vector, or of a cosine or sine,
+        relative to the expected rotation; None if it is unknown.
     remedy : str
         The proposed change, or an empty string.
 
@@ -74,22 +76,47 @@ def compared(name: str, rotation: Any, expected: Mapping[str | None, Rotary]) ->
     rows = []
     for rotary in expected.values():
         try:
-            match = best_match(each_once(rotation), rotary.replace(axes=None))
+            match = best_match(each_once(rotation), rotary.replace(axes=None), SOURCE)
         except (TypeError, ValueError) as error:
             rows.append(new_row(name, None, rotary, unchecked=str(error)))
         else:
             assert match is not None
-            rows.append(new_row(name, match.rotary, rotary, match.errors, match.faults, match.reason))
+            errors = errors_of(rotation, match, rotary.replace(axes=None))
+            rows.append(new_row(name, match.rotary, rotary, errors, match.faults, match.reason))
     return min(rows, key=lambda row: (row.verdict == "wrong", len(row.faults)))
 
 
-def best_match(rotation: Any, expected: Rotary | None, head_dim: int | None = None) -> RotaryMatch | None:
-    found = identify_rotary(rotation, expect=expected, head_dim=None if expected else head_dim)
+def best_match(rotation: Any, expected: Rotary | None, source: str, head_dim: int | None = None) -> RotaryMatch | None:
+    found = matches(rotation, expected, source, head_dim=None if expected else head_dim)
     return found[0] if found else None
 
 
+def errors_of(rotation: Any, match: RotaryMatch, expected: Rotary | None) -> dict[int, float | None]:
+    """Return the largest errors at POSITIONS: those of the arithmetic, or, if there are faults, the differences."""
+    if expected is None or not match.faults:
+        return dict.fromkeys(POSITIONS) | dict(match.errors)
+    rotate = rotation if callable(rotation) else match.rotary and match.rotary.rotate
+    return {position: _difference(rotate, expected, position) for position in POSITIONS}
+
+
+def _difference(rotate: Any, expected: Rotary, position: int) -> float | None:
+    """Return the largest difference of rotated unit vectors, or of cosines and sines, from the expected values."""
+    unit = np.eye(expected.head_dim, dtype=np.float32)
+    positions = np.full(len(unit), position)
+    try:
+        found = rotate(unit.copy(), positions)
+    except Exception:  # noqa: BLE001  (no rotation, one of another size, or a table that ends before)
+        return None
+    wanted = expected.tables(positions) if isinstance(found, tuple) else (expected.rotate(unit, positions),)
+    parts = found if isinstance(found, tuple) else (found,)
+    if any(part.shape != other.shape for part, other in zip(parts, wanted, strict=True)):
+        return None
+    difference = max(float(np.abs(np.float64(part) - other).max()) for part, other in zip(parts, wanted, strict=True))
+    return difference if np.isfinite(difference) else None
+
+
 def each_once(rotation: Any) -> Any:
-    """Return tables of cosines and sines with one column for each pair, because the layout of tables is not that of the pairs."""
+    """Return tables with one column for each pair, because the layout of tables is not that of the pairs."""
     return tuple(map(_once, rotation)) if isinstance(rotation, tuple) else rotation
 
 

@@ -12,7 +12,8 @@ from torch import nn
 
 from posenc import Rotary
 from posenc._arguments import checks
-from posenc._identify.rotary_report import RotaryReport, RotaryRow, best_match, new_row
+from posenc._identify.rotary_match import SOURCE
+from posenc._identify.rotary_report import RotaryReport, RotaryRow, best_match, errors_of, new_row
 from posenc._rotary.model_config import layer_types
 from posenc._rotary.scaling import positions_without_length
 from posenc.torch._find_rotary import Place, copied, functions_of, is_called, is_same, places, tensors_of
@@ -29,7 +30,12 @@ class Expected(NamedTuple):
     config: Any = None
     layer_type: str | None = None
     rotary: Rotary | None = None
-    reason: str = "the model has no configuration; pass config="
+    reason: str = ""
+
+    @property
+    def source(self) -> str:
+        """The words that precede an expected value in a message."""
+        return "expected" if isinstance(self.config, Rotary) else SOURCE
 
 
 def check_rotary(model: nn.Module, config: Any = None) -> RotaryReport:
@@ -196,9 +202,11 @@ def _row(name: str, place: Place, expected: Expected, dtype: torch.dtype) -> Rot
         columns, expected.layer_type if _takes_layer_type(place.module) else None, axis=-1,
         axes=1 if rotary.axes is None else 1 + max(rotary.axes), device=_device(place.module),
     )
-    judged = [_judged(place, setting, rotary) for setting, rotary in _variants(setting, expected)]
-    if dtype in SIXTEEN_BITS and not any(each.faults for each in judged):
-        judged += [_judged(place, setting._replace(dtype=dtype), rotary) for setting, rotary in _variants(setting, expected)[:1]]
+    variants = _variants(setting, expected)
+    judged = [_judged(place, each, rotary, expected.source) for each, rotary in variants]
+    if dtype in SIXTEEN_BITS:           # the module may round positions to this dtype
+        each, equal = variants[0]
+        judged.append(_judged(place, each._replace(dtype=dtype), equal, expected.source))
     return _merged(name, judged, place, expected)
 
 
@@ -213,7 +221,7 @@ def _without_configuration(name: str, place: Place, expected: Expected) -> Rotar
         widths |= {2 * tensor.shape[-1], tensor.shape[-1]} if tensor.ndim else set()
     judged = Judged(unchecked="the module has no table")
     for width in sorted(width for width in widths if isinstance(width, int) and width > 1 and width % 2 == 0):
-        judged = _judged(place, Setting((width,), device=_device(place.module)), None)
+        judged = _judged(place, Setting((width,), device=_device(place.module)), None, "")
         if not judged.unchecked:
             break
     return _merged(name, [judged], place, expected)
@@ -233,12 +241,13 @@ def _variants(setting: Setting, expected: Expected) -> list[tuple[Setting, Rotar
     else:
         found = [(setting._replace(length=(rotary.scaling or {}).get("length")), equal)]
     for axis in range(setting.axes if setting.axes > 1 else 0):
-        turning = np.array(rotary.axes) == axis
-        its = Rotary(
-            rotary.head_dim, rotary_dim=rotary.rotary_dim, layout=rotary.layout, scale=rotary.scale * rotary.attention_scaling,
-            frequencies=np.where(turning, rotary.frequencies, 0.0),
-        )
-        found.append((found[0][0]._replace(axis=axis), its))
+        frequencies = np.where(np.array(rotary.axes) == axis, rotary.frequencies, 0.0)
+        if frequencies.any():
+            its = Rotary(
+                rotary.head_dim, rotary_dim=rotary.rotary_dim, layout=rotary.layout, frequencies=frequencies,
+                scale=rotary.scale * rotary.attention_scaling,
+            )
+            found.append((found[0][0]._replace(axis=axis), its))
     return found
 
 
@@ -254,7 +263,7 @@ class Judged(NamedTuple):
     unchecked: str = ""             # why there is no result
 
 
-def _judged(place: Place, setting: Setting, rotary: Rotary | None) -> Judged:
+def _judged(place: Place, setting: Setting, rotary: Rotary | None, source: str) -> Judged:
     """Compare the rotation of a module with the expected one."""
     module = copied(place.module) if is_called(place.module) else place.module
     try:
@@ -265,15 +274,16 @@ def _judged(place: Place, setting: Setting, rotary: Rotary | None) -> Judged:
     if not found:
         if frequencies is None:
             return Judged(unchecked="no call of the module succeeds, and it has no tables")
-        return _compared(frequencies, rotary)
-    *composed, tables = found if found[-1][0].columns is None else (*found, None)
-    judged = [_together(each, rotary) for each in composed or [tables]]
+        return _compared(frequencies, rotary, source)
+    tables = found[-1] if found[-1][0].columns is None else None
+    composed = found[:-1] if tables else found
+    judged = [_together(each, rotary, source) for each in composed or found]
     best = min(judged, key=lambda each: (bool(each.unchecked), len(each.faults)))
     if not best.faults:
         return best
     # the faults of the frequencies and of the tables, then those that only the whole rotation has
-    parts = [] if frequencies is None or rotary is None else [_compared(frequencies, rotary)]
-    parts += [] if tables is None or not composed else [_together(tables, rotary)]
+    parts = [] if frequencies is None or rotary is None else [_compared(frequencies, rotary, source)]
+    parts += [] if tables is None or not composed else [_together(tables, rotary, source)]
     inner = {fault for part in parts for fault in part.faults}
     earlier = next((part for part in parts if part.faults), best)
     others = () if best.found is None else tuple(fault for fault in best.faults if fault not in earlier.faults)
@@ -284,24 +294,26 @@ def _judged(place: Place, setting: Setting, rotary: Rotary | None) -> Judged:
     )
 
 
-def _together(found: Sequence[Rotation], rotary: Rotary | None) -> Judged:
+def _together(found: Sequence[Rotation], rotary: Rotary | None, source: str) -> Judged:
     """Compare the rotations of queries and of keys with the expected one."""
-    queries, *keys = [_compared(each.rotate, rotary, each.columns)._replace(function=each.function) for each in found]
+    queries, *keys = [_compared(each.rotate, rotary, source, each.columns)._replace(function=each.function) for each in found]
     for each in keys:
-        queries = queries._replace(faults=queries.faults + tuple(
-            f"keys: {fault}" for fault in each.faults if fault not in queries.faults))
+        others = tuple(f"keys: {fault}" for fault in each.faults if fault not in queries.faults)
+        queries = queries._replace(
+            faults=queries.faults + others, errors=queries.errors if queries.faults or not others else each.errors)
     return queries
 
 
-def _compared(rotation: Any, rotary: Rotary | None, columns: int | None = None) -> Judged:
+def _compared(rotation: Any, rotary: Rotary | None, source: str, columns: int | None = None) -> Judged:
     try:
-        match = best_match(rotation, rotary, columns)
+        match = best_match(rotation, rotary, source, columns)
     except FAILURES as error:
         return Judged(unchecked=str(error))
     if match is None:
         return Judged(unchecked="it is no rotation that posenc recognizes; pass config= to compare it")
     nothing = (match.reason,) if match.rotary is None and rotary is not None else ()
-    return Judged(match.rotary, match.faults or nothing, match.errors, match.reason)
+    match = match._replace(faults=match.faults or nothing)
+    return Judged(match.rotary, match.faults, errors_of(rotation, match, rotary), match.reason)
 
 
 def _frequencies(module: nn.Module, layer_type: str | None) -> Any:
@@ -335,4 +347,4 @@ def _remedy(row: RotaryRow, judged: Judged, place: Place, expected: Expected) ->
     if row.verdict != "wrong":
         return ""
     changes = [replacement or "compute the tables again from the configuration"] if judged.in_tables else []
-    return "; ".join([*changes, *([f"correct {judged.function}"] if judged.function else [])])
+    return "; ".join([*changes, *([f"correct {judged.function} or its call"] if judged.function else [])])

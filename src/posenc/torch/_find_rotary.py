@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -12,10 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from posenc._identify.rotary_report import is_rotary
-from posenc.torch._rotary_calls import roles_of
+from posenc.torch._rotary_calls import ROLE_OF, roles_of
 
 CLASS = re.compile(r"rotary|ro_?pe(?![a-z])", re.IGNORECASE)            # as LlamaRotaryEmbedding, RoPE, RopeScaling
 FUNCTION = re.compile(r"rot|rope", re.IGNORECASE)
+MOVES_COLUMNS = re.compile(r"(?:de)?interleave", re.IGNORECASE)
 
 
 class Place(NamedTuple):
@@ -32,6 +35,7 @@ class Function(NamedTuple):
     name: str
     call: Callable[..., Any]
     roles: dict[str, str]
+    before: Callable[[Tensor], Tensor] | None       # moves the columns of queries and keys first
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
@@ -106,18 +110,54 @@ def _functions_in(kind: type, module: nn.Module) -> Iterator[Function]:
             code = inspect.unwrap(method) if callable(method) else None
             if not inspect.isfunction(code):
                 continue
+            moves = [code.__globals__.get(name) for name in filter(MOVES_COLUMNS.match, code.__code__.co_names)]
+            before = next((each for each in moves if inspect.isfunction(each) and len(roles_of(each) or ()) == 1), None)
             for name in filter(FUNCTION.search, code.__code__.co_names):
                 target = code.__globals__.get(name)
                 if target is None and callable(inspect.getattr_static(kind, name, None)):
                     target = getattr(module, name)
-                roles = None if inspect.isclass(target) or not callable(target) else roles_of(target)
+                if target is None or inspect.isclass(target) or not callable(target):
+                    continue
+                roles = roles_of(target)
                 known = set((roles or {}).values())
+                roles = roles and roles | _roles_of_arguments(code, name, target)
                 if roles and "x" in known and ({"cos", "sin"} <= known or "table" in known):
-                    yield Function(".".join(filter(None, (getattr(target, "__module__", ""), _name(target, name)))), target, roles)
+                    label = (getattr(target, "__module__", ""), getattr(target, "__qualname__", name))
+                    yield Function(".".join(filter(None, label)), target, roles, before)
 
 
-def _name(function: Any, otherwise: str) -> str:
-    return getattr(function, "__qualname__", otherwise)
+def _roles_of_arguments(code: Callable[..., Any], name: str, target: Callable[..., Any]) -> dict[str, str]:
+    """Return the roles of the parameters for cosines and sines to which a method passes variables for others.
+
+    The names of the variables show their values, or the order in which the method unpacks the tables.
+    """
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
+    except (OSError, TypeError, SyntaxError):
+        return {}
+    variables = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and _is_tables(node.value):
+            names = [getattr(each, "id", "") for each in node.targets[0].elts]
+            if [ROLE_OF.get(each) for each in names] in (["cos", "sin"], ["sin", "cos"]):
+                variables |= dict(zip(names, ("first", "second"), strict=True))
+    found = {}
+    parameters = list(inspect.signature(target).parameters)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == name:
+            passed = dict(zip(parameters, node.args, strict=False)) | {each.arg: each.value for each in node.keywords if each.arg}
+            for parameter, value in passed.items():
+                variable = getattr(value, "id", "")
+                role = variables.get(variable, ROLE_OF.get(variable))
+                if ROLE_OF.get(parameter) in ("cos", "sin") and role in ("cos", "sin", "first", "second"):
+                    found[parameter] = role
+    return found
+
+
+def _is_tables(value: ast.expr) -> bool:
+    """Return whether an expression is a variable, or the call of a rotary module."""
+    called = getattr(value, "func", None)
+    return isinstance(value, ast.Name) or FUNCTION.search(getattr(called, "attr", getattr(called, "id", ""))) is not None
 
 
 def is_same(a: nn.Module, b: nn.Module) -> bool:

@@ -12,18 +12,18 @@ from torch import Tensor
 
 ROLES = {
     "x": ("x", "q", "query", "queries", "query_states", "query_layer", "xq", "hidden_states", "tensor", "input", "inputs", "t",
-          "k", "key", "keys", "key_states", "key_layer", "xk", "v", "value"),
+          "v", "value"),
+    "keys": ("k", "key", "keys", "key_states", "key_layer", "xk"),
     "positions": ("position_ids", "positions", "position", "pos", "input_pos", "pos_ids", "indices", "ids"),
     "cos": ("cos", "cos_cached", "cosine", "freqs_cos", "cos_emb"),
     "sin": ("sin", "sin_cached", "sine", "freqs_sin", "sin_emb"),
-    "table": ("freqs_cis", "freqs", "freq", "rope_cache", "freqs_complex", "rotary_pos_emb", "rotary_emb", "emb", "rope", "cache",
-              "cos_sin", "cos_sin_cache", "position_embeddings", "pos_emb", "angles", "frequencies"),
+    "table": ("freqs_cis", "freqs", "freq", "rope_cache", "freqs_complex", "rotary_pos_emb", "rotary_emb", "emb", "rope",
+              "cache", "cos_sin", "cos_sin_cache", "position_embeddings", "pos_emb", "angles", "frequencies"),
     "length": ("seq_len", "seqlen", "seq_length", "max_seq_len", "length"),
     "offset": ("offset", "start_pos", "seqlen_offset"),
     "layer_type": ("layer_type",),
 }
 ROLE_OF = {name: role for role, names in ROLES.items() for name in names}
-KEYS = ("k", "key", "keys", "key_states", "key_layer", "xk")
 HEADS = 5           # of the tensors that are rotated; not a number of positions in a first call
 FAILURES = (RuntimeError, ValueError, IndexError, TypeError, AttributeError, AssertionError, KeyError, NotImplementedError)
 
@@ -62,24 +62,28 @@ def called(function: Callable[..., Any], roles: Mapping[str, str], values: Mappi
 
 
 class Tables(NamedTuple):
-    """Cosines and sines of n positions, of shape (n, columns), and the result from which they were read."""
+    """Cosines and sines of n positions, of shape (n, columns), and the values of roles in the shape of the result."""
 
     cos: Tensor
     sin: Tensor
-    raw: Any
+    values: dict[str, Any]          # of the roles cos, sin, table, first and second: the elements of a pair
 
 
-def _pair(result: Any) -> tuple[Tensor, Tensor]:
+def pair(result: Any) -> tuple[Tensor, Tensor]:
     return result
+
+
+def _reversed_pair(result: Any) -> tuple[Tensor, Tensor]:
+    return result[1], result[0]
 
 
 def _complex(result: Any) -> tuple[Tensor, Tensor]:
     return result.real, result.imag
 
 
-def _angles(result: Any) -> tuple[Tensor, Tensor]:
-    angles = result[0] if isinstance(result, (tuple, list)) else result
-    return angles.cos(), angles.sin()
+def angles(result: Any) -> tuple[Tensor, Tensor]:
+    values = result[0] if isinstance(result, (tuple, list)) else result
+    return values.cos(), values.sin()
 
 
 def _stacked(result: Any) -> tuple[Tensor, Tensor]:
@@ -105,8 +109,11 @@ def form_of(result: Any, n: int) -> Form | None:
         if len(result) != 2 or not isinstance(result[0], Tensor) or not result[0].is_floating_point():
             return None
         if isinstance(result[1], Tensor):
-            return _pair if result[0].shape == result[1].shape and _rows(result[0], n) is not None else None
-        return _angles if isinstance(result[1], (int, float)) and _rows(result[0], n) is not None else None
+            first, second = (_rows(each, n) for each in result)
+            if first is None or second is None or first.shape != second.shape:
+                return None
+            return pair if first[0].any() or not second[0].any() else _reversed_pair
+        return angles if isinstance(result[1], (int, float)) and _rows(result[0], n) is not None else None
     if not isinstance(result, Tensor):
         return None
     if result.is_complex():
@@ -119,15 +126,19 @@ def form_of(result: Any, n: int) -> Form | None:
     if rows is None or rows.shape[1] % 2:
         return None
     if not rows[0].any():
-        return _angles
+        return angles
     return _cos_sin if rows[0, : rows.shape[1] // 2].any() else _sin_cos
 
 
 def tables_of(result: Any, n: int, form: Form) -> Tables:
-    cos, sin = (_rows(each, n) for each in form(result))
+    own = form(result)
+    cos, sin = (_rows(each, n) for each in own)
     if cos is None or sin is None:
         raise ValueError(f"the result is no table of {n} positions")
-    return Tables(cos, sin, tuple(result) if isinstance(result, list) else result)
+    is_pair = isinstance(result, (tuple, list))
+    table = tuple(result) if is_pair and isinstance(result[1], Tensor) else result[0] if is_pair else result
+    first, second = table if isinstance(table, tuple) else own
+    return Tables(cos, sin, {"cos": own[0], "sin": own[1], "first": first, "second": second, "table": table})
 
 
 def _rows(table: Tensor, n: int) -> Tensor | None:
@@ -140,7 +151,7 @@ def _rows(table: Tensor, n: int) -> Tensor | None:
 
 
 class Plan(NamedTuple):
-    """How to call a function that rotates: whether heads follow positions, the shape of tables, and the columns that it takes."""
+    """How to call a function: whether heads follow positions, the shape of tables, and the number of columns."""
 
     swapped: bool
     shape: int
@@ -171,19 +182,15 @@ def _sizes(table: Tensor) -> list[int]:
 
 
 def table_values(tables: Tables, shape: int) -> dict[str, Any]:
-    """Return the values of the roles cos, sin and table."""
+    """Return the values of the roles of tables in another shape."""
     reshape = SHAPES[shape]
-    if isinstance(tables.raw, tuple):
-        first, second = (reshape(each) if isinstance(each, Tensor) else each for each in tables.raw)
-        if isinstance(second, Tensor):
-            return {"cos": first, "sin": second, "table": (first, second)}
-        return {"cos": reshape(tables.cos), "sin": reshape(tables.sin), "table": first}
-    return {"cos": reshape(tables.cos), "sin": reshape(tables.sin), "table": reshape(tables.raw)}
+    return {role: tuple(map(reshape, value)) if isinstance(value, tuple) else reshape(value)
+            for role, value in tables.values.items()}
 
 
 def in_heads(x: Tensor, plan: Plan, heads: int) -> Tensor:
-    """Return x, of shape (n, head_dim), in the shape (1, heads, n, columns) or (1, n, heads, columns)."""
-    x = x[:, : plan.columns].expand(1, heads, -1, -1).clone()
+    """Return x, of shape (n, head_dim) or (heads, n, head_dim), as (1, heads, n, columns) or (1, n, heads, columns)."""
+    x = x[..., : plan.columns].expand(1, heads if x.ndim == 2 else len(x), -1, -1).clone()
     return x.transpose(1, 2).contiguous() if plan.swapped else x
 
 
@@ -193,6 +200,7 @@ def from_heads(result: Any, x: Tensor, plan: Plan, given: Tensor) -> list[Tensor
     for each in (result if isinstance(result, (tuple, list)) else (result,))[:2]:
         if not isinstance(each, Tensor) or each.shape != given.shape:
             raise ValueError(f"the result is {type(each).__name__}, expected a tensor of shape {tuple(given.shape)}")
-        turned = (each.transpose(1, 2) if plan.swapped else each)[0, 0]
-        found.append(torch.cat([turned, x[:, plan.columns :].to(turned.dtype)], 1))
+        turned = (each.transpose(1, 2) if plan.swapped else each)[0]
+        turned = turned if x.ndim == 3 else turned[0]
+        found.append(torch.cat([turned, x[..., plan.columns :].to(turned.dtype)], -1))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -51,6 +52,7 @@ def _result(
 ) -> Any:
     """Call a function with values for all its roles."""
     values: dict[str, Any] = {"x": calls.in_heads(x, plan, heads)}
+    values["keys"] = values["x"]
     if setting.layer_type is not None:
         values["layer_type"] = setting.layer_type
     if "positions" in roles.values():
@@ -64,7 +66,7 @@ def _result(
     elif "length" in roles.values():
         values["length"] = len(positions)
     if plan.shape == 2:             # all heads in the last dimension
-        values["x"] = calls.in_heads(x, plan._replace(swapped=True), heads).flatten(2)[0]
+        values["x"] = values["keys"] = calls.in_heads(x, plan._replace(swapped=True), heads).flatten(2)[0]
     return calls.called(function, roles, values)
 
 
@@ -78,7 +80,7 @@ def _module_plans(columns: Sequence[int], roles: dict[str, str]) -> Iterator[Pla
 def _turned(result: Any, x: Tensor, plan: Plan, heads: int) -> list[Tensor]:
     """Return the rotated tensors in the result of a call with `plan`."""
     if plan.shape == 2:
-        shape = (1, len(x), heads, -1)
+        shape = (1, x.shape[-2], heads if x.ndim == 2 else len(x), -1)
         result = [each.reshape(shape) for each in (result if isinstance(result, (tuple, list)) else [result])]
         plan = plan._replace(swapped=True)
     return calls.from_heads(result, x, plan, calls.in_heads(x, plan, heads))
@@ -88,8 +90,7 @@ def forward_of(module: nn.Module, setting: Setting) -> tuple[Rotate | None, Call
     """Return the function with which a module rotates, and the one that returns its tables; None if it has none."""
     for name in METHODS:
         function = getattr(type(module), name, None)
-        roles = function and calls.roles_of(function, "positions" if name == "forward" else "x")
-        if not roles:
+        if function is None or not (roles := calls.roles_of(function, "positions" if name == "forward" else "x")):
             continue
         call = functools.partial(_result, functools.partial(function, module), roles)
         for plan in _module_plans(setting.columns, roles):
@@ -124,14 +125,21 @@ def _in_runs(rotate: Rotate, roles: dict[str, str]) -> Rotate:
         return rotate
 
     def each_run(x: Tensor, positions: Tensor) -> list[Tensor]:
+        unique, index, counts = positions.unique(return_inverse=True, return_counts=True)
+        if len(set(counts.tolist())) > 1:       # rows of a position become heads
+            return [torch.stack(each) for each in zip(*(
+                [turned[0] for turned in each_run(x[i : i + 1], positions[i : i + 1])] for i in range(len(x))), strict=True)]
+        order = index.argsort(stable=True)
+        heads = x[order].view(len(unique), int(counts[0]), -1).transpose(0, 1)
+        starts = [0, *(i for i in range(1, len(unique)) if unique[i] != unique[i - 1] + 1), len(unique)]
         parts = []
-        starts = [0, *(i for i in range(1, len(positions)) if positions[i] != positions[i - 1] + 1), len(positions)]
-        for begin, end in zip(starts, starts[1:], strict=False):
-            rows, first = x[begin:end], 0 if "offset" in known else int(positions[begin])
+        for begin, end in itertools.pairwise(starts):
+            first = 0 if "offset" in known else int(unique[begin])
             _check_length(first)
-            rows = torch.cat([rows.new_zeros(first, rows.shape[1]), rows])
-            parts.append([each[first:] for each in rotate(rows, positions[begin] + torch.arange(-first, end - begin))])
-        return [torch.cat(each) for each in zip(*parts, strict=True)]
+            rows = torch.cat([heads.new_zeros(len(heads), first, heads.shape[2]), heads[:, begin:end]], 1)
+            parts.append([each[:, first:] for each in rotate(rows, unique[begin] + torch.arange(-first, end - begin))])
+        together = [torch.cat(each, 1).transpose(0, 1).reshape(x.shape) for each in zip(*parts, strict=True)]
+        return [each[order.argsort()] for each in together]
 
     return each_run
 
@@ -141,7 +149,7 @@ def _first_rows(tables: Callable[[Tensor, Tensor], Tables], x: Tensor, positions
     n = int(positions.max()) + 1
     _check_length(n)
     found = tables(x[:1].expand(n, -1), torch.arange(n, device=positions.device))
-    return Tables(found.cos[positions], found.sin[positions], (found.cos[positions], found.sin[positions]))
+    return calls.tables_of((found.cos[positions], found.sin[positions]), len(positions), calls.pair)
 
 
 def _check_length(n: int) -> None:
@@ -153,7 +161,7 @@ def stored_tables(module: nn.Module) -> Callable[[Tensor, Tensor], Tables] | Non
     """Return a function that reads rows of the tables in the tensors of a module."""
     tensors = tensors_of(module)
     sines = rows_of_sines(tensors)
-    candidates = [] if sines is None else [sines]
+    candidates: list[Any] = [] if sines is None else [sines]
     cos = {name: value for name, value in tensors.items() if "cos" in name and "sin" not in name}
     for name, value in cos.items():
         if (other := tensors.get(name.replace("cos", "sin"))) is not None and value.shape == other.shape:
@@ -165,7 +173,7 @@ def stored_tables(module: nn.Module) -> Callable[[Tensor, Tensor], Tables] | Non
         if first.ndim < 2 or len(first) < len(TRIAL):
             continue
         form = calls.form_of(_at(table, TRIAL.to(first.device)), len(TRIAL))
-        if form is not None and form is not calls._angles:
+        if form is not None and form is not calls.angles:
             return functools.partial(_stored, table, form)
     return None
 
@@ -188,7 +196,7 @@ def _stored(table: Any, form: Form, x: Tensor, positions: Tensor) -> Tables:
 
 
 def rotations(module: nn.Module, functions: Sequence[Function], setting: Setting) -> list[list[Rotation]]:
-    """Return the rotations by a module, for queries and keys, or those by each function that takes its tables, or its tables."""
+    """Return the rotations by a module, for queries and keys, or those by functions that take its tables, and its tables."""
     rotate, tables = forward_of(module, setting) if is_called(module) else (None, None)
     if rotate is not None:
         return [_each_tensor("", rotate, setting)]
@@ -206,11 +214,17 @@ def rotations(module: nn.Module, functions: Sequence[Function], setting: Setting
 def _composed(function: Function, tables: Callable[[Tensor, Tensor], Tables], setting: Setting) -> Rotate | None:
     """Return the rotation by a function that takes tables, or None if no call of it succeeds."""
     def rotate(plan: Plan, heads: int, x: Tensor, positions: Tensor) -> list[Tensor]:
-        its = tables(x, positions)
         given = calls.in_heads(x, plan, heads)
-        index = torch.arange(len(positions), device=positions.device)[None]
-        values = {"x": given, "positions": index, **calls.table_values(its, plan.shape)}
-        return calls.from_heads(calls.called(function.call, function.roles, values), x, plan, given)
+        moved = function.before(given) if function.before else given
+        other = torch.full_like(moved, 0.37)            # so that queries do not depend on keys, nor keys on queries
+        values = {"positions": torch.arange(len(positions), device=positions.device)[None],
+                  **calls.table_values(tables(x, positions), plan.shape)}
+        found = calls.called(function.call, function.roles, {"x": moved, "keys": other, **values})
+        queries = calls.from_heads(found, x, plan, given)
+        if "keys" not in function.roles.values() or len(queries) < 2:
+            return queries[:1]
+        found = calls.called(function.call, function.roles, {"x": other, "keys": moved, **values})
+        return [queries[0], calls.from_heads(found, x, plan, given)[1]]
 
     for plan in calls.plans(setting.columns):
         try:
@@ -270,8 +284,9 @@ def _order(rotate: Callable[[Tensor, Tensor], Tensor], columns: int, setting: Se
     A function may move the columns of queries and keys in the same way, which does not change their products.
     """
     identity = torch.eye(columns, dtype=setting.dtype, device=setting.device)
-    at_zero = _array(rotate(identity, torch.zeros(columns, dtype=torch.long, device=setting.device))) != 0
-    if (at_zero.sum(0) == 1).all() and (at_zero.sum(1) == 1).all():
+    values = _array(rotate(identity, torch.zeros(columns, dtype=torch.long, device=setting.device)))
+    at_zero = values != 0
+    if (values[at_zero] > 0).all() and (at_zero.sum(0) == 1).all() and (at_zero.sum(1) == 1).all():
         return np.argmax(at_zero, axis=1)
     return np.arange(columns)
 
