@@ -64,7 +64,8 @@ def read_function(
     remarks = () if ends is None else (_end(function, form, at, ends, head_dim),)
     if _ignores_positions(function, form, at, head_dim):
         fault = "the values depend on the row, not on its position"
-        return Reading("float32", positions=at[..., :0], rows=np.arange(0), read=lambda rows: np.zeros((0, 0), complex), faults=(fault,))
+        empty = np.zeros((0, 0), np.complex128)
+        return Reading("float32", positions=at[..., :0], rows=np.arange(0), read=lambda rows: empty, faults=(fault,))
     if is_pair(result) or np.iscomplexobj(result):
         reading = read_arrays(result, at, pairs, axes)
         return reading._replace(remarks=remarks, call=_caller_of_tables(function, form, head_dim, pairs, axes))
