@@ -110,8 +110,8 @@ def identify_rotary(
     >>> import posenc
     >>> inv_freq = 10000.0 ** -(np.arange(0, 64, 2, dtype=np.float32) / 64)
     >>> config = {"model_type": "llama", "head_dim": 64, "rope_theta": 500000.0}
-    >>> print(posenc.identify_rotary(inv_freq, expect=config)[0].reason)
-    base is 10000, the configuration has 500000
+    >>> posenc.identify_rotary(inv_freq, expect=config)[0].faults
+    ('base is 10000, the configuration has 500000',)
     """
     expected, source = _expected(expect)
     size = None if head_dim is None else checks.integer("head_dim", head_dim, 2)
