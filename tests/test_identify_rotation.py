@@ -386,6 +386,14 @@ def test_values_that_do_not_determine_a_rotation():
     assert identify_rotary(tuple(RNG(0).normal(size=(2, 100, 32)))) == []
 
 
+def test_a_rotation_without_frequencies():
+    still = Rotary(8, frequencies=[0, 0, 0, 0])
+    assert identify_rotary(lambda x, positions: x, expect=still)[0].faults == ()
+    assert identify_rotary(rotation(Rotary(8)), expect=still)[0].faults
+    one = Rotary(2)
+    assert identify_rotary(rotation(one), expect=one)[0].rotary == one
+
+
 def test_positions_are_those_given():
     for positions in (range(1000, 1300), range(0, 3000, 10), np.linspace(0, 50, 300), range(10**18, 10**18 + 300)):
         assert identify_rotary(ROTARY.tables(positions), expect=ROTARY, positions=positions)[0].rotary == ROTARY

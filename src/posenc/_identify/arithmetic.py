@@ -77,7 +77,8 @@ def axis_positions(rotary: Rotary, positions: NDArray[np.float64] | NDArray[np.i
     """Return the positions of each row and pair, or of each row with one axis, in an array of shape (n, pairs) or (n, 1)."""
     if rotary.axes is None:
         return positions.astype(np.float64)[:, None]
-    return positions.astype(np.float64)[np.array(rotary.axes)].T
+    each: NDArray[np.float64] = positions.astype(np.float64)[np.array(rotary.axes)].T
+    return each
 
 
 def computed(

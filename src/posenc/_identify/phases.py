@@ -130,6 +130,6 @@ def orientation_of(phases: Phases, sign: int) -> Orientation | None:
         offset = near
     if abs(offset) > FARTHEST:
         return None
-    rest = wrapped(phase - frequency * offset)[used]
-    fits = np.abs(rest) <= 8 * phases.phase_error[used] + 1e-6 + 64 * FLOAT32 * np.abs(frequency[used] * offset)
+    left = wrapped(phase - frequency * offset)[used]
+    fits = np.abs(left) <= 8 * phases.phase_error[used] + 1e-6 + 64 * FLOAT32 * np.abs(frequency[used] * offset)
     return Orientation(exchanged, negative, offset) if fits.mean() > 0.7 else None

@@ -26,10 +26,11 @@ class RotaryMatch(NamedTuple):  # numpydoc ignore=PR01
     Attributes
     ----------
     rotary : Rotary or None
-        The rotation, or None if none reproduces the given values.
+        The rotation with the frequencies, scale and layout of the given one, or None if none gives its values.  A `Rotary`
+        cannot express some faults, such as exchanged cosines and sines, positions from 1, or rounded positions.
     difference : float
-        Largest absolute difference from the values of `rotary`, or of the expected rotation if `rotary` is None: of cosines
-        and sines, or of frequencies.
+        Largest absolute difference from the values of `rotary` at the given positions, or of the nearest rotation if `rotary`
+        is None: of cosines and sines, or of frequencies.
     reason : str
         The faults, then remarks such as "float32 angles: the error is 0.07 at position 1,000,000".
     faults : tuple of str
@@ -37,7 +38,7 @@ class RotaryMatch(NamedTuple):  # numpydoc ignore=PR01
         arithmetic, or if no rotation is expected.
     errors : mapping of int to float
         For the positions 1,000, 100,000 and 1,000,000, the largest absolute error of cosines and sines that the arithmetic of
-        the given rotation causes.  Empty if the arithmetic is unknown.
+        the given rotation causes at this position or the seven before it.  Empty if the arithmetic is unknown.
 
     See Also
     --------
@@ -75,8 +76,10 @@ def identify_rotary(
         - a pair of tables (cos, sin) of shape (n, pairs), or (n, head_dim) with each column twice; a complex table
           cos + i sin; or an array whose columns are those of cos, then those of sin;
         - the frequencies of the pairs, such as the buffer ``inv_freq`` of a model: an array with one dimension;
-        - a function ``f(x, positions)`` that returns x, of shape (n, head_dim), rotated by the positions, of shape (n,);
-        - a module or function that returns (cos, sin) when called with (x, position_ids), as ``rotary_emb`` in transformers.
+        - a function ``f(x, positions)`` that returns x, of shape (n, head_dim), rotated by the positions, of shape (n,).  If
+          this fails, x has the shape (1, n, head_dim), (1, 1, n, head_dim) or (1, n, 1, head_dim), and positions may have the
+          shape (1, n).  Both are arrays or, for a module and a function that refuses arrays, tensors;
+        - a module or function that returns (cos, sin) when called in this way, as ``rotary_emb`` in transformers.
     expect : Rotary, configuration or dict, optional
         The expected rotation: a `Rotary`, a configuration as for `Rotary.from_config`, or a dict of keywords of `Rotary`.
     positions : int, range or array_like, optional
@@ -107,8 +110,8 @@ def identify_rotary(
     >>> import posenc
     >>> inv_freq = 10000.0 ** -(np.arange(0, 64, 2, dtype=np.float32) / 64)
     >>> config = {"model_type": "llama", "head_dim": 64, "rope_theta": 500000.0}
-    >>> print(posenc.identify_rotary(inv_freq, expect=config)[0].reason)
-    base is 10000, the configuration has 500000
+    >>> posenc.identify_rotary(inv_freq, expect=config)[0].faults
+    ('base is 10000, the configuration has 500000',)
     """
     expected, source = _expected(expect)
     size = None if head_dim is None else checks.integer("head_dim", head_dim, 2)

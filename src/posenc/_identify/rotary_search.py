@@ -77,7 +77,12 @@ def search(reading: Reading, expected: Rotary | None, source: str, head_dim: int
     for target, more in targets(expected, values.shape[1], source):
         if target is not None and (moved := with_their_axes(target, positions, values, source)) is not None:
             target, more = moved[0], (*more, *moved[1])
-        found = _found(reading, positions, values, target, source, size)
+        own, at = reading, positions
+        axes = 1 if target is None or target.axes is None else 1 + max(target.axes)
+        if positions.ndim > 1 and axes != len(positions):       # with another number of pairs
+            chosen: Any = 0 if axes == 1 else slice(axes)
+            own, at = reading._replace(positions=reading.positions[chosen], call=None), positions[chosen]
+        found = _found(own, at, values, target, source, size)
         results.append(found._replace(
             faults=(*faults, *more, *found.faults), remarks=(*found.remarks, *reading.remarks)))
     return min(results, key=lambda found: (found.rotary is None, len(found.faults)))
@@ -273,10 +278,10 @@ def _nearest(sample: Values, target: Rotary | None, source: str, size: int) -> F
             best, share = candidate.rotary, own
     text = "no known rotation gives these values"
     if best is None:
-        return Found(None, math.inf, (*sample.faults, text))
+        return Found(None, math.inf, (text,))
     near = next(iter(sample.sized(best)))
     error = difference(sample.values, exact(near, sample.positions))
     differs = unexplained(near, sample.positions, sample.values, Arithmetic(sample.dtype, "float32"))
     which = np.flatnonzero(differs.any(axis=0)).tolist()
     text += f"; the nearest one, {near!r}, differs in {pairs(which)} by up to {error.max():.2g}"
-    return Found(None, float(error.max()), (*sample.faults, text))
+    return Found(None, float(error.max()), (text,))

@@ -38,7 +38,7 @@ class Reading(NamedTuple):
         if self.frequencies is not None:
             return len(self.frequencies)
         assert self.read is not None
-        return self.read(slice(0, 0)).shape[1]
+        return int(self.read(slice(0, 0)).shape[1])
 
 
 def read_arrays(rotation: Any, positions: Any, pairs: int | None, axes: int) -> Reading:

@@ -64,7 +64,8 @@ def read_function(
     remarks = () if ends is None else (_end(function, form, at, ends, head_dim),)
     if _ignores_positions(function, form, at, head_dim):
         fault = "the values depend on the row, not on its position"
-        return Reading("float32", positions=at[..., :0], rows=np.arange(0), read=lambda rows: np.zeros((0, 0)), faults=(fault,))
+        empty = np.zeros((0, 0), np.complex128)
+        return Reading("float32", positions=at[..., :0], rows=np.arange(0), read=lambda rows: empty, faults=(fault,))
     if is_pair(result) or np.iscomplexobj(result):
         reading = read_arrays(result, at, pairs, axes)
         return reading._replace(remarks=remarks, call=_caller_of_tables(function, form, head_dim, pairs, axes))
@@ -126,10 +127,10 @@ def _form(function: Callable[..., Any], positions: NDArray[Any], head_dim: int) 
                 return form
             except Exception as error:  # noqa: BLE001  (any error means that the function expects another form)
                 errors.append(error)
-    error = errors[1 if is_module else -len(SHAPES)]        # modules expect a batch
+    first = errors[1 if is_module else -len(SHAPES)]        # modules expect a batch
     raise ValueError(
         f"rotation cannot be called with x of shape ({positions.shape[-1]}, {head_dim}) and positions of shape "
-        f"{positions.shape}, nor with further axes of length 1: {type(error).__name__}: {error}") from error
+        f"{positions.shape}, nor with further axes of length 1: {type(first).__name__}: {first}") from first
 
 
 def _called(function: Callable[..., Any], form: Form, x: NDArray[np.float32], positions: NDArray[Any]) -> Any:
@@ -200,10 +201,11 @@ def _read_rotated(
     layout, rotary_dim = _layout_of(pairs)
     if expected is not None and not expected.frequencies[rotary_dim // 2 :].any():      # as with scaling type proportional
         rotary_dim = max(rotary_dim, expected.rotary_dim)
-    if layout is None and rotary_dim:
-        one = next(pair.inputs for pair in pairs if len(pair.inputs) > 1)
+    together = [pair.inputs for pair in pairs if len(pair.inputs) > 1]
+    if layout is None and len(together) > 1:
+        one = together[0]
         faults += (f"the columns are paired neither as halves nor interleaved: {one[0]} with {one[1]}",)
-    first = np.array([pair.inputs[0] for pair in pairs if len(pair.inputs) == 2] or range(head_dim // 2), int)
+    first = np.array([inputs[0] for inputs in together] or range((rotary_dim or head_dim) // 2), int)
     if layout is not None:
         faults += _faults_of_columns(matrices, pairs, rotary_dim)
         half = rotary_dim // 2
@@ -233,7 +235,7 @@ def _pairs_of(matrices: Matrices) -> tuple[list[_Pair], tuple[str, ...]]:
     """Find the pairs of columns; return them with the faults of the matrices of pairs."""
     faults: dict[str, list[int]] = {}
     by_outputs: dict[tuple[int, ...], list[int]] = {}
-    for column, reached in enumerate((np.abs(matrices) > SMALL).any(axis=0)):
+    for column, reached in enumerate(np.abs(matrices).max(axis=0) > SMALL):
         by_outputs.setdefault(tuple(np.flatnonzero(reached).tolist()), []).append(column)
     pairs = []
     for outputs, inputs in by_outputs.items():
