@@ -503,6 +503,19 @@ def test_check_rotary_has_no_false_alarm(name):
     assert all(0 < row.errors[1000] < 1e-4 < row.errors[1_000_000] < 0.2 for row in rows if name != "gptj")
 
 
+def test_check_rotary_compares_the_axes_of_positions():
+    rope = {"rope_type": "default", "rope_theta": 1e6}
+    options = {"hidden_size": 128, "head_dim": 64, **SMALL}
+    right, wrong = (
+        transformers.AutoConfig.for_model("qwen2_vl_text", rope_parameters=rope | {"mrope_section": sections}, **options)
+        for sections in ([8, 12, 12], [12, 12, 8])
+    )
+    model = transformers.AutoModel.from_config(right)
+    assert posenc.torch.check_rotary(model).ok
+    row, = posenc.torch.check_rotary(model, wrong)
+    assert row.verdict == "wrong" and "ax" in row.faults[0]
+
+
 @pytest.mark.parametrize("name", SCALINGS)
 def test_check_rotary_knows_the_scaling_of_llama(name):
     check_scaling("llama", name, torch.bfloat16)

@@ -81,7 +81,7 @@ def compared(name: str, rotation: Any, expected: Mapping[str | None, Rotary]) ->
             rows.append(new_row(name, None, rotary, unchecked=str(error)))
         else:
             assert match is not None
-            errors = errors_of(rotation, match, rotary.replace(axes=None))
+            errors = errors_of(rotation, match, rotary)
             rows.append(new_row(name, match.rotary, rotary, errors, match.faults, match.reason))
     return min(rows, key=lambda row: (row.verdict == "wrong", len(row.faults)))
 
@@ -100,7 +100,11 @@ def errors_of(rotation: Any, match: RotaryMatch, expected: Rotary | None) -> dic
 
 
 def _difference(rotate: Any, expected: Rotary, position: int) -> float | None:
-    """Return the largest difference of rotated unit vectors, or of cosines and sines, from the expected values."""
+    """Return the largest difference of rotated unit vectors, or of cosines and sines, from the expected values.
+
+    With several axes, all positions are equal.
+    """
+    expected = expected.replace(axes=None)
     unit = np.eye(expected.head_dim, dtype=np.float32)
     positions = np.full(len(unit), position)
     try:

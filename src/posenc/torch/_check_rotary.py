@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -200,14 +199,14 @@ def _row(name: str, place: Place, expected: Expected, dtype: torch.dtype) -> Rot
         return _without_configuration(name, place, expected)
     columns = tuple(dict.fromkeys((rotary.head_dim, rotary.rotary_dim)))
     setting = Setting(
-        columns, expected.layer_type if _takes_layer_type(place.module) else None, axis=-1,
+        columns, expected.layer_type if _takes_layer_type(place.module) else None,
         axes=1 if rotary.axes is None else 1 + max(rotary.axes), device=_device(place.module),
     )
     variants = _variants(setting, expected)
     judged = [_judged(place, each, rotary, expected.source) for each, rotary in variants]
     if dtype in SIXTEEN_BITS:           # the module may round positions to this dtype
-        each, equal = variants[0]
-        judged.append(_judged(place, each._replace(dtype=dtype), equal, expected.source))
+        each, its = variants[0]
+        judged.append(_judged(place, each._replace(dtype=dtype), its, expected.source))
     return _merged(name, judged, place, expected)
 
 
@@ -229,26 +228,16 @@ def _without_configuration(name: str, place: Place, expected: Expected) -> Rotar
 
 
 def _variants(setting: Setting, expected: Expected) -> list[tuple[Setting, Rotary]]:
-    """Return the rotations to check: for short and long sequences if they differ, and for each axis of positions."""
+    """Return the rotations to check: those of short and of long sequences, if they differ."""
     rotary = expected.rotary
     assert rotary is not None
-    equal = rotary.replace(axes=None)
     limit = positions_without_length(rotary.scaling)
-    if limit is not None:
-        found = [(setting._replace(length=limit), equal)]
-        if not isinstance(expected.config, Rotary):
-            long = Rotary.from_config(expected.config, expected.layer_type, LONG).replace(axes=None)
-            found.append((setting._replace(length=LONG), long))
-    else:
-        found = [(setting._replace(length=(rotary.scaling or {}).get("length")), equal)]
-    for axis in range(setting.axes if setting.axes > 1 else 0):
-        frequencies = np.where(np.array(rotary.axes) == axis, rotary.frequencies, 0.0)
-        if frequencies.any():
-            its = Rotary(
-                rotary.head_dim, rotary_dim=rotary.rotary_dim, layout=rotary.layout, frequencies=frequencies,
-                scale=rotary.scale * rotary.attention_scaling,
-            )
-            found.append((found[0][0]._replace(axis=axis), its))
+    if limit is None:
+        return [(setting._replace(length=(rotary.scaling or {}).get("length")), rotary)]
+    found = [(setting._replace(length=limit), rotary)]
+    if not isinstance(expected.config, Rotary):
+        long = Rotary.from_config(expected.config, expected.layer_type, LONG)
+        found.append((setting._replace(length=LONG), long))
     return found
 
 

@@ -39,8 +39,7 @@ class Setting(NamedTuple):
 
     columns: tuple[int, ...]        # numbers of columns that the rotation may have
     layer_type: str | None = None
-    axis: int | None = None         # the axis of positions that varies, if there are several; -1: all
-    axes: int = 1
+    axes: int = 1                   # of positions, which then have the shape (axes, n); those of shape (n,) are for all axes
     length: int | None = None       # the length of the sequences: a row at position length - 1 is added to each call
     dtype: torch.dtype = torch.float32
     device: torch.device = torch.device("cpu")
@@ -58,15 +57,12 @@ def _result(
     if setting.layer_type is not None:
         values["layer_type"] = setting.layer_type
     if "positions" in roles.values():
-        values["positions"] = positions if plan.shape else positions[None]
-        if setting.axes > 1:
-            every = torch.zeros(setting.axes, *values["positions"].shape, dtype=positions.dtype, device=positions.device)
-            every[slice(None) if setting.axis == -1 else setting.axis] = values["positions"]
-            values["positions"] = every
+        every = positions.expand(setting.axes, -1) if setting.axes > 1 else positions
+        values["positions"] = every if plan.shape else every[..., None, :]
     elif "offset" in roles.values():
         values["offset"] = int(positions[0])
     elif "length" in roles.values():
-        values["length"] = len(positions)
+        values["length"] = positions.shape[-1]
     if plan.shape == 2:             # all heads in the last dimension
         values["x"] = values["keys"] = calls.in_heads(x, plan._replace(swapped=True), heads).flatten(2)[0]
     return calls.called(function, roles, values)
@@ -117,7 +113,7 @@ def _rotated(call: Callable[..., Any], plan: Plan, setting: Setting, x: Tensor, 
 
 
 def _tables(call: Callable[..., Any], plan: Plan, setting: Setting, form: Form, x: Tensor, positions: Tensor) -> Tables:
-    return calls.tables_of(call(plan, setting, 1, x, positions), len(positions), form)
+    return calls.tables_of(call(plan, setting, 1, x, positions), positions.shape[-1], form)
 
 
 def _in_runs(rotate: Rotate, roles: dict[str, str]) -> Rotate:
@@ -231,7 +227,7 @@ def _composed(function: Function, tables: Callable[[Tensor, Tensor], Tables], se
         given = calls.in_heads(x, plan, heads)
         moved = function.before(given) if function.before else given
         other = torch.full_like(moved, 0.37)            # so that queries do not depend on keys, nor keys on queries
-        values = {"positions": torch.arange(len(positions), device=positions.device)[None],
+        values = {"positions": torch.arange(len(x), device=positions.device)[None],
                   **calls.table_values(tables(x, positions), plan.shape)}
         found = calls.called(function.call, function.roles, {"x": moved, "keys": other, **values})
         queries = calls.from_heads(found, x, plan, given)
@@ -271,7 +267,7 @@ def _tables_alone(tables: Callable[[Tensor, Tensor], Tables], setting: Setting) 
         return [found.cos, found.sin]
 
     def cos_sin(x: NDArray[Any], positions: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        zeros = torch.zeros(len(positions), max(setting.columns), dtype=setting.dtype, device=setting.device)
+        zeros = torch.zeros(positions.shape[-1], max(setting.columns), dtype=setting.dtype, device=setting.device)
         cos, sin = _extended(rows, setting.length)(zeros, _tensor(positions, setting))
         return each_once((_array(cos), _array(sin)))
 
@@ -288,7 +284,8 @@ def _extended(rotate: Rotate, length: int | None) -> Rotate:
         if int(positions.max()) >= length:
             raise IndexError(f"position {int(positions.max())}, expected less than {length}")
         rows = torch.cat([x, x.new_zeros(1, x.shape[1])])
-        return [each[:-1] for each in rotate(rows, torch.cat([positions, positions.new_full((1,), length - 1)]))]
+        last = positions.new_full((*positions.shape[:-1], 1), length - 1)
+        return [each[:-1] for each in rotate(rows, torch.cat([positions, last], -1))]
 
     return extended
 
