@@ -20,7 +20,7 @@ from posenc.torch._rotary_calls import FAILURES
 from posenc.torch._rotation_in_module import Rotation, Setting, rotations
 
 LONG = 1_000_001                # the length of long sequences, for scaling types that depend on it
-UNKNOWN_FORM = "the module takes unknown arguments; posenc.testing.assert_rotary checks a function that calls it"
+UNKNOWN_FORM = "the module has an unknown form; posenc.testing.assert_rotary checks a function that calls it"
 SIXTEEN_BITS = (torch.bfloat16, torch.float16)
 
 
@@ -251,6 +251,7 @@ class Judged(NamedTuple):
     in_tables: bool = True          # whether a fault is in the tables
     function: str = ""              # the name of a function that has a fault
     unchecked: str = ""             # why there is no result
+    only_frequencies: bool = False  # although the module can be called
 
 
 def _judged(place: Place, setting: Setting, rotary: Rotary | None, source: str) -> Judged:
@@ -264,7 +265,7 @@ def _judged(place: Place, setting: Setting, rotary: Rotary | None, source: str) 
     if not found:
         if frequencies is None:
             return Judged(unchecked=UNKNOWN_FORM)
-        return _compared(frequencies, rotary, source)
+        return _compared(frequencies, rotary, source)._replace(only_frequencies=is_called(place.module))
     tables = found[-1] if found[-1][0].columns is None else None
     composed = found[:-1] if tables else found
     judged = [_together(each, rotary, source) for each in composed or found]
@@ -328,6 +329,8 @@ def _remedy(row: RotaryRow, judged: Judged, place: Place, expected: Expected) ->
     """Return the proposed change for a module with faults or with float32 angles."""
     parameters = inspect.signature(type(place.module).forward).parameters
     config = "config" if isinstance(expected.config, Mapping) else "model.config"
+    if judged.only_frequencies and row.verdict != "wrong":
+        return f"only frequencies were compared: {UNKNOWN_FORM}"
     replacement = ""
     if expected.rotary is not None and "position_ids" in parameters and not isinstance(expected.config, Rotary):
         path = f"model.{place.name}" if place.name else "model"

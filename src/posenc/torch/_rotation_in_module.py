@@ -19,7 +19,7 @@ from posenc.torch._rotary_calls import HEADS, Form, Plan, Tables
 
 METHODS = ("rotate_queries_or_keys", "forward_native", "forward")      # of rotary-embedding-torch, of vLLM, of others
 LONGEST = 2**15             # positions, for modules that compute the tables of all positions below the largest one
-FEWEST = 2**12              # positions, for modules that rotate vectors at all of them
+FEWEST = 2**11              # positions, for modules that rotate vectors at all of them
 ELEMENTS = 2**20            # of the vectors in such a call
 TRIAL = torch.arange(3)
 
