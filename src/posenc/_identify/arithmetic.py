@@ -110,9 +110,9 @@ def unexplained(
     reference = computed(rotary, positions, arithmetic) if narrow else exact(rotary, positions)
     size = abs(rotary.scale * rotary.attention_scaling)
     angles = growth_of(rotary.frequencies) * np.abs(axis_positions(rotary, positions) * rotary.frequencies)
-    # half an ulp of a value, or two of them if the value was rounded before it was multiplied by the scale; a quarter more
+    # half an ulp of a value, or two of them if the value was rounded before it was multiplied by the scale; half as much more
     # because frequencies may be estimates
-    rounding = (1.25 if size == 1 else 2.5) * 2.0 ** -PRECISION[arithmetic.table]
+    rounding = (1.5 if size == 1 else 3) * 2.0 ** -PRECISION[arithmetic.table]
     # a float16 that fits into bfloat16 may have been rounded to 0
     smallest = DTYPES["float16" if arithmetic.table in NARROW else arithmetic.table].smallest
     common = size * (FLOAT32 if narrow else unit) * (1 + angles) + 2.0 ** (smallest - 1)
