@@ -110,10 +110,17 @@ def unexplained(
     reference = computed(rotary, positions, arithmetic) if narrow else exact(rotary, positions)
     size = abs(rotary.scale * rotary.attention_scaling)
     angles = growth_of(rotary.frequencies) * np.abs(axis_positions(rotary, positions) * rotary.frequencies)
-    stored = size * 2.0 ** -PRECISION[arithmetic.table] + 2.0 ** (DTYPES[arithmetic.table].smallest - 1)
-    bound = size * (FLOAT32 if narrow else unit) * (1 + angles) + stored
-    # where any value is possible, the values are no evidence
-    return difference(values, reference) > bound if (bound < size).mean() > 0.25 else np.ones(values.shape, bool)
+    # half an ulp of a value, or two of them if the value was rounded before it was multiplied by the scale; half as much more
+    # because frequencies may be estimates
+    rounding = (1.5 if size == 1 else 3) * 2.0 ** -PRECISION[arithmetic.table]
+    # a float16 that fits into bfloat16 may have been rounded to 0
+    smallest = DTYPES["float16" if arithmetic.table in NARROW else arithmetic.table].smallest
+    common = size * (FLOAT32 if narrow else unit) * (1 + angles) + 2.0 ** (smallest - 1)
+    if (common < size).mean() <= 0.25:          # where any value is possible, the values are no evidence
+        return np.ones(values.shape, bool)
+    differs: NDArray[np.bool_] = np.abs(values.real - reference.real) > common + rounding * np.abs(reference.real)
+    differs |= np.abs(values.imag - reference.imag) > common + rounding * np.abs(reference.imag)
+    return differs
 
 
 def explained(

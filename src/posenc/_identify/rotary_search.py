@@ -253,13 +253,17 @@ def _other_rows(reading: Reading, found: Explanation) -> tuple[str, ...]:
     total = reading.positions.shape[-1]
     if len(reading.rows) == total or found.arithmetic.is_narrow:
         return ()
+    float32 = found.arithmetic._replace(angles="float32")       # the sample may not show it
     count, first = 0, None
     step = max(1, CHUNK // max(1, reading.pairs))
     for begin in range(0, total, step):
         rows = slice(begin, begin + step)
         positions = reading.positions[..., rows]
         values = found.sample.turned(reading.read(rows))
-        differs = unexplained(found.rotary, positions + found.sample.shift, values, found.arithmetic)
+        at = positions + found.sample.shift
+        differs = unexplained(found.rotary, at, values, found.arithmetic)
+        if differs.any():
+            differs &= unexplained(found.rotary, at, values, float32)
         beyond = np.flatnonzero((differs | ~np.isfinite(values))[:, ~found.sample.zero].any(axis=1))
         count += len(beyond)
         if len(beyond) and first is None:
