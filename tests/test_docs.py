@@ -33,8 +33,8 @@ PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]    # docs/recipes/
 DOCUMENTS = [path for path in PAGES if BLOCK.search(path.read_text())]
 # public module: the packages that its examples need
 PUBLIC = {
-    "posenc": (), "posenc.dask": ("dask", "zarr"), "posenc.plot": ("matplotlib",), "posenc.torch": ("torch",),
-    "posenc.zarr": ("zarr",),
+    "posenc": (), "posenc.dask": ("dask", "zarr"), "posenc.plot": ("matplotlib",), "posenc.testing": (),
+    "posenc.torch": ("torch",), "posenc.zarr": ("zarr",),
 }
 # the public modules, and the modules that define their public names
 MODULES = PUBLIC | {
@@ -45,12 +45,15 @@ MODULES = PUBLIC | {
     "posenc._axes.grid": (),
     "posenc._axes.points": (),
     "posenc._identify.match": (),
+    "posenc._identify.rotary_match": (),
+    "posenc._identify.rotary_report": ("torch",),
     "posenc._encoding.padding": (),
     "posenc._encoding.presets": (),
     "posenc._rotary.rotary": (),
     "posenc._rotary.rotary_at": (),
     "posenc._core.runtime": (),
     "posenc._encoding.stream": (),
+    "posenc.torch._check_rotary": ("torch",),
     "posenc.torch._chunk_dataset": ("torch",),
     "posenc.torch._encode_add_to": ("torch",),
     "posenc.torch._positional_encoding": ("torch",),
@@ -59,7 +62,7 @@ MODULES = PUBLIC | {
 }
 OVERRIDE = "extra_repr"         # overrides a method that PyTorch documents
 SECTION = re.compile(r"^([A-Z][A-Za-z ]+)\n-+\n", re.MULTILINE)
-COMMAND_PAGES = ["README.md", "docs/cli.md", "docs/guide.md", "docs/identify.md", "docs/scale-out.md"]
+COMMAND_PAGES = ["README.md", *(f"docs/{page}.md" for page in ("check", "cli", "guide", "identify", "scale-out"))]
 INSTALLS = "pip install"        # needs a package index; .ci/run tests the command of the README
 PLAIN = re.compile(r"posenc [\w .,=/+-]+")        # a command without characters that are special to a shell
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX shell")
@@ -111,7 +114,7 @@ def test_packages_that_a_page_has_not_named_are_hidden(page, error, tmp_path):
 
 def test_the_main_documents_have_examples():
     names = {path.name for path in DOCUMENTS}
-    pages = ("conventions", "guide", "index", "migration", "rotary", "scale-out", "torch")
+    pages = ("check", "conventions", "guide", "index", "migration", "rotary", "scale-out", "torch")
     assert {"README.md", *(f"{page}.md" for page in pages)} <= names
 
 
@@ -253,7 +256,7 @@ def documented(name):
 @pytest.mark.parametrize("name", PUBLIC)
 def test_docstrings_have_all_sections(name):
     values = dict(documented(name))
-    assert len(values) >= 3
+    assert len(values) >= (name != "posenc.testing") * 2 + 1
     assert {key: missing for key, value in values.items() if (missing := missing_sections(value))} == {}
     # every module that defines a public name must be in MODULES
     assert {value.__module__ for value in dict(public(name)).values() if hasattr(value, "__module__")} <= set(MODULES)
@@ -359,7 +362,7 @@ def test_shell_commands_of_documents_run(page, only_named, shell):
 @POSIX
 @pytest.mark.long
 def test_examples_of_help_run(shell):
-    """Run the examples of all commands except bench, which is slow."""
+    """Run the examples of all commands except bench, which is slow, and check, for which test_check.py has checkpoints."""
     ran = 0
     for command in ("generate", "verify", "identify", "presets", "info", "plot"):
         examples = shell(f"posenc {command} --help")[1].split("examples:\n")[1].split("\n\n")[0]

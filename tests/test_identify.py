@@ -88,6 +88,40 @@ def test_parameters_without_a_preset_are_identified(convention, kind):
     assert best.positions == range(3, 800)
 
 
+def numpy_table(d_model, scale, rows=1000):
+    """Return sines and cosines of float64 angles, rounded to float32."""
+    angles = np.arange(rows)[:, None] * (scale * 10000.0 ** (-np.arange(d_model // 2) / (d_model // 2)))
+    return np.concatenate([np.sin(angles), np.cos(angles)], 1).astype(np.float32)
+
+
+@pytest.mark.parametrize("d_model, scale", [
+    (64, 1 / 3), (512, math.pi / 180), (64, math.tau), (512, math.pi), (32, 0.02604528764013331),
+])
+def test_a_frequency_scale_has_all_its_digits(d_model, scale):
+    """Its name, or all digits that the values determine, with the default base; the last ones are not float32 angles."""
+    best = identify(numpy_table(d_model, scale))[0]
+    assert best.encoding.frequency_scale == pytest.approx(scale, rel=1e-15 if scale in (1 / 3, math.pi) else 1e-8)
+    assert best.encoding == posenc.Encoding(d_model, layout="halves", frequency_scale=best.encoding.frequency_scale)
+    assert best.reason in ("rounding", "every value correctly rounded")
+
+
+def test_a_scale_after_rounding_is_not_float32_angles():
+    best = identify(posenc.encode(50, 8) * 3)[0]
+    assert (best.encoding, best.reason) == (posenc.Encoding(8, scale=3.0), "rounding before and after the scale is applied")
+
+
+@pytest.mark.parametrize("columns, reason", [
+    ([3], "no match: column 3 differs by up to 1"), ([4, 5, 6], "no match: columns 4 to 6 differ by up to 1"),
+])
+def test_the_nearest_convention_names_the_columns_that_differ(columns, reason):
+    table = posenc.encode(50, 8)
+    table[:, columns] = 0
+    assert identify(table, 50) == []
+    match, = identify(table, 50, nearest=True)
+    assert (match.encoding, match.positions, match.reason) == (posenc.Encoding(8), range(50), reason)
+    assert identify(RNG(0).normal(size=(50, 8)), 50, nearest=True) == []
+
+
 def test_a_single_frequency_without_a_preset_is_identified():
     encoding = posenc.Encoding(2, frequency_scale=0.3, scale=2.5, order="cos")
     best = identify(encoding.encode(range(7, 507)))[0]
@@ -452,6 +486,16 @@ def test_the_command_reports_no_match(call):
     assert call(RNG(0).normal(size=(100, 64))) == (1, f"{NO_MATCH}\n", "")
     assert call(posenc.encode(100, 64), "--start", "1") == (1, f"{NO_MATCH}\n", "")
     assert all(word in NO_MATCH for word in ("no match", "first axis", "grids", "learned", "transposed"))
+
+
+def test_the_command_prints_the_nearest_convention(call):
+    table = posenc.encode(50, 8)
+    table[:, 3] = 0
+    code, out, _ = call(table, "--start", "0")
+    assert code == 1 and out.startswith(f"{NO_MATCH}\nnearest: Encoding(8); ") and out.endswith("column 3 differs by up to 1\n")
+    code, out, _ = call(table, "--start", "0", "--json")
+    document = json.loads(out)
+    assert code == 1 and document["matches"] == [] and document["nearest"][0]["convention"] == {}
 
 
 def test_the_command_writes_json(call):

@@ -5,6 +5,7 @@ import importlib
 import inspect
 import itertools
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -457,3 +458,154 @@ def test_initialization_of_a_model_keeps_the_module():
     assert torch.equal(embedding.inv_freq, before) and not hasattr(embedding, "original_inv_freq")
     cos, _ = embedding(torch.zeros(1, dtype=torch.bfloat16), torch.tensor([[10**6]]))
     assert cos.dtype == torch.bfloat16
+
+
+# ---- check_rotary -------------------------------------------------------------------------------------------------------
+
+
+def built(config):
+    """Return a model with memory for its rotary modules, but not for its weights."""
+    with torch.device("meta"):
+        try:
+            model = transformers.AutoModel.from_config(config)
+        except ValueError:          # a part of a model, which AutoModel does not know
+            code = importlib.import_module(type(config).__module__.replace("configuration_", "modeling_"))
+            kinds = [kind for kind in vars(code).values() if getattr(kind, "config_class", None) is type(config)]
+            model = kinds[-1](config)
+    for name, part in list(model.named_modules()):
+        if any(key.endswith("inv_freq") for key in part._buffers) and hasattr(part, "config"):
+            parent, _, last = name.rpartition(".")
+            setattr(model.get_submodule(parent), last, type(part)(part.config))
+        elif "embed_positions" in part._buffers:
+            code = importlib.import_module(type(part).__module__)
+            part.embed_positions = code.create_sinusoidal_positions(*part.embed_positions.shape)
+    return model
+
+
+def shortened(config):
+    """Set the number of layers of a configuration and its parts to 2."""
+    for name in ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers"):
+        if not getattr(config, "layer_types", None) and (getattr(config, name, None) or 0) > 2:
+            setattr(config, name, 2)
+    for part in list(vars(config).values()):
+        if isinstance(part, transformers.PreTrainedConfig):
+            shortened(part)
+    return config
+
+
+RIGHT = "right", "float32 angles"
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3_text", "deepseek_v3", "qwen2_vl_text", "gptj", "llama4_text"])
+def test_check_rotary_has_no_false_alarm(name):
+    rows = posenc.torch.check_rotary(built(shortened(transformers.AutoConfig.for_model(name))))
+    assert [row.verdict for row in rows] == ["float32 angles"] * (2 if name == "gemma3_text" else 1), rows
+    assert all(0 < row.errors[1000] < 1e-4 < row.errors[1_000_000] < 0.2 for row in rows if name != "gptj")
+
+
+def test_check_rotary_compares_the_axes_of_positions():
+    rope = {"rope_type": "default", "rope_theta": 1e6}
+    options = {"hidden_size": 128, "head_dim": 64, **SMALL}
+    right, wrong = (
+        transformers.AutoConfig.for_model("qwen2_vl_text", rope_parameters=rope | {"mrope_section": sections}, **options)
+        for sections in ([8, 12, 12], [12, 12, 8])
+    )
+    model = transformers.AutoModel.from_config(right)
+    assert posenc.torch.check_rotary(model).ok
+    row, = posenc.torch.check_rotary(model, wrong)
+    assert row.verdict == "wrong" and "ax" in row.faults[0]
+
+
+@pytest.mark.parametrize("name", SCALINGS)
+def test_check_rotary_knows_the_scaling_of_llama(name):
+    check_scaling("llama", name, torch.bfloat16)
+
+
+# three faults of a copy of transformers' file for Llama, and single faults outside of its functions
+BASE = 'base = config.rope_parameters["rope_theta"]', 'base = getattr(config, "rope_theta", 10000.0)'
+SIGNS = "return torch.cat((-x2, x1), dim=-1)", "return torch.cat((x2, -x1), dim=-1)"
+POSITIONS = "freqs = position_ids[..., None].float()", "freqs = position_ids[..., None].to(x.dtype).float()"
+ARGUMENTS = "(query_states, key_states, cos, sin)", "(query_states, key_states, sin, cos)"
+UNPACKED = "cos, sin = position_embeddings", "sin, cos = position_embeddings"
+QUERIES = "(k * cos) + (rotate_half(k) * sin)", "(k * cos) + (rotate_half(q) * sin)"
+EXCHANGED = ("cos and sin are exchanged",)
+
+
+@pytest.mark.parametrize("changes, faults", [
+    ((), ()),
+    ((BASE, SIGNS, POSITIONS), ("base is 10000, the configuration has 500000", "the signs of the sines are reversed",
+                                "positions were rounded to bfloat16 above 256")),
+    ((ARGUMENTS,), EXCHANGED), ((UNPACKED,), EXCHANGED), ((ARGUMENTS, UNPACKED), ()),
+    ((QUERIES,), ("keys: columns 0 to 63 are mixed with several others",)),
+])
+def test_check_rotary_finds_the_faults_of_a_copy_of_llama(changes, faults, tmp_path, monkeypatch):
+    source = inspect.getsource(importlib.import_module("transformers.models.llama.modeling_llama"))
+    for before, after in changes:
+        assert source.count(before) == 1
+        source = source.replace(before, after)
+    source = source.replace("from ...", "from transformers.").replace("from .", "from transformers.models.llama.")
+    (tmp_path / "copy_of_llama.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "copy_of_llama", raising=False)
+    rope = {"rope_type": "default", "rope_theta": 500000.0}
+    config = transformers.LlamaConfig(hidden_size=128, rope_parameters=rope, **SMALL)
+    code = importlib.import_module("copy_of_llama")
+    model = code.LlamaForCausalLM(config).bfloat16()
+    model.model.rotary_emb = code.LlamaRotaryEmbedding(config)
+    row, = posenc.torch.check_rotary(model)
+    assert row.faults[: len(faults)] == faults and bool(row.faults) == bool(faults)
+
+
+SMALL = {"num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 1, "intermediate_size": 32, "vocab_size": 99,
+         "max_position_embeddings": 16384, "pad_token_id": 0}
+MLA = {"qk_rope_head_dim": 64, "n_routed_experts": 4, "n_group": 1, "topk_group": 1, "moe_intermediate_size": 8,
+       "q_lora_rank": 8, "kv_lora_rank": 8}
+
+
+def check_scaling(kind, name, dtype=torch.float32):
+    scaling = parameters(name, 64, 1e6, 1.0)
+    if kind == "qwen2_vl_text":
+        scaling["mrope_section"] = [8, 12, 12]
+    if kind == "gemma3_text":
+        scaling = {"full_attention": scaling, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
+    options = MLA if kind == "deepseek_v3" else {"head_dim": 64}
+    config = transformers.AutoConfig.for_model(kind, hidden_size=128, rope_parameters=scaling, **SMALL, **options)
+    model = transformers.AutoModel.from_config(config, dtype=dtype)
+    before = {key: value.clone() for key, value in model.named_buffers()}
+    report = posenc.torch.check_rotary(model)
+    assert report.ok and {row.verdict for row in report} <= set(RIGHT), report
+    assert all(torch.equal(value, before[key]) for key, value in model.named_buffers())     # dynamic: the frequencies, too
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["phi3", "gemma3_text", "gpt_oss", "deepseek_v3", "cohere2", "qwen2_vl_text", "llama4_text"])
+def test_check_rotary_knows_every_scaling(kind):
+    for name in SCALINGS:
+        if kind == "phi3" and not name.startswith(("default", "longrope")):
+            continue                # the class refuses others
+        if (kind, name) != ("deepseek_v3", "proportional"):         # Gemma's type; the configuration has no partial rotation
+            check_scaling(kind, name)
+            check_scaling(kind, name, torch.bfloat16)
+
+
+@pytest.mark.long
+def test_check_rotary_of_every_model_of_transformers():
+    """Each rotary module has the right verdict; the reasons for others are known."""
+    checked, unchecked, wrong = set(), {}, {}
+    for name in transformers.models.auto.configuration_auto.CONFIG_MAPPING:
+        try:
+            model = built(shortened(transformers.AutoConfig.for_model(name, **OPTIONS.get(name, {}))))
+        except Exception:  # noqa: BLE001 (a configuration without defaults, or a model that needs another package)
+            continue
+        for row in posenc.torch.check_rotary(model):
+            if row.verdict in RIGHT:
+                checked.add(name)
+            else:
+                (wrong if row.verdict == "wrong" else unchecked).setdefault(name, []).append(row.faults[0])
+    # docs/rotary.md says why the code differs from the configuration
+    known = ["128 columns are rotated, the configuration has 64"]
+    assert wrong == {"minimax_m3_vl": known, "minimax_m3_vl_text": known}
+    reasons = {reason for each in unchecked.values() for reason in each}
+    known = "several axes|negates angles|no rope_theta|has no head_dim|has the sum|a multiple of|meta device|without rotary"
+    assert [reason for reason in reasons if not re.search(known, reason)] == []
+    assert len(checked) > 230

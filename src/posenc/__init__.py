@@ -13,7 +13,7 @@ from posenc._encoding.padding import positions_from_lengths, positions_from_mask
 from posenc._encoding.presets import Preset, preset, presets
 from posenc._encoding.stream import Chunk
 from posenc._files import File, open, save, verify  # noqa: A004
-from posenc._identify import Match, identify
+from posenc._identify import Match, RotaryMatch, identify, identify_rotary
 from posenc._rotary import Rotary, RotaryAt
 
 __all__ = [
@@ -24,10 +24,12 @@ __all__ = [
     "Preset",
     "Rotary",
     "RotaryAt",
+    "RotaryMatch",
     "add_to",
     "encode",
     "grid",
     "identify",
+    "identify_rotary",
     "open",
     "points",
     "positions_from_lengths",
@@ -44,13 +46,14 @@ __all__ = [
 
 _ELSEWHERE = {       # a name that users expect in this module: its place
     **{name: f"torch.{name}" for name in ("ChunkDataset", "PositionalEncoding", "PositionalTable", "RotaryEmbedding")},
-    "load": "open", "rotary": "Rotary", "rotate": "Rotary.rotate",
+    "check_rotary": "torch.check_rotary",
+    "assert_rotary": "testing.assert_rotary", "load": "open", "rotary": "Rotary", "rotate": "Rotary.rotate",
 }
 
 
 def __getattr__(name: str) -> _ModuleType:
-    """Import posenc.torch, posenc.dask, posenc.zarr or posenc.plot on first use."""
-    if name not in ("torch", "dask", "zarr", "plot"):
+    """Import posenc.torch, posenc.dask, posenc.zarr, posenc.plot or posenc.testing on first use."""
+    if name not in ("torch", "dask", "zarr", "plot", "testing"):
         hint = f"; did you mean posenc.{_ELSEWHERE[name]}?" if name in _ELSEWHERE else ""
         raise AttributeError(f"module 'posenc' has no attribute {name!r}{hint}")
     import importlib

@@ -17,14 +17,14 @@ from contextlib import contextmanager, redirect_stderr, suppress
 from types import FrameType
 
 import posenc
-from posenc._cli import bench, generate, identify, info, plot, presets, verify
+from posenc._cli import bench, check, generate, identify, info, plot, presets, verify
 from posenc._cli.options import DOCUMENTATION, FAILED, OK, Failure
 from posenc._cli.parser import Parser, UsageError, nearest
 from posenc._core import kernel
 from posenc._files.urls import is_url
 
 USAGE, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
-COMMANDS = (generate, verify, identify, presets, info, bench, plot)
+COMMANDS = (generate, verify, identify, check, presets, info, bench, plot)
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -36,9 +36,13 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError("--step is given without --start, expected both")
     with options.table_of(args) as table:
         positions = None if args.start is None else options.positions_of(args, table.shape[0])
-        matches = identify_file(table, positions)
+        found = identify_file(table, positions)
+    nearest = [match for match in found if match.reason.startswith("no match")]
+    matches = [match for match in found if match not in nearest]
     document = {"path": args.file, "shape": list(table.shape), "dtype": table.dtype}
-    options.report(args, document | {"matches": list(map(match_document, matches))}, "\n".join(map(str, matches)) or NO_MATCH)
+    document |= {"matches": list(map(match_document, matches)), "nearest": list(map(match_document, nearest))}
+    text = "\n".join(map(str, found)) if matches else "\n".join([NO_MATCH, *(f"nearest: {match}" for match in nearest)])
+    options.report(args, document, text)
     return options.OK if matches else options.FAILED
 
 

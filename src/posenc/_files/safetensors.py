@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from posenc._arguments import checks, install
 from posenc._arguments.dtypes import DTYPES
@@ -71,6 +73,34 @@ def _table(file: io.FileIO, key: str | None) -> table.Table:
     shape = table.table_shape(tuple(tensors[key]["shape"]))
     bits = np.dtype(f"<u{table.itemsize(NAMES[dtype])}")
     return table.Table(file, shape, NAMES[dtype], bits, begin + tensors[key]["data_offsets"][0], described(document, shape))
+
+
+def tensors(path: str | os.PathLike[str]) -> AbstractContextManager[dict[str, Tensor]]:
+    """Open the tensors of a file that have one of the dtypes of tables, by name."""
+    return table.opened(path, lambda file, _: _tensors(file))
+
+
+class Tensor(NamedTuple):
+    """A tensor of any shape in an open file."""
+
+    file: io.FileIO
+    shape: tuple[int, ...]
+    dtype: str
+    offset: int
+
+    def read(self) -> NDArray[Any]:
+        """Return the values; for bfloat16, the bits."""
+        element = np.dtype(table.STORED[self.dtype])
+        raw = table.read_bytes(self.file, self.offset, math.prod(self.shape) * element.itemsize)
+        return raw.view(element).reshape(self.shape).astype(element.newbyteorder("="), copy=False)
+
+
+def _tensors(file: io.FileIO) -> dict[str, Tensor]:
+    found, _, begin = _read_header(file)
+    return {
+        name: Tensor(file, tuple(each["shape"]), NAMES[each["dtype"]], begin + each["data_offsets"][0])
+        for name, each in found.items() if each["dtype"] in NAMES
+    }
 
 
 def _read_header(file: io.FileIO) -> tuple[dict[str, Any], Any, int]:

@@ -14,7 +14,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from posenc._files.atomic import allocate, check_space, check_target, naming, te
 # Measured on ext4 with 2 GB: writes of 16 MiB are as fast as writes of 4 MiB, writes of 1 MiB half as fast.
 BUFFER_BYTES = 4 << 20
 
+Opened = TypeVar("Opened")
 STORED = {name: row.stored for name, row in DTYPES.items()}
 # Limit for tables without rows: a small file can state any width, and an Encoding takes 200 bytes for each column.
 WIDEST_EMPTY = 2**16
@@ -199,15 +200,15 @@ def read_bytes(file: io.FileIO, offset: int, size: int) -> NDArray[np.uint8]:
 
 
 @contextmanager
-def opened(path: str | os.PathLike[str], read_header: Callable[[io.FileIO, int], Table]) -> Iterator[Table]:
-    """Open a file as the Table that `read_header` returns for the file and its size; each ValueError begins with the path."""
+def opened(path: str | os.PathLike[str], read_header: Callable[[io.FileIO, int], Opened]) -> Iterator[Opened]:
+    """Open a file as the object that `read_header` returns for the file and its size; each ValueError begins with the path."""
     with naming(path), open(path, "rb", buffering=0, opener=_without_waiting) as file:
         with explaining(path):
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise ValueError("not a regular file")
-            table = read_header(file, status.st_size)
-        yield table
+            found = read_header(file, status.st_size)
+        yield found
 
 
 def _without_waiting(path: str, flags: int) -> int:

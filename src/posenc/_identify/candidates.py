@@ -18,7 +18,8 @@ from posenc._identify.fit import Line, line_of
 from posenc._identify.sample import Sample, positions_at
 
 WIDEST_RATIO = 46           # logarithm of 1e20, the largest ratio of two frequencies in a fit
-TURNS = (1.0, math.pi / 4, math.pi / 2, math.pi, math.tau)      # common frequency scales, most without a short decimal form
+# common frequency scales, most without a short decimal form
+TURNS = (1.0, math.pi / 4, math.pi / 2, math.pi, math.tau, math.pi / 180)
 BASES = (10000.0, 100.0, 1000.0, 20.0, 500000.0, 1000000.0)     # tried if neither a preset nor a fit matches closely
 VARIANTS = (("diffusers-timestep", {"flip_sin_to_cos": True, "downscale_freq_shift": 0.0}),)     # in Stable Diffusion
 PROBES = np.array([1.0, 777.0])
@@ -116,12 +117,22 @@ def fits(sample: Sample) -> Iterator[list[Encoding]]:
             if not len(numbers) or tuple(columns) in seen:
                 continue
             seen.add(tuple(columns))
-            line = line_of(q, sample, columns)
-            if line is not None:
+            lines: list[Line] = []
+            for first in (0, len(columns) // 4) if len(columns) >= 16 else (0,):
+                line = line_of(q, sample, columns, first)
+                if line is None or any(_same(line, other) for other in lines):
+                    continue
+                lines.append(line)
                 for order in ("sin", "cos"):
                     conventions = _namings(line, len(columns), d_model, {**structure, "order": order})
                     if encodings := [Encoding(d_model, **convention) for convention in conventions]:
                         yield encodings
+
+
+def _same(line: Line, other: Line) -> bool:
+    """Return whether two lines differ by less than their errors."""
+    return (abs(line.intercept - other.intercept) <= 8 * (line.intercept_error + other.intercept_error)
+            and abs(line.slope - other.slope) <= 8 * (line.slope_error + other.slope_error))
 
 
 def in_steps(encodings: list[Encoding]) -> list[Encoding]:
@@ -140,22 +151,22 @@ def _namings(line: Line, count: int, d_model: int, structure: dict[str, Any]) ->
     scales = _scales(d_model)
     for errors, least in ((4, 1e-6), (1, 1e-15)):
         common = structure | {
-            "frequency_scale": _short(math.exp(line.intercept), errors * line.intercept_error + least, TURNS, 4 * errors),
-            "scale": _short(line.amplitude, errors * line.amplitude_error / line.amplitude + least, scales, 4000 * errors),
+            "frequency_scale": short(math.exp(line.intercept), errors * line.intercept_error + least, TURNS, 4 * errors),
+            "scale": short(line.amplitude, errors * line.amplitude_error / line.amplitude + least, scales, 4000 * errors),
         }
         if count == 1:
             yield common
             continue
         for spacing, divisor in (("paper", per * half), ("endpoint", count - 1)):
             if abs(line.slope * divisor) < WIDEST_RATIO:
-                base = _short(math.exp(line.slope * divisor), errors * divisor * line.slope_error + least)
+                base = short(math.exp(line.slope * divisor), errors * divisor * line.slope_error + least)
                 yield common | {"spacing": spacing, "base": base}
         if line.slope:
             divisor = math.log(10000.0) / line.slope
             shift = half - divisor / per
             error = divisor / per * (errors * line.slope_error / abs(line.slope) + least)
             if abs(shift) > 1e-3 and error < abs(shift):
-                yield common | {"shift": _short(shift, error / abs(shift))}
+                yield common | {"shift": short(shift, error / abs(shift))}
 
 
 def _scales(d_model: int) -> tuple[float, ...]:
@@ -163,15 +174,60 @@ def _scales(d_model: int) -> tuple[float, ...]:
     return 1.0, d_model**-0.5, math.sqrt(2 / d_model), math.sqrt(d_model)
 
 
-def _short(x: float, error: float, favourites: Sequence[float] = (), lenience: float = 1) -> float:
-    """Return a favourite within min(lenience * error, 0.002) of x (relative), else the shortest decimal within `error`."""
+def short(x: float, error: float, favourites: Sequence[float] = (), lenience: float = 1) -> float:
+    """Return a favourite within min(lenience * error, 0.002) of x (relative), else the shortest decimal within `error`.
+
+    A quotient 1 / n is returned instead of a decimal that has more than four digits.
+    """
     for y in favourites:
         if abs(y - x) <= min(lenience * error, 0.002) * abs(x):
             return y
     for digits in range(17):
+        if digits == 4 and 0.01 <= abs(x) < 1 and abs(1 / round(1 / x) - x) <= error * abs(x):
+            return 1 / round(1 / x)
         if abs(float(f"{x:.{digits}e}") - x) <= error * abs(x):
             return float(f"{x:.{digits}e}")
     return float(x)
+
+
+def refined(encoding: Encoding, sample: Sample, positions: NDArray[Any]) -> Iterator[Encoding]:
+    """Yield encodings whose base and frequency scale are fitted to all values, from few digits to all.
+
+    The first ones have the default base and spacing.
+    """
+    changes = changes_of(encoding)
+    if "shift" in changes or encoding.d_model < 2 or not encoding.frequencies[0] > 0:
+        return
+    default = {k: v for k, v in changes.items() if k not in ("base", "spacing")}
+    default["frequency_scale"] = float(encoding.frequencies[0])
+    own = ["base"] if encoding.frequency_scale == 1 else ["frequency_scale", "base"]
+    if len(encoding.frequencies) == 1 or encoding.base == 1:
+        own = ["frequency_scale"]
+    for start, names in ((default, ["frequency_scale"]), (changes, own)):
+        fitted = {k: v for k, v in start.items() if k not in names}
+        values = _least_squares(Encoding(encoding.d_model, **start), names, sample, positions)
+        for name, value in zip(names, values, strict=True):
+            if not 0 < value < math.inf:
+                break
+            fitted[name] = value
+        else:
+            for digits in range(6, 17):
+                shorter = {name: float(f"{fitted[name]:.{digits}e}") for name in names}
+                yield Encoding(encoding.d_model, **fitted | shorter)
+
+
+def _least_squares(encoding: Encoding, names: Sequence[str], sample: Sample, positions: NDArray[Any]) -> list[float]:
+    """Return the values of base and frequency scale that fit best, by one step of the Gauss-Newton method."""
+    rough = approximation_of(encoding)
+    angles = (positions.astype(np.float64)[:, None] + rough.offset) * rough.frequency
+    slope = rough.scale * np.where(rough.cosine, -np.sin(angles), np.cos(angles)) * angles
+    rest = sample.values - encoding.encode(positions, dtype="float64")
+    ratio = np.divide(rough.frequency, encoding.frequency_scale, out=np.ones_like(rough.frequency), where=rough.frequency > 0)
+    # the derivatives by the logarithms of the parameters
+    basis = [slope if name == "frequency_scale" else slope * np.log(ratio) / math.log(encoding.base) for name in names]
+    near = np.abs(slope) < 1e6
+    steps = np.linalg.lstsq(np.stack([column[near] for column in basis], 1), rest[near])[0]
+    return [getattr(encoding, name) * math.exp(np.clip(step, -1, 1)) for name, step in zip(names, steps, strict=True)]
 
 
 def of_size(radius: NDArray[np.float64], scale: float) -> bool:

@@ -23,14 +23,18 @@ class Line(NamedTuple):
     amplitude_error: float
 
 
-def line_of(q: NDArray[np.float64], sample: Sample, columns: NDArray[np.intp]) -> Line | None:
-    """Fit the line to the first rows, then refine it with rows farther away; return None if this fails."""
+def line_of(q: NDArray[np.float64], sample: Sample, columns: NDArray[np.intp], first: int = 0) -> Line | None:
+    """Fit the line to the first rows, then refine it with rows farther away; return None if this fails.
+
+    The fit starts with column `first`, and does not use those before it, whose frequencies may exceed half a turn per row.
+    """
     beyond = 256
     reaches = [sample.rows < beyond]
     while beyond < sample.total:
         beyond *= 8
         reaches.append(sample.rows < beyond)
-    line, numbers = None, [k for k in (*range(4), *_sparse(4, len(columns))) if k < len(columns)]
+    numbers = [first + k for k in (*range(4), *_sparse(4, len(columns))) if first + k < len(columns)]
+    line = None
     for reach in reaches:
         chosen = np.flatnonzero(reach)
         chosen = chosen[np.unique(np.linspace(0, len(chosen) - 1, 256).astype(int))]
@@ -40,9 +44,9 @@ def line_of(q: NDArray[np.float64], sample: Sample, columns: NDArray[np.intp]) -
         span = np.ptp(at)
         points = []
         for k in numbers:
-            if line is not None and (k > 1 or reach is not reaches[0]):
+            if line is not None and (k > first + 1 or reach is not reaches[0]):
                 w = math.exp(np.clip(line.intercept - line.slope * k, -100, 100))
-            elif k > 1:
+            elif k > first + 1:
                 break
             else:
                 coarse = _coarse(at, values[:, k])
@@ -57,7 +61,7 @@ def line_of(q: NDArray[np.float64], sample: Sample, columns: NDArray[np.intp]) -
             if point[1] < 0.05:
                 points.append((k, *point))
             if points and len(points) >= min(2, len(columns)):
-                line = _straight(np.array(points), len(columns)) or line
+                line = straight(np.array(points), len(columns)) or line
     return line
 
 
@@ -106,7 +110,8 @@ def _refined(
     return math.log(w), max(error / w, 2.0 ** -min(PRECISION[stored], 50)), amplitude
 
 
-def _straight(points: NDArray[np.float64], count: int) -> Line:
+def straight(points: NDArray[np.float64], count: int) -> Line:
+    """Fit the line to points (number, logarithm of the frequency, its error, amplitude)."""
     k, y, error, amplitude = points.T
     near = np.median(amplitude)
     amplitude_error = np.sqrt(np.mean((amplitude - near) ** 2) / len(amplitude))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from posenc._arguments import checks
 from posenc._arguments.base_class import changes_of
 from posenc._arguments.types import Positions
 from posenc._arguments.unknown_keywords import suggests
@@ -21,6 +22,7 @@ from posenc._encoding.encoding import Encoding
 from posenc._encoding.stream import CHUNK_BYTES
 from posenc._identify import candidates
 from posenc._identify.candidates import Key, Names
+from posenc._identify.nearest import nearest_to
 from posenc._identify.placement import NEAR, REACH, placed
 from posenc._identify.sample import PRECISION, Sample, Source, checked_positions, float64_of, positions_at, sample_of, source_of
 
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
 WIDEST = 2**16              # columns
 ENOUGH = 12                 # lower scores, in bits, may be due to chance
 TIE = 24                    # scores this many bits below the best are listed too: the true match may have longer parameters
-PLAIN = ("rounding", "float64 angles", "float32 angles")
+TWICE = "rounding before and after the scale is applied"
+PLAIN = ("rounding", TWICE, "float64 angles", "float32 angles")
 
 
 class Match(NamedTuple):  # numpydoc ignore=PR01
@@ -77,7 +80,7 @@ class Match(NamedTuple):  # numpydoc ignore=PR01
 
 
 @suggests
-def identify(table: ArrayLike, positions: Positions | None = None) -> list[Match]:
+def identify(table: ArrayLike, positions: Positions | None = None, *, nearest: bool = False) -> list[Match]:
     """Find the conventions that give a table, with their parameters.
 
     Parameters
@@ -88,6 +91,9 @@ def identify(table: ArrayLike, positions: Positions | None = None) -> list[Match
     positions : int, range or array_like, optional
         Positions of the rows, as in `encode`.  By default they are searched for among evenly spaced integers with a start
         in [-2**20, 2**20].
+    nearest : bool, optional
+        If no known convention gives the table, return the nearest one if it gives most of the columns; its `reason` begins with
+        "no match" and names the other columns.
 
     Returns
     -------
@@ -117,18 +123,18 @@ def identify(table: ArrayLike, positions: Positions | None = None) -> list[Match
     ...     print(match)
     Encoding(64, base=500.0); positions range(1, 101); no preset; largest difference 0: every value correctly rounded
     """
-    return _identify(source_of(table), positions)
+    return _identify(source_of(table), positions, checks.boolean("nearest", nearest))
 
 
 def identify_file(table: Readable, positions: range | None = None) -> list[Match]:
-    """Return the matches of a table in an open file."""
+    """Return the matches of a table in an open file, or the nearest one."""
     def read(first: int, rows: int) -> NDArray[np.float64]:
         return float64_of(table.read(first, min(rows, table.shape[0] - first)), table.dtype)
 
-    return _identify(Source(table.shape, table.dtype, read), positions)
+    return _identify(Source(table.shape, table.dtype, read), positions, nearest=True)
 
 
-def _identify(source: Source, positions: Positions | None) -> list[Match]:
+def _identify(source: Source, positions: Positions | None, nearest: bool) -> list[Match]:
     rows, d_model = source.shape
     if d_model > WIDEST:
         raise ValueError(f"table has {d_model} columns, expected at most {WIDEST}")
@@ -139,8 +145,10 @@ def _identify(source: Source, positions: Positions | None) -> list[Match]:
         sample = sample_of(source, known_positions)
         if sample is None:
             return []
-        matches = [_compare(source, result) for result in _best(sample)]
-    return [match for match in matches if match is not None]
+        matches = [match for match in (_compare(source, result) for result in _best(sample)) if match is not None]
+        if not matches and nearest and (found := nearest_to(sample)) is not None:
+            matches = [Match(*found)]
+    return matches
 
 
 # ---- candidates on a sample -----------------------------------------------------------------------------------------
@@ -169,7 +177,8 @@ def _best(sample: Sample) -> list[_Result]:
         fits = [(encodings, names.get(candidates.key_of(encodings[0]), ())) for encodings in candidates.fits(sample)]
         # skip a fit whose errors have the same reason as a preset's: its parameters may differ from the preset's only because
         # they were fitted to values with the large errors of 16-bit arithmetic
-        results += [v for v in _results(fits, sample, NEAR) if v.reason not in {w.reason for w in results}]
+        fitted = [v for v in _results(fits, sample, NEAR) if v.reason not in {w.reason for w in results}]
+        results += fitted + [w for v in fitted if v.reason == "float32 angles" for w in _refined(v, sample)]
         if sample.positions is None and not any(v.reason in PLAIN for v in results):
             stepped = [(candidates.in_steps(encodings), ()) for encodings, _ in fits]
             results += [v for v in _results([c for c in stepped if c[0]], sample, NEAR) if v.reason in PLAIN]
@@ -182,6 +191,15 @@ def _best(sample: Sample) -> list[_Result]:
     best = max((v.score for v in results), default=0)
     results = sorted((v for v in results if v.score > max(ENOUGH, best - TIE)), key=lambda v: -v.score)
     return [named for v in _without_equivalents(_distinct(results)) for named in _named(v)]
+
+
+def _refined(result: _Result, sample: Sample) -> list[_Result]:
+    """Return the first encoding with more digits that explains a sample without float32 angles."""
+    for encoding in candidates.refined(result.encoding, sample, positions_at(result.positions, sample.rows)):
+        better = _evaluate(encoding, (), sample, result.positions)
+        if better is not None and better.reason in ("rounding", TWICE, "float64 angles"):
+            return [better]
+    return []
 
 
 def _named(result: _Result) -> list[_Result]:
@@ -250,13 +268,14 @@ def _evaluate(encoding: Encoding, names: Names, sample: Sample, positions: range
     angles = factor * distance[:, None] * fastest
     stored = size * 2.0 ** -PRECISION[sample.stored]
     usual_error = np.median(np.sqrt(np.mean(error**2, axis=1)))         # in a typical row; near `size` for an unrelated table
-    for reason, unit in _arithmetics(sample.stored):
-        bound = np.minimum(size * unit * (1 + angles) + stored, size)
+    for reason, unit in _arithmetics(sample.stored, size != 1):
+        rounding = 2 * stored if reason == TWICE else stored
+        bound = np.minimum(size * unit * (1 + angles) + rounding, size)
         # large angles in low precision leave few bits that distinguish candidates
         blurred = not usual_error < (0.05 if reason in PLAIN else 0.5) * size
         if ((error <= bound) | (bound >= size)).all(axis=1).mean() >= 0.9 and not blurred:
             slope = size * unit * factor * fastest.max()
-            least = size * unit + stored
+            least = size * unit + rounding
             break
     else:
         noise = np.sqrt(np.mean(error**2))
@@ -275,9 +294,11 @@ def _evaluate(encoding: Encoding, names: Names, sample: Sample, positions: range
     return _Result(encoding, names, positions, reason, sample.stored, least, slope, bits - cost)
 
 
-def _arithmetics(stored: str) -> Iterator[tuple[str, float]]:
+def _arithmetics(stored: str, scaled: bool) -> Iterator[tuple[str, float]]:
     """Yield the name and error unit of each possible type of arithmetic, most precise first."""
     yield "rounding", 0.0
+    if scaled:
+        yield TWICE, 0.0
     yield "float64 angles", 2.0**-53
     yield "float32 angles", 2.0**-24
     if stored in ("float16", "bfloat16"):

@@ -100,11 +100,11 @@ def sample_of(source: Source, positions: range | NDArray[Any] | None) -> Sample 
     if not usable.any():
         return None
     usable_values = values[usable]
-    stored = _stored(usable_values, source.dtype)
+    stored = narrowest(usable_values, source.dtype)
     return Sample(rows[usable], usable_values, rows[zero].tolist(), stored, total, positions)
 
 
-def _stored(values: NDArray[np.float64], dtype: str) -> str:
+def narrowest(values: NDArray[np.float64], dtype: str) -> str:
     """Return the first dtype of PRECISION whose significant bits suffice for all values; stop at the dtype of the table."""
     mantissa, _ = np.frexp(values)
     return next(name for name, bits in PRECISION.items() if name == dtype or (np.ldexp(mantissa, bits) % 1 == 0).all())

@@ -12,10 +12,15 @@ try:
 except ModuleNotFoundError as error:
     raise install.not_installed("posenc.torch", "torch", error) from error
 
+from posenc._identify.rotary_report import RotaryReport, RotaryRow
+from posenc.torch._check_rotary import check_rotary
 from posenc.torch._chunk_dataset import ChunkDataset
 from posenc.torch._encode_add_to import add_to, encode
 from posenc.torch._positional_encoding import PositionalEncoding, PositionalTable
 from posenc.torch._rotary_embedding import RotaryEmbedding
 from posenc.torch._rotate import rotate, rotate_
 
-__all__ = ["ChunkDataset", "PositionalEncoding", "PositionalTable", "RotaryEmbedding", "add_to", "encode", "rotate", "rotate_"]
+__all__ = [
+    "ChunkDataset", "PositionalEncoding", "PositionalTable", "RotaryEmbedding", "RotaryReport", "RotaryRow", "add_to",
+    "check_rotary", "encode", "rotate", "rotate_",
+]

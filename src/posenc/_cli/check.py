@@ -1,0 +1,139 @@
+"""``posenc check``: compare the stored tables of rotary embeddings with a model's configuration."""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from posenc._cli import options
+from posenc._cli.parser import Parser
+from posenc._files import safetensors
+from posenc._identify.rotary_report import RotaryReport, RotaryRow, compared, is_rotary
+from posenc._rotary import Rotary
+from posenc._rotary.model_config import layer_types
+
+EXAMPLES = """\
+examples:
+  posenc check config.json
+  posenc check config.json --tables model.safetensors
+  posenc check config.json --tables tables.safetensors --key cos --key sin
+  posenc check --model llama --json
+"""
+DESCRIPTION = """\
+Without tables, print the rotation that the configuration describes.  With tables, compare
+them with it; the exit code is 1 if a table is wrong."""
+
+
+def add(commands: argparse._SubParsersAction[Parser]) -> None:
+    parser = options.add_command(commands, "check", "compare rotary tables with a model's configuration", EXAMPLES, run)
+    parser.description = DESCRIPTION
+    parser.add_argument("config", metavar="CONFIG", nargs="?", help="a model's config.json")
+    parser.add_argument("--tables", metavar="FILE", help="a .safetensors file, or a .npy file with [cos | sin] or frequencies")
+    parser.add_argument("--key", metavar="NAME", action="append", help="tensor in FILE; twice: cosines, then sines")
+    parser.add_argument("--model", metavar="FOLDER", help="the folder of a checkpoint: its config.json and .safetensors files")
+
+
+def run(args: argparse.Namespace) -> int:
+    if (args.config is None) == (args.model is None):
+        raise ValueError("CONFIG and --model are both missing, expected one of them" if args.config is None else
+                         "CONFIG is given with --model, expected one of them")
+    if args.model is not None and args.tables is not None:
+        raise ValueError("--tables is given with --model, expected CONFIG")
+    if args.key is not None and (args.tables is None or len(args.key) > 2):
+        raise ValueError("--key is given without --tables, expected both" if args.tables is None else
+                         f"--key is given {len(args.key)} times, expected once, or twice for cosines and sines")
+    path = args.config or os.path.join(args.model, "config.json")
+    expected = expected_rotations(path)
+    files = [args.tables] if args.tables else sorted(glob.glob(os.path.join(glob.escape(args.model or ""), "*.safetensors")))
+    rows: list[RotaryRow] = []
+    for file in files if args.tables or args.model else ():
+        rows += rows_of(file, args.key, expected)
+    if args.tables and not rows:
+        raise options.Failure(f"{args.tables}: no tensor has a name such as inv_freq or cos_cached; --key selects one")
+    report = RotaryReport(rows)
+    document = {
+        "path": path, "expected": [{"layer_type": name, **rotary.to_dict()} for name, rotary in expected.items()],
+        "tables": [row_document(row) for row in report], "ok": not any(row.verdict == "wrong" for row in report),
+    }
+    lines = [f"{path}: {rotary}{f' for {name}' if name else ''}" for name, rotary in expected.items()]
+    if args.model and not rows:
+        lines.append(f"{args.model}: no stored rotary tables, because the model computes them")
+    options.report(args, document, "\n".join([*lines, *([str(report)] if rows else [])]))
+    return options.OK if document["ok"] else options.FAILED
+
+
+def expected_rotations(path: str) -> dict[str | None, Rotary]:
+    """Return the rotation of each layer type in a configuration; a configuration without a rotation is a failure."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            config = json.load(file)
+        if not isinstance(config, dict):
+            raise ValueError(f"{type(config).__name__}, expected a JSON object")
+        part = config.get("text_config")
+        if isinstance(part, dict) and not {"head_dim", "hidden_size"} & config.keys():
+            config = part
+        return {name: Rotary.from_config(config, name) for name in layer_types(config)}
+    except (TypeError, ValueError) as error:
+        raise options.Failure(f"{path}: {error}") from error
+
+
+def rows_of(path: str, keys: list[str] | None, expected: Mapping[str | None, Rotary]) -> Iterator[RotaryRow]:
+    """Yield a row for each table in a file, and one for tables with the same values."""
+    found: dict[bytes, tuple[str, Any]] = {}
+    others: dict[bytes, int] = {}
+    for name, rotation in tables_in(path, keys):
+        content = b"".join(np.ascontiguousarray(each).tobytes() for each in rotation)
+        found.setdefault(content, (name, rotation))
+        others[content] = others.get(content, -1) + 1
+    for content, (name, rotation) in found.items():
+        label = f"{name} and {others[content]} more" if others[content] else name
+        yield compared(label, rotation if len(rotation) == 2 else rotation[0], expected)
+
+
+def tables_in(path: str, keys: list[str] | None) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Yield the names and arrays of tables: frequencies or [cos | sin], or cosines and sines."""
+    if path.endswith(".npy"):
+        if keys:
+            raise ValueError(f"--key does not apply to {path}")
+        try:
+            yield os.path.basename(path), (np.load(path, mmap_mode="r"),)
+        except ValueError as error:
+            raise options.Failure(f"{path}: {error}") from error
+        return
+    try:
+        with safetensors.tensors(path) as tensors:
+            for names in (keys,) if keys else groups(tensors):
+                if missing := [name for name in names if name not in tensors]:
+                    raise options.Failure(f"{path}: no tensor {missing[0]!r}, expected one of: {', '.join(sorted(tensors))}")
+                yield " and ".join(names), tuple(tensors[name].read() for name in names)
+    except ModuleNotFoundError as error:
+        raise options.needs_package(".safetensors", error) from error
+    except ValueError as error:
+        raise options.Failure(error) from error
+
+
+def groups(names: Mapping[str, Any]) -> Iterator[list[str]]:
+    """Yield the names of rotary tables, those of cosines with those of the sines that belong to them."""
+    for name in names:
+        module, _, last = name.rpartition(".")
+        if not is_rotary(last) or last.startswith("original_"):
+            continue
+        sines = f"{module}.{last.replace('cos', 'sin')}".lstrip(".")
+        cosines = f"{module}.{last.replace('sin', 'cos')}".lstrip(".")
+        if "cos" in last and "sin" not in last and sines in names:
+            yield [name, sines]
+        elif "sin" not in last or "cos" in last or cosines not in names:
+            yield [name]
+
+
+def row_document(row: RotaryRow) -> dict[str, Any]:
+    """Return a row as a dict for JSON."""
+    rotations = {name: None if rotary is None else rotary.to_dict() for name, rotary in
+                 (("found", row.found), ("expected", row.expected))}
+    return row._asdict() | rotations | {"errors": {str(position): error for position, error in row.errors.items()}}

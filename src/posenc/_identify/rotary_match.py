@@ -1,0 +1,159 @@
+"""Identify a rotation, and compare it with an expected one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, SupportsIndex
+
+import numpy as np
+
+from posenc._arguments import checks
+from posenc._arguments.types import Positions
+from posenc._arguments.unknown_keywords import suggests
+from posenc._identify.rotary_frequencies import search_frequencies
+from posenc._identify.rotary_search import Found, search
+from posenc._identify.rotation import read_arrays
+from posenc._identify.rotation_function import read_function, read_rotary
+from posenc._rotary import Rotary, RotaryAt
+from posenc._rotary.keywords import KEYWORDS
+
+SOURCE = "the configuration has"
+
+
+class RotaryMatch(NamedTuple):  # numpydoc ignore=PR01
+    """A rotation that reproduces the given one, and its differences from the expected rotation.
+
+    Attributes
+    ----------
+    rotary : Rotary or None
+        The rotation with the frequencies, scale and layout of the given one, or None if none gives its values.  A `Rotary`
+        cannot express some faults, such as exchanged cosines and sines, positions from 1, or rounded positions.
+    difference : float
+        Largest absolute difference from the values of `rotary` at the given positions, or of the nearest rotation if `rotary`
+        is None: of cosines and sines, or of frequencies.
+    reason : str
+        The faults, then remarks such as "float32 angles: the error is 0.07 at position 1,000,000".
+    faults : tuple of str
+        The differences from the expected rotation; empty if the given one agrees with it within the precision of its
+        arithmetic, or if no rotation is expected.
+    errors : mapping of int to float
+        For the positions 1,000, 100,000 and 1,000,000, the largest absolute error of cosines and sines that the arithmetic of
+        the given rotation causes at this position or the seven before it.  Empty if the arithmetic is unknown.
+
+    See Also
+    --------
+    identify_rotary : Return the matches of a rotation.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> match = posenc.identify_rotary(posenc.Rotary(64).tables(100), expect=posenc.Rotary(64, base=500000.0))[0]
+    >>> match.rotary, match.faults
+    (Rotary(64), ('base is 10000, expected 500000',))
+    """
+
+    rotary: Rotary | None
+    difference: float
+    reason: str
+    faults: tuple[str, ...]
+    errors: Mapping[int, float]
+
+    def __str__(self) -> str:
+        return f"{self.rotary!r}; largest difference {self.difference:.2g}: {self.reason}"
+
+
+@suggests
+def identify_rotary(
+    rotation: Any, *, expect: Any = None, positions: Positions | None = None, head_dim: SupportsIndex | None = None
+) -> list[RotaryMatch]:
+    """Find the rotary embedding that a table, a function or a module computes, and name its differences from another.
+
+    Parameters
+    ----------
+    rotation : array_like, pair of array_like, callable or torch.nn.Module
+        One of these, as arrays of NumPy or tensors of PyTorch:
+
+        - a pair of tables (cos, sin) of shape (n, pairs), or (n, head_dim) with each column twice; a complex table
+          cos + i sin; or an array whose columns are those of cos, then those of sin;
+        - the frequencies of the pairs, such as the buffer ``inv_freq`` of a model: an array with one dimension;
+        - a function ``f(x, positions)`` that returns x, of shape (n, head_dim), rotated by the positions, of shape (n,).  If
+          this fails, x has the shape (1, n, head_dim), (1, 1, n, head_dim) or (1, n, 1, head_dim), and positions may have the
+          shape (1, n).  Both are arrays or, for a module and a function that refuses arrays, tensors;
+        - a module or function that returns (cos, sin) when called in this way, as ``rotary_emb`` in transformers.
+    expect : Rotary, configuration or dict, optional
+        The expected rotation: a `Rotary`, a configuration as for `Rotary.from_config`, or a dict of keywords of `Rotary`.
+    positions : int, range or array_like, optional
+        Positions of the rows of tables, by default ``range(n)``; or the positions with which to call a function.
+    head_dim : int, optional
+        Number of columns of a query or key, if `expect` is None: needed for a function, and for tables and frequencies of
+        a rotation that leaves some columns as they are.
+
+    Returns
+    -------
+    list of RotaryMatch
+        The matches, best first.  With `expect`, the list has at least one element; its `rotary` is None if no rotation
+        reproduces the given values, and its `reason` names the nearest one.  Without `expect`, the list is empty then.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has an invalid type or value, or if a function cannot be called or does not return a rotation's values.
+
+    See Also
+    --------
+    identify : Find the convention of a table of positional encodings.
+    Rotary.from_config : The rotation in a model's configuration.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import posenc
+    >>> inv_freq = 10000.0 ** -(np.arange(0, 64, 2, dtype=np.float32) / 64)
+    >>> config = {"model_type": "llama", "head_dim": 64, "rope_theta": 500000.0}
+    >>> posenc.identify_rotary(inv_freq, expect=config)[0].faults
+    ('base is 10000, the configuration has 500000',)
+    """
+    expected, source = _expected(expect)
+    size = None if head_dim is None else checks.integer("head_dim", head_dim, 2)
+    if expected is not None and size not in (None, expected.head_dim):
+        raise ValueError(f"head_dim is {size}, but expect has {expected.head_dim}; call identify_rotary without head_dim")
+    return matches(rotation, expected, source, positions, size)
+
+
+def matches(
+    rotation: Any, expected: Rotary | None, source: str, positions: Any = None, head_dim: int | None = None
+) -> list[RotaryMatch]:
+    """Return the matches of a rotation; `source` are the words that precede an expected value in a message."""
+    with np.errstate(all="ignore"):             # the host program may have set NumPy to raise floating-point errors
+        found = _found(rotation, expected, source, positions, head_dim)
+    if expected is None and found.rotary is None:
+        return []
+    everything = "; ".join((*found.faults, *found.remarks)) or "no known rotation gives these values"
+    faults = () if expected is None else found.faults
+    return [RotaryMatch(found.rotary, found.difference, everything, faults, found.errors)]
+
+
+def _found(rotation: Any, expected: Rotary | None, source: str, positions: Any, head_dim: int | None) -> Found:
+    axes = 1 if expected is None or expected.axes is None else 1 + max(expected.axes)
+    if isinstance(rotation, (Rotary, RotaryAt)):
+        reading = read_rotary(rotation, positions)
+    elif callable(rotation):
+        reading = read_function(rotation, positions, expected, head_dim or getattr(rotation, "head_dim", None), axes)
+    else:
+        reading = read_arrays(rotation, positions, None if expected is None else expected.rotary_dim // 2, axes)
+    if reading.frequencies is not None:
+        return search_frequencies(reading, expected, source, head_dim)
+    return search(reading, expected, source, head_dim)
+
+
+def _expected(expect: Any) -> tuple[Rotary | None, str]:
+    """Return the expected rotation, and the words that precede an expected value in a message."""
+    if expect is None or isinstance(expect, Rotary):
+        return expect, "expected"
+    if isinstance(expect, RotaryAt):
+        return expect.rotary, "expected"
+    if isinstance(expect, Mapping) and expect.keys() <= {"head_dim", *KEYWORDS}:
+        if "head_dim" not in expect:
+            raise ValueError("expect is a dict of keywords of Rotary without head_dim, expected head_dim")
+        return Rotary(**expect), "expected"
+    return Rotary.from_config(expect), SOURCE

@@ -1,0 +1,71 @@
+"""A function for the tests of projects that implement rotary embeddings.
+
+>>> import posenc.testing
+>>> posenc.testing.assert_rotary(lambda x, positions: posenc.Rotary(64).rotate(x, positions), posenc.Rotary(64))
+"""
+
+from __future__ import annotations
+
+from typing import Any, SupportsIndex
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posenc._arguments import checks
+from posenc._identify.rotary_match import identify_rotary
+
+__all__ = ["assert_rotary"]
+
+
+def assert_rotary(f: Any, expect: Any, up_to: SupportsIndex = 131_072) -> None:
+    """Raise an AssertionError if a function does not rotate as expected, with a sentence for each difference.
+
+    Parameters
+    ----------
+    f : callable, array_like or torch.nn.Module
+        A function ``f(x, positions)`` that returns x, rotated, or anything else that `posenc.identify_rotary` accepts.
+    expect : Rotary, configuration or dict
+        The expected rotation, as in `posenc.identify_rotary`.
+    up_to : int, optional
+        The largest position with which f is called.
+
+    Returns
+    -------
+    None
+        If no difference was found.
+
+    Raises
+    ------
+    AssertionError
+        If the rotation differs from the expected one by more than the rounding of its arithmetic, such as float32 angles.
+    TypeError, ValueError
+        If an argument has an invalid type or value, or if f cannot be called.
+
+    See Also
+    --------
+    posenc.identify_rotary : Return the differences.
+    posenc.torch.check_rotary : Check a model.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> from posenc.testing import assert_rotary
+    >>> def rotated(x, positions):
+    ...     return posenc.Rotary(64).rotate(x, positions)
+    >>> assert_rotary(rotated, {"model_type": "llama", "head_dim": 64, "rope_theta": 500000.0})
+    Traceback (most recent call last):
+    AssertionError: base is 10000, the configuration has 500000
+    """
+    __tracebackhide__ = True
+    last = checks.integer("up_to", up_to, 1)
+    match = identify_rotary(f, expect=expect, positions=_positions(last) if callable(f) else None)[0]
+    if match.faults:
+        raise AssertionError("; ".join(match.faults))
+
+
+def _positions(last: int) -> NDArray[np.int64]:
+    """Return the first positions, those near powers of 2, where rounding begins and tables end, and the last ones."""
+    powers = [1 << exponent for exponent in range(5, last.bit_length())]
+    near = [power + offset for power in powers for offset in (-1, 0, 1)]
+    every = {*range(33), *near, *range(max(0, last - 2), last + 1)}
+    return np.array(sorted(position for position in every if position <= last), np.int64)

@@ -1,0 +1,343 @@
+"""The function check_rotary."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from posenc import Rotary
+from posenc._arguments import checks
+from posenc._identify.rotary_match import SOURCE
+from posenc._identify.rotary_report import RotaryReport, RotaryRow, best_match, errors_of, new_row
+from posenc._rotary.model_config import layer_types
+from posenc._rotary.scaling import positions_without_length
+from posenc.torch._find_rotary import Place, copied, functions_of, is_called, is_same, places, tensors_of
+from posenc.torch._rotary_calls import FAILURES
+from posenc.torch._rotation_in_module import Rotation, Setting, rotations
+
+LONG = 1_000_001                # the length of long sequences, for scaling types that depend on it
+UNKNOWN_FORM = "the module has an unknown form; posenc.testing.assert_rotary checks a function that calls it"
+SIXTEEN_BITS = (torch.bfloat16, torch.float16)
+
+
+class Expected(NamedTuple):
+    """The rotation in a configuration, or the reason why there is none; `config` is None if there is no configuration."""
+
+    config: Any = None
+    layer_type: str | None = None
+    rotary: Rotary | None = None
+    reason: str = ""
+
+    @property
+    def source(self) -> str:
+        """The words that precede an expected value in a message."""
+        return "expected" if isinstance(self.config, Rotary) else SOURCE
+
+
+def check_rotary(model: nn.Module, config: Any = None) -> RotaryReport:
+    """Find the rotary embeddings of a model, and compare each one with the model's configuration.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The model, or a part of it.  It is not changed, and its weights are not used.
+    config : transformers.PreTrainedConfig, mapping, dataclass or posenc.Rotary, optional
+        The configuration, as for `posenc.Rotary.from_config`, or the expected rotation.  By default, that of the model:
+        the attribute ``config`` of the module that contains the rotary module, or of the nearest one around it.
+
+    Returns
+    -------
+    RotaryReport
+        A row for each rotary module; modules with equal values share a row.  `print` shows the rows as a table; ``ok`` is
+        False if a row is wrong, or if no rotation was checked.
+
+    Raises
+    ------
+    TypeError
+        If an argument has a wrong type.
+
+    See Also
+    --------
+    posenc.identify_rotary : Identify a single table, function or module.
+    RotaryEmbedding : A replacement for a rotary module that is wrong or inexact.
+
+    Examples
+    --------
+    >>> import torch, posenc.torch
+    >>> config = {"model_type": "llama", "head_dim": 64, "rope_theta": 500000.0}
+    >>> model = torch.nn.ModuleDict({"rotary_emb": posenc.torch.RotaryEmbedding(posenc.Rotary(64))})
+    >>> report = posenc.torch.check_rotary(model, config)
+    >>> report.ok
+    False
+    >>> report[0].faults
+    ('base is 10000, the configuration has 500000',)
+    """
+    if not isinstance(model, nn.Module):
+        raise checks.wrong_type("model", model, "a torch.nn.Module")
+    if config is not None and not isinstance(config, Rotary):
+        found = _readable(config)
+        if found is None:
+            raise checks.wrong_type("config", config, "a configuration from transformers, its dict, or a posenc.Rotary")
+        config = found
+    rows: list[RotaryRow] = []
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        dtype = _dtype(model)
+        for group in _groups(places(model), config is not None):
+            rows += _rows(group, _expectations(group[0], config), dtype)
+    return RotaryReport(rows)
+
+
+def _dtype(model: nn.Module) -> torch.dtype:
+    """Return the dtype of the largest parameter, in which the model computes."""
+    found = max((p for p in model.parameters() if p.is_floating_point()), key=torch.numel, default=None)
+    return torch.float32 if found is None else found.dtype
+
+
+def _groups(found: Sequence[Place], one_config: bool) -> list[list[Place]]:
+    """Return the places in groups with equal values in modules of the same class, and with the same configuration."""
+    groups: list[list[Place]] = []
+    for place in found:
+        for group in groups:
+            if (one_config or _config(group[0]) is _config(place)) and is_same(group[0].module, place.module):
+                group.append(place)
+                break
+        else:
+            groups.append([place])
+    return groups
+
+
+# ---- what is expected ---------------------------------------------------------------------------------------------------
+
+
+def _config(place: Place) -> Any:
+    """Return the configuration of the nearest module around a place that has one, else None."""
+    return next((config for owner in place.owners if (config := getattr(owner, "config", None)) is not None), None)
+
+
+def _readable(config: Any) -> Any:
+    """Return a configuration that `Rotary.from_config` reads: for other objects, a dict of their attributes; else None."""
+    if isinstance(config, Mapping) or hasattr(config, "to_dict"):
+        return config
+    attributes = getattr(config, "__dict__", None)
+    return attributes if attributes and not isinstance(config, type) else None
+
+
+def _expectations(place: Place, config: Any) -> list[Expected]:
+    """Return the rotation of each layer type in the configuration."""
+    if isinstance(config, Rotary):
+        return [Expected(config, None, config)]
+    own = _readable(_config(place))
+    found = own if config is None else _part(config, own)
+    if found is None or config is None and type(found).__module__.startswith("diffusers."):
+        return [Expected()]         # configurations of diffusers do not describe the rotation
+    try:
+        named = _get(found, "layer_types")
+        every = [name for name in layer_types(found) if name is None or not named or name in named]
+        return [Expected(found, name, Rotary.from_config(found, name)) for name in every]
+    except (TypeError, ValueError) as error:
+        return [Expected(found, None, None, str(error))]
+
+
+def _part(config: Any, own: Any) -> Any:
+    """Return the part of a given configuration for a module whose own configuration is `own`."""
+    kind = _get(own, "model_type")
+    parts = [config, *_parts(config)]
+    same = [part for part in parts if kind is not None and _get(part, "model_type") == kind]
+    return (same or [_get(config, "text_config") or config])[0]
+
+
+def _parts(config: Any) -> Iterator[Any]:
+    for value in (config if isinstance(config, Mapping) else vars(config)).values():
+        if _get(value, "model_type") is not None:
+            yield value
+            yield from _parts(value)
+
+
+def _get(config: Any, name: str) -> Any:
+    return config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
+
+
+# ---- rows ---------------------------------------------------------------------------------------------------------------
+
+
+def _rows(group: Sequence[Place], expectations: Sequence[Expected], dtype: torch.dtype) -> list[RotaryRow]:
+    """Return the rows of a group: one for each layer type if the module takes it as an argument."""
+    place = group[0]
+    name = place.name or "model"
+    if len(group) > 1:
+        name += f" and {len(group) - 1} more"
+    meta = [key for key, value in tensors_of(place.module).items() if value.is_meta]
+    if meta:
+        reason = f"{meta[0]} is on the meta device; load the weights, then check again"
+        return [new_row(name, None, each.rotary, unchecked=reason) for each in expectations[:1]]
+    own_types = _takes_layer_type(place.module)
+    rows = []
+    for expected in expectations:
+        label = f"{name} ({expected.layer_type})" if own_types and len(expectations) > 1 else name
+        rows.append(_row(label, place, expected, dtype))
+    if own_types:
+        return rows
+    # a module for one of the layer types: the one with which it agrees
+    return [min(rows, key=lambda row: (row.verdict == "wrong", len(row.faults)))]
+
+
+def _takes_layer_type(module: nn.Module) -> bool:
+    return "layer_type" in inspect.signature(type(module).forward).parameters
+
+
+def _row(name: str, place: Place, expected: Expected, dtype: torch.dtype) -> RotaryRow:
+    rotary = expected.rotary
+    if rotary is None and expected.config is not None:
+        return new_row(name, None, None, unchecked=expected.reason)
+    if hasattr(place.module, "scale_base"):
+        return new_row(name, None, rotary, unchecked="xPos is not supported")
+    if rotary is None:
+        return _without_configuration(name, place, expected)
+    columns = tuple(dict.fromkeys((rotary.head_dim, rotary.rotary_dim)))
+    setting = Setting(
+        columns, expected.layer_type if _takes_layer_type(place.module) else None,
+        axes=1 if rotary.axes is None else 1 + max(rotary.axes), device=_device(place.module),
+    )
+    variants = _variants(setting, expected)
+    judged = [_judged(place, each, rotary, expected.source) for each, rotary in variants]
+    if dtype in SIXTEEN_BITS:           # the module may round positions to this dtype
+        each, its = variants[0]
+        judged.append(_judged(place, each._replace(dtype=dtype), its, expected.source))
+    return _merged(name, judged, place, expected)
+
+
+def _device(module: nn.Module) -> torch.device:
+    return next((tensor.device for tensor in tensors_of(module).values()), torch.device("cpu"))
+
+
+def _without_configuration(name: str, place: Place, expected: Expected) -> RotaryRow:
+    """Return the row for a rotation of unknown width: that of the smallest width for which a call succeeds."""
+    widths = {getattr(place.module, key, None) for key in ("head_dim", "head_size", "dim", "rotary_dim")}
+    for tensor in tensors_of(place.module).values():
+        widths |= {2 * tensor.shape[-1], tensor.shape[-1]} if tensor.ndim else set()
+    judged = Judged(unchecked=UNKNOWN_FORM)
+    for width in sorted(width for width in widths if isinstance(width, int) and width > 1 and width % 2 == 0):
+        judged = _judged(place, Setting((width,), device=_device(place.module)), None, "")
+        if not judged.unchecked:
+            break
+    return _merged(name, [judged], place, expected)
+
+
+def _variants(setting: Setting, expected: Expected) -> list[tuple[Setting, Rotary]]:
+    """Return the rotations to check: those of short and of long sequences, if they differ."""
+    rotary = expected.rotary
+    assert rotary is not None
+    limit = positions_without_length(rotary.scaling)
+    if limit is None:
+        return [(setting._replace(length=(rotary.scaling or {}).get("length")), rotary)]
+    found = [(setting._replace(length=limit), rotary)]
+    if not isinstance(expected.config, Rotary):
+        long = Rotary.from_config(expected.config, expected.layer_type, LONG)
+        found.append((setting._replace(length=LONG), long))
+    return found
+
+
+class Judged(NamedTuple):
+    """The result of one comparison."""
+
+    found: Rotary | None = None
+    faults: tuple[str, ...] = ()
+    errors: Mapping[int, float | None] = {}
+    reason: str = ""
+    in_tables: bool = True          # whether a fault is in the tables
+    function: str = ""              # the name of a function that has a fault
+    unchecked: str = ""             # why there is no result
+    only_frequencies: bool = False  # although the module can be called
+
+
+def _judged(place: Place, setting: Setting, rotary: Rotary | None, source: str) -> Judged:
+    """Compare the rotation of a module with the expected one."""
+    module = copied(place.module) if is_called(place.module) else place.module
+    try:
+        found = rotations(module, functions_of(place), setting)
+    except FAILURES as error:
+        return Judged(unchecked=f"a call of the module raises {type(error).__name__}: {error}")
+    frequencies = _frequencies(place.module, setting.layer_type)
+    if not found:
+        if frequencies is None:
+            return Judged(unchecked=UNKNOWN_FORM)
+        return _compared(frequencies, rotary, source)._replace(only_frequencies=is_called(place.module))
+    tables = found[-1] if found[-1][0].columns is None else None
+    composed = found[:-1] if tables else found
+    judged = [_together(each, rotary, source) for each in composed or found]
+    best = min(judged, key=lambda each: (bool(each.unchecked), len(each.faults)))
+    if not best.faults:
+        return best
+    # the faults of the frequencies and of the tables, then those that only the whole rotation has
+    parts = [] if frequencies is None or rotary is None else [_compared(frequencies, rotary, source)]
+    parts += [] if tables is None or not composed else [_together(tables, rotary, source)]
+    inner = {fault for part in parts for fault in part.faults}
+    earlier = next((part for part in parts if part.faults), best)
+    others = () if best.found is None else tuple(fault for fault in best.faults if fault not in earlier.faults)
+    in_function = tables is not None and bool(composed) and any(fault not in inner for fault in best.faults)
+    return best._replace(
+        found=best.found or earlier.found, faults=earlier.faults + others, in_tables=bool(inner) or not in_function,
+        function=best.function if in_function else "",
+    )
+
+
+def _together(found: Sequence[Rotation], rotary: Rotary | None, source: str) -> Judged:
+    """Compare the rotations of queries and of keys with the expected one."""
+    queries, *keys = [_compared(each.rotate, rotary, source, each.columns)._replace(function=each.function) for each in found]
+    for each in keys:
+        others = tuple(f"keys: {fault}" for fault in each.faults if fault not in queries.faults)
+        queries = queries._replace(
+            faults=queries.faults + others, errors=queries.errors if queries.faults or not others else each.errors)
+    return queries
+
+
+def _compared(rotation: Any, rotary: Rotary | None, source: str, columns: int | None = None) -> Judged:
+    try:
+        match = best_match(rotation, rotary, source, columns)
+    except FAILURES as error:
+        return Judged(unchecked=str(error))
+    if match is None:
+        return Judged(unchecked="it is no rotation that posenc recognizes; pass config= to compare it")
+    nothing = (match.reason,) if match.rotary is None and rotary is not None else ()
+    match = match._replace(faults=match.faults or nothing)
+    return Judged(match.rotary, match.faults, errors_of(rotation, match, rotary), match.reason)
+
+
+def _frequencies(module: nn.Module, layer_type: str | None) -> Any:
+    tensors = tensors_of(module)
+    for name in ((f"{layer_type}_inv_freq",) if layer_type else ("inv_freq", "inv_freqs")):
+        if name in tensors and tensors[name].ndim == 1:
+            return tensors[name].detach()
+    return None
+
+
+def _merged(name: str, judged: Sequence[Judged], place: Place, expected: Expected) -> RotaryRow:
+    """Return the row for all comparisons of a module."""
+    first = next((each for each in judged if each.faults), judged[0])
+    if first.unchecked:
+        return new_row(name, None, expected.rotary, unchecked=first.unchecked)
+    faults = tuple(dict.fromkeys(fault for each in judged for fault in each.faults))
+    row = new_row(name, first.found, expected.rotary, first.errors, faults, first.reason)
+    return row._replace(remedy=_remedy(row, first, place, expected))
+
+
+def _remedy(row: RotaryRow, judged: Judged, place: Place, expected: Expected) -> str:
+    """Return the proposed change for a module with faults or with float32 angles."""
+    parameters = inspect.signature(type(place.module).forward).parameters
+    config = "config" if isinstance(expected.config, Mapping) else "model.config"
+    if judged.only_frequencies and row.verdict != "wrong":
+        return f"only frequencies were compared: {UNKNOWN_FORM}"
+    replacement = ""
+    if expected.rotary is not None and "position_ids" in parameters and not isinstance(expected.config, Rotary):
+        path = f"model.{place.name}" if place.name else "model"
+        replacement = f"{path} = posenc.torch.RotaryEmbedding({config})"
+    if row.verdict == "float32 angles":
+        return f"for long sequences: {replacement}" if replacement else ""
+    if row.verdict != "wrong":
+        return ""
+    changes = [replacement or "compute the tables again from the configuration"] if judged.in_tables else []
+    return "; ".join([*changes, *([f"correct {judged.function} or its call"] if judged.function else [])])

@@ -1,0 +1,184 @@
+"""Find the rotary modules of a model, and the functions of its attention that rotate."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from posenc._identify.rotary_report import is_rotary
+from posenc.torch._rotary_calls import ROLE_OF, roles_of
+
+CLASS = re.compile(r"rotary|ro_?pe(?![a-z])", re.IGNORECASE)            # as LlamaRotaryEmbedding, RoPE, RopeScaling
+FUNCTION = re.compile(r"rot|rope", re.IGNORECASE)
+MOVES_COLUMNS = re.compile(r"(?:de)?interleave", re.IGNORECASE)
+
+
+class Place(NamedTuple):
+    """A module that has the tables or frequencies of a rotation, and the module of which it is a part."""
+
+    name: str
+    module: nn.Module
+    owners: tuple[nn.Module, ...]           # from the nearest one to the model
+
+
+class Function(NamedTuple):
+    """A function that applies a rotation to queries and keys."""
+
+    name: str
+    call: Callable[..., Any]
+    roles: dict[str, str]
+    before: Callable[[Tensor], Tensor] | None       # moves the columns of queries and keys first
+
+
+def tensors_of(module: nn.Module) -> dict[str, Tensor]:
+    """Return the tensors of a module itself: buffers, parameters, and attributes that are neither."""
+    own = {name: value for name, value in vars(module).items() if isinstance(value, Tensor)}
+    found = {**dict(module.named_parameters(recurse=False)), **dict(module.named_buffers(recurse=False)), **own}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def is_called(module: nn.Module) -> bool:
+    """Return whether a module only computes a rotation, so that a copy of it may be called."""
+    names = [kind.__name__ for kind in type(module).__mro__]
+    named = any(map(CLASS.search, names)) or any(map(is_rotary, tensors_of(module)))
+    return named and type(module).forward is not nn.Module.forward and not any(True for _ in module.children())
+
+
+def copied(module: nn.Module) -> nn.Module:
+    """Return a copy of a module whose calls do not change the module: its tensors and collections are copied."""
+    result = type(module).__new__(type(module))
+    for name, value in vars(module).items():
+        if name in ("_buffers", "_parameters"):
+            value = {key: None if tensor is None else tensor.detach().clone() for key, tensor in value.items()}
+        elif isinstance(value, Tensor):
+            value = value.detach().clone()
+        elif isinstance(value, (dict, list, set)):
+            value = copy.copy(value)
+        result.__dict__[name] = value
+    return result.eval()
+
+
+def places(model: nn.Module) -> list[Place]:
+    """Return the places of the rotary modules, each module once."""
+    found = []
+    for name, module in model.named_modules():
+        names = tensors_of(module)
+        if is_called(module) or any(map(is_rotary, names)) or rows_of_sines(names) is not None:
+            found.append(Place(name, module, _owners(model, name)))
+    return found
+
+
+def rows_of_sines(tensors: dict[str, Tensor]) -> Tensor | None:
+    """Return the table of sines, then cosines, of a model such as GPT-J."""
+    table = tensors.get("embed_positions")
+    return table if table is not None and table.ndim == 2 and table.shape[1] % 2 == 0 else None
+
+
+def _owners(model: nn.Module, name: str) -> tuple[nn.Module, ...]:
+    parts = name.split(".") if name else []
+    owners = [model.get_submodule(".".join(parts[:length])) for length in range(len(parts))]
+    return tuple(reversed(owners)) or (model,)
+
+
+def functions_of(place: Place) -> list[Function]:
+    """Return the functions that apply the rotation, in the code of the nearest owner that calls any."""
+    for owner in (place.module, *place.owners):
+        found: dict[Any, Function] = {}
+        kinds = {type(module): module for module in owner.modules()}
+        for kind, module in kinds.items():
+            for function in _functions_in(kind, module):
+                found.setdefault(function.name, function)
+        if found:
+            return list(found.values())
+    return []
+
+
+def _functions_in(kind: type, module: nn.Module) -> Iterator[Function]:
+    """Yield the functions and methods that the code of a class calls."""
+    for base in kind.__mro__:
+        if base.__module__.partition(".")[0] in ("torch", "builtins"):
+            continue
+        for method in vars(base).values():
+            code = inspect.unwrap(method) if callable(method) else None
+            if not inspect.isfunction(code):
+                continue
+            moves = [code.__globals__.get(name) for name in filter(MOVES_COLUMNS.match, code.__code__.co_names)]
+            before = next((each for each in moves if inspect.isfunction(each) and len(roles_of(each) or ()) == 1), None)
+            for name in filter(FUNCTION.search, code.__code__.co_names):
+                target = code.__globals__.get(name)
+                if target is None and callable(inspect.getattr_static(kind, name, None)):
+                    target = getattr(module, name)
+                if target is None or inspect.isclass(target) or not callable(target):
+                    continue
+                roles = roles_of(target)
+                known = set((roles or {}).values())
+                roles = roles and roles | _roles_of_arguments(code, name, target)
+                if roles and "x" in known and ({"cos", "sin"} <= known or "table" in known):
+                    label = (getattr(target, "__module__", ""), getattr(target, "__qualname__", name))
+                    yield Function(".".join(filter(None, label)), target, roles, before)
+
+
+def _roles_of_arguments(code: Callable[..., Any], name: str, target: Callable[..., Any]) -> dict[str, str]:
+    """Return the roles of the parameters for cosines and sines to which a method passes variables for others.
+
+    The names of the variables show their values, or the order in which the method unpacks the tables.
+    """
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
+    except (OSError, TypeError, SyntaxError):
+        return {}
+    variables = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and _is_tables(node.value):
+            names = [getattr(each, "id", "") for each in node.targets[0].elts]
+            if [ROLE_OF.get(each) for each in names] in (["cos", "sin"], ["sin", "cos"]):
+                variables |= dict(zip(names, ("first", "second"), strict=True))
+    found = {}
+    parameters = list(inspect.signature(target).parameters)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == name:
+            passed = dict(zip(parameters, node.args, strict=False))
+            passed |= {each.arg: each.value for each in node.keywords if each.arg}
+            for parameter, value in passed.items():
+                variable = getattr(value, "id", "")
+                role = variables.get(variable, ROLE_OF.get(variable))
+                if ROLE_OF.get(parameter) in ("cos", "sin") and role in ("cos", "sin", "first", "second"):
+                    found[parameter] = role
+    return found
+
+
+def _is_tables(value: ast.expr) -> bool:
+    """Return whether an expression is a variable, or the call of a rotary module."""
+    called = getattr(value, "func", None)
+    return isinstance(value, ast.Name) or FUNCTION.search(getattr(called, "attr", getattr(called, "id", ""))) is not None
+
+
+def is_same(a: nn.Module, b: nn.Module) -> bool:
+    """Return whether two modules compute the same: they have the same class and equal tensors and numbers."""
+    if a is b:
+        return True
+    first, second = tensors_of(a), tensors_of(b)
+    if type(a) is not type(b) or first.keys() != second.keys() or _plain(a) != _plain(b):
+        return False
+    return all(map(_are_equal, first.values(), second.values()))
+
+
+def _plain(module: nn.Module) -> dict[str, Any]:
+    return {name: value for name, value in vars(module).items() if isinstance(value, (bool, int, float, str, tuple, type(None)))
+            and name not in ("layer_idx", "training")}
+
+
+def _are_equal(a: Tensor, b: Tensor) -> bool:
+    if (a.shape, a.dtype, a.device, a.is_meta) != (b.shape, b.dtype, b.device, b.is_meta):
+        return False
+    if a.is_meta or a.data_ptr() == b.data_ptr() and a.stride() == b.stride():
+        return True
+    return torch.equal(a, b) or bool(((a == b) | (a != a) & (b != b)).all())          # NaN equals NaN

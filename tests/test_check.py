@@ -1,0 +1,196 @@
+"""`posenc check` compares stored tables with a configuration; `posenc.testing.assert_rotary` checks a function."""
+
+import json
+
+import numpy as np
+import pytest
+
+import posenc
+from conftest import main_without
+from posenc import Rotary
+from posenc.testing import assert_rotary
+
+BASE = 500_000.0
+CONFIG = {"model_type": "llama", "head_dim": 64, "rope_theta": BASE}
+NESTED = {"model_type": "gemma3_text", "head_dim": 64, "rope_parameters": {
+    "full_attention": {"rope_type": "default", "rope_theta": 1e6},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}}
+
+
+def frequencies(base):
+    return (base ** -(np.arange(0, 64, 2) / 64)).astype(np.float32)
+
+
+def tables(base, n=300):
+    angles = np.arange(n, dtype=np.float32)[:, None] * frequencies(base)
+    return np.cos(angles), np.sin(angles)
+
+
+@pytest.fixture
+def model(tmp_path):
+    """Return a function that writes a checkpoint with these tensors to a folder, and returns the folder."""
+    save = pytest.importorskip("safetensors.numpy").save_file
+
+    def write(tensors, config=CONFIG):
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, tmp_path / "model.safetensors")
+        return tmp_path
+    return write
+
+
+# ---- the command --------------------------------------------------------------------------------------------------------
+
+
+def test_the_rotation_of_a_configuration(call, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(CONFIG))
+    assert call("check", path) == (0, f"{path}: Rotary(64, base=500000.0)\n", "")
+    path.write_text(json.dumps({"model_type": "gemma3", "text_config": NESTED}))
+    code, out, _ = call("check", path)
+    assert code == 0 and out.splitlines() == [
+        f"{path}: Rotary(64, base=1000000.0) for full_attention", f"{path}: Rotary(64) for sliding_attention"]
+    document = json.loads(call("check", path, "--json")[1])
+    assert [(each["layer_type"], Rotary.from_dict({"head_dim": each["head_dim"], "rotary": each["rotary"]}))
+            for each in document["expected"]] == [("full_attention", Rotary(64, base=1e6)), ("sliding_attention", Rotary(64))]
+    assert document["ok"] and document["tables"] == []
+
+
+def test_tables_of_a_checkpoint(call, model):
+    cos, sin = (np.tile(table, 2)[None, None] for table in tables(BASE))
+    right = {"cos_cached": cos, "sin_cached": sin, "layers.0.weight": np.zeros((4, 4), np.float32)}
+    folder = model(right | {f"layers.{i}.rotary_emb.inv_freq": frequencies(BASE) for i in range(3)})
+    code, out, err = call("check", "--model", folder)
+    assert (code, err) == (0, "")
+    assert "cos_cached and sin_cached" in out and "layers.0.rotary_emb.inv_freq and 2 more" in out and "weight" not in out
+
+    folder = model(right | {f"layers.{i}.rotary_emb.inv_freq": frequencies(1e4 if i == 1 else BASE) for i in range(3)})
+    code, out, _ = call("check", "--model", folder)
+    assert code == 1 and "    fault     base is 10000, the configuration has 500000\n" in out
+    document = json.loads(call("check", "--model", folder, "--json")[1])
+    assert not document["ok"]
+    wrong, = (row for row in document["tables"] if row["verdict"] == "wrong")
+    assert wrong["module"] == "layers.1.rotary_emb.inv_freq" and wrong["found"]["rotary"]["base"] == 10000.0
+    assert wrong["errors"].keys() == {"1000", "100000", "1000000"}
+
+
+def test_a_checkpoint_without_tables(call, model):
+    folder = model({"weight": np.zeros((2, 2), np.float32)})
+    code, out, _ = call("check", "--model", folder)
+    assert code == 0 and out.endswith("no stored rotary tables, because the model computes them\n")
+    code, _, err = call("check", folder / "config.json", "--tables", folder / "model.safetensors")
+    assert code == 1 and "no tensor has a name such as inv_freq or cos_cached; --key selects one" in err
+
+
+def test_each_form_of_tables(call, model, tmp_path):
+    (cos, sin), wrong = tables(BASE), tables(1e4)
+    other = {"a": cos, "b": sin, "both": np.hstack([cos, sin]), "wrong": np.hstack(wrong), "pairs": np.stack([cos, sin], -1),
+             "half": frequencies(BASE).astype(np.float16), "cos_sin_cache": np.hstack([cos, sin])}
+    folder = model(other)
+    arguments = "check", folder / "config.json", "--tables", folder / "model.safetensors"
+    for keys, code in ((["a", "b"], 0), (["both"], 0), (["pairs"], 0), (["wrong"], 1), (["b", "a"], 1), (["half"], 1), ([], 0)):
+        assert call(*arguments, *(word for key in keys for word in ("--key", key)))[0] == code, keys
+    for array, code in ((other["both"], 0), (other["wrong"], 1), (frequencies(BASE), 0)):
+        np.save(tmp_path / "table.npy", array)
+        assert call(*arguments[:3], tmp_path / "table.npy")[0] == code
+
+
+def test_tables_of_several_layer_types_are_compared_with_each(call, model):
+    folder = model({"local.inv_freq": frequencies(1e4), "global.inv_freq": frequencies(1e6)}, NESTED)
+    assert call("check", "--model", folder)[0] == 0
+    folder = model({"local.inv_freq": frequencies(1e4), "global.inv_freq": frequencies(BASE)}, NESTED)
+    assert call("check", "--model", folder)[0] == 1
+
+
+@pytest.mark.parametrize("text, message", [
+    ("{", "Expecting property name"), ("[]", "list, expected a JSON object"), ("{}", "config has no head_dim"),
+    ('{"model_type": "bert", "hidden_size": 64, "num_attention_heads": 1}', "a model without rotary embeddings"),
+])
+def test_configurations_without_a_rotation_are_failures(call, tmp_path, text, message):
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    code, out, err = call("check", path)
+    assert (code, out) == (1, "") and err.startswith(f"posenc: error: {path}: ") and message in err
+
+
+@pytest.mark.parametrize("arguments, message", [
+    ("", "CONFIG and --model are both missing, expected one of them"),
+    ("config.json --model .", "CONFIG is given with --model, expected one of them"),
+    ("--model . --tables a.npy", "--tables is given with --model, expected CONFIG"),
+    ("config.json --key a", "--key is given without --tables, expected both"),
+    ("config.json --tables a.safetensors --key a --key b --key c", "--key is given 3 times, expected once, or twice"),
+])
+def test_usage_errors(call, arguments, message):
+    code, out, err = call("check", *arguments.split())
+    assert (code, out) == (2, "") and err.startswith(f"posenc: error: {message}")
+
+
+def test_failures_name_the_file(call, model, tmp_path):
+    folder = model({"weight": np.zeros((2, 2), np.float32)})
+    config = folder / "config.json"
+    for arguments, message in [
+        ((tmp_path / "absent.json",), f"{tmp_path / 'absent.json'}: No such file"),
+        ((config, "--tables", tmp_path / "absent.npy"), f"{tmp_path / 'absent.npy'}: No such file"),
+        ((config, "--tables", config), f"{config}: not a .safetensors file"),
+        ((config, "--tables", folder / "model.safetensors", "--key", "pe"), "no tensor 'pe', expected one of: weight"),
+    ]:
+        code, out, err = call("check", *arguments)
+        assert (code, out) == (1, "") and message in err, err
+
+
+def test_the_command_works_without_torch(model):
+    import subprocess
+
+    folder = model({"inv_freq": frequencies(BASE)})
+    done = subprocess.run(main_without("torch", "check", "--model", folder), capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "") and "inv_freq" in done.stdout
+
+
+# ---- functions ----------------------------------------------------------------------------------------------------------
+
+
+def rotated(base, layout="halves", cast=np.float32, last=None):
+    """Return a function that rotates x in float32."""
+    def rotate(x, positions):
+        if last is not None and positions.max() > last:
+            raise IndexError(f"position {positions.max()}")
+        angles = positions.astype(cast).astype(np.float32)[:, None] * frequencies(base)
+        cos, sin = np.cos(angles), np.sin(angles)
+        first, second = np.split(x, 2, -1) if layout == "halves" else (x[:, ::2], x[:, 1::2])
+        pair = first * cos - second * sin, second * cos + first * sin
+        return np.concatenate(pair, -1) if layout == "halves" else np.stack(pair, -1).reshape(x.shape)
+    return rotate
+
+
+def test_functions_that_are_right():
+    for expect in (CONFIG, Rotary(64, base=BASE), {"head_dim": 64, "base": BASE}):
+        assert_rotary(rotated(BASE), expect)
+    assert_rotary(Rotary(64, base=BASE).rotate, CONFIG)
+    assert_rotary(rotated(BASE, "interleaved"), CONFIG | {"rope_interleave": True})
+    assert_rotary(rotated(BASE, last=4095), CONFIG, up_to=4095)
+    assert_rotary(frequencies(BASE), CONFIG)
+
+
+@pytest.mark.parametrize("function, sentence", [
+    (rotated(1e4), "base is 10000, the configuration has 500000"),
+    (rotated(BASE, "interleaved"), "layout is interleaved, the configuration has halves"),
+    (rotated(BASE, cast=np.float16), "positions were rounded to float16 above 2,048"),
+])
+def test_functions_that_are_wrong(function, sentence):
+    with pytest.raises(AssertionError) as error:
+        assert_rotary(function, CONFIG, up_to=30_000)
+    assert str(error.value) == sentence
+
+
+def test_up_to_is_the_largest_position():
+    seen = []
+
+    def f(x, positions):
+        seen.extend(positions.tolist())
+        return Rotary(64).rotate(x, positions)
+
+    assert_rotary(f, Rotary(64), up_to=5000)
+    assert max(seen) == 5000 and {0, 1, 2, 255, 256, 257, 4095, 4096, 4097} <= set(seen)
+    for wrong, kind in ((0, ValueError), ("a", TypeError)):
+        with pytest.raises(kind, match="up_to is"):
+            assert_rotary(f, Rotary(64), up_to=wrong)
+    assert posenc.testing.assert_rotary is assert_rotary

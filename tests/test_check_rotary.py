@@ -1,0 +1,427 @@
+"""check_rotary: it names the faults of known projects, raises no false alarm, and changes nothing in the model."""
+
+import importlib
+import re
+import types
+import typing
+from pathlib import Path
+
+import pytest
+
+import posenc
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+import rotary_faults  # noqa: E402
+from peers import installed_class  # noqa: E402
+from posenc import Rotary  # noqa: E402
+from posenc.torch import RotaryReport, check_rotary  # noqa: E402
+from rotary_faults import BASE, CONFIG, DIM, FAULTS, INTERLEAVED, RotaryEmbedding, model, pairs, stored  # noqa: E402
+
+EXACT, FLOAT32, WRONG, UNCHECKED = "right", "float32 angles", "wrong", "not checked"
+
+
+def verdicts(report):
+    return [row.verdict for row in report]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_faults_are_named(fault):
+    report = check_rotary(fault.model())
+    faults = "; ".join(sentence for row in report for sentence in row.faults)
+    assert not report.ok and verdicts(report) == [WRONG], str(report)
+    for sentence in fault.sentences:
+        assert re.search(sentence, faults), faults
+
+
+def test_the_page_quotes_sentences_of_faults():
+    page = Path(__file__).parents[1] / "docs" / "check.md"
+    table = page.read_text().split("## What to do about a fault\n")[1].split("\n## ")[0]
+    quoted = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| ")][1:]
+    patterns = [pattern for fault in FAULTS for pattern in fault.sentences if len(pattern) > 1]
+    assert len(quoted) > 7
+    assert [sentence for sentence in quoted if not any(re.search(pattern, sentence) for pattern in patterns)] == []
+
+
+# ---- the report ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_report_is_an_immutable_table():
+    report = check_rotary(model(RotaryEmbedding(rotary_faults.frequencies(1e4)), pairs))
+    row, = report
+    assert report == RotaryReport([row]) and isinstance(report, tuple)
+    assert row.found == Rotary(DIM, layout="interleaved") and row.expected == Rotary(DIM, base=BASE)
+    assert row.errors.keys() == {1000, 100000, 1000000}
+    head, values, *details = str(report).splitlines()
+    assert head.split() == ["module", "verdict", "error", "at", "1,000", "100,000", "1,000,000"]
+    assert values.startswith("rotary_emb  wrong")
+    assert [line.split()[0] for line in details] == ["found", "expected", "fault", "fault", "remedy"]
+    replacement = "model.rotary_emb = posenc.torch.RotaryEmbedding(model.config)"
+    assert row.remedy == f"{replacement}; correct rotary_faults.pairs or its call"
+    with pytest.raises(AttributeError):
+        report.ok = True
+
+
+def test_float32_angles_have_an_error_and_a_remedy():
+    row, = check_rotary(model())
+    assert row.verdict == FLOAT32 and row.faults == ()
+    assert 1e-6 < row.errors[1000] < 1e-4 < row.errors[100000] < 0.02 < row.errors[1000000] < 0.1
+    assert row.remedy == "for long sequences: model.rotary_emb = posenc.torch.RotaryEmbedding(model.config)"
+    result = model()
+    result.rotary_emb = posenc.torch.RotaryEmbedding(result.config)
+    row, = check_rotary(result)
+    assert row.verdict == EXACT and row.remedy == "" and max(row.errors.values()) < 1e-6
+
+
+def test_reports_without_a_result_are_not_ok():
+    for part in (nn.Linear(2, 2), nn.ModuleDict({"rotary_emb": RotaryEmbedding()})):
+        assert not check_rotary(part).ok
+    assert str(check_rotary(nn.Linear(2, 2))) == "no rotary embedding was found"
+    row, = check_rotary(nn.ModuleDict({"rotary_emb": RotaryEmbedding(uninitialised := rotary_faults.uninitialised())}))
+    assert row.verdict == UNCHECKED and not uninitialised.isfinite().all()
+    row, = check_rotary(model(), {"model_type": "bert", "hidden_size": 64, "num_attention_heads": 1})
+    assert row.verdict == UNCHECKED and "a model without rotary embeddings" in row.faults[0]
+
+
+@pytest.mark.parametrize("arguments, message", [
+    ((None,), "model is None of type NoneType, expected a torch.nn.Module"),
+    ((nn.Linear(2, 2), 5), "config is 5 of type int, expected a configuration"),
+    ((nn.Linear(2, 2), "llama"), "config is 'llama' of type str, expected a configuration"),
+])
+def test_arguments_of_wrong_types_are_refused(arguments, message):
+    with pytest.raises(TypeError, match=message):
+        check_rotary(*arguments)
+
+
+# ---- configurations -----------------------------------------------------------------------------------------------------
+
+
+def test_the_configuration_may_be_given():
+    part = model().rotary_emb
+    for config in (CONFIG, types.SimpleNamespace(**CONFIG), Rotary(DIM, base=BASE)):
+        assert verdicts(check_rotary(nn.ModuleDict({"rotary_emb": part}), config)) == [FLOAT32]
+        assert verdicts(check_rotary(part, config)) == [FLOAT32]
+    assert verdicts(check_rotary(part, Rotary(DIM))) == [WRONG]
+    # the part of a configuration for this model
+    other = CONFIG | {"rope_theta": 99.0, "model_type": "other"}
+    outer = {"model_type": "llava", "text_config": CONFIG, "vision_config": other}
+    assert verdicts(check_rotary(part, outer)) == [FLOAT32]
+    assert verdicts(check_rotary(model(), outer)) == [FLOAT32]
+
+
+def test_a_module_for_one_of_several_layer_types():
+    bases = {"full_attention": 1e6, "sliding_attention": 1e4}
+    config = CONFIG | {"layer_types": list(bases), "rope_parameters": {
+        name: {"rope_type": "default", "rope_theta": base} for name, base in bases.items()}}
+    result = model(config=config)
+    result.rotary_emb, result.rotary_emb_local = (
+        RotaryEmbedding(rotary_faults.frequencies(base)) for base in bases.values())
+    assert verdicts(check_rotary(result)) == [FLOAT32, FLOAT32]
+    result.rotary_emb_local = RotaryEmbedding()
+    assert verdicts(check_rotary(result)) == [FLOAT32, WRONG]
+
+
+# ---- nothing is changed -------------------------------------------------------------------------------------------------
+
+
+def state(module):
+    """Return everything that a check could change."""
+    found = []
+    for name, part in module.named_modules():
+        values = {**vars(part), **part._buffers, **part._parameters}
+        found.append((name, part.training, {
+            key: (id(value), value._version, value.clone()) if isinstance(value, torch.Tensor) else repr(value)
+            for key, value in values.items() if key not in ("_modules", "_buffers", "_parameters")
+        }))
+    return found
+
+
+def assert_same_state(before, after):
+    for (name, training, tensors), (other, now, found) in zip(before, after, strict=True):
+        assert (name, training, tensors.keys()) == (other, now, found.keys())
+        for key, value in tensors.items():
+            if isinstance(value, tuple):
+                assert value[:2] == found[key][:2] and torch.equal(value[2], found[key][2]), (name, key)
+            else:
+                assert value == found[key], (name, key)
+
+
+class Counting(RotaryEmbedding):
+    """A module that changes itself in each call, as those of dynamic scaling do."""
+
+    def forward(self, x, position_ids):
+        self.calls = getattr(self, "calls", 0) + 1
+        self.inv_freq.mul_(1)
+        torch.rand(3)
+        return super().forward(x, position_ids)
+
+
+def test_nothing_in_the_model_is_changed():
+    result = model(Counting()).train()
+    hooked = []
+    result.rotary_emb.register_forward_hook(lambda *arguments: hooked.append(arguments))
+    before, seed = state(result), torch.get_rng_state()
+    assert verdicts(check_rotary(result)) == [FLOAT32]
+    assert_same_state(before, state(result))
+    assert torch.equal(seed, torch.get_rng_state()) and not hooked and torch.is_grad_enabled()
+
+
+def test_a_model_on_the_meta_device():
+    with torch.device("meta"):
+        row, = check_rotary(model())
+    assert row.verdict == UNCHECKED
+    assert row.faults == ("inv_freq is on the meta device; load the weights, then check again",)
+
+
+def test_layers_with_equal_tables_are_computed_once(monkeypatch):
+    module = importlib.import_module("posenc.torch._check_rotary")
+    calls, compared = [], module.best_match
+    monkeypatch.setattr(module, "best_match", lambda *arguments: calls.append(arguments) or compared(*arguments))
+    layers = nn.ModuleList(model() for _ in range(32))
+    row, = check_rotary(layers, CONFIG)
+    assert (row.module, row.verdict, len(calls)) == ("0.rotary_emb and 31 more", FLOAT32, 1)
+    layers[7].rotary_emb = RotaryEmbedding(rotary_faults.frequencies(1e4))
+    rows = check_rotary(layers, CONFIG)
+    assert [(row.module, row.verdict) for row in rows] == [("0.rotary_emb and 30 more", FLOAT32), ("7.rotary_emb", WRONG)]
+
+
+# ---- no false alarm -----------------------------------------------------------------------------------------------------
+
+
+def torchtune_class(path, name):
+    return installed_class("torchtune", path, name, Optional=typing.Optional)
+
+
+def torchtune():
+    kind = torchtune_class("modules/position_embeddings.py", "RotaryPositionalEmbeddings")
+    return kind(64, 4096, 500_000), Rotary(64, base=5e5, layout="interleaved")
+
+
+def torchtune_llama3():
+    kind = torchtune_class("models/llama3_1/_position_embeddings.py", "Llama3ScaledRoPE")
+    return kind(64, 4096, 500_000), rotary_faults.LLAMA3 | {"rope_interleave": True}
+
+
+def torchtune_phi3():
+    kind = torchtune_class("models/phi3/_position_embeddings.py", "Phi3RotaryPositionalEmbeddings")
+    return kind(96), Rotary(96)
+
+
+def torchtune_qwen2():
+    kind = torchtune_class("models/qwen2/_positional_embeddings.py", "Qwen2RotaryPositionalEmbeddings")
+    return kind(64, 2048, 1e6), Rotary(64, base=1e6)
+
+
+def rotary_embedding_torch():
+    kind = pytest.importorskip("rotary_embedding_torch").RotaryEmbedding
+    return kind(32, theta=5000), Rotary(64, rotary_dim=32, base=5000, layout="interleaved")
+
+
+def x_transformers(**options):
+    library = pytest.importorskip("x_transformers")
+    layers = library.Decoder(dim=64, depth=1, heads=1, attn_dim_head=64, rotary_pos_emb=True, **options)
+    return library.TransformerWrapper(num_tokens=9, max_seq_len=16, attn_layers=layers)
+
+
+def x_transformers_default():
+    return x_transformers(), Rotary(64, rotary_dim=32, layout="interleaved")
+
+
+def x_transformers_scaled():
+    linear = {"rope_type": "linear", "factor": 4.0}
+    return x_transformers(rotary_interpolation_factor=4.0), Rotary(64, rotary_dim=32, layout="interleaved", scaling=linear)
+
+
+def vllm():
+    return stored(), Rotary(DIM, base=BASE)
+
+
+def original_llama():
+    """The table of complex numbers is an attribute of the model, without a module of its own."""
+    def apply_rotary_emb(xq, xk, freqs_cis):
+        shape = [1, xq.shape[1], 1, freqs_cis.shape[-1]]
+        turned = (torch.view_as_complex(x.float().unflatten(-1, (-1, 2))) * freqs_cis.view(shape) for x in (xq, xk))
+        return tuple(torch.view_as_real(x).flatten(3) for x in turned)
+
+    def forward(self, x):
+        return apply_rotary_emb(x, x, self.freqs_cis)
+
+    forward = types.FunctionType(forward.__code__, {"apply_rotary_emb": apply_rotary_emb}, None, None, forward.__closure__)
+    result = type("Transformer", (nn.Module,), {"forward": forward})()
+    result.layer = nn.Linear(2, 2)
+    angles = torch.outer(torch.arange(2048).float(), rotary_faults.frequencies())
+    result.freqs_cis = torch.polar(torch.ones_like(angles), angles)
+    return result, INTERLEAVED
+
+
+LIBRARIES = [torchtune, torchtune_llama3, torchtune_phi3, torchtune_qwen2, rotary_embedding_torch, x_transformers_default,
+             x_transformers_scaled, vllm, original_llama]
+
+
+@pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.__name__)
+def test_modules_of_libraries_are_right(library):
+    module, config = library()
+    row, = check_rotary(module, config)
+    assert (row.verdict, row.faults) == (FLOAT32, ())
+    other = config.replace(base=777.0) if isinstance(config, Rotary) else config | {"rope_theta": 777.0}
+    row, = check_rotary(module, other)
+    assert row.verdict == WRONG and "777" in row.faults[0]
+    if library not in (vllm, original_llama):
+        row, = check_rotary(module)
+        assert row.found is not None and row.errors[1000] < 1e-3
+        assert row.faults == ("there is no configuration to compare with; pass config=",)
+
+
+def test_positions_in_bfloat16_by_rotary_embedding_torch():
+    module, rotary = rotary_embedding_torch()
+    row, = check_rotary(nn.ModuleDict({"rotary": module, "linear": nn.Linear(64, 64).bfloat16()}), rotary)
+    assert row.faults == ("positions were rounded to bfloat16 above 256",)
+
+
+def test_xpos_is_not_checked():
+    row, = check_rotary(x_transformers(rotary_xpos=True), Rotary(64, rotary_dim=32, layout="interleaved"))
+    assert (row.verdict, row.faults) == (UNCHECKED, ("xPos is not supported",))
+
+
+# ---- other forms of modules -------------------------------------------------------------------------------------------
+
+
+def calling(function, **attributes):
+    """Return a module whose forward calls a function by the name `apply_rope`."""
+    def forward(self, q, k, *tables):
+        return apply_rope(q, k, *tables)  # noqa: F821
+
+    forward = types.FunctionType(forward.__code__, {"apply_rope": function, "__name__": __name__})
+    result = type("Attention", (nn.Module,), {"forward": forward})()
+    result.linear = nn.Linear(2, 2)
+    for name, value in attributes.items():
+        setattr(result, name, value)
+    return result
+
+
+def tables(n=4096):
+    angles = torch.outer(torch.arange(n).float(), rotary_faults.frequencies())
+    return angles.cos(), angles.sin()
+
+
+class Growing(nn.Module):
+    """Computes the tables of all positions below seq_len, and keeps them, as older modules of transformers do."""
+
+    def __init__(self):
+        super().__init__()
+        self.grow(16)
+
+    def grow(self, n):
+        self.n = n
+        for name, table in zip(("cos_cached", "sin_cached"), tables(n), strict=True):
+            self.register_buffer(name, torch.cat([table, table], -1), persistent=False)
+
+    def forward(self, x, seq_len=None):
+        if seq_len > self.n:
+            self.grow(seq_len)
+        return self.cos_cached[:seq_len].to(x.dtype), self.sin_cached[:seq_len].to(x.dtype)
+
+
+def by_position_ids(q, k, cos, sin, position_ids):
+    return rotary_faults.halves(q, k, cos[position_ids], sin[position_ids])
+
+
+def growing():
+    return calling(by_position_ids, rotary_emb=Growing()), CONFIG
+
+
+def stored_in_the_model():
+    """cos and sin of each column are buffers of the attention, as in litgpt."""
+    def apply_rope(x, cos, sin):
+        return x * cos + rotary_faults.rotate_half(x) * sin
+
+    result = calling(apply_rope)
+    for name, table in zip(("cos", "sin"), tables(), strict=True):
+        result.register_buffer(name, torch.cat([table, table], -1))
+    return result, CONFIG
+
+
+def stacked_pairs():
+    """A table of shape (n, pairs, 2), as in gpt-fast."""
+    def apply_rotary_emb(x, freqs_cis):
+        first, second = x.float().unflatten(-1, (-1, 2)).unbind(-1)
+        cos, sin = freqs_cis.view(1, x.shape[1], 1, -1, 2).unbind(-1)
+        return torch.stack([first * cos - second * sin, second * cos + first * sin], -1).flatten(3).type_as(x)
+
+    result = calling(apply_rotary_emb)
+    result.register_buffer("freqs_cis", torch.stack(tables(), -1))
+    return result, INTERLEAVED
+
+
+class Whole(RotaryEmbedding):
+    """Rotates x of shape (batch, heads, n, head_dim) by the positions from an offset on."""
+
+    def forward(self, x, offset=0):
+        angles = self.angles(torch.arange(offset, offset + x.shape[-2]), self.inv_freq, x)
+        twice = torch.cat([angles, angles], -1)
+        return x * twice.cos() + rotary_faults.rotate_half(x) * twice.sin()
+
+
+class FromZero(Whole):
+    """Rotates by the positions from 0 on."""
+
+    def forward(self, x):
+        return super().forward(x)
+
+
+def offset():
+    return Whole(), CONFIG
+
+
+def from_zero():
+    return FromZero(), CONFIG
+
+
+class Angles(RotaryEmbedding):
+    """Returns angles, as in x-transformers, for positions of one dimension only."""
+
+    def forward(self, positions):
+        assert positions.ndim == 1
+        angles = torch.outer(positions.float(), self.inv_freq)
+        return torch.cat([angles, angles], -1)
+
+
+def angles():
+    def apply_rope(q, k, freqs):
+        return rotary_faults.halves(q, k, freqs.cos()[None], freqs.sin()[None])
+
+    return calling(apply_rope, rotary=Angles()), CONFIG
+
+
+class Sines(RotaryEmbedding):
+    """Returns (sin, cos)."""
+
+    def forward(self, x, position_ids):
+        return super().forward(x, position_ids)[::-1]
+
+
+def sines_first():
+    def forward(self, q, k, position_ids):
+        sin, cos = self.rotary_emb(q, position_ids)
+        return halves(q, k, cos, sin)  # noqa: F821
+
+    result = calling(None, rotary_emb=Sines())
+    forward = types.FunctionType(forward.__code__, {"halves": rotary_faults.halves})
+    type(result).forward = forward
+    return result, CONFIG
+
+
+FORMS = [growing, stored_in_the_model, stacked_pairs, offset, from_zero, angles, sines_first]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
+def test_other_forms_of_modules(form):
+    module, config = form()
+    before = state(module)
+    row, = check_rotary(module, config)
+    assert (row.verdict, row.faults) == (FLOAT32, ())
+    assert_same_state(before, state(module))
+    row, = check_rotary(module, config | {"rope_theta": 1e4, "rope_interleave": config is CONFIG})
+    assert row.verdict == WRONG and row.faults[0].startswith("base is 500000")
+    assert ("layout is" in row.faults[-1]) == (form is not sines_first)         # its function has another name

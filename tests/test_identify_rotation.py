@@ -1,0 +1,441 @@
+"""`identify_rotary` finds random rotations, names each fault, and blames no rotation that is right."""
+
+import math
+import subprocess
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from posenc import Rotary, identify_rotary
+from posenc._identify.arithmetic import rounded
+
+RNG = np.random.default_rng
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 8192}
+YARN = {"rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 8192}
+CONFIG = {"model_type": "llama", "head_dim": 64, "rope_theta": 500000.0}
+ROTARY = Rotary(64, base=500000.0)
+
+
+def columns(rotary):
+    """Return the columns of the first and of the second member of all pairs."""
+    half = rotary.rotary_dim // 2
+    if rotary.layout == "halves":
+        return np.s_[..., :half], np.s_[..., half : 2 * half]
+    return np.s_[..., 0 : 2 * half : 2], np.s_[..., 1 : 2 * half : 2]
+
+
+def rotation(rotary, tables=None):
+    """Return a function that rotates the columns of x with the tables of a rotation, or of a function of positions."""
+    one, two = columns(rotary)
+
+    def function(x, positions):
+        cos, sin = (tables or rotary.tables)(positions)
+        result = x.astype(np.result_type(x, cos))
+        result[one] = x[one] * cos - x[two] * sin
+        result[two] = x[two] * cos + x[one] * sin
+        return result
+
+    return function
+
+
+def float32_tables(rotary, positions, jitter=0):
+    """Compute tables in float32, with frequencies that differ from the exact ones by up to `jitter` half ulps."""
+    frequencies = (rotary.frequencies * (1 + jitter * 2.0**-24)).astype(np.float32)
+    angles = positions[:, None].astype(np.float32) * frequencies
+    scale = np.float32(rotary.scale * rotary.attention_scaling)
+    return np.cos(angles) * scale, np.sin(angles) * scale
+
+
+# ---- random rotations -----------------------------------------------------------------------------------------------
+
+
+def random_scaling(rng, pairs):
+    factor, length = float(rng.choice([2, 4, 8, 16, 32, 40])), int(rng.choice([2048, 4096, 8192, 32768]))
+    short, long = (np.round(rng.uniform(1, most, pairs), 3).tolist() for most in (2, 20))
+    return [
+        {"rope_type": "linear", "factor": factor},
+        {"rope_type": "dynamic", "factor": factor, "max_position_embeddings": length, "length": int(length * factor)},
+        {"rope_type": "ntk_alpha", "alpha": factor},
+        {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": length},
+        YARN | {"factor": factor, "original_max_position_embeddings": length, "beta_fast": 16.0, "truncate": False},
+        LLAMA3 | {"factor": factor, "original_max_position_embeddings": length},
+        {"rope_type": "longrope", "short_factor": short, "long_factor": long, "original_max_position_embeddings": length,
+         "factor": factor, "length": int(rng.choice([1, 2 * length]))},
+        {"rope_type": "proportional", "partial_rotary_factor": float(rng.choice([0.25, 0.5, 0.75]))},
+    ][rng.integers(8)]
+
+
+def random_rotary(rng):
+    head_dim = int(rng.choice([16, 32, 64, 80, 96, 128, 256]))
+    keywords = {"layout": str(rng.choice(["halves", "interleaved"]))}
+    if rng.random() < 0.3:
+        keywords["rotary_dim"] = int(2 * rng.integers(2, head_dim // 2 + 1))
+    pairs = keywords.get("rotary_dim", head_dim) // 2
+    if rng.random() < 0.2:
+        keywords["scale"] = float(rng.choice([0.5, 1.2, 2.0, 0.7071]))
+    if rng.random() < 0.1:
+        return Rotary(head_dim, **keywords, frequencies=np.exp(-rng.uniform(0, 12, pairs)))
+    any_base = 10 ** rng.uniform(1.5, 7)
+    keywords["base"] = float(rng.choice([10000, 500000, 1e6, 5e6, 100, float(f"{any_base:.3g}"), any_base]))
+    if rng.random() < 0.15:
+        keywords["frequency_scale"] = float(rng.choice([0.5, 0.125, 1 / 3, math.pi / 180, 1.5, round(rng.uniform(0.01, 2), 3)]))
+    elif rng.random() < 0.7:
+        keywords["scaling"] = random_scaling(rng, pairs)
+    return Rotary(head_dim, **keywords)
+
+
+def padded(rotary, pairs):
+    """Return a rotation with further pairs of frequency 0, which a function does not show."""
+    frequencies = np.append(rotary.frequencies, np.zeros(pairs - len(rotary.frequencies)))
+    return rotary.replace(rotary_dim=2 * pairs, frequencies=frequencies, scale=rotary.scale * rotary.attention_scaling)
+
+
+TOLERANCES = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10, "function": 2.0**-23, "inv_freq": 3e-6}
+
+
+def check_is_found(seed, kind):
+    """The rotation that was found gives the same values, within the precision of those from which it was found."""
+    rng = RNG(seed)
+    rotary, rows = random_rotary(rng), int(rng.choice([64, 300, 2048, 4096]))
+    given = {"function": lambda: rotation(rotary), "inv_freq": lambda: rotary.frequencies.astype(np.float32)}.get(
+        kind, lambda: rotary.tables(rows, dtype=kind))()
+    match, = identify_rotary(given, head_dim=rotary.head_dim)
+    found = match.rotary
+    if kind == "inv_freq":
+        np.testing.assert_allclose(found.frequencies, rotary.frequencies, rtol=TOLERANCES[kind], atol=0)
+        return
+    positions = np.arange(0, 100_000, 97) if kind == "function" else np.arange(rows)
+    if len(found.frequencies) < len(rotary.frequencies):
+        found = padded(found, len(rotary.frequencies))
+    size = rotary.scale * rotary.attention_scaling
+    tolerance = size * TOLERANCES[kind] * (1e5 if kind == "function" else 1)     # float32 angles are possible
+    for a, b in zip(found.tables(positions, dtype="float64"), rotary.tables(positions, dtype="float64"), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=tolerance, err_msg=f"{found} for {rotary}")
+    assert match.faults == () and (kind != "function" or found.layout == rotary.layout)
+
+
+@pytest.mark.parametrize("kind", TOLERANCES)
+def test_random_rotations_are_found(kind):
+    for seed in range(6):
+        check_is_found(seed, kind)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", TOLERANCES)
+def test_a_thousand_random_rotations_are_found(kind):
+    for seed in range(1000, 1200):
+        check_is_found(seed, kind)
+
+
+def forms(rotary, rng):
+    """Yield the forms in which others compute a rotation."""
+    jitter = rng.integers(-2, 3, len(rotary.frequencies))
+    positions = np.arange(int(rng.choice([16, 64, 300, 4096, 5000])))
+    cos, sin = float32_tables(rotary, positions, jitter)
+    repeat = np.tile if rotary.layout == "halves" else lambda table, times: np.repeat(table, times[1], 1)
+    yield rotary.frequencies
+    yield (rotary.frequencies * (1 + jitter * 2.0**-24)).astype(np.float32)
+    yield from (rotary.tables(len(positions), dtype=dtype) for dtype in ("float64", "float32", "float16", "bfloat16"))
+    yield cos, sin
+    yield cos.astype(ml_dtypes.bfloat16), sin.astype(ml_dtypes.bfloat16)
+    yield repeat(cos, (1, 2)), repeat(sin, (1, 2))
+    yield cos + 1j * sin
+    yield np.concatenate([cos, sin], 1)
+    yield rotation(rotary)
+    yield rotation(rotary, lambda positions: float32_tables(rotary, positions, jitter))
+
+
+def check_is_not_blamed(seed):
+    rng = RNG(seed)
+    rotary = random_rotary(rng)
+    for given in forms(rotary, rng):
+        match = identify_rotary(given, expect=rotary)[0]
+        assert match.faults == () and match.rotary is not None, (seed, rotary, match.reason)
+
+
+def test_rotations_that_are_right_are_not_blamed():
+    for seed in range(3):
+        check_is_not_blamed(seed)
+
+
+@pytest.mark.long
+def test_many_rotations_that_are_right_are_not_blamed():
+    for seed in range(100, 300):
+        check_is_not_blamed(seed)
+
+
+# ---- faults ---------------------------------------------------------------------------------------------------------
+
+
+def narrow_tables(positions, frequencies="", positions_in="", angles=""):
+    """Compute tables with roundings to 16 bits."""
+    at = rounded(np.asarray(positions, np.float64), positions_in)
+    a = rounded(at[:, None] * rounded(ROTARY.frequencies.astype(np.float32).astype(np.float64), frequencies), angles)
+    return np.cos(a).astype(np.float32), np.sin(a).astype(np.float32)
+
+
+def indexed(rows, index):
+    cos, sin = ROTARY.tables(rows)
+    return rotation(ROTARY, lambda positions: (cos[index(positions)], sin[index(positions)]))
+
+
+def reflected(x, positions):
+    cos, sin = ROTARY.tables(positions)
+    return np.concatenate([x[:, :32] * cos + x[:, 32:] * sin, x[:, 32:] * cos + x[:, :32] * sin], 1)
+
+
+def some_pairs(x, positions):
+    turned, kept = rotation(ROTARY)(x, positions), np.arange(64) % 32 >= 20
+    return np.where(kept, x, turned)
+
+
+def powers(divisor, base=500000.0):
+    return (base ** (-np.arange(32) / divisor)).astype(np.float32)
+
+
+INV_FREQ = ROTARY.frequencies.astype(np.float32)
+COS, SIN = ROTARY.tables(5000)
+YARN_COS, YARN_SIN = ROTARY.replace(scaling=YARN).tables(5000)
+ATTENTION = ROTARY.replace(scaling=YARN).attention_scaling
+BASE = "base is 10000, expected 500000"
+FAULTS = {
+    # frequencies
+    "base": (Rotary(64).frequencies, ROTARY, (BASE,)),
+    "base of tables": (Rotary(64).tables(300), ROTARY, (BASE,)),
+    "base of a function": (rotation(Rotary(64)), ROTARY, (BASE,)),
+    "another base": (Rotary(64, base=12345.0).tables(300), ROTARY, ("base is 12345, expected 500000",)),
+    "llama3 is lost": (INV_FREQ, ROTARY.replace(scaling=LLAMA3), ("the scaling llama3 is not applied",)),
+    "yarn is lost": ((COS, SIN), ROTARY.replace(scaling=YARN),
+                     ("the scaling yarn is not applied", "attention_scaling 1.277 is missing")),
+    "base and llama3 are lost": (Rotary(64).tables(3000), ROTARY.replace(scaling=LLAMA3),
+                                 (BASE, "the scaling llama3 is not applied")),
+    "base of llama3": (Rotary(64, scaling=LLAMA3).frequencies, ROTARY.replace(scaling=LLAMA3), (BASE,)),
+    "linear twice": (INV_FREQ / 16, ROTARY.replace(scaling={"rope_type": "linear", "factor": 4.0}),
+                     ("the scaling linear is applied twice",)),
+    "another factor": (ROTARY.replace(scaling=LLAMA3 | {"factor": 32.0}).frequencies, ROTARY.replace(scaling=LLAMA3),
+                       ("factor of the scaling llama3 is 32, expected 8",)),
+    "another length": (ROTARY.replace(scaling=YARN | {"original_max_position_embeddings": 4096}).frequencies,
+                       ROTARY.replace(scaling=YARN), ("original_max_position_embeddings is 4096, expected 8192",)),
+    "betas": (ROTARY.replace(scaling=YARN | {"beta_fast": 1.0, "beta_slow": 32.0}).frequencies, ROTARY.replace(scaling=YARN),
+              ("beta_fast and beta_slow of the scaling yarn are exchanged",)),
+    "unexpected scaling": (ROTARY.replace(scaling=LLAMA3).frequencies, ROTARY,
+                           ("the scaling llama3 with factor 8 is applied, expected none",)),
+    "unexpected linear": (INV_FREQ / 4, ROTARY,
+                          ("the frequencies are multiplied by 0.25, as by linear scaling with factor 4",)),
+    "i / d": (powers(64), ROTARY, ("the exponents are i / 64, expected 2 i / 64",)),
+    "endpoint": (powers(31), ROTARY, ("the exponents are i / 31, expected i / 32",)),
+    "width of the model": (powers(2048), ROTARY, ("the exponents are 2 i / 4096, expected 2 i / 64",)),
+    "order": (INV_FREQ[::-1], ROTARY, ("the frequencies are in reverse order",)),
+    "reciprocals": (1 / INV_FREQ, ROTARY, ("the frequencies are the reciprocals of the expected ones",)),
+    "one frequency": (np.where(np.arange(32) == 3, 0.5, INV_FREQ), ROTARY,
+                      ("the frequency of pair 3 is 0.5, expected 0.292228",)),
+    "uninitialised": (np.where(np.arange(32) < 12, np.nan, INV_FREQ), ROTARY,
+                      ("inv_freq is not a geometric series, and 12 of 32 elements are not finite: probably uninitialised",)),
+    "zero": (np.zeros(32), ROTARY, ("inv_freq is not a geometric series, and all 32 elements are 0: probably uninitialised",)),
+    # pairs
+    "layout": (rotation(ROTARY), ROTARY.replace(layout="interleaved"), ("layout is halves, expected interleaved",)),
+    "layout of tables": ((np.repeat(COS, 2, 1), np.repeat(SIN, 2, 1)), ROTARY, (
+        "the tables have each column twice in succession, as for layout interleaved, expected halves",)),
+    "layout and base": (rotation(Rotary(64, layout="interleaved")), ROTARY,
+                        ("layout is interleaved, expected halves", BASE)),
+    "all columns": (rotation(ROTARY), ROTARY.replace(rotary_dim=32), ("64 columns are rotated, expected 32",)),
+    "some pairs": (some_pairs, ROTARY, ("pairs 20 to 31 are not rotated",)),
+    "no pairs": (lambda x, positions: x, ROTARY, ("pairs 0 to 31 are not rotated",)),
+    "reflection": (reflected, ROTARY, ("columns 0 to 31 have sines of the same sign in both columns of a pair",)),
+    # cosines and sines
+    "signs": ((COS, -SIN), ROTARY, ("the signs of the sines are reversed",)),
+    "signs and base": (rotation(Rotary(64, frequency_scale=-1)), ROTARY, (BASE, "the signs of the sines are reversed")),
+    "exchanged": ((SIN, COS), ROTARY, ("cos and sin are exchanged",)),
+    "attention": ((YARN_COS / ATTENTION, YARN_SIN / ATTENTION), ROTARY.replace(scaling=YARN),
+                  ("attention_scaling 1.277 is missing",)),
+    "attention twice": ((YARN_COS * ATTENTION, YARN_SIN * ATTENTION), ROTARY.replace(scaling=YARN),
+                        ("attention_scaling 1.277 is applied twice",)),
+    "scale": ((COS * 2, SIN * 2), ROTARY, ("cosines and sines are multiplied by 2, expected 1",)),
+    "zeros": ((COS * 0, SIN * 0), ROTARY, ("all values are 0",)),
+    "one zero": (tuple(np.where(np.arange(32) == 5, 0, table) for table in (COS, SIN)), ROTARY, ("pair 5 is 0",)),
+    # positions
+    "from 1": (ROTARY.tables(range(1, 301)), ROTARY, ("positions start at 1, expected 0",)),
+    "from 1, base": (Rotary(64).tables(range(1, 301)), ROTARY, (BASE, "positions start at 1, expected 0")),
+    "repeats": (indexed(4096, lambda p: p % 4096), ROTARY, ("the table ends at 4,096 and repeats",)),
+    "repeats, table": (tuple(np.tile(table[:3000], (2, 1)) for table in (COS, SIN)), ROTARY,
+                       ("the table ends at 3,000 and repeats",)),
+    "ends": (indexed(3000, lambda p: np.minimum(p, 2999)), ROTARY, ("the table ends at 3,000 and its last row is repeated",)),
+    "one row": (tuple(np.where(np.arange(5000)[:, None] == 1721, 0.5, table) for table in (COS, SIN)), ROTARY,
+                ("1 row differs, at position 1,721",)),
+    "rows": (lambda x, positions: rotation(ROTARY)(x, np.arange(len(x))), ROTARY,
+             ("the values depend on the row, not on its position",)),
+    # arithmetic
+    "frequencies in bfloat16": (rounded(ROTARY.frequencies, "bfloat16"), ROTARY, ("inv_freq was rounded to bfloat16",)),
+    "frequencies in float16": (rounded(ROTARY.frequencies, "float16"), ROTARY, ("inv_freq was rounded to float16",)),
+    "frequencies of tables": (narrow_tables(range(5000), "bfloat16"), ROTARY, ("inv_freq was rounded to bfloat16",)),
+    "frequencies and base": (rounded(Rotary(64).frequencies, "bfloat16"), ROTARY, (BASE, "inv_freq was rounded to bfloat16")),
+    "positions in bfloat16": (narrow_tables(range(5000), positions_in="bfloat16"), ROTARY,
+                              ("positions were rounded to bfloat16 above 256",)),
+    "positions in float16": (narrow_tables(range(5000), positions_in="float16"), ROTARY,
+                             ("positions were rounded to float16 above 2,048",)),
+    "angles": (narrow_tables(range(5000), angles="bfloat16"), ROTARY, ("angles were rounded to bfloat16",)),
+    "tables": (tuple(rounded(table.astype(np.float64), "bfloat16").astype(np.float32) for table in (COS, SIN)), ROTARY,
+               ("tables were rounded to bfloat16",)),
+    "everything": (narrow_tables(range(5000), "bfloat16", "bfloat16", "bfloat16"), ROTARY, (
+        "inv_freq was rounded to bfloat16", "positions were rounded to bfloat16 above 256", "angles were rounded to bfloat16")),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults_are_named(name):
+    given, expected, faults = FAULTS[name]
+    match = identify_rotary(given, expect=expected)[0]
+    assert match.faults == faults
+    assert match.reason.startswith("; ".join(faults))
+
+
+@pytest.mark.parametrize("name, head_dim", [("qwen2-vl", 128), ("qwen3-vl", 64), ("pixtral", 64), ("ltx-video", 64)])
+def test_several_axes(name, head_dim):
+    rotary = Rotary.preset(name, head_dim)
+    count = 1 + max(rotary.axes)
+    positions = RNG(0).integers(0, 60, (count, 300))
+    assert identify_rotary(rotary.tables(positions), expect=rotary, positions=positions)[0].rotary == rotary
+    match = identify_rotary(rotation(rotary), expect=rotary)[0]
+    assert (match.rotary, match.faults) == (rotary, ())
+    other = rotary.replace(axes=[(axis + 1) % count for axis in rotary.axes])
+    match = identify_rotary(other.tables(positions), expect=rotary, positions=positions)[0]
+    fault, = match.faults
+    assert "the positions of axis 1, expected axis 0" in fault and match.difference < 1e-7
+    same = identify_rotary(rotary.tables(np.tile(np.arange(300), (count, 1))), expect=rotary)[0]
+    assert same.faults == () and "do not show the axes" in same.reason
+
+
+# ---- forms and errors -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", [
+    lambda cos, sin: [cos, sin],
+    lambda cos, sin: (cos[None], sin[None]),
+    lambda cos, sin: (cos[None, None], sin[None, None]),
+    lambda cos, sin: (cos[:, None], sin[:, None]),
+    lambda cos, sin: (np.tile(cos, 2), np.tile(sin, 2)),
+    lambda cos, sin: (np.tile(cos, 2), np.concatenate([-sin, sin], 1)),
+    lambda cos, sin: cos + 1j * sin,
+    lambda cos, sin: np.concatenate([cos, sin], 1),
+    lambda cos, sin: np.stack([cos, sin], -1),
+    lambda cos, sin: (cos.astype(">f4"), sin.astype(">f4")),
+    lambda cos, sin: (cos.astype("f8"), sin.astype("f8")),
+    lambda cos, sin: tuple(ROTARY.tables(300, dtype="bfloat16", out=np.empty((300, 64), np.uint16))),
+    lambda cos, sin: ROTARY,
+    lambda cos, sin: ROTARY.at(300),
+    lambda cos, sin: lambda x, positions: ROTARY.tables(positions),
+    lambda cos, sin: lambda x, positions: ROTARY.rotate(x.copy(), positions),
+    lambda cos, sin: lambda x, positions: ROTARY.rotate(x.copy(), positions) if x.ndim == 4 else None,
+])
+def test_every_form_is_read(form):
+    match = identify_rotary(form(*ROTARY.tables(300)), expect=CONFIG)[0]
+    assert (match.rotary, match.faults) == (ROTARY, ()) and match.difference < 2.1e-3
+
+
+def test_tensors_and_modules_are_read():
+    torch = pytest.importorskip("torch")
+
+    class Module(torch.nn.Module):
+        def __init__(self, base=500000.0):
+            super().__init__()
+            self.register_buffer("inv_freq", 1 / base ** (torch.arange(0, 64, 2).float() / 64))
+
+        def forward(self, x, position_ids):
+            angles = (self.inv_freq[None, :, None].float() @ position_ids[:, None].float()).transpose(1, 2)
+            both = torch.cat([angles, angles], -1)
+            return both.cos().to(x.dtype), both.sin().to(x.dtype)
+
+    def rotate(x, positions):
+        cos, sin = module(x, positions[None])
+        return x * cos + torch.cat([-x[..., 32:], x[..., :32]], -1) * sin
+
+    module = Module()
+    tables = module(torch.zeros(1, dtype=torch.bfloat16), torch.arange(3000)[None])
+    cis = torch.polar(torch.ones(3000, 32), torch.outer(torch.arange(3000.0), module.inv_freq))
+    for given in (module, rotate, module.inv_freq, tables, cis, torch.view_as_real(cis), module.inv_freq.requires_grad_(True)):
+        match = identify_rotary(given, expect=CONFIG)[0]
+        assert (match.rotary, match.faults) == (ROTARY, ()), match.reason
+    assert identify_rotary(Module(), expect=CONFIG)[0].reason.startswith("float32 angles: the error is 0.0")
+    assert identify_rotary(Module(10000.0), expect=CONFIG)[0].faults == ("base is 10000, the configuration has 500000",)
+    assert identify_rotary(Module().bfloat16(), expect=CONFIG)[0].faults == ("inv_freq was rounded to bfloat16",)
+    with pytest.raises(ValueError, match="rotation is on the meta device, expected a tensor with values"):
+        identify_rotary(torch.zeros(32, device="meta"), expect=CONFIG)
+
+
+def test_errors_of_the_arithmetic_are_reported():
+    """They grow with the position, and are below the rounding of the tables if every value is correctly rounded."""
+    exact = identify_rotary(ROTARY.tables(300), expect=ROTARY)[0]
+    assert set(exact.errors) == {1_000, 100_000, 1_000_000} and max(exact.errors.values()) < 1e-7
+    near, far, farthest = identify_rotary(INV_FREQ, expect=ROTARY)[0].errors.values()
+    assert 1e-5 < near < 1e-4 < 1e-3 < far < 1e-2 < farthest < 1e-1
+    match = identify_rotary(float32_tables(ROTARY, np.arange(5000)), expect=ROTARY)[0]
+    assert match.reason == f"float32 angles: the error is {match.errors[1_000_000]:.1g} at position 1,000,000"
+
+
+def test_values_that_do_not_determine_a_rotation():
+    one = identify_rotary(Rotary(64).tables(1), expect=ROTARY)[0]
+    assert one.faults == () and one.reason == "a single position does not determine the rotation"
+    some = identify_rotary(np.stack([np.ones((16, 4)), np.zeros((16, 4))], -1).astype(np.float16),
+                           expect=Rotary(8, frequencies=[1e-9, 1e-10, 1e-11, 1e-12]))[0]
+    assert some.faults == () and some.reason.endswith("the positions do not determine the frequencies of pairs 0 to 3")
+    noise = identify_rotary(tuple(RNG(0).normal(size=(2, 100, 32))), expect=ROTARY)[0]
+    assert noise.rotary is None and noise.reason.startswith("no known rotation gives these values; the nearest one, Rotary(64")
+    assert identify_rotary(tuple(RNG(0).normal(size=(2, 100, 32)))) == []
+
+
+def test_a_rotation_without_frequencies():
+    still = Rotary(8, frequencies=[0, 0, 0, 0])
+    assert identify_rotary(lambda x, positions: x, expect=still)[0].faults == ()
+    assert identify_rotary(rotation(Rotary(8)), expect=still)[0].faults
+    one = Rotary(2)
+    assert identify_rotary(rotation(one), expect=one)[0].rotary == one
+
+
+def test_positions_are_those_given():
+    for positions in (range(1000, 1300), range(0, 3000, 10), np.linspace(0, 50, 300), range(10**18, 10**18 + 300)):
+        assert identify_rotary(ROTARY.tables(positions), expect=ROTARY, positions=positions)[0].rotary == ROTARY
+        assert identify_rotary(Rotary(64).tables(positions), expect=ROTARY, positions=positions)[0].faults == (BASE,)
+    far = np.arange(10**7, 10**7 + 300)
+    assert identify_rotary(float32_tables(ROTARY, far), expect=ROTARY, positions=far)[0].faults == ()
+    calls = []
+    identify_rotary(lambda x, p: calls.extend(p) or ROTARY.tables(p), expect=ROTARY, positions=[3, 4, 5, 900])
+    assert set(calls) == {3, 4, 5, 900}
+
+
+def test_a_function_with_a_short_table():
+    def function(x, positions):
+        return rotation(ROTARY, lambda positions: tuple(table[positions] for table in (COS[:3000], SIN[:3000])))(x, positions)
+
+    match = identify_rotary(function, expect=ROTARY)[0]
+    assert match.faults == () and "a call with position 3,000 or more raises an error: IndexError" in match.reason
+
+
+@pytest.mark.parametrize("arguments, keywords, message", [
+    ((None,), {}, "rotation is None, expected an array"),
+    (("inv_freq",), {}, "rotation has dtype <U8, expected float64, float32, float16 or bfloat16"),
+    ((5,), {}, r"rotation has shape \(\), expected \(n, 2 \* pairs\), for cosines and sines, or \(pairs,\)"),
+    (((COS, SIN[:9]),), {}, r"sin has shape \(9, 32\) and dtype float32, expected the shape and dtype of cos, \(5000, 32\)"),
+    ((np.zeros((2, 9, 8)),), {}, r"cos has shape \(2, 9, 4\), expected \(n, columns\), with or without axes of length 1"),
+    (((COS, SIN),), {"positions": 5}, r"positions has shape \(5,\), expected \(5000,\), one for each row of the tables"),
+    (((COS[:1], SIN[:1]),), {"positions": [np.nan]}, "positions has nan, expected finite numbers"),
+    ((INV_FREQ,), {"positions": 5}, "positions is given with frequencies, expected tables or a function; omit positions"),
+    ((INV_FREQ,), {"head_dim": 32}, "head_dim is 32, expected at least 64, the number of columns that are rotated"),
+    ((INV_FREQ,), {"head_dim": 32, "expect": ROTARY}, "head_dim is 32, but expect has 64; call .* without head_dim"),
+    ((INV_FREQ,), {"expect": {"base": 5.0}}, "expect is a dict of keywords of Rotary without head_dim, expected head_dim"),
+    ((INV_FREQ,), {"expect": "llama"}, "config is 'llama' of type str, expected a configuration from transformers or its dict"),
+    ((INV_FREQ,), {"expected": ROTARY}, "unexpected keyword argument 'expected'; did you mean 'expect'?"),
+    ((lambda x, p: x,), {}, "rotation is a function, so identify_rotary needs expect or head_dim, the number of columns"),
+    ((lambda x, p: 1 / 0,), {"head_dim": 8}, r"rotation cannot be called with x of shape \(2, 8\) .*: ZeroDivisionError"),
+    ((lambda x, p: x.sum(),), {"head_dim": 8}, r"the result has shape \(\), expected \(2, 8\), or tables \(cos, sin\)"),
+])
+def test_errors_name_the_argument(arguments, keywords, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        identify_rotary(*arguments, **keywords)
+
+
+def test_pytorch_is_not_imported():
+    code = "import sys, numpy, posenc; posenc.identify_rotary(lambda x, p: x, head_dim=8); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
