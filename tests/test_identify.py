@@ -14,7 +14,8 @@ import posenc
 from posenc import _cli
 from posenc._arguments.base_class import changes_of
 from posenc._cli.identify import NO_MATCH
-from posenc._identify import Match, candidates, identify
+from posenc._identify import Match, identify
+from posenc._identify.table import candidates
 
 RNG = np.random.default_rng
 ROWS = 200

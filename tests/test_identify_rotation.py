@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from posenc import Rotary, identify_rotary
-from posenc._identify.arithmetic import rounded
+from posenc._identify.rotation.arithmetic import rounded
 
 RNG = np.random.default_rng
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,

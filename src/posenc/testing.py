@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments import checks
-from posenc._identify.rotary_match import identify_rotary
+from posenc._identify.rotation.match import identify_rotary
 
 __all__ = ["assert_rotary"]
 

@@ -14,7 +14,7 @@ import numpy as np
 from posenc._cli import options
 from posenc._cli.parser import Parser
 from posenc._files import safetensors
-from posenc._identify.rotary_report import RotaryReport, RotaryRow, compared, is_rotary
+from posenc._identify.rotation.report import RotaryReport, RotaryRow, compared, is_rotary
 from posenc._rotary import Rotary
 from posenc._rotary.model_config import layer_types
 

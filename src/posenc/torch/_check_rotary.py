@@ -11,8 +11,8 @@ from torch import nn
 
 from posenc import Rotary
 from posenc._arguments import checks
-from posenc._identify.rotary_match import SOURCE
-from posenc._identify.rotary_report import RotaryReport, RotaryRow, best_match, errors_of, new_row
+from posenc._identify.rotation.match import SOURCE
+from posenc._identify.rotation.report import RotaryReport, RotaryRow, best_match, errors_of, new_row
 from posenc._rotary.model_config import layer_types
 from posenc._rotary.scaling import positions_without_length
 from posenc.torch._find_rotary import Place, copied, functions_of, is_called, is_same, places, tensors_of

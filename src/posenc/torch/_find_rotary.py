@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from posenc._identify.rotary_report import is_rotary
+from posenc._identify.rotation.report import is_rotary
 from posenc.torch._rotary_calls import ROLE_OF, roles_of
 
 CLASS = re.compile(r"rotary|ro_?pe(?![a-z])", re.IGNORECASE)            # as LlamaRotaryEmbedding, RoPE, RopeScaling

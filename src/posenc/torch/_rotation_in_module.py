@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from posenc._identify.rotary_report import each_once
+from posenc._identify.rotation.report import each_once
 from posenc.torch import _rotary_calls as calls
 from posenc.torch._find_rotary import Function, is_called, rows_of_sines, tensors_of
 from posenc.torch._rotary_calls import HEADS, Form, Plan, Tables

@@ -8,26 +8,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from posenc._arguments.types import Layout
-from posenc._identify.arithmetic import NARROW, Arithmetic
-from posenc._identify.sample import PRECISION
+from posenc._identify.rotation.arithmetic import NARROW, Arithmetic
+from posenc._identify.table.sample import PRECISION
+from posenc._identify.wording import number, pairs
 from posenc._rotary import Rotary
-
-
-def number(x: float) -> str:
-    """Return a number as in a message: integers in full, others with six digits."""
-    return f"{x:.0f}" if float(x).is_integer() and abs(x) < 1e15 else f"{x:.6g}"
-
-
-def numbers(values: Sequence[int]) -> str:
-    """Return sorted integers as in a message: "3", "0 to 7", "1, 5, 9 ..."."""
-    if len(values) > 1 and values[-1] - values[0] == len(values) - 1:
-        return f"{values[0]} to {values[-1]}"
-    return ", ".join(map(str, values[:4])) + (" ..." if len(values) > 4 else "")
-
-
-def pairs(values: Sequence[int]) -> str:
-    """Return the words for some pairs of columns."""
-    return f"pair{'s' if len(values) > 1 else ''} {numbers(values)}"
 
 
 def differences(found: Rotary, expected: Rotary | None, source: str) -> tuple[str, ...]:

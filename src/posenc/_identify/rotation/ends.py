@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc._identify.arithmetic import Arithmetic, unexplained
-from posenc._identify.rotary_values import Values
-from posenc._identify.rotation import Reading
+from posenc._identify.rotation.arithmetic import Arithmetic, unexplained
+from posenc._identify.rotation.arrays import Reading
+from posenc._identify.rotation.values import Values
 from posenc._rotary import Rotary
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc._identify.candidates import TURNS, short
-from posenc._identify.phases import FLOAT32
-from posenc._identify.rotary_candidates import BASES, LENGTHS, Estimate, fitted_line
+from posenc._identify.rotation.candidates import BASES, LENGTHS, Estimate, fitted_line
+from posenc._identify.rotation.phases import FLOAT32
+from posenc._identify.table.candidates import TURNS, short
 from posenc._rotary import Rotary
 
 DIGITS = (64.0, 8.0, 1.0, 0.1)      # multiples of the error within which a parameter is rounded to a short decimal

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc._identify.arithmetic import (
+from posenc._identify.rotation.arithmetic import (
     Arithmetic,
     correctly_rounded,
     difference,
@@ -20,14 +20,15 @@ from posenc._identify.arithmetic import (
     narrower_than_needed,
     unexplained,
 )
-from posenc._identify.phases import FLOAT32
-from posenc._identify.rotary_axes import with_their_axes
-from posenc._identify.rotary_candidates import Candidate, Estimate, changed, mistakes
-from posenc._identify.rotary_ends import end_of
-from posenc._identify.rotary_faults import differences, not_rotated, of_arithmetic, of_layout, of_scale, pairs
-from posenc._identify.rotary_fits import explicit, fits
-from posenc._identify.rotary_values import Values, positive
-from posenc._identify.rotation import Reading
+from posenc._identify.rotation.arrays import Reading
+from posenc._identify.rotation.axes import with_their_axes
+from posenc._identify.rotation.candidates import Candidate, Estimate, changed, mistakes
+from posenc._identify.rotation.ends import end_of
+from posenc._identify.rotation.faults import differences, not_rotated, of_arithmetic, of_layout, of_scale
+from posenc._identify.rotation.fits import explicit, fits
+from posenc._identify.rotation.phases import FLOAT32
+from posenc._identify.rotation.values import Values, positive
+from posenc._identify.wording import pairs
 from posenc._rotary import Rotary
 
 TIGHT = 64 * FLOAT32        # relative tolerance for frequencies that were computed in float32

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._encoding.encoding import Encoding
-from posenc._identify.candidates import fits, preset_encodings
-from posenc._identify.rotary_faults import numbers
-from posenc._identify.sample import PRECISION, Sample, positions_at
+from posenc._identify.table.candidates import fits, preset_encodings
+from posenc._identify.table.sample import PRECISION, Sample, positions_at
+from posenc._identify.wording import numbers
 
 
 def nearest_to(sample: Sample) -> tuple[Encoding, range | NDArray[Any], tuple[str, ...], float, str] | None:

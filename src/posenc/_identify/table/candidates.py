@@ -14,8 +14,8 @@ from posenc._arguments.base_class import changes_of, keywords_of
 from posenc._encoding.convention import DEFAULTS, arrangement
 from posenc._encoding.encoding import Encoding
 from posenc._encoding.presets import convention_of, presets
-from posenc._identify.fit import Line, line_of
-from posenc._identify.sample import Sample, positions_at
+from posenc._identify.table.fit import Line, line_of
+from posenc._identify.table.sample import Sample, positions_at
 
 WIDEST_RATIO = 46           # logarithm of 1e20, the largest ratio of two frequencies in a fit
 # common frequency scales, most without a short decimal form

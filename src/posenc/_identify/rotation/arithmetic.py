@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments.dtypes import DTYPES
-from posenc._identify.phases import FLOAT32
-from posenc._identify.rotation import float64_values
-from posenc._identify.sample import PRECISION, narrowest
+from posenc._identify.rotation.arrays import float64_values
+from posenc._identify.rotation.phases import FLOAT32
+from posenc._identify.table.sample import PRECISION, narrowest
 from posenc._rotary import Rotary
 
 NARROW = ("bfloat16", "float16")

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._encoding.encoding import Encoding
-from posenc._identify.candidates import Approximation, approximation_of, of_size
-from posenc._identify.sample import PRECISION, Sample
+from posenc._identify.table.candidates import Approximation, approximation_of, of_size
+from posenc._identify.table.sample import PRECISION, Sample
 
 NEAR, REACH = 2**12, 2**20  # largest |start| in the first search and in the last one
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from posenc._arguments import checks
 from posenc._arguments.as_array import as_array
 from posenc._arguments.types import Layout
-from posenc._identify.sample import float64_of
+from posenc._identify.table.sample import float64_of
 
 FIRST, SPREAD = 256, 128    # rows of a sample: the first ones, and some that are evenly spaced
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc._identify.arithmetic import Arithmetic, computed, difference
-from posenc._identify.rotary_candidates import changed
-from posenc._identify.rotary_faults import pairs
+from posenc._identify.rotation.arithmetic import Arithmetic, computed, difference
+from posenc._identify.rotation.candidates import changed
+from posenc._identify.wording import pairs
 from posenc._rotary import Rotary
 
 CLOSE = 0.05                # largest difference of values that have the axis, for positions below a few thousand

@@ -10,8 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments.types import Layout
-from posenc._identify.rotary_faults import numbers
-from posenc._identify.rotation import Reading, array_of, as_positions, float64_values, is_pair, numpy_of, on_axes, read_arrays
+from posenc._identify.rotation.arrays import (
+    Reading,
+    array_of,
+    as_positions,
+    float64_values,
+    is_pair,
+    numpy_of,
+    on_axes,
+    read_arrays,
+)
+from posenc._identify.wording import numbers
 from posenc._rotary import Rotary, RotaryAt
 from posenc._rotary.scaling import positions_without_length
 

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments.base_class import changes_of
-from posenc._identify.candidates import TURNS, short
-from posenc._identify.fit import Line, straight
-from posenc._identify.phases import FLOAT32
-from posenc._identify.rotary_faults import number
+from posenc._identify.rotation.phases import FLOAT32
+from posenc._identify.table.candidates import TURNS, short
+from posenc._identify.table.fit import Line, straight
+from posenc._identify.wording import number
 from posenc._rotary import Rotary
 
 BASES = (10000.0, 500000.0, 1000000.0, 5000000.0, 10000000.0, 100.0, 150000.0, 160000.0, 250000.0, 256.0, 2000.0)

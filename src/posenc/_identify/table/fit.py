@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc._identify.sample import PRECISION, Sample
+from posenc._identify.table.sample import PRECISION, Sample
 
 
 class Line(NamedTuple):

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments.dtypes import DTYPES
-from posenc._identify.arithmetic import exact
-from posenc._identify.candidates import short
-from posenc._identify.phases import Orientation, Phases, orientation_of, phases_of
-from posenc._identify.rotary_candidates import LOOSE, Estimate
-from posenc._identify.rotary_faults import not_rotated, number, pairs
-from posenc._identify.sample import PRECISION, narrowest
+from posenc._identify.rotation.arithmetic import exact
+from posenc._identify.rotation.candidates import LOOSE, Estimate
+from posenc._identify.rotation.faults import not_rotated
+from posenc._identify.rotation.phases import Orientation, Phases, orientation_of, phases_of
+from posenc._identify.table.candidates import short
+from posenc._identify.table.sample import PRECISION, narrowest
+from posenc._identify.wording import number, pairs
 from posenc._rotary import Rotary
 
 AS_THEY_ARE = Orientation(exchanged=False, reversed=False, offset=0.0)

@@ -20,11 +20,20 @@ from posenc._arguments.types import Positions
 from posenc._arguments.unknown_keywords import suggests
 from posenc._encoding.encoding import Encoding
 from posenc._encoding.stream import CHUNK_BYTES
-from posenc._identify import candidates
-from posenc._identify.candidates import Key, Names
-from posenc._identify.nearest import nearest_to
-from posenc._identify.placement import NEAR, REACH, placed
-from posenc._identify.sample import PRECISION, Sample, Source, checked_positions, float64_of, positions_at, sample_of, source_of
+from posenc._identify.table import candidates
+from posenc._identify.table.candidates import Key, Names
+from posenc._identify.table.nearest import nearest_to
+from posenc._identify.table.placement import NEAR, REACH, placed
+from posenc._identify.table.sample import (
+    PRECISION,
+    Sample,
+    Source,
+    checked_positions,
+    float64_of,
+    positions_at,
+    sample_of,
+    source_of,
+)
 
 if TYPE_CHECKING:
     from posenc._files.table import Readable

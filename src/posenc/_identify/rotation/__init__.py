@@ -1,0 +1,1 @@
+"""Identify a rotary embedding, and name its differences from an expected one."""

@@ -1,0 +1,1 @@
+"""Identify the convention of a sinusoidal table."""
