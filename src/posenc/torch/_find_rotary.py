@@ -135,7 +135,7 @@ def _roles_of_arguments(code: Callable[..., Any], name: str, target: Callable[..
         tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
     except (OSError, TypeError, SyntaxError):
         return {}
-    variables = {}
+    variables: dict[str, Any] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and _is_tables(node.value):
             names = [getattr(each, "id", "") for each in node.targets[0].elts]

@@ -105,8 +105,8 @@ def _rotate_array(
     """
     array, target = array_of(x), None if out is None else array_of(out)
     if positions is not None and prepared is not None and (factors := kernel.factors_at(prepared.data_ptr())) is not None:
-        rows = positions.numpy()
-        kernel.rotate_at(factors, array, rows if rotary_of(rotary).axes is None else rows[0, ...], target, None)
+        selected = positions.numpy()
+        kernel.rotate_at(factors, array, selected if rotary_of(rotary).axes is None else selected[0, ...], target, None)
         return
     rows = range(start, start + x.shape[-2]) if positions is None else positions_array(positions)
     rotary_of(rotary).rotate(array, rows, inverse=inverse, out=target)
