@@ -74,6 +74,19 @@ def test_float32_angles_have_an_error_and_a_remedy():
     assert row.verdict == EXACT and row.remedy == "" and max(row.errors.values()) < 1e-6
 
 
+@pytest.mark.parametrize("length", [None, 9000])
+@pytest.mark.parametrize("max_len", [None, 64])
+def test_the_module_of_posenc_is_right(length, max_len):
+    longrope = {"rope_type": "longrope", "short_factor": [1.0] * 32, "long_factor": [4.0] * 32,
+                "original_max_position_embeddings": 4096, "factor": 32.0}
+    for config in (CONFIG, CONFIG | {"rope_scaling": longrope}):
+        module = posenc.torch.RotaryEmbedding(config, length, max_len=max_len)
+        assert verdicts(check_rotary(module, config)) == [EXACT]
+        with torch.device("meta"):
+            module = posenc.torch.RotaryEmbedding(config, length, max_len=max_len)
+        assert verdicts(check_rotary(module, config)) == [EXACT if max_len is None else UNCHECKED]
+
+
 def test_reports_without_a_result_are_not_ok():
     for part in (nn.Linear(2, 2), nn.ModuleDict({"rotary_emb": RotaryEmbedding()})):
         assert not check_rotary(part).ok

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -17,6 +18,7 @@ from posenc._rotary.model_config import layer_types
 from posenc._rotary.scaling import positions_without_length
 from posenc.torch._find_rotary import Place, copied, functions_of, is_called, is_same, places, tensors_of
 from posenc.torch._rotary_calls import FAILURES
+from posenc.torch._rotary_embedding import RotaryEmbedding
 from posenc.torch._rotation_in_module import Rotation, Setting, rotations
 
 LONG = 1_000_001                # the length of long sequences, for scaling types that depend on it
@@ -202,7 +204,7 @@ def _row(name: str, place: Place, expected: Expected, dtype: torch.dtype) -> Rot
         columns, expected.layer_type if _takes_layer_type(place.module) else None,
         axes=1 if rotary.axes is None else 1 + max(rotary.axes), device=_device(place.module),
     )
-    variants = _variants(setting, expected)
+    variants = _variants(setting, expected, place.module)
     judged = [_judged(place, each, rotary, expected.source) for each, rotary in variants]
     if dtype in SIXTEEN_BITS:           # the module may round positions to this dtype
         each, its = variants[0]
@@ -227,10 +229,14 @@ def _without_configuration(name: str, place: Place, expected: Expected) -> Rotar
     return _merged(name, [judged], place, expected)
 
 
-def _variants(setting: Setting, expected: Expected) -> list[tuple[Setting, Rotary]]:
-    """Return the rotations to check: those of short and of long sequences, if they differ."""
+def _variants(setting: Setting, expected: Expected, module: nn.Module) -> list[tuple[Setting, Rotary]]:
+    """Return the rotations to check: those of short and of long sequences, if they differ and the module does not choose one."""
     rotary = expected.rotary
     assert rotary is not None
+    if isinstance(module, RotaryEmbedding) and not isinstance(expected.config, Rotary):
+        with suppress(ValueError):      # the module has no such layer type
+            length = (module.rotary(setting.layer_type).scaling or {}).get("length")
+            return [(setting, Rotary.from_config(expected.config, expected.layer_type, length))]
     limit = positions_without_length(rotary.scaling)
     if limit is None:
         return [(setting._replace(length=(rotary.scaling or {}).get("length")), rotary)]

@@ -135,13 +135,13 @@ def _roles_of_arguments(code: Callable[..., Any], name: str, target: Callable[..
         tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
     except (OSError, TypeError, SyntaxError):
         return {}
-    variables = {}
+    variables: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and _is_tables(node.value):
             names = [getattr(each, "id", "") for each in node.targets[0].elts]
             if [ROLE_OF.get(each) for each in names] in (["cos", "sin"], ["sin", "cos"]):
                 variables |= dict(zip(names, ("first", "second"), strict=True))
-    found = {}
+    found: dict[str, str] = {}
     parameters = list(inspect.signature(target).parameters)
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == name:
