@@ -230,7 +230,7 @@ def _without_configuration(name: str, place: Place, expected: Expected) -> Rotar
 
 
 def _variants(setting: Setting, expected: Expected, module: nn.Module) -> list[tuple[Setting, Rotary]]:
-    """Return the rotations to check: those of short and of long sequences, if they differ and the module does not choose one."""
+    """Return the rotations to check: those of short and of long sequences, if they differ and the module computes both."""
     rotary = expected.rotary
     assert rotary is not None
     if isinstance(module, RotaryEmbedding) and not isinstance(expected.config, Rotary):
@@ -340,7 +340,8 @@ def _remedy(row: RotaryRow, judged: Judged, place: Place, expected: Expected) ->
     replacement = ""
     if expected.rotary is not None and "position_ids" in parameters and not isinstance(expected.config, Rotary):
         path = f"model.{place.name}" if place.name else "model"
-        replacement = f"{path} = posenc.torch.RotaryEmbedding({config})"
+        length = "" if positions_without_length(expected.rotary.scaling) is None else ", length=..."
+        replacement = f"{path} = posenc.torch.RotaryEmbedding({config}{length})"
     if row.verdict == "float32 angles":
         return f"for long sequences: {replacement}" if replacement else ""
     if row.verdict != "wrong":

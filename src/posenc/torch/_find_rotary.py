@@ -18,6 +18,7 @@ from posenc.torch._rotary_calls import ROLE_OF, roles_of
 
 CLASS = re.compile(r"rotary|ro_?pe(?![a-z])", re.IGNORECASE)            # as LlamaRotaryEmbedding, RoPE, RopeScaling
 FUNCTION = re.compile(r"rot|rope", re.IGNORECASE)
+ENDS = 4096                     # bytes
 MOVES_COLUMNS = re.compile(r"(?:de)?interleave", re.IGNORECASE)
 
 
@@ -181,4 +182,6 @@ def _are_equal(a: Tensor, b: Tensor) -> bool:
         return False
     if a.is_meta or a.data_ptr() == b.data_ptr() and a.stride() == b.stride():
         return True
-    return torch.equal(a, b) or bool(((a == b) | (a != a) & (b != b)).all())          # NaN equals NaN
+    first, second = (each.detach().contiguous().flatten().view(torch.uint8) for each in (a, b))     # bits: NaN equals NaN
+    parts = slice(ENDS), slice(-ENDS, None), slice(None)        # different tables mostly differ at their ends
+    return all(torch.equal(first[part], second[part]) for part in parts)
