@@ -197,6 +197,9 @@ def test_layers_with_equal_tables_are_computed_once(monkeypatch):
     layers[7].rotary_emb = RotaryEmbedding(rotary_faults.frequencies(1e4))
     rows = check_rotary(layers, CONFIG)
     assert [(row.module, row.verdict) for row in rows] == [("0.rotary_emb and 30 more", FLOAT32), ("7.rotary_emb", WRONG)]
+    layers[7], layers[9] = model(), model(rotate=pairs)         # one layer applies its tables by another function
+    rows = check_rotary(layers, CONFIG)
+    assert [(row.module, row.verdict) for row in rows] == [("0.rotary_emb and 30 more", FLOAT32), ("9.rotary_emb", WRONG)]
 
 
 # ---- no false alarm -----------------------------------------------------------------------------------------------------

@@ -100,16 +100,17 @@ def _dtype(model: nn.Module) -> torch.dtype:
 
 
 def _groups(found: Sequence[Place], one_config: bool) -> list[list[Place]]:
-    """Return the places in groups with equal values in modules of the same class, and with the same configuration."""
-    groups: list[list[Place]] = []
+    """Return the places in groups with equal modules, the same functions that apply them, and the same configuration."""
+    groups: list[tuple[Any, list[Place]]] = []
     for place in found:
-        for group in groups:
-            if (one_config or _config(group[0]) is _config(place)) and is_same(group[0].module, place.module):
+        key = [(function.name, function.roles) for function in functions_of(place)], None if one_config else id(_config(place))
+        for other, group in groups:
+            if key == other and is_same(group[0].module, place.module):
                 group.append(place)
                 break
         else:
-            groups.append([place])
-    return groups
+            groups.append((key, [place]))
+    return [group for _, group in groups]
 
 
 # ---- what is expected ---------------------------------------------------------------------------------------------------
@@ -138,8 +139,9 @@ def _expectations(place: Place, config: Any) -> list[Expected]:
         return [Expected()]         # configurations of diffusers do not describe the rotation
     try:
         named = _get(found, "layer_types")
-        every = [name for name in layer_types(found) if name is None or not named or name in named]
-        return [Expected(found, name, Rotary.from_config(found, name)) for name in every]
+        every = layer_types(found)
+        used = [name for name in every if name is None or not named or name in named]
+        return [Expected(found, name, Rotary.from_config(found, name)) for name in used or every]
     except (TypeError, ValueError) as error:
         return [Expected(found, None, None, str(error))]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 import inspect
 import re
 import textwrap
@@ -127,24 +128,29 @@ def _functions_in(kind: type, module: nn.Module) -> Iterator[Function]:
                     yield Function(".".join(filter(None, label)), target, roles, before)
 
 
+@functools.cache
+def _syntax(code: Callable[..., Any]) -> tuple[ast.AST, ...]:
+    """Return the syntax nodes of a function, or none if its source is not available."""
+    try:
+        return tuple(ast.walk(ast.parse(textwrap.dedent(inspect.getsource(code)))))
+    except (OSError, TypeError, SyntaxError):
+        return ()
+
+
 def _roles_of_arguments(code: Callable[..., Any], name: str, target: Callable[..., Any]) -> dict[str, str]:
     """Return the roles of the parameters for cosines and sines to which a method passes variables for others.
 
     The names of the variables show their values, or the order in which the method unpacks the tables.
     """
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
-    except (OSError, TypeError, SyntaxError):
-        return {}
     variables: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in _syntax(code):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and _is_tables(node.value):
             names = [getattr(each, "id", "") for each in node.targets[0].elts]
             if [ROLE_OF.get(each) for each in names] in (["cos", "sin"], ["sin", "cos"]):
                 variables |= dict(zip(names, ("first", "second"), strict=True))
     found: dict[str, str] = {}
     parameters = list(inspect.signature(target).parameters)
-    for node in ast.walk(tree):
+    for node in _syntax(code):
         if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == name:
             passed = dict(zip(parameters, node.args, strict=False))
             passed |= {each.arg: each.value for each in node.keywords if each.arg}
