@@ -74,6 +74,19 @@ def test_float32_angles_have_an_error_and_a_remedy():
     assert row.verdict == EXACT and row.remedy == "" and max(row.errors.values()) < 1e-6
 
 
+@pytest.mark.parametrize("length", [None, 9000])
+@pytest.mark.parametrize("max_len", [None, 64])
+def test_the_module_of_posenc_is_right(length, max_len):
+    longrope = {"rope_type": "longrope", "short_factor": [1.0] * 32, "long_factor": [4.0] * 32,
+                "original_max_position_embeddings": 4096, "factor": 32.0}
+    for config in (CONFIG, CONFIG | {"rope_scaling": longrope}):
+        module = posenc.torch.RotaryEmbedding(config, length, max_len=max_len)
+        assert verdicts(check_rotary(module, config)) == [EXACT]
+        with torch.device("meta"):
+            module = posenc.torch.RotaryEmbedding(config, length, max_len=max_len)
+        assert verdicts(check_rotary(module, config)) == [EXACT if max_len is None else UNCHECKED]
+
+
 def test_reports_without_a_result_are_not_ok():
     for part in (nn.Linear(2, 2), nn.ModuleDict({"rotary_emb": RotaryEmbedding()})):
         assert not check_rotary(part).ok
@@ -184,6 +197,9 @@ def test_layers_with_equal_tables_are_computed_once(monkeypatch):
     layers[7].rotary_emb = RotaryEmbedding(rotary_faults.frequencies(1e4))
     rows = check_rotary(layers, CONFIG)
     assert [(row.module, row.verdict) for row in rows] == [("0.rotary_emb and 30 more", FLOAT32), ("7.rotary_emb", WRONG)]
+    layers[7], layers[9] = model(), model(rotate=pairs)         # one layer applies its tables by another function
+    rows = check_rotary(layers, CONFIG)
+    assert [(row.module, row.verdict) for row in rows] == [("0.rotary_emb and 30 more", FLOAT32), ("9.rotary_emb", WRONG)]
 
 
 # ---- no false alarm -----------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -17,6 +18,7 @@ from posenc._rotary.model_config import layer_types
 from posenc._rotary.scaling import positions_without_length
 from posenc.torch._find_rotary import Place, copied, functions_of, is_called, is_same, places, tensors_of
 from posenc.torch._rotary_calls import FAILURES
+from posenc.torch._rotary_embedding import RotaryEmbedding
 from posenc.torch._rotation_in_module import Rotation, Setting, rotations
 
 LONG = 1_000_001                # the length of long sequences, for scaling types that depend on it
@@ -98,16 +100,17 @@ def _dtype(model: nn.Module) -> torch.dtype:
 
 
 def _groups(found: Sequence[Place], one_config: bool) -> list[list[Place]]:
-    """Return the places in groups with equal values in modules of the same class, and with the same configuration."""
-    groups: list[list[Place]] = []
+    """Return the places in groups with equal modules, the same functions that apply them, and the same configuration."""
+    groups: list[tuple[Any, list[Place]]] = []
     for place in found:
-        for group in groups:
-            if (one_config or _config(group[0]) is _config(place)) and is_same(group[0].module, place.module):
+        key = [(function.name, function.roles) for function in functions_of(place)], None if one_config else id(_config(place))
+        for other, group in groups:
+            if key == other and is_same(group[0].module, place.module):
                 group.append(place)
                 break
         else:
-            groups.append([place])
-    return groups
+            groups.append((key, [place]))
+    return [group for _, group in groups]
 
 
 # ---- what is expected ---------------------------------------------------------------------------------------------------
@@ -136,8 +139,9 @@ def _expectations(place: Place, config: Any) -> list[Expected]:
         return [Expected()]         # configurations of diffusers do not describe the rotation
     try:
         named = _get(found, "layer_types")
-        every = [name for name in layer_types(found) if name is None or not named or name in named]
-        return [Expected(found, name, Rotary.from_config(found, name)) for name in every]
+        every = layer_types(found)
+        used = [name for name in every if name is None or not named or name in named]
+        return [Expected(found, name, Rotary.from_config(found, name)) for name in used or every]
     except (TypeError, ValueError) as error:
         return [Expected(found, None, None, str(error))]
 
@@ -202,7 +206,7 @@ def _row(name: str, place: Place, expected: Expected, dtype: torch.dtype) -> Rot
         columns, expected.layer_type if _takes_layer_type(place.module) else None,
         axes=1 if rotary.axes is None else 1 + max(rotary.axes), device=_device(place.module),
     )
-    variants = _variants(setting, expected)
+    variants = _variants(setting, expected, place.module)
     judged = [_judged(place, each, rotary, expected.source) for each, rotary in variants]
     if dtype in SIXTEEN_BITS:           # the module may round positions to this dtype
         each, its = variants[0]
@@ -227,10 +231,14 @@ def _without_configuration(name: str, place: Place, expected: Expected) -> Rotar
     return _merged(name, [judged], place, expected)
 
 
-def _variants(setting: Setting, expected: Expected) -> list[tuple[Setting, Rotary]]:
-    """Return the rotations to check: those of short and of long sequences, if they differ."""
+def _variants(setting: Setting, expected: Expected, module: nn.Module) -> list[tuple[Setting, Rotary]]:
+    """Return the rotations to check: those of short and of long sequences, if they differ and the module computes both."""
     rotary = expected.rotary
     assert rotary is not None
+    if isinstance(module, RotaryEmbedding) and not isinstance(expected.config, Rotary):
+        with suppress(ValueError):      # the module has no such layer type
+            length = (module.rotary(setting.layer_type).scaling or {}).get("length")
+            return [(setting, Rotary.from_config(expected.config, expected.layer_type, length))]
     limit = positions_without_length(rotary.scaling)
     if limit is None:
         return [(setting._replace(length=(rotary.scaling or {}).get("length")), rotary)]
@@ -334,7 +342,8 @@ def _remedy(row: RotaryRow, judged: Judged, place: Place, expected: Expected) ->
     replacement = ""
     if expected.rotary is not None and "position_ids" in parameters and not isinstance(expected.config, Rotary):
         path = f"model.{place.name}" if place.name else "model"
-        replacement = f"{path} = posenc.torch.RotaryEmbedding({config})"
+        length = "" if positions_without_length(expected.rotary.scaling) is None else ", length=..."
+        replacement = f"{path} = posenc.torch.RotaryEmbedding({config}{length})"
     if row.verdict == "float32 angles":
         return f"for long sequences: {replacement}" if replacement else ""
     if row.verdict != "wrong":
