@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments import checks
+from posenc._arguments.unknown_keywords import suggests
 from posenc._identify.rotation.match import identify_rotary
 
 __all__ = ["assert_rotary"]
 
 
+@suggests
 def assert_rotary(f: Any, expect: Any, up_to: SupportsIndex = 131_072) -> None:
     """Raise an AssertionError if a function does not rotate as expected, with a sentence for each difference.
 
@@ -58,6 +60,8 @@ def assert_rotary(f: Any, expect: Any, up_to: SupportsIndex = 131_072) -> None:
     """
     __tracebackhide__ = True
     last = checks.integer("up_to", up_to, 1)
+    if f is None:
+        raise checks.wrong_type("f", f, "a function")
     match = identify_rotary(f, expect=expect, positions=_positions(last) if callable(f) else None)[0]
     if match.faults:
         raise AssertionError("; ".join(match.faults))

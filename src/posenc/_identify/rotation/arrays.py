@@ -49,6 +49,8 @@ def read_arrays(rotation: Any, positions: Any, pairs: int | None, axes: int) -> 
             expected = f"the shape and dtype of cos, {cos.shape} and {dtype}"
             raise ValueError(f"sin has shape {sin.shape} and dtype {other}, expected {expected}")
         return reading_of(cos, sin, dtype, positions, pairs, axes)
+    if isinstance(rotation, tuple) and len(rotation) != 2:
+        raise ValueError(f"rotation is a tuple of {len(rotation)}, expected the cosines and the sines")
     array, dtype = array_of("rotation", rotation)
     if array.ndim == 1 and not np.iscomplexobj(array):
         if positions is not None:
@@ -79,7 +81,9 @@ def array_of(name: str, value: Any) -> tuple[NDArray[Any], str]:
         return array, "float32" if array.dtype.itemsize == 8 else "float64"
     if array.dtype == np.uint16:
         return array, "bfloat16"
-    if array.dtype.kind in "iu":                # a list such as [1]
+    if not array.size:
+        raise ValueError(f"{name} has shape {array.shape}, expected at least one element")
+    if array.dtype.kind in "iu" and isinstance(value, list):            # [1]
         array = array.astype(np.float64)
     dtype, _ = checks.dtype(array.dtype.newbyteorder("="), f"{name} has dtype")
     return array, dtype

@@ -137,6 +137,8 @@ def _found(rotation: Any, expected: Rotary | None, source: str, positions: Any, 
     axes = 1 if expected is None or expected.axes is None else 1 + max(expected.axes)
     if isinstance(rotation, (Rotary, RotaryAt)):
         reading = read_rotary(rotation, positions)
+    elif isinstance(rotation, type):
+        raise checks.wrong_type("rotation", rotation, "tables, frequencies, a function, or an instance of a module")
     elif callable(rotation):
         reading = read_function(rotation, positions, expected, head_dim or getattr(rotation, "head_dim", None), axes)
     else:
@@ -156,4 +158,7 @@ def _expected(expect: Any) -> tuple[Rotary | None, str]:
         if "head_dim" not in expect:
             raise ValueError("expect is a dict of keywords of Rotary without head_dim, expected head_dim")
         return Rotary(**expect), "expected"
+    if not isinstance(expect, Mapping) and not hasattr(expect, "to_dict") or hasattr(expect, "d_model") or isinstance(expect, type):
+        expected = "a posenc.Rotary, a configuration from transformers or its dict, or a dict of keywords of Rotary"
+        raise checks.wrong_type("expect", expect, expected)
     return Rotary.from_config(expect), SOURCE

@@ -68,9 +68,10 @@ def search(reading: Reading, expected: Rotary | None, source: str, head_dim: int
         faults.append("no value is finite")
     elif not finite.all():
         faults.append(f"not all values are finite, the first at position {positions[..., ~finite].min():,}")
-    if finite.any() and not values[finite].any():
-        faults.append("all values are 0")
-    if not values[finite].any():
+    has_values = finite.any() and np.median(np.abs(values[finite]), axis=0).any()
+    if finite.any() and not has_values:
+        faults.append(f"{'most' if values[finite].any() else 'all'} values are 0")
+    if not has_values:
         return Found(None, math.inf, tuple(faults))
     positions, values = positions[..., finite], values[finite]
     size = checked_size(head_dim or reading.head_dim, values.shape[1])
