@@ -158,7 +158,8 @@ def _expected(expect: Any) -> tuple[Rotary | None, str]:
         if "head_dim" not in expect:
             raise ValueError("expect is a dict of keywords of Rotary without head_dim, expected head_dim")
         return Rotary(**expect), "expected"
-    if not isinstance(expect, Mapping) and not hasattr(expect, "to_dict") or hasattr(expect, "d_model") or isinstance(expect, type):
+    is_configuration = isinstance(expect, Mapping) or hasattr(expect, "to_dict") and not hasattr(expect, "d_model")
+    if not is_configuration or isinstance(expect, type):
         expected = "a posenc.Rotary, a configuration from transformers or its dict, or a dict of keywords of Rotary"
         raise checks.wrong_type("expect", expect, expected)
     return Rotary.from_config(expect), SOURCE
