@@ -34,12 +34,6 @@ CALLS = {
     "preset": "posenc.preset('vaswani', 64, {})",
     "grid": "posenc.grid((3, 4), 128, {})",
     "points": "posenc.points(np.zeros((5, 2)), 128, {})",
-    "torch.check_rotary": """
-posenc.torch.check_rotary(posenc.Rotary(64))            model is Rotary(64) of type Rotary, expected a torch.nn.Module
-posenc.torch.check_rotary(torch.nn.Linear)              model is <class | of type type, expected a torch.nn.Module
-posenc.torch.check_rotary(torch.nn.Linear(2, 2), "llama")  config is 'llama' of type str, expected a configuration from transformers
-posenc.torch.check_rotary(torch.nn.Linear(2, 2), cfg=1)  'cfg' | did you mean 'config'?
-""",
     "torch.encode": "posenc.torch.encode(12, 64, {})",
     "torch.add_to": "posenc.torch.add_to(t, {})",
     "torch.PositionalEncoding": "posenc.torch.PositionalEncoding(64, {})",
@@ -608,6 +602,12 @@ posenc.dask.to_zarr("pe.zarr", 12, 64, chunks=(5, 7))   chunks is (5, 7) | equal
 posenc.dask.to_zarr("pe.zarr", 12, 64, dtype="bf16")    dtype is 'bf16' | did you mean 'bfloat16'?
 posenc.dask.to_zarr("pe.zarr", 12, 64, overwrite=1)     overwrite is 1 of type int | a bool
 posenc.dask.to_zarr("pe.zarr", 12, 64, chunk_size=4)    'chunk_size' | did you mean 'chunks'?
+""",
+    "torch.check_rotary": """
+posenc.torch.check_rotary(posenc.Rotary(64))            model is Rotary(64) of type Rotary, expected a torch.nn.Module
+posenc.torch.check_rotary(torch.nn.Linear)              model is <class | of type type, expected a torch.nn.Module
+posenc.torch.check_rotary(torch.nn.Linear(2, 2), "llama")  config is 'llama' of type str, expected a configuration from transformers
+posenc.torch.check_rotary(torch.nn.Linear(2, 2), cfg=1)  'cfg' | did you mean 'config'?
 """,
 }
 PLOTS = """
