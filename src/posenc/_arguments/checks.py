@@ -421,8 +421,8 @@ def length_error(length: int, n: int | None) -> ValueError:
 def check_broadcast(shape: tuple[int, ...], expected: tuple[int, ...], has_axes: bool = False) -> None:
     """Check that positions of this shape have one axis, or as many as `expected`, and broadcast to it.
 
-    With any other number of axes, positions of shape (batch, n) would broadcast to (batch, heads, n) as (heads, n) if both
-    numbers are equal.  Positions with one axis must have all rows: a single position would mean equal rows, not consecutive
+    With any other number of axes, positions of shape (batch, n) would be broadcast to (batch, heads, n) as if their shape were
+    (heads, n) whenever batch equals heads.  Positions with one axis must have all rows: a single position would mean equal rows, not consecutive
     ones.  If `has_axes`, the first index of positions selects an axis.
     """
     own, n = shape[has_axes:], len(expected)

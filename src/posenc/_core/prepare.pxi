@@ -341,7 +341,7 @@ cdef int prepare_rows_and_heads(rotation_call_t *call, Rotation rotation, object
                                 const Py_buffer *source, bint has_axes) except -1:
     """Divide the axes of x into those along which positions change (rows) and those that share positions (heads).
 
-    `has_axes` is whether positions have a dimension for the axes of positions, if there are several.
+    `has_axes` says whether the first dimension of positions selects an axis of positions.
     """
     cdef positions_t *p = &call.positions
     cdef rotation_t *r = &call.rotation

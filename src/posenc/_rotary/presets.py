@@ -75,7 +75,7 @@ def _shares(*shares: int) -> Callable[[int], list[int]]:
 
 
 def _thirds(head_dim: int) -> list[int]:
-    """Divide the columns among three axes; the first one has those that remain."""
+    """Divide the columns among three axes; the first axis also has the remaining ones."""
     third = 2 * (head_dim // 6)
     return [head_dim - 2 * third, third, third]
 

@@ -29,7 +29,7 @@ class Arithmetic(NamedTuple):
 
     @property
     def is_narrow(self) -> bool:
-        """Whether anything but the cosines and sines is rounded to 16 bits."""
+        """Whether the angles, the frequencies or the positions are rounded to 16 bits."""
         return bool({self.angles, self.frequencies, self.positions} & {*NARROW})
 
 

@@ -15,7 +15,7 @@ from posenc._rotary import Rotary
 
 
 def differences(found: Rotary, expected: Rotary | None, source: str) -> tuple[str, ...]:
-    """Return the differences of the frequencies of a rotation."""
+    """Return how the frequencies of a rotation differ from the expected ones."""
     if expected is None:
         return ()
     faults = []

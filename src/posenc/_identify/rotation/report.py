@@ -102,7 +102,7 @@ def errors_of(rotation: Any, match: RotaryMatch, expected: Rotary | None) -> dic
 def _difference(rotate: Any, expected: Rotary, position: int) -> float | None:
     """Return the largest difference of rotated unit vectors, or of cosines and sines, from the expected values.
 
-    With several axes, all positions are equal.
+    If the rotation has several axes of positions, the position is the same on each axis.
     """
     expected = expected.replace(axes=None)
     unit = np.eye(expected.head_dim, dtype=np.float32)
