@@ -416,7 +416,7 @@ def test_a_function_with_a_short_table():
 @pytest.mark.parametrize("arguments, keywords, message", [
     ((None,), {}, "rotation is None, expected an array"),
     (("inv_freq",), {}, "rotation has dtype <U8, expected float64, float32, float16 or bfloat16"),
-    ((5,), {}, r"rotation has shape \(\), expected \(n, 2 \* pairs\), for cosines and sines, or \(pairs,\)"),
+    ((5.0,), {}, r"rotation has shape \(\), expected \(n, 2 \* pairs\), for cosines and sines, or \(pairs,\)"),
     (((COS, SIN[:9]),), {}, r"sin has shape \(9, 32\) and dtype float32, expected the shape and dtype of cos, \(5000, 32\)"),
     ((np.zeros((2, 9, 8)),), {}, r"cos has shape \(2, 9, 4\), expected \(n, columns\), with or without axes of length 1"),
     (((COS, SIN),), {"positions": 5}, r"positions has shape \(5,\), expected \(5000,\), one for each row of the tables"),
@@ -425,7 +425,7 @@ def test_a_function_with_a_short_table():
     ((INV_FREQ,), {"head_dim": 32}, "head_dim is 32, expected at least 64, the number of columns that are rotated"),
     ((INV_FREQ,), {"head_dim": 32, "expect": ROTARY}, "head_dim is 32, but expect has 64; call .* without head_dim"),
     ((INV_FREQ,), {"expect": {"base": 5.0}}, "expect is a dict of keywords of Rotary without head_dim, expected head_dim"),
-    ((INV_FREQ,), {"expect": "llama"}, "config is 'llama' of type str, expected a configuration from transformers or its dict"),
+    ((INV_FREQ,), {"expect": "llama"}, "expect is 'llama' of type str, expected a posenc.Rotary, a configuration"),
     ((INV_FREQ,), {"expected": ROTARY}, "unexpected keyword argument 'expected'; did you mean 'expect'?"),
     ((lambda x, p: x,), {}, "rotation is a function, so identify_rotary needs expect or head_dim, the number of columns"),
     ((lambda x, p: 1 / 0,), {"head_dim": 8}, r"rotation cannot be called with x of shape \(2, 8\) .*: ZeroDivisionError"),

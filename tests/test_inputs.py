@@ -474,7 +474,9 @@ HUGE = 2**45            # more rows than fit into any memory
 
 
 # functions without arguments, and result types
-WITHOUT_ARGUMENTS = {"Chunk", "File", "Match", "Preset", "RotaryAt", "presets", "show_runtime"}
+WITHOUT_ARGUMENTS = {           # or, for identify_rotary, with those of tests/test_identify_rotation.py
+    "Chunk", "File", "Match", "Preset", "RotaryAt", "RotaryMatch", "identify_rotary", "presets", "show_runtime",
+}
 FOLDER, NUMBERS = TemporaryDirectory(), count()         # for files with unique names
 SUFFIXES = [".npy", ".safetensors"] if find_spec("safetensors") else [".npy"]
 
@@ -536,7 +538,10 @@ def position_arrays(draw, shape):
         with np.errstate(all="ignore"):
             values = values.astype(dtype)
         with np.errstate(invalid="ignore"):
-            values[np.abs(values.astype(np.float64)) >= 2.0**63] = 0.25     # rounding moved them out of the domain
+            magnitudes = np.abs(values.astype(np.float64))
+            values[magnitudes >= 2.0**63] = 0.25                # rounding moved them out of the domain
+            if kind == "f2":                                    # larger ones are refused: they may be rounded integers
+                values[np.isfinite(magnitudes) & (magnitudes > 2048)] = 0.25
     else:
         info = np.iinfo(kind)
         within = st.integers(max(info.min, LOWEST), min(info.max, BEYOND - 1))
@@ -597,6 +602,7 @@ bad_positions = st.one_of(
     st.integers(BEYOND, 2**64 - 1).map(lambda p: np.array([1, p], np.uint64)),
     st.floats(np.nextafter(2.0**63, np.inf), 1e308).map(lambda p: np.array([[0.5, -p]])),
     st.integers(-(2**80), -1),
+    st.integers(1025, 32752).map(lambda p: np.array([0, 2 * p], np.float16)),
     st.integers(1, 2**70).map(lambda p: range(BEYOND - 1, BEYOND + p, p)),
 )
 

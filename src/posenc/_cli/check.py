@@ -102,7 +102,7 @@ def tables_in(path: str, keys: list[str] | None) -> Iterator[tuple[str, tuple[An
         if keys:
             raise ValueError(f"--key does not apply to {path}")
         try:
-            yield os.path.basename(path), (np.load(path, mmap_mode="r"),)
+            yield os.path.basename(path), (np.lib.format.open_memmap(path, mode="r"),)
         except ValueError as error:
             raise options.Failure(f"{path}: {error}") from error
         return

@@ -168,8 +168,8 @@ class Table(NamedTuple):
     def values(self) -> NDArray[Any]:
         """The table in a read-only mapping of the file, which outlives the open file.
 
-        Without ml_dtypes, a table of bfloat16 is refused.  If its bits were returned as integers, the same program would compute
-        with other values in another environment.
+        Without ml_dtypes, a table of bfloat16 is refused.  If its bits were returned as integers, the same program would
+        compute with other values in another environment.
         """
         mapping = mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_READ)
         bits = np.frombuffer(mapping, self.bits, math.prod(self.shape), self.offset).reshape(self.shape)

@@ -17,7 +17,7 @@ from posenc._rotary.kernel_rotation import kernel_rotation
 from posenc._rotary.keywords import KEYWORDS, checked_rotary, frequencies_of
 from posenc._rotary.model_config import settings_of
 from posenc._rotary.presets import preset_keywords
-from posenc._rotary.rotary_at import RotaryAt, new_rotary_at
+from posenc._rotary.rotary_at import RotaryAt, rotary_at
 from posenc._rotary.scaling import Frequencies
 from posenc._rotary.tables import Part, encode_parts, parts_of
 
@@ -398,7 +398,7 @@ class Rotary(Specification):
         ...     _ = at.rotate(q)                         # as Rotary(64).rotate(q, range(500, 600))
         """
         factors = kernel.Factors(self._rotation or self._new_rotation(), positions, inverse)
-        return new_rotary_at(self, factors, factors.array)
+        return rotary_at(self, factors)
 
     def _new_rotation(self) -> kernel.Rotation:
         rotation = kernel_rotation(

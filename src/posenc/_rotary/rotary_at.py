@@ -88,7 +88,7 @@ class RotaryAt:
         if not any(part is ... for part in keys):
             keys += (...,)                      # NumPy then returns a view, not a number
         axes = () if self.rotary.axes is None else (slice(None),)
-        return new_rotary_at(self.rotary, self._factors, self._selected[axes + keys])
+        return new_rotary_at(self.rotary, self._factors, self._selected[axes + keys], self.positions[axes + keys])
 
     @property
     def nbytes(self) -> int:
@@ -194,13 +194,18 @@ class RotaryAt:
         return cos, sin
 
 
-def new_rotary_at(rotary: Any, factors: kernel.Factors, positions: NDArray[Any]) -> RotaryAt:
-    """Return the rotation at `positions`, which must be a view of those of `factors`."""
+def rotary_at(rotary: Any, factors: kernel.Factors) -> RotaryAt:
+    """Return the rotation at the positions of `factors`."""
+    array = factors.array
+    memory = memoryview(array.reshape(-1)).toreadonly()         # an array of it cannot be made writable
+    return new_rotary_at(rotary, factors, array, np.frombuffer(memory, array.dtype).reshape(array.shape))
+
+
+def new_rotary_at(rotary: Any, factors: kernel.Factors, positions: NDArray[Any], public: NDArray[Any]) -> RotaryAt:
+    """Return the rotation at `positions`, a view of those of `factors`; `public` has the same memory, but is read-only."""
     result = object.__new__(RotaryAt)
     # the kernel finds the cosines and sines of a position by its address, on the first axis of positions
     rows = positions if rotary.axes is None else positions[0, ...]
-    public = positions.view()
-    public.flags.writeable = False
     attributes = {"rotary": rotary, "inverse": factors.inverse, "positions": public, "shape": rows.shape}
     attributes |= {"_factors": factors, "_all": factors.array, "_selected": positions, "_rows": rows}
     for name, value in attributes.items():
