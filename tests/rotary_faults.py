@@ -17,6 +17,7 @@ LLAMA3 = CONFIG | {"rope_scaling": {
 YARN = CONFIG | {"rope_scaling": {"rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 8192}}
 YARN_MSCALE = CONFIG | {"rope_scaling": YARN["rope_scaling"] | {"mscale": 1.0, "mscale_all_dim": 1.0}}
 LINEAR = CONFIG | {"rope_scaling": {"rope_type": "linear", "factor": 4.0}}
+DYNAMIC = CONFIG | {"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}
 PARTIAL = CONFIG | {"partial_rotary_factor": 0.5}
 
 
@@ -127,6 +128,16 @@ class Clamped(RotaryEmbedding):
 
     def positions(self, positions, x):
         return positions % 4096
+
+
+class Dynamic(RotaryEmbedding):
+    """Dynamic scaling: in each call, the frequencies are those for the length of the sequences."""
+
+    def positions(self, positions, x):
+        length = max(float(positions.max()) + 1, CONFIG["max_position_embeddings"])
+        growth = 4.0 * length / CONFIG["max_position_embeddings"] - 3.0
+        self.inv_freq = frequencies(BASE * growth ** (DIM / (DIM - 2)))
+        return positions
 
 
 class Stored(nn.Module):
@@ -262,4 +273,6 @@ FAULTS = [
           (r"attention_scaling 1\.277.* is missing", r"layout is interleaved, .* halves")),
     Fault("negative angles and another base", "", lambda: model(RotaryEmbedding(frequencies(1e4)), negated),
           (r"base is 10000, .* 500000", r"signs of the sines are reversed")),
+    Fault("negative angles with dynamic scaling", "", lambda: model(Dynamic(), negated, DYNAMIC),
+          (r"^the signs of the sines are reversed$",)),
 ]
