@@ -335,6 +335,7 @@ def test_several_axes(name, head_dim):
     lambda cos, sin: lambda x, positions: ROTARY.tables(positions),
     lambda cos, sin: lambda x, positions: ROTARY.rotate(x.copy(), positions),
     lambda cos, sin: lambda x, positions: ROTARY.rotate(x.copy(), positions) if x.ndim == 4 else None,
+    lambda cos, sin: lambda x, positions: ROTARY.rotate(x[:, 0], positions)[:, None] if x.shape[1] == 1 < x.shape[0] else None,
 ])
 def test_every_form_is_read(form):
     match = identify_rotary(form(*ROTARY.tables(300)), expect=CONFIG)[0]
@@ -432,11 +433,15 @@ def test_a_function_with_a_short_table():
     ((INV_FREQ,), {"head_dim": 32}, "head_dim is 32, expected at least 64, the number of columns that are rotated"),
     ((INV_FREQ,), {"head_dim": 32, "expect": ROTARY}, "head_dim is 32, but expect has 64; call .* without head_dim"),
     ((INV_FREQ,), {"expect": {"base": 5.0}}, "expect is a dict of keywords of Rotary without head_dim, expected head_dim"),
-    ((INV_FREQ,), {"expect": "llama"}, "expect is 'llama' of type str, expected a posenc.Rotary, a configuration from transformers"),
+    ((INV_FREQ,), {"expect": "llama"}, "expect is 'llama' of type str, expected a posenc.Rotary, a configuration"),
     ((INV_FREQ,), {"expected": ROTARY}, "unexpected keyword argument 'expected'; did you mean 'expect'?"),
     ((lambda x, p: x,), {}, "rotation is a function, so identify_rotary needs expect or head_dim, the number of columns"),
     ((lambda x, p: 1 / 0,), {"head_dim": 8}, r"rotation cannot be called with x of shape \(2, 8\) .*: ZeroDivisionError"),
-    ((lambda x, p: x.sum(),), {"head_dim": 8}, r"the result has shape \(\), expected \(2, 8\), or tables \(cos, sin\)"),
+    ((lambda x, p: x.sum(),), {"head_dim": 8}, r"^the function returned an array of shape \(\), expected .* shape \(2, 8\)"),
+    ((lambda x, p: x[..., :4],), {"head_dim": 8, "positions": 7}, r"^the .* shape \(7, 4\), expected an array of shape \(7, 8\)"),
+    ((lambda x, p: x.tolist(),), {"head_dim": 8}, r"^the function returned .* list, expected an array of shape \(2, 8\), or"),
+    ((lambda x, p: x[:, {}],), {"head_dim": 8}, "IndexError: only integers, slices"),
+    ((lambda x, p: x + COS[p[-1:] + 4999],), {"head_dim": 32, "positions": 9}, "with positions up to 8 raises IndexError"),
 ])
 def test_errors_name_the_argument(arguments, keywords, message):
     with pytest.raises((TypeError, ValueError), match=message):

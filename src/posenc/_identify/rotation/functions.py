@@ -41,7 +41,12 @@ class Form(NamedTuple):
 SHAPES: tuple[tuple[Callable[[int, int], tuple[int, ...]], bool], ...] = (
     (lambda n, d: (n, d), False), (lambda n, d: (1, n, d), True), (lambda n, d: (1, 1, n, d), False),
     (lambda n, d: (1, 1, n, d), True), (lambda n, d: (1, n, 1, d), False), (lambda n, d: (1, n, 1, d), True),
+    (lambda n, d: (n, 1, d), False),
 )
+
+
+class ResultError(ValueError):
+    """The result of a call is neither rotated vectors nor tables."""
 
 
 def read_function(
@@ -68,8 +73,12 @@ def read_function(
         try:
             result = _called(function, form, np.zeros((at.shape[-1], head_dim), np.float32), at)
             break
-        except Exception:  # noqa: BLE001  (the function's table may end before these positions)
+        except Exception as error:  # the function's table may end before these positions
             ends = int(at.max())
+            if at is choices[-1]:
+                raise ValueError(
+                    f"a call with positions up to {ends:,} raises {type(error).__name__}: {error}; choose smaller positions, "
+                    "such as up_to=N - 1 in assert_rotary for a table of N rows") from error
     remarks = () if ends is None else (_end(function, form, at, ends, head_dim),)
     fault = _fault_of_positions(function, form, at, head_dim)
     if fault:
@@ -123,20 +132,26 @@ def _positions(reach: int, axes: int) -> NDArray[np.int64]:
 
 
 def _form(function: Callable[..., Any], positions: NDArray[Any], head_dim: int) -> Form:
-    """Find the form of the arguments with which a call succeeds."""
+    """Find the form of the arguments with which a call with the smallest position succeeds."""
     torch: Any = sys.modules.get("torch")
     is_module = torch is not None and isinstance(function, torch.nn.Module)
     kinds = (True,) if is_module else (False, True) if torch is not None else (False,)
-    errors = []
+    at = np.broadcast_to(positions.min(axis=-1, keepdims=True), positions.shape)
+    errors: list[Exception] = []
     for is_torch in kinds:
         for shape, batched in SHAPES:
             form = Form(is_torch, shape, batched)
             try:
-                _called(function, form, np.zeros((positions.shape[-1], head_dim), np.float32), positions)
+                _called(function, form, np.zeros((at.shape[-1], head_dim), np.float32), at)
                 return form
             except Exception as error:  # noqa: BLE001  (any error means that the function expects another form)
                 errors.append(error)
-    first = errors[1 if is_module else -len(SHAPES)]        # modules expect a batch
+    for error in errors:
+        if isinstance(error, ResultError):
+            raise ValueError(str(error)) from None
+    first = errors[1 if is_module else 0]       # modules expect a batch
+    if len(kinds) > 1 and ("Tensor" in str(first) or "numpy.ndarray" in str(first)):        # the function refuses arrays
+        first = errors[len(SHAPES)]
     raise ValueError(
         f"rotation cannot be called with x of shape ({positions.shape[-1]}, {head_dim}) and positions of shape "
         f"{positions.shape}, nor with further axes of length 1: {type(first).__name__}: {first}") from first
@@ -152,12 +167,15 @@ def _called(function: Callable[..., Any], form: Form, x: NDArray[np.float32], po
             result = function(torch.from_numpy(vectors), torch.from_numpy(at))
     else:
         result = function(vectors, at)
-    if is_pair(result):
+    if is_pair(result) and all(hasattr(part, "shape") for part in result):
         return tuple(numpy_of("the result of rotation", part) for part in result)
     array = numpy_of("the result of rotation", result)
+    expected = f"expected an array of shape {vectors.shape}, or tables (cos, sin)"
+    if not hasattr(array, "shape"):
+        raise ResultError(f"the function returned a value of type {type(array).__name__}, {expected}")
     shape = np.shape(array)
     if not np.iscomplexobj(array) and [n for n in shape if n != 1] != [n for n in vectors.shape if n != 1]:
-        raise ValueError(f"the result has shape {shape}, expected {vectors.shape}, or tables (cos, sin)")
+        raise ResultError(f"the function returned an array of shape {shape}, {expected}")
     return array if np.iscomplexobj(array) else array.reshape(x.shape)
 
 
