@@ -17,6 +17,7 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_fr
 YARN = {"rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 8192}
 CONFIG = {"model_type": "llama", "head_dim": 64, "rope_theta": 500000.0}
 ROTARY = Rotary(64, base=500000.0)
+PARTIAL = Rotary(80, rotary_dim=32)
 
 
 def columns(rotary):
@@ -177,6 +178,12 @@ def narrow_tables(positions, frequencies="", positions_in="", angles=""):
     return np.cos(a).astype(np.float32), np.sin(a).astype(np.float32)
 
 
+@np.errstate(over="ignore", invalid="ignore")
+def float16_angles(positions):
+    angles = (positions[:, None] * PARTIAL.frequencies).astype(np.float16).astype(np.float32)
+    return np.cos(angles), np.sin(angles)
+
+
 def indexed(rows, index):
     cos, sin = ROTARY.tables(rows)
     return rotation(ROTARY, lambda positions: (cos[index(positions)], sin[index(positions)]))
@@ -245,7 +252,13 @@ FAULTS = {
     "some pairs": (some_pairs, ROTARY, ("pairs 20 to 31 are not rotated",)),
     "no pairs": (lambda x, positions: x, ROTARY, ("pairs 0 to 31 are not rotated",)),
     "reflection": (reflected, ROTARY, ("columns 0 to 31 have sines of the same sign in both columns of a pair",)),
+    "other columns are 0": (lambda x, p: np.where(np.arange(80) < 32, rotation(PARTIAL)(x, p), 0), PARTIAL,
+                            ("columns 32 to 79 are set to 0",)),
+    "a constant is added": (lambda x, positions: rotation(ROTARY)(x, positions) + 1, ROTARY,
+                            ("the function returns other values than 0 if x is 0",)),
     # cosines and sines
+    "negative": (lambda x, positions: -rotation(ROTARY)(x, positions), ROTARY, ("values are multiplied by -1, expected 1",)),
+    "negative tables": ((-COS, -SIN), ROTARY, ("values are multiplied by -1, expected 1",)),
     "signs": ((COS, -SIN), ROTARY, ("the signs of the sines are reversed",)),
     "signs and base": (rotation(Rotary(64, frequency_scale=-1)), ROTARY, (BASE, "the signs of the sines are reversed")),
     "exchanged": ((SIN, COS), ROTARY, ("cos and sin are exchanged",)),
@@ -285,6 +298,8 @@ FAULTS = {
     "angles": (narrow_tables(range(5000), angles="bfloat16"), ROTARY, ("angles were rounded to bfloat16",)),
     "tables": (tuple(rounded(table.astype(np.float64), "bfloat16").astype(np.float32) for table in (COS, SIN)), ROTARY,
                ("tables were rounded to bfloat16",)),
+    "angles above 65,504 in float16": (rotation(PARTIAL, float16_angles), PARTIAL, (
+        "not all values are finite, the first at position 65,535", "angles were rounded to float16")),
     "everything": (narrow_tables(range(5000), "bfloat16", "bfloat16", "bfloat16"), ROTARY, (
         "inv_freq was rounded to bfloat16", "positions were rounded to bfloat16 above 256", "angles were rounded to bfloat16")),
 }
@@ -438,7 +453,7 @@ def test_a_function_with_a_short_table():
     ((lambda x, p: x,), {}, "rotation is a function, so identify_rotary needs expect or head_dim, the number of columns"),
     ((lambda x, p: 1 / 0,), {"head_dim": 8}, r"rotation cannot be called with x of shape \(2, 8\) .*: ZeroDivisionError"),
     ((lambda x, p: x.sum(),), {"head_dim": 8}, r"^the function returned an array of shape \(\), expected .* shape \(2, 8\)"),
-    ((lambda x, p: x[..., :4],), {"head_dim": 8, "positions": 7}, r"^the .* shape \(7, 4\), expected an array of shape \(7, 8\)"),
+    ((lambda x, p: x[..., :4],), {"head_dim": 8, "positions": 7}, r"^the .* shape \(7, 4\), expected .* shape \(7, 8\)"),
     ((lambda x, p: x.tolist(),), {"head_dim": 8}, r"^the function returned .* list, expected an array of shape \(2, 8\), or"),
     ((lambda x, p: x[:, {}],), {"head_dim": 8}, "IndexError: only integers, slices"),
     ((lambda x, p: x + COS[p[-1:] + 4999],), {"head_dim": 32, "positions": 9}, "with positions up to 8 raises IndexError"),

@@ -82,12 +82,20 @@ def read_function(
     remarks = () if ends is None else (_end(function, form, at, ends, head_dim),)
     fault = _fault_of_positions(function, form, at, head_dim)
     if fault:
-        empty = np.zeros((0, 0), np.complex128)
-        return Reading("float32", positions=at[..., :0], rows=np.arange(0), read=lambda rows: empty, faults=(fault,))
+        return _without_values(fault, at)
     if is_pair(result) or np.iscomplexobj(result):
         reading = read_arrays(result, at, pairs, axes)
         return reading._replace(remarks=remarks, call=_caller_of_tables(function, form, head_dim, pairs, axes))
+    zeros = float64_values(*array_of("the result of rotation", result))
+    if np.abs(zeros[np.isfinite(zeros)]).max(initial=0.0) > SMALL:
+        return _without_values("the function returns other values than 0 if x is 0", at)
     return _read_rotated(function, form, at, head_dim, expected)._replace(remarks=remarks)
+
+
+def _without_values(fault: str, positions: NDArray[Any]) -> Reading:
+    """Return the reading of a function that has a fault because of which its values are those of no rotation."""
+    empty = np.zeros((0, 0), np.complex128)
+    return Reading("float32", positions=positions[..., :0], rows=np.arange(0), read=lambda rows: empty, faults=(fault,))
 
 
 def _limit(expected: Rotary) -> int | None:
@@ -243,6 +251,9 @@ def _read_rotated(
     unit = np.tile(np.eye(head_dim, dtype=np.float32), (len(few), 1))
     table, dtype = rotated(unit, np.repeat(at[..., few], head_dim, axis=-1))
     matrices = table.reshape(len(few), head_dim, head_dim)
+    matrices = matrices[np.isfinite(matrices).all(axis=(1, 2))]         # angles may be too large for float16
+    if not len(matrices):
+        return _without_values("no value is finite", at)
     pairs, faults = _pairs_of(matrices)
     layout, rotary_dim = _layout_of(pairs)
     if expected is not None and not expected.frequencies[rotary_dim // 2 :].any():      # as with scaling type proportional
@@ -321,5 +332,6 @@ def _layout_of(pairs: list[_Pair]) -> tuple[Layout | None, int]:
 def _faults_of_columns(matrices: Matrices, pairs: list[_Pair], rotary_dim: int) -> tuple[str, ...]:
     """Return the faults of the columns that are not rotated."""
     rest = [pair.inputs[0] for pair in pairs if len(pair.inputs) == 1 and pair.inputs[0] >= rotary_dim]
-    changed = [column for column in rest if np.abs(matrices[:, column, column] - 1).max() > 1e-6]
+    kept = [column for column in rest if np.abs(matrices[:, column]).max() > SMALL]
+    changed = [column for column in kept if np.abs(matrices[:, column, column] - 1).max() > 1e-6]
     return (f"columns {numbers(changed)} are multiplied by a factor but not rotated",) if changed else ()
