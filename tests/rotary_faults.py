@@ -17,6 +17,7 @@ LLAMA3 = CONFIG | {"rope_scaling": {
 YARN = CONFIG | {"rope_scaling": {"rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 8192}}
 YARN_MSCALE = CONFIG | {"rope_scaling": YARN["rope_scaling"] | {"mscale": 1.0, "mscale_all_dim": 1.0}}
 LINEAR = CONFIG | {"rope_scaling": {"rope_type": "linear", "factor": 4.0}}
+DYNAMIC = CONFIG | {"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}
 PARTIAL = CONFIG | {"partial_rotary_factor": 0.5}
 
 
@@ -129,6 +130,16 @@ class Clamped(RotaryEmbedding):
         return positions % 4096
 
 
+class Dynamic(RotaryEmbedding):
+    """Dynamic scaling: in each call, the frequencies are those for the length of the sequences."""
+
+    def positions(self, positions, x):
+        length = max(float(positions.max()) + 1, CONFIG["max_position_embeddings"])
+        growth = 4.0 * length / CONFIG["max_position_embeddings"] - 3.0
+        self.inv_freq = frequencies(BASE * growth ** (DIM / (DIM - 2)))
+        return positions
+
+
 class Stored(nn.Module):
     """[cos | sin] of each position, as in vLLM; rotates by its own code."""
 
@@ -164,6 +175,16 @@ def stored(**options):
 
 def negated(q, k, cos, sin):
     return halves(q, k, cos, -sin)
+
+
+def opposite(q, k, cos, sin):
+    return tuple(-x for x in halves(q, k, cos, sin))
+
+
+def scaled_partial(q, k, cos, sin):
+    """Multiply the columns that are not rotated by 2."""
+    width = cos.shape[-1]
+    return tuple(torch.cat([x[..., :width], 2 * x[..., width:]], -1) for x in partial(q, k, cos, sin))
 
 
 def exchanged(q, k, cos, sin):
@@ -221,7 +242,8 @@ FAULTS = [
           (r"layout is interleaved, .* halves",)),
     Fault("a table with the other layout", "vllm-omni #1784", lambda: stored(is_neox_style=False),
           (r"layout is interleaved, .* halves",)),
-    Fault("tables in pairs, columns in halves", "how-to-train-your-gpt #7", lambda: model(rotate=mixed), (r".",)),
+    Fault("tables in pairs, columns in halves", "how-to-train-your-gpt #7", lambda: model(rotate=mixed),
+          (r"have different cosines in a pair", r"no known rotation gives these values")),
     Fault("negative angles", "lalamo #268", lambda: model(rotate=negated), (r"signs of the sines are reversed",)),
     Fault("cosines and sines exchanged", "", lambda: model(rotate=exchanged), (r"cos and sin are exchanged",)),
     Fault("inverse frequencies", "LeetCUDA #289", lambda: model(RotaryEmbedding(1 / frequencies())),
@@ -245,7 +267,16 @@ FAULTS = [
     Fault("positions from 1", "", lambda: model(RotaryEmbedding(positions=lambda p, x: p + 1)), (r"positions start at 1",)),
     Fault("a stored table from 1", "", lambda: stored(first=1), (r"positions start at 1",)),
     Fault("positions ignored", "Megatron-LM #453",
-          lambda: model(RotaryEmbedding(positions=lambda p, x: torch.arange(p.shape[-1]).expand_as(p))), (r".",)),
+          lambda: model(RotaryEmbedding(positions=lambda p, x: torch.arange(p.shape[-1]).expand_as(p))),
+          (r"the values depend on the row, not on its position",)),
+    Fault("positions from the first one of a call", "",
+          lambda: model(RotaryEmbedding(positions=lambda p, x: p - p[..., :1])),
+          (r"positions are counted from the first one of each call",)),
+    Fault("negative results", "", lambda: model(rotate=opposite), (r"^values are multiplied by -1, expected 1$",)),
+    Fault("other columns multiplied", "", lambda: model(RotaryEmbedding(frequencies(dim=32)), scaled_partial, PARTIAL),
+          (r"^columns 32 to 63 are multiplied by a factor but not rotated$",)),
+    Fault("other frequencies and another base", "", lambda: model(RotaryEmbedding(frequencies(1e4) / 8)),
+          (r"base is 10000, .* 500000", r"frequency_scale is 0\.125, .* 1$")),
     Fault("pairs that are not rotated", "", lambda: model(rotate=first_pairs), (r"pairs 20 to 31 are not rotated",)),
     Fault("all columns instead of half", "vllm #43770", lambda: model(config=PARTIAL),
           (r"64 columns are rotated, .* 32",)),
@@ -262,4 +293,6 @@ FAULTS = [
           (r"attention_scaling 1\.277.* is missing", r"layout is interleaved, .* halves")),
     Fault("negative angles and another base", "", lambda: model(RotaryEmbedding(frequencies(1e4)), negated),
           (r"base is 10000, .* 500000", r"signs of the sines are reversed")),
+    Fault("negative angles with dynamic scaling", "", lambda: model(Dynamic(), negated, DYNAMIC),
+          (r"^the signs of the sines are reversed$",)),
 ]

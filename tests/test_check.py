@@ -189,8 +189,19 @@ def test_up_to_is_the_largest_position():
         return Rotary(64).rotate(x, positions)
 
     assert_rotary(f, Rotary(64), up_to=5000)
-    assert max(seen) == 5000 and {0, 1, 2, 255, 256, 257, 4095, 4096, 4097} <= set(seen)
+    assert max(seen) == 5000
+    dynamic = {"rope_type": "dynamic", "factor": 4.0, "max_position_embeddings": 2048}
+    for expect, last in (
+        (Rotary(64), 131_071), (CONFIG | {"rope_theta": 1e4, "max_position_embeddings": 4096}, 4095),
+        (Rotary(64, scaling=dynamic), 2047), (CONFIG | {"rope_theta": 1e4}, 131_071),
+    ):
+        seen.clear()
+        assert_rotary(f, expect)
+        assert max(seen) == last
+    assert {0, 1, 2, 255, 256, 257, 4095, 4096, 4097} <= set(seen)
     for wrong, kind in ((0, ValueError), ("a", TypeError)):
         with pytest.raises(kind, match="up_to is"):
             assert_rotary(f, Rotary(64), up_to=wrong)
+    with pytest.raises(ValueError, match=r"up to 131,071 raises IndexError: position 131071; .* up_to=N - 1"):
+        assert_rotary(rotated(BASE, last=4095), CONFIG)
     assert posenc.testing.assert_rotary is assert_rotary

@@ -17,6 +17,7 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_fr
 YARN = {"rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 8192}
 CONFIG = {"model_type": "llama", "head_dim": 64, "rope_theta": 500000.0}
 ROTARY = Rotary(64, base=500000.0)
+PARTIAL = Rotary(80, rotary_dim=32)
 
 
 def columns(rotary):
@@ -177,6 +178,12 @@ def narrow_tables(positions, frequencies="", positions_in="", angles=""):
     return np.cos(a).astype(np.float32), np.sin(a).astype(np.float32)
 
 
+@np.errstate(over="ignore", invalid="ignore")
+def float16_angles(positions):
+    angles = (positions[:, None] * PARTIAL.frequencies).astype(np.float16).astype(np.float32)
+    return np.cos(angles), np.sin(angles)
+
+
 def indexed(rows, index):
     cos, sin = ROTARY.tables(rows)
     return rotation(ROTARY, lambda positions: (cos[index(positions)], sin[index(positions)]))
@@ -245,7 +252,13 @@ FAULTS = {
     "some pairs": (some_pairs, ROTARY, ("pairs 20 to 31 are not rotated",)),
     "no pairs": (lambda x, positions: x, ROTARY, ("pairs 0 to 31 are not rotated",)),
     "reflection": (reflected, ROTARY, ("columns 0 to 31 have sines of the same sign in both columns of a pair",)),
+    "other columns are 0": (lambda x, p: np.where(np.arange(80) < 32, rotation(PARTIAL)(x, p), 0), PARTIAL,
+                            ("columns 32 to 79 are set to 0",)),
+    "a constant is added": (lambda x, positions: rotation(ROTARY)(x, positions) + 1, ROTARY,
+                            ("the function returns other values than 0 if x is 0",)),
     # cosines and sines
+    "negative": (lambda x, positions: -rotation(ROTARY)(x, positions), ROTARY, ("values are multiplied by -1, expected 1",)),
+    "negative tables": ((-COS, -SIN), ROTARY, ("values are multiplied by -1, expected 1",)),
     "signs": ((COS, -SIN), ROTARY, ("the signs of the sines are reversed",)),
     "signs and base": (rotation(Rotary(64, frequency_scale=-1)), ROTARY, (BASE, "the signs of the sines are reversed")),
     "exchanged": ((SIN, COS), ROTARY, ("cos and sin are exchanged",)),
@@ -267,6 +280,12 @@ FAULTS = {
                 ("1 row differs, at position 1,721",)),
     "rows": (lambda x, positions: rotation(ROTARY)(x, np.arange(len(x))), ROTARY,
              ("the values depend on the row, not on its position",)),
+    "from the first": (rotation(ROTARY, lambda p: ROTARY.tables(p - p[0])), ROTARY,
+                       ("positions are counted from the first one of each call",)),
+    "from the least": (lambda x, p: ROTARY.tables(p - p.min()), ROTARY,
+                       ("positions are counted from the first one of each call",)),
+    "without gaps": (rotation(ROTARY, lambda p: ROTARY.tables(range(p[0], p[0] + len(p)))), ROTARY,
+                     ("the values depend on the other positions of the call",)),
     # arithmetic
     "frequencies in bfloat16": (rounded(ROTARY.frequencies, "bfloat16"), ROTARY, ("inv_freq was rounded to bfloat16",)),
     "frequencies in float16": (rounded(ROTARY.frequencies, "float16"), ROTARY, ("inv_freq was rounded to float16",)),
@@ -279,6 +298,8 @@ FAULTS = {
     "angles": (narrow_tables(range(5000), angles="bfloat16"), ROTARY, ("angles were rounded to bfloat16",)),
     "tables": (tuple(rounded(table.astype(np.float64), "bfloat16").astype(np.float32) for table in (COS, SIN)), ROTARY,
                ("tables were rounded to bfloat16",)),
+    "angles above 65,504 in float16": (rotation(PARTIAL, float16_angles), PARTIAL, (
+        "not all values are finite, the first at position 65,535", "angles were rounded to float16")),
     "everything": (narrow_tables(range(5000), "bfloat16", "bfloat16", "bfloat16"), ROTARY, (
         "inv_freq was rounded to bfloat16", "positions were rounded to bfloat16 above 256", "angles were rounded to bfloat16")),
 }
@@ -329,6 +350,7 @@ def test_several_axes(name, head_dim):
     lambda cos, sin: lambda x, positions: ROTARY.tables(positions),
     lambda cos, sin: lambda x, positions: ROTARY.rotate(x.copy(), positions),
     lambda cos, sin: lambda x, positions: ROTARY.rotate(x.copy(), positions) if x.ndim == 4 else None,
+    lambda cos, sin: lambda x, positions: ROTARY.rotate(x[:, 0], positions)[:, None] if x.shape[1] == 1 < x.shape[0] else None,
 ])
 def test_every_form_is_read(form):
     match = identify_rotary(form(*ROTARY.tables(300)), expect=CONFIG)[0]
@@ -416,6 +438,7 @@ def test_a_function_with_a_short_table():
 @pytest.mark.parametrize("arguments, keywords, message", [
     ((None,), {}, "rotation is None, expected an array"),
     (("inv_freq",), {}, "rotation has dtype <U8, expected float64, float32, float16 or bfloat16"),
+    ((5,), {}, "rotation has dtype int64, expected float64, float32, float16 or bfloat16"),
     ((5.0,), {}, r"rotation has shape \(\), expected \(n, 2 \* pairs\), for cosines and sines, or \(pairs,\)"),
     (((COS, SIN[:9]),), {}, r"sin has shape \(9, 32\) and dtype float32, expected the shape and dtype of cos, \(5000, 32\)"),
     ((np.zeros((2, 9, 8)),), {}, r"cos has shape \(2, 9, 4\), expected \(n, columns\), with or without axes of length 1"),
@@ -429,7 +452,11 @@ def test_a_function_with_a_short_table():
     ((INV_FREQ,), {"expected": ROTARY}, "unexpected keyword argument 'expected'; did you mean 'expect'?"),
     ((lambda x, p: x,), {}, "rotation is a function, so identify_rotary needs expect or head_dim, the number of columns"),
     ((lambda x, p: 1 / 0,), {"head_dim": 8}, r"rotation cannot be called with x of shape \(2, 8\) .*: ZeroDivisionError"),
-    ((lambda x, p: x.sum(),), {"head_dim": 8}, r"the result has shape \(\), expected \(2, 8\), or tables \(cos, sin\)"),
+    ((lambda x, p: x.sum(),), {"head_dim": 8}, r"^the function returned an array of shape \(\), expected .* shape \(2, 8\)"),
+    ((lambda x, p: x[..., :4],), {"head_dim": 8, "positions": 7}, r"^the .* shape \(7, 4\), expected .* shape \(7, 8\)"),
+    ((lambda x, p: x.tolist(),), {"head_dim": 8}, r"^the function returned .* list, expected an array of shape \(2, 8\), or"),
+    ((lambda x, p: x[:, {}],), {"head_dim": 8}, "IndexError: only integers, slices"),
+    ((lambda x, p: x + COS[p[-1:] + 4999],), {"head_dim": 32, "positions": 9}, "with positions up to 8 raises IndexError"),
 ])
 def test_errors_name_the_argument(arguments, keywords, message):
     with pytest.raises((TypeError, ValueError), match=message):

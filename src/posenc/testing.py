@@ -13,13 +13,15 @@ from numpy.typing import NDArray
 
 from posenc._arguments import checks
 from posenc._arguments.unknown_keywords import suggests
-from posenc._identify.rotation.match import identify_rotary
+from posenc._identify.rotation.match import identify_rotary, last_position
 
 __all__ = ["assert_rotary"]
 
+LAST = 131_071              # without a configuration
+
 
 @suggests
-def assert_rotary(f: Any, expect: Any, up_to: SupportsIndex = 131_072) -> None:
+def assert_rotary(f: Any, expect: Any, up_to: SupportsIndex | None = None) -> None:
     """Raise an AssertionError if a function does not rotate as expected, with a sentence for each difference.
 
     Parameters
@@ -29,7 +31,9 @@ def assert_rotary(f: Any, expect: Any, up_to: SupportsIndex = 131_072) -> None:
     expect : Rotary, configuration or dict
         The expected rotation, as in `posenc.identify_rotary`.
     up_to : int, optional
-        The largest position with which f is called.
+        The largest position with which f is called; N - 1 for a table of N rows.  By default, the last one for which `expect`
+        has frequencies: ``max_position_embeddings - 1`` of a configuration, or 131,071 if it has no such number.  With a
+        scaling that depends on the length of a sequence, it is the last position of the original length.
 
     Returns
     -------
@@ -41,7 +45,7 @@ def assert_rotary(f: Any, expect: Any, up_to: SupportsIndex = 131_072) -> None:
     AssertionError
         If the rotation differs from the expected one by more than the rounding of its arithmetic, such as float32 angles.
     TypeError, ValueError
-        If an argument has an invalid type or value, or if f cannot be called.
+        If an argument has an invalid type or value, or if f cannot be called, or returns no array of the shape of x.
 
     See Also
     --------
@@ -59,9 +63,10 @@ def assert_rotary(f: Any, expect: Any, up_to: SupportsIndex = 131_072) -> None:
     AssertionError: base is 10000, the configuration has 500000
     """
     __tracebackhide__ = True
-    last = checks.integer("up_to", up_to, 1)
+    last = None if up_to is None else checks.integer("up_to", up_to, 1)
     if f is None:
         raise checks.wrong_type("f", f, "a function")
+    last = last_position(expect, LAST) if last is None else last
     match = identify_rotary(f, expect=expect, positions=_positions(last) if callable(f) else None)[0]
     if match.faults:
         raise AssertionError("; ".join(match.faults))

@@ -422,8 +422,8 @@ def check_broadcast(shape: tuple[int, ...], expected: tuple[int, ...], has_axes:
     """Check that positions of this shape have one axis, or as many as `expected`, and broadcast to it.
 
     With any other number of axes, positions of shape (batch, n) would be broadcast to (batch, heads, n) as if their shape were
-    (heads, n) whenever batch equals heads.  Positions with one axis must have all rows: a single position would mean equal rows,
-    not consecutive ones.  If `has_axes`, the first index of positions selects an axis.
+    (heads, n) whenever batch equals heads.  Positions with one axis must have all rows: a single position would mean equal
+    rows, not consecutive ones.  If `has_axes`, the first index of positions selects an axis.
     """
     own, n = shape[has_axes:], len(expected)
     is_single = len(own) < 2 and all(length == 1 for length in own) and n > 0 and expected[-1] > 1

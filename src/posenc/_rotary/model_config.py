@@ -17,6 +17,7 @@ SHARES = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_percent", "
 # rotary_dim of minimax_m3_vl_text: its class documents it as the number of rotated columns, but the code of transformers 5.23
 # ignores it.  MiniMax-M2 was trained with fewer rotated columns; transformers ignored its rotary_dim by mistake (issue 48241).
 WIDTHS = ("rotary_dim", "rotary_ndims", "attn_rotary_emb")
+LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len")
 LOCAL, FULL = "sliding_attention", "full_attention"
 
 
@@ -76,17 +77,23 @@ def settings_of(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[st
 
 def _set_lengths(scaling: dict[str, Any], rope_type: str, config: Any, nested: bool, length: int | None) -> None:
     """Set the lengths that the scaling type needs, which configurations have outside of the rope parameters."""
-    max_positions = _read(config, "max_position_embeddings", "n_positions", "max_seq_len")
+    most = _read(config, *LENGTHS)
     if rope_type in ("llama3", "yarn", "longrope"):
         original = None if nested else _read(config, "original_max_position_embeddings")
         if original is not None:            # as in transformers, it overrides rope_parameters
             scaling["original_max_position_embeddings"] = original
         elif scaling.get("original_max_position_embeddings") is None:
-            scaling["original_max_position_embeddings"] = max_positions
+            scaling["original_max_position_embeddings"] = most
     if rope_type == "dynamic" or rope_type in ("yarn", "longrope") and scaling.get("factor") is None:
-        scaling.setdefault("max_position_embeddings", max_positions)
+        scaling.setdefault("max_position_embeddings", most)
     if length is not None and rope_type in ("dynamic", "longrope"):
         scaling["length"] = length
+
+
+def max_positions(config: Any) -> int | None:
+    """Return the number of positions of a model, or None if its configuration has none."""
+    most = _read(config, *LENGTHS)
+    return most if isinstance(most, int) and most > 0 else None
 
 
 def _sections(sections: tuple[int, ...], axes: str, pairs: int) -> tuple[int, ...]:

@@ -197,7 +197,7 @@ class RotaryAt:
 def rotary_at(rotary: Any, factors: kernel.Factors) -> RotaryAt:
     """Return the rotation at the positions of `factors`."""
     array = factors.array
-    memory = memoryview(array.reshape(-1)).toreadonly()         # an array of it cannot be made writable
+    memory = array.reshape(-1).data.toreadonly()         # an array of it cannot be made writable
     return new_rotary_at(rotary, factors, array, np.frombuffer(memory, array.dtype).reshape(array.shape))
 
 

@@ -271,8 +271,8 @@ def _judged(place: Place, setting: Setting, rotary: Rotary | None, source: str) 
         found = rotations(module, functions_of(place), setting)
     except FAILURES as error:
         return Judged(unchecked=f"a call of the module raises {type(error).__name__}: {error}")
-    frequencies = _frequencies(place.module, setting.layer_type)
     if not found:
+        frequencies = _frequencies(place.module, setting.layer_type)
         if frequencies is None:
             return Judged(unchecked=UNKNOWN_FORM)
         return _compared(frequencies, rotary, source)._replace(only_frequencies=is_called(place.module))
@@ -283,8 +283,10 @@ def _judged(place: Place, setting: Setting, rotary: Rotary | None, source: str) 
     if not best.faults:
         return best
     # the faults of the frequencies and of the tables, then those that only the whole rotation has
-    parts = [] if frequencies is None or rotary is None else [_compared(frequencies, rotary, source)]
-    parts += [] if tables is None or not composed else [_together(tables, rotary, source)]
+    parts = [] if tables is None or not composed else [_together(tables, rotary, source)]
+    frequencies = _frequencies(module, setting.layer_type)          # after the calls, which may change them
+    if frequencies is not None and rotary is not None and (not parts or parts[0].faults or parts[0].unchecked):
+        parts.insert(0, _compared(frequencies, rotary, source))
     inner = {fault for part in parts for fault in part.faults}
     earlier = next((part for part in parts if part.faults), best)
     others = () if best.found is None else tuple(fault for fault in best.faults if fault not in earlier.faults)

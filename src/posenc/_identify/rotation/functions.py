@@ -41,7 +41,12 @@ class Form(NamedTuple):
 SHAPES: tuple[tuple[Callable[[int, int], tuple[int, ...]], bool], ...] = (
     (lambda n, d: (n, d), False), (lambda n, d: (1, n, d), True), (lambda n, d: (1, 1, n, d), False),
     (lambda n, d: (1, 1, n, d), True), (lambda n, d: (1, n, 1, d), False), (lambda n, d: (1, n, 1, d), True),
+    (lambda n, d: (n, 1, d), False),
 )
+
+
+class ResultError(ValueError):
+    """The result of a call is neither rotated vectors nor tables."""
 
 
 def read_function(
@@ -68,17 +73,29 @@ def read_function(
         try:
             result = _called(function, form, np.zeros((at.shape[-1], head_dim), np.float32), at)
             break
-        except Exception:  # noqa: BLE001  (the function's table may end before these positions)
+        except Exception as error:  # the function's table may end before these positions
             ends = int(at.max())
+            if at is choices[-1]:
+                raise ValueError(
+                    f"a call with positions up to {ends:,} raises {type(error).__name__}: {error}; choose smaller positions, "
+                    "such as up_to=N - 1 in assert_rotary for a table of N rows") from error
     remarks = () if ends is None else (_end(function, form, at, ends, head_dim),)
-    if _ignores_positions(function, form, at, head_dim):
-        fault = "the values depend on the row, not on its position"
-        empty = np.zeros((0, 0), np.complex128)
-        return Reading("float32", positions=at[..., :0], rows=np.arange(0), read=lambda rows: empty, faults=(fault,))
+    fault = _fault_of_positions(function, form, at, head_dim)
+    if fault:
+        return _without_values(fault, at)
     if is_pair(result) or np.iscomplexobj(result):
         reading = read_arrays(result, at, pairs, axes)
         return reading._replace(remarks=remarks, call=_caller_of_tables(function, form, head_dim, pairs, axes))
+    zeros = float64_values(*array_of("the result of rotation", result))
+    if np.abs(zeros[np.isfinite(zeros)]).max(initial=0.0) > SMALL:
+        return _without_values("the function returns other values than 0 if x is 0", at)
     return _read_rotated(function, form, at, head_dim, expected)._replace(remarks=remarks)
+
+
+def _without_values(fault: str, positions: NDArray[Any]) -> Reading:
+    """Return the reading of a function that has a fault because of which its values are those of no rotation."""
+    empty = np.zeros((0, 0), np.complex128)
+    return Reading("float32", positions=positions[..., :0], rows=np.arange(0), read=lambda rows: empty, faults=(fault,))
 
 
 def _limit(expected: Rotary) -> int | None:
@@ -123,20 +140,26 @@ def _positions(reach: int, axes: int) -> NDArray[np.int64]:
 
 
 def _form(function: Callable[..., Any], positions: NDArray[Any], head_dim: int) -> Form:
-    """Find the form of the arguments with which a call succeeds."""
+    """Find the form of the arguments with which a call with the smallest position succeeds."""
     torch: Any = sys.modules.get("torch")
     is_module = torch is not None and isinstance(function, torch.nn.Module)
     kinds = (True,) if is_module else (False, True) if torch is not None else (False,)
-    errors = []
+    at = np.broadcast_to(positions.min(axis=-1, keepdims=True), positions.shape)
+    errors: list[Exception] = []
     for is_torch in kinds:
         for shape, batched in SHAPES:
             form = Form(is_torch, shape, batched)
             try:
-                _called(function, form, np.zeros((positions.shape[-1], head_dim), np.float32), positions)
+                _called(function, form, np.zeros((at.shape[-1], head_dim), np.float32), at)
                 return form
             except Exception as error:  # noqa: BLE001  (any error means that the function expects another form)
                 errors.append(error)
-    first = errors[1 if is_module else -len(SHAPES)]        # modules expect a batch
+    for error in errors:
+        if isinstance(error, ResultError):
+            raise ValueError(str(error)) from None
+    first = errors[1 if is_module else 0]       # modules expect a batch
+    if len(kinds) > 1 and ("Tensor" in str(first) or "numpy.ndarray" in str(first)):        # the function refuses arrays
+        first = errors[len(SHAPES)]
     raise ValueError(
         f"rotation cannot be called with x of shape ({positions.shape[-1]}, {head_dim}) and positions of shape "
         f"{positions.shape}, nor with further axes of length 1: {type(first).__name__}: {first}") from first
@@ -152,24 +175,46 @@ def _called(function: Callable[..., Any], form: Form, x: NDArray[np.float32], po
             result = function(torch.from_numpy(vectors), torch.from_numpy(at))
     else:
         result = function(vectors, at)
-    if is_pair(result):
+    if is_pair(result) and all(hasattr(part, "shape") for part in result):
         return tuple(numpy_of("the result of rotation", part) for part in result)
     array = numpy_of("the result of rotation", result)
+    expected = f"expected an array of shape {vectors.shape}, or tables (cos, sin)"
+    if not hasattr(array, "shape"):
+        raise ResultError(f"the function returned a value of type {type(array).__name__}, {expected}")
     shape = np.shape(array)
     if not np.iscomplexobj(array) and [n for n in shape if n != 1] != [n for n in vectors.shape if n != 1]:
-        raise ValueError(f"the result has shape {shape}, expected {vectors.shape}, or tables (cos, sin)")
+        raise ResultError(f"the function returned an array of shape {shape}, {expected}")
     return array if np.iscomplexobj(array) else array.reshape(x.shape)
 
 
-def _ignores_positions(function: Callable[..., Any], form: Form, positions: NDArray[Any], head_dim: int) -> bool:
-    """Return whether the rows of the result differ, but do not change if the positions do."""
-    first = positions[..., : min(16, positions.shape[-1])]
-    one, two = (
-        np.stack(np.broadcast_arrays(*_called(function, form, np.ones((first.shape[-1], head_dim), np.float32), at)))
-        for at in (first, first[..., ::-1])
-    )
-    rows = one.reshape(-1, first.shape[-1], one.shape[-1])
-    return bool(np.array_equal(one, two, equal_nan=True) and (rows != rows[:, :1]).any())
+def _fault_of_positions(function: Callable[..., Any], form: Form, positions: NDArray[Any], head_dim: int) -> str:
+    """Return the fault of values that depend on more than their own position, or an empty string.
+
+    A call at some positions is compared with one of the same shape in which every position is the last one.
+    """
+    some = positions[..., np.linspace(0, positions.shape[-1] - 1, 16).astype(int)]
+
+    def values(at: NDArray[Any]) -> NDArray[Any]:
+        result = _called(function, form, np.ones((some.shape[-1], head_dim), np.float32), at)
+        parts = [array_of("the result of rotation", part) for part in (result if is_pair(result) else (result,))]
+        own = [part if np.iscomplexobj(part) else float64_values(part, dtype) for part, dtype in parts]
+        stacked = np.stack(np.broadcast_arrays(*own))
+        return stacked.reshape(-1, some.shape[-1], stacked.shape[-1])
+
+    every, last = values(some), values(np.broadcast_to(some[..., -1:], some.shape))
+    if np.array_equal(every, last, equal_nan=True):
+        return "" if _near(every, every[:, :1]) else "the values depend on the row, not on its position"
+    if _near(last, every[:, -1:]):
+        return ""
+    if _near(last, values(np.zeros_like(some))):
+        return "positions are counted from the first one of each call"
+    return "the values depend on the other positions of the call"
+
+
+def _near(x: NDArray[Any], y: NDArray[Any]) -> bool:
+    """Return whether values agree; those of equal positions may be rounded differently in the lanes of a vector."""
+    size = np.max(np.abs(y), initial=0.0, where=np.isfinite(y))
+    return bool(np.allclose(x, y, rtol=0, atol=1e-2 * size, equal_nan=True))
 
 
 def _caller_of_tables(
@@ -206,6 +251,9 @@ def _read_rotated(
     unit = np.tile(np.eye(head_dim, dtype=np.float32), (len(few), 1))
     table, dtype = rotated(unit, np.repeat(at[..., few], head_dim, axis=-1))
     matrices = table.reshape(len(few), head_dim, head_dim)
+    matrices = matrices[np.isfinite(matrices).all(axis=(1, 2))]         # angles may be too large for float16
+    if not len(matrices):
+        return _without_values("no value is finite", at)
     pairs, faults = _pairs_of(matrices)
     layout, rotary_dim = _layout_of(pairs)
     if expected is not None and not expected.frequencies[rotary_dim // 2 :].any():      # as with scaling type proportional
@@ -284,5 +332,6 @@ def _layout_of(pairs: list[_Pair]) -> tuple[Layout | None, int]:
 def _faults_of_columns(matrices: Matrices, pairs: list[_Pair], rotary_dim: int) -> tuple[str, ...]:
     """Return the faults of the columns that are not rotated."""
     rest = [pair.inputs[0] for pair in pairs if len(pair.inputs) == 1 and pair.inputs[0] >= rotary_dim]
-    changed = [column for column in rest if np.abs(matrices[:, column, column] - 1).max() > 1e-6]
+    kept = [column for column in rest if np.abs(matrices[:, column]).max() > SMALL]
+    changed = [column for column in kept if np.abs(matrices[:, column, column] - 1).max() > 1e-6]
     return (f"columns {numbers(changed)} are multiplied by a factor but not rotated",) if changed else ()

@@ -16,8 +16,11 @@ from posenc._identify.rotation.functions import read_function, read_rotary
 from posenc._identify.rotation.search import Found, search
 from posenc._rotary import Rotary, RotaryAt
 from posenc._rotary.keywords import KEYWORDS
+from posenc._rotary.model_config import max_positions
+from posenc._rotary.scaling import positions_without_length
 
 SOURCE = "the configuration has"
+EXPECTED = "a posenc.Rotary, a configuration from transformers or its dict, or a dict of keywords of Rotary"
 
 
 class RotaryMatch(NamedTuple):  # numpydoc ignore=PR01
@@ -77,8 +80,8 @@ def identify_rotary(
           cos + i sin; or an array whose columns are those of cos, then those of sin;
         - the frequencies of the pairs, such as the buffer ``inv_freq`` of a model: an array with one dimension;
         - a function ``f(x, positions)`` that returns x, of shape (n, head_dim), rotated by the positions, of shape (n,).  If
-          this fails, x has the shape (1, n, head_dim), (1, 1, n, head_dim) or (1, n, 1, head_dim), and positions may have the
-          shape (1, n).  Both are arrays or, for a module and a function that refuses arrays, tensors;
+          this fails, x has the shape (1, n, head_dim), (1, 1, n, head_dim), (1, n, 1, head_dim) or (n, 1, head_dim), and
+          positions may have the shape (1, n).  Both are arrays or, for a module and a function that refuses arrays, tensors;
         - a module or function that returns (cos, sin) when called in this way, as ``rotary_emb`` in transformers.
     expect : Rotary, configuration or dict, optional
         The expected rotation: a `Rotary`, a configuration as for `Rotary.from_config`, or a dict of keywords of `Rotary`.
@@ -160,6 +163,14 @@ def _expected(expect: Any) -> tuple[Rotary | None, str]:
         return Rotary(**expect), "expected"
     is_configuration = isinstance(expect, Mapping) or hasattr(expect, "to_dict") and not hasattr(expect, "d_model")
     if not is_configuration or isinstance(expect, type):
-        expected = "a posenc.Rotary, a configuration from transformers or its dict, or a dict of keywords of Rotary"
-        raise checks.wrong_type("expect", expect, expected)
+        raise checks.wrong_type("expect", expect, EXPECTED)
     return Rotary.from_config(expect), SOURCE
+
+
+def last_position(expect: Any, default: int) -> int:
+    """Return the last position for which `expect` has frequencies, or `default` if it names no number of positions."""
+    expected, source = _expected(expect)
+    if expected is None:
+        raise checks.wrong_type("expect", expect, EXPECTED)
+    limits = [positions_without_length(expected.scaling), max_positions(expect) if source == SOURCE else None]
+    return min((limit for limit in limits if limit is not None), default=default + 1) - 1

@@ -102,6 +102,7 @@ class Orientation(NamedTuple):
     exchanged: bool             # sin + i cos
     reversed: bool              # cos - i sin
     offset: float               # the values are those of the positions plus this
+    negative: bool = False      # multiplied by -1
 
 
 def orientation_of(phases: Phases, sign: int) -> Orientation | None:

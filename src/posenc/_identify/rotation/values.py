@@ -13,7 +13,7 @@ from posenc._arguments.dtypes import DTYPES
 from posenc._identify.rotation.arithmetic import exact
 from posenc._identify.rotation.candidates import LOOSE, Estimate
 from posenc._identify.rotation.faults import not_rotated
-from posenc._identify.rotation.phases import Orientation, Phases, orientation_of, phases_of
+from posenc._identify.rotation.phases import Orientation, Phases, orientation_of, phases_of, wrapped
 from posenc._identify.table.candidates import short
 from posenc._identify.table.sample import PRECISION, narrowest
 from posenc._identify.wording import number, pairs
@@ -90,6 +90,8 @@ class Values(NamedTuple):
 
 
 def turned(values: NDArray[np.complex128], orientation: Orientation) -> NDArray[np.complex128]:
+    if orientation.negative:
+        values = -values
     if orientation.exchanged:
         values = values.imag + 1j * values.real
     return np.conj(values) if orientation.reversed else values
@@ -105,8 +107,15 @@ def positive(
     if phases is None:
         return None
     sign = 1 if target is None or np.sum(target.frequencies) >= 0 else -1
-    orientation = orientation_of(phases, sign) or AS_THEY_ARE
-    faults = ["cos and sin are exchanged"] if orientation.exchanged else []
+    orientation = orientation_of(phases, sign)
+    if (orientation is None or orientation.offset) and (target is None or target.scale * target.attention_scaling > 0):
+        opposite = orientation_of(phases._replace(phase=wrapped(phases.phase + math.pi)), sign)
+        if opposite is not None and not opposite.offset and not opposite.exchanged:
+            orientation = opposite._replace(negative=True)
+    orientation = orientation or AS_THEY_ARE
+    faults = ["values are multiplied by -1, expected 1"] if orientation.negative else []
+    if orientation.exchanged:
+        faults.append("cos and sin are exchanged")
     if orientation.reversed:
         faults.append("the signs of the sines are reversed")
     negative = orientation.exchanged != orientation.reversed
