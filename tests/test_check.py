@@ -202,6 +202,8 @@ def test_up_to_is_the_largest_position():
     for wrong, kind in ((0, ValueError), ("a", TypeError)):
         with pytest.raises(kind, match="up_to is"):
             assert_rotary(f, Rotary(64), up_to=wrong)
+    with pytest.raises(TypeError, match="expect is None"):
+        assert_rotary(f, None, up_to=9)
     with pytest.raises(ValueError, match=r"up to 131,071 raises IndexError: position 131071; .* up_to=N - 1"):
         assert_rotary(rotated(BASE, last=4095), CONFIG)
     assert posenc.testing.assert_rotary is assert_rotary

@@ -63,10 +63,11 @@ def assert_rotary(f: Any, expect: Any, up_to: SupportsIndex | None = None) -> No
     AssertionError: base is 10000, the configuration has 500000
     """
     __tracebackhide__ = True
-    last = None if up_to is None else checks.integer("up_to", up_to, 1)
     if f is None:
         raise checks.wrong_type("f", f, "a function")
-    last = last_position(expect, LAST) if last is None else last
+    last = last_position(expect, LAST)
+    if up_to is not None:
+        last = checks.integer("up_to", up_to, 1)
     match = identify_rotary(f, expect=expect, positions=_positions(last) if callable(f) else None)[0]
     if match.faults:
         raise AssertionError("; ".join(match.faults))
