@@ -154,9 +154,9 @@ def _form(function: Callable[..., Any], positions: NDArray[Any], head_dim: int) 
                 return form
             except Exception as error:  # noqa: BLE001  (any error means that the function expects another form)
                 errors.append(error)
-    for error in errors:
-        if isinstance(error, ResultError):
-            raise ValueError(str(error)) from None
+    for each in errors:
+        if isinstance(each, ResultError):
+            raise ValueError(str(each)) from None
     first = errors[1 if is_module else 0]       # modules expect a batch
     if len(kinds) > 1 and ("Tensor" in str(first) or "numpy.ndarray" in str(first)):        # the function refuses arrays
         first = errors[len(SHAPES)]
