@@ -607,7 +607,7 @@ posenc.dask.to_zarr("pe.zarr", 12, 64, chunk_size=4)    'chunk_size' | did you m
 posenc.torch.check_rotary(posenc.Rotary(64))            model is Rotary(64) of type Rotary, expected a torch.nn.Module
 posenc.torch.check_rotary(torch.nn.Linear)              model is <class | of type type, expected a torch.nn.Module
 posenc.torch.check_rotary(torch.nn.Linear(2, 2), "llama")  config is 'llama' of type str, expected a configuration from transformers
-posenc.torch.check_rotary(torch.nn.Linear(2, 2), confg=1)  'confg' | did you mean 'config'?
+posenc.torch.check_rotary(torch.nn.Linear(2, 2), configs=1)  'configs' | did you mean 'config'?
 """,
 }
 PLOTS = """

@@ -13,7 +13,7 @@ cdef enum:
     TABLE_BYTES = 1 << 17               # size of the cosines and sines that a thread keeps in L2 during a rotation
     FEWEST_TABLE_ROWS = 4               # fewest rows of cosines and sines that a thread computes together
     FEWEST_HEADS = 8                    # fewest heads in a block, if a rotation is divided among threads
-    MOST_IN_BLOCK = 1 << 20             # largest number of values in a block of a rotation: bounds its time if all are evaluated exactly
+    MOST_IN_BLOCK = 1 << 20             # largest number of values in a block of a rotation: bounds its time if all are exact
 
 
 cdef struct plan_t:

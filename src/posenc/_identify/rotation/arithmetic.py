@@ -140,7 +140,7 @@ def explained(
 
 
 def _narrow(table: str) -> Iterator[Arithmetic]:
-    """Yield the arithmetics that round to 16 bits, those with the fewest roundings first."""
+    """Yield the kinds of arithmetic that round to 16 bits, those with the fewest roundings first."""
     dtypes = ("", *NARROW)
     each = itertools.product(dtypes, dtypes, dtypes)
     for angles, frequencies, positions in sorted(each, key=lambda names: sum(map(bool, names))):

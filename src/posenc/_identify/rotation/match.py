@@ -32,7 +32,7 @@ class RotaryMatch(NamedTuple):  # numpydoc ignore=PR01
         The rotation with the frequencies, scale and layout of the given one, or None if none gives its values.  A `Rotary`
         cannot express some faults, such as exchanged cosines and sines, positions from 1, or rounded positions.
     difference : float
-        Largest absolute difference from the values of `rotary` at the given positions, or of the nearest rotation if `rotary`
+        Largest absolute difference from the values of ```rotary``` at the given positions, or of the nearest rotation if ``rotary``
         is None: of cosines and sines, or of frequencies.
     reason : str
         The faults, then remarks such as "float32 angles: the error is 0.07 at position 1,000,000".
@@ -94,7 +94,7 @@ def identify_rotary(
     Returns
     -------
     list of RotaryMatch
-        The matches, best first.  With `expect`, the list has at least one element; its `rotary` is None if no rotation
+        The matches, best first.  With `expect`, the list has at least one element; its ``rotary`` is None if no rotation
         reproduces the given values, and its `reason` names the nearest one.  Without `expect`, the list is empty then.
 
     Raises
