@@ -17,7 +17,7 @@ from posenc._identify.rotation.match import SOURCE
 from posenc._identify.rotation.report import RotaryReport, RotaryRow, best_match, errors_of, new_row
 from posenc._rotary.model_config import layer_types
 from posenc._rotary.scaling import positions_without_length
-from posenc.torch._find_rotary import Place, copied, functions_of, is_called, is_same, places, tensors_of
+from posenc.torch._find_rotary import Place, applied, copied, functions_of, is_called, is_same, places, tensors_of
 from posenc.torch._rotary_calls import FAILURES
 from posenc.torch._rotary_embedding import RotaryEmbedding
 from posenc.torch._rotation_in_module import Rotation, Setting, rotations
@@ -102,10 +102,12 @@ def _dtype(model: nn.Module) -> torch.dtype:
 
 
 def _groups(found: Sequence[Place], one_config: bool) -> list[list[Place]]:
-    """Return the places in groups with equal modules, the same functions that apply them, and the same configuration."""
+    """Return the places in groups with equal modules, the same code that applies them, and the same configuration."""
     groups: list[tuple[Any, list[Place]]] = []
     for place in found:
-        key = [(function.name, function.roles) for function in functions_of(place)], None if one_config else id(_config(place))
+        kind, functions = applied(place)
+        calls = [(function.name, function.roles, function.conditional) for function in functions]
+        key = kind, calls, None if one_config else id(_config(place))
         for other, group in groups:
             if key == other and is_same(group[0].module, place.module):
                 group.append(place)
@@ -260,6 +262,7 @@ class Judged(NamedTuple):
     reason: str = ""
     in_tables: bool = True          # whether a fault is in the tables
     function: str = ""              # the name of a function that has a fault
+    conditional: bool = False       # whether a condition of unknown value decides if the function is called
     unchecked: str = ""             # why there is no result
     only_frequencies: bool = False  # although the module can be called
 
@@ -278,8 +281,7 @@ def _judged(place: Place, setting: Setting, rotary: Rotary | None, source: str) 
         return _compared(frequencies, rotary, source)._replace(only_frequencies=is_called(place.module))
     tables = found[-1] if found[-1][0].columns is None else None
     composed = found[:-1] if tables else found
-    judged = [_together(each, rotary, source) for each in composed or found]
-    best = min(judged, key=lambda each: (bool(each.unchecked), len(each.faults)))
+    best = _of_all([_together(each, rotary, source) for each in composed or found])
     if not best.faults:
         return best
     # the faults of the frequencies and of the tables, then those that only the whole rotation has
@@ -295,9 +297,27 @@ def _judged(place: Place, setting: Setting, rotary: Rotary | None, source: str) 
     )
 
 
+def _of_all(judged: Sequence[Judged]) -> Judged:
+    """Return the result for all the functions that a model calls: that of the worst one.
+
+    If a condition of unknown value decides which of them is called, and only some have faults, there is no result.
+    """
+    known = [each for each in judged if not each.unchecked] or judged
+    certain = [each for each in known if not each.conditional]
+    if any(each.faults for each in certain):
+        return max(certain, key=lambda each: len(each.faults))
+    if all(each.faults for each in known) or not any(each.faults for each in known):
+        return min(known, key=lambda each: len(each.faults))
+    names = "; ".join(f"{each.function}: {'; '.join(each.faults) or 'no fault'}" for each in known)
+    return Judged(unchecked=f"a condition of unknown value decides which of {len(known)} functions is called ({names})")
+
+
 def _together(found: Sequence[Rotation], rotary: Rotary | None, source: str) -> Judged:
     """Compare the rotations of queries and of keys with the expected one."""
-    queries, *keys = [_compared(each.rotate, rotary, source, each.columns)._replace(function=each.function) for each in found]
+    queries, *keys = [
+        _compared(each.rotate, rotary, source, each.columns)._replace(function=each.function, conditional=each.conditional)
+        for each in found
+    ]
     for each in keys:
         others = tuple(f"keys: {fault}" for fault in each.faults if fault not in queries.faults)
         queries = queries._replace(

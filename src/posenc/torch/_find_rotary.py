@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ast
 import copy
-import functools
 import inspect
 import re
-import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -15,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc._identify.rotation.report import is_rotary
+from posenc.torch._called_code import methods_of, names_reached, syntax_of
 from posenc.torch._rotary_calls import ROLE_OF, roles_of
 
 CLASS = re.compile(r"rotary|ro_?pe(?![a-z])", re.IGNORECASE)            # as LlamaRotaryEmbedding, RoPE, RopeScaling
@@ -38,6 +37,7 @@ class Function(NamedTuple):
     call: Callable[..., Any]
     roles: dict[str, str]
     before: Callable[[Tensor], Tensor] | None       # moves the columns of queries and keys first
+    conditional: bool                               # whether a condition of unknown value decides if it is called
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
@@ -70,12 +70,13 @@ def copied(module: nn.Module) -> nn.Module:
 
 def places(model: nn.Module) -> list[Place]:
     """Return the places of the rotary modules, each module once."""
-    found = []
-    for name, module in model.named_modules():
-        names = tensors_of(module)
-        if is_called(module) or any(map(is_rotary, names)) or rows_of_sines(names) is not None:
-            found.append(Place(name, module, _owners(model, name)))
-    return found
+    return [Place(name, module, _owners(model, name)) for name, module in model.named_modules() if is_place(module)]
+
+
+def is_place(module: nn.Module) -> bool:
+    """Return whether a module is a rotary module, or has the tensors of one."""
+    names = tensors_of(module)
+    return is_called(module) or any(map(is_rotary, names)) or rows_of_sines(names) is not None
 
 
 def rows_of_sines(tensors: dict[str, Tensor]) -> Tensor | None:
@@ -92,49 +93,63 @@ def _owners(model: nn.Module, name: str) -> tuple[nn.Module, ...]:
 
 def functions_of(place: Place) -> list[Function]:
     """Return the functions that apply the rotation, in the code of the nearest owner that calls any."""
+    return applied(place)[1]
+
+
+def applied(place: Place) -> tuple[type | None, list[Function]]:
+    """Return the class of the nearest owner whose code applies the rotation, and the functions that it calls."""
     for owner in (place.module, *place.owners):
         found: dict[Any, Function] = {}
-        kinds = {type(module): module for module in owner.modules()}
-        for kind, module in kinds.items():
-            for function in _functions_in(kind, module):
-                found.setdefault(function.name, function)
+        for module in _without_other_places(owner, place.module):
+            own: dict[Any, Function] = {}
+            for function in _functions_in(module):
+                code = getattr(function.call, "__func__", function.call)
+                key = function.name, code, tuple(function.roles.items()), function.before
+                if key not in own or not function.conditional:
+                    own[key] = function
+            for key, function in own.items():
+                function = function._replace(conditional=function.conditional and len(own) > 1)
+                if key not in found or not function.conditional:
+                    found[key] = function
         if found:
-            return list(found.values())
-    return []
+            return type(owner), list(found.values())
+    return None, []
 
 
-def _functions_in(kind: type, module: nn.Module) -> Iterator[Function]:
-    """Yield the functions and methods that the code of a class calls."""
-    for base in kind.__mro__:
-        if base.__module__.partition(".")[0] in ("torch", "builtins"):
+def _without_other_places(owner: nn.Module, module: nn.Module) -> Iterator[nn.Module]:
+    """Yield an owner and its parts, without those parts that have a rotary module of their own."""
+    yield owner
+    for child in owner.children():
+        parts = list(child.modules())
+        if any(part is module for part in parts) or not any(map(is_place, parts)):
+            yield from parts
+
+
+def _functions_in(module: nn.Module) -> Iterator[Function]:
+    """Yield the functions and methods that the methods of a module call."""
+    kind = type(module)
+    for code, runs in methods_of(module):
+        names = list(filter(FUNCTION.search, code.__code__.co_names))
+        if not names:
             continue
-        for method in vars(base).values():
-            code = inspect.unwrap(method) if callable(method) else None
-            if not inspect.isfunction(code):
+        moves = [code.__globals__.get(name) for name in filter(MOVES_COLUMNS.match, code.__code__.co_names)]
+        before = next((each for each in moves if inspect.isfunction(each) and len(roles_of(each) or ()) == 1), None)
+        reached = names_reached(code, module)
+        for name in names:
+            if reached.get(name, False) is None:
                 continue
-            moves = [code.__globals__.get(name) for name in filter(MOVES_COLUMNS.match, code.__code__.co_names)]
-            before = next((each for each in moves if inspect.isfunction(each) and len(roles_of(each) or ()) == 1), None)
-            for name in filter(FUNCTION.search, code.__code__.co_names):
-                target = code.__globals__.get(name)
-                if target is None and callable(inspect.getattr_static(kind, name, None)):
-                    target = getattr(module, name)
-                if target is None or inspect.isclass(target) or not callable(target):
-                    continue
-                roles = roles_of(target)
-                known = set((roles or {}).values())
-                roles = roles and roles | _roles_of_arguments(code, name, target)
-                if roles and "x" in known and ({"cos", "sin"} <= known or "table" in known):
-                    label = (getattr(target, "__module__", ""), getattr(target, "__qualname__", name))
-                    yield Function(".".join(filter(None, label)), target, roles, before)
-
-
-@functools.cache
-def _syntax(code: Callable[..., Any]) -> tuple[ast.AST, ...]:
-    """Return the syntax nodes of a function, or none if its source is not available."""
-    try:
-        return tuple(ast.walk(ast.parse(textwrap.dedent(inspect.getsource(code)))))
-    except (OSError, TypeError, SyntaxError):
-        return ()
+            target = code.__globals__.get(name)
+            if target is None and callable(inspect.getattr_static(kind, name, None)):
+                target = getattr(module, name)
+            if target is None or inspect.isclass(target) or not callable(target):
+                continue
+            roles = roles_of(target)
+            known = set((roles or {}).values())
+            roles = roles and roles | _roles_of_arguments(code, name, target)
+            if roles and "x" in known and ({"cos", "sin"} <= known or "table" in known):
+                label = (getattr(target, "__module__", ""), getattr(target, "__qualname__", name))
+                conditional = not (runs and reached.get(name))
+                yield Function(".".join(filter(None, label)), target, roles, before, conditional)
 
 
 def _roles_of_arguments(code: Callable[..., Any], name: str, target: Callable[..., Any]) -> dict[str, str]:
@@ -143,14 +158,14 @@ def _roles_of_arguments(code: Callable[..., Any], name: str, target: Callable[..
     The names of the variables show their values, or the order in which the method unpacks the tables.
     """
     variables: dict[str, str] = {}
-    for node in _syntax(code):
+    for node in syntax_of(code):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and _is_tables(node.value):
             names = [getattr(each, "id", "") for each in node.targets[0].elts]
             if [ROLE_OF.get(each) for each in names] in (["cos", "sin"], ["sin", "cos"]):
                 variables |= dict(zip(names, ("first", "second"), strict=True))
     found: dict[str, str] = {}
     parameters = list(inspect.signature(target).parameters)
-    for node in _syntax(code):
+    for node in syntax_of(code):
         if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == name:
             passed = dict(zip(parameters, node.args, strict=False))
             passed |= {each.arg: each.value for each in node.keywords if each.arg}

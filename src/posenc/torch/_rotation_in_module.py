@@ -32,6 +32,7 @@ class Rotation(NamedTuple):
     function: str                   # the name of the function that applies it, or an empty string
     rotate: Callable[[NDArray[Any], NDArray[Any]], Any]
     columns: int | None
+    conditional: bool = False       # whether a condition of unknown value decides if the function is called
 
 
 class Setting(NamedTuple):
@@ -217,7 +218,8 @@ def rotations(module: nn.Module, functions: Sequence[Function], setting: Setting
     for function in functions:
         composed = _composed(function, tables, setting)
         if composed is not None:
-            found.append(_each_tensor(function.name, composed, setting))
+            each = _each_tensor(function.name, composed, setting)
+            found.append([rotation._replace(conditional=function.conditional) for rotation in each])
     return [*found, [_tables_alone(tables, setting)]]
 
 
