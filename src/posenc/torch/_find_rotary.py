@@ -6,9 +6,10 @@ import ast
 import copy
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -38,6 +39,7 @@ class Function(NamedTuple):
     roles: dict[str, str]
     before: Callable[[Tensor], Tensor] | None       # moves the columns of queries and keys first
     conditional: bool                               # whether a condition of unknown value decides if it is called
+    nested: bool = False                            # whether a part of a module that applies a rotation calls it
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
@@ -54,17 +56,22 @@ def is_called(module: nn.Module) -> bool:
     return named and type(module).forward is not nn.Module.forward and not any(True for _ in module.children())
 
 
-def copied(module: nn.Module) -> nn.Module:
-    """Return a copy of a module whose calls do not change the module: its tensors and collections are copied."""
+def copied(place: Place) -> nn.Module:
+    """Return a copy of a module whose calls do not change the module: all its attributes are copied, with their elements.
+
+    The parameters of other modules are shared.
+    """
+    module = place.module
     result = type(module).__new__(type(module))
+    memo: dict[int, Any] = {id(each): each for owner in place.owners[-1:] for each in owner.parameters()}
+    memo |= {id(tensor): tensor.detach().clone() for tensor in tensors_of(module).values()}
+    memo[id(module)] = result
     for name, value in vars(module).items():
-        if name in ("_buffers", "_parameters"):
-            value = {key: None if tensor is None else tensor.detach().clone() for key, tensor in value.items()}
-        elif isinstance(value, Tensor):
-            value = value.detach().clone()
-        elif isinstance(value, (dict, list, set)):
-            value = copy.copy(value)
-        result.__dict__[name] = value
+        try:
+            result.__dict__[name] = copy.deepcopy(value, memo)
+        except Exception:  # noqa: BLE001  (objects that cannot be copied raise anything)
+            result.__dict__[name] = copy.copy(value) if isinstance(value, (dict, list, set)) else value
+    result.__dict__["_compiled_call_impl"] = None       # it calls the module itself
     return result.eval()
 
 
@@ -100,6 +107,7 @@ def applied(place: Place) -> tuple[type | None, list[Function]]:
     """Return the class of the nearest owner whose code applies the rotation, and the functions that it calls."""
     for owner in (place.module, *place.owners):
         found: dict[Any, Function] = {}
+        inside: set[int] = set()                    # the parts of modules that apply a rotation
         for module in _without_other_places(owner, place.module):
             own: dict[Any, Function] = {}
             for function in _functions_in(module):
@@ -108,9 +116,10 @@ def applied(place: Place) -> tuple[type | None, list[Function]]:
                 if key not in own or not function.conditional:
                     own[key] = function
             for key, function in own.items():
-                function = function._replace(conditional=function.conditional and len(own) > 1)
-                if key not in found or not function.conditional:
-                    found[key] = function
+                function = function._replace(conditional=function.conditional and len(own) > 1, nested=id(module) in inside)
+                if (key, function.nested) not in found or not function.conditional:
+                    found[key, function.nested] = function
+            inside |= {id(part) for part in module.modules() if part is not module} if own else set()
         if found:
             return type(owner), list(found.values())
     return None, []
@@ -183,19 +192,36 @@ def _is_tables(value: ast.expr) -> bool:
     return isinstance(value, ast.Name) or FUNCTION.search(getattr(called, "attr", getattr(called, "id", ""))) is not None
 
 
-def is_same(a: nn.Module, b: nn.Module) -> bool:
-    """Return whether two modules compute the same: they have the same class and equal tensors and numbers."""
-    if a is b:
+def is_same(a: Any, b: Any, seen: frozenset[tuple[int, int]] = frozenset()) -> bool:
+    """Return whether two modules compute the same, or two values of their attributes are equal."""
+    if a is b or (id(a), id(b)) in seen:
         return True
-    first, second = tensors_of(a), tensors_of(b)
-    if type(a) is not type(b) or first.keys() != second.keys() or _plain(a) != _plain(b):
+    if type(a) is not type(b):
         return False
-    return all(map(_are_equal, first.values(), second.values()))
+    seen |= {(id(a), id(b))}
+    if isinstance(a, Tensor):
+        return _are_equal(a, b)
+    if isinstance(a, nn.Module):
+        return is_same(_attributes(a), _attributes(b), seen)
+    if isinstance(a, Mapping):
+        return a.keys() == b.keys() and all(is_same(value, b[key], seen) for key, value in a.items())
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(is_same(one, other, seen) for one, other in zip(a, b, strict=True))
+    if inspect.ismethod(a):
+        return is_same((a.__func__, a.__self__), (b.__func__, b.__self__), seen)
+    if inspect.isfunction(a):
+        parts = [(each.__code__, each.__defaults__, [cell.cell_contents for cell in each.__closure__ or ()]) for each in (a, b)]
+        return is_same(*parts, seen)
+    if isinstance(a, np.ndarray):
+        return bool(a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes())
+    return bool(a == b) or getattr(a, "__dict__", None) not in (None, {}) and is_same(vars(a), vars(b), seen)
 
 
-def _plain(module: nn.Module) -> dict[str, Any]:
-    return {name: value for name, value in vars(module).items() if isinstance(value, (bool, int, float, str, tuple, type(None)))
-            and name not in ("layer_idx", "training")}
+def _attributes(module: nn.Module) -> dict[str, Any]:
+    """Return the attributes of a module that its results depend on; the keys of hooks are different in each module."""
+    names = [name for name in vars(module) if name not in ("layer_idx", "training", "_modules")]
+    return {name: list(value.values()) if name.endswith(("_hooks", "_kwargs")) and isinstance(value, dict) else value
+            for name in names for value in [vars(module)[name]]}
 
 
 def _are_equal(a: Tensor, b: Tensor) -> bool:
