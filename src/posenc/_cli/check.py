@@ -133,8 +133,9 @@ def groups(names: Mapping[str, Any]) -> Iterator[list[str]]:
 
 
 def row_document(row: RotaryRow) -> dict[str, Any]:
-    """Return a row as a dict for JSON."""
+    """Return a row as a dict for JSON; the reason why a row was not checked is none of its faults."""
+    faults, reason = ((), row.faults[0]) if row.verdict == "not checked" else (row.faults, "")
     rotations = {name: None if rotary is None else rotary.to_dict() for name, rotary in
                  (("found", row.found), ("expected", row.expected))}
-    document = row._asdict() | rotations | {"errors": {str(position): error for position, error in row.errors.items()}}
-    return document | {"faults": (), "reason": row.faults[0]} if row.verdict == "not checked" else document
+    errors = {str(position): error for position, error in row.errors.items()}
+    return row._asdict() | rotations | {"faults": faults, "reason": reason, "errors": errors}
