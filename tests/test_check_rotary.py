@@ -249,6 +249,15 @@ def by_argument(self, q, k, cos, sin):
     return rotate_pairs(q, k, cos, sin) if q.shape[1] > 9 else rotate_right(q, k, cos, sin)  # noqa: F821
 
 
+def by_dictionary(self, q, k, cos, sin):
+    return {True: rotate_pairs, False: rotate_right}[q.shape[1] > 9](q, k, cos, sin)  # noqa: F821
+
+
+def by_getattr(self, q, k, cos, sin):
+    rotate = rotate_pairs if getattr(self.config, "pairs", False) else rotate_right  # noqa: F821
+    return rotate(q, k, cos, sin)
+
+
 def by_another_method(self, q, k, cos, sin):
     return self.helper(q, k, cos, sin)
 
@@ -287,15 +296,17 @@ def test_the_worst_of_several_functions_counts():
 
 
 def test_branches_between_functions():
-    module = attention(by_configuration)
-    assert verdicts(check_rotary(module, CONFIG)) == [FLOAT32]
-    assert verdicts(check_rotary(module, INTERLEAVED)) == [WRONG]
-    module.config.pairs = True
-    assert verdicts(check_rotary(module, CONFIG)) == [WRONG]
-    assert verdicts(check_rotary(module, INTERLEAVED)) == [FLOAT32]
-    row, = check_rotary(attention(by_argument), CONFIG)
-    assert row.verdict == UNCHECKED and re.search(
-        r"pairs: layout is interleaved, .*rotary_faults.halves: no fault", row.faults[0])
+    for forward in (by_configuration, by_getattr):
+        module = attention(forward)
+        assert verdicts(check_rotary(module, CONFIG)) == [FLOAT32]
+        assert verdicts(check_rotary(module, INTERLEAVED)) == [WRONG]
+        module.config.pairs = True
+        assert verdicts(check_rotary(module, CONFIG)) == [WRONG]
+        assert verdicts(check_rotary(module, INTERLEAVED)) == [FLOAT32]
+    for forward in (by_argument, by_dictionary):
+        row, = check_rotary(attention(forward), CONFIG)
+        assert row.verdict == UNCHECKED and re.search(
+            r"pairs: layout is interleaved, .*rotary_faults.halves: no fault", row.faults[0])
 
 
 def test_a_part_of_an_attention_may_have_another_layout():

@@ -71,7 +71,7 @@ def syntax_of(code: Callable[..., Any]) -> tuple[ast.AST, ...]:
 
 
 def names_reached(code: Callable[..., Any], module: nn.Module) -> dict[str, bool | None]:
-    """Return the names in a method: True if it uses them, False if a condition of unknown value decides, None if it does not.
+    """Return the names in a method: True if it calls them, False if that depends on an unknown value, None if it does not.
 
     The conditions of known value are those that depend on attributes of the module and constants only.
     """
@@ -117,7 +117,10 @@ def _mark(node: Any, module: nn.Module, certain: bool, found: dict[str, bool | N
     if not isinstance(node, ast.AST):
         return
     if name := _name(node):
+        found[name] = bool(found.get(name))         # another expression may choose the function
+    if isinstance(node, ast.Call) and (name := _name(node.func)):
         found[name] = certain or bool(found.get(name))
+    certain = certain and not isinstance(node, ast.Match)
     value = value_of(node.test, module) if isinstance(node, ast.IfExp) else UNKNOWN
     for field, child in ast.iter_fields(node):
         chosen = not isinstance(node, ast.IfExp) or field == "test" or value is not UNKNOWN
@@ -136,6 +139,11 @@ def value_of(node: ast.expr, module: nn.Module) -> Any:
     if isinstance(node, ast.Attribute) and node.attr != "training":
         owner = value_of(node.value, module)
         return UNKNOWN if owner is UNKNOWN else _attribute(owner, node.attr)
+    if isinstance(node, ast.Call) and _name(node.func) == "getattr" and len(node.args) == 3:
+        owner, name, default = (value_of(each, module) for each in node.args)
+        if owner is UNKNOWN or not isinstance(name, str):
+            return UNKNOWN
+        return _attribute(owner, name) if hasattr(owner, name) else default
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         value = value_of(node.operand, module)
         return UNKNOWN if value is UNKNOWN else not value

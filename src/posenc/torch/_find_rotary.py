@@ -210,11 +210,14 @@ def is_same(a: Any, b: Any, seen: frozenset[tuple[int, int]] = frozenset()) -> b
     if inspect.ismethod(a):
         return is_same((a.__func__, a.__self__), (b.__func__, b.__self__), seen)
     if inspect.isfunction(a):
-        parts = [(each.__code__, each.__defaults__, [cell.cell_contents for cell in each.__closure__ or ()]) for each in (a, b)]
+        parts = [(each.__code__, each.__defaults__, list(inspect.getclosurevars(each).nonlocals.values())) for each in (a, b)]
         return is_same(*parts, seen)
     if isinstance(a, np.ndarray):
         return bool(a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes())
-    return bool(a == b) or getattr(a, "__dict__", None) not in (None, {}) and is_same(vars(a), vars(b), seen)
+    try:
+        return bool(a == b) or bool(getattr(a, "__dict__", None)) and is_same(vars(a), vars(b), seen)
+    except Exception:  # noqa: BLE001  (the comparison of other objects may raise anything)
+        return False
 
 
 def _attributes(module: nn.Module) -> dict[str, Any]:
