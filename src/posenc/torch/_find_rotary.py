@@ -130,7 +130,9 @@ def _without_other_places(owner: nn.Module, module: nn.Module) -> Iterator[nn.Mo
     yield owner
     for child in owner.children():
         parts = list(child.modules())
-        if any(part is module for part in parts) or not any(map(is_place, parts)):
+        if any(part is module for part in parts):
+            yield from _without_other_places(child, module)
+        elif not any(map(is_place, parts)):
             yield from parts
 
 
