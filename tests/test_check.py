@@ -94,6 +94,18 @@ def test_each_form_of_tables(call, model, tmp_path):
         assert call(*arguments[:3], tmp_path / "table.npy")[0] == code
 
 
+def test_a_table_that_cannot_be_compared_is_a_failure(call, model, tmp_path):
+    np.save(tmp_path / "odd.npy", np.ones((300, 7), np.float32))
+    arguments = "check", model({}) / "config.json", "--tables", tmp_path / "odd.npy"
+    code, out, _ = call(*arguments)
+    assert code == 1 and "not checked" in out
+    code, out, _ = call(*arguments, "--json")
+    document = json.loads(out)
+    row, = document["tables"]
+    assert code == 1 and not document["ok"] and row["verdict"] == "not checked"
+    assert row["faults"] == [] and "(300, 7)" in row["reason"]
+
+
 def test_tables_of_several_layer_types_are_compared_with_each(call, model):
     folder = model({"local.inv_freq": frequencies(1e4), "global.inv_freq": frequencies(1e6)}, NESTED)
     assert call("check", "--model", folder)[0] == 0

@@ -1,5 +1,6 @@
 """check_rotary: it names the faults of known projects, raises no false alarm, and changes nothing in the model."""
 
+import copy
 import importlib
 import re
 import types
@@ -163,8 +164,16 @@ def assert_same_state(before, after):
 class Counting(RotaryEmbedding):
     """A module that changes itself in each call, as those of dynamic scaling do."""
 
+    def __init__(self):
+        super().__init__()
+        self.nested = {"list": [], "tensor": torch.zeros(1)}
+        self.namespace = types.SimpleNamespace(calls=0)
+
     def forward(self, x, position_ids):
         self.calls = getattr(self, "calls", 0) + 1
+        self.nested["list"].append(1)
+        self.nested["tensor"] += 1
+        self.namespace.calls += 1
         self.inv_freq.mul_(1)
         torch.rand(3)
         return super().forward(x, position_ids)
@@ -177,7 +186,8 @@ def test_nothing_in_the_model_is_changed():
     before, seed = state(result), torch.get_rng_state()
     assert verdicts(check_rotary(result)) == [FLOAT32]
     assert_same_state(before, state(result))
-    assert torch.equal(seed, torch.get_rng_state()) and not hooked and torch.is_grad_enabled()
+    assert torch.equal(seed, torch.get_rng_state()) and torch.is_grad_enabled()
+    assert hooked and all(module is not result.rotary_emb for module, *_ in hooked)         # hooks of a copy
 
 
 def test_a_model_on_the_meta_device():
@@ -200,6 +210,166 @@ def test_layers_with_equal_tables_are_computed_once(monkeypatch):
     layers[7], layers[9] = model(), model(rotate=pairs)         # one layer applies its tables by another function
     rows = check_rotary(layers, CONFIG)
     assert [(row.module, row.verdict) for row in rows] == [("0.rotary_emb and 30 more", FLOAT32), ("9.rotary_emb", WRONG)]
+
+
+# ---- every function that a model calls ----------------------------------------------------------------------------------
+
+
+NAMESPACE = {"rotate_right": rotary_faults.halves, "rotate_pairs": pairs, "rotate_negated": rotary_faults.negated}
+
+
+def attention(forward, *parents, **methods):
+    """Return a module whose methods call functions of NAMESPACE, with a rotary module of its own."""
+    methods = {"forward": forward, **methods}
+    spaces = {name: types.FunctionType(each.__code__, NAMESPACE) for name, each in methods.items()}
+    result = type("Attention", parents or (nn.Module,), spaces)()
+    result.rotary_emb, result.config = RotaryEmbedding(), types.SimpleNamespace(pairs=False, **CONFIG)
+    return result
+
+
+def right(self, q, k, cos, sin):
+    return rotate_right(q, k, cos, sin)  # noqa: F821
+
+
+def negative(self, q, k, cos, sin):
+    return rotate_negated(q, k, cos, sin)  # noqa: F821
+
+
+def both(self, q, k, cos, sin):
+    return rotate_right(q, k, cos, sin)[0], rotate_negated(q, k, cos, sin)[1]  # noqa: F821
+
+
+def by_configuration(self, q, k, cos, sin):
+    if self.config.pairs:
+        return rotate_pairs(q, k, cos, sin)  # noqa: F821
+    return rotate_right(q, k, cos, sin)  # noqa: F821
+
+
+def by_argument(self, q, k, cos, sin):
+    return rotate_pairs(q, k, cos, sin) if q.shape[1] > 9 else rotate_right(q, k, cos, sin)  # noqa: F821
+
+
+def by_dictionary(self, q, k, cos, sin):
+    return {True: rotate_pairs, False: rotate_right}[q.shape[1] > 9](q, k, cos, sin)  # noqa: F821
+
+
+def by_getattr(self, q, k, cos, sin):
+    rotate = rotate_pairs if getattr(self.config, "pairs", False) else rotate_right  # noqa: F821
+    return rotate(q, k, cos, sin)
+
+
+def by_another_method(self, q, k, cos, sin):
+    return self.helper(q, k, cos, sin)
+
+
+def test_overridden_methods_are_not_called():
+    parent = type(attention(right))
+    assert verdicts(check_rotary(attention(negative, parent), CONFIG)) == [WRONG]
+    assert verdicts(check_rotary(attention(right, type(attention(negative))), CONFIG)) == [FLOAT32]
+    helped = type(attention(by_another_method, helper=right))
+    assert verdicts(check_rotary(attention(by_another_method, helped, helper=negative), CONFIG)) == [WRONG]
+
+
+def test_methods_that_super_calls_are_called():
+    rotate = rotary_faults.negated
+
+    class Child(type(attention(negative))):
+        def forward(self, q, k, cos, sin):
+            return super().forward(q, k, cos, sin)
+
+    result = Child()
+    result.rotary_emb = RotaryEmbedding()
+    row, = check_rotary(result, CONFIG)
+    assert row.verdict == WRONG and row.remedy == f"correct {rotate.__module__}.{rotate.__qualname__} or its call"
+
+
+def test_the_worst_of_several_functions_counts():
+    row, = check_rotary(attention(both), CONFIG)
+    assert row.verdict == WRONG and row.remedy == "correct rotary_faults.negated or its call"
+    layers = nn.ModuleList([first := attention(right), copy.deepcopy(first), attention(negative)])
+    assert [(row.module, row.verdict) for row in check_rotary(layers, CONFIG)] == [
+        ("0.rotary_emb and 1 more", FLOAT32), ("2.rotary_emb", WRONG)]
+    for layer in layers:
+        del layer.rotary_emb
+    layers.rotary_emb = RotaryEmbedding()
+    assert verdicts(check_rotary(layers, CONFIG)) == [WRONG]
+
+
+def test_branches_between_functions():
+    for forward in (by_configuration, by_getattr):
+        module = attention(forward)
+        assert verdicts(check_rotary(module, CONFIG)) == [FLOAT32]
+        assert verdicts(check_rotary(module, INTERLEAVED)) == [WRONG]
+        module.config.pairs = True
+        assert verdicts(check_rotary(module, CONFIG)) == [WRONG]
+        assert verdicts(check_rotary(module, INTERLEAVED)) == [FLOAT32]
+    for forward in (by_argument, by_dictionary):
+        row, = check_rotary(attention(forward), CONFIG)
+        assert row.verdict == UNCHECKED and re.search(
+            r"pairs: layout is interleaved, .*rotary_faults.halves: no fault", row.faults[0])
+
+
+def test_a_part_of_an_attention_may_have_another_layout():
+    def other(self, q, k, cos, sin):
+        return rotate_pairs(q, k, cos, sin)  # noqa: F821
+
+    for inner, verdict in ((other, FLOAT32), (negative, WRONG)):
+        result = attention(right)
+        result.indexer = attention(inner)
+        del result.indexer.rotary_emb
+        assert verdicts(check_rotary(result, CONFIG)) == [verdict]
+
+
+class Divided(RotaryEmbedding):
+    """Divides positions by the factor in a dict."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.options = {"factor": factor, "list": [factor]}
+
+    def positions(self, positions, x):
+        return positions / self.options["factor"]
+
+
+def test_modules_with_different_options_have_rows_of_their_own():
+    rows = check_rotary(nn.ModuleList([*(Divided(1.0) for _ in range(3)), Divided(2.0)]), CONFIG)
+    assert [(row.module, row.verdict) for row in rows] == [("0 and 2 more", FLOAT32), ("3", WRONG)]
+
+
+class Unknown(RotaryEmbedding):
+    """Has an argument whose meaning is unknown, and rotates by other angles than inv_freq shows."""
+
+    def forward(self, x, step, position_ids):
+        return super().forward(x, 2 * position_ids)
+
+
+def test_frequencies_alone_are_not_the_rotation():
+    report = check_rotary(model(Unknown()))
+    row, = report
+    assert not report.ok and row.verdict == UNCHECKED and row.found == Rotary(DIM, base=BASE)
+    assert row.faults[0].startswith("only frequencies were compared: ")
+    assert verdicts(check_rotary(model(Unknown(rotary_faults.frequencies(1e4))))) == [WRONG]
+
+
+def test_changes_of_an_instance_are_part_of_it():
+    def negated(module, arguments, result):
+        return result[0], -result[1]
+
+    def shifted(module, arguments):
+        return arguments[0], arguments[1] + 1
+
+    def doubled(self, x, position_ids):
+        return RotaryEmbedding.forward(self, x, 2 * position_ids)
+
+    changes = [lambda m: m.register_forward_hook(negated), lambda m: m.register_forward_pre_hook(shifted),
+               lambda m: setattr(m, "forward", types.MethodType(doubled, m))]
+    for change in changes:
+        result = model()
+        change(result.rotary_emb)
+        assert verdicts(check_rotary(result)) == [WRONG]
+    result = model(RotaryEmbedding(rotary_faults.frequencies(1e4)))
+    result.rotary_emb.forward = RotaryEmbedding().forward
+    assert verdicts(check_rotary(result)) == [FLOAT32]
 
 
 # ---- no false alarm -----------------------------------------------------------------------------------------------------
@@ -386,6 +556,19 @@ class FromZero(Whole):
         return super().forward(x)
 
 
+class HeadsLast(RotaryEmbedding):
+    """Rotates x of shape (batch, n, heads, head_dim) by the positions from 0 on."""
+
+    def forward(self, x):
+        angles = self.angles(torch.arange(x.shape[1])[:, None], self.inv_freq, x)
+        twice = torch.cat([angles, angles], -1)
+        return x * twice.cos() + rotary_faults.rotate_half(x) * twice.sin()
+
+
+def heads_last():
+    return HeadsLast(), CONFIG
+
+
 def offset():
     return Whole(), CONFIG
 
@@ -428,7 +611,7 @@ def sines_first():
     return result, CONFIG
 
 
-FORMS = [growing, stored_in_the_model, stacked_pairs, offset, from_zero, angles, sines_first]
+FORMS = [growing, stored_in_the_model, stacked_pairs, offset, from_zero, heads_last, angles, sines_first]
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)

@@ -27,7 +27,7 @@ examples:
 """
 DESCRIPTION = """\
 Without tables, print the rotation that the configuration describes.  With tables, compare
-them with it; the exit code is 1 if a table is wrong."""
+them with it; the exit code is 1 if a table is wrong, or if none could be compared."""
 
 
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     report = RotaryReport(rows)
     document = {
         "path": path, "expected": [{"layer_type": name, **rotary.to_dict()} for name, rotary in expected.items()],
-        "tables": [row_document(row) for row in report], "ok": not any(row.verdict == "wrong" for row in report),
+        "tables": [row_document(row) for row in report], "ok": report.ok or not rows,
     }
     lines = [f"{path}: {rotary}{f' for {name}' if name else ''}" for name, rotary in expected.items()]
     if args.model and not rows:
@@ -133,7 +133,9 @@ def groups(names: Mapping[str, Any]) -> Iterator[list[str]]:
 
 
 def row_document(row: RotaryRow) -> dict[str, Any]:
-    """Return a row as a dict for JSON."""
+    """Return a row as a dict for JSON; the reason why a row was not checked is none of its faults."""
+    faults, reason = ((), row.faults[0]) if row.verdict == "not checked" else (row.faults, "")
     rotations = {name: None if rotary is None else rotary.to_dict() for name, rotary in
                  (("found", row.found), ("expected", row.expected))}
-    return row._asdict() | rotations | {"errors": {str(position): error for position, error in row.errors.items()}}
+    errors = {str(position): error for position, error in row.errors.items()}
+    return row._asdict() | rotations | {"faults": faults, "reason": reason, "errors": errors}

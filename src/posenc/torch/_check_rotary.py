@@ -17,7 +17,7 @@ from posenc._identify.rotation.match import SOURCE
 from posenc._identify.rotation.report import RotaryReport, RotaryRow, best_match, errors_of, new_row
 from posenc._rotary.model_config import layer_types
 from posenc._rotary.scaling import positions_without_length
-from posenc.torch._find_rotary import Place, copied, functions_of, is_called, is_same, places, tensors_of
+from posenc.torch._find_rotary import Place, applied, copied, functions_of, is_called, is_same, places, tensors_of
 from posenc.torch._rotary_calls import FAILURES
 from posenc.torch._rotary_embedding import RotaryEmbedding
 from posenc.torch._rotation_in_module import Rotation, Setting, rotations
@@ -48,7 +48,8 @@ def check_rotary(model: nn.Module, config: Any = None) -> RotaryReport:
     Parameters
     ----------
     model : torch.nn.Module
-        The model, or a part of it.  It is not changed, and its weights are not used.
+        The model, or a part of it.  It is not changed, and its weights are not used: copies of the rotary modules are called,
+        with their forward hooks.
     config : transformers.PreTrainedConfig, mapping, dataclass or posenc.Rotary, optional
         The configuration, as for `posenc.Rotary.from_config`, or the expected rotation.  By default, that of the model:
         the attribute ``config`` of the module that contains the rotary module, or of the nearest one around it.
@@ -57,7 +58,10 @@ def check_rotary(model: nn.Module, config: Any = None) -> RotaryReport:
     -------
     RotaryReport
         A row for each rotary module; modules with equal values share a row.  `print` shows the rows as a table; ``ok`` is
-        False if a row is wrong, or if no rotation was checked.
+        False if a row is wrong, or if no rotation was checked.  If the frequencies of a module are right, but it cannot be
+        called, the verdict is "not checked".  All functions that the attention calls must be right; if a condition whose
+        value is unknown chooses between functions with different results, the verdict is "not checked", too.  A part of an
+        attention with queries and keys of its own, such as an indexer, may have another layout.
 
     Raises
     ------
@@ -102,10 +106,12 @@ def _dtype(model: nn.Module) -> torch.dtype:
 
 
 def _groups(found: Sequence[Place], one_config: bool) -> list[list[Place]]:
-    """Return the places in groups with equal modules, the same functions that apply them, and the same configuration."""
+    """Return the places in groups with equal modules, the same code that applies them, and the same configuration."""
     groups: list[tuple[Any, list[Place]]] = []
     for place in found:
-        key = [(function.name, function.roles) for function in functions_of(place)], None if one_config else id(_config(place))
+        kind, functions = applied(place)
+        calls = [(function.name, function.roles, function.conditional) for function in functions]
+        key = kind, calls, None if one_config else id(_config(place))
         for other, group in groups:
             if key == other and is_same(group[0].module, place.module):
                 group.append(place)
@@ -260,13 +266,15 @@ class Judged(NamedTuple):
     reason: str = ""
     in_tables: bool = True          # whether a fault is in the tables
     function: str = ""              # the name of a function that has a fault
+    conditional: bool = False       # whether a condition of unknown value decides if the function is called
+    nested: bool = False            # whether a part of a module that applies a rotation calls it
     unchecked: str = ""             # why there is no result
-    only_frequencies: bool = False  # although the module can be called
+    only_frequencies: bool = False  # because no call of the module succeeds
 
 
 def _judged(place: Place, setting: Setting, rotary: Rotary | None, source: str) -> Judged:
     """Compare the rotation of a module with the expected one."""
-    module = copied(place.module) if is_called(place.module) else place.module
+    module = copied(place) if is_called(place.module) else place.module
     try:
         found = rotations(module, functions_of(place), setting)
     except FAILURES as error:
@@ -275,11 +283,10 @@ def _judged(place: Place, setting: Setting, rotary: Rotary | None, source: str) 
         frequencies = _frequencies(place.module, setting.layer_type)
         if frequencies is None:
             return Judged(unchecked=UNKNOWN_FORM)
-        return _compared(frequencies, rotary, source)._replace(only_frequencies=is_called(place.module))
+        return _compared(frequencies, rotary, source)._replace(only_frequencies=True)
     tables = found[-1] if found[-1][0].columns is None else None
     composed = found[:-1] if tables else found
-    judged = [_together(each, rotary, source) for each in composed or found]
-    best = min(judged, key=lambda each: (bool(each.unchecked), len(each.faults)))
+    best = _of_all([_together(each, rotary, source) for each in composed or found])
     if not best.faults:
         return best
     # the faults of the frequencies and of the tables, then those that only the whole rotation has
@@ -297,9 +304,34 @@ def _judged(place: Place, setting: Setting, rotary: Rotary | None, source: str) 
     )
 
 
+def _of_all(judged: Sequence[Judged]) -> Judged:
+    """Return the result for all the functions that a model calls: that of the worst one.
+
+    If a condition of unknown value decides which of them is called, and only some have faults, there is no result.
+    """
+    known = [each for each in judged if not each.unchecked] or judged
+    # a part with queries and keys of its own may have another layout
+    known = [each for each in known if not each.nested or not _only_layout(each)] or known
+    certain = [each for each in known if not each.conditional]
+    if any(each.faults for each in certain):
+        return max(certain, key=lambda each: len(each.faults))
+    if all(each.faults for each in known) or not any(each.faults for each in known):
+        return min(known, key=lambda each: len(each.faults))
+    names = "; ".join(f"{each.function}: {'; '.join(each.faults) or 'no fault'}" for each in known)
+    return Judged(unchecked=f"a condition of unknown value decides which of {len(known)} functions is called ({names})")
+
+
+def _only_layout(judged: Judged) -> bool:
+    return bool(judged.faults) and all(fault.removeprefix("keys: ").startswith("layout is ") for fault in judged.faults)
+
+
 def _together(found: Sequence[Rotation], rotary: Rotary | None, source: str) -> Judged:
     """Compare the rotations of queries and of keys with the expected one."""
-    queries, *keys = [_compared(each.rotate, rotary, source, each.columns)._replace(function=each.function) for each in found]
+    queries, *keys = [
+        _compared(each.rotate, rotary, source, each.columns)._replace(
+            function=each.function, conditional=each.conditional, nested=each.nested)
+        for each in found
+    ]
     for each in keys:
         others = tuple(f"keys: {fault}" for fault in each.faults if fault not in queries.faults)
         queries = queries._replace(
@@ -333,6 +365,8 @@ def _merged(name: str, judged: Sequence[Judged], place: Place, expected: Expecte
     if first.unchecked:
         return new_row(name, None, expected.rotary, unchecked=first.unchecked)
     faults = tuple(dict.fromkeys(fault for each in judged for fault in each.faults))
+    if first.only_frequencies and not faults:
+        return new_row(name, first.found, expected.rotary, unchecked=f"only frequencies were compared: {UNKNOWN_FORM}")
     row = new_row(name, first.found, expected.rotary, first.errors, faults, first.reason)
     return row._replace(remedy=_remedy(row, first, place, expected))
 
@@ -341,8 +375,6 @@ def _remedy(row: RotaryRow, judged: Judged, place: Place, expected: Expected) ->
     """Return the proposed change for a module with faults or with float32 angles."""
     parameters = inspect.signature(type(place.module).forward).parameters
     config = "config" if isinstance(expected.config, Mapping) else "model.config"
-    if judged.only_frequencies and row.verdict != "wrong":
-        return f"only frequencies were compared: {UNKNOWN_FORM}"
     replacement = ""
     if expected.rotary is not None and "position_ids" in parameters and not isinstance(expected.config, Rotary):
         path = f"model.{place.name}" if place.name else "model"

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import ast
 import copy
-import functools
 import inspect
 import re
-import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from posenc._identify.rotation.report import is_rotary
+from posenc.torch._called_code import methods_of, names_reached, syntax_of
 from posenc.torch._rotary_calls import ROLE_OF, roles_of
 
 CLASS = re.compile(r"rotary|ro_?pe(?![a-z])", re.IGNORECASE)            # as LlamaRotaryEmbedding, RoPE, RopeScaling
@@ -38,6 +38,8 @@ class Function(NamedTuple):
     call: Callable[..., Any]
     roles: dict[str, str]
     before: Callable[[Tensor], Tensor] | None       # moves the columns of queries and keys first
+    conditional: bool                               # whether a condition of unknown value decides if it is called
+    nested: bool = False                            # whether a part of a module that applies a rotation calls it
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
@@ -54,28 +56,34 @@ def is_called(module: nn.Module) -> bool:
     return named and type(module).forward is not nn.Module.forward and not any(True for _ in module.children())
 
 
-def copied(module: nn.Module) -> nn.Module:
-    """Return a copy of a module whose calls do not change the module: its tensors and collections are copied."""
+def copied(place: Place) -> nn.Module:
+    """Return a copy of a module whose calls do not change the module: all its attributes are copied, with their elements.
+
+    The parameters of other modules are shared.
+    """
+    module = place.module
     result = type(module).__new__(type(module))
+    memo: dict[int, Any] = {id(each): each for owner in place.owners[-1:] for each in owner.parameters()}
+    memo |= {id(tensor): tensor.detach().clone() for tensor in tensors_of(module).values()}
+    memo[id(module)] = result
     for name, value in vars(module).items():
-        if name in ("_buffers", "_parameters"):
-            value = {key: None if tensor is None else tensor.detach().clone() for key, tensor in value.items()}
-        elif isinstance(value, Tensor):
-            value = value.detach().clone()
-        elif isinstance(value, (dict, list, set)):
-            value = copy.copy(value)
-        result.__dict__[name] = value
+        try:
+            result.__dict__[name] = copy.deepcopy(value, memo)
+        except Exception:  # noqa: BLE001  (objects that cannot be copied raise anything)
+            result.__dict__[name] = copy.copy(value) if isinstance(value, (dict, list, set)) else value
+    result.__dict__["_compiled_call_impl"] = None       # it calls the module itself
     return result.eval()
 
 
 def places(model: nn.Module) -> list[Place]:
     """Return the places of the rotary modules, each module once."""
-    found = []
-    for name, module in model.named_modules():
-        names = tensors_of(module)
-        if is_called(module) or any(map(is_rotary, names)) or rows_of_sines(names) is not None:
-            found.append(Place(name, module, _owners(model, name)))
-    return found
+    return [Place(name, module, _owners(model, name)) for name, module in model.named_modules() if is_place(module)]
+
+
+def is_place(module: nn.Module) -> bool:
+    """Return whether a module is a rotary module, or has the tensors of one."""
+    names = tensors_of(module)
+    return is_called(module) or any(map(is_rotary, names)) or rows_of_sines(names) is not None
 
 
 def rows_of_sines(tensors: dict[str, Tensor]) -> Tensor | None:
@@ -92,49 +100,67 @@ def _owners(model: nn.Module, name: str) -> tuple[nn.Module, ...]:
 
 def functions_of(place: Place) -> list[Function]:
     """Return the functions that apply the rotation, in the code of the nearest owner that calls any."""
+    return applied(place)[1]
+
+
+def applied(place: Place) -> tuple[type | None, list[Function]]:
+    """Return the class of the nearest owner whose code applies the rotation, and the functions that it calls."""
     for owner in (place.module, *place.owners):
         found: dict[Any, Function] = {}
-        kinds = {type(module): module for module in owner.modules()}
-        for kind, module in kinds.items():
-            for function in _functions_in(kind, module):
-                found.setdefault(function.name, function)
+        inside: set[int] = set()                    # the parts of modules that apply a rotation
+        for module in _without_other_places(owner, place.module):
+            own: dict[Any, Function] = {}
+            for function in _functions_in(module):
+                code = getattr(function.call, "__func__", function.call)
+                key = function.name, code, tuple(function.roles.items()), function.before
+                if key not in own or not function.conditional:
+                    own[key] = function
+            for key, function in own.items():
+                function = function._replace(conditional=function.conditional and len(own) > 1, nested=id(module) in inside)
+                if (key, function.nested) not in found or not function.conditional:
+                    found[key, function.nested] = function
+            inside |= {id(part) for part in module.modules() if part is not module} if own else set()
         if found:
-            return list(found.values())
-    return []
+            return type(owner), list(found.values())
+    return None, []
 
 
-def _functions_in(kind: type, module: nn.Module) -> Iterator[Function]:
-    """Yield the functions and methods that the code of a class calls."""
-    for base in kind.__mro__:
-        if base.__module__.partition(".")[0] in ("torch", "builtins"):
+def _without_other_places(owner: nn.Module, module: nn.Module) -> Iterator[nn.Module]:
+    """Yield an owner and its parts, without those parts that have a rotary module of their own."""
+    yield owner
+    for child in owner.children():
+        parts = list(child.modules())
+        if any(part is module for part in parts):
+            yield from _without_other_places(child, module)
+        elif not any(map(is_place, parts)):
+            yield from parts
+
+
+def _functions_in(module: nn.Module) -> Iterator[Function]:
+    """Yield the functions and methods that the methods of a module call."""
+    kind = type(module)
+    for code, runs in methods_of(module):
+        names = list(filter(FUNCTION.search, code.__code__.co_names))
+        if not names:
             continue
-        for method in vars(base).values():
-            code = inspect.unwrap(method) if callable(method) else None
-            if not inspect.isfunction(code):
+        moves = [code.__globals__.get(name) for name in filter(MOVES_COLUMNS.match, code.__code__.co_names)]
+        before = next((each for each in moves if inspect.isfunction(each) and len(roles_of(each) or ()) == 1), None)
+        reached = names_reached(code, module)
+        for name in names:
+            if reached.get(name, False) is None:
                 continue
-            moves = [code.__globals__.get(name) for name in filter(MOVES_COLUMNS.match, code.__code__.co_names)]
-            before = next((each for each in moves if inspect.isfunction(each) and len(roles_of(each) or ()) == 1), None)
-            for name in filter(FUNCTION.search, code.__code__.co_names):
-                target = code.__globals__.get(name)
-                if target is None and callable(inspect.getattr_static(kind, name, None)):
-                    target = getattr(module, name)
-                if target is None or inspect.isclass(target) or not callable(target):
-                    continue
-                roles = roles_of(target)
-                known = set((roles or {}).values())
-                roles = roles and roles | _roles_of_arguments(code, name, target)
-                if roles and "x" in known and ({"cos", "sin"} <= known or "table" in known):
-                    label = (getattr(target, "__module__", ""), getattr(target, "__qualname__", name))
-                    yield Function(".".join(filter(None, label)), target, roles, before)
-
-
-@functools.cache
-def _syntax(code: Callable[..., Any]) -> tuple[ast.AST, ...]:
-    """Return the syntax nodes of a function, or none if its source is not available."""
-    try:
-        return tuple(ast.walk(ast.parse(textwrap.dedent(inspect.getsource(code)))))
-    except (OSError, TypeError, SyntaxError):
-        return ()
+            target = code.__globals__.get(name)
+            if target is None and callable(inspect.getattr_static(kind, name, None)):
+                target = getattr(module, name)
+            if target is None or inspect.isclass(target) or not callable(target):
+                continue
+            roles = roles_of(target)
+            known = set((roles or {}).values())
+            roles = roles and roles | _roles_of_arguments(code, name, target)
+            if roles and "x" in known and ({"cos", "sin"} <= known or "table" in known):
+                label = (getattr(target, "__module__", ""), getattr(target, "__qualname__", name))
+                conditional = not (runs and reached.get(name))
+                yield Function(".".join(filter(None, label)), target, roles, before, conditional)
 
 
 def _roles_of_arguments(code: Callable[..., Any], name: str, target: Callable[..., Any]) -> dict[str, str]:
@@ -143,14 +169,14 @@ def _roles_of_arguments(code: Callable[..., Any], name: str, target: Callable[..
     The names of the variables show their values, or the order in which the method unpacks the tables.
     """
     variables: dict[str, str] = {}
-    for node in _syntax(code):
+    for node in syntax_of(code):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and _is_tables(node.value):
             names = [getattr(each, "id", "") for each in node.targets[0].elts]
             if [ROLE_OF.get(each) for each in names] in (["cos", "sin"], ["sin", "cos"]):
                 variables |= dict(zip(names, ("first", "second"), strict=True))
     found: dict[str, str] = {}
     parameters = list(inspect.signature(target).parameters)
-    for node in _syntax(code):
+    for node in syntax_of(code):
         if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == name:
             passed = dict(zip(parameters, node.args, strict=False))
             passed |= {each.arg: each.value for each in node.keywords if each.arg}
@@ -168,19 +194,39 @@ def _is_tables(value: ast.expr) -> bool:
     return isinstance(value, ast.Name) or FUNCTION.search(getattr(called, "attr", getattr(called, "id", ""))) is not None
 
 
-def is_same(a: nn.Module, b: nn.Module) -> bool:
-    """Return whether two modules compute the same: they have the same class and equal tensors and numbers."""
-    if a is b:
+def is_same(a: Any, b: Any, seen: frozenset[tuple[int, int]] = frozenset()) -> bool:
+    """Return whether two modules compute the same, or two values of their attributes are equal."""
+    if a is b or (id(a), id(b)) in seen:
         return True
-    first, second = tensors_of(a), tensors_of(b)
-    if type(a) is not type(b) or first.keys() != second.keys() or _plain(a) != _plain(b):
+    if type(a) is not type(b):
         return False
-    return all(map(_are_equal, first.values(), second.values()))
+    seen |= {(id(a), id(b))}
+    if isinstance(a, Tensor):
+        return _are_equal(a, b)
+    if isinstance(a, nn.Module):
+        return is_same(_attributes(a), _attributes(b), seen)
+    if isinstance(a, Mapping):
+        return a.keys() == b.keys() and all(is_same(value, b[key], seen) for key, value in a.items())
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(is_same(one, other, seen) for one, other in zip(a, b, strict=True))
+    if inspect.ismethod(a):
+        return is_same((a.__func__, a.__self__), (b.__func__, b.__self__), seen)
+    if inspect.isfunction(a):
+        parts = [(each.__code__, each.__defaults__, list(inspect.getclosurevars(each).nonlocals.values())) for each in (a, b)]
+        return is_same(*parts, seen)
+    if isinstance(a, np.ndarray):
+        return bool(a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes())
+    try:
+        return bool(a == b) or bool(getattr(a, "__dict__", None)) and is_same(vars(a), vars(b), seen)
+    except Exception:  # noqa: BLE001  (the comparison of other objects may raise anything)
+        return False
 
 
-def _plain(module: nn.Module) -> dict[str, Any]:
-    return {name: value for name, value in vars(module).items() if isinstance(value, (bool, int, float, str, tuple, type(None)))
-            and name not in ("layer_idx", "training")}
+def _attributes(module: nn.Module) -> dict[str, Any]:
+    """Return the attributes of a module that its results depend on; the keys of hooks are different in each module."""
+    names = [name for name in vars(module) if name not in ("layer_idx", "training", "_modules")]
+    return {name: list(value.values()) if name.endswith(("_hooks", "_kwargs")) and isinstance(value, dict) else value
+            for name in names for value in [vars(module)[name]]}
 
 
 def _are_equal(a: Tensor, b: Tensor) -> bool:

@@ -50,11 +50,14 @@ def roles_of(function: Callable[..., Any], t: str = "x") -> dict[str, str] | Non
 
 
 def called(function: Callable[..., Any], roles: Mapping[str, str], values: Mapping[str, Any]) -> Any:
-    """Call a function with the value of each role; parameters whose role has no value keep their default."""
+    """Call a function with the value of each role; parameters whose role has no value keep their default.
+
+    The first arguments are positional, as those in a model are, because hooks get positional arguments only.
+    """
     arguments = {name: values[role] for name, role in roles.items() if role in values}
     parameters = inspect.signature(function).parameters
-    positional = [arguments.pop(name) for name, each in parameters.items()
-                  if each.kind == each.POSITIONAL_ONLY and name in arguments]
+    first = itertools.takewhile(lambda each: each.name in arguments and each.kind != each.KEYWORD_ONLY, parameters.values())
+    positional = [arguments.pop(each.name) for each in list(first)]
     return function(*positional, **arguments)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -32,6 +33,8 @@ class Rotation(NamedTuple):
     function: str                   # the name of the function that applies it, or an empty string
     rotate: Callable[[NDArray[Any], NDArray[Any]], Any]
     columns: int | None
+    conditional: bool = False       # whether a condition of unknown value decides if the function is called
+    nested: bool = False            # whether a part of a module that applies a rotation calls it
 
 
 class Setting(NamedTuple):
@@ -86,26 +89,51 @@ def _turned(result: Any, x: Tensor, plan: Plan, heads: int) -> list[Tensor]:
 
 def forward_of(module: nn.Module, setting: Setting) -> tuple[Rotate | None, Callable[[Tensor, Tensor], Tables] | None]:
     """Return the function with which a module rotates, and the one that returns its tables; None if it has none."""
-    for name in METHODS:
-        function = getattr(type(module), name, None)
-        if function is None or not (roles := calls.roles_of(function, "positions" if name == "forward" else "x")):
+    for name in ("forward",) if "forward" in vars(module) else METHODS:
+        function, roles = _method(module, name)
+        if not roles:
             continue
-        call = functools.partial(_result, functools.partial(function, module), roles)
+        call = functools.partial(_result, function, roles)
+        still = None                # a rotation that is the same at all positions
         for plan in _module_plans(setting.columns, roles):
-            x = _random(len(TRIAL), plan.columns, setting)
+            x = _random(1, plan.columns, setting).expand(len(TRIAL), -1)
             try:
                 result = call(plan, setting, HEADS, x, TRIAL.to(setting.device))
             except calls.FAILURES:
                 continue
             try:
-                _turned(result, x, plan, HEADS)
-                return _in_runs(functools.partial(_rotated, call, plan, setting), roles), None
+                rows = _turned(result, x, plan, HEADS)[0]
+                rotate = _in_runs(functools.partial(_rotated, call, plan, setting), roles)
+                if not torch.equal(rows, rows[:1].expand_as(rows)):
+                    return rotate, None
+                still = still or rotate
+                continue
             except calls.FAILURES:
                 form = calls.form_of(result, len(TRIAL))
             if form is not None:
                 tables = functools.partial(_tables, call, plan, setting, form)
                 return None, tables if "positions" in roles.values() else functools.partial(_first_rows, tables)
+        if still is not None:
+            return still, None
     return None, None
+
+
+def _method(module: nn.Module, name: str) -> tuple[Callable[..., Any], dict[str, str] | None]:
+    """Return a method of a module, for forward the module itself, which calls its hooks; and the roles of its parameters."""
+    method = getattr(module, name, None)
+    if not callable(method):
+        return module, None
+    if name != "forward":
+        return method, calls.roles_of(method)
+
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        return module(*arguments, **keywords)
+
+    for each in (method, functools.partial(type(module).forward, module)):
+        if roles := calls.roles_of(each, "positions"):
+            call.__signature__ = inspect.signature(each)  # type: ignore[attr-defined]
+            return call, roles
+    return module, None
 
 
 def _rotated(call: Callable[..., Any], plan: Plan, setting: Setting, x: Tensor, positions: Tensor) -> list[Tensor]:
@@ -217,7 +245,8 @@ def rotations(module: nn.Module, functions: Sequence[Function], setting: Setting
     for function in functions:
         composed = _composed(function, tables, setting)
         if composed is not None:
-            found.append(_each_tensor(function.name, composed, setting))
+            each = _each_tensor(function.name, composed, setting)
+            found.append([rotation._replace(conditional=function.conditional, nested=function.nested) for rotation in each])
     return [*found, [_tables_alone(tables, setting)]]
 
 
