@@ -81,7 +81,7 @@ GROWTH = """
         return info.uordblks + info.hblkhd
 
     def growth(work, allowed=1000):
-        for _ in range(6):          # a leak grows each time, but the caches of Python and glibc grow only at first
+        for _ in range(12):         # a leak grows each time, but the caches of Python and glibc grow only at first
             before = in_use()
             for _ in range(CALLS):
                 work()
@@ -233,7 +233,7 @@ def test_insufficient_memory_raises_memory_error():
                 call()
             except MemoryError as error:
                 print(error)
-        assert (out == 7).all()
+        assert out.min() == out.max() == 7
         assert posenc.encode(100, 64).shape == (100, 64)
         """
     done = python(code)
