@@ -212,8 +212,8 @@ def is_same(a: Any, b: Any, seen: frozenset[tuple[int, int]] = frozenset()) -> b
     if inspect.ismethod(a):
         return is_same((a.__func__, a.__self__), (b.__func__, b.__self__), seen)
     if inspect.isfunction(a):
-        parts = [(each.__code__, each.__defaults__, list(inspect.getclosurevars(each).nonlocals.values())) for each in (a, b)]
-        return is_same(*parts, seen)
+        one, other = ((f.__code__, f.__defaults__, list(inspect.getclosurevars(f).nonlocals.values())) for f in (a, b))
+        return is_same(one, other, seen)
     if isinstance(a, np.ndarray):
         return bool(a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes())
     try:

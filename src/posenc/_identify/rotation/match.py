@@ -32,8 +32,8 @@ class RotaryMatch(NamedTuple):  # numpydoc ignore=PR01
         The rotation with the frequencies, scale and layout of the given one, or None if none gives its values.  A `Rotary`
         cannot express some faults, such as exchanged cosines and sines, positions from 1, or rounded positions.
     difference : float
-        Largest absolute difference from the values of ```rotary``` at the given positions, or of the nearest rotation if ``rotary``
-        is None: of cosines and sines, or of frequencies.
+        Largest absolute difference from the values of ``rotary`` at the given positions, or of the nearest rotation if
+        ``rotary`` is None: of cosines and sines, or of frequencies.
     reason : str
         The faults, then remarks such as "float32 angles: the error is 0.07 at position 1,000,000".
     faults : tuple of str
