@@ -28,7 +28,7 @@ SIXTEEN_BITS = (torch.bfloat16, torch.float16)
 
 
 class Expected(NamedTuple):
-    """The rotation in a configuration, or the reason why there is none; `config` is None if there is no configuration."""
+    """The rotation in a configuration, or the reason if it has none; `config` is None if no configuration was given."""
 
     config: Any = None
     layer_type: str | None = None
@@ -61,7 +61,7 @@ def check_rotary(model: nn.Module, config: Any = None) -> RotaryReport:
         False if a row is wrong, or if no rotation was checked.  If the frequencies of a module are right, but it cannot be
         called, the verdict is "not checked".  All functions that the attention calls must be right; if a condition whose
         value is unknown chooses between functions with different results, the verdict is "not checked", too.  A part of an
-        attention with queries and keys of its own, such as an indexer, may have another layout.
+        attention that has separate queries and keys, such as an indexer, may have another layout.
 
     Raises
     ------
@@ -268,7 +268,7 @@ class Judged(NamedTuple):
     function: str = ""              # the name of a function that has a fault
     conditional: bool = False       # whether a condition of unknown value decides if the function is called
     nested: bool = False            # whether a part of a module that applies a rotation calls it
-    unchecked: str = ""             # why there is no result
+    unchecked: str = ""             # the reason if nothing was compared
     only_frequencies: bool = False  # because no call of the module succeeds
 
 
@@ -307,10 +307,10 @@ def _judged(place: Place, setting: Setting, rotary: Rotary | None, source: str) 
 def _of_all(judged: Sequence[Judged]) -> Judged:
     """Return the result for all the functions that a model calls: that of the worst one.
 
-    If a condition of unknown value decides which of them is called, and only some have faults, there is no result.
+    The rotation is not judged if an unknown condition selects the function and only some of the functions have faults.
     """
     known = [each for each in judged if not each.unchecked] or judged
-    # a part with queries and keys of its own may have another layout
+    # a part that has separate queries and keys may have another layout
     known = [each for each in known if not each.nested or not _only_layout(each)] or known
     certain = [each for each in known if not each.conditional]
     if any(each.faults for each in certain):

@@ -139,7 +139,7 @@ def new_row(
 ) -> RotaryRow:
     """Return the row for a rotation with these faults, or for one that cannot be checked, with the reason."""
     if expected is None and not unchecked:
-        unchecked = "there is no configuration to compare with; pass config="
+        unchecked = "no configuration was given; pass config="
     every = MappingProxyType(dict.fromkeys(POSITIONS) | dict(errors or {}))
     if unchecked:
         return RotaryRow(module, found, expected, "not checked", (unchecked,), every, remedy)
