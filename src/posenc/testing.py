@@ -68,6 +68,8 @@ def assert_rotary(f: Any, expect: Any, up_to: SupportsIndex | None = None) -> No
     last = last_position(expect, LAST)
     if up_to is not None:
         last = checks.integer("up_to", up_to, 1)
+        if last >= checks.BEYOND:
+            raise ValueError(f"up_to is {last}, expected at most 2**63 - 1")
     match = identify_rotary(f, expect=expect, positions=_positions(last) if callable(f) else None)[0]
     if match.faults:
         raise AssertionError("; ".join(match.faults))

@@ -101,6 +101,8 @@ def numpy_of(name: str, value: Any) -> Any:
         return value
     if value.is_meta:
         raise ValueError(f"{name} is on the meta device, expected a tensor with values")
+    if value.layout != torch.strided:
+        raise TypeError(f"{name} is a sparse tensor, expected a dense one; call its method to_dense()")
     value = value.detach().cpu().resolve_conj().resolve_neg()
     return value.view(torch.uint16).numpy() if value.dtype == torch.bfloat16 else value.numpy()
 
@@ -110,7 +112,7 @@ def reading_of(
 ) -> Reading:
     """Return the reading of two tables."""
     cos, sin = _rows("cos", cos), _rows("sin", sin)
-    at = _positions_of(positions, len(cos), axes)
+    at = positions_on_axes(np.arange(len(cos)) if positions is None else positions, axes, len(cos))
     half = cos.shape[1] // 2
     repeated: Layout | None = None
     forms: tuple[tuple[Layout, Any, Any], ...] = (
@@ -140,26 +142,17 @@ def _rows(name: str, table: NDArray[Any]) -> NDArray[Any]:
     return table.reshape(max(table.shape[:-1], key=lambda length: length != 1), table.shape[-1])
 
 
-def _positions_of(positions: Any, rows: int, axes: int) -> NDArray[Any]:
-    """Return the positions of all rows as an array; by default they are counted from 0."""
-    array = np.arange(rows) if positions is None else as_positions(positions)
-    if array.shape not in ((rows,), (axes, rows)):
-        expected = (rows,) if axes == 1 else (axes, rows)
-        raise ValueError(f"positions has shape {array.shape}, expected {expected}, one for each row of the tables")
-    return on_axes(array, axes)
-
-
-def as_positions(positions: Any) -> NDArray[Any]:
-    """Return positions as an array of int64 or float64."""
+def positions_on_axes(positions: Any, axes: int, rows: int | None = None) -> NDArray[Any]:
+    """Return positions as an array of int64 or float64 of shape (n,), or (axes, n) if there are several axes."""
     array = np.array(checks.converted_positions(numpy_of("positions", positions), 0.0))
+    n = rows if rows is not None else array.shape[-1] if array.size else 1
+    if array.shape != (n,) and (axes == 1 or array.shape != (axes, n)):
+        expected = f"({n},)" if axes == 1 else f"({n},) or ({axes}, {n})"
+        which = "one for each row of the tables" if rows is not None else "at least one position for each axis"
+        raise ValueError(f"positions has shape {array.shape}, expected {expected}, {which}")
     if not np.isfinite(array).all():
         raise ValueError(f"positions has {array[~np.isfinite(array)][0]}, expected finite numbers")
-    return array
-
-
-def on_axes(positions: NDArray[Any], axes: int) -> NDArray[Any]:
-    """Return positions with an element for each axis, if there are several."""
-    return np.tile(positions, (axes, 1)) if axes > 1 and positions.ndim == 1 else positions
+    return np.tile(array, (axes, 1)) if axes > 1 and array.ndim == 1 else array
 
 
 def _sample(rows: int) -> NDArray[np.intp]:

@@ -13,11 +13,10 @@ from posenc._arguments.types import Layout
 from posenc._identify.rotation.arrays import (
     Reading,
     array_of,
-    as_positions,
     float64_values,
     is_pair,
     numpy_of,
-    on_axes,
+    positions_on_axes,
     read_arrays,
 )
 from posenc._identify.wording import numbers
@@ -63,7 +62,7 @@ def read_function(
     if head_dim is None:
         raise TypeError("rotation is a function, so identify_rotary needs expect or head_dim, the number of columns")
     if positions is not None:
-        choices = [on_axes(as_positions(positions), axes)]
+        choices = [positions_on_axes(positions, axes)]
     else:
         most = REACHES[0] if limit is None else limit
         choices = [_positions(reach, axes) for reach in dict.fromkeys(min(reach, most) for reach in REACHES)]
@@ -110,7 +109,7 @@ def read_rotary(rotation: Rotary | RotaryAt, positions: Any) -> Reading:
     """Read a rotation of this package."""
     if isinstance(rotation, Rotary):
         axes = 1 if rotation.axes is None else 1 + max(rotation.axes)
-        rotation = rotation.at(_positions(REACHES[0], axes) if positions is None else on_axes(as_positions(positions), axes))
+        rotation = rotation.at(_positions(REACHES[0], axes) if positions is None else positions_on_axes(positions, axes))
     reading = read_arrays(rotation.tables(dtype="float64"), rotation.positions, rotation.rotary.rotary_dim // 2,
                           len(rotation.positions) if rotation.positions.ndim > 1 else 1)
     return reading._replace(layout=rotation.rotary.layout, head_dim=rotation.rotary.head_dim)

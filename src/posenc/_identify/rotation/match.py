@@ -20,6 +20,7 @@ from posenc._rotary.model_config import max_positions
 from posenc._rotary.scaling import positions_without_length
 
 SOURCE = "the configuration has"
+OF_CONFIGURATIONS = {"model_type", "rope_theta", "rope_parameters", "rope_scaling"}
 EXPECTED = "a posenc.Rotary, a configuration from transformers or its dict, or a dict of keywords of Rotary"
 
 
@@ -157,10 +158,10 @@ def _expected(expect: Any) -> tuple[Rotary | None, str]:
         return expect, "expected"
     if isinstance(expect, RotaryAt):
         return expect.rotary, "expected"
-    if isinstance(expect, Mapping) and expect.keys() <= {"head_dim", *KEYWORDS}:
-        if "head_dim" not in expect:
-            raise ValueError("expect is a dict of keywords of Rotary without head_dim, expected head_dim")
-        return Rotary(**expect), "expected"
+    if isinstance(expect, Mapping) and expect.keys() <= {"head_dim", *KEYWORDS} and "head_dim" not in expect:
+        raise ValueError("expect is a dict of keywords of Rotary without head_dim, expected head_dim")
+    if isinstance(expect, Mapping) and "head_dim" in expect and not expect.keys() & OF_CONFIGURATIONS:
+        return Rotary(**expect), "expected"         # raises an error for a keyword that Rotary does not have
     is_configuration = isinstance(expect, Mapping) or hasattr(expect, "to_dict") and not hasattr(expect, "d_model")
     if not is_configuration or isinstance(expect, type):
         raise checks.wrong_type("expect", expect, EXPECTED)
