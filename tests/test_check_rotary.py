@@ -75,6 +75,12 @@ def test_float32_angles_have_an_error_and_a_remedy():
     assert row.verdict == EXACT and row.remedy == "" and max(row.errors.values()) < 1e-6
 
 
+def test_errors_are_those_of_keys_or_queries():
+    row, = check_rotary(model(RotaryEmbedding(positions=lambda p, x: p.bfloat16()), rotary_faults.queries_only))
+    assert row.faults == ("positions were rounded to bfloat16 above 256", "keys: pairs 0 to 31 are not rotated")
+    assert row.errors[1000] > 1         # bfloat16 holds 1,000, so the rotation of queries is right there
+
+
 @pytest.mark.parametrize("length", [None, 9000])
 @pytest.mark.parametrize("max_len", [None, 64])
 def test_the_module_of_posenc_is_right(length, max_len):

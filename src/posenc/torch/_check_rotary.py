@@ -334,9 +334,15 @@ def _together(found: Sequence[Rotation], rotary: Rotary | None, source: str) -> 
     ]
     for each in keys:
         others = tuple(f"keys: {fault}" for fault in each.faults if fault not in queries.faults)
-        queries = queries._replace(
-            faults=queries.faults + others, errors=queries.errors if queries.faults or not others else each.errors)
+        if others:
+            queries = queries._replace(faults=queries.faults + others, errors=_larger(queries.errors, each.errors))
     return queries
+
+
+def _larger(errors: Mapping[int, float | None], others: Mapping[int, float | None]) -> dict[int, float | None]:
+    """Return the larger one of two errors at each position; None if both are unknown."""
+    pairs = {position: (errors.get(position), other) for position, other in others.items()}
+    return {position: max((each for each in pair if each is not None), default=None) for position, pair in pairs.items()}
 
 
 def _compared(rotation: Any, rotary: Rotary | None, source: str, columns: int | None = None) -> Judged:
