@@ -123,7 +123,7 @@ def in_bfloat16(positions, inv_freq, x):
     return (positions[..., None].bfloat16() * inv_freq.bfloat16()).float()
 
 
-class Clamped(RotaryEmbedding):
+class Repeated(RotaryEmbedding):
     """A table of 4,096 rows, whose index is taken modulo its length."""
 
     def positions(self, positions, x):
@@ -263,7 +263,9 @@ FAULTS = [
     Fault("positions in the dtype of a bfloat16 model", "Megatron-LM #535",
           lambda: model(RotaryEmbedding(positions=lambda p, x: p.to(x.dtype)), dtype=torch.bfloat16),
           (r"positions were rounded to bfloat16 above 256",)),
-    Fault("a table that repeats", "onnxruntime #27597", lambda: model(Clamped()), (r"table ends at 4,?096 and repeats",)),
+    Fault("a table that repeats", "onnxruntime #27597", lambda: model(Repeated()), (r"table ends at 4,?096 and repeats",)),
+    Fault("clamped positions", "", lambda: model(RotaryEmbedding(positions=lambda p, x: p.clamp(max=4095))),
+          (r"table ends at 4,?096 and its last row is repeated",)),
     Fault("positions from 1", "", lambda: model(RotaryEmbedding(positions=lambda p, x: p + 1)), (r"positions start at 1",)),
     Fault("a stored table from 1", "", lambda: stored(first=1), (r"positions start at 1",)),
     Fault("positions ignored", "Megatron-LM #453",
