@@ -15,7 +15,7 @@
 #|            for (int r = 0; r < HALF; r++, sine += 2 * TILE)
 #|                if (*sine > reach || -*sine > reach) reach = *sine < 0 ? -*sine : *sine;
 #! quote table/advance.h
-#|        const vf64 abs_p = f64_abs(p.high), abs_q = f64_abs(q.high), reach = f64_load(job->offsets->reach + column);
+#|        const vf64 abs_p = f64_abs(p_i.high), abs_q = f64_abs(q_i.high), reach = f64_load(job->offsets->reach + column);
 #! quote table/advance.h
 #|        const vf64 magnitude = f64_muladd(f64_abs(q0.high), f64_abs(s.high), f64_load(o->fixed_magnitude + i));
 #! code table/advance.h factors SUFFIX=_1 abs_p=p abs_q=ZERO abs_q0=ZERO abs_s=s
