@@ -120,7 +120,8 @@ INLINE int row_above(int r) { return HALF + r; }
 INLINE int row_below(int r) { return HALF - 1 - r; }
 
 /* A pass over the rows of a group computes this many columns.  For float32, P, Q and the addend of each vector then fit in
- * 32 registers (AVX-512, NEON).  For the other dtypes, fewer columns would not fill a cache line or would not be faster. */
+ * 32 registers (AVX-512, NEON).  With AVX2, large outputs take longer if the two lines of a row are not written together.  For
+ * the other dtypes, fewer columns would not fill a cache line or would not be faster. */
 INLINE int pass_columns(dtype_t dtype) { return dtype == FLOAT32 ? PASS_COLUMNS : TILE; }
 
 typedef struct {
@@ -177,8 +178,9 @@ INLINE void write_pass(const group_t *g, int pass, char *out, const char *staged
     else write_staged(g->job, out, staged, minimum(g->width - pass, columns), dtype, g->output, 1);
 }
 
-/* Computes a row of a pass below the anchor, and if `with_above` also the one above it, and writes the values, rounded, line by
- * line.  Returns whether a value is uncertain, by the fast test or, if `again` is set, by the test with the error bounds. */
+/* Computes a row of a pass below the anchor, and if `with_above` also the one above it, and writes the rounded values line by
+ * line, before all are tested, because they would fill the registers.  Returns whether a value is uncertain: by the fast test,
+ * or if `again` is set, by the test with the error bounds. */
 INLINE int advance_pass(const registers_t *loaded, const double *error, const double *fine, char *above, char *below,
                         int with_above, int again, dtype_t dtype, output_t output) {
     const int vectors = pass_columns(dtype) / LANES, per_store = vectors_per_store(dtype);
@@ -234,7 +236,7 @@ INLINE int advance_rows_double(const group_t *g, const anchor_t *a, int pass, in
         if (output == ADD) prefetch_lines(g->prefetch, 2 * pass_columns(dtype) * size_of(dtype) / LINE);
         char *const above = staged ? staged_above : out_above, *const below = staged ? staged_below : out_below;
         if (UNLIKELY(advance_pass(&loaded, error, fine, above, below, with_above, 0, dtype, output))) {
-            /* computes the values again: keeping them would take registers from the loop */
+            /* compute the values again: keeping them would take registers from the loop */
             const double *same_fine = fine;
             OPAQUE(same_fine);
             if (advance_pass(&loaded, error, same_fine, above, below, with_above, 1, dtype, output)) return r;
