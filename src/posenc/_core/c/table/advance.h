@@ -290,7 +290,7 @@ INLINE void advance_rows(const group_t *g, const anchor_t *a, int first, int las
     }
 }
 
-/* Advances the rare rows that write_narrow writes: narrow rows, and rows below the anchor with no counterpart above it. */
+/* Advances the rare rows that are narrow, or are below the anchor and have no counterpart above it. */
 NOINLINE void advance_narrow_rows(const group_t *g, const anchor_t *a, int first, int last, int with_above) {
     FOR_DTYPE(g->job->dtype, advance_rows(g, a, first, last, with_above, 0, DTYPE, STORE))
 }
