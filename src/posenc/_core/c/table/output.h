@@ -117,18 +117,25 @@ INLINE void write_staged(const job_t *job, char *out, const char *values, int wi
     else memcpy(out, values, (size_t)(width * size_of(dtype)));
 }
 
-/* Stores the first `width` values of a tile row at one address, or adds them to the whole batch.  Plain conversion
- * to dtype must round the values correctly. */
-INLINE void write_tile(const job_t *job, char *out, const vf64 value[TILE_VECTORS], int width, dtype_t dtype, output_t output) {
-    ALIGNED char staged[TILE * sizeof(double)];
-    const int is_staged = width < TILE || output == ADD;
-    char *to = is_staged ? staged : out;
+/* Stores a tile row, rounded to dtype. */
+INLINE void store_tile(char *to, const vf64 value[TILE_VECTORS], dtype_t dtype) {
     for (int v = 0; v < TILE_VECTORS; v += vectors_per_store(dtype), to += sizeof(vu64)) {
         vf32 f[2];
         for (int i = 0; i + 1 < vectors_per_store(dtype); i += 2) f[i / 2] = f32_of_f64(value[v + i], value[v + i + 1]);
         u64_flush(to, dtype == FLOAT64 ? bits_of_f64(value[v]) : bits_of(f, dtype), 0);
     }
-    if (is_staged) write_staged(job, out, staged, width, dtype, output, job->batch);
+}
+
+/* Stores the first `width` values of a tile row at one address, or adds them to the whole batch.  Plain conversion
+ * to dtype must round the values correctly. */
+INLINE void write_tile(const job_t *job, char *out, const vf64 value[TILE_VECTORS], int width, dtype_t dtype, output_t output) {
+    if (width == TILE && output != ADD) { /* an address chosen at run time would delay loads that follow the stores */
+        store_tile(out, value, dtype);
+    } else {
+        ALIGNED char staged[TILE * sizeof(double)];
+        store_tile(staged, value, dtype);
+        write_staged(job, out, staged, width, dtype, output, job->batch);
+    }
 }
 
 #endif
