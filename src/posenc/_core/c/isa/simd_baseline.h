@@ -44,6 +44,11 @@ static inline vu64 u32_max(vu64 a, vu64 b) {
     return (a & above) | (b & ~above);
 }
 static inline vu64 u16_is_zero(vu64 x) { return (vu64)((vu16)x == 0); }
+/* bits 16 .. 31 and bits 48 .. 63 of all lanes of two vectors, in an order which may be any */
+static inline vu64 u16_odd(vu64 a, vu64 b) {
+    const uint64_t odd = 0xffff0000ffff0000;
+    return (a & (vu64){odd, odd}) | (vu64)((vu32)b >> 16);
+}
 #else
 typedef double vf64;
 typedef uint64_t vu64;
@@ -67,6 +72,7 @@ static inline vu64 u32_max(vu64 a, vu64 b) {
     const uint32_t low = (uint32_t)a > (uint32_t)b ? (uint32_t)a : (uint32_t)b;
     return (a >> 32 > b >> 32 ? a >> 32 : b >> 32) << 32 | low;
 }
+static inline vu64 u16_odd(vu64 a, vu64 b) { return (a & 0xffff0000ffff0000) | (b >> 16 & 0x0000ffff0000ffff); }
 static inline vu64 u16_is_zero(vu64 x) {
     uint64_t any = 0;
     for (int i = 0; i < 64; i += 16) any |= (x >> i & 0xffff) == 0;
@@ -115,11 +121,6 @@ static inline vu64 u64_xor(vu64 a, vu64 b) { return a ^ b; }
 static inline vu64 u64_shl(vu64 a, int n) { return a << n; }
 static inline vu64 u64_shr(vu64 a, int n) { return a >> n; }
 static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return (mask & a) | (~mask & b); }
-/* bits 16 .. 31 and bits 48 .. 63 of all lanes of two vectors, in an order which may be any */
-static inline vu64 u16_odd(vu64 a, vu64 b) {
-    const uint64_t odd = 0xffff0000ffff0000;
-    return (a & u64_set(odd)) | (u64_shr(b, 16) & u64_set(~odd));
-}
 
 /* u64_low_halves gives the lower 32 bits of all lanes of two vectors, and u64_high_halves the upper 32 bits, both in the same
  * order, which may be any.  f32_interleave gives a[0], b[0], a[1],
