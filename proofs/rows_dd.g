@@ -18,7 +18,7 @@
 #! bound DD_ERROR: float64 rows, tested with this error, of M
 #! bound DIRECT_DD_FLOOR: float64 rows, of the amplitude
 #! variants FUSED=0,1
-#! functions advance_dd:804f133d rounded_dd:75e11b16 advance_rows_dd:13acdb0d
+#! functions advance_dd:804f133d rounded_dd:75e11b16 advance_rows_dd:38849e2c
 #! mutation table/advance.h: #define DD_ERROR 0x1p-94 => #define DD_ERROR 0x1p-99
 #! mutation table/advance.h: #define DIRECT_DD_FLOOR 0x1p-110 => #define DIRECT_DD_FLOOR 0x1p-112
 #! mutation table/advance.h: above->low = f64_add_fma(above->low, f64_add_fma(x_rest, y_rest)); => above->low = f64_add_fma(above->low, x_rest);

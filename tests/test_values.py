@@ -339,9 +339,9 @@ def test_the_fast_path_alone_fails_next_to_a_zero(isa, dtype):
         check()
 
 
-@pytest.mark.parametrize("position, column", [(2307380, 176), (2855391, 90), (2903015, 102), (3803902, 101)])
+@pytest.mark.parametrize("position, column", [(2307380, 176), (2855391, 90), (2903015, 102), (3848808, 341)])
 def test_the_fast_path_alone_fails_next_to_a_boundary(isa, position, column):
-    """Of 2**31 float32 values, 12 differ with and without the rounding test; these are four of them."""
+    """Of 2**31 float32 values, 11 differ with and without the rounding test; these are four of them."""
     first = 10**6 + (position - 10**6) // 2**15 * 2**15         # the first row of the table in which the value differed
     correct = Reference(512).bits(position, column, "float32")
     rows = range(first, first + 2**15)

@@ -7,9 +7,8 @@
 
 typedef __m256d vf64;
 typedef __m256i vu64;
-typedef __m256i mask64;
 typedef __m256 vf32;
-typedef __m256i mask32;
+typedef __m256i mask16;
 enum { LANES = 4, FUSED = 1, PASS_COLUMNS = TILE };
 
 static inline vf64 f64_set(double x) { return _mm256_set1_pd(x); }
@@ -44,6 +43,7 @@ static inline vu64 u64_shr(vu64 a, int n) { return _mm256_srli_epi64(a, n); }
 static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return _mm256_blendv_epi8(b, a, mask); }
 static inline int u64_is_zero(vu64 a) { return _mm256_testz_si256(a, a); }
 static inline vu64 u64_mul32(vu64 a, vu64 b) { return _mm256_mul_epu32(a, b); }
+static inline vu64 u16_add(vu64 a, vu64 b) { return _mm256_add_epi16(a, b); }
 static inline vu64 u32_add(vu64 a, vu64 b) { return _mm256_add_epi32(a, b); }
 static inline vu64 u32_sub(vu64 a, vu64 b) { return _mm256_sub_epi32(a, b); }
 static inline vu64 u32_max(vu64 a, vu64 b) { return _mm256_max_epu32(a, b); }
@@ -54,6 +54,8 @@ static inline vu64 u64_low_halves(vu64 a, vu64 b) {
 static inline vu64 u64_high_halves(vu64 a, vu64 b) {
     return _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), 0xdd));
 }
+
+static inline vu64 u16_odd(vu64 a, vu64 b) { return _mm256_blend_epi16(a, _mm256_srli_epi64(b, 16), 0x55); }
 
 static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
     const vf64 even = _mm256_unpacklo_pd(a, b), odd = _mm256_unpackhi_pd(a, b);
@@ -107,16 +109,11 @@ static inline void u64_flush(void *p, vu64 x, int non_temporal) {
 }
 static inline void flush_fence(void) { _mm_sfence(); }
 
-/* Here a mask has an element for each half of a lane: the minimum of x & bits over all tests of this half.  It is zero if any
- * of the tests failed. */
-static inline mask64 mask64_all(void) { return _mm256_set1_epi32(-1); }
-static inline mask64 mask64_and_nonzero(mask64 m, vu64 x, vu64 bits) { return _mm256_min_epu32(m, _mm256_and_si256(x, bits)); }
-static inline int mask64_is_all(mask64 m) { return _mm256_movemask_epi8(_mm256_cmpeq_epi32(m, _mm256_setzero_si256())) == 0; }
-static inline mask32 mask32_all(void) { return _mm256_set1_epi32(-1); }
-static inline mask32 mask32_and_nonzero(mask32 m, vu64 x, uint32_t bits) {
-    return _mm256_min_epu16(m, _mm256_and_si256(x, _mm256_set1_epi32((int)bits)));
-}
-static inline int mask32_is_all(mask32 m) { return _mm256_movemask_epi8(_mm256_cmpeq_epi16(m, _mm256_setzero_si256())) == 0; }
+/* Here a mask has an element for each word: the minimum of x & bits over all tests of this word.  It is zero if any of the
+ * tests failed. */
+static inline mask16 mask16_all(void) { return _mm256_set1_epi32(-1); }
+static inline mask16 mask16_and_nonzero(mask16 m, vu64 x, vu64 bits) { return _mm256_min_epu16(m, _mm256_and_si256(x, bits)); }
+static inline int mask16_is_all(mask16 m) { return _mm256_movemask_epi8(_mm256_cmpeq_epi16(m, _mm256_setzero_si256())) == 0; }
 
 #include "isa/half_f16c.h"
 

@@ -7,9 +7,8 @@
 
 typedef __m512d vf64;
 typedef __m512i vu64;
-typedef __mmask16 mask64;
 typedef __m512 vf32;
-typedef __mmask32 mask32;
+typedef __mmask32 mask16;
 enum { LANES = 8, FUSED = 1, PASS_COLUMNS = TILE };
 
 static inline vf64 f64_set(double x) { return _mm512_set1_pd(x); }
@@ -45,6 +44,7 @@ static inline vu64 u64_shr(vu64 a, int n) { return _mm512_srli_epi64(a, (unsigne
 static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return _mm512_ternarylogic_epi64(mask, a, b, 0xca); }
 static inline int u64_is_zero(vu64 a) { return _mm512_test_epi64_mask(a, a) == 0; }
 static inline vu64 u64_mul32(vu64 a, vu64 b) { return _mm512_mul_epu32(a, b); }
+static inline vu64 u16_add(vu64 a, vu64 b) { return _mm512_add_epi16(a, b); }
 static inline vu64 u32_add(vu64 a, vu64 b) { return _mm512_add_epi32(a, b); }
 static inline vu64 u32_sub(vu64 a, vu64 b) { return _mm512_sub_epi32(a, b); }
 static inline vu64 u32_max(vu64 a, vu64 b) { return _mm512_max_epu32(a, b); }
@@ -54,6 +54,11 @@ static inline vu64 u64_low_halves(vu64 a, vu64 b) {
 
 static inline vu64 u64_high_halves(vu64 a, vu64 b) {
     return _mm512_castps_si512(_mm512_shuffle_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), 0xdd));
+}
+
+static inline vu64 u16_odd(vu64 a, vu64 b) {
+    const __m512i down = _mm512_set4_epi32(0x0f0e0f0e, 0x0b0a0b0a, 0x07060706, 0x03020302);
+    return _mm512_mask_shuffle_epi8(a, 0x3333333333333333, b, down);
 }
 
 static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
@@ -110,15 +115,10 @@ static inline void u64_flush(void *p, vu64 x, int non_temporal) {
 }
 static inline void flush_fence(void) { _mm_sfence(); }
 
-/* A mask has a bit for each half of a lane. */
-static inline mask64 mask64_all(void) { return 0xffff; }
-static inline mask64 mask64_and_nonzero(mask64 m, vu64 x, vu64 bits) { return _mm512_mask_test_epi32_mask(m, x, bits); }
-static inline int mask64_is_all(mask64 m) { return m == 0xffff; }
-static inline mask32 mask32_all(void) { return 0xffffffff; }
-static inline mask32 mask32_and_nonzero(mask32 m, vu64 x, uint32_t bits) {
-    return _mm512_mask_test_epi16_mask(m, x, _mm512_set1_epi32((int)bits));
-}
-static inline int mask32_is_all(mask32 m) { return m == 0xffffffff; }
+/* A mask has a bit for each word. */
+static inline mask16 mask16_all(void) { return 0xffffffff; }
+static inline mask16 mask16_and_nonzero(mask16 m, vu64 x, vu64 bits) { return _mm512_mask_test_epi16_mask(m, x, bits); }
+static inline int mask16_is_all(mask16 m) { return m == 0xffffffff; }
 
 #include "isa/half_f16c.h"
 

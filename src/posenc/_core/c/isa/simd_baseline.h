@@ -4,7 +4,7 @@
  * Every simd_*.h defines the same types and functions; this file explains them.
  *     vf64, vu64       LANES doubles, or as many integers of 64 bits; f64_*, u64_* compute on them
  *     vf32             2 LANES floats; bits_of_f32 returns their bits; u32_* compute on the 32-bit halves of a vu64
- *     mask64, mask32   the 32-bit (16-bit) halves of double (float) lanes that passed a test
+ *     mask16           the words of 16 bits that passed a test; u16_* compute on the words of a vu64
  */
 #ifndef POSENC_SIMD_H
 #define POSENC_SIMD_H
@@ -35,6 +35,7 @@ static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
     *low = (vf64){a[0], b[0]};
     *high = (vf64){a[1], b[1]};
 }
+static inline vu64 u16_add(vu64 a, vu64 b) { return (vu64)((vu16)a + (vu16)b); }
 static inline vu64 u32_add(vu64 a, vu64 b) { return (vu64)((vu32)a + (vu32)b); }
 static inline vu64 u32_sub(vu64 a, vu64 b) { return (vu64)((vu32)a - (vu32)b); }
 /* the larger of each pair of unsigned halves */
@@ -42,8 +43,12 @@ static inline vu64 u32_max(vu64 a, vu64 b) {
     const vu64 above = (vu64)((vu32)a > (vu32)b);
     return (a & above) | (b & ~above);
 }
-static inline vu64 u32_is_zero(vu64 x) { return (vu64)((vu32)x == 0); }
 static inline vu64 u16_is_zero(vu64 x) { return (vu64)((vu16)x == 0); }
+/* bits 16 .. 31 and bits 48 .. 63 of all lanes of two vectors, in an order which may be any */
+static inline vu64 u16_odd(vu64 a, vu64 b) {
+    const uint64_t odd = 0xffff0000ffff0000;
+    return (a & (vu64){odd, odd}) | (vu64)((vu32)b >> 16);
+}
 #else
 typedef double vf64;
 typedef uint64_t vu64;
@@ -57,13 +62,17 @@ static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
     *low = a;
     *high = b;
 }
+static inline vu64 u16_add(vu64 a, vu64 b) {
+    const uint64_t low = 0x7fff7fff7fff7fff;
+    return ((a & low) + (b & low)) ^ ((a ^ b) & ~low);
+}
 static inline vu64 u32_add(vu64 a, vu64 b) { return ((a >> 32) + (b >> 32)) << 32 | (uint32_t)(a + b); }
 static inline vu64 u32_sub(vu64 a, vu64 b) { return ((a >> 32) - (b >> 32)) << 32 | (uint32_t)(a - b); }
 static inline vu64 u32_max(vu64 a, vu64 b) {
     const uint32_t low = (uint32_t)a > (uint32_t)b ? (uint32_t)a : (uint32_t)b;
     return (a >> 32 > b >> 32 ? a >> 32 : b >> 32) << 32 | low;
 }
-static inline vu64 u32_is_zero(vu64 x) { return (x >> 32 == 0) | ((uint32_t)x == 0); }
+static inline vu64 u16_odd(vu64 a, vu64 b) { return (a & 0xffff0000ffff0000) | (b >> 16 & 0x0000ffff0000ffff); }
 static inline vu64 u16_is_zero(vu64 x) {
     uint64_t any = 0;
     for (int i = 0; i < 64; i += 16) any |= (x >> i & 0xffff) == 0;
@@ -286,20 +295,15 @@ NOINLINE void f16_load_tile(float f[TILE], const uint16_t p[TILE]) {
     for (int i = 0; i < TILE; i++) f[i] = float_of_half(p[i]);
 }
 
-/* In mask64_all, all halves have passed.  mask64_and_nonzero is `m` without the halves in which x & bits is zero.  In this
- * file, a mask is 0 if all halves have passed. */
-typedef vu64 mask64, mask32;
-static inline mask64 mask64_all(void) { return u64_set(0); }
-static inline mask64 mask64_and_nonzero(mask64 m, vu64 x, vu64 bits) { return m | u32_is_zero(x & bits); }
-static inline mask32 mask32_all(void) { return u64_set(0); }
-static inline mask32 mask32_and_nonzero(mask32 m, vu64 x, uint32_t bits) {
-    return m | u16_is_zero(x & u64_set((uint64_t)bits << 32 | bits));
-}
+/* In mask16_all, all words have passed.  mask16_and_nonzero is `m` without the words in which x & bits is zero.  In this
+ * file, a mask is 0 if all words have passed. */
+typedef vu64 mask16;
+static inline mask16 mask16_all(void) { return u64_set(0); }
+static inline mask16 mask16_and_nonzero(mask16 m, vu64 x, vu64 bits) { return m | u16_is_zero(x & bits); }
 #if defined(__SSE2__)
-static inline int mask64_is_all(mask64 m) { return _mm_movemask_epi8((__m128i)m) == 0; }
+static inline int mask16_is_all(mask16 m) { return _mm_movemask_epi8((__m128i)m) == 0; }
 #else
-static inline int mask64_is_all(mask64 m) { return u64_is_zero(m); }
+static inline int mask16_is_all(mask16 m) { return u64_is_zero(m); }
 #endif
-static inline int mask32_is_all(mask32 m) { return mask64_is_all(m); }
 
 #endif

@@ -10,9 +10,8 @@
 
 typedef float64x2_t vf64;
 typedef uint64x2_t vu64;
-typedef uint32x4_t mask64;
 typedef float32x4_t vf32;
-typedef uint16x8_t mask32;
+typedef uint16x8_t mask16;
 enum { LANES = 2, FUSED = 1, PASS_COLUMNS = 16 };
 
 static inline vf64 f64_set(double x) { return vdupq_n_f64(x); }
@@ -45,6 +44,9 @@ static inline vu64 u64_shr(vu64 a, int n) { return a >> n; }
 static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return vbslq_u64(mask, a, b); }
 static inline int u64_is_zero(vu64 a) { return vmaxvq_u32(vreinterpretq_u32_u64(a)) == 0; }
 static inline vu64 u64_mul32(vu64 a, vu64 b) { return vmull_u32(vmovn_u64(a), vmovn_u64(b)); }
+static inline vu64 u16_add(vu64 a, vu64 b) {
+    return vreinterpretq_u64_u16(vaddq_u16(vreinterpretq_u16_u64(a), vreinterpretq_u16_u64(b)));
+}
 static inline vu64 u32_add(vu64 a, vu64 b) {
     return vreinterpretq_u64_u32(vaddq_u32(vreinterpretq_u32_u64(a), vreinterpretq_u32_u64(b)));
 }
@@ -65,6 +67,10 @@ static inline vu64 u64_low_halves(vu64 a, vu64 b) {
 }
 static inline vu64 u64_high_halves(vu64 a, vu64 b) {
     return vreinterpretq_u64_u32(vuzp2q_u32(vreinterpretq_u32_u64(a), vreinterpretq_u32_u64(b)));
+}
+
+static inline vu64 u16_odd(vu64 a, vu64 b) {
+    return vreinterpretq_u64_u16(vuzp2q_u16(vreinterpretq_u16_u64(a), vreinterpretq_u16_u64(b)));
 }
 
 static inline vf32 f32_set(float x) { return vdupq_n_f32(x); }
@@ -104,18 +110,13 @@ static inline void u64_flush(void *p, vu64 x, int non_temporal) {
 }
 static inline void flush_fence(void) {}
 
-/* Here a mask has an element for each half of a lane: the minimum of x & bits over all tests of this half.  It is zero if any
- * of the tests failed. */
-static inline mask64 mask64_all(void) { return vdupq_n_u32(UINT32_MAX); }
-static inline mask64 mask64_and_nonzero(mask64 m, vu64 x, vu64 bits) {
-    return vminq_u32(m, vreinterpretq_u32_u64(vandq_u64(x, bits)));
+/* Here a mask has an element for each word: the minimum of x & bits over all tests of this word.  It is zero if any of the
+ * tests failed. */
+static inline mask16 mask16_all(void) { return vdupq_n_u16(UINT16_MAX); }
+static inline mask16 mask16_and_nonzero(mask16 m, vu64 x, vu64 bits) {
+    return vminq_u16(m, vreinterpretq_u16_u64(vandq_u64(x, bits)));
 }
-static inline int mask64_is_all(mask64 m) { return vminvq_u32(m) != 0; }
-static inline mask32 mask32_all(void) { return vdupq_n_u16(UINT16_MAX); }
-static inline mask32 mask32_and_nonzero(mask32 m, vu64 x, uint32_t bits) {
-    return vminq_u16(m, vandq_u16(vreinterpretq_u16_u64(x), vreinterpretq_u16_u32(vdupq_n_u32(bits))));
-}
-static inline int mask32_is_all(mask32 m) { return vminvq_u16(m) != 0; }
+static inline int mask16_is_all(mask16 m) { return vminvq_u16(m) != 0; }
 
 static inline void f16_store_tile(uint16_t p[TILE], const float f[TILE]) {
     for (int i = 0; i < TILE; i += 8) u64_flush(p + i, f16_of_f32(vld1q_f32(f + i), vld1q_f32(f + i + 4)), 0);

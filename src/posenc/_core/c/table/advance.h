@@ -33,7 +33,7 @@ typedef struct {
 /* An anchor in a tile, with the error bound of the rows advanced from it and the addends of their fast test. */
 typedef struct {
     ALIGNED double p[TILE], q[TILE], p_low[TILE], q_low[TILE], error[TILE];
-    ALIGNED uint64_t addend[TILE];
+    ALIGNED uint64_t addend[TILE / 2];
 } anchor_t;
 
 NOINLINE void origin_of(const spec_t *spec, const job_t *job, const position_t *position, ptrdiff_t tile, origin_t *o) {
@@ -41,14 +41,15 @@ NOINLINE void origin_of(const spec_t *spec, const job_t *job, const position_t *
                                                      : f64_set(2 * smallest_normal(job->dtype));
     /* for descending positions the angles of the offsets are negative, which is equivalent to a negated Q */
     const vu64 down = u64_set((uint64_t)((int64_t)job->step < 0) << 63);
+    vdd p[TILE_VECTORS], q[TILE_VECTORS];
+    for (int v = 0; v < TILE_VECTORS; v += 2) direct_vectors(spec, position, tile * TILE + v * LANES, job->dtype, p + v, q + v);
     for (int i = 0; i < TILE; i += LANES) {
         const ptrdiff_t column = tile * TILE + i;
-        vdd p, q;
-        direct_values(spec, position, column, COLUMNS, job->dtype, &p, &q);
-        const vf64 abs_p = f64_abs(p.high), abs_q = f64_abs(q.high), reach = f64_load(job->offsets->reach + column);
-        q = (vdd){f64_of_bits(u64_xor(bits_of_f64(q.high), down)), f64_of_bits(u64_xor(bits_of_f64(q.low), down))};
-        dd_store(o->p + i, o->p_low + i, p);
-        dd_store(o->q + i, o->q_low + i, q);
+        const vdd p_i = p[i / LANES], q_i = q[i / LANES];
+        const vf64 abs_p = f64_abs(p_i.high), abs_q = f64_abs(q_i.high), reach = f64_load(job->offsets->reach + column);
+        dd_store(o->p + i, o->p_low + i, p_i);
+        f64_store(o->q + i, f64_of_bits(u64_xor(bits_of_f64(q_i.high), down)));
+        f64_store(o->q_low + i, f64_of_bits(u64_xor(bits_of_f64(q_i.low), down)));
         f64_store(o->fixed_magnitude + i, f64_muladd(f64_add(abs_p, abs_q), reach, abs_p));
         f64_store(o->absolute_term + i, f64_mul(absolute_term, f64_load(job->offsets->nonzero + column)));
     }
@@ -75,7 +76,10 @@ NOINLINE void anchor_of(const job_t *job, const origin_t *o, ptrdiff_t tile, int
             f64_store(a->error + i, f64_mul(magnitude, f64_set(DOUBLE_ERROR)));
         }
     }
-    if (job->dtype != FLOAT64) test_addends(smallest, a->addend, job->dtype);
+    for (int i = 0; i < TILE && job->dtype != FLOAT64; i += 2 * LANES) {
+        const vu64 addend = test_addend(f64_load(smallest + i), f64_load(smallest + i + LANES), job->dtype);
+        memcpy(a->addend + i / 2, &addend, sizeof addend);
+    }
 }
 
 /* ---- the rows of an anchor ----------------------------------------------------------------------------------------------- */
@@ -116,18 +120,20 @@ INLINE int row_above(int r) { return HALF + r; }
 INLINE int row_below(int r) { return HALF - 1 - r; }
 
 /* A pass over the rows of a group computes this many columns.  For float32, P, Q and the addend of each vector then fit in
- * 32 registers (AVX-512, NEON).  For the other dtypes, fewer columns would not fill a cache line or would not be faster. */
+ * 32 registers (AVX-512, NEON).  With AVX2, large outputs take longer if the two lines of a row are not written together.  For
+ * the other dtypes, fewer columns would not fill a cache line or would not be faster. */
 INLINE int pass_columns(dtype_t dtype) { return dtype == FLOAT32 ? PASS_COLUMNS : TILE; }
 
 typedef struct {
     vf64 p[TILE_VECTORS], q[TILE_VECTORS];
-    vu64 addend[TILE_VECTORS];
+    vu64 addend[TILE_VECTORS / 2];
 } registers_t;
 
+/* Advances LANES columns to the two rows at one offset. */
 INLINE void advance(vf64 p, vf64 q, const double *fine, vf64 *above, vf64 *below) {
-    const vf64 x = f64_mul(p, f64_load(fine)), y = f64_mul(q, f64_load(fine + TILE));
-    *above = f64_add(x, y);
-    *below = f64_sub(x, y);
+    const vf64 cosine = f64_load(fine), y = f64_mul(q, f64_load(fine + TILE));
+    *above = f64_muladd(p, cosine, y);
+    *below = f64_mulsub(p, cosine, y);
 }
 
 /* Advances columns i .. i + LANES - 1 to the two rows at one offset; each result is a double plus a much smaller one. */
@@ -162,12 +168,51 @@ COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, 
                   g->out + row * g->row_stride + pass * size_of(dtype), &t, g->tally);
 }
 
-/* Writes one row of a pass. */
-INLINE void write_row(const group_t *g, int pass, char *out, const values_t *values, int whole, dtype_t dtype,
-                      output_t output) {
+/* Rows that are added or are narrow are computed in a buffer. */
+INLINE int is_staged(int whole, output_t output) { return !whole || output == ADD; }
+
+/* Copies or adds a staged row of a pass to the output. */
+INLINE void write_pass(const group_t *g, int pass, char *out, const char *staged, int whole, dtype_t dtype) {
     const int columns = pass_columns(dtype);
-    if (whole) write_columns(g->job, out, values, columns, dtype, output);
-    else write_narrow(g->job, out, values, columns, minimum(g->width - pass, columns), dtype, g->output, 1);
+    if (whole) add(out, staged, columns, dtype, g->job->x_scale);
+    else write_staged(g->job, out, staged, minimum(g->width - pass, columns), dtype, g->output, 1);
+}
+
+/* Computes a row of a pass below the anchor, and if `with_above` also the one above it, and writes the rounded values line by
+ * line, before all are tested, because they would fill the registers.  Returns whether a value is uncertain: by the fast test,
+ * or if `again` is set, by the test with the error bounds. */
+INLINE int advance_pass(const registers_t *loaded, const double *error, const double *fine, char *above, char *below,
+                        int with_above, int again, dtype_t dtype, output_t output) {
+    const int vectors = pass_columns(dtype) / LANES, per_store = vectors_per_store(dtype);
+    const int per_line = LINE / (int)size_of(dtype) / LANES;
+    mask16 passed = mask16_all();
+    vu64 undecided = u64_set(0);
+    for (int line = 0; line < vectors; line += per_line) {
+        vu64 bits_above[LINE / sizeof(vu64)], bits_below[LINE / sizeof(vu64)];
+        for (int store = 0; store < per_line; store += per_store) {
+            vf32 f_above[2], f_below[2];
+            for (int i = 0; i < per_store; i += 2) {
+                const int v = line + store + i;
+                vf64 x_above[2], x_below[2];
+                for (int j = 0; j < 2; j++)
+                    advance(loaded->p[v + j], loaded->q[v + j], fine + (v + j) * LANES, &x_above[j], &x_below[j]);
+                if (again) {
+                    if (with_above) undecided = u64_or(undecided, undecided_values(x_above, error + v * LANES, dtype));
+                    undecided = u64_or(undecided, undecided_values(x_below, error + v * LANES, dtype));
+                }
+                f_above[i / 2] = f32_of_f64(x_above[0], x_above[1]);
+                f_below[i / 2] = f32_of_f64(x_below[0], x_below[1]);
+                if (with_above) passed = fast_test(passed, x_above, f_above[i / 2], loaded->addend[v / 2], dtype);
+                passed = fast_test(passed, x_below, f_below[i / 2], loaded->addend[v / 2], dtype);
+            }
+            bits_above[store / per_store] = bits_of(f_above, dtype);
+            bits_below[store / per_store] = bits_of(f_below, dtype);
+        }
+        if (again && dtype == FLOAT32) continue; /* a decided value was rounded correctly before */
+        if (with_above) write_line(above + line * LANES * size_of(dtype), bits_above, output);
+        write_line(below + line * LANES * size_of(dtype), bits_below, output);
+    }
+    return again ? !u64_is_zero(undecided) : !mask16_is_all(passed);
 }
 
 /* Writes the columns of a pass in the rows below the anchor, and if `with_above` also in those above it, at the offsets
@@ -176,52 +221,28 @@ INLINE void write_row(const group_t *g, int pass, char *out, const values_t *val
 INLINE int advance_rows_double(const group_t *g, const anchor_t *a, int pass, int r, int last, int with_above, int whole,
                                dtype_t dtype, output_t output) {
     const ptrdiff_t row_stride = g->row_stride;
-    const int vectors = pass_columns(dtype) / LANES;
+    const int vectors = pass_columns(dtype) / LANES, staged = is_staged(whole, output);
+    ALIGNED char staged_above[TILE * sizeof(float)], staged_below[TILE * sizeof(float)];
     char *const out = g->out + pass * size_of(dtype);
     char *out_above = out + row_above(r) * row_stride, *out_below = out + row_below(r) * row_stride;
-    const double *fine = g->fine + r * 2 * TILE + pass;
-    const uint64_t *const addend = dtype == FLOAT32 ? a->addend + pass : a->addend;
+    const double *fine = g->fine + r * 2 * TILE + pass, *const error = a->error + pass;
     registers_t loaded;
     for (int v = 0; v < vectors; v++) {
         loaded.p[v] = f64_load(a->p + pass + v * LANES);
         loaded.q[v] = f64_load(a->q + pass + v * LANES);
-        if (dtype == FLOAT32 || v < vectors / 2) loaded.addend[v] = u64_load(addend + v * LANES);
+        if (v % 2 == 0) loaded.addend[v / 2] = u64_load(a->addend + (pass + v * LANES) / 2);
     }
     for (; r < last; r++, fine += 2 * TILE, out_above += row_stride, out_below -= row_stride) {
         if (output == ADD) prefetch_lines(g->prefetch, 2 * pass_columns(dtype) * size_of(dtype) / LINE);
-        values_t above, below;
-        passed_t passed_above = all_lanes(), passed_below = all_lanes();
-        for (int v = 0; v < vectors; v += 2) {
-            vf64 values_above[2], values_below[2];
-            for (int i = 0; i < 2; i++)
-                advance(loaded.p[v + i], loaded.q[v + i], fine + (v + i) * LANES, &values_above[i], &values_below[i]);
-            above.f32[v / 2] = f32_of_f64(values_above[0], values_above[1]);
-            below.f32[v / 2] = f32_of_f64(values_below[0], values_below[1]);
-            if (with_above)
-                passed_above =
-                    fast_test(passed_above, values_above[0], values_above[1], above.f32[v / 2], loaded.addend, v, dtype);
-            passed_below = fast_test(passed_below, values_below[0], values_below[1], below.f32[v / 2], loaded.addend, v, dtype);
-        }
-        if (UNLIKELY(!all_passed(passed_above, dtype) || !all_passed(passed_below, dtype))) {
+        char *const above = staged ? staged_above : out_above, *const below = staged ? staged_below : out_below;
+        if (UNLIKELY(advance_pass(&loaded, error, fine, above, below, with_above, 0, dtype, output))) {
             /* compute the values again: keeping them would take registers from the loop */
             const double *same_fine = fine;
             OPAQUE(same_fine);
-            vu64 undecided = u64_set(0);
-            for (int v = 0; v < vectors; v += 2) {
-                vf64 values_above[2], values_below[2];
-                for (int i = 0; i < 2; i++) {
-                    const vf64 error = f64_load(a->error + pass + (v + i) * LANES);
-                    advance(loaded.p[v + i], loaded.q[v + i], same_fine + (v + i) * LANES, &values_above[i], &values_below[i]);
-                    if (with_above) undecided = u64_or(undecided, undecided_double(&values_above[i], error, dtype));
-                    undecided = u64_or(undecided, undecided_double(&values_below[i], error, dtype));
-                }
-                above.f32[v / 2] = f32_of_f64(values_above[0], values_above[1]);
-                below.f32[v / 2] = f32_of_f64(values_below[0], values_below[1]);
-            }
-            if (!u64_is_zero(undecided)) return r;
+            if (advance_pass(&loaded, error, same_fine, above, below, with_above, 1, dtype, output)) return r;
         }
-        if (with_above) write_row(g, pass, out_above, &above, whole, dtype, output);
-        write_row(g, pass, out_below, &below, whole, dtype, output);
+        if (staged && with_above) write_pass(g, pass, out_above, staged_above, whole, dtype);
+        if (staged) write_pass(g, pass, out_below, staged_below, whole, dtype);
     }
     return r;
 }
@@ -229,22 +250,29 @@ INLINE int advance_rows_double(const group_t *g, const anchor_t *a, int pass, in
 /* Does the same as advance_rows_double for float64, in a single pass. */
 INLINE int advance_rows_dd(const group_t *g, const anchor_t *a, int r, int last, int with_above, int whole, output_t output) {
     const ptrdiff_t row_stride = g->row_stride;
+    const int per_line = LINE / (int)sizeof(vf64), staged = is_staged(whole, output);
+    ALIGNED char staged_above[TILE * sizeof(double)], staged_below[TILE * sizeof(double)];
     char *out_above = g->out + row_above(r) * row_stride, *out_below = g->out + row_below(r) * row_stride;
     const double *fine = g->fine + r * 2 * TILE, *fine_low = g->fine_low + r * 2 * TILE;
     for (; r < last; r++, fine += 2 * TILE, fine_low += 2 * TILE, out_above += row_stride, out_below -= row_stride) {
         if (output == ADD) prefetch_lines(g->prefetch, 2 * TILE * size_of(FLOAT64) / LINE);
-        values_t above, below;
+        char *const to_above = staged ? staged_above : out_above, *const to_below = staged ? staged_below : out_below;
         vu64 undecided = u64_set(0);
-        for (int v = 0; v < TILE_VECTORS; v++) {
-            const vf64 error = f64_load(a->error + v * LANES);
-            vdd sum_above, sum_below;
-            advance_dd(a, fine, fine_low, v * LANES, &sum_above, &sum_below);
-            if (with_above) above.f64[v] = rounded_dd(sum_above, error, &undecided);
-            below.f64[v] = rounded_dd(sum_below, error, &undecided);
+        for (int line = 0; line < TILE_VECTORS; line += per_line) {
+            vu64 bits_above[LINE / sizeof(vu64)], bits_below[LINE / sizeof(vu64)];
+            for (int v = 0; v < per_line; v++) {
+                const vf64 error = f64_load(a->error + (line + v) * LANES);
+                vdd above, below;
+                advance_dd(a, fine, fine_low, (line + v) * LANES, &above, &below);
+                if (with_above) bits_above[v] = bits_of_f64(rounded_dd(above, error, &undecided));
+                bits_below[v] = bits_of_f64(rounded_dd(below, error, &undecided));
+            }
+            if (with_above) write_line(to_above + line * (int)sizeof(vf64), bits_above, output);
+            write_line(to_below + line * (int)sizeof(vf64), bits_below, output);
         }
         if (UNLIKELY(!u64_is_zero(undecided))) return r;
-        if (with_above) write_row(g, 0, out_above, &above, whole, FLOAT64, output);
-        write_row(g, 0, out_below, &below, whole, FLOAT64, output);
+        if (staged && with_above) write_pass(g, 0, out_above, staged_above, whole, FLOAT64);
+        if (staged) write_pass(g, 0, out_below, staged_below, whole, FLOAT64);
     }
     return r;
 }
@@ -262,7 +290,7 @@ INLINE void advance_rows(const group_t *g, const anchor_t *a, int first, int las
     }
 }
 
-/* Advances the rare rows that write_narrow writes: narrow rows, and rows below the anchor with no counterpart above it. */
+/* Advances the rare rows that are narrow, or are below the anchor and have no counterpart above it. */
 NOINLINE void advance_narrow_rows(const group_t *g, const anchor_t *a, int first, int last, int with_above) {
     FOR_DTYPE(g->job->dtype, advance_rows(g, a, first, last, with_above, 0, DTYPE, STORE))
 }

@@ -1,6 +1,5 @@
 /* Blocks of evenly spaced rows: the first row is evaluated directly, the anchors are advanced from it, and the rows from the
- * anchors (advance.h).  The outer loop of write_tiles is over tiles of columns, so a tile's offsets stay in L1 at any
- * d_model.
+ * anchors (advance.h).  The outer loop is over strips of a few tiles, so their offsets stay in the caches at any d_model.
  */
 #ifndef POSENC_BLOCKS_H
 #define POSENC_BLOCKS_H
@@ -63,8 +62,6 @@ NOINLINE void advance_group(const block_t *b, const origin_t *origin, ptrdiff_t 
     GROUP[output][b->job->dtype](&g, &a);
 }
 
-/* ---- tile by tile, straight to `out` ------------------------------------------------------------------------------------- */
-
 /* Writes the columns that no tile covers: those before the first cache line of the first row, and those after the last whole
  * tile of the last row. */
 static void write_edges(const spec_t *spec, const block_t *b) {
@@ -77,19 +74,11 @@ static void write_edges(const spec_t *spec, const block_t *b) {
                    b->tally);
 }
 
-NOINLINE void write_tiles(const block_t *b) {
-    const job_t *job = b->job;
-    char *const out = job->out + b->row * job->row_stride + b->spec->first * size_of(job->dtype);
-    for (ptrdiff_t tile = 0; tile < b->spec->columns / TILE; tile++) {
-        origin_t origin;
-        block_origin(b, tile, &origin);
-        for (int k = 0; k * FINE < b->count; k++)
-            advance_group(b, &origin, tile, k, job->output, 0,
-                          out + k * FINE * job->row_stride + tile * TILE * size_of(job->dtype), job->row_stride, NULL);
-    }
-}
+/* ---- strip by strip, and anchor by anchor within a strip ----------------------------------------------------------------- */
 
-/* ---- strip by strip (STRIP tiles each), and anchor by anchor within a strip ---------------------------------------------- */
+/* Returns the number of tiles of a strip.  Non-temporal stores are slower if fewer adjacent lines are written together.  In the
+ * caches, the offsets of a single tile stay in L1. */
+INLINE int strip_tiles(const job_t *job) { return job->panel || job->output == ADD ? STRIP : job->output == STREAM ? 4 : 1; }
 
 /* Writes or adds the rows of a panel, `bytes` each, to the whole batch. */
 static void flush_panel(const job_t *job, char *out, const char *panel, ptrdiff_t pitch, ptrdiff_t bytes, ptrdiff_t rows) {
@@ -106,7 +95,7 @@ static void flush_panel(const job_t *job, char *out, const char *panel, ptrdiff_
     }
 }
 
-/* Without a panel: adds to the rows of `out`, and prefetches those of the next anchor.
+/* Without a panel: writes the rows of `out`, or adds to them and prefetches those of the next anchor.
  *
  * With a panel: stores the rows of an anchor to the panel, which stays in the cache, and flushes them from there.  A panel is
  * used for additions to a batch, additions in float16 or bfloat16, and streamed rows that do not begin on cache lines (unless
@@ -122,11 +111,12 @@ NOINLINE void write_strip(const block_t *b, ptrdiff_t first_tile, ptrdiff_t last
     origin_t origins[STRIP];
     for (ptrdiff_t t = 0; t < tiles; t++) block_origin(b, first_tile + t, &origins[t]);
     for (int k = 0; k * FINE < b->count; k++) {
-        char *const out = job->out + (b->row + k * FINE) * job->row_stride + column * size;
+        char *const out = job->out + (b->row + k * FINE) * job->row_stride + (b->spec->first + column) * size;
         if (!job->panel) {
             prefetch_t prefetch = {out + FINE * job->row_stride, 0, bytes, job->row_stride};
             for (ptrdiff_t t = 0; t < tiles; t++)
-                advance_group(b, &origins[t], first_tile + t, k, ADD, 0, out + t * TILE * size, job->row_stride, &prefetch);
+                advance_group(b, &origins[t], first_tile + t, k, job->output, 0, out + t * TILE * size, job->row_stride,
+                              &prefetch);
             continue;
         }
         char *const rows = panel + (contiguous ? (uintptr_t)out % LINE : 0);
@@ -149,11 +139,10 @@ NOINLINE void block(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff
     if (!is_fast(spec, &b.position) || (shifted.first && !is_fast(spec, &b.next)) ||
         (job->dtype != FLOAT64 && !spec->fast_test)) {
         for (ptrdiff_t r = row; r < row + count; r++) scattered_row(spec, job, r, tally);
-    } else if (job->panel || job->output == ADD) {
-        for (ptrdiff_t tile = 0; tile < tiles; tile += STRIP) write_strip(&b, tile, minimum(tile + STRIP, tiles), panel);
     } else {
+        const int strip = strip_tiles(job);
         if (shifted.first) write_edges(spec, &b);
-        write_tiles(&b);
+        for (ptrdiff_t tile = 0; tile < tiles; tile += strip) write_strip(&b, tile, minimum(tile + strip, tiles), panel);
     }
 }
 

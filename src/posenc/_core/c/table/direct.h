@@ -196,4 +196,23 @@ INLINE void direct_values(const spec_t *spec, const position_t *position, ptrdif
     }
 }
 
+/* Computes p and q for two vectors of columns; the sine and cosine of one frequency are evaluated together if they are
+ * adjacent. */
+INLINE void direct_vectors(const spec_t *spec, const position_t *position, ptrdiff_t column, dtype_t dtype, vdd p[2],
+                           vdd q[2]) {
+    if (spec->order == UNPAIRED) {
+        for (int i = 0; i < 2; i++) direct_values(spec, position, column + i * LANES, COLUMNS, dtype, p + i, q + i);
+        return;
+    }
+    vdd sine, cosine;
+    direct_values(spec, position, column, PAIRS, dtype, &sine, &cosine);
+    const vdd minus_sine = dd_negated(sine);
+    const vdd p_even = spec->order == SIN_FIRST ? sine : cosine, p_odd = spec->order == SIN_FIRST ? cosine : sine;
+    const vdd q_even = spec->order == SIN_FIRST ? cosine : minus_sine, q_odd = spec->order == SIN_FIRST ? minus_sine : cosine;
+    f64_interleave(p_even.high, p_odd.high, &p[0].high, &p[1].high);
+    f64_interleave(p_even.low, p_odd.low, &p[0].low, &p[1].low);
+    f64_interleave(q_even.high, q_odd.high, &q[0].high, &q[1].high);
+    f64_interleave(q_even.low, q_odd.low, &q[0].low, &q[1].low);
+}
+
 #endif

@@ -7,25 +7,16 @@
 #define DIRECT_DOUBLE_ERROR 0x1p-50     /* relative to the value, plus ... */
 #define DIRECT_DOUBLE_FLOOR 0x1p-89     /* ... relative to the full amplitude, for tiny phases */
 
-/* Evaluates a row of a tile directly; the sine and cosine of one frequency are evaluated together if they are adjacent. */
+/* Evaluates a row of a tile directly. */
 INLINE void evaluate_tile(const spec_t *spec, const position_t *position, ptrdiff_t column, dtype_t dtype, double high[TILE],
                           double low[TILE]) {
     for (int i = 0; i < TILE; i += 2 * LANES) {
-        vdd p, q, first, second;
-        if (spec->order == UNPAIRED) {
-            direct_values(spec, position, column + i, COLUMNS, dtype, &first, &q);
-            direct_values(spec, position, column + i + LANES, COLUMNS, dtype, &second, &q);
-        } else {
-            direct_values(spec, position, column + i, PAIRS, dtype, &p, &q);
-            const vdd even = spec->order == SIN_FIRST ? p : q, odd = spec->order == SIN_FIRST ? q : p;
-            f64_interleave(even.high, odd.high, &first.high, &second.high);
-            f64_interleave(even.low, odd.low, &first.low, &second.low);
+        vdd p[2], q[2];
+        direct_vectors(spec, position, column + i, dtype, p, q);
+        for (int j = 0; j < 2; j++) {
+            f64_store(high + i + j * LANES, p[j].high);
+            if (dtype == FLOAT64) f64_store(low + i + j * LANES, p[j].low);
         }
-        f64_store(high + i, first.high);
-        f64_store(high + i + LANES, second.high);
-        if (dtype != FLOAT64) continue;
-        f64_store(low + i, first.low);
-        f64_store(low + i + LANES, second.low);
     }
 }
 
@@ -41,7 +32,7 @@ INLINE void tile_row(const spec_t *spec, const job_t *job, const position_t *pos
     const vf64 floor = f64_mul(amplitude, f64_set(dtype == FLOAT64 ? DIRECT_DD_FLOOR : DIRECT_DOUBLE_FLOOR));
     ALIGNED row_t t;
     vf64 value[TILE_VECTORS];
-    passed_t passed = all_lanes();
+    mask16 passed = mask16_all();
     vu64 undecided = u64_set(0);
     if (dtype == FLOAT64) {
         evaluate_tile(spec, position, column, dtype, t.high, t.low);
@@ -51,21 +42,16 @@ INLINE void tile_row(const spec_t *spec, const job_t *job, const position_t *pos
         }
     } else {
         evaluate_tile_double(spec, position, column, &t);
-        ALIGNED uint64_t addend[TILE];
-        ALIGNED double smallest[TILE];
         /* a value >= 2**-40 times the amplitude has a relative error below 2**-48: at most 32 units of its last place */
-        for (int i = 0; i < TILE; i += LANES)
-            f64_store(smallest + i, f64_muladd(amplitude, f64_set(0x1p-40), f64_set(2 * smallest_normal(dtype))));
-        test_addends(smallest, addend, dtype);
-        vu64 addends[TILE_VECTORS];
-        for (int v = 0; v < TILE_VECTORS / (dtype == FLOAT32 ? 1 : 2); v++) addends[v] = u64_load(addend + v * LANES);
+        const vf64 smallest = f64_muladd(amplitude, f64_set(0x1p-40), f64_set(2 * smallest_normal(dtype)));
+        const vu64 addend = test_addend(smallest, smallest, dtype);
         for (int v = 0; v < TILE_VECTORS; v += 2) {
             value[v] = f64_load(t.high + v * LANES);
             value[v + 1] = f64_load(t.high + (v + 1) * LANES);
-            passed = fast_test(passed, value[v], value[v + 1], f32_of_f64(value[v], value[v + 1]), addends, v, dtype);
+            passed = fast_test(passed, value + v, f32_of_f64(value[v], value[v + 1]), addend, dtype);
         }
     }
-    if (UNLIKELY(!(dtype == FLOAT64 || spec->fast_test) || !all_passed(passed, dtype) || !u64_is_zero(undecided))) {
+    if (UNLIKELY(!(dtype == FLOAT64 || spec->fast_test) || !mask16_is_all(passed) || !u64_is_zero(undecided))) {
         for (int i = 0; i < TILE; i += LANES) {
             if (dtype != FLOAT64) f64_store(t.low + i, f64_set(0));
             f64_store(t.error + i, f64_muladd(f64_abs(f64_load(t.high + i)), share, floor));

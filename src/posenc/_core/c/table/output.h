@@ -98,43 +98,44 @@ NOINLINE void add_to_batch(const job_t *job, char *out, const char *values, ptrd
 
 /* ---- a row of a tile ----------------------------------------------------------------------------------------------------- */
 
-/* The values of a tile row: doubles for float64, else rounded to floats. */
-typedef struct {
-    vf64 f64[TILE_VECTORS];
-    vf32 f32[TILE_VECTORS / 2];
-} values_t;
+/* The number of vectors of doubles that are rounded to one vector of dtype. */
+INLINE int vectors_per_store(dtype_t dtype) { return 8 / (int)size_of(dtype); }
 
-/* Writes the first `columns` values, which must fill whole vectors, to one address. */
-INLINE void write_columns(const job_t *job, char *out, const values_t *values, int columns, dtype_t dtype, output_t output) {
-    ALIGNED char added[TILE * sizeof(double)];
-    char *const to = output == ADD ? added : out;
-    for (int i = 0; i < columns * size_of(dtype) / (int)sizeof(vu64); i++) {
-        const vu64 bits = dtype == FLOAT64   ? bits_of_f64(values->f64[i])
-                          : dtype == FLOAT32 ? bits_of_f32(values->f32[i])
-                          : dtype == FLOAT16 ? f16_of_f32(values->f32[2 * i], values->f32[2 * i + 1])
-                                             : bf16_of_f32(values->f32[2 * i], values->f32[2 * i + 1]);
-        u64_flush(to + i * (int)sizeof(vu64), bits, output == STREAM);
-    }
-    if (output == ADD) add(out, added, columns, dtype, job->x_scale);
+/* Returns a vector of dtype, which must not be float64, from values rounded to floats. */
+INLINE vu64 bits_of(const vf32 f[2], dtype_t dtype) {
+    return dtype == FLOAT32 ? bits_of_f32(f[0]) : dtype == FLOAT16 ? f16_of_f32(f[0], f[1]) : bf16_of_f32(f[0], f[1]);
 }
 
-/* Stores the first `width` of `columns` values at one address, or adds them at `batch` addresses. */
-INLINE void write_narrow(const job_t *job, char *out, const values_t *values, int columns, int width, dtype_t dtype,
-                         output_t output, ptrdiff_t batch) {
-    ALIGNED char t[TILE * sizeof(double)];
-    write_columns(job, t, values, columns, dtype, STORE);
-    if (output == ADD) add_to_batch(job, out, t, width, batch);
-    else memcpy(out, t, (size_t)(width * size_of(dtype)));
+INLINE void write_line(char *out, const vu64 bits[LINE / sizeof(vu64)], output_t output) {
+    for (int i = 0; i < LINE / (int)sizeof(vu64); i++) u64_flush(out + i * (int)sizeof(vu64), bits[i], output == STREAM);
+}
+
+/* Stores the first `width` of the values at one address, or adds them at `batch` addresses. */
+INLINE void write_staged(const job_t *job, char *out, const char *values, int width, dtype_t dtype, output_t output,
+                         ptrdiff_t batch) {
+    if (output == ADD) add_to_batch(job, out, values, width, batch);
+    else memcpy(out, values, (size_t)(width * size_of(dtype)));
+}
+
+/* Stores a tile row, rounded to dtype. */
+INLINE void store_tile(char *to, const vf64 value[TILE_VECTORS], dtype_t dtype) {
+    for (int v = 0; v < TILE_VECTORS; v += vectors_per_store(dtype), to += sizeof(vu64)) {
+        vf32 f[2];
+        for (int i = 0; i + 1 < vectors_per_store(dtype); i += 2) f[i / 2] = f32_of_f64(value[v + i], value[v + i + 1]);
+        u64_flush(to, dtype == FLOAT64 ? bits_of_f64(value[v]) : bits_of(f, dtype), 0);
+    }
 }
 
 /* Stores the first `width` values of a tile row at one address, or adds them to the whole batch.  Plain conversion
  * to dtype must round the values correctly. */
 INLINE void write_tile(const job_t *job, char *out, const vf64 value[TILE_VECTORS], int width, dtype_t dtype, output_t output) {
-    values_t values;
-    for (int v = 0; v < TILE_VECTORS; v++) values.f64[v] = value[v];
-    for (int v = 0; v < TILE_VECTORS && dtype != FLOAT64; v += 2) values.f32[v / 2] = f32_of_f64(value[v], value[v + 1]);
-    if (width == TILE && output != ADD) write_columns(job, out, &values, TILE, dtype, STORE);
-    else write_narrow(job, out, &values, TILE, width, dtype, output, job->batch);
+    if (width == TILE && output != ADD) { /* an address chosen at run time would delay loads that follow the stores */
+        store_tile(out, value, dtype);
+    } else {
+        ALIGNED char staged[TILE * sizeof(double)];
+        store_tile(staged, value, dtype);
+        write_staged(job, out, staged, width, dtype, output, job->batch);
+    }
 }
 
 #endif

@@ -21,47 +21,34 @@ INLINE double smallest_share(dtype_t dtype) { return dtype == FLOAT32 ? 0x1p-12 
 /* The smallest normal number of dtype, which must not be float64.  Rounding to a subnormal number drops more bits. */
 INLINE double smallest_normal(dtype_t dtype) { return dtype == FLOAT16 ? 0x1p-14 : 0x1p-126; }
 
-/* Lanes that passed the test: doubles for float32, floats for float16 and bfloat16. */
-typedef struct {
-    mask64 doubles;
-    mask32 floats;
-} passed_t;
-
-INLINE passed_t all_lanes(void) { return (passed_t){mask64_all(), mask32_all()}; }
-INLINE int all_passed(passed_t passed, dtype_t dtype) {
-    return dtype == FLOAT16 || dtype == BFLOAT16 ? mask32_is_all(passed.floats) : mask64_is_all(passed.doubles);
-}
-
-/* One addition and one mask test both halves of a lane; the lane passes if both masked halves are nonzero.  The lower
- * half is zero next to a half-way point.  For float32, this means within 2**16 units of the double's last place.  For float16
- * and bfloat16, it means exactly at the point, because rounding to float does not cross the point.  In the upper half, bit 62
- * (30 of a float) is set if |value| >= smallest; a carry from the lower half changes this limit by less than 2**-7 of it. */
+/* One addition and one mask test two 16-bit words of each value: the upper bits of the number, and the upper ones of the bits
+ * that rounding drops.  For float32 these are words 3 and 1 of the double; for float16 and bfloat16 the two words of the float.
+ * A value passes if both masked words are nonzero.  The lower word is zero next to a half-way point.  For float32, this means
+ * within 2**16 units of the double's last place.  For float16 and bfloat16, it means exactly at the point, because rounding to
+ * float does not cross the point.  In the upper word, bit 62 (30 of a float) is set if |value| >= smallest; the bits of
+ * `smallest` below this word are left out. */
 #define UPPER_64 ((uint64_t)1 << 62)
 #define UPPER_32 ((uint32_t)1 << 30)
 
 INLINE uint32_t near_half(dtype_t dtype) { return dtype == FLOAT32 ? 0x10010000u : dtype == FLOAT16 ? 0x1000u : 0x8000u; }
 
-/* Computes the addends of a tile's columns from the smallest |value| that may pass: 64 bits for float32, else 32 bits for each
- * column. */
-INLINE void test_addends(const double smallest[TILE], uint64_t addend[TILE], dtype_t dtype) {
-    uint32_t *const narrow = (uint32_t *)(void *)addend;
-    for (int i = 0; i < TILE; i++) {
-        if (dtype == FLOAT32) addend[i] = (UPPER_64 | near_half(dtype)) - (bits_of_double(smallest[i]) & 0xffffffff00000000u);
-        else narrow[i] = (UPPER_32 | near_half(dtype)) - (bits_of_float((float)smallest[i]) & 0xffff0000u);
+INLINE vu64 u32_set(uint32_t x) { return u64_set((uint64_t)x << 32 | x); }
+
+/* Returns what is added to the words of two vectors.  `a` and `b` are the smallest |value| that may pass. */
+INLINE vu64 test_addend(vf64 a, vf64 b, dtype_t dtype) {
+    if (dtype == FLOAT32) {
+        const vu64 sum = u64_set(UPPER_64 | near_half(dtype)), upper = u64_set(0xffff000000000000u);
+        return u16_odd(u64_sub(sum, u64_and(bits_of_f64(a), upper)), u64_sub(sum, u64_and(bits_of_f64(b), upper)));
     }
+    return u32_sub(u32_set(UPPER_32 | near_half(dtype)), u64_and(bits_of_f32(f32_of_f64(a, b)), u32_set(0xffff0000u)));
 }
 
-/* Tests vectors v and v + 1 of a tile, in a and b for float32, else in f, which has both vectors rounded to floats. */
-INLINE passed_t fast_test(passed_t passed, vf64 a, vf64 b, vf32 f, const vu64 addend[TILE_VECTORS], int v, dtype_t dtype) {
-    if (dtype == FLOAT32) {
-        const vu64 mask = u64_set(UPPER_64 | 0x1ffe0000u);
-        passed.doubles = mask64_and_nonzero(passed.doubles, u64_add(bits_of_f64(a), addend[v]), mask);
-        passed.doubles = mask64_and_nonzero(passed.doubles, u64_add(bits_of_f64(b), addend[v + 1]), mask);
-    } else {
-        const uint32_t mask = UPPER_32 | (dtype == FLOAT16 ? 0x1fffu : 0xffffu);
-        passed.floats = mask32_and_nonzero(passed.floats, u32_add(bits_of_f32(f), addend[v / 2]), mask);
-    }
-    return passed;
+/* Tests two vectors of values, which are f if rounded to floats. */
+INLINE mask16 fast_test(mask16 passed, const vf64 value[2], vf32 f, vu64 addend, dtype_t dtype) {
+    const vu64 bits = u64_set(UPPER_64 | 0x1ffe0000u);
+    const vu64 mask = dtype == FLOAT32 ? u16_odd(bits, bits) : u32_set(UPPER_32 | (dtype == FLOAT16 ? 0x1fffu : 0xffffu));
+    const vu64 words = dtype == FLOAT32 ? u16_odd(bits_of_f64(value[0]), bits_of_f64(value[1])) : bits_of_f32(f);
+    return mask16_and_nonzero(passed, u16_add(words, addend), mask);
 }
 
 /* ---- the test with the error bound of each value ------------------------------------------------------------------------- */
@@ -77,6 +64,16 @@ INLINE vu64 undecided_double(vf64 *value, vf64 error, dtype_t dtype) {
     const vu64 subnormal = u64_shr(u64_sub(u64_and(bits_of_f64(*value), u64_set(INT64_MAX)), normal), 63);
     *value = f64_of_bits(u64_shl(below, drop));
     return u64_or(u64_xor(below, above), subnormal);
+}
+
+/* Returns zero if value - error and value + error round to the same number in all lanes of two vectors.  Except for float32,
+ * also sets the values to these numbers. */
+INLINE vu64 undecided_values(vf64 value[2], const double *error, dtype_t dtype) {
+    const vf64 e[2] = {f64_load(error), f64_load(error + LANES)};
+    if (dtype != FLOAT32) return u64_or(undecided_double(&value[0], e[0], dtype), undecided_double(&value[1], e[1], dtype));
+    const vf32 below = f32_of_f64(f64_sub(value[0], e[0]), f64_sub(value[1], e[1]));
+    const vf32 above = f32_of_f64(f64_add(value[0], e[0]), f64_add(value[1], e[1]));
+    return u64_xor(bits_of_f32(below), bits_of_f32(above));
 }
 
 /* Rounds a double-double, and sets the bits of `undecided` in which value - error and value + error, rounded, differ. */
