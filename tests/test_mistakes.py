@@ -690,6 +690,10 @@ posenc.torch.encode(brains, 64)                           -> posenc.torch.encode
 posenc.torch.RotaryEmbedding(config, max_len=9)(t.bfloat16(), torch.zeros(1, 1).int()) -> posenc.torch.RotaryEmbedding(config, max_len=9, dtype=torch.bfloat16)(t.bfloat16(), torch.zeros(1, 1).int())
 posenc.torch.RotaryEmbedding(posenc.Rotary(64, scaling=unset), max_len=99) -> posenc.torch.RotaryEmbedding(posenc.Rotary(64, scaling=dynamic), max_len=99)
 posenc.encode(objects, 64)                                -> posenc.encode(objects.astype("int64"), 64)
+posenc.identify_rotary(np.ones(4), positions=5)           -> posenc.identify_rotary(np.ones(4))
+posenc.identify_rotary(torch.ones(4, 4).to_sparse())      -> posenc.identify_rotary(torch.ones(4, 4).to_sparse().to_dense())
+posenc.identify_rotary(np.ones(4), expect=rotary, head_dim=8) -> posenc.identify_rotary(np.ones(4), expect=rotary)
+posenc.testing.assert_rotary(lambda x, p: x + xy[p, :1], rotary) -> posenc.identify_rotary(lambda x, p: x + xy[p, :1], expect=rotary, positions=range(5))
 posenc.encode(pd.Series(objects), 64)                     -> posenc.encode(pd.Series(objects).astype("int64"), 64)
 posenc.encode(gap, 64)                                    -> posenc.encode(gap.to_numpy(), 64)
 posenc.encode(gap, 64)                                    -> posenc.encode(pd.Series([2**60, None], dtype="Int64").dropna(), 64)
@@ -855,10 +859,12 @@ def test_messages_name_the_argument_and_the_remedy(call, fragments, folder, monk
     assert names(folder) == before
 
 
+REPORTS = {("_encoding", "presets.py"), ("table", "match.py"), ("rotation", "report.py"), ("rotation", "search.py"),
+           ("torch", "_check_rotary.py")}
 UNTRIED = [("install.py", "; to install it: "),             # see test_the_command_that_installs_a_package_works
-           # "every device" needs a GPU; tests/test_torch_rotary.py compiles
+           ("match.py", "; largest difference "),        # a report
+           # "every device" needs a GPU
            ("_encode_add_to.py", "; PositionalEncoding supports every device"),
-           ("_rotate.py", "; to compile, pass positions and rotary"),
            ("_rotate.py", "; RotaryEmbedding supports every device")]
 
 
@@ -866,7 +872,7 @@ def pieces_of_advice():
     """Yield (file, text) for the advice in messages of the library: constant text after "; ", " such as " or ": write"."""
     for path in sorted(Path(posenc.__file__).parent.rglob("*.py")):
         # see test_cli.py; reports, not errors
-        if path.parent.name == "_cli" or path.parts[-2:] in (("_encoding", "presets.py"), ("table", "match.py")):
+        if path.parent.name == "_cli" or path.parts[-2:] in REPORTS:
             continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
         documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
