@@ -18,9 +18,6 @@ cdef int single_jobs_left = 0           # number of these jobs still to come
 
 OPENMP = POSENC_OPENMP
 
-ctypedef void (*run_block_t)(void *context, ptrdiff_t which, int member) noexcept nogil
-
-
 cdef struct slot_t:
     # a thread's tally, padded to a cache line
     tally_t tally
@@ -152,9 +149,7 @@ cdef ptrdiff_t run_pieces(run_block_t block, void *context, ptrdiff_t blocks, pt
             for which in range(first, last):
                 block(context, which, 0)
         else:
-            for which in prange(first, last, schedule="dynamic", num_threads=team):
-                block(context, which, threadid())
-                own += threadid() == 0
+            own += openmp_run(block, context, first, last, team)
         if last == blocks:
             return own
         first = last

@@ -7,7 +7,11 @@
 
 #include <stddef.h>
 
+#include "affinity.h"
+
 enum { MAX_THREADS = 64 };
+
+typedef void (*run_block_t)(void *context, ptrdiff_t which, int member);
 
 #if defined(_OPENMP)
 #include <omp.h>
@@ -129,8 +133,13 @@ static int grow_team(int requested) {
     pthread_sigmask(SIG_SETMASK, &blocked, &host);
     const int team = 1 + probe_threads(requested - 1);
 #if defined(_OPENMP)
+    placed_team_t *const callers = &placed;
+    *callers = (placed_team_t){0};
 #pragma omp parallel num_threads(team)
-    if (omp_get_thread_num()) pthread_setspecific(team_member, &team_member);
+    if (omp_get_thread_num()) {
+        pthread_setspecific(team_member, &team_member);
+        store_number(callers, omp_get_thread_num());
+    }
 #endif
     pthread_sigmask(SIG_SETMASK, &host, NULL);
     return team;
@@ -150,5 +159,32 @@ static int openmp_team(int requested) {
 }
 
 #endif
+
+/* Calls block(context, i, member) in a team for each i from `first` to `last` - 1.  Returns the number of the caller's calls.
+ *
+ * The loop must not begin with a barrier: the caller would wait for a thread that starts late, and then often be woken on that
+ * thread's processor.  GCC adds one for a variable that is both firstprivate and lastprivate, as in Cython's prange. */
+static ptrdiff_t openmp_run(run_block_t block, void *context, ptrdiff_t first, ptrdiff_t last, int team) {
+    ptrdiff_t which, own = 0;
+#if defined(_OPENMP)
+    affinity_t affinity[MOST_PLACED];
+    reduce_affinity(affinity, team);
+#pragma omp parallel num_threads(team) private(which) reduction(+ : own)
+    {
+        const int member = omp_get_thread_num();
+#pragma omp for schedule(dynamic) nowait
+        for (which = first; which < last; which++) {
+            block(context, which, member);
+            own += !member;
+        }
+        restore_affinity(affinity, member);
+    }
+    region_ended();
+#else
+    (void)team;
+    for (which = first; which < last; which++, own++) block(context, which, 0);
+#endif
+    return own;
+}
 
 #endif
