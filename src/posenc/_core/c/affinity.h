@@ -1,7 +1,10 @@
-/* Affinity masks that keep the threads of a team off the processor of the calling thread while they start.
+/* Affinity masks during a parallel region, so that the threads of a team run beside the calling thread and not after it.
  *
  * Linux often starts a woken thread on the processor of the thread that wakes it, and leaves both there for milliseconds,
- * although another processor is idle: in a virtual machine, a halted processor does not count as idle. */
+ * although another processor is idle: in a virtual machine, a halted processor does not count as idle.  So while a team starts,
+ * the masks of its threads do not contain the caller's processor.  A thread that must wait for another processor may be late:
+ * it has not started when the caller finds no more work.  It then moves to the caller's processor, because the caller would
+ * wait for it. */
 #ifndef POSENC_AFFINITY_H
 #define POSENC_AFFINITY_H
 
@@ -11,6 +14,7 @@ enum { MOST_PLACED = 8 };
 #if defined(__linux__) && defined(_OPENMP)
 
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -18,13 +22,16 @@ enum { MOST_PLACED = 8 };
 #include <unistd.h>
 
 typedef struct {
-    cpu_set_t allowed, reduced;
-    int is_reduced;
+    cpu_set_t allowed, current; /* the thread's mask before the region, and its mask in the region */
+    int is_changed;
+    atomic_int state; /* INITIAL, then STARTED by the thread or LATE by the caller */
 } affinity_t;
+
+enum { INITIAL, STARTED, LATE };
 
 typedef struct {
     pid_t numbers[MOST_PLACED]; /* of its threads, 0 if unknown */
-    int processor;              /* of the caller when the last region began */
+    int processor;              /* of the caller when the last region began; -1 if a thread may be on the same one */
     int64_t region_end;         /* time in nanoseconds */
 } placed_team_t;
 
@@ -44,42 +51,82 @@ static void store_number(placed_team_t *team, int member) {
     if (member < MOST_PLACED) team->numbers[member] = (pid_t)syscall(SYS_gettid);
 }
 
-/* Removes the caller's processor from the masks of the team's other threads, if their masks have another processor.
+static void set_mask(affinity_t *a, pid_t thread, const cpu_set_t *mask) {
+    a->current = *mask;
+    a->is_changed = !sched_setaffinity(thread, sizeof *mask, mask);
+}
+
+/* Called by the caller before a region: removes the caller's processor from the masks of the other threads.
  *
- * Does nothing if the caller has not moved since the last region and the threads still spin, because then they need no waking.
+ * Masks remain if the caller has not moved since the last region and the threads still spin, because then they need no waking.
  * The caller may have moved to a thread's processor when that thread woke it at the end of the last region. */
-static void reduce_affinity(affinity_t *affinity, int team) {
+static void region_begins(affinity_t *affinity, int team) {
     enum { SPINNING_NANOSECONDS = 20000 };
-    const int here = sched_getcpu(), moved = here != placed.processor;
-    for (int i = 0; i < MOST_PLACED; i++) affinity[i].is_reduced = 0;
+    const int here = sched_getcpu();
+    const int awake = here == placed.processor && nanoseconds() - placed.region_end < SPINNING_NANOSECONDS;
     placed.processor = here;
-    if (team > MOST_PLACED || here < 0 || kmp_get_blocktime) return;
-    if (!moved && nanoseconds() - placed.region_end < SPINNING_NANOSECONDS) return;
-    for (int i = 1; i < team; i++) {
+    for (int i = 1; i < team && i < MOST_PLACED; i++) {
         affinity_t *const a = &affinity[i];
-        if (!placed.numbers[i] || sched_getaffinity(placed.numbers[i], sizeof a->allowed, &a->allowed)) continue;
-        a->reduced = a->allowed;
-        CPU_CLR(here, &a->reduced);
-        if (CPU_EQUAL(&a->reduced, &a->allowed) || !CPU_COUNT(&a->reduced)) continue;
-        a->is_reduced = !sched_setaffinity(placed.numbers[i], sizeof a->reduced, &a->reduced);
+        const pid_t thread = team <= MOST_PLACED && here >= 0 && !kmp_get_blocktime ? placed.numbers[i] : 0;
+        cpu_set_t reduced;
+        a->is_changed = 0;
+        a->state = thread ? INITIAL : STARTED;
+        if (awake || !thread || sched_getaffinity(thread, sizeof a->allowed, &a->allowed)) continue;
+        reduced = a->allowed;
+        CPU_CLR(here, &reduced);
+        if (!CPU_EQUAL(&reduced, &a->allowed) && CPU_COUNT(&reduced)) set_mask(a, thread, &reduced);
     }
 }
 
-/* Restores the mask of a member of the team, which calls it, unless another program has changed the mask.
+/* Restores a mask, unless another program has changed it during the region.
  *
  * Linux remembers a mask that was set, and keeps to it if the control group gets more processors.  So if all processors of the
  * control group were allowed, all processors of the system are set. */
-static void restore_affinity(const affinity_t *affinity, int member) {
-    if (member >= MOST_PLACED || !affinity[member].is_reduced) return;
-    const affinity_t *const a = &affinity[member];
+static void restore_mask(const affinity_t *a, pid_t thread) {
     cpu_set_t mask;
-    if (sched_getaffinity(0, sizeof mask, &mask) || !CPU_EQUAL(&mask, &a->reduced)) return;
+    if (!a->is_changed || sched_getaffinity(thread, sizeof mask, &mask) || !CPU_EQUAL(&mask, &a->current)) return;
     memset(&mask, -1, sizeof mask);
-    if (sched_setaffinity(0, sizeof mask, &mask) || sched_getaffinity(0, sizeof mask, &mask) || !CPU_EQUAL(&mask, &a->allowed))
-        sched_setaffinity(0, sizeof a->allowed, &a->allowed);
+    if (sched_setaffinity(thread, sizeof mask, &mask) || sched_getaffinity(thread, sizeof mask, &mask)
+        || !CPU_EQUAL(&mask, &a->allowed))
+        sched_setaffinity(thread, sizeof a->allowed, &a->allowed);
 }
 
-static void region_ended(void) { placed.region_end = nanoseconds(); }
+/* Called by each other thread when it starts. */
+static void thread_begins(affinity_t *affinity, int member) {
+    int expected = INITIAL;
+    if (member < MOST_PLACED) atomic_compare_exchange_strong(&affinity[member].state, &expected, STARTED);
+}
+
+/* Called by each other thread when it finds no more work. */
+static void thread_ends(affinity_t *affinity, int member) {
+    if (member < MOST_PLACED && affinity[member].state == STARTED) restore_mask(&affinity[member], 0);
+}
+
+/* Called by the caller when it finds no more work: moves late threads to the caller's processor. */
+static void caller_ends(affinity_t *affinity, int team) {
+    const int here = sched_getcpu();
+    for (int i = 1; i < team && i < MOST_PLACED; i++) {
+        affinity_t *const a = &affinity[i];
+        int expected = INITIAL;
+        cpu_set_t mask;
+        if (!atomic_compare_exchange_strong(&a->state, &expected, LATE)) continue;
+        if (!a->is_changed && sched_getaffinity(placed.numbers[i], sizeof a->allowed, &a->allowed)) continue;
+        if (!CPU_ISSET(here, &a->allowed)) continue;
+        CPU_ZERO(&mask);
+        CPU_SET(here, &mask);
+        set_mask(a, placed.numbers[i], &mask);
+    }
+}
+
+/* Called by the caller after a region. */
+static void region_ends(affinity_t *affinity, int team) {
+    for (int i = 1; i < team && i < MOST_PLACED; i++) {
+        if (affinity[i].state != LATE) continue;
+        restore_mask(&affinity[i], placed.numbers[i]);
+        placed.processor = -1;
+    }
+    placed.region_end = nanoseconds();
+}
 
 #else
 
@@ -87,9 +134,11 @@ typedef int affinity_t;
 typedef int placed_team_t;
 static placed_team_t placed;
 static void store_number(placed_team_t *team, int member) { (void)team, (void)member; }
-static void reduce_affinity(affinity_t *affinity, int team) { (void)affinity, (void)team; }
-static void restore_affinity(const affinity_t *affinity, int member) { (void)affinity, (void)member; }
-static void region_ended(void) {}
+static void region_begins(affinity_t *affinity, int team) { (void)affinity, (void)team; }
+static void thread_begins(affinity_t *affinity, int member) { (void)affinity, (void)member; }
+static void thread_ends(affinity_t *affinity, int member) { (void)affinity, (void)member; }
+static void caller_ends(affinity_t *affinity, int team) { (void)affinity, (void)team; }
+static void region_ends(affinity_t *affinity, int team) { (void)affinity, (void)team; }
 
 #endif
 
