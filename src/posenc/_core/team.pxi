@@ -3,7 +3,7 @@
 cdef enum:
     # Number of values that justify another thread, and number that a thread computes before the speed is first measured.
     # A value takes 0.3 to 2 ns if it is advanced from an anchor, 3 to 20 ns if evaluated directly, 3 to 15 us if exactly.
-    ADVANCED_PER_THREAD = 1 << 17
+    ADVANCED_PER_THREAD = 1 << 18
     ADVANCED_PER_CHECK = 1 << 24
     DIRECT_PER_THREAD = 1 << 14
     DIRECT_PER_CHECK = 1 << 13

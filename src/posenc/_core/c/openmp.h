@@ -168,20 +168,19 @@ static ptrdiff_t openmp_run(run_block_t block, void *context, ptrdiff_t first, p
     ptrdiff_t which, own = 0;
 #if defined(_OPENMP)
     affinity_t affinity[MOST_PLACED];
-    region_begins(affinity, team);
+    leave_processor(affinity, team);
 #pragma omp parallel num_threads(team) private(which) reduction(+ : own)
     {
         const int member = omp_get_thread_num();
-        if (member) thread_begins(affinity, member);
+        if (member) thread_started(affinity, member);
 #pragma omp for schedule(dynamic) nowait
         for (which = first; which < last; which++) {
             block(context, which, member);
             own += !member;
         }
-        if (member) thread_ends(affinity, member);
-        else caller_ends(affinity, team);
+        if (!member) fetch_late_threads(affinity);
     }
-    region_ends(affinity, team);
+    restore_masks(affinity);
 #else
     (void)team;
     for (which = first; which < last; which++, own++) block(context, which, 0);
