@@ -185,9 +185,9 @@ def test_threads_start_away_from_the_callers_processor(tmp_path):
     """A library records the masks that are set, and whether the loop begins with a barrier, at which the caller would wait."""
     code = """if True:
         import os, posenc
-        posenc.encode(2048, 512, threads=2)
+        posenc.encode(20_000, 512, threads=2)           # not so small that calls avoid a team that starts late
         os.write(1, b"begin\\n")
-        posenc.encode(2048, 512, threads=2)
+        posenc.encode(20_000, 512, threads=2)
         os.write(1, b"end\\n")
         print(*os.listdir("/proc/self/task"), "libgomp" in open("/proc/self/maps").read())
     """
@@ -215,9 +215,9 @@ def test_affinity_masks_do_not_change():
             before = masks()
             for _ in range(10):
                 time.sleep(0.001)
-                posenc.encode(2048, 512, threads=4)
+                posenc.encode(20_000, 512, threads=4)
                 assert masks() == before, (masks(), before)
-        posenc.encode(2048, 512, threads=4)
+        posenc.encode(20_000, 512, threads=4)
         one = {min(os.sched_getaffinity(0))}
         call()
         os.sched_setaffinity(0, one)

@@ -115,7 +115,7 @@ cdef int run_team(run_block_t block, void *context, ptrdiff_t blocks, ptrdiff_t 
     2, 4, ..., until a team shares its blocks evenly.
     """
     global threads_in_use, single_jobs, single_jobs_left
-    cdef int team = 1
+    cdef int team = 1, granted = 1
     cdef ptrdiff_t own = 0
     cdef bint uneven
     if threads > 1:
@@ -124,13 +124,15 @@ cdef int run_team(run_block_t block, void *context, ptrdiff_t blocks, ptrdiff_t 
             threads_in_use += team
     try:
         with nogil:
-            own = run_pieces(block, context, blocks, per_check, openmp_team(team) if team > 1 else 1)
+            if team > 1:
+                granted = openmp_team(team)
+            own = run_pieces(block, context, blocks, per_check, granted)
     finally:
         if threads > 1:
             with cython.critical_section(lock):
                 threads_in_use -= team
-                if team > 1:
-                    uneven = 4 * own > 3 * blocks or 4 * team * own < blocks
+                if granted > 1:
+                    uneven = 4 * own > 3 * blocks or 4 * granted * own < blocks
                     single_jobs = min(max(1, 2 * single_jobs), LONGEST_PAUSE) if uneven else 0
                     single_jobs_left = single_jobs
     return 0

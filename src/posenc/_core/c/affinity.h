@@ -1,8 +1,8 @@
 /* Affinity masks during a parallel region, so that the threads of a team run beside the calling thread and not after it.
  *
  * Linux often starts a woken thread on the processor of the thread that wakes it, and leaves both there for milliseconds,
- * although another processor is idle: in a virtual machine, a halted processor does not count as idle.  So during a region, the
- * masks of the other threads do not contain the caller's processor.
+ * although another processor is idle.  One reason is that in a virtual machine, a halted processor does not count as idle.  So
+ * during a region, the masks of the other threads do not contain the caller's processor.
  *
  * A thread that must wait for another processor may be late: it has not started when the caller finds no more work.  Because
  * the region ends only when every thread has started, a late thread moves to the caller's processor. */
@@ -45,14 +45,14 @@ static void leave_processor(affinity_t *affinity, int team) {
     const int here = sched_getcpu();
     for (int i = 1; i < MOST_PLACED; i++) {
         affinity_t *const a = &affinity[i];
+        const pid_t thread = i < team && team <= MOST_PLACED && here >= 0 && !kmp_get_blocktime ? placed.numbers[i] : 0;
+        a->thread = 0;
         a->has_started = 0;
-        a->thread = i < team && team <= MOST_PLACED && here >= 0 && !kmp_get_blocktime ? placed.numbers[i] : 0;
-        if (!a->thread || sched_getaffinity(a->thread, sizeof a->allowed, &a->allowed)) continue;
+        if (!thread || sched_getaffinity(thread, sizeof a->allowed, &a->allowed)) continue;
         a->current = a->allowed;
         CPU_CLR(here, &a->current);
-        if (CPU_EQUAL(&a->current, &a->allowed) || !CPU_COUNT(&a->current)
-            || sched_setaffinity(a->thread, sizeof a->current, &a->current))
-            a->thread = 0;
+        if (CPU_EQUAL(&a->current, &a->allowed) || !CPU_COUNT(&a->current)) continue;
+        if (!sched_setaffinity(thread, sizeof a->current, &a->current)) a->thread = thread;
     }
 }
 
