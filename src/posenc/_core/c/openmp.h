@@ -132,9 +132,9 @@ static int grow_team(int requested) {
     for (size_t i = 0; i < sizeof synchronous / sizeof *synchronous; i++) sigdelset(&blocked, synchronous[i]);
     pthread_sigmask(SIG_SETMASK, &blocked, &host);
     const int team = 1 + probe_threads(requested - 1);
-#if defined(_OPENMP)
     placed_team_t *const callers = &placed;
     *callers = (placed_team_t){0};
+#if defined(_OPENMP)
 #pragma omp parallel num_threads(team)
     if (omp_get_thread_num()) {
         pthread_setspecific(team_member, &team_member);
