@@ -93,11 +93,11 @@ static void restore_masks(const affinity_t *affinity) {
 
 typedef int placed_team_t, affinity_t;
 static placed_team_t placed;
-static void store_number(placed_team_t *team, int member) { (void)team, (void)member; }
-static void leave_processor(affinity_t *affinity, int team) { (void)affinity, (void)team; }
-static void thread_started(affinity_t *affinity, int member) { (void)affinity, (void)member; }
-static void fetch_late_threads(affinity_t *affinity) { (void)affinity; }
-static void restore_masks(const affinity_t *affinity) { (void)affinity; }
+static inline void store_number(placed_team_t *team, int member) { (void)team, (void)member; }
+static inline void leave_processor(affinity_t *affinity, int team) { (void)affinity, (void)team; }
+static inline void thread_started(affinity_t *affinity, int member) { (void)affinity, (void)member; }
+static inline void fetch_late_threads(affinity_t *affinity) { (void)affinity; }
+static inline void restore_masks(const affinity_t *affinity) { (void)affinity; }
 
 #endif
 
