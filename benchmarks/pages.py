@@ -180,11 +180,12 @@ def slower():
 
 
 def busy():
-    ratios = {}
-    for case, seconds in load("performance")["beside_busy_processes"].items():
-        name, _, _ = case.rpartition(", ")
-        ratios.setdefault(name, []).append(f"{seconds['one'] / seconds['two']:.2f}")
-    return table(["table", "alone", "beside one busy process", "beside two"], *([name, *each] for name, each in ratios.items()))
+    columns = {"0, not bound": "alone", "0, bound": "alone, bound", "1, not bound": "beside one busy process",
+               "2, not bound": "beside two"}
+    data = [load("threads")[key]["seconds"] for key in columns]
+    rows = [[call, f"{pause} ms", *(f"{one[0] / two[0]:.2f}" for one, two in (each[call][pause] for each in data))]
+            for call in data[0] for pause in data[0][call]]
+    return table(["call", "pause", *columns.values()], *rows)
 
 
 def accuracy():

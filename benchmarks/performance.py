@@ -12,7 +12,6 @@ import ctypes
 import os
 import platform
 import re
-import statistics
 import subprocess
 import tempfile
 import time
@@ -21,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 import rotation
-import threads as busy
 import torch
 from common import PACKAGES, array_at, chosen, collect, medians, pause, save, versions
 
@@ -170,16 +168,6 @@ def arrays():
         yield pages.threads(threads), medians(cases)
 
 
-def beside_busy_processes():
-    """Measure one and two threads, alone and beside busy processes."""
-    encoding = posenc.Encoding(WIDTH)
-    for others in busy.BUSY:
-        with busy.processes(others):
-            for rows in busy.ROWS:
-                times = busy.measure(encoding, rows, rounds=6)
-                yield f"{rows:,} x {WIDTH}, {others}", {name: statistics.median(ms) / 1e3 for name, ms in times.items()}
-
-
 class UsedByOthers:
     """The average number of processors that other processes used between creation and the last update."""
 
@@ -203,8 +191,7 @@ def main(*functions):
     others, document = UsedByOthers(), {}
     for name, measure in measurements.items():
         document[name] = collect(measure)
-        if measure is not beside_busy_processes:
-            others.update()
+        others.update()
     print(f"other processes used {others.processors:.2f} processors")
     if len(measurements) == len(functions):
         system = {"processor": processor(), "processors": os.cpu_count(), "instruction set": kernel.instruction_set(),
@@ -214,5 +201,4 @@ def main(*functions):
 
 
 if __name__ == "__main__":
-    main(fresh, reused, adding, one_row, large, small, arrays, rotation.prefill, rotation.transposed, rotation.decode,
-         beside_busy_processes)
+    main(fresh, reused, adding, one_row, large, small, arrays, rotation.prefill, rotation.transposed, rotation.decode)

@@ -1,10 +1,14 @@
 """Compare one and two threads after pauses, on an idle system and beside busy processes.
 
 A program does something else between its calls, so each call is measured after a pause.  A line shows the median and the
-slowest time in milliseconds with one thread, two threads and the default number, and the speed relative to one thread.  All is
-measured again with OMP_PROC_BIND=spread, with which each thread stays on a processor of its own.
+slowest time in milliseconds with one and with two threads, and the ratio of the medians.  All is measured again with
+OMP_PROC_BIND=spread, with which each thread stays on a processor of its own.
+
+Writes docs/data/threads.json and updates the table.  ``--busy 1`` measures only beside one busy process, and keeps the rest.
 """
 
+import argparse
+import json
 import os
 import statistics
 import subprocess
@@ -14,14 +18,14 @@ from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
-from common import times_of
+from common import save, times_of
 
+import pages
 import posenc
 
 PAUSES = [0, 0.003, 0.01, 0.05]         # seconds
 BUSY = [0, 1, 2]                        # other processes
-BINDINGS = [{}, {"OMP_PROC_BIND": "spread", "OMP_PLACES": "cores"}]
-THREADS = {"one": 1, "two": 2, "default": None}
+BINDINGS = {"not bound": {}, "bound": {"OMP_PROC_BIND": "spread", "OMP_PLACES": "cores"}}
 ROUNDS = 60
 
 
@@ -52,30 +56,41 @@ def processes(number):
 
 
 def measure(rounds):
+    """Return {call: {pause in ms: [[median, slowest] in seconds with one thread, and with two]}}."""
+    result = {}
     for name, call in calls().items():
         for pause in PAUSES:
-            cases = [partial(call, threads=threads) for threads in THREADS.values()]
+            cases = [partial(call, threads=threads) for threads in (1, 2)]
             times = times_of(cases, rounds, before=lambda case, pause=pause: time.sleep(pause))
-            medians = [statistics.median(each) for each in times]
-            cells = [
-                f"{threads} {1e3 * median:7.3f} ({1e3 * max(each):6.2f})"
-                for threads, median, each in zip(THREADS, medians, times, strict=True)
-            ]
-            two, default = (medians[0] / each for each in medians[1:])
-            print(f"{name:24} {pause * 1e3:3.0f} ms   {'  '.join(cells)}   two {two:.2f}, default {default:.2f}", flush=True)
+            one, two = pair = [[statistics.median(each), max(each)] for each in times]
+            cells = [f"{number} {1e3 * median:7.3f} ({1e3 * slowest:6.2f})"
+                     for number, (median, slowest) in zip(("one", "two"), pair, strict=True)]
+            print(f"{name:24} {pause * 1e3:3.0f} ms   {'  '.join(cells)}   {one[0] / two[0]:.2f}", file=sys.stderr, flush=True)
+            result.setdefault(name, {})[f"{pause * 1e3:.0f}"] = [[float(f"{x:.4g}") for x in each] for each in pair]
+    return result
 
 
-def main(rounds=ROUNDS):
-    print(posenc.show_runtime())
-    for others in BUSY:
-        for binding in BINDINGS:
-            print(f"{others} busy processes, {rounds} calls each, {binding or 'threads not bound'}", flush=True)
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="calls of each kind")
+    parser.add_argument("--busy", type=int, nargs="+", default=BUSY, metavar="N", help="numbers of busy processes")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        print(json.dumps(measure(arguments.rounds)))
+        return
+    document = pages.load("threads") if arguments.busy != BUSY else {}
+    for others in arguments.busy:
+        for binding, variables in BINDINGS.items():
+            print(f"{others} busy processes, {arguments.rounds} calls each, {binding}", flush=True)
             with processes(others):
-                subprocess.run([sys.executable, __file__, "measure", str(rounds)], env=os.environ | binding, check=True)
+                done = subprocess.run([sys.executable, __file__, "--child", "--rounds", str(arguments.rounds)],
+                                      env=os.environ | variables, check=True, stdout=subprocess.PIPE)
+            document[f"{others}, {binding}"] = {"rounds": arguments.rounds, "seconds": json.loads(done.stdout)}
+    save("threads", document)
+    if len(document) == len(BUSY) * len(BINDINGS):
+        pages.update()
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["measure"]:
-        measure(int(sys.argv[2]))
-    else:
-        main(*map(int, sys.argv[1:]))
+    main()

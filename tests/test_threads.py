@@ -164,6 +164,70 @@ def test_small_calls_avoid_a_team_that_starts_late():
     assert int(python(code, OPENBLAS_NUM_THREADS="1")) < 300
 
 
+RECORDING = """
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int sched_setaffinity(pid_t thread, size_t size, const cpu_set_t *mask) {
+    dprintf(1, "%d %d\\n", (int)thread, !!CPU_ISSET(sched_getcpu(), mask));
+    return (int)syscall(SYS_sched_setaffinity, thread, size, mask);
+}
+void GOMP_barrier(void) { dprintf(1, "barrier\\n"); }
+"""
+
+
+@linux
+@openmp
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="one processor")
+def test_threads_start_away_from_the_callers_processor(tmp_path):
+    """A library records the masks that are set, and whether the loop begins with a barrier, at which the caller would wait."""
+    code = """if True:
+        import os, posenc
+        posenc.encode(20_000, 512, threads=2)           # not so small that calls avoid a team that starts late
+        os.write(1, b"begin\\n")
+        posenc.encode(20_000, 512, threads=2)
+        os.write(1, b"end\\n")
+        print(*os.listdir("/proc/self/task"), "libgomp" in open("/proc/self/maps").read())
+    """
+    preload = f"{os.environ.get('LD_PRELOAD', '')} {compiled(tmp_path, RECORDING)}"
+    variables = {"LD_PRELOAD": preload, "OPENBLAS_NUM_THREADS": "1", "OMP_PROC_BIND": "", "OMP_PLACES": ""}
+    output = python(code, **variables)
+    assert "barrier" not in output
+    _, other, is_gnu = output.split("\n")[-1].split()
+    if is_gnu != "True":
+        pytest.skip("not GNU's runtime")
+    during = output.partition("begin\n")[2].partition("end")[0].split("\n")[:-1]
+    assert during[0] == f"{other} 0"
+    assert during[-1] == f"{other} 1"
+
+
+@linux
+@openmp
+def test_affinity_masks_do_not_change():
+    """For threads with the caller's mask, then for a caller on one processor, then for all threads on one processor."""
+    python("""if True:
+        import os, time, posenc
+        def masks():
+            return {task: os.sched_getaffinity(int(task)) for task in os.listdir("/proc/self/task")}
+        def call():
+            before = masks()
+            for _ in range(10):
+                time.sleep(0.001)
+                posenc.encode(20_000, 512, threads=4)
+                assert masks() == before, (masks(), before)
+        posenc.encode(20_000, 512, threads=4)
+        one = {min(os.sched_getaffinity(0))}
+        call()
+        os.sched_setaffinity(0, one)
+        call()
+        for task in os.listdir("/proc/self/task"):
+            os.sched_setaffinity(int(task), one)
+        call()
+    """)
+
+
 @linux
 @openmp
 def test_parallel_regions_of_the_host_get_one_thread(tmp_path):

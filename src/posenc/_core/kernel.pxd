@@ -147,6 +147,9 @@ cdef extern from "openmp.h" nogil:
     int openmp_is_forked()
     int openmp_team(int requested)
 
+    ctypedef void (*run_block_t)(void *context, ptrdiff_t which, int member) noexcept
+    ptrdiff_t openmp_run(run_block_t block, void *context, ptrdiff_t first, ptrdiff_t last, int team)
+
 
 cdef extern from "<time.h>" nogil:
     enum:

@@ -3,7 +3,7 @@
 cdef enum:
     # Number of values that justify another thread, and number that a thread computes before the speed is first measured.
     # A value takes 0.3 to 2 ns if it is advanced from an anchor, 3 to 20 ns if evaluated directly, 3 to 15 us if exactly.
-    ADVANCED_PER_THREAD = 1 << 17
+    ADVANCED_PER_THREAD = 1 << 18
     ADVANCED_PER_CHECK = 1 << 24
     DIRECT_PER_THREAD = 1 << 14
     DIRECT_PER_CHECK = 1 << 13
@@ -17,9 +17,6 @@ cdef int single_jobs = 0                # number of small jobs that run in one t
 cdef int single_jobs_left = 0           # number of these jobs still to come
 
 OPENMP = POSENC_OPENMP
-
-ctypedef void (*run_block_t)(void *context, ptrdiff_t which, int member) noexcept nogil
-
 
 cdef struct slot_t:
     # a thread's tally, padded to a cache line
@@ -118,7 +115,7 @@ cdef int run_team(run_block_t block, void *context, ptrdiff_t blocks, ptrdiff_t 
     2, 4, ..., until a team shares its blocks evenly.
     """
     global threads_in_use, single_jobs, single_jobs_left
-    cdef int team = 1
+    cdef int team = 1, granted = 1
     cdef ptrdiff_t own = 0
     cdef bint uneven
     if threads > 1:
@@ -127,13 +124,15 @@ cdef int run_team(run_block_t block, void *context, ptrdiff_t blocks, ptrdiff_t 
             threads_in_use += team
     try:
         with nogil:
-            own = run_pieces(block, context, blocks, per_check, openmp_team(team) if team > 1 else 1)
+            if team > 1:
+                granted = openmp_team(team)
+            own = run_pieces(block, context, blocks, per_check, granted)
     finally:
         if threads > 1:
             with cython.critical_section(lock):
                 threads_in_use -= team
-                if team > 1:
-                    uneven = 4 * own > 3 * blocks or 4 * team * own < blocks
+                if granted > 1:
+                    uneven = 4 * own > 3 * blocks or 4 * granted * own < blocks
                     single_jobs = min(max(1, 2 * single_jobs), LONGEST_PAUSE) if uneven else 0
                     single_jobs_left = single_jobs
     return 0
@@ -152,9 +151,7 @@ cdef ptrdiff_t run_pieces(run_block_t block, void *context, ptrdiff_t blocks, pt
             for which in range(first, last):
                 block(context, which, 0)
         else:
-            for which in prange(first, last, schedule="dynamic", num_threads=team):
-                block(context, which, threadid())
-                own += threadid() == 0
+            own += openmp_run(block, context, first, last, team)
         if last == blocks:
             return own
         first = last

@@ -7,7 +7,11 @@
 
 #include <stddef.h>
 
+#include "affinity.h"
+
 enum { MAX_THREADS = 64 };
+
+typedef void (*run_block_t)(void *context, ptrdiff_t which, int member);
 
 #if defined(_OPENMP)
 #include <omp.h>
@@ -128,9 +132,14 @@ static int grow_team(int requested) {
     for (size_t i = 0; i < sizeof synchronous / sizeof *synchronous; i++) sigdelset(&blocked, synchronous[i]);
     pthread_sigmask(SIG_SETMASK, &blocked, &host);
     const int team = 1 + probe_threads(requested - 1);
+    placed_team_t *const callers = &placed;
+    *callers = (placed_team_t){0};
 #if defined(_OPENMP)
 #pragma omp parallel num_threads(team)
-    if (omp_get_thread_num()) pthread_setspecific(team_member, &team_member);
+    if (omp_get_thread_num()) {
+        pthread_setspecific(team_member, &team_member);
+        store_number(callers, omp_get_thread_num());
+    }
 #endif
     pthread_sigmask(SIG_SETMASK, &host, NULL);
     return team;
@@ -150,5 +159,33 @@ static int openmp_team(int requested) {
 }
 
 #endif
+
+/* Calls block(context, i, member) in a team for each i from `first` to `last` - 1.  Returns the number of the caller's calls.
+ *
+ * The loop must not begin with a barrier: the caller would wait for a thread that starts late, and then often be woken on that
+ * thread's processor.  GCC adds one for a variable that is both firstprivate and lastprivate, as in Cython's prange. */
+static ptrdiff_t openmp_run(run_block_t block, void *context, ptrdiff_t first, ptrdiff_t last, int team) {
+    ptrdiff_t which, own = 0;
+#if defined(_OPENMP)
+    affinity_t affinity[MOST_PLACED];
+    leave_processor(affinity, team);
+#pragma omp parallel num_threads(team) private(which) reduction(+ : own)
+    {
+        const int member = omp_get_thread_num();
+        if (member) thread_started(affinity, member);
+#pragma omp for schedule(dynamic) nowait
+        for (which = first; which < last; which++) {
+            block(context, which, member);
+            own += !member;
+        }
+        if (!member) fetch_late_threads(affinity);
+    }
+    restore_masks(affinity);
+#else
+    (void)team;
+    for (which = first; which < last; which++, own++) block(context, which, 0);
+#endif
+    return own;
+}
 
 #endif
