@@ -2,11 +2,14 @@
 
 import copy
 import importlib
+import itertools
 import re
+import threading
 import types
 import typing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import posenc
@@ -21,6 +24,7 @@ from posenc.torch import RotaryReport, check_rotary  # noqa: E402
 from rotary_faults import BASE, CONFIG, DIM, FAULTS, INTERLEAVED, RotaryEmbedding, model, pairs, stored  # noqa: E402
 
 EXACT, FLOAT32, WRONG, UNCHECKED = "right", "float32 angles", "wrong", "not checked"
+NUMBERS = itertools.count(1)
 
 
 def verdicts(report):
@@ -73,6 +77,21 @@ def test_float32_angles_have_an_error_and_a_remedy():
     result.rotary_emb = posenc.torch.RotaryEmbedding(result.config)
     row, = check_rotary(result)
     assert row.verdict == EXACT and row.remedy == "" and max(row.errors.values()) < 1e-6
+
+
+@pytest.mark.parametrize("attribute, is_same", [
+    (lambda module: np.arange(3), True), (lambda module: np.arange(next(NUMBERS)), False),
+    (lambda module: module.__init__, True), (lambda module: lambda p: p, True), (lambda module: (lambda p: (p, module)), True),
+    (lambda module: {"a": [1, "b"]}, True), (lambda module: [1] * next(NUMBERS), False),
+    (lambda module: threading.Lock(), False),
+    (lambda module: types.SimpleNamespace(a=1), True), (lambda module: (i for i in "ab"), False),
+])
+def test_modules_with_equal_attributes_share_a_row(attribute, is_same):
+    parts = [model(), model()]
+    for part in parts:
+        part.rotary_emb.other = attribute(part.rotary_emb)
+    report = check_rotary(nn.ModuleList(parts), CONFIG)
+    assert len(report) == 1 + (not is_same)
 
 
 def test_errors_are_those_of_keys_or_queries():

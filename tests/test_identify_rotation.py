@@ -208,6 +208,10 @@ COS, SIN = ROTARY.tables(5000)
 YARN_COS, YARN_SIN = ROTARY.replace(scaling=YARN).tables(5000)
 ATTENTION = ROTARY.replace(scaling=YARN).attention_scaling
 BASE = "base is 10000, expected 500000"
+DYNAMIC = {"rope_type": "dynamic", "factor": 4.0, "max_position_embeddings": 2048}
+LONGROPE = {"rope_type": "longrope", "short_factor": [1.0] * 32, "long_factor": [4.0] * 32, "factor": 32.0,
+            "original_max_position_embeddings": 4096}
+SHUFFLED = np.append(np.arange(32), np.arange(63, 31, -1))      # pairs i with 63 - i
 FAULTS = {
     # frequencies
     "base": (Rotary(64).frequencies, ROTARY, (BASE,)),
@@ -228,6 +232,12 @@ FAULTS = {
                        ROTARY.replace(scaling=YARN), ("original_max_position_embeddings is 4096, expected 8192",)),
     "betas": (ROTARY.replace(scaling=YARN | {"beta_fast": 1.0, "beta_slow": 32.0}).frequencies, ROTARY.replace(scaling=YARN),
               ("beta_fast and beta_slow of the scaling yarn are exchanged",)),
+    "beta_fast": (ROTARY.replace(scaling=YARN | {"beta_fast": 96.0}).tables(3000), ROTARY.replace(scaling=YARN),
+                  ("beta_fast of the scaling yarn is 91.0, expected 32.0",)),
+    "length of dynamic": (ROTARY.replace(scaling=DYNAMIC | {"length": 8192}).tables(2000), ROTARY.replace(scaling=DYNAMIC),
+                          ("the frequencies are those for sequences of 8,192 positions, expected at most 2,048",)),
+    "factors of longrope": (ROTARY.replace(scaling=LONGROPE | {"length": 8192}).tables(2000), ROTARY.replace(scaling=LONGROPE),
+                            ("long_factor of the scaling longrope is used, expected short_factor",)),
     "unexpected scaling": (ROTARY.replace(scaling=LLAMA3).frequencies, ROTARY,
                            ("the scaling llama3 with factor 8 is applied, expected none",)),
     "unexpected linear": (INV_FREQ / 4, ROTARY,
@@ -236,6 +246,10 @@ FAULTS = {
     "endpoint": (powers(31), ROTARY, ("the exponents are i / 31, expected i / 32",)),
     "width of the model": (powers(2048), ROTARY, ("the exponents are 2 i / 4096, expected 2 i / 64",)),
     "order": (INV_FREQ[::-1], ROTARY, ("the frequencies are in reverse order",)),
+    "negative frequencies": (-INV_FREQ, ROTARY, ("the signs of the frequencies are reversed",)),
+    "small differences": (INV_FREQ * (1 + 1e-5 * np.sin(np.arange(32))), ROTARY, (
+        "the frequencies differ slightly from the expected ones",)),
+    "fewer pairs": ((COS[:300, :20], SIN[:300, :20]), ROTARY, ("pairs 20 to 31 are not rotated",)),
     "reciprocals": (1 / INV_FREQ, ROTARY, ("the frequencies are the reciprocals of the expected ones",)),
     "one frequency": (np.where(np.arange(32) == 3, 0.5, INV_FREQ), ROTARY,
                       ("the frequency of pair 3 is 0.5, expected 0.292228",)),
@@ -250,6 +264,10 @@ FAULTS = {
                         ("layout is interleaved, expected halves", BASE)),
     "all columns": (rotation(ROTARY), ROTARY.replace(rotary_dim=32), ("64 columns are rotated, expected 32",)),
     "some pairs": (some_pairs, ROTARY, ("pairs 20 to 31 are not rotated",)),
+    "other pairs": (lambda x, p: rotation(ROTARY)(x[:, SHUFFLED], p)[:, np.argsort(SHUFFLED)], ROTARY, (
+        "the columns are paired neither as halves nor interleaved: 0 with 63",)),
+    "other columns": (lambda x, positions: x[:, ::-1].copy(), ROTARY, (
+        "the columns are moved but not rotated", "pairs 0 to 31 are not rotated")),
     "no pairs": (lambda x, positions: x, ROTARY, ("pairs 0 to 31 are not rotated",)),
     "reflection": (reflected, ROTARY, ("columns 0 to 31 have sines of the same sign in both columns of a pair",)),
     "other columns are 0": (lambda x, p: np.where(np.arange(80) < 32, rotation(PARTIAL)(x, p), 0), PARTIAL,
@@ -276,6 +294,9 @@ FAULTS = {
     "repeats, table": (tuple(np.tile(table[:3000], (2, 1)) for table in (COS, SIN)), ROTARY,
                        ("the table ends at 3,000 and repeats",)),
     "ends": (indexed(3000, lambda p: np.minimum(p, 2999)), ROTARY, ("the table ends at 3,000 and its last row is repeated",)),
+    "another base later": (tuple(np.where(np.arange(5000)[:, None] < 3000, own, other) for own, other in (
+        (COS, Rotary(64).tables(5000)[0]), (SIN, Rotary(64).tables(5000)[1]))), ROTARY, (
+        "the values differ from position 3,000 on",)),
     "one row": (tuple(np.where(np.arange(5000)[:, None] == 1721, 0.5, table) for table in (COS, SIN)), ROTARY,
                 ("1 row differs, at position 1,721",)),
     "rows": (lambda x, positions: rotation(ROTARY)(x, np.arange(len(x))), ROTARY,
@@ -311,6 +332,19 @@ def test_faults_are_named(name):
     match = identify_rotary(given, expect=expected)[0]
     assert match.faults == faults
     assert match.reason.startswith("; ".join(faults))
+
+
+def test_a_single_pair_and_no_rotation():
+    angles = 0.3 * np.arange(100)[:, None]
+    for given in (np.array([0.3]), (np.cos(angles), np.sin(angles))):
+        assert identify_rotary(given)[0].rotary == Rotary(2, frequency_scale=0.3)
+    assert identify_rotary(np.zeros(4)) == []
+
+
+def test_tables_with_columns_twice_do_not_show_the_layout():
+    given = tuple(np.tile(table, 2) for table in (COS[:300], SIN[:300]))
+    match = identify_rotary(given, expect=ROTARY.replace(layout="interleaved"))[0]
+    assert match.faults == () and "do not show the layout" in match.reason
 
 
 @pytest.mark.parametrize("name, head_dim", [("qwen2-vl", 128), ("qwen3-vl", 64), ("pixtral", 64), ("ltx-video", 64)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -39,10 +40,32 @@ def differences(found: Rotary, expected: Rotary | None, source: str) -> tuple[st
                 factor = f" with factor {number(own['factor'])}" if "factor" in own else ""
                 faults.append(f"the scaling {own['rope_type']}{factor} is applied, {instead}")
             else:
+                if wanted["rope_type"] == "yarn":
+                    own, wanted = _at_one_length(own, wanted, math.log(found.base) / len(found.frequencies))
                 keys = [key for key in {**own, **wanted} if own.get(key) != wanted.get(key) and key != "attention_factor"]
                 name = own["rope_type"]
                 faults += [f"{key} of the scaling {name} is {own.get(key)}, {source} {wanted.get(key)}" for key in keys]
     return tuple(faults)
+
+
+def _at_one_length(
+    own: dict[str, Any], wanted: dict[str, Any], step: float
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return both scalings of type yarn with their betas, and with one original length, if the own betas were fitted.
+
+    The frequencies depend on the quotients of length and betas, and only on the pairs to which these are rounded; `step` is the
+    difference of logarithms of the frequencies of adjacent pairs.
+    """
+    if "beta_fast" not in own:
+        return own, wanted
+    wanted = {"beta_fast": 32.0, "beta_slow": 1.0} | wanted
+    length = "original_max_position_embeddings"
+    ratio, own = wanted[length] / own[length], own | {length: wanted[length]}
+    for key, rounding in (("beta_fast", math.floor), ("beta_slow", math.ceil)):
+        beta = ratio * own[key]
+        found, expected = (rounding(math.log(wanted[length] / (math.tau * each)) / step) for each in (beta, wanted[key]))
+        own[key] = wanted[key] if found == expected else float(f"{beta:.2g}")
+    return own, wanted
 
 
 def _is_explicit(rotary: Rotary) -> bool:

@@ -132,8 +132,9 @@ def matches(
         found = _found(rotation, expected, source, positions, head_dim)
     if expected is None and found.rotary is None:
         return []
-    everything = "; ".join((*found.faults, *found.remarks)) or "no known rotation gives these values"
-    faults = () if expected is None else found.faults
+    named = tuple(dict.fromkeys(found.faults))
+    everything = "; ".join((*named, *found.remarks)) or "no known rotation gives these values"
+    faults = () if expected is None else named
     return [RotaryMatch(found.rotary, found.difference, everything, faults, found.errors)]
 
 
