@@ -96,11 +96,12 @@ NOINLINE void evaluate_undecided(const head_row_t *h, ptrdiff_t pair, int width,
     }
 }
 
-INLINE void widen(double *to, vf32 f) {
-    vf64 low, high;
-    f64_of_f32(f, &low, &high);
-    f64_store(to, low);
-    f64_store(to + LANES, high);
+/* Stores the sums of two vectors of floats, in double. */
+INLINE void store_sums(double *to, vf32 a, vf32 b) {
+    vf64 upper[2], lower[2];
+    f64_of_f32(a, &upper[0], &upper[1]);
+    f64_of_f32(b, &lower[0], &lower[1]);
+    for (int i = 0; i < 2; i++) f64_store(to + i * LANES, f64_add(upper[i], lower[i]));
 }
 
 /* Loads the pairs and factors in double. */
@@ -118,18 +119,13 @@ INLINE void load_settled(settled_t *v, const double *factors, ptrdiff_t pair, co
         return;
     }
     const pairs_t in = load_pairs(a, b, dtype, interleaved);
-    ALIGNED double low[2 * LANES];
     for (int g = 0; g < GROUPS; g++) {
         const int i = g * 2 * LANES;
         const float *const at = float_factors(factors, pair, g, dtype, interleaved);
-        widen(v->a + i, in.a[g]);
-        widen(v->b + i, in.b[g]);
-        widen(v->c + i, f32_load(at));
-        widen(low, f32_load(at + FACTOR_PAIRS));
-        for (int j = 0; j < 2 * LANES; j++) v->c[i + j] += low[j];
-        widen(v->s + i, f32_load(at + 2 * FACTOR_PAIRS));
-        widen(low, f32_load(at + 3 * FACTOR_PAIRS));
-        for (int j = 0; j < 2 * LANES; j++) v->s[i + j] += low[j];
+        store_sums(v->a + i, in.a[g], f32_set(0));
+        store_sums(v->b + i, in.b[g], f32_set(0));
+        store_sums(v->c + i, f32_load(at), f32_load(at + FACTOR_PAIRS));
+        store_sums(v->s + i, f32_load(at + 2 * FACTOR_PAIRS), f32_load(at + 3 * FACTOR_PAIRS));
     }
 }
 
@@ -144,8 +140,6 @@ INLINE void store_settled(const settled_t *v, char *a, char *b, dtype_t dtype, i
     if (dtype == FLOAT32) store_double_pairs(a, b, &wide, interleaved);
     else store_pairs(a, b, &narrow, dtype, interleaved);
 }
-
-INLINE vf64 f64_magnitude(vf64 x) { return f64_of_bits(u64_and(bits_of_f64(x), u64_set(INT64_MAX))); }
 
 /* Rounds the values in which value - error and value + error round to the same number.  Returns the other ones, as in settled_t,
  * which include values that are infinite, NaN or at least 2**200. */
@@ -163,7 +157,7 @@ INLINE void settle_order(const head_row_t *h, ptrdiff_t pair, int width, const c
     load_settled(&v, h->factors, pair, in_a, in_b, dtype, interleaved);
     for (int i = 0; i < BUNCH; i += LANES) {
         const vf64 a = f64_load(v.a + i), b = f64_load(v.b + i), c = f64_load(v.c + i), s = f64_load(v.s + i);
-        const vf64 factors = f64_add(f64_magnitude(c), f64_magnitude(s)), numbers = f64_add(f64_magnitude(a), f64_magnitude(b));
+        const vf64 factors = f64_add(f64_abs(c), f64_abs(s)), numbers = f64_add(f64_abs(a), f64_abs(b));
         const vf64 error = f64_add(f64_mul(numbers, f64_add(f64_mul(factors, share), floor)), underflow);
         vf64 x = f64_sub(f64_mul(a, c), f64_mul(b, s)), y = f64_add(f64_mul(b, c), f64_mul(a, s));
         const vu64 undecided_x = round_values(&x, error, dtype), undecided_y = round_values(&y, error, dtype);
