@@ -5,7 +5,7 @@ place` overwrite q and k, onnxruntime writes to existing arrays, and the others 
 sines in each call, except in the measurements "at", which use `Rotary.at`; the others do so only in the measurements "with
 tables".  `pass` is np.negative on integers of the same size, in place and in one thread.  NumPy uses one thread.  The libraries
 of a case alternate; those that are not installed are omitted.  The last line of a case is the time of each form of posenc,
-relative to that of the fastest other library, and in passes.  The measurements with the name of a dtype compare posenc only with
+relative to that of the fastest other library, and in passes.  The measurements named after a dtype compare posenc only with
 onnxruntime and `torch.compile, in place`.
 """
 
