@@ -48,7 +48,6 @@ static inline vu64 u16_sub(vu64 a, vu64 b) { return _mm256_sub_epi16(a, b); }
 static inline vu64 u16_excess(vu64 a, vu64 b) { return _mm256_subs_epu16(a, b); }
 static inline vu64 u16_min(vu64 a, vu64 b) { return _mm256_min_epu16(a, b); }
 static inline vu64 u16_max(vu64 a, vu64 b) { return _mm256_max_epu16(a, b); }
-static inline vu64 u32_add(vu64 a, vu64 b) { return _mm256_add_epi32(a, b); }
 static inline vu64 u32_sub(vu64 a, vu64 b) { return _mm256_sub_epi32(a, b); }
 static inline vu64 u16_odd(vu64 a, vu64 b) { return _mm256_blend_epi16(a, _mm256_srli_epi64(b, 16), 0x55); }
 
@@ -62,10 +61,6 @@ static inline vu64 bits_of_f32(vf32 f) { return _mm256_castps_si256(f); }
 static inline vf32 f32_set(float x) { return _mm256_set1_ps(x); }
 static inline vf32 f32_load(const float *p) { return _mm256_loadu_ps(p); }
 static inline vf32 f16_load(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)); }
-static inline vf32 bf16_load(const uint16_t *p) {
-    const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
-}
 static inline vf32 f32_add(vf32 a, vf32 b) { return _mm256_add_ps(a, b); }
 static inline vf32 f32_mul(vf32 a, vf32 b) { return _mm256_mul_ps(a, b); }
 static inline vf32 f32_muladd(vf32 a, vf32 b, vf32 c) { return _mm256_fmadd_ps(a, b, c); }

@@ -49,7 +49,6 @@ static inline vu64 u16_sub(vu64 a, vu64 b) { return _mm512_sub_epi16(a, b); }
 static inline vu64 u16_excess(vu64 a, vu64 b) { return _mm512_subs_epu16(a, b); }
 static inline vu64 u16_min(vu64 a, vu64 b) { return _mm512_min_epu16(a, b); }
 static inline vu64 u16_max(vu64 a, vu64 b) { return _mm512_max_epu16(a, b); }
-static inline vu64 u32_add(vu64 a, vu64 b) { return _mm512_add_epi32(a, b); }
 static inline vu64 u32_sub(vu64 a, vu64 b) { return _mm512_sub_epi32(a, b); }
 static inline vu64 u16_odd(vu64 a, vu64 b) {
     const __m512i down = _mm512_set4_epi32(0x0f0e0f0e, 0x0b0a0b0a, 0x07060706, 0x03020302);
@@ -65,10 +64,6 @@ static inline vu64 bits_of_f32(vf32 f) { return _mm512_castps_si512(f); }
 static inline vf32 f32_set(float x) { return _mm512_set1_ps(x); }
 static inline vf32 f32_load(const float *p) { return _mm512_loadu_ps(p); }
 static inline vf32 f16_load(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p)); }
-static inline vf32 bf16_load(const uint16_t *p) {
-    const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
-}
 static inline vf32 f32_add(vf32 a, vf32 b) { return _mm512_add_ps(a, b); }
 static inline vf32 f32_mul(vf32 a, vf32 b) { return _mm512_mul_ps(a, b); }
 static inline vf32 f32_muladd(vf32 a, vf32 b, vf32 c) { return _mm512_fmadd_ps(a, b, c); }

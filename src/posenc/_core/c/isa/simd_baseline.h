@@ -45,7 +45,6 @@ static inline vu64 u16_excess(vu64 a, vu64 b) {
     return (vu64)((vu16)a - (vu16)b) & (vu64)((vu16)a > (vu16)b);
 #endif
 }
-static inline vu64 u32_add(vu64 a, vu64 b) { return (vu64)((vu32)a + (vu32)b); }
 static inline vu64 u32_sub(vu64 a, vu64 b) { return (vu64)((vu32)a - (vu32)b); }
 static inline vu64 u16_is_zero(vu64 x) { return (vu64)((vu16)x == 0); }
 #else
@@ -77,7 +76,6 @@ static inline vu64 u16_excess(vu64 a, vu64 b) {
     }
     return excess;
 }
-static inline vu64 u32_add(vu64 a, vu64 b) { return ((a >> 32) + (b >> 32)) << 32 | (uint32_t)(a + b); }
 static inline vu64 u32_sub(vu64 a, vu64 b) { return ((a >> 32) - (b >> 32)) << 32 | (uint32_t)(a - b); }
 static inline vu64 u16_is_zero(vu64 x) {
     uint64_t any = 0;
@@ -136,7 +134,7 @@ static inline vu64 u16_odd(vu64 a, vu64 b) {
 }
 
 /* f32_interleave gives a[0], b[0], a[1], b[1] ..., and f32_deinterleave is its inverse.  f32_muladd and f32_mulsub are fused or
- * not, as for doubles.  f16_load and bf16_load read 2 LANES numbers.  bf16_split gives numbers 0, 2, 4 ... and 1, 3, 5 ... of a
+ * not, as for doubles.  f16_load reads 2 LANES numbers.  bf16_split gives numbers 0, 2, 4 ... and 1, 3, 5 ... of a
  * vector of 4 LANES numbers.  f64_of_f32 widens one vector to two.
  *
  * f32_of_f64 rounds two vectors to floats.  f16_of_f32 and bf16_of_f32 narrow two vectors of floats, none of which may be
@@ -149,9 +147,6 @@ static inline vu64 u64_mul32(vu64 a, vu64 b) { return (vu64)_mm_mul_epu32((__m12
 static inline vu64 bits_of_f32(vf32 f) { return (vu64)f; }
 static inline vf32 f32_set(float x) { return _mm_set1_ps(x); }
 static inline vf32 f32_load(const float *p) { return _mm_loadu_ps(p); }
-static inline vf32 bf16_load(const uint16_t *p) {
-    return _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), _mm_loadl_epi64((const __m128i *)(const void *)p)));
-}
 static inline vf32 f32_add(vf32 a, vf32 b) { return _mm_add_ps(a, b); }
 static inline vf32 f32_mul(vf32 a, vf32 b) { return _mm_mul_ps(a, b); }
 static inline vf32 f32_muladd(vf32 a, vf32 b, vf32 c) { return _mm_add_ps(_mm_mul_ps(a, b), c); }
@@ -217,11 +212,6 @@ static inline vf32 f32_of_f64(vf64 a, vf64 b) {
 static inline vf32 f32_load(const float *p) {
     vf32 f;
     memcpy(&f, p, sizeof f);
-    return f;
-}
-static inline vf32 bf16_load(const uint16_t *p) {
-    vf32 f;
-    for (int i = 0; i < 2 * LANES; i++) f.lane[i] = float_of_bfloat(p[i]);
     return f;
 }
 #define DEFINE_F32(name, parameters, value) \

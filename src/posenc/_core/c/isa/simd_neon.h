@@ -54,9 +54,6 @@ DEFINE_U16(u16_excess, vqsubq_u16)
 DEFINE_U16(u16_min, vminq_u16)
 DEFINE_U16(u16_max, vmaxq_u16)
 DEFINE_U16(u16_odd, vuzp2q_u16)
-static inline vu64 u32_add(vu64 a, vu64 b) {
-    return vreinterpretq_u64_u32(vaddq_u32(vreinterpretq_u32_u64(a), vreinterpretq_u32_u64(b)));
-}
 
 static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
     *low = vzip1q_f64(a, b);
@@ -70,7 +67,6 @@ static inline vu64 u32_sub(vu64 a, vu64 b) {
 static inline vf32 f32_set(float x) { return vdupq_n_f32(x); }
 static inline vf32 f32_load(const float *p) { return vld1q_f32(p); }
 static inline vf32 f16_load(const uint16_t *p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
-static inline vf32 bf16_load(const uint16_t *p) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16)); }
 static inline vf32 f32_add(vf32 a, vf32 b) { return vaddq_f32(a, b); }
 static inline vf32 f32_mul(vf32 a, vf32 b) { return vmulq_f32(a, b); }
 static inline vf32 f32_muladd(vf32 a, vf32 b, vf32 c) { return vfmaq_f32(c, a, b); }
