@@ -4,8 +4,9 @@ A case rotates q (32 heads) and k (8 heads) of one layer with each library's pub
 place` overwrite q and k, onnxruntime writes to existing arrays, and the others return new arrays.  posenc computes cosines and
 sines in each call, except in the measurements "at", which use `Rotary.at`; the others do so only in the measurements "with
 tables".  `pass` is np.negative on integers of the same size, in place and in one thread.  NumPy uses one thread.  The libraries
-of a case alternate; those that are not installed are omitted.  The last line of a measurement is the time of each form of
-posenc, relative to that of the fastest other library.
+of a case alternate; those that are not installed are omitted.  The last line of a case is the time of each form of posenc,
+relative to that of the fastest other library, and in passes.  The measurements named after a dtype compare posenc only with
+onnxruntime and `torch.compile, in place`.
 """
 
 import functools
@@ -206,23 +207,57 @@ def decode():
                 yield name, measured(Case(arrays, positions, threads), number=50)
 
 
-def measured(case, tables=True, **options):
+def cells(dtype):
+    """Yield the cases of `prefill`, `transposed` and `decode` for a dtype, with few libraries."""
+
+    def compiled(case):
+        return {name: run for name, run in transformers(case).items() if name == "torch.compile, in place"}
+
+    few, random = (passes, ours, compiled, onnxruntime), np.random.default_rng(1)
+    for threads in (1, 2):
+        named = pages.threads(threads)
+        case = Case([array(dtype, (1, heads, LENGTH, HEAD_DIM)) for heads in HEADS], None, threads)
+        yield f"heads, positions, {named}", measured(case, libraries=few)
+        case = Case([array(dtype, (1, LENGTH, heads, HEAD_DIM)).swapaxes(1, 2) for heads in HEADS], None, threads)
+        yield f"positions, heads, {named}", measured(case, libraries=few)
+        for batch in (1, 8, 64):
+            arrays = [array(dtype, (batch, heads, 1, HEAD_DIM)) for heads in HEADS]
+            case = Case(arrays, random.integers(0, LONGEST, (batch, 1)), threads)
+            yield f"decode, batch {batch}, {named}", measured(case, libraries=few, number=50)
+
+
+def float32():
+    """Compare posenc with the fastest other libraries in float32."""
+    yield from cells("float32")
+
+
+def bfloat16():
+    """Compare posenc with the fastest other libraries in bfloat16."""
+    yield from cells("bfloat16")
+
+
+def float16():
+    """Compare posenc with the fastest other libraries in float16."""
+    yield from cells("float16")
+
+
+def measured(case, tables=True, libraries=(passes, ours, ours_in_torch, transformers, onnxruntime, numpy), **options):
     cases = {}
-    for library in (passes, ours, ours_in_torch, transformers, onnxruntime, numpy):
+    for library in libraries:
         cases |= {name: run for name, run in library(case).items() if tables or "with tables" not in name}
     return medians(cases, rounds=7, most_seconds=MOST_SECONDS, before=pause, **options)
 
 
-def ratios(cases):
-    """Yield, for each case, the times of posenc divided by that of the fastest other library."""
-    for case, seconds in cases.items():
-        others = [time for name, time in seconds.items() if name != "pass" and not name.startswith("posenc")]
-        if others:
-            yield case, {name: time / min(others) for name, time in seconds.items() if name.startswith("posenc")}
+def print_ratios(case, seconds):
+    """Print the times of posenc divided by that of the fastest other library, and by that of a pass."""
+    others = {name: time for name, time in seconds.items() if name != "pass" and not name.startswith("posenc")}
+    fastest = min(others, key=others.get, default="pass")
+    for base in dict.fromkeys((fastest, "pass")):
+        each = (f"{name} {time / seconds[base]:.2f}" for name, time in seconds.items() if name.startswith("posenc"))
+        report(f"    {case}, relative to {base}:", ", ".join(each))
 
 
 if __name__ == "__main__":
-    for measure in chosen(__doc__, (prefill, transposed, decode)).values():
-        for case, each in ratios(collect(measure)):
-            shown = ", ".join(f"{name} {ratio:.2f}" for name, ratio in each.items())
-            report(f"    {case}, relative to the fastest other library", shown)
+    for measure in chosen(__doc__, (prefill, transposed, decode, float32, bfloat16, float16)).values():
+        for case, seconds in collect(measure).items():
+            print_ratios(case, seconds)

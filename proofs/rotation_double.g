@@ -1,4 +1,4 @@
-# Rotation in double (rotate_in_double in rope/pairs.h, settle_half in rope/uncertain_pairs.h), relative to |a c| + |b s|.
+# Rotation in double (rotate_in_double in rope/pairs.h, settle_order in rope/uncertain_pairs.h), relative to |a c| + |b s|.
 #
 # As in rows_double.g, each term is multiplied by the factors of the operations on its way.  a and b are exact.  c and s are
 # correctly rounded, or evaluated directly, with absolute errors that DIRECT_ROTATION_FLOOR covers.
@@ -12,24 +12,31 @@
 #! bound ROTATION_DIRECT: rotation in double, factors evaluated directly
 #! variants FUSED=0,1 FACTORS=rounded,direct
 #! functions direct_row:70eb0f8f apply_symmetry:43c4b846 fill_table:44b6e1af
-#! mutation rope/pairs.h: v->a[2 * g + i] = f64_mulsub(a, c, f64_mul(b, s)); => v->a[2 * g + i] = f64_muladd(a, c, f64_mul(b, s));
-#! mutation rope/uncertain_pairs.h: value[i] = p + q; => value[i] = p - q;
+#! mutation rope/pairs.h: v->a[i] = f64_mulsub(a, c, f64_mul(b, s)); => v->a[i] = f64_muladd(a, c, f64_mul(b, s));
+#! mutation rope/uncertain_pairs.h: vf64 x = f64_sub(f64_mul(a, c), f64_mul(b, s)) => vf64 x = f64_add(f64_mul(a, c), f64_mul(b, s))
+#! mutation rope/uncertain_pairs.h: factors[0] * c + factors[1] * s; => factors[0] * c - factors[1] * s;
 #! quote rope/pairs.h
-#|            const double *const at = factors + factor_index((2 * g + i) * LANES, 2 * BLOCK_PAIRS);
-#! code rope/pairs.h factors SUFFIX=_1 v_a=a v_b=b at=c at_BLOCK_PAIRS=ZERO
-#|            const vf64 c = f64_load(at), s = f64_load(at + BLOCK_PAIRS), a = v->a[2 * g + i], b = v->b[2 * g + i];
-#|            v->a[2 * g + i] = f64_mulsub(a, c, f64_mul(b, s));
-#|            v->b[2 * g + i] = f64_muladd(b, c, f64_mul(a, s));
-#! again factors SUFFIX=_2 v_a=a v_b=b at=ZERO at_BLOCK_PAIRS=s
-#! code rope/uncertain_pairs.h factors SUFFIX=_3 first=a second=b s=ZERO
-#|        const double p = first[i] * c[i], q = second[i] * s[i];
-#|        value[i] = p + q;
-#! again factors SUFFIX=_4 first=a second=b c=ZERO
+#|            const double *const at = factors + factor_index(pair, 2, 0) + i * LANES;
+#! code rope/pairs.h factors SUFFIX=_1 v_a=a v_b=b at=c at_FACTOR_PAIRS=ZERO
+#|            const vf64 c = f64_load(at), s = f64_load(at + FACTOR_PAIRS), a = v->a[i], b = v->b[i];
+#|            v->a[i] = f64_mulsub(a, c, f64_mul(b, s));
+#|            v->b[i] = f64_muladd(b, c, f64_mul(a, s));
+#! again factors SUFFIX=_2 v_a=a v_b=b at=ZERO at_FACTOR_PAIRS=s
+#! code rope/uncertain_pairs.h factors SUFFIX=_3 s=ZERO
+#|        vf64 x = f64_sub(f64_mul(a, c), f64_mul(b, s)), y = f64_add(f64_mul(b, c), f64_mul(a, s));
+#! again factors SUFFIX=_4 c=ZERO
+#! code rope/uncertain_pairs.h factors SUFFIX=_5 factors=a s=ZERO
+#|        const double value = factors[0] * c + factors[1] * s;
+#! again factors SUFFIX=_6 factors=b c=ZERO
 { {{hypotheses}}
 #? FACTORS=rounded /\ |c -/ C| <= {{u}} /\ |s -/ S| <= {{u}} -> |v_a_1 -/ (a * C)| <= {{ROTATION}} /\ |v_b_1 -/ (b * C)| <= {{ROTATION}}
 #? FACTORS=rounded /\ |v_a_2 -/ -(b * S)| <= {{ROTATION}} /\ |v_b_2 -/ (a * S)| <= {{ROTATION}}
-#? FACTORS=rounded /\ |value_3 -/ (a * C)| <= {{ROTATION}} /\ |value_4 -/ (b * S)| <= {{ROTATION}} }
+#? FACTORS=rounded /\ |x_3 -/ (a * C)| <= {{ROTATION}} /\ |y_3 -/ (b * C)| <= {{ROTATION}}
+#? FACTORS=rounded /\ |x_4 -/ -(b * S)| <= {{ROTATION}} /\ |y_4 -/ (a * S)| <= {{ROTATION}}
+#? FACTORS=rounded /\ |value_5 -/ (a * C)| <= {{ROTATION}} /\ |value_6 -/ (b * S)| <= {{ROTATION}} }
 #? FACTORS=direct /\ |c -/ C| <= {{DIRECT}} /\ |s -/ S| <= {{DIRECT}}
 #? FACTORS=direct -> |v_a_1 -/ (a * C)| <= {{ROTATION_DIRECT}} /\ |v_b_1 -/ (b * C)| <= {{ROTATION_DIRECT}}
 #? FACTORS=direct /\ |v_a_2 -/ -(b * S)| <= {{ROTATION_DIRECT}} /\ |v_b_2 -/ (a * S)| <= {{ROTATION_DIRECT}}
-#? FACTORS=direct /\ |value_3 -/ (a * C)| <= {{ROTATION_DIRECT}} /\ |value_4 -/ (b * S)| <= {{ROTATION_DIRECT}} }
+#? FACTORS=direct /\ |x_3 -/ (a * C)| <= {{ROTATION_DIRECT}} /\ |y_3 -/ (b * C)| <= {{ROTATION_DIRECT}}
+#? FACTORS=direct /\ |x_4 -/ -(b * S)| <= {{ROTATION_DIRECT}} /\ |y_4 -/ (a * S)| <= {{ROTATION_DIRECT}}
+#? FACTORS=direct /\ |value_5 -/ (a * C)| <= {{ROTATION_DIRECT}} /\ |value_6 -/ (b * S)| <= {{ROTATION_DIRECT}} }

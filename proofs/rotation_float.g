@@ -18,7 +18,7 @@
 #! bound LOWER: rotation in float, products with the lower floats
 #! bound ROTATION_FLOAT: rotation in float, of A
 #! variants FUSED=0,1
-#! functions upper_bits:8566c0b9 split_numbers:e76088c6 spread:18982cd4
+#! functions upper_bits:8566c0b9 split_number:77dbe630 spread:5d0903b9 float_factors:d071882c factor_index:c657793b
 #! mutation rope/factors.h: ((uint64_t)1 << 39)) & ~(((uint64_t)1 << 40) - 1)); => ((uint64_t)1 << 40)) & ~(((uint64_t)1 << 41) - 1));
 #! mutation rope/factors.h: ((uint64_t)1 << 39)) & ~(((uint64_t)1 << 40) - 1)); => ((uint64_t)1 << 38)) & ~(((uint64_t)1 << 39) - 1));
 #! mutation rope/factors.h: ((uint64_t)1 << 39)) & ~(((uint64_t)1 << 40) - 1)); => ((uint64_t)1 << 38)) & ~(((uint64_t)1 << 40) - 1));
@@ -26,15 +26,15 @@
 #@ -Eprecision=200
 @rnd = float<24,ne>;
 #! quote rope/factors.h
-#|        const double top = upper_bits(numbers[i]);
-#|        upper[i] = (float)top;
-#|        lower[i] = (float)(numbers[i] - top);
+#|    const double top = upper_bits(number);
+#|    *upper = (float)top;
+#|    *lower = (float)(number - top);
 #! quote rope/factors.h
-#|        for (int i = 0; i < BLOCK_PAIRS; i++) c[i] = unit * row[2 * i], s[i] = sign * row[2 * i + 1];
+#|        for (int i = 0; i < FACTOR_PAIRS; i++) c[i] = unit * row[2 * i], s[i] = sign * row[2 * i + 1];
 #! quote rope/pairs.h
-#|        const float *const at = factors + factor_index(g * 2 * LANES, 4 * BLOCK_PAIRS);
-#|        const vf32 c = f32_load(at), c_low = f32_load(at + BLOCK_PAIRS);
-#|        const vf32 s = f32_load(at + 2 * BLOCK_PAIRS), s_low = f32_load(at + 3 * BLOCK_PAIRS);
+#|        const float *const at = float_factors(factors, pair, g, dtype, interleaved);
+#|        const vf32 c = f32_load(at), c_low = f32_load(at + FACTOR_PAIRS);
+#|        const vf32 s = f32_load(at + 2 * FACTOR_PAIRS), s_low = f32_load(at + 3 * FACTOR_PAIRS);
 #|        const vf32 a = v->a[g], b = v->b[g];
 #! code rope/pairs.h rounded SUFFIX=_u a=a b=b c=c s=s c_low=ZERO s_low=ZERO
 #|        v->a[g] = f32_add(f32_mulsub(a, c, f32_mul(b, s)), f32_mulsub(a, c_low, f32_mul(b, s_low)));

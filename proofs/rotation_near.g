@@ -1,42 +1,41 @@
-# The bits that the test of rotated values examines (test_near in rope/pairs.h).
+# The lower words that the tests of rotated values examine (test_pairs in rope/pairs.h).
 #
-# d are the dropped bits, an integer below 2 HALF.  In a lane, they are shifted to the top, so the subtraction is modulo 2 HALF;
-# the lane passes if the rest is at most 2 HALF - 1 - (2 MARGIN - 1), with ones below the shift.  Then d is at least MARGIN
-# from HALF.  Other half-way points are far away, and rounding is monotonic: see near_half.g.
-#! constant SHIFT_FLOAT32 rope/pairs.h: return dtype == FLOAT32 ? {} : dtype == FLOAT16 ? {_} : {_}; }
-#! constant SHIFT_FLOAT16 rope/pairs.h: return dtype == FLOAT32 ? {_} : dtype == FLOAT16 ? {} : {_}; }
-#! constant SHIFT_BFLOAT16 rope/pairs.h: return dtype == FLOAT32 ? {_} : dtype == FLOAT16 ? {_} : {}; }
-#! constant HALF_FLOAT32 rope/pairs.h: const uint32_t half = dtype == FLOAT32 ? 1u << {} : dtype == FLOAT16 ? 1u << {_} : 1u << {_};
-#! constant HALF_FLOAT16 rope/pairs.h: const uint32_t half = dtype == FLOAT32 ? 1u << {_} : dtype == FLOAT16 ? 1u << {} : 1u << {_};
-#! constant HALF_BFLOAT16 rope/pairs.h: const uint32_t half = dtype == FLOAT32 ? 1u << {_} : dtype == FLOAT16 ? 1u << {_} : 1u << {};
-#! constant MARGIN_FLOAT rope/pairs.h: const uint32_t margin = dtype != FLOAT32 ? {} : direct_scale != 0 ? 1u << {_} : 1u << {_};
-#! constant BITS_DIRECT rope/pairs.h: const uint32_t margin = dtype != FLOAT32 ? {_} : direct_scale != 0 ? 1u << {} : 1u << {_};
-#! constant BITS rope/pairs.h: const uint32_t margin = dtype != FLOAT32 ? {_} : direct_scale != 0 ? 1u << {_} : 1u << {};
-#! constant FACTOR rope/pairs.h: set_both_halves(l.near, ~(({} * margin - {_}) << dropped_shift(dtype)));
-#! constant MINUS rope/pairs.h: set_both_halves(l.near, ~(({_} * margin - {}) << dropped_shift(dtype)));
-#! let HALF = [2**HALF_FLOAT32, 2**HALF_FLOAT32, 2**HALF_FLOAT16, 2**HALF_BFLOAT16]
-#! let MARGIN = [2**BITS, 2**BITS_DIRECT, MARGIN_FLOAT, MARGIN_FLOAT]
-#! let LANE = [2**(32 - SHIFT_FLOAT32), 2**(32 - SHIFT_FLOAT32), 2**(32 - SHIFT_FLOAT16), 2**(32 - SHIFT_BFLOAT16)]
-#! variants I=0..3 WRAPPED=no,yes
-#! refused rope/pairs.h: test_near(&tests, limits, bits_of_f32(v->b[g]), dtype, 0); => test_near(&tests, limits, bits_of_f32(v->a[g]), dtype, 0);
-#! refused rope/pairs.h: keep_largest(&tests->range, u32_sub(y, smallest), 0); => keep_largest(&tests->range, u32_sub(x, smallest), 0);
-#! functions test_near:b627a0a8 test_pair:775be9c9 excess:d07d1e14 is_uncertain:71017501 rotate_in_double:81119817 rotate_in_float:0f93aec2
-#! mutation rope/pairs.h: ? 3 : dtype == FLOAT16 ? 19 : 16; } => ? 2 : dtype == FLOAT16 ? 19 : 16; }
-#! mutation rope/pairs.h: set_both_halves(l.near, ~((2 * margin - 1) << => set_both_halves(l.near, ~((1 * margin - 1) <<
-#! mutation rope/pairs.h: set_both_halves(l.near, ~((2 * margin - 1) << => set_both_halves(l.near, ~((2 * margin - 2) <<
-#! mutation rope/pairs.h: ? 1u << 28 : dtype == FLOAT16 ? 1u << 12 => ? 1u << 28 : dtype == FLOAT16 ? 1u << 11
+# w is the word: for float32, bits 16 .. 31 of the double, of which the mask keeps 13 bits; r are the 16 bits below.  For the
+# other types, w has all dropped bits.  The sum w + ADDEND is modulo 2 HALF; the word passes if it is at least WORDS.  Then the
+# dropped bits d are at least MARGIN units from the half-way point.  Other half-way points are far away, and rounding is
+# monotonic: see near_half.g.
+#! constant HALF_BFLOAT16 rope/pairs.h: const uint32_t half = dtype == BFLOAT16 ? 1u << {} : 1u << {_},
+#! constant HALF rope/pairs.h: const uint32_t half = dtype == BFLOAT16 ? 1u << {_} : 1u << {},
+#! constant WORDS_FLOAT32 rope/pairs.h: words = dtype == FLOAT32 ? {} : {_};
+#! constant WORDS_FLOAT rope/pairs.h: words = dtype == FLOAT32 ? {_} : {};
+#! constant PART rope/pairs.h: set_words(l.addend, 1u << below, half + words / {}, dtype);
+#! constant LESS rope/pairs.h: set_words(l.mask, 0x7fff, 2 * half - {}, dtype);
+#! let HALVES = [2**HALF, 2**HALF, 2**HALF_BFLOAT16]
+#! let WORDS = [WORDS_FLOAT32, WORDS_FLOAT, WORDS_FLOAT]
+#! let ADDENDS = [h + (w - w % PART) / PART for h, w in [[HALVES[0], WORDS[0]], [HALVES[1], WORDS[1]], [HALVES[2], WORDS[2]]]]
+#! let UNIT = [2**16, 1, 1]
+#! let MARGIN = [2**16, (WORDS_FLOAT + 1) / 2, (WORDS_FLOAT + 1) / 2]
+#! variants I=0..2 WRAPPED=no,yes
+#! refused rope/pairs.h: test_pairs(&tests, limits, bits_of_f32(v->a[g]), bits_of_f32(v->b[g]), g == 0); => test_pairs(&tests, limits, bits_of_f32(v->a[g]), bits_of_f32(v->a[g]), g == 0);
+#! refused rope/pairs.h: u16_odd(x[0], x[1]), u16_odd(y[0], y[1]) => u16_odd(x[0], x[1]), u16_odd(y[0], y[0])
+#! functions set_words:e9db979f tested_words:5d27e073 test_pairs:ca928adc is_uncertain:a0f3029f rotate_in_double:5bb33929 rotate_in_float:eea639ae
+#! mutation rope/pairs.h: half + words / 2, dtype); => half + words / 1, dtype);
+#! mutation rope/pairs.h: words = dtype == FLOAT32 ? 2 : 9; => words = dtype == FLOAT32 ? 1 : 9;
+#! mutation rope/pairs.h: half = dtype == BFLOAT16 ? 1u << 15 : 1u << 12 => half = dtype == BFLOAT16 ? 1u << 15 : 1u << 11
 #! quote rope/pairs.h
-#|    set_both_halves(l.past_half, (half + margin) << dropped_shift(dtype));
+#|    set_words(l.addend, 1u << below, half + words / 2, dtype);
+#|    set_words(l.mask, 0x7fff, 2 * half - 1, dtype);
+#|    set_words(l.least, (bias - lowest + 1) << below, words, dtype);
 #! quote rope/pairs.h
-#|    keep_largest(&tests->near, u32_sub(u64_shl(dropped, dropped_shift(dtype)), u64_load(limits->past_half)), first);
+#|    return u64_and(u16_add(x, u64_load(limits->addend)), u64_load(limits->mask));
 #! quote rope/pairs.h
-#|INLINE vu64 excess(vu64 x, const uint64_t *limit) { return u64_xor(u32_max(x, u64_load(limit)), u64_load(limit)); }
-rest = d - {{HALF[I] + MARGIN[I]}};
-wrapped = d + {{LANE[I] - HALF[I] - MARGIN[I]}};
-limit = {{LANE[I]}} - 1 - {{FACTOR * MARGIN[I] - MINUS}};
-{ d in [0,{{2 * HALF[I] - 1}}]
-#? WRAPPED=no /\ rest in [0,{{LANE[I]}}] -> d - {{HALF[I]}} in [{{MARGIN[I]}},{{HALF[I]}}]
-#? WRAPPED=yes /\ wrapped - limit in [{{-LANE[I]}},0] -> d - {{HALF[I]}} in [{{-HALF[I]}},{{-MARGIN[I]}}]
-  /\ {{LANE[I] - 2 * HALF[I]}} + 0 in [0,0] }
-#? WRAPPED=no d - {{HALF[I]}} -> rest + {{MARGIN[I]}};
-#? WRAPPED=yes d - {{HALF[I]}} -> (wrapped - limit) - {{MARGIN[I]}};
+#|    const vu64 missing = u16_excess(u64_load(limits->least), tests->least);
+sum = w + {{ADDENDS[I]}};
+rest = sum - {{2 * HALVES[I]}};
+d = w * {{UNIT[I]}} + r;
+{ w in [0,{{2 * HALVES[I] - LESS}}] /\ r in [0,{{UNIT[I] - 1}}]
+#? WRAPPED=no /\ sum in [{{WORDS[I]}},{{2 * HALVES[I] - 1}}] -> d - {{HALVES[I] * UNIT[I]}} in [{{-2 * HALVES[I] * UNIT[I]}},{{-MARGIN[I]}}]
+#? WRAPPED=yes /\ rest in [{{WORDS[I]}},{{2 * HALVES[I]}}] -> d - {{HALVES[I] * UNIT[I]}} in [{{MARGIN[I]}},{{2 * HALVES[I] * UNIT[I]}}]
+  /\ {{HALVES[I] - (2**15 if I == 2 else 2**12)}} + 0 in [0,0] /\ {{LESS - 1}} + 0 in [0,0] }
+#? WRAPPED=no d - {{HALVES[I] * UNIT[I]}} -> (sum - {{ADDENDS[I] + HALVES[I]}}) * {{UNIT[I]}} + r;
+#? WRAPPED=yes d - {{HALVES[I] * UNIT[I]}} -> (rest + {{HALVES[I] - ADDENDS[I]}}) * {{UNIT[I]}} + r;

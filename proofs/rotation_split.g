@@ -1,4 +1,4 @@
-# Rotation of float16 and bfloat16 in double, with factors that are sums of two floats (settle_bunch and settle_half in
+# Rotation of float16 and bfloat16 in double, with factors that are sums of two floats (settle_order in
 # rope/uncertain_pairs.h), relative to |a c| + |b s|.
 #
 # c_low is c - c_upper, which is at most SMALL |c| (rotation_float.g), rounded to 24 bits.  The rest is as in rotation_double.g;
@@ -12,20 +12,27 @@
 #! bound ROTATION_SPLIT: rotation in double, split factors, correctly rounded
 #! bound ROTATION_SPLIT_DIRECT: rotation in double, split factors, evaluated directly
 #! variants FACTORS=rounded,direct
-#! mutation rope/uncertain_pairs.h: c[i] = (double)at[0] + at[BLOCK_PAIRS]; => c[i] = (double)at[0] - at[BLOCK_PAIRS];
+#! mutation rope/uncertain_pairs.h: f64_add(upper[i], lower[i]) => f64_sub(upper[i], lower[i])
 #! mutation rope/factors.h: ((uint64_t)1 << 39)) & ~(((uint64_t)1 << 40) - 1)); => ((uint64_t)1 << 40)) & ~(((uint64_t)1 << 41) - 1));
 #@ -Eprecision=200
+#! code rope/uncertain_pairs.h factors SUFFIX=_c upper=c_upper lower=c_low
+#|    for (int i = 0; i < 2; i++) f64_store(to + i * LANES, f64_add(upper[i], lower[i]));
+#! again factors SUFFIX=_s upper=s_upper lower=s_low
 #! quote rope/uncertain_pairs.h
-#|            const float *const at = split + factor_index(i, 4 * BLOCK_PAIRS);
-#! code rope/uncertain_pairs.h factors SUFFIX=_1 at=c_upper at_BLOCK_PAIRS=c_low at_2_BLOCK_PAIRS=ZERO at_3_BLOCK_PAIRS=ZERO first=a second=b
-#|            c[i] = (double)at[0] + at[BLOCK_PAIRS];
-#|            s[i] = (double)at[2 * BLOCK_PAIRS] + at[3 * BLOCK_PAIRS];
-#= {}
-#|        const double p = first[i] * c[i], q = second[i] * s[i];
-#|        value[i] = p + q;
-#! again factors SUFFIX=_2 at=ZERO at_BLOCK_PAIRS=ZERO at_2_BLOCK_PAIRS=s_upper at_3_BLOCK_PAIRS=s_low first=a second=b
+#|        store_sums(v->c + i, f32_load(at), f32_load(at + FACTOR_PAIRS));
+#|        store_sums(v->s + i, f32_load(at + 2 * FACTOR_PAIRS), f32_load(at + 3 * FACTOR_PAIRS));
+#! code rope/uncertain_pairs.h factors SUFFIX=_1 c=to_c s=ZERO
+#|        vf64 x = f64_sub(f64_mul(a, c), f64_mul(b, s)), y = f64_add(f64_mul(b, c), f64_mul(a, s));
+#! again factors SUFFIX=_2 c=ZERO s=to_s
+#! code rope/uncertain_pairs.h factors SUFFIX=_3 factors=a c=to_c s=ZERO
+#|        const double value = factors[0] * c + factors[1] * s;
+#! again factors SUFFIX=_4 factors=b c=ZERO s=to_s
 { {{hypotheses}} /\ |c_upper + c_low -/ c| <= {{SMALL * 2**-24}} /\ |s_upper + s_low -/ s| <= {{SMALL * 2**-24}}
 #? FACTORS=rounded /\ |c -/ C| <= {{u}} /\ |s -/ S| <= {{u}}
-#? FACTORS=rounded -> |value_1 -/ (a * C)| <= {{ROTATION_SPLIT}} /\ |value_2 -/ (b * S)| <= {{ROTATION_SPLIT}} }
+#? FACTORS=rounded -> |x_1 -/ (a * C)| <= {{ROTATION_SPLIT}} /\ |y_1 -/ (b * C)| <= {{ROTATION_SPLIT}}
+#? FACTORS=rounded /\ |x_2 -/ -(b * S)| <= {{ROTATION_SPLIT}} /\ |y_2 -/ (a * S)| <= {{ROTATION_SPLIT}}
+#? FACTORS=rounded /\ |value_3 -/ (a * C)| <= {{ROTATION_SPLIT}} /\ |value_4 -/ (b * S)| <= {{ROTATION_SPLIT}} }
 #? FACTORS=direct /\ |c -/ C| <= {{DIRECT}} /\ |s -/ S| <= {{DIRECT}}
-#? FACTORS=direct -> |value_1 -/ (a * C)| <= {{ROTATION_SPLIT_DIRECT}} /\ |value_2 -/ (b * S)| <= {{ROTATION_SPLIT_DIRECT}} }
+#? FACTORS=direct -> |x_1 -/ (a * C)| <= {{ROTATION_SPLIT_DIRECT}} /\ |y_1 -/ (b * C)| <= {{ROTATION_SPLIT_DIRECT}}
+#? FACTORS=direct /\ |x_2 -/ -(b * S)| <= {{ROTATION_SPLIT_DIRECT}} /\ |y_2 -/ (a * S)| <= {{ROTATION_SPLIT_DIRECT}}
+#? FACTORS=direct /\ |value_3 -/ (a * C)| <= {{ROTATION_SPLIT_DIRECT}} /\ |value_4 -/ (b * S)| <= {{ROTATION_SPLIT_DIRECT}} }

@@ -330,11 +330,12 @@ def check_position(p: int | float | Fraction, offset: float = 0, name: str = "po
 
 
 def check_is_array(name: str, value: Any, written: bool = True) -> None:
+    if isinstance(value, np.ndarray):
+        return
     expected = f"a numpy.ndarray{' to write to' if written else ''}{tensor_hint(name, value, written=written)}"
     if value is MISSING:
         raise wrong_type(name, value, expected)
-    if not isinstance(value, np.ndarray):
-        raise wrong(name, f"is of type {type(value).__name__}, expected {expected}", TypeError)
+    raise wrong(name, f"is of type {type(value).__name__}, expected {expected}", TypeError)
 
 
 def check_array(name: str, array: NDArray[Any], element: np.dtype[Any], written: bool = True) -> None:

@@ -226,17 +226,10 @@ cdef struct factors_run_t:
 
 cdef Numbers numbers_of(Factors factors, dtype_t dtype, int threads):
     """Return the factors in the form for a dtype, and keep them.  Two threads may compute the same: see offset_table."""
-    cdef bint in_float = dtype != FLOAT32
-    cdef Numbers result
-    with cython.critical_section(factors):
-        result = factors.in_float if in_float else factors.in_double
+    cdef Numbers result = <Numbers>factors.forms.get(<int>dtype)
     if result is None:
         result = new_numbers(factors, dtype, threads)
-        with cython.critical_section(factors):
-            if in_float:
-                factors.in_float = result
-            else:
-                factors.in_double = result
+        factors.forms[<int>dtype] = result
     return result
 
 
@@ -250,6 +243,7 @@ cdef Numbers new_numbers(Factors factors, dtype_t dtype, int threads):
     memset(&r, 0, sizeof(rotation_t))
     memset(&p, 0, sizeof(positions_t))
     r.dtype = dtype
+    r.interleaved = factors.rotation.interleaved
     r.inverse = factors.inverse
     r.pairs = factors.rotation.pairs
     set_positions(&p, factors)

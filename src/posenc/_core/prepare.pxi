@@ -40,7 +40,7 @@ def factors_at(address):
 
 
 cdef class Factors:
-    """Positions, and the factors of a rotation at them.  The first rotation of an array in each form computes the factors.
+    """Positions, and the factors of a rotation at them.  The first rotation of an array of each dtype computes the factors.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ cdef class Factors:
     cdef readonly bint inverse
     cdef bint are_real                  # whether `values` has float64, else int64
     cdef ptrdiff_t rows, row_bytes
-    cdef Numbers in_double, in_float    # None until computed
+    cdef dict forms                     # Numbers for each dtype, once they are computed
     cdef bytearray values               # torch does not accept the read-only memory of bytes
     cdef tuple shape
     cdef object __weakref__
@@ -73,6 +73,7 @@ cdef class Factors:
         cdef ptrdiff_t i, axes = len(rotation.axes)
         self.inverse = checks.boolean("inverse", inverse)
         self.rotation = rotation
+        self.forms = {}
         self.row_bytes = factor_pitch(rotation.pairs) * sizeof(double)
         read_positions(&p, positions, 0)
         try:
@@ -115,7 +116,7 @@ cdef class Factors:
 
     @property
     def nbytes(self):
-        return len(self.values) + self.rows * self.row_bytes * ((self.in_double is not None) + (self.in_float is not None))
+        return len(self.values) + self.rows * self.row_bytes * len(self.forms)
 
 
 cdef void set_positions(positions_t *p, Factors factors) noexcept:

@@ -40,10 +40,9 @@ class RotaryAt:
 
     Notes
     -----
-    The first array of float32 that is rotated, and the first one of float16 or bfloat16, each compute cosines and sines in one
-    form.  A form takes 16 bytes for each position and pair, for a number of pairs that is rounded up to a multiple of 32: for
-    4,096 positions of 64 pairs, it takes 4 MiB.  A selection keeps all of it in memory; a pickle contains only the selected
-    positions.
+    The first array of each dtype that is rotated computes cosines and sines.  They take 16 bytes for each position and pair,
+    for a number of pairs that is rounded up to a multiple of 32: for 4,096 positions of 64 pairs, 4 MiB.  A selection keeps all
+    of them in memory; a pickle contains only the selected positions.
 
     Examples
     --------

@@ -44,17 +44,11 @@ static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return _mm256_blendv_
 static inline int u64_is_zero(vu64 a) { return _mm256_testz_si256(a, a); }
 static inline vu64 u64_mul32(vu64 a, vu64 b) { return _mm256_mul_epu32(a, b); }
 static inline vu64 u16_add(vu64 a, vu64 b) { return _mm256_add_epi16(a, b); }
-static inline vu64 u32_add(vu64 a, vu64 b) { return _mm256_add_epi32(a, b); }
+static inline vu64 u16_sub(vu64 a, vu64 b) { return _mm256_sub_epi16(a, b); }
+static inline vu64 u16_excess(vu64 a, vu64 b) { return _mm256_subs_epu16(a, b); }
+static inline vu64 u16_min(vu64 a, vu64 b) { return _mm256_min_epu16(a, b); }
+static inline vu64 u16_max(vu64 a, vu64 b) { return _mm256_max_epu16(a, b); }
 static inline vu64 u32_sub(vu64 a, vu64 b) { return _mm256_sub_epi32(a, b); }
-static inline vu64 u32_max(vu64 a, vu64 b) { return _mm256_max_epu32(a, b); }
-static inline vu64 u64_low_halves(vu64 a, vu64 b) {
-    return _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), 0x88));
-}
-
-static inline vu64 u64_high_halves(vu64 a, vu64 b) {
-    return _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), 0xdd));
-}
-
 static inline vu64 u16_odd(vu64 a, vu64 b) { return _mm256_blend_epi16(a, _mm256_srli_epi64(b, 16), 0x55); }
 
 static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
@@ -67,10 +61,6 @@ static inline vu64 bits_of_f32(vf32 f) { return _mm256_castps_si256(f); }
 static inline vf32 f32_set(float x) { return _mm256_set1_ps(x); }
 static inline vf32 f32_load(const float *p) { return _mm256_loadu_ps(p); }
 static inline vf32 f16_load(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)); }
-static inline vf32 bf16_load(const uint16_t *p) {
-    const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
-}
 static inline vf32 f32_add(vf32 a, vf32 b) { return _mm256_add_ps(a, b); }
 static inline vf32 f32_mul(vf32 a, vf32 b) { return _mm256_mul_ps(a, b); }
 static inline vf32 f32_muladd(vf32 a, vf32 b, vf32 c) { return _mm256_fmadd_ps(a, b, c); }
@@ -101,6 +91,16 @@ static inline vu64 bf16_of_f32(vf32 a, vf32 b) {
     const __m256i low = _mm256_srli_epi32(_mm256_add_epi32(_mm256_castps_si256(a), half), 16);
     const __m256i high = _mm256_srli_epi32(_mm256_add_epi32(_mm256_castps_si256(b), half), 16);
     return _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8);
+}
+
+static inline void bf16_split(vu64 x, vf32 *even, vf32 *odd) {
+    *even = _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));
+    *odd = _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32((int)0xffff0000)));
+}
+static inline vu64 bf16_join(vf32 even, vf32 odd) {
+    const __m256i half = _mm256_set1_epi32(0x8000);
+    const __m256i low = _mm256_srli_epi32(_mm256_add_epi32(_mm256_castps_si256(even), half), 16);
+    return _mm256_blend_epi16(low, _mm256_add_epi32(_mm256_castps_si256(odd), half), 0xaa);
 }
 
 static inline void u64_flush(void *p, vu64 x, int non_temporal) {

@@ -45,17 +45,11 @@ static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return _mm512_ternary
 static inline int u64_is_zero(vu64 a) { return _mm512_test_epi64_mask(a, a) == 0; }
 static inline vu64 u64_mul32(vu64 a, vu64 b) { return _mm512_mul_epu32(a, b); }
 static inline vu64 u16_add(vu64 a, vu64 b) { return _mm512_add_epi16(a, b); }
-static inline vu64 u32_add(vu64 a, vu64 b) { return _mm512_add_epi32(a, b); }
+static inline vu64 u16_sub(vu64 a, vu64 b) { return _mm512_sub_epi16(a, b); }
+static inline vu64 u16_excess(vu64 a, vu64 b) { return _mm512_subs_epu16(a, b); }
+static inline vu64 u16_min(vu64 a, vu64 b) { return _mm512_min_epu16(a, b); }
+static inline vu64 u16_max(vu64 a, vu64 b) { return _mm512_max_epu16(a, b); }
 static inline vu64 u32_sub(vu64 a, vu64 b) { return _mm512_sub_epi32(a, b); }
-static inline vu64 u32_max(vu64 a, vu64 b) { return _mm512_max_epu32(a, b); }
-static inline vu64 u64_low_halves(vu64 a, vu64 b) {
-    return _mm512_castps_si512(_mm512_shuffle_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), 0x88));
-}
-
-static inline vu64 u64_high_halves(vu64 a, vu64 b) {
-    return _mm512_castps_si512(_mm512_shuffle_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), 0xdd));
-}
-
 static inline vu64 u16_odd(vu64 a, vu64 b) {
     const __m512i down = _mm512_set4_epi32(0x0f0e0f0e, 0x0b0a0b0a, 0x07060706, 0x03020302);
     return _mm512_mask_shuffle_epi8(a, 0x3333333333333333, b, down);
@@ -70,10 +64,6 @@ static inline vu64 bits_of_f32(vf32 f) { return _mm512_castps_si512(f); }
 static inline vf32 f32_set(float x) { return _mm512_set1_ps(x); }
 static inline vf32 f32_load(const float *p) { return _mm512_loadu_ps(p); }
 static inline vf32 f16_load(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p)); }
-static inline vf32 bf16_load(const uint16_t *p) {
-    const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
-}
 static inline vf32 f32_add(vf32 a, vf32 b) { return _mm512_add_ps(a, b); }
 static inline vf32 f32_mul(vf32 a, vf32 b) { return _mm512_mul_ps(a, b); }
 static inline vf32 f32_muladd(vf32 a, vf32 b, vf32 c) { return _mm512_fmadd_ps(a, b, c); }
@@ -107,6 +97,16 @@ static inline vu64 bf16_of_f32(vf32 a, vf32 b) {
                                            0x001f001d001b0019, 0x0017001500130011, 0x000f000d000b0009, 0x0007000500030001);
     const __m512i low = _mm512_add_epi32(_mm512_castps_si512(a), half), high = _mm512_add_epi32(_mm512_castps_si512(b), half);
     return _mm512_permutex2var_epi16(low, upper, high);
+}
+
+static inline void bf16_split(vu64 x, vf32 *even, vf32 *odd) {
+    *even = _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
+    *odd = _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000)));
+}
+static inline vu64 bf16_join(vf32 even, vf32 odd) {
+    const __m512i half = _mm512_set1_epi32(0x8000);
+    const __m512i low = _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(even), half), 16);
+    return _mm512_mask_blend_epi16(0xaaaaaaaa, low, _mm512_add_epi32(_mm512_castps_si512(odd), half));
 }
 
 static inline void u64_flush(void *p, vu64 x, int non_temporal) {

@@ -36,13 +36,16 @@ static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
     *high = (vf64){a[1], b[1]};
 }
 static inline vu64 u16_add(vu64 a, vu64 b) { return (vu64)((vu16)a + (vu16)b); }
-static inline vu64 u32_add(vu64 a, vu64 b) { return (vu64)((vu32)a + (vu32)b); }
-static inline vu64 u32_sub(vu64 a, vu64 b) { return (vu64)((vu32)a - (vu32)b); }
-/* the larger of each pair of unsigned halves */
-static inline vu64 u32_max(vu64 a, vu64 b) {
-    const vu64 above = (vu64)((vu32)a > (vu32)b);
-    return (a & above) | (b & ~above);
+static inline vu64 u16_sub(vu64 a, vu64 b) { return (vu64)((vu16)a - (vu16)b); }
+/* a - b, or 0 where a < b */
+static inline vu64 u16_excess(vu64 a, vu64 b) {
+#if defined(__SSE2__)
+    return (vu64)_mm_subs_epu16((__m128i)a, (__m128i)b);
+#else
+    return (vu64)((vu16)a - (vu16)b) & (vu64)((vu16)a > (vu16)b);
+#endif
 }
+static inline vu64 u32_sub(vu64 a, vu64 b) { return (vu64)((vu32)a - (vu32)b); }
 static inline vu64 u16_is_zero(vu64 x) { return (vu64)((vu16)x == 0); }
 /* bits 16 .. 31 and bits 48 .. 63 of all lanes of two vectors, in an order which may be any */
 static inline vu64 u16_odd(vu64 a, vu64 b) {
@@ -66,12 +69,19 @@ static inline vu64 u16_add(vu64 a, vu64 b) {
     const uint64_t low = 0x7fff7fff7fff7fff;
     return ((a & low) + (b & low)) ^ ((a ^ b) & ~low);
 }
-static inline vu64 u32_add(vu64 a, vu64 b) { return ((a >> 32) + (b >> 32)) << 32 | (uint32_t)(a + b); }
-static inline vu64 u32_sub(vu64 a, vu64 b) { return ((a >> 32) - (b >> 32)) << 32 | (uint32_t)(a - b); }
-static inline vu64 u32_max(vu64 a, vu64 b) {
-    const uint32_t low = (uint32_t)a > (uint32_t)b ? (uint32_t)a : (uint32_t)b;
-    return (a >> 32 > b >> 32 ? a >> 32 : b >> 32) << 32 | low;
+static inline vu64 u16_sub(vu64 a, vu64 b) {
+    const uint64_t low = 0x7fff7fff7fff7fff;
+    return ((a | ~low) - (b & low)) ^ ((a ^ ~b) & ~low);
 }
+static inline vu64 u16_excess(vu64 a, vu64 b) {
+    uint64_t excess = 0;
+    for (int i = 0; i < 64; i += 16) {
+        const uint64_t x = a >> i & 0xffff, y = b >> i & 0xffff;
+        excess |= (x > y ? x - y : 0) << i;
+    }
+    return excess;
+}
+static inline vu64 u32_sub(vu64 a, vu64 b) { return ((a >> 32) - (b >> 32)) << 32 | (uint32_t)(a - b); }
 static inline vu64 u16_odd(vu64 a, vu64 b) { return (a & 0xffff0000ffff0000) | (b >> 16 & 0x0000ffff0000ffff); }
 static inline vu64 u16_is_zero(vu64 x) {
     uint64_t any = 0;
@@ -79,6 +89,8 @@ static inline vu64 u16_is_zero(vu64 x) {
     return any;
 }
 #endif
+static inline vu64 u16_min(vu64 a, vu64 b) { return u16_sub(a, u16_excess(a, b)); }
+static inline vu64 u16_max(vu64 a, vu64 b) { return u16_add(b, u16_excess(a, b)); }
 enum { FUSED = 0 };             /* f64_mulsub rounds twice, so two_product splits its factors */
 enum { PASS_COLUMNS = 16 };     /* columns of float32 per pass: see advance.h */
 
@@ -122,14 +134,13 @@ static inline vu64 u64_shl(vu64 a, int n) { return a << n; }
 static inline vu64 u64_shr(vu64 a, int n) { return a >> n; }
 static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return (mask & a) | (~mask & b); }
 
-/* u64_low_halves gives the lower 32 bits of all lanes of two vectors, and u64_high_halves the upper 32 bits, both in the same
- * order, which may be any.  f32_interleave gives a[0], b[0], a[1],
- * b[1] ..., and f32_deinterleave is its inverse.  f32_muladd and f32_mulsub are fused or not, as for doubles.  f16_load and
- * bf16_load read 2 LANES numbers.  f64_of_f32 widens one vector to two.
+/* f32_interleave gives a[0], b[0], a[1], b[1] ..., and f32_deinterleave is its inverse.  f32_muladd and f32_mulsub are fused or
+ * not, as for doubles.  f16_load reads 2 LANES numbers.  bf16_split gives numbers 0, 2, 4 ... and 1, 3, 5 ... of a
+ * vector of 4 LANES numbers.  f64_of_f32 widens one vector to two.
  *
  * f32_of_f64 rounds two vectors to floats.  f16_of_f32 and bf16_of_f32 narrow two vectors of floats, none of which may be
- * half-way between two numbers of the narrower type, and return the bits.  u64_flush stores output; if `non_temporal`, it
- * bypasses the caches, and the address must be aligned to the size of a vector. */
+ * half-way between two numbers of the narrower type, and return the bits; bf16_join does so in the order of bf16_split.
+ * u64_flush stores output; if `non_temporal`, it bypasses the caches, and the address must be aligned to the size of a vector. */
 #if defined(__SSE2__)
 typedef __m128 vf32;
 static inline int u64_is_zero(vu64 a) { return _mm_movemask_epi8(_mm_cmpeq_epi32((__m128i)a, _mm_setzero_si128())) == 0xffff; }
@@ -137,9 +148,6 @@ static inline vu64 u64_mul32(vu64 a, vu64 b) { return (vu64)_mm_mul_epu32((__m12
 static inline vu64 bits_of_f32(vf32 f) { return (vu64)f; }
 static inline vf32 f32_set(float x) { return _mm_set1_ps(x); }
 static inline vf32 f32_load(const float *p) { return _mm_loadu_ps(p); }
-static inline vf32 bf16_load(const uint16_t *p) {
-    return _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), _mm_loadl_epi64((const __m128i *)(const void *)p)));
-}
 static inline vf32 f32_add(vf32 a, vf32 b) { return _mm_add_ps(a, b); }
 static inline vf32 f32_mul(vf32 a, vf32 b) { return _mm_mul_ps(a, b); }
 static inline vf32 f32_muladd(vf32 a, vf32 b, vf32 c) { return _mm_add_ps(_mm_mul_ps(a, b), c); }
@@ -152,8 +160,6 @@ static inline void f32_deinterleave(vf32 low, vf32 high, vf32 *a, vf32 *b) {
     *a = _mm_shuffle_ps(low, high, 0x88);
     *b = _mm_shuffle_ps(low, high, 0xdd);
 }
-static inline vu64 u64_low_halves(vu64 a, vu64 b) { return (vu64)_mm_shuffle_ps((__m128)a, (__m128)b, 0x88); }
-static inline vu64 u64_high_halves(vu64 a, vu64 b) { return (vu64)_mm_shuffle_ps((__m128)a, (__m128)b, 0xdd); }
 static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
     *low = (vf64)_mm_cvtps_pd(f);
     *high = (vf64)_mm_cvtps_pd(_mm_movehl_ps(f, f));
@@ -165,6 +171,15 @@ static inline vu64 bf16_of_f32(vf32 a, vf32 b) {
     const __m128i low = _mm_srai_epi32(_mm_add_epi32(_mm_castps_si128(a), half), 16);
     const __m128i high = _mm_srai_epi32(_mm_add_epi32(_mm_castps_si128(b), half), 16);
     return (vu64)_mm_packs_epi32(low, high);
+}
+static inline void bf16_split(vu64 x, vf32 *even, vf32 *odd) {
+    *even = (vf32)_mm_slli_epi32((__m128i)x, 16);
+    *odd = (vf32)_mm_and_si128((__m128i)x, _mm_set1_epi32((int)0xffff0000));
+}
+static inline vu64 bf16_join(vf32 even, vf32 odd) {
+    const __m128i half = _mm_set1_epi32(0x8000), upper = _mm_set1_epi32((int)0xffff0000);
+    const __m128i low = _mm_srli_epi32(_mm_add_epi32(_mm_castps_si128(even), half), 16);
+    return (vu64)_mm_or_si128(low, _mm_and_si128(_mm_add_epi32(_mm_castps_si128(odd), half), upper));
 }
 static inline void u64_flush(void *p, vu64 x, int non_temporal) {
     if (non_temporal) _mm_stream_si128(p, (__m128i)x);
@@ -200,11 +215,6 @@ static inline vf32 f32_load(const float *p) {
     memcpy(&f, p, sizeof f);
     return f;
 }
-static inline vf32 bf16_load(const uint16_t *p) {
-    vf32 f;
-    for (int i = 0; i < 2 * LANES; i++) f.lane[i] = float_of_bfloat(p[i]);
-    return f;
-}
 #define DEFINE_F32(name, parameters, value) \
     static inline vf32 name parameters { \
         vf32 f; \
@@ -232,8 +242,6 @@ static inline void f32_deinterleave(vf32 low, vf32 high, vf32 *a, vf32 *b) {
         b->lane[LANES + i] = high.lane[2 * i + 1];
     }
 }
-static inline vu64 u64_low_halves(vu64 a, vu64 b) { return (a & u64_set(UINT32_MAX)) | b << 32; }
-static inline vu64 u64_high_halves(vu64 a, vu64 b) { return a >> 32 | (b & ~u64_set(UINT32_MAX)); }
 static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
     double t[2 * LANES];
     for (int i = 0; i < 2 * LANES; i++) t[i] = f.lane[i];
@@ -247,6 +255,21 @@ static inline vu64 bf16_of_f32(vf32 a, vf32 b) {
     vu64 u;
     memcpy(&u, bits, sizeof u);
     return u;
+}
+static inline void bf16_split(vu64 x, vf32 *even, vf32 *odd) {
+    uint16_t bits[4 * LANES];
+    memcpy(bits, &x, sizeof bits);
+    for (int i = 0; i < 2 * LANES; i++) even->lane[i] = float_of_bfloat(bits[2 * i]), odd->lane[i] = float_of_bfloat(bits[2 * i + 1]);
+}
+static inline vu64 bf16_join(vf32 even, vf32 odd) {
+    uint16_t bits[4 * LANES];
+    for (int i = 0; i < 2 * LANES; i++) {
+        bits[2 * i] = (uint16_t)((bits_of_float(even.lane[i]) + 0x8000u) >> 16);
+        bits[2 * i + 1] = (uint16_t)((bits_of_float(odd.lane[i]) + 0x8000u) >> 16);
+    }
+    vu64 x;
+    memcpy(&x, bits, sizeof x);
+    return x;
 }
 static inline void u64_flush(void *p, vu64 x, int non_temporal) {
     (void)non_temporal;

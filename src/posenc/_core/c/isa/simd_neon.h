@@ -44,12 +44,16 @@ static inline vu64 u64_shr(vu64 a, int n) { return a >> n; }
 static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return vbslq_u64(mask, a, b); }
 static inline int u64_is_zero(vu64 a) { return vmaxvq_u32(vreinterpretq_u32_u64(a)) == 0; }
 static inline vu64 u64_mul32(vu64 a, vu64 b) { return vmull_u32(vmovn_u64(a), vmovn_u64(b)); }
-static inline vu64 u16_add(vu64 a, vu64 b) {
-    return vreinterpretq_u64_u16(vaddq_u16(vreinterpretq_u16_u64(a), vreinterpretq_u16_u64(b)));
-}
-static inline vu64 u32_add(vu64 a, vu64 b) {
-    return vreinterpretq_u64_u32(vaddq_u32(vreinterpretq_u32_u64(a), vreinterpretq_u32_u64(b)));
-}
+#define DEFINE_U16(name, intrinsic) \
+    static inline vu64 name(vu64 a, vu64 b) { \
+        return vreinterpretq_u64_u16(intrinsic(vreinterpretq_u16_u64(a), vreinterpretq_u16_u64(b))); \
+    }
+DEFINE_U16(u16_add, vaddq_u16)
+DEFINE_U16(u16_sub, vsubq_u16)
+DEFINE_U16(u16_excess, vqsubq_u16)
+DEFINE_U16(u16_min, vminq_u16)
+DEFINE_U16(u16_max, vmaxq_u16)
+DEFINE_U16(u16_odd, vuzp2q_u16)
 
 static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
     *low = vzip1q_f64(a, b);
@@ -59,24 +63,10 @@ static inline void f64_interleave(vf64 a, vf64 b, vf64 *low, vf64 *high) {
 static inline vu64 u32_sub(vu64 a, vu64 b) {
     return vreinterpretq_u64_u32(vsubq_u32(vreinterpretq_u32_u64(a), vreinterpretq_u32_u64(b)));
 }
-static inline vu64 u32_max(vu64 a, vu64 b) {
-    return vreinterpretq_u64_u32(vmaxq_u32(vreinterpretq_u32_u64(a), vreinterpretq_u32_u64(b)));
-}
-static inline vu64 u64_low_halves(vu64 a, vu64 b) {
-    return vreinterpretq_u64_u32(vuzp1q_u32(vreinterpretq_u32_u64(a), vreinterpretq_u32_u64(b)));
-}
-static inline vu64 u64_high_halves(vu64 a, vu64 b) {
-    return vreinterpretq_u64_u32(vuzp2q_u32(vreinterpretq_u32_u64(a), vreinterpretq_u32_u64(b)));
-}
-
-static inline vu64 u16_odd(vu64 a, vu64 b) {
-    return vreinterpretq_u64_u16(vuzp2q_u16(vreinterpretq_u16_u64(a), vreinterpretq_u16_u64(b)));
-}
 
 static inline vf32 f32_set(float x) { return vdupq_n_f32(x); }
 static inline vf32 f32_load(const float *p) { return vld1q_f32(p); }
 static inline vf32 f16_load(const uint16_t *p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
-static inline vf32 bf16_load(const uint16_t *p) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16)); }
 static inline vf32 f32_add(vf32 a, vf32 b) { return vaddq_f32(a, b); }
 static inline vf32 f32_mul(vf32 a, vf32 b) { return vmulq_f32(a, b); }
 static inline vf32 f32_muladd(vf32 a, vf32 b, vf32 c) { return vfmaq_f32(c, a, b); }
@@ -102,6 +92,15 @@ static inline vu64 bf16_of_f32(vf32 a, vf32 b) {
     const uint32x4_t half = vdupq_n_u32(0x8000);
     /* adds and keeps the upper half of each sum */
     return vreinterpretq_u64_u16(vaddhn_high_u32(vaddhn_u32(vreinterpretq_u32_f32(a), half), vreinterpretq_u32_f32(b), half));
+}
+
+static inline void bf16_split(vu64 x, vf32 *even, vf32 *odd) {
+    *even = vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_u64(x), 16));
+    *odd = vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_u64(x), vdupq_n_u32(0xffff0000)));
+}
+static inline vu64 bf16_join(vf32 even, vf32 odd) {
+    const uint32x4_t half = vdupq_n_u32(0x8000), low = vaddq_u32(vreinterpretq_u32_f32(even), half);
+    return vreinterpretq_u64_u32(vsriq_n_u32(vaddq_u32(vreinterpretq_u32_f32(odd), half), low, 16));
 }
 
 static inline void u64_flush(void *p, vu64 x, int non_temporal) {

@@ -1,8 +1,8 @@
 /* Computes the cosines and sines of positions, the factors of a rotation.
  *
- * A row of factors has a block for every BLOCK_PAIRS pairs: their cosines c, then their sines s, or -s for the inverse
+ * A row of factors has a block for every FACTOR_PAIRS pairs: their cosines c, then their sines s, or -s for the inverse
  * rotation.  For types of 16 bits, each is split into two floats, in the order c, c_low, s, s_low, where c and s have 13
- * significant bits.  The form does not depend on the instruction set. */
+ * significant bits; the order of the pairs is that of factor_index.  The form does not depend on the instruction set. */
 #ifndef POSENC_FACTORS_H
 #define POSENC_FACTORS_H
 
@@ -54,12 +54,10 @@ INLINE double upper_bits(double x) {
     return double_of_bits((bits_of_double(x) + ((uint64_t)1 << 39)) & ~(((uint64_t)1 << 40) - 1));
 }
 
-INLINE void split_numbers(float *upper, float *lower, const double *numbers) {
-    for (int i = 0; i < BLOCK_PAIRS; i++) {
-        const double top = upper_bits(numbers[i]);
-        upper[i] = (float)top;
-        lower[i] = (float)(numbers[i] - top);
-    }
+INLINE void split_number(float *upper, float *lower, double number) {
+    const double top = upper_bits(number);
+    *upper = (float)top;
+    *lower = (float)(number - top);
 }
 
 /* Replaces a row of interleaved cosines and sines by its factors. */
@@ -67,16 +65,18 @@ static void spread(const rotation_t *r, double *row) {
     /* without a fast path, the factors are NaN, which makes every value uncertain */
     const double unit = r->has_fast_path ? 1 : double_of_bits(0x7ff8000000000000u), sign = r->inverse ? -unit : unit;
     const double *const end = row + factor_pitch(r->pairs);
-    for (; row < end; row += 2 * BLOCK_PAIRS) {
-        ALIGNED double c[BLOCK_PAIRS], s[BLOCK_PAIRS];
-        for (int i = 0; i < BLOCK_PAIRS; i++) c[i] = unit * row[2 * i], s[i] = sign * row[2 * i + 1];
+    for (; row < end; row += 2 * FACTOR_PAIRS) {
+        ALIGNED double c[FACTOR_PAIRS], s[FACTOR_PAIRS];
+        for (int i = 0; i < FACTOR_PAIRS; i++) c[i] = unit * row[2 * i], s[i] = sign * row[2 * i + 1];
         if (r->dtype != FLOAT32) {
-            float *const split = (float *)(void *)row;
-            split_numbers(split, split + BLOCK_PAIRS, c);
-            split_numbers(split + 2 * BLOCK_PAIRS, split + 3 * BLOCK_PAIRS, s);
+            for (int i = 0; i < FACTOR_PAIRS; i++) {
+                float *const to = (float *)(void *)row + factor_index(i, 4, is_split(r));
+                split_number(to, to + FACTOR_PAIRS, c[i]);
+                split_number(to + 2 * FACTOR_PAIRS, to + 3 * FACTOR_PAIRS, s[i]);
+            }
         } else {
             memcpy(row, c, sizeof c);
-            memcpy(row + BLOCK_PAIRS, s, sizeof s);
+            memcpy(row + FACTOR_PAIRS, s, sizeof s);
         }
     }
 }

@@ -22,12 +22,18 @@
 
 enum {
     BUNCH = 4 * LANES > 16 ? 4 * LANES : 16,    /* pairs rotated together, which fill whole vectors for every dtype */
-    GROUPS = BUNCH / (2 * LANES),               /* vectors of floats for one column of BUNCH pairs */
-    BLOCK_PAIRS = 16                            /* pairs whose factors are stored together: see factors.h */
+    GROUPS = BUNCH / (2 * LANES)                /* vectors of floats for one column of BUNCH pairs */
 };
 
-/* Returns the index of pair i of a bunch in its factors, which are 2 BLOCK_PAIRS numbers, or twice as many, for each block. */
-INLINE ptrdiff_t factor_index(ptrdiff_t i, ptrdiff_t numbers) { return i / BLOCK_PAIRS * numbers + i % BLOCK_PAIRS; }
+/* Whether the factors of pairs with an even index precede those with an odd index, as in bf16_split. */
+INLINE int is_split(const rotation_t *r) { return r->dtype == BFLOAT16 && !r->interleaved; }
+
+/* Returns the index of a pair's first factor.  A row of factors has a block of `numbers` FACTOR_PAIRS numbers for each
+ * FACTOR_PAIRS pairs. */
+INLINE ptrdiff_t factor_index(ptrdiff_t pair, int numbers, int split) {
+    const ptrdiff_t i = pair % FACTOR_PAIRS, at = split ? i % 2 * (FACTOR_PAIRS / 2) + i / 2 : i;
+    return pair / FACTOR_PAIRS * (numbers * FACTOR_PAIRS) + at;
+}
 
 /* The first (a) and second (b) columns of BUNCH pairs. */
 typedef struct {
@@ -44,23 +50,27 @@ typedef struct {
 INLINE double magnitude_of(double x) { return x < 0 ? -x : x; }
 
 /* Numbers of a type of 16 bits. */
-INLINE vf32 load_floats(const char *p, dtype_t dtype) {
-    return (dtype == FLOAT16 ? f16_load : bf16_load)((const uint16_t *)(const void *)p);
-}
+INLINE vf32 load_float16s(const char *p) { return f16_load((const uint16_t *)(const void *)p); }
 
 INLINE void store_floats(char *p, vf32 first, vf32 second, dtype_t dtype) {
-    u64_flush(p, dtype == FLOAT16 ? f16_of_f32(first, second) : bf16_of_f32(first, second), 0);
+    u64_flush(p, dtype == FLOAT16 ? f16_of_f32(first, second) : bf16_join(first, second), 0);
 }
 
-/* If `interleaved`, both columns are read from `a`, and `b` is not used. */
+INLINE vu64 load_bits(const char *p) { return u64_load((const uint64_t *)(const void *)p); }
+
+/* If `interleaved`, both columns are read from `a`, and `b` is not used.  In the other layout, vectors 2 i and 2 i + 1 of a column
+ * of bfloat16 numbers are in the order of bf16_split. */
 INLINE pairs_t load_pairs(const char *a, const char *b, dtype_t dtype, int interleaved) {
     const ptrdiff_t bytes = 2 * LANES * size_of(dtype);
     pairs_t v;
     for (int g = 0; g < GROUPS; g++) {
-        if (interleaved)
-            f32_deinterleave(load_floats(a + 2 * g * bytes, dtype), load_floats(a + (2 * g + 1) * bytes, dtype), &v.a[g],
-                             &v.b[g]);
-        else v.a[g] = load_floats(a + g * bytes, dtype), v.b[g] = load_floats(b + g * bytes, dtype);
+        if (dtype == BFLOAT16 && interleaved) bf16_split(load_bits(a + 2 * g * bytes), &v.a[g], &v.b[g]);
+        else if (dtype == BFLOAT16 && g % 2 == 0) {
+            bf16_split(load_bits(a + g * bytes), &v.a[g], &v.a[g + 1]);
+            bf16_split(load_bits(b + g * bytes), &v.b[g], &v.b[g + 1]);
+        } else if (dtype == FLOAT16 && interleaved)
+            f32_deinterleave(load_float16s(a + 2 * g * bytes), load_float16s(a + (2 * g + 1) * bytes), &v.a[g], &v.b[g]);
+        else if (dtype == FLOAT16) v.a[g] = load_float16s(a + g * bytes), v.b[g] = load_float16s(b + g * bytes);
     }
     return v;
 }
@@ -70,8 +80,8 @@ INLINE void store_pairs(char *a, char *b, const pairs_t *v, dtype_t dtype, int i
     if (interleaved) {
         for (int g = 0; g < GROUPS; g++) {
             vf32 low, high;
-            f32_interleave(v->a[g], v->b[g], &low, &high);
-            store_floats(a + g * bytes, low, high, dtype);
+            if (dtype == FLOAT16) f32_interleave(v->a[g], v->b[g], &low, &high);
+            u64_flush(a + g * bytes, dtype == FLOAT16 ? f16_of_f32(low, high) : bf16_join(v->a[g], v->b[g]), 0);
         }
     } else {
         for (int g = 0; g < GROUPS; g += 2) {
@@ -115,106 +125,103 @@ INLINE void store_double_pairs(char *to_a, char *to_b, const double_pairs_t *v, 
 
 /* ---- the fast path ------------------------------------------------------------------------------------------------------- */
 
-/* Three tests of each value, on lanes of 32 bits.  A lane passes a test if an unsigned number does not exceed a limit.  The
- * largest number of each test is kept:
- *     near    the bits that rounding drops, shifted to the top of the lane, minus (half-way point + margin);
- *     ratio   the bits of the first magnitude of a pair minus those of the second, plus the largest allowed difference;
- *     range   the first value of a pair (float16: both) minus the smallest allowed; infinity and NaN exceed the limit.
- * For float32, `near` reads the lower halves of doubles, and the others read the upper halves. */
+/* Two tests of each pair, on words of 16 bits: the upper bits of a value, and the upper ones of the bits that rounding drops, or
+ * all of them.  For float32 these are words 3 and 1 of the double; for float16 and bfloat16 they are the two words of the float.
+ * The extremes of all pairs are kept:
+ *     least   the smaller of each word of a pair.  An upper word is too small if the value is small, infinite or NaN; a lower
+ *             word is too small next to a half-way point, because an addend makes these words the smallest;
+ *     ratio   the difference of the upper words, which is too large if one value is much larger than the other one. */
 typedef struct {
-    vu64 near, ratio, range;
+    vu64 least, ratio;
 } tests_t;
 
 /* The terms and limits of the tests, in memory because the compiler would rebuild constants for each bunch.  The error of a
  * rotated value in double is below `share` (|a c| + |b s|) + `floor` (|a| + |b|). */
 typedef struct {
-    ALIGNED uint64_t past_half[LANES], near[LANES], binades[LANES], ratio[LANES], smallest[LANES], range[LANES];
+    ALIGNED uint64_t addend[LANES], mask[LANES], least[LANES], ratio[LANES];
     double share, floor;
 } limits_t;
 
-INLINE int dropped_shift(dtype_t dtype) { return dtype == FLOAT32 ? 3 : dtype == FLOAT16 ? 19 : 16; }
-
-static void set_both_halves(uint64_t lanes[LANES], uint32_t x) {
-    for (int i = 0; i < LANES; i++) lanes[i] = (uint64_t)x << 32 | x;
+/* Sets the upper and lower words, in the order in which test_pairs gets them. */
+static void set_words(uint64_t lanes[LANES], uint64_t upper, uint64_t lower, dtype_t dtype) {
+    const vu64 words = u64_set(dtype == FLOAT32 ? upper << 48 | lower << 16 : (upper << 16 | lower) << 32 | upper << 16 | lower);
+    u64_flush(lanes, dtype == FLOAT32 ? u16_odd(words, words) : words, 0);
 }
 
 static limits_t limits_of(dtype_t dtype, double direct_scale) {
-    const uint32_t half = dtype == FLOAT32 ? 1u << 28 : dtype == FLOAT16 ? 1u << 12 : 1u << 15;
-    /* a value at least this far from a half-way point passes; in ulp of a double for float32, else of a float */
-    const uint32_t margin = dtype != FLOAT32 ? 5 : direct_scale != 0 ? 1u << 16 : 1u << 14;
-    /* of the numbers that are tested: exponent of 1, bits below the exponent, and largest exponent + 1; the second value of a
-     * pair is at most 2**12 times the first one, hence finite */
-    const uint32_t bias = dtype == FLOAT32 ? 1023 : 127, below = dtype == FLOAT32 ? 20 : 23, end = dtype == FLOAT32 ? 200 : 116;
-    const uint32_t binades = 12u << below;
+    /* of the lower words: the half-way point, and the number of words next to it.  In float32 these are 2**16 ulp of a double on
+     * both sides; otherwise, a value at least 5 ulp of a float from a half-way point passes. */
+    const uint32_t half = dtype == BFLOAT16 ? 1u << 15 : 1u << 12, words = dtype == FLOAT32 ? 2 : 9;
+    /* of the upper words: exponent of 1, bits below the exponent, and largest number of binades between the values of a pair */
+    const uint32_t bias = dtype == FLOAT32 ? 1023 : 127, below = dtype == FLOAT32 ? 4 : 7;
+    const uint32_t binades = dtype == FLOAT32 && direct_scale == 0 ? 14 : 12;
     /* 2**-13 for float16, twice its smallest normal number; else 2**-100, so that no significant bits underflow */
-    const uint32_t lowest = dtype == FLOAT16 ? 13 : 100, smallest = (bias - lowest) << below;
+    const uint32_t lowest = dtype == FLOAT16 ? 13 : 100;
+    /* the addend makes the upper words of infinity and NaN smaller than 1 << below, once the sign is cut off */
     limits_t l = {.share = direct_scale != 0 ? DIRECT_ROTATION_ERROR : ROTATION_ERROR,
                   .floor = direct_scale * DIRECT_ROTATION_FLOOR};
     if (dtype != FLOAT32) l.share += SPLIT_ERROR, l.floor += SPLIT_FLOOR;
-    set_both_halves(l.past_half, (half + margin) << dropped_shift(dtype));
-    set_both_halves(l.near, ~((2 * margin - 1) << dropped_shift(dtype)));
-    set_both_halves(l.binades, binades);
-    set_both_halves(l.ratio, 2 * binades);
-    set_both_halves(l.smallest, smallest);
-    set_both_halves(l.range, ((lowest + end) << below) - 1);
+    set_words(l.addend, 1u << below, half + words / 2, dtype);
+    set_words(l.mask, 0x7fff, 2 * half - 1, dtype);
+    set_words(l.least, (bias - lowest + 1) << below, words, dtype);
+    set_words(l.ratio, binades << below, 0xffff, dtype);
     return l;
 }
 
-INLINE void keep_largest(vu64 *largest, vu64 x, int first) { *largest = first ? x : u32_max(*largest, x); }
-
-INLINE void test_near(tests_t *tests, const limits_t *limits, vu64 dropped, dtype_t dtype, int first) {
-    keep_largest(&tests->near, u32_sub(u64_shl(dropped, dropped_shift(dtype)), u64_load(limits->past_half)), first);
+INLINE vu64 tested_words(vu64 x, const limits_t *limits) {
+    return u64_and(u16_add(x, u64_load(limits->addend)), u64_load(limits->mask));
 }
 
-/* a and b are the bits of floats, or the upper halves of doubles. */
-INLINE void test_pair(tests_t *tests, const limits_t *limits, vu64 a, vu64 b, dtype_t dtype, int first) {
-    const vu64 magnitude = u64_set((uint64_t)INT32_MAX << 32 | INT32_MAX), smallest = u64_load(limits->smallest);
-    const vu64 x = u64_and(a, magnitude), y = u64_and(b, magnitude);
-    keep_largest(&tests->ratio, u32_add(u32_sub(x, y), u64_load(limits->binades)), first);
-    keep_largest(&tests->range, u32_sub(x, smallest), first);
-    if (dtype == FLOAT16) keep_largest(&tests->range, u32_sub(y, smallest), 0);
+/* x and y have the words of both values of pairs. */
+INLINE void test_pairs(tests_t *tests, const limits_t *limits, vu64 x, vu64 y, int first) {
+    const vu64 v = tested_words(x, limits), w = tested_words(y, limits), least = u16_min(v, w);
+    const vu64 ratio = u16_sub(u16_max(v, w), least);
+    tests->least = first ? least : u16_min(tests->least, least);
+    tests->ratio = first ? ratio : u16_max(tests->ratio, ratio);
 }
-
-INLINE vu64 excess(vu64 x, const uint64_t *limit) { return u64_xor(u32_max(x, u64_load(limit)), u64_load(limit)); }
 
 INLINE int is_uncertain(const tests_t *tests, const limits_t *limits) {
-    const vu64 near = excess(tests->near, limits->near), ratio = excess(tests->ratio, limits->ratio);
-    return !u64_is_zero(u64_or(near, u64_or(ratio, excess(tests->range, limits->range))));
+    const vu64 missing = u16_excess(u64_load(limits->least), tests->least);
+    return !u64_is_zero(u64_or(missing, u16_excess(tests->ratio, u64_load(limits->ratio))));
 }
 
-/* Rotates BUNCH pairs by `factors`.  Returns whether a value is uncertain. */
-INLINE int rotate_in_double(double_pairs_t *v, const double *factors, const limits_t *limits) {
+/* Rotates BUNCH pairs from `pair` on by the factors of a row.  Returns whether a value is uncertain. */
+INLINE int rotate_in_double(double_pairs_t *v, const double *factors, ptrdiff_t pair, const limits_t *limits) {
     tests_t tests;
     for (int g = 0; g < GROUPS; g++) {
         vu64 x[2], y[2];
-        for (int i = 0; i < 2; i++) {
-            const double *const at = factors + factor_index((2 * g + i) * LANES, 2 * BLOCK_PAIRS);
-            const vf64 c = f64_load(at), s = f64_load(at + BLOCK_PAIRS), a = v->a[2 * g + i], b = v->b[2 * g + i];
-            v->a[2 * g + i] = f64_mulsub(a, c, f64_mul(b, s));
-            v->b[2 * g + i] = f64_muladd(b, c, f64_mul(a, s));
-            x[i] = bits_of_f64(v->a[2 * g + i]);
-            y[i] = bits_of_f64(v->b[2 * g + i]);
+        for (int i = 2 * g; i < 2 * g + 2; i++) {
+            const double *const at = factors + factor_index(pair, 2, 0) + i * LANES;
+            const vf64 c = f64_load(at), s = f64_load(at + FACTOR_PAIRS), a = v->a[i], b = v->b[i];
+            v->a[i] = f64_mulsub(a, c, f64_mul(b, s));
+            v->b[i] = f64_muladd(b, c, f64_mul(a, s));
+            x[i % 2] = bits_of_f64(v->a[i]);
+            y[i % 2] = bits_of_f64(v->b[i]);
         }
-        test_near(&tests, limits, u64_low_halves(x[0], x[1]), FLOAT32, g == 0);
-        test_near(&tests, limits, u64_low_halves(y[0], y[1]), FLOAT32, 0);
-        test_pair(&tests, limits, u64_high_halves(x[0], x[1]), u64_high_halves(y[0], y[1]), FLOAT32, g == 0);
+        test_pairs(&tests, limits, u16_odd(x[0], x[1]), u16_odd(y[0], y[1]), g == 0);
     }
     return is_uncertain(&tests, limits);
 }
 
+/* Returns the first factors of vector g of a bunch whose first pair is `pair`. */
+INLINE const float *float_factors(const double *factors, ptrdiff_t pair, int g, dtype_t dtype, int interleaved) {
+    const int split = dtype == BFLOAT16 && !interleaved;
+    const ptrdiff_t offset = split ? g / 2 * 2 * LANES + g % 2 * (FACTOR_PAIRS / 2) : g * 2 * LANES;
+    return (const float *)(const void *)factors + factor_index(pair, 4, split) + offset;
+}
+
 /* Does the same in float; each factor is a sum of two floats.  Products with the larger float are exact. */
-INLINE int rotate_in_float(pairs_t *v, const float *factors, const limits_t *limits, dtype_t dtype) {
+INLINE int rotate_in_float(pairs_t *v, const double *factors, ptrdiff_t pair, const limits_t *limits, dtype_t dtype,
+                           int interleaved) {
     tests_t tests;
     for (int g = 0; g < GROUPS; g++) {
-        const float *const at = factors + factor_index(g * 2 * LANES, 4 * BLOCK_PAIRS);
-        const vf32 c = f32_load(at), c_low = f32_load(at + BLOCK_PAIRS);
-        const vf32 s = f32_load(at + 2 * BLOCK_PAIRS), s_low = f32_load(at + 3 * BLOCK_PAIRS);
+        const float *const at = float_factors(factors, pair, g, dtype, interleaved);
+        const vf32 c = f32_load(at), c_low = f32_load(at + FACTOR_PAIRS);
+        const vf32 s = f32_load(at + 2 * FACTOR_PAIRS), s_low = f32_load(at + 3 * FACTOR_PAIRS);
         const vf32 a = v->a[g], b = v->b[g];
         v->a[g] = f32_add(f32_mulsub(a, c, f32_mul(b, s)), f32_mulsub(a, c_low, f32_mul(b, s_low)));
         v->b[g] = f32_add(f32_muladd(b, c, f32_mul(a, s)), f32_muladd(b, c_low, f32_mul(a, s_low)));
-        test_near(&tests, limits, bits_of_f32(v->a[g]), dtype, g == 0);
-        test_near(&tests, limits, bits_of_f32(v->b[g]), dtype, 0);
-        test_pair(&tests, limits, bits_of_f32(v->a[g]), bits_of_f32(v->b[g]), dtype, g == 0);
+        test_pairs(&tests, limits, bits_of_f32(v->a[g]), bits_of_f32(v->b[g]), g == 0);
     }
     return is_uncertain(&tests, limits);
 }

@@ -27,12 +27,15 @@ static const rotary_axis_t *columns_of_pair(const rotation_t *r, ptrdiff_t pair,
     }
 }
 
-/* Rounds factors[0] * cosine + factors[1] * sine, which `settle_half` left undecided; c and s have errors. */
-static double undecided_value(const head_row_t *h, ptrdiff_t pair, const double factors[2], double c, double s, double value,
-                              double error) {
+/* Rounds factors[0] * cosine + factors[1] * sine, which is within `error` of the value for c and s, the cosine and the sine with
+ * their errors. */
+static double undecided_value(const head_row_t *h, ptrdiff_t pair, const double factors[2], double c, double s, double error) {
     const rotation_t *r = h->rotation;
     const int is_finite = factors[0] - factors[0] == 0 && factors[1] - factors[1] == 0;
+    if (r->has_fast_path && c != c) return double_of_bits(0x7ff8000000000000u);
+    if (r->has_fast_path && factors[0] == 0 && factors[1] == 0) return 0;
     if (is_finite && r->has_fast_path) {
+        const double value = factors[0] * c + factors[1] * s;
         const double below = round_to(r->dtype, value - error), above = round_to(r->dtype, value + error);
         if (bits_of_double(below) == bits_of_double(above)) return below;
     }
@@ -51,40 +54,6 @@ static double undecided_value(const head_row_t *h, ptrdiff_t pair, const double 
     /* only the signs of c and s matter */
     const double infinite = factors[0] * c + factors[1] * s;
     return infinite == infinite ? infinite : double_of_bits(0x7ff8000000000000u);
-}
-
-/* Rounds first[i] * c[i] + second[i] * s[i] for each pair, using the error bound of each value. */
-NOINLINE void settle_half(const head_row_t *h, ptrdiff_t pair, int width, const double *first, const double *second,
-                          const double *c, const double *s, float *result) {
-    const format_t format = format_of(h->rotation->dtype);
-    const uint64_t no_fast_path = !h->rotation->has_fast_path;
-    const double share = h->limits->share, floor = h->limits->floor;
-    const int drop = 53 - format.precision;
-    const uint64_t half = (uint64_t)1 << (drop - 1), normal = bits_of_double(power_of_two(format.min_exponent));
-    double value[BUNCH], error[BUNCH];
-    uint64_t undecided[BUNCH], any = 0;
-    for (int i = 0; i < BUNCH; i++) {
-        const double p = first[i] * c[i], q = second[i] * s[i];
-        value[i] = p + q;
-        error[i] = (magnitude_of(p) + magnitude_of(q)) * share;
-        error[i] += (magnitude_of(first[i]) + magnitude_of(second[i])) * floor + UNDERFLOW_ERROR;
-        /* rounds half-way points away from zero; such values are always undecided */
-        const uint64_t below = bits_of_double(value[i] - error[i]) + half, above = bits_of_double(value[i] + error[i]) + half;
-        const uint64_t magnitude = below & INT64_MAX;
-        undecided[i] = (below ^ above) >> drop | (uint64_t)(magnitude < normal + half) |
-                       (uint64_t)(magnitude >= (uint64_t)(1023 + 200) << 52) | no_fast_path;
-        /* without a fast path, `undecided_value` tests whether the position is finite */
-        const int is_nan = c[i] != c[i] && !no_fast_path, is_zero = first[i] == 0 && second[i] == 0 && !no_fast_path;
-        if (is_nan || is_zero) undecided[i] = 0;
-        any |= undecided[i];
-        result[i] = (float)double_of_bits(below >> drop << drop);
-        if (is_zero) result[i] = 0;
-        if (is_nan) result[i] = (float)double_of_bits(0x7ff8000000000000u);
-    }
-    for (int i = 0; any && i < width; i++) {
-        const double factors[2] = {first[i], second[i]};
-        if (undecided[i]) result[i] = (float)undecided_value(h, pair + i, factors, c[i], s[i], value[i], error[i]);
-    }
 }
 
 /* Compiles `statement` for each dtype and layout of the pairs, with DTYPE and INTERLEAVED as constants. */
@@ -107,69 +76,107 @@ NOINLINE void settle_half(const head_row_t *h, ptrdiff_t pair, int width, const 
     default: break; \
     }
 
-/* Copies BUNCH pairs as floats. */
-INLINE void load_bunch(const char *in_a, const char *in_b, float a[BUNCH], float b[BUNCH], dtype_t dtype, int interleaved) {
-    if (dtype == FLOAT32) {
-        const float *const first = (const float *)(const void *)in_a, *const second = (const float *)(const void *)in_b;
-        for (int i = 0; i < BUNCH; i++) {
-            a[i] = interleaved ? first[2 * i] : first[i];
-            b[i] = interleaved ? first[2 * i + 1] : second[i];
-        }
-    } else {
-        const pairs_t v = load_pairs(in_a, in_b, dtype, interleaved);
-        for (int g = 0; g < GROUPS; g++) {
-            u64_flush(a + g * 2 * LANES, bits_of_f32(v.a[g]), 0);
-            u64_flush(b + g * 2 * LANES, bits_of_f32(v.b[g]), 0);
-        }
+/* BUNCH pairs, their factors, the rotated values, a bound of their errors, and whether their rounding is undecided: nonzero bits.
+ * The order is that of load_pairs. */
+typedef struct {
+    ALIGNED double a[BUNCH], b[BUNCH], c[BUNCH], s[BUNCH], x[BUNCH], y[BUNCH], error[BUNCH];
+    ALIGNED uint64_t undecided_x[BUNCH], undecided_y[BUNCH];
+} settled_t;
+
+/* Evaluates the undecided values of the first `width` pairs. */
+NOINLINE void evaluate_undecided(const head_row_t *h, ptrdiff_t pair, int width, settled_t *v) {
+    const rotation_t *r = h->rotation;
+    const double sign = r->inverse ? -1 : 1;
+    for (int i = 0; i < BUNCH; i++) {
+        const int at = is_split(r) ? i / (4 * LANES) * (4 * LANES) + i / (2 * LANES) % 2 + i % (2 * LANES) * 2 : i;
+        const double for_x[2] = {v->a[i], -sign * v->b[i]}, for_y[2] = {v->b[i], sign * v->a[i]}, s = sign * v->s[i];
+        if (at >= width) continue;
+        if (v->undecided_x[i]) v->x[i] = undecided_value(h, pair + at, for_x, v->c[i], s, v->error[i]);
+        if (v->undecided_y[i]) v->y[i] = undecided_value(h, pair + at, for_y, v->c[i], s, v->error[i]);
     }
 }
 
-INLINE void store_bunch(char *out_a, char *out_b, const float a[BUNCH], const float b[BUNCH], dtype_t dtype, int interleaved) {
+/* Stores the sums of two vectors of floats, in double. */
+INLINE void store_sums(double *to, vf32 a, vf32 b) {
+    vf64 upper[2], lower[2];
+    f64_of_f32(a, &upper[0], &upper[1]);
+    f64_of_f32(b, &lower[0], &lower[1]);
+    for (int i = 0; i < 2; i++) f64_store(to + i * LANES, f64_add(upper[i], lower[i]));
+}
+
+/* Loads the pairs and factors in double. */
+INLINE void load_settled(settled_t *v, const double *factors, ptrdiff_t pair, const char *a, const char *b, dtype_t dtype,
+                         int interleaved) {
     if (dtype == FLOAT32) {
-        float *const first = (float *)(void *)out_a, *const second = (float *)(void *)out_b;
-        for (int i = 0; i < BUNCH; i++) {
-            *(interleaved ? first + 2 * i : first + i) = a[i];
-            *(interleaved ? first + 2 * i + 1 : second + i) = b[i];
+        const double_pairs_t in = load_double_pairs(a, b, interleaved);
+        for (int i = 0; i < BUNCH; i += LANES) {
+            const double *const at = factors + factor_index(pair + i, 2, 0);
+            f64_store(v->a + i, in.a[i / LANES]);
+            f64_store(v->b + i, in.b[i / LANES]);
+            f64_store(v->c + i, f64_load(at));
+            f64_store(v->s + i, f64_load(at + FACTOR_PAIRS));
         }
-    } else {
-        pairs_t v;
-        for (int g = 0; g < GROUPS; g++) {
-            v.a[g] = f32_load(a + g * 2 * LANES);
-            v.b[g] = f32_load(b + g * 2 * LANES);
-        }
-        store_pairs(out_a, out_b, &v, dtype, interleaved);
+        return;
+    }
+    const pairs_t in = load_pairs(a, b, dtype, interleaved);
+    for (int g = 0; g < GROUPS; g++) {
+        const int i = g * 2 * LANES;
+        const float *const at = float_factors(factors, pair, g, dtype, interleaved);
+        store_sums(v->a + i, in.a[g], f32_set(0));
+        store_sums(v->b + i, in.b[g], f32_set(0));
+        store_sums(v->c + i, f32_load(at), f32_load(at + FACTOR_PAIRS));
+        store_sums(v->s + i, f32_load(at + 2 * FACTOR_PAIRS), f32_load(at + 3 * FACTOR_PAIRS));
     }
 }
 
-/* Rotates `width` pairs, using the error bound of each value; values that remain undecided are evaluated exactly. */
+INLINE void store_settled(const settled_t *v, char *a, char *b, dtype_t dtype, int interleaved) {
+    double_pairs_t wide;
+    pairs_t narrow;
+    for (int i = 0; i < 2 * GROUPS; i++) wide.a[i] = f64_load(v->x + i * LANES), wide.b[i] = f64_load(v->y + i * LANES);
+    for (int g = 0; g < GROUPS; g++) {
+        narrow.a[g] = f32_of_f64(wide.a[2 * g], wide.a[2 * g + 1]);
+        narrow.b[g] = f32_of_f64(wide.b[2 * g], wide.b[2 * g + 1]);
+    }
+    if (dtype == FLOAT32) store_double_pairs(a, b, &wide, interleaved);
+    else store_pairs(a, b, &narrow, dtype, interleaved);
+}
+
+/* Rounds the values in which value - error and value + error round to the same number.  Returns the other ones, as in settled_t,
+ * which include values that are infinite, NaN or at least 2**200. */
+INLINE vu64 round_values(vf64 *value, vf64 error, dtype_t dtype) {
+    const vu64 magnitude = u64_and(bits_of_f64(*value), u64_set(INT64_MAX));
+    const vu64 too_large = u64_shr(u64_sub(u64_set(((uint64_t)(1023 + 200) << 52) - 1), magnitude), 63);
+    return u64_or(too_large, undecided_double(value, error, dtype));
+}
+
+INLINE void settle_order(const head_row_t *h, ptrdiff_t pair, int width, const char *in_a, const char *in_b, char *out_a,
+                         char *out_b, dtype_t dtype, int interleaved) {
+    const vf64 share = f64_set(h->limits->share), floor = f64_set(h->limits->floor), underflow = f64_set(UNDERFLOW_ERROR);
+    settled_t v;
+    vu64 any = u64_set(0);
+    load_settled(&v, h->factors, pair, in_a, in_b, dtype, interleaved);
+    for (int i = 0; i < BUNCH; i += LANES) {
+        const vf64 a = f64_load(v.a + i), b = f64_load(v.b + i), c = f64_load(v.c + i), s = f64_load(v.s + i);
+        const vf64 factors = f64_add(f64_abs(c), f64_abs(s)), numbers = f64_add(f64_abs(a), f64_abs(b));
+        const vf64 error = f64_add(f64_mul(numbers, f64_add(f64_mul(factors, share), floor)), underflow);
+        vf64 x = f64_sub(f64_mul(a, c), f64_mul(b, s)), y = f64_add(f64_mul(b, c), f64_mul(a, s));
+        const vu64 undecided_x = round_values(&x, error, dtype), undecided_y = round_values(&y, error, dtype);
+        any = u64_or(any, u64_or(undecided_x, undecided_y));
+        f64_store(v.x + i, x);
+        f64_store(v.y + i, y);
+        f64_store(v.error + i, error);
+        u64_flush(v.undecided_x + i, undecided_x, 0);
+        u64_flush(v.undecided_y + i, undecided_y, 0);
+    }
+    h->tally->uncertain++;
+    if (UNLIKELY(!u64_is_zero(any))) evaluate_undecided(h, pair, width, &v);
+    store_settled(&v, out_a, out_b, dtype, interleaved);
+}
+
+/* Rotates `width` pairs, using an error bound for each pair; values that remain undecided are evaluated exactly. */
 NOINLINE void settle_bunch(const head_row_t *h, ptrdiff_t pair, int width, const char *in_a, const char *in_b, char *out_a,
                            char *out_b) {
-    const rotation_t *r = h->rotation;
-    const double *const factors = h->factors + 2 * pair;
-    const float *const split = (const float *)(const void *)factors;
-    ALIGNED float a[BUNCH], b[BUNCH];
-    double x[BUNCH], y[BUNCH], turned_x[BUNCH], turned_y[BUNCH], c[BUNCH], s[BUNCH];
-    FOR_ORDER(r, load_bunch(in_a, in_b, a, b, DTYPE, INTERLEAVED))
-    for (int i = 0; i < BUNCH; i++) {
-        x[i] = a[i];
-        y[i] = b[i];
-        turned_x[i] = r->inverse ? -x[i] : x[i];
-        turned_y[i] = r->inverse ? y[i] : -y[i];
-        if (r->dtype != FLOAT32) {
-            const float *const at = split + factor_index(i, 4 * BLOCK_PAIRS);
-            c[i] = (double)at[0] + at[BLOCK_PAIRS];
-            s[i] = (double)at[2 * BLOCK_PAIRS] + at[3 * BLOCK_PAIRS];
-        } else {
-            const double *const at = factors + factor_index(i, 2 * BLOCK_PAIRS);
-            c[i] = at[0];
-            s[i] = at[BLOCK_PAIRS];
-        }
-        if (r->inverse) s[i] = -s[i];
-    }
-    settle_half(h, pair, width, x, turned_y, c, s, a);
-    settle_half(h, pair, width, y, turned_x, c, s, b);
-    h->tally->uncertain++;
-    FOR_ORDER(r, store_bunch(out_a, out_b, a, b, DTYPE, INTERLEAVED))
+    FOR_ORDER(h->rotation, settle_order(h, pair, width, in_a, in_b, out_a, out_b, DTYPE, INTERLEAVED))
 }
 
 #endif
