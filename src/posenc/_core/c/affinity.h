@@ -83,8 +83,8 @@ static void restore_masks(const affinity_t *affinity) {
         cpu_set_t mask;
         if (!a->thread || sched_getaffinity(a->thread, sizeof mask, &mask) || !CPU_EQUAL(&mask, &a->current)) continue;
         memset(&mask, -1, sizeof mask);
-        if (sched_setaffinity(a->thread, sizeof mask, &mask) || sched_getaffinity(a->thread, sizeof mask, &mask)
-            || !CPU_EQUAL(&mask, &a->allowed))
+        if (sched_setaffinity(a->thread, sizeof mask, &mask) || sched_getaffinity(a->thread, sizeof mask, &mask) ||
+            !CPU_EQUAL(&mask, &a->allowed))
             sched_setaffinity(a->thread, sizeof a->allowed, &a->allowed);
     }
 }

@@ -259,7 +259,10 @@ static inline vu64 bf16_of_f32(vf32 a, vf32 b) {
 static inline void bf16_split(vu64 x, vf32 *even, vf32 *odd) {
     uint16_t bits[4 * LANES];
     memcpy(bits, &x, sizeof bits);
-    for (int i = 0; i < 2 * LANES; i++) even->lane[i] = float_of_bfloat(bits[2 * i]), odd->lane[i] = float_of_bfloat(bits[2 * i + 1]);
+    for (int i = 0; i < 2 * LANES; i++) {
+        even->lane[i] = float_of_bfloat(bits[2 * i]);
+        odd->lane[i] = float_of_bfloat(bits[2 * i + 1]);
+    }
 }
 static inline vu64 bf16_join(vf32 even, vf32 odd) {
     uint16_t bits[4 * LANES];
@@ -298,7 +301,7 @@ NOINLINE vu64 f16_of_f32(vf32 a, vf32 b) {
     for (int i = 0; i < 4 * LANES; i++) {
         const uint32_t u = bits_of_float(t[i]), magnitude = u & 0x7fffffffu;
         half[i] = (uint16_t)((magnitude - (112u << 23) + 0x1000u) >> 13 | (u >> 16 & 0x8000u));
-        special |= (uint32_t)(magnitude - 0x38800000u >= 0x47000000u - 0x38800000u);       /* outside 2**-14 .. 2**15 */
+        special |= (uint32_t)(magnitude - 0x38800000u >= 0x47000000u - 0x38800000u); /* outside 2**-14 .. 2**15 */
     }
     if (special)
         for (int i = 0; i < 4 * LANES; i++) half[i] = half_of_float(t[i]);

@@ -144,7 +144,8 @@ typedef struct {
 
 /* Sets the upper and lower words, in the order in which test_pairs gets them. */
 static void set_words(uint64_t lanes[LANES], uint64_t upper, uint64_t lower, dtype_t dtype) {
-    const vu64 words = u64_set(dtype == FLOAT32 ? upper << 48 | lower << 16 : (upper << 16 | lower) << 32 | upper << 16 | lower);
+    const vu64 words =
+        u64_set(dtype == FLOAT32 ? upper << 48 | lower << 16 : (upper << 16 | lower) << 32 | upper << 16 | lower);
     u64_flush(lanes, dtype == FLOAT32 ? u16_odd(words, words) : words, 0);
 }
 
