@@ -19,8 +19,8 @@ X86_FLAGS = {
 }
 # no unwind tables: they take 20 kB, and only native debuggers and profilers read them
 GCC_FLAGS = ["-O3", "-std=gnu11", "-ffp-contract=off", "-fvisibility=hidden", "-fno-asynchronous-unwind-tables"]
-# for the baseline, whose C code -O3 makes a third larger and no faster; clang ignores the last two
-GCC_SMALLER = ["-O2", "-ftree-vectorize", "-fpeel-loops", "-fvect-cost-model=dynamic"]
+# for the baseline, whose C code -O3 makes a third larger and no faster
+GCC_SMALLER, GCC_LOOPS = ["-O2", "-ftree-vectorize"], ["-fpeel-loops", "-fvect-cost-model=dynamic"]     # clang refuses the last
 MSVC_FLAGS = ["/O2", "/std:c11", "/fp:precise"]
 # Python's own CFLAGS include -g, which takes a third of the time; CFLAGS that the user sets are kept
 if "CFLAGS" not in os.environ:
@@ -29,6 +29,7 @@ GCC_WARNINGS, MSVC_WARNINGS = ["-Wall", "-Wextra", "-Wconversion"], ["/W3"]     
 # (compiler flags, linker flags); the second pair is for Apple's clang, which finds LLVM's runtime through CFLAGS and LDFLAGS
 GCC_OPENMP = [(["-fopenmp"], ["-fopenmp"]), (["-Xpreprocessor", "-fopenmp"], ["-lomp"])]
 MSVC_OPENMP = [(["/openmp"], [])]
+OPENMP_PROGRAM = "#include <omp.h>\nint threads(void) { return omp_get_max_threads(); }\n"
 ABI3 = not sysconfig.get_config_var("Py_GIL_DISABLED")
 LIMITED_API = [("Py_LIMITED_API", "0x030B0000")] if ABI3 else []
 
@@ -45,7 +46,7 @@ class BuildKernels(build_ext):
         flags = list(MSVC_FLAGS if msvc else GCC_FLAGS)
         warnings = MSVC_WARNINGS if msvc else GCC_WARNINGS
         sources = {"exact/exact": [], "exact/combination": [] if msvc else ["-O2"], "isa/dispatch": [], "isa/kernel_neon": []}
-        sources["isa/kernel_baseline"] = [] if msvc else GCC_SMALLER
+        sources["isa/kernel_baseline"] = [] if msvc else GCC_SMALLER + (GCC_LOOPS if self.can_link("int i;", GCC_LOOPS) else [])
         macros = []
         processor = self.plat_name.rsplit("-", 1)[-1].lower()
         if processor in ("x86_64", "amd64"):
@@ -84,19 +85,19 @@ class BuildKernels(build_ext):
         if os.environ.get("POSENC_NO_OPENMP"):
             return
         for compile_args, link_args in MSVC_OPENMP if msvc else GCC_OPENMP:
-            if self.can_link(compile_args, link_args):
+            if self.can_link(OPENMP_PROGRAM, compile_args, link_args):
                 ext.extra_compile_args += compile_args
                 ext.extra_link_args += link_args
                 return
 
-    def can_link(self, compile_args, link_args):
+    def can_link(self, program, compile_args, link_args=()):
         folder = Path(self.build_temp)
         folder.mkdir(parents=True, exist_ok=True)
-        source = folder / "openmp_probe.c"
-        source.write_text("#include <omp.h>\nint threads(void) { return omp_get_max_threads(); }\n")
+        source = folder / "probe.c"
+        source.write_text(program)
         try:
             objects = self.compiler.compile([str(source)], output_dir=str(folder), extra_postargs=compile_args)
-            self.compiler.link_shared_object(objects, str(folder / "openmp_probe"), extra_postargs=link_args)
+            self.compiler.link_shared_object(objects, str(folder / "probe"), extra_postargs=list(link_args))
         except Exception:       # noqa: BLE001  each compiler class raises different errors
             return False
         return True

@@ -195,8 +195,8 @@ static void run_rotation(caller_t *c, dtype_t dtype, int interleaved, int invers
                     .rest = REST,
                     .x = x,
                     .out = expected,
-                    .rows = {1, {rows}, {row}, {row}},
-                    .heads = {1, {heads}, {head}, {head}},
+                    .rows = {1, {rows}, {row}, {row}, {1}},
+                    .heads = {1, {heads}, {head}, {head}, {0}},
                     .position_axes = 1,
                     .axis = &axis,
                     .most_rows = BLOCK_ROWS};
