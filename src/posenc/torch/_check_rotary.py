@@ -351,7 +351,7 @@ def _compared(rotation: Any, rotary: Rotary | None, source: str, columns: int | 
     except FAILURES as error:
         return Judged(unchecked=str(error))
     if match is None:
-        return Judged(unchecked="it is no rotation that posenc recognizes; pass config= to compare it")
+        return Judged(unchecked="posenc does not recognize the rotation; pass config= to compare it")
     nothing = (match.reason,) if match.rotary is None and rotary is not None else ()
     match = match._replace(faults=match.faults or nothing)
     return Judged(match.rotary, match.faults, errors_of(rotation, match, rotary), match.reason)

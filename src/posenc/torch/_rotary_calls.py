@@ -137,7 +137,7 @@ def tables_of(result: Any, n: int, form: Form) -> Tables:
     own = form(result)
     cos, sin = (_rows(each, n) for each in own)
     if cos is None or sin is None:
-        raise ValueError(f"the result is no table of {n} positions")
+        raise ValueError(f"the result is not a table of {n} positions")
     is_pair = isinstance(result, (tuple, list))
     table = tuple(result) if is_pair and isinstance(result[1], Tensor) else result[0] if is_pair else result
     first, second = table if isinstance(table, tuple) else own
