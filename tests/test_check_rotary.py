@@ -223,7 +223,7 @@ def test_a_model_on_the_meta_device():
 
 
 def test_layers_with_equal_tables_are_computed_once(monkeypatch):
-    module = importlib.import_module("posenc.torch._check_rotary")
+    module = importlib.import_module("posenc.torch._check_rotary.check_rotary")
     calls, compared = [], module.best_match
     monkeypatch.setattr(module, "best_match", lambda *arguments: calls.append(arguments) or compared(*arguments))
     layers = nn.ModuleList(model() for _ in range(32))

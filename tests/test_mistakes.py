@@ -859,10 +859,10 @@ def test_messages_name_the_argument_and_the_remedy(call, fragments, folder, monk
     assert names(folder) == before
 
 
-REPORTS = {("_encoding", "presets.py"), ("table", "match.py"), ("rotation", "report.py"), ("rotation", "search.py"),
-           ("torch", "_check_rotary.py")}
+REPORTS = {("_encoding", "presets.py"), ("table", "identify.py"), ("rotation", "report.py"), ("rotation", "search_values.py"),
+           ("_check_rotary", "check_rotary.py")}
 UNTRIED = [("install.py", "; to install it: "),             # see test_the_command_that_installs_a_package_works
-           ("match.py", "; largest difference "),        # a report
+           ("identify_rotary.py", "; largest difference "),        # a report
            # "every device" needs a GPU
            ("_encode_add_to.py", "; PositionalEncoding supports every device"),
            ("_rotate.py", "; RotaryEmbedding supports every device")]

@@ -12,7 +12,7 @@ import pytest
 
 import posenc
 from conftest import assert_same_bits, bits_of, compiled
-from posenc._core import kernel, limits
+from posenc._core import default_threads, kernel
 
 LARGE = "posenc.encode(8192, 512)"
 linux = pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
@@ -106,7 +106,7 @@ def test_threads_are_started_only_when_useful():
     assert threads_after("posenc.encode(65, 512, threads=64)") == 1         # two blocks
     assert threads_after("posenc.encode(8192, 512, threads=10**30)") == 63
     processors = len(os.sched_getaffinity(0))
-    if processors > 1 and limits.quota() is None:
+    if processors > 1 and default_threads.quota() is None:
         assert 1 <= threads_after(LARGE, OMP_NUM_THREADS="") <= processors - 1
         assert threads_after("posenc.encode(numpy.arange(2000), 512)", OMP_NUM_THREADS="") >= 1
 
@@ -317,7 +317,7 @@ def test_cgroup_quotas_are_read(tmp_path, files, groups, expected):
     for name, text in (files | {"proc/self/cgroup": groups}).items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(os.fsencode(text))
-    assert limits.quota(tmp_path) == expected
+    assert default_threads.quota(tmp_path) == expected
 
 
 @linux
@@ -327,16 +327,16 @@ def test_cgroup_names_may_be_any_bytes(tmp_path):
 
 
 def test_missing_cgroups_give_no_quota(tmp_path):
-    assert limits.quota(tmp_path) is None
+    assert default_threads.quota(tmp_path) is None
 
 
 def test_the_default_number_of_threads(monkeypatch):
     def allowed(openmp, requested=None, torch=None, processors=8, quota=None):
-        monkeypatch.setattr(limits, "requested", lambda: requested)
+        monkeypatch.setattr(default_threads, "requested", lambda: requested)
         monkeypatch.setitem(sys.modules, "torch", torch and types.SimpleNamespace(get_num_threads=lambda: torch))
-        monkeypatch.setattr(limits, "quota", lambda: quota)
+        monkeypatch.setattr(default_threads, "quota", lambda: quota)
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(processors)), raising=False)
-        return limits.allowed(openmp)
+        return default_threads.allowed(openmp)
 
     assert allowed(4) == 4
     assert allowed(16) == 8
@@ -348,7 +348,7 @@ def test_the_default_number_of_threads(monkeypatch):
     assert allowed(2, torch=8) == 2
     assert allowed(8, torch=2, requested=5) == 5
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace())      # torch is partially imported
-    assert limits.allowed(8) == 5
+    assert default_threads.allowed(8) == 5
 
 
 def test_unreadable_affinity_falls_back_to_cpu_count(monkeypatch):
@@ -357,9 +357,9 @@ def test_unreadable_affinity_falls_back_to_cpu_count(monkeypatch):
 
     monkeypatch.setattr(os, "sched_getaffinity", refuse, raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
-    monkeypatch.setattr(limits, "quota", lambda: None)
+    monkeypatch.setattr(default_threads, "quota", lambda: None)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    assert limits.allowed(10**6) == 3
+    assert default_threads.allowed(10**6) == 3
 
 
 @pytest.mark.parametrize("order", ["torch, posenc", "posenc, torch"])
@@ -376,7 +376,7 @@ SIZES = {"": 0, "512": 512 << 10, "2M": 2 << 20, " 1 g ": 1 << 30, "4096B": 4096
 def test_stack_sizes_are_parsed(monkeypatch, text, expected):
     monkeypatch.delenv("GOMP_STACKSIZE", raising=False)
     monkeypatch.setenv("OMP_STACKSIZE", text)
-    assert limits.stack_size() == expected
+    assert default_threads.stack_size() == expected
 
 
 SETTINGS = {

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from posenc._arguments import checks
 from posenc._arguments.unknown_keywords import suggests
-from posenc._identify.rotation.match import identify_rotary, last_position
+from posenc._identify.rotation.identify_rotary import identify_rotary, last_position
 
 __all__ = ["assert_rotary"]
 

@@ -13,7 +13,7 @@ from numpy import empty, float64, frombuffer, int64, ndarray, uint8, uint16
 
 from posenc._arguments import checks
 from posenc._arguments.dtypes import DTYPES
-from posenc._core import limits
+from posenc._core import default_threads
 
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_STRIDES, PyBUF_WRITABLE
 from cpython.buffer cimport PyBuffer_Release, PyObject_GetBuffer

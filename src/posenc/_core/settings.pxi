@@ -75,6 +75,6 @@ def check_settings():
 use_instruction_set()
 try:
     use_instruction_set(os.environ.get("POSENC_ISA") or None, "POSENC_ISA")
-    limits.requested()
+    default_threads.requested()
 except ValueError as error:
     invalid_setting = str(error)

@@ -41,12 +41,12 @@ cdef struct run_t:
     slot_t *slots
 
 
-openmp_loaded(limits.stack_size())
+openmp_loaded(default_threads.stack_size())
 
 
 def allowed_threads():
     """Return the largest number of threads that a call uses by default."""
-    return 1 if is_serial() else min(limits.allowed(openmp_threads()), MAX_THREADS)
+    return 1 if is_serial() else min(default_threads.allowed(openmp_threads()), MAX_THREADS)
 
 
 cdef bint is_serial() noexcept nogil:

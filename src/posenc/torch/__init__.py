@@ -13,7 +13,7 @@ except ModuleNotFoundError as error:
     raise install.not_installed("posenc.torch", "torch", error) from error
 
 from posenc._identify.rotation.report import RotaryReport, RotaryRow
-from posenc.torch._check_rotary import check_rotary
+from posenc.torch._check_rotary.check_rotary import check_rotary
 from posenc.torch._chunk_dataset import ChunkDataset
 from posenc.torch._encode_add_to import add_to, encode
 from posenc.torch._positional_encoding import PositionalEncoding, PositionalTable

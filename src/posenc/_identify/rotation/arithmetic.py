@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments.dtypes import DTYPES
-from posenc._identify.rotation.arrays import float64_values
 from posenc._identify.rotation.phases import FLOAT32
+from posenc._identify.rotation.read_arrays import float64_values
 from posenc._identify.table.sample import PRECISION, narrowest
 from posenc._rotary import Rotary
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc._identify.rotation.match import SOURCE, RotaryMatch, matches
+from posenc._identify.rotation.identify_rotary import SOURCE, RotaryMatch, matches
 from posenc._rotary import Rotary
 
 POSITIONS = (1_000, 100_000, 1_000_000)

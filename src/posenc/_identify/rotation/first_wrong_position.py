@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._identify.rotation.arithmetic import Arithmetic, unexplained
-from posenc._identify.rotation.arrays import Reading
-from posenc._identify.rotation.values import Values
+from posenc._identify.rotation.read_arrays import Reading
+from posenc._identify.rotation.sample import Values
 from posenc._rotary import Rotary
 
 

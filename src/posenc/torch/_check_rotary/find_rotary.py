@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from posenc._identify.rotation.report import is_rotary
-from posenc.torch._called_code import methods_of, names_reached, syntax_of
-from posenc.torch._rotary_calls import ROLE_OF, roles_of
+from posenc.torch._check_rotary.call_functions import ROLE_OF, roles_of
+from posenc.torch._check_rotary.called_code import methods_of, names_reached, syntax_of
 
 CLASS = re.compile(r"rotary|ro_?pe(?![a-z])", re.IGNORECASE)            # as LlamaRotaryEmbedding, RoPE, RopeScaling
 FUNCTION = re.compile(r"rot|rope", re.IGNORECASE)

@@ -13,14 +13,14 @@ from torch import nn
 from posenc import Rotary
 from posenc._arguments import checks
 from posenc._arguments.unknown_keywords import suggests
-from posenc._identify.rotation.match import SOURCE
+from posenc._identify.rotation.identify_rotary import SOURCE
 from posenc._identify.rotation.report import RotaryReport, RotaryRow, best_match, errors_of, new_row
 from posenc._rotary.model_config import layer_types
 from posenc._rotary.scaling import positions_without_length
-from posenc.torch._find_rotary import Place, applied, copied, functions_of, is_called, is_same, places, tensors_of
-from posenc.torch._rotary_calls import FAILURES
+from posenc.torch._check_rotary.call_functions import FAILURES
+from posenc.torch._check_rotary.find_rotary import Place, applied, copied, functions_of, is_called, is_same, places, tensors_of
+from posenc.torch._check_rotary.module_rotation import Rotation, Setting, rotations
 from posenc.torch._rotary_embedding import RotaryEmbedding
-from posenc.torch._rotation_in_module import Rotation, Setting, rotations
 
 LONG = 1_000_001                # the length of long sequences, for scaling types that depend on it
 UNKNOWN_FORM = "the module has an unknown form; posenc.testing.assert_rotary checks a function that calls it"

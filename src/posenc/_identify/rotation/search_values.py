@@ -20,14 +20,14 @@ from posenc._identify.rotation.arithmetic import (
     narrower_than_needed,
     unexplained,
 )
-from posenc._identify.rotation.arrays import Reading
-from posenc._identify.rotation.axes import with_their_axes
+from posenc._identify.rotation.axes_of_pairs import with_their_axes
 from posenc._identify.rotation.candidates import Candidate, Estimate, changed, mistakes
-from posenc._identify.rotation.ends import end_of
 from posenc._identify.rotation.faults import differences, not_rotated, of_arithmetic, of_layout, of_scale
+from posenc._identify.rotation.first_wrong_position import end_of
 from posenc._identify.rotation.fits import explicit, fits
 from posenc._identify.rotation.phases import FLOAT32
-from posenc._identify.rotation.values import Values, positive
+from posenc._identify.rotation.read_arrays import Reading
+from posenc._identify.rotation.sample import Values, positive
 from posenc._identify.wording import pairs
 from posenc._rotary import Rotary
 

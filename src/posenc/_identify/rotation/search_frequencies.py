@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from posenc._arguments.dtypes import DTYPES
 from posenc._identify.rotation.arithmetic import NARROW, Arithmetic, errors_of, rounded
-from posenc._identify.rotation.arrays import Reading
 from posenc._identify.rotation.candidates import Estimate
 from posenc._identify.rotation.faults import differences
 from posenc._identify.rotation.fits import explicit
-from posenc._identify.rotation.search import Found, checked_size, near_candidates, targets
+from posenc._identify.rotation.read_arrays import Reading
+from posenc._identify.rotation.search_values import Found, checked_size, near_candidates, targets
 from posenc._identify.table.sample import PRECISION, narrowest
 from posenc._rotary import Rotary
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments.types import Layout
-from posenc._identify.rotation.arrays import (
+from posenc._identify.rotation.read_arrays import (
     Reading,
     array_of,
     float64_values,

@@ -10,10 +10,10 @@ import numpy as np
 from posenc._arguments import checks
 from posenc._arguments.types import Positions
 from posenc._arguments.unknown_keywords import suggests
-from posenc._identify.rotation.arrays import read_arrays
-from posenc._identify.rotation.frequencies import search_frequencies
-from posenc._identify.rotation.functions import read_function, read_rotary
-from posenc._identify.rotation.search import Found, search
+from posenc._identify.rotation.read_arrays import read_arrays
+from posenc._identify.rotation.read_functions import read_function, read_rotary
+from posenc._identify.rotation.search_frequencies import search_frequencies
+from posenc._identify.rotation.search_values import Found, search
 from posenc._rotary import Rotary, RotaryAt
 from posenc._rotary.keywords import KEYWORDS
 from posenc._rotary.model_config import max_positions

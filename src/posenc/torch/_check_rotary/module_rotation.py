@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from posenc._identify.rotation.report import each_once
-from posenc.torch import _rotary_calls as calls
-from posenc.torch._find_rotary import Function, is_called, rows_of_sines, tensors_of
-from posenc.torch._rotary_calls import HEADS, Form, Plan, Tables
+from posenc.torch._check_rotary import call_functions as calls
+from posenc.torch._check_rotary.call_functions import HEADS, Form, Plan, Tables
+from posenc.torch._check_rotary.find_rotary import Function, is_called, rows_of_sines, tensors_of
 
 METHODS = ("rotate_queries_or_keys", "forward_native", "forward")      # of rotary-embedding-torch, of vLLM, of others
 LONGEST = 2**15             # positions, for modules that compute the tables of all positions below the largest one

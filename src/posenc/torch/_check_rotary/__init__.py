@@ -1,0 +1,1 @@
+"""Compare the rotations in a model with those of its configuration."""
