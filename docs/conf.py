@@ -1,4 +1,4 @@
-"""The documentation: ``sphinx-build -W --keep-going -n -b html docs docs/_build/html``; it needs no network."""
+"""Sphinx settings.  ``sphinx-build -W --keep-going -n -b html docs docs/_build/html`` builds the documentation, offline."""
 
 import inspect
 import re
@@ -41,7 +41,7 @@ myst_heading_anchors = 3
 copybutton_exclude = ".linenos, .gp, .go"        # neither prompts nor output
 
 html_theme = "pydata_sphinx_theme"
-# pages without children
+# these pages have no pages below them in the table of contents
 html_sidebars = {page: [] for page in ("numerics", "performance", "reliability", "develop", "changelog")}
 html_title = f"posenc {version}"
 html_copy_source = False
@@ -58,7 +58,7 @@ html_theme_options = {
 
 
 def signature(app, what, name, value, options, text, result):
-    """Return the signature of a class; if it inherits from a mocked class, Sphinx finds only ``(*args, **kwargs)``."""
+    """Return the signature of a class.  If the class inherits from a mocked class, Sphinx finds only ``(*args, **kwargs)``."""
     if what != "class" or text != "(*args, **kwargs)":
         return None
     _, *parameters = inspect.signature(value.__init__).parameters.values()
