@@ -9,6 +9,6 @@
 
 int posenc_always(void);
 int posenc_has_avx2(void);       /* AVX2, FMA and F16C, which setup.py enables for kernel_avx2.c */
-int posenc_has_avx512(void);     /* AVX-512 F, DQ, BW and VL, and the above */
+int posenc_has_avx512(void);     /* AVX-512 F, DQ, BW and VL, and the features above */
 
 #endif

@@ -58,8 +58,8 @@ INLINE void store_floats(char *p, vf32 first, vf32 second, dtype_t dtype) {
 
 INLINE vu64 load_bits(const char *p) { return u64_load((const uint64_t *)(const void *)p); }
 
-/* If `interleaved`, both columns are read from `a`, and `b` is not used.  In the other layout, vectors 2 i and 2 i + 1 of a column
- * of bfloat16 numbers are in the order of bf16_split. */
+/* If `interleaved`, both columns are read from `a`, and `b` is not used.  In the other layout, vectors 2 i and 2 i + 1 of a
+ * column of bfloat16 numbers are in the order of bf16_split. */
 INLINE pairs_t load_pairs(const char *a, const char *b, dtype_t dtype, int interleaved) {
     const ptrdiff_t bytes = 2 * LANES * size_of(dtype);
     pairs_t v;

@@ -1,9 +1,9 @@
-/* Direct evaluation of sin and cos for one vector of columns, from the phase: the angle in turns.  The following describes
+/* Evaluates sin and cos for one vector of columns directly, from the phase, which is the angle in turns.  These lines describe
  * direct_dd; direct_double uses 3 limbs and doubles.
  *
  * Phase: the product of the position's limbs and the limbs of `turns`, modulo one turn, in 5 limbs (160 bits) below the point;
  * the error is below 2**-156 turns.  Reduction to the nearest quarter turn is a subtraction of integers.
- * Series: Taylor on |x| <= pi/4, with the leading coefficients and all of their products in double-double.
+ * Series: Taylor's series for |x| <= pi/4, with the leading coefficients and all of their products in double-double.
  * Bound (docs/numerics.md, section 4): the relative error of sin and of cos is below 2**-97, plus 2**-113 of the amplitude.
  */
 #ifndef POSENC_DIRECT_H
@@ -178,8 +178,8 @@ INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdif
     apply_symmetry(&t, s, c, sine, cosine);
 }
 
-/* Computes the values p of the columns and the values q a quarter turn ahead (PAIRS: sin and cos), times `scale`: in
- * double-double for float64, in double for the other dtypes.  Adding 0 to p turns -0 into 0. */
+/* Computes the values p of the columns and the values q a quarter turn ahead (PAIRS: sin and cos), all multiplied by `scale`.
+ * They are double-doubles for float64, doubles for the other dtypes.  Adding 0 to p replaces -0 by 0. */
 INLINE void direct_values(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, dtype_t dtype,
                           vdd *p, vdd *q) {
     const vf64 scale = f64_set(spec->scale), zero = f64_set(0);
