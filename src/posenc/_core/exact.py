@@ -20,7 +20,7 @@ from posenc._core.frequencies import pi
 FIRST_BITS = 512
 FORMATS = {row.code: row for row in DTYPES.values()}
 
-# Takes the number of significant bits; returns the turns per position of each frequency, as integers, and their fraction bits
+# Takes the number of significant bits; returns the turns per position of each frequency, as integers, and `fraction_bits`
 Turns: TypeAlias = Callable[..., tuple[list[int], int]]
 
 
@@ -38,8 +38,9 @@ class Values:
     def __call__(
         self, position: int, exponent: int, column: int, dtype: int, factors: tuple[float, float] | None = None
     ) -> float:
-        """Return the value at ``position * 2**exponent``, which includes the offset, rounded to dtype; the angle must not be 0.
+        """Return the value at ``position * 2**exponent``, rounded to dtype.
 
+        The position includes the offset.  The angle must not be 0.
         With `factors`, return ``factors[0] * value(column) + factors[1] * value(column + 1)``; the columns must be the cosine
         and the sine of one frequency.
         """

@@ -1,4 +1,4 @@
-# Values that exact.c or combination.c leaves undecided: Python integers decide their rounding.
+# Evaluation of values that exact.c or combination.c leaves undecided, in Python integers.
 
 cdef struct request_t:
     undecided_t *undecided
