@@ -12,7 +12,7 @@ TYPES = {"vf64", "vdd", "vf32", "vu64", "double", "float", "int", "uint32_t", "u
 
 
 class ProofError(Exception):
-    """The headers do not have the form that a script of proofs/ expects."""
+    """The sources do not have the form that a script of proofs/ requires."""
 
 
 def number_of(text):

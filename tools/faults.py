@@ -41,7 +41,7 @@ def main():
         chosen = [f for f in chosen if "/torch/" not in f["file"]]
     check_clean(chosen)
     waiting = queue.SimpleQueue()
-    for fault in sorted(chosen, key=lambda f: f["file"].endswith(COMPILED)):        # so that few builds follow each other
+    for fault in sorted(chosen, key=lambda f: f["file"].endswith(COMPILED)):        # grouped, because this needs fewer builds
         waiting.put(fault)
     with ThreadPoolExecutor(args.jobs) as pool:
         for worker in [pool.submit(work, waiting, args.named) for _ in range(args.jobs)]:
@@ -86,7 +86,7 @@ def copied(folder):
 
 
 def check_clean(faults):
-    """End the program if a named test fails without a fault: it would seem to catch every fault."""
+    """End the program if a named test fails without a fault, because this test would seem to catch every fault."""
     with tempfile.TemporaryDirectory(prefix="posenc-faults-") as folder:
         copy = copied(folder)
         build(copy)
@@ -120,7 +120,7 @@ def work(waiting, named_only):
 
 
 def environment(copy):
-    # tests must import the copy, and no stale bytecode: a restored file may have the size and the time of the changed one
+    # tests must import the copy, without stale bytecode: a restored file may have the size and the time of the changed file
     return os.environ | {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
 
 

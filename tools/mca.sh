@@ -23,7 +23,7 @@ for isa in baseline neon; do
 done
 
 # Print the first loop of a function, from its label to the branch back to the label; the code for rare cases follows the loop.
-# For float64, the loop over rows contains a loop over the 16 vectors of a row, which is unrolled here.
+# For float64, the loop over rows contains a loop over the 16 vectors of a row.  The output repeats this inner loop 16 times.
 loop_of() {
     awk -v name="$1:" -v vectors="$3" '
         $1 == name { inside = 1 }
