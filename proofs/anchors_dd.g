@@ -4,8 +4,8 @@
 # it is the product of a = 1 + ea and b = 1 + eb, where ea and eb are the errors of their evaluation.
 #
 # fast_two_sum(s, rest) is exact if |s| >= |rest|.  If terms cancel, |s| may be smaller.  The lower number then has an error,
-# `inexact`.  With s' = (s + rest) (1 + e1), and with the rounding errors e2 of s' - s and e3 of rest - (s' - s), it is at most
-# |e2 (rest + e1 (s + rest)) (1 + e3)| + |e1 e3 (s + rest)| <= u (1 + 5 u) |rest|.
+# `inexact`.  Let s' = (s + rest) (1 + e1), and let e2 and e3 be the rounding errors of s' - s and of rest - (s' - s).  Then
+# |inexact| <= |e2 (rest + e1 (s + rest)) (1 + e3)| + |e1 e3 (s + rest)| <= u (1 + 5 u) |rest|.
 # |rest| is at most REST times the sum of the magnitudes of the terms.
 #! from direct_dd.g: DIRECT_DD
 #! let ANCHORS_DD = 2**-99.43

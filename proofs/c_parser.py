@@ -28,7 +28,7 @@ def number_of(text):
 
 
 class Parser:
-    """Parses C text to nested tuples: ("call", name, arguments), ("name", path), ("number", x), and so on."""
+    """Parses C text into nested tuples: ("call", name, arguments), ("name", path), ("number", x), and so on."""
 
     def __init__(self, text):
         self.tokens = TOKEN.findall(re.sub(r"/\*.*?\*/", " ", text, flags=re.DOTALL))

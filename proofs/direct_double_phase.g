@@ -3,8 +3,8 @@
 # The limbs are integers times powers of two.  If |a| < 2**-12, the first sum is exact, because a is a multiple of 2**-64.  If
 # this sum were rounded, the relative error would be unbounded near the zeros of the sine.
 #
-# In the first limb, a quarter turn has QUARTER_BITS bits.  Half a quarter turn is added before the bits above are taken, and
-# subtracted from the bits below, which leaves a rest of at most half a quarter turn.
+# A quarter turn is 2**QUARTER_BITS units of the first limb.  Half a quarter turn is added to the limb before its upper bits are
+# taken, and subtracted from its lower bits, which leaves a rest of at most half a quarter turn.
 #! let PHASE_DOUBLE = 3.36 * u
 #! bound PHASE_DOUBLE: direct_double, angle
 #! bound X_MOST: direct_double, largest rounded angle

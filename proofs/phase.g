@@ -1,4 +1,4 @@
-# The limbs that direct_phase drops (table/direct.h), in turns and in radians: an absolute error, relative to the amplitude.
+# The error of the limbs that direct_phase (table/direct.h) drops.  In radians, it is the error relative to the amplitude.
 #
 # A limb of the position is below 2**32.  Relative to the weight of this limb, the dropped limbs of the frequency are a fraction
 # below 2**(-32 (limbs + 1)).  The last sum is cut off below 2**(-32 limbs).  The frequency itself has an error of two units of

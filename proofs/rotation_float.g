@@ -7,7 +7,7 @@
 # inequality of Cauchy and Schwarz, |d| <= SMALL A.  e1 is the rounding error of the upper sum, e2 that of the last sum.
 #
 # The products with the lower floats are bounded one at a time, as in rows_double.g, with the factors r_c ... and r_s ...  The
-# last factor is that of the last sum, e2, so LOWER bounds a term before this factor.
+# last factor comes from the last sum (e2); LOWER bounds a term before this factor.
 #! constant CUT rope/factors.h: + ((uint64_t)1 << {_})) & ~(((uint64_t)1 << {}) - 1));
 #! constant CUT_HALF rope/factors.h: + ((uint64_t)1 << {})) & ~(((uint64_t)1 << {_}) - 1));
 #! let UPPER_BITS = 53 - CUT

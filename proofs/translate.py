@@ -78,7 +78,7 @@ class Translator:
         self.lines, self.hypotheses, self.versions, self.factors, self.renamed = [], [], {}, set(), []
         self.given = set(given)
         self.inputs = set()                         # names that have no definition in the code
-        self.prefix, self.target = "", ""           # of the names in an inline function; the variable that is assigned
+        self.prefix, self.target = "", ""           # prefix of names in an inline function; name of the assigned variable
         self.variables = {**dict(variables), "FUSED": int(fused)}
 
     def run(self, text):
@@ -252,7 +252,7 @@ class Translator:
         return value if isinstance(value, Zero) else Real(f"-{wrapped(value)}")
 
     def binary(self, operator, left, right):
-        if isinstance(left, Real) or isinstance(right, Real):       # arithmetic of scalars in C: rounded
+        if isinstance(left, Real) or isinstance(right, Real):       # arithmetic on scalars in C is rounded
             return self.rounded(self.combined(operator, left, right))
         operations = {
             "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "<": lambda a, b: a < b,

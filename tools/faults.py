@@ -2,7 +2,7 @@
 """Apply the faults of faults.toml one by one to a copy of the tree, and run the tests: each fault must make a test fail.
 
 A fault replaces text that occurs exactly once in a file.  The test files that it names run first; if they pass, the whole
-default suite runs.  The exit code is 1 if no test catches a fault.  Faults in posenc.torch need PyTorch.
+default suite runs.  The exit code is 1 if the tests miss a fault.  Faults in posenc.torch need PyTorch.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def main():
 
 
 def read_table():
-    """Return the faults, or end the program if the text of one does not occur exactly once."""
+    """Return the faults, or end the program if the text of a fault does not occur exactly once."""
     faults = tomllib.loads(TABLE.read_text("utf-8"))["fault"]
     wrong = []
     for fault in faults:

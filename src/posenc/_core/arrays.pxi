@@ -16,7 +16,7 @@ cdef tuple element_of(object dtype, str subject, str expected):
     if element is None:
         name, converted = checks.dtype(dtype, subject, expected)
         element = (DTYPES[name].code, converted)
-        if converted.name == name:      # not if uint16 holds the bits of a bfloat16
+        if converted.name == name:      # false if uint16 holds the bits of a bfloat16
             for key in (converted, converted.type, name):
                 ELEMENTS[key] = element
     return element

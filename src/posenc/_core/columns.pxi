@@ -1,9 +1,9 @@
 # The columns of an encoding as the kernels read them, and the offset tables from which rows are advanced.
 
 cdef enum:
-    KEPT_TABLES = 2                     # offset tables that an encoding keeps
+    KEPT_TABLES = 2                     # most offset tables that an encoding keeps
     KEPT_COLUMNS = 1 << 13              # most columns of a kept table; each takes 1.3 kB
-    TILES_PER_BLOCK = 16                # tiles of an offset table in a block, 20 us each
+    TILES_PER_BLOCK = 16                # tiles of an offset table in a block; a tile takes 20 us
 
 
 cdef class Offsets:

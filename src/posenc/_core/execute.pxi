@@ -99,7 +99,7 @@ cdef int execute_job(Columns columns, job_t job, ptrdiff_t rows, bint may_stream
 
 
 cdef void table_block(void *context, ptrdiff_t which, int member) noexcept nogil:
-    """Run a block.  Successive blocks are in different ranges, so the threads do not all wait for the same huge page."""
+    """Run a block.  Successive blocks are in different ranges, so that threads do not wait for the same new huge page."""
     cdef table_run_t *run = <table_run_t *>context
     cdef plan_t *plan = &run.plan
     cdef ptrdiff_t range_blocks = (plan.blocks + run.ranges - 1) // run.ranges

@@ -42,7 +42,7 @@ def pi(bits: int) -> int:
 
 
 def _log2(x: float | Fraction) -> float:
-    if isinstance(x, Fraction):             # it may exceed the range of float64
+    if isinstance(x, Fraction):             # a fraction may exceed the range of float64
         return math.log2(x.numerator) - math.log2(x.denominator)
     mantissa, exponent = math.frexp(x)
     return exponent + math.log2(mantissa)
@@ -55,7 +55,7 @@ def _over_two_pi(numerator: int, bits: int) -> int:
 
 
 def decimal_context(digits: int) -> decimal.Context:
-    """Return a context with the default rounding; the program's current context may trap inexact results or floats."""
+    """Return a context with the default rounding.  The program's current context could trap inexact results or floats."""
     return decimal.Context(
         digits, decimal.ROUND_HALF_EVEN, decimal.MIN_EMIN, decimal.MAX_EMAX, clamp=0, traps=[decimal.InvalidOperation]
     )
@@ -202,7 +202,7 @@ def _quotient(numerator: int, denominator: int) -> float:
 def _is_one(powers: Sequence[tuple[Fraction, Fraction]]) -> bool:
     """Return whether ``prod(base**exponent)`` is exactly 1.
 
-    The bases are factored into powers of integers without common factors.  A product of such powers is 1 only if every
+    The bases are factored into powers of integers without common factors.  A product of these powers is 1 only if every
     exponent is 0.
     """
     factors: list[int] = []

@@ -13,7 +13,7 @@ cdef struct positions_t:
 
 
 cdef int read_positions(positions_t *p, object positions, double offset) except -1:
-    """Read positions, and hold the buffer of an array.  Each position + offset must lie in the domain, [-2**63, 2**63)."""
+    """Read positions; hold the buffer if they are an array.  Each position + offset must lie in the domain, [-2**63, 2**63)."""
     p.is_array = False
     if type(positions) is int or type(positions) is range:
         if read_range(p, positions, offset):

@@ -76,7 +76,7 @@ cdef int team_size(int threads, ptrdiff_t values, ptrdiff_t per_thread, ptrdiff_
 cdef int run_call(run_block_t block, run_t *run, ptrdiff_t blocks, ptrdiff_t per_check, int threads, str purpose) except -1:
     """Run the blocks of a call, whose context begins with `run`; then raise the first exception of an undecided value.
 
-    Each thread has `run.bytes` of memory and a tally.  The error for lack of memory states the `purpose` of the memory.
+    Each thread has `run.bytes` of memory and a tally.  If the memory is not available, the error states its `purpose`.
     """
     cdef slot_t slots[MAX_THREADS]
     cdef char *memory = NULL

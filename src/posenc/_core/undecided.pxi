@@ -1,4 +1,4 @@
-# Evaluation of values that exact.c or combination.c leaves undecided, in Python integers.
+# Evaluates values that exact.c or combination.c leaves undecided, with Python integers.
 
 cdef struct request_t:
     undecided_t *undecided

@@ -9,7 +9,7 @@
 #ifndef POSENC_AFFINITY_H
 #define POSENC_AFFINITY_H
 
-/* The masks of larger teams do not change: the caller takes about 10 us for each mask, and a late thread delays them less. */
+/* The masks of larger teams are not changed: a change takes about 10 us, and a late thread delays a large team less. */
 enum { MOST_PLACED = 4 };
 
 #if defined(__linux__) && defined(_OPENMP)
@@ -25,7 +25,7 @@ typedef struct {
 } placed_team_t;
 
 typedef struct {
-    pid_t thread;               /* its ID, 0 if its mask is not changed */
+    pid_t thread;               /* ID of the thread, 0 if its mask is not changed */
     cpu_set_t allowed, current; /* masks of the thread before and during the region */
     atomic_int has_started;
 } affinity_t;

@@ -134,10 +134,10 @@ typedef struct {
  * are written to `out`, which may be x itself; m is spec->scale of the pair's rotary_axis_t:
  *     m (a cos t - b sin t), m (b cos t + a sin t).
  * A row of x has 2 * pairs columns and `rest` further ones, which are copied.  Pair i is columns i and i + pairs, or, if
- * `interleaved`, columns 2 i and 2 i + 1.  All heads of a row have its position.
+ * `interleaved`, columns 2 i and 2 i + 1.  All heads of a row have the same position.
  *
  * The kernel multiplies by factors, which are the cosines and sines of a position in the form that `dtype` needs (factors.h).
- * `factors` has those of all positions; if it is NULL, each call of `rotate` computes those of its rows. */
+ * `factors` contains the factors of all positions; if it is NULL, each call of `rotate` computes the factors of its rows. */
 typedef struct {
     dtype_t dtype;               /* not FLOAT64 */
     int interleaved, inverse, has_fast_path;

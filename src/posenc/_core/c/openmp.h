@@ -1,4 +1,4 @@
-/* Runs loops with OpenMP, if the compiler supports it, also if the process was forked or the system refuses threads.
+/* Runs a loop in a team of OpenMP threads; without OpenMP, in one thread.
  *
  * GNU's runtime ends the process if the system refuses a thread or the memory for a team.  In a forked child, the runtime waits
  * forever for threads that exist only in the parent.  Both conditions are checked before threads start. */

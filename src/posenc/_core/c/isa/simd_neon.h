@@ -30,7 +30,7 @@ static inline vf64 f64_add_fma(vf64 a, vf64 b) { return vaddq_f64(a, b); } /* fu
 static inline vf64 f64_sub(vf64 a, vf64 b) { return vsubq_f64(a, b); }
 static inline vf64 f64_mul(vf64 a, vf64 b) { return vmulq_f64(a, b); }
 static inline vf64 f64_muladd(vf64 a, vf64 b, vf64 c) { return vfmaq_f64(c, a, b); }
-/* the negation takes the place of a copy of c, which the fused operation overwrites */
+/* without the negation, c would have to be copied, because the fused operation overwrites its addend */
 static inline vf64 f64_mulsub(vf64 a, vf64 b, vf64 c) { return vfmaq_f64(vnegq_f64(c), a, b); }
 
 static inline vu64 u64_add(vu64 a, vu64 b) { return vaddq_u64(a, b); }

@@ -150,7 +150,7 @@ static void set_words(uint64_t lanes[LANES], uint64_t upper, uint64_t lower, dty
 }
 
 static limits_t limits_of(dtype_t dtype, double direct_scale) {
-    /* for lower words: the half-way point, and the number of words next to it that fail.  For float32, these words are 2**16
+    /* for lower words: the half-way point, and the number of words next to it that fail.  For float32, these words cover 2**16
      * ulp of a double on both sides.  For the other types, a value passes if it is at least 5 ulp of a float from the point. */
     const uint32_t half = dtype == BFLOAT16 ? 1u << 15 : 1u << 12, words = dtype == FLOAT32 ? 2 : 9;
     /* for upper words: exponent of 1, bits below the exponent, and largest number of binades between the values of a pair */

@@ -136,7 +136,7 @@ INLINE void advance(vf64 p, vf64 q, const double *fine, vf64 *above, vf64 *below
     *below = f64_mulsub(p, cosine, y);
 }
 
-/* Advances columns i .. i + LANES - 1 to the two rows at one offset; the lower number of a result is not renormalised. */
+/* Advances columns i .. i + LANES - 1 to the two rows at one offset.  The results are not renormalised. */
 INLINE void advance_dd(const anchor_t *a, const double *fine, const double *fine_low, int i, vdd *above, vdd *below) {
     const vdd p = dd_load(a->p + i, a->p_low + i), q = dd_load(a->q + i, a->q_low + i);
     const vdd c = dd_load(fine + i, fine_low + i), s = dd_load(fine + TILE + i, fine_low + TILE + i);

@@ -95,9 +95,9 @@ static void flush_panel(const job_t *job, char *out, const char *panel, ptrdiff_
     }
 }
 
-/* Without a panel, writes the rows to `out`, or adds them and prefetches the rows of the next anchor.
+/* Writes a strip.  Without a panel, the rows are written to `out`, or added while the rows of the next anchor are prefetched.
  *
- * With a panel, stores the rows of an anchor in the panel, which stays in the cache, and flushes them to `out`.  A panel is
+ * With a panel, the rows of an anchor are stored in the panel, which stays in the cache, and flushed to `out`.  A panel is
  * used for additions to a batch, for additions in float16 or bfloat16, and for streamed rows that do not begin on cache lines
  * (unless spec->first is set).  If the rows of `out` are contiguous and fit in one strip, the rows of the panel are contiguous,
  * too, and most cache lines are flushed whole.  The spare columns of the last tile then overwrite the first columns of the next
@@ -131,7 +131,8 @@ NOINLINE void write_strip(const block_t *b, ptrdiff_t first_tile, ptrdiff_t last
 
 /* ---- a block ------------------------------------------------------------------------------------------------------------- */
 
-/* Writes rows row .. row + count - 1, at most BLOCK, of an evenly spaced job.  None may be padding or have only angles of 0. */
+/* Writes rows row .. row + count - 1, at most BLOCK, of an evenly spaced job.  None of these rows may be padding or have only
+ * angles of 0. */
 NOINLINE void block(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
     const spec_t shifted = spec_from(spec, job->offsets->first);
     const ptrdiff_t tiles = spec->columns / TILE;

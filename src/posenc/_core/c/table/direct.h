@@ -1,5 +1,5 @@
-/* Evaluates sin and cos for one vector of columns directly, from the phase, which is the angle in turns.  These lines describe
- * direct_dd; direct_double uses 3 limbs and doubles.
+/* Evaluates sin and cos for one vector of columns directly, from the phase, which is the angle in turns.  The method below is
+ * that of direct_dd; direct_double uses 3 limbs and doubles.
  *
  * Phase: the product of the position's limbs and the limbs of `turns`, modulo one turn, in 5 limbs (160 bits) below the point;
  * the error is below 2**-156 turns.  Reduction to the nearest quarter turn is a subtraction of integers.
@@ -161,12 +161,12 @@ INLINE void direct_dd(const spec_t *spec, const position_t *position, ptrdiff_t 
     apply_symmetry(&t, s.low, c.low, &sine->low, &cosine->low);
 }
 
-/* sin and cos in double.  Times the scale, their relative error is below 5.8 u, plus 2**-91 of the amplitude
+/* sin and cos in double.  After multiplication by the scale, their relative error is below 5.8 u, plus 2**-91 of the amplitude
  * (docs/numerics.md, section 4).  The series end with x**19 and x**18; their next terms are below 2**-65. */
 INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vf64 *sine,
                           vf64 *cosine) {
     const phase_t phase = direct_phase(spec, position, column, lanes, 3);
-    /* in this order, because near a zero of the sine the first two cancel, and their sum is exact */
+    /* in this order, because the first two terms cancel near a zero of the sine, and their sum is then exact */
     const vf64 turn = f64_add(f64_add(phase.first, phase_limb(&phase, 1)), phase_limb(&phase, 2));
     const vf64 x = f64_mul(turn, f64_set(TWO_PI_HIGH)), z = f64_mul(x, x);
     vf64 s = f64_set(SIN_TAIL[1]), c = f64_set(COS_TAIL[0]);

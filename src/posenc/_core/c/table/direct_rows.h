@@ -20,7 +20,7 @@ INLINE void evaluate_tile(const spec_t *spec, const position_t *position, ptrdif
     }
 }
 
-/* Evaluates a row of a tile directly for a dtype other than float64, which needs only the high parts. */
+/* Evaluates a row of a tile directly, for all dtypes but float64: they need only the high parts. */
 NOINLINE void evaluate_tile_double(const spec_t *spec, const position_t *position, ptrdiff_t column, row_t *t) {
     evaluate_tile(spec, position, column, FLOAT32, t->high, t->low);
 }

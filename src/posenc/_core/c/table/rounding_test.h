@@ -55,7 +55,8 @@ INLINE mask16 fast_test(mask16 passed, const vf64 value[2], vf32 f, vu64 addend,
 /* ---- the test with the error bound of each value ------------------------------------------------------------------------- */
 
 /* Returns zero in lanes where value - error and value + error round to the same number and *value is not subnormal in dtype.
- * Sets *value to that number.  Half-way points would be rounded away from zero, but a value that may be one stays undecided. */
+ * Sets *value to that number.  A half-way point would be rounded away from zero, but a value that may be a half-way point stays
+ * undecided. */
 INLINE vu64 undecided_double(vf64 *value, vf64 error, dtype_t dtype) {
     const format_t format = format_of(dtype);
     const int drop = 53 - format.precision;
