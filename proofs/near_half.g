@@ -6,8 +6,8 @@
 # side of the point.  Other half-way points are at least 2**27 away, and rounding is monotonic.  The program adds only the bits
 # from 16 to 31, which gives the same sum, because the lower bits of NEAR are 0.
 #
-# float16, bfloat16: v is rounded to the float f; h is a half-way point between 1 and 2, which is also a float.  If f is not h,
-# the two differ by n ulp of a float, 2**-23 each.  v - f = r is at most half an ulp, and w - v = e is below half an ulp
+# float16, bfloat16: v is rounded to the float f.  A half-way point h between 1 and 2 is also a float.  If f is not h, f and h
+# differ by n ulp of a float, and an ulp is 2**-23.  r = v - f is at most half an ulp, and e = w - v is below half an ulp
 # (tests_double.g), so w is on the same side of h as f.  The masks cover all dropped bits, and half a mask, rounded up, is the
 # bit pattern of half-way points.
 #! constant NEAR table/rounding_test.h: return dtype == FLOAT32 ? {} : dtype == FLOAT16 ?

@@ -1,4 +1,4 @@
-/* Exact evaluation to 320 bits.  It is slow, and its error bound is small enough to round almost all values correctly.
+/* Exact evaluation to 320 bits.  It is slow, but its error bound decides the rounding of almost all values.
  *
  * Method: position * turns (see kernel.h) is an exact product of integers.  Subtracting the nearest multiple of a
  * quarter turn leaves at most 1/8 turn, which is multiplied by 2 pi; the series of sin or cos is summed in fixed point.
@@ -70,7 +70,7 @@ int posenc_evaluate(const spec_t *spec, const position_t *position, ptrdiff_t co
     }
     multiply(position->limb, position->limbs, turns, limbs, product);
 
-    /* the fraction of a turn is limbs 0 .. top of the product; the unit of limb `top` is 2**-32 turns */
+    /* limbs 0 .. top of the product are the fraction of a turn; the unit of limb `top` is 2**-32 turns */
     const int top = spec->fraction_limbs - position->exponent - 1;
     const int used = limbs + position->limbs;
     int n = top + 1;

@@ -2,7 +2,7 @@
 #ifndef POSENC_CPU_H
 #define POSENC_CPU_H
 
-/* Every arm64 processor has NEON.  MSVC, which defines neither macro, and big-endian processors use the baseline. */
+/* Every arm64 processor has NEON.  Big-endian processors use the baseline, and so does MSVC, which defines neither macro. */
 #if defined(__aarch64__) && defined(__ARM_NEON) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define POSENC_NEON 1
 #endif
