@@ -4,7 +4,7 @@
 # this sum were rounded, the relative error would be unbounded near the zeros of the sine.
 #
 # A quarter turn is 2**QUARTER_BITS units of the first limb.  Half a quarter turn is added to the limb before its upper bits are
-# taken, and subtracted from its lower bits, which leaves a rest of at most half a quarter turn.
+# taken, and subtracted from its lower bits.  The rest is therefore at most half a quarter turn.
 #! let PHASE_DOUBLE = 3.36 * u
 #! bound PHASE_DOUBLE: direct_double, angle
 #! bound X_MOST: direct_double, largest rounded angle

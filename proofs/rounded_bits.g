@@ -2,7 +2,7 @@
 # of this type is added, and the last bits are cut off.
 #
 # b are the bits of a normal number, as an integer.  The result r is a multiple of the ulp of the narrower type, at most half an
-# ulp from b.  A carry into the exponent is correct, because the bits of floating-point numbers have the order of the numbers.
+# ulp from b.  A carry into the exponent is correct: as integers, the bits of positive numbers are in the order of the numbers.
 #! constant FROM_VECTOR table/rounding_test.h: const int drop = {} - format.precision; const vu64 half = u64_set((uint64_t)1 <<
 #! constant LESS_VECTOR table/rounding_test.h: const vu64 half = u64_set((uint64_t)1 << (drop - {})), normal =
 #! constant FROM_ROW table/rounding_test.h: const int drop = {} - format.precision; const uint64_t half = drop ?

@@ -6,10 +6,10 @@
 # most 1) are below (ROWS_DOUBLE + u) REACH a, so they need no further term.
 #
 # undecided_values rounds value - error with an error of at most u (|value| + error), which the bound includes.  Without this
-# part of the bound, value - error could be rounded to a half-way point between it and the true value, and the wrong neighbour
+# part of the bound, the rounding could give a half-way point between value - error and the true value, and the wrong neighbour
 # would be returned.
 #
-# The fast test compares |value| with `smallest` without its last bits.  These are less than 2**-4 of `smallest` for float32,
+# The fast test compares |value| with the first bits of `smallest`.  The bits left out are less than 2**-4 of it for float32,
 # which keeps 4 bits after the first, and less than 2**-6 for floats.  v is in [1, 2]; an ulp of a double is 2**-52.  `smallest`
 # must be below 2, the number whose bits are UPPER_64 or UPPER_32.  M <= 3.42 a, because |P0| + |Q0| <= 1.4143 a; the smallest
 # normal number adds less than 2**-12.

@@ -322,7 +322,7 @@ cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, object x, obje
 
 
 cdef int view_positions(positions_t *p, object positions, Factors factors) except -1:
-    """Hold the buffer of an array that is a view of the positions of `factors`, on their first axis if they have several."""
+    """Hold the buffer of an array that is a view of the positions of `factors`, or of the first axis of these positions."""
     cdef char *first
     cdef char *beyond
     cdef int i

@@ -67,7 +67,10 @@ def counters():
 
 
 def check_settings():
-    """Raise ValueError if an environment variable is invalid.  Not called at import, where few programs catch errors."""
+    """Raise ValueError if an environment variable is invalid.
+
+    The import does not raise this error, because few programs would catch it.
+    """
     if invalid_setting is not None:
         raise ValueError(invalid_setting)
 

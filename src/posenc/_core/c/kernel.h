@@ -1,4 +1,4 @@
-/* The interface between kernel.pyx and the kernels: C11 without Python.
+/* The interface between kernel.pyx and the kernels, which are written in C11 without Python.
  *
  * A value is scale * sin(2 pi (position * turns + quarter / 4)), where `turns` is the column's frequency in turns per position,
  * and quarter is 1 for a cosine, else 0.  A column of zeros has 0 turns.  Python puts the columns in their final order, which

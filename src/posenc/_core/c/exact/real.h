@@ -6,7 +6,7 @@
 
 enum {
     LIMBS = 10,                  /* 32-bit limbs of a mantissa */
-    MIN_SURE_BITS = 64,          /* a value with fewer is not used; with 0 or fewer, even its sign may be wrong */
+    MIN_SURE_BITS = 64,          /* a value with fewer sure bits is not used; with 0 or fewer, even its sign may be wrong */
     EXACT = 1 << 20              /* sure bits of an exact number */
 };
 

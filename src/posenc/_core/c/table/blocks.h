@@ -6,8 +6,8 @@
 
 #include "table/direct_rows.h"
 
-/* `next` is the position of row + 1.  It is used if spec->first > 0: a row is then shifted, and ends with the first columns of
- * the next row (spec_from in offset_tables.h). */
+/* `next` is the position of row + 1.  It is used for shifted rows (spec->first > 0), which end with the first columns of the
+ * next row (spec_from in offset_tables.h). */
 typedef struct {
     const spec_t *spec;
     const job_t *job;
