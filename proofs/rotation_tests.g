@@ -12,7 +12,7 @@
 # split factor has an error of 2 * 2**-150 if both floats are below 2**-126.
 #
 # Overflow.  If an operation in float overflows, a result of the pair is infinite or NaN, because no later operation turns an
-# infinity or a NaN into a finite number.  Such a result has the largest exponent, so the addend makes the upper word smaller
+# infinity or a NaN into a finite number.  This result has the largest exponent, so the addend makes the upper word smaller
 # than 2**BELOW, and the test fails.  In double, values are below 2**(128 + MOST_SCALE + 1), the limit of round_values.
 #
 # Subnormal results drop more bits.  The smallest results that pass are normal numbers of their type.

@@ -9,10 +9,10 @@
 # part of the bound, the rounding could give a half-way point between value - error and the true value, and the wrong neighbour
 # would be returned.
 #
-# The fast test compares |value| with the first bits of `smallest`.  The bits left out are less than 2**-4 of it for float32,
-# which keeps 4 bits after the first, and less than 2**-6 for floats.  v is in [1, 2]; an ulp of a double is 2**-52.  `smallest`
-# must be below 2, the number whose bits are UPPER_64 or UPPER_32.  M <= 3.42 a, because |P0| + |Q0| <= 1.4143 a; the smallest
-# normal number adds less than 2**-12.
+# The fast test compares |value| with the first bits of `smallest`.  The bits left out are less than 2**-4 of `smallest` for
+# float32, which keeps 4 bits after the first, and less than 2**-6 for floats.  v is in [1, 2]; an ulp of a double is 2**-52.
+# `smallest` must be below 2, the number whose bits are UPPER_64 or UPPER_32.  M <= 3.42 a, because |P0| + |Q0| <= 1.4143 a; the
+# smallest normal number adds less than 2**-12.
 #
 # Subnormal numbers drop more bits.  A value that passes is at least TIMES times the smallest normal number, apart from the bits
 # left out, so the true value is normal.  The values of a sine with frequency 0 are 0, so its column needs no limit.  If the

@@ -50,7 +50,7 @@ def quota(root: str = "/") -> int | None:
 
 
 def _quotas(mount: Path, group: str, read: Callable[[Path], tuple[bytes, bytes]]) -> Iterator[float]:
-    """Yield the quotas of a group and its parents; in a container the files of the group may be in the mount itself."""
+    """Yield the quotas of a group and its parents; in a container, the files of the group may be in the mount itself."""
     folder = Path(mount, group.lstrip("/"))
     for each in (folder, *folder.parents):
         with suppress(OSError, ValueError):         # no such file, or "max": no limit

@@ -7,7 +7,7 @@
 #if defined(__clang__)
 #define NOINLINE static __attribute__((noinline))
 #else
-#define NOINLINE static __attribute__((noinline, noclone)) /* GCC could make copies for constant arguments */
+#define NOINLINE static __attribute__((noinline, noclone)) /* without noclone, GCC makes copies for constant arguments */
 #endif
 /* A rarely called function, compiled for size. */
 #define COLD static __attribute__((noinline, cold))

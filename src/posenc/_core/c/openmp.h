@@ -1,4 +1,4 @@
-/* Runs a loop in a team of OpenMP threads; without OpenMP, in one thread.
+/* Runs a loop in a team of OpenMP threads, or in one thread if the compiler does not support OpenMP.
  *
  * GNU's runtime ends the process if the system refuses a thread or the memory for a team.  In a forked child, the runtime waits
  * forever for threads that exist only in the parent.  Both conditions are checked before threads start. */

@@ -196,7 +196,7 @@ static inline int u64_is_zero(vu64 a) {
     for (int i = 0; i < LANES; i++) any |= lanes[i];
     return any == 0;
 }
-static inline vu64 u64_mul32(vu64 a, vu64 b) { return a * b; }      /* both upper halves are zero in this file */
+static inline vu64 u64_mul32(vu64 a, vu64 b) { return a * b; }      /* the upper halves of a and b are zero in this file */
 static inline vu64 bits_of_f32(vf32 f) {
     vu64 u;
     memcpy(&u, &f, sizeof u);

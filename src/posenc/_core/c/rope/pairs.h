@@ -28,8 +28,8 @@ enum {
 /* Whether the factors of pairs with an even index precede those with an odd index, as in bf16_split. */
 INLINE int is_split(const rotation_t *r) { return r->dtype == BFLOAT16 && !r->interleaved; }
 
-/* Returns the index of a pair's first factor.  A row of factors has a block of numbers * FACTOR_PAIRS numbers for every
- * FACTOR_PAIRS pairs. */
+/* Returns the index of a pair's first factor.  A pair has as many factors as `numbers` states; a row of factors has a block for
+ * every FACTOR_PAIRS pairs. */
 INLINE ptrdiff_t factor_index(ptrdiff_t pair, int numbers, int split) {
     const ptrdiff_t i = pair % FACTOR_PAIRS, at = split ? i % 2 * (FACTOR_PAIRS / 2) + i / 2 : i;
     return pair / FACTOR_PAIRS * (numbers * FACTOR_PAIRS) + at;
@@ -135,8 +135,8 @@ typedef struct {
     vu64 least, ratio;
 } tests_t;
 
-/* The operands of the tests, in memory, because the compiler would build constants again for each bunch.  The error of a
- * rotated value in double is below share * (|a c| + |b s|) + floor * (|a| + |b|). */
+/* The operands of the tests.  They are in memory, because the compiler would build constants again for each bunch.  The error
+ * of a rotated value in double is below share * (|a c| + |b s|) + floor * (|a| + |b|). */
 typedef struct {
     ALIGNED uint64_t addend[LANES], mask[LANES], least[LANES], ratio[LANES];
     double share, floor;

@@ -30,7 +30,7 @@ static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdi
     }
 }
 
-/* Writes rows at integer positions.  Long runs that rise or fall by job->offsets->step are computed in blocks. */
+/* Writes rows at integer positions.  Long runs of positions that rise or fall by job->offsets->step are computed in blocks. */
 static void integer_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
     const int64_t *const p = job->integers;
     const ptrdiff_t end = row + count;
