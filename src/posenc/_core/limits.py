@@ -26,7 +26,7 @@ def _torch() -> int | None:
 
 
 def _usable() -> int:
-    """Return the number of processors that this thread may use, or of all processors if the system does not report it."""
+    """Return the number of processors that this thread may use or, if it is unknown, the number of all processors."""
     with suppress(AttributeError, OSError):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

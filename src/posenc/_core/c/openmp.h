@@ -1,7 +1,7 @@
 /* Runs a loop in a team of OpenMP threads, or in one thread if the compiler does not support OpenMP.
  *
  * GNU's runtime ends the process if the system refuses a thread or the memory for a team.  In a forked child, the runtime waits
- * forever for threads that exist only in the parent.  Both conditions are checked before threads start. */
+ * forever for threads that exist only in the parent.  So before threads start, both dangers are ruled out. */
 #ifndef POSENC_OPENMP_H
 #define POSENC_OPENMP_H
 

@@ -28,7 +28,7 @@ enum {
 /* Whether the factors of pairs with an even index precede those with an odd index, as in bf16_split. */
 INLINE int is_split(const rotation_t *r) { return r->dtype == BFLOAT16 && !r->interleaved; }
 
-/* Returns the index of a pair's first factor.  A pair has as many factors as `numbers` states; a row of factors has a block for
+/* Returns the index of a pair's first factor.  `numbers` is the number of factors of a pair.  A row of factors has a block for
  * every FACTOR_PAIRS pairs. */
 INLINE ptrdiff_t factor_index(ptrdiff_t pair, int numbers, int split) {
     const ptrdiff_t i = pair % FACTOR_PAIRS, at = split ? i % 2 * (FACTOR_PAIRS / 2) + i / 2 : i;
