@@ -166,10 +166,7 @@ cdef bint is_monotonic(const int64_t *p, ptrdiff_t rows, uint64_t step) noexcept
 
 
 cdef int64_t *integers_of(const double *reals, ptrdiff_t rows) noexcept nogil:
-    """Return new memory with the positions as integers, or NULL if one is not an integer or memory is exhausted.
-
-    The caller must free the memory.
-    """
+    """Allocate an array of the positions as integers.  Return NULL if one is not an integer or memory is exhausted."""
     cdef ptrdiff_t i
     cdef int64_t *integers
     for i in range(rows):

@@ -67,10 +67,7 @@ def counters():
 
 
 def check_settings():
-    """Raise ValueError if an environment variable is invalid.
-
-    The import does not raise this error, because few programs would catch it.
-    """
+    """Raise ValueError if an environment variable is invalid.  Few programs would catch the error if the import raised it."""
     if invalid_setting is not None:
         raise ValueError(invalid_setting)
 

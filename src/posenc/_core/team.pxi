@@ -1,9 +1,8 @@
 # The team of threads that runs the blocks of a call, and the signal checks between pieces of the work.
 
 cdef enum:
-    # PER_THREAD: number of values that justify another thread.  PER_CHECK: number of values that a thread computes before the
-    # time is first measured.  A value takes 0.3 to 2 ns if it is advanced from an anchor, 3 to 20 ns if it is evaluated
-    # directly, and 3 to 15 us if it is evaluated exactly.
+    # PER_THREAD: values that justify another thread.  PER_CHECK: values that a thread computes before time is first measured.
+    # A value takes 0.3 to 2 ns if advanced from an anchor, 3 to 20 ns if evaluated directly, 3 to 15 us if evaluated exactly.
     ADVANCED_PER_THREAD = 1 << 18
     ADVANCED_PER_CHECK = 1 << 24
     DIRECT_PER_THREAD = 1 << 14

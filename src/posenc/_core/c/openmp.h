@@ -1,7 +1,7 @@
 /* Runs a loop in a team of OpenMP threads, or in one thread if the compiler does not support OpenMP.
  *
  * GNU's runtime ends the process if the system refuses a thread or the memory for a team.  In a forked child, the runtime waits
- * forever for threads that exist only in the parent.  So before threads start, both dangers are ruled out. */
+ * forever for threads that exist only in the parent.  Both cases are detected before threads start. */
 #ifndef POSENC_OPENMP_H
 #define POSENC_OPENMP_H
 
@@ -160,12 +160,10 @@ static int openmp_team(int requested) {
 
 #endif
 
-/* Calls block(context, i, member) in a team for each i from `first` to `last` - 1.  Returns the number of calls in the calling
- * thread.
+/* Calls block(context, i, member) in a team for each i from `first` to `last` - 1.  Returns the number of calls in this thread.
  *
- * The loop must not begin with a barrier: the calling thread would wait for late threads, and would then often be woken on the
- * processor of a late thread.  GCC adds a barrier for a variable that is both firstprivate and lastprivate, as in Cython's
- * prange. */
+ * The loop must not begin with a barrier: this thread would wait for late threads, and then often be woken on the processor of
+ * a late thread.  GCC adds a barrier for a variable that is both firstprivate and lastprivate, as in Cython's prange. */
 static ptrdiff_t openmp_run(run_block_t block, void *context, ptrdiff_t first, ptrdiff_t last, int team) {
     ptrdiff_t which, own = 0;
 #if defined(_OPENMP)

@@ -131,8 +131,7 @@ NOINLINE void write_strip(const block_t *b, ptrdiff_t first_tile, ptrdiff_t last
 
 /* ---- a block ------------------------------------------------------------------------------------------------------------- */
 
-/* Writes rows row .. row + count - 1, at most BLOCK, of an evenly spaced job.  None of these rows may be padding or have only
- * angles of 0. */
+/* Writes `count` rows from `row` on, at most BLOCK, of an evenly spaced job.  None may be padding or have only angles of 0. */
 NOINLINE void block(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
     const spec_t shifted = spec_from(spec, job->offsets->first);
     const ptrdiff_t tiles = spec->columns / TILE;

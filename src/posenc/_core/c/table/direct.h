@@ -35,8 +35,7 @@ static const double SIN_TAIL[TAIL] = {
     0x1.952c77030ad4ap-49,  -0x1.2f49b46814157p-57, 0x1.71b8ef6dcf572p-66,
     -0x1.761b41316381ap-75, 0x1.3f3ccdd165fa9p-84,  -0x1.d1ab1c2dccea3p-94,
 };
-/* (-1)**k / (2k)! for k = 0 .. 8 in double-double, then 9 .. 14 in double; the truncation error is below
- * z**15 / 30! < 2**-117 */
+/* (-1)**k / (2k)! for k = 0 .. 8 in double-double, 9 .. 14 in double; the truncation error is below z**15 / 30! < 2**-117 */
 static const double COS_COEFFICIENTS[COS_LEADING][2] = {
     {0x1.0000000000000p+0, 0x0.0p+0},
     {-0x1.0000000000000p-1, 0x0.0p+0},

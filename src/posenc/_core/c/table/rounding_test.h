@@ -23,11 +23,10 @@ INLINE double smallest_normal(dtype_t dtype) { return dtype == FLOAT16 ? 0x1p-14
 
 /* One addition and one mask test two 16-bit words of each value: an upper word with the first bits of the value, and a lower
  * word with the first bits that rounding drops.  For float32 these are words 3 and 1 of the double; for float16 and bfloat16
- * they are the two words of the float.  A value passes if both masked words are nonzero.
- *
- * For float32, the lower word is zero within 2**16 ulp of a double from a half-way point.  For float16 and bfloat16, it is zero
- * only at the half-way point, because rounding to float does not cross this point.  In the upper word, bit 62 (30 of a float)
- * is set if |value| >= smallest; the bits of `smallest` below this word are left out. */
+ * they are the two words of the float.  A value passes if both masked words are nonzero.  For float32, the lower word is zero
+ * within 2**16 ulp of a double from a half-way point.  For float16 and bfloat16, it is zero only at the half-way point, because
+ * rounding to float does not cross this point.  In the upper word, bit 62 (30 of a float) is set if |value| >= smallest; the
+ * bits of `smallest` below this word are left out. */
 #define UPPER_64 ((uint64_t)1 << 62)
 #define UPPER_32 ((uint32_t)1 << 30)
 
@@ -55,8 +54,7 @@ INLINE mask16 fast_test(mask16 passed, const vf64 value[2], vf32 f, vu64 addend,
 /* ---- the test with the error bound of each value ------------------------------------------------------------------------- */
 
 /* Returns zero in lanes where value - error and value + error round to the same number and *value is not subnormal in dtype.
- * Sets *value to that number.  A half-way point would be rounded away from zero, but a value that may be a half-way point stays
- * undecided. */
+ * Sets *value to that number.  A value that may be a half-way point is undecided, so its rounding direction is irrelevant. */
 INLINE vu64 undecided_double(vf64 *value, vf64 error, dtype_t dtype) {
     const format_t format = format_of(dtype);
     const int drop = 53 - format.precision;

@@ -7,7 +7,6 @@
 enum { FEWEST_ROWS = 4 };       /* fewer rows are evaluated one by one, which is faster than a block */
 
 /* Returns the number of rows before the position `special`, among `count` rows of an evenly spaced job that begin at `row`.
- *
  * The distance from `row` to `special` is computed modulo 2**64.  If `special` is before `row`, this distance is larger than
  * that of the last row, because the positions of all rows are in the range of int64.  If `special` is between two rows, the
  * run ends before the first of these rows, which is then evaluated directly. */
