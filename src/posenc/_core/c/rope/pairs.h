@@ -156,7 +156,7 @@ static limits_t limits_of(dtype_t dtype, double direct_scale) {
     /* for upper words: exponent of 1, bits below the exponent, and largest number of binades between the values of a pair */
     const uint32_t bias = dtype == FLOAT32 ? 1023 : 127, below = dtype == FLOAT32 ? 4 : 7;
     const uint32_t binades = dtype == FLOAT32 && direct_scale == 0 ? 14 : 12;
-    /* the smallest value that passes is 2**-lowest: twice the smallest normal float16, else large enough against underflow */
+    /* 2**-lowest is the smallest value that passes: for float16, twice its smallest normal number; else, far above underflow */
     const uint32_t lowest = dtype == FLOAT16 ? 13 : 100;
     /* the addend makes the upper words of infinity and NaN, without their sign, smaller than 1 << below */
     limits_t l = {.share = direct_scale != 0 ? DIRECT_ROTATION_ERROR : ROTATION_ERROR,

@@ -31,7 +31,7 @@ INLINE void rotate_pairs(const head_row_t *h, ptrdiff_t pair, int width, const c
     }
 }
 
-/* Copies the last pairs of a row, fewer than BUNCH.  Second columns begin `to_second` and `second` bytes after first columns. */
+/* Copies the last pairs of a row, fewer than BUNCH.  Second columns are `to_second` and `second` bytes after first columns. */
 static void copy_last_pairs(const rotation_t *r, ptrdiff_t pair, char *to, ptrdiff_t to_second, const char *from,
                             ptrdiff_t second) {
     const size_t bytes = (size_t)((r->pairs - pair) * size_of(r->dtype));
