@@ -1,11 +1,12 @@
 # Anchors in double-double (anchor_of in table/advance.h, dd_product_sum in doubledouble.h).
 #
-# As in rows_double.g, a value is a sum of terms, each multiplied by the factors 1 + e of the operations on its way, and the
-# other terms are set to zero.  A term is scaled to 1: the factors a = 1 + ea and b = 1 + eb have the error of their evaluation.
+# As in rows_double.g, one term of the sum is bounded at a time, and the other terms are set to zero.  The term is scaled to 1:
+# it is the product of a = 1 + ea and b = 1 + eb, where ea and eb are the errors of their evaluation.
 #
-# fast_two_sum(s, rest) is exact if |s| >= |rest|.  If the terms cancel, |s| may be smaller.  Then its lower number has an error,
-# `inexact`: with s' = (s + rest) (1 + e1), s' - s and rest - (s' - s) are rounded by e2 and e3, and the error is at most
-# |e2 (rest + e1 (s + rest)) (1 + e3)| + |e1 e3 (s + rest)| <= u (1 + 5 u) |rest|.  |rest| <= REST times the sum of the magnitudes.
+# fast_two_sum(s, rest) is exact if |s| >= |rest|.  If terms cancel, |s| may be smaller.  The lower number then has an error,
+# `inexact`.  Let s' = (s + rest) (1 + e1), and let e2 and e3 be the rounding errors of s' - s and of rest - (s' - s).  Then
+# |inexact| <= |e2 (rest + e1 (s + rest)) (1 + e3)| + |e1 e3 (s + rest)| <= u (1 + 5 u) |rest|.
+# |rest| is at most REST times the sum of the magnitudes of the terms.
 #! from direct_dd.g: DIRECT_DD
 #! let ANCHORS_DD = 2**-99.43
 #! let REST = 6.01 * u

@@ -12,7 +12,7 @@ TYPES = {"vf64", "vdd", "vf32", "vu64", "double", "float", "int", "uint32_t", "u
 
 
 class ProofError(Exception):
-    """The headers do not have the form that a script of proofs/ expects."""
+    """The sources do not have the form that a script of proofs/ requires."""
 
 
 def number_of(text):
@@ -28,7 +28,7 @@ def number_of(text):
 
 
 class Parser:
-    """Parses C text to nested tuples: ("call", name, arguments), ("name", path), ("number", x), and so on."""
+    """Parses C text into nested tuples: ("call", name, arguments), ("name", path), ("number", x), and so on."""
 
     def __init__(self, text):
         self.tokens = TOKEN.findall(re.sub(r"/\*.*?\*/", " ", text, flags=re.DOTALL))

@@ -1,10 +1,10 @@
 # The phase in double (direct_double in table/direct.h): the sum of three limbs, and its product with 2 pi.
 #
-# The limbs are integers times powers of two.  If |a| < 2**-12, the first sum is exact, because a is a multiple of 2**-64.
-# Without this, the relative error would be unbounded near the zeros of the sine.
+# The limbs are integers times powers of two.  If |a| < 2**-12, the first sum is exact, because a is a multiple of 2**-64.  If
+# this sum were rounded, the relative error would be unbounded near the zeros of the sine.
 #
-# The first limb has QUARTER_BITS bits of a quarter turn.  Adding half a quarter turn before the upper bits are taken, and
-# subtracting it from the others, leaves a rest of at most half a quarter turn.
+# A quarter turn is 2**QUARTER_BITS units of the first limb.  Half a quarter turn is added to the limb before its upper bits are
+# taken, and subtracted from its lower bits.  The rest is therefore at most half a quarter turn.
 #! let PHASE_DOUBLE = 3.36 * u
 #! bound PHASE_DOUBLE: direct_double, angle
 #! bound X_MOST: direct_double, largest rounded angle

@@ -1,11 +1,12 @@
-# The relative error of an exact evaluation (posenc_evaluate in exact/exact.c), and of a sum of two (sum_of in
-# exact/combination.c).
+# The relative error of an exact evaluation (posenc_evaluate in exact/exact.c), and of the sum of two exact evaluations (sum_of
+# in exact/combination.c).
 #
-# The phase has a relative error below 2**d, and so has the sine or the cosine (x cot x <= 1 and x tan x < 1, for x <= pi/4).  With
-# m = max(d, SMALLEST_ERROR), the errors are scaled by 2**-m; the program uses 2**(m + 1).  Five numbers are truncated to 32 LIMBS
-# bits: turn, pi/4, angle, the series times the angle, and the product with the scale.
-# The errors of a sum are scaled by 2**-error.  Alignment cuts off less than one unit, `unit`, and normalisation at most two.
-# If both terms are exact, they have no error; else `unit` is below 2**-34, because at most 286 bits of a term are sure.
+# The relative error of the phase is below 2**d.  The relative error of its sine or cosine is no larger, because x cot x <= 1
+# and x tan x < 1 for x <= pi/4.  Let m = max(d, SMALLEST_ERROR).  The errors are scaled by 2**-m; the bound in use is 2**(m+1).
+# Five numbers are truncated to 32 * LIMBS bits: turn, pi/4, angle, the series times the angle, and the product with the scale.
+#
+# The errors of a sum are scaled by 2**-error.  Alignment cuts off less than one `unit`, and normalisation cuts off at most two.
+# If both terms are exact, they have no error; otherwise, `unit` is below 2**-34, because at most 286 bits of a term are sure.
 #! from exact_series.g: SERIES_ERROR
 #! from exact_series.sollya: REST
 #! constant SMALLEST_ERROR exact/exact.c: SMALLEST_ERROR = {}

@@ -18,7 +18,7 @@ class Headers:
             path, old, new = change
             self.texts[path], count = replaced(self.source(path), old, new)
             if count != 1:
-                raise ProofError(f"{path} has {count} times {old!r}, expected once")
+                raise ProofError(f"{path} contains {old!r} {count} times, expected once")
 
     def source(self, path):
         if path not in self.texts and (self.package / path).is_file():
@@ -29,7 +29,7 @@ class Headers:
         """Refuse a quotation that does not occur exactly once; white space and comments do not matter."""
         source = plain(self.source(path))
         if source.count(plain(text)) != 1:
-            raise ProofError(f"{path} no longer has exactly once:\n{text}")
+            raise ProofError(f"{path} contains the following text {source.count(plain(text))} times, expected once:\n{text}")
 
     def capture(self, path, text):
         """Return the number at {} in a quotation, which must occur exactly once; {_} stands for any number."""
@@ -38,7 +38,7 @@ class Headers:
         parts = [other.join(re.escape(plain(piece)) for piece in part.split("{_}")) for part in text.split("{}")]
         found = re.findall(number.join(parts), plain(self.source(path)))
         if len(found) != 1:
-            raise ProofError(f"{path} has {len(found)} times {text!r}, expected once")
+            raise ProofError(f"{path} contains {text!r} {len(found)} times, expected once")
         return number_of(found[0])
 
     def unchanged(self, name, digest):
@@ -46,7 +46,7 @@ class Headers:
         parameters, body = self.function(name)
         found = hashlib.sha256(plain(" ".join([*parameters, body])).encode()).hexdigest()[:8]
         if found != digest:
-            raise ProofError(f"{name} has changed; read it again with this proof, then write {name}:{found}")
+            raise ProofError(f"{name} has changed; check this proof against it, then write {name}:{found}")
 
     def constant(self, name):
         """Return a #define, an enum constant or an array of numbers, or None."""
@@ -83,7 +83,7 @@ class Headers:
             found = re.search(rf"(?ms)^[A-Za-z][\w ]* \*?{name}\(([^)]*)\) {{(?:([^\n]+) }}$|(.*?)^}})", text)
             if found:
                 return [re.search(r"(\w+)(\[[^]]*\])*$", p.strip())[1] for p in found[1].split(",")], found[2] or found[3]
-        raise ProofError(f"no function {name}")
+        raise ProofError(f"the sources have no function {name}")
 
 
 def replaced(text, old, new, between=r"\s+"):

@@ -1,14 +1,15 @@
-# The bits that the fast test examines (table/rounding_test.h): a value that passes is rounded as the true value.
+# The bits that the fast test examines (table/rounding_test.h): a value that passes rounds to the same number as the true value.
 #
-# float32: v and w, the computed and the true value, are in units of the last place of v.  d are the 29 bits that rounding drops,
-# an integer.  The sum d + NEAR, without the bit 2**29 that the mask leaves out, is not below the lowest bit of the mask.  Then v
-# is at least MARGIN from the half-way point 2**28, and |w - v| < MARGIN (tests_double.g), so both are on the same side of it.
-# Bits 16 .. 31 are added alone, which is the same sum, because the lower bits of NEAR are 0.
-# Other half-way points are at least 2**27 away, and rounding is monotonic.
+# float32: v is the computed value, w the true value, both in ulp of v.  The integer d consists of the 29 bits that rounding
+# drops.  v passes if the sum d + NEAR, without the bit 2**29 that the mask leaves out, is at least the lowest bit of the mask.
+# Then v is at least MARGIN from the half-way point 2**28, and |w - v| < MARGIN (tests_double.g), so v and w are on the same
+# side of the point.  Other half-way points are at least 2**27 away, and rounding is monotonic.  The program adds only the bits
+# from 16 to 31, which gives the same sum, because the lower bits of NEAR are 0.
 #
-# float16, bfloat16: v is rounded to the float f; h is a half-way point between 1 and 2, also a float.  If f is not h, they differ
-# by n ulp of a float, 2**-23 each, v - f = r is at most half an ulp, and w - v = e is below half an ulp (tests_double.g), so w is
-# on the same side of h as f.  The masks cover all dropped bits, and their half is the bit pattern of half-way points.
+# float16, bfloat16: v is rounded to the float f.  A half-way point h between 1 and 2 is also a float.  If f is not h, f and h
+# differ by n ulp of a float, and an ulp is 2**-23.  r = v - f is at most half an ulp, and e = w - v is below half an ulp
+# (tests_double.g), so w is on the same side of h as f.  The masks cover all dropped bits, and half a mask, rounded up, is the
+# bit pattern of half-way points.
 #! constant NEAR table/rounding_test.h: return dtype == FLOAT32 ? {} : dtype == FLOAT16 ?
 #! constant HALF_FLOAT16 table/rounding_test.h: return dtype == FLOAT32 ? {_} : dtype == FLOAT16 ? {} : {_}; }
 #! constant HALF_BFLOAT16 table/rounding_test.h: return dtype == FLOAT32 ? {_} : dtype == FLOAT16 ? {_} : {}; }

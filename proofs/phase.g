@@ -1,11 +1,11 @@
-# The limbs that direct_phase drops (table/direct.h), in turns and in radians: an absolute error, relative to the amplitude.
+# The error of the limbs that direct_phase (table/direct.h) drops.  In radians, it is the error relative to the amplitude.
 #
-# A limb of the position is below 2**32.  The limbs of the frequency from the first dropped one on are a fraction below
-# 2**(-32 (limbs + 1)), relative to the weight of the position's limb.  The last sum is cut off below 2**(-32 limbs), and the
-# frequency itself has an error of two units of 2**-Q (docs/numerics.md, section 1): Q >= SIGNIFICANT, |position| < 2**64.
+# A limb of the position is below 2**32.  Relative to the weight of this limb, the dropped limbs of the frequency are a fraction
+# below 2**(-32 (limbs + 1)).  The last sum is cut off below 2**(-32 limbs).  The frequency itself has an error of two units of
+# 2**-Q (docs/numerics.md, section 1), where Q >= SIGNIFICANT, and |position| < 2**64.
 #
-# is_fast limits the limbs of a position.  Two callers do not ask it: direct_row, for integers plus the offset of a rotation,
-# which is the default, 0; and offset tables, for half steps.
+# is_fast limits the number of limbs of a position.  Two callers do not use is_fast: direct_row, whose positions are integers
+# (the offset of a rotation is the default, 0), and offset tables, whose positions are half steps.
 #! let DROPPED_DOUBLE = 2**-91
 #! let DROPPED_DD = 2**-154
 #! bound DROPPED_DOUBLE: direct_double, dropped limbs, of the amplitude

@@ -1,8 +1,8 @@
 # Rotation in double (rotate_in_double in rope/pairs.h, settle_order in rope/uncertain_pairs.h), relative to |a c| + |b s|.
 #
-# As in rows_double.g, each term is multiplied by the factors of the operations on its way.  a and b are exact.  c and s are
-# correctly rounded, or evaluated directly, with absolute errors that DIRECT_ROTATION_FLOOR covers.
-# apply_symmetry may exchange the sine and the cosine of the rest of an angle, so both have the larger error, DIRECT.
+# As in rows_double.g, one term is bounded at a time.  a and b are exact.  c and s are either correctly rounded, or evaluated
+# directly with absolute errors that DIRECT_ROTATION_FLOOR covers.  apply_symmetry may exchange the sine and the cosine of the
+# rest of an angle, so the larger error, DIRECT, is used for both.
 #! from direct_double_sin.g: SIN_DOUBLE
 #! from direct_double_cos.g: COS_DOUBLE
 #! let DIRECT = max(SIN_DOUBLE, COS_DOUBLE)

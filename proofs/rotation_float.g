@@ -1,13 +1,13 @@
 # Rotation in float (rotate_in_float in rope/pairs.h), for float16 and bfloat16:
 # |error| <= 2**-23 (1 + 2**-25) |x| + ROTATION_FLOAT A.
 #
-# A is scaled to 1.  a and b have 11 bits (bfloat16: 8).  c = c_upper + c_lower, where c_upper has 13 bits, so the products of
-# the upper floats are exact, and |c_lower| <= SMALL |c|: upper_bits adds 2**CUT_HALF to a double's bits and cuts the last CUT
-# of them.  x is the exact result for the doubles c and s; d is the part of c_lower and s_lower in it, |d| <= SMALL A (Cauchy
-# and Schwarz).  e1 and e2 are the roundings of the upper sum and of the last sum.
+# A is scaled to 1.  a and b have 11 bits (bfloat16: 8).  c = c_upper + c_lower, where c_upper has 13 bits, so products with the
+# upper floats are exact.  |c_lower| <= SMALL |c|, because upper_bits adds 2**CUT_HALF to the bits of a double and cuts off the
+# last CUT bits.  x is the exact result for the doubles c and s; d is the part of x that comes from c_lower and s_lower.  By the
+# inequality of Cauchy and Schwarz, |d| <= SMALL A.  e1 is the rounding error of the upper sum, e2 that of the last sum.
 #
-# The products with the lower floats: as in rows_double.g, each term is multiplied by the factors of the operations on its way,
-# r_c ... and r_s ...  The last factor of a value is that of the last sum, e2, so LOWER bounds the term before this factor.
+# The products with the lower floats are bounded one at a time, as in rows_double.g, with the factors r_c ... and r_s ...  The
+# last factor comes from the last sum (e2); LOWER bounds a term before this factor.
 #! constant CUT rope/factors.h: + ((uint64_t)1 << {_})) & ~(((uint64_t)1 << {}) - 1));
 #! constant CUT_HALF rope/factors.h: + ((uint64_t)1 << {})) & ~(((uint64_t)1 << {_}) - 1));
 #! let UPPER_BITS = 53 - CUT

@@ -1,6 +1,6 @@
 # direct_series in direct_dd (table/direct.h): the terms in double.
 #
-# z is the upper number of z, so it has the relative error Z_HIGH from the exact square Z.
+# These terms use only the upper number of z, whose relative error from the exact square Z is at most Z_HIGH.
 #! from direct_dd_polynomials.sollya: X_MOST_DD
 #! let Z_HIGH = 1.001 * u
 #! let SIN_TAIL_DD = 1.1 * u

@@ -1,9 +1,9 @@
 """Translate statements of the C headers to definitions in Gappa's language.
 
-The translator executes the statements of a quotation one by one.  A floating-point number is the text of an expression of
-Gappa, an integer is a number, so loops over integers are unrolled.  Inline functions are executed, too; two_sum, fast_two_sum,
-two_difference and two_product are replaced by their theorems: the lower number of the result is the exact rounding error.
-A condition must be about integers: which branch is taken for a floating-point number is unknown, so it is refused.
+The translator executes the statements of a quotation one by one.  It represents a floating-point number by the text of an
+expression, and an integer by its value, so loops over integers are unrolled.  Inline functions are executed, too, except
+two_sum, fast_two_sum, two_difference and two_product.  These are replaced by their theorems: the lower number of the result is
+the exact rounding error.  A condition on a floating-point number is refused, because its result is unknown.
 """
 
 import re
@@ -27,13 +27,13 @@ def gappa_number(x):
 
 
 class Real(str):
-    """The text of an expression of Gappa."""
+    """The text of an expression in Gappa's language."""
 
     __slots__ = ()
 
 
 class Zero(Real):
-    """A term that a linear form leaves out, with the sums of such terms."""
+    """A term that is left out of a linear form, or a sum of these terms."""
 
     __slots__ = ()
 
@@ -69,7 +69,7 @@ class Translator:
 
     mode: "rounded" writes the rounding operator of Gappa; "exact" leaves roundings out; "factors" multiplies by 1 + e instead
     of rounding, so that a value is linear in its inputs, and inputs may be Zero.  `suffix` is appended to each name.
-    A variable in `given` keeps its value, whatever the statements assign to it.
+    Assignments to a variable in `given` are ignored.
     """
 
     def __init__(self, headers, fused, mode, variables=(), precision=53, suffix="", given=()):
@@ -78,7 +78,7 @@ class Translator:
         self.lines, self.hypotheses, self.versions, self.factors, self.renamed = [], [], {}, set(), []
         self.given = set(given)
         self.inputs = set()                         # names that have no definition in the code
-        self.prefix, self.target = "", ""           # of the names in an inline function; the variable that is assigned
+        self.prefix, self.target = "", ""           # prefix of names in an inline function; name of the assigned variable
         self.variables = {**dict(variables), "FUSED": int(fused)}
 
     def run(self, text):
@@ -86,7 +86,7 @@ class Translator:
             self.execute(statement)
 
     def definitions(self):
-        """Return the definitions.  The last value of a variable has its name, earlier ones have a number."""
+        """Return the definitions.  The last value of a variable has its name; names of earlier values end with a number."""
         text = "\n".join(self.lines)
         for name, version in self.versions.items():
             if version and name not in self.factors:
@@ -252,7 +252,7 @@ class Translator:
         return value if isinstance(value, Zero) else Real(f"-{wrapped(value)}")
 
     def binary(self, operator, left, right):
-        if isinstance(left, Real) or isinstance(right, Real):       # arithmetic of scalars in C: rounded
+        if isinstance(left, Real) or isinstance(right, Real):       # arithmetic on scalars in C is rounded
             return self.rounded(self.combined(operator, left, right))
         operations = {
             "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "<": lambda a, b: a < b,
@@ -303,7 +303,7 @@ class Translator:
             for target, part in zip(targets, value.values() if isinstance(value, dict) else [value], strict=True):
                 self.assign(("name", self.path(target)), part)
             return None
-        if name == "f64_interleave":                # moves numbers, and leaves them as they are
+        if name == "f64_interleave":                # moves numbers without changing them
             for target, source in zip(arguments[2:], arguments[:2], strict=True):
                 self.assign(("name", self.path(target)), self.evaluate(source))
             return None
@@ -328,7 +328,7 @@ class Translator:
         return self.inline(name, values)
 
     def exact(self, name, a, b):
-        """Return a (rounded) result and its exact error."""
+        """Return the result, rounded unless `mode` is "exact", and its exact error."""
         value = self.combined(EXACT[name], a, b)
         if isinstance(value, Zero) or self.mode == "exact":
             return {"high": value, "low": ZERO}

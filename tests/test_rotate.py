@@ -566,7 +566,7 @@ def test_positions_must_be_those_of_the_factors():
     factors, x = kernel.Factors(rotation(2), 3, False), np.ones((3, 4), np.float32)
     own = factors.array
     for foreign in (own.copy(), np.lib.stride_tricks.as_strided(own, (3,), (16,)), np.zeros(3, np.int64)):
-        with pytest.raises(ValueError, match="positions is not a view of those of the factors"):
+        with pytest.raises(ValueError, match="positions is not a view of the positions of the factors"):
             kernel.rotate_at(factors, x, foreign, None, None)
     assert (x == 1).all()
 

@@ -56,8 +56,8 @@ build_foreign() {
             --include=python3-gmpy2,python3-mpmath,python3-tqdm,libgomp1 \
             "${CROSS_SUITE:-trixie}" "$root" ${CROSS_MIRROR:+"$CROSS_MIRROR"}
     fi
-    # The target's Python headers must precede those of the Python that builds, because pyconfig.h defines the sizes of types.
-    # The C library's headers, in the same folder, must be hidden from the cross-compiler, which has its own
+    # The headers of the target's Python must precede those of the Python that runs the build, because pyconfig.h defines the
+    # sizes of types.  The C library's headers are in the same folder and must be hidden: the cross-compiler has its own headers
     local headers=("$root"/usr/include/python3.*)
     local version=${headers[0]##*/}
     mkdir -p "$work/include/$triple"
@@ -72,7 +72,7 @@ build_foreign() {
     # without binfmt, tests can start another Python only with the script that started the current one
     printf 'import sys\n\nsys.executable = "%s"\n' "$work/python" > "$work/stub/sitecustomize.py"
     # LD_LIBRARY_PATH replaces the links to libblas and liblapack, which unpacked packages lack.  Tests compile C code with CC;
-    # qemu can start it, although it is a native program
+    # qemu can start this compiler, although it is a native program
     local libraries=$root/usr/lib/$triple
     cat > "$work/python" <<END
 #!/usr/bin/env bash

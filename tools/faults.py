@@ -2,7 +2,7 @@
 """Apply the faults of faults.toml one by one to a copy of the tree, and run the tests: each fault must make a test fail.
 
 A fault replaces text that occurs exactly once in a file.  The test files that it names run first; if they pass, the whole
-default suite runs.  The exit code is 1 if no test catches a fault.  Faults in posenc.torch need PyTorch.
+default suite runs.  The exit code is 1 if the tests miss a fault.  Faults in posenc.torch need PyTorch.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def main():
         chosen = [f for f in chosen if "/torch/" not in f["file"]]
     check_clean(chosen)
     waiting = queue.SimpleQueue()
-    for fault in sorted(chosen, key=lambda f: f["file"].endswith(COMPILED)):        # so that few builds follow each other
+    for fault in sorted(chosen, key=lambda f: f["file"].endswith(COMPILED)):        # grouped, because this needs fewer builds
         waiting.put(fault)
     with ThreadPoolExecutor(args.jobs) as pool:
         for worker in [pool.submit(work, waiting, args.named) for _ in range(args.jobs)]:
@@ -55,7 +55,7 @@ def main():
 
 
 def read_table():
-    """Return the faults, or end the program if the text of one does not occur exactly once."""
+    """Return the faults, or end the program if the text of a fault does not occur exactly once."""
     faults = tomllib.loads(TABLE.read_text("utf-8"))["fault"]
     wrong = []
     for fault in faults:
@@ -86,7 +86,7 @@ def copied(folder):
 
 
 def check_clean(faults):
-    """End the program if a named test fails without a fault: it would seem to catch every fault."""
+    """End the program if a named test fails without a fault, because this test would seem to catch every fault."""
     with tempfile.TemporaryDirectory(prefix="posenc-faults-") as folder:
         copy = copied(folder)
         build(copy)
@@ -120,7 +120,7 @@ def work(waiting, named_only):
 
 
 def environment(copy):
-    # tests must import the copy, and no stale bytecode: a restored file may have the size and the time of the changed one
+    # tests must import the copy, without stale bytecode: a restored file may have the size and the time of the changed file
     return os.environ | {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
 
 

@@ -23,7 +23,7 @@ for isa in baseline neon; do
 done
 
 # Print the first loop of a function, from its label to the branch back to the label; the code for rare cases follows the loop.
-# For float64, the loop over rows contains a loop over the 16 vectors of a row, which is unrolled here.
+# For float64, the loop over rows contains a loop over the 16 vectors of a row.  The output repeats this inner loop 16 times.
 loop_of() {
     awk -v name="$1:" -v vectors="$3" '
         $1 == name { inside = 1 }
@@ -56,8 +56,8 @@ printf ' %s |' "${processors[@]}"
 printf '\n|---|'
 printf -- '---:|%.0s' "${processors[@]}"
 echo
-# Label in the Markdown table, end of the function's name, LINES, VECTORS.  Each loop computes two rows: the 16 columns of a
-# pass for float32, the 32 columns of a tile for float64.
+# Each row has a label for the Markdown table, the end of a function's name, LINES and VECTORS.  The function's loop computes
+# two rows: the 16 columns of a pass for float32, the 32 columns of a tile for float64.
 for row in "float32 FLOAT32_STORE 2 1" "float32, add_to FLOAT32_ADD 2 1" "float64 FLOAT64_STORE 8 16"; do
     read -r -a words <<< "$row"
     vectors=${words[-1]} lines=${words[-2]} function=group_${words[-3]}

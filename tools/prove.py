@@ -2,50 +2,52 @@
 """Prove the error bounds of docs/numerics.md with Gappa and Sollya, and print a table of all bounds:
 
     tools/prove.py [WORD ...]                 the scripts whose names contain a word; default: all
-    tools/prove.py --write                    the same, and writes the table to docs/data/proofs.json (then benchmarks/pages.py)
+    tools/prove.py --write                    also writes the table to docs/data/proofs.json; run benchmarks/pages.py afterwards
     tools/prove.py --fast [WORD ...]          proves, but does not search for the smallest bound that can be proved
     tools/prove.py --check [WORD ...]         only lists the quotations that are not in the sources; needs neither program
     tools/prove.py --mutations [WORD ...]     lowers each bound, and makes each change that a script lists: see below
     tools/prove.py --show SCRIPT [NAME=VALUE ...]     prints what Gappa or Sollya reads
 
-Each proof is also run with a false conclusion.  It must fail: otherwise its hypotheses contradict each other.
+Each proof is also run with a false conclusion.  This run must fail; if it succeeds, the hypotheses contradict each other.
 
 A script proofs/*.g or proofs/*.sollya has directives, lines that begin with "#!".  PATH is relative to src/posenc/_core/c, or
 to src/posenc for Python and Cython:
 
     constant NAME PATH: TEXT {}     the number at {} in a source; TEXT must occur there exactly once; {_} is any number
-    let NAME = EXPRESSION           a bound that no source has; it may use the names above it; it is rounded like {{}}
+    let NAME = EXPRESSION           a bound that is in no source; EXPRESSION may use the names above; it is rounded as in {{}}
     from SCRIPT: NAME ...           bounds that another script proves, used as hypotheses
-    bound NAME: DESCRIPTION         NAME is what this script proves: a row of the table
-    export NAME ...                 other scripts may use NAME, which this script proves, too, or which is only a definition
+    bound NAME: DESCRIPTION         a bound that this script proves and that has a row in the table
+    export NAME ...                 definitions, and bounds without a row, that other scripts may use
     variants NAME=A,B,C ...         the script is run for each combination; NAME=0..7 is a range; FUSED is 0 or 1
     quote PATH                      the lines "#|" that follow must occur in the source, exactly once
-    functions NAME:DIGEST ...       these C functions must have the text that they had when the script was written
-    code PATH MODE [SETTING ...]    like `quote`, and the translation of the lines stands here; lines "#=" are translated, too,
-                                    but are not in the source; each run of lines "#|" between them is one quotation
+    functions NAME:DIGEST ...       these C functions must not have changed since the script was written
+    code PATH MODE [SETTING ...]    like `quote`, and the lines are replaced by their translation; lines "#=" are translated,
+                                    too, but are not in the source; each run of lines "#|" between them is one quotation
     again MODE [SETTING ...]        translates the last code once more
-    repeat NAME=30..1 TEXT          TEXT stands here once for each value
-    mutation PATH: OLD => NEW       a change of the source with which the proof must fail, even if it is quoted again
-    refused PATH: OLD => NEW        a change of the source that only the quotations notice
+    repeat NAME=30..1 TEXT          is replaced by one TEXT for each value
+    mutation PATH: OLD => NEW       a change of the source; the proof must fail, even if the quotation is changed, too
+    refused PATH: OLD => NEW        a change of the source that only the quotations detect
 
-MODE says how operations are translated (proofs/translate.py): "rounded", "exact" or "factors".  A setting is
+MODE selects how operations are translated (proofs/translate.py): "rounded", "exact" or "factors".  A setting is
 
-    NAME=TEXT       the value of a C variable, a number, a name of Gappa's language or ZERO; a name of a C array stands for it
-    NAME:=TEXT      the same, and the code does not change it
-    SUFFIX=TEXT     is appended to all names that the code defines;  PRECISION=24: the bits of mode "factors"; default: 53
-    POSITIVE=1      an absolute value is the value itself;  WITHOUT_THEOREMS=1: translates exact transformations, too
+    NAME=TEXT           the value of a C variable: a number, a name in Gappa's language, ZERO, or the name of a C array
+    NAME:=TEXT          the same; assignments to the variable are ignored
+    SUFFIX=TEXT         TEXT is appended to all names that the code defines
+    PRECISION=24        the precision in mode "factors", in bits; default: 53
+    POSITIVE=1          absolute values are translated as the values themselves
+    WITHOUT_THEOREMS=1  the exact transformations are translated, too
 
-A variable that the code does not define and no setting gives is a name of Gappa's language: the script must define or bound
-it.  --show prints these inputs of each piece of code.  In the text between directives, the following have a meaning:
+If neither the code nor a setting defines a variable, it is a name in Gappa's language, which the script must define or bound.
+--show prints these names as the inputs of each piece of code.  The text between directives may contain
 
-    {{EXPRESSION}}          its value, with all names above, u = 2**-53 and the constants of the headers; computed exactly, and
-                            rounded up to 32 bits if it is no multiple of a power of two
+    {{EXPRESSION}}          its exact value, from all names above, u = 2**-53 and the constants of the headers; a value that is
+                            not an integer divided by a power of two is rounded up to 32 bits
     {{hypotheses}}          the bounds of the factors of mode "factors"
-    #? NAME=VALUE TEXT      TEXT in the runs with this variant, else nothing
-    #@ OPTION               an option of Gappa: a comment with a meaning for Gappa itself
+    #? NAME=VALUE TEXT      TEXT in the runs with this variant, nothing in other runs
+    #@ OPTION               an option of Gappa, which reads it from this comment
 
---mutations makes each change in a copy of the sources.  If a quotation is refused, the same change is made in the script, to
-show whether the proof fails as well.  The results are counted, and any other result than the script states is an error.
+--mutations makes each change in a copy of the sources.  If a quotation is refused, the same change is made in the script, and
+the proof is run again.  The results are counted; a result that differs from the one in the script is an error.
 """
 
 import argparse
@@ -85,7 +87,7 @@ class Script:
         self.path, self.headers, self.changed, self.requoted = path, headers, changed or {}, requoted
         self.names, self.bounds, self.mutations, self.variants, self.origin, self.exports = {}, {}, [], {}, {}, set()
         self.parts = []                 # the text between directives, and the blocks of code
-        self.errors = []                # of quotations
+        self.errors = []                # of refused quotations
         lines = path.read_text("utf-8").splitlines()
         while lines:
             line = lines.pop(0)
@@ -104,7 +106,7 @@ class Script:
             raise ProofError(*self.errors)
 
     def found(self, find, *arguments):
-        """Return what a quotation is about, or 1 if the quotation is refused, so that others are read, too."""
+        """Return find(*arguments), or 1 if it refuses the quotation, so that the other quotations are read, too."""
         try:
             return find(*arguments)
         except ProofError as error:
@@ -197,7 +199,7 @@ class Script:
         return [dict(zip(self.variants, values, strict=True)) for values in itertools.product(*self.variants.values())]
 
     def text(self, variant):
-        """Return what Gappa or Sollya reads, for one combination of variants."""
+        """Return the input of Gappa or Sollya for one combination of variants."""
         result, hypotheses = [], []
         for part in self.parts:
             if isinstance(part, tuple):
@@ -238,14 +240,14 @@ class Script:
         return Real(value) if constant is None else constant
 
     def failure(self):
-        """Return an empty text if everything is proved, or the output of the first run that fails."""
+        """Return the output of the first run that fails, or an empty text if everything is proved."""
         for variant in self.combinations():
             if output := prove(self.text(variant), self.path.suffix):
                 return f"{variant} {output}"
         return ""
 
     def contradiction(self):
-        """Return the first run whose hypotheses and conclusions, together, prove a false statement, or an empty text."""
+        """Return a message about the first run whose hypotheses and conclusions prove a false statement, or an empty text."""
         for variant in self.combinations() if self.path.suffix == ".g" else ():
             definitions, brace, rest = self.text(variant).partition("\n{")
             formula, end, hints = rest.partition("}")
@@ -276,7 +278,7 @@ def sollya(text):
 
 
 def prove(text, suffix):
-    """Return an empty text if Gappa or Sollya proves the text, or an explanation."""
+    """Return an empty text if Gappa or Sollya proves the text; otherwise, return its output or an explanation."""
     command = ["gappa", "-Eno-auto-dichotomy"] if suffix == ".g" else ["sollya", "--warnonstderr"]
     try:
         run = subprocess.run(command, input=text, capture_output=True, text=True, timeout=LONGEST)
@@ -291,7 +293,7 @@ def prove(text, suffix):
 
 
 def smallest(path, headers, name, value):
-    """Return the smallest value of a bound that is proved, to 1 %."""
+    """Return the smallest value of a bound that can be proved, to within 1 %."""
     def is_proved(x):
         return not Script(path, headers, {name: x}).failure()
 
@@ -318,7 +320,7 @@ def geometric_mean(a, b):
 
 
 def shown(x):
-    """Return a bound in the units of docs/numerics.md, rounded up, without the 2**-31 of it that `dyadic` may have added."""
+    """Return a bound in the units of docs/numerics.md, rounded up after removing the rounding error of `dyadic`."""
     is_in_u = 2**-54 < x < 2**-44
     if x < 2**-10 and not is_in_u:
         return f"`2**{math.ceil(math.log2(x) * 100 - 1e-6) / 100:.6g}`"
@@ -328,7 +330,7 @@ def shown(x):
 
 
 def slack(ratio):
-    """Return the text for a constant that is `ratio` times the proved one."""
+    """Return the text for a constant that is `ratio` times the proved value."""
     if ratio < 4:
         return f"{(ratio - 1) * 100:.0f} %"
     return f"{ratio:.0f} times" if ratio < 1000 else f"`2**{math.log2(ratio):.0f}` times"
@@ -358,7 +360,7 @@ def table(paths, headers, fast):
 
 
 def mutations(paths, headers):
-    """Prove each script with a constant that is too small, and after each change that it lists; return the number of faults."""
+    """Run each script with constants that are too small, and with the changes that it lists; return the number of errors."""
     counts, wrong = dict.fromkeys((FAILED, AGAIN, REFUSED, PROVED), 0), 0
     for path in paths:
         script = Script(path, headers)
@@ -381,7 +383,7 @@ def mutations(paths, headers):
 
 
 def outcome(path, change):
-    """Return the result of a change.  If a quotation no longer occurs, also change the quotation."""
+    """Return the result of a change.  If a quotation is refused, also change the quotation."""
     headers = Headers(SOURCES, change)
     for requoted, failed in ((None, FAILED), (tuple(change[1:]), AGAIN)):
         try:

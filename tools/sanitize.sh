@@ -7,7 +7,7 @@
 # tsan   Run the kernels in plain threads without Python (tests/race.c) with clang's ThreadSanitizer, which does not support the
 #        synchronisation in Python and libgomp.
 #
-# --self-test adds a bug to a copy of the source; the run succeeds if the sanitizer reports the bug.
+# --self-test adds a bug to a copy of the source; the run succeeds only if the sanitizer reports the bug.
 #
 # Requires gcc and Python with pip; tsan also requires clang.
 #
@@ -53,8 +53,8 @@ add_bug() {
     FROM=$2 TO=$3 perl -pi -e 's/\Q$ENV{FROM}\E/$ENV{TO}/' "$1"
 }
 
-# report PATTERN COMMAND...: run a command, which must print no report that matches PATTERN; with --self-test, the command must
-# fail and print one
+# report PATTERN COMMAND...: run a command, which must succeed and print no report that matches PATTERN; with --self-test, the
+# command must fail and print a report
 report() {
     local pattern=$1 status=0
     shift

@@ -6,7 +6,7 @@
 # sdist     Build the sdist in DIST, and check its list of files.
 # check     Check the metadata, the bundled licences and the sizes of the files in DIST.
 # complete  Check that DIST has the sdist and every wheel of a release.
-# torch     Run tests from the sdist with the wheel in DIST, in a process that also has PyTorch and its OpenMP runtime: once
+# torch     Run tests from the sdist with the wheel in DIST, in a process that also loads PyTorch and its OpenMP runtime: once
 #           with posenc imported before PyTorch, and once after.
 #
 # The workflow puts the wheels into DIST; elsewhere, `cibuildwheel --output-dir DIST DIST/posenc-VERSION.tar.gz` builds them.

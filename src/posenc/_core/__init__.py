@@ -1,8 +1,8 @@
-"""Load the kernels and the OpenMP runtime with a short spin time (0 in LLVM's runtime), after which an idle thread sleeps.
+"""Load the kernels, and the OpenMP runtime with a short spin time.
 
-The default spin time is a few milliseconds in GNU's runtime and 200 ms in LLVM's.  On a busy system a spinning thread takes
-the processor from the thread that it waits for, and calls take many times as long.  Without spinning, waking a thread takes
-about 50 us, too long for tables of about 100,000 values.
+An idle thread first spins, then sleeps.  By default, it spins for a few milliseconds in GNU's runtime and for 200 ms in LLVM's.
+On a busy system, a spinning thread takes the processor from the thread that it waits for, and calls take many times as long.
+Without spinning, waking a thread takes about 50 us, too long for tables of about 100,000 values.
 
 The runtime reads the settings once, when it is loaded, so they are in the environment only during the import.  They have no
 effect if another library has already loaded the same runtime."""
@@ -31,7 +31,7 @@ def short_wait() -> Iterator[None]:
 
 
 if sys.platform == "darwin":
-    # Other libraries may also bundle an LLVM runtime, and the second runtime to load would abort the process.  The variable
+    # Other libraries may also bundle LLVM's runtime; the second one that is loaded would abort the process.  The variable
     # stays set, as in scikit-learn, because another library may load the second runtime later.
     os.environ.setdefault("KMP_DUPLICATE_LIB_OK", "TRUE")
 with short_wait():

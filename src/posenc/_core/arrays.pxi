@@ -1,13 +1,13 @@
-# The memory of arrays: allocation, the rows of given arrays, and tests for overlap.
+# The memory of arrays: allocation, the buffers and rows of given arrays, and tests for overlap.
 
 cdef enum:
     ALIGNED_BYTES = 1 << 12             # arrays of at least this size start on a cache line
 
-cdef dict ELEMENTS = {}                 # dtype argument: (dtype_t, np.dtype)
+cdef dict ELEMENTS = {}                 # {dtype argument: (dtype_t, np.dtype)}
 
 
 cdef tuple element_of(object dtype, str subject, str expected):
-    """Return the dtype_t and the np.dtype of an argument; raise an error that begins with `subject` for another dtype."""
+    """Return the dtype_t and the np.dtype of an argument.  The error for an unsupported dtype begins with `subject`."""
     cdef tuple element = None
     try:
         element = ELEMENTS.get(dtype)
@@ -16,7 +16,7 @@ cdef tuple element_of(object dtype, str subject, str expected):
     if element is None:
         name, converted = checks.dtype(dtype, subject, expected)
         element = (DTYPES[name].code, converted)
-        if converted.name == name:      # else uint16 holds the bits of a bfloat16
+        if converted.name == name:      # false if uint16 holds the bits of a bfloat16
             for key in (converted, converted.type, name):
                 ELEMENTS[key] = element
     return element
@@ -27,7 +27,7 @@ cdef ptrdiff_t itemsize_of(dtype_t dtype) noexcept nogil:
 
 
 cdef object aligned_array(tuple shape, object element, ptrdiff_t size):
-    """Return an uninitialised array of `size` bytes; a large one starts on a cache line."""
+    """Return an uninitialised array of `size` bytes; a large array starts on a cache line."""
     cdef Py_buffer view
     if size < ALIGNED_BYTES:
         return empty(shape, element)
@@ -39,7 +39,7 @@ cdef object aligned_array(tuple shape, object element, ptrdiff_t size):
 
 
 def new_array(tuple shape, element, str name):
-    """Return an uninitialised array; if it is too large, the error names `name` as the argument that determines its size."""
+    """Return an uninitialised array.  If it is too large, the error names the argument `name`, which determines its size."""
     size = prod(shape) * element.itemsize
     try:
         return aligned_array(shape, element, size) if size < 2**62 else empty(shape, element)
@@ -63,7 +63,7 @@ cdef bint read_rows(Py_buffer *view, object array, tuple element, int flags) exc
 
 
 cdef int hold_rows(Py_buffer *view, object array, tuple element, str name, bint written=True) except -1:
-    """Hold the buffer of a checked array; it must be writeable and have disjoint rows if `written`."""
+    """Check an array and hold its buffer.  If `written`, the array must be writeable and its rows must not overlap."""
     cdef int flags = PyBUF_STRIDES | PyBUF_WRITABLE if written else PyBUF_STRIDES
     if type(array) is ndarray and has_dtype(array, element) and read_rows(view, array, element, flags):
         if not written or are_rows_apart(view):
@@ -118,7 +118,7 @@ cdef void span(const Py_buffer *view, char **lowest, char **beyond) noexcept:
 
 
 cdef bint overlap(const Py_buffer *read, const Py_buffer *written) noexcept:
-    """Whether two arrays may share memory: their ranges of addresses overlap."""
+    """Whether the address ranges of two arrays overlap, so that the arrays may share memory."""
     cdef char *first
     cdef char *beyond
     cdef char *other_first
@@ -161,7 +161,7 @@ cdef void merge_axes(rows_t *rows, char *data, const Py_ssize_t *shape, const Py
 
 cdef void append_axis(extent_t *extent, ptrdiff_t length, ptrdiff_t x_stride, ptrdiff_t out_stride,
                       ptrdiff_t position_stride) noexcept:
-    """Append an axis, or merge it with the last one if one stride covers both, for x, `out` and the positions."""
+    """Append an axis.  Merge it with the last axis if one stride covers both axes, in x, in `out` and in the positions."""
     cdef int last = extent.axes - 1
     if length == 1:
         return

@@ -1,9 +1,9 @@
 # The columns of an encoding as the kernels read them, and the offset tables from which rows are advanced.
 
 cdef enum:
-    KEPT_TABLES = 2                     # offset tables that an encoding keeps
+    KEPT_TABLES = 2                     # most offset tables that an encoding keeps
     KEPT_COLUMNS = 1 << 13              # most columns of a kept table; each takes 1.3 kB
-    TILES_PER_BLOCK = 16                # tiles of an offset table in a block, 20 us each
+    TILES_PER_BLOCK = 16                # tiles of an offset table in a block; a tile takes 20 us
 
 
 cdef class Offsets:
@@ -28,7 +28,7 @@ cdef class Columns:
     integer_limbs, fraction_limbs : int
         Limbs of `turns` before and after the point.
     sign, quarter : bytes
-        uint64, for each of these columns: the sign bit of its frequency, and all ones if it is a cosine.
+        uint64, for each of these columns: the sign bit of its frequency; all ones for a cosine, 0 for a sine.
     order : {0, 1, 2}
         1 if columns 2 i and 2 i + 1 are sin and cos of one frequency, 2 if they are cos and sin, else 0.
     scale, position_offset : float
@@ -93,8 +93,8 @@ cdef Offsets kept_table(Columns columns, uint64_t step, ptrdiff_t first):
 cdef Offsets offset_table(Columns columns, uint64_t step, ptrdiff_t first, int threads):
     """Return an offset table, a kept one if possible.
 
-    No lock is held while a table is built, because a child forked meanwhile would inherit the locked lock.  So two threads
-    may build the same table.
+    No lock is held while a table is built, because a child process that is forked at this time would inherit the lock in its
+    locked state.  Two threads may therefore build the same table.
     """
     cdef Offsets table = kept_table(columns, step, first)
     if table is None:

@@ -20,13 +20,13 @@ def allowed(openmp: int) -> int:
 
 
 def _torch() -> int | None:
-    """Return torch's current number of threads, if torch is loaded: torch may have a separate OpenMP runtime."""
+    """Return torch's number of threads, or None if torch is not loaded.  Torch may have a separate OpenMP runtime."""
     number: Callable[[], int] | None = getattr(sys.modules.get("torch"), "get_num_threads", None)
     return number() if number else None
 
 
 def _usable() -> int:
-    """Return the number of processors that this thread may use; all processors if the system does not report it."""
+    """Return the number of processors that this thread may use or, if it is unknown, the number of all processors."""
     with suppress(AttributeError, OSError):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -50,10 +50,10 @@ def quota(root: str = "/") -> int | None:
 
 
 def _quotas(mount: Path, group: str, read: Callable[[Path], tuple[bytes, bytes]]) -> Iterator[float]:
-    """Yield the quotas of a group and its parents; in a container the files of the group may be in the mount itself."""
+    """Yield the quotas of a group and its parents; in a container, the files of the group may be in the mount itself."""
     folder = Path(mount, group.lstrip("/"))
     for each in (folder, *folder.parents):
-        with suppress(OSError, ValueError):         # no such file; "max", for no limit
+        with suppress(OSError, ValueError):         # no such file, or "max": no limit
             time, period = map(int, read(each))
             if time > 0 and period > 0:             # -1: no limit
                 yield time / period

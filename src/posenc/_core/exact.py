@@ -20,12 +20,12 @@ from posenc._core.frequencies import pi
 FIRST_BITS = 512
 FORMATS = {row.code: row for row in DTYPES.values()}
 
-# Takes the number of significant bits; returns the turns per position of each frequency, as integers, and their fraction bits
+# Takes the number of significant bits; returns the turns per position of each frequency, as integers, and `fraction_bits`
 Turns: TypeAlias = Callable[..., tuple[list[int], int]]
 
 
 class Values:
-    """The values of an encoding, whose columns are sines or cosines of its frequencies."""
+    """The values of an encoding.  Each column is the sine or the cosine of a frequency."""
 
     __slots__ = ("_cosine", "_frequency", "_scale", "_turns")
 
@@ -38,8 +38,9 @@ class Values:
     def __call__(
         self, position: int, exponent: int, column: int, dtype: int, factors: tuple[float, float] | None = None
     ) -> float:
-        """Return the value at ``position * 2**exponent``, which includes the offset, rounded to dtype; the angle must not be 0.
+        """Return the value at ``position * 2**exponent``, rounded to dtype.
 
+        The position includes the offset.  The angle must not be 0.
         With `factors`, return ``factors[0] * value(column) + factors[1] * value(column + 1)``; the columns must be the cosine
         and the sine of one frequency.
         """
@@ -59,12 +60,12 @@ class Values:
             bits *= 2
 
     def _combined(self, position: int, exponent: int, terms: list[tuple[int, Fraction]], bits: int) -> tuple[int, int, int]:
-        """Evaluate the sum of the terms, each a factor times sin or cos of its column, to about `bits` bits.
+        """Evaluate a sum of terms to about `bits` bits.  A term is a factor times the sin or cos of a column.
 
         Returns
         -------
         value, slack, width : int
-            The result differs from `value` by less than `slack`; both are in units of 2**-width.
+            The exact result differs from `value` by less than `slack`.  `value` and `slack` are in units of 2**-width.
         """
         turns, point = self._turns(bits)
         point -= exponent
@@ -89,7 +90,7 @@ def _sin_or_cos(turn: int, error: int, point: int, bits: int, cosine: int) -> tu
     Returns
     -------
     value, slack, width : int
-        The result differs from `value` by less than `slack`; both are in units of 2**-width.
+        The exact result differs from `value` by less than `slack`.  `value` and `slack` are in units of 2**-width.
     """
     width = bits + point - turn.bit_length()
     pi_bits = bits + 8                                                  # makes the error of pi less than a unit of the angle

@@ -6,7 +6,7 @@ cdef struct table_run_t:
     const job_t *job
     ptrdiff_t all_rows
     plan_t plan
-    ptrdiff_t ranges                    # contiguous ranges of blocks, one for each thread
+    ptrdiff_t ranges                    # number of contiguous ranges of blocks, one for each thread
 
 
 cdef struct rotation_run_t:
@@ -99,7 +99,7 @@ cdef int execute_job(Columns columns, job_t job, ptrdiff_t rows, bint may_stream
 
 
 cdef void table_block(void *context, ptrdiff_t which, int member) noexcept nogil:
-    """Run a block.  Successive blocks are in different ranges, so that threads do not all fault on the same huge page."""
+    """Run a block.  Successive blocks are in different ranges, so that threads do not wait for the same new huge page."""
     cdef table_run_t *run = <table_run_t *>context
     cdef plan_t *plan = &run.plan
     cdef ptrdiff_t range_blocks = (plan.blocks + run.ranges - 1) // run.ranges
@@ -123,7 +123,7 @@ cdef struct rotation_axes_t:
 
 cdef list set_axes(rotation_t *r, run_t *run, rotation_axes_t *a, Rotation rotation, const positions_t *p, ptrdiff_t rows,
                    int threads):
-    """Set the axes of positions of a rotation, in `a`, and the evaluation of undecided values; return objects to keep alive.
+    """Set `a`, the axes of positions of a rotation, and `run`.  Return offset tables, which the caller must keep alive.
 
     `rows` is the number of positions on each axis.  If `r.factors` is not set, plan how to compute cosines and sines.
     """
@@ -175,7 +175,7 @@ cdef list set_axes(rotation_t *r, run_t *run, rotation_axes_t *a, Rotation rotat
 
 
 cdef int execute_rotation(const rotation_call_t *call, Rotation rotation, Factors factors=None) except -1:
-    """Rotate in blocks of rows and heads, by prepared factors if they are given."""
+    """Rotate in blocks of rows and heads.  If `factors` is not None, use its cosines and sines."""
     cdef rotation_t r = call.rotation
     cdef rotation_axes_t axes
     cdef rotation_run_t run
@@ -225,7 +225,7 @@ cdef struct factors_run_t:
 
 
 cdef Numbers numbers_of(Factors factors, dtype_t dtype, int threads):
-    """Return the factors in the form for a dtype, and keep them.  Two threads may compute the same: see offset_table."""
+    """Return the factors in the form for a dtype, and keep them.  Two threads may compute equal factors: see offset_table."""
     cdef Numbers result = <Numbers>factors.forms.get(<int>dtype)
     if result is None:
         result = new_numbers(factors, dtype, threads)

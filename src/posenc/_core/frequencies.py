@@ -2,7 +2,7 @@
 
 The integer ``floor(w / (2 pi) * 2**fraction_bits)``, with an error below two units, represents the frequency w.  The smallest
 frequency of an encoding determines ``fraction_bits``.  The kernel computes with `SIGNIFICANT_BITS`, which docs/numerics.md
-derives; `exact.py` computes with more.
+derives; `exact.py` computes with more bits.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def pi(bits: int) -> int:
 
 
 def _log2(x: float | Fraction) -> float:
-    if isinstance(x, Fraction):             # it may exceed the range of float64
+    if isinstance(x, Fraction):             # a fraction may exceed the range of float64
         return math.log2(x.numerator) - math.log2(x.denominator)
     mantissa, exponent = math.frexp(x)
     return exponent + math.log2(mantissa)
@@ -55,7 +55,7 @@ def _over_two_pi(numerator: int, bits: int) -> int:
 
 
 def decimal_context(digits: int) -> decimal.Context:
-    """Return a context with the default rounding; the program's current context may trap inexact results or floats."""
+    """Return a context with the default rounding.  The program's current context could trap inexact results or floats."""
     return decimal.Context(
         digits, decimal.ROUND_HALF_EVEN, decimal.MIN_EMIN, decimal.MAX_EMAX, clamp=0, traps=[decimal.InvalidOperation]
     )
@@ -67,7 +67,7 @@ def decimal_quotient(context: decimal.Context, x: float | Fraction) -> decimal.D
 
 
 def _slope(powers: Powers) -> float:
-    """Return the change of log2 from one frequency to the next."""
+    """Return the difference between the base-2 logarithms of successive frequencies."""
     logarithms = (_log2(base) if isinstance(base, Fraction) else math.log2(base) for base, _ in powers)
     # a divisor may exceed the range of float64
     return -math.fsum(float(Fraction(logarithm) / divisor) for logarithm, (_, divisor) in zip(logarithms, powers, strict=True))
@@ -163,7 +163,7 @@ def spaced_float64(count: int, powers: Powers, scale: float | Fraction) -> NDArr
     """Return the frequencies ``scale * prod(base**(-i / divisor))`` in radians per position, correctly rounded to float64.
 
     A frequency beyond the range of float64 is returned as 0 or infinity, even if its product with the `position_scale` of the
-    encoding is in the range; the product is not computed here.
+    encoding is in the range.
     """
     if count == 0 or scale == 0:
         return np.zeros(count)
@@ -192,7 +192,7 @@ def spaced_float64(count: int, powers: Powers, scale: float | Fraction) -> NDArr
 
 
 def _quotient(numerator: int, denominator: int) -> float:
-    """Return the quotient of two integers, at least 0, as a float64, rounded to nearest, ties to even."""
+    """Return the quotient of two nonnegative integers as a float64, rounded to nearest, ties to even."""
     try:
         return numerator / denominator
     except OverflowError:
@@ -202,7 +202,7 @@ def _quotient(numerator: int, denominator: int) -> float:
 def _is_one(powers: Sequence[tuple[Fraction, Fraction]]) -> bool:
     """Return whether ``prod(base**exponent)`` is exactly 1.
 
-    The bases are factored into powers of integers without common factors.  A product of such powers is 1 only if every
+    The bases are factored into powers of integers without common factors.  A product of these powers is 1 only if every
     exponent is 0.
     """
     factors: list[int] = []

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, freethreading_compatible=True
-"""Calls of the C kernels.  A call is prepared, which checks its arguments; then a team of threads executes it.
+"""Calls of the C kernels.  First, a call is prepared and its arguments are checked; then a team of threads executes it.
 
 Each included file uses only the files before it.
 """
@@ -43,9 +43,9 @@ cdef class Rotation:
     Parameters
     ----------
     axes : sequence of (Columns, bytes or None)
-        The pairs that each axis of positions rotates.  Columns 2 j and 2 j + 1 must be the cosine and the sine of the frequency
-        of a pair, without an offset or a padding position.  All axes must have the same scale.  The bytes are an intp array;
-        element j is the index of this pair.  None means pair j, and is allowed only if there is a single axis.
+        The pairs of each axis of positions.  Columns 2 j and 2 j + 1 must be the cosine and the sine of one frequency, without
+        an offset or a padding position.  All axes must have the same scale.  The bytes are an intp array; element j is the
+        index of the pair with this frequency.  None means pair j; it is allowed only if there is a single axis.
     head_dim : int
         Number of columns of an array.
     pairs : int
@@ -136,7 +136,7 @@ def rotate(Rotation rotation not None, object x, object positions, object invers
 
 
 def rotate_at(Factors factors not None, object x, object positions, object out, object threads):
-    """Rotate x at an array of positions, a view of those of `factors`: see `posenc.RotaryAt.rotate`."""
+    """Rotate x at an array that is a view of the positions of `factors`: see `posenc.RotaryAt.rotate`."""
     cdef rotation_call_t call
     memset(&call, 0, sizeof(rotation_call_t))
     try:

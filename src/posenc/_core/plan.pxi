@@ -1,8 +1,8 @@
-# Plans: how a job is computed, and the blocks into which it is divided.
+# A plan describes how a job is computed, and the blocks into which it is divided.
 
 cdef enum:
     # Fewest rows that are advanced with an offset table.  Building a table takes as long as the direct evaluation of about 100
-    # rows in double-double, as for float64, or of 300 to 500 rows in double; a kept table also speeds up later calls.
+    # rows in double-double (float64), or of 300 to 500 rows in double.  A kept table also speeds up later calls.
     ROWS_WITH_TABLE = 4                 # if the table exists
     ROWS_FOR_KEPT_TABLE = 32            # if the table is built and kept
     ROWS_FOR_TABLE_FLOAT64 = 128        # if the table is built for one call, and direct evaluation is in double-double
@@ -13,7 +13,7 @@ cdef enum:
     TABLE_BYTES = 1 << 17               # size of the cosines and sines that a thread keeps in L2 during a rotation
     FEWEST_TABLE_ROWS = 4               # fewest rows of cosines and sines that a thread computes together
     FEWEST_HEADS = 8                    # fewest heads in a block, if a rotation is divided among threads
-    MOST_IN_BLOCK = 1 << 20             # largest number of values in a block of a rotation: bounds its time if all are exact
+    MOST_IN_BLOCK = 1 << 20             # most values in a block of a rotation: limits its time if all are evaluated exactly
 
 
 cdef struct plan_t:
@@ -21,10 +21,10 @@ cdef struct plan_t:
     bint is_advanced
     ptrdiff_t first                     # first column of the offset table
     size_t panel                        # bytes
-    int threads                         # most threads
-    ptrdiff_t rows, entries             # in a block: rows of the table, and entries of the batch
-    ptrdiff_t row_blocks, blocks        # numbers of blocks: of the table, and of the table times the batch entries
-    ptrdiff_t per_check                 # blocks that each thread runs in the first piece
+    int threads                         # largest number of threads
+    ptrdiff_t rows, entries             # numbers of rows and of batch entries in a block
+    ptrdiff_t row_blocks, blocks        # numbers of blocks for one batch entry, and for the whole batch
+    ptrdiff_t per_check                 # number of blocks for each thread in the first piece: see run_pieces
 
 
 cdef bint is_advanced(const spec_t *spec, ptrdiff_t rows, uint64_t step, bint has_table, ptrdiff_t rows_for_table) noexcept:
@@ -48,7 +48,7 @@ cdef plan_t plan_table(const spec_t *spec, const job_t *job, ptrdiff_t rows, uin
     has_table : bool
         Whether the encoding keeps the offset table of `step`.
     may_stream : bool
-        False if the pages of `out` are new: the system zeroes them as they are written, so their lines are in the cache.
+        False if the pages of `out` are new: the system zeroes a page when it is first written, so its lines are in the cache.
     """
     cdef plan_t plan
     plan.is_advanced = is_advanced(
@@ -63,7 +63,7 @@ cdef plan_t plan_table(const spec_t *spec, const job_t *job, ptrdiff_t rows, uin
 
 
 cdef void plan_output(plan_t *plan, const spec_t *spec, const job_t *job, ptrdiff_t rows, bint may_stream) noexcept:
-    """Choose the output mode, and a panel or a first column with which rows begin on a cache line."""
+    """Choose the output mode, and a panel or a first column with which whole cache lines are written."""
     cdef ptrdiff_t itemsize = itemsize_of(job.dtype), row_bytes = spec.d_model * itemsize
     cdef ptrdiff_t pitch = min(spec.columns * itemsize, STRIP * TILE * itemsize) + LINE
     if job.output == ADD:
@@ -105,7 +105,7 @@ cdef int plan_blocks(plan_t *plan, const spec_t *spec, const job_t *job, ptrdiff
 
 
 cdef bint few_limbs(double offset, const job_t *job, ptrdiff_t rows) noexcept:
-    """Whether position + offset fits the 4 limbs of the fast path: 2 before and 2 after the point, or 1 and 3."""
+    """Whether position + offset fits in the 4 limbs of the fast path: 2 before and 2 after the point, or 1 and 3."""
     cdef int64_t first = <int64_t>job.start, last = <int64_t>(job.start + <uint64_t>(rows - 1) * job.step)
     if floor(offset * 2.0**64) == offset * 2.0**64:
         return True

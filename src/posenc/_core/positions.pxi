@@ -1,7 +1,7 @@
-# Positions: an int or a range, or the buffer of an array of int64 or float64.
+# Positions: an int, a range, or the buffer of an int64 or float64 array.
 
 cdef struct positions_t:
-    # evenly spaced from `start`, or an array of integers or of reals
+    # evenly spaced positions from `start` on, or an array of integers or reals
     ptrdiff_t rows
     uint64_t start, step
     const int64_t *integers
@@ -13,7 +13,7 @@ cdef struct positions_t:
 
 
 cdef int read_positions(positions_t *p, object positions, double offset) except -1:
-    """Read positions, and hold the buffer of an array.  Their sums with `offset` must be in the domain, [-2**63, 2**63)."""
+    """Read positions; hold the buffer if they are an array.  Each position + offset must lie in the domain, [-2**63, 2**63)."""
     p.is_array = False
     if type(positions) is int or type(positions) is range:
         if read_range(p, positions, offset):
@@ -118,7 +118,7 @@ cdef bint is_array_inside(const positions_t *p, double offset) noexcept:
 
 
 cdef uint64_t spacing(job_t *job, ptrdiff_t rows) noexcept nogil:
-    """Return the distance between rows that can be advanced, 0 if there are none; the positions must be integers.
+    """Return the distance between rows that can be advanced, or 0 if no rows can be.  The positions must be integers.
 
     An evenly spaced array is replaced by its first position and its step.
     """
@@ -135,12 +135,12 @@ cdef uint64_t spacing(job_t *job, ptrdiff_t rows) noexcept nogil:
 
 
 cdef uint64_t distance(int64_t a, int64_t b) noexcept nogil:
-    """The distance between two positions, up or down."""
+    """Return the absolute difference of two positions."""
     return <uint64_t>b - <uint64_t>a if b > a else <uint64_t>a - <uint64_t>b
 
 
 cdef uint64_t majority_step(const int64_t *p, ptrdiff_t rows, ptrdiff_t *matches) noexcept nogil:
-    """Return the distance that at least half of the pairs of neighbours have, else 0; count the pairs in `matches`.
+    """Return the distance that at least half of all neighbouring pairs have, or 0; set `matches` to the number of these pairs.
 
     The Boyer-Moore vote always finds a distance that more than half of the pairs have.  It may miss a distance that exactly
     half of them have; the result is then 0.
@@ -160,13 +160,13 @@ cdef uint64_t majority_step(const int64_t *p, ptrdiff_t rows, ptrdiff_t *matches
 cdef bint is_monotonic(const int64_t *p, ptrdiff_t rows, uint64_t step) noexcept nogil:
     """Whether positions only rise or only fall.  All neighbours must be `step` apart, and `step` must be positive.
 
-    The division is exact; the product of `step` and the number of pairs could exceed 64 bits.
+    The division is exact.  A product of `step` and the number of pairs could exceed 64 bits.
     """
     return distance(p[0], p[rows - 1]) // step == <uint64_t>(rows - 1)
 
 
 cdef int64_t *integers_of(const double *reals, ptrdiff_t rows) noexcept nogil:
-    """Return positions as integers, which the caller must free; NULL if one is not an integer or memory is exhausted."""
+    """Allocate an array of the positions as integers.  Return NULL if one is not an integer or memory is exhausted."""
     cdef ptrdiff_t i
     cdef int64_t *integers
     for i in range(rows):

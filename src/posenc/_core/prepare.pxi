@@ -1,13 +1,13 @@
-# Prepare a call: read its arguments, convert those that are not in a common form, and check each of them once.  `checks`
-# converts an argument or raises the error, before anything is written.  A prepared call cannot be refused.
+# Prepare a call: read, convert and check each argument once, before anything is written.  The module `checks` does the less
+# common conversions and raises the errors.  After this step, no argument is refused.
 
 cdef struct table_call_t:
     # encode or add_to
     positions_t positions
     Py_buffer out                       # the array to which rows are stored or added
     job_t job                           # its dtype, output mode and x_scale; the rest is set when it is executed
-    bint is_table                       # all batch entries have the same positions; otherwise, each row has its own
-    bint is_fresh                       # `out` is a new array
+    bint is_table                       # whether all batch entries share the positions; if not, each row has a position
+    bint is_fresh                       # whether `out` is a new array
     int threads                         # 0 for the default
 
 
@@ -15,7 +15,7 @@ cdef struct rotation_call_t:
     positions_t positions
     Py_buffer x                         # not held if x is rotated in place
     Py_buffer out
-    rotation_t rotation                 # without its axes of positions
+    rotation_t rotation                 # its axes of positions are set when it is executed
     ptrdiff_t rows, heads
     int threads
 
@@ -31,7 +31,7 @@ cdef class Numbers:
         free(self.memory)
 
 
-live_factors = WeakValueDictionary()    # address of the positions: their factors
+live_factors = WeakValueDictionary()    # {address of the positions: Factors}
 
 
 def factors_at(address):
@@ -40,7 +40,7 @@ def factors_at(address):
 
 
 cdef class Factors:
-    """Positions, and the factors of a rotation at them.  The first rotation of an array of each dtype computes the factors.
+    """Positions, and the factors of a rotation at these positions.  For each dtype, the first rotation computes the factors.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ cdef class Factors:
     Attributes
     ----------
     array : ndarray of int64 or float64
-        The positions, with the dimension of their axes.  They must not be changed.
+        The positions; with several axes of positions, the first dimension selects the axis.  They must not be changed.
     inverse : bool
     nbytes : int
         Bytes of the positions and factors.
@@ -60,9 +60,9 @@ cdef class Factors:
 
     cdef Rotation rotation
     cdef readonly bint inverse
-    cdef bint are_real                  # whether `values` has float64, else int64
+    cdef bint are_real                  # whether `values` contains float64 numbers; if not, int64
     cdef ptrdiff_t rows, row_bytes
-    cdef dict forms                     # Numbers for each dtype, once they are computed
+    cdef dict forms                     # {dtype_t: Numbers}, for the dtypes computed so far
     cdef bytearray values               # torch does not accept the read-only memory of bytes
     cdef tuple shape
     cdef object __weakref__
@@ -82,7 +82,7 @@ cdef class Factors:
             if axes > 1 and (not p.is_array or p.axes == 0 or p.shape[0] != axes):
                 raise checks.axes_error(positions, axes)
             self.rows = p.rows // axes
-            free(self.allocated())                  # refuses too many positions
+            free(self.allocated())                  # raises the error for too many positions
             self.shape = tuple([p.shape[i] for i in range(p.axes)])
             self.values = PyByteArray_FromStringAndSize(NULL, p.rows * sizeof(int64_t))
             self.are_real = p.reals != NULL
@@ -100,7 +100,7 @@ cdef class Factors:
         return <const int64_t *>PyByteArray_AsString(self.values)
 
     cdef void *allocated(self) except NULL:
-        """Return memory for factors, which the caller must free."""
+        """Allocate memory for factors.  The caller must free it."""
         cdef void *memory = NULL
         if <double>self.rows * self.row_bytes < 2.0**60:
             memory = malloc(self.rows * self.row_bytes + LINE)
@@ -120,7 +120,7 @@ cdef class Factors:
 
 
 cdef void set_positions(positions_t *p, Factors factors) noexcept:
-    """Set the numbers of positions to those of factors."""
+    """Let `p` point to the positions of `factors`."""
     if factors.are_real:
         p.reals = <const double *>factors.positions()
     else:
@@ -137,7 +137,7 @@ cdef int thread_count(object threads) except -1:
 
 
 def output_array(out, tuple shape, element, str dtype_name, str name):
-    """Check and return `out`, or return a new array if it is None; `name` is the argument that determines its size."""
+    """Check and return `out`, or return a new array if `out` is None.  The argument `name` determines the size of the array."""
     if out is None:
         if dtype_name == "bfloat16" and element == uint16:
             raise checks.bfloat16_error()
@@ -156,14 +156,14 @@ cdef object shape_of(const positions_t *p, ptrdiff_t columns):
 
 
 cdef int separate(positions_t *p, const Py_buffer *written) except -1:
-    """Copy an array of positions that shares memory with an array that will be written."""
+    """Copy the positions if they may share memory with the array that will be written."""
     if p.is_array and overlap(&p.view, written):
         replace_positions(p, p.view.obj.copy())
     return 0
 
 
 cdef int replace_positions(positions_t *p, object array) except -1:
-    """Hold the buffer of a converted array instead of that of the given one."""
+    """Release the positions, and hold the buffer of a converted array instead."""
     release(p)
     if not read_array(p, array):
         raise ValueError("positions changed its shape, dtype or strides during the call")
@@ -174,7 +174,7 @@ cdef int replace_positions(positions_t *p, object array) except -1:
 
 
 cdef object prepare_encode(table_call_t *call, const spec_t *spec, object positions, object dtype, object out, object threads):
-    """Return `out`, or a new array if it is None."""
+    """Prepare a call of `encode`.  Return `out`, or a new array if `out` is None."""
     cdef tuple element
     cdef positions_t *p = &call.positions
     cdef int axis
@@ -224,7 +224,7 @@ cdef int prepare_add_to(table_call_t *call, const spec_t *spec, object x, object
     call.job.output = ADD
     call.is_fresh = False
     checks.check_is_array("x", x)
-    # Conversions may run foreign code that changes x, so x is checked after them.
+    # A conversion may call code of the user that changes x, so x is checked after all conversions.
     factor = finite_number(x_scale, "x_scale")
     call.threads = thread_count(threads)
     if positions is not None:
@@ -272,7 +272,7 @@ cdef double finite_number(object value, str name) except? -1:
 
 cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, object x, object positions, object inverse, object out,
                         object threads, Factors factors=None) except -1:
-    """Prepare a call with positions or, if `factors` is given, with an array of some of its positions."""
+    """Prepare a rotation.  If `factors` is given, `positions` must be a view of the positions of `factors`."""
     cdef tuple element
     cdef positions_t *p = &call.positions
     cdef rotation_t *r = &call.rotation
@@ -281,7 +281,7 @@ cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, object x, obje
     checks.check_is_array("x", x, in_place)
     if type(inverse) is not bool:
         inverse = checks.boolean("inverse", inverse)
-    # Conversions may run foreign code that changes x, so x is checked after them.
+    # A conversion may call code of the user that changes x, so x is checked after all conversions.
     call.threads = thread_count(threads)
     if factors is not None:
         view_positions(p, positions, factors)
@@ -322,7 +322,7 @@ cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, object x, obje
 
 
 cdef int view_positions(positions_t *p, object positions, Factors factors) except -1:
-    """Hold the buffer of an array, a view of the positions of `factors` on the first axis of positions."""
+    """Hold the buffer of an array that is a view of the positions of `factors`, or of the first axis of these positions."""
     cdef char *first
     cdef char *beyond
     cdef int i
@@ -334,7 +334,7 @@ cdef int view_positions(positions_t *p, object positions, Factors factors) excep
     span(&p.view, &first, &beyond)
     if p.view.len and (first < <const char *>factors.positions()
                        or beyond > <const char *>(factors.positions() + factors.rows)):
-        raise ValueError("positions is not a view of those of the factors")
+        raise ValueError("positions is not a view of the positions of the factors")
     return 0
 
 
@@ -365,7 +365,7 @@ cdef int prepare_rows_and_heads(rotation_call_t *call, Rotation rotation, object
     if p.is_array:
         own = p.axes - several
         matches = own == axes or own < 2 and own < axes
-        if own < 2 and n > 1:               # the position of one row is not broadcast to all n
+        if own < 2 and n > 1:               # a single position is not broadcast to n rows
             matches = own == 1 and p.shape[several] == n
     call.rows = call.heads = 1
     for axis in range(axes):

@@ -18,7 +18,7 @@ def show_runtime() -> dict[str, Any]:
         ``instruction_set`` is the instruction set in use.  ``instruction_sets`` has a key for each instruction set in this
         build; its value is True if the processor supports it.  ``openmp`` is the date of the OpenMP specification as yyyymm
         (201511 for OpenMP 4.5), or 0 in a build without OpenMP, which uses one thread.  ``threads`` is the default number of
-        threads for a large call, and ``machine`` the processor type.  The others are versions.
+        threads for a large call, and ``machine`` is the processor type.  The other values are versions.
 
     See Also
     --------

@@ -24,7 +24,7 @@ def instruction_set():
 
 
 def use_instruction_set(name=None, what="instruction set"):
-    """Select the kernels of an instruction set, by default the best one.  This function is not thread-safe."""
+    """Select the kernels of an instruction set, by default the best supported one.  This function is not thread-safe."""
     global active
     for i, (built, runs) in enumerate(instruction_sets().items()):
         if runs and name in (None, built):
@@ -50,7 +50,7 @@ cdef class default_environment:
 
 
 def skip_rounding_test(bint skip):
-    """Set whether the fast path stores values without a rounding test.  Tests then show that values are wrong."""
+    """Set whether the fast path stores values without a rounding test.  Tests show that some values are then wrong."""
     global rounding_test_skipped
     rounding_test_skipped = skip
 
@@ -67,7 +67,7 @@ def counters():
 
 
 def check_settings():
-    """Raise ValueError if an environment variable is invalid.  Not called at import, where few programs catch errors."""
+    """Raise ValueError if an environment variable is invalid.  Few programs would catch the error if the import raised it."""
     if invalid_setting is not None:
         raise ValueError(invalid_setting)
 

@@ -1,18 +1,18 @@
 # The team of threads that runs the blocks of a call, and the signal checks between pieces of the work.
 
 cdef enum:
-    # Number of values that justify another thread, and number that a thread computes before the speed is first measured.
-    # A value takes 0.3 to 2 ns if it is advanced from an anchor, 3 to 20 ns if evaluated directly, 3 to 15 us if exactly.
+    # PER_THREAD: values that justify another thread.  PER_CHECK: values that a thread computes before time is first measured.
+    # A value takes 0.3 to 2 ns if advanced from an anchor, 3 to 20 ns if evaluated directly, 3 to 15 us if evaluated exactly.
     ADVANCED_PER_THREAD = 1 << 18
     ADVANCED_PER_CHECK = 1 << 24
     DIRECT_PER_THREAD = 1 << 14
     DIRECT_PER_CHECK = 1 << 13
-    SMALL = 32                          # a job is small if it has fewer values than SMALL times the number per thread
+    SMALL = 32                          # a job is small if it has fewer values than SMALL times PER_THREAD
     LONGEST_PAUSE = 256                 # largest value of `single_jobs`
 
 cdef double PIECE_SECONDS = 0.05
 
-cdef int threads_in_use = 0             # by all calls that use more than one thread
+cdef int threads_in_use = 0             # threads of all calls that use more than one thread
 cdef int single_jobs = 0                # number of small jobs that run in one thread after an uneven team: see run_team
 cdef int single_jobs_left = 0           # number of these jobs still to come
 
@@ -32,7 +32,7 @@ cdef struct undecided_t:
 
 
 cdef struct run_t:
-    # the part of a call's context that all calls have
+    # the first part of the context of every call
     const kernel_t *kernel
     undecided_t *undecided              # one for each spec_t
     int specs
@@ -75,7 +75,7 @@ cdef int team_size(int threads, ptrdiff_t values, ptrdiff_t per_thread, ptrdiff_
 cdef int run_call(run_block_t block, run_t *run, ptrdiff_t blocks, ptrdiff_t per_check, int threads, str purpose) except -1:
     """Run the blocks of a call, whose context begins with `run`; then raise the first exception of an undecided value.
 
-    Each thread has `run.bytes` of memory and a tally.  `purpose` is the use of the memory, for the error.
+    Each thread has `run.bytes` of memory and a tally.  If the memory is not available, the error states its `purpose`.
     """
     cdef slot_t slots[MAX_THREADS]
     cdef char *memory = NULL
@@ -161,7 +161,7 @@ cdef ptrdiff_t run_pieces(run_block_t block, void *context, ptrdiff_t blocks, pt
         elif end - start > PIECE_SECONDS:
             piece = max(<ptrdiff_t>team, piece // 2)
         if abs(end - checked) >= PIECE_SECONDS / 2:
-            # does nothing outside the main thread, which only Python can reliably detect
+            # does nothing outside the main thread; only Python can reliably detect which thread this is
             with gil:
                 PyErr_CheckSignals()
             checked = end = now()

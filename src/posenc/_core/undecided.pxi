@@ -1,4 +1,4 @@
-# Values that exact.c or combination.c leaves undecided: Python integers decide their rounding.
+# Evaluates values that exact.c or combination.c leaves undecided, with Python integers.
 
 cdef struct request_t:
     undecided_t *undecided

@@ -1,15 +1,15 @@
-/* Affinity masks during a parallel region, so that the threads of a team run beside the calling thread and not after it.
+/* Sets affinity masks during a parallel region, so that the threads of a team run at the same time as the calling thread.
  *
  * Linux often starts a woken thread on the processor of the thread that wakes it, and leaves both there for milliseconds,
- * although another processor is idle.  One reason is that in a virtual machine, a halted processor does not count as idle.  So
- * during a region, the masks of the other threads do not contain the caller's processor.
+ * although another processor is idle.  One reason is that in a virtual machine, a halted processor does not count as idle.
+ * Therefore, the masks of the other threads exclude the caller's processor during a region.
  *
- * A thread that must wait for another processor may be late: it has not started when the caller finds no more work.  Because
- * the region ends only when every thread has started, a late thread moves to the caller's processor. */
+ * The region ends only when every thread has started.  If a thread still waits for another processor when the caller finds no
+ * more work, this late thread is moved to the caller's processor. */
 #ifndef POSENC_AFFINITY_H
 #define POSENC_AFFINITY_H
 
-/* Larger teams keep their masks: each thread costs the caller about 10 us, and they lose less if one thread starts late. */
+/* The masks of larger teams are not changed: a change takes about 10 us, and a late thread delays a large team less. */
 enum { MOST_PLACED = 4 };
 
 #if defined(__linux__) && defined(_OPENMP)
@@ -21,26 +21,26 @@ enum { MOST_PLACED = 4 };
 #include <unistd.h>
 
 typedef struct {
-    pid_t numbers[MOST_PLACED]; /* of the threads, 0 if unknown */
+    pid_t numbers[MOST_PLACED]; /* IDs of the threads, 0 if unknown */
 } placed_team_t;
 
 typedef struct {
-    pid_t thread;               /* 0 if its mask is not changed */
-    cpu_set_t allowed, current; /* its mask before the region, and its mask in the region */
+    pid_t thread;               /* ID of the thread, 0 if its mask is not changed */
+    cpu_set_t allowed, current; /* masks of the thread before and during the region */
     atomic_int has_started;
 } affinity_t;
 
 static _Thread_local placed_team_t placed; /* the team of the calling thread */
 
-/* LLVM's runtime has this function, and GNU's does not.  LLVM's moves threads between teams, so the numbers may be out of date. */
+/* Only LLVM's runtime has this function.  That runtime moves threads between teams, so `numbers` may be out of date. */
 extern int kmp_get_blocktime(void) __attribute__((weak));
 
-/* Called by each thread when its team has started. */
+/* Each thread of a new team calls this function. */
 static void store_number(placed_team_t *team, int member) {
     if (member < MOST_PLACED) team->numbers[member] = (pid_t)syscall(SYS_gettid);
 }
 
-/* Called by the caller before a region. */
+/* The calling thread calls this function before a region. */
 static void leave_processor(affinity_t *affinity, int team) {
     const int here = sched_getcpu();
     for (int i = 1; i < MOST_PLACED; i++) {
@@ -56,12 +56,12 @@ static void leave_processor(affinity_t *affinity, int team) {
     }
 }
 
-/* Called by each other thread when it starts. */
+/* Each other thread calls this function when it starts. */
 static void thread_started(affinity_t *affinity, int member) {
     if (member < MOST_PLACED) affinity[member].has_started = 1;
 }
 
-/* Called by the caller when it finds no more work. */
+/* The calling thread calls this function when it finds no more work. */
 static void fetch_late_threads(affinity_t *affinity) {
     const int here = sched_getcpu();
     for (int i = 1; i < MOST_PLACED; i++) {
@@ -73,10 +73,10 @@ static void fetch_late_threads(affinity_t *affinity) {
     }
 }
 
-/* Called by the caller after a region: restores masks, unless another program has changed them.
+/* Restores the masks after a region, unless another program has changed them.
  *
- * Linux remembers a mask that was set, and keeps to it if the control group gets more processors.  So if all processors of the
- * control group were allowed, all processors of the system are set. */
+ * A mask that was set stays as it is if the control group gets more processors later.  So if a mask allowed all processors of
+ * the control group, it is replaced by a mask of all processors of the system. */
 static void restore_masks(const affinity_t *affinity) {
     for (int i = 1; i < MOST_PLACED; i++) {
         const affinity_t *const a = &affinity[i];

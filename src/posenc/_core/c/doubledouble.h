@@ -1,4 +1,4 @@
-/* Double-double arithmetic on vectors: an unevaluated sum high + low; if renormalised, |low| <= 2**-52 |high|.
+/* Double-double arithmetic on vectors.  A number is the unevaluated sum high + low; if renormalised, |low| <= 2**-52 |high|.
  * Sources: Dekker 1971; Joldes, Muller, Popescu, "Tight and rigorous error bounds for basic building blocks of double-word
  * arithmetic", 2017.  u = 2**-53.
  */

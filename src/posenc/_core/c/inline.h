@@ -7,14 +7,14 @@
 #if defined(__clang__)
 #define NOINLINE static __attribute__((noinline))
 #else
-#define NOINLINE static __attribute__((noinline, noclone)) /* GCC makes copies for constant arguments */
+#define NOINLINE static __attribute__((noinline, noclone)) /* without noclone, GCC makes copies for constant arguments */
 #endif
 /* A rarely called function, compiled for size. */
 #define COLD static __attribute__((noinline, cold))
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define ALIGNED __attribute__((aligned(64)))
 #define PREFETCH(p) __builtin_prefetch((p), 0, 2)
-/* Hides x from the compiler, which then cannot reuse values that were computed from x before. */
+/* Hides x from the compiler, so that it cannot reuse values computed from x before. */
 #define OPAQUE(x) __asm__ volatile("" : "+r"(x))
 #else
 #define INLINE static inline

@@ -1,4 +1,4 @@
-/* The interface between kernel.pyx and the kernels: C11 without Python.
+/* The interface between kernel.pyx and the kernels, which are written in C11 without Python.
  *
  * A value is scale * sin(2 pi (position * turns + quarter / 4)), where `turns` is the column's frequency in turns per position,
  * and quarter is 1 for a cosine, else 0.  A column of zeros has 0 turns.  Python puts the columns in their final order, which
@@ -21,13 +21,13 @@ enum {
     HALF = FINE / 2,
     COARSE = 8,                  /* anchors advanced from one direct evaluation */
     BLOCK = FINE * COARSE,       /* rows computed from one direct evaluation */
-    STRIP = 32,                  /* tiles of a panel: see job_t */
+    STRIP = 32,                  /* most tiles of a panel: see job_t */
     LINE = 64,                   /* bytes of a cache line */
-    POSITION_LIMBS = 38          /* limbs of 32 bits; 36 hold every number from 2**63 to 2**-1074 */
+    POSITION_LIMBS = 38          /* limbs of 32 bits; 36 limbs hold the bits from 2**63 down to 2**-1074 */
 };
 
 typedef enum { FLOAT64, FLOAT32, FLOAT16, BFLOAT16 } dtype_t;
-/* STORE writes, STREAM writes whole cache lines with non-temporal stores, ADD adds. */
+/* STORE stores values, STREAM stores whole cache lines with non-temporal stores, ADD adds values to x. */
 typedef enum { STORE, STREAM, ADD } output_t;
 /* Columns 2 i and 2 i + 1 are sin and cos (SIN_FIRST), or cos and sin (COS_FIRST), of one frequency. */
 typedef enum { UNPAIRED, SIN_FIRST, COS_FIRST } order_t;
@@ -36,14 +36,14 @@ typedef enum { UNPAIRED, SIN_FIRST, COS_FIRST } order_t;
 typedef struct {
     int negative;
     int finite;
-    int padding;                 /* 1: the padding position, whose row is all zeros */
-    int limbs;                   /* 0: the position is zero */
+    int padding;                 /* 1 for the padding position, whose row is all zeros */
+    int limbs;                   /* 0 if the position is 0 */
     int exponent;
     uint32_t limb[POSITION_LIMBS];
 } position_t;
 
 /* Rounds a result for which 320 bits do not suffice.  If `factors` is NULL, the result is the value of a column at a finite
- * position (exact.c).  Otherwise it is factors[0] * value(column) + factors[1] * value(column + 1) (combination.c). */
+ * position (exact.c).  Otherwise, it is factors[0] * value(column) + factors[1] * value(column + 1) (combination.c). */
 typedef double (*decide_t)(void *context, const position_t *, ptrdiff_t column, const double *factors, dtype_t);
 
 /* The specification of an encoding.  The arrays end with a copy of the first columns, so a row can begin at column `first`. */
@@ -62,11 +62,11 @@ typedef struct {
     double position_offset;
     int has_padding;
     int64_t padding;             /* the padding position, before the offset */
-    double padding_real;         /* `padding` as a float64, or NaN if it is not exact */
+    double padding_real;         /* the float64 that is equal to `padding`, or NaN if there is none */
     int has_zero;
     int64_t zero;                /* the position whose angles are 0, if it is an int64 */
-    int has_fast_path;           /* 0 if |scale| is outside 2**-400 .. 2**400: every value is evaluated exactly */
-    int fast_test;               /* 0 if |scale| is above 2**10: the threshold of the fast test could overflow */
+    int has_fast_path;           /* 0 if |scale| is outside 2**-400 .. 2**400; every value is then evaluated exactly */
+    int fast_test;               /* 0 if |scale| is above 2**10, because the threshold of the fast test could overflow */
     decide_t decide;
     void *context;               /* argument of `decide` */
 } spec_t;
@@ -92,8 +92,8 @@ static inline offsets_t offsets_in(double *memory, ptrdiff_t columns, uint64_t s
     return (offsets_t){step, first, fine, fine_low, coarse, coarse_low, reach, reach + columns};
 }
 
-/* Row r of the table is stored at out + r * row_stride.  For ADD, x is replaced by x * x_scale + value at `batch` such
- * addresses, which are batch_stride apart. */
+/* Row r of the table is stored at out + r * row_stride.  For ADD, it is added to the rows at `batch` addresses, which are
+ * batch_stride apart: x is replaced by x * x_scale + value. */
 typedef struct {
     dtype_t dtype;
     output_t output;
@@ -106,12 +106,12 @@ typedef struct {
     const int64_t *integers;
     const double *reals;
     const offsets_t *offsets;    /* for rows offsets->step apart, up or down; if NULL, each row is evaluated directly */
-    size_t panel;                /* bytes of the panel, a buffer from which advanced rows are flushed to `out`, or 0 */
+    size_t panel;                /* bytes of the panel, a buffer from which rows are flushed to `out`; 0 without a panel */
     int skip_rounding_test;      /* for tests */
 } job_t;
 
-/* The axes over which a rotation iterates, the last one fastest, with their strides in bytes; those of positions count
- * positions, and are 0 for heads. */
+/* The axes over which a rotation iterates, the last one fastest.  The strides of x and `out` are in bytes.  The strides of
+ * positions are in elements, and 0 for heads. */
 enum {
     MOST_DIMENSIONS = 64,        /* NumPy's limit */
     MOST_POSITION_AXES = 16      /* of a rotation */
@@ -130,14 +130,14 @@ typedef struct {
     job_t table;
 } rotary_axis_t;
 
-/* A rotation of each pair (a, b) of x by t, the pair's angle at the position of its row, or by -t if `inverse`.  m is
- * spec->scale of the pair's rotary_axis_t.  The results are written to `out`, which may be x itself:
+/* A rotation of each pair (a, b) of x by t, the pair's angle at the position of its row, or by -t if `inverse`.  The results
+ * are written to `out`, which may be x itself; m is spec->scale of the pair's rotary_axis_t:
  *     m (a cos t - b sin t), m (b cos t + a sin t).
  * A row of x has 2 * pairs columns and `rest` further ones, which are copied.  Pair i is columns i and i + pairs, or, if
- * `interleaved`, columns 2 i and 2 i + 1.  All heads of a row have its position.
+ * `interleaved`, columns 2 i and 2 i + 1.  All heads of a row have the same position.
  *
  * The kernel multiplies by factors, which are the cosines and sines of a position in the form that `dtype` needs (factors.h).
- * `factors` has those of all positions; if it is NULL, each call of `rotate` computes those of its rows. */
+ * `factors` contains the factors of all positions; if it is NULL, each call of `rotate` computes the factors of its rows. */
 typedef struct {
     dtype_t dtype;               /* not FLOAT64 */
     int interleaved, inverse, has_fast_path;
@@ -155,14 +155,14 @@ typedef struct {
 } rotation_t;
 
 enum {
-    FACTOR_PAIRS = 32            /* the factors of a row are those of a multiple of this number of pairs */
+    FACTOR_PAIRS = 32            /* a row of factors is padded to a multiple of this number of pairs */
 };
 
 /* Returns the number of doubles that hold the factors of a row. */
 static inline ptrdiff_t factor_pitch(ptrdiff_t pairs) { return 2 * ((pairs + FACTOR_PAIRS - 1) / FACTOR_PAIRS * FACTOR_PAIRS); }
 
-/* Counters for tests: `uncertain` counts the tile rows, or bunches of rotated pairs, whose values could not all be rounded in
- * the main loop and were settled one by one; `exact` counts the values that were evaluated exactly. */
+/* Counters for tests.  `uncertain` counts the rows of a tile, or bunches of rotated pairs, that the main loop could not round
+ * completely.  `exact` counts the values that were evaluated exactly. */
 typedef struct {
     uint64_t uncertain, exact;
 } tally_t;

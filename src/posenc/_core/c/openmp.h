@@ -1,7 +1,7 @@
-/* OpenMP, if the compiler has it, protected from forks and from systems that refuse threads.
+/* Runs a loop in a team of OpenMP threads, or in one thread if the compiler does not support OpenMP.
  *
- * GNU's runtime ends the process if a thread or the memory for a team is refused.  In a forked child, it waits forever for
- * threads that do not exist there.  OpenMP cannot prevent either, so both are checked before threads start. */
+ * GNU's runtime ends the process if the system refuses a thread or the memory for a team.  In a forked child, the runtime waits
+ * forever for threads that exist only in the parent.  Both cases are detected before threads start. */
 #ifndef POSENC_OPENMP_H
 #define POSENC_OPENMP_H
 
@@ -124,7 +124,7 @@ static int probe_threads(int requested) {
 }
 
 /* Starts a team of at most `requested` threads and returns its size.  New threads inherit a mask that blocks all signals except
- * synchronous ones, which leaves the blocked signals to the threads of the host program. */
+ * synchronous ones, so that only threads of the host program handle the blocked signals. */
 static int grow_team(int requested) {
     static const int synchronous[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
     sigset_t blocked, host;
@@ -160,10 +160,10 @@ static int openmp_team(int requested) {
 
 #endif
 
-/* Calls block(context, i, member) in a team for each i from `first` to `last` - 1.  Returns the number of the caller's calls.
+/* Calls block(context, i, member) in a team for each i from `first` to `last` - 1.  Returns the number of calls in this thread.
  *
- * The loop must not begin with a barrier: the caller would wait for a thread that starts late, and then often be woken on that
- * thread's processor.  GCC adds one for a variable that is both firstprivate and lastprivate, as in Cython's prange. */
+ * The loop must not begin with a barrier: this thread would wait for late threads, and then often be woken on the processor of
+ * a late thread.  GCC adds a barrier for a variable that is both firstprivate and lastprivate, as in Cython's prange. */
 static ptrdiff_t openmp_run(run_block_t block, void *context, ptrdiff_t first, ptrdiff_t last, int team) {
     ptrdiff_t which, own = 0;
 #if defined(_OPENMP)

@@ -36,7 +36,7 @@ static uint32_t shifted_limb(const real_t *a, int i, int bits) {
     return (uint32_t)(pair >> shift);
 }
 
-/* a + b, both of which must be nonzero.  If all bits cancel, the sum has no sure bits. */
+/* The sum of two nonzero terms.  If all bits cancel, it has no sure bits. */
 static term_t sum_of(const term_t *a, const term_t *b) {
     if (is_smaller(&a->magnitude, &b->magnitude)) return sum_of(b, a);
     const int top = a->magnitude.exponent, shift = top - b->magnitude.exponent, subtract = a->negative != b->negative;

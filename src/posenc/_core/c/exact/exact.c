@@ -1,10 +1,10 @@
-/* Exact evaluation: slow, to 320 bits, with an error bound small enough to round almost all values correctly.
+/* Exact evaluation to 320 bits.  It is slow, but its error bound decides the rounding of almost all values.
  *
  * Method: position * turns (see kernel.h) is an exact product of integers.  Subtracting the nearest multiple of a
  * quarter turn leaves at most 1/8 turn, which is multiplied by 2 pi; the series of sin or cos is summed in fixed point.
  * Bound (docs/numerics.md, section 3): the error of `turns` is below two units of its last place.  If the resulting
  * relative error of the remaining angle is below 2**d, that of the value is below 2**(max(d, -285) + 1), because all later
- * errors are below 2**-285.8.  Next to a half-way point, this may not decide the rounding; spec->decide then uses more bits.
+ * errors are below 2**-285.8.  If the bound does not decide the rounding of a value, spec->decide uses more bits.
  */
 #include "float_environment.h"
 #include "exact/exact.h"
@@ -70,7 +70,7 @@ int posenc_evaluate(const spec_t *spec, const position_t *position, ptrdiff_t co
     }
     multiply(position->limb, position->limbs, turns, limbs, product);
 
-    /* the fraction of a turn is limbs 0 .. top of the product; the unit of limb `top` is 2**-32 turns */
+    /* limbs 0 .. top of the product are the fraction of a turn; the unit of limb `top` is 2**-32 turns */
     const int top = spec->fraction_limbs - position->exponent - 1;
     const int used = limbs + position->limbs;
     int n = top + 1;
@@ -124,8 +124,8 @@ double posenc_rounded(dtype_t dtype, double x) {
     return out;
 }
 
-/* An int64 as a double, rounded to odd: if bits are dropped, the last remaining bit is set.  At least 43 bits remain, so rounding
- * the result to a dtype of at most 24 bits rounds the integer once (Boldo and Melquiond). */
+/* An int64 as a double, rounded to odd: if bits are dropped, the last remaining bit is set.  At least 43 bits remain, so the
+ * result and the integer round to the same number of a dtype of at most 24 bits (Boldo and Melquiond). */
 static double odd_double_of(uint64_t two_complement) {
     const int negative = (int)(two_complement >> 63);
     uint64_t m = negative ? 0 - two_complement : two_complement;

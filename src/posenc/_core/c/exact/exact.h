@@ -17,11 +17,11 @@ double posenc_exact(const spec_t *, const position_t *, ptrdiff_t column, dtype_
  * columns must be the cosine and the sine of one frequency; the factors must be finite.  A sum of exactly 0 gives +0. */
 double posenc_combination(const spec_t *, const position_t *, ptrdiff_t column, const double factors[2], dtype_t);
 
-/* Returns x rounded to the nearest number of dtype, whatever the rounding mode of the host program. */
+/* Returns x rounded to the nearest number of dtype, in any rounding mode of the host program. */
 double posenc_rounded(dtype_t, double x);
 
-/* Writes the bits of positions, each rounded once to dtype, to out; NaN gives the canonical quiet NaN.  The positions are reals,
- * or integers, or start + i * step if both arrays are NULL.  The rounding mode must be to nearest. */
+/* Writes the bits of positions, each rounded once to dtype, to `out`; NaN gives the canonical quiet NaN.  The positions are
+ * reals, or integers, or start + i * step if both arrays are NULL.  The rounding mode must be to nearest. */
 void posenc_rounded_bits(dtype_t, ptrdiff_t rows, const double *reals, const int64_t *integers, uint64_t start, uint64_t step,
                          void *out);
 

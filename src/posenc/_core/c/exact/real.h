@@ -6,7 +6,7 @@
 
 enum {
     LIMBS = 10,                  /* 32-bit limbs of a mantissa */
-    MIN_SURE_BITS = 64,          /* a value with fewer is not used; with 0 or fewer, even its sign may be wrong */
+    MIN_SURE_BITS = 64,          /* a value with fewer sure bits is not used; with 0 or fewer, even its sign may be wrong */
     EXACT = 1 << 20              /* sure bits of an exact number */
 };
 
@@ -86,16 +86,16 @@ static inline int bit(const real_t *value, int i) {
     return i < 0 ? 0 : (int)(value->m[LIMBS - 1 - i / 32] >> (31 - i % 32) & 1);
 }
 
-/* Returns 1 only if value * (1 - 2**-sure) and value * (1 + 2**-sure) round to the same number with `precision` bits; if it
- * returns 0, they may differ.  Bit `precision` is worth half an ulp; next to a half-way point, all later sure bits differ
- * from it. */
+/* Returns whether value * (1 - 2**-sure) and value * (1 + 2**-sure) are certain to round to the same number with `precision`
+ * bits.  Bit `precision` is worth half an ulp.  The value may be next to a half-way point if all later sure bits differ from
+ * this bit. */
 static inline int decided(const real_t *value, int sure, int precision) {
     for (int i = precision + 1; i < sure; i++)
         if (bit(value, i) == bit(value, precision)) return 1;
     return 0;
 }
 
-/* The precision that a format has at `value`: lower if `value` is subnormal, negative below half of the smallest number. */
+/* The precision of a format at `value`: lower if `value` is subnormal, negative below half of the smallest number. */
 static inline int precision_of(const real_t *value, format_t f) {
     const int exponent = value->exponent - 1;
     return exponent < f.min_exponent ? f.precision - (f.min_exponent - exponent) : f.precision;

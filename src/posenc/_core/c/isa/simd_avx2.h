@@ -76,7 +76,7 @@ static inline void f32_deinterleave(vf32 low, vf32 high, vf32 *a, vf32 *b) {
     *b = _mm256_shuffle_ps(even, odd, 0xdd);
 }
 static inline vf64 f64_load_f32(const float *p) { return _mm256_cvtps_pd(_mm_loadu_ps(p)); }
-/* two stores of 16 bytes take less time than one after _mm256_set_m128 */
+/* two stores of 16 bytes take less time than one of 32 bytes after _mm256_set_m128 */
 static inline void f64_store_f32(float *p, vf64 v) { _mm_storeu_ps(p, _mm256_cvtpd_ps(v)); }
 static inline void f64_of_f32(vf32 f, vf64 *low, vf64 *high) {
     *low = _mm256_cvtps_pd(_mm256_castps256_ps128(f));
@@ -109,8 +109,8 @@ static inline void u64_flush(void *p, vu64 x, int non_temporal) {
 }
 static inline void flush_fence(void) { _mm_sfence(); }
 
-/* Here a mask has an element for each word: the minimum of x & bits over all tests of this word.  It is zero if any of the
- * tests failed. */
+/* In this file, a mask has an element for each word: the minimum of x & bits over all tests of this word, which is zero if a
+ * test failed. */
 static inline mask16 mask16_all(void) { return _mm256_set1_epi32(-1); }
 static inline mask16 mask16_and_nonzero(mask16 m, vu64 x, vu64 bits) { return _mm256_min_epu16(m, _mm256_and_si256(x, bits)); }
 static inline int mask16_is_all(mask16 m) { return _mm256_movemask_epi8(_mm256_cmpeq_epi16(m, _mm256_setzero_si256())) == 0; }

@@ -47,7 +47,7 @@ static inline vu64 u16_excess(vu64 a, vu64 b) {
 }
 static inline vu64 u32_sub(vu64 a, vu64 b) { return (vu64)((vu32)a - (vu32)b); }
 static inline vu64 u16_is_zero(vu64 x) { return (vu64)((vu16)x == 0); }
-/* bits 16 .. 31 and bits 48 .. 63 of all lanes of two vectors, in an order which may be any */
+/* bits 16 .. 31 and bits 48 .. 63 of all lanes of two vectors, in any order */
 static inline vu64 u16_odd(vu64 a, vu64 b) {
     const uint64_t odd = 0xffff0000ffff0000;
     return (a & (vu64){odd, odd}) | (vu64)((vu32)b >> 16);
@@ -138,9 +138,9 @@ static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return (mask & a) | (
  * not, as for doubles.  f16_load reads 2 LANES numbers.  bf16_split gives numbers 0, 2, 4 ... and 1, 3, 5 ... of a
  * vector of 4 LANES numbers.  f64_of_f32 widens one vector to two.
  *
- * f32_of_f64 rounds two vectors to floats.  f16_of_f32 and bf16_of_f32 narrow two vectors of floats, none of which may be
- * half-way between two numbers of the narrower type, and return the bits; bf16_join does so in the order of bf16_split.
- * u64_flush stores output; if `non_temporal`, it bypasses the caches, and the address must be aligned to the size of a vector. */
+ * f32_of_f64 rounds two vectors to floats.  f16_of_f32 and bf16_of_f32 narrow two vectors of floats and return the bits; no
+ * float may be half-way between two numbers of the narrower type.  bf16_join does the same in the order of bf16_split.
+ * u64_flush stores output; a non-temporal store bypasses the caches and needs an address aligned to the size of a vector. */
 #if defined(__SSE2__)
 typedef __m128 vf32;
 static inline int u64_is_zero(vu64 a) { return _mm_movemask_epi8(_mm_cmpeq_epi32((__m128i)a, _mm_setzero_si128())) == 0xffff; }
@@ -196,7 +196,7 @@ static inline int u64_is_zero(vu64 a) {
     for (int i = 0; i < LANES; i++) any |= lanes[i];
     return any == 0;
 }
-static inline vu64 u64_mul32(vu64 a, vu64 b) { return a * b; }      /* both upper halves are zero in this file */
+static inline vu64 u64_mul32(vu64 a, vu64 b) { return a * b; }      /* the upper halves of a and b are zero in this file */
 static inline vu64 bits_of_f32(vf32 f) {
     vu64 u;
     memcpy(&u, &f, sizeof u);

@@ -1,7 +1,7 @@
 /* SIMD primitives for NEON, which every arm64 processor has; simd_baseline.h explains them.
  *
- * `non_temporal` has no effect: Neoverse processors detect whole lines that are written in order and do not read them first
- * (write streaming).  STNP is only a hint, stores two vectors at once, and has no intrinsic in GCC. */
+ * `non_temporal` has no effect.  Neoverse processors detect lines that are written whole and in order, and do not read these
+ * lines first (write streaming).  STNP is only a hint, stores two vectors at once, and has no intrinsic in GCC. */
 #ifndef POSENC_SIMD_H
 #define POSENC_SIMD_H
 
@@ -30,7 +30,7 @@ static inline vf64 f64_add_fma(vf64 a, vf64 b) { return vaddq_f64(a, b); } /* fu
 static inline vf64 f64_sub(vf64 a, vf64 b) { return vsubq_f64(a, b); }
 static inline vf64 f64_mul(vf64 a, vf64 b) { return vmulq_f64(a, b); }
 static inline vf64 f64_muladd(vf64 a, vf64 b, vf64 c) { return vfmaq_f64(c, a, b); }
-/* the negation costs no extra instruction: without it, c would be copied, because the fused operation overwrites it */
+/* without the negation, c would have to be copied, because the fused operation overwrites its addend */
 static inline vf64 f64_mulsub(vf64 a, vf64 b, vf64 c) { return vfmaq_f64(vnegq_f64(c), a, b); }
 
 static inline vu64 u64_add(vu64 a, vu64 b) { return vaddq_u64(a, b); }
@@ -109,8 +109,8 @@ static inline void u64_flush(void *p, vu64 x, int non_temporal) {
 }
 static inline void flush_fence(void) {}
 
-/* Here a mask has an element for each word: the minimum of x & bits over all tests of this word.  It is zero if any of the
- * tests failed. */
+/* In this file, a mask has an element for each word: the minimum of x & bits over all tests of this word, which is zero if a
+ * test failed. */
 static inline mask16 mask16_all(void) { return vdupq_n_u16(UINT16_MAX); }
 static inline mask16 mask16_and_nonzero(mask16 m, vu64 x, vu64 bits) {
     return vminq_u16(m, vreinterpretq_u16_u64(vandq_u64(x, bits)));

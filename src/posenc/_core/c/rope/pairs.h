@@ -1,35 +1,35 @@
-/* Rotates pairs of columns in double or float, and tests whether a rounded value is uncertain.
+/* Rotates pairs of columns in double or float, and tests whether the rounding of a value is uncertain.
  *
  * Bounds of the error of a value (docs/numerics.md, section 7) for a pair (a, b), with c = m cos t and s = m sin t (m and t as
  * in kernel.h), u = 2**-53 and A = |m| sqrt(a**2 + b**2):
  *     in double, c and s correctly rounded:   3.1 u (|a c| + |b s|) <= 3.1 u A;
  *     in double, c and s evaluated directly:  8 u A + 2**-89 A;
  *     in float:                               2**-23 |value| + 2**-34.6 A.
- * The rotated values of a pair determine A.  If neither is smaller than 2**-12 times the other, these bounds are below
- * 2**14 ulp of a double, 2**16 ulp of a double and 4.7 ulp of a float.
+ * The rotated values of a pair determine A.  If neither is smaller than 2**-12 times the other, the bounds are, in this order,
+ * below 2**14 ulp of a double, 2**16 ulp of a double and 4.7 ulp of a float.
  */
 #ifndef POSENC_PAIRS_H
 #define POSENC_PAIRS_H
 
 #include "table/rows.h"
 
-/* used by settle_half, which rounds value - error: this adds u */
+/* for the test with an error bound for each pair; the bounds include u, because value - error is rounded */
 #define ROTATION_ERROR 0x1.1p-51        /* 4.25 u */
 #define DIRECT_ROTATION_ERROR 0x1.5p-50 /* 10.5 u */
 #define DIRECT_ROTATION_FLOOR 0x1p-88   /* relative to |m| (|a| + |b|) */
-#define SPLIT_ERROR 0x1p-36             /* of a product with a factor that is split into two floats */
+#define SPLIT_ERROR 0x1p-36             /* added if factors are split into two floats */
 #define SPLIT_FLOOR 0x1p-148            /* relative to |a| + |b| */
 
 enum {
-    BUNCH = 4 * LANES > 16 ? 4 * LANES : 16,    /* pairs rotated together, which fill whole vectors for every dtype */
+    BUNCH = 4 * LANES > 16 ? 4 * LANES : 16,    /* pairs rotated together: whole vectors for every dtype */
     GROUPS = BUNCH / (2 * LANES)                /* vectors of floats for one column of BUNCH pairs */
 };
 
 /* Whether the factors of pairs with an even index precede those with an odd index, as in bf16_split. */
 INLINE int is_split(const rotation_t *r) { return r->dtype == BFLOAT16 && !r->interleaved; }
 
-/* Returns the index of a pair's first factor.  A row of factors has a block of `numbers` FACTOR_PAIRS numbers for each
- * FACTOR_PAIRS pairs. */
+/* Returns the index of a pair's first factor.  `numbers` is the number of factors of a pair.  A row of factors has a block for
+ * every FACTOR_PAIRS pairs. */
 INLINE ptrdiff_t factor_index(ptrdiff_t pair, int numbers, int split) {
     const ptrdiff_t i = pair % FACTOR_PAIRS, at = split ? i % 2 * (FACTOR_PAIRS / 2) + i / 2 : i;
     return pair / FACTOR_PAIRS * (numbers * FACTOR_PAIRS) + at;
@@ -40,7 +40,7 @@ typedef struct {
     vf32 a[GROUPS], b[GROUPS];
 } pairs_t;
 
-/* The same in double. */
+/* The same columns in double. */
 typedef struct {
     vf64 a[2 * GROUPS], b[2 * GROUPS];
 } double_pairs_t;
@@ -49,7 +49,7 @@ typedef struct {
 
 INLINE double magnitude_of(double x) { return x < 0 ? -x : x; }
 
-/* Numbers of a type of 16 bits. */
+/* Loads and stores for the 16-bit types. */
 INLINE vf32 load_float16s(const char *p) { return f16_load((const uint16_t *)(const void *)p); }
 
 INLINE void store_floats(char *p, vf32 first, vf32 second, dtype_t dtype) {
@@ -58,8 +58,8 @@ INLINE void store_floats(char *p, vf32 first, vf32 second, dtype_t dtype) {
 
 INLINE vu64 load_bits(const char *p) { return u64_load((const uint64_t *)(const void *)p); }
 
-/* If `interleaved`, both columns are read from `a`, and `b` is not used.  In the other layout, vectors 2 i and 2 i + 1 of a column
- * of bfloat16 numbers are in the order of bf16_split. */
+/* If `interleaved`, both columns are read from `a`, and `b` is not used.  In the other layout, vectors 2 i and 2 i + 1 of a
+ * column of bfloat16 numbers are in the order of bf16_split. */
 INLINE pairs_t load_pairs(const char *a, const char *b, dtype_t dtype, int interleaved) {
     const ptrdiff_t bytes = 2 * LANES * size_of(dtype);
     pairs_t v;
@@ -91,7 +91,7 @@ INLINE void store_pairs(char *a, char *b, const pairs_t *v, dtype_t dtype, int i
     }
 }
 
-/* The same for float32, in double. */
+/* Does the same as load_pairs for float32, in double. */
 INLINE double_pairs_t load_double_pairs(const char *in_a, const char *in_b, int interleaved) {
     const float *const a = (const float *)(const void *)in_a, *const b = (const float *)(const void *)in_b;
     double_pairs_t v;
@@ -125,24 +125,24 @@ INLINE void store_double_pairs(char *to_a, char *to_b, const double_pairs_t *v, 
 
 /* ---- the fast path ------------------------------------------------------------------------------------------------------- */
 
-/* Two tests of each pair, on words of 16 bits: the upper bits of a value, and the upper ones of the bits that rounding drops, or
- * all of them.  For float32 these are words 3 and 1 of the double; for float16 and bfloat16 they are the two words of the float.
- * The extremes of all pairs are kept:
- *     least   the smaller of each word of a pair.  An upper word is too small if the value is small, infinite or NaN; a lower
- *             word is too small next to a half-way point, because an addend makes these words the smallest;
- *     ratio   the difference of the upper words, which is too large if one value is much larger than the other one. */
+/* The tests examine two 16-bit words of each value: an upper word with the first bits of the value, and a lower word with the
+ * first bits that rounding drops, or all of them.  For float32 these are words 3 and 1 of the double; for float16 and bfloat16
+ * they are the two words of the float.  tests_t has the extremes over all pairs:
+ *     least   the minimum of each word.  An upper word is too small if the value is small, infinite or NaN.  A lower word is
+ *             too small if the value is next to a half-way point, because an addend makes these words the smallest;
+ *     ratio   the largest difference of the upper words of a pair: too large if one value is much larger than the other. */
 typedef struct {
     vu64 least, ratio;
 } tests_t;
 
-/* The terms and limits of the tests, in memory because the compiler would rebuild constants for each bunch.  The error of a
- * rotated value in double is below `share` (|a c| + |b s|) + `floor` (|a| + |b|). */
+/* The operands of the tests.  They are in memory, because the compiler would build constants again for each bunch.  The error
+ * of a rotated value in double is below share * (|a c| + |b s|) + floor * (|a| + |b|). */
 typedef struct {
     ALIGNED uint64_t addend[LANES], mask[LANES], least[LANES], ratio[LANES];
     double share, floor;
 } limits_t;
 
-/* Sets the upper and lower words, in the order in which test_pairs gets them. */
+/* Sets the upper and lower words of all lanes, in the order in which test_pairs reads them. */
 static void set_words(uint64_t lanes[LANES], uint64_t upper, uint64_t lower, dtype_t dtype) {
     const vu64 words =
         u64_set(dtype == FLOAT32 ? upper << 48 | lower << 16 : (upper << 16 | lower) << 32 | upper << 16 | lower);
@@ -150,15 +150,15 @@ static void set_words(uint64_t lanes[LANES], uint64_t upper, uint64_t lower, dty
 }
 
 static limits_t limits_of(dtype_t dtype, double direct_scale) {
-    /* of the lower words: the half-way point, and the number of words next to it.  In float32 these are 2**16 ulp of a double on
-     * both sides; otherwise, a value at least 5 ulp of a float from a half-way point passes. */
+    /* for lower words: the half-way point, and the number of words next to it that fail.  For float32, these words cover 2**16
+     * ulp of a double on both sides.  For the other types, a value passes if it is at least 5 ulp of a float from the point. */
     const uint32_t half = dtype == BFLOAT16 ? 1u << 15 : 1u << 12, words = dtype == FLOAT32 ? 2 : 9;
-    /* of the upper words: exponent of 1, bits below the exponent, and largest number of binades between the values of a pair */
+    /* for upper words: exponent of 1, bits below the exponent, and largest number of binades between the values of a pair */
     const uint32_t bias = dtype == FLOAT32 ? 1023 : 127, below = dtype == FLOAT32 ? 4 : 7;
     const uint32_t binades = dtype == FLOAT32 && direct_scale == 0 ? 14 : 12;
-    /* 2**-13 for float16, twice its smallest normal number; else 2**-100, so that no significant bits underflow */
+    /* 2**-lowest is the smallest value that passes: for float16, twice its smallest normal number; else, far above underflow */
     const uint32_t lowest = dtype == FLOAT16 ? 13 : 100;
-    /* the addend makes the upper words of infinity and NaN smaller than 1 << below, once the sign is cut off */
+    /* the addend makes the upper words of infinity and NaN, without their sign, smaller than 1 << below */
     limits_t l = {.share = direct_scale != 0 ? DIRECT_ROTATION_ERROR : ROTATION_ERROR,
                   .floor = direct_scale * DIRECT_ROTATION_FLOOR};
     if (dtype != FLOAT32) l.share += SPLIT_ERROR, l.floor += SPLIT_FLOOR;
@@ -173,7 +173,7 @@ INLINE vu64 tested_words(vu64 x, const limits_t *limits) {
     return u64_and(u16_add(x, u64_load(limits->addend)), u64_load(limits->mask));
 }
 
-/* x and y have the words of both values of pairs. */
+/* x has the words of the first value of each pair, y those of the second value. */
 INLINE void test_pairs(tests_t *tests, const limits_t *limits, vu64 x, vu64 y, int first) {
     const vu64 v = tested_words(x, limits), w = tested_words(y, limits), least = u16_min(v, w);
     const vu64 ratio = u16_sub(u16_max(v, w), least);
@@ -211,7 +211,7 @@ INLINE const float *float_factors(const double *factors, ptrdiff_t pair, int g, 
     return (const float *)(const void *)factors + factor_index(pair, 4, split) + offset;
 }
 
-/* Does the same in float; each factor is a sum of two floats.  Products with the larger float are exact. */
+/* Does the same as rotate_in_double, in float.  Each factor is a sum of two floats; products with the larger one are exact. */
 INLINE int rotate_in_float(pairs_t *v, const double *factors, ptrdiff_t pair, const limits_t *limits, dtype_t dtype,
                            int interleaved) {
     tests_t tests;

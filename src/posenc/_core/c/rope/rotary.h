@@ -1,7 +1,7 @@
 /* Rotates the pairs of columns of rows and heads; each value is rounded once.
  *
- * The factors of a few rows stay in the cache while all heads are rotated; they are computed by the call, or before it
- * (rotation_t).  float32 values are rotated in double, float16 and bfloat16 values in float. */
+ * The factors are computed during the call or before it (rotation_t).  Those of a few rows stay in the cache while all heads
+ * are rotated.  float32 values are rotated in double, float16 and bfloat16 values in float. */
 #ifndef POSENC_ROTARY_H
 #define POSENC_ROTARY_H
 
@@ -11,7 +11,7 @@
 enum {
     ROWS_TOGETHER = 16,                         /* rows whose factors stay in L1 while all heads are rotated */
     HEADS_TOGETHER = 64,
-    ROWS_AHEAD = 8                              /* rows of heads between the one that is prefetched and the one in use */
+    ROWS_AHEAD = 8                              /* distance from the row in use to the row that is prefetched */
 };
 
 /* ---- a row --------------------------------------------------------------------------------------------------------------- */
@@ -31,7 +31,7 @@ INLINE void rotate_pairs(const head_row_t *h, ptrdiff_t pair, int width, const c
     }
 }
 
-/* Copies the last pairs of a row, fewer than BUNCH; their second columns are `to_second` and `second` bytes after the first. */
+/* Copies the last pairs of a row, fewer than BUNCH.  Second columns are `to_second` and `second` bytes after first columns. */
 static void copy_last_pairs(const rotation_t *r, ptrdiff_t pair, char *to, ptrdiff_t to_second, const char *from,
                             ptrdiff_t second) {
     const size_t bytes = (size_t)((r->pairs - pair) * size_of(r->dtype));
@@ -39,7 +39,7 @@ static void copy_last_pairs(const rotation_t *r, ptrdiff_t pair, char *to, ptrdi
     if (!r->interleaved) memcpy(to + to_second, from + second, bytes);
 }
 
-/* Copies the last pairs to a buffer, and sets the rest of it to 1; these values pass the tests. */
+/* Copies the last pairs to a buffer, and fills the rest of the buffer with ones, which pass the tests. */
 NOINLINE void load_last_pairs(const rotation_t *r, ptrdiff_t pair, const char *x, ptrdiff_t second,
                               char buffer[2 * BUNCH * sizeof(float)]) {
     const uint64_t ones = r->dtype == FLOAT32   ? 0x3f8000003f800000
@@ -79,7 +79,7 @@ INLINE void rotate_head_row(const head_row_t *h, dtype_t dtype, int interleaved)
 
 /* ---- rows of all heads --------------------------------------------------------------------------------------------------- */
 
-/* The offsets of rows or heads: of x and out in bytes, and the indices of their positions. */
+/* The offsets of a row or a head: in bytes for x and `out`, as an index for the positions. */
 typedef struct {
     ptrdiff_t x, out, position;
 } offset_t;
@@ -100,7 +100,7 @@ static void offsets_of(const extent_t *e, ptrdiff_t first, ptrdiff_t count, offs
     }
 }
 
-/* A group of rows and heads.  The factors of a row are factors[position - first_position]. */
+/* A group of rows and heads.  `factors` begins at position `first_position`, and has `pitch` numbers for each position. */
 typedef struct {
     const rotation_t *rotation;
     const limits_t *limits;
@@ -116,7 +116,7 @@ INLINE ptrdiff_t last_stride(const extent_t *e) {
     return stride < 0 ? -stride : stride;
 }
 
-/* The inner loop runs over heads or rows, whichever have the smaller stride. */
+/* Rotates a group.  The inner loop runs over the heads or over the rows, whichever have the smaller stride. */
 INLINE void rotate_patch(const patch_t *p, dtype_t dtype, int interleaved) {
     const rotation_t *const r = p->rotation;
     const int heads_inside = last_stride(&r->heads) < last_stride(&r->rows);

@@ -1,4 +1,4 @@
-/* Rounds pairs with an uncertain value, using the error bound of each value, and evaluates those that remain undecided. */
+/* Rounds pairs that have an uncertain value, using an error bound for each pair, and evaluates undecided values exactly. */
 #ifndef POSENC_UNCERTAIN_PAIRS_H
 #define POSENC_UNCERTAIN_PAIRS_H
 
@@ -10,7 +10,7 @@
 typedef struct {
     const rotation_t *rotation;
     const limits_t *limits;
-    ptrdiff_t position;                         /* its index */
+    ptrdiff_t position;                         /* index of its position */
     const double *factors;
     const char *x, *ahead;                      /* `ahead` is a row to prefetch */
     char *out;
@@ -27,8 +27,8 @@ static const rotary_axis_t *columns_of_pair(const rotation_t *r, ptrdiff_t pair,
     }
 }
 
-/* Rounds factors[0] * cosine + factors[1] * sine, which is within `error` of the value for c and s, the cosine and the sine with
- * their errors. */
+/* Rounds factors[0] * cosine + factors[1] * sine.  c and s approximate the cosine and the sine; the value computed from c and s
+ * has an error below `error`. */
 static double undecided_value(const head_row_t *h, ptrdiff_t pair, const double factors[2], double c, double s, double error) {
     const rotation_t *r = h->rotation;
     const int is_finite = factors[0] - factors[0] == 0 && factors[1] - factors[1] == 0;
@@ -76,8 +76,8 @@ static double undecided_value(const head_row_t *h, ptrdiff_t pair, const double 
     default: break; \
     }
 
-/* BUNCH pairs, their factors, the rotated values, a bound of their errors, and whether their rounding is undecided: nonzero bits.
- * The order is that of load_pairs. */
+/* BUNCH pairs in the order of load_pairs: their numbers (a, b), factors (c, s), rotated values (x, y) and error bounds.  An
+ * element of undecided_x or undecided_y is nonzero if the rounding of the value is undecided. */
 typedef struct {
     ALIGNED double a[BUNCH], b[BUNCH], c[BUNCH], s[BUNCH], x[BUNCH], y[BUNCH], error[BUNCH];
     ALIGNED uint64_t undecided_x[BUNCH], undecided_y[BUNCH];
@@ -96,7 +96,7 @@ NOINLINE void evaluate_undecided(const head_row_t *h, ptrdiff_t pair, int width,
     }
 }
 
-/* Stores the sums of two vectors of floats, in double. */
+/* Stores the sum of two vectors of floats, in double. */
 INLINE void store_sums(double *to, vf32 a, vf32 b) {
     vf64 upper[2], lower[2];
     f64_of_f32(a, &upper[0], &upper[1]);
@@ -104,7 +104,7 @@ INLINE void store_sums(double *to, vf32 a, vf32 b) {
     for (int i = 0; i < 2; i++) f64_store(to + i * LANES, f64_add(upper[i], lower[i]));
 }
 
-/* Loads the pairs and factors in double. */
+/* Loads pairs and factors, in double. */
 INLINE void load_settled(settled_t *v, const double *factors, ptrdiff_t pair, const char *a, const char *b, dtype_t dtype,
                          int interleaved) {
     if (dtype == FLOAT32) {
@@ -141,8 +141,8 @@ INLINE void store_settled(const settled_t *v, char *a, char *b, dtype_t dtype, i
     else store_pairs(a, b, &narrow, dtype, interleaved);
 }
 
-/* Rounds the values in which value - error and value + error round to the same number.  Returns the other ones, as in settled_t,
- * which include values that are infinite, NaN or at least 2**200. */
+/* Rounds each value for which value - error and value + error round to the same number.  The result is nonzero for all other
+ * values, and for values that are infinite, NaN or at least 2**200. */
 INLINE vu64 round_values(vf64 *value, vf64 error, dtype_t dtype) {
     const vu64 magnitude = u64_and(bits_of_f64(*value), u64_set(INT64_MAX));
     const vu64 too_large = u64_shr(u64_sub(u64_set(((uint64_t)(1023 + 200) << 52) - 1), magnitude), 63);

@@ -1,7 +1,7 @@
-/* Rows advanced from an anchor: in double-double for float64, in double for the other dtypes.
+/* Advances rows from an anchor, in double-double for float64, in double for the other dtypes.
  *
- * With P the value at the anchor and Q the value a quarter turn ahead, one offset gives two rows, one above the anchor and one
- * below it:
+ * P is the value at the anchor, and Q the value a quarter turn ahead.  The cos and sin of one offset give two rows, one above
+ * the anchor and one below it:
  *     P cos + Q sin,   P cos - Q sin.
  *
  * Bounds (docs/numerics.md, section 5): the error of a value is below 13.5 * 2**-53 M in double, and below
@@ -23,9 +23,9 @@ INLINE vf64 f64_abs(vf64 a) { return f64_of_bits(u64_and(bits_of_f64(a), u64_set
 
 /* ---- anchors ------------------------------------------------------------------------------------------------------------- */
 
-/* The first row of a block in a tile, from which the anchors are advanced, and two terms for all anchors: `fixed_magnitude`,
- * where M = fixed_magnitude + |Q0 sin_k|, and `absolute_term`, which is added to the error bound (float64) or to the
- * smallest |value| that may pass the fast test (other dtypes). */
+/* The first row of a block in a tile, from which the anchors are advanced.  All anchors use two terms: `fixed_magnitude`, where
+ * M = fixed_magnitude + |Q0 sin_k|, and `absolute_term`, which is added to the error bound (float64) or to the smallest |value|
+ * that may pass the fast test (other dtypes). */
 typedef struct {
     ALIGNED double p[TILE], q[TILE], p_low[TILE], q_low[TILE], fixed_magnitude[TILE], absolute_term[TILE];
 } origin_t;
@@ -55,7 +55,7 @@ NOINLINE void origin_of(const spec_t *spec, const job_t *job, const position_t *
     }
 }
 
-/* Computes anchor k of a block, in the middle of its rows k * FINE .. (k + 1) * FINE - 1. */
+/* Computes anchor k of a block, in the middle of rows k * FINE .. (k + 1) * FINE - 1. */
 NOINLINE void anchor_of(const job_t *job, const origin_t *o, ptrdiff_t tile, int k, anchor_t *a) {
     ALIGNED double smallest[TILE];
     const double *high = offsets_at(job->offsets->coarse, tile, COARSE, k);
@@ -84,7 +84,7 @@ NOINLINE void anchor_of(const job_t *job, const origin_t *o, ptrdiff_t tile, int
 
 /* ---- the rows of an anchor ----------------------------------------------------------------------------------------------- */
 
-/* The rows of the next anchor, to prefetch line by line: addition tile by tile defeats the hardware prefetcher. */
+/* The rows of the next anchor, for prefetching: the hardware does not prefetch rows to which values are added tile by tile. */
 typedef struct {
     const char *row;
     ptrdiff_t at, row_bytes, row_stride;
@@ -119,9 +119,9 @@ typedef struct {
 INLINE int row_above(int r) { return HALF + r; }
 INLINE int row_below(int r) { return HALF - 1 - r; }
 
-/* A pass over the rows of a group computes this many columns.  For float32, P, Q and the addend of each vector then fit in
- * 32 registers (AVX-512, NEON).  With AVX2, large outputs take longer if the two lines of a row are not written together.  For
- * the other dtypes, fewer columns would not fill a cache line or would not be faster. */
+/* Returns the number of columns of a pass over the rows of a group.  For float32, P, Q and the addend of each vector then fit
+ * in 32 registers (AVX-512, NEON).  With AVX2, large outputs take longer if the two lines of a row are not written together.
+ * For the other dtypes, fewer columns would not fill a cache line or would not be faster. */
 INLINE int pass_columns(dtype_t dtype) { return dtype == FLOAT32 ? PASS_COLUMNS : TILE; }
 
 typedef struct {
@@ -136,7 +136,7 @@ INLINE void advance(vf64 p, vf64 q, const double *fine, vf64 *above, vf64 *below
     *below = f64_mulsub(p, cosine, y);
 }
 
-/* Advances columns i .. i + LANES - 1 to the two rows at one offset; each result is a double plus a much smaller one. */
+/* Advances columns i .. i + LANES - 1 to the two rows at one offset.  The results are not renormalised. */
 INLINE void advance_dd(const anchor_t *a, const double *fine, const double *fine_low, int i, vdd *above, vdd *below) {
     const vdd p = dd_load(a->p + i, a->p_low + i), q = dd_load(a->q + i, a->q_low + i);
     const vdd c = dd_load(fine + i, fine_low + i), s = dd_load(fine + TILE + i, fine_low + TILE + i);
@@ -168,7 +168,7 @@ COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, 
                   g->out + row * g->row_stride + pass * size_of(dtype), &t, g->tally);
 }
 
-/* Rows that are added or are narrow are computed in a buffer. */
+/* Whether rows are staged, that is, computed in a buffer: rows that are added, and rows narrower than a tile. */
 INLINE int is_staged(int whole, output_t output) { return !whole || output == ADD; }
 
 /* Copies or adds a staged row of a pass to the output. */
@@ -178,9 +178,9 @@ INLINE void write_pass(const group_t *g, int pass, char *out, const char *staged
     else write_staged(g->job, out, staged, minimum(g->width - pass, columns), dtype, g->output, 1);
 }
 
-/* Computes a row of a pass below the anchor, and if `with_above` also the one above it, and writes the rounded values line by
- * line, before all are tested, because they would fill the registers.  Returns whether a value is uncertain: by the fast test,
- * or if `again` is set, by the test with the error bounds. */
+/* Computes a row of a pass below the anchor and, if `with_above`, also a row above it.  Each line is written before all values
+ * are tested, because the values of a row would fill the registers.  Returns whether a value is uncertain in the fast test or,
+ * if `again` is set, in the test with the error bounds. */
 INLINE int advance_pass(const registers_t *loaded, const double *error, const double *fine, char *above, char *below,
                         int with_above, int again, dtype_t dtype, output_t output) {
     const int vectors = pass_columns(dtype) / LANES, per_store = vectors_per_store(dtype);
@@ -208,16 +208,16 @@ INLINE int advance_pass(const registers_t *loaded, const double *error, const do
             bits_above[store / per_store] = bits_of(f_above, dtype);
             bits_below[store / per_store] = bits_of(f_below, dtype);
         }
-        if (again && dtype == FLOAT32) continue; /* a decided value was rounded correctly before */
+        if (again && dtype == FLOAT32) continue; /* the first call has already written the rounded values */
         if (with_above) write_line(above + line * LANES * size_of(dtype), bits_above, output);
         write_line(below + line * LANES * size_of(dtype), bits_below, output);
     }
     return again ? !u64_is_zero(undecided) : !mask16_is_all(passed);
 }
 
-/* Writes the columns of a pass in the rows below the anchor, and if `with_above` also in those above it, at the offsets
- * r .. last - 1.  Stops at the first offset with an undecided value and returns this offset, else `last`.  If `whole`, the loop
- * calls no function, so `loaded` can stay in registers. */
+/* Writes the columns of a pass, at the offsets r .. last - 1, in the rows below the anchor and, if `with_above`, also in those
+ * above it.  Stops at the first offset with an undecided value and returns this offset; otherwise, returns `last`.  If `whole`,
+ * the loop calls no function, so `loaded` can stay in registers. */
 INLINE int advance_rows_double(const group_t *g, const anchor_t *a, int pass, int r, int last, int with_above, int whole,
                                dtype_t dtype, output_t output) {
     const ptrdiff_t row_stride = g->row_stride;
@@ -290,7 +290,7 @@ INLINE void advance_rows(const group_t *g, const anchor_t *a, int first, int las
     }
 }
 
-/* Advances the rare rows that are narrow, or are below the anchor and have no counterpart above it. */
+/* Advances the few rows that are narrower than a tile, or that are below the anchor and have no counterpart above it. */
 NOINLINE void advance_narrow_rows(const group_t *g, const anchor_t *a, int first, int last, int with_above) {
     FOR_DTYPE(g->job->dtype, advance_rows(g, a, first, last, with_above, 0, DTYPE, STORE))
 }

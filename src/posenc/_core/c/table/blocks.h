@@ -1,13 +1,13 @@
-/* Blocks of evenly spaced rows: the first row is evaluated directly, the anchors are advanced from it, and the rows from the
- * anchors (advance.h).  The outer loop is over strips of a few tiles, so their offsets stay in the caches at any d_model.
+/* Computes blocks of evenly spaced rows: the first row is evaluated directly, the anchors are advanced from this row, and all
+ * rows from the anchors (advance.h).  The outer loop is over strips of a few tiles, whose offsets stay in the caches.
  */
 #ifndef POSENC_BLOCKS_H
 #define POSENC_BLOCKS_H
 
 #include "table/direct_rows.h"
 
-/* `next` is the position of row + 1.  It is used if spec->first > 0: a row is then shifted, and ends with the first columns of
- * the next row (spec_from in offset_tables.h). */
+/* `next` is the position of row + 1.  It is used for shifted rows (spec->first > 0), which end with the first columns of the
+ * next row (spec_from in offset_tables.h). */
 typedef struct {
     const spec_t *spec;
     const job_t *job;
@@ -37,7 +37,7 @@ NOINLINE void block_origin(const block_t *b, ptrdiff_t tile, origin_t *o) {
     }
 }
 
-/* Writes the rows of anchor k in a tile: row i to out + i * row_stride.  A tile that ends in the next row has one row fewer. */
+/* Writes the rows of anchor k in a tile, row i to out + i * row_stride.  A tile that ends in the next row has one row fewer. */
 NOINLINE void advance_group(const block_t *b, const origin_t *origin, ptrdiff_t tile, int k, output_t output, int whole,
                             char *out, ptrdiff_t row_stride, prefetch_t *prefetch) {
     anchor_t a;
@@ -76,8 +76,8 @@ static void write_edges(const spec_t *spec, const block_t *b) {
 
 /* ---- strip by strip, and anchor by anchor within a strip ----------------------------------------------------------------- */
 
-/* Returns the number of tiles of a strip.  Non-temporal stores are slower if fewer adjacent lines are written together.  In the
- * caches, the offsets of a single tile stay in L1. */
+/* Returns the number of tiles of a strip.  With non-temporal stores, smaller strips are slower, because fewer adjacent lines
+ * are written together.  With plain stores, the offsets of a single tile stay in L1. */
 INLINE int strip_tiles(const job_t *job) { return job->panel || job->output == ADD ? STRIP : job->output == STREAM ? 4 : 1; }
 
 /* Writes or adds the rows of a panel, `bytes` each, to the whole batch. */
@@ -95,13 +95,13 @@ static void flush_panel(const job_t *job, char *out, const char *panel, ptrdiff_
     }
 }
 
-/* Without a panel: writes the rows of `out`, or adds to them and prefetches those of the next anchor.
+/* Writes a strip.  Without a panel, the rows are written to `out`, or added while the rows of the next anchor are prefetched.
  *
- * With a panel: stores the rows of an anchor to the panel, which stays in the cache, and flushes them from there.  A panel is
- * used for additions to a batch, additions in float16 or bfloat16, and streamed rows that do not begin on cache lines (unless
- * spec->first is set).  If the rows of `out` are contiguous and fit in one strip, the rows of the panel are contiguous too, and
- * most cache lines are flushed whole.  The spare columns of the last tile then overwrite the first columns of the next row, so
- * the last tile is computed first. */
+ * With a panel, the rows of an anchor are stored in the panel, which stays in the cache, and flushed to `out`.  A panel is
+ * used for additions to a batch, for additions in float16 or bfloat16, and for streamed rows that do not begin on cache lines
+ * (unless spec->first is set).  If the rows of `out` are contiguous and fit in one strip, the rows of the panel are contiguous,
+ * too, and most cache lines are flushed whole.  The spare columns of the last tile then overwrite the first columns of the next
+ * row, so the last tile is computed first. */
 NOINLINE void write_strip(const block_t *b, ptrdiff_t first_tile, ptrdiff_t last_tile, char *panel) {
     const job_t *job = b->job;
     const ptrdiff_t size = size_of(job->dtype), column = first_tile * TILE, tiles = last_tile - first_tile;
@@ -131,7 +131,7 @@ NOINLINE void write_strip(const block_t *b, ptrdiff_t first_tile, ptrdiff_t last
 
 /* ---- a block ------------------------------------------------------------------------------------------------------------- */
 
-/* Writes rows row .. row + count - 1, at most BLOCK, of an evenly spaced job.  None may be padding or have only angles of 0. */
+/* Writes `count` rows from `row` on, at most BLOCK, of an evenly spaced job.  None may be padding or have only angles of 0. */
 NOINLINE void block(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
     const spec_t shifted = spec_from(spec, job->offsets->first);
     const ptrdiff_t tiles = spec->columns / TILE;

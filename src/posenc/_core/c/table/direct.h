@@ -1,9 +1,9 @@
-/* Direct evaluation of sin and cos for one vector of columns, from the phase: the angle in turns.  The following describes
- * direct_dd; direct_double uses 3 limbs and doubles.
+/* Evaluates sin and cos for one vector of columns directly, from the phase, which is the angle in turns.  The method below is
+ * that of direct_dd; direct_double uses 3 limbs and doubles.
  *
  * Phase: the product of the position's limbs and the limbs of `turns`, modulo one turn, in 5 limbs (160 bits) below the point;
  * the error is below 2**-156 turns.  Reduction to the nearest quarter turn is a subtraction of integers.
- * Series: Taylor on |x| <= pi/4, with the leading coefficients and all of their products in double-double.
+ * Series: Taylor's series for |x| <= pi/4, with the leading coefficients and all of their products in double-double.
  * Bound (docs/numerics.md, section 4): the relative error of sin and of cos is below 2**-97, plus 2**-113 of the amplitude.
  */
 #ifndef POSENC_DIRECT_H
@@ -35,7 +35,7 @@ static const double SIN_TAIL[TAIL] = {
     0x1.952c77030ad4ap-49,  -0x1.2f49b46814157p-57, 0x1.71b8ef6dcf572p-66,
     -0x1.761b41316381ap-75, 0x1.3f3ccdd165fa9p-84,  -0x1.d1ab1c2dccea3p-94,
 };
-/* (-1)**k / (2k)! for k = 0 .. 8 in double-double, then 9 .. 14 in double; truncation error below z**15 / 30! < 2**-117 */
+/* (-1)**k / (2k)! for k = 0 .. 8 in double-double, 9 .. 14 in double; the truncation error is below z**15 / 30! < 2**-117 */
 static const double COS_COEFFICIENTS[COS_LEADING][2] = {
     {0x1.0000000000000p+0, 0x0.0p+0},
     {-0x1.0000000000000p-1, 0x0.0p+0},
@@ -161,12 +161,12 @@ INLINE void direct_dd(const spec_t *spec, const position_t *position, ptrdiff_t 
     apply_symmetry(&t, s.low, c.low, &sine->low, &cosine->low);
 }
 
-/* sin and cos in double.  Times the scale, their relative error is below 5.8 u, plus 2**-91 of the amplitude
+/* sin and cos in double.  After multiplication by the scale, their relative error is below 5.8 u, plus 2**-91 of the amplitude
  * (docs/numerics.md, section 4).  The series end with x**19 and x**18; their next terms are below 2**-65. */
 INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vf64 *sine,
                           vf64 *cosine) {
     const phase_t phase = direct_phase(spec, position, column, lanes, 3);
-    /* in this order, because near a zero of the sine the first two cancel, and their sum is exact */
+    /* in this order, because the first two terms cancel near a zero of the sine, and their sum is then exact */
     const vf64 turn = f64_add(f64_add(phase.first, phase_limb(&phase, 1)), phase_limb(&phase, 2));
     const vf64 x = f64_mul(turn, f64_set(TWO_PI_HIGH)), z = f64_mul(x, x);
     vf64 s = f64_set(SIN_TAIL[1]), c = f64_set(COS_TAIL[0]);
@@ -178,8 +178,8 @@ INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdif
     apply_symmetry(&t, s, c, sine, cosine);
 }
 
-/* Computes the values p of the columns and the values q a quarter turn ahead (PAIRS: sin and cos), times `scale`: in
- * double-double for float64, in double for the other dtypes.  Adding 0 to p turns -0 into 0. */
+/* Computes the values p of the columns and the values q a quarter turn ahead (PAIRS: sin and cos), all multiplied by `scale`.
+ * They are double-doubles for float64, doubles for the other dtypes.  Adding 0 to p replaces -0 by 0. */
 INLINE void direct_values(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, dtype_t dtype,
                           vdd *p, vdd *q) {
     const vf64 scale = f64_set(spec->scale), zero = f64_set(0);

@@ -1,4 +1,4 @@
-/* Rows written one by one: each value is evaluated directly or exactly, or is known without evaluation. */
+/* Writes rows one by one.  Each value is evaluated directly or exactly, or is known without evaluation. */
 #ifndef POSENC_DIRECT_ROWS_H
 #define POSENC_DIRECT_ROWS_H
 
@@ -20,7 +20,7 @@ INLINE void evaluate_tile(const spec_t *spec, const position_t *position, ptrdif
     }
 }
 
-/* The same function for all dtypes but float64: they need the high parts only. */
+/* Evaluates a row of a tile directly, for all dtypes but float64: they need only the high parts. */
 NOINLINE void evaluate_tile_double(const spec_t *spec, const position_t *position, ptrdiff_t column, row_t *t) {
     evaluate_tile(spec, position, column, FLOAT32, t->high, t->low);
 }
@@ -42,7 +42,7 @@ INLINE void tile_row(const spec_t *spec, const job_t *job, const position_t *pos
         }
     } else {
         evaluate_tile_double(spec, position, column, &t);
-        /* a value >= 2**-40 times the amplitude has a relative error below 2**-48: at most 32 units of its last place */
+        /* a value >= 2**-40 times the amplitude has a relative error below 2**-48, that is, of at most 32 ulp */
         const vf64 smallest = f64_muladd(amplitude, f64_set(0x1p-40), f64_set(2 * smallest_normal(dtype)));
         const vu64 addend = test_addend(smallest, smallest, dtype);
         for (int v = 0; v < TILE_VECTORS; v += 2) {
@@ -69,7 +69,7 @@ NOINLINE void direct_columns(const spec_t *spec, const job_t *job, const positio
                               tile_row(spec, job, position, row, column, minimum(end - column, TILE), out, DTYPE, tally))
 }
 
-/* Writes a row whose values are known: its position is not finite, it is padding, or all of its angles are 0. */
+/* Writes a row whose values are known: its position is not finite, or is the padding position, or all of its angles are 0. */
 NOINLINE void known_row(const spec_t *spec, const job_t *job, const position_t *position, char *out) {
     const double cosine = position->padding || spec->scale == 0 ? 0 : round_to(job->dtype, spec->scale);
     for (ptrdiff_t column = 0; column < spec->d_model; column += TILE) {
@@ -80,7 +80,7 @@ NOINLINE void known_row(const spec_t *spec, const job_t *job, const position_t *
     }
 }
 
-/* Writes a row outside the fast path.  Infinite error bounds leave every value undecided, for exact evaluation. */
+/* Writes a row outside the fast path.  Every value is evaluated exactly, because its error bound is infinite. */
 NOINLINE void exact_row(const spec_t *spec, const job_t *job, ptrdiff_t row, char *out, tally_t *tally) {
     for (ptrdiff_t column = 0; column < spec->d_model; column += TILE) {
         row_t t = {.low = {0}};

@@ -6,10 +6,9 @@
 #include "float_environment.h"
 #include "table/output.h"
 
-/* Returns the spec of rows shifted by `first` columns: a shifted row has columns first .. d_model - 1 and the first columns of
- * the next row.  A streamed output with contiguous rows needs this if each row is a whole number of cache lines long but begins
- * inside a line.  Column `first` is then the first one at the start of a line, so every tile stores whole lines.  Otherwise
- * `first` is 0. */
+/* Returns the spec of rows shifted by `first` columns: a shifted row has columns first .. d_model - 1 of a row and the first
+ * columns of the next row.  Streamed output shifts its rows if they are contiguous and each row is a whole number of cache
+ * lines long but begins inside a line.  Column `first` is then at the start of a line, so every tile stores whole lines. */
 INLINE spec_t spec_from(const spec_t *spec, ptrdiff_t first) {
     spec_t shifted = *spec;
     if (first == 0) return shifted;
@@ -23,7 +22,7 @@ INLINE spec_t spec_from(const spec_t *spec, ptrdiff_t first) {
 
 INLINE double *offsets_at(double *table, ptrdiff_t tile, int rows, int row) { return table + (tile * rows + row) * 2 * TILE; }
 
-/* Not inline: the compiler must not move its arithmetic past environment_enter or environment_leave. */
+/* Not inline, so that the compiler does not move the arithmetic past environment_enter or environment_leave. */
 NOINLINE void tabulate_rows(const spec_t *spec, uint64_t first, uint64_t spacing, double *high, double *low, ptrdiff_t tile,
                             int rows) {
     for (int r = 0; r < rows; r++) {
@@ -53,8 +52,8 @@ static void tabulate(const spec_t *spec, const offsets_t *offsets, ptrdiff_t fir
                 if (*sine > reach || -*sine > reach) reach = *sine < 0 ? -*sine : *sine;
             for (int i = 0; i < spec->integer_limbs + spec->fraction_limbs; i++)
                 turns |= shifted.turns[i * spec->pitch + column];
-            /* advance.h multiplies the bound by DOUBLE_ERROR; the added 2**-36 makes it cover the absolute error of a direct
-             * evaluation: see docs/numerics.md, section 5 */
+            /* advance.h multiplies a sum with `reach` by DOUBLE_ERROR; with 2**-36, the product covers the absolute errors of
+             * direct evaluation, too: see docs/numerics.md, section 5 */
             offsets->reach[column] = turns ? reach + 0x1p-36 : 0;
             offsets->nonzero[column] = turns || shifted.quarter[column] ? 1 : 0;
         }

@@ -1,4 +1,4 @@
-/* Output of rounded values: stores, non-temporal stores or additions. */
+/* Writes rounded values by stores, non-temporal stores or additions. */
 #ifndef POSENC_OUTPUT_H
 #define POSENC_OUTPUT_H
 
@@ -7,7 +7,7 @@
 
 enum { TILE_VECTORS = TILE / LANES };
 
-/* Compiles `statement` for each dtype, with DTYPE as a constant, and runs the one for `dtype`. */
+/* Compiles `statement` for each dtype, with DTYPE as a constant, and runs the statement for `dtype`. */
 #define FOR_DTYPE(dtype, statement) \
     switch (dtype) { \
         DTYPE_CASE(FLOAT64, statement) \
@@ -110,14 +110,14 @@ INLINE void write_line(char *out, const vu64 bits[LINE / sizeof(vu64)], output_t
     for (int i = 0; i < LINE / (int)sizeof(vu64); i++) u64_flush(out + i * (int)sizeof(vu64), bits[i], output == STREAM);
 }
 
-/* Stores the first `width` of the values at one address, or adds them at `batch` addresses. */
+/* Stores the first `width` values at one address, or adds them at `batch` addresses. */
 INLINE void write_staged(const job_t *job, char *out, const char *values, int width, dtype_t dtype, output_t output,
                          ptrdiff_t batch) {
     if (output == ADD) add_to_batch(job, out, values, width, batch);
     else memcpy(out, values, (size_t)(width * size_of(dtype)));
 }
 
-/* Stores a tile row, rounded to dtype. */
+/* Stores a row of a tile, rounded to dtype. */
 INLINE void store_tile(char *to, const vf64 value[TILE_VECTORS], dtype_t dtype) {
     for (int v = 0; v < TILE_VECTORS; v += vectors_per_store(dtype), to += sizeof(vu64)) {
         vf32 f[2];
@@ -126,8 +126,8 @@ INLINE void store_tile(char *to, const vf64 value[TILE_VECTORS], dtype_t dtype) 
     }
 }
 
-/* Stores the first `width` values of a tile row at one address, or adds them to the whole batch.  Plain conversion
- * to dtype must round the values correctly. */
+/* Stores the first `width` values of a row of a tile at one address, or adds them to the whole batch.  A plain conversion to
+ * dtype must round the values correctly. */
 INLINE void write_tile(const job_t *job, char *out, const vf64 value[TILE_VECTORS], int width, dtype_t dtype, output_t output) {
     if (width == TILE && output != ADD) { /* an address chosen at run time would delay loads that follow the stores */
         store_tile(out, value, dtype);

@@ -14,19 +14,19 @@
 
 /* ---- the fast test ------------------------------------------------------------------------------------------------------- */
 
-/* The smallest |value| that may pass, as a fraction of M, defined in advance.h.  It keeps the error below 2**16 units of the
- * double's last place for float32, and far below half a unit of the float's last place for float16 and bfloat16. */
+/* The smallest |value| that may pass, as a fraction of M (advance.h).  It keeps the error below 2**16 ulp of a double for
+ * float32, and far below half an ulp of a float for float16 and bfloat16. */
 INLINE double smallest_share(dtype_t dtype) { return dtype == FLOAT32 ? 0x1p-12 : 0x1p-20; }
 
 /* The smallest normal number of dtype, which must not be float64.  Rounding to a subnormal number drops more bits. */
 INLINE double smallest_normal(dtype_t dtype) { return dtype == FLOAT16 ? 0x1p-14 : 0x1p-126; }
 
-/* One addition and one mask test two 16-bit words of each value: the upper bits of the number, and the upper ones of the bits
- * that rounding drops.  For float32 these are words 3 and 1 of the double; for float16 and bfloat16 the two words of the float.
- * A value passes if both masked words are nonzero.  The lower word is zero next to a half-way point.  For float32, this means
- * within 2**16 units of the double's last place.  For float16 and bfloat16, it means exactly at the point, because rounding to
- * float does not cross the point.  In the upper word, bit 62 (30 of a float) is set if |value| >= smallest; the bits of
- * `smallest` below this word are left out. */
+/* One addition and one mask test two 16-bit words of each value: an upper word with the first bits of the value, and a lower
+ * word with the first bits that rounding drops.  For float32 these are words 3 and 1 of the double; for float16 and bfloat16
+ * they are the two words of the float.  A value passes if both masked words are nonzero.  For float32, the lower word is zero
+ * within 2**16 ulp of a double from a half-way point.  For float16 and bfloat16, it is zero only at the half-way point, because
+ * rounding to float does not cross this point.  In the upper word, bit 62 (30 of a float) is set if |value| >= smallest; the
+ * bits of `smallest` below this word are left out. */
 #define UPPER_64 ((uint64_t)1 << 62)
 #define UPPER_32 ((uint32_t)1 << 30)
 
@@ -34,7 +34,7 @@ INLINE uint32_t near_half(dtype_t dtype) { return dtype == FLOAT32 ? 0x10010000u
 
 INLINE vu64 u32_set(uint32_t x) { return u64_set((uint64_t)x << 32 | x); }
 
-/* Returns what is added to the words of two vectors.  `a` and `b` are the smallest |value| that may pass. */
+/* Returns the addend for the words of two vectors.  `a` and `b` are the smallest |value| that may pass. */
 INLINE vu64 test_addend(vf64 a, vf64 b, dtype_t dtype) {
     if (dtype == FLOAT32) {
         const vu64 sum = u64_set(UPPER_64 | near_half(dtype)), upper = u64_set(0xffff000000000000u);
@@ -43,7 +43,7 @@ INLINE vu64 test_addend(vf64 a, vf64 b, dtype_t dtype) {
     return u32_sub(u32_set(UPPER_32 | near_half(dtype)), u64_and(bits_of_f32(f32_of_f64(a, b)), u32_set(0xffff0000u)));
 }
 
-/* Tests two vectors of values, which are f if rounded to floats. */
+/* Tests two vectors of values; `f` contains these values, rounded to floats. */
 INLINE mask16 fast_test(mask16 passed, const vf64 value[2], vf32 f, vu64 addend, dtype_t dtype) {
     const vu64 bits = u64_set(UPPER_64 | 0x1ffe0000u);
     const vu64 mask = dtype == FLOAT32 ? u16_odd(bits, bits) : u32_set(UPPER_32 | (dtype == FLOAT16 ? 0x1fffu : 0xffffu));
@@ -53,8 +53,8 @@ INLINE mask16 fast_test(mask16 passed, const vf64 value[2], vf32 f, vu64 addend,
 
 /* ---- the test with the error bound of each value ------------------------------------------------------------------------- */
 
-/* Returns zero in lanes where value - error and value + error round to the same number, not subnormal in dtype, and sets *value
- * to that number.  Half-way points would be rounded away from zero, but a value that may be one stays undecided. */
+/* Returns zero in lanes where value - error and value + error round to the same number and *value is not subnormal in dtype.
+ * Sets *value to that number.  A value that may be a half-way point is undecided, so its rounding direction is irrelevant. */
 INLINE vu64 undecided_double(vf64 *value, vf64 error, dtype_t dtype) {
     const format_t format = format_of(dtype);
     const int drop = 53 - format.precision;
@@ -66,8 +66,8 @@ INLINE vu64 undecided_double(vf64 *value, vf64 error, dtype_t dtype) {
     return u64_or(u64_xor(below, above), subnormal);
 }
 
-/* Returns zero if value - error and value + error round to the same number in all lanes of two vectors.  Except for float32,
- * also sets the values to these numbers. */
+/* Returns zero if value - error and value + error round to the same number in all lanes of two vectors.  For dtypes other than
+ * float32, also sets the values to these numbers. */
 INLINE vu64 undecided_values(vf64 value[2], const double *error, dtype_t dtype) {
     const vf64 e[2] = {f64_load(error), f64_load(error + LANES)};
     if (dtype != FLOAT32) return u64_or(undecided_double(&value[0], e[0], dtype), undecided_double(&value[1], e[1], dtype));
@@ -85,7 +85,7 @@ INLINE vf64 rounded_dd(vdd sum, vf64 error, vu64 *undecided) {
 
 /* ---- a row with an uncertain value --------------------------------------------------------------------------------------- */
 
-/* The values of a row of a tile. */
+/* The values of a row of a tile, with their error bounds. */
 typedef struct {
     double high[TILE], low[TILE], error[TILE];
 } row_t;
@@ -120,7 +120,7 @@ INLINE void settle(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_
     memcpy(values->high, rounded, sizeof rounded);
 }
 
-/* Writes the first `width` values of a tile row, all of which must be exact in dtype. */
+/* Writes the first `width` values of a row of a tile.  All values must be numbers of dtype. */
 COLD void write_rounded(const job_t *job, output_t output, int width, char *out, const double values[TILE]) {
     vf64 rounded[TILE_VECTORS];
     for (int v = 0; v < TILE_VECTORS; v++) rounded[v] = f64_load(values + v * LANES);

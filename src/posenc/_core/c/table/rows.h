@@ -1,4 +1,4 @@
-/* Rows of a table: runs of evenly spaced positions are computed in blocks, other rows one by one. */
+/* Writes the rows of a table.  Runs of evenly spaced positions are computed in blocks, other rows one by one. */
 #ifndef POSENC_ROWS_H
 #define POSENC_ROWS_H
 
@@ -6,10 +6,10 @@
 
 enum { FEWEST_ROWS = 4 };       /* fewer rows are evaluated one by one, which is faster than a block */
 
-/* Returns how many of the `count` rows from `row` on of an evenly spaced job come before the position `special`.
- * The distance from `row` to `special` is computed modulo 2**64.  If `special` lies before `row`, this distance leads past the
- * last row, because the positions of all rows are in the range of int64.  If `special` lies between two rows, the run ends
- * before the first of these rows, which is then evaluated directly. */
+/* Returns the number of rows before the position `special`, among `count` rows of an evenly spaced job that begin at `row`.
+ * The distance from `row` to `special` is computed modulo 2**64.  If `special` is before `row`, this distance is larger than
+ * that of the last row, because the positions of all rows are in the range of int64.  If `special` is between two rows, the
+ * run ends before the first of these rows, which is then evaluated directly. */
 static ptrdiff_t rows_before(const job_t *job, ptrdiff_t row, ptrdiff_t count, int64_t special) {
     const uint64_t at = job->start + (uint64_t)row * job->step;
     const int down = (int64_t)job->step < 0;
@@ -17,7 +17,7 @@ static ptrdiff_t rows_before(const job_t *job, ptrdiff_t row, ptrdiff_t count, i
     return ahead < (uint64_t)count ? (ptrdiff_t)ahead : count;
 }
 
-/* Writes evenly spaced rows, in blocks without the padding position and the position whose angles are 0. */
+/* Writes evenly spaced rows.  The blocks leave out the padding position and the position whose angles are 0. */
 static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
     const ptrdiff_t end = row + count;
     while (row < end) {
@@ -29,7 +29,7 @@ static void even_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdi
     }
 }
 
-/* Writes rows at integer positions: runs that go up or down by job->offsets->step are computed in blocks, if long enough. */
+/* Writes rows at integer positions.  Long runs of positions that rise or fall by job->offsets->step are computed in blocks. */
 static void integer_rows(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
     const int64_t *const p = job->integers;
     const ptrdiff_t end = row + count;
