@@ -333,10 +333,10 @@ posenc.save("a.npy", 12, x)                             encoding is array | of t
 posenc.save("a.npy", 12, enc, dtype="int8")             dtype is 'int8' | float64, float32, float16 or bfloat16
 posenc.save("a.npy", 12, enc, dtype=None)               dtype is None | float64, float32, float16 or bfloat16
 posenc.save("a.npy", 12, enc, overwrite="w")            overwrite is 'w' of type str | a bool
-posenc.save("a.npy", 12, enc, key="pe")                 key is 'pe', expected None: it does not apply to 'a.npy'
+posenc.save("a.npy", 12, enc, key="pe")                 key is 'pe', expected None, because key does not apply to 'a.npy'
 posenc.save("a.safetensors", 12, enc, key=b"pe")        key is b'pe' of type bytes | a str
 posenc.save("a.safetensors", 12, enc, key="__metadata__")  key is '__metadata__' | another name
-posenc.save("a.safetensors", 12, enc, chunk_rows=2)     chunk_rows is 2, expected None: it does not apply to 'a.safetensors'
+posenc.save("a.safetensors", 12, enc, chunk_rows=2)     chunk_rows is 2, expected None, because chunk_rows does not apply to 'a.safetensors'
 posenc.save("a.zarr", 12, enc, chunk_rows=0)            chunk_rows is 0 | at least 1
 posenc.save("a.zarr", 12, enc, chunk_rows=(4, 64))      chunk_rows is (4, 64) of type tuple | an integer
 posenc.save("a.zarr", 12, enc, chunks=2)                'chunks' | did you mean 'chunk_rows'?
@@ -362,7 +362,7 @@ posenc.open("line.npy")                                 line.npy: shape (4,), ex
 posenc.open("cube.npy")                                 cube.npy: shape (2, 3, 4), expected (positions, columns)
 posenc.open("columns.npy")                              columns.npy: Fortran order, expected C order
 posenc.open("half.npy")                                 half.npy: 160 bytes, expected 3200 for shape (12, 64)
-posenc.open("pe.npy", key="pe")                         key is 'pe', expected None: it does not apply to 'pe.npy'
+posenc.open("pe.npy", key="pe")                         key is 'pe', expected None, because key does not apply to 'pe.npy'
 posenc.open("pe.safetensors", key=0)                    key is 0 of type int | a str
 posenc.open("pe.safetensors", key="pos")                no tensor 'pos', expected key to be one of: 'pe'
 posenc.open("pe.safetensors", tensor="pe")              'tensor' | did you mean 'key'?

@@ -305,7 +305,7 @@ def test_configurations(config, options, expected):
 
 @pytest.mark.parametrize("config, options, kind, message", [
     ("meta-llama/Llama-3", {}, TypeError, "config is 'meta-llama/Llama-3' of type str, expected a configuration"),
-    (LLAMA | {"rope_theta": None}, {}, ValueError, "config has no rope_theta, whose default is in the model's configuration"),
+    (LLAMA | {"rope_theta": None}, {}, ValueError, "config has no rope_theta, expected this key; for a model with rotary"),
     ({"model_type": "x", "text_config": LLAMA}, {}, ValueError, "pass config.text_config"),
     ({"model_type": "bert", "hidden_size": 768, "num_attention_heads": 12}, {}, ValueError,
      "config has model_type 'bert', a model without rotary embeddings: it has learned embeddings"),
@@ -319,7 +319,7 @@ def test_configurations(config, options, expected):
     ({"model_type": "glm4v_text", "head_dim": 128, "rope_theta": 1e4}, {}, ValueError,
      "scaling['mrope_section'] has the sum 32, expected 64, the number of pairs"),
     (GEMMA3, {}, ValueError, "layer_type is None, expected one of 'sliding_attention', 'full_attention'"),
-    (LLAMA, {"layer_type": "full_attention"}, ValueError, "layer_type is 'full_attention', expected None: all layers"),
+    (LLAMA, {"layer_type": "full_attention"}, ValueError, "layer_type is 'full_attention', expected None, because all layers"),
     (LLAMA, {"layer_type": 3}, TypeError, "layer_type is 3 of type int"),
     (LLAMA, {"length": 0}, ValueError, "length is 0, expected at least 1"),
     (LLAMA | {"rope_parameters": {"main": {"rope_theta": 1.0}}}, {}, ValueError, "layer_type is None, expected one of 'main'"),
@@ -331,7 +331,7 @@ def test_configurations(config, options, expected):
     (LLAMA | {"model_type": "qwen2_vl_vision"}, {}, ValueError, "'qwen2_vl_vision', whose positions have several axes"),
     (LLAMA | {"model_type": "falcon", "alibi": True}, {}, ValueError, "config has alibi True, expected False"),
     (LLAMA | {"layer_rope_theta": [0, 500000.0, 10000.0]}, {}, ValueError, "config has layer_rope_theta with 10000.0"),
-    (LLAMA | {"rope_ratio": 50}, {}, ValueError, "config has rope_ratio 50, expected 1; multiply rope_theta by it"),
+    (LLAMA | {"rope_ratio": 50}, {}, ValueError, "config has rope_ratio 50, expected 1; multiply rope_theta by the ratio"),
     (LLAMA | {"rope_interleave": "no"}, {}, TypeError, "rope_interleave is 'no' of type str, expected a bool"),
     (LLAMA | {"num_attention_heads": 0}, {}, ValueError, "num_attention_heads is 0, expected at least 1"),
     (LLAMA | {"hidden_size": "4096"}, {}, TypeError, "hidden_size is '4096' of type str, expected an integer"),

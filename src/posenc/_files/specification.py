@@ -24,7 +24,7 @@ def specification(encoding: Encoding, positions: range, dtype: str) -> dict[str,
 
 
 def described(document: Any, shape: tuple[int, ...]) -> tuple[Encoding, range] | None:
-    """Return the encoding and the positions of a specification, or None if the file has none; the table has this shape."""
+    """Return the encoding and positions of a specification, or None without one; they must fit the shape of the table."""
     if document is None:
         return None
     try:
