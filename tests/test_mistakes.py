@@ -51,7 +51,7 @@ posenc.encode(12, "no model")                           d_model is 'no model' of
 posenc.encode(12, 64, preset="whisper")                 'preset' | pass an Encoding instead of d_model
 posenc.encode(12, encoding=enc)                         'encoding' | pass an Encoding instead of d_model
 posenc.encode(12, 64, cos_first=True)                   did you mean 'order'? cos_first=True means order='cos'
-posenc.encode(enc, 12)                                  positions is Encoding(64) | the argument d_model or encoding
+posenc.encode(enc, 12)                                  positions is Encoding(64) | pass an Encoding as d_model or encoding
 posenc.encode(12.0, 64)                                 positions is 12.0 of type float | a range or an array such as [12.0]
 posenc.encode("12", 64)                                 positions is '12' of type str | an integer, a range or an array
 posenc.encode(-1, 64)                                   positions is -1 | at least 0
@@ -95,7 +95,7 @@ posenc.encode(12, 64, hidden_size=64)                   'hidden_size' | did you 
 posenc.encode(12, enc, base=500)                        an Encoding and base | replace(base=...)
 """,
     "add_to": """
-posenc.add_to(x, enc)                                   positions is Encoding(64) | the argument d_model or encoding
+posenc.add_to(x, enc)                                   positions is Encoding(64) | pass an Encoding as d_model or encoding
 posenc.add_to(x, preset="whisper")                      'preset' | did you mean 'encoding'?
 posenc.add_to(x, np.array(7))                           positions has shape () | all 12 rows of x
 posenc.add_to(x, [7])                                   positions has shape (1,) | all 12 rows of x; for consecutive rows

@@ -326,7 +326,7 @@ def test_configurations(config, options, expected):
     (LLAMA | {"rope_parameters": {"main": None, "x": {}}}, {"layer_type": "main"}, ValueError, "these layers have no rotation"),
     (LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, {}, ValueError, "lacks the key 'max_position_embeddings'"),
     (LLAMA | {"rope_parameters": LLAMA3, "rope_scaling": YARN}, {}, ValueError, "both rope_parameters and rope_scaling"),
-    (LLAMA | {"model_type": "phi"}, {}, ValueError, "config has no partial_rotary_factor, whose default"),
+    (LLAMA | {"model_type": "phi"}, {}, ValueError, "config has no partial_rotary_factor, expected this key"),
     (LLAMA | {"model_type": "pixtral"}, {}, ValueError, "model_type 'pixtral', whose positions have several axes"),
     (LLAMA | {"model_type": "qwen2_vl_vision"}, {}, ValueError, "'qwen2_vl_vision', whose positions have several axes"),
     (LLAMA | {"model_type": "falcon", "alibi": True}, {}, ValueError, "config has alibi True, expected False"),

@@ -1,4 +1,4 @@
-"""Specification, the base class of Encoding and Rotary: an immutable value with a size and keywords."""
+"""Specification, the base class of Encoding and Rotary."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Keyword(NamedTuple):
     default: Any                        # if the default is None, None is a valid value
     check: Callable[[str, Any], Any] | tuple[str, ...]      # a function that converts or refuses a value, or the valid values
     help: str = ""                      # of the command-line option
-    excludes: tuple[str, ...] = ()      # keywords that cannot be given together with this one; replace() removes them
+    excludes: tuple[str, ...] = ()      # keywords that must not be given with this keyword; replace() removes them
 
     def checked(self, name: str, value: Any) -> Any:
         if value is None and self.default is None:

@@ -33,7 +33,7 @@ REAL = "integers of at most 64 bits, float64, float32, float16 or bfloat16"
 
 
 def wrong(name: str, problem: str, kind: type[E] = ValueError) -> E:  # type: ignore[assignment]
-    """Return an error about an argument: its message begins with the name, and its attribute `argument` is the name."""
+    """Return an error whose message begins with the name of an argument, and whose attribute `argument` is this name."""
     error = kind(f"{name} {problem}")
     error.argument = name  # type: ignore[attr-defined]
     return error
@@ -380,8 +380,8 @@ def too_large(name: str, shape: tuple[int, ...], error: Exception) -> Exception:
 
 
 def bfloat16_error() -> ModuleNotFoundError:
-    """Return the error for a call that needs ml_dtypes, because it returns a new array of bfloat16."""
-    what = "dtype bfloat16, unless `out` is an array of uint16 for its bits,"
+    """Return the error for a call that would return a new array of bfloat16, if ml_dtypes is not installed."""
+    what = "dtype bfloat16 without an array `out` of uint16"
     return install.not_installed(what, "bfloat16", ModuleNotFoundError(name="ml_dtypes"))
 
 
@@ -422,7 +422,7 @@ def length_error(length: int, n: int | None) -> ValueError:
 def check_broadcast(shape: tuple[int, ...], expected: tuple[int, ...], has_axes: bool = False) -> None:
     """Check that positions of this shape have one dimension, or as many as `expected`, and broadcast to `expected`.
 
-    Other numbers of dimensions are refused: if batch equals heads, positions of shape (batch, n) would be broadcast to
+    Other numbers of dimensions are refused, because if batch equals heads, positions of shape (batch, n) would be broadcast to
     (batch, heads, n) as if their shape were (heads, n).  A single position for several rows is refused, because the caller
     may mean consecutive positions.  If `has_axes`, the first dimension of positions selects an axis and is not broadcast.
     """

@@ -1,4 +1,4 @@
-"""Error messages for unknown keywords: they name the called function and suggest a keyword."""
+"""Error messages for unknown keywords, with the name of the called function and a suggestion."""
 
 from __future__ import annotations
 

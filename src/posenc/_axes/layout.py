@@ -173,7 +173,7 @@ def _axis_order(axes: Any, ndim: int) -> Sequence[int]:
 
 
 def _widths(given: Any, ndim: int, d_model: int, inputs: int, odd: str) -> list[int]:
-    """Return the number of columns of each axis; check that their sum is the available number or that `odd` permits it."""
+    """Return the number of columns of each axis; check that `odd` permits their sum."""
     if d_model < inputs:
         raise ValueError(f"d_model is {d_model}, expected at least {inputs} for the coordinates of include_input")
     available = d_model - inputs

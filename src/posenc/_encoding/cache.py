@@ -15,7 +15,7 @@ from posenc._encoding.encoding import Encoding, check_encoding
 from posenc._encoding.presets import PRESETS
 
 WIDEST_CACHED = 2**16                   # columns; an Encoding of this width takes 4 MB, or more with an extreme base
-CACHEABLE = {int, float, str, type(None), np.float64, np.float32}   # not tensors: their hash does not depend on their value
+CACHEABLE = {int, float, str, type(None), np.float64, np.float32}   # no tensors, whose hash does not depend on their value
 _cached = functools.lru_cache(maxsize=8, typed=True)(Encoding)
 
 

@@ -368,7 +368,7 @@ def _affected_by(known: Preset, d_model: int, parameter: str, default: float) ->
 
 
 def _checked(name: str, value: Any, default: float) -> float:
-    """Check a parameter of the source: a bool if its default is a bool, else a real number."""
+    """Check that a parameter of the source is a bool if its default is a bool, else a real number."""
     if not isinstance(default, bool):
         return checks.real(name, value)
     if not isinstance(value, bool):

@@ -1,7 +1,8 @@
-"""Atomic writing: a temporary file in the same folder is synced to the disk, then renamed.
+"""Write files atomically.
 
-A partial file therefore never has the final name, even after a crash or on a full disk.  Files are not written through a
-mapping, because on a full disk, storing to a mapping ends the process with SIGBUS, whereas a write raises OSError.
+A temporary file in the same folder is synced to the disk, then renamed.  A partial file therefore never has the final name,
+even after a crash or on a full disk.  Files are not written through a mapping, because on a full disk, storing to a mapping
+ends the process with SIGBUS, whereas a write raises OSError.
 """
 
 from __future__ import annotations
@@ -155,7 +156,7 @@ def write_blocks(fd: int, blocks: Iterable[memoryview], offset: int, progress: C
             offset += len(block)
             unflushed += len(block)
             if unflushed >= FLUSH_BYTES and flushing.done():
-                flushing.result()       # raises if the flush failed: the system reports a disk error only once
+                flushing.result()       # raises if the flush failed, because the system reports a disk error only once
                 with suppress(RuntimeError):        # if no thread is available, the last fsync flushes everything
                     flushing, unflushed = flusher.submit(_flush, fd), 0
             progress(len(block))

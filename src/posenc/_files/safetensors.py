@@ -24,7 +24,7 @@ from posenc._files import table
 from posenc._files.specification import described, specification
 
 NAMES = {row.safetensors: name for name, row in DTYPES.items()}
-ALIGNMENT = 64                  # bytes, a cache line, for vector loads from a mapped file; the safetensors library aligns to 8
+ALIGNMENT = 64                  # the data starts on a cache line, for vector loads from a mapped file
 
 
 def header(encoding: Encoding, positions: range, dtype: str, key: str) -> bytes:

@@ -7,7 +7,7 @@ written, so that no reader finds an incomplete array.
 A job that was discarded must never be published, because its chunks are being deleted.  Every job has a unique identifier,
 even if its arguments are those of an earlier job.  A job of a `Folder` has a folder of its own, named by this identifier.  A
 process publishes or discards the job by renaming this folder, so that only one process succeeds.  Chunks are deleted only under
-another name.  Other stores cannot rename.  To publish a job in such a store, a process writes the metadata, then checks whether
+another name.  Other stores cannot rename.  To publish a job in one of them, a process writes the metadata, then checks whether
 the job has been discarded meanwhile; if so, it deletes the metadata.
 """
 
@@ -49,7 +49,7 @@ def place_of(store: Any, storage_options: dict[str, Any] | None = None, *, priva
         name = os.fspath(store)
         return Remote(StorePath(FsspecStore.from_url(name, storage_options=storage_options)), name)
     if storage_options is not None:
-        raise TypeError("storage_options is given for a folder or a Zarr store, expected None; only URLs have these options")
+        raise TypeError("storage_options is given for a folder or a Zarr store, expected None, because only a URL has options")
     if isinstance(store, (str, os.PathLike)):
         return Folder(local_path(store), private)
     if isinstance(store, dict):
@@ -83,7 +83,7 @@ def _stale(name: str) -> OSError:
 
 
 class Folder:
-    """A local folder.  Until it is published, it is in a hidden folder beside its path.
+    """A local folder.  Its content is in a hidden folder beside the path until the job is published.
 
     The hidden folder contains only one folder, whose name is the identifier of the job.  This folder contains UNFINISHED and
     the folder "store".
@@ -258,7 +258,7 @@ def _is_temporary(name: str) -> bool:
 
 
 class Remote:
-    """A store other than a local folder, which is written in place."""
+    """A store that is not a local folder.  It is written in place."""
 
     def __init__(self, root: StorePath, name: str) -> None:
         self.name, self.published = name, root
@@ -267,7 +267,7 @@ class Remote:
         if any(sync((self.published / mark).exists()) for mark in MARKS):
             if not overwrite:
                 raise atomic.exists_error(self.name)
-        elif any(keys(self.published)) and self.mark() is None:         # in this order: a job may start between these calls
+        elif any(keys(self.published)) and self.mark() is None:         # in this order, because a job may start in between
             raise OSError(errno.EINVAL, "Not a Zarr store, so it is not overwritten", self.name)
 
     def check_space(self, size: int) -> None:

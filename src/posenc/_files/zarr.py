@@ -1,4 +1,4 @@
-"""Zarr format 3: a key for each chunk of rows, or for each shard of several chunks.
+"""Tables in Zarr format 3, with a key for each chunk of rows, or for each shard of several chunks.
 
 A key is written atomically, so a key that exists is complete.
 """
@@ -33,7 +33,7 @@ from posenc._files.stores import METADATA, Folder, Job, Remote, keys, new_id, pl
 CHUNK_BYTES = 32 << 20
 # NaN (for bfloat16, its bits) shows that a chunk is missing, because the table of a range never contains NaN.
 _FILL = dict.fromkeys(table.STORED, np.nan) | {"bfloat16": 0x7FC0}
-# errors that zarr raises for invalid metadata, and its warning (since 3.4) for metadata that it repairs
+# errors that zarr raises for invalid metadata, and the warning (since 3.4) for metadata that zarr repairs
 DAMAGED = (
     AttributeError, KeyError, RecursionError, TypeError, ValueError, FileNotFoundError, zarr.errors.BaseZarrError, UserWarning
 )
@@ -62,7 +62,7 @@ def _metadata(encoding: Encoding, positions: range, dtype: str, chunk_rows: int,
 
 
 class Work:
-    """The table of an unfinished array, divided into units: its shards if it has shards, else its chunks."""
+    """The table of an unfinished array, divided into units.  The units are shards if the array has shards, else chunks."""
 
     def __init__(self, metadata: dict[str, Any], root: StorePath) -> None:
         self.array = zarr.Array.from_dict(root, metadata)
@@ -93,7 +93,7 @@ class Work:
         return self.positions[unit * self._rows : (unit + 1) * self._rows]
 
     def size(self, unit: int) -> int:
-        """Return the size of a unit in bytes: a chunk is padded; a shard has only the chunks with positions, and an index."""
+        """Return the size of a unit in bytes.  A chunk is padded; a shard has only the chunks with positions, and an index."""
         chunk = table.table_bytes(self.chunk_rows, self.encoding.d_model, self.dtype)
         if self.shard_rows is None:
             return chunk

@@ -20,7 +20,8 @@ class Model(NamedTuple):
     partial: bool = False                           # the configuration class has a default for the number of rotated columns
     base: float | None = None                       # for model types whose configurations have none
     rotates_with: tuple[str, Any] | None = None     # a key of the configuration, and the value with which the model rotates
-    local: str = "alike"                            # unscaled: local attention ignores rope_scaling; own base: also rope_theta
+    local: str = "alike"                            # unscaled: local attention ignores rope_scaling;
+                                                    # own base: local attention ignores rope_scaling and rope_theta
     refused: str | None = None                      # for unsupported model types: the end of the error message
 
 

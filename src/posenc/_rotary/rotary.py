@@ -318,7 +318,7 @@ class Rotary(Specification):
         ----------
         x : ndarray, shape (..., n, head_dim)
             The queries or keys: float32, float16 or bfloat16, with a contiguous last dimension; overwritten if `out` is None.
-            The axis before the columns must be that of the positions, as in (batch, heads, n, head_dim).
+            The dimension before the columns must be that of the positions, as in (batch, heads, n, head_dim).
         positions : None, int, range or array_like, optional
             None means ``range(n)``; an integer must equal n; a range must have n positions.  An array of integers or real
             numbers must have shape (n,), or it must have as many dimensions as ``x.shape[:-1]`` and broadcast to this shape.
@@ -364,7 +364,7 @@ class Rotary(Specification):
 
     @suggests
     def at(self, positions: Positions, *, inverse: bool = False) -> RotaryAt:
-        """Return the rotation at given positions, for many arrays: cosines and sines are computed once.
+        """Return the rotation at given positions, for many arrays.  Cosines and sines are computed once.
 
         Parameters
         ----------

@@ -18,7 +18,7 @@ from posenc._core import kernel
 
 
 class RotaryAt:
-    """A rotation at given positions, for many arrays: cosines and sines are computed once.  `Rotary.at` returns it.
+    """A rotation at given positions, for many arrays.  Cosines and sines are computed once.  `Rotary.at` returns it.
 
     Indexing with slices, integers, ``...`` and None, as for arrays, selects some of the positions without copying cosines
     and sines.  A `RotaryAt` is immutable and picklable, and several threads may use it.

@@ -1,4 +1,4 @@
-"""Scale the frequencies of a rotation as the ``rope_parameters`` of a model's configuration describe.
+"""Scale the frequencies of a rotation by the ``rope_parameters`` of a model's configuration.
 
 With the types default, linear, dynamic, ntk_alpha and proportional, frequencies are exact products of powers.  With yarn,
 llama3 and longrope, they are computed with `DIGITS` decimal digits and rounded once to float64.
