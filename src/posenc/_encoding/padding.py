@@ -27,8 +27,7 @@ def positions_from_mask(
         The position given to all padding.  If you pass the same `padding_idx` to `encode` or `add_to`, the encodings at this
         position are zero, even for a token.
     start : int or array_like of int, optional
-        The position of the first token of each sequence, by default ``padding_idx + 1``.  Its shape must broadcast to
-        ``mask.shape[:-1]``.
+        The position of the first token of each sequence, broadcast to the shape (...); by default ``padding_idx + 1``.
 
     Returns
     -------
@@ -103,8 +102,7 @@ def positions_from_segments(
     padding_idx : int, optional
         The position given to all padding: see `positions_from_mask`.
     start : int or array_like of int, optional
-        The position of the first token of each sequence, by default ``padding_idx + 1``.  Its shape must broadcast to
-        ``segment_ids.shape[:-1]``.
+        The position of the first token of each sequence, broadcast to the shape (...); by default ``padding_idx + 1``.
 
     Returns
     -------
