@@ -65,7 +65,7 @@ def test_json_describes_every_row():
 def test_packages_that_are_not_installed_are_left_out(hidden):
     before = f"sys.modules |= dict.fromkeys({hidden})"
     text, document = bench(before=before), json.loads(bench("--json", before=before))
-    for name, line in (("torch", ", torch is not"), ("ml_dtypes", "bfloat16 is left out: ml_dtypes is not")):
+    for name, line in (("torch", ", torch is not"), ("ml_dtypes", "bfloat16 is left out, because ml_dtypes is not")):
         assert (document[name] is None) == (f"{line} installed" in text)
         assert document[name] is None or name not in hidden
     assert ("bfloat16" in {row["dtype"] for row in document["rows"]}) == (document["ml_dtypes"] is not None)

@@ -78,7 +78,7 @@ def test_a_checkpoint_without_tables(call, model):
     code, out, _ = call("check", "--model", folder)
     assert code == 0 and out.endswith("no stored rotary tables, because the model computes them\n")
     code, _, err = call("check", folder / "config.json", "--tables", folder / "model.safetensors")
-    assert code == 1 and "no tensor has a name such as inv_freq or cos_cached; --key selects one" in err
+    assert code == 1 and "no tensor has a name such as inv_freq or cos_cached; select a tensor with --key" in err
 
 
 def test_each_form_of_tables(call, model, tmp_path):
@@ -126,8 +126,8 @@ def test_configurations_without_a_rotation_are_failures(call, tmp_path, text, me
 
 @pytest.mark.parametrize("arguments, message", [
     ("", "CONFIG and --model are both missing, expected one of them"),
-    ("config.json --model .", "CONFIG is given with --model, expected one of them"),
-    ("--model . --tables a.npy", "--tables is given with --model, expected CONFIG"),
+    ("config.json --model .", "CONFIG is given with --model, expected only one of them"),
+    ("--model . --tables a.npy", "--tables is given with --model, expected only one of them"),
     ("config.json --key a", "--key is given without --tables, expected both"),
     ("config.json --tables a.safetensors --key a --key b --key c", "--key is given 3 times, expected once, or twice"),
 ])

@@ -51,7 +51,7 @@ posenc.encode(12, "no model")                           d_model is 'no model' of
 posenc.encode(12, 64, preset="whisper")                 'preset' | pass an Encoding instead of d_model
 posenc.encode(12, encoding=enc)                         'encoding' | pass an Encoding instead of d_model
 posenc.encode(12, 64, cos_first=True)                   did you mean 'order'? cos_first=True means order='cos'
-posenc.encode(enc, 12)                                  positions is Encoding(64) | the argument d_model or encoding
+posenc.encode(enc, 12)                                  positions is Encoding(64) | pass an Encoding as d_model or encoding
 posenc.encode(12.0, 64)                                 positions is 12.0 of type float | a range or an array such as [12.0]
 posenc.encode("12", 64)                                 positions is '12' of type str | an integer, a range or an array
 posenc.encode(-1, 64)                                   positions is -1 | at least 0
@@ -95,7 +95,7 @@ posenc.encode(12, 64, hidden_size=64)                   'hidden_size' | did you 
 posenc.encode(12, enc, base=500)                        an Encoding and base | replace(base=...)
 """,
     "add_to": """
-posenc.add_to(x, enc)                                   positions is Encoding(64) | the argument d_model or encoding
+posenc.add_to(x, enc)                                   positions is Encoding(64) | pass an Encoding as d_model or encoding
 posenc.add_to(x, preset="whisper")                      'preset' | did you mean 'encoding'?
 posenc.add_to(x, np.array(7))                           positions has shape () | all 12 rows of x
 posenc.add_to(x, [7])                                   positions has shape (1,) | all 12 rows of x; for consecutive rows
@@ -333,10 +333,10 @@ posenc.save("a.npy", 12, x)                             encoding is array | of t
 posenc.save("a.npy", 12, enc, dtype="int8")             dtype is 'int8' | float64, float32, float16 or bfloat16
 posenc.save("a.npy", 12, enc, dtype=None)               dtype is None | float64, float32, float16 or bfloat16
 posenc.save("a.npy", 12, enc, overwrite="w")            overwrite is 'w' of type str | a bool
-posenc.save("a.npy", 12, enc, key="pe")                 key is 'pe', expected None: it does not apply to 'a.npy'
+posenc.save("a.npy", 12, enc, key="pe")                 key is 'pe', expected None, because key does not apply to 'a.npy'
 posenc.save("a.safetensors", 12, enc, key=b"pe")        key is b'pe' of type bytes | a str
 posenc.save("a.safetensors", 12, enc, key="__metadata__")  key is '__metadata__' | another name
-posenc.save("a.safetensors", 12, enc, chunk_rows=2)     chunk_rows is 2, expected None: it does not apply to 'a.safetensors'
+posenc.save("a.safetensors", 12, enc, chunk_rows=2)     chunk_rows is 2, expected None, because chunk_rows does not apply to 'a.safetensors'
 posenc.save("a.zarr", 12, enc, chunk_rows=0)            chunk_rows is 0 | at least 1
 posenc.save("a.zarr", 12, enc, chunk_rows=(4, 64))      chunk_rows is (4, 64) of type tuple | an integer
 posenc.save("a.zarr", 12, enc, chunks=2)                'chunks' | did you mean 'chunk_rows'?
@@ -362,7 +362,7 @@ posenc.open("line.npy")                                 line.npy: shape (4,), ex
 posenc.open("cube.npy")                                 cube.npy: shape (2, 3, 4), expected (positions, columns)
 posenc.open("columns.npy")                              columns.npy: Fortran order, expected C order
 posenc.open("half.npy")                                 half.npy: 160 bytes, expected 3200 for shape (12, 64)
-posenc.open("pe.npy", key="pe")                         key is 'pe', expected None: it does not apply to 'pe.npy'
+posenc.open("pe.npy", key="pe")                         key is 'pe', expected None, because key does not apply to 'pe.npy'
 posenc.open("pe.safetensors", key=0)                    key is 0 of type int | a str
 posenc.open("pe.safetensors", key="pos")                no tensor 'pos', expected key to be one of: 'pe'
 posenc.open("pe.safetensors", tensor="pe")              'tensor' | did you mean 'key'?

@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 
-_ELSEWHERE = {       # a name that users expect in this module: its place
+_ELSEWHERE = {       # a name that users may expect in this module: the name to use instead
     **{name: f"torch.{name}" for name in ("ChunkDataset", "PositionalEncoding", "PositionalTable", "RotaryEmbedding")},
     "check_rotary": "torch.check_rotary",
     "assert_rotary": "testing.assert_rotary", "load": "open", "rotary": "Rotary", "rotate": "Rotary.rotate",

@@ -1,4 +1,4 @@
-"""Convert lists, tensors, and pandas, polars and Arrow columns to arrays exactly, or raise an error that names the remedy."""
+"""Convert lists, tensors, and pandas, polars and Arrow columns to arrays without rounding, or raise an error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST_SHOWN = 100         # characters
 
 
 def shown(value: Any) -> str:
-    """Return ``repr(value)``, shortened if it is long, or a description if repr fails, as for integers of over 4300 digits."""
+    """Return a short ``repr(value)``; if repr fails, as for an integer of more than 4300 digits, return a description."""
     try:
         text = " ".join(repr(value).split())
         return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "..."
@@ -30,13 +30,13 @@ def shown(value: Any) -> str:
 def tensor_hint(name: str, value: Any, written: bool = False, has_torch_function: bool = True) -> str:
     """Return a hint for the end of a message if a value is a PyTorch tensor, else "".
 
-    The hint shows an expression for an array with the same values; for an output, the array shares its memory.  It names
-    posenc.torch only if that has a function like the one that was called.
+    The hint shows an expression for an array with the same values.  If the array is `written`, it must share the memory of
+    the tensor.  `has_torch_function` is whether posenc.torch has a function like the one that was called.
     """
     tensor: Any = getattr(sys.modules.get("torch"), "Tensor", ())
     if not isinstance(value, tensor):
         return ""
-    is_bfloat16 = str(value.dtype) == "torch.bfloat16"          # NumPy does not have this dtype
+    is_bfloat16 = str(value.dtype) == "torch.bfloat16"          # NumPy has no bfloat16
     copied = (".cpu()" if value.device.type != "cpu" else "") + (".float()" if is_bfloat16 else "")
     array = f"{name}{'.detach()' if value.requires_grad else ''}{copied}.numpy() is an array"
     if not has_torch_function:
@@ -45,8 +45,8 @@ def tensor_hint(name: str, value: Any, written: bool = False, has_torch_function
 
 
 def as_array(name: str, value: Any, has_torch_function: bool = True) -> NDArray[Any]:
-    """Return ``np.asarray(value)``, or raise for nulls, times and rounded integers; may call the value's ``__array__``."""
-    # np.ma would import numpy.ma on first use, which may fail in a process that has dropped its privileges.
+    """Return ``np.asarray(value)``; raise an error for nulls, times, and integers that NumPy would round."""
+    # The first use of np.ma imports numpy.ma.  In a process that has dropped its privileges, an import may fail.
     if isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
         raise TypeError(f"{name} is of type MaskedArray, expected an array without a mask")
     if value is None:
@@ -66,7 +66,7 @@ def as_array(name: str, value: Any, has_torch_function: bool = True) -> NDArray[
 
 
 def _check_exact(name: str, value: Any, array: NDArray[Any]) -> None:
-    """Raise for nulls, which become NaN, and for integers that NumPy rounds because other elements are real or negative."""
+    """Raise an error for nulls, and for integers that NumPy has rounded to float64."""
     if array.dtype.kind == "O":
         missing = getattr(sys.modules.get("pandas"), "NA", None)
         nulls, parts = sum(x is None or x is missing for x in array.flat), []
@@ -79,7 +79,7 @@ def _check_exact(name: str, value: Any, array: NDArray[Any]) -> None:
         if not nulls and (rounded := sum(_nans_beside_large(part, converted) for part, converted in parts)):
             raise ValueError(
                 f"{name} has {rounded} NaN beside numbers of 2**53 or more, which pandas may have rounded; "
-                f"use the dtype Int64, or to_numpy() if they are exact"
+                f"use the dtype Int64, or to_numpy() if the numbers are exact"
             )
     if nulls:
         raise ValueError(f"{name} has {nulls} null{'s' * (nulls > 1)}; fill or drop {'them' if nulls > 1 else 'it'}")
@@ -107,7 +107,7 @@ def columns(value: Any, array: Any) -> list[tuple[Any, Any]]:
 def _parts(value: Any, array: Any) -> Iterator[tuple[Any, Any]]:
     """Yield each element of nested lists, or each column of an Arrow, polars or pandas table, with its part of `array`.
 
-    Elements that are Python floats are left out, because they are exact.  Any other value is yielded whole.
+    Python floats in lists are left out, because they are exact.  A value that is neither a list nor a table is yielded whole.
     """
     pairs = columns(value, array)
     if array.ndim and not hasattr(value, "__array__"):
@@ -121,20 +121,20 @@ def _parts(value: Any, array: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _count_nulls(column: Any) -> int:
-    """Return the number of nulls in an Arrow, polars or pandas column; each library has a different method."""
+    """Return the number of nulls in an Arrow, polars or pandas column."""
     while hasattr(getattr(column, "dtype", None), "inner"):     # a polars column of arrays
         column = column.explode()
     count = getattr(column, "null_count", None)
     if count is not None:
         return int(count() if callable(count) else count)
-    # isna() is also true for NaN in a column with a NumPy dtype, where NaN is not a null (but see _nans_beside_large).
+    # In a column with a NumPy dtype, isna() also counts NaN, which is not a null; see _nans_beside_large.
     if hasattr(column, "isna") and not isinstance(column.dtype, np.dtype):
         return int(np.count_nonzero(column.isna()))
     return 0
 
 
 def _nans_beside_large(column: Any, converted: NDArray[Any]) -> int:
-    """Return the number of NaN in a pandas column if it has numbers of 2**53 or more, which pandas may have rounded; else 0."""
+    """Return the number of NaN in a pandas column that also has numbers of 2**53 or more, or 0 for any other column."""
     if not (hasattr(column, "isna") and isinstance(column.dtype, np.dtype)):
         return 0
     large = abs(converted[np.isfinite(converted)].astype(np.float64)) >= 2**53      # float16 would overflow
@@ -145,7 +145,7 @@ def _nans_beside_large(column: Any, converted: NDArray[Any]) -> int:
 
 
 def _refuse_times(name: str, value: Any, array: NDArray[Any]) -> None:
-    """Raise a TypeError for dates, times and durations, whose unit is the caller's choice; the message shows a conversion."""
+    """Raise a TypeError for dates, times and durations.  The caller must choose a unit; the message shows a conversion."""
     dtype = str(getattr(value, "dtype", getattr(value, "type", array.dtype)))
     zone = re.match(r"(?:datetime64|timestamp)\[(\w+), ", dtype)         # pandas converts times with a time zone to objects
     if array.dtype.kind != "O" or zone:
@@ -174,11 +174,11 @@ def _conversion(name: str, value: Any, array: NDArray[Any], zoned_unit: str | No
     dtype = f"datetime64[{unit}, UTC]" if zoned_unit else array.dtype
     converted = f'{name}.astype("{dtype}")' if hasattr(value, "astype") else f'numpy.asarray({name}, "{dtype}")'
     code = f'{converted}.astype("int64")'
-    return f"[{code}]" if isinstance(value, np.generic) else code, numbers      # because an integer n means range(n)
+    return f"[{code}]" if isinstance(value, np.generic) else code, numbers      # a single integer n would mean range(n)
 
 
 def _conversion_of_objects(name: str, array: NDArray[Any], times: list[Any]) -> tuple[str, str]:
-    """Like `_conversion`, for objects of datetime classes, or of pandas' subclasses, which also have nanoseconds."""
+    """Like `_conversion`, for objects of the classes in datetime, or of their pandas subclasses, which have nanoseconds."""
     first = next((x for x in times if x == x), times[0])                # NaT differs from itself
     is_time = not isinstance(first, timedelta)
     if any(hasattr(x, "value") and x == x for x in times):              # NumPy would drop the nanoseconds

@@ -1,4 +1,4 @@
-"""Specification, the base class of Encoding and Rotary: an immutable value with a size and keywords."""
+"""Specification, the base class of Encoding and Rotary."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MOST_SHOWN = 8          # repr abbreviates longer lists of numbers
 class Keyword(NamedTuple):
     """A keyword of a specification."""
 
-    default: Any                        # if it is None, None is a valid value
-    check: Callable[[str, Any], Any] | tuple[str, ...]      # converts a value or raises an error; or the valid values
-    help: str = ""                      # for the option of the command line
-    excludes: tuple[str, ...] = ()      # keywords that cannot be given together with this one; replace() removes them
+    default: Any                        # if the default is None, None is a valid value
+    check: Callable[[str, Any], Any] | tuple[str, ...]      # a function that converts or refuses a value, or the valid values
+    help: str = ""                      # of the command-line option
+    excludes: tuple[str, ...] = ()      # keywords that must not be given with this keyword; replace() removes them
 
     def checked(self, name: str, value: Any) -> Any:
         if value is None and self.default is None:
@@ -32,11 +32,11 @@ class Form(NamedTuple):
     size: str                           # the first parameter, such as d_model
     group: str                          # the key of the keywords in to_dict()
     keywords: Mapping[str, Keyword]
-    ignored: tuple[str, ...] = ()       # other keys, which from_dict ignores
+    ignored: tuple[str, ...] = ()       # other keys that from_dict accepts and ignores
 
 
 class Specification:
-    """An immutable, hashable and picklable value: a size and keywords, which a subclass checks."""
+    """An immutable, hashable and picklable value that consists of a size and keywords.  Subclasses check both."""
 
     __slots__ = ("__weakref__", "_hash", "_keywords")
 
@@ -70,12 +70,12 @@ class Specification:
         Parameters
         ----------
         **changes
-            Parameters of the class.  A keyword also replaces those that it excludes: ``frequencies`` replaces ``base``.
+            Parameters of the class.  A keyword also removes the keywords that it excludes; ``frequencies`` removes ``base``.
 
         Returns
         -------
         Encoding or Rotary
-            A new instance, with the values of this one for all other keywords.
+            A new instance.  All other keywords keep their values.
 
         Raises
         ------
@@ -106,8 +106,8 @@ class Specification:
         Returns
         -------
         dict
-            ``version``, the version of posenc; ``d_model`` or ``head_dim``; and ``convention`` or ``rotary``, a dict of all
-            keywords, including defaults.  A specification in a file also has ``positions`` and ``dtype``.
+            A dict with the keys ``version`` (the version of posenc), ``d_model`` or ``head_dim``, and ``convention`` or
+            ``rotary`` (a dict of all keywords).  A specification in a file also has ``positions`` and ``dtype``.
 
         See Also
         --------
@@ -131,7 +131,7 @@ class Specification:
         Parameters
         ----------
         document : mapping
-            The result of `to_dict`, or the specification in a file that posenc wrote; its ``positions`` and ``dtype`` are
+            The result of `to_dict`, or the specification in a file that posenc wrote.  ``positions`` and ``dtype`` are
             ignored.  Missing keywords have their default values.
 
         Returns
@@ -177,10 +177,10 @@ class Specification:
 
 
 def set_attributes(specification: Specification, size: int, keywords: dict[str, Any], **attributes: Any) -> None:
-    """Set the attributes of a new instance: its size, one for each keyword, and others."""
+    """Set the attributes of a new instance: the size, the keywords, and `attributes`."""
     form = specification._form
     if hasattr(specification, "_hash"):
-        raise AttributeError(f"{type(specification).__name__} is immutable, __init__ cannot be called again")
+        raise AttributeError(f"{type(specification).__name__} is immutable: __init__ cannot be called again")
     own = {"_keywords": keywords, "_hash": hash((size, *map(_hashable, keywords.values()))), form.size: size}
     for name, value in {**own, **keywords, **attributes}.items():
         if not isinstance(getattr(type(specification), name), property):

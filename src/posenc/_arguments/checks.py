@@ -21,11 +21,11 @@ from posenc._arguments.dtypes import DTYPES, OTHER_NAMES
 from posenc._arguments.unknown_keywords import MISSING
 
 LOWEST, BEYOND = -(2**63), 2**63        # the domain: LOWEST <= position < BEYOND
-LAYOUTS = {         # the layouts of other libraries
+LAYOUTS = {         # names of the layouts in other libraries
     **dict.fromkeys(("neox", "half", "concat", "concatenated", "split", "rotate_half"), "halves"),
     **dict.fromkeys(("gptj", "gpt-j", "interleave", "alternating"), "interleaved"),
 }
-OUT = "out has dtype"                   # the start of errors about the dtype of `out`
+OUT = "out has dtype"                   # the start of messages about the dtype of `out`
 E = TypeVar("E", ValueError, TypeError)
 REAL = "integers of at most 64 bits, float64, float32, float16 or bfloat16"
 
@@ -33,7 +33,7 @@ REAL = "integers of at most 64 bits, float64, float32, float16 or bfloat16"
 
 
 def wrong(name: str, problem: str, kind: type[E] = ValueError) -> E:  # type: ignore[assignment]
-    """Return an error about an argument: its message begins with the name, and its attribute `argument` is the name."""
+    """Return an error whose message begins with the name of an argument, and whose attribute `argument` is this name."""
     error = kind(f"{name} {problem}")
     error.argument = name  # type: ignore[attr-defined]
     return error
@@ -50,7 +50,7 @@ def wrong_type(name: str, value: Any, expected: str) -> TypeError:
 
 
 def _is_number(value: Any, dtypes: tuple[str, ...]) -> bool:
-    """Return whether a value may be a single number; if it has a dtype, its name must begin with one of `dtypes`."""
+    """Return whether a value may be a single number; the name of its dtype, if any, must begin with one of `dtypes`."""
     dtype = getattr(value, "dtype", None)
     if dtype is None:
         return not isinstance(value, (bool, str, bytes)) and np.ndim(value) == 0
@@ -85,7 +85,7 @@ def real(name: str, value: Any) -> float:
         raise wrong(name, f"is {shown(value)}, expected a finite number")
     exact = value
     with suppress(TypeError):
-        exact = operator.index(value)           # NumPy rounds its integers to compare them with a float
+        exact = operator.index(value)           # a NumPy integer would be rounded before it is compared with a float
     if isinstance(exact, (Rational, Decimal, np.longdouble)) and exact != number:
         raise wrong(name, f"is {shown(value)}, expected a number that float64 can hold")
     return number
@@ -125,14 +125,14 @@ def threads(value: Any) -> int | None:
 
 
 def did_you_mean(dtype: Any, spelled: str = "{!r}") -> str:
-    """Return a suggestion for a dtype of another library, such as torch.bfloat16 or "bf16"; if there is none, ""."""
+    """Return a hint with the expected spelling of a dtype such as torch.bfloat16 or "bf16", or "" for an unknown dtype."""
     name = str(getattr(dtype, "__name__", getattr(dtype, "name", dtype))).rpartition(".")[2].lower()
     name = "float64" if dtype is float else OTHER_NAMES.get(name, name)
     return f"; did you mean {spelled.format(name)}?" if name in DTYPES else ""
 
 
 def dtype(dtype: Any, subject: str = "dtype is", expected: str = "float64, float32") -> tuple[str, np.dtype[Any]]:
-    """Return the name and np.dtype of an output dtype; if ml_dtypes is not installed, bfloat16 is stored in uint16."""
+    """Return the name and np.dtype of an output dtype; without ml_dtypes, the np.dtype of bfloat16 is uint16."""
     if isinstance(dtype, str) and dtype == "bfloat16" or getattr(dtype, "__name__", getattr(dtype, "name", None)) == "bfloat16":
         return "bfloat16", _bfloat16()
     try:
@@ -149,7 +149,7 @@ def dtype(dtype: Any, subject: str = "dtype is", expected: str = "float64, float
 
 
 def output_dtype(dtype_or_none: Any, out: Any) -> tuple[str, np.dtype[Any]]:
-    """Return the name and np.dtype of the output: by default those of `out`, or float32 if it is not an array."""
+    """Return the name and np.dtype of the output.  The default is the dtype of `out`, or float32 if `out` is not an array."""
     if dtype_or_none is None and isinstance(out, np.ndarray):
         return dtype(out.dtype, OUT)
     return dtype("float32" if dtype_or_none is None else dtype_or_none)
@@ -175,7 +175,7 @@ def numbers(name: str, value: Any) -> NDArray[Any]:
 
 
 def check_real(name: str, array: NDArray[Any]) -> None:
-    """Raise an error unless an array has a dtype in REAL; show the first object, if any, that is not an int or a float."""
+    """Raise an error unless an array has a dtype in REAL; show the first object that is neither an int nor a float."""
     if array.dtype.kind in "iuf" and array.dtype.itemsize <= 8:
         return
     objects = list(array.flat) if array.dtype.kind == "O" else []
@@ -214,7 +214,7 @@ def is_index(positions: object) -> bool:
 
 
 def range_or_array(positions: Any) -> range | NDArray[Any]:
-    """Return positions as a range or an array; this may run foreign code, such as ``__index__`` or ``__array__``."""
+    """Return positions as a range or an array; this may call methods of the argument, such as ``__index__``."""
     if isinstance(positions, range):
         return positions
     if isinstance(positions, (bool, np.bool_, float, np.floating, complex, str, bytes, type(None), type(MISSING))):
@@ -223,7 +223,7 @@ def range_or_array(positions: Any) -> range | NDArray[Any]:
     if not isinstance(positions, np.ndarray) and is_index(positions):
         return range(integer("positions", positions, 0))
     if hasattr(positions, "d_model"):
-        expected = "an integer, a range or an array; an Encoding is the argument d_model or encoding"
+        expected = "an integer, a range or an array; pass an Encoding as d_model or encoding"
         raise wrong_type("positions", positions, expected)
     return coordinates("positions", positions)
 
@@ -238,7 +238,7 @@ def coordinates(name: str, value: Any) -> NDArray[Any]:
 
 
 def check_not_rounded(name: str, array: NDArray[Any], dtype: str, conversion: str) -> None:
-    """Raise a ValueError if positions were given in a dtype of 16 bits and one is so large that it may be a rounded integer."""
+    """Raise a ValueError if positions of a 16-bit dtype reach numbers so large that they may be rounded integers."""
     if dtype not in ("float16", "bfloat16"):
         return
     most = 2 ** DTYPES[dtype].precision
@@ -339,9 +339,9 @@ def check_is_array(name: str, value: Any, written: bool = True) -> None:
 
 
 def check_array(name: str, array: NDArray[Any], element: np.dtype[Any], written: bool = True) -> None:
-    """Check that an array has a dtype, is aligned and has contiguous rows; if `written`, also that it may be written.
+    """Check that an array is aligned, has the dtype `element` and has contiguous rows.
 
-    An array may be written if it is writeable and its rows do not overlap.
+    If `written`, also check that it is writeable and that its rows do not overlap.
     """
     check_is_array(name, array, written)
     if type(array) not in (np.ndarray, np.memmap):
@@ -380,13 +380,13 @@ def too_large(name: str, shape: tuple[int, ...], error: Exception) -> Exception:
 
 
 def bfloat16_error() -> ModuleNotFoundError:
-    """Return the error for a call that needs ml_dtypes, because it returns a new array of bfloat16."""
-    what = "dtype bfloat16, unless `out` is an array of uint16 for its bits,"
+    """Return the error for a call that would return a new array of bfloat16, if ml_dtypes is not installed."""
+    what = "dtype bfloat16 without an array `out` of uint16"
     return install.not_installed(what, "bfloat16", ModuleNotFoundError(name="ml_dtypes"))
 
 
 def check_target(out: Any, x: NDArray[Any]) -> None:
-    """Check that `out`, to which the rotation of x is written, is an array with the shape and dtype of x."""
+    """Check that `out`, the output for a rotated x, is an array with the shape and dtype of x."""
     check_is_array("out", out)
     if out.dtype != x.dtype:
         raise TypeError(f"out has dtype {out.dtype}, expected {x.dtype}, the dtype of x")
@@ -404,7 +404,7 @@ def broadcast(positions: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
 
 
 def integers_if_whole(positions: NDArray[np.float64]) -> NDArray[Any]:
-    """Return positions as integers, which are rotated faster, if all of them are whole numbers."""
+    """Return positions as integers if all of them are whole numbers, because a rotation by integers is faster."""
     whole = np.isfinite(positions) & (positions == np.floor(positions))
     return positions.astype(np.int64) if whole.all() else positions
 
@@ -420,11 +420,11 @@ def length_error(length: int, n: int | None) -> ValueError:
 
 
 def check_broadcast(shape: tuple[int, ...], expected: tuple[int, ...], has_axes: bool = False) -> None:
-    """Check that positions of this shape have one axis, or as many as `expected`, and broadcast to it.
+    """Check that positions of this shape have one dimension, or as many as `expected`, and broadcast to `expected`.
 
-    With any other number of axes, positions of shape (batch, n) would be broadcast to (batch, heads, n) as if their shape were
-    (heads, n) whenever batch equals heads.  Positions with one axis must have all rows: a single position would mean equal
-    rows, not consecutive ones.  If `has_axes`, the first index of positions selects an axis.
+    Other numbers of dimensions are refused.  Otherwise, if batch equals heads, positions of shape (batch, n) would be broadcast
+    to (batch, heads, n) as if their shape were (heads, n).  A single position for several rows is refused, because the caller
+    may mean consecutive positions.  If `has_axes`, the first dimension of positions selects an axis and is not broadcast.
     """
     own, n = shape[has_axes:], len(expected)
     is_single = len(own) < 2 and all(length == 1 for length in own) and n > 0 and expected[-1] > 1

@@ -1,4 +1,4 @@
-"""The output dtypes: one row each, from which every other table of dtypes is derived."""
+"""The output dtypes, with a row for each.  All other tables of dtypes are derived from these rows."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Format(NamedTuple):
     precision: int              # bits of the significand
     smallest: int               # exponent of the smallest subnormal number
     overflow: int               # exponent of the first power of two beyond the largest number
-    stored: str                 # in .npy and .zarr files, which have no name for bfloat16
-    safetensors: str            # in .safetensors files
+    stored: str                 # name in .npy and .zarr files; bfloat16 has none and is stored as uint16
+    safetensors: str            # name in .safetensors files
     other_names: str            # abbreviations and names in other libraries
 
 
@@ -30,7 +30,7 @@ OTHER_NAMES = {other: name for name, row in DTYPES.items() for other in row.othe
 
 
 def values_of(bits: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """Return the values of bits, given as unsigned integers; bfloat16, the upper half of a float32, is returned as float32."""
+    """Return the values of bits, given as unsigned integers; the values of bfloat16 are returned in float32."""
     if dtype == "bfloat16":
         bits, dtype = bits.astype(np.uint32) << np.uint32(16), "float32"
     values: NDArray[Any] = bits.view(dtype)

@@ -1,4 +1,4 @@
-"""The error for an optional package that is not installed, and the command that installs the package."""
+"""The error for an optional package that is not installed, and a command that installs it."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ from importlib.util import find_spec
 def command(module: str) -> str:
     """Return a command that installs the package of a module, with an installer that works in this environment.
 
-    Environments created by uv lack pip.  When pipx rebuilds an environment, packages that were installed by pip are lost.
+    Environments created by uv lack pip.  When pipx rebuilds an environment, packages installed by pip are lost.
     """
     package = module.partition(".")[0]
     python = f'"{sys.executable}"' if " " in sys.executable else sys.executable or "python"

@@ -1,4 +1,4 @@
-"""Error messages for unknown keywords: they name the called function and suggest a keyword."""
+"""Error messages for unknown keywords, with the name of the called function and a suggestion."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ OTHER_NAMES = {
     "progress": "callback tqdm progress_bar show_progress verbose",
     "overwrite": "force exist_ok mode",
 }
-# flag of another library: the argument that has the meaning of True
+# flag of another library: the argument of posenc that has the same meaning as the flag with the value True
 FLAGS = {
     "flip_sin_to_cos": "order='cos'", "cos_first": "order='cos'", "interleaved": "layout='interleaved'",
     "interleave": "layout='interleaved'", "is_neox_style": "layout='halves'", "rotate_half": "layout='halves'",
@@ -80,7 +80,7 @@ def check_names(
 ) -> None:
     """Raise a TypeError for a keyword that a function does not accept.
 
-    `others` are the names that its ``**`` accepts, and `called` is the function's name in the message.
+    `others` are the names that the ``**`` of the function accepts, and `called` is the name of the function in the message.
     """
     import difflib
     import inspect
@@ -114,7 +114,7 @@ def check_names(
 def suggests(function: Callable[P, R]) -> Callable[P, R]:
     """Decorate a function so that its error for an unknown keyword suggests a known one, even if an argument is missing.
 
-    A parameter ``**`` of the function must accept the keywords of a convention.
+    If the function has a parameter ``**``, it must accept the keywords of a convention.
     """
     @functools.wraps(function)
     def call(*args: P.args, **keywords: P.kwargs) -> R:
@@ -145,10 +145,10 @@ MISSING: Any = _Missing()
 
 
 def checks_missing(function: F) -> F:
-    """Decorate a function that checks its keywords first; it receives MISSING for a missing argument, and must refuse it.
+    """Decorate a function that checks its keywords and then its arguments; a missing argument has the value MISSING.
 
-    Otherwise, Python would report a missing argument before the function could report a misspelled one.  Unlike `suggests`,
-    this decorator does not make calls slower.
+    Otherwise, Python would report a missing argument before the function could report a misspelled keyword.  Unlike
+    `suggests`, this decorator does not make calls slower.
     """
     import inspect
 

@@ -1,1 +1,1 @@
-"""Tables with separate columns for each axis: of grids, and of points with several coordinates."""
+"""Tables with separate columns for each axis, for grids and for points with several coordinates."""

@@ -22,7 +22,7 @@ Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex | ArrayLike] | NDArray
 Coordinates: TypeAlias = Literal["index", "normalized", "centered"] | tuple[SupportsFloat, SupportsFloat]
 Start: TypeAlias = SupportsFloat | Sequence[SupportsFloat] | NDArray[Any]
 
-BLOCK_BYTES = 1 << 20                   # size of the rows of an axis that are encoded at a time; fits in the second-level cache
+BLOCK_BYTES = 1 << 20                   # size of the rows encoded at a time for an axis; fits in the second-level cache
 COORDINATES = ("index", "normalized", "centered")
 
 
@@ -40,7 +40,7 @@ class _Spaced:
         return len(self.indices)
 
     def __getitem__(self, rows: slice) -> NDArray[np.float64]:
-        # the quotient of two integers is correctly rounded
+        # Python rounds the quotient of two integers correctly
         return np.array([(self.first + k * self.step) / self.denominator for k in self.indices[rows]], np.float64)
 
 
@@ -88,35 +88,35 @@ def grid(
     Parameters
     ----------
     shape : int or sequence
-        The size of each axis, or its coordinates: a range or a one-dimensional array of integers or real numbers.
+        The size of each axis, or its coordinates as a range or a one-dimensional array of integers or real numbers.
     d_model : int, Encoding or sequence of Encoding
-        Number of columns; or one Encoding for all axes, or a sequence with an Encoding for each axis, without the keywords of
-        a convention.  The table then has the columns of the encodings of all axes.
+        The number of columns; or an Encoding for all axes, or a sequence with an Encoding for each axis.  With encodings, no
+        keyword of a convention is allowed, and the table has the columns of all axes' encodings.
     start : float or sequence of float, optional
-        The index of the first cell, one for each axis or one for all.  Cell k has the index m = k + start.
+        The index of the first cell, for each axis or for all axes.  Cell k has the index m = k + start.
     coordinates : {"index", "normalized", "centered"} or (low, high), optional
         The coordinate of cell k, if `shape` has the size n of the axis.  ``"index"``: m.  ``"normalized"``: m / (last + 1e-6),
         where last is the index of the last cell (DETR's ``normalize``).  ``"centered"``: (2 m + 1) / n - 1, the centres of
         n cells between -1 and 1.  (low, high): low + m * (high - low) / (n - 1).  An integral index is encoded exactly; any
         other coordinate is first rounded to float64.
     axes : sequence of int, optional
-        The order of the axes in the columns; by default that of `shape`.
+        The order of the axes in the columns; by default the order in `shape`.
     widths : sequence of int, optional
         An even number of columns for each axis, in the order of `shape`; by default all are equal.
     group : {"axis", "function", "frequency"}, optional
-        The index that varies slowest over the columns: that of the axis, the function (sine or cosine) or the frequency.
+        The index that varies slowest over the columns: the axis, the function (sine or cosine) or the frequency.
     layout : {"interleaved", "halves"}, optional
-        Whether the sines and cosines of a group alternate or form blocks; with ``group="function"``, this applies to the axes.
+        Whether the sines and cosines of a group alternate or form blocks; with ``group="function"``, whether the axes do.
         The default is ``"interleaved"``, or the layout of the encoding.
     odd : {"error", "zero", "truncate"}, optional
         Determines the result if d_model, without the columns of `include_input`, is not a multiple of twice the number of axes.
         ``"error"`` raises a ValueError.  ``"zero"`` rounds the widths down and fills the remaining columns with zeros.
-        ``"truncate"`` rounds the widths up and drops the last columns.  If `widths` is given, its sum must be this number of
-        columns; it may be less with ``"zero"``, and greater with ``"truncate"``.
+        ``"truncate"`` rounds the widths up and drops the last columns.  The sum of `widths`, if given, must be d_model without
+        the columns of `include_input`; it may be less with ``"zero"``, and greater with ``"truncate"``.
     include_input : {"first", "last"}, optional
-        Whether the coordinates are added as the first or last columns, one for each axis; d_model includes them.
+        Whether the coordinates are added as the first or last columns, one for each axis; d_model counts these columns.
     extra_tokens : int, optional
-        The number of rows of zeros before the first cell.  If it is not 0, the axes are flattened into one.
+        The number of rows of zeros before the first cell.  If it is not 0, the cells form a single dimension.
     channel_first : bool, optional
         Whether the columns are the first dimension of the result instead of the last.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
@@ -147,7 +147,7 @@ def grid(
     Notes
     -----
     Parmar et al., "Image Transformer", 2018, and Carion et al., "End-to-end object detection with transformers", 2020, use
-    separate columns for each axis; docs/grids.md shows the orders of columns, and calls that replace other libraries.
+    separate columns for each axis.  docs/grids.md shows the orders of columns, and calls that replace those of other libraries.
 
     Examples
     --------
@@ -267,7 +267,7 @@ def _spread(tables: Sequence[NDArray[Any]], cells: NDArray[Any]) -> None:
     if len(tables) == 1:
         cells[...] = tables[0]
     elif len(tables) == 2:
-        # write in pieces, so that Python can check signals between them
+        # write in pieces, so that Python can handle signals between them
         rows = max(1, 8 * BLOCK_BYTES // max(1, tables[1].nbytes))
         for begin in range(0, len(tables[0]), rows):
             np.bitwise_or(tables[0][begin : begin + rows, None], tables[1], out=cells[begin : begin + rows])

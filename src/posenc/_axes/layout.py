@@ -1,4 +1,4 @@
-"""Tables with separate columns for each axis: checks of the options of `grid` and `points`, and the columns of each axis."""
+"""The options of `grid` and `points`, and the columns of each axis."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def lay_out(
 def _encodings(
     function: Callable[..., Any], d_model: Any, ndim: int, widths: Integers, odd: str, keywords: Mapping[str, Any]
 ) -> list[Encoding]:
-    """Check and return the encoding of each axis; d_model is one Encoding for all axes, or a sequence of them."""
+    """Check and return the encoding of each axis; d_model is one Encoding for all axes, or a sequence of encodings."""
     encodings = []
     for encoding in per_axis("d_model", d_model, ndim):
         if not isinstance(encoding, Encoding):
@@ -141,7 +141,7 @@ def _encodings(
 
 @functools.lru_cache(maxsize=64)
 def _columns(widths: tuple[int, ...], nesting: tuple[str, ...], first: int, last: int) -> list[tuple[slice, ...]]:
-    """Return the columns of each axis, in the table's order of axes; all lie from `first` to `last` - 1."""
+    """Return the columns of each axis, in the table's order of axes; all are at least `first` and less than `last`."""
     index = {
         "axis": np.repeat(np.arange(len(widths)), widths),
         "frequency": np.concatenate([np.arange(width) // 2 for width in widths]),
@@ -173,7 +173,7 @@ def _axis_order(axes: Any, ndim: int) -> Sequence[int]:
 
 
 def _widths(given: Any, ndim: int, d_model: int, inputs: int, odd: str) -> list[int]:
-    """Return the number of columns of each axis; the sum may differ from the available columns only as `odd` permits."""
+    """Return the number of columns of each axis; check that `odd` permits their sum."""
     if d_model < inputs:
         raise ValueError(f"d_model is {d_model}, expected at least {inputs} for the coordinates of include_input")
     available = d_model - inputs
@@ -208,7 +208,7 @@ def is_sequence(value: Any) -> bool:
 
 
 def per_axis(name: str, value: Any, ndim: int) -> list[Any]:
-    """Return a list with a value for each axis: the elements of a sequence, or a repeated scalar or list of frequencies."""
+    """Return a list with a value for each axis: the elements of a sequence, or copies of a scalar or list of frequencies."""
     if not is_sequence(value) or name == "frequencies" and not any(map(np.ndim, value)):
         return [value] * ndim
     if len(value) != ndim:

@@ -57,10 +57,10 @@ def points(
     Parameters
     ----------
     coordinates : array_like, shape (..., axes)
-        The coordinates of each point, integers or real numbers like the positions in `encode`.  An array of integers is encoded
-        exactly, without rounding to float64.
+        The coordinates of each point, integers or real numbers like the positions in `encode`.  Integers in an array of
+        integers are encoded exactly, without rounding to float64.
     d_model : int, Encoding or sequence of Encoding
-        Number of columns; or encodings, as in `grid`.
+        The number of columns; or encodings, as in `grid`.
     axes, widths, group, layout, odd, include_input : optional
         The columns of the axes, as in `grid`; axis k has the coordinates ``coordinates[..., k]``.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
@@ -84,7 +84,7 @@ def points(
 
     See Also
     --------
-    grid : Encode the cells of a grid, whose coordinates need not be stored.
+    grid : Encode the cells of a grid, without an array of coordinates.
     encode : Return the encodings of positions on one axis.
 
     Notes
@@ -131,7 +131,7 @@ def points(
 
 
 def _blocks(shape: tuple[int, ...], rows: int) -> Iterator[tuple[Any, ...]]:
-    """Yield indices that divide an array of this shape, which must not contain 0, into blocks of at most `rows` elements."""
+    """Yield indices that divide an array of a shape without zeros into blocks of at most `rows` elements."""
     inner = math.prod(shape[1:])
     if not shape:
         yield (...,)

@@ -83,9 +83,9 @@ def memset(out: Any, fresh: bool, threads: int, pool: Any) -> None:
 
 
 def measure(torch: Any, pool: Any, shape: tuple[int, ...], dtype: str, memory: str, threads: int) -> dict[str, Any]:
-    """Return the case, and the median seconds of posenc (`add_to` for a batch, else `encode`), memset, torch and NumPy.
+    """Return the case, and the median seconds that posenc (`add_to` for a batch, else `encode`), memset, torch and NumPy take.
 
-    ``paused`` has those of posenc after a pause, in which threads stop waiting actively and processors become idle.
+    ``paused`` is the median time of posenc after a pause, during which threads stop spinning and processors become idle.
     """
     call, fresh, encoding = "add_to" if len(shape) > 2 else "encode", memory == "fresh", posenc.Encoding(shape[-1])
     encode = partial(encoding.encode, shape[-2], dtype=dtype, threads=threads)
@@ -133,7 +133,7 @@ def in_words(document: dict[str, Any]) -> str:
         speed = f"{ours * 1e3:7.3g}{seconds['paused'] * 1e3:7.3g}{seconds['memset'] / ours:6.0%}"
         lines.append(case + speed + "{:>7}{:>8}".format(*over))
     if not document["ml_dtypes"]:
-        lines.append("bfloat16 is left out: ml_dtypes is not installed (posenc[bfloat16])")
+        lines.append("bfloat16 is left out, because ml_dtypes is not installed (posenc[bfloat16])")
     if (others := document["used_by_others"] or 0) > 0.2:      # processors; less is noise
-        lines.append(f"warning: other processes used {others:.1f} processors: repeat this on an idle system")
+        lines.append(f"warning: other processes used {others:.1f} processors; repeat this on an idle system")
     return "\n".join([*lines, NOTES])

@@ -26,8 +26,8 @@ examples:
   posenc check --model llama --json
 """
 DESCRIPTION = """\
-Without tables, print the rotation that the configuration describes.  With tables, compare
-them with it; the exit code is 1 if a table is wrong, or if none could be compared."""
+Without tables, print the rotation that the configuration describes.  With tables, compare the
+tables with this rotation; the exit code is 1 if a table is wrong, or if none could be compared."""
 
 
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -35,16 +35,16 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.description = DESCRIPTION
     parser.add_argument("config", metavar="CONFIG", nargs="?", help="a model's config.json")
     parser.add_argument("--tables", metavar="FILE", help="a .safetensors file, or a .npy file with [cos | sin] or frequencies")
-    parser.add_argument("--key", metavar="NAME", action="append", help="tensor in FILE; twice: cosines, then sines")
-    parser.add_argument("--model", metavar="FOLDER", help="the folder of a checkpoint: its config.json and .safetensors files")
+    parser.add_argument("--key", metavar="NAME", action="append", help="tensor in FILE; if given twice, cosines, then sines")
+    parser.add_argument("--model", metavar="FOLDER", help="the folder of a checkpoint, with config.json and .safetensors files")
 
 
 def run(args: argparse.Namespace) -> int:
     if (args.config is None) == (args.model is None):
         raise ValueError("CONFIG and --model are both missing, expected one of them" if args.config is None else
-                         "CONFIG is given with --model, expected one of them")
+                         "CONFIG is given with --model, expected only one of them")
     if args.model is not None and args.tables is not None:
-        raise ValueError("--tables is given with --model, expected CONFIG")
+        raise ValueError("--tables is given with --model, expected only one of them")
     if args.key is not None and (args.tables is None or len(args.key) > 2):
         raise ValueError("--key is given without --tables, expected both" if args.tables is None else
                          f"--key is given {len(args.key)} times, expected once, or twice for cosines and sines")
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     for file in files if args.tables or args.model else ():
         rows += rows_of(file, args.key, expected)
     if args.tables and not rows:
-        raise options.Failure(f"{args.tables}: no tensor has a name such as inv_freq or cos_cached; --key selects one")
+        raise options.Failure(f"{args.tables}: no tensor has a name such as inv_freq or cos_cached; select a tensor with --key")
     report = RotaryReport(rows)
     document = {
         "path": path, "expected": [{"layer_type": name, **rotary.to_dict()} for name, rotary in expected.items()],
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def expected_rotations(path: str) -> dict[str | None, Rotary]:
-    """Return the rotation of each layer type in a configuration; a configuration without a rotation is a failure."""
+    """Return the rotation of each layer type in a configuration; raise Failure if the configuration describes none."""
     try:
         with open(path, encoding="utf-8") as file:
             config = json.load(file)
@@ -84,7 +84,7 @@ def expected_rotations(path: str) -> dict[str | None, Rotary]:
 
 
 def rows_of(path: str, keys: list[str] | None, expected: Mapping[str | None, Rotary]) -> Iterator[RotaryRow]:
-    """Yield a row for each table in a file, and one for tables with the same values."""
+    """Yield a row for each table in a file; tables with the same values share a row."""
     found: dict[bytes, tuple[str, Any]] = {}
     others: dict[bytes, int] = {}
     for name, rotation in tables_in(path, keys):
@@ -97,7 +97,7 @@ def rows_of(path: str, keys: list[str] | None, expected: Mapping[str | None, Rot
 
 
 def tables_in(path: str, keys: list[str] | None) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Yield the names and arrays of tables: frequencies or [cos | sin], or cosines and sines."""
+    """Yield the name and the arrays of each table: one array of frequencies or [cos | sin], or two of cosines and sines."""
     if path.endswith(".npy"):
         if keys:
             raise ValueError(f"--key does not apply to {path}")
@@ -119,7 +119,7 @@ def tables_in(path: str, keys: list[str] | None) -> Iterator[tuple[str, tuple[An
 
 
 def groups(names: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Yield the names of rotary tables, those of cosines with those of the sines that belong to them."""
+    """Yield the name of each rotary table, or both names if cosines and sines are separate tensors."""
     for name in names:
         module, _, last = name.rpartition(".")
         if not is_rotary(last) or last.startswith("original_"):
@@ -133,7 +133,7 @@ def groups(names: Mapping[str, Any]) -> Iterator[list[str]]:
 
 
 def row_document(row: RotaryRow) -> dict[str, Any]:
-    """Return a row as a dict for JSON; the reason why a row was not checked is none of its faults."""
+    """Return a row as a dict for JSON.  For a row that was not checked, `reason` states why, and `faults` is empty."""
     faults, reason = ((), row.faults[0]) if row.verdict == "not checked" else (row.faults, "")
     rotations = {name: None if rotary is None else rotary.to_dict() for name, rotary in
                  (("found", row.found), ("expected", row.expected))}

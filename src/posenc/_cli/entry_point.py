@@ -1,7 +1,7 @@
 """The command line: ``posenc``, or ``python -m posenc``.
 
-Data and results are written to stdout, progress and errors to stderr.  Exit codes: 0 for success, 1 for a failure, 2 for wrong
-usage, 128 + the signal's number after a signal: 130 for Ctrl-C, 141 (SIGPIPE) if the reader of stdout has closed the pipe.
+Data and results are written to stdout, progress and errors to stderr.  The exit code is 0 for success, 1 for a failure, 2 for
+wrong usage, and 128 plus the signal's number after a signal: 130 for Ctrl-C, 141 if the reader of stdout closes the pipe.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def exit_on_signals() -> Iterator[None]:
 def discard_errors_if_stderr_is_closed() -> Iterator[None]:
     """Redirect a closed stderr to the null device.
 
-    Otherwise ``print(file=sys.stderr)`` writes to stdout, and the next file that is opened becomes descriptor 2.
+    Otherwise ``print(file=sys.stderr)`` would write to stdout, and the next file that is opened would have descriptor 2.
     """
     if sys.stderr is not None:
         yield
@@ -97,7 +97,7 @@ def discard_errors_if_stderr_is_closed() -> Iterator[None]:
 
 def print_error(text: object, *hints: str) -> None:
     line = r"\n".join(str(text).splitlines())          # a file name may contain line breaks
-    with suppress(OSError):             # the reader of stderr has closed it
+    with suppress(OSError):             # the reader of stderr has closed the pipe
         print(f"posenc: error: {line}", *(f"try: {hint}" for hint in hints), sep="\n", file=sys.stderr)
 
 
@@ -169,7 +169,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             print_error("interrupted")
             return INTERRUPTED
-        except OSError as error:        # from stdout: discard the rest of the output, because Python flushes again at exit
+        except OSError as error:        # Python flushes stdout again at exit, so discard the rest of the output
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             if isinstance(error, BrokenPipeError):
                 return BROKEN_PIPE

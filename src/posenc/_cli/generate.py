@@ -30,7 +30,7 @@ examples:
 
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = options.add_command(commands, "generate", "write a table to a file", EXAMPLES, run)
-    parser.add_argument("n", type=options.count, metavar="N", help="number of positions: 1000000, 1_000_000 or 1e6")
+    parser.add_argument("n", type=options.count, metavar="N", help="number of positions, such as 1000000, 1_000_000 or 1e6")
     parser.add_argument("d_model", type=options.count, metavar="D", help="number of columns")
     parser.add_argument("-o", "--output", type=options.table_path, required=True, metavar="FILE",
                         help=f"the suffix sets the format: {', '.join(FORMATS)}; {PIPE} writes .npy to stdout")
@@ -38,7 +38,8 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
                         help="default float32; .npy and .zarr store the bits of bfloat16 as uint16")
     options.add_range(parser)
     parser.add_argument("--key", metavar="NAME", help="name of the tensor in a .safetensors file (default pe)")
-    parser.add_argument("--chunk-rows", type=options.positive, metavar="K", help="rows in a .zarr chunk (default: fill 32 MiB)")
+    parser.add_argument("--chunk-rows", type=options.positive, metavar="K",
+                        help="rows in a .zarr chunk (default: as many as fit in 32 MiB)")
     parser.add_argument("--force", action="store_true", help="overwrite the file")
     parser.add_argument("--threads", type=options.integer, metavar="K", help="use at most K threads")
     options.add_convention(parser)
@@ -76,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 def stdout_for_data(args: argparse.Namespace) -> BinaryIO:
     """Return stdout as a binary file; refuse a terminal, a closed stdout and --json."""
     if args.json:
-        raise ValueError(f"--json is given with -o {PIPE}, expected only one of them: both write to stdout")
+        raise ValueError(f"--json is given with -o {PIPE}, expected only one of them, because both write to stdout")
     if sys.stdout is None:
         raise options.Failure("stdout is closed")
     if sys.stdout.isatty():

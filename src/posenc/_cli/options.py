@@ -101,7 +101,7 @@ def table_path(text: str) -> str:
 
 TABLE = """\
 The columns are the sines and cosines of position * frequency, one pair for each
-of n frequencies (half the number of columns), counted from i = 0."""
+frequency i from 0 to n-1, where n is half the number of columns."""
 PAPER = "those of 'Attention is all you need' (the paper)"
 READERS: dict[Any, dict[str, Any]] = {          # check of a keyword: arguments of add_argument for its option
     checks.real: {"type": real, "metavar": "X"},
@@ -158,7 +158,7 @@ def positions_of(args: argparse.Namespace, rows: int, described: range = range(0
 
 
 def format_options(args: argparse.Namespace, path: str) -> dict[str, Any]:
-    """Return the options for the format of a path, and import its module; a pipe has the format .npy."""
+    """Return the options for the format of a path, and import the module of the format; a pipe has the format .npy."""
     suffix = suffix_of(path)
     keywords = {option: value for option in formats.OPTIONS if (value := getattr(args, option, None)) is not None}
     if others := keywords.keys() - set(formats.format_of(path).options):
@@ -179,7 +179,7 @@ def add_table(parser: Parser) -> None:
 
 @contextmanager
 def table_of(args: argparse.Namespace) -> Iterator[Readable]:
-    """Open the table to read; a file without a valid table is a failure, not wrong usage."""
+    """Open the table to read; a file without a valid table raises Failure, not UsageError."""
     keywords = format_options(args, args.file)
     with ExitStack() as stack:
         try:
@@ -205,7 +205,7 @@ def report(args: argparse.Namespace, document: dict[str, Any], text: str = "") -
 
 @contextmanager
 def progress_bar(size: int, unit: str = "B") -> Iterator[Callable[[int], object]]:
-    """Yield a callback that adds a number of units; on a terminal, show a bar, or a percentage if tqdm is not installed."""
+    """Yield a callback that counts units; if stderr is a terminal, show a bar, or, without tqdm, a percentage."""
     if not sys.stderr.isatty():
         yield lambda done: None
         return
@@ -221,7 +221,7 @@ def progress_bar(size: int, unit: str = "B") -> Iterator[Callable[[int], object]
 
 @contextmanager
 def percentage(size: int) -> Iterator[Callable[[int], object]]:
-    """Yield a callback that adds a number of units and prints the percentage done on stderr; erase the text at the end."""
+    """Yield a callback that counts units and prints their percentage of `size` on stderr; erase the text at the end."""
     total = 0
 
     def update(done: int) -> None:

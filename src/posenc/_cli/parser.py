@@ -1,4 +1,4 @@
-"""The parser of a command: argparse, with plainer error messages that each have a hint."""
+"""A parser for the command line, based on argparse, with plainer error messages, each with a hint."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 REQUIRED = "the following arguments are required"
-# phrases of argparse, which follow the name of an option, and their replacements
+# phrase that argparse writes after the name of an option: its replacement
 PHRASES = {
     "expected one argument": "has no value",
     "not allowed with argument": "is given with",
@@ -18,7 +18,7 @@ PHRASES = {
 
 
 class UsageError(Exception):
-    """An error in the program's command line; `args` has a message of one line, and a command or option to try."""
+    """An error in the arguments of the program; `args` contains a message of one line, and a command or option to try."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -49,7 +49,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{subject.partition('/')[0]} {problem}", f"{self.prog} --help")
 
     def refuse(self, error: Exception) -> NoReturn:
-        """Raise UsageError for an error of the library, with the names of options in place of those of arguments."""
+        """Raise UsageError for an error of the library, with the names of options instead of arguments."""
         names = {action.dest: (action.option_strings or [str(action.metavar)])[0] for action in self._actions}
         names["name"] = "--preset"
         argument = getattr(error, "argument", "")

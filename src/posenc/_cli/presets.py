@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def in_words(presets: list[dict[str, Any]]) -> str:
-    """Return a table of names, d_model, conventions and, if they fit the terminal (by default 80 columns), sources."""
+    """Return a table of names, d_model and conventions, with the sources if they fit the width of the terminal."""
     rows = [("preset", "d_model", "convention", "source")]
     rows += [(p["name"], p["d_model"], p["summary"].replace(", even d_model only", ""), p["source"]) for p in presets]
     widths = [max(map(len, column)) + 2 for column in zip(*rows, strict=True)]

@@ -1,1 +1,1 @@
-"""Encoding, the functions that use it, presets and positions of padded batches."""
+"""Encoding, the functions encode, add_to and stream, presets, and positions of padded batches."""

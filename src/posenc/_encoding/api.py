@@ -1,4 +1,4 @@
-"""encode, add_to and stream: each calls the same method of an `Encoding`, which comes from a cache if possible."""
+"""encode, add_to and stream.  Each calls the method of the same name on an `Encoding`, from a cache if possible."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def encode(
     positions : int, range or array_like
         An integer n means ``range(n)``.  An array of integers or real numbers may have any shape; a column from pandas, polars
         or Arrow must have no nulls.  An array or tensor of shape () is one position.  A DataFrame with one column has shape
-        (n, 1): pass the column, or call `points`.  Dates and durations are refused; the error shows how to convert them.
-        Positions must be in [-2**63, 2**63), with and without `position_offset`; NaN and infinity give rows of NaN.  A float16
-        array with positions above 2048, or a bfloat16 array above 256, is refused, because they may be rounded integers.
+        (n, 1); pass the column, or call `points`.  Dates and durations are refused; the error shows how to convert them.
+        Positions must be in [-2**63, 2**63), with and without `position_offset`; NaN and infinity give rows of NaN.  Positions
+        above 2048 in float16, or above 256 in bfloat16, are refused, because they may be rounded integers.
     d_model : int or Encoding
-        Number of columns; or an encoding, in place of d_model and the keywords of a convention.
+        Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         The dtype of the result, in any spelling that NumPy accepts; by default that of `out`, else float32.  bfloat16 needs
         ``ml_dtypes``, or an array of uint16 as `out` for its bits.
@@ -112,10 +112,10 @@ def add_to(
     Parameters
     ----------
     x : ndarray, shape (..., n, d_model)
-        The embeddings, which are overwritten: float32, float64, float16 or bfloat16, with a contiguous last dimension.
+        The embeddings, of dtype float32, float64, float16 or bfloat16, with a contiguous last dimension.  They are overwritten.
     positions : None, int, range or array_like, optional
-        None means ``range(n)``; an integer must equal n; a range must have n positions; an array must have the
-        shape (n,), or as many dimensions as ``x.shape[:-1]`` and broadcast to it.
+        None means ``range(n)``; an integer must equal n; a range must have n positions.  An array must have shape (n,), or it
+        must have as many dimensions as ``x.shape[:-1]`` and broadcast to this shape.
     encoding : Encoding, optional
         An encoding to use instead of the keywords of a convention.
     x_scale : float, optional
@@ -200,9 +200,9 @@ def stream(
         The positions of the rows; an integer n means ``range(n)``, and None means 0, 1, 2, ... up to the last position
         in the domain of `encode`.
     d_model : int or Encoding
-        Number of columns; or an encoding, in place of d_model and the keywords of a convention.
+        Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
     chunk_rows : int, optional
-        Number of rows in a chunk, by default the number of rows of `out`, or as many as fit in 4 MiB.
+        Number of rows in a chunk.  The default is the number of rows of `out`, or, without `out`, as many as fit in 4 MiB.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         The dtype of the values, as in `encode`; by default that of `out`, else float32.
     out : ndarray, shape (chunk_rows, d_model), optional
@@ -229,7 +229,7 @@ def stream(
 
     Notes
     -----
-    The values have the same bits as those of `encode`, for any size of chunk.
+    The values have the same bits as those of `encode`, for any number of rows in a chunk.
 
     Examples
     --------

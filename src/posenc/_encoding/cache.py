@@ -15,14 +15,14 @@ from posenc._encoding.encoding import Encoding, check_encoding
 from posenc._encoding.presets import PRESETS
 
 WIDEST_CACHED = 2**16                   # columns; an Encoding of this width takes 4 MB, or more with an extreme base
-CACHEABLE = {int, float, str, type(None), np.float64, np.float32}   # not tensors: their hash does not depend on their value
+CACHEABLE = {int, float, str, type(None), np.float64, np.float32}   # no tensors, whose hash does not depend on their value
 _cached = functools.lru_cache(maxsize=8, typed=True)(Encoding)
 
 
 def cached_encoding(d_model: Any, convention: Mapping[str, Any], function: Callable[..., Any]) -> Encoding:
     """Return d_model if it is an Encoding, else the Encoding with these keywords.
 
-    It comes from the cache if d_model is an int of at most WIDEST_CACHED and the types of all keywords are CACHEABLE.
+    The Encoding comes from the cache if d_model is an int of at most WIDEST_CACHED and the types of all keywords are CACHEABLE.
     """
     if isinstance(d_model, Encoding):
         check_names(function, convention, DEFAULTS)
@@ -43,7 +43,7 @@ def cached_encoding(d_model: Any, convention: Mapping[str, Any], function: Calla
 
 
 def encoding_for(x: Any, encoding: Encoding | None, convention: Mapping[str, Any], function: Callable[..., Any]) -> Encoding:
-    """Return `encoding` if it fits x, or, if it is None, an Encoding whose d_model is the length of the last axis of x."""
+    """Return `encoding` if it fits x.  If `encoding` is None, return one with as many columns as x."""
     if encoding is None:
         return cached_encoding(x.shape[-1], convention, function)
     check_encoding(encoding)
@@ -53,7 +53,7 @@ def encoding_for(x: Any, encoding: Encoding | None, convention: Mapping[str, Any
 
 
 def scalars(convention: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the values of a convention, with the elements of a tuple in its place."""
+    """Yield the values of a convention; for a tuple, yield its elements instead."""
     for value in convention.values():
         if type(value) is tuple:
             yield from value

@@ -22,7 +22,7 @@ from posenc._core.frequencies import explicit_turns, limbs_of, spaced_float64, s
 
 Keywords: TypeAlias = Mapping[str, Any]         # all keywords of a convention, checked
 
-WIDEST = 2**24          # largest d_model; a column takes about 200 bytes in an Encoding, 1.3 kB during a call for a long table
+WIDEST = 2**24          # largest d_model; for each column, a new Encoding needs 200 bytes, and a call for a long table 1.3 kB
 SIGN_BIT = np.uint64(1 << 63)
 KEYWORDS = {
     "base": Keyword(10000.0, checks.positive, "the frequencies decrease from 1 to about 1/base (default 10000)"),
@@ -31,7 +31,7 @@ KEYWORDS = {
     "position_scale": Keyword(1.0, checks.real, "multiplies position + offset"),
     "padding_idx": Keyword(None, checks.position, "position whose row is all zeros"),
     "scale": Keyword(1.0, checks.real, "multiplies the values"),
-    "odd": Keyword("truncate", get_args(Odd), "an odd number of columns: drop the last one, make it zero, or refuse"),
+    "odd": Keyword("truncate", get_args(Odd), "for an odd number of columns: drop the last one, make it zero, or refuse"),
     "spacing": Keyword(
         "paper", get_args(Spacing),
         "paper: frequency i is base**(-i/n); endpoint: base**(-i/(n-1)), so that the last one is 1/base", excludes=("shift",),
@@ -39,10 +39,10 @@ KEYWORDS = {
     "shift": Keyword(None, checks.real, "frequency i is base**(-i/(n-X))", excludes=("spacing",)),
     "exponents": Keyword(
         "pair", get_args(Exponents), "pair: the two columns of a pair share a frequency; "
-        "column: column j has its own, base**(-j/columns), a common error in code",
+        "column: column j has the frequency base**(-j/columns), a common error in code",
     ),
     "frequencies": Keyword(
-        None, checks.frequencies, "radians per position; replaces base, frequency scale, spacing and shift",
+        None, checks.frequencies, "in radians per position; replaces base, frequency scale, spacing and shift",
         excludes=("base", "spacing", "shift", "frequency_scale"),
     ),
     "layout": Keyword("interleaved", get_args(Layout), "interleaved: sines and cosines alternate; halves: one half each"),
@@ -54,7 +54,7 @@ DEFAULTS: dict[str, Any] = {name: keyword.default for name, keyword in KEYWORDS.
 
 
 def checked_convention(d_model: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Check d_model and the keywords of a convention, individually and together, and return them converted."""
+    """Check d_model and the keywords of a convention, individually and together, and return the converted values."""
     c = checked_keywords(KEYWORDS, keywords)
     d_model = checks.integer("d_model", d_model, 0)
     if d_model > WIDEST:
@@ -89,7 +89,7 @@ def spacing(d: int, c: Keywords) -> tuple[int, Fraction]:
     else:
         divisor = per_frequency * (half - Fraction(c["shift"] or 0))
     if count > 1 and divisor == 0:
-        raise checks.wrong("shift", f"is {c['shift']}, expected a number other than {half}, which causes a division by zero")
+        raise checks.wrong("shift", f"is {c['shift']}, expected a number other than {half}, to avoid a division by zero")
     return count, divisor
 
 
@@ -121,7 +121,7 @@ def arrangement(d: int, c: Keywords, count: int) -> tuple[NDArray[np.intp], NDAr
     order = np.argsort(interleaved % 2, kind="stable") if c["layout"] == "halves" else interleaved
     if c["odd"] == "zero" and d % 2:
         order = np.append(order[order != d - 1], d - 1)
-        frequency[-1] = count                                   # the index of the zero that `columns` appends
+        frequency[-1] = count                                   # the index of the zero that `kernel_columns` appends
         cosine[-1] = False
     return frequency[order], cosine[order]
 
@@ -145,7 +145,7 @@ def kernel_columns(d: int, c: Keywords, compute_turns: Turns | None = None) -> k
 
 
 def _kernel_order(d: int, c: Keywords) -> int:
-    """Return `order_t` of kernel.h: 1 if columns 2 i and 2 i + 1 are sin and cos of one frequency, 2 if cos and sin, else 0."""
+    """Return `order_t` of kernel.h: 1 if columns 2 i and 2 i + 1 are sin and cos of a frequency, 2 for cos and sin, else 0."""
     if c["layout"] != "interleaved" or c["exponents"] != "pair" or c["odd"] == "zero" and d % 2:
         return 0
     return 1 if c["order"] == "sin" else 2

@@ -27,7 +27,7 @@ def positions_from_mask(
         The position given to all padding.  If you pass the same `padding_idx` to `encode` or `add_to`, the encodings at this
         position are zero, even for a token.
     start : int or array_like of int, optional
-        The position of the first token of each sequence, by default ``padding_idx + 1``.  Its shape must broadcast to (...).
+        The position of the first token of each sequence, broadcast to the shape (...); by default ``padding_idx + 1``.
 
     Returns
     -------
@@ -102,7 +102,7 @@ def positions_from_segments(
     padding_idx : int, optional
         The position given to all padding: see `positions_from_mask`.
     start : int or array_like of int, optional
-        The position of the first token of each sequence, by default ``padding_idx + 1``.  Its shape must broadcast to (...).
+        The position of the first token of each sequence, broadcast to the shape (...); by default ``padding_idx + 1``.
 
     Returns
     -------
@@ -178,7 +178,7 @@ def positions_from_lengths(lengths: ArrayLike, *, start: ArrayLike = 0) -> NDArr
     start = _starts(start, lengths.shape, lengths)
     total = sum(lengths.tolist())
     if total >= 2**60:
-        raise ValueError(f"lengths add up to {total}, expected less than 2**60: an int64 array cannot hold more")
+        raise ValueError(f"lengths add up to {total}, expected less than 2**60, because an int64 array cannot hold more")
     positions = np.arange(total, dtype=np.int64)
     positions += np.repeat(start - (np.cumsum(lengths) - lengths), lengths.astype(np.intp))     # exact modulo 2**64
     return positions
@@ -203,7 +203,7 @@ def _integers(name: str, value: Any) -> NDArray[np.int64]:
 
 
 def _starts(start: Any, shape: tuple[int, ...], n: int | NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the starts as an int64 array of `shape`, after checking that the n positions of each sequence are below 2**63."""
+    """Return the starts as an int64 array of `shape`; check that the n positions of each sequence are below 2**63."""
     array = _integers("start", start)
     try:
         starts = np.broadcast_to(array, shape)
@@ -211,7 +211,7 @@ def _starts(start: Any, shape: tuple[int, ...], n: int | NDArray[np.int64]) -> N
         raise ValueError(f"start has shape {array.shape}, expected one that broadcasts to {shape}") from None
     beyond = starts > BEYOND - 1 - np.maximum(n - 1, 0)
     if beyond.any():
-        raise ValueError(f"start has {starts[beyond][0]}, expected a smaller number: all positions must be below 2**63")
+        raise ValueError(f"start has {starts[beyond][0]}, expected a smaller number, because all positions must be below 2**63")
     return starts
 
 

@@ -51,7 +51,7 @@ class Preset(NamedTuple):  # numpydoc ignore=PR01
 
         See Also
         --------
-        preset : Takes these parameters as keywords.
+        preset : Return an `Encoding`; these parameters are keywords of the function.
 
         Examples
         --------
@@ -95,7 +95,7 @@ def _always(**convention: Any) -> Callable[[int], dict[str, Any]]:
 
 
 def _timescales(smallest: float, largest: float) -> dict[str, Any]:
-    # tensor2tensor multiplies by the smallest timescale instead of dividing by it; flax and TimesFM do the same
+    # tensor2tensor, flax and TimesFM multiply the frequencies by the smallest timescale instead of dividing them by it
     return {"layout": "halves", "spacing": "endpoint", "base": largest / smallest, "frequency_scale": smallest, "odd": "zero"}
 
 
@@ -290,9 +290,8 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
     d_model : int
         Number of columns.
     **changes
-        Parameters of the source, under the names that the source uses, or keywords of `Encoding`, which replace those of the
-        preset.  If a parameter and a keyword have the same name, such as ``scale`` in diffusers-timestep, the change sets the
-        parameter.
+        Parameters of the source, under the names that the source uses, or keywords of `Encoding`, which override the preset.
+        If a parameter and a keyword have the same name, such as ``scale`` in diffusers-timestep, the change sets the parameter.
 
     Returns
     -------
@@ -311,7 +310,7 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
 
     Notes
     -----
-    The attribute ``source`` of each `Preset` names the paper or the code that defines it.
+    The attribute ``source`` of each `Preset` names the paper or the code that defines the convention.
 
     Examples
     --------
@@ -334,7 +333,7 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
 
 
 def convention_of(name: str, d_model: int, changes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the parameters of the model's code among `changes`, and the resulting keywords of `Encoding`."""
+    """Return the parameters of the source among `changes`, and the resulting keywords of `Encoding`."""
     known = _known(name)
     with kernel.default_environment():
         defaults = {key: default for key, default in known.parameters.items() if key in changes}
@@ -369,7 +368,7 @@ def _affected_by(known: Preset, d_model: int, parameter: str, default: float) ->
 
 
 def _checked(name: str, value: Any, default: float) -> float:
-    """Check a parameter of the source: a bool if its default is a bool, else a real number."""
+    """Check that a parameter of the source is a bool if its default is a bool, else a real number."""
     if not isinstance(default, bool):
         return checks.real(name, value)
     if not isinstance(value, bool):

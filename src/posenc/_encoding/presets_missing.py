@@ -1,10 +1,10 @@
-"""The encodings of models without a preset or without rotary embeddings, for error messages."""
+"""Error messages about models that have no preset or no rotary embeddings."""
 
 import difflib
 import re
 from collections.abc import Collection
 
-# model name in lower-case letters and digits: a preset with the same convention, or what the model uses instead of a table
+# model name in lower-case letters and digits: a preset with the same convention, or a description of the model's encoding
 OTHER_MODELS = {
     "transformer": "vaswani", "nllb": "m2m100", "nllbmoe": "m2m100", "xglm": "m2m100", "pegasus": "marian",
     "codegen": "gptj", "transformerxl": "xlnet", "distilbert": "xlm", "flaubert": "xlm", "speechtotext": "speech2text",
@@ -38,9 +38,9 @@ OTHER_MODELS = {
 
 
 def without_rotation(model_type: str) -> str | None:
-    """Return what a model type of transformers has in place of rotary embeddings, or None if it has them or is unknown."""
+    """Describe the encoding of a model type of transformers without rotary embeddings; return None for any other type."""
     encoding = OTHER_MODELS.get(_letters(model_type))
-    if encoding is None or encoding.startswith("rotary") or encoding == "gptj":         # GPT-J rotates by this table
+    if encoding is None or encoding.startswith("rotary") or encoding == "gptj":     # GPT-J rotates by the values of this table
         return None
     return encoding if " " in encoding else f"sinusoidal embeddings: see posenc.preset({encoding!r})"
 

@@ -1,7 +1,8 @@
-"""Atomic writing: a temporary file in the same folder is synced to the disk, then renamed.
+"""Write files atomically.
 
-A partial file therefore never has the final name, even after a crash or on a full disk.  Files are not written through a
-mapping: on a full disk, storing to a mapping ends the process with SIGBUS, whereas a write raises OSError.
+A temporary file in the same folder is synced to the disk, then renamed.  A partial file therefore never has the final name,
+even after a crash or on a full disk.  Files are not written through a mapping, because on a full disk, storing to a mapping
+ends the process with SIGBUS, whereas a write raises OSError.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
-# Flushing every 64 MiB in the background (16 to 128 MiB are equally fast) makes a durable write a fifth faster; without the
-# background thread, the gain is lost.
+# Flushing every 64 MiB in a background thread makes a durable write a fifth faster; 16 to 128 MiB are equally fast.
 FLUSH_BYTES = 64 << 20
 BINARY = getattr(os, "O_BINARY", 0)                             # Windows
 
@@ -78,7 +78,7 @@ def quantity(size: float) -> str:
 def name_beside(path: str) -> str:
     """Return a temporary name in the same folder; it is unpredictable, so other programs cannot create that file first."""
     folder, name = os.path.split(path)
-    # at most 50 characters of the name, 4 bytes each: file systems limit a name to 255 bytes
+    # file systems limit a name to 255 bytes, and each of the 50 characters may take 4 bytes
     return os.path.join(folder, f".{name[:50]}.{os.getpid()}.{os.urandom(8).hex()}.tmp")
 
 
@@ -107,7 +107,7 @@ def _publish(temporary: str, path: str, overwrite: bool) -> None:
         os.replace(temporary, path)
         return
     try:
-        os.link(temporary, path)        # unlike rename, never overwrites a file created meanwhile
+        os.link(temporary, path)        # unlike a rename, a link never overwrites a file that was created meanwhile
     except FileExistsError:
         raise
     except (OSError, AttributeError):   # no hard links, as on FAT: a short race between the check and the rename remains
@@ -156,7 +156,7 @@ def write_blocks(fd: int, blocks: Iterable[memoryview], offset: int, progress: C
             offset += len(block)
             unflushed += len(block)
             if unflushed >= FLUSH_BYTES and flushing.done():
-                flushing.result()       # raises if the flush failed: the system reports a disk error only once
+                flushing.result()       # raises if the flush failed, because the system reports a disk error only once
                 with suppress(RuntimeError):        # if no thread is available, the last fsync flushes everything
                     flushing, unflushed = flusher.submit(_flush, fd), 0
             progress(len(block))

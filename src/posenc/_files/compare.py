@@ -32,7 +32,7 @@ class Mismatch(NamedTuple):
         )
 
     def from_assumed(self, encoding: Encoding) -> str:
-        """Return a message for a file without a specification: perhaps it has another table."""
+        """Return a message for a file that stores no encoding, so that the assumed one may be wrong."""
         return f"stores no encoding, and differs from {encoding!r} at {self}"
 
 
@@ -65,8 +65,7 @@ def parts(rows: int, samples: int, most: int) -> Iterator[range]:
 
 
 def sampled(rows: int, samples: int) -> Iterator[int]:
-    """Yield one row from each of `samples` parts: the first row, random rows, and the last row.  If there is one
-    part, it is the last row."""
+    """Yield a row of each of `samples` parts: the first row, random rows, and the last row (for one part, the last row)."""
     rng = random.Random(0)
     for k in range(samples):
         first, last = k * rows // samples, (k + 1) * rows // samples - 1
@@ -79,5 +78,5 @@ def sampled(rows: int, samples: int) -> Iterator[int]:
 def value_of(bits: Any, dtype: str) -> float | str:
     """Return the value of bits as a number, or as a string if it is not finite, because JSON has only finite numbers."""
     value = values_of(bits, dtype)
-    # str() gives the shortest decimal that is unique in the value's dtype; float(value) would give that of float64
+    # str() gives the shortest decimal that is unique in the value's dtype; float(value) would have more digits
     return float(str(value)) if math.isfinite(value) else str(value)

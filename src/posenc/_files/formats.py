@@ -39,12 +39,12 @@ def suffix_of(path: str) -> str:
 
 
 def format_of(path: str) -> Format:
-    """Return the format of a path; if the suffix is unknown, a folder or URL must be in .zarr format, a file in .npy format."""
+    """Return the format of a path; for an unknown suffix, the format is .zarr for a folder or URL, else .npy."""
     return FORMATS.get(suffix_of(path)) or FORMATS[".zarr" if is_url(path) or os.path.isdir(path) else ".npy"]
 
 
 def check_name(path: str, name: str = "path") -> None:
-    """Raise a ValueError for a path that cannot be that of a table."""
+    """Raise a ValueError for a path that a table cannot have."""
     suffix = suffix_of(path)
     if "\0" in path:
         raise ValueError(f"{name} is {path!r}, expected a path without a null character")
@@ -69,7 +69,7 @@ def checked_options(path: str, **options: Any) -> dict[str, Any]:
     given = {name: value for name, value in options.items() if value is not None}
     for name, value in given.items():
         if name not in format_of(path).options:
-            raise ValueError(f"{name} is {shown(value)}, expected None: it does not apply to {path!r}")
+            raise ValueError(f"{name} is {shown(value)}, expected None, because {name} does not apply to {path!r}")
     return given
 
 

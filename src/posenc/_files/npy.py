@@ -34,7 +34,7 @@ def write(
 
 
 def stream(file: BinaryIO, encoding: Encoding, positions: range, dtype: AnyDType = "float32", **keywords: Any) -> int:
-    """Write to a pipe what `write` writes to a file: see `table.stream_table`."""
+    """Write the bytes of a .npy file to a pipe: see `table.stream_table`."""
     name, rows = table.checked(positions, dtype)
     return table.stream_table(file, header(rows, encoding.d_model, name), encoding, positions, name, **keywords)
 
@@ -64,7 +64,7 @@ def _read_header(file: io.FileIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
         version = np.lib.format.read_magic(file)
         if version not in READ_HEADER:
             raise ValueError(f"version {version}, expected (1, 0) or (2, 0)")
-        # NumPy checks this limit only after it has read the header, which can be 4 GB long in a sparse file
+        # NumPy checks the length only after it has read the header, which can be 4 GB long in a sparse file
         start = file.tell()
         length = int.from_bytes(file.read(2 if version == (1, 0) else 4), "little")
         if length > LONGEST_HEADER:

@@ -1,7 +1,7 @@
 """The .safetensors format: the length of a JSON header, the header, and the rows.
 
-The safetensors library checks the headers of files that are read, but it has no function that returns the offset of a tensor.
-It is not used for writing, because it can write a tensor only if it is completely in memory.
+The safetensors library checks the header of a file; this module then reads the offsets of the tensors, which no function of the
+library returns.  The library does not write files here, because it needs the complete tensor in memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from posenc._files import table
 from posenc._files.specification import described, specification
 
 NAMES = {row.safetensors: name for name, row in DTYPES.items()}
-ALIGNMENT = 64                  # the data starts on a cache line, for vector loads from a mapped file; the library aligns to 8
+ALIGNMENT = 64                  # the data starts on a cache line, for vector loads from a mapped file
 
 
 def header(encoding: Encoding, positions: range, dtype: str, key: str) -> bytes:
@@ -46,10 +46,10 @@ def write(
 ) -> int:
     """Write the encodings of a range as the tensor `key` of a file: see `table.write_table`."""
     if key == "__metadata__":
-        raise checks.wrong("key", f"is {key!r}, expected another name: the format reserves this name")
+        raise checks.wrong("key", f"is {key!r}, expected another name, because the format reserves this name")
     try:
         key.encode()
-    except UnicodeEncodeError:          # invalid UTF-8 on the command line; JSON could escape it, but readers refuse it
+    except UnicodeEncodeError:          # invalid UTF-8 on the command line; readers refuse its escaped form in JSON
         raise checks.wrong("key", f"is {key!r}, expected valid Unicode text") from None
     name, _ = table.checked(positions, dtype)
     return table.write_table(path, header(encoding, positions, name, key), encoding, positions, name, **keywords)
@@ -76,7 +76,7 @@ def _table(file: io.FileIO, key: str | None) -> table.Table:
 
 
 def tensors(path: str | os.PathLike[str]) -> AbstractContextManager[dict[str, Tensor]]:
-    """Open the tensors of a file that have one of the dtypes of tables, by name."""
+    """Open a file as a dict of its tensors, without tensors of a dtype that is not in DTYPES."""
     return table.opened(path, lambda file, _: _tensors(file))
 
 

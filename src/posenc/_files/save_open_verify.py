@@ -17,14 +17,14 @@ Path: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 
 class File(NamedTuple):  # numpydoc ignore=PR01
-    """A table in a file: its values, and what the file says about them.
+    """A table in a file: its values and its specification.
 
     Attributes
     ----------
     values : ndarray or zarr.Array, shape (n, d_model)
-        The values.  For .npy and .safetensors files, a read-only ndarray that is a mapping of the file, so that only the rows
-        in use are read; bfloat16 needs ``ml_dtypes``.  For .zarr, the array of the zarr library, open for reading: bfloat16
-        values are uint16, and an axis of length 1 in the file is kept.
+        The values.  For .npy and .safetensors files, a read-only ndarray that maps the file, so that only the rows in use are
+        read; bfloat16 needs ``ml_dtypes``.  For .zarr, an array of the zarr library, open for reading; it has the bits of
+        bfloat16 values as uint16, and it keeps an axis of length 1.
     encoding : Encoding or None
         The encoding in the specification of the file, or None if the file has no specification, as in .npy format.
     positions : range or None
@@ -73,16 +73,16 @@ def save(
     positions : int or range
         The positions of the rows; an integer n means ``range(n)``.
     encoding : Encoding
-        The convention and the number of columns.  A .safetensors or .zarr file stores it, with the positions and the dtype.
+        The convention and the number of columns.  A .safetensors or .zarr file stores the encoding, positions and dtype.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         The dtype of the values.  .npy and .zarr files store the bits of bfloat16 as uint16.
     overwrite : bool, optional
-        Whether to replace an existing file once the new one is complete; a store at a URL is deleted first.  A folder is
-        replaced only if it is a Zarr store; a read-only file is never replaced.
+        Whether to replace an existing file once the new one is complete.  A store at a URL is deleted before the new one is
+        written.  A folder is replaced only if it is a Zarr store; a read-only file is never replaced.
     key : str, optional
         The name of the tensor in a .safetensors file, by default ``"pe"``.
     chunk_rows : int, optional
-        The number of rows in a .zarr chunk; by default a chunk has at most 32 MiB, or one row.
+        The number of rows in a .zarr chunk; by default as many as fit in 32 MiB, and at least one.
     storage_options : dict, optional
         Options that fsspec needs to access the URL of a .zarr store.
     threads : int, optional
@@ -102,7 +102,7 @@ def save(
     FileExistsError
         If the file exists and `overwrite` is false.
     OSError
-        If the system reports an error, such as a full disk; its ``filename`` is `path`.
+        If the system reports an error, such as a full disk; the ``filename`` of the exception is `path`.
     ImportError
         If the package that the format needs is not installed.
 
@@ -147,8 +147,8 @@ def open(path: Path, *, key: str | None = None, storage_options: dict[str, Any] 
     Parameters
     ----------
     path : path_like
-        A .npy, .safetensors or .zarr file, written by posenc or not, with a table of float32, float64, float16, bfloat16 or
-        uint16 (the bits of bfloat16), of shape (n, d_model), (1, n, d_model) or (n, 1, d_model).
+        A .npy, .safetensors or .zarr file, from posenc or another program.  Its table has shape (n, d_model), (1, n, d_model)
+        or (n, 1, d_model), and dtype float32, float64, float16, bfloat16 or uint16 (the bits of bfloat16).
     key : str, optional
         The name of the tensor in a .safetensors file, by default the only one, or ``"pe"`` if there are several.
     storage_options : dict, optional
@@ -164,12 +164,12 @@ def open(path: Path, *, key: str | None = None, storage_options: dict[str, Any] 
     TypeError
         If an argument has a wrong type.
     ValueError
-        If the file is not a complete table: if its size does not match its header, tensors overlap, a chunk is missing, or
-        the specification is not valid.
+        If the file is not a complete table: its size does not match its header, tensors overlap, a chunk is missing, or the
+        specification is not valid.
     OSError
         If the file cannot be read.
     ImportError
-        If the package that the format needs is not installed, or ``ml_dtypes`` for the values of a bfloat16 file.
+        If a package that the format or the dtype needs is not installed.
 
     See Also
     --------
@@ -178,8 +178,8 @@ def open(path: Path, *, key: str | None = None, storage_options: dict[str, Any] 
 
     Notes
     -----
-    `open` does not check the values; `verify` does.  If another program truncates a file that is mapped, the system
-    ends a process that reads the lost part; `save` replaces a file, which leaves existing mappings intact.
+    `open` does not check the values; `verify` does.  If another program truncates a file that is mapped, the system ends
+    a process that reads the lost part.  `save` replaces files instead of changing them, so existing mappings stay intact.
 
     Examples
     --------
@@ -226,13 +226,13 @@ def verify(
     Returns
     -------
     int
-        The number of rows that were compared, all bits of which are equal to the expected ones.
+        The number of rows that were compared; all their bits are as expected.
 
     Raises
     ------
     ValueError
-        If a value differs: the message has the position and column of the first such value, and both values with their bits.
-        Also if the file is not a complete table, or if an argument has a wrong value.
+        If a value differs, the file is not a complete table, or an argument has a wrong value.  For the first value that
+        differs, the message states the position, the column, the value and the expected value, with their bits.
     TypeError
         If an argument has a wrong type.
     OSError

@@ -1,4 +1,4 @@
-"""The specification stored in a file, which suffices to recompute the table."""
+"""The specification of a table, from which the table can be recomputed."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def specification(encoding: Encoding, positions: range, dtype: str) -> dict[str,
 
 
 def described(document: Any, shape: tuple[int, ...]) -> tuple[Encoding, range] | None:
-    """Return the encoding and the positions of a specification, or None if the file has none; the table has this shape."""
+    """Return the encoding and positions of a specification that fits the shape of the table; return None for None."""
     if document is None:
         return None
     try:

@@ -1,14 +1,14 @@
-"""Where a Zarr array is written, and how it is published.
+"""Folders and other stores in which Zarr arrays are written, and the publication of a complete array.
 
 Processes that share the work need only the final name to find an unfinished array.  A folder is written beside its final path,
-and renamed at the end.  Any other store is written in place; its metadata are written last, and before that no reader finds an
-array.  Until then, the metadata are in the key UNFINISHED.
+and renamed at the end.  Any other store is written in place.  Its metadata are in the key UNFINISHED until all chunks are
+written, so that no reader finds an incomplete array.
 
 A job that was discarded must never be published, because its chunks are being deleted.  Every job has a unique identifier,
-even if its arguments are those of an earlier job.  In a folder, this identifier is the name of the job's folder.  A process
-publishes or discards a job by renaming that folder, so only one of them succeeds, and chunks are deleted only under another
-name.  Other stores cannot rename.  There, a process first writes the metadata and then checks whether its job has been
-discarded meanwhile; if so, it deletes the metadata.
+even if its arguments are those of an earlier job.  A job of a `Folder` has a folder of its own, named by this identifier.  A
+process publishes or discards the job by renaming this folder, so that only one process succeeds.  Chunks are deleted only under
+another name.  Other stores cannot rename.  To publish a job in one of them, a process writes the metadata, then checks whether
+the job has been discarded meanwhile; if so, it deletes the metadata.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ UNFINISHED = "unfinished.json"
 METADATA = "zarr.json"
 MARKS = (METADATA, ".zarray", ".zgroup")
 
-NOT_EMPTY = (errno.EEXIST, errno.ENOTEMPTY)             # errors of os.rename if the new name is that of a folder with content
+NOT_EMPTY = (errno.EEXIST, errno.ENOTEMPTY)             # errors of os.rename if the new name is a folder that is not empty
 
 T = TypeVar("T")
 Job = dict[str, Any]        # the content of UNFINISHED: "id" (different for every job), "overwrite" and "metadata"
 
 
 def place_of(store: Any, storage_options: dict[str, Any] | None = None, *, private: bool = False) -> Folder | Remote:
-    """Return the Folder or Remote of a path, URL or Zarr store; if `private`, only this object finds the unfinished folder."""
+    """Return the Folder or Remote of a path, URL or Zarr store; if `private`, only this object finds an unfinished folder."""
     if is_url(store):
         name = os.fspath(store)
         return Remote(StorePath(FsspecStore.from_url(name, storage_options=storage_options)), name)
     if storage_options is not None:
-        raise TypeError("storage_options is given for a folder or a Zarr store, expected None: only a URL has such options")
+        raise TypeError("storage_options is given for a folder or a Zarr store, expected None, because only a URL has options")
     if isinstance(store, (str, os.PathLike)):
         return Folder(local_path(store), private)
     if isinstance(store, dict):
@@ -67,7 +67,7 @@ def _content(document: Any) -> bytes:
 
 
 def _parsed(text: bytes) -> Job:
-    """Return the job, or an empty dict if the text is not a job, as when a process was killed while it overwrote a store."""
+    """Return the job in the content of UNFINISHED, or an empty dict if the content is damaged or not a job."""
     try:
         job = json.loads(text)
         return job if job.keys() == {"id", "overwrite", "metadata"} else {}
@@ -83,10 +83,10 @@ def _stale(name: str) -> OSError:
 
 
 class Folder:
-    """A local folder.  Until it is published, it is in a hidden folder beside its path.
+    """A local folder.  Its content is in a hidden folder beside the path until the job is published.
 
-    The name of the only folder in the hidden folder is the identifier of the job.  This folder contains UNFINISHED and the
-    folder "store".
+    The hidden folder contains only one folder, whose name is the identifier of the job.  This folder contains UNFINISHED and
+    the folder "store".
     """
 
     def __init__(self, path: str, private: bool) -> None:
@@ -105,7 +105,7 @@ class Folder:
         return os.path.isfile(os.path.join(self._path, METADATA))
 
     def mark(self) -> Job | None:
-        """Return the job that was started last, or None; if the mark is damaged, return only the "id" of the job."""
+        """Return the job that was started last, or None; if UNFINISHED is damaged, return only the "id" of the job."""
         with suppress(FileNotFoundError):
             for name in os.listdir(self._hidden):
                 with suppress(FileNotFoundError, NotADirectoryError), open(self._mark({"id": name}), "rb") as file:
@@ -113,14 +113,14 @@ class Folder:
         return None
 
     def job(self) -> Job | None:
-        """Return the unfinished job, None, or an empty dict if its mark is damaged."""
+        """Return the unfinished job, or None; if UNFINISHED is damaged, return an empty dict."""
         job = self.mark()
         if job is None or not os.path.isdir(self._store(job)):                  # `publish` renames the folder
             return None
         return job if "metadata" in job else {}
 
     def start(self, job: Job, seen: Job | None) -> None:
-        """Start a job in place of `seen`, which `mark` returned, unless another process has started a job meanwhile."""
+        """Replace the job `seen`, which `mark` returned, by a new job, unless another process has started a job meanwhile."""
         if seen is not None:
             self.remove(seen)
         prepared = Folder(self._path, private=True)
@@ -170,7 +170,7 @@ class Folder:
                 if os.path.isdir(parent):
                     atomic.sync_folder(parent)
             while not self._rename(store, job["overwrite"]):
-                # The old folder is moved into the new one, so that no process can move the new one itself once it is published.
+                # Move the old folder into the new one.  If another process publishes the new one first, this moves nothing.
                 with suppress(FileNotFoundError):
                     os.rename(self._path, atomic.name_beside(os.path.join(store, "replaced")))
         except BaseException as error:      # including KeyboardInterrupt between two renames
@@ -184,7 +184,7 @@ class Folder:
     def _rename(self, store: str, overwrite: bool) -> bool:
         """Rename the new folder; return False if the old one must be moved first."""
         try:
-            os.rename(store, self._path)    # replaces nothing but an empty folder
+            os.rename(store, self._path)    # replaces only an empty folder
         except OSError as error:
             if os.path.isdir(store):
                 check_target(self._path, overwrite)
@@ -202,7 +202,7 @@ class Folder:
             self.remove(job)
 
     def remove(self, job: Job) -> None:
-        """Remove a job, and the remains of jobs whose removal was interrupted because the process was killed."""
+        """Remove a job, and the remains of jobs whose removal ended early because a process was killed."""
         with suppress(FileNotFoundError):   # another process was faster
             os.rename(os.path.join(self._hidden, job["id"]), f"{self._hidden}.{new_id()}")
         parent, name = os.path.split(self._hidden)
@@ -238,9 +238,9 @@ def check_target(path: str, overwrite: bool) -> None:
 
 
 def _restore(store: str, path: str) -> None:
-    """Move the old folder, which `publish` moved before it failed, from the new folder back to its path."""
+    """Move the old folder back to its path, if `publish` moved it into the new folder and then failed."""
     for folder in _temporary_folders(store):
-        with suppress(OSError):             # there is a newer one
+        with suppress(OSError):             # there is a newer folder
             os.rename(folder, path)
 
 
@@ -258,7 +258,7 @@ def _is_temporary(name: str) -> bool:
 
 
 class Remote:
-    """A store written in place."""
+    """A store that is not a local folder.  It is written in place."""
 
     def __init__(self, root: StorePath, name: str) -> None:
         self.name, self.published = name, root
@@ -267,11 +267,11 @@ class Remote:
         if any(sync((self.published / mark).exists()) for mark in MARKS):
             if not overwrite:
                 raise atomic.exists_error(self.name)
-        elif any(keys(self.published)) and self.mark() is None:         # in this order: a job may start between these calls
+        elif any(keys(self.published)) and self.mark() is None:         # in this order, because a job may start in between
             raise OSError(errno.EINVAL, "Not a Zarr store, so it is not overwritten", self.name)
 
     def check_space(self, size: int) -> None:
-        """Do nothing: the space of such a store is unknown."""
+        """Do nothing, because the free space of the store is unknown."""
 
     def is_published(self) -> bool:
         return bool(sync((self.published / METADATA).exists()))
@@ -284,13 +284,13 @@ class Remote:
     job = mark
 
     def start(self, job: Job, seen: Job | None) -> None:
-        """Start a job in place of `seen`, as `Folder.start` does; if the job overwrites, delete a published array first."""
+        """Replace the job `seen`, as `Folder.start` does; if the new job overwrites, delete a published array first."""
         if job["overwrite"] and self.mark() == seen:
             self.set_mark({})           # if this process is killed, the next overwriting call resumes here
             self._delete(*MARKS)        # first, so that no reader finds an array without its chunks
             sync((self.published / "c").delete_dir())
             self._delete(*(key for key in keys(self.published) if key != UNFINISHED))
-            self._delete(*MARKS)        # of a process that was killed in `publish`
+            self._delete(*MARKS)        # the metadata of a process that was killed in `publish`
             self._delete(UNFINISHED)
         sync((self.published / UNFINISHED).set_if_not_exists(_buffer(_content(job))))
 
@@ -320,7 +320,7 @@ class Remote:
         return True
 
     def discard(self, job: Job | None) -> None:
-        """Remove the mark of a published job."""
+        """Delete UNFINISHED after the job was published."""
         if job and self.mark() == job:
             self._delete(UNFINISHED)
 

@@ -1,6 +1,6 @@
 """Tables in files: a header and the rows, written through one buffer.
 
-This is faster than mapping the file: the buffer stays in the processor's cache, and no page of the file has to be read.
+This is faster than mapping the file, because the buffer stays in the processor's cache, and no page of the file is read.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from posenc._encoding.convention import WIDEST
 from posenc._encoding.encoding import Encoding
 from posenc._files.atomic import allocate, check_space, check_target, naming, temporary_file, write_at, write_blocks
 
-# Measured on ext4 with 2 GB: writes of 16 MiB are as fast as writes of 4 MiB, writes of 1 MiB half as fast.
+# On ext4, writes of 16 MiB are as fast as writes of 4 MiB; writes of 1 MiB are half as fast (measured for 2 GB).
 BUFFER_BYTES = 4 << 20
 
 Opened = TypeVar("Opened")
 STORED = {name: row.stored for name, row in DTYPES.items()}
-# Limit for tables without rows: a small file can state any width, and an Encoding takes 200 bytes for each column.
+# Limit for tables without rows, because a small file can state any width, and a new Encoding needs 200 bytes for each column.
 WIDEST_EMPTY = 2**16
 
 
@@ -56,7 +56,7 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 
 
 def row_buffer(rows: int, d_model: int, dtype: str) -> NDArray[Any]:
-    """Return an array for all rows, or for as many (at least one) as fit in BUFFER_BYTES; uint16 for bfloat16.
+    """Return an array for all rows, or for as many (at least one) as fit in BUFFER_BYTES; for bfloat16, its dtype is uint16.
 
     The array is page-aligned, because the kernels store whole cache lines and the system copies whole pages.
     """
@@ -166,10 +166,10 @@ class Table(NamedTuple):
 
     @property
     def values(self) -> NDArray[Any]:
-        """The table in a read-only mapping of the file, which outlives the open file.
+        """The table in a read-only mapping, which remains valid after the file is closed.
 
-        Without ml_dtypes, a table of bfloat16 is refused.  If its bits were returned as integers, the same program would
-        compute with other values in another environment.
+        Without ml_dtypes, a table of bfloat16 is refused.  If its bits were returned as integers, a program would compute
+        with different values when ml_dtypes is not installed.
         """
         mapping = mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_READ)
         bits = np.frombuffer(mapping, self.bits, math.prod(self.shape), self.offset).reshape(self.shape)

@@ -1,4 +1,4 @@
-"""The paths that are URLs."""
+"""Functions for paths that may be URLs."""
 
 from __future__ import annotations
 

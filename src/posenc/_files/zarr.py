@@ -1,4 +1,4 @@
-"""Zarr format 3: a key for each chunk of rows, or for each shard of several chunks.
+"""Tables in Zarr format 3, with a key for each chunk of rows, or for each shard of several chunks.
 
 A key is written atomically, so a key that exists is complete.
 """
@@ -29,11 +29,11 @@ from posenc._files import atomic, table
 from posenc._files.specification import described, specification
 from posenc._files.stores import METADATA, Folder, Job, Remote, keys, new_id, place_of, sizes
 
-# Large enough to keep the number of files small for a table of terabytes, small relative to a reader's memory.
+# A table of terabytes has few files of this size, and a chunk of this size is small relative to a reader's memory.
 CHUNK_BYTES = 32 << 20
-# NaN (for bfloat16, its bits) shows that a chunk is missing: the table of a range never contains NaN.
+# NaN (for bfloat16, its bits) shows that a chunk is missing, because the table of a range never contains NaN.
 _FILL = dict.fromkeys(table.STORED, np.nan) | {"bfloat16": 0x7FC0}
-# errors that zarr raises for invalid metadata, and its warning (since 3.4) for metadata that it repairs
+# errors that zarr raises for invalid metadata, and the warning (since 3.4) for metadata that zarr repairs
 DAMAGED = (
     AttributeError, KeyError, RecursionError, TypeError, ValueError, FileNotFoundError, zarr.errors.BaseZarrError, UserWarning
 )
@@ -43,7 +43,7 @@ DAMAGED = (
 
 
 def _metadata(encoding: Encoding, positions: range, dtype: str, chunk_rows: int, shard_rows: int | None) -> dict[str, Any]:
-    """Return the content of zarr.json; the array is uncompressed, because sines compress too little to be worth the time."""
+    """Return the content of zarr.json; the array is not compressed, because sines compress too little to be worth the time."""
     columns = max(1, encoding.d_model)
     memory: dict[str, Any] = {}
     zarr.create_array(
@@ -62,7 +62,7 @@ def _metadata(encoding: Encoding, positions: range, dtype: str, chunk_rows: int,
 
 
 class Work:
-    """The table of an unfinished array, divided into units: its shards if it has shards, else its chunks."""
+    """The table of an unfinished array, divided into units.  The units are shards if the array has shards, else chunks."""
 
     def __init__(self, metadata: dict[str, Any], root: StorePath) -> None:
         self.array = zarr.Array.from_dict(root, metadata)
@@ -74,7 +74,7 @@ class Work:
         self._rows = self.shard_rows or self.chunk_rows
         self.units = -(-len(self.positions) // self._rows) if self.encoding.d_model else 0
         self._memory: dict[str, Any] = {}
-        # the option saves a comparison with the fill value
+        # with this option, zarr does not compare the values with the fill value
         one: Any = self.array.metadata, StorePath(MemoryStore(self._memory)), {"write_empty_chunks": True}
         self._one = zarr.Array(zarr.AsyncArray(*one))
 
@@ -93,7 +93,7 @@ class Work:
         return self.positions[unit * self._rows : (unit + 1) * self._rows]
 
     def size(self, unit: int) -> int:
-        """Return the size of a unit in bytes: a chunk is padded; a shard has only the chunks with positions, and an index."""
+        """Return the size of a unit in bytes.  A chunk is padded; a shard has only the chunks with positions, and an index."""
         chunk = table.table_bytes(self.chunk_rows, self.encoding.d_model, self.dtype)
         if self.shard_rows is None:
             return chunk
@@ -175,7 +175,7 @@ def write_part(
     place: Folder | Remote, part: int, parts: int, threads: int | None = None,
     progress: Callable[[int], object] = lambda written: None,
 ) -> int:
-    """Write the chunks (or shards) of a part that do not exist; return their number."""
+    """Write the missing chunks (or shards) of a part; return their number."""
     with atomic.naming(place.name):
         job = _job(place)
         if job is None:
@@ -208,11 +208,11 @@ def finish(place: Folder | Remote) -> zarr.Array[Any]:
             if not (units := work.missing()):
                 if place.publish(job):
                     break
-            elif place.job() == job:        # else another process has finished or discarded the job meanwhile
+            elif place.job() == job:        # otherwise, another process has finished or discarded the job meanwhile
                 kind, first = "shards" if work.shard_rows else "chunks", ", ".join(map(work.key, units[:3]))
                 message = f"{len(units)} of {work.units} {kind} are missing or incomplete, the first of them {first}"
                 raise OSError(errno.EIO, f"{message}; write them, and check that all workers share the store", place.name)
-        place.discard(job)      # also if a process was killed between `publish` and `discard`
+        place.discard(job)      # even without a job, because a process may have been killed between `publish` and `discard`
     return zarr.open_array(place.published, mode="r")
 
 
@@ -220,7 +220,7 @@ def write(
     path: str | os.PathLike[str], encoding: Encoding, positions: range, dtype: AnyDType = "float32", *,
     chunk_rows: int | None = None, overwrite: bool = False, storage_options: dict[str, Any] | None = None, **keywords: Any,
 ) -> int:
-    """Write the encodings of a range to a Zarr array, to a folder, atomically, or to a URL; return the size of its chunks.
+    """Write the encodings of a range to a Zarr array at a URL or, atomically, in a folder; return the size of its chunks.
 
     By default, a chunk has at most CHUNK_BYTES, or one row if a row is larger.
     """
@@ -243,8 +243,8 @@ def write(
 def missing(array: zarr.Array[Any], present: set[tuple[int, ...]]) -> str | None:
     """Return a message with the number of missing chunks and the first three, or None if the store is complete.
 
-    If the array has shards, these are counted.  Time and memory depend only on the number of existing chunks, `present`,
-    not on the number in the metadata.
+    If the array has shards, they are counted instead of chunks.  Time and memory depend on the number of existing chunks,
+    `present`, and not on the number of chunks in the metadata.
     """
     grid = _grid(array)
     total = math.prod(grid)
@@ -257,7 +257,7 @@ def missing(array: zarr.Array[Any], present: set[tuple[int, ...]]) -> str | None
 
 def truncated(array: zarr.Array[Any], present: set[tuple[int, ...]]) -> str | None:
     """Return a message with the first chunk file of a wrong size, or None; only the sizes of uncompressed chunks are known."""
-    root = getattr(array.store, "root", None)           # of a local folder; other stores write objects as a whole
+    root = getattr(array.store, "root", None)           # the path of a local store; other stores write each object as a whole
     if root is None or array.shards or array.compressors or array.filters:
         return None
     expected = math.prod(array.chunks) * array.dtype.itemsize
@@ -332,7 +332,7 @@ class Table:
 
 @contextmanager
 def opened(path: str | os.PathLike[str], *, storage_options: dict[str, Any] | None = None) -> Iterator[Table]:
-    """Open a Zarr array in a folder or at a URL as a table; refuse one with missing or truncated chunks."""
+    """Open a Zarr array in a folder or at a URL as a table; refuse an array with missing or truncated chunks."""
     with table.explaining(path):
         place = place_of(path, storage_options)
         try:

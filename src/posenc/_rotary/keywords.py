@@ -50,7 +50,7 @@ KEYWORDS = {
 def checked_rotary(head_dim: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
     """Check head_dim and the keywords, individually and together, and return the converted values.
 
-    Keys of the scaling that correspond to a keyword of `Rotary` are converted to it.
+    A key of the scaling that has the meaning of a keyword sets this keyword instead.
     """
     c = checked_keywords(KEYWORDS, keywords)
     head_dim = checks.integer("head_dim", head_dim, 0)
@@ -90,7 +90,7 @@ def checked_rotary(head_dim: Any, keywords: Mapping[str, Any]) -> tuple[int, dic
 
 
 def _move(c: dict[str, Any], name: str, key: str, value: Any) -> None:
-    """Set a keyword to the value of a key of the scaling; raise an error if it has another value that is not its default."""
+    """Set a keyword to the value of a key of the scaling; raise an error if the keyword was given another value."""
     if value is not None:
         if c[name] not in (KEYWORDS[name].default, value):
             raise ValueError(

@@ -14,8 +14,8 @@ from posenc._rotary.models import Model, model_of
 from posenc._rotary.scaling import type_of_scaling
 
 SHARES = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_percent", "rotary_percentage", "rotary_emb_fraction")
-# rotary_dim of minimax_m3_vl_text: its class documents it as the number of rotated columns, but the code of transformers 5.23
-# ignores it.  MiniMax-M2 was trained with fewer rotated columns; transformers ignored its rotary_dim by mistake (issue 48241).
+# For minimax_m3_vl_text, too, rotary_dim is used: its class documents this key as the number of rotated columns, although the
+# code of transformers 5.23 ignores it.  For MiniMax-M2, transformers ignored it by mistake (issue 48241).
 WIDTHS = ("rotary_dim", "rotary_ndims", "attn_rotary_emb")
 LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len")
 LOCAL, FULL = "sliding_attention", "full_attention"
@@ -76,7 +76,7 @@ def settings_of(config: Any, layer_type: Any, length: Any) -> tuple[int, dict[st
 
 
 def _set_lengths(scaling: dict[str, Any], rope_type: str, config: Any, nested: bool, length: int | None) -> None:
-    """Set the lengths that the scaling type needs, which configurations have outside of the rope parameters."""
+    """Set the lengths that the scaling type needs and that configurations state outside of the rope parameters."""
     most = _read(config, *LENGTHS)
     if rope_type in ("llama3", "yarn", "longrope"):
         original = None if nested else _read(config, "original_max_position_embeddings")
@@ -97,7 +97,7 @@ def max_positions(config: Any) -> int | None:
 
 
 def _sections(sections: tuple[int, ...], axes: str, pairs: int) -> tuple[int, ...]:
-    """Return the number of pairs of each axis; if the axes are interleaved, the first one has the pairs that remain."""
+    """Return the number of pairs of each axis; if the axes are interleaved, the first axis has the remaining pairs."""
     if axes != "interleaved":
         return sections
     others = [len(range(axis, min(3 * sections[axis], pairs), 3)) for axis in (1, 2)]
@@ -127,16 +127,16 @@ def _check_supported(config: Any, model_type: Any, model: Model) -> None:
     name, needed = model.rotates_with or ("", None)
     value = _read(config, name) if name else None
     if value is not None and value != needed:
-        raise ValueError(f"config has {name} {value!r}, expected {needed!r}: the model has no rotation")
+        raise ValueError(f"config has {name} {value!r}, expected {needed!r}, because otherwise the model has no rotation")
     if _read(config, "rope_ratio") not in (None, 1):
-        raise ValueError(f"config has rope_ratio {_read(config, 'rope_ratio')!r}, expected 1; multiply rope_theta by it")
+        raise ValueError(f"config has rope_ratio {_read(config, 'rope_ratio')!r}, expected 1; multiply rope_theta by the ratio")
 
 
 def _lacks(key: str, config: Any) -> ValueError:
     if isinstance(config, Mapping):
         return ValueError(
-            f"config has no {key}, whose default is in the model's configuration class if the model has rotary embeddings; "
-            f"pass an object of that class, or add {key} to the dict"
+            f"config has no {key}, expected this key; for a model with rotary embeddings, pass an object of its configuration "
+            f"class, which has the default, or add {key} to the dict"
         )
     own = f"{type(config).__name__} of model_type {_read(config, 'model_type')!r}"
     return ValueError(f"config is a {own}, which has no {key}, expected a model with rotary embeddings")
@@ -152,7 +152,7 @@ def _read(config: Any, *names: str) -> Any:
 
 
 def _of_layer(config: Any, layer_type: str | None) -> Any:
-    """Return the configuration for a layer type, with the head_dim of that type, which varies in Gemma 4."""
+    """Return the configuration for a layer type.  In Gemma 4, head_dim differs between the types."""
     is_dict = isinstance(config, Mapping)
     differ: Any = config.get("per_layer_config") if is_dict else getattr(config, "is_heterogeneous", False)
     if differ and layer_type is None:
@@ -180,7 +180,7 @@ def layer_types(config: Any) -> list[str | None]:
 
 
 def _given(config: Any) -> Mapping[str, Any]:
-    """Return the value of rope_parameters, or of rope_scaling, its former name; an empty dict if there is neither."""
+    """Return rope_parameters, or rope_scaling (its former name), or an empty dict if the configuration has neither."""
     given = [value for name in ("rope_parameters", "rope_scaling") if (value := _read(config, name))]
     if given and given[0] != given[-1]:
         raise ValueError("config has both rope_parameters and rope_scaling, expected only one of them")
@@ -220,7 +220,7 @@ def _parameters(config: Any, layer_type: str | None) -> tuple[dict[str, Any], bo
     differ = _is_local_other(config, parameters)
     types = (LOCAL, FULL) if differ else _read(config, "layer_types") or ()
     if layer_type not in types and (differ or layer_type is not None):
-        expected = f"one of {', '.join(map(repr, dict.fromkeys(types)))}" if types else "None: all layers are alike"
+        expected = f"one of {', '.join(map(repr, dict.fromkeys(types)))}" if types else "None, because all layers are alike"
         raise ValueError(f"layer_type is {layer_type!r}, expected {expected}")
     if differ and layer_type is not None:
         base, model = _bases(config)[layer_type], model_of(_read(config, "model_type"))

@@ -1,12 +1,12 @@
-"""The model types whose rotation differs from that of most models, one row for each.  The configurations lack these facts."""
+"""The model types that differ from most models in a property of the rotation that configurations do not state."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 BACKWARDS = "which negates angles; call Rotary with frequency_scale=-1"
-SEVERAL_AXES = "whose positions have several axes; Rotary.preset has such rotations"
-OF_VISION = ("_vision", "_vision_encoder", "_vision_model")         # the ends of further model types with several axes
+SEVERAL_AXES = "whose positions have several axes; Rotary.preset has rotations with several axes"
+OF_VISION = ("_vision", "_vision_encoder", "_vision_model")         # model types with these ends have several axes
 
 
 class Model(NamedTuple):
@@ -19,9 +19,10 @@ class Model(NamedTuple):
     axes: str = "blocks"                            # how mrope_section divides the pairs: blocks, interleaved or alternating
     partial: bool = False                           # the configuration class has a default for the number of rotated columns
     base: float | None = None                       # for model types whose configurations have none
-    rotates_with: tuple[str, Any] | None = None     # a key and the value with which the model rotates
-    local: str = "alike"                            # local attention has no rope_scaling: unscaled; nor rope_theta: own base
-    refused: str | None = None                      # the end of a message
+    rotates_with: tuple[str, Any] | None = None     # a key of the configuration, and the value with which the model rotates
+    local: str = "alike"                            # unscaled: local attention ignores rope_scaling;
+                                                    # own base: local attention ignores rope_scaling and rope_theta
+    refused: str | None = None                      # for unsupported model types: the end of the error message
 
 
 MODELS = {

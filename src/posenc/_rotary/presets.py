@@ -54,9 +54,9 @@ def _rows_and_columns(layout: str, alternate: bool = False) -> Callable[..., dic
 
 
 def _own_frequencies(widths: Callable[[int], Sequence[int]]) -> Callable[..., dict[str, Any]]:
-    """Return a function that computes the keywords of a rotation in blocks of pairs, each with all frequencies of its width.
+    """Return a function that computes the keywords of a rotation with a block of pairs for each axis.
 
-    `widths` returns the number of columns of each axis.  An axis of d columns has the frequencies ``base**(-2 i / d)``; the
+    `widths` returns the number of columns of each axis.  An axis of d columns has the frequencies ``base**(-2 i / d)``.  The
     columns after the last block are not rotated.
     """
 
@@ -75,13 +75,13 @@ def _shares(*shares: int) -> Callable[[int], list[int]]:
 
 
 def _thirds(head_dim: int) -> list[int]:
-    """Divide the columns among three axes; the first axis also has the remaining ones."""
+    """Divide the columns among three axes; the first axis also has the remaining columns."""
     third = 2 * (head_dim // 6)
     return [head_dim - 2 * third, third, third]
 
 
 def _ltx_video(head_dim: int, base: float, frequency_scale: float) -> dict[str, Any]:
-    """Rising frequencies from 1 to base, each for all axes in turn; the pairs that remain come first and are not rotated."""
+    """Frequencies rise from 1 to base, each for three axes in turn; the remaining pairs come first and are not rotated."""
     count, rest = head_dim // 6, head_dim % 6 // 2
     values = spaced_float64(count, ((1 / Fraction(base), Fraction(max(count - 1, 1))),), frequency_scale).tolist()
     frequencies = [0.0] * rest + [value for value in values for _ in range(3)]

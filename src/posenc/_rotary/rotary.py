@@ -34,10 +34,11 @@ class Rotary(Specification):
     base : float, optional
         A positive number.  Frequency i is ``frequency_scale * base**(-2 i / rotary_dim)`` radians per position.
     rotary_dim : int, optional
-        The number of columns that are rotated, an even number; the columns after them stay as they are.  By default head_dim,
-        times ``partial_rotary_factor`` if `scaling` has it and its type is not proportional.
+        The number of rotated columns, an even number; the columns after them do not change.  The default is head_dim, times
+        ``partial_rotary_factor`` if `scaling` has this key and is not of type proportional.
     layout : {"halves", "interleaved"}, optional
-        Pair i is columns i and ``i + rotary_dim / 2``, or columns ``2 i`` and ``2 i + 1``.
+        With ``"halves"``, pair i consists of columns i and ``i + rotary_dim / 2``; with ``"interleaved"``, of columns ``2 i``
+        and ``2 i + 1``.
     scaling : dict, optional
         ``rope_parameters`` or ``rope_scaling`` of a model's configuration, unchanged; docs/rotary.md lists the types and keys.
         Types that depend on the length of a sequence read this length from the key ``length``.
@@ -48,8 +49,9 @@ class Rotary(Specification):
     scale : float, optional
         The factor by which cos and sin are multiplied, in addition to ``attention_scaling``.
     axes : array_like of int, optional
-        The axis of positions of each pair, as in models for images and video.  If any is not 0, positions have an additional
-        first dimension, with one element for each axis.  By default from ``mrope_section`` in `scaling`, or one axis.
+        The axis of positions of each pair, as in models for images and video.  If any axis is not 0, positions have an
+        additional first dimension, with one element for each axis.  The default is that of ``mrope_section`` in `scaling`, or
+        0 for all pairs.
 
     Attributes
     ----------
@@ -145,8 +147,8 @@ class Rotary(Specification):
         layer_type : str, optional
             The type of layer, for a model whose layers have different rotations, such as Gemma 3.
         length : int, optional
-            The length of the sequences, for the types dynamic and longrope.  By default, they have the frequencies for short
-            sequences.  It has no effect on other types.
+            The length of the sequences, for the types dynamic and longrope.  Without a length, these types have the frequencies
+            for short sequences.  Other types ignore the length.
 
         Returns
         -------
@@ -174,7 +176,7 @@ class Rotary(Specification):
     @classmethod
     @checks_missing
     def preset(cls, name: str, head_dim: SupportsIndex, **changes: Any) -> Self:
-        """Return the rotation of a known model for images, video or audio, most with several axes of positions.
+        """Return the rotation of a known model for images, video or audio; most rotations have several axes of positions.
 
         Parameters
         ----------
@@ -264,8 +266,8 @@ class Rotary(Specification):
         dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
             The dtype of the result, as in `encode`; by default that of `out`, else float32.
         out : ndarray, shape ``positions.shape + (rotary_dim,)``, optional
-            The array to write to: the cosines of all pairs, then their sines.  The last dimension must be
-            contiguous; rows may have any stride without overlap.  With several axes, its shape omits ``positions.shape[0]``.
+            The array to write to: the cosines of all pairs, then their sines.  The last dimension must be contiguous, and the
+            rows must not overlap.  With several axes, the shape of the array omits ``positions.shape[0]``.
         threads : int, optional
             As in `encode`.
 
@@ -274,7 +276,7 @@ class Rotary(Specification):
         cos : ndarray, shape ``positions.shape + (rotary_dim / 2,)``
             The cosines, times ``scale`` and ``attention_scaling``: a view of `out` or of a new array.
         sin : ndarray
-            The sines, in the same form.
+            The sines, with the same shape and factors.
 
         Raises
         ------
@@ -316,11 +318,11 @@ class Rotary(Specification):
         ----------
         x : ndarray, shape (..., n, head_dim)
             The queries or keys: float32, float16 or bfloat16, with a contiguous last dimension; overwritten if `out` is None.
-            The axis before the columns must be that of the positions, as in (batch, heads, n, head_dim).
+            The dimension before the columns must be that of the positions, as in (batch, heads, n, head_dim).
         positions : None, int, range or array_like, optional
             None means ``range(n)``; an integer must equal n; a range must have n positions.  An array of integers or real
-            numbers must have the shape (n,), or as many dimensions as ``x.shape[:-1]`` and a shape that broadcasts to it.  For
-            positions of shape (batch, n) and x of shape (batch, heads, n, head_dim), pass ``positions[:, None]``.  With
+            numbers must have shape (n,), or it must have as many dimensions as ``x.shape[:-1]`` and broadcast to this shape.
+            For positions of shape (batch, n) and x of shape (batch, heads, n, head_dim), pass ``positions[:, None]``.  With
             several axes, pass an array with an additional first dimension, which has an element for each axis.
         inverse : bool, optional
             Rotate by the negative angles.  ``scale`` and ``attention_scaling`` are not inverted.
@@ -346,7 +348,7 @@ class Rotary(Specification):
 
         Notes
         -----
-        The pair (x, y) becomes ``(m (x cos t - y sin t), m (y cos t + x sin t))`` with the real angle t and ``m = scale *
+        The pair (x, y) becomes ``(m (x cos t - y sin t), m (y cos t + x sin t))`` with the exact angle t and ``m = scale *
         attention_scaling``.  Each value is computed as if with infinite precision, then rounded once.
 
         Examples
@@ -362,7 +364,7 @@ class Rotary(Specification):
 
     @suggests
     def at(self, positions: Positions, *, inverse: bool = False) -> RotaryAt:
-        """Return the rotation at given positions, for many arrays: cosines and sines are computed once.
+        """Return the rotation at given positions, for many arrays.  Cosines and sines are computed once.
 
         Parameters
         ----------
@@ -381,7 +383,7 @@ class Rotary(Specification):
         TypeError, ValueError
             If an argument has a wrong type or value.
         MemoryError
-            If the cosines and sines need more memory than the system provides: 16 bytes for each position and pair; the
+            If there is not enough memory for the cosines and sines.  They take 16 bytes for each position and pair, where the
             number of pairs is rounded up to a multiple of 32.
 
         See Also

@@ -1,4 +1,4 @@
-"""RotaryAt, a rotation at given positions, whose cosines and sines are computed once."""
+"""RotaryAt, a rotation at given positions, with cosines and sines that are computed once."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from posenc._core import kernel
 
 
 class RotaryAt:
-    """A rotation at given positions, for many arrays: their cosines and sines are computed once.  `Rotary.at` returns it.
+    """A rotation at given positions, for many arrays.  Cosines and sines are computed once.  `Rotary.at` returns it.
 
-    An index selects some of the positions without copying cosines and sines: slices, integers, ``...`` and None, as for
-    arrays.  A `RotaryAt` is immutable and picklable, and several threads may use it.
+    Indexing with slices, integers, ``...`` and None, as for arrays, selects some of the positions without copying cosines
+    and sines.  A `RotaryAt` is immutable and picklable, and several threads may use it.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class RotaryAt:
     positions : ndarray of int64 or float64
         The positions, in a read-only array.
     shape : tuple of int
-        The shape of the positions, without their first dimension if there are several axes.
+        The shape of the positions, without their first dimension if they have several axes.
 
     See Also
     --------
@@ -40,9 +40,9 @@ class RotaryAt:
 
     Notes
     -----
-    The first array of each dtype that is rotated computes cosines and sines.  They take 16 bytes for each position and pair,
-    for a number of pairs that is rounded up to a multiple of 32: for 4,096 positions of 64 pairs, 4 MiB.  A selection keeps all
-    of them in memory; a pickle contains only the selected positions.
+    The cosines and sines are computed when the first array of each dtype is rotated.  They take 16 bytes for each position
+    and pair, where the number of pairs is rounded up to a multiple of 32; 4,096 positions and 64 pairs take 4 MiB.  A
+    selection keeps all cosines and sines in memory; a pickle contains only the selected positions.
 
     Examples
     --------
@@ -61,7 +61,7 @@ class RotaryAt:
     shape: tuple[int, ...]
     _factors: kernel.Factors
     _all: NDArray[Any]              # the positions of _factors, of which _selected and _rows are views
-    _selected: NDArray[Any]         # positions, writable for torch, which does not accept read-only memory
+    _selected: NDArray[Any]         # the selected positions, in writable memory, which torch requires
     _rows: NDArray[Any]
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class RotaryAt:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of memory that this object shares with its selections: its positions, cosines and sines.
+        """The size in bytes of the positions, cosines and sines, which this object shares with its selections.
 
         See Also
         --------
@@ -110,13 +110,13 @@ class RotaryAt:
 
     @suggests
     def rotate(self, x: ArrayT, *, out: ArrayT | None = None, threads: SupportsIndex | None = None) -> ArrayT:
-        """Rotate queries or keys, with the bits of ``rotary.rotate(x, positions, inverse=inverse)``.
+        """Rotate queries or keys.  The bits are those of ``rotary.rotate(x, positions, inverse=inverse)``.
 
         Parameters
         ----------
         x : ndarray, shape (..., n, head_dim)
-            The queries or keys, as for `Rotary.rotate`.  The shape of the positions must be (n,), or have as many dimensions
-            as ``x.shape[:-1]`` and broadcast to it.
+            The queries or keys, as for `Rotary.rotate`.  The positions must have shape (n,), or they must have as many
+            dimensions as ``x.shape[:-1]`` and broadcast to this shape.
         out : ndarray, optional
             The array to write to, with the shape and dtype of x.
         threads : int, optional
@@ -154,7 +154,7 @@ class RotaryAt:
     def tables(
         self, *, dtype: AnyDType | None = None, threads: SupportsIndex | None = None
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the cosines and sines, correctly rounded to a dtype.  They are computed by each call.
+        """Return the cosines and sines, correctly rounded to a dtype.  Each call computes them.
 
         Parameters
         ----------
@@ -168,7 +168,7 @@ class RotaryAt:
         cos : ndarray, shape ``shape + (rotary_dim / 2,)``
             The cosines, times ``scale`` and ``attention_scaling``.
         sin : ndarray
-            The sines, in the same form; those of the negative angles if ``inverse``.
+            The sines, with the same shape and factors; if ``inverse``, the sines of the negative angles.
 
         Raises
         ------
@@ -196,14 +196,14 @@ class RotaryAt:
 def rotary_at(rotary: Any, factors: kernel.Factors) -> RotaryAt:
     """Return the rotation at the positions of `factors`."""
     array = factors.array
-    memory = array.reshape(-1).data.toreadonly()         # an array of it cannot be made writable
+    memory = array.reshape(-1).data.toreadonly()         # an array of this memory cannot be made writable
     return new_rotary_at(rotary, factors, array, np.frombuffer(memory, array.dtype).reshape(array.shape))
 
 
 def new_rotary_at(rotary: Any, factors: kernel.Factors, positions: NDArray[Any], public: NDArray[Any]) -> RotaryAt:
-    """Return the rotation at `positions`, a view of those of `factors`; `public` has the same memory, but is read-only."""
+    """Return the rotation at `positions`, a view of the positions of `factors`; `public` is a read-only view of this memory."""
     result = object.__new__(RotaryAt)
-    # the kernel finds the cosines and sines of a position by its address, on the first axis of positions
+    # the kernel finds the cosines and sines of a position by the address of its coordinate on the first axis
     rows = positions if rotary.axes is None else positions[0, ...]
     attributes = {"rotary": rotary, "inverse": factors.inverse, "positions": public, "shape": rows.shape}
     attributes |= {"_factors": factors, "_all": factors.array, "_selected": positions, "_rows": rows}
@@ -216,6 +216,6 @@ def _basic_index(part: Any) -> int | slice | EllipsisType | None:
     if part is None or isinstance(part, (slice, EllipsisType)):
         return part
     if isinstance(part, (bool, np.bool_, np.ndarray)) or not hasattr(part, "__index__"):
-        raise IndexError(f"index of type {type(part).__name__}, expected integers, slices, ... or None: a selection of "
-                         f"{shown(part)} would copy cosines and sines")
+        raise IndexError(f"index of type {type(part).__name__}, expected integers, slices, ... or None, because "
+                         f"a selection of {shown(part)} would copy cosines and sines")
     return operator.index(part)

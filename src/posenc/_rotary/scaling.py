@@ -1,6 +1,6 @@
-"""Scale the frequencies of a rotation as the ``rope_parameters`` of a model's configuration describe.
+"""Scale the frequencies of a rotation by the ``rope_parameters`` of a model's configuration.
 
-With the types default, linear, dynamic, ntk_alpha and proportional, frequencies are exact: products of powers.  With yarn,
+With the types default, linear, dynamic, ntk_alpha and proportional, frequencies are exact products of powers.  With yarn,
 llama3 and longrope, they are computed with `DIGITS` decimal digits and rounded once to float64.
 """
 
@@ -90,7 +90,7 @@ OLD_NAMES = {"su": "longrope", "mrope": "default"}
 
 
 def type_of_scaling(scaling: Mapping[str, Any]) -> Any:
-    """Return the type of a scaling, by its current name if the scaling has an old one."""
+    """Return the type of a scaling; an old name is replaced by the current one."""
     given = [scaling[name] for name in ("rope_type", "type") if scaling.get(name) is not None]
     types = [OLD_NAMES.get(name, name) if isinstance(name, str) else name for name in given] or ["default"]
     if types[0] != types[-1]:
@@ -105,7 +105,7 @@ def type_of_scaling(scaling: Mapping[str, Any]) -> Any:
 
 
 def positions_without_length(scaling: Mapping[str, Any] | None) -> int | None:
-    """Return the number of positions up to which the frequencies apply if `scaling` needs a length but has none, else None."""
+    """If `scaling` needs a length but has none, return the number of positions for which its frequencies hold, else None."""
     names = {"dynamic": "max_position_embeddings", "longrope": "original_max_position_embeddings"}
     if scaling is None or "length" in scaling or (rope_type := type_of_scaling(scaling)) not in names:
         return None
@@ -158,7 +158,7 @@ def _listed(required: Sequence[str], optional: Sequence[str]) -> str:
 
 
 def scaled_frequencies(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    """Return the frequencies of dim / 2 pairs: before the scaling, frequency i is ``scale * base**(-2 i / dim)``."""
+    """Return the scaled frequencies of dim / 2 pairs; the unscaled frequency i is ``scale * base**(-2 i / dim)``."""
     return TYPES[scaling["rope_type"]](dim, base, scale, scaling) if dim else explicit_frequencies(())
 
 
@@ -202,7 +202,7 @@ def _ntk_alpha(dim: int, base: float, scale: float, scaling: Scaling) -> Frequen
 
 
 def _with_larger_base(dim: int, base: float, scale: float, growth: Fraction) -> Frequencies:
-    """Multiply the base by ``growth**(dim / (dim - 2))``, which divides frequency i by ``growth**(2 i / (dim - 2))``."""
+    """Multiply the base by ``growth**(dim / (dim - 2))``; this divides frequency i by ``growth**(2 i / (dim - 2))``."""
     powers: list[tuple[float | Fraction, Fraction]] = [(base, Fraction(dim, 2))]
     if dim > 2:
         powers.append((growth, Fraction(dim - 2, 2)))
@@ -210,14 +210,14 @@ def _with_larger_base(dim: int, base: float, scale: float, growth: Fraction) -> 
 
 
 def _proportional(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    """Keep the exponents ``2 i / dim``, divide the frequencies by ``factor``, and set those of the last pairs to 0."""
+    """Keep the exponents ``2 i / dim``, divide the frequencies by ``factor``, and set the last frequencies to 0."""
     rotated = min(dim // 2, int(scaling.get("partial_rotary_factor", 1.0) * dim // 2))
     scales = scale, 1 / Fraction(scaling.get("factor", 1.0))
     return _powers(rotated, dim // 2 - rotated, ((base, Fraction(dim, 2)),), scales)
 
 
 class _Decimals:
-    """The numbers in the formulas of yarn, llama3 and longrope, in decimal; `unscaled` has the default frequencies."""
+    """Decimal numbers for the formulas of yarn, llama3 and longrope; `unscaled` has the default frequencies."""
 
     def __init__(self, dim: int, base: float, scale: float) -> None:
         self.context = decimal_context(DIGITS)
@@ -260,7 +260,7 @@ def _yarn(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
         def pair_with(rotations: float) -> Decimal:
             """Return the real-valued index of the pair that makes this number of rotations over `length` positions.
 
-            This is the index for scale 1, whatever `scale` is.
+            `scale` does not affect the index.
             """
             return d.dim * (length / (d.number(rotations) * d.two_pi)).ln() / (2 * d.base.ln())
 
@@ -288,7 +288,7 @@ def _yarn_attention(d: _Decimals, factor: Decimal, scaling: Scaling) -> float:
 
 
 def _llama3(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    """Divide the frequencies that make at most `low` rotations by the factor, and keep those that make at least `high`."""
+    """Divide the frequencies of pairs with at most `low` rotations by the factor; keep those with at least `high`."""
     d = _Decimals(dim, base, scale)
     with decimal.localcontext(d.context):
         factor, low, high = (d.number(scaling[name]) for name in ("factor", "low_freq_factor", "high_freq_factor"))

@@ -41,7 +41,7 @@ def encode_parts(parts: Sequence[Part], positions: Any, dtype: Any, out: Any, th
     given = checks.range_or_array(positions)
     if isinstance(given, range) or given.shape[:1] != (len(parts),):
         shown = "a range" if isinstance(given, range) else f"of shape {given.shape}"
-        raise ValueError(f"positions is {shown}, expected an array of shape ({len(parts)}, ...), one element for each axis")
+        raise ValueError(f"positions is {shown}, expected an array of shape ({len(parts)}, ...), with an element for each axis")
     each = checks.positions_of(given, 0)
     assert isinstance(each, np.ndarray)
     targets = [target for part in parts for target in part.targets]
