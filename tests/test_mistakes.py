@@ -407,7 +407,7 @@ posenc.identify_rotary(None)                            rotation is None, expect
 posenc.identify_rotary("tables.npy")                    rotation has dtype <U10, expected float64, float32
 posenc.identify_rotary(posenc.Rotary)                   rotation is <class | tables, frequencies, a function
 posenc.identify_rotary(len)                             rotation is a function | expect or head_dim
-posenc.identify_rotary((x,))                            rotation is a tuple of 1, expected the cosines and the sines
+posenc.identify_rotary((x,))                            rotation is a tuple of length 1, expected the pair (cos, sin)
 posenc.identify_rotary(np.zeros(0))                     rotation has shape (0,), expected at least one element
 posenc.identify_rotary(np.zeros((2, 3, 4, 5)))          rotation has shape (2, 3, 4, 5), expected (n, 2 * pairs)
 posenc.identify_rotary((x, x[:5]))                      sin has shape (5, 64) | the shape and dtype of cos, (12, 64)

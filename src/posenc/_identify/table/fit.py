@@ -26,7 +26,7 @@ class Line(NamedTuple):
 def line_of(q: NDArray[np.float64], sample: Sample, columns: NDArray[np.intp], first: int = 0) -> Line | None:
     """Fit the line to the first rows, then refine it with rows farther away; return None if this fails.
 
-    The fit starts with column `first`, and does not use those before it, whose frequencies may exceed half a turn per row.
+    The fit uses no column before `first`, because frequencies of these columns may exceed half a turn per row.
     """
     beyond = 256
     reaches = [sample.rows < beyond]
@@ -66,7 +66,7 @@ def line_of(q: NDArray[np.float64], sample: Sample, columns: NDArray[np.intp], f
 
 
 def _sparse(first: int, beyond: int) -> Iterator[int]:
-    """Yield integers whose distance is about a quarter of their value."""
+    """Yield integers with gaps of about a quarter of their value."""
     while first < beyond:
         yield first
         first += max(1, first // 4)

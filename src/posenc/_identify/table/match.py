@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 WIDEST = 2**16              # columns
 ENOUGH = 12                 # lower scores, in bits, may be due to chance
-TIE = 24                    # scores this many bits below the best are listed too: the true match may have longer parameters
+TIE = 24                    # scores up to this many bits below the best are kept: the true match may have longer parameters
 TWICE = "rounding before and after the scale is applied"
 PLAIN = ("rounding", TWICE, "float64 angles", "float32 angles")
 
@@ -101,8 +101,8 @@ def identify(table: ArrayLike, positions: Positions | None = None, *, nearest: b
         Positions of the rows, as in `encode`.  By default they are searched for among evenly spaced integers with a start
         in [-2**20, 2**20].
     nearest : bool, optional
-        If no known convention gives the table, return the nearest one if it gives most of the columns; its `reason` begins with
-        "no match" and names the other columns.
+        If no known convention gives the table, return the nearest one, provided that it gives most of the columns.  Its
+        `reason` begins with "no match" and names the other columns.
 
     Returns
     -------
@@ -184,8 +184,7 @@ def _best(sample: Sample) -> list[_Result]:
     if not any(v.reason in PLAIN for v in results):
         names = {key: names for key, (_, names) in presets_.items()}
         fits = [(encodings, names.get(candidates.key_of(encodings[0]), ())) for encodings in candidates.fits(sample)]
-        # skip a fit whose errors have the same reason as a preset's: its parameters may differ from the preset's only because
-        # they were fitted to values with the large errors of 16-bit arithmetic
+        # skip a fit with the same reason as a preset: the large errors of 16-bit arithmetic may have changed its parameters
         fitted = [v for v in _results(fits, sample, NEAR) if v.reason not in {w.reason for w in results}]
         results += fitted + [w for v in fitted if v.reason == "float32 angles" for w in _refined(v, sample)]
         if sample.positions is None and not any(v.reason in PLAIN for v in results):
@@ -203,7 +202,7 @@ def _best(sample: Sample) -> list[_Result]:
 
 
 def _refined(result: _Result, sample: Sample) -> list[_Result]:
-    """Return the first encoding with more digits that explains a sample without float32 angles."""
+    """Return the result of the first encoding with more digits that explains a sample without float32 angles."""
     for encoding in candidates.refined(result.encoding, sample, positions_at(result.positions, sample.rows)):
         better = _evaluate(encoding, (), sample, result.positions)
         if better is not None and better.reason in ("rounding", TWICE, "float64 angles"):
@@ -214,8 +213,8 @@ def _refined(result: _Result, sample: Sample) -> list[_Result]:
 def _named(result: _Result) -> list[_Result]:
     """Return the result with the names of its presets; a result without padding_idx may give several.
 
-    The first has the names of the presets without padding_idx.  The presets with a padding_idx that is not a position follow,
-    with one result for each padding_idx.
+    The first result has the names of the presets without padding_idx.  For each padding_idx that is not a position, another
+    result has the names of the presets with it.
     """
     encoding = result.encoding
     plain = tuple((name, padding_idx) for name, padding_idx in result.names if padding_idx is None)
@@ -241,7 +240,7 @@ def _distinct(results: list[_Result]) -> list[_Result]:
 
 
 def _without_equivalents(results: list[_Result]) -> list[_Result]:
-    """Drop results with a negative start if others have none: a negative start is equivalent to a position offset."""
+    """Drop results with a negative start if others have none, because a negative start is equivalent to a position offset."""
     def begins(v: _Result) -> int:
         return v.positions.start if isinstance(v.positions, range) else 0
 
