@@ -632,8 +632,8 @@ posenc.plot.waves(enc, 12, columns=[1])                 'columns' | did you mean
 ROTATIONS = """
 posenc.torch.{}(x, rotary=rotary)                       x is of type ndarray | torch.Tensor; posenc.Rotary.rotate takes arrays
 posenc.torch.{}(t)                                      rotary is None | a posenc.Rotary, unless positions is a posenc.RotaryAt
-posenc.torch.{}(t, rotary.at(12), rotary=rotary)        rotary is Rotary(64) | only in rotary.at(...)
-posenc.torch.{}(t, rotary.at(12), inverse=True)         inverse is True | only in rotary.at(...)
+posenc.torch.{}(t, rotary.at(12), rotary=rotary)        rotary is Rotary(64), expected no rotary
+posenc.torch.{}(t, rotary.at(12), inverse=True)         inverse is True, expected no inverse
 posenc.torch.{}(t, rotary.at(10))                       positions has shape (10,) | (12
 posenc.torch.{}(t, 10, rotary=rotary)                   positions has length 10, expected 12
 posenc.torch.{}(t, torch.rand(12, requires_grad=True), rotary=rotary)  positions requires grad
@@ -692,6 +692,8 @@ posenc.torch.RotaryEmbedding(posenc.Rotary(64, scaling=unset), max_len=99) -> po
 posenc.encode(objects, 64)                                -> posenc.encode(objects.astype("int64"), 64)
 posenc.identify_rotary(np.ones(4), positions=5)           -> posenc.identify_rotary(np.ones(4))
 posenc.identify_rotary(torch.ones(4, 4).to_sparse())      -> posenc.identify_rotary(torch.ones(4, 4).to_sparse().to_dense())
+posenc.dask.add_to(lazy[lazy[:, 0] == 0])                 -> posenc.dask.add_to(lazy[lazy[:, 0] == 0].compute_chunk_sizes())
+posenc.identify_rotary(np.ones(32), expect={"base": 5.0}) -> posenc.identify_rotary(np.ones(32), expect={"base": 5.0, "head_dim": 64})
 posenc.identify_rotary(np.ones(4), expect=rotary, head_dim=8) -> posenc.identify_rotary(np.ones(4), expect=rotary)
 posenc.testing.assert_rotary(lambda x, p: x + xy[p, :1], rotary) -> posenc.identify_rotary(lambda x, p: x + xy[p, :1], expect=rotary, positions=range(5))
 posenc.encode(pd.Series(objects), 64)                     -> posenc.encode(pd.Series(objects).astype("int64"), 64)

@@ -40,7 +40,7 @@ def _checked_positions(positions: Any, encoding: Encoding) -> range | NDArray[An
     if isinstance(positions, da.Array):
         checks.positions_of(checks.numbers("positions", np.empty(0, positions.dtype)), 0)
         if np.isnan(positions.shape).any():
-            raise ValueError(f"positions has shape {positions.shape}, expected known sizes; call its compute_chunk_sizes()")
+            raise ValueError(f"positions has shape {positions.shape}, expected known sizes; call its method compute_chunk_sizes()")
         return positions
     positions = checks.range_or_array(positions)
     checks.positions_of(positions, encoding.position_offset)
@@ -201,7 +201,7 @@ def add_to(
     if x.ndim == 0:
         raise ValueError("x has shape (), expected (..., n, d_model)")
     if np.isnan(x.shape).any():
-        raise ValueError(f"x has shape {x.shape}, expected known sizes; call its compute_chunk_sizes()")
+        raise ValueError(f"x has shape {x.shape}, expected known sizes; call its method compute_chunk_sizes()")
     if type(x._meta) is not np.ndarray:
         raise TypeError(f"x has blocks of type {type(x._meta).__name__}, expected numpy.ndarray")
     encoding = encoding_for(x, encoding, convention, add_to)
