@@ -552,7 +552,7 @@ posenc.torch.RotaryEmbedding(config, max_seq_len=10)    'max_seq_len' | did you 
 posenc.torch.RotaryEmbedding(config, max_len=0)         max_len is 0 | at least 1
 posenc.torch.RotaryEmbedding(config, max_len=1e5)       max_len is 100000.0 of type float | an integer
 posenc.torch.RotaryEmbedding(config, dtype="float32")   dtype is 'float32' | did you mean torch.float32?
-posenc.torch.RotaryEmbedding(config, max_len=9)(t, torch.zeros(1, 12))  positions has dtype torch.float32 | integers with max_len
+posenc.torch.RotaryEmbedding(config, max_len=9)(t, torch.zeros(1, 12))  positions has dtype torch.float32 | integers, because max_len is given
 posenc.torch.RotaryEmbedding(config, max_len=9)(t, torch.arange(12)[None])  positions has 11 | 0 <= position < 9, which is max_len
 posenc.torch.RotaryEmbedding(rotary)(x, torch.zeros(1, 12))  x is of type ndarray | a torch.Tensor
 posenc.torch.RotaryEmbedding(rotary)(t, range(12))      positions is of type range | a torch.Tensor

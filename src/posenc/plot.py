@@ -1,8 +1,8 @@
 """Pictures of encodings with matplotlib: ``pip install 'posenc[plot]'``, then ``import posenc.plot``.
 
-The title is the encoding.  Without `ax`, a function draws on a new figure that is not registered with pyplot, so you need not
-close it.  To show the figure in a notebook, run ``%matplotlib inline`` once and end a cell with ``ax.figure``; to save it, call
-``ax.figure.savefig("pe.png")``.
+The title of a plot is its encoding.  Without `ax`, a function draws on a new figure that is not registered with pyplot, so you
+need not close it.  To show the figure in a notebook, run ``%matplotlib inline`` once and end a cell with ``ax.figure``; to save
+it, call ``ax.figure.savefig("pe.png")``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["heatmap", "similarity", "waves"]
 
 WIDE, SQUARE = (8, 4.5), (5.6, 4.5)         # inches, 100 pixels each
 MARGIN = 0.1                                # inches
-LONGEST = 10**7             # if a position has this magnitude or more, positions are shown relative to the first of these
+LONGEST = 10**7             # positions are shown relative to the first one with at least this magnitude
 MOST = 2**24                # largest number of values in a picture; a default picture has fewer pixels
 DIMENSIONS = 4              # default number of curves
 NAMED = 10                  # largest number of curves with a legend; matplotlib has 10 different colours

@@ -48,7 +48,8 @@ def create(
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         Data type of the values; bfloat16 is stored as uint16, because Zarr has no bfloat16.
     chunk_rows : int, optional
-        Number of positions in a chunk, the smallest part that readers read; by default at most 32 MiB, or one row.
+        Number of positions in a chunk, the smallest part that readers read.  By default, a chunk has at most 32 MiB,
+        but at least one row.
     shard_rows : int, optional
         Number of positions in a shard, a multiple of `chunk_rows`, which must then be given.  A shard is one file or
         object that holds several chunks, and is written as a whole.  By default, each chunk is a file or object.
@@ -78,7 +79,7 @@ def create(
 
     Notes
     -----
-    A folder ``pe.zarr`` is first written in ``.pe.zarr.partial`` beside it.  Any other store is written in place, and
+    A folder ``pe.zarr`` is first written as ``.pe.zarr.partial`` beside it.  Any other store is written in place, and
     its metadata are written last; before that, readers find no array.  The attribute ``posenc`` holds the specification,
     from which ``posenc verify`` recomputes the table.  The fill value is NaN (for bfloat16, its bits), so a chunk that is
     lost later reads as NaN.

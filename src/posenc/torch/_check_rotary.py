@@ -100,7 +100,7 @@ def check_rotary(model: nn.Module, config: Any = None) -> RotaryReport:
 
 
 def _dtype(model: nn.Module) -> torch.dtype:
-    """Return the dtype of the largest parameter, which is that of the model's arithmetic."""
+    """Return the dtype of the largest parameter; the model computes in this dtype."""
     found = max((p for p in model.parameters() if p.is_floating_point()), key=torch.numel, default=None)
     return torch.float32 if found is None else found.dtype
 
@@ -125,12 +125,12 @@ def _groups(found: Sequence[Place], one_config: bool) -> list[list[Place]]:
 
 
 def _config(place: Place) -> Any:
-    """Return the configuration of the nearest owner of a place that has one, or None."""
+    """Return the configuration of the nearest owner that has a configuration, or None."""
     return next((config for owner in place.owners if (config := getattr(owner, "config", None)) is not None), None)
 
 
 def _readable(config: Any) -> Any:
-    """Return a configuration, or the attributes of an object, in a form that `Rotary.from_config` reads, or None."""
+    """Return an argument for `Rotary.from_config`: a configuration, or the attributes of another object, or None."""
     if isinstance(config, Mapping) or hasattr(config, "to_dict"):
         return config
     attributes = getattr(config, "__dict__", None)
@@ -267,7 +267,7 @@ class Judged(NamedTuple):
     in_tables: bool = True          # whether a fault is in the tables
     function: str = ""              # the name of a function that has a fault
     conditional: bool = False       # whether a condition of unknown value decides if the function is called
-    nested: bool = False            # whether its caller is a part of a module that applies a rotation, too
+    nested: bool = False            # whether its caller is a part of another module that applies a rotation
     unchecked: str = ""             # the reason if nothing was compared
     only_frequencies: bool = False  # whether only frequencies were compared, because no call succeeds
 

@@ -162,7 +162,7 @@ def add_to(
 
 
 def _add_by_torch(x: Tensor, positions: Tensor | None, start: int, x_scale: float, convention: str) -> Tensor:
-    """Add the same bits with PyTorch's operators, because torch.func and forward-mode AD cannot transform posenc::add_."""
+    """Add the same values with PyTorch's operators, because torch.func and forward-mode AD cannot transform posenc::add_."""
     n, d_model = x.shape[-2:]
     if positions is None:
         values = _encode_operators.encode(start, 1, n, d_model, convention, x.dtype, x.device)

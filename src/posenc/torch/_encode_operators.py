@@ -218,7 +218,7 @@ def encode_at(positions: Tensor, d_model: int, convention: str, dtype: torch.dty
 
 
 def is_eager() -> bool:
-    """Return whether the kernels can be called directly: no compiler, tracer, mode or transform must intercept operators."""
+    """Return whether no compiler, tracer, mode or transform intercepts operators, so that kernels can be called directly."""
     return not (
         torch.compiler.is_compiling()
         or torch._C._get_tracing_state() is not None            # torch.jit.trace

@@ -39,7 +39,7 @@ class Function(NamedTuple):
     roles: dict[str, str]
     before: Callable[[Tensor], Tensor] | None       # moves the columns of queries and keys before the call
     conditional: bool                               # whether a condition of unknown value decides if it is called
-    nested: bool = False                            # whether its caller is a part of a module that applies a rotation, too
+    nested: bool = False                            # whether its caller is a part of another module that applies a rotation
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
@@ -57,7 +57,7 @@ def is_called(module: nn.Module) -> bool:
 
 
 def copied(place: Place) -> nn.Module:
-    """Return a copy of a module with copies of all attributes and their elements, so that calls do not change the module.
+    """Return a copy of a module and of all its attributes and their elements; calls of the copy do not change the module.
 
     The copy shares the parameters of other modules.
     """
@@ -87,7 +87,7 @@ def is_place(module: nn.Module) -> bool:
 
 
 def rows_of_sines(tensors: dict[str, Tensor]) -> Tensor | None:
-    """Return the table of a model such as GPT-J, whose rows contain the sines before the cosines, or None."""
+    """Return the table of a model such as GPT-J, with sines before cosines in each row, or None."""
     table = tensors.get("embed_positions")
     return table if table is not None and table.ndim == 2 and table.shape[1] % 2 == 0 else None
 
@@ -235,5 +235,5 @@ def _are_equal(a: Tensor, b: Tensor) -> bool:
     if a.is_meta or a.data_ptr() == b.data_ptr() and a.stride() == b.stride():
         return True
     first, second = (each.detach().contiguous().flatten().view(torch.uint8) for each in (a, b))     # as bits, NaN equals NaN
-    parts = slice(ENDS), slice(-ENDS, None), slice(None)        # different tables mostly differ at their ends
+    parts = slice(ENDS), slice(-ENDS, None), slice(None)        # different tables usually differ at their ends
     return all(torch.equal(first[part], second[part]) for part in parts)

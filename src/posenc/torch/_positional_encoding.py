@@ -360,8 +360,8 @@ class PositionalEncoding(PositionalTable):
         start : int, optional
             The position of the first row, for decoding with a cache.
         positions : Tensor, optional
-            Positions, used instead of `start`.  The shape is (n,), or has the two or more dimensions of ``x.shape[:-1]`` and
-            broadcasts to it.
+            Positions of shape (n,), used instead of `start`.  If x has three or more dimensions, positions may also have as
+            many dimensions as ``x.shape[:-1]`` and broadcast to it.
 
         Returns
         -------

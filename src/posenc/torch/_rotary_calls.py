@@ -154,7 +154,7 @@ def _rows(table: Tensor, n: int) -> Tensor | None:
 
 
 class Plan(NamedTuple):
-    """The form of a call: whether heads follow positions, a number for the shape of the other arguments, and the columns."""
+    """The form of a call: whether heads follow positions, a number for the shape of other arguments, and the columns."""
 
     swapped: bool
     shape: int

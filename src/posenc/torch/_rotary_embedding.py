@@ -30,8 +30,8 @@ class RotaryEmbedding(nn.Module):
         The model's configuration, as for `posenc.Rotary.from_config`, or the rotation itself.
     length : int, optional
         The length of the sequences, for scaling types that depend on it, such as longrope.  Unlike the modules of
-        transformers, this module never changes its frequencies in a call.  Without a length, it uses the frequencies for
-        short sequences, and issues a UserWarning for positions beyond them.
+        transformers, this module never changes its frequencies in a call.  Without a length, the module uses the
+        frequencies for short sequences, and issues a UserWarning for positions in longer ones.
     max_len : int, optional
         Keep tables of the positions below `max_len` on the device of the module, and index them in each call.  By default,
         each call computes its values on the CPU, at any position.
@@ -60,10 +60,10 @@ class RotaryEmbedding(nn.Module):
     -----
     With `max_len`, each layer type has a table of ``max_len * rotary_dim`` values in a buffer that is not in the state_dict.
     ``to`` moves the buffer, but never changes its dtype.  If other code overwrites, converts or replaces a table, the next call
-    computes it again; code compiled by ``torch.compile`` or ``torch.export`` does not check this.  If the positions are on the
-    device of the tables, a call neither copies between devices nor synchronizes.  At a position below 0 or from `max_len` on,
-    values are NaN, so that no device has to wait for a check.  Outside compiled code, a call raises a ValueError instead if
-    the positions are on the CPU.
+    computes it again; code compiled by ``torch.compile`` or ``torch.export`` does not check the tables.  If the positions are
+    on the device of the tables, a call neither copies between devices nor synchronizes.  At a position below 0 or from `max_len`
+    on, values are NaN, so that no device has to wait for a check.  Outside compiled code, a call raises a ValueError instead
+    if the positions are on the CPU.
 
     Examples
     --------
@@ -155,8 +155,8 @@ class RotaryEmbedding(nn.Module):
         Returns
         -------
         cos : Tensor, shape (batch, n, rotary_dim)
-            The cosines, each twice, or once if the model expects that.  If the model expects complex numbers, the result is a
-            single complex64 tensor, ``cos + i sin``.
+            The cosines.  Each occurs twice, or once if the model expects it once.  If the model expects complex numbers, the
+            result is a single complex64 tensor, ``cos + i sin``.
         sin : Tensor
             The sines, in the same form.
 
@@ -222,7 +222,7 @@ class RotaryEmbedding(nn.Module):
         """Return the rows of the table at some positions; rows outside the table are NaN."""
         assert self.max_len is not None
         if positions.is_floating_point():
-            raise TypeError(f"positions has dtype {positions.dtype}, expected integers with max_len")
+            raise TypeError(f"positions has dtype {positions.dtype}, expected integers, because max_len is given")
         prefix = f"{layer_type}_" if layer_type else ""
         if is_eager():
             if not all(self._is_intact(name, device) for name in self._buffers):
@@ -277,7 +277,7 @@ class RotaryEmbedding(nn.Module):
         return tensor is not None and tensor.device == device and _mark(tensor) == self._marks[name]
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
-        """Move the tables to the device of fn's results, without fn, which could convert or overwrite the tables."""
+        """Move the tables to the device to which fn moves tensors; fn itself could convert or overwrite them."""
         if self.max_len is None:
             return super()._apply(fn, recurse)
         device = next(fn(tensor[:0]).device for tensor in self._buffers.values() if tensor is not None)

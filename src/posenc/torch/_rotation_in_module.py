@@ -21,7 +21,7 @@ from posenc.torch._rotary_calls import HEADS, Form, Plan, Tables
 METHODS = ("rotate_queries_or_keys", "forward_native", "forward")      # in rotary-embedding-torch, in vLLM, in other code
 LONGEST = 2**15             # most positions in a call of a module that returns tables of all positions from 0 on
 FEWEST = 2**11              # most positions in a call of a module that rotates vectors at all positions from 0 on
-ELEMENTS = 2**20            # most elements of these vectors
+ELEMENTS = 2**20            # most elements of these vectors in a call
 TRIAL = torch.arange(3)
 
 Rotate = Callable[[Tensor, Tensor], list[Tensor]]       # (x of shape (n, head_dim), n positions) -> rotated tensors
@@ -34,15 +34,15 @@ class Rotation(NamedTuple):
     rotate: Callable[[NDArray[Any], NDArray[Any]], Any]
     columns: int | None
     conditional: bool = False       # whether a condition of unknown value decides if the function is called
-    nested: bool = False            # whether a part of a module that applies a rotation calls it
+    nested: bool = False            # whether its caller is a part of another module that applies a rotation
 
 
 class Setting(NamedTuple):
-    """The form of the calls of a module."""
+    """Options for the calls of a module."""
 
     columns: tuple[int, ...]        # numbers of columns that the rotation may have
     layer_type: str | None = None
-    axes: int = 1                   # of positions of shape (axes, n); positions of shape (n,) are equal on all axes
+    axes: int = 1                   # number of axes of positions; those of shape (n,) are equal on all axes
     length: int | None = None       # the length of the sequences; each call has an additional row at position length - 1
     dtype: torch.dtype = torch.float32
     device: torch.device = torch.device("cpu")
@@ -88,7 +88,7 @@ def _turned(result: Any, x: Tensor, plan: Plan, heads: int) -> list[Tensor]:
 
 
 def forward_of(module: nn.Module, setting: Setting) -> tuple[Rotate | None, Callable[[Tensor, Tensor], Tables] | None]:
-    """Return the function that rotates and the function that returns tables; each is None if the module does not do this."""
+    """Return the function that rotates and the function that returns tables; each is None if the module does not provide it."""
     for name in ("forward",) if "forward" in vars(module) else METHODS:
         function, roles = _method(module, name)
         if not roles:
@@ -236,7 +236,7 @@ def _stored(table: Any, form: Form, x: Tensor, positions: Tensor) -> Tables:
 def rotations(module: nn.Module, functions: Sequence[Function], setting: Setting) -> list[list[Rotation]]:
     """Return the rotations of queries and keys by a module, or by each function that takes its tables.
 
-    In the second case, the last list has the tables instead.
+    In the second case, the last list contains the tables instead of a rotation.
     """
     rotate, tables = forward_of(module, setting) if is_called(module) else (None, None)
     if rotate is not None:
@@ -258,7 +258,7 @@ def _composed(function: Function, tables: Callable[[Tensor, Tensor], Tables], se
     def rotate(plan: Plan, heads: int, x: Tensor, positions: Tensor) -> list[Tensor]:
         given = calls.in_heads(x, plan, heads)
         moved = function.before(given) if function.before else given
-        other = torch.full_like(moved, 0.37)            # constant, so that queries do not depend on keys, or keys on queries
+        other = torch.full_like(moved, 0.37)            # for the other argument, whose result is not used
         values = {"positions": torch.arange(len(x), device=positions.device)[None],
                   **calls.table_values(tables(x, positions), plan.shape)}
         found = calls.called(function.call, function.roles, {"x": moved, "keys": other, **values})
@@ -357,6 +357,6 @@ def _array(tensor: Tensor) -> NDArray[Any]:
 
 
 def _random(n: int, columns: int, setting: Setting) -> Tensor:
-    """Return positive numbers, without a call of PyTorch's generator."""
+    """Return positive random numbers, without PyTorch's generator."""
     values = np.random.default_rng(0).uniform(0.5, 1, (n, columns))
     return torch.from_numpy(values).to(setting.device, setting.dtype)

@@ -74,7 +74,7 @@ def difference(x: NDArray[np.complex128], y: NDArray[np.complex128]) -> NDArray[
 
 
 def axis_positions(rotary: Rotary, positions: NDArray[np.float64] | NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the position of each row and pair, in shape (n, pairs), or, with one axis, of each row, in shape (n, 1)."""
+    """Return positions as an array that broadcasts to (n, pairs); each pair has the positions of its axis."""
     if rotary.axes is None:
         return positions.astype(np.float64)[:, None]
     each: NDArray[np.float64] = positions.astype(np.float64)[np.array(rotary.axes)].T
@@ -110,13 +110,13 @@ def unexplained(
     reference = computed(rotary, positions, arithmetic) if narrow else exact(rotary, positions)
     size = abs(rotary.scale * rotary.attention_scaling)
     angles = growth_of(rotary.frequencies) * np.abs(axis_positions(rotary, positions) * rotary.frequencies)
-    # half an ulp, or one ulp if the value was also rounded before the multiplication by the scale; times 1.5, because
-    # frequencies may be estimates
+    # half an ulp, or one ulp if values may also be rounded before the multiplication by the scale; one and a half times that,
+    # because frequencies may be estimates
     rounding = (1.5 if size == 1 else 3) * 2.0 ** -PRECISION[arithmetic.table]
-    # if the values fit into bfloat16, their dtype may be float16, in which small values are rounded to 0
+    # if the values fit into bfloat16, their dtype may be float16, which rounds small values to 0
     smallest = DTYPES["float16" if arithmetic.table in NARROW else arithmetic.table].smallest
     common = size * (FLOAT32 if narrow else unit) * (1 + angles) + 2.0 ** (smallest - 1)
-    if (common < size).mean() <= 0.25:          # if the bounds allow any value, the values are no evidence
+    if (common < size).mean() <= 0.25:          # if most bounds allow any value, the values show nothing
         return np.ones(values.shape, bool)
     differs: NDArray[np.bool_] = np.abs(values.real - reference.real) > common + rounding * np.abs(reference.real)
     differs |= np.abs(values.imag - reference.imag) > common + rounding * np.abs(reference.imag)
@@ -151,7 +151,7 @@ def _narrow(table: str) -> Iterator[Arithmetic]:
 def errors_of(
     rotary: Rotary, arithmetic: Arithmetic, frequencies: NDArray[np.float64] | None = None
 ) -> dict[int, float]:
-    """Return, for each position of ERRORS_AT, the largest error of cosines and sines there and at the seven positions before.
+    """Return the largest errors of cosines and sines at the positions ERRORS_AT, each with the seven positions before it.
 
     `frequencies` are those of the implementation, if they are known.
     """

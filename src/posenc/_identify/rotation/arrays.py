@@ -20,14 +20,14 @@ FIRST, SPREAD = 256, 128    # numbers of rows of a sample: the first rows, and e
 class Reading(NamedTuple):
     """The values of a rotation: its frequencies, or its cosines and sines at some positions."""
 
-    dtype: str                                  # of the given values
+    dtype: str                                  # the dtype of the given values
     frequencies: NDArray[np.float64] | None = None
-    positions: NDArray[Any] | None = None       # of all rows, shape (n,) or (axes, n)
+    positions: NDArray[Any] | None = None       # the positions of all rows, shape (n,) or (axes, n)
     rows: NDArray[np.intp] | None = None        # the rows of the sample
     read: Callable[[Any], NDArray[np.complex128]] | None = None         # returns cos + i sin of the given rows
     call: Callable[[NDArray[Any]], NDArray[np.complex128]] | None = None        # returns cos + i sin at other positions
-    repeated: Layout | None = None              # the order of tables that have each column twice
-    layout: Layout | None = None                # of the pairs, if the rotation shows it
+    repeated: Layout | None = None              # the column order of tables that have each column twice
+    layout: Layout | None = None                # the layout of the pairs, if the rotation shows it
     head_dim: int | None = None                 # if the rotation shows it
     faults: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ def float64_values(array: NDArray[Any], dtype: str) -> NDArray[np.float64]:
 
 
 def numpy_of(name: str, value: Any) -> Any:
-    """Return a tensor of PyTorch as an array, with the bits of bfloat16 in uint16; return other values as they are."""
+    """Return a PyTorch tensor as an array, with the bits of bfloat16 as uint16; return other values unchanged."""
     torch: Any = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.Tensor):
         return value
@@ -118,7 +118,7 @@ def reading_of(
     forms: tuple[tuple[Layout, Any, Any], ...] = (
         ("halves", np.s_[:, :half], np.s_[:, half:]), ("interleaved", np.s_[:, ::2], np.s_[:, 1::2]))
     for form, one, two in forms if cos.shape[1] % 2 == 0 and cos.shape[1] != pairs else ():
-        # in some tables, the first of two equal sines has the opposite sign
+        # in some tables, the two sines of a pair have opposite signs
         if _equal(cos[one], cos[two]) and (_equal(sin[one], sin[two]) or _equal(sin[one], -sin[two])):
             cos, sin, repeated = cos[one], sin[two], form
             break

@@ -37,14 +37,14 @@ class Estimate(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A rotation, and sentences for its differences from the expected one, or None if its keywords show the differences."""
+    """A rotation with its faults; `faults` is None if the keywords of the rotation show the differences."""
 
     rotary: Rotary
     faults: tuple[str, ...] | None = None
 
 
 def changed(rotary: Rotary, **changes: Any) -> Rotary | None:
-    """Return a rotation with other keywords, or None if they are invalid, as those of longrope are for another width."""
+    """Return a rotation with other keywords, or None if they are invalid, such as those of longrope for another width."""
     try:
         return rotary.replace(**changes)
     except ValueError:
@@ -126,7 +126,7 @@ def _other_scaling(
 
 
 def _other_bases(expected: Rotary, plain: Rotary, estimate: Estimate) -> Iterator[Candidate]:
-    """Yield rotations with another base, with the scaling and without it."""
+    """Yield rotations with other bases, each with and without the scaling."""
     f = expected.frequencies
     used = np.flatnonzero(estimate.known & (f != 0) & (estimate.frequency * f > 0))
     for chosen in (used[: max(3, len(used) // 4)], used):           # yarn and llama3 keep the frequencies of the first pairs

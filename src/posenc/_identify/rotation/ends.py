@@ -20,7 +20,7 @@ def end_of(
     assert reading.positions is not None and reading.read is not None
 
     def values_at(position: int) -> NDArray[np.complex128] | None:
-        """Return the values at a position, or None if the table does not have it."""
+        """Return the values at a position, or None if the table does not have this position."""
         assert reading.positions is not None and reading.read is not None
         if reading.call is not None:
             axes = reading.positions.shape[:-1]

@@ -1,4 +1,4 @@
-"""Name the differences of a rotation from the expected one, and the arithmetic that computed it."""
+"""Name the differences of a rotation from the expected one, and the arithmetic that computed the rotation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from posenc._rotary import Rotary
 
 
 def differences(found: Rotary, expected: Rotary | None, source: str) -> tuple[str, ...]:
-    """Return a sentence for each difference of the frequencies of a rotation from the expected ones."""
+    """Return a sentence for each difference between the frequencies of a rotation and the expected ones."""
     if expected is None:
         return ()
     faults = []
@@ -116,7 +116,7 @@ def of_layout(
 
 
 def of_scale(found: Rotary, expected: Rotary | None, source: str) -> tuple[str, ...]:
-    """Return the fault of the scale of cosines and sines."""
+    """Return the fault if the scale of cosines and sines is wrong."""
     if expected is None:
         return ()
     scale, attention = found.scale * found.attention_scaling, expected.attention_scaling

@@ -68,7 +68,7 @@ def _geometric(estimate: Estimate, turning: NDArray[np.intp], count: int) -> Ite
 
 
 def _fast(estimate: Estimate, turning: NDArray[np.intp], count: int) -> Iterator[tuple[float, NDArray[np.float64]]]:
-    """Yield possible bases, fitted to the first pairs, which no scaling changes, and the unscaled frequencies."""
+    """Yield possible bases, fitted to the first pairs, which scaling does not change, with their unscaled frequencies."""
     w, error = estimate.frequency, estimate.error
     if len(turning) < 4 or abs(w[0] - 1) > 8 * error[0] + 64 * FLOAT32:
         return
@@ -82,7 +82,7 @@ def _fast(estimate: Estimate, turning: NDArray[np.intp], count: int) -> Iterator
 
 
 def _scaled(estimate: Estimate, unscaled: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]] | None:
-    """Return the factor that divides the last frequency, and the share of each frequency that it divides, or None."""
+    """Return the factor of the scaling, and for each frequency a share from 0 (unscaled) to 1 (divided by it), or None."""
     ratio = estimate.frequency / unscaled
     relative = float(8 * estimate.error[-1] / abs(estimate.frequency[-1])) + 64 * FLOAT32
     if not (estimate.known.all() and 0 < ratio[-1] < 0.99 and relative < 0.05):

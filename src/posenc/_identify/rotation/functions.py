@@ -23,17 +23,17 @@ from posenc._identify.wording import numbers
 from posenc._rotary import Rotary, RotaryAt
 from posenc._rotary.scaling import positions_without_length
 
-REACHES = tuple(2**k for k in (17, 15, 13, 12, 11, 10, 9, 8, 6, 4, 1))      # the table of a function may end
+REACHES = tuple(2**k for k in (17, 15, 13, 12, 11, 10, 9, 8, 6, 4, 1))      # tried in turn, because a table may end
 PROBES = 6                  # positions at which all unit vectors are rotated
 SMALL = 1e-9                # smaller values may be rounding errors of zeros
-Matrices: TypeAlias = NDArray[np.float64]           # [position, column of x, column of the result]
+Matrices: TypeAlias = NDArray[np.float64]           # indices: position, column of x, column of the result
 
 
 class Form(NamedTuple):
     """The form of a function's arguments."""
 
     is_torch: bool
-    shape: Callable[[int, int], tuple[int, ...]]        # of x, for numbers of rows and columns
+    shape: Callable[[int, int], tuple[int, ...]]        # (rows, columns) -> shape of x
     batched: bool                                       # positions have an axis of length one
 
 
@@ -92,7 +92,7 @@ def read_function(
 
 
 def _without_values(fault: str, positions: NDArray[Any]) -> Reading:
-    """Return a reading without values, for a function whose fault makes a comparison of values impossible."""
+    """Return a reading without values, for a function with this fault, because its values cannot be compared."""
     empty = np.zeros((0, 0), np.complex128)
     return Reading("float32", positions=positions[..., :0], rows=np.arange(0), read=lambda rows: empty, faults=(fault,))
 
@@ -232,7 +232,7 @@ def _caller_of_tables(
 
 
 class _Pair(NamedTuple):
-    """Two columns of x that are rotated together, or one that is not rotated, and the columns of the result."""
+    """Two columns of x that are rotated together, or one that is not rotated, and their columns in the result."""
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -255,7 +255,7 @@ def _read_rotated(
         return _without_values("no value is finite", at)
     pairs, faults = _pairs_of(matrices)
     layout, rotary_dim = _layout_of(pairs)
-    if expected is not None and not expected.frequencies[rotary_dim // 2 :].any():      # as with scaling type proportional
+    if expected is not None and not expected.frequencies[rotary_dim // 2 :].any():      # as for the scaling type proportional
         rotary_dim = max(rotary_dim, expected.rotary_dim)
     together = [pair.inputs for pair in pairs if len(pair.inputs) > 1]
     if layout is None and len(together) > 1:

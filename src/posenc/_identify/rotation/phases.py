@@ -17,7 +17,7 @@ class Phases(NamedTuple):
     """Estimates for each pair: its values are ``amplitude * exp(i * (phase + frequency * position))``."""
 
     frequency: NDArray[np.float64]
-    error: NDArray[np.float64]                  # of the frequency, for correctly rounded values
+    error: NDArray[np.float64]                  # error of the frequency if values are correctly rounded
     amplitude: NDArray[np.float64]
     phase: NDArray[np.float64]
     phase_error: NDArray[np.float64]

@@ -24,7 +24,7 @@ class RotaryRow(NamedTuple):  # numpydoc ignore=PR01
     Attributes
     ----------
     module : str
-        Name of the module or tensor.  Of several with equal values, the name of the first and the number of the others.
+        Name of the module or tensor.  For several with equal values, the name of the first and the number of the others.
     found : Rotary or None
         The rotation that was found, or None if posenc does not recognize it.
     expected : Rotary or None
@@ -92,7 +92,7 @@ def best_match(rotation: Any, expected: Rotary | None, source: str, head_dim: in
 
 
 def errors_of(rotation: Any, match: RotaryMatch, expected: Rotary | None) -> dict[int, float | None]:
-    """Return the largest errors at POSITIONS: those of the arithmetic, or, if there are faults, those of the values."""
+    """Return the largest errors at POSITIONS: those of the arithmetic, or the total errors if there are faults."""
     if expected is None or not match.faults:
         return dict.fromkeys(POSITIONS) | dict(match.errors)
     rotate = rotation if callable(rotation) else match.rotary and match.rotary.rotate
@@ -137,7 +137,7 @@ def new_row(
     module: str, found: Rotary | None, expected: Rotary | None, errors: Mapping[int, float | None] | None = None,
     faults: tuple[str, ...] = (), reason: str = "", remedy: str = "", *, unchecked: str = "",
 ) -> RotaryRow:
-    """Return the row for a rotation with these faults, or for one that is not checked, for the reason `unchecked`."""
+    """Return the row for a rotation; `unchecked` is the reason if the rotation was not checked."""
     if expected is None and not unchecked:
         unchecked = "no configuration was given; pass config="
     every = MappingProxyType(dict.fromkeys(POSITIONS) | dict(errors or {}))

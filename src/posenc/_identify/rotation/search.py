@@ -32,7 +32,7 @@ from posenc._identify.wording import pairs
 from posenc._rotary import Rotary
 
 TIGHT = 64 * FLOAT32        # relative tolerance for frequencies that were computed in float32
-CHUNK = 2**18               # values
+CHUNK = 2**18               # number of values that are compared at a time
 
 
 class Found(NamedTuple):
@@ -169,7 +169,7 @@ def near_candidates(
 def _candidates(
     sample: Values, target: Rotary | None, source: str, size: int, allow_narrow: bool = True
 ) -> Iterator[tuple[Candidate, bool]]:
-    """Yield candidates near the estimated frequencies, and whether to round to 16 bits."""
+    """Yield candidates near the estimated frequencies, each with True if its arithmetic must round to 16 bits."""
     axes = None if target is None else target.axes
     for narrow, values in ((False, sample), (True, sample.loose())):
         if target is not None:
@@ -250,7 +250,7 @@ def _result(
 
 
 def _other_rows(reading: Reading, found: Explanation) -> tuple[str, ...]:
-    """Compare all rows of a table, if the sample does not have them all; return the fault if some rows differ."""
+    """Compare all rows of a table that is larger than its sample; return the fault if some rows differ."""
     assert reading.read is not None and reading.positions is not None and reading.rows is not None
     total = reading.positions.shape[-1]
     if len(reading.rows) == total or found.arithmetic.is_narrow:

@@ -27,9 +27,9 @@ class Values(NamedTuple):
 
     positions: NDArray[Any]             # shape (n,) or (axes, n), including the shift
     values: NDArray[np.complex128]
-    dtype: str                          # the narrowest one that holds all values
+    dtype: str                          # the narrowest dtype that holds all values
     estimate: Estimate
-    orientation: Orientation            # of the given values
+    orientation: Orientation            # the orientation of the given values
     scales: tuple[float, ...]           # possible scales, simple ones first
     scale_error: float
     still: NDArray[np.bool_]            # pairs that are not rotated, although they should be
@@ -55,14 +55,14 @@ class Values(NamedTuple):
         return turned(values, self.orientation)
 
     def sized(self, rotary: Rotary) -> Iterator[Rotary]:
-        """Yield a rotation with its own scale, if that agrees with the values, then with each possible scale."""
+        """Yield a rotation with its own scale, if the values agree with this scale, then with each possible scale."""
         own = rotary.scale * rotary.attention_scaling
         near = [own] if abs(abs(own) - self.scales[0]) <= 2 * self.scale_error else []
         for scale in dict.fromkeys((*near, *self.scales)):
             yield with_scale(rotary, scale)
 
     def with_fitted_scale(self, rotary: Rotary) -> Values:
-        """Return these values with another possible scale: the middle of those with which a rotation rounds to the values."""
+        """Return these values with another possible scale: the middle of the scales with which a rotation rounds to them."""
         unit = exact(with_scale(rotary, 1.0), self.positions)
         x = np.stack([self.values.real, self.values.imag])
         divisor = np.abs(np.stack([unit.real, unit.imag]))
@@ -79,7 +79,7 @@ class Values(NamedTuple):
         return self._replace(positions=self.positions[..., chosen], values=self.values[chosen])
 
     def loose(self) -> Values:
-        """Return these values with larger errors of the estimates, which allow for frequencies rounded to 16 bits."""
+        """Return these values with larger errors of the estimates, to allow for frequencies rounded to 16 bits."""
         error = np.maximum(self.estimate.error, LOOSE / 8 * np.abs(self.estimate.frequency))
         return self._replace(estimate=self.estimate._replace(error=error))
 

@@ -136,7 +136,7 @@ def _same(line: Line, other: Line) -> bool:
 
 
 def in_steps(encodings: list[Encoding]) -> list[Encoding]:
-    """Return the encodings whose frequency scale is an integer above 1, without this scale: it may be the step of positions."""
+    """Return the encodings with an integer frequency scale above 1, without the scale, which may be the step of positions."""
     changes = [changes_of(encoding) for encoding in encodings]
     scales = [c.pop("frequency_scale", 1.0) for c in changes]
     return [Encoding(e.d_model, **c) for e, c, s in zip(encodings, changes, scales, strict=True) if s > 1 and s.is_integer()]
@@ -175,9 +175,9 @@ def _scales(d_model: int) -> tuple[float, ...]:
 
 
 def short(x: float, error: float, favourites: Sequence[float] = (), lenience: float = 1) -> float:
-    """Return a favourite within min(lenience * error, 0.002) of x (relative), else the shortest decimal within `error`.
+    """Return a favourite near x, else the shortest decimal near x, or a quotient 1 / n instead of more than four digits.
 
-    A quotient 1 / n replaces a decimal of more than four digits.
+    The relative difference from x is at most min(lenience * error, 0.002) for a favourite, and `error` for other numbers.
     """
     for y in favourites:
         if abs(y - x) <= min(lenience * error, 0.002) * abs(x):

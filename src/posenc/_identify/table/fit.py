@@ -26,7 +26,7 @@ class Line(NamedTuple):
 def line_of(q: NDArray[np.float64], sample: Sample, columns: NDArray[np.intp], first: int = 0) -> Line | None:
     """Fit the line to the first rows, then refine it with rows farther away; return None if this fails.
 
-    The fit uses no column before `first`, because frequencies of these columns may exceed half a turn per row.
+    The fit ignores the columns before `first`, whose frequencies may exceed half a turn per row.
     """
     beyond = 256
     reaches = [sample.rows < beyond]
@@ -90,7 +90,7 @@ def _coarse(q: NDArray[np.float64], x: NDArray[np.float64]) -> float | None:
 def _refined(
     q: NDArray[np.float64], x: NDArray[np.float64], w: float, stored: str
 ) -> tuple[float, float, float] | None:
-    """Fit a sinusoid of frequency near w (Gauss-Newton); return (log w, its standard error, amplitude), or None if poor."""
+    """Fit a sinusoid of frequency near w (Gauss-Newton); return (log w, its error, amplitude), or None if the fit is poor."""
     limit = 0.5 / np.ptp(q)
     for _ in range(12):
         cos, sin = np.cos(w * q), np.sin(w * q)

@@ -2,7 +2,7 @@
 
 A candidate is an Encoding: see candidates.py.  If the positions are unknown, they are searched for among the integers.  The
 errors in a sample of rows show how the table was computed, or exclude the candidate.  The score of a candidate is the number of
-bits of the table that it explains minus the number of bits that describe it.
+bits that it explains in the table, minus the number of bits that describe the candidate.
 """
 
 from __future__ import annotations
@@ -211,10 +211,10 @@ def _refined(result: _Result, sample: Sample) -> list[_Result]:
 
 
 def _named(result: _Result) -> list[_Result]:
-    """Return the result with the names of its presets; a result without padding_idx may give several.
+    """Return the result with the names of its presets; a result without padding_idx may give several results.
 
     The first result has the names of the presets without padding_idx.  For each padding_idx that is not a position, another
-    result has the names of the presets with it.
+    result has the names of the presets with this padding_idx.
     """
     encoding = result.encoding
     plain = tuple((name, padding_idx) for name, padding_idx in result.names if padding_idx is None)
@@ -234,7 +234,7 @@ def _distinct(results: list[_Result]) -> list[_Result]:
     """Return the results, without those whose table and positions are equal to those of an earlier result."""
     first: dict[tuple[Key, range | None], _Result] = {}
     for v in results:
-        where = v.positions if isinstance(v.positions, range) else None     # the caller's array is the same for all
+        where = v.positions if isinstance(v.positions, range) else None     # the caller's array is the same for all results
         first.setdefault((candidates.key_of(v.encoding), where), v)
     return list(first.values())
 
@@ -275,7 +275,7 @@ def _evaluate(encoding: Encoding, names: Names, sample: Sample, positions: range
     factor = 2 + 2 * np.ptp(np.log(turning)) if len(turning) else 0
     angles = factor * distance[:, None] * fastest
     stored = size * 2.0 ** -PRECISION[sample.stored]
-    usual_error = np.median(np.sqrt(np.mean(error**2, axis=1)))         # in a typical row; near `size` for an unrelated table
+    usual_error = np.median(np.sqrt(np.mean(error**2, axis=1)))         # of a typical row; near `size` for an unrelated table
     for reason, unit in _arithmetics(sample.stored, size != 1):
         rounding = 2 * stored if reason == TWICE else stored
         bound = np.minimum(size * unit * (1 + angles) + rounding, size)
