@@ -128,7 +128,7 @@ def _lazy(slices: _Rows | _Range, chunks: tuple[Any, ...], name: str, meta: NDAr
 
 
 class _Rows:
-    """The table of a range.  Slices compute its values, so the Dask graph does not grow with the number of chunks."""
+    """The table of a range.  Each slice computes its own values, so the Dask graph does not grow with the number of chunks."""
 
     ndim = 2
 

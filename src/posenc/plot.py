@@ -104,7 +104,7 @@ def heatmap(encoding: Encoding, positions: Positions, *, ax: Axes | None = None)
     Raises
     ------
     TypeError, ValueError
-        If an argument has an invalid type or value, or the picture has no values or more than 2**24.
+        If an argument has an invalid type or value, or if the picture does not have 1 to 2**24 values.
 
     See Also
     --------
@@ -154,7 +154,7 @@ def waves(
     Raises
     ------
     TypeError, ValueError
-        If an argument has an invalid type or value, or the table of all dimensions has no values or more than 2**24.
+        If an argument has an invalid type or value, or if the whole table does not have 1 to 2**24 values.
 
     See Also
     --------
@@ -213,7 +213,7 @@ def similarity(encoding: Encoding, positions: Positions, *, ax: Axes | None = No
     Raises
     ------
     TypeError, ValueError
-        If an argument has an invalid type or value, or the table or the picture has no values or more than 2**24.
+        If an argument has an invalid type or value, or if the table or the picture does not have 1 to 2**24 values.
 
     See Also
     --------
@@ -221,7 +221,7 @@ def similarity(encoding: Encoding, positions: Positions, *, ax: Axes | None = No
 
     Examples
     --------
-    If each frequency has a sine and a cosine, the dot product depends only on the distance of the positions.  Its maximum,
+    If each frequency has a sine and a cosine, the dot product depends only on the distance between the positions.  Its maximum,
     on the diagonal, is ``scale**2 * d_model / 2``:
 
     >>> import posenc, posenc.plot

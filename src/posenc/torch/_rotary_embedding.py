@@ -60,10 +60,10 @@ class RotaryEmbedding(nn.Module):
     -----
     With `max_len`, each layer type has a table of ``max_len * rotary_dim`` values in a buffer that is not in the state_dict.
     ``to`` moves the buffer, but never changes its dtype.  If other code overwrites, converts or replaces a table, the next call
-    computes it again; code compiled by ``torch.compile`` or ``torch.export`` does not check the tables.  If the positions are
-    on the device of the tables, a call neither copies between devices nor synchronizes.  At a position below 0 or from `max_len`
-    on, values are NaN, so that no device has to wait for a check.  Outside compiled code, a call raises a ValueError instead
-    if the positions are on the CPU.
+    computes the table again.  Code compiled by ``torch.compile`` or ``torch.export`` does not check the tables.  If the
+    positions are on the device of the tables, a call neither copies between devices nor synchronizes.  At a position below 0 or
+    from `max_len` on, values are NaN, so that no device has to wait for a check.  Outside compiled code, a call raises a
+    ValueError instead if the positions are on the CPU.
 
     Examples
     --------

@@ -234,9 +234,9 @@ def _stored(table: Any, form: Form, x: Tensor, positions: Tensor) -> Tables:
 
 
 def rotations(module: nn.Module, functions: Sequence[Function], setting: Setting) -> list[list[Rotation]]:
-    """Return the rotations of queries and keys by a module, or by each function that takes its tables.
+    """Return the rotations of queries and keys by a module, or by each function that takes the module's tables.
 
-    In the second case, the last list contains the tables instead of a rotation.
+    If the module only has tables, the last list contains these tables.
     """
     rotate, tables = forward_of(module, setting) if is_called(module) else (None, None)
     if rotate is not None:

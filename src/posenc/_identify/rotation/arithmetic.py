@@ -45,7 +45,6 @@ def rounded(x: NDArray[np.float64], dtype: str) -> NDArray[np.float64]:
 
 
 def exact(rotary: Rotary, positions: NDArray[np.float64] | NDArray[np.int64]) -> NDArray[np.complex128]:
-    """Return cos + i sin."""
     cos, sin = rotary.tables(positions, dtype="float64")
     values: NDArray[np.complex128] = cos + 1j * sin
     return values
@@ -85,7 +84,7 @@ def computed(
     rotary: Rotary, positions: NDArray[np.float64] | NDArray[np.int64], arithmetic: Arithmetic,
     frequencies: NDArray[np.float64] | None = None,
 ) -> NDArray[np.complex128]:
-    """Return cos + i sin as computed with this arithmetic and with the frequencies of the rotation, or with `frequencies`."""
+    """Return cos + i sin, computed with this arithmetic from the frequencies of a rotation, or from `frequencies` if given."""
     w = rounded(rotary.frequencies if frequencies is None else frequencies, arithmetic.frequencies)
     at = rounded(axis_positions(rotary, positions), arithmetic.positions)
     angles = rounded(at * w, arithmetic.angles)
@@ -110,8 +109,8 @@ def unexplained(
     reference = computed(rotary, positions, arithmetic) if narrow else exact(rotary, positions)
     size = abs(rotary.scale * rotary.attention_scaling)
     angles = growth_of(rotary.frequencies) * np.abs(axis_positions(rotary, positions) * rotary.frequencies)
-    # half an ulp, or one ulp if values may also be rounded before the multiplication by the scale; one and a half times that,
-    # because frequencies may be estimates
+    # half an ulp, or one ulp if values may also be rounded before the multiplication by the scale; the factor 1.5 allows for
+    # frequencies that are estimates
     rounding = (1.5 if size == 1 else 3) * 2.0 ** -PRECISION[arithmetic.table]
     # if the values fit into bfloat16, their dtype may be float16, which rounds small values to 0
     smallest = DTYPES["float16" if arithmetic.table in NARROW else arithmetic.table].smallest

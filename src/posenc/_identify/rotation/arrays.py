@@ -34,7 +34,6 @@ class Reading(NamedTuple):
 
     @property
     def pairs(self) -> int:
-        """The number of pairs."""
         if self.frequencies is not None:
             return len(self.frequencies)
         assert self.read is not None

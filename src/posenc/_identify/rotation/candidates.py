@@ -205,7 +205,6 @@ def _other_frequencies(expected: Rotary, estimate: Estimate) -> Iterator[Candida
 
 
 def _multiplied(rotary: Rotary, factor: float) -> Rotary | None:
-    """Return a rotation with the frequencies multiplied by a number."""
     keywords = changes_of(rotary)
     if "frequencies" not in keywords and rotary.scaling is None:
         return changed(rotary, frequency_scale=rotary.frequency_scale * factor)

@@ -51,7 +51,7 @@ def differences(found: Rotary, expected: Rotary | None, source: str) -> tuple[st
 def _at_one_length(
     own: dict[str, Any], wanted: dict[str, Any], step: float
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return two scalings of type yarn with betas and with the same original length, if `own` has fitted betas.
+    """Convert two scalings of type yarn to the same original length, with betas, if the betas of `own` are fitted.
 
     The frequencies depend only on the quotients of the length and the betas, and these are rounded to pairs.  `step` is the
     difference between the logarithms of the frequencies of adjacent pairs.

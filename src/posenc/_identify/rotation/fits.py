@@ -14,7 +14,7 @@ from posenc._identify.rotation.phases import FLOAT32
 from posenc._identify.table.candidates import TURNS, short
 from posenc._rotary import Rotary
 
-DIGITS = (64.0, 8.0, 1.0, 0.1)      # multiples of the error within which a parameter is rounded to a short decimal
+DIGITS = (64.0, 8.0, 1.0, 0.1)      # parameters are rounded to short decimals within these multiples of the error
 
 
 def fits(estimate: Estimate, head_dim: int, axes: Any = None) -> Iterator[Rotary]:

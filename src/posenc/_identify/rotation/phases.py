@@ -21,7 +21,7 @@ class Phases(NamedTuple):
     amplitude: NDArray[np.float64]
     phase: NDArray[np.float64]
     phase_error: NDArray[np.float64]
-    reach: NDArray[np.float64]                  # largest distance of two positions that the estimate uses
+    reach: NDArray[np.float64]                  # largest distance between two positions that the estimate uses
 
 
 def wrapped(angle: NDArray[np.float64]) -> NDArray[np.float64]:

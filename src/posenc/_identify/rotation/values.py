@@ -34,7 +34,7 @@ class Values(NamedTuple):
     scale_error: float
     still: NDArray[np.bool_]            # pairs that are not rotated, although they should be
     zero: NDArray[np.bool_]             # pairs that are 0 everywhere
-    reach: float                        # largest distance of two positions whose phases agree with the frequencies
+    reach: float                        # largest distance between two positions whose phases agree with the frequencies
     faults: tuple[str, ...]
     shift: float | int = 0              # the number that was added to the given positions
 
@@ -62,7 +62,7 @@ class Values(NamedTuple):
             yield with_scale(rotary, scale)
 
     def with_fitted_scale(self, rotary: Rotary) -> Values:
-        """Return these values with another possible scale: the middle of the scales with which a rotation rounds to them."""
+        """Return these values with one more possible scale, the middle of the scales that explain them for a rotation."""
         unit = exact(with_scale(rotary, 1.0), self.positions)
         x = np.stack([self.values.real, self.values.imag])
         divisor = np.abs(np.stack([unit.real, unit.imag]))
@@ -75,7 +75,6 @@ class Values(NamedTuple):
         return self._replace(scales=(*self.scales, scale))
 
     def rows(self, chosen: NDArray[np.bool_]) -> Values:
-        """Return some of the rows."""
         return self._replace(positions=self.positions[..., chosen], values=self.values[chosen])
 
     def loose(self) -> Values:

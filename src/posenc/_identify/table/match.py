@@ -98,8 +98,8 @@ def identify(table: ArrayLike, positions: Positions | None = None, *, nearest: b
         Table of dtype float16, float32, float64, bfloat16 or uint16 (the bits of bfloat16).  A single row of zeros is
         interpreted as the row of `padding_idx`.
     positions : int, range or array_like, optional
-        Positions of the rows, as in `encode`.  By default they are searched for among evenly spaced integers with a start
-        in [-2**20, 2**20].
+        Positions of the rows, as in `encode`.  The default is to search for evenly spaced integers with a start in
+        [-2**20, 2**20].
     nearest : bool, optional
         If no known convention gives the table, return the nearest one, provided that it gives most of the columns.  Its
         `reason` begins with "no match" and names the other columns.
