@@ -1,7 +1,7 @@
 """Tables as lazy Dask arrays, addition to Dask arrays, and Zarr stores written by all workers of a cluster.
 
 Each task uses one thread, because the scheduler runs one task per processor.  Tasks receive the keywords of a convention,
-because `posenc.encode` and `posenc.add_to` cache the Encoding for equal keywords.  An Encoding as an argument would be built
+because `posenc.encode` and `posenc.add_to` cache an Encoding for equal keywords.  An Encoding as an argument would be built
 again in each task.
 """
 
@@ -63,7 +63,7 @@ def table(
     positions : int, range, array_like or dask.array.Array
         Positions of the rows, as in `posenc.encode`, of shape ``S``.  A column of a Dask dataframe is computed immediately.
     d_model : int or posenc.Encoding
-        Number of columns, or an encoding, which has its own d_model and convention.
+        Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
     chunks : int, tuple, str, optional
         Chunks of the positions, in any form that Dask accepts.  ``"auto"`` keeps the chunks of a Dask array; for
         other positions it uses Dask's setting ``array.chunk-size``.  The columns are always one chunk.
@@ -276,7 +276,7 @@ def _sum(
         positions = np.broadcast_to(positions, x.shape[:-1])
         if x.ndim == 1:
             return _sum(x[np.newaxis], positions[np.newaxis], columns, d_model, keywords).reshape(x.shape)
-    # add_to needs all columns; an array of a strip of rows at a time bounds the memory
+    # add_to needs all columns; one strip of rows at a time bounds the memory
     total, n = np.empty(x.shape, x.dtype), x.shape[-2]
     wide = np.zeros((max(1, min(n, STRIP_BYTES // (d_model * x.itemsize))), d_model), x.dtype)
     ours = slice(columns.start, columns.stop)
@@ -311,7 +311,7 @@ def to_zarr(
     positions : int or range
         Positions of the rows; an integer n means ``range(n)``.
     d_model : int or posenc.Encoding
-        Number of columns, or an encoding, which has its own d_model and convention.
+        Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
     chunks : int or str, optional
         Number of positions in a chunk, as in `table`.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional

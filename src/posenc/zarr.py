@@ -54,8 +54,8 @@ def create(
         Number of positions in a shard, a multiple of `chunk_rows`, which must then be given.  A shard is one file or
         object that holds several chunks, and is written as a whole.  By default, each chunk is a file or object.
     overwrite : bool, optional
-        Replace a published store, and discard an unfinished one with other arguments.  A folder is replaced by `finish`;
-        any other store is deleted at once.
+        Replace a published store, or discard an unfinished store that was created with other arguments.  A folder is
+        replaced by `finish`; any other store is deleted at once.
     storage_options : dict, optional
         Options that fsspec needs to access the URL.
 

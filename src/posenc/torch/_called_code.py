@@ -31,7 +31,7 @@ def methods_of(module: nn.Module) -> Iterator[tuple[Any, bool]]:
 
 
 def _called_methods(module: nn.Module, kinds: list[type], names: Iterable[str]) -> dict[Any, None]:
-    """Return the methods with these names, and the methods that these call."""
+    """Return the methods with these names and the methods that they call, directly or indirectly."""
     found: dict[Any, None] = {}
     left = [_method(module, kinds, name) for name in names]
     while left:

@@ -29,7 +29,7 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
     positions : int or range
         The positions of the rows; an integer n means ``range(n)``.
     d_model : int or posenc.Encoding
-        Number of columns, or an encoding, which has its own d_model and convention.
+        Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
     chunk_rows : int, optional
         Number of positions in a chunk; by default, as many as fit in 4 MiB.
     dtype : torch.dtype, optional

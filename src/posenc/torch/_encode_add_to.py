@@ -28,7 +28,7 @@ def encode(
     positions : int, range, Tensor or array_like
         As for `posenc.encode`, or a tensor of any shape and any real dtype.
     d_model : int or posenc.Encoding
-        Number of columns, or an encoding, which has its own d_model and convention.
+        Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
     dtype : torch.dtype, optional
         One of float32, float64, float16 and bfloat16.
     device : torch.device, optional

@@ -230,7 +230,7 @@ def is_eager() -> bool:
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Return whether a tensor stores its elements in memory of the CPU and autograd records no operations on it."""
+    """Return whether a tensor stores its elements in CPU memory and autograd records no operations on it."""
     return (
         type(tensor) is Tensor                                  # a subclass such as DTensor or FakeTensor may have no memory
         and tensor.is_cpu

@@ -33,7 +33,7 @@ class PositionalTable(nn.Module):
     Parameters
     ----------
     d_model : int or posenc.Encoding
-        Number of columns, or an encoding, which has its own d_model and convention.
+        Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
     max_sequence_length : int, optional
         Initial number of rows.  The table grows if an input is longer.
     **convention
@@ -203,7 +203,7 @@ class PositionalTable(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
 
     def _mismatch(self, stored: Any) -> str:
-        """Return "" if a stored table matches this module's up to float32 rounding, else describe the difference."""
+        """Return "" if a stored table matches this module's table up to float32 rounding, else describe the difference."""
         if not isinstance(stored, Tensor):
             return f"is of type {type(stored).__name__}, expected a floating-point tensor"
         if not stored.is_floating_point():
@@ -243,7 +243,7 @@ class PositionalEncoding(PositionalTable):
     Parameters
     ----------
     d_model : int or posenc.Encoding
-        Number of columns, or an encoding, which has its own d_model and convention.
+        Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
     dropout : float, optional
         The probability of dropout.  A positive integer is rejected, because similar classes take a length here.
     *others

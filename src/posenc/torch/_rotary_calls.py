@@ -65,11 +65,11 @@ def called(function: Callable[..., Any], roles: Mapping[str, str], values: Mappi
 
 
 class Tables(NamedTuple):
-    """Cosines and sines of n positions, of shape (n, columns), and the values of roles in the shape of the result."""
+    """Cosines and sines of n positions, of shape (n, columns), and a value for each role, in the shape of the result."""
 
     cos: Tensor
     sin: Tensor
-    values: dict[str, Any]          # of the roles cos, sin and table, and of first and second, the elements of a pair
+    values: dict[str, Any]          # keys: cos, sin, table, and first and second, the elements of a pair
 
 
 def pair(result: Any) -> tuple[Tensor, Tensor]:

@@ -308,7 +308,7 @@ def _tables_alone(tables: Callable[[Tensor, Tensor], Tables], setting: Setting) 
 
 
 def _extended(rotate: Rotate, length: int | None) -> Rotate:
-    """Return a rotation of sequences of this length, which adds a row at the last position to each call."""
+    """Return a rotation of sequences of this length; each call has one more row, at the last position."""
     if length is None:
         return rotate
 

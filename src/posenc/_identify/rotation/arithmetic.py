@@ -68,7 +68,7 @@ def narrower_than_needed(rotary: Rotary, positions: NDArray[Any], stored: str, d
 
 
 def difference(x: NDArray[np.complex128], y: NDArray[np.complex128]) -> NDArray[np.float64]:
-    """Return the larger of the absolute differences of the real and of the imaginary parts."""
+    """Return the larger of the differences between the real parts and between the imaginary parts, as absolute values."""
     return np.maximum(np.abs(x.real - y.real), np.abs(x.imag - y.imag))
 
 

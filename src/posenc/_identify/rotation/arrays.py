@@ -89,7 +89,7 @@ def array_of(name: str, value: Any) -> tuple[NDArray[Any], str]:
 
 
 def float64_values(array: NDArray[Any], dtype: str) -> NDArray[np.float64]:
-    """Convert an array of this dtype to float64; the dtype of a bfloat16 array may be uint16."""
+    """Convert an array of this dtype to float64; the bits of bfloat16 may be stored as uint16."""
     return float64_of(np.ascontiguousarray(array).view(np.uint16), dtype) if dtype == "bfloat16" else array.astype(np.float64)
 
 

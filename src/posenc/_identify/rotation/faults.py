@@ -53,8 +53,8 @@ def _at_one_length(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Convert two scalings of type yarn to the same original length, with betas, if the betas of `own` are fitted.
 
-    The frequencies depend only on the quotients of the length and the betas, and these are rounded to pairs.  `step` is the
-    difference between the logarithms of the frequencies of adjacent pairs.
+    The frequencies depend only on the length divided by each beta, rounded to a pair.  `step` is the difference between the
+    logarithms of the frequencies of adjacent pairs.
     """
     if "beta_fast" not in own:
         return own, wanted

@@ -189,7 +189,7 @@ def _called(function: Callable[..., Any], form: Form, x: NDArray[np.float32], po
 def _fault_of_positions(function: Callable[..., Any], form: Form, positions: NDArray[Any], head_dim: int) -> str:
     """Return the fault of a function whose values depend on more than their own position, or an empty string.
 
-    A call at some positions is compared with a call of the same shape in which every position is the last of these positions.
+    Compare a call at some positions with a call of the same shape in which all positions are the last one.
     """
     some = positions[..., np.linspace(0, positions.shape[-1] - 1, 16).astype(int)]
 

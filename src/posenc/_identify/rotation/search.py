@@ -169,7 +169,7 @@ def near_candidates(
 def _candidates(
     sample: Values, target: Rotary | None, source: str, size: int, allow_narrow: bool = True
 ) -> Iterator[tuple[Candidate, bool]]:
-    """Yield candidates near the estimated frequencies, each with True if its arithmetic must round to 16 bits."""
+    """Yield candidates near the estimated frequencies, and whether the arithmetic of each must round to 16 bits."""
     axes = None if target is None else target.axes
     for narrow, values in ((False, sample), (True, sample.loose())):
         if target is not None:

@@ -175,7 +175,7 @@ def _scales(d_model: int) -> tuple[float, ...]:
 
 
 def short(x: float, error: float, favourites: Sequence[float] = (), lenience: float = 1) -> float:
-    """Return a favourite near x, else the shortest decimal near x, or a quotient 1 / n instead of more than four digits.
+    """Return the first of these near x: a favourite, a decimal of up to four digits, 1 / n, or the shortest decimal.
 
     The relative difference from x is at most min(lenience * error, 0.002) for a favourite, and `error` for other numbers.
     """

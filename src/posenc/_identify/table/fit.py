@@ -73,7 +73,7 @@ def _sparse(first: int, beyond: int) -> Iterator[int]:
 
 
 def _coarse(q: NDArray[np.float64], x: NDArray[np.float64]) -> float | None:
-    """Search a grid of frequencies for the sinusoid that explains the most of x; return None if all positions are equal."""
+    """Search a grid of frequencies for the sinusoid that explains x best; return None if all positions are equal."""
     span = np.ptp(q)
     if span == 0:
         return None
