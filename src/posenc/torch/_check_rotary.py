@@ -258,8 +258,6 @@ def _variants(setting: Setting, expected: Expected, module: nn.Module) -> list[t
 
 
 class Judged(NamedTuple):
-    """The result of one comparison."""
-
     found: Rotary | None = None
     faults: tuple[str, ...] = ()
     errors: Mapping[int, float | None] = {}
@@ -273,7 +271,6 @@ class Judged(NamedTuple):
 
 
 def _judged(place: Place, setting: Setting, rotary: Rotary | None, source: str) -> Judged:
-    """Compare the rotation of a module with the expected one."""
     module = copied(place) if is_called(place.module) else place.module
     try:
         found = rotations(module, functions_of(place), setting)

@@ -154,11 +154,11 @@ def _rows(table: Tensor, n: int) -> Tensor | None:
 
 
 class Plan(NamedTuple):
-    """The form of a call: whether heads follow positions, a number for the shape of other arguments, and the columns."""
+    """The form of a call."""
 
-    swapped: bool
-    shape: int
-    columns: int
+    swapped: bool               # whether heads follow positions
+    shape: int                  # the number of a shape of tables, or of x and positions
+    columns: int                # the number of columns that are rotated
 
 
 def plans(columns: tuple[int, ...]) -> Iterator[Plan]:

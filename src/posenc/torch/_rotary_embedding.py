@@ -207,7 +207,6 @@ class RotaryEmbedding(nn.Module):
         return self._texts[layer_type]
 
     def _dtype(self, x: Tensor) -> torch.dtype:
-        """Return the dtype of the result for an input x."""
         if self.dtype is not None or self._form == "complex":
             return self.dtype or torch.float32
         _tensor_arguments.dtype_name(x.dtype, "x has dtype")

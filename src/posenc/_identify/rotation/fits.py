@@ -82,7 +82,10 @@ def _fast(estimate: Estimate, turning: NDArray[np.intp], count: int) -> Iterator
 
 
 def _scaled(estimate: Estimate, unscaled: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]] | None:
-    """Return the factor of the scaling and, for each frequency, its share from 0 (unscaled) to 1 (divided by it); or None."""
+    """Return the factor of a scaling and its share in each frequency, or None.
+
+    The share is 0 for an unscaled frequency, and 1 for a frequency that is divided by the factor.
+    """
     ratio = estimate.frequency / unscaled
     relative = float(8 * estimate.error[-1] / abs(estimate.frequency[-1])) + 64 * FLOAT32
     if not (estimate.known.all() and 0 < ratio[-1] < 0.99 and relative < 0.05):

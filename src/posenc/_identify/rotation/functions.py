@@ -241,7 +241,6 @@ class _Pair(NamedTuple):
 def _read_rotated(
     function: Callable[..., Any], form: Form, at: NDArray[Any], head_dim: int, expected: Rotary | None
 ) -> Reading:
-    """Read a function that rotates vectors."""
     def rotated(x: NDArray[np.float32], positions: NDArray[Any]) -> tuple[NDArray[np.float64], str]:
         array, dtype = array_of("the result of rotation", _called(function, form, x, positions))
         return float64_values(array, dtype), dtype

@@ -120,7 +120,7 @@ def _difference(rotate: Any, expected: Rotary, position: int) -> float | None:
 
 
 def each_once(rotation: Any) -> Any:
-    """Return tables without repeated columns, because tables may have another layout than the pairs."""
+    """Return tables without repeated columns, because their layout may differ from that of the pairs."""
     return tuple(map(_once, rotation)) if isinstance(rotation, tuple) else rotation
 
 

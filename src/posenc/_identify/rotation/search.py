@@ -36,8 +36,6 @@ CHUNK = 2**18               # number of values that are compared at a time
 
 
 class Found(NamedTuple):
-    """The result of a search."""
-
     rotary: Rotary | None
     difference: float
     faults: tuple[str, ...] = ()
@@ -91,7 +89,6 @@ def search(reading: Reading, expected: Rotary | None, source: str, head_dim: int
 
 
 def checked_size(head_dim: int | None, pairs: int) -> int:
-    """Return the number of columns of a head."""
     if head_dim is not None and head_dim < 2 * pairs:
         raise ValueError(f"head_dim is {head_dim}, expected at least {2 * pairs}, the number of columns that are rotated")
     return head_dim or 2 * pairs
@@ -119,7 +116,6 @@ def targets(expected: Rotary | None, count: int, source: str) -> Iterator[tuple[
 def _found(
     reading: Reading, positions: NDArray[Any], values: NDArray[np.complex128], target: Rotary | None, source: str, size: int
 ) -> Found:
-    """Find the rotation of finite values."""
     sample = positive(positions, values, reading.dtype, target)
     if sample is None:
         return _at_one_position(positions, values, reading.dtype, target)
