@@ -136,7 +136,10 @@ def _same(line: Line, other: Line) -> bool:
 
 
 def in_steps(encodings: list[Encoding]) -> list[Encoding]:
-    """Return encodings without their frequency scale if it is an integer above 1, because it may be the step of positions."""
+    """Return the encodings whose frequency scale is an integer above 1, but without this scale.
+
+    The integer may be the step of the positions.
+    """
     changes = [changes_of(encoding) for encoding in encodings]
     scales = [c.pop("frequency_scale", 1.0) for c in changes]
     return [Encoding(e.d_model, **c) for e, c, s in zip(encodings, changes, scales, strict=True) if s > 1 and s.is_integer()]

@@ -136,7 +136,7 @@ def identify(table: ArrayLike, positions: Positions | None = None, *, nearest: b
 
 
 def identify_file(table: Readable, positions: range | None = None) -> list[Match]:
-    """Return the matches of a table in an open file, or the nearest one."""
+    """Return the matches of a table in an open file, or the nearest convention."""
     def read(first: int, rows: int) -> NDArray[np.float64]:
         return float64_of(table.read(first, min(rows, table.shape[0] - first)), table.dtype)
 

@@ -15,7 +15,7 @@ from posenc._arguments.dtypes import DTYPES, values_of
 from posenc._arguments.types import Positions
 from posenc._files.save_open_verify import File
 
-SAMPLE = 2**21              # the first part of a sample has SAMPLE / 2 values, but at least 16 and at most 256 rows
+SAMPLE = 2**21              # the first rows of a sample have SAMPLE / 2 values; their number is at least 16 and at most 256
 # significant bits of each dtype, narrowest first; half an ulp of a value is at most the value times 2**-bits
 PRECISION = {name: row.precision for name, row in reversed(DTYPES.items())}
 
