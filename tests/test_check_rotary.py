@@ -372,7 +372,7 @@ def test_frequencies_alone_are_not_the_rotation():
     report = check_rotary(model(Unknown()))
     row, = report
     assert not report.ok and row.verdict == UNCHECKED and row.found == Rotary(DIM, base=BASE)
-    assert row.faults[0].startswith("only frequencies were compared: ")
+    assert row.faults[0].startswith("only frequencies were compared, ")
     assert verdicts(check_rotary(model(Unknown(rotary_faults.frequencies(1e4))))) == [WRONG]
 
 

@@ -254,8 +254,8 @@ FAULTS = {
     "one frequency": (np.where(np.arange(32) == 3, 0.5, INV_FREQ), ROTARY,
                       ("the frequency of pair 3 is 0.5, expected 0.292228",)),
     "uninitialised": (np.where(np.arange(32) < 12, np.nan, INV_FREQ), ROTARY,
-                      ("inv_freq is not a geometric series, and 12 of 32 elements are not finite: probably uninitialised",)),
-    "zero": (np.zeros(32), ROTARY, ("inv_freq is not a geometric series, and all 32 elements are 0: probably uninitialised",)),
+                      ("12 of 32 elements are not finite, so inv_freq is probably uninitialized",)),
+    "zero": (np.zeros(32), ROTARY, ("all 32 elements are 0, so inv_freq is probably uninitialized",)),
     # pairs
     "layout": (rotation(ROTARY), ROTARY.replace(layout="interleaved"), ("layout is halves, expected interleaved",)),
     "layout of tables": ((np.repeat(COS, 2, 1), np.repeat(SIN, 2, 1)), ROTARY, (
@@ -273,7 +273,7 @@ FAULTS = {
     "other columns are 0": (lambda x, p: np.where(np.arange(80) < 32, rotation(PARTIAL)(x, p), 0), PARTIAL,
                             ("columns 32 to 79 are set to 0",)),
     "a constant is added": (lambda x, positions: rotation(ROTARY)(x, positions) + 1, ROTARY,
-                            ("the function returns other values than 0 if x is 0",)),
+                            ("the function returns values other than 0 if x is 0",)),
     # cosines and sines
     "negative": (lambda x, positions: -rotation(ROTARY)(x, positions), ROTARY, ("values are multiplied by -1, expected 1",)),
     "negative tables": ((-COS, -SIN), ROTARY, ("values are multiplied by -1, expected 1",)),
@@ -320,7 +320,7 @@ FAULTS = {
     "tables": (tuple(rounded(table.astype(np.float64), "bfloat16").astype(np.float32) for table in (COS, SIN)), ROTARY,
                ("tables were rounded to bfloat16",)),
     "angles above 65,504 in float16": (rotation(PARTIAL, float16_angles), PARTIAL, (
-        "not all values are finite, the first at position 65,535", "angles were rounded to float16")),
+        "some values are not finite, the first at position 65,535", "angles were rounded to float16")),
     "everything": (narrow_tables(range(5000), "bfloat16", "bfloat16", "bfloat16"), ROTARY, (
         "inv_freq was rounded to bfloat16", "positions were rounded to bfloat16 above 256", "angles were rounded to bfloat16")),
 }
@@ -483,7 +483,7 @@ def test_a_function_with_a_short_table():
     ((INV_FREQ,), {"positions": 5}, "positions is given with frequencies, expected tables or a function; omit positions"),
     ((INV_FREQ,), {"head_dim": 32}, "head_dim is 32, expected at least 64, the number of columns that are rotated"),
     ((INV_FREQ,), {"head_dim": 32, "expect": ROTARY}, "head_dim is 32, but expect has 64; call .* without head_dim"),
-    ((INV_FREQ,), {"expect": {"base": 5.0}}, "expect is a dict of keywords of Rotary without head_dim, expected head_dim"),
+    ((INV_FREQ,), {"expect": {"base": 5.0}}, "expect is a dict of keywords of Rotary without head_dim; add head_dim"),
     ((INV_FREQ,), {"expect": {"head_dim": 64, "bas": 5.0}}, "unexpected keyword argument 'bas'; did you mean 'base'"),
     ((INV_FREQ,), {"expect": "llama"}, "expect is 'llama' of type str, expected a posenc.Rotary, a configuration"),
     ((INV_FREQ,), {"expected": ROTARY}, "unexpected keyword argument 'expected'; did you mean 'expect'?"),

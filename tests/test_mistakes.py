@@ -407,7 +407,7 @@ posenc.identify_rotary(None)                            rotation is None, expect
 posenc.identify_rotary("tables.npy")                    rotation has dtype <U10, expected float64, float32
 posenc.identify_rotary(posenc.Rotary)                   rotation is <class | tables, frequencies, a function
 posenc.identify_rotary(len)                             rotation is a function | expect or head_dim
-posenc.identify_rotary((x,))                            rotation is a tuple of 1, expected the cosines and the sines
+posenc.identify_rotary((x,))                            rotation is a tuple of length 1, expected the pair (cos, sin)
 posenc.identify_rotary(np.zeros(0))                     rotation has shape (0,), expected at least one element
 posenc.identify_rotary(np.zeros((2, 3, 4, 5)))          rotation has shape (2, 3, 4, 5), expected (n, 2 * pairs)
 posenc.identify_rotary((x, x[:5]))                      sin has shape (5, 64) | the shape and dtype of cos, (12, 64)
@@ -552,7 +552,7 @@ posenc.torch.RotaryEmbedding(config, max_seq_len=10)    'max_seq_len' | did you 
 posenc.torch.RotaryEmbedding(config, max_len=0)         max_len is 0 | at least 1
 posenc.torch.RotaryEmbedding(config, max_len=1e5)       max_len is 100000.0 of type float | an integer
 posenc.torch.RotaryEmbedding(config, dtype="float32")   dtype is 'float32' | did you mean torch.float32?
-posenc.torch.RotaryEmbedding(config, max_len=9)(t, torch.zeros(1, 12))  positions has dtype torch.float32 | integers with max_len
+posenc.torch.RotaryEmbedding(config, max_len=9)(t, torch.zeros(1, 12))  positions has dtype torch.float32 | integers, because max_len is given
 posenc.torch.RotaryEmbedding(config, max_len=9)(t, torch.arange(12)[None])  positions has 11 | 0 <= position < 9, which is max_len
 posenc.torch.RotaryEmbedding(rotary)(x, torch.zeros(1, 12))  x is of type ndarray | a torch.Tensor
 posenc.torch.RotaryEmbedding(rotary)(t, range(12))      positions is of type range | a torch.Tensor
@@ -632,8 +632,8 @@ posenc.plot.waves(enc, 12, columns=[1])                 'columns' | did you mean
 ROTATIONS = """
 posenc.torch.{}(x, rotary=rotary)                       x is of type ndarray | torch.Tensor; posenc.Rotary.rotate takes arrays
 posenc.torch.{}(t)                                      rotary is None | a posenc.Rotary, unless positions is a posenc.RotaryAt
-posenc.torch.{}(t, rotary.at(12), rotary=rotary)        rotary is Rotary(64) | only in rotary.at(...)
-posenc.torch.{}(t, rotary.at(12), inverse=True)         inverse is True | only in rotary.at(...)
+posenc.torch.{}(t, rotary.at(12), rotary=rotary)        rotary is Rotary(64), expected no rotary
+posenc.torch.{}(t, rotary.at(12), inverse=True)         inverse is True, expected no inverse
 posenc.torch.{}(t, rotary.at(10))                       positions has shape (10,) | (12
 posenc.torch.{}(t, 10, rotary=rotary)                   positions has length 10, expected 12
 posenc.torch.{}(t, torch.rand(12, requires_grad=True), rotary=rotary)  positions requires grad
@@ -692,6 +692,8 @@ posenc.torch.RotaryEmbedding(posenc.Rotary(64, scaling=unset), max_len=99) -> po
 posenc.encode(objects, 64)                                -> posenc.encode(objects.astype("int64"), 64)
 posenc.identify_rotary(np.ones(4), positions=5)           -> posenc.identify_rotary(np.ones(4))
 posenc.identify_rotary(torch.ones(4, 4).to_sparse())      -> posenc.identify_rotary(torch.ones(4, 4).to_sparse().to_dense())
+posenc.dask.add_to(lazy[lazy[:, 0] == 0])                 -> posenc.dask.add_to(lazy[lazy[:, 0] == 0].compute_chunk_sizes())
+posenc.identify_rotary(np.ones(32), expect={"base": 5.0}) -> posenc.identify_rotary(np.ones(32), expect={"base": 5.0, "head_dim": 64})
 posenc.identify_rotary(np.ones(4), expect=rotary, head_dim=8) -> posenc.identify_rotary(np.ones(4), expect=rotary)
 posenc.testing.assert_rotary(lambda x, p: x + xy[p, :1], rotary) -> posenc.identify_rotary(lambda x, p: x + xy[p, :1], expect=rotary, positions=range(5))
 posenc.encode(pd.Series(objects), 64)                     -> posenc.encode(pd.Series(objects).astype("int64"), 64)

@@ -536,7 +536,7 @@ EXCHANGED = ("cos and sin are exchanged",)
     ((BASE, SIGNS, POSITIONS), ("base is 10000, the configuration has 500000", "the signs of the sines are reversed",
                                 "positions were rounded to bfloat16 above 256")),
     ((ARGUMENTS,), EXCHANGED), ((UNPACKED,), EXCHANGED), ((ARGUMENTS, UNPACKED), ()),
-    ((QUERIES,), ("keys: the function returns other values than 0 if x is 0",)),
+    ((QUERIES,), ("keys: the function returns values other than 0 if x is 0",)),
 ])
 def test_check_rotary_finds_the_faults_of_a_copy_of_llama(changes, faults, tmp_path, monkeypatch):
     source = inspect.getsource(importlib.import_module("transformers.models.llama.modeling_llama"))

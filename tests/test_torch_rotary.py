@@ -386,7 +386,7 @@ def test_positions_beyond_the_tables():
             cos, sin = module(X, torch.tensor([[5, bad]]))
         assert torch.isnan(cos[0, 1]).all() and torch.isnan(sin[0, 1]).all() and torch.isfinite(cos[0, 0]).all()
     assert module(X, torch.empty(1, 0, dtype=torch.int64))[0].shape == (1, 0, 64)
-    with pytest.raises(TypeError, match=r"positions has dtype torch\.float64, expected integers with max_len"):
+    with pytest.raises(TypeError, match=r"positions has dtype torch\.float64, expected integers, because max_len is given"):
         module(X, torch.tensor([[5.0]], dtype=torch.float64))
     with pytest.raises(TypeError, match=r"x has dtype torch\.bfloat16, expected torch\.float32, .* pass dtype=torch\.bfloat16"):
         module(X.bfloat16(), ROWS)

@@ -1,7 +1,8 @@
 """Tables as lazy Dask arrays, addition to Dask arrays, and Zarr stores written by all workers of a cluster.
 
-Each task uses one thread, because the scheduler runs one task per processor.  Tasks receive the keywords of a convention and
-call `posenc.encode` or `posenc.add_to`, which cache Encodings; an Encoding as an argument would be built again in each task.
+Each task uses one thread, because the scheduler runs one task per processor.  Tasks receive the keywords of a convention,
+because `posenc.encode` and `posenc.add_to` cache an Encoding for equal keywords.  An Encoding as an argument would be built
+again in each task.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def _checked_positions(positions: Any, encoding: Encoding) -> range | NDArray[An
     if isinstance(positions, da.Array):
         checks.positions_of(checks.numbers("positions", np.empty(0, positions.dtype)), 0)
         if np.isnan(positions.shape).any():
-            raise ValueError(f"positions has shape {positions.shape}, expected known sizes: see compute_chunk_sizes")
+            raise ValueError(f"positions has shape {positions.shape}, expected known sizes; call compute_chunk_sizes() first")
         return positions
     positions = checks.range_or_array(positions)
     checks.positions_of(positions, encoding.position_offset)
@@ -62,12 +63,12 @@ def table(
     positions : int, range, array_like or dask.array.Array
         Positions of the rows, as in `posenc.encode`, of shape ``S``.  A column of a Dask dataframe is computed immediately.
     d_model : int or posenc.Encoding
-        Number of columns; or an encoding, in place of d_model and the keywords of a convention.
+        Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
     chunks : int, tuple, str, optional
         Chunks of the positions, in any form that Dask accepts.  ``"auto"`` keeps the chunks of a Dask array; for
         other positions it uses Dask's setting ``array.chunk-size``.  The columns are always one chunk.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
-        bfloat16 needs ``ml_dtypes``.
+        Data type of the values; bfloat16 needs ``ml_dtypes``.
     **convention
         See `posenc.Encoding`.
 
@@ -100,12 +101,12 @@ def table(
     rows = _checked_positions(positions, encoding)
     shape = (len(rows),) if isinstance(rows, range) else rows.shape
     if not isinstance(rows, da.Array) or chunks != "auto":
-        # Dask computes chunk sizes from the bytes of an element, which is a whole row here
+        # Dask computes chunk sizes from the size of an element; here, an element is a whole row
         row = np.dtype((np.void, max(1, encoding.d_model * meta.itemsize)))
         try:
             chunks = da.core.normalize_chunks(chunks, shape, dtype=row)
         except ZeroDivisionError:
-            raise ValueError(f"chunks is {chunks}, expected at least 1 position in each") from None
+            raise ValueError(f"chunks is {chunks}, expected at least 1 position in each chunk") from None
         if not isinstance(rows, range):
             rows = da.asarray(rows).rechunk(chunks)
     else:
@@ -127,7 +128,7 @@ def _lazy(slices: _Rows | _Range, chunks: tuple[Any, ...], name: str, meta: NDAr
 
 
 class _Rows:
-    """The table of a range, computed when sliced; its Dask graph does not grow with the number of chunks."""
+    """The table of a range.  Each slice computes its own values, so the Dask graph does not grow with the number of chunks."""
 
     ndim = 2
 
@@ -160,7 +161,7 @@ def add_to(
     Parameters
     ----------
     x : dask.array.Array, shape (..., n, d_model)
-        Array of dtype float32, float64, float16 or bfloat16, with any chunks; not modified.
+        Array of dtype float32, float64, float16 or bfloat16, with any chunks.  It is not modified.
     positions : None, int, range, array_like or dask.array.Array, optional
         As in `posenc.add_to`.  None means ``range(n)``; an integer must equal n; a range must have n positions.  An array must
         have the shape (n,), or broadcast to ``x.shape[:-1]`` with the same number of dimensions.
@@ -201,7 +202,7 @@ def add_to(
     if x.ndim == 0:
         raise ValueError("x has shape (), expected (..., n, d_model)")
     if np.isnan(x.shape).any():
-        raise ValueError(f"x has shape {x.shape}, expected known sizes: see compute_chunk_sizes")
+        raise ValueError(f"x has shape {x.shape}, expected known sizes; call compute_chunk_sizes() first")
     if type(x._meta) is not np.ndarray:
         raise TypeError(f"x has blocks of type {type(x._meta).__name__}, expected numpy.ndarray")
     encoding = encoding_for(x, encoding, convention, add_to)
@@ -233,7 +234,7 @@ def add_to(
         name=f"posenc-add_to-{tokenize(x, positions, x_scale, encoding)}",
         dtype=x.dtype,
         meta=x._meta,
-        align_arrays=False,         # already aligned, except for axes of one position
+        align_arrays=False,         # the arrays are aligned, except for axes of length 1
         d_model=encoding.d_model,
         keywords={"x_scale": x_scale, "threads": 1, **changes_of(encoding)},
     )
@@ -275,7 +276,7 @@ def _sum(
         positions = np.broadcast_to(positions, x.shape[:-1])
         if x.ndim == 1:
             return _sum(x[np.newaxis], positions[np.newaxis], columns, d_model, keywords).reshape(x.shape)
-    # add_to needs all columns; the size of this array is bounded, because it holds only a strip of rows at a time
+    # add_to needs all columns; one strip of rows at a time bounds the memory
     total, n = np.empty(x.shape, x.dtype), x.shape[-2]
     wide = np.zeros((max(1, min(n, STRIP_BYTES // (d_model * x.itemsize))), d_model), x.dtype)
     ours = slice(columns.start, columns.stop)
@@ -298,7 +299,7 @@ def to_zarr(
     dtype: AnyDType = "float32", overwrite: bool = False, storage_options: dict[str, Any] | None = None,
     **convention: Unpack[Convention],
 ) -> zarr.Array[Any]:
-    """Write a table to a Zarr array of format 3, with a Zarr chunk for each Dask chunk, using the current scheduler.
+    """Write a table to a Zarr array of format 3 with the current scheduler; each Dask chunk becomes a Zarr chunk.
 
     If the client or all workers are killed, repeat the call to write the missing chunks.  To write several
     chunks in one task, call the functions of `posenc.zarr`.
@@ -306,17 +307,17 @@ def to_zarr(
     Parameters
     ----------
     path : path_like, URL or Zarr store
-        Folder that all workers share, written atomically; or another store, written in place: see `posenc.zarr.create`.
+        A folder that all workers share, written atomically, or another store, written in place; see `posenc.zarr.create`.
     positions : int or range
         Positions of the rows; an integer n means ``range(n)``.
     d_model : int or posenc.Encoding
-        Number of columns; or an encoding, in place of d_model and the keywords of a convention.
+        Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
     chunks : int or str, optional
         Number of positions in a chunk, as in `table`.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         Data type of the values; bfloat16 is stored as uint16, because Zarr has no bfloat16.
     overwrite : bool, optional
-        Overwrite an existing store; a folder is replaced at the end, and only if it is a Zarr store.
+        Replace an existing store.  A folder is replaced at the end, and only if it is a Zarr store.
     storage_options : dict, optional
         Options that fsspec needs to access the URL.
     **convention
@@ -330,11 +331,11 @@ def to_zarr(
     Raises
     ------
     TypeError, ValueError
-        If an argument has an invalid type or value, or a call with other arguments was killed and `overwrite` is false.
+        If an argument has an invalid type or value, or if a call with other arguments was killed and `overwrite` is false.
     FileExistsError
         If the store exists and `overwrite` is false.
     OSError
-        If a worker does not share the store, or if the system reports an error; nothing is published.
+        If a worker does not share the store, or if the system reports an error.  No store is published.
 
     See Also
     --------

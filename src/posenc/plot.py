@@ -1,8 +1,8 @@
 """Pictures of encodings with matplotlib: ``pip install 'posenc[plot]'``, then ``import posenc.plot``.
 
-The title is the encoding.  Without `ax`, a function draws on a new figure that is not registered with pyplot, so it need not be
-closed.  To show the figure in a notebook, run ``%matplotlib inline`` once and end a cell with ``ax.figure``; to save it, call
-``ax.figure.savefig("pe.png")``.
+The title of a plot is its encoding.  Without `ax`, a function draws on a new figure that is not registered with pyplot, so you
+need not close it.  To show the figure in a notebook, run ``%matplotlib inline`` once and end a cell with ``ax.figure``; to save
+it, call ``ax.figure.savefig("pe.png")``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["heatmap", "similarity", "waves"]
 
 WIDE, SQUARE = (8, 4.5), (5.6, 4.5)         # inches, 100 pixels each
 MARGIN = 0.1                                # inches
-LONGEST = 10**7             # from this magnitude on, positions are shown relative to the first such position
+LONGEST = 10**7             # positions are shown relative to the first one with at least this magnitude
 MOST = 2**24                # largest number of values in a picture; a default picture has fewer pixels
 DIMENSIONS = 4              # default number of curves
 NAMED = 10                  # largest number of curves with a legend; matplotlib has 10 different colours
@@ -62,7 +62,7 @@ def _check_size(*shape: int) -> None:
 def _axes(encoding: Encoding, ax: Axes | None, inches: tuple[float, float] = WIDE) -> Axes:
     """Return the Axes to draw on, with the encoding as their title."""
     if ax is None:
-        # compress: no gap between a square picture and its colour bar
+        # compress removes the gap between a square picture and its colour bar
         layout = ConstrainedLayoutEngine(w_pad=MARGIN, h_pad=MARGIN, compress=True)
         ax = Figure(inches, layout=layout).subplots()
     if not isinstance(ax, Axes):
@@ -104,7 +104,7 @@ def heatmap(encoding: Encoding, positions: Positions, *, ax: Axes | None = None)
     Raises
     ------
     TypeError, ValueError
-        If an argument has an invalid type or value, or the picture has no values or more than 2**24.
+        If an argument has an invalid type or value, or if the picture does not have 1 to 2**24 values.
 
     See Also
     --------
@@ -133,7 +133,7 @@ def heatmap(encoding: Encoding, positions: Positions, *, ax: Axes | None = None)
 def waves(
     encoding: Encoding, positions: Positions, *, dimensions: Iterable[SupportsIndex] | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Draw chosen dimensions as curves over the positions, with a colour bar instead of a legend for more than ten.
+    """Draw chosen dimensions as curves over the positions; more than ten have a colour bar instead of a legend.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def waves(
     Raises
     ------
     TypeError, ValueError
-        If an argument has an invalid type or value, or the table of all dimensions has no values or more than 2**24.
+        If an argument has an invalid type or value, or if the whole table does not have 1 to 2**24 values.
 
     See Also
     --------
@@ -213,7 +213,7 @@ def similarity(encoding: Encoding, positions: Positions, *, ax: Axes | None = No
     Raises
     ------
     TypeError, ValueError
-        If an argument has an invalid type or value, or the table or the picture has no values or more than 2**24.
+        If an argument has an invalid type or value, or if the table or the picture does not have 1 to 2**24 values.
 
     See Also
     --------
@@ -221,8 +221,8 @@ def similarity(encoding: Encoding, positions: Positions, *, ax: Axes | None = No
 
     Examples
     --------
-    If each frequency has a sine and a cosine, the dot product depends only on the distance; its maximum, on the diagonal, is
-    ``scale**2 * d_model / 2``:
+    If each frequency has a sine and a cosine, the dot product depends only on the distance between the positions.  Its maximum,
+    on the diagonal, is ``scale**2 * d_model / 2``:
 
     >>> import posenc, posenc.plot
     >>> ax = posenc.plot.similarity(posenc.Encoding(128), 100)

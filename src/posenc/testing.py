@@ -17,23 +17,23 @@ from posenc._identify.rotation.identify_rotary import identify_rotary, last_posi
 
 __all__ = ["assert_rotary"]
 
-LAST = 131_071              # without a configuration
+LAST = 131_071              # default of `up_to` if `expect` names no number of positions
 
 
 @suggests
 def assert_rotary(f: Any, expect: Any, up_to: SupportsIndex | None = None) -> None:
-    """Raise an AssertionError if a function does not rotate as expected, with a sentence for each difference.
+    """Raise an AssertionError, with a sentence for each difference, if a function does not rotate as expected.
 
     Parameters
     ----------
     f : callable, array_like or torch.nn.Module
-        A function ``f(x, positions)`` that returns x, rotated, or anything else that `posenc.identify_rotary` accepts.
+        A function ``f(x, positions)`` that returns rotated x, or another rotation that `posenc.identify_rotary` accepts.
     expect : Rotary, configuration or dict
         The expected rotation, as in `posenc.identify_rotary`.
     up_to : int, optional
-        The largest position with which f is called; N - 1 for a table of N rows.  By default, the last one for which `expect`
-        has frequencies: ``max_position_embeddings - 1`` of a configuration, or 131,071 if it has no such number.  With a
-        scaling that depends on the length of a sequence, it is the last position of the original length.
+        The largest position with which f is called, such as N - 1 for a table of N rows.  The default is
+        ``max_position_embeddings - 1`` of a configuration, or 131,071 if `expect` has no ``max_position_embeddings``.  For a
+        scaling that depends on the length of a sequence, the default is the last position of the original length.
 
     Returns
     -------
@@ -43,9 +43,9 @@ def assert_rotary(f: Any, expect: Any, up_to: SupportsIndex | None = None) -> No
     Raises
     ------
     AssertionError
-        If the rotation differs from the expected one by more than the rounding of its arithmetic, such as float32 angles.
+        If the rotation differs from the expected one by more than the rounding errors of its dtype and of float32 angles.
     TypeError, ValueError
-        If an argument has an invalid type or value, or if f cannot be called, or returns no array of the shape of x.
+        If an argument has an invalid type or value, or if f cannot be called or does not return an array of the shape of x.
 
     See Also
     --------
@@ -76,7 +76,7 @@ def assert_rotary(f: Any, expect: Any, up_to: SupportsIndex | None = None) -> No
 
 
 def _positions(last: int) -> NDArray[np.int64]:
-    """Return the first positions, those near powers of 2, where rounding begins and tables end, and the last ones."""
+    """Return the first and the last positions, and those near powers of 2, at which rounding begins and tables end."""
     powers = [1 << exponent for exponent in range(5, last.bit_length())]
     near = [power + offset for power in powers for offset in (-1, 0, 1)]
     every = {*range(33), *near, *range(max(0, last - 2), last + 1)}

@@ -1,6 +1,6 @@
 """Zarr stores written in parts, by any number of processes, and published when every chunk exists.
 
-The processes share nothing but the store: the specification in the store gives the values of every chunk.
+The processes share only the store, whose specification determines the values of every chunk.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def create(
 ) -> int:
     """Start a Zarr array of format 3 for the encodings of a range, to be written with `write` and published with `finish`.
 
-    If the store is unfinished and was created with the same arguments, the chunks that exist are kept: a job that was
-    killed continues where it stopped.
+    If the store is unfinished and was created with the same arguments, the chunks that exist are kept, so that a job that
+    was killed continues where it stopped.
 
     Parameters
     ----------
     store : path_like, URL or Zarr store
-        A folder that all processes share; a URL that fsspec knows, such as ``"s3://bucket/pe.zarr"``; or a store of the
+        A folder that all processes share; a URL that fsspec supports, such as ``"s3://bucket/pe.zarr"``; or a store of the
         package zarr.
     positions : int or range
         Positions of the rows; an integer n means ``range(n)``.
@@ -48,13 +48,14 @@ def create(
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         Data type of the values; bfloat16 is stored as uint16, because Zarr has no bfloat16.
     chunk_rows : int, optional
-        Number of positions in a chunk, the smallest part that readers read; by default a chunk has at most 32 MiB, or one row.
+        Number of positions in a chunk, the smallest part that readers read.  By default, a chunk has at most 32 MiB,
+        but at least one row.
     shard_rows : int, optional
-        Number of positions in a shard, a multiple of chunk_rows, which is then required.  A shard is one file or object that
-        holds several chunks, and is written as a whole.  By default, each chunk is a file or object.
+        Number of positions in a shard, a multiple of `chunk_rows`, which must then be given.  A shard is one file or
+        object that holds several chunks, and is written as a whole.  By default, each chunk is a file or object.
     overwrite : bool, optional
-        Replace a published store, and discard an unfinished one with other arguments.  A folder is replaced by `finish`;
-        any other store is deleted at once.
+        Replace a published store, or discard an unfinished store that was created with other arguments.  A folder is
+        replaced by `finish`; any other store is deleted at once.
     storage_options : dict, optional
         Options that fsspec needs to access the URL.
 
@@ -78,13 +79,13 @@ def create(
 
     Notes
     -----
-    A folder ``pe.zarr`` is first written in ``.pe.zarr.partial`` beside it.  Any other store is written in place, and
+    A folder ``pe.zarr`` is first written as ``.pe.zarr.partial`` beside it.  Any other store is written in place, and
     its metadata are written last; before that, readers find no array.  The attribute ``posenc`` holds the specification,
     from which ``posenc verify`` recomputes the table.  The fill value is NaN (for bfloat16, its bits), so a chunk that is
     lost later reads as NaN.
 
-    Whatever processes write, discard or publish a folder at the same time, a published folder is complete.  Another store
-    cannot be replaced in one step, so before you restart an unfinished one with other arguments, end the processes that
+    A published folder is complete, even if several processes write, discard or publish it at the same time.  Any other store
+    cannot be replaced in one step.  Before you restart an unfinished store with other arguments, end the processes that
     write or publish it.
 
     Examples
@@ -229,7 +230,7 @@ def finish(store: Any, *, storage_options: dict[str, Any] | None = None) -> zarr
     Returns
     -------
     zarr.Array
-        The array, open for reading; also if the store was published before.
+        The array, open for reading, even if the store was published before.
 
     Raises
     ------
@@ -240,8 +241,8 @@ def finish(store: Any, *, storage_options: dict[str, Any] | None = None) -> zarr
     FileExistsError
         If another store was published at the same path meanwhile, and `create` was called without `overwrite`.
     OSError
-        If chunks are missing or incomplete: the message has their number and the first names, and the store remains
-        unfinished.  Also if the system reports an error.
+        If chunks are missing or incomplete, or if the system reports an error.  If chunks are missing, the store remains
+        unfinished, and the message has the number of chunks and the first of their names.
 
     See Also
     --------

@@ -1,4 +1,4 @@
-"""Functions, modules and a dataset for encodings and rotations in PyTorch.  Install with ``pip install 'posenc[torch]'``.
+"""Functions, modules and a dataset for encodings and rotations in PyTorch.  They require ``pip install 'posenc[torch]'``.
 
 >>> import torch, posenc.torch
 >>> torch.equal(posenc.torch.encode(5, 8), posenc.torch.PositionalTable(8, 5)())

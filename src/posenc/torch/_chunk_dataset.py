@@ -1,4 +1,4 @@
-"""ChunkDataset, which yields the chunks of a table to a DataLoader."""
+"""The class ChunkDataset, which yields the chunks of a table to a DataLoader."""
 
 from __future__ import annotations
 

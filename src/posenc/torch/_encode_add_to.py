@@ -28,11 +28,11 @@ def encode(
     positions : int, range, Tensor or array_like
         As for `posenc.encode`, or a tensor of any shape and any real dtype.
     d_model : int or posenc.Encoding
-        Number of columns; or an encoding, in place of d_model and the keywords of a convention.
+        Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
     dtype : torch.dtype, optional
         One of float32, float64, float16 and bfloat16.
     device : torch.device, optional
-        By default the device of `positions` if it is a tensor, else torch's default.  Values are computed on the CPU.
+        By default, that of `positions` if it is a tensor, else torch's default device.  Values are computed on the CPU.
     **convention
         See `posenc.Encoding`.
 
@@ -46,7 +46,7 @@ def encode(
     TypeError, ValueError
         If an argument has a wrong type or value.
     RuntimeError
-        If `positions` requires grad: encodings are not differentiable with respect to positions.
+        If `positions` requires grad, because encodings are not differentiable with respect to positions.
 
     See Also
     --------
@@ -93,9 +93,10 @@ def add_to(
     Parameters
     ----------
     x : Tensor, shape (..., n, d_model)
-        The embeddings, which are overwritten: on the CPU, of float32, float64, float16 or bfloat16; last dimension contiguous.
+        The embeddings, which are overwritten.  They must be on the CPU, have dtype float32, float64, float16 or bfloat16, and
+        be contiguous in the last dimension.
     positions : int, range, Tensor or array_like, optional
-        As for `posenc.add_to`, or a tensor that fulfils the same conditions.
+        As for `posenc.add_to`, or a tensor that meets the same conditions.
     encoding : posenc.Encoding, optional
         An encoding to use instead of the keywords of a convention.
     x_scale : float, optional
@@ -113,7 +114,7 @@ def add_to(
     TypeError, ValueError
         If an argument has a wrong type or value, for example if `x` is not on the CPU.
     RuntimeError
-        If `x` requires grad and autograd forbids overwriting it, as for a leaf, or if `positions` requires grad.
+        If `positions` requires grad, or if `x` requires grad and autograd forbids overwriting it, as for a leaf.
 
     See Also
     --------
@@ -161,7 +162,7 @@ def add_to(
 
 
 def _add_by_torch(x: Tensor, positions: Tensor | None, start: int, x_scale: float, convention: str) -> Tensor:
-    """Add with PyTorch's operators, with the same bits: torch.func and forward-mode AD cannot transform posenc::add_."""
+    """Add the same values with PyTorch's operators, because torch.func and forward-mode AD cannot transform posenc::add_."""
     n, d_model = x.shape[-2:]
     if positions is None:
         values = _encode_operators.encode(start, 1, n, d_model, convention, x.dtype, x.device)

@@ -121,7 +121,7 @@ def _(context: Any, grad: Tensor) -> NoReturn:
 
 
 def _is_protected_view(x: Tensor) -> bool:
-    """Return whether autograd forbids overwriting the view x; its own error would come only after the kernel has run."""
+    """Return whether autograd forbids overwriting the view x; autograd would raise its error only after the kernel has run."""
     if not x._is_view():
         return False
     created = torch._C._autograd._get_creation_meta(x)          # not DEFAULT for views made by split or under no_grad
@@ -132,8 +132,9 @@ def _is_protected_view(x: Tensor) -> bool:
 def define_in_place(
     name: str, arguments: str, run: Callable[..., None], save: Callable[..., None], backward: Callable[..., Any], instead: str
 ) -> None:
-    """Define the operator ``posenc::{name}``, which overwrites x; `arguments` is the schema of those after x and positions.
+    """Define the operator ``posenc::{name}``, which overwrites x.
 
+    `arguments` is the schema of the arguments after x and positions.
     ``save(context, positions, *arguments)`` saves the data from which ``backward(context, grad)`` computes the gradient of x.
     The errors for a leaf and for a protected view recommend `instead`.
     """
@@ -217,7 +218,7 @@ def encode_at(positions: Tensor, d_model: int, convention: str, dtype: torch.dty
 
 
 def is_eager() -> bool:
-    """Return whether the kernels can be called directly: no compiler, tracer, mode or transform intercepts operators."""
+    """Return whether no compiler, tracer, mode or transform intercepts operators, so that kernels can be called directly."""
     return not (
         torch.compiler.is_compiling()
         or torch._C._get_tracing_state() is not None            # torch.jit.trace
@@ -229,11 +230,11 @@ def is_eager() -> bool:
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Return whether the memory of a tensor holds its elements on the CPU and autograd does not record operations on it."""
+    """Return whether a tensor stores its elements in CPU memory and autograd records no operations on it."""
     return (
         type(tensor) is Tensor                                  # a subclass such as DTensor or FakeTensor may have no memory
         and tensor.is_cpu
         and not tensor.requires_grad
-        and not tensor.is_neg()                                 # if negation is lazy, the memory has the opposite signs
+        and not tensor.is_neg()                                 # if negation is lazy, the stored values have the opposite signs
         and not torch._is_functional_tensor(tensor)             # functional tensors have no memory
     )

@@ -33,7 +33,7 @@ class PositionalTable(nn.Module):
     Parameters
     ----------
     d_model : int or posenc.Encoding
-        Number of columns; or an encoding, in place of d_model and the keywords of a convention.
+        Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
     max_sequence_length : int, optional
         Initial number of rows.  The table grows if an input is longer.
     **convention
@@ -43,7 +43,7 @@ class PositionalTable(nn.Module):
     ----------
     pe : Tensor, shape (rows, d_model)
         The table, a buffer that the state_dict does not contain.  If its dtype changes, it is recomputed, not cast.  If you
-        assign a tensor, the table takes its number of rows, dtype and device, but not its values.
+        assign a tensor, the table takes the number of rows, dtype and device of the tensor, but not its values.
 
     Raises
     ------
@@ -57,8 +57,8 @@ class PositionalTable(nn.Module):
 
     Notes
     -----
-    If a state_dict contains a table from a tutorial's class (key ``pe`` or ``pos_encoding``), `load_state_dict` does not
-    load it, but compares it with this module's table and raises a RuntimeError if they differ by more than float32 rounding.
+    A state_dict may contain the table of a tutorial's class, with the key ``pe`` or ``pos_encoding``.  `load_state_dict` does
+    not load this table, but raises a RuntimeError if it differs from the module's table by more than float32 rounding.
 
     Examples
     --------
@@ -108,11 +108,11 @@ class PositionalTable(nn.Module):
         Parameters
         ----------
         x : Tensor, shape (..., n, d_model), optional
-            The result has the dtype and device of x and, without `positions`, n rows; the values of x are not used.
+            The result has the dtype and device of x and, unless `positions` is given, n rows.  The values of x are not used.
         start : int, optional
             The position of the first row, for decoding with a cache.
         positions : Tensor, optional
-            Positions to use instead of `start` and n, of any shape.
+            Positions of any shape, used instead of `start` and n.
 
         Returns
         -------
@@ -152,14 +152,14 @@ class PositionalTable(nn.Module):
             return _encode_operators.encode_at(positions, self.d_model, self._convention, dtype, device)
         if isinstance(start, bool) or not isinstance(start, (int, np.integer, torch.SymInt)):
             raise TypeError(f"start is {start!r} of type {type(start).__name__}, expected an integer")
-        if isinstance(start, np.integer):       # in NumPy's arithmetic start + n could overflow
+        if isinstance(start, np.integer):       # start + n could overflow in NumPy's arithmetic
             start = int(start)
         if not torch.compiler.is_compiling() and not checks.LOWEST <= start < checks.BEYOND:
             raise ValueError(f"start is {start}, expected -2**63 <= start < 2**63")
         return self._rows(start, n, dtype, device)
 
     def _rows(self, start: int, n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Return rows, and extend the table if necessary; compiled code reads the table only if max_sequence_length is set."""
+        """Return rows, and extend the table if necessary.  Compiled code reads the table only if max_sequence_length is set."""
         compiling, stop = torch.compiler.is_compiling(), start + n
         table: Any = self.pe if compiling else self._buffers["pe"]      # looking up self.pe takes as long as adding a row to x
         length = table.shape[0]
@@ -169,7 +169,7 @@ class PositionalTable(nn.Module):
             most = max(length, TABLE_BYTES // max(1, self.d_model * dtype.itemsize))
             if compiling or start < 0 or stop > most:
                 return _encode_operators.encode(start, 1, n, self.d_model, self._convention, dtype, device)
-            # Assign the table only when it is complete: other threads must see either the old or the new one.
+            # Assign the table only when it is complete, because other threads must see either the old or the new table.
             rows = length if stop <= length else max(stop, min(2 * length, most))
             table = self._buffers["pe"] = self._table(rows, dtype, device)
         return table[start:stop]
@@ -179,7 +179,7 @@ class PositionalTable(nn.Module):
             return _encode_operators.encode(0, 1, rows, self.d_model, self._convention, dtype, device)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # Loaders that build a module on the meta device assign uninitialized memory to buffers missing from the checkpoint.
+        # Loaders that build a module on the meta device assign uninitialized memory to buffers that the checkpoint lacks.
         if name == "pe" and isinstance(value, Tensor) and value.dtype in DTYPES:
             self._buffers["pe"] = self._table(len(value), value.dtype, value.device)
         else:
@@ -188,7 +188,7 @@ class PositionalTable(nn.Module):
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> PositionalTable:
         before = self.pe
         super()._apply(fn, recurse)
-        if self.pe is not before:       # recompute: values are rounded twice after a cast, and uninitialized after to_empty
+        if self.pe is not before:       # recompute, because a cast rounds twice, and to_empty does not initialize
             self.pe = self.pe
         return self
 
@@ -203,7 +203,7 @@ class PositionalTable(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
 
     def _mismatch(self, stored: Any) -> str:
-        """Return "" if a stored table matches this module's up to float32 rounding, else describe the difference."""
+        """Return "" if a stored table matches this module's table up to float32 rounding, else describe the difference."""
         if not isinstance(stored, Tensor):
             return f"is of type {type(stored).__name__}, expected a floating-point tensor"
         if not stored.is_floating_point():
@@ -215,7 +215,7 @@ class PositionalTable(nn.Module):
             return ""
         values = stored.detach().cpu().reshape(-1, d)[:COMPARED_ROWS].double()
         rows = torch.arange(len(values), dtype=torch.float64)[:, None]
-        # Float32 rounding gives an angle a relative error of a few 2**-24; the angle is at most about the row number.
+        # A float32 angle has a relative error of a few 2**-24, and is at most about as large as the row number.
         tolerance = torch.finfo(stored.dtype).eps + 2**-20 * (1 + rows)
         errors = (values - self._table(len(values), torch.float64, torch.device("cpu"))).abs()
         differs = (~(errors <= tolerance)).any(1)
@@ -237,17 +237,17 @@ class PositionalTable(nn.Module):
 class PositionalEncoding(PositionalTable):
     """A module that adds sinusoidal positional encodings to embeddings: ``dropout(x * x_scale + encodings)``.
 
-    It replaces the class of the same name in PyTorch's tutorial, and has no maximum length.  ``forward()`` without `x` returns
-    the table, multiplied by `alpha` if `learned_scale` is set.
+    The module replaces the class of the same name in PyTorch's tutorial, and has no maximum length.  ``forward()`` returns the
+    table, multiplied by `alpha` if `learned_scale` is set.
 
     Parameters
     ----------
     d_model : int or posenc.Encoding
-        Number of columns; or an encoding, in place of d_model and the keywords of a convention.
+        Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
     dropout : float, optional
         The probability of dropout.  A positive integer is rejected, because similar classes take a length here.
     *others
-        Rejected: pass all other arguments by keyword.  The error names the keyword of a length.
+        Always rejected, with an error that names the keyword for a length.  Pass all other arguments by keyword.
     max_len : int, optional
         Initial number of rows.  The table grows if an input is longer.
     batch_first : bool, optional
@@ -278,8 +278,8 @@ class PositionalEncoding(PositionalTable):
     -----
     The default convention is that of PyTorch's tutorial; docs/torch.md lists the arguments that reproduce other classes.
 
-    If `batch_first` is True, `load_state_dict` refuses a stored table of shape (max_len, 1, d_model), because it is from a
-    class that expects x of shape (n, batch, d_model).
+    If `batch_first` is True, `load_state_dict` refuses a stored table of shape (max_len, 1, d_model), because classes that
+    store this shape expect x of shape (n, batch, d_model).
 
     Examples
     --------
@@ -351,7 +351,7 @@ class PositionalEncoding(PositionalTable):
             nn.init.constant_(self.alpha, self.learned_scale)
 
     def forward(self, x: Tensor | None = None, *, start: int = 0, positions: Tensor | None = None) -> Tensor:
-        """Return ``dropout(x * x_scale + encodings)``, or the table; the encodings are multiplied by `alpha` if there is one.
+        """Return ``dropout(x * x_scale + encodings)``, or the table if x is None; `alpha`, if set, multiplies the encodings.
 
         Parameters
         ----------
@@ -360,8 +360,8 @@ class PositionalEncoding(PositionalTable):
         start : int, optional
             The position of the first row, for decoding with a cache.
         positions : Tensor, optional
-            Positions to use instead of `start`.  The shape is (n,), or has as many dimensions as ``x.shape[:-1]``, at least
-            two, and broadcasts to it.
+            Positions of shape (n,), used instead of `start`.  If x has three or more dimensions, positions may also have as
+            many dimensions as ``x.shape[:-1]`` and broadcast to it.
 
         Returns
         -------
@@ -420,7 +420,7 @@ class PositionalEncoding(PositionalTable):
         return super()._mismatch(stored)
 
     def _dropout_is_identity(self) -> bool:
-        """Return whether the call to `dropout` can be skipped, because it has no effect and no hooks; never when compiling."""
+        """Return whether `dropout` can be skipped, because it has no effect and no hooks; False in compiled code."""
         if torch.compiler.is_compiling():
             return False
         dropout: Any = self._modules.get("dropout")

@@ -22,21 +22,21 @@ from posenc.torch._rotate_operators import axes_of, rotary_of, text_of
 
 
 class RotaryEmbedding(nn.Module):
-    """A replacement for the ``rotary_emb`` of a transformers model that returns correctly rounded cosines and sines.
+    """A module that replaces the ``rotary_emb`` of a transformers model and returns correctly rounded cosines and sines.
 
     Parameters
     ----------
     config : transformers.PreTrainedConfig, mapping or posenc.Rotary
         The model's configuration, as for `posenc.Rotary.from_config`, or the rotation itself.
     length : int, optional
-        The length of the sequences, for scaling types that depend on it, such as longrope.  Unlike transformers, the module
-        does not change its frequencies during a call.  Without a length, it has those for short sequences, and a UserWarning
-        reports positions of longer ones.
+        The length of the sequences, for scaling types that depend on it, such as longrope.  Unlike the modules of
+        transformers, this module never changes its frequencies in a call.  Without a length, the module uses the
+        frequencies for short sequences, and issues a UserWarning for positions in longer ones.
     max_len : int, optional
-        Keep tables of the positions below max_len on the device of the module, and index them in each call.  By default, each
-        call computes its values on the CPU, at any position.
+        Keep tables of the positions below `max_len` on the device of the module, and index them in each call.  By default,
+        each call computes its values on the CPU, at any position.
     dtype : torch.dtype, optional
-        The dtype of the result.  By default that of x, or float32 with `max_len`.
+        The dtype of the result.  The default is that of x, or float32 if `max_len` is given.
 
     Attributes
     ----------
@@ -58,11 +58,12 @@ class RotaryEmbedding(nn.Module):
 
     Notes
     -----
-    With `max_len`, each layer type has ``max_len * rotary_dim`` values in a buffer that is not in the state_dict.  ``to`` moves
-    the buffer, but never changes its dtype, and tables that other code has overwritten, converted or replaced are computed
-    again in the next call; code compiled by ``torch.compile`` or ``torch.export`` does not check them.  A call does not copy
-    between devices and does not synchronize.  Values at a position below 0 or from max_len on are NaN, so that no device has
-    to wait for a check; outside compiled code, a call with positions on the CPU raises a ValueError instead.
+    With `max_len`, each layer type has a table of ``max_len * rotary_dim`` values in a buffer that is not in the state_dict.
+    ``to`` moves the buffer, but never changes its dtype.  If other code overwrites, converts or replaces a table, the next call
+    computes the table again.  Code compiled by ``torch.compile`` or ``torch.export`` does not check the tables.  If the
+    positions are on the device of the tables, a call neither copies between devices nor synchronizes.  At a position below 0 or
+    from `max_len` on, values are NaN, so that no device has to wait for a check.  Outside compiled code, a call raises a
+    ValueError instead if the positions are on the CPU.
 
     Examples
     --------
@@ -146,7 +147,7 @@ class RotaryEmbedding(nn.Module):
             A tensor with the dtype and device of the result; its values are not used.  If its shape is (batch, n, width), the
             width must be the ``hidden_size`` of the configuration.
         position_ids : Tensor, shape (batch, n)
-            The positions: integers below `max_len`, if it is given.  With several axes, the shape is (axes, batch, n), or
+            The positions; if `max_len` is given, integers below it.  With several axes, the shape is (axes, batch, n), or
             (batch, n) for equal positions on all axes.
         layer_type : str, optional
             As for `rotary`.
@@ -154,8 +155,8 @@ class RotaryEmbedding(nn.Module):
         Returns
         -------
         cos : Tensor, shape (batch, n, rotary_dim)
-            The cosines, each twice, or once if the model expects that.  If the model expects complex numbers, the result is a
-            single complex64 tensor, ``cos + i sin``.
+            The cosines.  Each occurs twice, or once if the model expects it once.  If the model expects complex numbers, the
+            result is a single complex64 tensor, ``cos + i sin``.
         sin : Tensor
             The sines, in the same form.
 
@@ -178,7 +179,7 @@ class RotaryEmbedding(nn.Module):
         if not isinstance(x, Tensor):
             raise TypeError(f"x is of type {type(x).__name__}, expected a torch.Tensor")
         _tensor_arguments.check_positions(position_ids, x.device)
-        # hidden states of another width: the module is in a model with another configuration
+        # hidden states of another width show that the model has another configuration
         if x.ndim == 3 and self._hidden_size not in (None, x.shape[-1]):
             raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {self._hidden_size}), the hidden_size of config")
         text = self._text(layer_type)
@@ -206,22 +207,21 @@ class RotaryEmbedding(nn.Module):
         return self._texts[layer_type]
 
     def _dtype(self, x: Tensor) -> torch.dtype:
-        """Return the dtype of the result for an input x."""
         if self.dtype is not None or self._form == "complex":
             return self.dtype or torch.float32
         _tensor_arguments.dtype_name(x.dtype, "x has dtype")
         if self.max_len is not None and x.dtype != torch.float32:
             raise TypeError(f"x has dtype {x.dtype}, expected torch.float32, the default dtype of tables for max_len; "
-                            f"pass dtype={x.dtype} to RotaryEmbedding, or dtype=torch.float32 for float32 with every x")
+                            f"pass dtype={x.dtype} to RotaryEmbedding, or dtype=torch.float32 for a result in float32")
         return x.dtype
 
     # ---- tables on a device -------------------------------------------------------------------------------------------
 
     def _rows(self, layer_type: str | None, positions: Tensor, device: torch.device) -> Tensor:
-        """Return the rows of the table for positions; NaN for positions outside of it."""
+        """Return the rows of the table at some positions; rows outside the table are NaN."""
         assert self.max_len is not None
         if positions.is_floating_point():
-            raise TypeError(f"positions has dtype {positions.dtype}, expected integers with max_len")
+            raise TypeError(f"positions has dtype {positions.dtype}, expected integers, because max_len is given")
         prefix = f"{layer_type}_" if layer_type else ""
         if is_eager():
             if not all(self._is_intact(name, device) for name in self._buffers):
@@ -238,7 +238,7 @@ class RotaryEmbedding(nn.Module):
         return rows.gather(0, getattr(self, f"{prefix}axes").expand(1, *rows.shape[1:]))[0]
 
     def _place_tables(self, device: torch.device) -> None:
-        """Make buffers on a device: copies of those that are intact, or new ones."""
+        """Register the buffers on a device: move those that are intact, and compute the others."""
         with torch.inference_mode(False):       # a tensor created in inference mode cannot be used in training later
             for layer_type, text in self._texts.items():
                 for kind in ("tables",) if axes_of(text) is None else ("tables", "axes"):
@@ -257,7 +257,7 @@ class RotaryEmbedding(nn.Module):
         shape = (self.max_len + 2, rotary.rotary_dim)
         if device.type == "meta":
             return torch.empty(shape, dtype=dtype, device=device)
-        # Loaders change the dtype and the device of torch.empty, but not of from_numpy.
+        # Loaders override the dtype and the device of torch.empty, but not those of torch.from_numpy.
         name = _tensor_arguments.DTYPES[dtype]
         array = np.empty(shape, np.uint16 if name == "bfloat16" else name)
         rotary.tables(range(self.max_len), dtype=name, out=array[1:-1])
@@ -266,7 +266,7 @@ class RotaryEmbedding(nn.Module):
         return torch.from_numpy(array).view(dtype)
 
     def _axes(self, text: str) -> Tensor:
-        """Return the axis of positions of each column of a table."""
+        """Return the axis of positions for each column of a table."""
         axes = rotary_of(text).axes or ()
         return torch.from_numpy(np.array(axes * 2))
 
@@ -276,7 +276,7 @@ class RotaryEmbedding(nn.Module):
         return tensor is not None and tensor.device == device and _mark(tensor) == self._marks[name]
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
-        """Move the tables to the device to which fn moves a tensor; fn could also convert or overwrite them."""
+        """Move the tables to the device to which fn moves tensors; fn itself could convert or overwrite them."""
         if self.max_len is None:
             return super()._apply(fn, recurse)
         device = next(fn(tensor[:0]).device for tensor in self._buffers.values() if tensor is not None)

@@ -30,15 +30,15 @@ def rotate(
     Parameters
     ----------
     x : Tensor, shape (..., n, head_dim)
-        The queries or keys, on the CPU, with dtype float32, float16 or bfloat16.  The axis before the columns must be that
+        The queries or keys, on the CPU, with dtype float32, float16 or bfloat16.  The second-to-last axis must be that
         of the positions, as in (batch, heads, n, head_dim).
     positions : int, range, Tensor, array_like or posenc.RotaryAt, optional
-        As for `posenc.Rotary.rotate`, or a tensor that fulfils the same conditions; or a `RotaryAt`, whose cosines and sines
-        are used.  They are computed again for derivatives and by torch.func.
+        As for `posenc.Rotary.rotate`, or a tensor that meets the same conditions; or a `RotaryAt`, which holds cosines and
+        sines.  Derivatives and torch.func compute the cosines and sines again.
     rotary : posenc.Rotary, optional
         The rotation, unless `positions` is a `RotaryAt`.
     inverse : bool, optional
-        Rotate by the negative angles.  Excludes a `RotaryAt`.
+        Rotate by the negative angles.  Not allowed with a `RotaryAt`.
 
     Returns
     -------
@@ -50,7 +50,7 @@ def rotate(
     TypeError, ValueError
         If an argument has a wrong type or value, for example if `x` is not on the CPU.
     RuntimeError
-        If `positions` requires grad: a rotation is not differentiable with respect to positions.
+        If `positions` requires grad, because a rotation is not differentiable with respect to positions.
 
     See Also
     --------
@@ -87,13 +87,13 @@ def rotate_(
     Parameters
     ----------
     x : Tensor, shape (..., n, head_dim)
-        The queries or keys, which are overwritten: as for `rotate`, but contiguous in the last dimension.
+        The queries or keys, as for `rotate`.  They are overwritten, and must be contiguous in the last dimension.
     positions : int, range, Tensor, array_like or posenc.RotaryAt, optional
         As for `rotate`.
     rotary : posenc.Rotary, optional
         The rotation, unless `positions` is a `RotaryAt`.
     inverse : bool, optional
-        Rotate by the negative angles.  Excludes a `RotaryAt`.
+        Rotate by the negative angles.  Not allowed with a `RotaryAt`.
 
     Returns
     -------
@@ -105,7 +105,7 @@ def rotate_(
     TypeError, ValueError
         If an argument has a wrong type or value, for example if `x` is not on the CPU.
     RuntimeError
-        If `x` requires grad and autograd forbids overwriting it, as for a leaf, or if `positions` requires grad.
+        If `positions` requires grad, or if `x` requires grad and autograd forbids overwriting it, as for a leaf.
 
     See Also
     --------
@@ -140,7 +140,7 @@ def _overwrite(x: Tensor, *arguments: Any) -> Tensor:
 def _rotate_at(x: Tensor, at: RotaryAt, rotary: Rotary | None, inverse: bool, in_place: bool) -> Tensor:
     for name, value in (("rotary", rotary), ("inverse", inverse or None)):
         if value is not None:
-            raise checks.wrong(name, f"is {value!r}, expected {name} only in rotary.at(...), because positions is a RotaryAt")
+            raise checks.wrong(name, f"is {value!r}, expected no {name}, because positions is a RotaryAt, which has its own")
     _checked(x, at.rotary, inverse)
     if is_eager() and is_plain(x):
         if in_place:

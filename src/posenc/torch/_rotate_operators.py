@@ -59,14 +59,14 @@ def rotary_of(text: str) -> Rotary:
 
 
 def _tables(positions: Tensor, rotary: str, dtype: torch.dtype) -> Tensor:
-    """Return the cosines and then the sines of the pairs, on the device of the positions."""
+    """Return the cosines, then the sines of the pairs, on the device of the positions."""
     specification = rotary_of(rotary)
     array = positions_array(positions)
     limit = _limit(rotary)
     if limit is not None and array.size and array.max() >= limit:
         warnings.warn(          # Python's default filter shows a text only once
-            f"positions has {limit} or more, but the frequencies are those for at most {limit} positions, because length is "
-            "None; pass length= to RotaryEmbedding, or set it in the scaling of Rotary", stacklevel=2)
+            f"positions has values of {limit} or more, but the frequencies are those for at most {limit} positions, because "
+            "length is None; pass length= to RotaryEmbedding, or set it in the scaling of Rotary", stacklevel=2)
     out = torch.empty((*_shape(positions, rotary), specification.rotary_dim), dtype=dtype, device="cpu")
     specification.tables(array, out=array_of(out))
     return out.to(positions.device)
@@ -99,9 +99,10 @@ def _(context: Any, grad: Tensor) -> NoReturn:
 def _rotate_array(
     x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str, prepared: Tensor | None, out: Tensor | None
 ) -> None:
-    """Rotate x.  `prepared` has the same memory as all positions of a `RotaryAt`; the kernel finds its factors by the address.
+    """Rotate x.
 
-    If a compiled graph has copied `prepared`, the factors are computed from the positions.
+    `prepared` shares its memory with the positions of a `RotaryAt`, and the kernel finds the factors of the `RotaryAt` by the
+    address.  If a compiled graph has copied `prepared`, the factors are computed from `positions`.
     """
     array, target = array_of(x), None if out is None else array_of(out)
     if positions is not None and prepared is not None and (factors := kernel.factors_at(prepared.data_ptr())) is not None:
@@ -144,13 +145,13 @@ def _save(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _saved(context: Any) -> tuple[Tensor | None, int, bool, str]:
-    start, inverse, rotary = context.others[:3]         # derivatives rotate the opposite way, with other factors
-    saved = context.saved_tensors           # activation checkpointing allows a single access
+    start, inverse, rotary = context.others[:3]         # without `prepared`: gradients need the opposite factors
+    saved = context.saved_tensors           # activation checkpointing allows only one access
     return saved[0] if saved else None, start, inverse, rotary
 
 
 def _inverse(context: Any, grad: Tensor) -> Tensor:
-    """Return the gradient of x: grad rotated the opposite way and multiplied by the same scale."""
+    """Return the gradient of x, which is grad rotated in the opposite direction and multiplied by the same scale."""
     positions, start, inverse, rotary = _saved(context)
     return rotated(with_contiguous_last(grad), positions, start, not inverse, rotary)
 

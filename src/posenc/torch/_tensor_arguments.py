@@ -18,7 +18,7 @@ NOT_DIFFERENTIABLE = "encodings are not differentiable with respect to positions
 
 
 def constant(name: str, value: Any) -> Any:
-    """Convert a tensor to a number or list; refuse one that requires grad, because a constant would not be trained."""
+    """Convert a tensor to a number or list; refuse a tensor that requires grad, because a constant would not be trained."""
     if not isinstance(value, Tensor):
         return value
     if value.requires_grad or not torch.compiler.is_compiling() and is_dual(value):
@@ -38,7 +38,7 @@ def real(name: str, value: Any) -> float:
 
 
 def array_of(tensor: Tensor) -> NDArray[Any]:
-    """Return an array that shares the tensor's memory; bfloat16 needs ml_dtypes, because NumPy does not have it."""
+    """Return an array that shares the tensor's memory; bfloat16 needs ml_dtypes, because NumPy has no bfloat16."""
     if tensor.requires_grad:
         tensor = tensor.detach()
     if tensor.dtype != torch.bfloat16:

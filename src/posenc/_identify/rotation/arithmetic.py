@@ -1,4 +1,4 @@
-"""Explain the differences of cosines and sines from the exact values by the arithmetic that computed them."""
+"""Find the arithmetic that explains how cosines and sines differ from the exact values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ERRORS_AT = (1_000, 100_000, 1_000_000)
 
 
 class Arithmetic(NamedTuple):
-    """The dtypes to which an implementation rounds; "" means that it does not round."""
+    """The dtypes to which an implementation rounds; "" means no rounding."""
 
     table: str                  # the cosines and sines
     angles: str = ""
@@ -34,7 +34,7 @@ class Arithmetic(NamedTuple):
 
 
 def rounded(x: NDArray[np.float64], dtype: str) -> NDArray[np.float64]:
-    """Round float64 values to a dtype; "" means that they are not rounded."""
+    """Round float64 values to a dtype; "" means no rounding."""
     if dtype in ("", "float64"):
         return x
     if dtype != "bfloat16":
@@ -45,7 +45,6 @@ def rounded(x: NDArray[np.float64], dtype: str) -> NDArray[np.float64]:
 
 
 def exact(rotary: Rotary, positions: NDArray[np.float64] | NDArray[np.int64]) -> NDArray[np.complex128]:
-    """Return cos + i sin."""
     cos, sin = rotary.tables(positions, dtype="float64")
     values: NDArray[np.complex128] = cos + 1j * sin
     return values
@@ -61,7 +60,7 @@ def correctly_rounded(rotary: Rotary, positions: NDArray[Any], dtype: str) -> ND
 
 
 def narrower_than_needed(rotary: Rotary, positions: NDArray[Any], stored: str, dtype: str) -> bool:
-    """Return whether `stored` has 16 bits and does not hold the values of a rotation in `dtype`."""
+    """Return whether `stored` has 16 bits, too few for the values of a rotation that are rounded to `dtype`."""
     if stored not in NARROW or PRECISION[stored] >= PRECISION[dtype]:
         return False
     values = correctly_rounded(rotary, positions, dtype)
@@ -69,12 +68,12 @@ def narrower_than_needed(rotary: Rotary, positions: NDArray[Any], stored: str, d
 
 
 def difference(x: NDArray[np.complex128], y: NDArray[np.complex128]) -> NDArray[np.float64]:
-    """Return the larger one of the absolute differences of the real and of the imaginary parts."""
+    """Return the larger of the differences between the real parts and between the imaginary parts, as absolute values."""
     return np.maximum(np.abs(x.real - y.real), np.abs(x.imag - y.imag))
 
 
 def axis_positions(rotary: Rotary, positions: NDArray[np.float64] | NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the positions of each row and pair, or of each row with one axis, in an array of shape (n, pairs) or (n, 1)."""
+    """Return positions as an array that broadcasts to (n, pairs); each pair has the positions of its axis."""
     if rotary.axes is None:
         return positions.astype(np.float64)[:, None]
     each: NDArray[np.float64] = positions.astype(np.float64)[np.array(rotary.axes)].T
@@ -85,7 +84,7 @@ def computed(
     rotary: Rotary, positions: NDArray[np.float64] | NDArray[np.int64], arithmetic: Arithmetic,
     frequencies: NDArray[np.float64] | None = None,
 ) -> NDArray[np.complex128]:
-    """Return cos + i sin as an implementation with this arithmetic, and possibly other frequencies, computes it."""
+    """Return cos + i sin, computed with this arithmetic from the frequencies of a rotation, or from `frequencies` if given."""
     w = rounded(rotary.frequencies if frequencies is None else frequencies, arithmetic.frequencies)
     at = rounded(axis_positions(rotary, positions), arithmetic.positions)
     angles = rounded(at * w, arithmetic.angles)
@@ -104,19 +103,19 @@ def growth_of(frequencies: NDArray[np.float64]) -> float:
 def unexplained(
     rotary: Rotary, positions: NDArray[Any], values: NDArray[np.complex128], arithmetic: Arithmetic
 ) -> NDArray[np.bool_]:
-    """Return which values a rotation does not give with this arithmetic."""
+    """Return a mask of the values that a rotation does not give with this arithmetic."""
     unit = {"": 0.0, "float64": 2.0**-53}.get(arithmetic.angles, FLOAT32)
     narrow = arithmetic.is_narrow
     reference = computed(rotary, positions, arithmetic) if narrow else exact(rotary, positions)
     size = abs(rotary.scale * rotary.attention_scaling)
     angles = growth_of(rotary.frequencies) * np.abs(axis_positions(rotary, positions) * rotary.frequencies)
-    # half an ulp of a value, or two of them if the value was rounded before it was multiplied by the scale; half as much more
-    # because frequencies may be estimates
+    # half an ulp, or one ulp if values may also be rounded before the multiplication by the scale; the factor 1.5 allows for
+    # frequencies that are estimates
     rounding = (1.5 if size == 1 else 3) * 2.0 ** -PRECISION[arithmetic.table]
-    # a float16 that fits into bfloat16 may have been rounded to 0
+    # if the values fit into bfloat16, their dtype may be float16, which rounds small values to 0
     smallest = DTYPES["float16" if arithmetic.table in NARROW else arithmetic.table].smallest
     common = size * (FLOAT32 if narrow else unit) * (1 + angles) + 2.0 ** (smallest - 1)
-    if (common < size).mean() <= 0.25:          # where any value is possible, the values are no evidence
+    if (common < size).mean() <= 0.25:          # if most bounds allow any value, the values show nothing
         return np.ones(values.shape, bool)
     differs: NDArray[np.bool_] = np.abs(values.real - reference.real) > common + rounding * np.abs(reference.real)
     differs |= np.abs(values.imag - reference.imag) > common + rounding * np.abs(reference.imag)
@@ -129,7 +128,7 @@ def explained(
 ) -> Arithmetic | None:
     """Return the arithmetic with which a rotation gives the values of the `used` pairs, or None.
 
-    `narrow` means one that rounds angles, frequencies or positions to 16 bits.
+    With `narrow`, the arithmetic must round angles, frequencies or positions to 16 bits.
     """
     for arithmetic in _narrow(dtype) if narrow else (Arithmetic(dtype, angles) for angles in ("", "float64", "float32")):
         differs = unexplained(rotary, positions, values, arithmetic)[:, used]
@@ -151,9 +150,9 @@ def _narrow(table: str) -> Iterator[Arithmetic]:
 def errors_of(
     rotary: Rotary, arithmetic: Arithmetic, frequencies: NDArray[np.float64] | None = None
 ) -> dict[int, float]:
-    """Return the largest errors of cosines and sines near some positions: at each one and the seven before it.
+    """Return the largest errors of cosines and sines at the positions ERRORS_AT, each with the seven positions before it.
 
-    `frequencies` are those that the implementation has, if they are known.
+    `frequencies` are those of the implementation, if they are known.
     """
     if frequencies is None and arithmetic.angles == "float32" and not arithmetic.frequencies:
         arithmetic = arithmetic._replace(frequencies="float32")

@@ -1,4 +1,4 @@
-"""Find the axis of positions with which each pair of columns is rotated."""
+"""Find the axis of positions by which each pair of columns is rotated."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from posenc._identify.rotation.candidates import changed
 from posenc._identify.wording import pairs
 from posenc._rotary import Rotary
 
-CLOSE = 0.05                # largest difference of values that have the axis, for positions below a few thousand
+CLOSE = 0.05                # largest difference between values with the same axis, at positions below 4096
 
 
 def with_their_axes(
     target: Rotary, positions: NDArray[Any], values: NDArray[np.complex128], source: str
 ) -> tuple[Rotary, tuple[str, ...]] | None:
-    """Return the expected rotation with the axes of the values, and the fault; None if they have the expected axes or none."""
+    """Return the expected rotation with the axes that the values use, and the fault; None if there is no fault."""
     if positions.ndim == 1 or target.axes is None:
         return None
     near = np.abs(positions).max(axis=0) < 4096

@@ -1,4 +1,4 @@
-"""Candidate rotations: those that differ from the expected one by common mistakes, and those fitted to frequencies."""
+"""Candidate rotations, which differ from the expected rotation by common mistakes."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ LOOSE = 2.0**-7             # relative tolerance for frequencies that may be rou
 
 
 class Estimate(NamedTuple):
-    """Frequencies of pairs and their errors; they are only compared where `known`."""
+    """Estimates of the frequencies of pairs, with their errors; only frequencies in `known` are compared."""
 
     frequency: NDArray[np.float64]
     error: NDArray[np.float64]
     known: NDArray[np.bool_]
 
     def share_near(self, frequencies: NDArray[np.float64], relative: float) -> float:
-        """Return the share of the known frequencies that agree, within their errors and a relative tolerance."""
+        """Return the share of known estimates that agree with `frequencies` within their errors and a tolerance."""
         if len(frequencies) != len(self.frequency) or not self.known.any():
             return 0.0
         distance = np.abs(self.frequency - frequencies)
@@ -37,14 +37,14 @@ class Estimate(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A rotation, and its differences from the expected one in words; None if its keywords show them."""
+    """A rotation with its faults; `faults` is None if the keywords of the rotation show the differences."""
 
     rotary: Rotary
     faults: tuple[str, ...] | None = None
 
 
 def changed(rotary: Rotary, **changes: Any) -> Rotary | None:
-    """Return a rotation with other keywords, or None if they have no rotation, as with longrope for another width."""
+    """Return a rotation with other keywords, or None if they are invalid, such as those of longrope for another width."""
     try:
         return rotary.replace(**changes)
     except ValueError:
@@ -55,7 +55,7 @@ def changed(rotary: Rotary, **changes: Any) -> Rotary | None:
 
 
 def mistakes(expected: Rotary, estimate: Estimate, source: str) -> Iterator[Candidate]:
-    """Yield the expected rotation, then those of common mistakes, the most common ones first."""
+    """Yield the expected rotation, then rotations with common mistakes, the most common mistakes first."""
     yield Candidate(expected, ())
     scaling = expected.scaling
     plain = expected
@@ -126,7 +126,7 @@ def _other_scaling(
 
 
 def _other_bases(expected: Rotary, plain: Rotary, estimate: Estimate) -> Iterator[Candidate]:
-    """Yield rotations with another base, with the scaling and without it."""
+    """Yield rotations with other bases, each with and without the scaling."""
     f = expected.frequencies
     used = np.flatnonzero(estimate.known & (f != 0) & (estimate.frequency * f > 0))
     for chosen in (used[: max(3, len(used) // 4)], used):           # yarn and llama3 keep the frequencies of the first pairs
@@ -157,7 +157,7 @@ def _other_divisors(expected: Rotary, plain: Rotary) -> Iterator[Candidate]:
 
 
 def _other_width(expected: Rotary, plain: Rotary, estimate: Estimate) -> Iterator[Candidate]:
-    """Yield the rotation with the exponents of another width, such as that of the model instead of a head."""
+    """Yield the rotation with the exponents of another width, such as d_model instead of head_dim."""
     used = np.flatnonzero(estimate.known & (estimate.frequency > 0))
     if len(used) < 2 or plain.axes is not None or len(estimate.frequency) != plain.rotary_dim // 2:
         return
@@ -184,7 +184,7 @@ def _lost(expected: Rotary) -> tuple[str, ...]:
 
 
 def _other_frequencies(expected: Rotary, estimate: Estimate) -> Iterator[Candidate]:
-    """Yield rotations with the frequencies multiplied by a number, or in another order."""
+    """Yield rotations with the frequencies multiplied by a number, inverted, or in another order."""
     f, w = expected.frequencies, estimate.frequency
     used = np.flatnonzero(estimate.known & (f != 0) & (w != 0))
     if len(used) < 2:
@@ -205,7 +205,6 @@ def _other_frequencies(expected: Rotary, estimate: Estimate) -> Iterator[Candida
 
 
 def _multiplied(rotary: Rotary, factor: float) -> Rotary | None:
-    """Return a rotation with the frequencies multiplied by a number."""
     keywords = changes_of(rotary)
     if "frequencies" not in keywords and rotary.scaling is None:
         return changed(rotary, frequency_scale=rotary.frequency_scale * factor)

@@ -1,4 +1,4 @@
-"""Name the differences of a rotation from the expected one, and the arithmetic that computed it."""
+"""Name the differences of a rotation from the expected one, and the arithmetic that computed the rotation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from posenc._rotary import Rotary
 
 
 def differences(found: Rotary, expected: Rotary | None, source: str) -> tuple[str, ...]:
-    """Return how the frequencies of a rotation differ from the expected ones."""
+    """Return a sentence for each difference between the frequencies of a rotation and the expected ones."""
     if expected is None:
         return ()
     faults = []
@@ -51,10 +51,10 @@ def differences(found: Rotary, expected: Rotary | None, source: str) -> tuple[st
 def _at_one_length(
     own: dict[str, Any], wanted: dict[str, Any], step: float
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return both scalings of type yarn with their betas, and with one original length, if the own betas were fitted.
+    """Convert two scalings of type yarn to the same original length, with betas, if the betas of `own` are fitted.
 
-    The frequencies depend on the quotients of length and betas, and only on the pairs to which these are rounded; `step` is the
-    difference of logarithms of the frequencies of adjacent pairs.
+    The frequencies depend only on the length divided by each beta, rounded to a pair.  `step` is the difference between the
+    logarithms of the frequencies of adjacent pairs.
     """
     if "beta_fast" not in own:
         return own, wanted
@@ -73,7 +73,7 @@ def _is_explicit(rotary: Rotary) -> bool:
 
 
 def _explicit_differences(found: Rotary, expected: Rotary) -> tuple[str, ...]:
-    """Return the differences of frequencies that follow no formula."""
+    """Return sentences for the differences of frequencies that follow no formula."""
     f, w = expected.frequencies, found.frequencies
     differ = np.flatnonzero(np.abs(w - f) > 1e-3 * np.abs(f))
     if not len(differ):
@@ -99,7 +99,7 @@ def of_layout(
 ) -> tuple[tuple[str, ...], tuple[str, ...], Layout]:
     """Return the faults, the remarks and the layout of a rotation.
 
-    `shown` is the layout of the pairs, if the rotation shows it, and `repeated` that of tables that have each column twice.
+    `shown` is the layout of the pairs, if the rotation shows it; `repeated` is the order of tables that have each column twice.
     """
     wanted: Layout = "halves" if expected is None else expected.layout
     layout = shown or (repeated if expected is None else None) or wanted
@@ -116,7 +116,7 @@ def of_layout(
 
 
 def of_scale(found: Rotary, expected: Rotary | None, source: str) -> tuple[str, ...]:
-    """Return the fault of the scale of cosines and sines."""
+    """Return the fault if the scale of cosines and sines is wrong."""
     if expected is None:
         return ()
     scale, attention = found.scale * found.attention_scaling, expected.attention_scaling
@@ -132,7 +132,7 @@ def of_scale(found: Rotary, expected: Rotary | None, source: str) -> tuple[str, 
 def of_arithmetic(
     arithmetic: Arithmetic, narrower: bool, errors: Mapping[int, float], exactly: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the faults and the remarks about an arithmetic; `narrower` is whether it rounds tables more than their dtype."""
+    """Return the faults and remarks about an arithmetic; `narrower` is True if tables have fewer bits than their dtype."""
     faults = []
     if arithmetic.frequencies in NARROW:
         faults.append(f"inv_freq was rounded to {arithmetic.frequencies}")

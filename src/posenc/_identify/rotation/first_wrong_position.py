@@ -1,4 +1,4 @@
-"""Find the position from which a table or a function no longer gives the values of its rotation."""
+"""Find the first position at which a table or a function does not give the values of its rotation."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from posenc._rotary import Rotary
 def end_of(
     reading: Reading, rotary: Rotary, arithmetic: Arithmetic, sample: Values, farthest: NDArray[np.float64], reach: float
 ) -> tuple[str, ...]:
-    """Return the fault of the positions above `reach`, up to which the rotation explains the values."""
+    """Return the fault of the positions above `reach`; up to `reach`, the rotation explains the values."""
     assert reading.positions is not None and reading.read is not None
 
     def values_at(position: int) -> NDArray[np.complex128] | None:
-        """Return the values of a position, or None if it has none."""
+        """Return the values at a position, or None if the table does not have this position."""
         assert reading.positions is not None and reading.read is not None
         if reading.call is not None:
             axes = reading.positions.shape[:-1]

@@ -14,11 +14,11 @@ from posenc._identify.rotation.phases import FLOAT32
 from posenc._identify.table.candidates import TURNS, short
 from posenc._rotary import Rotary
 
-DIGITS = (64.0, 8.0, 1.0, 0.1)      # multiples of the error within which a parameter is rounded to a short decimal
+DIGITS = (64.0, 8.0, 1.0, 0.1)      # parameters are rounded to short decimals within these multiples of the error
 
 
 def fits(estimate: Estimate, head_dim: int, axes: Any = None) -> Iterator[Rotary]:
-    """Yield rotations whose frequencies are near the estimates: geometric ones, those of scaling types, then the estimates."""
+    """Yield rotations with frequencies near the estimates: geometric ones, then those of the scaling types llama3 and yarn."""
     w = estimate.frequency
     count, dim = len(w), 2 * len(w)
     common: dict[str, Any] = {"rotary_dim": dim, "axes": axes}
@@ -46,7 +46,7 @@ def explicit(estimate: Estimate, head_dim: int, axes: Any = None) -> Rotary:
 
 
 def _geometric(estimate: Estimate, turning: NDArray[np.intp], count: int) -> Iterator[dict[str, Any]]:
-    """Yield the keywords of geometric frequencies: first with a base from `BASES`, then with ever more digits."""
+    """Yield the keywords of geometric frequencies: first with a base from `BASES`, then with a base of more and more digits."""
     w, error = estimate.frequency, estimate.error
     if len(turning) == 1:
         yield {"frequency_scale": short(float(w[turning[0]]), float(8 * error[turning[0]] / w[turning[0]]), TURNS, 8)}
@@ -68,7 +68,7 @@ def _geometric(estimate: Estimate, turning: NDArray[np.intp], count: int) -> Ite
 
 
 def _fast(estimate: Estimate, turning: NDArray[np.intp], count: int) -> Iterator[tuple[float, NDArray[np.float64]]]:
-    """Yield possible bases of the first pairs, which a scaling keeps, with the unscaled frequencies."""
+    """Yield possible bases and their unscaled frequencies, fitted to the first pairs because scaling does not change these."""
     w, error = estimate.frequency, estimate.error
     if len(turning) < 4 or abs(w[0] - 1) > 8 * error[0] + 64 * FLOAT32:
         return
@@ -82,7 +82,10 @@ def _fast(estimate: Estimate, turning: NDArray[np.intp], count: int) -> Iterator
 
 
 def _scaled(estimate: Estimate, unscaled: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]] | None:
-    """Return the factor of the last frequency, and the share in [0, 1] of each one that is divided by it; None if not so."""
+    """Return the factor of a scaling and its share in each frequency, or None.
+
+    The share is 0 for an unscaled frequency, and 1 for a frequency that is divided by the factor.
+    """
     ratio = estimate.frequency / unscaled
     relative = float(8 * estimate.error[-1] / abs(estimate.frequency[-1])) + 64 * FLOAT32
     if not (estimate.known.all() and 0 < ratio[-1] < 0.99 and relative < 0.05):

@@ -30,19 +30,19 @@ class RotaryMatch(NamedTuple):  # numpydoc ignore=PR01
     Attributes
     ----------
     rotary : Rotary or None
-        The rotation with the frequencies, scale and layout of the given one, or None if none gives its values.  A `Rotary`
-        cannot express some faults, such as exchanged cosines and sines, positions from 1, or rounded positions.
+        The rotation with the frequencies, scale and layout of the given one, or None if no rotation gives its values.  A
+        `Rotary` cannot express some faults, such as exchanged cosines and sines, positions from 1, or rounded positions.
     difference : float
-        Largest absolute difference from the values of ``rotary`` at the given positions, or of the nearest rotation if
-        ``rotary`` is None: of cosines and sines, or of frequencies.
+        Largest absolute difference from the cosines and sines, or frequencies, of ``rotary``.  If ``rotary`` is None, the
+        difference is that from the nearest rotation.
     reason : str
         The faults, then remarks such as "float32 angles: the error is 0.07 at position 1,000,000".
     faults : tuple of str
         The differences from the expected rotation; empty if the given one agrees with it within the precision of its
         arithmetic, or if no rotation is expected.
     errors : mapping of int to float
-        For the positions 1,000, 100,000 and 1,000,000, the largest absolute error of cosines and sines that the arithmetic of
-        the given rotation causes at this position or the seven before it.  Empty if the arithmetic is unknown.
+        The largest absolute errors of cosines and sines that the arithmetic causes near the positions 1,000, 100,000 and
+        1,000,000: at each of these and at the seven positions before.  Empty if the arithmetic is unknown.
 
     See Also
     --------
@@ -70,7 +70,7 @@ class RotaryMatch(NamedTuple):  # numpydoc ignore=PR01
 def identify_rotary(
     rotation: Any, *, expect: Any = None, positions: Positions | None = None, head_dim: SupportsIndex | None = None
 ) -> list[RotaryMatch]:
-    """Find the rotary embedding that a table, a function or a module computes, and name its differences from another.
+    """Find the rotary embedding of a table, a function or a module, and name its differences from the expected one.
 
     Parameters
     ----------
@@ -80,23 +80,23 @@ def identify_rotary(
         - a pair of tables (cos, sin) of shape (n, pairs), or (n, head_dim) with each column twice; a complex table
           cos + i sin; or an array whose columns are those of cos, then those of sin;
         - the frequencies of the pairs, such as the buffer ``inv_freq`` of a model: an array with one dimension;
-        - a function ``f(x, positions)`` that returns x, of shape (n, head_dim), rotated by the positions, of shape (n,).  If
-          this fails, x has the shape (1, n, head_dim), (1, 1, n, head_dim), (1, n, 1, head_dim) or (n, 1, head_dim), and
-          positions may have the shape (1, n).  Both are arrays or, for a module and a function that refuses arrays, tensors;
-        - a module or function that returns (cos, sin) when called in this way, as ``rotary_emb`` in transformers.
+        - a function ``f(x, positions)`` that returns rotated x, for x of shape (n, head_dim) and positions of shape (n,).  If
+          the call fails, x has the shape (1, n, head_dim), (1, 1, n, head_dim), (1, n, 1, head_dim) or (n, 1, head_dim), and
+          positions have the shape (n,) or (1, n).  For a module, or a function that refuses arrays, both are tensors;
+        - a module or function that returns (cos, sin) if it is called in this way, as ``rotary_emb`` of transformers does.
     expect : Rotary, configuration or dict, optional
         The expected rotation: a `Rotary`, a configuration as for `Rotary.from_config`, or a dict of keywords of `Rotary`.
     positions : int, range or array_like, optional
         Positions of the rows of tables, by default ``range(n)``; or the positions with which to call a function.
     head_dim : int, optional
-        Number of columns of a query or key, if `expect` is None: needed for a function, and for tables and frequencies of
-        a rotation that leaves some columns as they are.
+        Number of columns of a query or key.  Without `expect`, it is needed for a function, and for tables and frequencies of
+        a rotation that leaves some columns unchanged.
 
     Returns
     -------
     list of RotaryMatch
-        The matches, best first.  With `expect`, the list has at least one element; its ``rotary`` is None if no rotation
-        reproduces the given values, and its `reason` names the nearest one.  Without `expect`, the list is empty then.
+        The matches, best first.  If no rotation reproduces the given values, the list is empty without `expect`.  With
+        `expect`, it then has one element, whose ``rotary`` is None and whose ``reason`` names the nearest rotation.
 
     Raises
     ------
@@ -127,7 +127,7 @@ def identify_rotary(
 def matches(
     rotation: Any, expected: Rotary | None, source: str, positions: Any = None, head_dim: int | None = None
 ) -> list[RotaryMatch]:
-    """Return the matches of a rotation; `source` are the words that precede an expected value in a message."""
+    """Return the matches of a rotation; `source` is the text that precedes an expected value in a message."""
     with np.errstate(all="ignore"):             # the host program may have set NumPy to raise floating-point errors
         found = _found(rotation, expected, source, positions, head_dim)
     if expected is None and found.rotary is None:
@@ -154,13 +154,13 @@ def _found(rotation: Any, expected: Rotary | None, source: str, positions: Any, 
 
 
 def _expected(expect: Any) -> tuple[Rotary | None, str]:
-    """Return the expected rotation, and the words that precede an expected value in a message."""
+    """Return the expected rotation, and the text that precedes an expected value in a message."""
     if expect is None or isinstance(expect, Rotary):
         return expect, "expected"
     if isinstance(expect, RotaryAt):
         return expect.rotary, "expected"
     if isinstance(expect, Mapping) and expect.keys() <= {"head_dim", *KEYWORDS} and "head_dim" not in expect:
-        raise ValueError("expect is a dict of keywords of Rotary without head_dim, expected head_dim")
+        raise ValueError("expect is a dict of keywords of Rotary without head_dim; add head_dim")
     if isinstance(expect, Mapping) and "head_dim" in expect and not expect.keys() & OF_CONFIGURATIONS:
         return Rotary(**expect), "expected"         # raises an error for a keyword that Rotary does not have
     is_configuration = isinstance(expect, Mapping) or hasattr(expect, "to_dict") and not hasattr(expect, "d_model")

@@ -10,18 +10,18 @@ from numpy.typing import NDArray
 
 FLOAT32 = 2.0**-24
 QUARTER = math.pi / 2
-FARTHEST = 2**20            # offset of positions
+FARTHEST = 2**20            # largest offset of positions
 
 
 class Phases(NamedTuple):
     """Estimates for each pair: its values are ``amplitude * exp(i * (phase + frequency * position))``."""
 
     frequency: NDArray[np.float64]
-    error: NDArray[np.float64]                  # of the frequency, for correctly rounded values
+    error: NDArray[np.float64]                  # error of the frequency if values are correctly rounded
     amplitude: NDArray[np.float64]
     phase: NDArray[np.float64]
     phase_error: NDArray[np.float64]
-    reach: NDArray[np.float64]                  # largest distance of two positions that the estimate uses
+    reach: NDArray[np.float64]                  # largest distance between two positions that the estimate uses
 
 
 def wrapped(angle: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -30,7 +30,7 @@ def wrapped(angle: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def rounding_error(values: NDArray[np.complex128], precision: int, smallest: float) -> NDArray[np.float64]:
-    """Return the error of the phases if cosines and sines are rounded to `precision` bits, or multiples of `smallest`."""
+    """Return the error of the phases if cosines and sines are rounded to `precision` bits, or to multiples of `smallest`."""
     return 2.0**-precision * np.abs(np.sin(2 * np.angle(values))) + smallest / np.maximum(np.abs(values), smallest)
 
 
@@ -38,13 +38,13 @@ def phases_of(
     positions: NDArray[Any], values: NDArray[np.complex128], precision: int, smallest: float,
     guess: NDArray[np.float64] | None = None,
 ) -> Phases | None:
-    """Estimate from pairs of rows, with distances that double, while the phases agree with the estimates so far.
+    """Estimate phases from pairs of rows at doubling distances, until the phases disagree with the earlier estimates.
 
     The first distance determines a frequency only modulo 2 pi / distance; the estimates are those nearest to `guess`, or to 0.
     Return None if all positions are equal.
     """
     order = np.argsort(positions, kind="stable")
-    # subtract before the conversion: float64 rounds large positions
+    # subtract before the conversion, because float64 rounds large positions
     at, z = (positions[order] - positions[order[0]]).astype(np.float64), values[order]
     amplitude = np.median(np.abs(z), axis=0)
     errors = rounding_error(z, precision, smallest)
@@ -61,7 +61,7 @@ def phases_of(
         gap, distance = float(at[row] - at[0]), float(at[row])
         rest = wrapped(np.angle(z[row] * np.conj(z[0])) - w * gap)
         bound = errors[row] + first
-        # float32 arithmetic is allowed; 16-bit arithmetic, and tables that end, are not
+        # the bound covers float32 arithmetic, but not 16-bit arithmetic or tables that end
         angle_error = np.where(np.isinf(error), math.inf, error * gap) + 8 * FLOAT32 * np.abs(w) * gap
         consistent = np.abs(rest) <= 8 * (angle_error + bound)
         going &= consistent | ~(reach > 0)
@@ -82,7 +82,7 @@ def _least_squares(
     at: NDArray[np.float64], z: NDArray[np.complex128], errors: NDArray[np.float64], w: NDArray[np.float64],
     error: NDArray[np.float64], reach: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Improve frequencies by all rows within their reach; return them with their errors."""
+    """Improve the frequencies with all rows within their reach; return the frequencies and their errors."""
     rest = wrapped(np.angle(z * np.conj(z[0])) - at[:, None] * w)
     sure = (at[:, None] > 0) & (at[:, None] <= reach) & (np.abs(rest) < 8 * (error * at[:, None] + errors + errors[0]))
     weights = np.where(sure, 1 / np.maximum(errors, 2.0**-60) ** 2, 0.0)
@@ -91,22 +91,22 @@ def _least_squares(
     moment = np.sum(weights * at[:, None] * np.where(sure, rest, 0.0), axis=0)
     step = np.divide(moment, total, out=np.zeros_like(w), where=enough)
     own = np.divide(1.0, np.sqrt(total), out=error.copy(), where=enough)
-    # the error of the first row affects all others
+    # the error of the first row affects all other rows
     own += np.divide(errors[0] * np.sum(weights * at[:, None], axis=0), total, out=np.zeros_like(w), where=enough)
     return np.where(enough, w + step, w), np.where(enough, np.minimum(own, error), error)
 
 
 class Orientation(NamedTuple):
-    """How the values differ from cos + i sin of positive frequencies, and by how much the positions differ."""
+    """The differences of the values from cos + i sin of positive frequencies, and the offset of the positions."""
 
     exchanged: bool             # sin + i cos
     reversed: bool              # cos - i sin
-    offset: float               # the values are those of the positions plus this
+    offset: float               # the values are those at the positions plus this offset
     negative: bool = False      # multiplied by -1
 
 
 def orientation_of(phases: Phases, sign: int) -> Orientation | None:
-    """Find the orientation; `sign` is that of the expected frequencies.  Return None if the phases have no explanation."""
+    """Find the orientation; `sign` is that of the expected frequencies.  Return None if no orientation explains the phases."""
     used = np.flatnonzero((phases.amplitude > 0) & np.isfinite(phases.error))
     if not len(used):
         return None

@@ -1,4 +1,4 @@
-"""Read a rotation of any form: tables of cosines and sines, frequencies, or a function."""
+"""Read tables of cosines and sines, or frequencies, from arrays or tensors."""
 
 from __future__ import annotations
 
@@ -14,27 +14,26 @@ from posenc._arguments.as_array import as_array
 from posenc._arguments.types import Layout
 from posenc._identify.table.sample import float64_of
 
-FIRST, SPREAD = 256, 128    # rows of a sample: the first ones, and some that are evenly spaced
+FIRST, SPREAD = 256, 128    # numbers of rows of a sample: the first rows, and evenly spaced ones
 
 
 class Reading(NamedTuple):
     """The values of a rotation: its frequencies, or its cosines and sines at some positions."""
 
-    dtype: str                                  # of the given values
+    dtype: str                                  # the dtype of the given values
     frequencies: NDArray[np.float64] | None = None
-    positions: NDArray[Any] | None = None       # of all rows, shape (n,) or (axes, n)
+    positions: NDArray[Any] | None = None       # the positions of all rows, shape (n,) or (axes, n)
     rows: NDArray[np.intp] | None = None        # the rows of the sample
     read: Callable[[Any], NDArray[np.complex128]] | None = None         # returns cos + i sin of the given rows
     call: Callable[[NDArray[Any]], NDArray[np.complex128]] | None = None        # returns cos + i sin at other positions
-    repeated: Layout | None = None              # the tables have each column twice: as halves, or next to each other
-    layout: Layout | None = None                # of the pairs, if the rotation shows it
+    repeated: Layout | None = None              # the column order of tables that have each column twice
+    layout: Layout | None = None                # the layout of the pairs, if the rotation shows it
     head_dim: int | None = None                 # if the rotation shows it
     faults: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
 
     @property
     def pairs(self) -> int:
-        """The number of pairs."""
         if self.frequencies is not None:
             return len(self.frequencies)
         assert self.read is not None
@@ -50,7 +49,7 @@ def read_arrays(rotation: Any, positions: Any, pairs: int | None, axes: int) -> 
             raise ValueError(f"sin has shape {sin.shape} and dtype {other}, expected {expected}")
         return reading_of(cos, sin, dtype, positions, pairs, axes)
     if isinstance(rotation, tuple) and len(rotation) != 2:
-        raise ValueError(f"rotation is a tuple of {len(rotation)}, expected the cosines and the sines")
+        raise ValueError(f"rotation is a tuple of length {len(rotation)}, expected the pair (cos, sin)")
     array, dtype = array_of("rotation", rotation)
     if array.ndim == 1 and not np.iscomplexobj(array):
         if positions is not None:
@@ -74,7 +73,7 @@ def is_pair(rotation: Any) -> bool:
 
 
 def array_of(name: str, value: Any) -> tuple[NDArray[Any], str]:
-    """Return an array or tensor as an array, and the name of its dtype; bfloat16 may be stored in uint16."""
+    """Return an array or tensor as an array, with the name of its dtype; uint16 is read as the bits of bfloat16."""
     value = numpy_of(name, value)
     array = as_array(name, value, has_torch_function=False)
     if array.dtype.kind == "c":
@@ -83,19 +82,19 @@ def array_of(name: str, value: Any) -> tuple[NDArray[Any], str]:
         return array, "bfloat16"
     if not array.size:
         raise ValueError(f"{name} has shape {array.shape}, expected at least one element")
-    if array.dtype.kind in "iu" and isinstance(value, list):            # [1]
+    if array.dtype.kind in "iu" and isinstance(value, list):            # such as [1]
         array = array.astype(np.float64)
     dtype, _ = checks.dtype(array.dtype.newbyteorder("="), f"{name} has dtype")
     return array, dtype
 
 
 def float64_values(array: NDArray[Any], dtype: str) -> NDArray[np.float64]:
-    """Return the values of an array of this dtype; bfloat16 may be stored in uint16."""
+    """Convert an array of this dtype to float64; the bits of bfloat16 may be stored as uint16."""
     return float64_of(np.ascontiguousarray(array).view(np.uint16), dtype) if dtype == "bfloat16" else array.astype(np.float64)
 
 
 def numpy_of(name: str, value: Any) -> Any:
-    """Return a tensor of PyTorch as an array, with the bits of bfloat16 in uint16; return other values as they are."""
+    """Return a PyTorch tensor as an array, with the bits of bfloat16 as uint16; return other values unchanged."""
     torch: Any = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.Tensor):
         return value
@@ -110,7 +109,7 @@ def numpy_of(name: str, value: Any) -> Any:
 def reading_of(
     cos: NDArray[Any], sin: NDArray[Any], dtype: str, positions: Any, pairs: int | None, axes: int
 ) -> Reading:
-    """Return the reading of two tables."""
+    """Read a table of cosines and a table of sines."""
     cos, sin = _rows("cos", cos), _rows("sin", sin)
     at = positions_on_axes(np.arange(len(cos)) if positions is None else positions, axes, len(cos))
     half = cos.shape[1] // 2
@@ -118,7 +117,7 @@ def reading_of(
     forms: tuple[tuple[Layout, Any, Any], ...] = (
         ("halves", np.s_[:, :half], np.s_[:, half:]), ("interleaved", np.s_[:, ::2], np.s_[:, 1::2]))
     for form, one, two in forms if cos.shape[1] % 2 == 0 and cos.shape[1] != pairs else ():
-        # in some tables, the sine has its sign in the first column of a pair
+        # in some tables, the two sines of a pair have opposite signs
         if _equal(cos[one], cos[two]) and (_equal(sin[one], sin[two]) or _equal(sin[one], -sin[two])):
             cos, sin, repeated = cos[one], sin[two], form
             break
@@ -135,7 +134,7 @@ def _equal(x: NDArray[Any], y: NDArray[Any]) -> bool:
 
 
 def _rows(name: str, table: NDArray[Any]) -> NDArray[Any]:
-    """Return a table with the shape (n, columns); its other axes must have length one."""
+    """Return a table with the shape (n, columns); all other axes must have length 1."""
     table = table[None] if table.ndim == 1 else table           # a single position
     if table.ndim < 2 or sum(length != 1 for length in table.shape[:-1]) > 1:
         raise ValueError(f"{name} has shape {table.shape}, expected (n, columns), with or without axes of length 1")

@@ -23,17 +23,17 @@ from posenc._identify.wording import numbers
 from posenc._rotary import Rotary, RotaryAt
 from posenc._rotary.scaling import positions_without_length
 
-REACHES = tuple(2**k for k in (17, 15, 13, 12, 11, 10, 9, 8, 6, 4, 1))      # a function may have a table that ends
+REACHES = tuple(2**k for k in (17, 15, 13, 12, 11, 10, 9, 8, 6, 4, 1))      # tried in turn, because a table may end
 PROBES = 6                  # positions at which all unit vectors are rotated
 SMALL = 1e-9                # smaller values may be rounding errors of zeros
-Matrices: TypeAlias = NDArray[np.float64]           # [position, column of x, column of the result]
+Matrices: TypeAlias = NDArray[np.float64]           # indices: position, column of x, column of the result
 
 
 class Form(NamedTuple):
     """The form of a function's arguments."""
 
     is_torch: bool
-    shape: Callable[[int, int], tuple[int, ...]]        # of x, from the number of rows and of columns
+    shape: Callable[[int, int], tuple[int, ...]]        # (rows, columns) -> shape of x
     batched: bool                                       # positions have an axis of length one
 
 
@@ -53,7 +53,7 @@ def read_function(
 ) -> Reading:
     """Read a function or a module.
 
-    Unless positions are given, it is not called with those at which the expected frequencies depend on the length.
+    Without `positions`, the function is called only at positions where the expected frequencies do not depend on the length.
     """
     pairs, limit = None, None
     if expected is not None:
@@ -87,18 +87,18 @@ def read_function(
         return reading._replace(remarks=remarks, call=_caller_of_tables(function, form, head_dim, pairs, axes))
     zeros = float64_values(*array_of("the result of rotation", result))
     if np.abs(zeros[np.isfinite(zeros)]).max(initial=0.0) > SMALL:
-        return _without_values("the function returns other values than 0 if x is 0", at)
+        return _without_values("the function returns values other than 0 if x is 0", at)
     return _read_rotated(function, form, at, head_dim, expected)._replace(remarks=remarks)
 
 
 def _without_values(fault: str, positions: NDArray[Any]) -> Reading:
-    """Return the reading of a function that has a fault because of which its values are those of no rotation."""
+    """Return a reading without values, for a function with this fault, because its values cannot be compared."""
     empty = np.zeros((0, 0), np.complex128)
     return Reading("float32", positions=positions[..., :0], rows=np.arange(0), read=lambda rows: empty, faults=(fault,))
 
 
 def _limit(expected: Rotary) -> int | None:
-    """Return the number of positions for which the expected frequencies apply, if these depend on the length of a sequence."""
+    """Return the number of positions for which the expected frequencies apply, or None if they apply to all."""
     scaling = expected.scaling or {}
     length = scaling.pop("length", 0)
     trained = positions_without_length(scaling)
@@ -106,7 +106,7 @@ def _limit(expected: Rotary) -> int | None:
 
 
 def read_rotary(rotation: Rotary | RotaryAt, positions: Any) -> Reading:
-    """Read a rotation of this package."""
+    """Read a `Rotary` or a `RotaryAt`."""
     if isinstance(rotation, Rotary):
         axes = 1 if rotation.axes is None else 1 + max(rotation.axes)
         rotation = rotation.at(_positions(REACHES[0], axes) if positions is None else positions_on_axes(positions, axes))
@@ -116,7 +116,7 @@ def read_rotary(rotation: Rotary | RotaryAt, positions: Any) -> Reading:
 
 
 def _end(function: Callable[..., Any], form: Form, positions: NDArray[Any], bad: int, head_dim: int) -> str:
-    """Return the remark about the first position with which a call raises an error; it succeeds with `positions`."""
+    """Return the remark about the first position at which a call raises an error; a call at `positions` succeeds."""
     good, reason = int(positions.max()), ""
     while bad - good > 1:
         middle = (bad + good) // 2
@@ -135,11 +135,11 @@ def _positions(reach: int, axes: int) -> NDArray[np.int64]:
     chosen = np.unique(chosen[(chosen >= 0) & (chosen < reach)])
     if axes == 1:
         return chosen
-    return np.stack([(chosen * (2 * k + 1)) % reach for k in range(axes)])      # differ between the axes
+    return np.stack([(chosen * (2 * k + 1)) % reach for k in range(axes)])      # different on each axis
 
 
 def _form(function: Callable[..., Any], positions: NDArray[Any], head_dim: int) -> Form:
-    """Find the form of the arguments with which a call with the smallest position succeeds."""
+    """Find the form of the arguments with which a call at the smallest position succeeds."""
     torch: Any = sys.modules.get("torch")
     is_module = torch is not None and isinstance(function, torch.nn.Module)
     kinds = (True,) if is_module else (False, True) if torch is not None else (False,)
@@ -187,9 +187,9 @@ def _called(function: Callable[..., Any], form: Form, x: NDArray[np.float32], po
 
 
 def _fault_of_positions(function: Callable[..., Any], form: Form, positions: NDArray[Any], head_dim: int) -> str:
-    """Return the fault of values that depend on more than their own position, or an empty string.
+    """Return the fault of a function whose values depend on more than their own position, or an empty string.
 
-    A call at some positions is compared with one of the same shape in which every position is the last one.
+    Compare a call at some positions with a call of the same shape in which all positions are the last one.
     """
     some = positions[..., np.linspace(0, positions.shape[-1] - 1, 16).astype(int)]
 
@@ -211,7 +211,7 @@ def _fault_of_positions(function: Callable[..., Any], form: Form, positions: NDA
 
 
 def _near(x: NDArray[Any], y: NDArray[Any]) -> bool:
-    """Return whether values agree; those of equal positions may be rounded differently in the lanes of a vector."""
+    """Return whether values agree approximately; SIMD instructions may round values at equal positions differently."""
     size = np.max(np.abs(y), initial=0.0, where=np.isfinite(y))
     return bool(np.allclose(x, y, rtol=0, atol=1e-2 * size, equal_nan=True))
 
@@ -232,7 +232,7 @@ def _caller_of_tables(
 
 
 class _Pair(NamedTuple):
-    """Columns of x that are rotated together, and the columns of the result; one column if it is not rotated."""
+    """Two columns of x that are rotated together, or one that is not rotated, and their columns in the result."""
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -241,7 +241,6 @@ class _Pair(NamedTuple):
 def _read_rotated(
     function: Callable[..., Any], form: Form, at: NDArray[Any], head_dim: int, expected: Rotary | None
 ) -> Reading:
-    """Read a function that rotates vectors."""
     def rotated(x: NDArray[np.float32], positions: NDArray[Any]) -> tuple[NDArray[np.float64], str]:
         array, dtype = array_of("the result of rotation", _called(function, form, x, positions))
         return float64_values(array, dtype), dtype
@@ -255,7 +254,7 @@ def _read_rotated(
         return _without_values("no value is finite", at)
     pairs, faults = _pairs_of(matrices)
     layout, rotary_dim = _layout_of(pairs)
-    if expected is not None and not expected.frequencies[rotary_dim // 2 :].any():      # as with scaling type proportional
+    if expected is not None and not expected.frequencies[rotary_dim // 2 :].any():      # as for the scaling type proportional
         rotary_dim = max(rotary_dim, expected.rotary_dim)
     together = [pair.inputs for pair in pairs if len(pair.inputs) > 1]
     if layout is None and len(together) > 1:
@@ -288,7 +287,7 @@ def _read_rotated(
 
 
 def _pairs_of(matrices: Matrices) -> tuple[list[_Pair], tuple[str, ...]]:
-    """Find the pairs of columns; return them with the faults of the matrices of pairs."""
+    """Return the pairs of columns, and the faults of their matrices."""
     faults: dict[str, list[int]] = {}
     by_outputs: dict[tuple[int, ...], list[int]] = {}
     for column, reached in enumerate(np.abs(matrices).max(axis=0) > SMALL):
@@ -315,7 +314,7 @@ def _pairs_of(matrices: Matrices) -> tuple[list[_Pair], tuple[str, ...]]:
 
 
 def _layout_of(pairs: list[_Pair]) -> tuple[Layout | None, int]:
-    """Return the layout, and the number of rotated columns; with one pair, or other pairs, the layout is None."""
+    """Return the layout, or None if the pairs have neither layout, and the number of rotated columns."""
     rotated = [pair.inputs for pair in pairs if len(pair.inputs) == 2]
     if not rotated:
         return None, 0

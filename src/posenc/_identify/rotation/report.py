@@ -24,18 +24,18 @@ class RotaryRow(NamedTuple):  # numpydoc ignore=PR01
     Attributes
     ----------
     module : str
-        Name of the module or tensor, or the first of several with equal values, with their number.
+        Name of the module or tensor.  For several with equal values, the name of the first and the number of the others.
     found : Rotary or None
-        The rotation that was found, or None if it is not one that posenc recognizes.
+        The rotation that was found, or None if posenc does not recognize it.
     expected : Rotary or None
         The rotation in the configuration, or None if it has none.
     verdict : {"right", "float32 angles", "wrong", "not checked"}
-        The result.  "float32 angles" is right, but with an error that grows with the position.
+        The result.  "float32 angles" means right, but with an error that grows with the position.
     faults : tuple of str
         A sentence for each fault; or, if the rotation was not checked, the reason.
     errors : mapping of int to float
-        For the positions 1,000, 100,000 and 1,000,000, the largest error of a rotated unit vector, or of a cosine or sine,
-        relative to the expected rotation; None if it is unknown.
+        The largest error of a rotated unit vector, or of a cosine or sine, near each of the positions 1,000, 100,000 and
+        1,000,000; None if it is unknown.
     remedy : str
         The proposed change, or an empty string.
 
@@ -72,7 +72,7 @@ def is_rotary(name: str) -> bool:
 
 
 def compared(name: str, rotation: Any, expected: Mapping[str | None, Rotary]) -> RotaryRow:
-    """Return the row for tables or frequencies: the comparison with the expected rotation with which they agree best."""
+    """Compare tables or frequencies with each expected rotation; return the row for the best agreement."""
     rows = []
     for rotary in expected.values():
         try:
@@ -92,7 +92,7 @@ def best_match(rotation: Any, expected: Rotary | None, source: str, head_dim: in
 
 
 def errors_of(rotation: Any, match: RotaryMatch, expected: Rotary | None) -> dict[int, float | None]:
-    """Return the largest errors at POSITIONS: those of the arithmetic, or, if there are faults, the differences."""
+    """Return the largest errors at POSITIONS: those of the arithmetic, or the total errors if there are faults."""
     if expected is None or not match.faults:
         return dict.fromkeys(POSITIONS) | dict(match.errors)
     rotate = rotation if callable(rotation) else match.rotary and match.rotary.rotate
@@ -109,7 +109,7 @@ def _difference(rotate: Any, expected: Rotary, position: int) -> float | None:
     positions = np.full(len(unit), position)
     try:
         found = rotate(unit.copy(), positions)
-    except Exception:  # noqa: BLE001  (no rotation, one of another size, or a table that ends before)
+    except Exception:  # noqa: BLE001  (no rotation, a rotation of another size, or a table that ends before the position)
         return None
     wanted = expected.tables(positions) if isinstance(found, tuple) else (expected.rotate(unit, positions),)
     parts = found if isinstance(found, tuple) else (found,)
@@ -120,7 +120,7 @@ def _difference(rotate: Any, expected: Rotary, position: int) -> float | None:
 
 
 def each_once(rotation: Any) -> Any:
-    """Return tables with one column for each pair, because the layout of tables is not that of the pairs."""
+    """Return tables without repeated columns, because their layout may differ from that of the pairs."""
     return tuple(map(_once, rotation)) if isinstance(rotation, tuple) else rotation
 
 
@@ -137,7 +137,7 @@ def new_row(
     module: str, found: Rotary | None, expected: Rotary | None, errors: Mapping[int, float | None] | None = None,
     faults: tuple[str, ...] = (), reason: str = "", remedy: str = "", *, unchecked: str = "",
 ) -> RotaryRow:
-    """Return the row for a rotation with these faults, or for one that cannot be checked, with the reason."""
+    """Return the row for a rotation; `unchecked` is the reason if the rotation was not checked."""
     if expected is None and not unchecked:
         unchecked = "no configuration was given; pass config="
     every = MappingProxyType(dict.fromkeys(POSITIONS) | dict(errors or {}))

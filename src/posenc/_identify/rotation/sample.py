@@ -1,4 +1,4 @@
-"""Cosines and sines of a sample, turned so that their angles are positive, with estimates of frequencies and scale."""
+"""Cosines and sines of a sample, with the expected signs, and estimates of their frequencies and scale."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ AS_THEY_ARE = Orientation(exchanged=False, reversed=False, offset=0.0)
 class Values(NamedTuple):
     """The cosines and sines of a sample, as cos + i sin of angles with the expected sign."""
 
-    positions: NDArray[Any]             # shape (n,) or (axes, n), with the shift
+    positions: NDArray[Any]             # shape (n,) or (axes, n), including the shift
     values: NDArray[np.complex128]
-    dtype: str                          # the narrowest one that holds all values
+    dtype: str                          # the narrowest dtype that holds all values
     estimate: Estimate
-    orientation: Orientation            # of the given values
-    scales: tuple[float, ...]           # possible ones, simple ones first
+    orientation: Orientation            # the orientation of the given values
+    scales: tuple[float, ...]           # possible scales, simple ones first
     scale_error: float
     still: NDArray[np.bool_]            # pairs that are not rotated, although they should be
     zero: NDArray[np.bool_]             # pairs that are 0 everywhere
-    reach: float                        # largest distance of two positions whose phases agree with the frequencies
+    reach: float                        # largest distance between two positions whose phases agree with the frequencies
     faults: tuple[str, ...]
-    shift: float | int = 0              # what was added to the given positions
+    shift: float | int = 0              # the number that was added to the given positions
 
     @property
     def offset(self) -> float | int:
-        """The offset of the positions, an integer if it is whole."""
+        """The offset of the positions, as an int if possible."""
         offset = self.orientation.offset
         return int(offset) if float(offset).is_integer() else offset
 
     def shifted(self) -> Values:
-        """Return these values at their positions with the offset."""
+        """Return these values with the offset added to the positions."""
         first = float(np.min(self.positions))
         fault = f"positions start at {number(first + self.offset)}, expected {number(first)}"
         return self._replace(positions=self.positions + self.offset, shift=self.offset, faults=(*self.faults, fault))
@@ -55,14 +55,14 @@ class Values(NamedTuple):
         return turned(values, self.orientation)
 
     def sized(self, rotary: Rotary) -> Iterator[Rotary]:
-        """Yield a rotation with its scale, if it agrees with that of the values, then with the possible ones."""
+        """Yield a rotation with its own scale, if the values agree with this scale, then with each possible scale."""
         own = rotary.scale * rotary.attention_scaling
         near = [own] if abs(abs(own) - self.scales[0]) <= 2 * self.scale_error else []
         for scale in dict.fromkeys((*near, *self.scales)):
             yield with_scale(rotary, scale)
 
     def with_fitted_scale(self, rotary: Rotary) -> Values:
-        """Return these values with the scale in the middle of those that round to them, with the frequencies of a rotation."""
+        """Return these values with one more possible scale, the middle of the scales that explain them for a rotation."""
         unit = exact(with_scale(rotary, 1.0), self.positions)
         x = np.stack([self.values.real, self.values.imag])
         divisor = np.abs(np.stack([unit.real, unit.imag]))
@@ -75,11 +75,10 @@ class Values(NamedTuple):
         return self._replace(scales=(*self.scales, scale))
 
     def rows(self, chosen: NDArray[np.bool_]) -> Values:
-        """Return some of the rows."""
         return self._replace(positions=self.positions[..., chosen], values=self.values[chosen])
 
     def loose(self) -> Values:
-        """Return these values with estimates that may have been rounded to 16 bits."""
+        """Return these values with larger errors of the estimates, to allow for frequencies rounded to 16 bits."""
         error = np.maximum(self.estimate.error, LOOSE / 8 * np.abs(self.estimate.frequency))
         return self._replace(estimate=self.estimate._replace(error=error))
 
@@ -136,7 +135,7 @@ def positive(
 def _scales(
     values: NDArray[np.complex128], phases: Phases, dtype: str, target: Rotary | None
 ) -> tuple[tuple[float, ...], float, tuple[str, ...]]:
-    """Return possible scales, the error of each, and faults."""
+    """Return the possible scales, their error, and the faults."""
     amplitude = phases.amplitude
     used = amplitude > 0
     scale = float(np.median(amplitude[used]))
@@ -172,7 +171,7 @@ def with_scale(rotary: Rotary, scale: float) -> Rotary:
 def _phases(
     positions: NDArray[Any], values: NDArray[np.complex128], bits: int, smallest: float, target: Rotary | None
 ) -> Phases | None:
-    """Estimate the frequencies, on each axis of positions."""
+    """Estimate the phases, separately for each axis of positions."""
     guess = None if target is None else target.frequencies
     axes = np.zeros(values.shape[1], int) if positions.ndim == 1 or target is None else np.array(target.axes)
     parts: dict[int, Phases] = {}

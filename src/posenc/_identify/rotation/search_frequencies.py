@@ -28,7 +28,7 @@ def search_frequencies(reading: Reading, expected: Rotary | None, source: str, h
     bad = np.count_nonzero(~np.isfinite(w))
     if bad or not w.any():
         what = f"{bad} of {len(w)} elements are not finite" if bad else f"all {len(w)} elements are 0"
-        return Found(None, math.inf, (f"inv_freq is not a geometric series, and {what}: probably uninitialised",))
+        return Found(None, math.inf, (f"{what}, so inv_freq is probably uninitialized",))
     results = [
         _found(w, target, source, checked_size(head_dim, len(w)), faults, narrowest(w, reading.dtype))
         for target, faults in targets(expected, len(w), source)

@@ -32,12 +32,10 @@ from posenc._identify.wording import pairs
 from posenc._rotary import Rotary
 
 TIGHT = 64 * FLOAT32        # relative tolerance for frequencies that were computed in float32
-CHUNK = 2**18               # values
+CHUNK = 2**18               # number of values that are compared at a time
 
 
 class Found(NamedTuple):
-    """The result of a search."""
-
     rotary: Rotary | None
     difference: float
     faults: tuple[str, ...] = ()
@@ -67,7 +65,7 @@ def search(reading: Reading, expected: Rotary | None, source: str, head_dim: int
     if not finite.any():
         faults.append("no value is finite")
     elif not finite.all():
-        faults.append(f"not all values are finite, the first at position {positions[..., ~finite].min():,}")
+        faults.append(f"some values are not finite, the first at position {positions[..., ~finite].min():,}")
     has_values = finite.any() and np.median(np.abs(values[finite]), axis=0).any()
     if finite.any() and not has_values:
         faults.append(f"{'most' if values[finite].any() else 'all'} values are 0")
@@ -81,7 +79,7 @@ def search(reading: Reading, expected: Rotary | None, source: str, head_dim: int
             target, more = moved[0], (*more, *moved[1])
         own, at = reading, positions
         axes = 1 if target is None or target.axes is None else 1 + max(target.axes)
-        if positions.ndim > 1 and axes != len(positions):       # with another number of pairs
+        if positions.ndim > 1 and axes != len(positions):       # `targets` removed the axes
             chosen: Any = 0 if axes == 1 else slice(axes)
             own, at = reading._replace(positions=reading.positions[chosen], call=None), positions[chosen]
         found = _found(own, at, values, target, source, size)
@@ -91,14 +89,13 @@ def search(reading: Reading, expected: Rotary | None, source: str, head_dim: int
 
 
 def checked_size(head_dim: int | None, pairs: int) -> int:
-    """Return the number of columns of a head."""
     if head_dim is not None and head_dim < 2 * pairs:
         raise ValueError(f"head_dim is {head_dim}, expected at least {2 * pairs}, the number of columns that are rotated")
     return head_dim or 2 * pairs
 
 
 def targets(expected: Rotary | None, count: int, source: str) -> Iterator[tuple[Rotary | None, tuple[str, ...]]]:
-    """Yield the expected rotation with this number of pairs: those of another width, or the first ones."""
+    """Yield the expected rotation with this number of pairs: first with another width, then with its first pairs."""
     if expected is None or expected.rotary_dim == 2 * count:
         yield expected, ()
         return
@@ -119,7 +116,6 @@ def targets(expected: Rotary | None, count: int, source: str) -> Iterator[tuple[
 def _found(
     reading: Reading, positions: NDArray[Any], values: NDArray[np.complex128], target: Rotary | None, source: str, size: int
 ) -> Found:
-    """Find the rotation of finite values."""
     sample = positive(positions, values, reading.dtype, target)
     if sample is None:
         return _at_one_position(positions, values, reading.dtype, target)
@@ -157,7 +153,7 @@ def _at_one_position(
 def near_candidates(
     estimate: Estimate, target: Rotary | None, source: str, size: int, axes: Any, least: float = 1.0
 ) -> Iterator[Candidate]:
-    """Yield the candidates of which at least this share of the frequencies are near the estimates."""
+    """Yield the candidates that have at least this share of their frequencies near the estimates."""
     for candidate in mistakes(target, estimate, source) if target is not None else ():
         if estimate.share_near(candidate.rotary.frequencies, TIGHT) >= least:
             yield candidate
@@ -169,7 +165,7 @@ def near_candidates(
 def _candidates(
     sample: Values, target: Rotary | None, source: str, size: int, allow_narrow: bool = True
 ) -> Iterator[tuple[Candidate, bool]]:
-    """Yield candidates near the estimated frequencies, and whether to round to 16 bits."""
+    """Yield candidates near the estimated frequencies, and whether the arithmetic of each must round to 16 bits."""
     axes = None if target is None else target.axes
     for narrow, values in ((False, sample), (True, sample.loose())):
         if target is not None:
@@ -185,8 +181,8 @@ def _explanation(
 ) -> Explanation | None:
     """Return the first candidate that explains the values.
 
-    A fitted one that explains them only with rounded angles may have parameters with too few digits; the next ones may have
-    more.
+    A fitted candidate that explains the values only with rounded angles may have parameters with too few digits; the next
+    candidates may have more.
     """
     best: Explanation | None = None
     for candidate, narrow in candidates:
@@ -210,7 +206,7 @@ def _explanation(
 def _ended(
     reading: Reading, sample: Values, target: Rotary | None, source: str, size: int
 ) -> tuple[Explanation, tuple[str, ...]] | None:
-    """Return the explanation of the first rows, and the fault of the others, or None."""
+    """Return the explanation of the first rows and the fault of the other rows, or None."""
     farthest = np.abs(sample.positions).max(axis=0) if sample.positions.ndim > 1 else np.abs(sample.positions)
     reach = min(float(farthest.max()) / 2, sample.reach)
     while reach >= 8:
@@ -250,12 +246,12 @@ def _result(
 
 
 def _other_rows(reading: Reading, found: Explanation) -> tuple[str, ...]:
-    """Compare the rows of a table that are not in the sample; return the fault if some differ."""
+    """Compare all rows of a table that is larger than its sample; return the fault if some rows differ."""
     assert reading.read is not None and reading.positions is not None and reading.rows is not None
     total = reading.positions.shape[-1]
     if len(reading.rows) == total or found.arithmetic.is_narrow:
         return ()
-    float32 = found.arithmetic._replace(angles="float32")       # the sample may not show it
+    float32 = found.arithmetic._replace(angles="float32")       # the sample may not show float32 angles
     count, first = 0, None
     step = max(1, CHUNK // max(1, reading.pairs))
     for begin in range(0, total, step):
@@ -276,7 +272,7 @@ def _other_rows(reading: Reading, found: Explanation) -> tuple[str, ...]:
 
 
 def _nearest(sample: Values, target: Rotary | None, source: str, size: int) -> Found:
-    """Return the nearest candidate, and the pairs that differ."""
+    """Return a result that names the nearest candidate and the pairs that differ from it."""
     best, share = target, 0.0 if target is None else sample.estimate.share_near(target.frequencies, TIGHT)
     for candidate in near_candidates(sample.estimate, target, source, size, None if target is None else target.axes, 0.5):
         own = sample.estimate.share_near(candidate.rotary.frequencies, TIGHT)

@@ -70,7 +70,7 @@ def key_of(encoding: Encoding) -> Key:
 
 @functools.lru_cache(maxsize=4)
 def preset_encodings(d_model: int) -> dict[Key, tuple[Encoding, Names]]:
-    """Return {key: (encoding, (name, padding_idx) of each preset with this key)} for all presets."""
+    """Return, for each key, the encoding and the (name, padding_idx) of every preset with this key."""
     by_key: dict[Key, tuple[Encoding, list[tuple[str, int | None]]]] = {}
     built: dict[frozenset[Any], tuple[Encoding, Key]] = {}      # avoids repeated construction, which is slow for wide tables
     for name, changes in (*((p.name, {}) for p in presets()), *VARIANTS):
@@ -103,7 +103,7 @@ def _odd(sample: Sample) -> Literal["zero", "truncate"]:
 def fits(sample: Sample) -> Iterator[list[Encoding]]:
     """Yield a list of fitted encodings, with common or short decimal parameters, for each column arrangement that fits."""
     at = sample.rows if sample.positions is None else positions_at(sample.positions, sample.rows)
-    q = (at - at[:1]).astype(np.float64)        # subtract before the conversion: float64 rounds large positions
+    q = (at - at[:1]).astype(np.float64)        # subtract before the conversion, because float64 rounds large positions
     d_model = sample.values.shape[1]
     if len(q) < 5 or not np.isfinite(q).all():
         return
@@ -136,7 +136,10 @@ def _same(line: Line, other: Line) -> bool:
 
 
 def in_steps(encodings: list[Encoding]) -> list[Encoding]:
-    """Return the encodings whose frequency scale is an integer above 1, without it: it may be the step of the positions."""
+    """Return the encodings whose frequency scale is an integer above 1, but without this scale.
+
+    The integer may be the step of the positions.
+    """
     changes = [changes_of(encoding) for encoding in encodings]
     scales = [c.pop("frequency_scale", 1.0) for c in changes]
     return [Encoding(e.d_model, **c) for e, c, s in zip(encodings, changes, scales, strict=True) if s > 1 and s.is_integer()]
@@ -175,9 +178,9 @@ def _scales(d_model: int) -> tuple[float, ...]:
 
 
 def short(x: float, error: float, favourites: Sequence[float] = (), lenience: float = 1) -> float:
-    """Return a favourite within min(lenience * error, 0.002) of x (relative), else the shortest decimal within `error`.
+    """Return the first of these near x: a favourite, a decimal of up to four digits, 1 / n, or the shortest decimal.
 
-    A quotient 1 / n is returned instead of a decimal that has more than four digits.
+    The relative difference from x is at most min(lenience * error, 0.002) for a favourite, and `error` for other numbers.
     """
     for y in favourites:
         if abs(y - x) <= min(lenience * error, 0.002) * abs(x):
@@ -191,9 +194,9 @@ def short(x: float, error: float, favourites: Sequence[float] = (), lenience: fl
 
 
 def refined(encoding: Encoding, sample: Sample, positions: NDArray[Any]) -> Iterator[Encoding]:
-    """Yield encodings whose base and frequency scale are fitted to all values, from few digits to all.
+    """Yield encodings whose base and frequency scale are fitted to all values, with more and more digits.
 
-    The first ones have the default base and spacing.
+    The first encodings have the default base and spacing.
     """
     changes = changes_of(encoding)
     if "shift" in changes or encoding.d_model < 2 or not encoding.frequencies[0] > 0:
@@ -223,7 +226,7 @@ def _least_squares(encoding: Encoding, names: Sequence[str], sample: Sample, pos
     slope = rough.scale * np.where(rough.cosine, -np.sin(angles), np.cos(angles)) * angles
     rest = sample.values - encoding.encode(positions, dtype="float64")
     ratio = np.divide(rough.frequency, encoding.frequency_scale, out=np.ones_like(rough.frequency), where=rough.frequency > 0)
-    # the derivatives by the logarithms of the parameters
+    # the derivatives with respect to the logarithms of the parameters
     basis = [slope if name == "frequency_scale" else slope * np.log(ratio) / math.log(encoding.base) for name in names]
     near = np.abs(slope) < 1e6
     steps = np.linalg.lstsq(np.stack([column[near] for column in basis], 1), rest[near])[0]

@@ -26,7 +26,7 @@ class Line(NamedTuple):
 def line_of(q: NDArray[np.float64], sample: Sample, columns: NDArray[np.intp], first: int = 0) -> Line | None:
     """Fit the line to the first rows, then refine it with rows farther away; return None if this fails.
 
-    The fit starts with column `first`, and does not use those before it, whose frequencies may exceed half a turn per row.
+    The fit ignores the columns before `first`, whose frequencies may exceed half a turn per row.
     """
     beyond = 256
     reaches = [sample.rows < beyond]
@@ -66,14 +66,14 @@ def line_of(q: NDArray[np.float64], sample: Sample, columns: NDArray[np.intp], f
 
 
 def _sparse(first: int, beyond: int) -> Iterator[int]:
-    """Yield integers whose distance is about a quarter of their value."""
+    """Yield integers with gaps of about a quarter of their value."""
     while first < beyond:
         yield first
         first += max(1, first // 4)
 
 
 def _coarse(q: NDArray[np.float64], x: NDArray[np.float64]) -> float | None:
-    """Search a grid of frequencies for the sinusoid that explains the most of x; return None if all positions are equal."""
+    """Search a grid of frequencies for the sinusoid that explains x best; return None if all positions are equal."""
     span = np.ptp(q)
     if span == 0:
         return None
@@ -90,7 +90,7 @@ def _coarse(q: NDArray[np.float64], x: NDArray[np.float64]) -> float | None:
 def _refined(
     q: NDArray[np.float64], x: NDArray[np.float64], w: float, stored: str
 ) -> tuple[float, float, float] | None:
-    """Fit a sinusoid of frequency near w (Gauss-Newton); return (log w, its standard error, amplitude), or None if poor."""
+    """Fit a sinusoid of frequency near w (Gauss-Newton); return (log w, its error, amplitude), or None if the fit is poor."""
     limit = 0.5 / np.ptp(q)
     for _ in range(12):
         cos, sin = np.cos(w * q), np.sin(w * q)

@@ -2,7 +2,7 @@
 
 A candidate is an Encoding: see candidates.py.  If the positions are unknown, they are searched for among the integers.  The
 errors in a sample of rows show how the table was computed, or exclude the candidate.  The score of a candidate is the number of
-bits of the table that it explains minus the number of bits that describe it.
+bits that it explains in the table, minus the number of bits that describe the candidate.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 WIDEST = 2**16              # columns
 ENOUGH = 12                 # lower scores, in bits, may be due to chance
-TIE = 24                    # scores this many bits below the best are listed too: the true match may have longer parameters
+TIE = 24                    # scores up to this many bits below the best are kept: the true match may have longer parameters
 TWICE = "rounding before and after the scale is applied"
 PLAIN = ("rounding", TWICE, "float64 angles", "float32 angles")
 
@@ -98,11 +98,11 @@ def identify(table: ArrayLike, positions: Positions | None = None, *, nearest: b
         Table of dtype float16, float32, float64, bfloat16 or uint16 (the bits of bfloat16).  A single row of zeros is
         interpreted as the row of `padding_idx`.
     positions : int, range or array_like, optional
-        Positions of the rows, as in `encode`.  By default they are searched for among evenly spaced integers with a start
-        in [-2**20, 2**20].
+        Positions of the rows, as in `encode`.  The default is to search for evenly spaced integers with a start in
+        [-2**20, 2**20].
     nearest : bool, optional
-        If no known convention gives the table, return the nearest one if it gives most of the columns; its `reason` begins with
-        "no match" and names the other columns.
+        If no known convention gives the table, return the nearest one, provided that it gives most of the columns.  Its
+        `reason` begins with "no match" and names the other columns.
 
     Returns
     -------
@@ -136,7 +136,7 @@ def identify(table: ArrayLike, positions: Positions | None = None, *, nearest: b
 
 
 def identify_file(table: Readable, positions: range | None = None) -> list[Match]:
-    """Return the matches of a table in an open file, or the nearest one."""
+    """Return the matches of a table in an open file, or the nearest convention."""
     def read(first: int, rows: int) -> NDArray[np.float64]:
         return float64_of(table.read(first, min(rows, table.shape[0] - first)), table.dtype)
 
@@ -184,8 +184,7 @@ def _best(sample: Sample) -> list[_Result]:
     if not any(v.reason in PLAIN for v in results):
         names = {key: names for key, (_, names) in presets_.items()}
         fits = [(encodings, names.get(candidates.key_of(encodings[0]), ())) for encodings in candidates.fits(sample)]
-        # skip a fit whose errors have the same reason as a preset's: its parameters may differ from the preset's only because
-        # they were fitted to values with the large errors of 16-bit arithmetic
+        # skip a fit with the same reason as a preset: the large errors of 16-bit arithmetic may have changed its parameters
         fitted = [v for v in _results(fits, sample, NEAR) if v.reason not in {w.reason for w in results}]
         results += fitted + [w for v in fitted if v.reason == "float32 angles" for w in _refined(v, sample)]
         if sample.positions is None and not any(v.reason in PLAIN for v in results):
@@ -203,7 +202,7 @@ def _best(sample: Sample) -> list[_Result]:
 
 
 def _refined(result: _Result, sample: Sample) -> list[_Result]:
-    """Return the first encoding with more digits that explains a sample without float32 angles."""
+    """Return the result of the first encoding with more digits that explains a sample without float32 angles."""
     for encoding in candidates.refined(result.encoding, sample, positions_at(result.positions, sample.rows)):
         better = _evaluate(encoding, (), sample, result.positions)
         if better is not None and better.reason in ("rounding", TWICE, "float64 angles"):
@@ -212,10 +211,10 @@ def _refined(result: _Result, sample: Sample) -> list[_Result]:
 
 
 def _named(result: _Result) -> list[_Result]:
-    """Return the result with the names of its presets; a result without padding_idx may give several.
+    """Return the result with the names of its presets; a result without padding_idx may give several results.
 
-    The first has the names of the presets without padding_idx.  The presets with a padding_idx that is not a position follow,
-    with one result for each padding_idx.
+    The first result has the names of the presets without padding_idx.  For each padding_idx that is not a position, another
+    result has the names of the presets with this padding_idx.
     """
     encoding = result.encoding
     plain = tuple((name, padding_idx) for name, padding_idx in result.names if padding_idx is None)
@@ -235,13 +234,13 @@ def _distinct(results: list[_Result]) -> list[_Result]:
     """Return the results, without those whose table and positions are equal to those of an earlier result."""
     first: dict[tuple[Key, range | None], _Result] = {}
     for v in results:
-        where = v.positions if isinstance(v.positions, range) else None     # the caller's array is the same for all
+        where = v.positions if isinstance(v.positions, range) else None     # the caller's array is the same for all results
         first.setdefault((candidates.key_of(v.encoding), where), v)
     return list(first.values())
 
 
 def _without_equivalents(results: list[_Result]) -> list[_Result]:
-    """Drop results with a negative start if others have none: a negative start is equivalent to a position offset."""
+    """Drop results with a negative start if others have none, because a negative start is equivalent to a position offset."""
     def begins(v: _Result) -> int:
         return v.positions.start if isinstance(v.positions, range) else 0
 
@@ -276,7 +275,7 @@ def _evaluate(encoding: Encoding, names: Names, sample: Sample, positions: range
     factor = 2 + 2 * np.ptp(np.log(turning)) if len(turning) else 0
     angles = factor * distance[:, None] * fastest
     stored = size * 2.0 ** -PRECISION[sample.stored]
-    usual_error = np.median(np.sqrt(np.mean(error**2, axis=1)))         # in a typical row; near `size` for an unrelated table
+    usual_error = np.median(np.sqrt(np.mean(error**2, axis=1)))         # of a typical row; near `size` for an unrelated table
     for reason, unit in _arithmetics(sample.stored, size != 1):
         rounding = 2 * stored if reason == TWICE else stored
         bound = np.minimum(size * unit * (1 + angles) + rounding, size)

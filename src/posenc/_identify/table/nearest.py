@@ -1,4 +1,4 @@
-"""Find the convention that is nearest to a table without a match, and the columns in which they differ."""
+"""Find the convention that is nearest to a table without a match, and the columns that differ."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from posenc._identify.wording import numbers
 def nearest_to(sample: Sample) -> tuple[Encoding, range | NDArray[Any], tuple[str, ...], float, str] | None:
     """Return encoding, positions, presets, difference and reason of the nearest convention; None if most columns differ.
 
-    If the positions are unknown, those from 0 and from 1 are tried.
+    If the positions are unknown, ranges from 0 and from 1 are tried.
     """
     d_model = sample.values.shape[1]
     starts = (range(sample.total), range(1, sample.total + 1)) if sample.positions is None else (sample.positions,)

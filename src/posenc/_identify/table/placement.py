@@ -47,7 +47,7 @@ def placed(encoding: Encoding, sample: Sample, reach: int) -> range | None:
 def _sized(rough: Approximation, values: NDArray[np.float64]) -> bool:
     """Return whether the magnitude of the values agrees with the scale.
 
-    The magnitude is the radius, sqrt(sin**2 + cos**2), of each column pair, or the absolute value if there are no such pairs.
+    The magnitude is the radius, sqrt(sin**2 + cos**2), of each column pair, or the absolute value if there are no pairs.
     """
     size = abs(rough.scale)
     order = np.argsort(rough.frequency, kind="stable")

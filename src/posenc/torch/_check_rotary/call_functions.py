@@ -1,4 +1,4 @@
-"""Call functions of other code that compute or apply rotations; the names of their parameters show which tensors they take."""
+"""Call functions of other projects that compute or apply rotations; parameter names show which tensors a function takes."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ ROLES = {
     "layer_type": ("layer_type",),
 }
 ROLE_OF = {name: role for role, names in ROLES.items() for name in names}
-HEADS = 5           # of the tensors that are rotated; not a number of positions in a first call
+HEADS = 5           # number of heads in a trial call, different from its number of positions
 FAILURES = (RuntimeError, ValueError, IndexError, TypeError, AttributeError, AssertionError, KeyError, NotImplementedError)
 
 
 def roles_of(function: Callable[..., Any], t: str = "x") -> dict[str, str] | None:
     """Return the role of each parameter that has one, or None if a parameter without a role has no default.
 
-    `t` is the role of a parameter with the name t.
+    `t` is the role of a parameter named t.
     """
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -52,7 +52,7 @@ def roles_of(function: Callable[..., Any], t: str = "x") -> dict[str, str] | Non
 def called(function: Callable[..., Any], roles: Mapping[str, str], values: Mapping[str, Any]) -> Any:
     """Call a function with the value of each role; parameters whose role has no value keep their default.
 
-    The first arguments are positional, as those in a model are, because hooks get positional arguments only.
+    The first arguments are passed by position, as in a model, because hooks receive only positional arguments.
     """
     arguments = {name: values[role] for name, role in roles.items() if role in values}
     parameters = inspect.signature(function).parameters
@@ -65,11 +65,11 @@ def called(function: Callable[..., Any], roles: Mapping[str, str], values: Mappi
 
 
 class Tables(NamedTuple):
-    """Cosines and sines of n positions, of shape (n, columns), and the values of roles in the shape of the result."""
+    """Cosines and sines of n positions, of shape (n, columns), and a value for each role, in the shape of the result."""
 
     cos: Tensor
     sin: Tensor
-    values: dict[str, Any]          # of the roles cos, sin, table, first and second: the elements of a pair
+    values: dict[str, Any]          # keys: cos, sin, table, and first and second, the elements of a pair
 
 
 def pair(result: Any) -> tuple[Tensor, Tensor]:
@@ -107,7 +107,7 @@ Form = Callable[[Any], tuple[Tensor, Tensor]]
 
 
 def form_of(result: Any, n: int) -> Form | None:
-    """Return the function that reads cosines and sines from the result for n positions, of which 0 is the first; else None."""
+    """Return the function that reads cosines and sines from a result for n positions that begin with 0, or None."""
     if isinstance(result, (tuple, list)):
         if len(result) != 2 or not isinstance(result[0], Tensor) or not result[0].is_floating_point():
             return None
@@ -154,11 +154,11 @@ def _rows(table: Tensor, n: int) -> Tensor | None:
 
 
 class Plan(NamedTuple):
-    """How to call a function: whether heads follow positions, the shape of tables, and the number of columns."""
+    """The form of a call."""
 
-    swapped: bool
-    shape: int
-    columns: int
+    swapped: bool               # whether heads follow positions
+    shape: int                  # the number of a shape of tables, or of x and positions
+    columns: int                # the number of columns that are rotated
 
 
 def plans(columns: tuple[int, ...]) -> Iterator[Plan]:
@@ -166,7 +166,7 @@ def plans(columns: tuple[int, ...]) -> Iterator[Plan]:
         yield Plan(swapped, shape, each)
 
 
-# the shapes of a table of n rows that functions take: that of the result, then others
+# the shapes in which functions take a table of n rows; the first one is that of the result
 SHAPES: tuple[Callable[[Tensor], Tensor], ...] = (
     lambda table: table,
     lambda table: table.reshape(*_sizes(table)),
@@ -177,7 +177,7 @@ SHAPES: tuple[Callable[[Tensor], Tensor], ...] = (
 
 
 def _sizes(table: Tensor) -> list[int]:
-    """Return the sizes of a table without those of leading axes with length 1."""
+    """Return the shape of a table without leading axes of length 1."""
     sizes = list(table.shape)
     while len(sizes) > 2 and sizes[0] == 1:
         del sizes[0]
@@ -185,7 +185,7 @@ def _sizes(table: Tensor) -> list[int]:
 
 
 def table_values(tables: Tables, shape: int) -> dict[str, Any]:
-    """Return the values of the roles of tables in another shape."""
+    """Return the value of each role of the tables, in another shape."""
     reshape = SHAPES[shape]
     return {role: tuple(map(reshape, value)) if isinstance(value, tuple) else reshape(value)
             for role, value in tables.values.items()}
@@ -198,7 +198,7 @@ def in_heads(x: Tensor, plan: Plan, heads: int) -> Tensor:
 
 
 def from_heads(result: Any, x: Tensor, plan: Plan, given: Tensor) -> list[Tensor]:
-    """Return each tensor of the result of a rotation, in the shape of x; raise a ValueError for other results."""
+    """Return the tensors in the result of a rotation, each in the shape of x; raise a ValueError for other results."""
     found = []
     for each in (result if isinstance(result, (tuple, list)) else (result,))[:2]:
         if not isinstance(each, Tensor) or each.shape != given.shape:

@@ -1,4 +1,4 @@
-"""Find the code that a module runs: its methods, and the names in the branches that its attributes choose."""
+"""Find the methods that a module calls, and the names in the branches that its attributes select."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 
 from torch import nn
 
-UNKNOWN = object()              # the value of an expression that needs a call of the module
+UNKNOWN = object()              # the value of an expression that cannot be evaluated without a call of the module
 
 
 # ---- methods ------------------------------------------------------------------------------------------------------------
 
 
 def methods_of(module: nn.Module) -> Iterator[tuple[Any, bool]]:
-    """Yield the functions of a module's methods, and whether its forward calls them.
+    """Yield each method of a module as a function, and whether ``forward`` calls it.
 
-    A method that a subclass overrides is one of them only if another method calls it through super() or its class.
+    An overridden method is included only if another method calls it through super() or its class.
     """
     kinds = [kind for kind in type(module).__mro__ if kind.__module__.partition(".")[0] not in ("torch", "builtins")]
     called = _called_methods(module, kinds, ["forward"])
@@ -31,7 +31,7 @@ def methods_of(module: nn.Module) -> Iterator[tuple[Any, bool]]:
 
 
 def _called_methods(module: nn.Module, kinds: list[type], names: Iterable[str]) -> dict[Any, None]:
-    """Return the methods with these names, and those that they call."""
+    """Return the methods with these names and the methods that they call, directly or indirectly."""
     found: dict[Any, None] = {}
     left = [_method(module, kinds, name) for name in names]
     while left:
@@ -49,7 +49,7 @@ def _called_methods(module: nn.Module, kinds: list[type], names: Iterable[str]) 
 
 
 def _method(module: nn.Module | None, kinds: list[type], name: str) -> tuple[Any, type | None]:
-    """Return the function of a method of a module, or of the first of several classes, and the class that defines it."""
+    """Return the function of a method and the class that defines it; the class is None for an attribute of the module."""
     own = None if module is None else vars(module).get(name)
     kind = next((each for each in kinds if name in vars(each)), None)
     method = own if inspect.ismethod(own) or inspect.isfunction(own) else kind and vars(kind)[name]
@@ -63,7 +63,7 @@ def _method(module: nn.Module | None, kinds: list[type], name: str) -> tuple[Any
 
 @functools.cache
 def syntax_of(code: Callable[..., Any]) -> tuple[ast.AST, ...]:
-    """Return the syntax nodes of a function, or none if its source is not available."""
+    """Return the syntax nodes of a function, or an empty tuple if its source is not available."""
     try:
         return tuple(ast.walk(ast.parse(textwrap.dedent(inspect.getsource(code)))))
     except (OSError, TypeError, SyntaxError):
@@ -71,9 +71,9 @@ def syntax_of(code: Callable[..., Any]) -> tuple[ast.AST, ...]:
 
 
 def names_reached(code: Callable[..., Any], module: nn.Module) -> dict[str, bool | None]:
-    """Return the names in a method: True if it calls them, False if that depends on an unknown value, None if it does not.
+    """Return, for each name in a method, True if it is called, False if it may be called, and None if it is not reached.
 
-    The conditions of known value are those that depend on attributes of the module and constants only.
+    The value of a condition is known if it depends only on constants and attributes of the module.
     """
     nodes = syntax_of(code)
     function = next((node for node in nodes if isinstance(node, ast.FunctionDef)), None)
@@ -88,7 +88,7 @@ def _name(node: ast.AST) -> str:
 
 
 def _follow(statements: list[Any], module: nn.Module, certain: bool, found: dict[str, bool | None]) -> bool:
-    """Mark the names in statements that run; return whether all their branches return or raise."""
+    """Mark the names in statements that are reached; return whether all branches return or raise."""
     for node in statements:
         if isinstance(node, ast.If):
             _mark(node.test, module, certain, found)
@@ -117,7 +117,7 @@ def _mark(node: Any, module: nn.Module, certain: bool, found: dict[str, bool | N
     if not isinstance(node, ast.AST):
         return
     if name := _name(node):
-        found[name] = bool(found.get(name))         # another expression may choose the function
+        found[name] = bool(found.get(name))         # the function may be called by another name
     if isinstance(node, ast.Call) and (name := _name(node.func)):
         found[name] = certain or bool(found.get(name))
     certain = certain and not isinstance(node, ast.Match)
@@ -169,7 +169,7 @@ def _attribute(owner: Any, name: str) -> Any:
     """Return an attribute that is not a tensor, or UNKNOWN."""
     try:
         value = getattr(owner, name)
-    except Exception:  # noqa: BLE001  (a property may raise anything)
+    except Exception:  # noqa: BLE001  (a property may raise any error)
         return UNKNOWN
     simple = value is None or isinstance(value, (bool, int, float, str)) or hasattr(value, "__dict__")
     return value if simple and not hasattr(value, "shape") else UNKNOWN

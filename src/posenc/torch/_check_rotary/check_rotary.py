@@ -23,12 +23,12 @@ from posenc.torch._check_rotary.module_rotation import Rotation, Setting, rotati
 from posenc.torch._rotary_embedding import RotaryEmbedding
 
 LONG = 1_000_001                # the length of long sequences, for scaling types that depend on it
-UNKNOWN_FORM = "the module has an unknown form; posenc.testing.assert_rotary checks a function that calls it"
+UNKNOWN_FORM = "posenc cannot read a rotation from the module; pass a function that calls it to posenc.testing.assert_rotary"
 SIXTEEN_BITS = (torch.bfloat16, torch.float16)
 
 
 class Expected(NamedTuple):
-    """The rotation in a configuration, or the reason if it has none; `config` is None if no configuration was given."""
+    """The rotation in a configuration, or the reason why there is none; `config` is None if no configuration was given."""
 
     config: Any = None
     layer_type: str | None = None
@@ -37,7 +37,7 @@ class Expected(NamedTuple):
 
     @property
     def source(self) -> str:
-        """The words that precede an expected value in a message."""
+        """The text that precedes an expected value in a message."""
         return "expected" if isinstance(self.config, Rotary) else SOURCE
 
 
@@ -48,20 +48,20 @@ def check_rotary(model: nn.Module, config: Any = None) -> RotaryReport:
     Parameters
     ----------
     model : torch.nn.Module
-        The model, or a part of it.  It is not changed, and its weights are not used: copies of the rotary modules are called,
-        with their forward hooks.
+        The model, or a part of it.  Copies of the rotary modules are called, with their forward hooks; the model does not
+        change, and its weights are not used.
     config : transformers.PreTrainedConfig, mapping, dataclass or posenc.Rotary, optional
-        The configuration, as for `posenc.Rotary.from_config`, or the expected rotation.  By default, that of the model:
-        the attribute ``config`` of the module that contains the rotary module, or of the nearest one around it.
+        The configuration, as for `posenc.Rotary.from_config`, or the expected rotation.  The default is the attribute
+        ``config`` of the nearest module that contains the rotary module and has this attribute.
 
     Returns
     -------
     RotaryReport
-        A row for each rotary module; modules with equal values share a row.  `print` shows the rows as a table; ``ok`` is
-        False if a row is wrong, or if no rotation was checked.  If the frequencies of a module are right, but it cannot be
-        called, the verdict is "not checked".  All functions that the attention calls must be right; if a condition whose
-        value is unknown chooses between functions with different results, the verdict is "not checked", too.  A part of an
-        attention that has separate queries and keys, such as an indexer, may have another layout.
+        A row for each rotary module; modules with equal values share a row.  `print` shows the rows as a table.  ``ok`` is
+        False if a row is wrong, or if no rotation was checked.  Every function with which the attention rotates must be
+        right.  The verdict is "not checked" if a module has the right frequencies but cannot be called, or if a condition of
+        unknown value selects one of several functions with different results.  A part of the attention that has its own
+        queries and keys, such as an indexer, may have another layout.
 
     Raises
     ------
@@ -100,13 +100,13 @@ def check_rotary(model: nn.Module, config: Any = None) -> RotaryReport:
 
 
 def _dtype(model: nn.Module) -> torch.dtype:
-    """Return the dtype of the largest parameter, in which the model computes."""
+    """Return the dtype of the largest parameter; the model computes in this dtype."""
     found = max((p for p in model.parameters() if p.is_floating_point()), key=torch.numel, default=None)
     return torch.float32 if found is None else found.dtype
 
 
 def _groups(found: Sequence[Place], one_config: bool) -> list[list[Place]]:
-    """Return the places in groups with equal modules, the same code that applies them, and the same configuration."""
+    """Group the places whose modules are equal, are applied by the same code, and have the same configuration."""
     groups: list[tuple[Any, list[Place]]] = []
     for place in found:
         kind, functions = applied(place)
@@ -121,16 +121,16 @@ def _groups(found: Sequence[Place], one_config: bool) -> list[list[Place]]:
     return [group for _, group in groups]
 
 
-# ---- what is expected ---------------------------------------------------------------------------------------------------
+# ---- expected rotations -------------------------------------------------------------------------------------------------
 
 
 def _config(place: Place) -> Any:
-    """Return the configuration of the nearest module around a place that has one, else None."""
+    """Return the configuration of the nearest owner that has a configuration, or None."""
     return next((config for owner in place.owners if (config := getattr(owner, "config", None)) is not None), None)
 
 
 def _readable(config: Any) -> Any:
-    """Return a configuration that `Rotary.from_config` reads: for other objects, a dict of their attributes; else None."""
+    """Return an argument for `Rotary.from_config`: a configuration, or the attributes of another object, or None."""
     if isinstance(config, Mapping) or hasattr(config, "to_dict"):
         return config
     attributes = getattr(config, "__dict__", None)
@@ -177,7 +177,7 @@ def _get(config: Any, name: str) -> Any:
 
 
 def _rows(group: Sequence[Place], expectations: Sequence[Expected], dtype: torch.dtype) -> list[RotaryRow]:
-    """Return the rows of a group: one for each layer type if the module takes it as an argument."""
+    """Return the rows of a group: one for each layer type if the module takes the argument ``layer_type``, else one."""
     place = group[0]
     name = place.name or "model"
     if len(group) > 1:
@@ -193,7 +193,7 @@ def _rows(group: Sequence[Place], expectations: Sequence[Expected], dtype: torch
         rows.append(_row(label, place, expected, dtype))
     if own_types:
         return rows
-    # a module for one of the layer types: the one with which it agrees
+    # the module is for a single layer type: return the row for the type with which it agrees best
     return [min(rows, key=lambda row: (row.verdict == "wrong", len(row.faults)))]
 
 
@@ -227,7 +227,7 @@ def _device(module: nn.Module) -> torch.device:
 
 
 def _without_configuration(name: str, place: Place, expected: Expected) -> RotaryRow:
-    """Return the row for a rotation of unknown width: that of the smallest width for which a call succeeds."""
+    """Return the row for a rotation of unknown width; use the smallest width for which a call succeeds."""
     widths = {getattr(place.module, key, None) for key in ("head_dim", "head_size", "dim", "rotary_dim")}
     for tensor in tensors_of(place.module).values():
         widths |= {2 * tensor.shape[-1], tensor.shape[-1]} if tensor.ndim else set()
@@ -240,11 +240,11 @@ def _without_configuration(name: str, place: Place, expected: Expected) -> Rotar
 
 
 def _variants(setting: Setting, expected: Expected, module: nn.Module) -> list[tuple[Setting, Rotary]]:
-    """Return the rotations to check: those of short and of long sequences, if they differ and the module computes both."""
+    """Return the rotation to check, or two if the module has different ones for short and for long sequences."""
     rotary = expected.rotary
     assert rotary is not None
     if isinstance(module, RotaryEmbedding) and not isinstance(expected.config, Rotary):
-        with suppress(ValueError):      # the module has no such layer type
+        with suppress(ValueError):      # the module does not have this layer type
             length = (module.rotary(setting.layer_type).scaling or {}).get("length")
             return [(setting, Rotary.from_config(expected.config, expected.layer_type, length))]
     limit = positions_without_length(rotary.scaling)
@@ -258,8 +258,6 @@ def _variants(setting: Setting, expected: Expected, module: nn.Module) -> list[t
 
 
 class Judged(NamedTuple):
-    """The result of one comparison."""
-
     found: Rotary | None = None
     faults: tuple[str, ...] = ()
     errors: Mapping[int, float | None] = {}
@@ -267,13 +265,12 @@ class Judged(NamedTuple):
     in_tables: bool = True          # whether a fault is in the tables
     function: str = ""              # the name of a function that has a fault
     conditional: bool = False       # whether a condition of unknown value decides if the function is called
-    nested: bool = False            # whether a part of a module that applies a rotation calls it
+    nested: bool = False            # whether its caller is a part of another module that applies a rotation
     unchecked: str = ""             # the reason if nothing was compared
-    only_frequencies: bool = False  # because no call of the module succeeds
+    only_frequencies: bool = False  # whether only frequencies were compared, because no call succeeds
 
 
 def _judged(place: Place, setting: Setting, rotary: Rotary | None, source: str) -> Judged:
-    """Compare the rotation of a module with the expected one."""
     module = copied(place) if is_called(place.module) else place.module
     try:
         found = rotations(module, functions_of(place), setting)
@@ -289,9 +286,9 @@ def _judged(place: Place, setting: Setting, rotary: Rotary | None, source: str) 
     best = _of_all([_together(each, rotary, source) for each in composed or found])
     if not best.faults:
         return best
-    # the faults of the frequencies and of the tables, then those that only the whole rotation has
+    # list the faults of the frequencies and of the tables before those that only the whole rotation has
     parts = [] if tables is None or not composed else [_together(tables, rotary, source)]
-    frequencies = _frequencies(module, setting.layer_type)          # after the calls, which may change them
+    frequencies = _frequencies(module, setting.layer_type)          # read after the calls, which may change them
     if frequencies is not None and rotary is not None and (not parts or parts[0].faults or parts[0].unchecked):
         parts.insert(0, _compared(frequencies, rotary, source))
     inner = {fault for part in parts for fault in part.faults}
@@ -305,12 +302,12 @@ def _judged(place: Place, setting: Setting, rotary: Rotary | None, source: str) 
 
 
 def _of_all(judged: Sequence[Judged]) -> Judged:
-    """Return the result for all the functions that a model calls: that of the worst one.
+    """Return the worst of the results for the functions that a model calls.
 
-    The rotation is not judged if an unknown condition selects the function and only some of the functions have faults.
+    The rotation is not judged if a condition of unknown value selects the function and only some functions have faults.
     """
     known = [each for each in judged if not each.unchecked] or judged
-    # a part that has separate queries and keys may have another layout
+    # a part that has its own queries and keys may have another layout
     known = [each for each in known if not each.nested or not _only_layout(each)] or known
     certain = [each for each in known if not each.conditional]
     if any(each.faults for each in certain):
@@ -340,7 +337,7 @@ def _together(found: Sequence[Rotation], rotary: Rotary | None, source: str) -> 
 
 
 def _larger(errors: Mapping[int, float | None], others: Mapping[int, float | None]) -> dict[int, float | None]:
-    """Return the larger one of two errors at each position; None if both are unknown."""
+    """Return the larger of two errors at each position, or None if both are unknown."""
     pairs = {position: (errors.get(position), other) for position, other in others.items()}
     return {position: max((each for each in pair if each is not None), default=None) for position, pair in pairs.items()}
 
@@ -372,7 +369,7 @@ def _merged(name: str, judged: Sequence[Judged], place: Place, expected: Expecte
         return new_row(name, None, expected.rotary, unchecked=first.unchecked)
     faults = tuple(dict.fromkeys(fault for each in judged for fault in each.faults))
     if first.only_frequencies and not faults:
-        return new_row(name, first.found, expected.rotary, unchecked=f"only frequencies were compared: {UNKNOWN_FORM}")
+        return new_row(name, first.found, expected.rotary, unchecked=f"only frequencies were compared, because {UNKNOWN_FORM}")
     row = new_row(name, first.found, expected.rotary, first.errors, faults, first.reason)
     return row._replace(remedy=_remedy(row, first, place, expected))
 

@@ -1,4 +1,4 @@
-"""Find the rotary modules of a model, and the functions of its attention that rotate."""
+"""Find the rotary modules of a model, and the functions with which its attention rotates queries and keys."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from posenc._identify.rotation.report import is_rotary
 from posenc.torch._check_rotary.call_functions import ROLE_OF, roles_of
 from posenc.torch._check_rotary.called_code import methods_of, names_reached, syntax_of
 
-CLASS = re.compile(r"rotary|ro_?pe(?![a-z])", re.IGNORECASE)            # as LlamaRotaryEmbedding, RoPE, RopeScaling
+CLASS = re.compile(r"rotary|ro_?pe(?![a-z])", re.IGNORECASE)            # matches LlamaRotaryEmbedding, RoPE, RopeScaling
 FUNCTION = re.compile(r"rot|rope", re.IGNORECASE)
-ENDS = 4096                     # bytes
+ENDS = 4096                     # bytes at each end of a tensor that are compared first
 MOVES_COLUMNS = re.compile(r"(?:de)?interleave", re.IGNORECASE)
 
 
 class Place(NamedTuple):
-    """A module that has the tables or frequencies of a rotation, and the module of which it is a part."""
+    """A module that has the tables or frequencies of a rotation, and the modules that contain it."""
 
     name: str
     module: nn.Module
@@ -37,13 +37,13 @@ class Function(NamedTuple):
     name: str
     call: Callable[..., Any]
     roles: dict[str, str]
-    before: Callable[[Tensor], Tensor] | None       # moves the columns of queries and keys first
+    before: Callable[[Tensor], Tensor] | None       # moves the columns of queries and keys before the call
     conditional: bool                               # whether a condition of unknown value decides if it is called
-    nested: bool = False                            # whether a part of a module that applies a rotation calls it
+    nested: bool = False                            # whether its caller is a part of another module that applies a rotation
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
-    """Return the tensors of a module itself: buffers, parameters, and attributes that are neither."""
+    """Return the tensors of a module, without those of its parts: buffers, parameters, and attributes that are neither."""
     own = {name: value for name, value in vars(module).items() if isinstance(value, Tensor)}
     found = {**dict(module.named_parameters(recurse=False)), **dict(module.named_buffers(recurse=False)), **own}
     return {name: value for name, value in found.items() if value is not None}
@@ -57,9 +57,9 @@ def is_called(module: nn.Module) -> bool:
 
 
 def copied(place: Place) -> nn.Module:
-    """Return a copy of a module whose calls do not change the module: all its attributes are copied, with their elements.
+    """Return a copy of a module and of all its attributes and their elements; calls of the copy do not change the module.
 
-    The parameters of other modules are shared.
+    The copy shares the parameters of other modules.
     """
     module = place.module
     result = type(module).__new__(type(module))
@@ -69,9 +69,9 @@ def copied(place: Place) -> nn.Module:
     for name, value in vars(module).items():
         try:
             result.__dict__[name] = copy.deepcopy(value, memo)
-        except Exception:  # noqa: BLE001  (objects that cannot be copied raise anything)
+        except Exception:  # noqa: BLE001  (an object that cannot be copied may raise any error)
             result.__dict__[name] = copy.copy(value) if isinstance(value, (dict, list, set)) else value
-    result.__dict__["_compiled_call_impl"] = None       # it calls the module itself
+    result.__dict__["_compiled_call_impl"] = None       # this would call the module, not the copy
     return result.eval()
 
 
@@ -87,7 +87,7 @@ def is_place(module: nn.Module) -> bool:
 
 
 def rows_of_sines(tensors: dict[str, Tensor]) -> Tensor | None:
-    """Return the table of sines, then cosines, of a model such as GPT-J."""
+    """Return the table of a model such as GPT-J, with sines before cosines in each row, or None."""
     table = tensors.get("embed_positions")
     return table if table is not None and table.ndim == 2 and table.shape[1] % 2 == 0 else None
 
@@ -99,12 +99,12 @@ def _owners(model: nn.Module, name: str) -> tuple[nn.Module, ...]:
 
 
 def functions_of(place: Place) -> list[Function]:
-    """Return the functions that apply the rotation, in the code of the nearest owner that calls any."""
+    """Return the functions with which the nearest owner applies the rotation."""
     return applied(place)[1]
 
 
 def applied(place: Place) -> tuple[type | None, list[Function]]:
-    """Return the class of the nearest owner whose code applies the rotation, and the functions that it calls."""
+    """Return the class of the nearest owner whose code applies the rotation, and the functions that the owner calls."""
     for owner in (place.module, *place.owners):
         found: dict[Any, Function] = {}
         inside: set[int] = set()                    # the parts of modules that apply a rotation
@@ -126,7 +126,7 @@ def applied(place: Place) -> tuple[type | None, list[Function]]:
 
 
 def _without_other_places(owner: nn.Module, module: nn.Module) -> Iterator[nn.Module]:
-    """Yield an owner and its parts, without those parts that have a rotary module of their own."""
+    """Yield an owner and its parts, except the parts that have another rotary module."""
     yield owner
     for child in owner.children():
         parts = list(child.modules())
@@ -137,7 +137,7 @@ def _without_other_places(owner: nn.Module, module: nn.Module) -> Iterator[nn.Mo
 
 
 def _functions_in(module: nn.Module) -> Iterator[Function]:
-    """Yield the functions and methods that the methods of a module call."""
+    """Yield the functions and methods that a module's methods call to rotate queries and keys."""
     kind = type(module)
     for code, runs in methods_of(module):
         names = list(filter(FUNCTION.search, code.__code__.co_names))
@@ -164,9 +164,9 @@ def _functions_in(module: nn.Module) -> Iterator[Function]:
 
 
 def _roles_of_arguments(code: Callable[..., Any], name: str, target: Callable[..., Any]) -> dict[str, str]:
-    """Return the roles of the parameters for cosines and sines to which a method passes variables for others.
+    """Return, for each parameter for cosines or sines, the role of the variable that a method passes.
 
-    The names of the variables show their values, or the order in which the method unpacks the tables.
+    The role follows from the name of the variable, or from the order in which the method unpacks the tables.
     """
     variables: dict[str, str] = {}
     for node in syntax_of(code):
@@ -189,13 +189,13 @@ def _roles_of_arguments(code: Callable[..., Any], name: str, target: Callable[..
 
 
 def _is_tables(value: ast.expr) -> bool:
-    """Return whether an expression is a variable, or the call of a rotary module."""
+    """Return whether an expression is a variable or a call of a rotary module."""
     called = getattr(value, "func", None)
     return isinstance(value, ast.Name) or FUNCTION.search(getattr(called, "attr", getattr(called, "id", ""))) is not None
 
 
 def is_same(a: Any, b: Any, seen: frozenset[tuple[int, int]] = frozenset()) -> bool:
-    """Return whether two modules compute the same, or two values of their attributes are equal."""
+    """Return whether two modules compute the same values, or whether two attributes are equal."""
     if a is b or (id(a), id(b)) in seen:
         return True
     if type(a) is not type(b):
@@ -218,12 +218,12 @@ def is_same(a: Any, b: Any, seen: frozenset[tuple[int, int]] = frozenset()) -> b
         return bool(a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes())
     try:
         return bool(a == b) or bool(getattr(a, "__dict__", None)) and is_same(vars(a), vars(b), seen)
-    except Exception:  # noqa: BLE001  (the comparison of other objects may raise anything)
+    except Exception:  # noqa: BLE001  (the comparison of other objects may raise any error)
         return False
 
 
 def _attributes(module: nn.Module) -> dict[str, Any]:
-    """Return the attributes of a module that its results depend on; the keys of hooks are different in each module."""
+    """Return the attributes on which the results of a module depend; omit the keys of hooks, which differ in each module."""
     names = [name for name in vars(module) if name not in ("layer_idx", "training", "_modules")]
     return {name: list(value.values()) if name.endswith(("_hooks", "_kwargs")) and isinstance(value, dict) else value
             for name in names for value in [vars(module)[name]]}
@@ -234,6 +234,6 @@ def _are_equal(a: Tensor, b: Tensor) -> bool:
         return False
     if a.is_meta or a.data_ptr() == b.data_ptr() and a.stride() == b.stride():
         return True
-    first, second = (each.detach().contiguous().flatten().view(torch.uint8) for each in (a, b))     # bits: NaN equals NaN
-    parts = slice(ENDS), slice(-ENDS, None), slice(None)        # different tables mostly differ at their ends
+    first, second = (each.detach().contiguous().flatten().view(torch.uint8) for each in (a, b))     # as bits, NaN equals NaN
+    parts = slice(ENDS), slice(-ENDS, None), slice(None)        # different tables usually differ at their ends
     return all(torch.equal(first[part], second[part]) for part in parts)

@@ -18,13 +18,13 @@ from posenc.torch._check_rotary import call_functions as calls
 from posenc.torch._check_rotary.call_functions import HEADS, Form, Plan, Tables
 from posenc.torch._check_rotary.find_rotary import Function, is_called, rows_of_sines, tensors_of
 
-METHODS = ("rotate_queries_or_keys", "forward_native", "forward")      # of rotary-embedding-torch, of vLLM, of others
-LONGEST = 2**15             # positions, for modules that compute the tables of all positions below the largest one
-FEWEST = 2**11              # positions, for modules that rotate vectors at all of them
-ELEMENTS = 2**20            # of the vectors in such a call
+METHODS = ("rotate_queries_or_keys", "forward_native", "forward")      # in rotary-embedding-torch, in vLLM, in other code
+LONGEST = 2**15             # most positions in a call of a module that returns tables of all positions from 0 on
+MOST_FROM_ZERO = 2**11              # most positions in a call of a module that rotates vectors at all positions from 0 on
+ELEMENTS = 2**20            # most elements of these vectors in a call
 TRIAL = torch.arange(3)
 
-Rotate = Callable[[Tensor, Tensor], list[Tensor]]       # of x, of shape (n, head_dim), and n positions: rotated x
+Rotate = Callable[[Tensor, Tensor], list[Tensor]]       # (x of shape (n, head_dim), n positions) -> rotated tensors
 
 
 class Rotation(NamedTuple):
@@ -34,16 +34,16 @@ class Rotation(NamedTuple):
     rotate: Callable[[NDArray[Any], NDArray[Any]], Any]
     columns: int | None
     conditional: bool = False       # whether a condition of unknown value decides if the function is called
-    nested: bool = False            # whether a part of a module that applies a rotation calls it
+    nested: bool = False            # whether its caller is a part of another module that applies a rotation
 
 
 class Setting(NamedTuple):
-    """How to call a module."""
+    """Options for the calls of a module."""
 
     columns: tuple[int, ...]        # numbers of columns that the rotation may have
     layer_type: str | None = None
-    axes: int = 1                   # of positions, which then have the shape (axes, n); those of shape (n,) are for all axes
-    length: int | None = None       # the length of the sequences: a row at position length - 1 is added to each call
+    axes: int = 1                   # number of axes of positions; those of shape (n,) are equal on all axes
+    length: int | None = None       # the length of the sequences; each call has an additional row at position length - 1
     dtype: torch.dtype = torch.float32
     device: torch.device = torch.device("cpu")
 
@@ -66,7 +66,7 @@ def _result(
         values["offset"] = int(positions[0])
     elif "length" in roles.values():
         values["length"] = positions.shape[-1]
-    if plan.shape == 2:             # all heads in the last dimension
+    if plan.shape == 2:             # all heads are in the last dimension
         values["x"] = values["keys"] = calls.in_heads(x, plan._replace(swapped=True), heads).flatten(2)[0]
     return calls.called(function, roles, values)
 
@@ -88,7 +88,7 @@ def _turned(result: Any, x: Tensor, plan: Plan, heads: int) -> list[Tensor]:
 
 
 def forward_of(module: nn.Module, setting: Setting) -> tuple[Rotate | None, Callable[[Tensor, Tensor], Tables] | None]:
-    """Return the function with which a module rotates, and the one that returns its tables; None if it has none."""
+    """Return the function that rotates and the function that returns tables; each is None if the module does not provide it."""
     for name in ("forward",) if "forward" in vars(module) else METHODS:
         function, roles = _method(module, name)
         if not roles:
@@ -119,7 +119,7 @@ def forward_of(module: nn.Module, setting: Setting) -> tuple[Rotate | None, Call
 
 
 def _method(module: nn.Module, name: str) -> tuple[Callable[..., Any], dict[str, str] | None]:
-    """Return a method of a module, for forward the module itself, which calls its hooks; and the roles of its parameters."""
+    """Return a method and the roles of its parameters; for forward, return a function that calls the module with its hooks."""
     method = getattr(module, name, None)
     if not callable(method):
         return module, None
@@ -145,7 +145,7 @@ def _tables(call: Callable[..., Any], plan: Plan, setting: Setting, form: Form, 
 
 
 def _in_runs(rotate: Rotate, roles: dict[str, str]) -> Rotate:
-    """Return a function for any positions, if `rotate` takes only positions without gaps, from an offset or from 0 on."""
+    """Return a function for any positions; `rotate` may take only consecutive positions, from an offset or from 0 on."""
     known = roles.values()
     if "positions" in known:
         return rotate
@@ -164,16 +164,16 @@ def _in_runs(rotate: Rotate, roles: dict[str, str]) -> Rotate:
 
 
 def _from_offsets(rotate: Rotate, heads: Tensor, positions: Tensor) -> list[Tensor]:
-    """Rotate rows, of shape (heads, n, head_dim), by a call for each run of consecutive positions."""
+    """Rotate rows, of shape (heads, n, head_dim), by one call for each run of consecutive positions."""
     gaps = [i for i in range(1, len(positions)) if positions[i] != positions[i - 1] + 1]
     parts = [rotate(heads[:, begin:end], positions[begin:end]) for begin, end in itertools.pairwise([0, *gaps, len(positions)])]
     return [torch.cat(each, 1) for each in zip(*parts, strict=True)]
 
 
 def _from_zero(rotate: Rotate, heads: Tensor, positions: Tensor) -> list[Tensor]:
-    """Rotate rows by calls with all positions from 0 on; the other rows are zeros."""
+    """Rotate rows by calls with all positions from 0 on; rows at other positions are zeros."""
     n = int(positions.max()) + 1
-    _check_length(n, FEWEST)
+    _check_length(n, MOST_FROM_ZERO)
     parts = []
     for some in heads.split(max(1, ELEMENTS // (n * heads.shape[2]))):
         rows = some.new_zeros(len(some), n, heads.shape[2])
@@ -183,7 +183,7 @@ def _from_zero(rotate: Rotate, heads: Tensor, positions: Tensor) -> list[Tensor]
 
 
 def _first_rows(tables: Callable[[Tensor, Tensor], Tables], x: Tensor, positions: Tensor) -> Tables:
-    """Return the rows at these positions, by a function for all positions from 0 on."""
+    """Return the rows at these positions, from tables of all positions from 0 on."""
     n = int(positions.max()) + 1
     _check_length(n, LONGEST)
     found = tables(x[:1].expand(n, -1), torch.arange(n, device=positions.device))
@@ -192,11 +192,11 @@ def _first_rows(tables: Callable[[Tensor, Tensor], Tables], x: Tensor, positions
 
 def _check_length(n: int, most: int) -> None:
     if n > most:
-        raise IndexError(f"position {n} is too large for a module that computes all positions before it")
+        raise IndexError(f"the module computes all {n} positions from 0 on, expected at most {most}")
 
 
 def stored_tables(module: nn.Module) -> Callable[[Tensor, Tensor], Tables] | None:
-    """Return a function that reads rows of the tables in the tensors of a module."""
+    """Return a function that reads rows of the tables that a module stores, or None."""
     tensors = tensors_of(module)
     sines = rows_of_sines(tensors)
     candidates: list[Any] = [] if sines is None else [sines]
@@ -234,7 +234,10 @@ def _stored(table: Any, form: Form, x: Tensor, positions: Tensor) -> Tables:
 
 
 def rotations(module: nn.Module, functions: Sequence[Function], setting: Setting) -> list[list[Rotation]]:
-    """Return the rotations by a module, for queries and keys, or those by functions that take its tables, and its tables."""
+    """Return the rotations of queries and keys by a module, or by each function that takes the module's tables.
+
+    If the module only has tables, the last list contains these tables.
+    """
     rotate, tables = forward_of(module, setting) if is_called(module) else (None, None)
     if rotate is not None:
         return [_each_tensor("", rotate, setting)]
@@ -251,11 +254,11 @@ def rotations(module: nn.Module, functions: Sequence[Function], setting: Setting
 
 
 def _composed(function: Function, tables: Callable[[Tensor, Tensor], Tables], setting: Setting) -> Rotate | None:
-    """Return the rotation by a function that takes tables, or None if no call of it succeeds."""
+    """Return the rotation by a function that takes tables, or None if no call succeeds."""
     def rotate(plan: Plan, heads: int, x: Tensor, positions: Tensor) -> list[Tensor]:
         given = calls.in_heads(x, plan, heads)
         moved = function.before(given) if function.before else given
-        other = torch.full_like(moved, 0.37)            # so that queries do not depend on keys, nor keys on queries
+        other = torch.full_like(moved, 0.37)            # for the other argument, whose result is not used
         values = {"positions": torch.arange(len(x), device=positions.device)[None],
                   **calls.table_values(tables(x, positions), plan.shape)}
         found = calls.called(function.call, function.roles, {"x": moved, "keys": other, **values})
@@ -275,7 +278,7 @@ def _composed(function: Function, tables: Callable[[Tensor, Tensor], Tables], se
 
 
 def _each_tensor(name: str, rotate: Rotate, setting: Setting) -> list[Rotation]:
-    """Return the rotation of queries and, if it has other values, that of keys."""
+    """Return the rotation of queries and, if it differs, that of keys."""
     columns = max(setting.columns)
     x, positions = _random(8, columns, setting), torch.arange(8, device=setting.device)
     found = _extended(rotate, setting.length)(x, positions)
@@ -290,7 +293,7 @@ def _each_tensor(name: str, rotate: Rotate, setting: Setting) -> list[Rotation]:
 
 
 def _tables_alone(tables: Callable[[Tensor, Tensor], Tables], setting: Setting) -> Rotation:
-    """Return a function for cosines and sines, each once for a pair."""
+    """Return a function that returns one cosine and one sine for each pair."""
     def rows(x: Tensor, positions: Tensor) -> list[Tensor]:
         found = tables(x, positions)
         return [found.cos, found.sin]
@@ -300,18 +303,18 @@ def _tables_alone(tables: Callable[[Tensor, Tensor], Tables], setting: Setting) 
         cos, sin = _extended(rows, setting.length)(zeros, _tensor(positions, setting))
         return each_once((_array(cos), _array(sin)))
 
-    cos_sin.head_dim = max(setting.columns)  # type: ignore[attr-defined]  # for identify_rotary, without an expected rotation
+    cos_sin.head_dim = max(setting.columns)  # type: ignore[attr-defined]  # identify_rotary needs it without `expect`
     return Rotation("", cos_sin, None)
 
 
 def _extended(rotate: Rotate, length: int | None) -> Rotate:
-    """Return a rotation of sequences of this length: each call has a further row, at the last position."""
+    """Return a rotation of sequences of this length; each call has one more row, at the last position."""
     if length is None:
         return rotate
 
     def extended(x: Tensor, positions: Tensor) -> list[Tensor]:
         if int(positions.max()) >= length:
-            raise IndexError(f"position {int(positions.max())}, expected less than {length}")
+            raise IndexError(f"position is {int(positions.max())}, expected less than {length}")
         rows = torch.cat([x, x.new_zeros(1, x.shape[1])])
         last = positions.new_full((*positions.shape[:-1], 1), length - 1)
         return [each[:-1] for each in rotate(rows, torch.cat([positions, last], -1))]
@@ -322,7 +325,7 @@ def _extended(rotate: Rotate, length: int | None) -> Rotate:
 def _order(rotate: Callable[[Tensor, Tensor], Tensor], columns: int, setting: Setting) -> NDArray[np.intp]:
     """Return the order of columns that undoes a permutation by the rotation.
 
-    A function may move the columns of queries and keys in the same way, which does not change their products.
+    If a function moves the columns of queries and keys in the same way, their products do not change.
     """
     identity = torch.eye(columns, dtype=setting.dtype, device=setting.device)
     values = _array(rotate(identity, torch.zeros(columns, dtype=torch.long, device=setting.device)))
@@ -354,6 +357,6 @@ def _array(tensor: Tensor) -> NDArray[Any]:
 
 
 def _random(n: int, columns: int, setting: Setting) -> Tensor:
-    """Return numbers of both signs without zeros; no call of the generator of PyTorch."""
+    """Return positive random numbers, without PyTorch's generator."""
     values = np.random.default_rng(0).uniform(0.5, 1, (n, columns))
     return torch.from_numpy(values).to(setting.device, setting.dtype)
