@@ -1,4 +1,4 @@
-# The series of the exact evaluation (horner and series in exact/exact.c), in fixed point with 288 bits below the point.
+# The series of the exact evaluation (horner and series in exact/exact.c), in fixed point with 288 bits below the binary point.
 #
 # U is the exact square of the angle, and u is U truncated to its limbs.  The division limb by limb and the truncation of the
 # product round down.

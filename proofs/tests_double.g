@@ -10,14 +10,14 @@
 # would be returned.
 #
 # The fast test compares |value| with the first bits of `smallest`.  The bits left out are less than 2**-4 of `smallest` for
-# float32, which keeps 4 bits after the first, and less than 2**-6 for floats.  v is in [1, 2]; an ulp of a double is 2**-52.
-# `smallest` must be below 2, the number whose bits are UPPER_64 or UPPER_32.  M <= 3.42 a, because |P0| + |Q0| <= 1.4143 a; the
-# smallest normal number adds less than 2**-12.
+# float32 (4 bits after the first are kept), and less than 2**-6 for float16 and bfloat16.  v is in [1, 2]; an ulp of a double
+# is 2**-52.  `smallest` must be below 2, the number whose bits are UPPER_64 or UPPER_32.  M <= 3.42 a, because |P0| + |Q0| <=
+# 1.4143 a; the smallest normal number adds less than 2**-12.
 #
-# Subnormal numbers drop more bits.  A value that passes is at least TIMES times the smallest normal number, apart from the bits
-# left out, so the true value is normal.  The values of a sine with frequency 0 are exactly 0, so its column needs no such
-# limit.  If the test fails, undecided_values rounds a float32 value by a conversion to float, which is correct for subnormal
-# numbers, too.
+# Rounding to a subnormal number drops more bits.  A value that passes is at least TIMES times the smallest normal number, apart
+# from the bits left out, so the true value is normal.  The values of a sine with frequency 0 are exactly 0, so its column needs
+# no such limit.  If the test fails, undecided_values rounds a float32 value by a conversion to float, which is correct for
+# subnormal numbers, too.
 #
 # Rows evaluated directly.  The amplitude is scaled to 1.
 #! constant DOUBLE_ERROR table/advance.h: #define DOUBLE_ERROR {}

@@ -6,7 +6,8 @@
 #
 # The fused two_product is proved here for a and b in [1, 2].  Scaling by powers of two extends the proof to other numbers,
 # because nothing underflows or overflows.  A product has the factor `scale` and at most three sines, which are 0 or at least
-# the unit of a phase.  Its error is 0 or at least 2**-106 of the product.  Veltkamp's splitting multiplies by 2**27 + 1.
+# the unit of a phase.  The error of a product is 0 or at least 2**-106 of the product.  Veltkamp's splitting multiplies by
+# 2**27 + 1.
 #! constant LEAST_SCALE _core/columns.pxi: self.spec.has_fast_path = 2.0**{} <= abs(scale) <= 2.0**{_}
 #! constant MOST_SCALE _core/columns.pxi: self.spec.has_fast_path = 2.0**{_} <= abs(scale) <= 2.0**{}
 #! constant LIMBS table/direct.h: FAST_POSITION_LIMBS = {_}, PHASE_LIMBS = {} }
