@@ -1,7 +1,7 @@
 # Anchors in double-double (anchor_of in table/advance.h, dd_product_sum in doubledouble.h).
 #
-# As in rows_double.g, one term of the sum is bounded at a time, and the other terms are set to zero.  The term is scaled to 1:
-# it is the product of a = 1 + ea and b = 1 + eb, where ea and eb are the errors of their evaluation.
+# As in rows_double.g, one term of the sum is bounded at a time, and the other terms are set to zero.  The exact term is scaled
+# to 1; the computed factors are a = 1 + ea and b = 1 + eb, where ea and eb are their errors.
 #
 # fast_two_sum(s, rest) is exact if |s| >= |rest|.  If terms cancel, |s| may be smaller.  The lower number then has an error,
 # `inexact`.  Let s' = (s + rest) (1 + e1), and let e2 and e3 be the rounding errors of s' - s and of rest - (s' - s).  Then

@@ -16,7 +16,7 @@ class ProofError(Exception):
 
 
 def number_of(text):
-    """Return the value of a number in C, exactly."""
+    """Return the exact value of a number in C."""
     if text.startswith("-"):
         return -number_of(text[1:])
     text = text.rstrip("uUlL") if "p" not in text else text.rstrip("f")

@@ -1,8 +1,8 @@
 # The phase in double-double (series_dd in table/direct.h): the sum of five limbs.
 #
 # If |a| < 2**-12, the first sum is exact, and the error is absolute; otherwise, the error is relative.  fast_two_sum is exact
-# in both places.  The first limb is 0 or at least 2**-32, which is more than the second limb.  The first sum is 0 or at least
-# 2**-64, which is more than the rest.
+# in both places.  The first limb is 0 or at least 2**-32, and the second limb is smaller than 2**-32.  The first sum is 0 or at
+# least 2**-64, and the sum of the other limbs is smaller than 2**-64.
 #! from direct_double_phase.g: FIRST_UNIT FIRST_LEAST FIRST_MOST
 #! let T_MOST = 2**-3 + 2**-60
 #! export T_MOST

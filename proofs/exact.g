@@ -6,7 +6,8 @@
 # Five numbers are truncated to 32 * LIMBS bits: turn, pi/4, angle, the series times the angle, and the product with the scale.
 #
 # The errors of a sum are scaled by 2**-error.  Alignment cuts off less than one `unit`, and normalisation cuts off at most two.
-# If both terms are exact, they have no error; otherwise, `unit` is below 2**-34, because at most 286 bits of a term are sure.
+# If both terms are exact, they have no error; otherwise, `unit` is below 2**-34, because a term has at most 286 sure bits
+# (exact/real.h).
 #! from exact_series.g: SERIES_ERROR
 #! from exact_series.sollya: REST
 #! constant SMALLEST_ERROR exact/exact.c: SMALLEST_ERROR = {}

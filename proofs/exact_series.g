@@ -1,6 +1,7 @@
-# The series of the exact evaluation (horner and series in exact/exact.c), in fixed point with 288 bits below the point.
+# The series of the exact evaluation (horner and series in exact/exact.c), in fixed point with 288 bits below the binary point.
 #
-# U is the exact square of the angle, u its limbs.  The division limb by limb and the truncation of the product round down.
+# U is the exact square of the angle, and u is U truncated to its limbs.  The division limb by limb and the truncation of the
+# product round down.
 #! let SERIES_ERROR = 2.02 * 2**-288
 #! bound SERIES_ERROR: exact evaluation, series
 #! constant TERMS exact/exact.c: SERIES = {},

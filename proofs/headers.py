@@ -46,10 +46,10 @@ class Headers:
         parameters, body = self.function(name)
         found = hashlib.sha256(plain(" ".join([*parameters, body])).encode()).hexdigest()[:8]
         if found != digest:
-            raise ProofError(f"{name} has changed; check this proof against it, then write {name}:{found}")
+            raise ProofError(f"{name} has changed; check this proof against the new text, then write {name}:{found}")
 
     def constant(self, name):
-        """Return a #define, an enum constant or an array of numbers, or None."""
+        """Return the value of a #define, an enum constant or an array of numbers, or None if there is none."""
         if not name.isupper():
             return None
         if name not in self.known:

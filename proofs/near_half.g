@@ -1,6 +1,7 @@
-# The bits that the fast test examines (table/rounding_test.h): a value that passes rounds to the same number as the true value.
+# The bits that the fast test examines (table/rounding_test.h): if a value passes the test, it rounds to the same number as the
+# true value.
 #
-# float32: v is the computed value, w the true value, both in ulp of v.  The integer d consists of the 29 bits that rounding
+# float32: v is the computed value and w the true value, both in ulp of v.  The integer d consists of the 29 bits that rounding
 # drops.  v passes if the sum d + NEAR, without the bit 2**29 that the mask leaves out, is at least the lowest bit of the mask.
 # Then v is at least MARGIN from the half-way point 2**28, and |w - v| < MARGIN (tests_double.g), so v and w are on the same
 # side of the point.  Other half-way points are at least 2**27 away, and rounding is monotonic.  The program adds only the bits

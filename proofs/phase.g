@@ -1,8 +1,8 @@
 # The error of the limbs that direct_phase (table/direct.h) drops.  In radians, it is the error relative to the amplitude.
 #
 # A limb of the position is below 2**32.  Relative to the weight of this limb, the dropped limbs of the frequency are a fraction
-# below 2**(-32 (limbs + 1)).  The last sum is cut off below 2**(-32 limbs).  The frequency itself has an error of two units of
-# 2**-Q (docs/numerics.md, section 1), where Q >= SIGNIFICANT, and |position| < 2**64.
+# below 2**(-32 (limbs + 1)).  The last sum is truncated below 2**(-32 limbs).  The frequency itself has an error of two units
+# of 2**-Q (docs/numerics.md, section 1), where Q >= SIGNIFICANT, and |position| < 2**64.
 #
 # is_fast limits the number of limbs of a position.  Two callers do not use is_fast: direct_row, whose positions are integers
 # (the offset of a rotation is the default, 0), and offset tables, whose positions are half steps.

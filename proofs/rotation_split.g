@@ -1,7 +1,7 @@
 # Rotation of float16 and bfloat16 in double, with factors that are sums of two floats (settle_order in
 # rope/uncertain_pairs.h), relative to |a c| + |b s|.
 #
-# c_low is c - c_upper, rounded to 24 bits; |c - c_upper| <= SMALL |c| (rotation_float.g).  SPLIT_FLOOR covers floats that
+# c_low is c - c_upper, rounded to 24 bits, where |c - c_upper| <= SMALL |c| (rotation_float.g).  SPLIT_FLOOR covers floats that
 # underflow.  All other steps are as in rotation_double.g.
 #! from direct_double_sin.g: SIN_DOUBLE
 #! from direct_double_cos.g: COS_DOUBLE

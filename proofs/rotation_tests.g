@@ -8,14 +8,14 @@
 # Underflow.  A product has an error of at most 2**-150 in float (2**-1075 in double), and a value has four products.  The
 # smallest ulp is 2**-(LOWEST + 23); the sums do not underflow.  In double, two sines below 2**-1022 have an error of 2**-1075
 # each, which is multiplied by a number below 2**128.  A product in the error bound has an error of 2**-1075, which is
-# multiplied by two numbers below 2**128; two other products add less.  The fast test leaves 2**-12 ulp for these errors.  A
-# split factor has an error of 2 * 2**-150 if both floats are below 2**-126.
+# multiplied by two numbers below 2**128; the errors of two other products are smaller.  The fast test leaves 2**-12 ulp for
+# these errors.  A split factor has an error of 2 * 2**-150 if both floats are below 2**-126.
 #
 # Overflow.  If an operation in float overflows, a result of the pair is infinite or NaN, because no later operation turns an
 # infinity or a NaN into a finite number.  This result has the largest exponent, so the addend makes the upper word smaller
 # than 2**BELOW, and the test fails.  In double, values are below 2**(128 + MOST_SCALE + 1), the limit of round_values.
 #
-# Subnormal results drop more bits.  The smallest results that pass are normal numbers of their type.
+# Rounding to a subnormal number drops more bits, but the smallest results that pass are normal numbers of their type.
 #
 # The error bound of a pair is relative to (|a| + |b|) (|c| + |s|), which is at least |a c| + |b s|.  undecided_double rounds
 # value - error with an error of at most u (|value| + error) (tests_double.g).  The sums and products of the bound are rounded
@@ -94,8 +94,8 @@
 #|        const vf64 error = f64_add(f64_mul(numbers, f64_add(f64_mul(factors, share), floor)), underflow);
 A = x * ((1 + 1b-19) * (1 + {{2**-BELOW_DOUBLE}}));
 A_float = x * ((1 + 1b-19) * (1 + {{2**-BELOW}}));
-# |value| and the error are relative to (|a| + |b|) (|c| + |s|) = 1; `after` covers the roundings after the error of a factor,
-# `factors` the roundings of the bound
+# |value| and the error are relative to (|a| + |b|) (|c| + |s|) = 1; `after` covers the roundings after the error of a factor;
+# `factors` covers the roundings of the bound
 slow = {{ROTATION}} + {{u}} * (value + error);
 slow_direct = {{ROTATION_DIRECT}} + {{u}} * (value + error);
 split = {{ROTATION_SPLIT}} + {{u}} * (value_split + error_split);

@@ -1,8 +1,9 @@
 # The rounding of a double's bits to a type with fewer bits (undecided_double and settle in table/rounding_test.h): half an ulp
 # of this type is added, and the last bits are cut off.
 #
-# b are the bits of a normal number, as an integer.  The result r is a multiple of the ulp of the narrower type, at most half an
-# ulp from b.  A carry into the exponent is correct: as integers, the bits of positive numbers are in the order of the numbers.
+# The integer b has the bits of a normal number.  The result r is a multiple of the ulp of the narrower type, at most half an
+# ulp from b.  A carry into the exponent is correct, because the bits of positive numbers, read as integers, are in the order of
+# the numbers.
 #! constant FROM_VECTOR table/rounding_test.h: const int drop = {} - format.precision; const vu64 half = u64_set((uint64_t)1 <<
 #! constant LESS_VECTOR table/rounding_test.h: const vu64 half = u64_set((uint64_t)1 << (drop - {})), normal =
 #! constant FROM_ROW table/rounding_test.h: const int drop = {} - format.precision; const uint64_t half = drop ?

@@ -1,9 +1,9 @@
 # Rows advanced from an anchor in double-double (advance_dd in table/advance.h), and their rounding test (rounded_dd in
 # table/rounding_test.h).
 #
-# As in anchors_dd.g, a term is scaled to 1: p = 1 + ep has the error of the anchor, c = 1 + ec that of the table.  Each error
-# is relative to its term, so the error of the value is relative to the sum of the magnitudes of the terms.  This sum is at most
-# M (1 + 13 u), because M is computed in double.
+# As in anchors_dd.g, a term is scaled to 1: p = 1 + ep has the error of the anchor, and c = 1 + ec that of the table.  Each
+# error is relative to its term, so the error of the value is relative to the sum of the magnitudes of the terms.  This sum is
+# at most M (1 + 13 u), because M is computed in double.
 #
 # The test compares high + (low - error) with high + (low + error), both rounded to double.  The rounding errors of the inner
 # sums are at most u (|low| + error), where |low| <= LOW M.  P0, Q0 and each of the four tabulated numbers have an absolute

@@ -86,7 +86,7 @@ class Translator:
             self.execute(statement)
 
     def definitions(self):
-        """Return the definitions.  The last value of a variable has its name; names of earlier values end with a number."""
+        """Return the definitions.  The last value has the name of its variable; names of earlier values end with a number."""
         text = "\n".join(self.lines)
         for name, version in self.versions.items():
             if version and name not in self.factors:
@@ -160,7 +160,7 @@ class Translator:
     # ---- expressions ----
 
     def path(self, node):
-        """Return the name of a variable or an address; indices are left out, unless they are constants with a name."""
+        """Return the name of a variable or an address; indices are left out, unless they are named constants."""
         kind = node[0]
         if kind == "name":
             return node[1]
@@ -328,7 +328,7 @@ class Translator:
         return self.inline(name, values)
 
     def exact(self, name, a, b):
-        """Return the result, rounded unless `mode` is "exact", and its exact error."""
+        """Return the result of an operation (rounded unless `mode` is "exact") and its exact error."""
         value = self.combined(EXACT[name], a, b)
         if isinstance(value, Zero) or self.mode == "exact":
             return {"high": value, "low": ZERO}
