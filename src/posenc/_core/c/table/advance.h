@@ -119,8 +119,8 @@ typedef struct {
 INLINE int row_above(int r) { return HALF + r; }
 INLINE int row_below(int r) { return HALF - 1 - r; }
 
-/* Returns the number of columns of a pass over the rows of a group.  For float32, P, Q and the addend of each vector then fit
- * in 32 registers (AVX-512, NEON).  With AVX2, large outputs take longer if the two lines of a row are not written together.
+/* Returns the number of columns of a pass over the rows of a group.  With this number, P, Q and the addends for float32 fit in
+ * 32 registers (AVX-512, NEON).  With AVX2, large outputs take longer if the two lines of a row are not written together.
  * For the other dtypes, fewer columns would not fill a cache line or would not be faster. */
 INLINE int pass_columns(dtype_t dtype) { return dtype == FLOAT32 ? PASS_COLUMNS : TILE; }
 
@@ -155,7 +155,7 @@ COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, 
     const int row = is_above ? row_above(r) : row_below(r), width = minimum(g->width - pass, pass_columns(dtype));
     const double *fine = g->fine + r * 2 * TILE, *fine_low = g->fine_low + r * 2 * TILE;
     row_t t = {.high = {0}};
-    if (width <= 0) return; /* only spare columns of a whole group */
+    if (width <= 0) return; /* this pass has only spare columns of a whole group */
     for (int i = 0; i < pass_columns(dtype); i += LANES) {
         const int column = pass + i;
         vdd above = {f64_set(0), f64_set(0)}, below = above;

@@ -52,8 +52,8 @@ static void tabulate(const spec_t *spec, const offsets_t *offsets, ptrdiff_t fir
                 if (*sine > reach || -*sine > reach) reach = *sine < 0 ? -*sine : *sine;
             for (int i = 0; i < spec->integer_limbs + spec->fraction_limbs; i++)
                 turns |= shifted.turns[i * spec->pitch + column];
-            /* advance.h multiplies a sum with `reach` by DOUBLE_ERROR; with 2**-36, the product covers the absolute errors of
-             * direct evaluation, too: see docs/numerics.md, section 5 */
+            /* advance.h multiplies a sum that includes `reach` by DOUBLE_ERROR; because of 2**-36, this product also covers the
+             * absolute errors of direct evaluation: see docs/numerics.md, section 5 */
             offsets->reach[column] = turns ? reach + 0x1p-36 : 0;
             offsets->nonzero[column] = turns || shifted.quarter[column] ? 1 : 0;
         }

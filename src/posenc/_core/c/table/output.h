@@ -129,7 +129,7 @@ INLINE void store_tile(char *to, const vf64 value[TILE_VECTORS], dtype_t dtype) 
 /* Stores the first `width` values of a row of a tile at one address, or adds them to the whole batch.  A plain conversion to
  * dtype must round the values correctly. */
 INLINE void write_tile(const job_t *job, char *out, const vf64 value[TILE_VECTORS], int width, dtype_t dtype, output_t output) {
-    if (width == TILE && output != ADD) { /* an address chosen at run time would delay loads that follow the stores */
+    if (width == TILE && output != ADD) { /* a store address chosen at run time would delay the following loads */
         store_tile(out, value, dtype);
     } else {
         ALIGNED char staged[TILE * sizeof(double)];
