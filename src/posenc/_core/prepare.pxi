@@ -6,7 +6,7 @@ cdef struct table_call_t:
     positions_t positions
     Py_buffer out                       # the array to which rows are stored or added
     job_t job                           # `dtype`, `output` and `x_scale`; execute.pxi sets the other members
-    bint is_table                       # whether batch entries share the positions; if not, `out` has a position for each row
+    bint is_table                       # whether batch entries share positions; if not, there is a position for each row
     bint is_fresh                       # whether `out` is a new array
     int threads                         # 0 for the default
 

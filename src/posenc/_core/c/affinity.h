@@ -56,7 +56,7 @@ static void leave_processor(affinity_t *affinity, int team) {
     }
 }
 
-/* Each other thread calls this function when it starts. */
+/* Every thread other than the calling thread calls this function when it starts. */
 static void thread_started(affinity_t *affinity, int member) {
     if (member < MOST_PLACED) affinity[member].has_started = 1;
 }

@@ -139,7 +139,7 @@ static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return (mask & a) | (
  * vector of 4 LANES numbers.  f64_of_f32 widens one vector to two.
  *
  * f32_of_f64 rounds two vectors to floats.  f16_of_f32 and bf16_of_f32 narrow two vectors of floats and return the bits; no
- * float may be half-way between two numbers of the narrower type.  bf16_join does the same for the results of bf16_split.
+ * float may be half-way between two numbers of the narrower type.  bf16_join narrows two vectors in the order of bf16_split.
  * u64_flush stores output; a non-temporal store bypasses the caches and needs an address aligned to the size of a vector. */
 #if defined(__SSE2__)
 typedef __m128 vf32;

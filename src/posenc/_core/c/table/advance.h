@@ -23,9 +23,9 @@ INLINE vf64 f64_abs(vf64 a) { return f64_of_bits(u64_and(bits_of_f64(a), u64_set
 
 /* ---- anchors ------------------------------------------------------------------------------------------------------------- */
 
-/* The first row of a block in a tile, from which the anchors are advanced.  All anchors use two terms: `fixed_magnitude`, where
- * M = fixed_magnitude + |Q0 sin_k|, and `absolute_term`, which is added to the error bound (float64) or to the smallest |value|
- * that may pass the fast test (other dtypes). */
+/* The first row of a block in a tile, from which the anchors are advanced.  All anchors use two terms.  M is the sum
+ * fixed_magnitude + |Q0 sin_k|.  `absolute_term` is added to the error bound (float64) or to the smallest |value| that may pass
+ * the fast test (other dtypes). */
 typedef struct {
     ALIGNED double p[TILE], q[TILE], p_low[TILE], q_low[TILE], fixed_magnitude[TILE], absolute_term[TILE];
 } origin_t;
@@ -236,7 +236,7 @@ INLINE int advance_rows_double(const group_t *g, const anchor_t *a, int pass, in
         if (output == ADD) prefetch_lines(g->prefetch, 2 * pass_columns(dtype) * size_of(dtype) / LINE);
         char *const above = staged ? staged_above : out_above, *const below = staged ? staged_below : out_below;
         if (UNLIKELY(advance_pass(&loaded, error, fine, above, below, with_above, 0, dtype, output))) {
-            /* compute the values again: keeping them would take registers from the loop */
+            /* compute the values again, because keeping them would take registers from the loop */
             const double *same_fine = fine;
             OPAQUE(same_fine);
             if (advance_pass(&loaded, error, same_fine, above, below, with_above, 1, dtype, output)) return r;

@@ -97,7 +97,7 @@ static void flush_panel(const job_t *job, char *out, const char *panel, ptrdiff_
 
 /* Writes a strip.  Without a panel, the rows are written to `out`, or added while the rows of the next anchor are prefetched.
  *
- * With a panel, the rows of an anchor are stored in the panel, which stays in the cache, and flushed to `out`.  A panel is
+ * With a panel, the rows of an anchor are stored in the panel, which stays in the cache, then flushed to `out`.  A panel is
  * used for additions to a batch, for additions in float16 or bfloat16, and for streamed rows that do not begin on cache lines
  * (unless spec->first is set).  If the rows of `out` are contiguous and fit in one strip, the rows of the panel are contiguous,
  * too, and most cache lines are flushed whole.  The spare columns of the last tile then overwrite the first columns of the next

@@ -34,7 +34,7 @@ INLINE uint32_t near_half(dtype_t dtype) { return dtype == FLOAT32 ? 0x10010000u
 
 INLINE vu64 u32_set(uint32_t x) { return u64_set((uint64_t)x << 32 | x); }
 
-/* Returns the addend for the words of two vectors.  Each lane of `a` and `b` is the smallest |value| that may pass there. */
+/* Returns the addend for the words of two vectors.  `a` and `b` hold the smallest |value| that may pass in each lane. */
 INLINE vu64 test_addend(vf64 a, vf64 b, dtype_t dtype) {
     if (dtype == FLOAT32) {
         const vu64 sum = u64_set(UPPER_64 | near_half(dtype)), upper = u64_set(0xffff000000000000u);
