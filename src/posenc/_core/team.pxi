@@ -25,7 +25,7 @@ cdef struct slot_t:
 
 
 cdef struct undecided_t:
-    # evaluates values of a spec_t that the kernel leaves undecided: see undecided.pxi
+    # to evaluate the values of a spec_t that the kernel leaves undecided: see undecided.pxi
     PyObject *value                     # a borrowed `exact.Values`
     PyObject *error                     # the first exception
     bint serial                         # whether the call uses one thread

@@ -5,7 +5,7 @@
  *     in double, c and s correctly rounded:   3.1 u (|a c| + |b s|) <= 3.1 u A;
  *     in double, c and s evaluated directly:  8 u A + 2**-89 A;
  *     in float:                               2**-23 |value| + 2**-34.6 A.
- * The rotated values of a pair determine A.  If the magnitude of neither rotated value is below 2**-12 times that of the other,
+ * The rotated values of a pair determine A.  If the magnitudes of the two rotated values differ by a factor of at most 2**12,
  * the three bounds are below 2**14 ulp of a double, 2**16 ulp of a double and 4.7 ulp of a float, respectively.
  */
 #ifndef POSENC_PAIRS_H

@@ -23,9 +23,9 @@ INLINE vf64 f64_abs(vf64 a) { return f64_of_bits(u64_and(bits_of_f64(a), u64_set
 
 /* ---- anchors ------------------------------------------------------------------------------------------------------------- */
 
-/* The first row of a block in a tile, from which the anchors are advanced.  All anchors use two terms.  M is the sum
- * fixed_magnitude + |Q0 sin_k|.  `absolute_term` is added to the error bound (float64) or to the smallest |value| that may pass
- * the fast test (other dtypes). */
+/* The first row of a block in a tile, from which the anchors are advanced.  All anchors use the last two
+ * members: M is fixed_magnitude + |Q0 sin_k|; absolute_term is added to the error bound (float64) or to the smallest |value|
+ * that may pass the fast test (other dtypes). */
 typedef struct {
     ALIGNED double p[TILE], q[TILE], p_low[TILE], q_low[TILE], fixed_magnitude[TILE], absolute_term[TILE];
 } origin_t;
