@@ -19,7 +19,7 @@ X86_FLAGS = {
 }
 # no unwind tables: they take 20 kB, and only native debuggers and profilers read them
 GCC_FLAGS = ["-O3", "-std=gnu11", "-ffp-contract=off", "-fvisibility=hidden", "-fno-asynchronous-unwind-tables"]
-# for the baseline: -O3 makes its code a third larger, but not faster; clang does not accept GCC_LOOPS
+# for the baseline, because -O3 makes its code a third larger, but not faster; clang does not accept GCC_LOOPS
 GCC_SMALLER, GCC_LOOPS = ["-O2", "-ftree-vectorize"], ["-fpeel-loops", "-fvect-cost-model=dynamic"]
 MSVC_FLAGS = ["/O2", "/std:c11", "/fp:precise"]
 # Python's own CFLAGS include -g, which takes a third of the build time; CFLAGS that the user sets are kept

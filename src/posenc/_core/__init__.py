@@ -18,7 +18,7 @@ SETTINGS = {"GOMP_SPINCOUNT": "2000", "KMP_BLOCKTIME": "0"}
 
 @contextmanager
 def short_wait() -> Iterator[None]:
-    """Set the variables within the context, unless the environment already has one of them or OMP_WAIT_POLICY."""
+    """Set the variables in `SETTINGS` within the context, unless one of them or OMP_WAIT_POLICY is already set."""
     if not os.environ.keys().isdisjoint({"OMP_WAIT_POLICY", *SETTINGS}):
         yield
         return
@@ -31,8 +31,8 @@ def short_wait() -> Iterator[None]:
 
 
 if sys.platform == "darwin":
-    # Other libraries may also bundle LLVM's runtime; the second one that is loaded would abort the process.  The variable
-    # stays set, as in scikit-learn, because another library may load the second runtime later.
+    # Other libraries may also bundle LLVM's runtime.  Without this variable, the second copy of the runtime aborts the process
+    # when it is loaded.  The variable stays set, as in scikit-learn, because a library may load this copy later.
     os.environ.setdefault("KMP_DUPLICATE_LIB_OK", "TRUE")
 with short_wait():
     import posenc._core.kernel  # noqa: F401

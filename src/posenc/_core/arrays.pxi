@@ -1,4 +1,4 @@
-# The memory of arrays: allocation, the buffers and rows of given arrays, and tests for overlap.
+# Arrays: allocation, the buffers and rows of arguments, and tests for overlapping memory.
 
 cdef enum:
     ALIGNED_BYTES = 1 << 12             # arrays of at least this size start on a cache line
@@ -7,7 +7,7 @@ cdef dict ELEMENTS = {}                 # {dtype argument: (dtype_t, np.dtype)}
 
 
 cdef tuple element_of(object dtype, str subject, str expected):
-    """Return the dtype_t and the np.dtype of an argument.  The error for an unsupported dtype begins with `subject`."""
+    """Return the dtype_t and the np.dtype for a dtype argument.  The error for an unsupported dtype begins with `subject`."""
     cdef tuple element = None
     try:
         element = ELEMENTS.get(dtype)
@@ -16,7 +16,7 @@ cdef tuple element_of(object dtype, str subject, str expected):
     if element is None:
         name, converted = checks.dtype(dtype, subject, expected)
         element = (DTYPES[name].code, converted)
-        if converted.name == name:      # false if uint16 holds the bits of a bfloat16
+        if converted.name == name:      # false if uint16 holds the bits of bfloat16 numbers
             for key in (converted, converted.type, name):
                 ELEMENTS[key] = element
     return element
@@ -39,7 +39,7 @@ cdef object aligned_array(tuple shape, object element, ptrdiff_t size):
 
 
 def new_array(tuple shape, element, str name):
-    """Return an uninitialised array.  If it is too large, the error names the argument `name`, which determines its size."""
+    """Return an uninitialised array.  `name` is the argument that determines its size, for the error if it is too large."""
     size = prod(shape) * element.itemsize
     try:
         return aligned_array(shape, element, size) if size < 2**62 else empty(shape, element)
@@ -76,12 +76,12 @@ cdef int hold_rows(Py_buffer *view, object array, tuple element, str name, bint 
 
 
 cdef bint has_dtype(object array, tuple element) except -1:
-    """Whether an array has a dtype; uint16 may hold the bits of a bfloat16."""
+    """Whether an array has the dtype of `element`; uint16 may hold the bits of bfloat16 numbers."""
     return array.dtype == element[1] or <int>element[0] == BFLOAT16 and array.dtype == uint16
 
 
 cdef bint are_rows_apart(const Py_buffer *view) noexcept:
-    """Whether the rows of an array do not overlap: each stride must span all rows of the axes with smaller strides."""
+    """Whether no rows of an array overlap, that is, each stride spans all rows of the axes with smaller strides."""
     cdef uint64_t used = 0
     cdef ptrdiff_t stride, least, extent
     cdef int axes = view.ndim - 1, i, _, chosen
@@ -131,7 +131,7 @@ cdef bint overlap(const Py_buffer *read, const Py_buffer *written) noexcept:
 
 
 cdef struct rows_t:
-    # the rows of an array; adjacent axes that one stride covers are merged
+    # the rows of an array; adjacent axes are merged if a single stride describes them
     char *data
     int axes
     ptrdiff_t shape[MOST_DIMENSIONS]
@@ -139,7 +139,7 @@ cdef struct rows_t:
 
 
 cdef void merge_axes(rows_t *rows, char *data, const Py_ssize_t *shape, const Py_ssize_t *strides, int axes) noexcept:
-    """Merge adjacent axes if one stride covers them."""
+    """Set `rows`, and merge adjacent axes if a single stride describes them."""
     cdef int i, n = 0
     for i in range(axes):
         if shape[i] == 1:
@@ -161,7 +161,7 @@ cdef void merge_axes(rows_t *rows, char *data, const Py_ssize_t *shape, const Py
 
 cdef void append_axis(extent_t *extent, ptrdiff_t length, ptrdiff_t x_stride, ptrdiff_t out_stride,
                       ptrdiff_t position_stride) noexcept:
-    """Append an axis.  Merge it with the last axis if one stride covers both axes, in x, in `out` and in the positions."""
+    """Append an axis, or merge it with the last axis if a single stride describes both in x, in `out` and in the positions."""
     cdef int last = extent.axes - 1
     if length == 1:
         return

@@ -1,13 +1,13 @@
-# The columns of an encoding as the kernels read them, and the offset tables from which rows are advanced.
+# The columns of an encoding as the kernels read them, and the offset tables with which rows are advanced.
 
 cdef enum:
     KEPT_TABLES = 2                     # most offset tables that an encoding keeps
-    KEPT_COLUMNS = 1 << 13              # most columns of a kept table; each takes 1.3 kB
+    KEPT_COLUMNS = 1 << 13              # most columns of a kept table; a column takes 1.3 kB
     TILES_PER_BLOCK = 16                # tiles of an offset table in a block; a tile takes 20 us
 
 
 cdef class Offsets:
-    """An immutable offset table for rows that are `step` apart, from column `first` on."""
+    """An immutable offset table for positions that are `step` apart, with the columns from `first` on."""
 
     cdef offsets_t table
     cdef void *memory
@@ -28,7 +28,8 @@ cdef class Columns:
     integer_limbs, fraction_limbs : int
         Limbs of `turns` before and after the point.
     sign, quarter : bytes
-        uint64, for each of these columns: the sign bit of its frequency; all ones for a cosine, 0 for a sine.
+        uint64, one for each of these columns: `sign` is the sign bit of the frequency; `quarter` is all ones for a cosine,
+        0 for a sine.
     order : {0, 1, 2}
         1 if columns 2 i and 2 i + 1 are sin and cos of one frequency, 2 if they are cos and sin, else 0.
     scale, position_offset : float
@@ -80,7 +81,7 @@ def pitched(ptrdiff_t d_model):
 
 
 cdef Offsets kept_table(Columns columns, uint64_t step, ptrdiff_t first):
-    """Return the offset table that `columns` keeps, or None."""
+    """Return the offset table if `columns` keeps it, else None."""
     cdef Offsets table
     if step == 1:
         with cython.critical_section(columns):

@@ -1,4 +1,4 @@
-"""Evaluate, in Python integers, a value for which c/exact/exact.c cannot decide the rounding.
+"""Evaluate, with Python integers, the values for which c/exact/*.c cannot decide the rounding.
 
 The number of bits is doubled until the rounding is decided; docs/numerics.md, section 3, proves that the loop ends.
 """
@@ -48,7 +48,7 @@ class Values:
         index = self._frequency[column]
         bits = FIRST_BITS
         turns, point = self._turns(bits)
-        # the second term of the series is about angle**2 times the first: small angles need more bits
+        # the second term of the series is about angle**2 times the first, so small angles need more bits
         while bits < 3 * (point - exponent - (position * turns[index]).bit_length()):
             bits *= 2
         while True:
@@ -112,7 +112,7 @@ def _shifted(x: int, left: int) -> int:
 
 
 def _rounded(mantissa: int, exponent: int, dtype: int) -> float:
-    """Round ``mantissa * 2**exponent``, which must have more bits than dtype, to nearest, half-way points up."""
+    """Round ``mantissa * 2**exponent``, which must have more bits than dtype, to nearest; round half-way points up."""
     to = FORMATS[dtype]
     unit = max(mantissa.bit_length() + exponent - to.precision, to.smallest)
     count = (mantissa >> unit - exponent - 1) + 1 >> 1

@@ -17,7 +17,7 @@ cdef struct rotation_run_t:
 
 
 cdef int execute_table(const table_call_t *call, Columns columns) except -1:
-    """Merge the axes of `out`, and run one job for each index of the merged axes except the last one."""
+    """Merge the axes of `out`, and run one job for each index into all merged axes but the last."""
     cdef const positions_t *p = &call.positions
     cdef const Py_buffer *out = &call.out
     cdef rows_t rows
@@ -99,7 +99,7 @@ cdef int execute_job(Columns columns, job_t job, ptrdiff_t rows, bint may_stream
 
 
 cdef void table_block(void *context, ptrdiff_t which, int member) noexcept nogil:
-    """Run a block.  Successive blocks are in different ranges, so that threads do not wait for the same new huge page."""
+    """Run a block.  Successive blocks come from different ranges, so that threads do not wait for the same new huge page."""
     cdef table_run_t *run = <table_run_t *>context
     cdef plan_t *plan = &run.plan
     cdef ptrdiff_t range_blocks = (plan.blocks + run.ranges - 1) // run.ranges
@@ -123,9 +123,9 @@ cdef struct rotation_axes_t:
 
 cdef list set_axes(rotation_t *r, run_t *run, rotation_axes_t *a, Rotation rotation, const positions_t *p, ptrdiff_t rows,
                    int threads):
-    """Set `a`, the axes of positions of a rotation, and `run`.  Return offset tables, which the caller must keep alive.
+    """Set `a` (the position axes of a rotation) and `run`.  Return the offset tables, which the caller must keep alive.
 
-    `rows` is the number of positions on each axis.  If `r.factors` is not set, plan how to compute cosines and sines.
+    `rows` is the number of positions on each axis.  If `r.factors` is NULL, also choose how to compute cosines and sines.
     """
     cdef Columns columns
     cdef job_t *job
@@ -225,7 +225,7 @@ cdef struct factors_run_t:
 
 
 cdef Numbers numbers_of(Factors factors, dtype_t dtype, int threads):
-    """Return the factors in the form for a dtype, and keep them.  Two threads may compute equal factors: see offset_table."""
+    """Return `factors.forms[dtype]`, computed if it is missing.  Two threads may compute equal factors: see offset_table."""
     cdef Numbers result = <Numbers>factors.forms.get(<int>dtype)
     if result is None:
         result = new_numbers(factors, dtype, threads)

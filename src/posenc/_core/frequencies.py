@@ -104,7 +104,7 @@ def _check_range(lowest: float, highest: float) -> None:
 
 
 def _fraction_bits(lowest: float, significant: int) -> int:
-    """Return the number of fraction bits, a multiple of LIMB_BITS, for which 2**lowest turns have `significant` bits."""
+    """Return the number of fraction bits, a multiple of LIMB_BITS, with which 2**lowest turns have `significant` bits."""
     bits = significant + max(0, math.ceil(-lowest) + 1)
     return -(-bits // LIMB_BITS) * LIMB_BITS
 

@@ -43,9 +43,9 @@ cdef class Rotation:
     Parameters
     ----------
     axes : sequence of (Columns, bytes or None)
-        The pairs of each axis of positions.  Columns 2 j and 2 j + 1 must be the cosine and the sine of one frequency, without
-        an offset or a padding position.  All axes must have the same scale.  The bytes are an intp array; element j is the
-        index of the pair with this frequency.  None means pair j; it is allowed only if there is a single axis.
+        The pairs of each axis of positions.  Columns 2 j and 2 j + 1 of each must be the cosine and the sine of one frequency,
+        without an offset or a padding position.  All axes must have the same scale.  The bytes are an intp array; element j is
+        the index of the pair with this frequency.  None, allowed only for a single axis, means that this index is j.
     head_dim : int
         Number of columns of an array.
     pairs : int
@@ -136,7 +136,7 @@ def rotate(Rotation rotation not None, object x, object positions, object invers
 
 
 def rotate_at(Factors factors not None, object x, object positions, object out, object threads):
-    """Rotate x at an array that is a view of the positions of `factors`: see `posenc.RotaryAt.rotate`."""
+    """Rotate x at `positions`, a view of the positions of `factors`: see `posenc.RotaryAt.rotate`."""
     cdef rotation_call_t call
     memset(&call, 0, sizeof(rotation_call_t))
     try:

@@ -7,13 +7,13 @@ cdef enum:
     ROWS_FOR_KEPT_TABLE = 32            # if the table is built and kept
     ROWS_FOR_TABLE_FLOAT64 = 128        # if the table is built for one call, and direct evaluation is in double-double
     ROWS_FOR_TABLE = 512                # if the table is built for one call, and direct evaluation is in double
-    MIN_ENTRIES = 64                    # fewest batch entries in a block: each block of the batch computes the rows again
+    MIN_ENTRIES = 64                    # fewest batch entries in a block, because each block computes its rows again
     STREAM_BYTES = 1 << 23              # outputs of at least this size exceed the caches and use non-temporal stores ...
     FRESH_BYTES = 1 << 25               # ... except new arrays of at least this size, whose pages the system has just zeroed
     TABLE_BYTES = 1 << 17               # size of the cosines and sines that a thread keeps in L2 during a rotation
     FEWEST_TABLE_ROWS = 4               # fewest rows of cosines and sines that a thread computes together
     FEWEST_HEADS = 8                    # fewest heads in a block, if a rotation is divided among threads
-    MOST_IN_BLOCK = 1 << 20             # most values in a block of a rotation: limits its time if all are evaluated exactly
+    MOST_IN_BLOCK = 1 << 20             # most values in a block of a rotation, to limit its time if all are evaluated exactly
 
 
 cdef struct plan_t:
@@ -28,10 +28,10 @@ cdef struct plan_t:
 
 
 cdef bint is_advanced(const spec_t *spec, ptrdiff_t rows, uint64_t step, bint has_table, ptrdiff_t rows_for_table) noexcept:
-    """Whether to advance rows that are `step` apart; a table that is not kept needs at least `rows_for_table` rows."""
+    """Whether to advance rows at positions `step` apart; a table for one call is built for `rows_for_table` rows or more."""
     cdef ptrdiff_t min_rows = ROWS_WITH_TABLE if has_table else \
         ROWS_FOR_KEPT_TABLE if step == 1 and spec.columns <= KEPT_COLUMNS else rows_for_table
-    # the limit keeps step times the longest offset inside the int64 range
+    # the limit of `step` keeps its product with the longest offset inside the int64 range
     return 0 < step < <uint64_t>1 << 50 and rows >= min_rows
 
 
@@ -44,7 +44,7 @@ cdef plan_t plan_table(const spec_t *spec, const job_t *job, ptrdiff_t rows, uin
     job
         Its `offsets` and `panel` are not set yet; `output` is ADD or STORE.
     step : int
-        Distance between rows that can be advanced, 0 if there are none.
+        Absolute step between the positions of rows that angle addition can compute; 0 if there are none.
     has_table : bool
         Whether the encoding keeps the offset table of `step`.
     may_stream : bool
@@ -105,7 +105,7 @@ cdef int plan_blocks(plan_t *plan, const spec_t *spec, const job_t *job, ptrdiff
 
 
 cdef bint few_limbs(double offset, const job_t *job, ptrdiff_t rows) noexcept:
-    """Whether position + offset fits in the 4 limbs of the fast path: 2 before and 2 after the point, or 1 and 3."""
+    """Whether position + offset fits in the 4 limbs of the fast path: 2 before the point and 2 after it, or 1 and 3."""
     cdef int64_t first = <int64_t>job.start, last = <int64_t>(job.start + <uint64_t>(rows - 1) * job.step)
     if floor(offset * 2.0**64) == offset * 2.0**64:
         return True

@@ -118,9 +118,9 @@ cdef bint is_array_inside(const positions_t *p, double offset) noexcept:
 
 
 cdef uint64_t spacing(job_t *job, ptrdiff_t rows) noexcept nogil:
-    """Return the distance between rows that can be advanced, or 0 if no rows can be.  The positions must be integers.
+    """Return the absolute step between the positions of rows that angle addition can compute, or 0 if there are none.
 
-    An evenly spaced array is replaced by its first position and its step.
+    The positions must be integers.  An evenly spaced array is replaced by its first position and its step.
     """
     cdef ptrdiff_t matches
     cdef uint64_t step
@@ -140,7 +140,7 @@ cdef uint64_t distance(int64_t a, int64_t b) noexcept nogil:
 
 
 cdef uint64_t majority_step(const int64_t *p, ptrdiff_t rows, ptrdiff_t *matches) noexcept nogil:
-    """Return the distance that at least half of all neighbouring pairs have, or 0; set `matches` to the number of these pairs.
+    """Return the distance that at least half of all pairs of neighbours have, or 0; set `matches` to the number of these pairs.
 
     The Boyer-Moore vote always finds a distance that more than half of the pairs have.  It may miss a distance that exactly
     half of them have; the result is then 0.
@@ -166,7 +166,7 @@ cdef bint is_monotonic(const int64_t *p, ptrdiff_t rows, uint64_t step) noexcept
 
 
 cdef int64_t *integers_of(const double *reals, ptrdiff_t rows) noexcept nogil:
-    """Allocate an array of the positions as integers.  Return NULL if one is not an integer or memory is exhausted."""
+    """Allocate an array of the positions as integers.  Return NULL if a position is not an integer or memory is exhausted."""
     cdef ptrdiff_t i
     cdef int64_t *integers
     for i in range(rows):

@@ -5,8 +5,8 @@ cdef struct table_call_t:
     # encode or add_to
     positions_t positions
     Py_buffer out                       # the array to which rows are stored or added
-    job_t job                           # its dtype, output mode and x_scale; the rest is set when it is executed
-    bint is_table                       # whether all batch entries share the positions; if not, each row has a position
+    job_t job                           # `dtype`, `output` and `x_scale`; execute.pxi sets the other members
+    bint is_table                       # whether batch entries share positions; if not, there is a position for each row
     bint is_fresh                       # whether `out` is a new array
     int threads                         # 0 for the default
 
@@ -15,13 +15,13 @@ cdef struct rotation_call_t:
     positions_t positions
     Py_buffer x                         # not held if x is rotated in place
     Py_buffer out
-    rotation_t rotation                 # its axes of positions are set when it is executed
+    rotation_t rotation                 # execute.pxi sets its axes of positions
     ptrdiff_t rows, heads
     int threads
 
 
 cdef class Numbers:
-    """Immutable factors, in memory that begins on a cache line."""
+    """Immutable factors, in an array that begins on a cache line."""
 
     cdef void *memory
     cdef double *first
@@ -35,12 +35,12 @@ live_factors = WeakValueDictionary()    # {address of the positions: Factors}
 
 
 def factors_at(address):
-    """Return the factors whose positions are at an address, or None."""
+    """Return the `Factors` whose positions are stored at `address`, or None."""
     return live_factors.get(address)
 
 
 cdef class Factors:
-    """Positions, and the factors of a rotation at these positions.  For each dtype, the first rotation computes the factors.
+    """Positions, and the factors of a rotation at these positions, computed at the first rotation in each dtype.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ cdef class Factors:
     Attributes
     ----------
     array : ndarray of int64 or float64
-        The positions; with several axes of positions, the first dimension selects the axis.  They must not be changed.
+        The positions, which must not be changed.  With several axes of positions, the first dimension selects the axis.
     inverse : bool
     nbytes : int
         Bytes of the positions and factors.
@@ -60,10 +60,10 @@ cdef class Factors:
 
     cdef Rotation rotation
     cdef readonly bint inverse
-    cdef bint are_real                  # whether `values` contains float64 numbers; if not, int64
+    cdef bint are_real                  # whether `values` contains float64 numbers, not int64 numbers
     cdef ptrdiff_t rows, row_bytes
     cdef dict forms                     # {dtype_t: Numbers}, for the dtypes computed so far
-    cdef bytearray values               # torch does not accept the read-only memory of bytes
+    cdef bytearray values               # not bytes, because torch does not accept read-only memory
     cdef tuple shape
     cdef object __weakref__
 
@@ -82,7 +82,7 @@ cdef class Factors:
             if axes > 1 and (not p.is_array or p.axes == 0 or p.shape[0] != axes):
                 raise checks.axes_error(positions, axes)
             self.rows = p.rows // axes
-            free(self.allocated())                  # raises the error for too many positions
+            free(self.allocated())                  # raises MemoryError if there are too many positions
             self.shape = tuple([p.shape[i] for i in range(p.axes)])
             self.values = PyByteArray_FromStringAndSize(NULL, p.rows * sizeof(int64_t))
             self.are_real = p.reals != NULL
@@ -111,7 +111,7 @@ cdef class Factors:
 
     @property
     def array(self):
-        """The positions, in an array of int64 or float64 that must not be changed."""
+        """The positions, as an array of dtype int64 or float64, which must not be changed."""
         return frombuffer(self.values, float64 if self.are_real else int64).reshape(self.shape)
 
     @property
@@ -128,7 +128,7 @@ cdef void set_positions(positions_t *p, Factors factors) noexcept:
 
 
 cdef int thread_count(object threads) except -1:
-    """Return the number of threads, at most MAX_THREADS, or 0 for None."""
+    """Check `threads` and return it, limited to MAX_THREADS; return 0 for None."""
     if threads is None:
         return 0
     if type(threads) is not int or threads < 1:
@@ -137,7 +137,7 @@ cdef int thread_count(object threads) except -1:
 
 
 def output_array(out, tuple shape, element, str dtype_name, str name):
-    """Check and return `out`, or return a new array if `out` is None.  The argument `name` determines the size of the array."""
+    """Check and return `out`, or return a new array if `out` is None: see new_array for `name`."""
     if out is None:
         if dtype_name == "bfloat16" and element == uint16:
             raise checks.bfloat16_error()
@@ -224,7 +224,7 @@ cdef int prepare_add_to(table_call_t *call, const spec_t *spec, object x, object
     call.job.output = ADD
     call.is_fresh = False
     checks.check_is_array("x", x)
-    # A conversion may call code of the user that changes x, so x is checked after all conversions.
+    # Conversions may run user code that changes x, so x is checked after all of them.
     factor = finite_number(x_scale, "x_scale")
     call.threads = thread_count(threads)
     if positions is not None:
@@ -281,7 +281,7 @@ cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, object x, obje
     checks.check_is_array("x", x, in_place)
     if type(inverse) is not bool:
         inverse = checks.boolean("inverse", inverse)
-    # A conversion may call code of the user that changes x, so x is checked after all conversions.
+    # Conversions may run user code that changes x, so x is checked after all of them.
     call.threads = thread_count(threads)
     if factors is not None:
         view_positions(p, positions, factors)
@@ -322,7 +322,7 @@ cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, object x, obje
 
 
 cdef int view_positions(positions_t *p, object positions, Factors factors) except -1:
-    """Hold the buffer of an array that is a view of the positions of `factors`, or of the first axis of these positions."""
+    """Hold the buffer of a view of the positions of `factors` (with several axes, of the positions on the first axis)."""
     cdef char *first
     cdef char *beyond
     cdef int i
@@ -340,9 +340,9 @@ cdef int view_positions(positions_t *p, object positions, Factors factors) excep
 
 cdef int prepare_rows_and_heads(rotation_call_t *call, Rotation rotation, object x, object positions,
                                 const Py_buffer *source, bint has_axes) except -1:
-    """Divide the axes of x into those along which positions change (rows) and those that share positions (heads).
+    """Divide the axes of x into axes along which the position changes (rows) and axes along which it does not (heads).
 
-    `has_axes` says whether the first dimension of positions selects an axis of positions.
+    If `has_axes` is set and there are several axes of positions, the first dimension of `positions` selects the axis.
     """
     cdef positions_t *p = &call.positions
     cdef rotation_t *r = &call.rotation

@@ -9,7 +9,7 @@ counted.uncertain = counted.exact = 0
 
 
 def instruction_sets():
-    """Return {name: whether this processor supports it} for the instruction sets that were built, best first."""
+    """Return {name: whether this processor supports it} for the instruction sets in this build, best first."""
     result = {}
     cdef int i = 0
     while posenc_kernels[i] != NULL:
@@ -50,7 +50,7 @@ cdef class default_environment:
 
 
 def skip_rounding_test(bint skip):
-    """Set whether the fast path stores values without a rounding test.  Tests show that some values are then wrong."""
+    """Set whether the fast path stores values without a rounding test, for tests that show that some values are then wrong."""
     global rounding_test_skipped
     rounding_test_skipped = skip
 

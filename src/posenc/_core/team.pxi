@@ -14,7 +14,7 @@ cdef double PIECE_SECONDS = 0.05
 
 cdef int threads_in_use = 0             # threads of all calls that use more than one thread
 cdef int single_jobs = 0                # number of small jobs that run in one thread after an uneven team: see run_team
-cdef int single_jobs_left = 0           # number of these jobs still to come
+cdef int single_jobs_left = 0           # number of these jobs that are still to run
 
 OPENMP = POSENC_OPENMP
 
@@ -25,14 +25,14 @@ cdef struct slot_t:
 
 
 cdef struct undecided_t:
-    # evaluates the values of a spec_t that the kernel leaves undecided: see undecided.pxi
+    # to evaluate the values of a spec_t that the kernel leaves undecided: see undecided.pxi
     PyObject *value                     # a borrowed `exact.Values`
     PyObject *error                     # the first exception
     bint serial                         # whether the call uses one thread
 
 
 cdef struct run_t:
-    # the first part of the context of every call
+    # the first member of the context of every call
     const kernel_t *kernel
     undecided_t *undecided              # one for each spec_t
     int specs
@@ -110,9 +110,9 @@ cdef int run_team(run_block_t block, void *context, ptrdiff_t blocks, ptrdiff_t 
     """Run blocks on `threads` threads, minus those that other calls use and those that the system refuses.
 
     If other processes use the processors, or if the system runs two threads on one processor, the threads of a team may wait
-    for each other longer than a small job takes.  So if a team is uneven (the calling thread ran more than 3/4 of all
-    blocks, or less than 1/4 of an equal share), the next small jobs run in one thread: 1 job after the first uneven team, then
-    2, 4, ..., until a team shares its blocks evenly.
+    for each other longer than a small job takes.  A team is uneven if the calling thread ran more than 3/4 of all blocks,
+    or less than 1/4 of an equal share.  The next small jobs then run in one thread: 1 job after the first uneven team, 2 jobs
+    after the next one, then 4, ..., until a team shares its blocks evenly.
     """
     global threads_in_use, single_jobs, single_jobs_left
     cdef int team = 1, granted = 1

@@ -14,8 +14,8 @@ cdef double decide(void *context, const position_t *position, ptrdiff_t column, 
                    dtype_t dtype) noexcept nogil:
     """Return an undecided value, rounded.
 
-    In a parallel region, a new thread evaluates the value: in the main thread, Python could run a signal handler, which may
-    raise or fork.
+    In a parallel region, a new thread evaluates the value, because in the main thread, Python could run a signal handler,
+    which may raise or fork.
     """
     cdef request_t request
     request.undecided = <undecided_t *>context

@@ -1,7 +1,7 @@
 /* Sets affinity masks during a parallel region, so that the threads of a team run at the same time as the calling thread.
  *
  * Linux often starts a woken thread on the processor of the thread that wakes it, and leaves both there for milliseconds,
- * although another processor is idle.  One reason is that in a virtual machine, a halted processor does not count as idle.
+ * even if another processor is idle.  One reason is that in a virtual machine, a halted processor does not count as idle.
  * Therefore, the masks of the other threads exclude the caller's processor during a region.
  *
  * The region ends only when every thread has started.  If a thread still waits for another processor when the caller finds no
@@ -35,7 +35,7 @@ static _Thread_local placed_team_t placed; /* the team of the calling thread */
 /* Only LLVM's runtime has this function.  That runtime moves threads between teams, so `numbers` may be out of date. */
 extern int kmp_get_blocktime(void) __attribute__((weak));
 
-/* Each thread of a new team calls this function. */
+/* Each additional thread of a new team calls this function. */
 static void store_number(placed_team_t *team, int member) {
     if (member < MOST_PLACED) team->numbers[member] = (pid_t)syscall(SYS_gettid);
 }
@@ -56,7 +56,7 @@ static void leave_processor(affinity_t *affinity, int team) {
     }
 }
 
-/* Each other thread calls this function when it starts. */
+/* Every thread other than the calling thread calls this function when it starts. */
 static void thread_started(affinity_t *affinity, int member) {
     if (member < MOST_PLACED) affinity[member].has_started = 1;
 }
@@ -75,8 +75,8 @@ static void fetch_late_threads(affinity_t *affinity) {
 
 /* Restores the masks after a region, unless another program has changed them.
  *
- * A mask that was set stays as it is if the control group gets more processors later.  So if a mask allowed all processors of
- * the control group, it is replaced by a mask of all processors of the system. */
+ * A mask that was set explicitly does not grow if the control group gets more processors later.  Therefore, a mask that allowed
+ * all processors of the control group is replaced by a mask of all processors of the system. */
 static void restore_masks(const affinity_t *affinity) {
     for (int i = 1; i < MOST_PLACED; i++) {
         const affinity_t *const a = &affinity[i];

@@ -42,8 +42,8 @@ typedef struct {
     uint32_t limb[POSITION_LIMBS];
 } position_t;
 
-/* Rounds a result for which 320 bits do not suffice.  If `factors` is NULL, the result is the value of a column at a finite
- * position (exact.c).  Otherwise, it is factors[0] * value(column) + factors[1] * value(column + 1) (combination.c). */
+/* Evaluates and rounds a result for which 320 bits do not suffice.  If `factors` is NULL, this is the value of a column at a
+ * finite position (exact.c).  Otherwise, it is factors[0] * value(column) + factors[1] * value(column + 1) (combination.c). */
 typedef double (*decide_t)(void *context, const position_t *, ptrdiff_t column, const double *factors, dtype_t);
 
 /* The specification of an encoding.  The arrays end with a copy of the first columns, so a row can begin at column `first`. */
@@ -75,7 +75,7 @@ typedef struct {
  * away (fine), and between the first row of a block and its anchors (coarse).
  * Each array has the shape (tiles, rows, {cos, sin}, TILE). */
 typedef struct {
-    uint64_t step;               /* distance between rows, positive */
+    uint64_t step;               /* absolute step between the positions of rows */
     ptrdiff_t first;             /* first column of the tables */
     double *fine, *fine_low, *coarse, *coarse_low;
     double *reach;               /* (columns): >= |sin| of all fine rows; 0 if the frequency is 0 */
@@ -105,7 +105,8 @@ typedef struct {
     uint64_t start, step;
     const int64_t *integers;
     const double *reals;
-    const offsets_t *offsets;    /* for rows offsets->step apart, up or down; if NULL, each row is evaluated directly */
+    /* the offset table for positions that ascend or descend by offsets->step; if NULL, each row is evaluated directly */
+    const offsets_t *offsets;
     size_t panel;                /* bytes of the panel, a buffer from which rows are flushed to `out`; 0 without a panel */
     int skip_rounding_test;      /* for tests */
 } job_t;
@@ -130,9 +131,10 @@ typedef struct {
     job_t table;
 } rotary_axis_t;
 
-/* A rotation of each pair (a, b) of x by t, the pair's angle at the position of its row, or by -t if `inverse`.  The results
- * are written to `out`, which may be x itself; m is spec->scale of the pair's rotary_axis_t:
+/* A rotation of each pair (a, b) of x by the pair's angle t at the position of the row, or by -t if `inverse` is set.  With the
+ * scale m (spec->scale of the pair's rotary_axis_t), the results are
  *     m (a cos t - b sin t), m (b cos t + a sin t).
+ * They are written to `out`, which may be x itself.
  * A row of x has 2 * pairs columns and `rest` further ones, which are copied.  Pair i is columns i and i + pairs, or, if
  * `interleaved`, columns 2 i and 2 i + 1.  All heads of a row have the same position.
  *

@@ -123,8 +123,8 @@ static int probe_threads(int requested) {
     return granted;
 }
 
-/* Starts a team of at most `requested` threads and returns its size.  New threads inherit a mask that blocks all signals except
- * synchronous ones, so that only threads of the host program handle the blocked signals. */
+/* Starts a team of at most `requested` threads and returns its size.  New threads inherit a signal mask that blocks all signals
+ * except synchronous ones, so that only threads of the host program handle the blocked signals. */
 static int grow_team(int requested) {
     static const int synchronous[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
     sigset_t blocked, host;
@@ -145,7 +145,7 @@ static int grow_team(int requested) {
     return team;
 }
 
-/* Returns the number of threads for the caller's next region: at most `requested`, and 1 if the system grants no thread.
+/* Returns the number of threads for the caller's next region: at most `requested`, and 1 if the system grants no other thread.
  *
  * GNU's runtime keeps the threads of the caller's last region and ends those that the next region does not need.  So the team
  * of the last call still exists, unless a thread of any team has ended since. */

@@ -42,7 +42,7 @@ static void horner(uint32_t s[LIMBS], const uint32_t u[LIMBS], uint32_t divisor)
 /* sin(angle) or cos(angle) for 0 < angle <= pi/4 */
 static real_t series(const real_t *angle, int cosine) {
     uint32_t u[LIMBS] = {0}, s[LIMBS] = {0}, square[2 * LIMBS];
-    multiply(angle->m, LIMBS, angle->m, LIMBS, square); /* u = angle**2: `square` shifted right into fixed point */
+    multiply(angle->m, LIMBS, angle->m, LIMBS, square); /* u = angle**2, which is `square` shifted right to fixed point */
     const int right = -2 * angle->exponent + 32 * (LIMBS + 1), limbs = right / 32, bits = right % 32;
     for (int i = 0; i < LIMBS; i++) {
         const int at = i + limbs;

@@ -7,7 +7,7 @@
 enum { MAX_TURN_LIMBS = 200 };      /* frequencies.py allows at most 184 */
 
 /* Computes the magnitude and the sign of a column's value at a finite position.  Returns the number of sure bits (real.h);
- * the results are not usable if it is below MIN_SURE_BITS. */
+ * the results are not usable if this number is below MIN_SURE_BITS. */
 int posenc_evaluate(const spec_t *, const position_t *, ptrdiff_t column, real_t *value, int *negative);
 
 /* Returns a column's value at a finite position, correctly rounded to dtype, as a double. */

@@ -4,7 +4,7 @@
 
 #include "exact/rounding.h"
 
-enum { POSITION_BOTTOM = -36 };     /* exponent of the lowest limb, in limbs: 2**-1152 is below 2**-1074 */
+enum { POSITION_BOTTOM = -36 };     /* exponent of the lowest limb, in limbs of 32 bits; 2**(-36 * 32) is below 2**-1074 */
 enum { POSITION_SPAN = 39 };        /* limbs up to 2**96, enough for position + offset */
 
 /* w = -w, in two's complement */

@@ -95,7 +95,7 @@ static inline int decided(const real_t *value, int sure, int precision) {
     return 0;
 }
 
-/* The precision of a format at `value`: lower if `value` is subnormal, negative below half of the smallest number. */
+/* The precision of a format at `value`: lower if `value` is subnormal, negative below half of the smallest positive number. */
 static inline int precision_of(const real_t *value, format_t f) {
     const int exponent = value->exponent - 1;
     return exponent < f.min_exponent ? f.precision - (f.min_exponent - exponent) : f.precision;

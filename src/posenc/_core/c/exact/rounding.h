@@ -61,7 +61,7 @@ static inline double round_to(dtype_t dtype, double x) {
     double magnitude = double_of_bits(u), r;
     if (!(magnitude <= DBL_MAX)) return x;
     if (magnitude < power_of_two(f.min_exponent)) {
-        /* the sum rounds to a multiple of the smallest subnormal number, which is the last place of `shift` */
+        /* the sum rounds to a multiple of the smallest subnormal number, which is an ulp of `shift` */
         const double shift = 1.5 * power_of_two(52 + f.min_exponent - f.precision + 1);
         r = (magnitude + shift) - shift;
     } else {

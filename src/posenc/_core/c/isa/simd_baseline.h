@@ -121,7 +121,7 @@ static inline vf64 f64_add(vf64 a, vf64 b) { return a + b; }
 static inline vf64 f64_add_fma(vf64 a, vf64 b) { return a + b; }
 static inline vf64 f64_sub(vf64 a, vf64 b) { return a - b; }
 static inline vf64 f64_mul(vf64 a, vf64 b) { return a * b; }
-/* fused or not; used only where the error bound allows both */
+/* fused or not fused; used only where the error bound allows both */
 static inline vf64 f64_muladd(vf64 a, vf64 b, vf64 c) { return a * b + c; }
 static inline vf64 f64_mulsub(vf64 a, vf64 b, vf64 c) { return a * b - c; }
 
@@ -139,7 +139,7 @@ static inline vu64 u64_select(vu64 mask, vu64 a, vu64 b) { return (mask & a) | (
  * vector of 4 LANES numbers.  f64_of_f32 widens one vector to two.
  *
  * f32_of_f64 rounds two vectors to floats.  f16_of_f32 and bf16_of_f32 narrow two vectors of floats and return the bits; no
- * float may be half-way between two numbers of the narrower type.  bf16_join does the same in the order of bf16_split.
+ * float may be half-way between two numbers of the narrower type.  bf16_join narrows two vectors in the order of bf16_split.
  * u64_flush stores output; a non-temporal store bypasses the caches and needs an address aligned to the size of a vector. */
 #if defined(__SSE2__)
 typedef __m128 vf32;

@@ -2,7 +2,7 @@
  *
  * A row of factors has a block for every FACTOR_PAIRS pairs: their cosines c, then their sines s (-s for the inverse rotation).
  * For the 16-bit types, each factor is split into two floats, and a block has the order c, c_low, s, s_low, where c and s have
- * 13 significant bits.  factor_index gives the order of the pairs.  The form does not depend on the instruction set. */
+ * 13 significant bits.  factor_index gives the order of the pairs.  This layout does not depend on the instruction set. */
 #ifndef POSENC_FACTORS_H
 #define POSENC_FACTORS_H
 
@@ -27,8 +27,8 @@ static void fill_table(const rotation_t *r, ptrdiff_t row, ptrdiff_t count, doub
     const ptrdiff_t pitch = factor_pitch(r->pairs);
     tally_t tally = {0};                        /* discarded: the counters do not include cosines and sines */
     for (const rotary_axis_t *t = r->axis; t < r->axis + r->position_axes; t++) {
-        /* evaluates in double if there is a fast path but no offset table, and positions are integers; real positions may have
-         * too many limbs */
+        /* evaluates in double if there is a fast path but no offset table, and the positions are integers; real positions may
+         * have too many limbs */
         const int is_direct = t->table.offsets == NULL && t->table.reals == NULL && r->has_fast_path;
         job_t job = t->table;
         double *const to = t->pair ? part : table;

@@ -5,8 +5,8 @@
  *     in double, c and s correctly rounded:   3.1 u (|a c| + |b s|) <= 3.1 u A;
  *     in double, c and s evaluated directly:  8 u A + 2**-89 A;
  *     in float:                               2**-23 |value| + 2**-34.6 A.
- * The rotated values of a pair determine A.  If neither is smaller than 2**-12 times the other, the bounds are, in this order,
- * below 2**14 ulp of a double, 2**16 ulp of a double and 4.7 ulp of a float.
+ * The rotated values of a pair determine A.  If the magnitudes of the two rotated values differ by a factor of at most 2**12,
+ * the three bounds are below 2**14 ulp of a double, 2**16 ulp of a double and 4.7 ulp of a float, respectively.
  */
 #ifndef POSENC_PAIRS_H
 #define POSENC_PAIRS_H
@@ -91,7 +91,7 @@ INLINE void store_pairs(char *a, char *b, const pairs_t *v, dtype_t dtype, int i
     }
 }
 
-/* Does the same as load_pairs for float32, in double. */
+/* Loads pairs of float32 numbers in the order of load_pairs, and converts them to double. */
 INLINE double_pairs_t load_double_pairs(const char *in_a, const char *in_b, int interleaved) {
     const float *const a = (const float *)(const void *)in_a, *const b = (const float *)(const void *)in_b;
     double_pairs_t v;
@@ -128,9 +128,9 @@ INLINE void store_double_pairs(char *to_a, char *to_b, const double_pairs_t *v, 
 /* The tests examine two 16-bit words of each value: an upper word with the first bits of the value, and a lower word with the
  * first bits that rounding drops, or all of them.  For float32 these are words 3 and 1 of the double; for float16 and bfloat16
  * they are the two words of the float.  tests_t has the extremes over all pairs:
- *     least   the minimum of each word.  An upper word is too small if the value is small, infinite or NaN.  A lower word is
- *             too small if the value is next to a half-way point, because an addend makes these words the smallest;
- *     ratio   the largest difference of the upper words of a pair: too large if one value is much larger than the other. */
+ *     least   the minimum of each word after an addition (limits_t) that wraps the upper words of infinity and NaN, and the
+ *             lower words next to a half-way point, to small numbers.  The upper words of small values are small, too;
+ *     ratio   the largest difference of the upper words of a pair, large if one value is much larger than the other. */
 typedef struct {
     vu64 least, ratio;
 } tests_t;
@@ -156,9 +156,9 @@ static limits_t limits_of(dtype_t dtype, double direct_scale) {
     /* for upper words: exponent of 1, bits below the exponent, and largest number of binades between the values of a pair */
     const uint32_t bias = dtype == FLOAT32 ? 1023 : 127, below = dtype == FLOAT32 ? 4 : 7;
     const uint32_t binades = dtype == FLOAT32 && direct_scale == 0 ? 14 : 12;
-    /* 2**-lowest is the smallest value that passes: for float16, twice its smallest normal number; else, far above underflow */
+    /* 2**-lowest is the least |value| that passes: for float16, twice its smallest normal number; else far above underflow */
     const uint32_t lowest = dtype == FLOAT16 ? 13 : 100;
-    /* the addend makes the upper words of infinity and NaN, without their sign, smaller than 1 << below */
+    /* the addition wraps the upper words of infinity and NaN, without their sign, to less than 1 << below */
     limits_t l = {.share = direct_scale != 0 ? DIRECT_ROTATION_ERROR : ROTATION_ERROR,
                   .floor = direct_scale * DIRECT_ROTATION_FLOOR};
     if (dtype != FLOAT32) l.share += SPLIT_ERROR, l.floor += SPLIT_FLOOR;
@@ -204,14 +204,14 @@ INLINE int rotate_in_double(double_pairs_t *v, const double *factors, ptrdiff_t 
     return is_uncertain(&tests, limits);
 }
 
-/* Returns the first factors of vector g of a bunch whose first pair is `pair`. */
+/* Returns the address of the first factors of vector g in the bunch that begins with `pair`. */
 INLINE const float *float_factors(const double *factors, ptrdiff_t pair, int g, dtype_t dtype, int interleaved) {
     const int split = dtype == BFLOAT16 && !interleaved;
     const ptrdiff_t offset = split ? g / 2 * 2 * LANES + g % 2 * (FACTOR_PAIRS / 2) : g * 2 * LANES;
     return (const float *)(const void *)factors + factor_index(pair, 4, split) + offset;
 }
 
-/* Does the same as rotate_in_double, in float.  Each factor is a sum of two floats; products with the larger one are exact. */
+/* Does the same as rotate_in_double, but in float.  Each factor is a sum of two floats; products with the larger are exact. */
 INLINE int rotate_in_float(pairs_t *v, const double *factors, ptrdiff_t pair, const limits_t *limits, dtype_t dtype,
                            int interleaved) {
     tests_t tests;

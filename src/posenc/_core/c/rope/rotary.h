@@ -1,4 +1,4 @@
-/* Rotates the pairs of columns of rows and heads; each value is rounded once.
+/* Rotates the pairs of columns of all rows and heads; each value is rounded once.
  *
  * The factors are computed during the call or before it (rotation_t).  Those of a few rows stay in the cache while all heads
  * are rotated.  float32 values are rotated in double, float16 and bfloat16 values in float. */
@@ -31,7 +31,8 @@ INLINE void rotate_pairs(const head_row_t *h, ptrdiff_t pair, int width, const c
     }
 }
 
-/* Copies the last pairs of a row, fewer than BUNCH.  Second columns are `to_second` and `second` bytes after first columns. */
+/* Copies the last pairs of a row, fewer than BUNCH.  The second columns are `second` bytes after the first ones in `from`,
+ * and `to_second` bytes after the first ones in `to`. */
 static void copy_last_pairs(const rotation_t *r, ptrdiff_t pair, char *to, ptrdiff_t to_second, const char *from,
                             ptrdiff_t second) {
     const size_t bytes = (size_t)((r->pairs - pair) * size_of(r->dtype));
@@ -100,7 +101,7 @@ static void offsets_of(const extent_t *e, ptrdiff_t first, ptrdiff_t count, offs
     }
 }
 
-/* A group of rows and heads.  `factors` begins at position `first_position`, and has `pitch` numbers for each position. */
+/* A group of rows and heads.  `factors` has `pitch` numbers for each position, from the index `first_position` on. */
 typedef struct {
     const rotation_t *rotation;
     const limits_t *limits;

@@ -10,7 +10,7 @@
 typedef struct {
     const rotation_t *rotation;
     const limits_t *limits;
-    ptrdiff_t position;                         /* index of its position */
+    ptrdiff_t position;                         /* index of the row's position */
     const double *factors;
     const char *x, *ahead;                      /* `ahead` is a row to prefetch */
     char *out;
@@ -51,7 +51,7 @@ static double undecided_value(const head_row_t *h, ptrdiff_t pair, const double 
         c = posenc_exact(t->spec, &position, column, FLOAT64);
         s = posenc_exact(t->spec, &position, column + 1, FLOAT64);
     }
-    /* only the signs of c and s matter */
+    /* a number of the pair is infinite, so only the signs of c and s matter */
     const double infinite = factors[0] * c + factors[1] * s;
     return infinite == infinite ? infinite : double_of_bits(0x7ff8000000000000u);
 }
@@ -96,7 +96,7 @@ NOINLINE void evaluate_undecided(const head_row_t *h, ptrdiff_t pair, int width,
     }
 }
 
-/* Stores the sum of two vectors of floats, in double. */
+/* Stores the sums of two vectors of floats, computed in double. */
 INLINE void store_sums(double *to, vf32 a, vf32 b) {
     vf64 upper[2], lower[2];
     f64_of_f32(a, &upper[0], &upper[1]);
@@ -104,7 +104,7 @@ INLINE void store_sums(double *to, vf32 a, vf32 b) {
     for (int i = 0; i < 2; i++) f64_store(to + i * LANES, f64_add(upper[i], lower[i]));
 }
 
-/* Loads pairs and factors, in double. */
+/* Loads pairs and factors, and converts them to double. */
 INLINE void load_settled(settled_t *v, const double *factors, ptrdiff_t pair, const char *a, const char *b, dtype_t dtype,
                          int interleaved) {
     if (dtype == FLOAT32) {
@@ -141,8 +141,8 @@ INLINE void store_settled(const settled_t *v, char *a, char *b, dtype_t dtype, i
     else store_pairs(a, b, &narrow, dtype, interleaved);
 }
 
-/* Rounds each value for which value - error and value + error round to the same number.  The result is nonzero for all other
- * values, and for values that are infinite, NaN or at least 2**200. */
+/* Rounds each value for which value - error and value + error round to the same number.  Returns a vector that is nonzero
+ * for all other values, and for values that are subnormal, infinite, NaN or at least 2**200. */
 INLINE vu64 round_values(vf64 *value, vf64 error, dtype_t dtype) {
     const vu64 magnitude = u64_and(bits_of_f64(*value), u64_set(INT64_MAX));
     const vu64 too_large = u64_shr(u64_sub(u64_set(((uint64_t)(1023 + 200) << 52) - 1), magnitude), 63);

@@ -23,8 +23,8 @@ INLINE vf64 f64_abs(vf64 a) { return f64_of_bits(u64_and(bits_of_f64(a), u64_set
 
 /* ---- anchors ------------------------------------------------------------------------------------------------------------- */
 
-/* The first row of a block in a tile, from which the anchors are advanced.  All anchors use two terms: `fixed_magnitude`, where
- * M = fixed_magnitude + |Q0 sin_k|, and `absolute_term`, which is added to the error bound (float64) or to the smallest |value|
+/* The first row of a block in a tile, from which the anchors are advanced.  All anchors use the last two
+ * members: M is fixed_magnitude + |Q0 sin_k|; absolute_term is added to the error bound (float64) or to the smallest |value|
  * that may pass the fast test (other dtypes). */
 typedef struct {
     ALIGNED double p[TILE], q[TILE], p_low[TILE], q_low[TILE], fixed_magnitude[TILE], absolute_term[TILE];
@@ -119,8 +119,8 @@ typedef struct {
 INLINE int row_above(int r) { return HALF + r; }
 INLINE int row_below(int r) { return HALF - 1 - r; }
 
-/* Returns the number of columns of a pass over the rows of a group.  For float32, P, Q and the addend of each vector then fit
- * in 32 registers (AVX-512, NEON).  With AVX2, large outputs take longer if the two lines of a row are not written together.
+/* Returns the number of columns of a pass over the rows of a group.  With this number, P, Q and the addends for float32 fit in
+ * 32 registers (AVX-512, NEON).  With AVX2, large outputs take longer if the two lines of a row are not written together.
  * For the other dtypes, fewer columns would not fill a cache line or would not be faster. */
 INLINE int pass_columns(dtype_t dtype) { return dtype == FLOAT32 ? PASS_COLUMNS : TILE; }
 
@@ -155,7 +155,7 @@ COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, 
     const int row = is_above ? row_above(r) : row_below(r), width = minimum(g->width - pass, pass_columns(dtype));
     const double *fine = g->fine + r * 2 * TILE, *fine_low = g->fine_low + r * 2 * TILE;
     row_t t = {.high = {0}};
-    if (width <= 0) return; /* only spare columns of a whole group */
+    if (width <= 0) return; /* this pass has only spare columns of a whole group */
     for (int i = 0; i < pass_columns(dtype); i += LANES) {
         const int column = pass + i;
         vdd above = {f64_set(0), f64_set(0)}, below = above;
@@ -236,7 +236,7 @@ INLINE int advance_rows_double(const group_t *g, const anchor_t *a, int pass, in
         if (output == ADD) prefetch_lines(g->prefetch, 2 * pass_columns(dtype) * size_of(dtype) / LINE);
         char *const above = staged ? staged_above : out_above, *const below = staged ? staged_below : out_below;
         if (UNLIKELY(advance_pass(&loaded, error, fine, above, below, with_above, 0, dtype, output))) {
-            /* compute the values again: keeping them would take registers from the loop */
+            /* compute the values again, because keeping them would take registers from the loop */
             const double *same_fine = fine;
             OPAQUE(same_fine);
             if (advance_pass(&loaded, error, same_fine, above, below, with_above, 1, dtype, output)) return r;

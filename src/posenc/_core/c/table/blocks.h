@@ -76,11 +76,11 @@ static void write_edges(const spec_t *spec, const block_t *b) {
 
 /* ---- strip by strip, and anchor by anchor within a strip ----------------------------------------------------------------- */
 
-/* Returns the number of tiles of a strip.  With non-temporal stores, smaller strips are slower, because fewer adjacent lines
+/* Returns the number of tiles in a strip.  With non-temporal stores, smaller strips are slower, because fewer adjacent lines
  * are written together.  With plain stores, the offsets of a single tile stay in L1. */
 INLINE int strip_tiles(const job_t *job) { return job->panel || job->output == ADD ? STRIP : job->output == STREAM ? 4 : 1; }
 
-/* Writes or adds the rows of a panel, `bytes` each, to the whole batch. */
+/* Writes the rows of a panel, or adds them to each batch entry.  Each row has `bytes` bytes. */
 static void flush_panel(const job_t *job, char *out, const char *panel, ptrdiff_t pitch, ptrdiff_t bytes, ptrdiff_t rows) {
     if (pitch == job->row_stride && bytes == pitch) {
         bytes *= rows;
@@ -97,7 +97,7 @@ static void flush_panel(const job_t *job, char *out, const char *panel, ptrdiff_
 
 /* Writes a strip.  Without a panel, the rows are written to `out`, or added while the rows of the next anchor are prefetched.
  *
- * With a panel, the rows of an anchor are stored in the panel, which stays in the cache, and flushed to `out`.  A panel is
+ * With a panel, the rows of an anchor are stored in the panel, which stays in the cache, then flushed to `out`.  A panel is
  * used for additions to a batch, for additions in float16 or bfloat16, and for streamed rows that do not begin on cache lines
  * (unless spec->first is set).  If the rows of `out` are contiguous and fit in one strip, the rows of the panel are contiguous,
  * too, and most cache lines are flushed whole.  The spare columns of the last tile then overwrite the first columns of the next
@@ -131,7 +131,7 @@ NOINLINE void write_strip(const block_t *b, ptrdiff_t first_tile, ptrdiff_t last
 
 /* ---- a block ------------------------------------------------------------------------------------------------------------- */
 
-/* Writes `count` rows from `row` on, at most BLOCK, of an evenly spaced job.  None may be padding or have only angles of 0. */
+/* Writes `count` (at most BLOCK) evenly spaced rows from `row` on.  No row may be a padding row or have only angles of 0. */
 NOINLINE void block(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_t count, char *panel, tally_t *tally) {
     const spec_t shifted = spec_from(spec, job->offsets->first);
     const ptrdiff_t tiles = spec->columns / TILE;

@@ -4,7 +4,7 @@
  * Phase: the product of the position's limbs and the limbs of `turns`, modulo one turn, in 5 limbs (160 bits) below the point;
  * the error is below 2**-156 turns.  Reduction to the nearest quarter turn is a subtraction of integers.
  * Series: Taylor's series for |x| <= pi/4, with the leading coefficients and all of their products in double-double.
- * Bound (docs/numerics.md, section 4): the relative error of sin and of cos is below 2**-97, plus 2**-113 of the amplitude.
+ * Bound (docs/numerics.md, section 4): the error of sin and of cos is below 2**-97 of the value plus 2**-113 of the amplitude.
  */
 #ifndef POSENC_DIRECT_H
 #define POSENC_DIRECT_H
@@ -66,7 +66,7 @@ INLINE vdd direct_series(vdd z, const double leading[][2], int count, const doub
 typedef enum { COLUMNS, ANGLES, PAIRS } lanes_t;
 
 /* The angles of a vector: whole quarter turns and a rest of -1/8 .. 1/8 turn.  `first` has the first 32 bits of the
- * rest, in turns; rest[1], rest[2] ... are its next limbs of 32 bits. */
+ * rest, in turns; rest[1], rest[2] ... are the next limbs of 32 bits. */
 typedef struct {
     vu64 quadrant;
     vf64 first;
@@ -124,7 +124,7 @@ INLINE symmetry_t symmetry_of(const spec_t *spec, const position_t *position, pt
     const vu64 quarter = lanes == COLUMNS ? u64_load(spec->quarter + column) : zero;
     const vu64 sin_sign = u64_xor(u64_shl(u64_shr(quadrant, 1), 63), backwards);
     const vu64 cos_sign = u64_shl(u64_shr(u64_add(quadrant, one), 1), 63);
-    /* a cosine is a quarter turn ahead: sin' = cos, cos' = -sin */
+    /* a cosine column is a quarter turn ahead: sin' = cos, cos' = -sin */
     return (symmetry_t){.exchange = u64_xor(u64_sub(zero, u64_and(quadrant, one)), quarter),
                         .sin_sign = u64_select(quarter, cos_sign, sin_sign),
                         .cos_sign = u64_select(quarter, u64_xor(sin_sign, u64_set((uint64_t)1 << 63)), cos_sign)};
@@ -161,12 +161,12 @@ INLINE void direct_dd(const spec_t *spec, const position_t *position, ptrdiff_t 
     apply_symmetry(&t, s.low, c.low, &sine->low, &cosine->low);
 }
 
-/* sin and cos in double.  After multiplication by the scale, their relative error is below 5.8 u, plus 2**-91 of the amplitude
- * (docs/numerics.md, section 4).  The series end with x**19 and x**18; their next terms are below 2**-65. */
+/* sin and cos in double.  After multiplication by the scale, their error is below 5.8 u of the value plus 2**-91 of the
+ * amplitude (docs/numerics.md, sections 4 and 10).  The series end with x**19 and x**18; their next terms are below 2**-65. */
 INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vf64 *sine,
                           vf64 *cosine) {
     const phase_t phase = direct_phase(spec, position, column, lanes, 3);
-    /* in this order, because the first two terms cancel near a zero of the sine, and their sum is then exact */
+    /* added in this order, because the first two terms cancel near a zero of the sine, and their sum is then exact */
     const vf64 turn = f64_add(f64_add(phase.first, phase_limb(&phase, 1)), phase_limb(&phase, 2));
     const vf64 x = f64_mul(turn, f64_set(TWO_PI_HIGH)), z = f64_mul(x, x);
     vf64 s = f64_set(SIN_TAIL[1]), c = f64_set(COS_TAIL[0]);
@@ -178,8 +178,8 @@ INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdif
     apply_symmetry(&t, s, c, sine, cosine);
 }
 
-/* Computes the values p of the columns and the values q a quarter turn ahead (PAIRS: sin and cos), all multiplied by `scale`.
- * They are double-doubles for float64, doubles for the other dtypes.  Adding 0 to p replaces -0 by 0. */
+/* Computes the values p of the columns and the values q a quarter turn ahead (for PAIRS, sin and cos), times the scale.  Both
+ * are double-doubles for float64, and doubles for the other dtypes.  Adding 0 to p replaces -0 by 0. */
 INLINE void direct_values(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, dtype_t dtype,
                           vdd *p, vdd *q) {
     const vf64 scale = f64_set(spec->scale), zero = f64_set(0);

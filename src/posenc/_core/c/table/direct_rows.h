@@ -20,7 +20,7 @@ INLINE void evaluate_tile(const spec_t *spec, const position_t *position, ptrdif
     }
 }
 
-/* Evaluates a row of a tile directly, for all dtypes but float64: they need only the high parts. */
+/* Evaluates a row of a tile directly, for the dtypes other than float64, which need only the high parts. */
 NOINLINE void evaluate_tile_double(const spec_t *spec, const position_t *position, ptrdiff_t column, row_t *t) {
     evaluate_tile(spec, position, column, FLOAT32, t->high, t->low);
 }
@@ -42,7 +42,7 @@ INLINE void tile_row(const spec_t *spec, const job_t *job, const position_t *pos
         }
     } else {
         evaluate_tile_double(spec, position, column, &t);
-        /* a value >= 2**-40 times the amplitude has a relative error below 2**-48, that is, of at most 32 ulp */
+        /* a value >= 2**-40 times the amplitude has a relative error below 2**-48, which is at most 32 ulp */
         const vf64 smallest = f64_muladd(amplitude, f64_set(0x1p-40), f64_set(2 * smallest_normal(dtype)));
         const vu64 addend = test_addend(smallest, smallest, dtype);
         for (int v = 0; v < TILE_VECTORS; v += 2) {
@@ -80,7 +80,7 @@ NOINLINE void known_row(const spec_t *spec, const job_t *job, const position_t *
     }
 }
 
-/* Writes a row outside the fast path.  Every value is evaluated exactly, because its error bound is infinite. */
+/* Writes a row outside the fast path, with infinite error bounds, so that every value is evaluated exactly. */
 NOINLINE void exact_row(const spec_t *spec, const job_t *job, ptrdiff_t row, char *out, tally_t *tally) {
     for (ptrdiff_t column = 0; column < spec->d_model; column += TILE) {
         row_t t = {.low = {0}};

@@ -7,8 +7,8 @@
 #include "table/output.h"
 
 /* Returns the spec of rows shifted by `first` columns: a shifted row has columns first .. d_model - 1 of a row and the first
- * columns of the next row.  Streamed output shifts its rows if they are contiguous and each row is a whole number of cache
- * lines long but begins inside a line.  Column `first` is then at the start of a line, so every tile stores whole lines. */
+ * columns of the next row.  Streamed rows are shifted if they are contiguous and each row is a whole number of cache lines
+ * long but begins inside a line.  Column `first` is then at the start of a line, so every tile stores whole lines. */
 INLINE spec_t spec_from(const spec_t *spec, ptrdiff_t first) {
     spec_t shifted = *spec;
     if (first == 0) return shifted;
@@ -52,8 +52,8 @@ static void tabulate(const spec_t *spec, const offsets_t *offsets, ptrdiff_t fir
                 if (*sine > reach || -*sine > reach) reach = *sine < 0 ? -*sine : *sine;
             for (int i = 0; i < spec->integer_limbs + spec->fraction_limbs; i++)
                 turns |= shifted.turns[i * spec->pitch + column];
-            /* advance.h multiplies a sum with `reach` by DOUBLE_ERROR; with 2**-36, the product covers the absolute errors of
-             * direct evaluation, too: see docs/numerics.md, section 5 */
+            /* advance.h multiplies a sum that includes `reach` by DOUBLE_ERROR; because of 2**-36, this product also covers the
+             * absolute errors of direct evaluation: see docs/numerics.md, section 5 */
             offsets->reach[column] = turns ? reach + 0x1p-36 : 0;
             offsets->nonzero[column] = turns || shifted.quarter[column] ? 1 : 0;
         }

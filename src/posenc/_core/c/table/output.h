@@ -101,7 +101,7 @@ NOINLINE void add_to_batch(const job_t *job, char *out, const char *values, ptrd
 /* The number of vectors of doubles that are rounded to one vector of dtype. */
 INLINE int vectors_per_store(dtype_t dtype) { return 8 / (int)size_of(dtype); }
 
-/* Returns a vector of dtype, which must not be float64, from values rounded to floats. */
+/* Converts values rounded to floats to a vector of dtype, which must not be float64. */
 INLINE vu64 bits_of(const vf32 f[2], dtype_t dtype) {
     return dtype == FLOAT32 ? bits_of_f32(f[0]) : dtype == FLOAT16 ? f16_of_f32(f[0], f[1]) : bf16_of_f32(f[0], f[1]);
 }
@@ -126,10 +126,10 @@ INLINE void store_tile(char *to, const vf64 value[TILE_VECTORS], dtype_t dtype) 
     }
 }
 
-/* Stores the first `width` values of a row of a tile at one address, or adds them to the whole batch.  A plain conversion to
- * dtype must round the values correctly. */
+/* Stores the first `width` values of a row of a tile at one address, or adds them to the whole batch.  The values must be
+ * such that a conversion to dtype rounds them correctly. */
 INLINE void write_tile(const job_t *job, char *out, const vf64 value[TILE_VECTORS], int width, dtype_t dtype, output_t output) {
-    if (width == TILE && output != ADD) { /* an address chosen at run time would delay loads that follow the stores */
+    if (width == TILE && output != ADD) { /* a store address chosen at run time would delay the following loads */
         store_tile(out, value, dtype);
     } else {
         ALIGNED char staged[TILE * sizeof(double)];

@@ -14,8 +14,8 @@
 
 /* ---- the fast test ------------------------------------------------------------------------------------------------------- */
 
-/* The smallest |value| that may pass, as a fraction of M (advance.h).  It keeps the error below 2**16 ulp of a double for
- * float32, and far below half an ulp of a float for float16 and bfloat16. */
+/* The smallest |value| that may pass this test, as a fraction of M (advance.h).  It keeps the error below 2**16 ulp of a double
+ * for float32, and far below half an ulp of a float for float16 and bfloat16. */
 INLINE double smallest_share(dtype_t dtype) { return dtype == FLOAT32 ? 0x1p-12 : 0x1p-20; }
 
 /* The smallest normal number of dtype, which must not be float64.  Rounding to a subnormal number drops more bits. */
@@ -34,7 +34,7 @@ INLINE uint32_t near_half(dtype_t dtype) { return dtype == FLOAT32 ? 0x10010000u
 
 INLINE vu64 u32_set(uint32_t x) { return u64_set((uint64_t)x << 32 | x); }
 
-/* Returns the addend for the words of two vectors.  `a` and `b` are the smallest |value| that may pass. */
+/* Returns the addend for the words of two vectors.  `a` and `b` hold the smallest |value| that may pass in each lane. */
 INLINE vu64 test_addend(vf64 a, vf64 b, dtype_t dtype) {
     if (dtype == FLOAT32) {
         const vu64 sum = u64_set(UPPER_64 | near_half(dtype)), upper = u64_set(0xffff000000000000u);
@@ -54,7 +54,7 @@ INLINE mask16 fast_test(mask16 passed, const vf64 value[2], vf32 f, vu64 addend,
 /* ---- the test with the error bound of each value ------------------------------------------------------------------------- */
 
 /* Returns zero in lanes where value - error and value + error round to the same number and *value is not subnormal in dtype.
- * Sets *value to that number.  A value that may be a half-way point is undecided, so its rounding direction is irrelevant. */
+ * Sets *value to that number.  Half-way points may be rounded in either direction: a value that may be one is undecided. */
 INLINE vu64 undecided_double(vf64 *value, vf64 error, dtype_t dtype) {
     const format_t format = format_of(dtype);
     const int drop = 53 - format.precision;
@@ -66,8 +66,8 @@ INLINE vu64 undecided_double(vf64 *value, vf64 error, dtype_t dtype) {
     return u64_or(u64_xor(below, above), subnormal);
 }
 
-/* Returns zero if value - error and value + error round to the same number in all lanes of two vectors.  For dtypes other than
- * float32, also sets the values to these numbers. */
+/* Tests two vectors of values.  For float32, returns zero in lanes where value - error and value + error round to the same
+ * number.  For the other dtypes, does the same as undecided_double, which also rounds the values. */
 INLINE vu64 undecided_values(vf64 value[2], const double *error, dtype_t dtype) {
     const vf64 e[2] = {f64_load(error), f64_load(error + LANES)};
     if (dtype != FLOAT32) return u64_or(undecided_double(&value[0], e[0], dtype), undecided_double(&value[1], e[1], dtype));
@@ -76,7 +76,7 @@ INLINE vu64 undecided_values(vf64 value[2], const double *error, dtype_t dtype) 
     return u64_xor(bits_of_f32(below), bits_of_f32(above));
 }
 
-/* Rounds a double-double, and sets the bits of `undecided` in which value - error and value + error, rounded, differ. */
+/* Rounds a double-double, and sets the bits of `undecided` in which the roundings of value - error and value + error differ. */
 INLINE vf64 rounded_dd(vdd sum, vf64 error, vu64 *undecided) {
     const vf64 below = f64_add(sum.high, f64_sub(sum.low, error)), above = f64_add_fma(sum.high, f64_add_fma(sum.low, error));
     *undecided = u64_or(*undecided, u64_xor(bits_of_f64(below), bits_of_f64(above)));

@@ -6,10 +6,10 @@
 
 enum { FEWEST_ROWS = 4 };       /* fewer rows are evaluated one by one, which is faster than a block */
 
-/* Returns the number of rows before the position `special`, among `count` rows of an evenly spaced job that begin at `row`.
+/* Returns how many of `count` evenly spaced rows, from `row` on, come before the position `special`.
  * The distance from `row` to `special` is computed modulo 2**64.  If `special` is before `row`, this distance is larger than
- * that of the last row, because the positions of all rows are in the range of int64.  If `special` is between two rows, the
- * run ends before the first of these rows, which is then evaluated directly. */
+ * the distance to the last row, because the positions of all rows are in the range of int64.  If `special` is between two
+ * rows, the result does not count the first of these rows, which is then evaluated directly. */
 static ptrdiff_t rows_before(const job_t *job, ptrdiff_t row, ptrdiff_t count, int64_t special) {
     const uint64_t at = job->start + (uint64_t)row * job->step;
     const int down = (int64_t)job->step < 0;
