@@ -100,7 +100,8 @@ def rounded_bits(str dtype, object positions):
 def encode(Columns columns not None, object positions, object dtype, object out, object threads):
     """Return encodings: see `posenc.encode`."""
     cdef table_call_t call
-    memset(&call, 0, sizeof(table_call_t))
+    call.positions.is_array = False     # holds no buffer yet
+    memset(&call.out, 0, sizeof(Py_buffer))
     try:
         out = prepare_encode(&call, &columns.spec, positions, dtype, out, threads)
         execute_table(&call, columns)
@@ -113,7 +114,8 @@ def encode(Columns columns not None, object positions, object dtype, object out,
 def add_to(Columns columns not None, object x, object positions, object x_scale, object threads):
     """Add encodings to x: see `posenc.add_to`."""
     cdef table_call_t call
-    memset(&call, 0, sizeof(table_call_t))
+    call.positions.is_array = False     # holds no buffer yet
+    memset(&call.out, 0, sizeof(Py_buffer))
     try:
         prepare_add_to(&call, &columns.spec, x, positions, x_scale, threads)
         execute_table(&call, columns)
@@ -125,7 +127,9 @@ def add_to(Columns columns not None, object x, object positions, object x_scale,
 def rotate(Rotation rotation not None, object x, object positions, object inverse, object out, object threads):
     """Rotate x: see `posenc.Rotary.rotate`."""
     cdef rotation_call_t call
-    memset(&call, 0, sizeof(rotation_call_t))
+    call.positions.is_array = False     # holds no buffer yet
+    memset(&call.x, 0, sizeof(Py_buffer))
+    memset(&call.out, 0, sizeof(Py_buffer))
     try:
         prepare_rotate(&call, rotation, x, positions, inverse, out, threads)
         execute_rotation(&call, rotation)
@@ -138,7 +142,9 @@ def rotate(Rotation rotation not None, object x, object positions, object invers
 def rotate_at(Factors factors not None, object x, object positions, object out, object threads):
     """Rotate x at an array of positions, a view of those of `factors`: see `posenc.RotaryAt.rotate`."""
     cdef rotation_call_t call
-    memset(&call, 0, sizeof(rotation_call_t))
+    call.positions.is_array = False     # holds no buffer yet
+    memset(&call.x, 0, sizeof(Py_buffer))
+    memset(&call.out, 0, sizeof(Py_buffer))
     try:
         prepare_rotate(&call, factors.rotation, x, positions, factors.inverse, out, threads, factors)
         execute_rotation(&call, factors.rotation, factors)

@@ -27,17 +27,19 @@ cdef struct plan_t:
     ptrdiff_t per_check                 # blocks that each thread runs in the first piece
 
 
-cdef bint is_advanced(const spec_t *spec, ptrdiff_t rows, uint64_t step, bint has_table, ptrdiff_t rows_for_table) noexcept:
+cdef bint is_advanced(Columns columns, ptrdiff_t rows, uint64_t step, ptrdiff_t rows_for_table) except -1:
     """Whether to advance rows that are `step` apart; a table that is not kept needs at least `rows_for_table` rows."""
-    cdef ptrdiff_t min_rows = ROWS_WITH_TABLE if has_table else \
-        ROWS_FOR_KEPT_TABLE if step == 1 and spec.columns <= KEPT_COLUMNS else rows_for_table
     # the limit keeps step times the longest offset inside the int64 range
-    return 0 < step < <uint64_t>1 << 50 and rows >= min_rows
+    if rows < ROWS_WITH_TABLE or not 0 < step < <uint64_t>1 << 50:
+        return False
+    if step == 1 and columns.spec.columns <= KEPT_COLUMNS:
+        rows_for_table = ROWS_FOR_KEPT_TABLE
+    return rows >= rows_for_table or kept_table(columns, step, 0) is not None
 
 
-cdef plan_t plan_table(const spec_t *spec, const job_t *job, ptrdiff_t rows, uint64_t step, bint has_table, bint may_stream,
-                       int threads) except *:
-    """Return the plan of a job.
+cdef int plan_table(plan_t *plan, Columns columns, const job_t *job, ptrdiff_t rows, uint64_t step, bint may_stream,
+                    int threads) except -1:
+    """Set the plan of a job.
 
     Parameters
     ----------
@@ -45,21 +47,17 @@ cdef plan_t plan_table(const spec_t *spec, const job_t *job, ptrdiff_t rows, uin
         Its `offsets` and `panel` are not set yet; `output` is ADD or STORE.
     step : int
         Distance between rows that can be advanced, 0 if there are none.
-    has_table : bool
-        Whether the encoding keeps the offset table of `step`.
     may_stream : bool
         False if the pages of `out` are new: the system zeroes them as they are written, so their lines are in the cache.
     """
-    cdef plan_t plan
-    plan.is_advanced = is_advanced(
-        spec, rows, step, has_table, ROWS_FOR_TABLE_FLOAT64 if job.dtype == FLOAT64 else ROWS_FOR_TABLE)
+    plan.is_advanced = is_advanced(columns, rows, step, ROWS_FOR_TABLE_FLOAT64 if job.dtype == FLOAT64 else ROWS_FOR_TABLE)
     plan.output = job.output
     plan.first = 0
     plan.panel = 0
     if plan.is_advanced:
-        plan_output(&plan, spec, job, rows, may_stream)
-    plan_blocks(&plan, spec, job, rows, threads)
-    return plan
+        plan_output(plan, &columns.spec, job, rows, may_stream)
+    plan_blocks(plan, &columns.spec, job, rows, threads)
+    return 0
 
 
 cdef void plan_output(plan_t *plan, const spec_t *spec, const job_t *job, ptrdiff_t rows, bint may_stream) noexcept:
@@ -113,9 +111,8 @@ cdef bint few_limbs(double offset, const job_t *job, ptrdiff_t rows) noexcept:
             and min(first, last) > -(<int64_t>1 << 31) and max(first, last) < <int64_t>1 << 31)
 
 
-cdef plan_t plan_rotation(const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads, int threads) except *:
-    """Return the plan of a rotation; its `entries` are heads."""
-    cdef plan_t plan
+cdef int plan_rotation(plan_t *plan, const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads, int threads) except -1:
+    """Set the plan of a rotation; its `entries` are heads."""
     cdef ptrdiff_t columns = 2 * r.pairs + r.rest, least
     cdef ptrdiff_t per_check = MOST_IN_BLOCK if r.has_fast_path else DIRECT_PER_CHECK // 2
     plan.threads = team_size(threads, rows * heads * columns, ADVANCED_PER_THREAD if r.has_fast_path else DIRECT_PER_THREAD,
@@ -130,4 +127,4 @@ cdef plan_t plan_rotation(const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads, 
     plan.row_blocks = (rows + plan.rows - 1) // plan.rows
     plan.blocks = plan.row_blocks * ((heads + plan.entries - 1) // plan.entries)
     plan.per_check = max(1, per_check // (4 * plan.rows * plan.entries * columns))
-    return plan
+    return 0

@@ -117,20 +117,23 @@ cdef bint is_array_inside(const positions_t *p, double offset) noexcept:
     return is_inside(lowest, highest, offset)
 
 
-cdef uint64_t spacing(job_t *job, ptrdiff_t rows) noexcept nogil:
-    """Return the distance between rows that can be advanced, 0 if there are none; the positions must be integers.
+cdef uint64_t spacing(job_t *job, ptrdiff_t rows) noexcept:
+    """Return the distance between rows that can be advanced, 0 if there are none.
 
-    An evenly spaced array is replaced by its first position and its step.
+    An evenly spaced array of integers is replaced by its first position and its step.
     """
     cdef ptrdiff_t matches
     cdef uint64_t step
+    if job.reals != NULL:
+        return 0
     if job.integers == NULL:
         return -job.step if <int64_t>job.step < 0 else job.step
-    step = majority_step(job.integers, rows, &matches)
-    if step and matches == rows - 1 and is_monotonic(job.integers, rows, step):
-        job.start = <uint64_t>job.integers[0]
-        job.step = step if job.integers[rows - 1] > job.integers[0] else -step
-        job.integers = NULL
+    with nogil:
+        step = majority_step(job.integers, rows, &matches)
+        if step and matches == rows - 1 and is_monotonic(job.integers, rows, step):
+            job.start = <uint64_t>job.integers[0]
+            job.step = step if job.integers[rows - 1] > job.integers[0] else -step
+            job.integers = NULL
     return step
 
 

@@ -5,7 +5,9 @@ cdef struct table_call_t:
     # encode or add_to
     positions_t positions
     Py_buffer out                       # the array to which rows are stored or added
-    job_t job                           # its dtype, output mode and x_scale; the rest is set when it is executed
+    dtype_t dtype
+    output_t output                     # STORE or ADD
+    double x_scale
     bint is_table                       # all batch entries have the same positions; otherwise, each row has its own
     bint is_fresh                       # `out` is a new array
     int threads                         # 0 for the default
@@ -184,8 +186,9 @@ cdef object prepare_encode(table_call_t *call, const spec_t *spec, object positi
         element = element_of(out.dtype, "out has dtype", "float64, float32")
     else:
         element = element_of("float32", None, None)
-    call.job.output = STORE
-    call.job.dtype = <dtype_t><int>element[0]
+    call.output = STORE
+    call.x_scale = 1
+    call.dtype = <dtype_t><int>element[0]
     call.threads = thread_count(threads)
     read_positions(p, positions, spec.position_offset)
     call.is_table = p.axes == 1
@@ -221,7 +224,7 @@ cdef int prepare_add_to(table_call_t *call, const spec_t *spec, object x, object
     cdef ptrdiff_t n = 0
     cdef int axis
     cdef bint matches
-    call.job.output = ADD
+    call.output = ADD
     call.is_fresh = False
     checks.check_is_array("x", x)
     # Conversions may run foreign code that changes x, so x is checked after them.
@@ -232,10 +235,10 @@ cdef int prepare_add_to(table_call_t *call, const spec_t *spec, object x, object
     if x.ndim == 0 or x.shape[x.ndim - 1] != spec.d_model:
         raise ValueError(f"x has shape {x.shape}, expected (..., {spec.d_model})")
     element = element_of(x.dtype, "x has dtype", "float64, float32")
-    call.job.dtype = <dtype_t><int>element[0]
+    call.dtype = <dtype_t><int>element[0]
     hold_rows(&call.out, x, element, "x")
-    call.job.x_scale = posenc_rounded(call.job.dtype, factor)
-    if call.job.x_scale - call.job.x_scale != 0:
+    call.x_scale = posenc_rounded(call.dtype, factor)
+    if call.x_scale - call.x_scale != 0:
         raise ValueError(f"x_scale is {factor}, expected a number within the range of {x.dtype.name}")
     if call.out.ndim > 1:
         n = call.out.shape[call.out.ndim - 2]
@@ -308,6 +311,9 @@ cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, object x, obje
     r.inverse = inverse
     r.pairs = rotation.pairs
     r.rest = rotation.head_dim - 2 * rotation.pairs
+    r.factors = NULL
+    r.direct_scale = 0
+    r.first_position = 0
     r.x = <const char *>source.buf
     r.out = <char *>call.out.buf
     r.skip_rounding_test = rounding_test_skipped
@@ -367,6 +373,7 @@ cdef int prepare_rows_and_heads(rotation_call_t *call, Rotation rotation, object
         matches = own == axes or own < 2 and own < axes
         if own < 2 and n > 1:               # the position of one row is not broadcast to all n
             matches = own == 1 and p.shape[several] == n
+    r.rows.axes = r.heads.axes = 0
     call.rows = call.heads = 1
     for axis in range(axes):
         at = axis - (axes - p.axes)
