@@ -67,10 +67,9 @@ cdef int execute_table(const table_call_t *call, Columns columns) except -1:
 
 
 cdef int execute_job(table_run_t *run, Columns columns, bint may_stream, int threads) except -1:
-    """Determine the spacing of the positions, plan a job and run it in blocks of rows and of batch entries."""
+    """Plan a job and run it in blocks of rows and of batch entries."""
     cdef int64_t *integers = NULL
     cdef ptrdiff_t rows = run.all_rows
-    cdef uint64_t step
     cdef Offsets table
     cdef job_t *job = &run.job
     cdef plan_t *plan = &run.plan
@@ -81,11 +80,10 @@ cdef int execute_job(table_run_t *run, Columns columns, bint may_stream, int thr
             if integers != NULL:
                 job.integers = integers
                 job.reals = NULL
-        step = spacing(job, rows)
-        plan_table(plan, columns, job, rows, step, may_stream, threads)
+        plan_table(plan, columns, job, rows, may_stream, threads)
         job.offsets = NULL
-        if plan.is_advanced:
-            table = offset_table(columns, step, plan.first, threads)
+        if plan.step:
+            table = offset_table(columns, plan.step, plan.first, threads)
             job.offsets = &table.table
         job.output = plan.output
         job.panel = plan.panel
@@ -158,8 +156,8 @@ cdef list set_axes(rotation_t *r, run_t *run, rotation_axes_t *a, Rotation rotat
             r.has_fast_path = False
         if r.factors != NULL:
             continue
-        step = spacing(job, rows)
-        if is_advanced(columns, rows, step, ROWS_FOR_TABLE):
+        step = advanced_step(columns, job, rows, ROWS_FOR_TABLE)
+        if step:
             table = offset_table(columns, step, 0, threads)
             tables.append(table)
             job.offsets = &table.table

@@ -9,7 +9,11 @@ from math import prod
 from weakref import WeakValueDictionary
 
 import cython
-from numpy import empty, float64, frombuffer, int64, ndarray, uint8, uint16
+from numpy import float64, frombuffer, int64, uint8
+
+cdef object checks, empty, ndarray, uint16      # C variables: finding a Python global takes longer
+
+from numpy import empty, ndarray, uint16
 
 from posenc._arguments import checks
 from posenc._arguments.dtypes import DTYPES

@@ -18,7 +18,7 @@ cdef enum:
 
 cdef struct plan_t:
     output_t output
-    bint is_advanced
+    uint64_t step                       # distance between the rows, if they are advanced, else 0
     ptrdiff_t first                     # first column of the offset table
     size_t panel                        # bytes
     int threads                         # most threads
@@ -27,34 +27,38 @@ cdef struct plan_t:
     ptrdiff_t per_check                 # blocks that each thread runs in the first piece
 
 
-cdef bint is_advanced(Columns columns, ptrdiff_t rows, uint64_t step, ptrdiff_t rows_for_table) except -1:
-    """Whether to advance rows that are `step` apart; a table that is not kept needs at least `rows_for_table` rows."""
-    # the limit keeps step times the longest offset inside the int64 range
-    if rows < ROWS_WITH_TABLE or not 0 < step < <uint64_t>1 << 50:
-        return False
+cdef uint64_t advanced_step(Columns columns, job_t *job, ptrdiff_t rows, ptrdiff_t rows_for_table) noexcept:
+    """Return the distance between rows if they are to be advanced, else 0; see `spacing`.
+
+    An offset table that is not kept needs at least `rows_for_table` rows.
+    """
+    cdef uint64_t step
+    if rows < ROWS_WITH_TABLE:
+        return 0
+    step = spacing(job, rows)
     if step == 1 and columns.spec.columns <= KEPT_COLUMNS:
         rows_for_table = ROWS_FOR_KEPT_TABLE
-    return rows >= rows_for_table or kept_table(columns, step, 0) is not None
+    # the limit keeps step times the longest offset inside the int64 range
+    if step < <uint64_t>1 << 50 and (rows >= rows_for_table or kept_table(columns, step, 0) is not None):
+        return step
+    return 0
 
 
-cdef int plan_table(plan_t *plan, Columns columns, const job_t *job, ptrdiff_t rows, uint64_t step, bint may_stream,
-                    int threads) except -1:
+cdef int plan_table(plan_t *plan, Columns columns, job_t *job, ptrdiff_t rows, bint may_stream, int threads) except -1:
     """Set the plan of a job.
 
     Parameters
     ----------
     job
-        Its `offsets` and `panel` are not set yet; `output` is ADD or STORE.
-    step : int
-        Distance between rows that can be advanced, 0 if there are none.
+        Its `offsets` and `panel` are not set yet; `output` is ADD or STORE.  Evenly spaced positions are replaced: see `spacing`.
     may_stream : bool
         False if the pages of `out` are new: the system zeroes them as they are written, so their lines are in the cache.
     """
-    plan.is_advanced = is_advanced(columns, rows, step, ROWS_FOR_TABLE_FLOAT64 if job.dtype == FLOAT64 else ROWS_FOR_TABLE)
+    plan.step = advanced_step(columns, job, rows, ROWS_FOR_TABLE_FLOAT64 if job.dtype == FLOAT64 else ROWS_FOR_TABLE)
     plan.output = job.output
     plan.first = 0
     plan.panel = 0
-    if plan.is_advanced:
+    if plan.step:
         plan_output(plan, &columns.spec, job, rows, may_stream)
     plan_blocks(plan, &columns.spec, job, rows, threads)
     return 0
@@ -82,7 +86,7 @@ cdef void plan_output(plan_t *plan, const spec_t *spec, const job_t *job, ptrdif
 
 cdef int plan_blocks(plan_t *plan, const spec_t *spec, const job_t *job, ptrdiff_t rows, int threads) except -1:
     cdef ptrdiff_t columns = spec.columns, per_thread, per_check
-    if (plan.is_advanced and spec.has_fast_path and (spec.fast_test or job.dtype == FLOAT64)
+    if (plan.step and spec.has_fast_path and (spec.fast_test or job.dtype == FLOAT64)
             and few_limbs(spec.position_offset, job, rows)):
         per_thread = ADVANCED_PER_THREAD
         per_check = ADVANCED_PER_CHECK

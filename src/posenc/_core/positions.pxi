@@ -46,10 +46,10 @@ cdef bint read_range(positions_t *p, object positions, double offset) except -1:
         else:
             p.rows = len(positions)
             if p.rows:
-                start = positions.start
-                last = positions[p.rows - 1]
+                start = last = positions.start
             p.start = <uint64_t>start
             if p.rows > 1:
+                last = positions[p.rows - 1]
                 p.step = (<uint64_t>last - <uint64_t>start) // <uint64_t>(p.rows - 1) if last > start else \
                     -((<uint64_t>start - <uint64_t>last) // <uint64_t>(p.rows - 1))
     except OverflowError:

@@ -177,7 +177,7 @@ cdef int replace_positions(positions_t *p, object array) except -1:
 
 cdef object prepare_encode(table_call_t *call, const spec_t *spec, object positions, object dtype, object out, object threads):
     """Return `out`, or a new array if it is None."""
-    cdef tuple element
+    cdef Element element
     cdef positions_t *p = &call.positions
     cdef int axis
     if dtype is not None:
@@ -188,7 +188,7 @@ cdef object prepare_encode(table_call_t *call, const spec_t *spec, object positi
         element = element_of("float32", None, None)
     call.output = STORE
     call.x_scale = 1
-    call.dtype = <dtype_t><int>element[0]
+    call.dtype = element.code
     call.threads = thread_count(threads)
     read_positions(p, positions, spec.position_offset)
     call.is_table = p.axes == 1
@@ -205,20 +205,20 @@ cdef object prepare_encode(table_call_t *call, const spec_t *spec, object positi
     return out
 
 
-cdef object new_table_array(const positions_t *p, ptrdiff_t d_model, tuple element):
-    cdef ptrdiff_t itemsize = itemsize_of(<dtype_t><int>element[0])
+cdef object new_table_array(const positions_t *p, ptrdiff_t d_model, Element element):
+    cdef ptrdiff_t itemsize = itemsize_of(element.code)
     shape = shape_of(p, d_model)
-    if <double>p.rows * d_model < 2.0**58 and (<int>element[0] != BFLOAT16 or element[1] != uint16):
+    if <double>p.rows * d_model < 2.0**58 and (element.code != BFLOAT16 or element.dtype != uint16):
         try:
-            return aligned_array(shape, element[1], p.rows * d_model * itemsize)
+            return aligned_array(shape, element.dtype, p.rows * d_model * itemsize)
         except MemoryError:
             pass
-    return output_array(None, shape, element[1], "bfloat16" if <int>element[0] == BFLOAT16 else "", "positions")
+    return output_array(None, shape, element.dtype, "bfloat16" if element.code == BFLOAT16 else "", "positions")
 
 
 cdef int prepare_add_to(table_call_t *call, const spec_t *spec, object x, object positions, object x_scale,
                         object threads) except -1:
-    cdef tuple element
+    cdef Element element
     cdef positions_t *p = &call.positions
     cdef double factor
     cdef ptrdiff_t n = 0
@@ -226,17 +226,18 @@ cdef int prepare_add_to(table_call_t *call, const spec_t *spec, object x, object
     cdef bint matches
     call.output = ADD
     call.is_fresh = False
-    checks.check_is_array("x", x)
+    if not isinstance(x, ndarray):
+        checks.check_is_array("x", x)
     # Conversions may run foreign code that changes x, so x is checked after them.
     factor = finite_number(x_scale, "x_scale")
     call.threads = thread_count(threads)
     if positions is not None:
         read_positions(p, positions, spec.position_offset)
-    if x.ndim == 0 or x.shape[x.ndim - 1] != spec.d_model:
-        raise ValueError(f"x has shape {x.shape}, expected (..., {spec.d_model})")
     element = element_of(x.dtype, "x has dtype", "float64, float32")
-    call.dtype = <dtype_t><int>element[0]
+    call.dtype = element.code
     hold_rows(&call.out, x, element, "x")
+    if call.out.shape[call.out.ndim - 1] != spec.d_model:
+        raise ValueError(f"x has shape {x.shape}, expected (..., {spec.d_model})")
     call.x_scale = posenc_rounded(call.dtype, factor)
     if call.x_scale - call.x_scale != 0:
         raise ValueError(f"x_scale is {factor}, expected a number within the range of {x.dtype.name}")
@@ -276,7 +277,7 @@ cdef double finite_number(object value, str name) except? -1:
 cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, object x, object positions, object inverse, object out,
                         object threads, Factors factors=None) except -1:
     """Prepare a call with positions or, if `factors` is given, with an array of some of its positions."""
-    cdef tuple element
+    cdef Element element
     cdef positions_t *p = &call.positions
     cdef rotation_t *r = &call.rotation
     cdef bint in_place = out is None or out is x
@@ -293,7 +294,7 @@ cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, object x, obje
     if x.ndim == 0 or x.shape[x.ndim - 1] != rotation.head_dim:
         raise ValueError(f"x has shape {x.shape}, expected (..., {rotation.head_dim})")
     element = element_of(x.dtype, "x has dtype", "float32")
-    if <int>element[0] == FLOAT64:
+    if element.code == FLOAT64:
         raise TypeError("x has dtype float64, expected float32, float16 or bfloat16: float64 would not be correctly rounded")
     if not in_place:
         hold_rows(&call.x, x, element, "x", False)
@@ -306,7 +307,7 @@ cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, object x, obje
     else:
         hold_rows(&call.out, x, element, "x")
     source = &call.out if in_place else &call.x
-    r.dtype = <dtype_t><int>element[0]
+    r.dtype = element.code
     r.interleaved = rotation.interleaved
     r.inverse = inverse
     r.pairs = rotation.pairs
