@@ -335,6 +335,9 @@ cdef int view_positions(positions_t *p, object positions, Factors factors) excep
     cdef int i
     PyObject_GetBuffer(positions, &p.view, PyBUF_STRIDES)
     p.is_array = True
+    p.start = p.step = 0
+    p.integers = NULL
+    p.reals = NULL
     p.axes = p.view.ndim
     for i in range(p.axes):
         p.shape[i] = p.view.shape[i]
