@@ -68,10 +68,12 @@ NOINLINE void direct_columns(const spec_t *spec, const job_t *job, const positio
 /* Writes a row whose values are known: its position is not finite, it is padding, or all of its angles are 0. */
 NOINLINE void known_row(const spec_t *spec, const job_t *job, const position_t *position, char *out) {
     const double cosine = position->padding || spec->scale == 0 ? 0 : round_to(job->dtype, spec->scale);
+    const vu64 bits = position->finite ? bits_of_f64(f64_set(cosine)) : u64_set(0x7ff8000000000000u);
+    const vu64 all = u64_set(position->finite ? 0 : UINT64_MAX); /* all columns are NaN, else cosines have these bits */
     for (ptrdiff_t column = 0; column < spec->d_model; column += TILE) {
         double values[TILE];
-        for (int i = 0; i < TILE; i++)
-            values[i] = !position->finite ? double_of_bits(0x7ff8000000000000u) : spec->quarter[column + i] ? cosine : 0;
+        for (int i = 0; i < TILE; i += LANES)
+            f64_store(values + i, f64_of_bits(u64_and(bits, u64_or(all, u64_load(spec->quarter + column + i)))));
         write_rounded(job, job->output, minimum(spec->d_model - column, TILE), out + column * size_of(job->dtype), values);
     }
 }
