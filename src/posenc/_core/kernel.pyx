@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, freethreading_compatible=True, auto_pickle=False, binding=False
 """Calls of the C kernels.  A call is prepared, which checks its arguments; then a team of threads executes it.
 
 Each included file uses only the files before it.
