@@ -1,19 +1,18 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, freethreading_compatible=True, auto_pickle=False, binding=False
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, freethreading_compatible=True
+# cython: auto_pickle=False, binding=False
 """Calls of the C kernels.  A call is prepared, which checks its arguments; then a team of threads executes it.
 
 Each included file uses only the files before it.
 """
+
+cdef object checks, empty, ndarray, uint16      # C variables, which are found faster than Python globals
 
 import os
 from math import prod
 from weakref import WeakValueDictionary
 
 import cython
-from numpy import float64, frombuffer, int64, uint8
-
-cdef object checks, empty, ndarray, uint16      # C variables: finding a Python global takes longer
-
-from numpy import empty, ndarray, uint16
+from numpy import empty, float64, frombuffer, int64, ndarray, uint8, uint16
 
 from posenc._arguments import checks
 from posenc._arguments.dtypes import DTYPES

@@ -28,7 +28,7 @@ cdef struct plan_t:
 
 
 cdef uint64_t advanced_step(Columns columns, job_t *job, ptrdiff_t rows, ptrdiff_t rows_for_table) noexcept:
-    """Return the distance between rows if they are to be advanced, else 0; see `spacing`.
+    """Return the distance between rows if they are advanced, else 0.  `spacing` may replace the positions.
 
     An offset table that is not kept needs at least `rows_for_table` rows.
     """
@@ -50,7 +50,7 @@ cdef int plan_table(plan_t *plan, Columns columns, job_t *job, ptrdiff_t rows, b
     Parameters
     ----------
     job
-        Its `offsets` and `panel` are not set yet; `output` is ADD or STORE.  Evenly spaced positions are replaced: see `spacing`.
+        Its `offsets` and `panel` are not set yet; `output` is ADD or STORE.  `spacing` may replace its positions.
     may_stream : bool
         False if the pages of `out` are new: the system zeroes them as they are written, so their lines are in the cache.
     """
