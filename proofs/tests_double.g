@@ -55,7 +55,7 @@
 #! bound DIRECT_DOUBLE_ERROR: direct rows, tested with this error, of the value
 #! bound DIRECT_DOUBLE_FLOOR: direct rows, of the amplitude
 #! bound HALF_ULP_OF_FLOAT_DIRECT: direct rows, fast test, half an ulp / value
-#! functions undecided_double:9fb2680f undecided_values:23a827f9 settle:ac723ff6 smallest_normal:c2d8d9a8 tile_row:8744cd57 advance_pass:5ffe5ece advance_rows_double:df78af46 write_uncertain:49dad3f6
+#! functions undecided_double:9fb2680f undecided_values:23a827f9 settle:ac723ff6 smallest_normal:c2d8d9a8 write_evaluated:cdfe375e advance_pass:5ffe5ece advance_rows_double:df78af46 write_uncertain:49dad3f6
 #! mutation table/rounding_test.h: return dtype == FLOAT32 ? 0x10010000u : => return dtype == FLOAT32 ? 0x10008000u :
 #! mutation table/rounding_test.h: return dtype == FLOAT32 ? 0x1p-12 : 0x1p-20; => return dtype == FLOAT32 ? 0x1p-13 : 0x1p-20;
 #! mutation table/rounding_test.h: return dtype == FLOAT32 ? 0x1p-12 : 0x1p-20; => return dtype == FLOAT32 ? 0x1p-12 : 0x1p-26;
@@ -95,7 +95,7 @@
 #! quote table/direct_rows.h
 #|            value[v] = rounded_dd(evaluated, f64_muladd(f64_abs(evaluated.high), share, floor), &undecided);
 #! quote table/direct_rows.h
-#|            f64_store(t.error + i, f64_muladd(f64_abs(f64_load(t.high + i)), share, floor));
+#|            f64_store(t->error + i, f64_muladd(f64_abs(f64_load(t->high + i)), share, floor));
 # `rows` is the error for T = 1, including the rounding of value - error; `m` is the computed M
 rows = {{ROWS_DOUBLE}} + {{u}} * (value + error);
 absolute = 2 * {{DROPPED_DOUBLE}} * one + 6 * {{FLOOR_DD}};

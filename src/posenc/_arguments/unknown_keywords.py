@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, ParamSpec, TypeVar
 
 from posenc._arguments.types import Convention
@@ -76,12 +76,15 @@ CONVENTION = tuple(Convention.__annotations__)
 
 
 def check_names(
-    function: Callable[..., Any], keywords: Iterable[str], others: Iterable[str] = (), called: str | None = None
+    function: Callable[..., Any], keywords: Iterable[str], others: Collection[str] = (), called: str | None = None
 ) -> None:
     """Raise a TypeError for a keyword that a function does not accept.
 
     `others` are the names that the ``**`` of the function accepts, and `called` is the name of the function in the message.
     """
+    keywords = [name for name in keywords if name not in others]
+    if not keywords:
+        return
     import difflib
     import inspect
 

@@ -3,19 +3,31 @@
 cdef enum:
     ALIGNED_BYTES = 1 << 12             # arrays of at least this size start on a cache line
 
-cdef dict ELEMENTS = {}                 # {dtype argument: (dtype_t, np.dtype)}
+cdef const char *FORMATS = "dfeH"       # format of the buffer of each dtype_t; bfloat16 has none, but its bits have
 
 
-cdef tuple element_of(object dtype, str subject, str expected):
-    """Return the dtype_t and the np.dtype for a dtype argument.  The error for an unsupported dtype begins with `subject`."""
-    cdef tuple element = None
+cdef class Element:
+    """A dtype; that of the bits of bfloat16 may be uint16."""
+
+    cdef dtype_t code
+    cdef object dtype
+
+
+cdef dict ELEMENTS = {}                 # {dtype argument: Element}
+
+
+cdef Element element_of(object dtype, str subject, str expected):
+    """Return the element for a dtype argument.  The error for an unsupported dtype begins with `subject`."""
+    cdef Element element = None
     try:
         element = ELEMENTS.get(dtype)
     except TypeError:                   # not hashable
         pass
     if element is None:
         name, converted = checks.dtype(dtype, subject, expected)
-        element = (DTYPES[name].code, converted)
+        element = Element.__new__(Element)
+        element.code = <dtype_t><int>DTYPES[name].code
+        element.dtype = converted
         if converted.name == name:      # false if uint16 holds the bits of bfloat16 numbers
             for key in (converted, converted.type, name):
                 ELEMENTS[key] = element
@@ -47,37 +59,33 @@ def new_array(tuple shape, element, str name):
         raise checks.too_large(name, shape, error) from None
 
 
-cdef bint read_rows(Py_buffer *view, object array, tuple element, int flags) except -1:
-    """Hold the buffer of an array whose rows are contiguous; return False for other arrays."""
-    cdef ptrdiff_t itemsize = itemsize_of(<dtype_t><int>element[0])
+cdef bint read_rows(Py_buffer *view, object array, Element element, int flags) except -1:
+    """Hold the buffer of an array that has a dtype and contiguous rows; return False for other arrays."""
+    if element.code == BFLOAT16 and array.dtype == element.dtype:
+        array = array.view(uint16)
     try:
-        PyObject_GetBuffer(array.view(uint16) if itemsize == 2 else array, view, flags)
+        PyObject_GetBuffer(array, view, flags | PyBUF_FORMAT)
     except (BufferError, ValueError):
         return False
-    if (view.ndim > 0 and view.itemsize == itemsize
-            and (view.len == 0 or <uintptr_t>view.buf % <size_t>itemsize == 0
-                 and (view.shape[view.ndim - 1] == 1 or view.strides[view.ndim - 1] == itemsize))):
+    if (view.format[0] == FORMATS[<int>element.code] and view.format[1] == 0 and view.ndim > 0
+            and (view.len == 0 or <uintptr_t>view.buf % <size_t>view.itemsize == 0
+                 and (view.shape[view.ndim - 1] == 1 or view.strides[view.ndim - 1] == view.itemsize))):
         return True
     PyBuffer_Release(view)
     return False
 
 
-cdef int hold_rows(Py_buffer *view, object array, tuple element, str name, bint written=True) except -1:
+cdef int hold_rows(Py_buffer *view, object array, Element element, str name, bint written=True) except -1:
     """Check an array and hold its buffer.  If `written`, the array must be writeable and its rows must not overlap."""
     cdef int flags = PyBUF_STRIDES | PyBUF_WRITABLE if written else PyBUF_STRIDES
-    if type(array) is ndarray and has_dtype(array, element) and read_rows(view, array, element, flags):
+    if type(array) is ndarray and read_rows(view, array, element, flags):
         if not written or are_rows_apart(view):
             return 0
         PyBuffer_Release(view)
-    checks.check_array(name, array, element[1], written)
-    if not has_dtype(array, element) or not read_rows(view, array, element, flags):
+    checks.check_array(name, array, element.dtype, written)
+    if not read_rows(view, array, element, flags):
         raise ValueError(f"{name} changed its dtype or strides during the call")
     return 0
-
-
-cdef bint has_dtype(object array, tuple element) except -1:
-    """Whether an array has the dtype of `element`; uint16 may hold the bits of bfloat16 numbers."""
-    return array.dtype == element[1] or <int>element[0] == BFLOAT16 and array.dtype == uint16
 
 
 cdef bint are_rows_apart(const Py_buffer *view) noexcept:

@@ -2,8 +2,9 @@
 
 cdef struct table_run_t:
     run_t run
-    const spec_t *spec
-    const job_t *job
+    spec_t spec
+    job_t job
+    undecided_t undecided
     ptrdiff_t all_rows
     plan_t plan
     ptrdiff_t ranges                    # number of contiguous ranges of blocks, one for each thread
@@ -21,13 +22,23 @@ cdef int execute_table(const table_call_t *call, Columns columns) except -1:
     cdef const positions_t *p = &call.positions
     cdef const Py_buffer *out = &call.out
     cdef rows_t rows
-    cdef job_t job
-    cdef ptrdiff_t n, count = 1, which, rest, i
+    cdef table_run_t run
+    cdef job_t *job = &run.job
+    cdef ptrdiff_t count = 1, which, rest, i
     cdef int axis, last
     if out.len == 0:
         return 0
-    job = call.job
+    run.run.kernel = active
+    run.run.undecided = &run.undecided
+    run.run.specs = 1
+    run.spec = columns.spec
+    run.spec.context = &run.undecided
+    run.undecided.value = <PyObject *>columns.value
+    job.dtype = call.dtype
+    job.x_scale = call.x_scale
+    job.skip_rounding_test = rounding_test_skipped
     job.batch = 1
+    job.batch_stride = 0
     merge_axes(&rows, <char *>out.buf, out.shape, out.strides, out.ndim - 1 - call.is_table)
     if call.is_table:
         job.batch = rows.shape[rows.axes - 1]
@@ -35,7 +46,7 @@ cdef int execute_table(const table_call_t *call, Columns columns) except -1:
         rows.shape[rows.axes - 1] = out.shape[out.ndim - 2]
         rows.strides[rows.axes - 1] = out.strides[out.ndim - 2]
     last = rows.axes - 1
-    n = rows.shape[last]
+    run.all_rows = rows.shape[last]
     job.row_stride = rows.strides[last]
     for axis in range(last):
         count *= rows.shape[axis]
@@ -45,23 +56,22 @@ cdef int execute_table(const table_call_t *call, Columns columns) except -1:
         for axis in range(last - 1, -1, -1):
             job.out += rest % rows.shape[axis] * rows.strides[axis]
             rest //= rows.shape[axis]
-        i = 0 if call.is_table else which * n
+        i = 0 if call.is_table else which * run.all_rows
+        job.output = call.output
         job.start = p.start
         job.step = p.step
         job.integers = p.integers + i if p.integers != NULL else NULL
         job.reals = p.reals + i if p.reals != NULL else NULL
-        execute_job(columns, job, n, not call.is_fresh or out.len < FRESH_BYTES, call.threads)
+        execute_job(&run, columns, not call.is_fresh or out.len < FRESH_BYTES, call.threads)
     return 0
 
 
-cdef int execute_job(Columns columns, job_t job, ptrdiff_t rows, bint may_stream, int threads) except -1:
-    """Determine the spacing of the positions, plan a job and run it in blocks of rows and of batch entries."""
+cdef int execute_job(table_run_t *run, Columns columns, bint may_stream, int threads) except -1:
+    """Plan a job and run it in blocks of rows and of batch entries."""
     cdef int64_t *integers = NULL
-    cdef uint64_t step = 0
+    cdef ptrdiff_t rows = run.all_rows
     cdef Offsets table
-    cdef table_run_t run
-    cdef undecided_t undecided
-    cdef spec_t spec = columns.spec
+    cdef job_t *job = &run.job
     cdef plan_t *plan = &run.plan
     try:
         if job.reals != NULL and rows >= ROWS_FOR_KEPT_TABLE:
@@ -70,26 +80,14 @@ cdef int execute_job(Columns columns, job_t job, ptrdiff_t rows, bint may_stream
             if integers != NULL:
                 job.integers = integers
                 job.reals = NULL
-        if job.reals == NULL:
-            with nogil:
-                step = spacing(&job, rows)
-        plan[0] = plan_table(&spec, &job, rows, step, kept_table(columns, step, 0) is not None, may_stream, threads)
+        plan_table(plan, columns, job, rows, may_stream, threads)
         job.offsets = NULL
-        if plan.is_advanced:
-            table = offset_table(columns, step, plan.first, threads)
+        if plan.step:
+            table = offset_table(columns, plan.step, plan.first, threads)
             job.offsets = &table.table
         job.output = plan.output
         job.panel = plan.panel
-        job.skip_rounding_test = rounding_test_skipped
-        spec.context = &undecided
-        undecided.value = <PyObject *>columns.value
-        run.run.kernel = active
-        run.run.undecided = &undecided
-        run.run.specs = 1
         run.run.bytes = plan.panel
-        run.spec = &spec
-        run.job = &job
-        run.all_rows = rows
         run.ranges = plan.threads
         run_call(table_block, &run.run, (plan.blocks + plan.threads - 1) // plan.threads * plan.threads, plan.per_check,
                  plan.threads, "panels of rows")
@@ -105,12 +103,12 @@ cdef void table_block(void *context, ptrdiff_t which, int member) noexcept nogil
     cdef ptrdiff_t range_blocks = (plan.blocks + run.ranges - 1) // run.ranges
     cdef ptrdiff_t block = which % run.ranges * range_blocks + which // run.ranges
     cdef ptrdiff_t row = block % plan.row_blocks * plan.rows, entry = block // plan.row_blocks * plan.entries
-    cdef job_t job = run.job[0]
+    cdef job_t job = run.job
     if block >= plan.blocks or run.run.undecided.error != NULL:
         return                          # past the end of the last range, or after an error
     job.out += entry * job.batch_stride
     job.batch = min(plan.entries, job.batch - entry)
-    run.run.kernel.rows(run.spec, &job, row, min(plan.rows, run.all_rows - row), run.run.memory + member * run.run.bytes,
+    run.run.kernel.rows(&run.spec, &job, row, min(plan.rows, run.all_rows - row), run.run.memory + member * run.run.bytes,
                         &run.run.slots[member].tally)
 
 
@@ -158,11 +156,8 @@ cdef list set_axes(rotation_t *r, run_t *run, rotation_axes_t *a, Rotation rotat
             r.has_fast_path = False
         if r.factors != NULL:
             continue
-        step = 0
-        if job.reals == NULL:
-            with nogil:
-                step = spacing(job, rows)
-        if is_advanced(&a.specs[i], rows, step, kept_table(columns, step, 0) is not None, ROWS_FOR_TABLE):
+        step = advanced_step(columns, job, rows, ROWS_FOR_TABLE)
+        if step:
             table = offset_table(columns, step, 0, threads)
             tables.append(table)
             job.offsets = &table.table
@@ -174,9 +169,9 @@ cdef list set_axes(rotation_t *r, run_t *run, rotation_axes_t *a, Rotation rotat
     return tables
 
 
-cdef int execute_rotation(const rotation_call_t *call, Rotation rotation, Factors factors=None) except -1:
+cdef int execute_rotation(rotation_call_t *call, Rotation rotation, Factors factors=None) except -1:
     """Rotate in blocks of rows and heads.  If `factors` is not None, use its cosines and sines."""
-    cdef rotation_t r = call.rotation
+    cdef rotation_t *r = &call.rotation
     cdef rotation_axes_t axes
     cdef rotation_run_t run
     cdef Numbers numbers
@@ -186,14 +181,14 @@ cdef int execute_rotation(const rotation_call_t *call, Rotation rotation, Factor
         numbers = numbers_of(factors, r.dtype, call.threads)
         r.factors = numbers.first
         r.direct_scale = numbers.direct_scale
-    tables = set_axes(&r, &run.run, &axes, rotation, &call.positions, call.rows if factors is None else factors.rows,
+    tables = set_axes(r, &run.run, &axes, rotation, &call.positions, call.rows if factors is None else factors.rows,
                       call.threads)
-    run.plan = plan_rotation(&r, call.rows, call.heads, call.threads)
+    plan_rotation(&run.plan, r, call.rows, call.heads, call.threads)
     r.most_rows = run.plan.rows
-    run.rotation = &r
+    run.rotation = r
     run.all_rows = call.rows
     run.all_heads = call.heads
-    run.run.bytes = (active.rotation_memory(&r) + LINE - 1) // LINE * LINE
+    run.run.bytes = (active.rotation_memory(r) + LINE - 1) // LINE * LINE
     run_call(rotation_block, &run.run, run.plan.blocks, run.plan.per_check, run.plan.threads, "cosines and sines")
     return 0
 

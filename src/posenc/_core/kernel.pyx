@@ -1,8 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, freethreading_compatible=True
+# cython: auto_pickle=False, binding=False
 """Calls of the C kernels.  First, a call is prepared and its arguments are checked; then a team of threads executes it.
 
 Each included file uses only the files before it.
 """
+
+cdef object checks, empty, ndarray, uint16      # C variables, which are found faster than Python globals
 
 import os
 from math import prod
@@ -100,7 +103,8 @@ def rounded_bits(str dtype, object positions):
 def encode(Columns columns not None, object positions, object dtype, object out, object threads):
     """Return encodings: see `posenc.encode`."""
     cdef table_call_t call
-    memset(&call, 0, sizeof(table_call_t))
+    call.positions.is_array = False     # holds no buffer yet
+    memset(&call.out, 0, sizeof(Py_buffer))
     try:
         out = prepare_encode(&call, &columns.spec, positions, dtype, out, threads)
         execute_table(&call, columns)
@@ -113,7 +117,8 @@ def encode(Columns columns not None, object positions, object dtype, object out,
 def add_to(Columns columns not None, object x, object positions, object x_scale, object threads):
     """Add encodings to x: see `posenc.add_to`."""
     cdef table_call_t call
-    memset(&call, 0, sizeof(table_call_t))
+    call.positions.is_array = False     # holds no buffer yet
+    memset(&call.out, 0, sizeof(Py_buffer))
     try:
         prepare_add_to(&call, &columns.spec, x, positions, x_scale, threads)
         execute_table(&call, columns)
@@ -125,7 +130,9 @@ def add_to(Columns columns not None, object x, object positions, object x_scale,
 def rotate(Rotation rotation not None, object x, object positions, object inverse, object out, object threads):
     """Rotate x: see `posenc.Rotary.rotate`."""
     cdef rotation_call_t call
-    memset(&call, 0, sizeof(rotation_call_t))
+    call.positions.is_array = False     # holds no buffer yet
+    memset(&call.x, 0, sizeof(Py_buffer))
+    memset(&call.out, 0, sizeof(Py_buffer))
     try:
         prepare_rotate(&call, rotation, x, positions, inverse, out, threads)
         execute_rotation(&call, rotation)
@@ -138,7 +145,9 @@ def rotate(Rotation rotation not None, object x, object positions, object invers
 def rotate_at(Factors factors not None, object x, object positions, object out, object threads):
     """Rotate x at `positions`, a view of the positions of `factors`: see `posenc.RotaryAt.rotate`."""
     cdef rotation_call_t call
-    memset(&call, 0, sizeof(rotation_call_t))
+    call.positions.is_array = False     # holds no buffer yet
+    memset(&call.x, 0, sizeof(Py_buffer))
+    memset(&call.out, 0, sizeof(Py_buffer))
     try:
         prepare_rotate(&call, factors.rotation, x, positions, factors.inverse, out, threads, factors)
         execute_rotation(&call, factors.rotation, factors)

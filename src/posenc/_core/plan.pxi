@@ -18,7 +18,7 @@ cdef enum:
 
 cdef struct plan_t:
     output_t output
-    bint is_advanced
+    uint64_t step                       # absolute step between the positions of rows that are advanced, else 0
     ptrdiff_t first                     # first column of the offset table
     size_t panel                        # bytes
     int threads                         # largest number of threads
@@ -27,39 +27,41 @@ cdef struct plan_t:
     ptrdiff_t per_check                 # number of blocks for each thread in the first piece: see run_pieces
 
 
-cdef bint is_advanced(const spec_t *spec, ptrdiff_t rows, uint64_t step, bint has_table, ptrdiff_t rows_for_table) noexcept:
-    """Whether to advance rows at positions `step` apart; a table for one call is built for `rows_for_table` rows or more."""
-    cdef ptrdiff_t min_rows = ROWS_WITH_TABLE if has_table else \
-        ROWS_FOR_KEPT_TABLE if step == 1 and spec.columns <= KEPT_COLUMNS else rows_for_table
-    # the limit of `step` keeps its product with the longest offset inside the int64 range
-    return 0 < step < <uint64_t>1 << 50 and rows >= min_rows
+cdef uint64_t advanced_step(Columns columns, job_t *job, ptrdiff_t rows, ptrdiff_t rows_for_table) noexcept:
+    """Return the absolute step between the positions of rows if angle addition computes them, else 0.
+
+    `spacing` may replace the positions.  An offset table that is not kept needs at least `rows_for_table` rows.
+    """
+    cdef uint64_t step
+    if rows < ROWS_WITH_TABLE:
+        return 0
+    step = spacing(job, rows)
+    if step == 1 and columns.spec.columns <= KEPT_COLUMNS:
+        rows_for_table = ROWS_FOR_KEPT_TABLE
+    # the limit keeps step times the longest offset inside the int64 range
+    if step < <uint64_t>1 << 50 and (rows >= rows_for_table or kept_table(columns, step, 0) is not None):
+        return step
+    return 0
 
 
-cdef plan_t plan_table(const spec_t *spec, const job_t *job, ptrdiff_t rows, uint64_t step, bint has_table, bint may_stream,
-                       int threads) except *:
-    """Return the plan of a job.
+cdef int plan_table(plan_t *plan, Columns columns, job_t *job, ptrdiff_t rows, bint may_stream, int threads) except -1:
+    """Set the plan of a job.
 
     Parameters
     ----------
     job
-        Its `offsets` and `panel` are not set yet; `output` is ADD or STORE.
-    step : int
-        Absolute step between the positions of rows that angle addition can compute; 0 if there are none.
-    has_table : bool
-        Whether the encoding keeps the offset table of `step`.
+        Its `offsets` and `panel` are not set yet; `output` is ADD or STORE.  `spacing` may replace its positions.
     may_stream : bool
         False if the pages of `out` are new: the system zeroes a page when it is first written, so its lines are in the cache.
     """
-    cdef plan_t plan
-    plan.is_advanced = is_advanced(
-        spec, rows, step, has_table, ROWS_FOR_TABLE_FLOAT64 if job.dtype == FLOAT64 else ROWS_FOR_TABLE)
+    plan.step = advanced_step(columns, job, rows, ROWS_FOR_TABLE_FLOAT64 if job.dtype == FLOAT64 else ROWS_FOR_TABLE)
     plan.output = job.output
     plan.first = 0
     plan.panel = 0
-    if plan.is_advanced:
-        plan_output(&plan, spec, job, rows, may_stream)
-    plan_blocks(&plan, spec, job, rows, threads)
-    return plan
+    if plan.step:
+        plan_output(plan, &columns.spec, job, rows, may_stream)
+    plan_blocks(plan, &columns.spec, job, rows, threads)
+    return 0
 
 
 cdef void plan_output(plan_t *plan, const spec_t *spec, const job_t *job, ptrdiff_t rows, bint may_stream) noexcept:
@@ -84,7 +86,7 @@ cdef void plan_output(plan_t *plan, const spec_t *spec, const job_t *job, ptrdif
 
 cdef int plan_blocks(plan_t *plan, const spec_t *spec, const job_t *job, ptrdiff_t rows, int threads) except -1:
     cdef ptrdiff_t columns = spec.columns, per_thread, per_check
-    if (plan.is_advanced and spec.has_fast_path and (spec.fast_test or job.dtype == FLOAT64)
+    if (plan.step and spec.has_fast_path and (spec.fast_test or job.dtype == FLOAT64)
             and few_limbs(spec.position_offset, job, rows)):
         per_thread = ADVANCED_PER_THREAD
         per_check = ADVANCED_PER_CHECK
@@ -113,9 +115,8 @@ cdef bint few_limbs(double offset, const job_t *job, ptrdiff_t rows) noexcept:
             and min(first, last) > -(<int64_t>1 << 31) and max(first, last) < <int64_t>1 << 31)
 
 
-cdef plan_t plan_rotation(const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads, int threads) except *:
-    """Return the plan of a rotation; its `entries` are heads."""
-    cdef plan_t plan
+cdef int plan_rotation(plan_t *plan, const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads, int threads) except -1:
+    """Set the plan of a rotation; its `entries` are heads."""
     cdef ptrdiff_t columns = 2 * r.pairs + r.rest, least
     cdef ptrdiff_t per_check = MOST_IN_BLOCK if r.has_fast_path else DIRECT_PER_CHECK // 2
     plan.threads = team_size(threads, rows * heads * columns, ADVANCED_PER_THREAD if r.has_fast_path else DIRECT_PER_THREAD,
@@ -130,4 +131,4 @@ cdef plan_t plan_rotation(const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads, 
     plan.row_blocks = (rows + plan.rows - 1) // plan.rows
     plan.blocks = plan.row_blocks * ((heads + plan.entries - 1) // plan.entries)
     plan.per_check = max(1, per_check // (4 * plan.rows * plan.entries * columns))
-    return plan
+    return 0

@@ -46,10 +46,10 @@ cdef bint read_range(positions_t *p, object positions, double offset) except -1:
         else:
             p.rows = len(positions)
             if p.rows:
-                start = positions.start
-                last = positions[p.rows - 1]
+                start = last = positions.start
             p.start = <uint64_t>start
             if p.rows > 1:
+                last = positions[p.rows - 1]
                 p.step = (<uint64_t>last - <uint64_t>start) // <uint64_t>(p.rows - 1) if last > start else \
                     -((<uint64_t>start - <uint64_t>last) // <uint64_t>(p.rows - 1))
     except OverflowError:
@@ -117,20 +117,23 @@ cdef bint is_array_inside(const positions_t *p, double offset) noexcept:
     return is_inside(lowest, highest, offset)
 
 
-cdef uint64_t spacing(job_t *job, ptrdiff_t rows) noexcept nogil:
+cdef uint64_t spacing(job_t *job, ptrdiff_t rows) noexcept:
     """Return the absolute step between the positions of rows that angle addition can compute, or 0 if there are none.
 
-    The positions must be integers.  An evenly spaced array is replaced by its first position and its step.
+    An evenly spaced array of integers is replaced by its first position and its step.
     """
     cdef ptrdiff_t matches
     cdef uint64_t step
+    if job.reals != NULL:
+        return 0
     if job.integers == NULL:
         return -job.step if <int64_t>job.step < 0 else job.step
-    step = majority_step(job.integers, rows, &matches)
-    if step and matches == rows - 1 and is_monotonic(job.integers, rows, step):
-        job.start = <uint64_t>job.integers[0]
-        job.step = step if job.integers[rows - 1] > job.integers[0] else -step
-        job.integers = NULL
+    with nogil:
+        step = majority_step(job.integers, rows, &matches)
+        if step and matches == rows - 1 and is_monotonic(job.integers, rows, step):
+            job.start = <uint64_t>job.integers[0]
+            job.step = step if job.integers[rows - 1] > job.integers[0] else -step
+            job.integers = NULL
     return step
 
 

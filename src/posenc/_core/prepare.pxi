@@ -5,7 +5,9 @@ cdef struct table_call_t:
     # encode or add_to
     positions_t positions
     Py_buffer out                       # the array to which rows are stored or added
-    job_t job                           # `dtype`, `output` and `x_scale`; execute.pxi sets the other members
+    dtype_t dtype
+    output_t output                     # STORE or ADD
+    double x_scale
     bint is_table                       # whether batch entries share positions; if not, there is a position for each row
     bint is_fresh                       # whether `out` is a new array
     int threads                         # 0 for the default
@@ -175,7 +177,7 @@ cdef int replace_positions(positions_t *p, object array) except -1:
 
 cdef object prepare_encode(table_call_t *call, const spec_t *spec, object positions, object dtype, object out, object threads):
     """Prepare a call of `encode`.  Return `out`, or a new array if `out` is None."""
-    cdef tuple element
+    cdef Element element
     cdef positions_t *p = &call.positions
     cdef int axis
     if dtype is not None:
@@ -184,8 +186,9 @@ cdef object prepare_encode(table_call_t *call, const spec_t *spec, object positi
         element = element_of(out.dtype, "out has dtype", "float64, float32")
     else:
         element = element_of("float32", None, None)
-    call.job.output = STORE
-    call.job.dtype = <dtype_t><int>element[0]
+    call.output = STORE
+    call.x_scale = 1
+    call.dtype = element.code
     call.threads = thread_count(threads)
     read_positions(p, positions, spec.position_offset)
     call.is_table = p.axes == 1
@@ -202,40 +205,41 @@ cdef object prepare_encode(table_call_t *call, const spec_t *spec, object positi
     return out
 
 
-cdef object new_table_array(const positions_t *p, ptrdiff_t d_model, tuple element):
-    cdef ptrdiff_t itemsize = itemsize_of(<dtype_t><int>element[0])
+cdef object new_table_array(const positions_t *p, ptrdiff_t d_model, Element element):
+    cdef ptrdiff_t itemsize = itemsize_of(element.code)
     shape = shape_of(p, d_model)
-    if <double>p.rows * d_model < 2.0**58 and (<int>element[0] != BFLOAT16 or element[1] != uint16):
+    if <double>p.rows * d_model < 2.0**58 and (element.code != BFLOAT16 or element.dtype != uint16):
         try:
-            return aligned_array(shape, element[1], p.rows * d_model * itemsize)
+            return aligned_array(shape, element.dtype, p.rows * d_model * itemsize)
         except MemoryError:
             pass
-    return output_array(None, shape, element[1], "bfloat16" if <int>element[0] == BFLOAT16 else "", "positions")
+    return output_array(None, shape, element.dtype, "bfloat16" if element.code == BFLOAT16 else "", "positions")
 
 
 cdef int prepare_add_to(table_call_t *call, const spec_t *spec, object x, object positions, object x_scale,
                         object threads) except -1:
-    cdef tuple element
+    cdef Element element
     cdef positions_t *p = &call.positions
     cdef double factor
     cdef ptrdiff_t n = 0
     cdef int axis
     cdef bint matches
-    call.job.output = ADD
+    call.output = ADD
     call.is_fresh = False
-    checks.check_is_array("x", x)
+    if not isinstance(x, ndarray):
+        checks.check_is_array("x", x)
     # Conversions may run user code that changes x, so x is checked after all of them.
     factor = finite_number(x_scale, "x_scale")
     call.threads = thread_count(threads)
     if positions is not None:
         read_positions(p, positions, spec.position_offset)
-    if x.ndim == 0 or x.shape[x.ndim - 1] != spec.d_model:
-        raise ValueError(f"x has shape {x.shape}, expected (..., {spec.d_model})")
     element = element_of(x.dtype, "x has dtype", "float64, float32")
-    call.job.dtype = <dtype_t><int>element[0]
+    call.dtype = element.code
     hold_rows(&call.out, x, element, "x")
-    call.job.x_scale = posenc_rounded(call.job.dtype, factor)
-    if call.job.x_scale - call.job.x_scale != 0:
+    if call.out.shape[call.out.ndim - 1] != spec.d_model:
+        raise ValueError(f"x has shape {x.shape}, expected (..., {spec.d_model})")
+    call.x_scale = posenc_rounded(call.dtype, factor)
+    if call.x_scale - call.x_scale != 0:
         raise ValueError(f"x_scale is {factor}, expected a number within the range of {x.dtype.name}")
     if call.out.ndim > 1:
         n = call.out.shape[call.out.ndim - 2]
@@ -273,7 +277,7 @@ cdef double finite_number(object value, str name) except? -1:
 cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, object x, object positions, object inverse, object out,
                         object threads, Factors factors=None) except -1:
     """Prepare a rotation.  If `factors` is given, `positions` must be a view of the positions of `factors`."""
-    cdef tuple element
+    cdef Element element
     cdef positions_t *p = &call.positions
     cdef rotation_t *r = &call.rotation
     cdef bint in_place = out is None or out is x
@@ -290,7 +294,7 @@ cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, object x, obje
     if x.ndim == 0 or x.shape[x.ndim - 1] != rotation.head_dim:
         raise ValueError(f"x has shape {x.shape}, expected (..., {rotation.head_dim})")
     element = element_of(x.dtype, "x has dtype", "float32")
-    if <int>element[0] == FLOAT64:
+    if element.code == FLOAT64:
         raise TypeError("x has dtype float64, expected float32, float16 or bfloat16: float64 would not be correctly rounded")
     if not in_place:
         hold_rows(&call.x, x, element, "x", False)
@@ -303,11 +307,14 @@ cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, object x, obje
     else:
         hold_rows(&call.out, x, element, "x")
     source = &call.out if in_place else &call.x
-    r.dtype = <dtype_t><int>element[0]
+    r.dtype = element.code
     r.interleaved = rotation.interleaved
     r.inverse = inverse
     r.pairs = rotation.pairs
     r.rest = rotation.head_dim - 2 * rotation.pairs
+    r.factors = NULL
+    r.direct_scale = 0
+    r.first_position = 0
     r.x = <const char *>source.buf
     r.out = <char *>call.out.buf
     r.skip_rounding_test = rounding_test_skipped
@@ -328,6 +335,9 @@ cdef int view_positions(positions_t *p, object positions, Factors factors) excep
     cdef int i
     PyObject_GetBuffer(positions, &p.view, PyBUF_STRIDES)
     p.is_array = True
+    p.start = p.step = 0
+    p.integers = NULL
+    p.reals = NULL
     p.axes = p.view.ndim
     for i in range(p.axes):
         p.shape[i] = p.view.shape[i]
@@ -367,6 +377,7 @@ cdef int prepare_rows_and_heads(rotation_call_t *call, Rotation rotation, object
         matches = own == axes or own < 2 and own < axes
         if own < 2 and n > 1:               # a single position is not broadcast to n rows
             matches = own == 1 and p.shape[several] == n
+    r.rows.axes = r.heads.axes = 0
     call.rows = call.heads = 1
     for axis in range(axes):
         at = axis - (axes - p.axes)

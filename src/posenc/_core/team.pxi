@@ -86,7 +86,8 @@ cdef int run_call(run_block_t block, run_t *run, ptrdiff_t blocks, ptrdiff_t per
             raise MemoryError(f"Unable to allocate {threads * run.bytes} bytes for {purpose}")
         run.memory = <char *>on_cache_line(memory)
     run.slots = slots
-    memset(slots, 0, threads * sizeof(slot_t))
+    for i in range(threads):
+        slots[i].tally.uncertain = slots[i].tally.exact = 0
     for i in range(run.specs):
         run.undecided[i].error = NULL
         run.undecided[i].serial = threads == 1

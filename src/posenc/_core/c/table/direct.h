@@ -136,12 +136,9 @@ INLINE void apply_symmetry(const symmetry_t *t, vf64 s, vf64 c, vf64 *sine, vf64
     *cosine = f64_of_bits(u64_xor(u64_select(t->exchange, u, v), t->cos_sign));
 }
 
-/* sin and cos of the rest of a phase, in double-double. */
-NOINLINE void series_dd(const phase_t *phase, vdd *sine, vdd *cosine) {
-    const vf64 last = f64_add(phase_limb(phase, 3), phase_limb(phase, 4));
-    vdd turn = fast_two_sum(phase->first, phase_limb(phase, 1));
-    turn = fast_two_sum(turn.high, f64_add(turn.low, f64_add(phase_limb(phase, 2), last)));
-
+/* sin and cos of an angle in turns, in double-double; its two parts are passed in registers. */
+NOINLINE void series_dd(vf64 high, vf64 low, vdd *sine, vdd *cosine) {
+    const vdd turn = {high, low};
     vdd x = dd_product(turn, (vdd){f64_set(TWO_PI_HIGH), f64_set(TWO_PI_LOW)});
     x = fast_two_sum(x.high, x.low);
     vdd z = dd_product(x, x);
@@ -155,8 +152,11 @@ NOINLINE void series_dd(const phase_t *phase, vdd *sine, vdd *cosine) {
 INLINE void direct_dd(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vdd *sine, vdd *cosine) {
     const phase_t phase = direct_phase(spec, position, column, lanes, PHASE_LIMBS);
     const symmetry_t t = symmetry_of(spec, position, column, lanes, phase.quadrant);
+    const vf64 last = f64_add(phase_limb(&phase, 3), phase_limb(&phase, 4));
+    vdd turn = fast_two_sum(phase.first, phase_limb(&phase, 1));
+    turn = fast_two_sum(turn.high, f64_add(turn.low, f64_add(phase_limb(&phase, 2), last)));
     vdd s, c;
-    series_dd(&phase, &s, &c);
+    series_dd(turn.high, turn.low, &s, &c);
     apply_symmetry(&t, s.high, c.high, &sine->high, &cosine->high);
     apply_symmetry(&t, s.low, c.low, &sine->low, &cosine->low);
 }
