@@ -1,4 +1,4 @@
-# Rotation in double (rotate_in_double in rope/pairs.h, settle_order in rope/uncertain_pairs.h), relative to |a c| + |b s|.
+# Rotation in double (rotate_in_double in rope/pairs.h, round_pairs in rope/uncertain_pairs.h), relative to |a c| + |b s|.
 #
 # As in rows_double.g, each term is multiplied by the factors of the operations on its way.  a and b are exact.  c and s are
 # correctly rounded, or evaluated directly, with absolute errors that DIRECT_ROTATION_FLOOR covers.

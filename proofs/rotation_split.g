@@ -1,4 +1,4 @@
-# Rotation of float16 and bfloat16 in double, with factors that are sums of two floats (settle_order in
+# Rotation of float16 and bfloat16 in double, with factors that are sums of two floats (round_pairs in
 # rope/uncertain_pairs.h), relative to |a c| + |b s|.
 #
 # c_low is c - c_upper, which is at most SMALL |c| (rotation_float.g), rounded to 24 bits.  The rest is as in rotation_double.g;
