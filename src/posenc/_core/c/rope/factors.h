@@ -26,8 +26,9 @@ NOINLINE void direct_row(const spec_t *shared, const position_t *shared_position
 /* Replaces the interleaved cosines and sines of a row by blocks of cosines and of sines. */
 static void separate(double *row, ptrdiff_t columns) {
     for (const double *const end = row + columns; row < end; row += 2 * FACTOR_PAIRS) {
-        ALIGNED uint64_t pairs[2 * FACTOR_PAIRS + 1] = {0};     /* one more, which u64_load_even may read */
-        memcpy(pairs, row, 2 * FACTOR_PAIRS * sizeof *row);
+        ALIGNED uint64_t pairs[2 * FACTOR_PAIRS + 1];
+        pairs[2 * FACTOR_PAIRS] = 0;                            /* u64_load_even may read it */
+        for (int i = 0; i < 2 * FACTOR_PAIRS; i += LANES) u64_flush(pairs + i, bits_of_f64(f64_load(row + i)), 0);
         for (int i = 0; i < FACTOR_PAIRS; i += LANES) {
             f64_store(row + i, f64_of_bits(u64_load_even(pairs + 2 * i)));
             f64_store(row + FACTOR_PAIRS + i, f64_of_bits(u64_load_even(pairs + 2 * i + 1)));
