@@ -11,7 +11,7 @@
 #! functions direct_double:56f25c1d direct_values:538a1602
 #! mutation table/direct.h: const vf64 x = f64_mul(turn, f64_set(TWO_PI_HIGH)), z = f64_mul(x, x); => const vf64 x = f64_mul(turn, f64_set(TWO_PI_HIGH)), z = f64_mul(x, turn);
 #! mutation table/direct.h: q->high = f64_mul(q->high, scale); => q->high = f64_mul(f64_mul(q->high, scale), f64_set(0x1.000000001p0));
-#! mutation rope/factors.h: f64_interleave(f64_mul(c, scale), f64_mul(s, scale), &low, &high); => f64_interleave(f64_mul(f64_mul(c, c), scale), f64_mul(s, scale), &low, &high);
+#! mutation rope/factors.h: f64_store(to, f64_mul(c, scale)); => f64_store(to, f64_mul(f64_mul(c, c), scale));
 @rnd = float<53,ne>;
 #! code table/direct.h rounded
 #|    const vf64 x = f64_mul(turn, f64_set(TWO_PI_HIGH)), z = f64_mul(x, x);
@@ -25,9 +25,10 @@ z_e = x * x;
 #! code table/direct.h rounded q_high=c
 #|        q->high = f64_mul(q->high, scale);
 #! code rope/factors.h rounded
-#|        direct_double(spec, position, column, PAIRS, &s, &c);
-#|        f64_interleave(f64_mul(c, scale), f64_mul(s, scale), &low, &high);
+#|        direct_double(&spec, &position, 2 * pair, PAIRS, &s, &c);
+#|        f64_store(to, f64_mul(c, scale));
+#|        f64_store(to + FACTOR_PAIRS, f64_mul(s, scale));
 { |x| in [0,{{X_MOST}}] /\ scale <> 0 /\ Cosine <> 0 /\ |c_e -/ Cos| <= {{COS_POLYNOMIAL}}
   /\ |Cos -/ Cosine| <= {{COS_ANGLE}}
-  -> |q_high -/ (Cosine * scale)| <= {{COS_DOUBLE}} /\ |low -/ (Cosine * scale)| <= {{COS_DOUBLE}} }
+  -> |q_high -/ (Cosine * scale)| <= {{COS_DOUBLE}} /\ |to -/ (Cosine * scale)| <= {{COS_DOUBLE}} }
 $ x in 8;

@@ -13,7 +13,7 @@
 #! mutation table/direct.h: s = f64_muladd(f64_mul(s, z), x, x); => s = f64_muladd(f64_mul(s, z), x, x); s = f64_mul(s, f64_set(0x1.00000000001p0));
 #! mutation table/direct.h: scale = f64_set(spec->scale), zero = f64_set(0); => scale = f64_set(spec->scale), zero = f64_set(0x1p-60);
 #! mutation table/direct.h: p->high = f64_muladd(p->high, scale, zero); => p->high = f64_muladd(f64_muladd(p->high, scale, zero), f64_set(3), zero);
-#! mutation rope/factors.h: f64_interleave(f64_mul(c, scale), f64_mul(s, scale), &low, &high); => f64_interleave(f64_mul(c, scale), f64_mul(f64_mul(s, s), scale), &low, &high);
+#! mutation rope/factors.h: f64_store(to + FACTOR_PAIRS, f64_mul(s, scale)); => f64_store(to + FACTOR_PAIRS, f64_mul(f64_mul(s, s), scale));
 #! refused table/direct.h: apply_symmetry(&t, s, c, sine, cosine); => apply_symmetry(&t, c, s, sine, cosine);
 @rnd = float<53,ne>;
 #! code table/direct.h rounded
@@ -49,10 +49,11 @@ z_e = x * x;
 #|    }
 #|}
 #! code rope/factors.h rounded
-#|        direct_double(spec, position, column, PAIRS, &s, &c);
-#|        f64_interleave(f64_mul(c, scale), f64_mul(s, scale), &low, &high);
+#|        direct_double(&spec, &position, 2 * pair, PAIRS, &s, &c);
+#|        f64_store(to, f64_mul(c, scale));
+#|        f64_store(to + FACTOR_PAIRS, f64_mul(s, scale));
 { |x| in [1b-97,{{X_MOST}}] /\ scale <> 0 /\ Sine <> 0 /\ |s_e -/ Sin| <= {{SIN_POLYNOMIAL}}
   /\ |Sin -/ Sine| <= {{PHASE_DOUBLE}}
-  -> |p_high -/ (Sine * scale)| <= {{SIN_DOUBLE}} /\ |high -/ (Sine * scale)| <= {{SIN_DOUBLE}} }
+  -> |p_high -/ (Sine * scale)| <= {{SIN_DOUBLE}} /\ |to_FACTOR_PAIRS -/ (Sine * scale)| <= {{SIN_DOUBLE}} }
 rnd(s_7 * z) * x + x -> (1 + rnd(s_7 * z)) * x;
 (s_e_7 * z_e) * x + x -> (1 + s_e_7 * z_e) * x;

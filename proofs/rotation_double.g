@@ -1,4 +1,4 @@
-# Rotation in double (rotate_in_double in rope/pairs.h, settle_order in rope/uncertain_pairs.h), relative to |a c| + |b s|.
+# Rotation in double (rotate_in_double in rope/pairs.h, round_pairs in rope/uncertain_pairs.h), relative to |a c| + |b s|.
 #
 # As in rows_double.g, one term is bounded at a time.  a and b are exact.  c and s are either correctly rounded, or evaluated
 # directly with absolute errors that DIRECT_ROTATION_FLOOR covers.  apply_symmetry may exchange the sine and the cosine of the
@@ -11,7 +11,7 @@
 #! bound ROTATION: rotation in double, correctly rounded factors
 #! bound ROTATION_DIRECT: rotation in double, factors evaluated directly
 #! variants FUSED=0,1 FACTORS=rounded,direct
-#! functions direct_row:70eb0f8f apply_symmetry:43c4b846 fill_table:44b6e1af
+#! functions direct_row:c228166f apply_symmetry:43c4b846 fill_table:15af3b26
 #! mutation rope/pairs.h: v->a[i] = f64_mulsub(a, c, f64_mul(b, s)); => v->a[i] = f64_muladd(a, c, f64_mul(b, s));
 #! mutation rope/uncertain_pairs.h: vf64 x = f64_sub(f64_mul(a, c), f64_mul(b, s)) => vf64 x = f64_add(f64_mul(a, c), f64_mul(b, s))
 #! mutation rope/uncertain_pairs.h: factors[0] * c + factors[1] * s; => factors[0] * c - factors[1] * s;

@@ -9,8 +9,8 @@
 #
 # The products with the lower floats are bounded one at a time, as in rows_double.g, with the rounded terms r_c ... and r_s ...
 # The last rounding is that of the last sum (e2); LOWER bounds the error of a term before this rounding.
-#! constant CUT rope/factors.h: + ((uint64_t)1 << {_})) & ~(((uint64_t)1 << {}) - 1));
-#! constant CUT_HALF rope/factors.h: + ((uint64_t)1 << {})) & ~(((uint64_t)1 << {_}) - 1));
+#! constant CUT rope/factors.h: f64_of_bits(u64_and(rounded, u64_set(~(((uint64_t)1 << {}) - 1))));
+#! constant CUT_HALF rope/factors.h: const vu64 rounded = u64_add(bits_of_f64(x), u64_set((uint64_t)1 << {}));
 #! let UPPER_BITS = 53 - CUT
 #! let SMALL = max(2**CUT_HALF, 2**CUT - 2**CUT_HALF) * 2**-52
 #! export SMALL
@@ -19,19 +19,19 @@
 #! bound LOWER: rotation in float, products with the lower floats
 #! bound ROTATION_FLOAT: rotation in float, of A
 #! variants FUSED=0,1
-#! functions upper_bits:8566c0b9 split_number:77dbe630 spread:5d0903b9 float_factors:d071882c factor_index:c657793b
-#! mutation rope/factors.h: ((uint64_t)1 << 39)) & ~(((uint64_t)1 << 40) - 1)); => ((uint64_t)1 << 40)) & ~(((uint64_t)1 << 41) - 1));
-#! mutation rope/factors.h: ((uint64_t)1 << 39)) & ~(((uint64_t)1 << 40) - 1)); => ((uint64_t)1 << 38)) & ~(((uint64_t)1 << 39) - 1));
-#! mutation rope/factors.h: ((uint64_t)1 << 39)) & ~(((uint64_t)1 << 40) - 1)); => ((uint64_t)1 << 38)) & ~(((uint64_t)1 << 40) - 1));
+#! functions upper_bits:63cf2569 separate:e8de0157 split_block:67f103ca finish_row:4a5e380f float_factors:d071882c factor_index:c657793b
+#! mutation rope/factors.h: u64_set(~(((uint64_t)1 << 40) - 1)) => u64_set(~(((uint64_t)1 << 41) - 1))
+#! mutation rope/factors.h: u64_set(~(((uint64_t)1 << 40) - 1)) => u64_set(~(((uint64_t)1 << 39) - 1))
+#! mutation rope/factors.h: u64_set((uint64_t)1 << 39) => u64_set((uint64_t)1 << 38)
 #! mutation rope/pairs.h: v->a[g] = f32_add(f32_mulsub(a, c, f32_mul(b, s)), f32_mulsub(a, c_low, f32_mul(b, s_low))); => v->a[g] = f32_add(f32_mulsub(a, c, f32_mul(b, s)), f32_mulsub(a, c, f32_mul(b, s_low)));
 #@ -Eprecision=200
 @rnd = float<24,ne>;
 #! quote rope/factors.h
-#|    const double top = upper_bits(number);
-#|    *upper = (float)top;
-#|    *lower = (float)(number - top);
+#|            const vf64 top[2] = {upper_bits(number[0]), upper_bits(number[1])};
+#|            upper[g] = f32_of_f64(top[0], top[1]);
+#|            lower[g] = f32_of_f64(f64_sub(number[0], top[0]), f64_sub(number[1], top[1]));
 #! quote rope/factors.h
-#|        for (int i = 0; i < FACTOR_PAIRS; i++) c[i] = unit * row[2 * i], s[i] = sign * row[2 * i + 1];
+#|        for (int i = 0; i < FACTOR_PAIRS; i++) numbers[i] = (is_sine ? sign : unit) * row[i];
 #! quote rope/pairs.h
 #|        const float *const at = float_factors(factors, pair, g, dtype, interleaved);
 #|        const vf32 c = f32_load(at), c_low = f32_load(at + FACTOR_PAIRS);

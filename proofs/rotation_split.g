@@ -1,4 +1,4 @@
-# Rotation of float16 and bfloat16 in double, with factors that are sums of two floats (settle_order in
+# Rotation of float16 and bfloat16 in double, with factors that are sums of two floats (round_pairs in
 # rope/uncertain_pairs.h), relative to |a c| + |b s|.
 #
 # c_low is c - c_upper, rounded to 24 bits, where |c - c_upper| <= SMALL |c| (rotation_float.g).  SPLIT_FLOOR covers floats that
@@ -13,7 +13,7 @@
 #! bound ROTATION_SPLIT_DIRECT: rotation in double, split factors, evaluated directly
 #! variants FACTORS=rounded,direct
 #! mutation rope/uncertain_pairs.h: f64_add(upper[i], lower[i]) => f64_sub(upper[i], lower[i])
-#! mutation rope/factors.h: ((uint64_t)1 << 39)) & ~(((uint64_t)1 << 40) - 1)); => ((uint64_t)1 << 40)) & ~(((uint64_t)1 << 41) - 1));
+#! mutation rope/factors.h: u64_set(~(((uint64_t)1 << 40) - 1)) => u64_set(~(((uint64_t)1 << 41) - 1))
 #@ -Eprecision=200
 #! code rope/uncertain_pairs.h factors SUFFIX=_c upper=c_upper lower=c_low
 #|    for (int i = 0; i < 2; i++) f64_store(to + i * LANES, f64_add(upper[i], lower[i]));

@@ -105,6 +105,9 @@ def test_threads_are_started_only_when_useful():
     assert threads_after("posenc.encode(8192, 512, threads=3)") == 2
     assert threads_after("posenc.encode(65, 512, threads=64)") == 1         # two blocks
     assert threads_after("posenc.encode(8192, 512, threads=10**30)") == 63
+    rotate = "posenc.Rotary(128).rotate(numpy.ones(({0}, 32, 1, 128), 'f4'), numpy.arange({0})[:, None, None] ** 3, threads=2)"
+    assert threads_after(rotate.format(64)) == 0            # a sleeping thread would start too late to help
+    assert threads_after(rotate.format(128)) == 1
     processors = len(os.sched_getaffinity(0))
     if processors > 1 and default_threads.quota() is None:
         assert 1 <= threads_after(LARGE, OMP_NUM_THREADS="") <= processors - 1

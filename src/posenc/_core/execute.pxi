@@ -256,7 +256,7 @@ cdef Numbers new_numbers(Factors factors, dtype_t dtype, int threads):
     run.block_rows = max(1, min(<ptrdiff_t>FINE, per_check // columns))
     run.run.bytes = run.block_rows * factors.row_bytes if r.position_axes > 1 else 0
     blocks = (run.rows + run.block_rows - 1) // run.block_rows
-    threads = team_size(threads, run.rows * columns, ADVANCED_PER_THREAD if r.has_fast_path else DIRECT_PER_THREAD, blocks)
+    threads = rotation_team(&r, threads, run.rows * columns, blocks)
     run_call(factors_block, &run.run, blocks, max(1, per_check // (run.block_rows * columns)), threads, "cosines and sines")
     return result
 

@@ -13,6 +13,7 @@ cdef enum:
     TABLE_BYTES = 1 << 17               # size of the cosines and sines that a thread keeps in L2 during a rotation
     FEWEST_TABLE_ROWS = 4               # fewest rows of cosines and sines that a thread computes together
     FEWEST_HEADS = 8                    # fewest heads in a block, if a rotation is divided among threads
+    DIRECT_HEADS = 6                    # number of heads of a row that take as long to rotate as its cosines and sines take directly
     MOST_IN_BLOCK = 1 << 20             # most values in a block of a rotation, to limit its time if all are evaluated exactly
 
 
@@ -115,12 +116,23 @@ cdef bint few_limbs(double offset, const job_t *job, ptrdiff_t rows) noexcept:
             and min(first, last) > -(<int64_t>1 << 31) and max(first, last) < <int64_t>1 << 31)
 
 
+cdef int rotation_team(const rotation_t *r, int threads, ptrdiff_t values, ptrdiff_t blocks) except -1:
+    """Return the largest number of threads for a rotation or its factors.
+
+    Unlike `team_size`, it is also limited by the number of values if the caller gives `threads`.  A thread that sleeps takes
+    longer to start than a smaller rotation takes, and the call must wait for it.
+    """
+    if r.has_fast_path:
+        return team_size(threads, values, ADVANCED_PER_THREAD, min(blocks, values // ADVANCED_PER_THREAD))
+    return team_size(threads, values, DIRECT_PER_THREAD, blocks)
+
+
 cdef int plan_rotation(plan_t *plan, const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads, int threads) except -1:
     """Set the plan of a rotation; its `entries` are heads."""
     cdef ptrdiff_t columns = 2 * r.pairs + r.rest, least
     cdef ptrdiff_t per_check = MOST_IN_BLOCK if r.has_fast_path else DIRECT_PER_CHECK // 2
-    plan.threads = team_size(threads, rows * heads * columns, ADVANCED_PER_THREAD if r.has_fast_path else DIRECT_PER_THREAD,
-                             (rows * heads + FINE - 1) // FINE)
+    cdef ptrdiff_t together = heads + (DIRECT_HEADS if r.factors == NULL and r.direct_scale != 0 else 0)
+    plan.threads = rotation_team(r, threads, rows * together * columns, (rows * heads + FINE - 1) // FINE)
     plan.rows = min(rows, max(<ptrdiff_t>FEWEST_TABLE_ROWS, min(<ptrdiff_t>FINE, TABLE_BYTES // (2 * r.pairs * 8 + 1))))
     plan.entries = min(heads, max(<ptrdiff_t>1, per_check // (plan.rows * columns)))
     if plan.threads > 1:

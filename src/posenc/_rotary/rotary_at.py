@@ -120,7 +120,7 @@ class RotaryAt:
         out : ndarray, optional
             The array to write to, with the shape and dtype of x.
         threads : int, optional
-            As in `encode`.
+            As in `encode`; a small rotation uses one.
 
         Returns
         -------

@@ -9,20 +9,40 @@
 #include "rope/pairs.h"
 
 /* Evaluates the cosines and sines of a row directly, in double. */
-NOINLINE void direct_row(const spec_t *spec, const position_t *position, double *row) {
-    const vf64 scale = f64_set(spec->scale);
-    for (ptrdiff_t column = 0; column < spec->d_model; column += 2 * LANES) {
-        ALIGNED double pairs[2 * LANES];
-        vf64 s, c, low, high;
-        direct_double(spec, position, column, PAIRS, &s, &c);
-        f64_interleave(f64_mul(c, scale), f64_mul(s, scale), &low, &high);
-        f64_store(pairs, low);
-        f64_store(pairs + LANES, high);
-        memcpy(row + column, pairs, (size_t)minimum(spec->d_model - column, 2 * LANES) * sizeof *row);
+NOINLINE void direct_row(const spec_t *shared, const position_t *shared_position, double *row) {
+    /* copies, whose members the compiler need not load again after each store */
+    const spec_t spec = *shared;
+    const position_t position = *shared_position;
+    const vf64 scale = f64_set(spec.scale);
+    for (ptrdiff_t pair = 0; 2 * pair < spec.d_model; pair += LANES) {
+        double *const to = row + factor_index(pair, 2, 0);
+        vf64 s, c;
+        direct_double(&spec, &position, 2 * pair, PAIRS, &s, &c);
+        f64_store(to, f64_mul(c, scale));
+        f64_store(to + FACTOR_PAIRS, f64_mul(s, scale));
     }
 }
 
-/* Writes the interleaved cosines and sines of `count` rows, and 1 and 1/2 for the unused pairs of the last block. */
+/* Replaces the interleaved cosines and sines of a row by blocks of cosines and of sines. */
+static void separate(double *row, ptrdiff_t columns) {
+    for (const double *const end = row + columns; row < end; row += 2 * FACTOR_PAIRS) {
+        ALIGNED uint64_t pairs[2 * FACTOR_PAIRS + 1];
+        pairs[2 * FACTOR_PAIRS] = 0;                            /* u64_load_even may read it */
+        for (int i = 0; i < 2 * FACTOR_PAIRS; i += LANES) u64_flush(pairs + i, bits_of_f64(f64_load(row + i)), 0);
+        for (int i = 0; i < FACTOR_PAIRS; i += LANES) {
+            f64_store(row + i, f64_of_bits(u64_load_even(pairs + 2 * i)));
+            f64_store(row + FACTOR_PAIRS + i, f64_of_bits(u64_load_even(pairs + 2 * i + 1)));
+        }
+    }
+}
+
+INLINE void set_pair(double *row, ptrdiff_t pair, double c, double s) {
+    double *const to = row + factor_index(pair, 2, 0);
+    to[0] = c;
+    to[FACTOR_PAIRS] = s;
+}
+
+/* Writes the cosines and sines of `count` rows, and 1 and 1/2 for the unused pairs of the last block. */
 static void fill_table(const rotation_t *r, ptrdiff_t row, ptrdiff_t count, double *table, double *part) {
     const ptrdiff_t pitch = factor_pitch(r->pairs);
     tally_t tally = {0};                        /* discarded: the counters do not include cosines and sines */
@@ -37,47 +57,64 @@ static void fill_table(const rotation_t *r, ptrdiff_t row, ptrdiff_t count, doub
         if (job.integers) job.integers += row;
         else if (job.reals) job.reals += row;
         else job.start += (uint64_t)row * job.step;
-        for (ptrdiff_t i = 0; i < count && is_direct; i++) {
-            const position_t position = position_of(t->spec, &job, i);
-            direct_row(t->spec, &position, to + i * pitch);
-        }
         if (!is_direct) rows(t->spec, &job, 0, count, NULL, &tally);
-        for (ptrdiff_t i = 0; t->pair && i < count; i++)
-            for (ptrdiff_t j = 0; 2 * j < t->spec->d_model; j++)
-                memcpy(table + i * pitch + 2 * t->pair[j], part + i * pitch + 2 * j, 2 * sizeof(double));
+        for (ptrdiff_t i = 0; i < count; i++) {
+            double *const at = to + i * pitch;
+            if (is_direct) {
+                const position_t position = position_of(t->spec, &job, i);
+                direct_row(t->spec, &position, at);
+            } else {
+                separate(at, t->spec->d_model);
+            }
+            for (ptrdiff_t j = 0; t->pair && 2 * j < t->spec->d_model; j++) {
+                const double *const from = at + factor_index(j, 2, 0);
+                set_pair(table + i * pitch, t->pair[j], from[0], from[FACTOR_PAIRS]);
+            }
+        }
     }
     for (ptrdiff_t i = 0; i < count; i++)
-        for (ptrdiff_t j = 2 * r->pairs; j < pitch; j += 2) table[i * pitch + j] = 1, table[i * pitch + j + 1] = 0.5;
+        for (ptrdiff_t j = r->pairs; 2 * j < pitch; j++) set_pair(table + i * pitch, j, 1, 0.5);
 }
 
-INLINE double upper_bits(double x) {
-    return double_of_bits((bits_of_double(x) + ((uint64_t)1 << 39)) & ~(((uint64_t)1 << 40) - 1));
+INLINE vf64 upper_bits(vf64 x) {
+    const vu64 rounded = u64_add(bits_of_f64(x), u64_set((uint64_t)1 << 39));
+    return f64_of_bits(u64_and(rounded, u64_set(~(((uint64_t)1 << 40) - 1))));
 }
 
-INLINE void split_number(float *upper, float *lower, double number) {
-    const double top = upper_bits(number);
-    *upper = (float)top;
-    *lower = (float)(number - top);
+/* Stores vectors of floats; if `split`, those with an even index, and FACTOR_PAIRS / 2 floats later the other ones. */
+INLINE void store_two(float *to, vf32 first, vf32 second, int split) {
+    if (split) f32_deinterleave(first, second, &first, &second);
+    u64_flush(to, bits_of_f32(first), 0);
+    u64_flush(to + (split ? FACTOR_PAIRS / 2 : 2 * LANES), bits_of_f32(second), 0);
 }
 
-/* Replaces a row of interleaved cosines and sines by its factors. */
-static void spread(const rotation_t *r, double *row) {
+/* Splits each number of a block into an upper and a lower float. */
+INLINE void split_block(float *to, const double numbers[FACTOR_PAIRS], int split) {
+    for (int i = 0; i < FACTOR_PAIRS; i += 4 * LANES, to += split ? 2 * LANES : 4 * LANES) {
+        vf32 upper[2], lower[2];
+        for (int g = 0; g < 2; g++) {
+            const double *const from = numbers + i + 2 * g * LANES;
+            const vf64 number[2] = {f64_load(from), f64_load(from + LANES)};
+            const vf64 top[2] = {upper_bits(number[0]), upper_bits(number[1])};
+            upper[g] = f32_of_f64(top[0], top[1]);
+            lower[g] = f32_of_f64(f64_sub(number[0], top[0]), f64_sub(number[1], top[1]));
+        }
+        store_two(to, upper[0], upper[1], split);
+        store_two(to + FACTOR_PAIRS, lower[0], lower[1], split);
+    }
+}
+
+/* Replaces the cosines and sines of a row by its factors. */
+static void finish_row(const rotation_t *r, double *row) {
     /* without a fast path, the factors are NaN, which makes every value uncertain */
     const double unit = r->has_fast_path ? 1 : double_of_bits(0x7ff8000000000000u), sign = r->inverse ? -unit : unit;
     const double *const end = row + factor_pitch(r->pairs);
-    for (; row < end; row += 2 * FACTOR_PAIRS) {
-        ALIGNED double c[FACTOR_PAIRS], s[FACTOR_PAIRS];
-        for (int i = 0; i < FACTOR_PAIRS; i++) c[i] = unit * row[2 * i], s[i] = sign * row[2 * i + 1];
-        if (r->dtype != FLOAT32) {
-            for (int i = 0; i < FACTOR_PAIRS; i++) {
-                float *const to = (float *)(void *)row + factor_index(i, 4, is_split(r));
-                split_number(to, to + FACTOR_PAIRS, c[i]);
-                split_number(to + 2 * FACTOR_PAIRS, to + 3 * FACTOR_PAIRS, s[i]);
-            }
-        } else {
-            memcpy(row, c, sizeof c);
-            memcpy(row + FACTOR_PAIRS, s, sizeof s);
-        }
+    if (r->dtype == FLOAT32 && sign == 1) return;
+    for (int is_sine = 0; row < end; row += FACTOR_PAIRS, is_sine = !is_sine) {
+        ALIGNED double numbers[FACTOR_PAIRS];
+        for (int i = 0; i < FACTOR_PAIRS; i++) numbers[i] = (is_sine ? sign : unit) * row[i];
+        if (r->dtype == FLOAT32) memcpy(row, numbers, sizeof numbers);
+        else split_block((float *)(void *)row, numbers, is_split(r));
     }
 }
 
@@ -88,7 +125,7 @@ static ptrdiff_t factors_memory(const rotation_t *r, ptrdiff_t count) {
 
 NOINLINE void factors_of(const rotation_t *r, ptrdiff_t position, ptrdiff_t count, double *factors, char *memory) {
     fill_table(r, position, count, factors, (double *)(void *)memory);
-    for (ptrdiff_t i = 0; i < count; i++) spread(r, factors + i * factor_pitch(r->pairs));
+    for (ptrdiff_t i = 0; i < count; i++) finish_row(r, factors + i * factor_pitch(r->pairs));
 }
 
 #endif

@@ -149,34 +149,38 @@ INLINE vu64 round_values(vf64 *value, vf64 error, dtype_t dtype) {
     return u64_or(too_large, undecided_double(value, error, dtype));
 }
 
-INLINE void settle_order(const head_row_t *h, ptrdiff_t pair, int width, const char *in_a, const char *in_b, char *out_a,
-                         char *out_b, dtype_t dtype, int interleaved) {
-    const vf64 share = f64_set(h->limits->share), floor = f64_set(h->limits->floor), underflow = f64_set(UNDERFLOW_ERROR);
-    settled_t v;
+/* Rotates the pairs, and rounds the values that the bounds of their errors decide.  Returns zero if these are all values. */
+INLINE vu64 round_pairs(settled_t *v, const limits_t *limits, dtype_t dtype) {
+    const vf64 share = f64_set(limits->share), floor = f64_set(limits->floor), underflow = f64_set(UNDERFLOW_ERROR);
     vu64 any = u64_set(0);
-    load_settled(&v, h->factors, pair, in_a, in_b, dtype, interleaved);
     for (int i = 0; i < BUNCH; i += LANES) {
-        const vf64 a = f64_load(v.a + i), b = f64_load(v.b + i), c = f64_load(v.c + i), s = f64_load(v.s + i);
+        const vf64 a = f64_load(v->a + i), b = f64_load(v->b + i), c = f64_load(v->c + i), s = f64_load(v->s + i);
         const vf64 factors = f64_add(f64_abs(c), f64_abs(s)), numbers = f64_add(f64_abs(a), f64_abs(b));
         const vf64 error = f64_add(f64_mul(numbers, f64_add(f64_mul(factors, share), floor)), underflow);
         vf64 x = f64_sub(f64_mul(a, c), f64_mul(b, s)), y = f64_add(f64_mul(b, c), f64_mul(a, s));
         const vu64 undecided_x = round_values(&x, error, dtype), undecided_y = round_values(&y, error, dtype);
         any = u64_or(any, u64_or(undecided_x, undecided_y));
-        f64_store(v.x + i, x);
-        f64_store(v.y + i, y);
-        f64_store(v.error + i, error);
-        u64_flush(v.undecided_x + i, undecided_x, 0);
-        u64_flush(v.undecided_y + i, undecided_y, 0);
+        f64_store(v->x + i, x);
+        f64_store(v->y + i, y);
+        f64_store(v->error + i, error);
+        u64_flush(v->undecided_x + i, undecided_x, 0);
+        u64_flush(v->undecided_y + i, undecided_y, 0);
     }
-    h->tally->uncertain++;
-    if (UNLIKELY(!u64_is_zero(any))) evaluate_undecided(h, pair, width, &v);
-    store_settled(&v, out_a, out_b, dtype, interleaved);
+    return any;
 }
 
 /* Rotates `width` pairs, using an error bound for each pair; values that remain undecided are evaluated exactly. */
 NOINLINE void settle_bunch(const head_row_t *h, ptrdiff_t pair, int width, const char *in_a, const char *in_b, char *out_a,
                            char *out_b) {
-    FOR_ORDER(h->rotation, settle_order(h, pair, width, in_a, in_b, out_a, out_b, DTYPE, INTERLEAVED))
+    const rotation_t *r = h->rotation;
+    settled_t v;
+    FOR_ORDER(r, load_settled(&v, h->factors, pair, in_a, in_b, DTYPE, INTERLEAVED))
+    const vu64 any = r->dtype == FLOAT32   ? round_pairs(&v, h->limits, FLOAT32)
+                     : r->dtype == FLOAT16 ? round_pairs(&v, h->limits, FLOAT16)
+                                           : round_pairs(&v, h->limits, BFLOAT16);
+    h->tally->uncertain++;
+    if (UNLIKELY(!u64_is_zero(any))) evaluate_undecided(h, pair, width, &v);
+    FOR_ORDER(r, store_settled(&v, out_a, out_b, DTYPE, INTERLEAVED))
 }
 
 #endif
