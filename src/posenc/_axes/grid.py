@@ -106,15 +106,15 @@ def grid(
     group : {"axis", "function", "frequency"}, optional
         The index that varies slowest over the columns: the axis, the function (sine or cosine) or the frequency.
     layout : {"interleaved", "halves"}, optional
-        Whether the sines and cosines of a group alternate or form blocks; with ``group="function"``, whether the axes do.
-        The default is ``"interleaved"``, or the layout of the encoding.
+        Whether the sines and cosines of a group alternate or form blocks; with ``group="function"``, whether the axes alternate
+        or form blocks.  The default is ``"interleaved"``, or the layout of the encoding.
     odd : {"error", "zero", "truncate"}, optional
         Determines the result if d_model, without the columns of `include_input`, is not a multiple of twice the number of axes.
         ``"error"`` raises a ValueError.  ``"zero"`` rounds the widths down and fills the remaining columns with zeros.
         ``"truncate"`` rounds the widths up and drops the last columns.  The sum of `widths`, if given, must be d_model without
         the columns of `include_input`; it may be less with ``"zero"``, and greater with ``"truncate"``.
     include_input : {"first", "last"}, optional
-        Whether the coordinates are added as the first or last columns, one for each axis; d_model counts these columns.
+        Whether the coordinates are added as the first or last columns, one for each axis; d_model includes these columns.
     extra_tokens : int, optional
         The number of rows of zeros before the first cell.  If it is not 0, the cells form a single dimension.
     channel_first : bool, optional

@@ -45,7 +45,7 @@ class Axis(NamedTuple):
     def write(
         self, positions: range | NDArray[Any], cells: NDArray[Any], dtype_name: str, element: np.dtype[Any], threads: int | None
     ) -> None:
-        """Write the encodings of positions to the columns of this axis; `cells` has the rows as unsigned integers."""
+        """Write the encodings of positions to the columns of this axis; `cells` has the bits as unsigned integers."""
         parts = [cells[..., columns] for columns in self.columns]
         width = self.encoding.d_model
         if len(parts) == 1 and parts[0].shape[-1] == width and self.columns[0].step == 1:
@@ -141,7 +141,10 @@ def _encodings(
 
 @functools.lru_cache(maxsize=64)
 def _columns(widths: tuple[int, ...], nesting: tuple[str, ...], first: int, last: int) -> list[tuple[slice, ...]]:
-    """Return the columns of each axis, in the table's order of axes; all are at least `first` and less than `last`."""
+    """Return the columns of each axis, with the axes in the order of the table.
+
+    Every column index is at least `first` and less than `last`.
+    """
     index = {
         "axis": np.repeat(np.arange(len(widths)), widths),
         "frequency": np.concatenate([np.arange(width) // 2 for width in widths]),

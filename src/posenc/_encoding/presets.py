@@ -51,7 +51,7 @@ class Preset(NamedTuple):  # numpydoc ignore=PR01
 
         See Also
         --------
-        preset : Return an `Encoding`; these parameters are keywords of the function.
+        preset : Return an `Encoding` for given values of the parameters.
 
         Examples
         --------

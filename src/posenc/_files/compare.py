@@ -32,7 +32,7 @@ class Mismatch(NamedTuple):
         )
 
     def from_assumed(self, encoding: Encoding) -> str:
-        """Return a message for a file that stores no encoding, so that the assumed one may be wrong."""
+        """Return a message that states the assumed encoding, for a file that stores no encoding."""
         return f"stores no encoding, and differs from {encoding!r} at {self}"
 
 
@@ -65,7 +65,7 @@ def parts(rows: int, samples: int, most: int) -> Iterator[range]:
 
 
 def sampled(rows: int, samples: int) -> Iterator[int]:
-    """Yield a row of each of `samples` parts: the first row, random rows, and the last row (for one part, the last row)."""
+    """Yield one row of each of `samples` parts: the first row, random rows, and the last row.  For one part, yield the last."""
     rng = random.Random(0)
     for k in range(samples):
         first, last = k * rows // samples, (k + 1) * rows // samples - 1

@@ -4,11 +4,11 @@ Processes that share the work need only the final name to find an unfinished arr
 and renamed at the end.  Any other store is written in place.  Its metadata are in the key UNFINISHED until all chunks are
 written, so that no reader finds an incomplete array.
 
-A job that was discarded must never be published, because its chunks are being deleted.  Every job has a unique identifier,
-even if its arguments are those of an earlier job.  A job of a `Folder` has a folder of its own, named by this identifier.  A
-process publishes or discards the job by renaming this folder, so that only one process succeeds.  Chunks are deleted only under
-another name.  Other stores cannot rename.  To publish a job in one of them, a process writes the metadata, then checks whether
-the job has been discarded meanwhile; if so, it deletes the metadata.
+A job is the writing of one array.  A discarded job must never be published, because its chunks are being deleted.  Every job
+has a unique identifier, even if its arguments are those of an earlier job.  A job of a `Folder` has its own folder, named by
+this identifier.  Publishing or discarding the job begins with a rename, so that only one of several processes succeeds.  Chunks
+are deleted only after the rename.  Other stores cannot rename.  To publish a job in such a store, a process writes the metadata
+and then checks whether the job has been discarded meanwhile; if so, it deletes the metadata.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Job = dict[str, Any]        # the content of UNFINISHED: "id" (different for eve
 
 
 def place_of(store: Any, storage_options: dict[str, Any] | None = None, *, private: bool = False) -> Folder | Remote:
-    """Return the Folder or Remote of a path, URL or Zarr store; if `private`, only this object finds an unfinished folder."""
+    """Return the Folder or Remote for a path, URL or Zarr store; if `private`, only this object finds an unfinished folder."""
     if is_url(store):
         name = os.fspath(store)
         return Remote(StorePath(FsspecStore.from_url(name, storage_options=storage_options)), name)
@@ -170,7 +170,7 @@ class Folder:
                 if os.path.isdir(parent):
                     atomic.sync_folder(parent)
             while not self._rename(store, job["overwrite"]):
-                # Move the old folder into the new one.  If another process publishes the new one first, this moves nothing.
+                # Move the old folder into the new one.  If another process publishes the new one first, nothing is moved.
                 with suppress(FileNotFoundError):
                     os.rename(self._path, atomic.name_beside(os.path.join(store, "replaced")))
         except BaseException as error:      # including KeyboardInterrupt between two renames
@@ -314,7 +314,7 @@ class Remote:
             return False
         self._set(METADATA, _content(job["metadata"]))
         mark = self.mark()
-        if mark is not None and mark.get("id") != job["id"]:        # without a mark, another process finished the job
+        if mark is not None and mark.get("id") != job["id"]:        # if there is no mark, another process finished the job
             self._delete(METADATA)
             return False
         return True

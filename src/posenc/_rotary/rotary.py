@@ -50,8 +50,8 @@ class Rotary(Specification):
         The factor by which cos and sin are multiplied, in addition to ``attention_scaling``.
     axes : array_like of int, optional
         The axis of positions of each pair, as in models for images and video.  If any axis is not 0, positions have an
-        additional first dimension, with one element for each axis.  The default is that of ``mrope_section`` in `scaling`, or
-        0 for all pairs.
+        additional first dimension, with one element for each axis.  The default follows from ``mrope_section`` in
+        `scaling`; without this key, it is 0 for all pairs.
 
     Attributes
     ----------
