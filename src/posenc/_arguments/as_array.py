@@ -47,7 +47,7 @@ def tensor_hint(name: str, value: Any, written: bool = False, has_torch_function
 
 def as_array(name: str, value: Any, has_torch_function: bool = True) -> NDArray[Any]:
     """Return ``np.asarray(value)``; raise an error for nulls, times, and integers that NumPy would round."""
-    # The first use of np.ma imports numpy.ma.  In a process that has dropped its privileges, an import may fail.
+    # Use sys.modules, because the first use of np.ma is an import, which may fail in a process that has dropped its privileges.
     if isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
         raise TypeError(f"{name} is of type MaskedArray, expected an array without a mask")
     if value is None:
@@ -179,7 +179,7 @@ def _conversion(name: str, value: Any, array: NDArray[Any], zoned_unit: str | No
 
 
 def _conversion_of_objects(name: str, array: NDArray[Any], times: list[Any]) -> tuple[str, str]:
-    """Do the same for objects of classes from ``datetime``, or of their pandas subclasses, which also hold nanoseconds."""
+    """Like `_conversion`, for objects of ``datetime`` classes, or of their pandas subclasses, which also hold nanoseconds."""
     first = next((x for x in times if x == x), times[0])                # NaT differs from itself
     is_time = not isinstance(first, timedelta)
     if any(hasattr(x, "value") and x == x for x in times):              # NumPy would drop the nanoseconds

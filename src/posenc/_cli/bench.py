@@ -135,5 +135,5 @@ def in_words(document: dict[str, Any]) -> str:
     if not document["ml_dtypes"]:
         lines.append("bfloat16 is left out, because ml_dtypes is not installed (posenc[bfloat16])")
     if (others := document["used_by_others"] or 0) > 0.2:      # in processors; smaller numbers are noise
-        lines.append(f"warning: other processes used {others:.1f} processors; repeat this on an idle system")
+        lines.append(f"warning: other processes used {others:.1f} processors; repeat the command on an idle system")
     return "\n".join([*lines, NOTES])

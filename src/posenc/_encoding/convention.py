@@ -67,7 +67,7 @@ def checked_convention(d_model: Any, keywords: Mapping[str, Any]) -> tuple[int, 
 
 
 def refuse_keywords(method: Callable[..., Any], unknown: Keywords) -> None:
-    """Raise the error for keywords that a method of an Encoding does not have."""
+    """Raise the error for keywords that a method of an Encoding does not accept."""
     for name in unknown.keys() & DEFAULTS.keys():
         raise TypeError(f"{method.__qualname__}() got {name}, a keyword of Encoding; use replace({name}=...)")
     check_names(method, unknown)

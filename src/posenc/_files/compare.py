@@ -39,7 +39,7 @@ class Mismatch(NamedTuple):
 def first_mismatch(
     table: Readable, encoding: Encoding, positions: range, samples: int, threads: int | None, progress: Callable[[int], object]
 ) -> Mismatch | None:
-    """Return the first difference between the table and the encodings in `samples` of its rows, or None."""
+    """Compare `samples` rows of the table with the encodings, and return the first difference, or None."""
     refuse_outside(encoding, positions, threads)
     buffer = row_buffer(len(positions), encoding.d_model, table.dtype)
     if not buffer.size:

@@ -76,7 +76,7 @@ def _table(file: io.FileIO, key: str | None) -> table.Table:
 
 
 def tensors(path: str | os.PathLike[str]) -> AbstractContextManager[dict[str, Tensor]]:
-    """Open a file as a dict of those of its tensors whose dtype is in DTYPES."""
+    """Open a file as a dict of its tensors; omit tensors of dtypes that are not in DTYPES."""
     return table.opened(path, lambda file, _: _tensors(file))
 
 

@@ -1,4 +1,4 @@
-"""Folders and other stores in which Zarr arrays are written, and the publication of a complete array.
+"""Write Zarr arrays to folders and other stores, and publish each array when it is complete.
 
 Processes that share the work need only the final name to find an unfinished array.  A folder is written beside its final path,
 and renamed at the end.  Any other store is written in place.  Its metadata are in the key UNFINISHED until all chunks are
@@ -6,7 +6,7 @@ written, so that no reader finds an incomplete array.
 
 A job is the writing of one array.  A discarded job must never be published, because its chunks are being deleted.  Every job
 has a unique identifier, even if its arguments are those of an earlier job.  A job of a `Folder` has its own folder, named by
-this identifier.  Publishing or discarding the job begins with a rename, so that only one of several processes succeeds.  Chunks
+this identifier.  A process publishes or discards the job with a rename, so that only one of several processes succeeds.  Chunks
 are deleted only after the rename.  Other stores cannot rename.  To publish a job in such a store, a process writes the metadata
 and then checks whether the job has been discarded meanwhile; if so, it deletes the metadata.
 """
@@ -144,7 +144,7 @@ class Folder:
         return _reader(self._store(job))
 
     def put(self, job: Job, key: str, value: bytes | memoryview) -> None:
-        """Write a key atomically and flush it to the disk; fail if the job was finished or discarded meanwhile."""
+        """Write the value of a key atomically and flush it to the disk; fail if the job was finished or discarded meanwhile."""
         path = self._store(job)
         *folders, name = key.split("/")
         try:
@@ -301,7 +301,7 @@ class Remote:
         return self.published
 
     def put(self, job: Job, key: str, value: bytes | memoryview) -> None:
-        """Write a key, unless the job was finished or discarded meanwhile."""
+        """Write the value of a key, unless the job was finished or discarded meanwhile."""
         mark = self.mark()
         if not mark or mark["id"] != job["id"]:
             raise _stale(self.name)

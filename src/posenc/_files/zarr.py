@@ -241,7 +241,7 @@ def write(
 
 
 def missing(array: zarr.Array[Any], present: set[tuple[int, ...]]) -> str | None:
-    """Return a message with the number of missing chunks and the first three keys, or None if the store is complete.
+    """Return a message with the number of missing chunks and their first three keys, or None if the store is complete.
 
     If the array has shards, shards are counted instead of chunks.  Time and memory depend on the number of existing chunks,
     `present`, and not on the number of chunks in the metadata.
@@ -256,7 +256,7 @@ def missing(array: zarr.Array[Any], present: set[tuple[int, ...]]) -> str | None
 
 
 def truncated(array: zarr.Array[Any], present: set[tuple[int, ...]]) -> str | None:
-    """Return a message with the first chunk file of a wrong size, or None; only the sizes of uncompressed chunks are known."""
+    """Return a message that names the first chunk of a wrong size, or None; only the sizes of uncompressed chunks are known."""
     root = getattr(array.store, "root", None)           # the path of a local store; other stores write each object as a whole
     if root is None or array.shards or array.compressors or array.filters:
         return None
@@ -274,7 +274,7 @@ def _grid(array: zarr.Array[Any]) -> tuple[int, ...]:
 
 
 def present_in(array: zarr.Array[Any]) -> set[tuple[int, ...]]:
-    """Return the indices of the chunks (or shards) that exist; this lists keys and reads no values."""
+    """Return the indices of the chunks (or shards) that exist; list the keys, but read no values."""
     grid, present = _grid(array), set()
     for key in keys(array.store_path):
         index = tuple(map(int, re.findall("[0-9]+", key)))

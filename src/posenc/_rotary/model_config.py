@@ -14,8 +14,8 @@ from posenc._rotary.models import Model, model_of
 from posenc._rotary.scaling import type_of_scaling
 
 SHARES = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_percent", "rotary_percentage", "rotary_emb_fraction")
-# In transformers 5.23, the code of minimax_m3_vl_text ignores rotary_dim, which its class documents as the number of rotated
-# columns.  posenc uses the key, as in MiniMax-M2, for which transformers ignored it by mistake (issue 48241).
+# posenc uses rotary_dim for minimax_m3_vl_text, too.  transformers 5.23 documents this key as the number of rotated columns but
+# ignores it.  For MiniMax-M2, transformers ignored it by mistake (issue 48241).
 WIDTHS = ("rotary_dim", "rotary_ndims", "attn_rotary_emb")
 LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len")
 LOCAL, FULL = "sliding_attention", "full_attention"

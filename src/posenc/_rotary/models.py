@@ -13,7 +13,7 @@ class Model(NamedTuple):
     """A model type.  The defaults are those of most models."""
 
     layout: str = "halves"                          # of the pairs, for configurations that do not state it
-    tables: str = "twice"                           # of rotary_emb; twice: [v0 v1 ... v0 v1 ...];
+    tables: str = "twice"                           # order of the values from rotary_emb; twice: [v0 v1 ... v0 v1 ...];
                                                     # in pairs: [v0 v0 v1 v1 ...]; once: [v0 v1 ...]; complex: cos + i sin
     sections: tuple[int, ...] | None = None         # mrope_section, for configurations without one
     axes: str = "blocks"                            # how mrope_section divides the pairs: blocks, interleaved or alternating

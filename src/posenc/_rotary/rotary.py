@@ -137,7 +137,7 @@ class Rotary(Specification):
     @classmethod
     @suggests
     def from_config(cls, config: Any, layer_type: str | None = None, length: SupportsIndex | None = None) -> Self:
-        """Return the rotation in a model's configuration.
+        """Return the rotation that a model's configuration describes.
 
         Parameters
         ----------
@@ -202,7 +202,7 @@ class Rotary(Specification):
 
         See Also
         --------
-        Rotary.from_config : The rotation in a model's configuration.
+        Rotary.from_config : The rotation that a model's configuration describes.
 
         Examples
         --------
