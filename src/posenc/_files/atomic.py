@@ -110,7 +110,7 @@ def _publish(temporary: str, path: str, overwrite: bool) -> None:
         os.link(temporary, path)        # unlike a rename, a link never overwrites a file that was created meanwhile
     except FileExistsError:
         raise
-    except (OSError, AttributeError):   # no hard links, as on FAT: a short race between the check and the rename remains
+    except (OSError, AttributeError):   # no hard links, as on FAT: a file created between the check and the rename is lost
         check_target(path, overwrite)
         os.rename(temporary, path)
 

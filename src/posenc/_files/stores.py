@@ -1,7 +1,7 @@
 """Write Zarr arrays to folders and other stores, and publish each array when it is complete.
 
 Processes that share the work need only the final name to find an unfinished array.  A folder is written beside its final path,
-and renamed at the end.  Any other store is written in place.  Its metadata are in the key UNFINISHED until all chunks are
+and renamed at the end.  Any other store is written in place.  The metadata are in the key UNFINISHED until all chunks are
 written, so that no reader finds an incomplete array.
 
 A job is the writing of one array.  A discarded job must never be published, because its chunks are being deleted.  Every job
