@@ -250,7 +250,7 @@ def _factor(scaling: Scaling) -> Fraction:
 
 
 def _yarn(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    """YaRN (arXiv 2309.00071): keep the frequencies of pairs up to `low`; divide those of pairs from `high` on by the factor."""
+    """YaRN (arXiv 2309.00071): keep the frequencies of pairs up to `low`; from pair `high` on, divide them by the factor."""
     if base <= 1:
         raise ValueError(f"base is {base}, expected a number above 1 for yarn")
     d = _Decimals(dim, base, scale)
