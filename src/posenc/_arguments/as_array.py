@@ -30,8 +30,9 @@ def shown(value: Any) -> str:
 def tensor_hint(name: str, value: Any, written: bool = False, has_torch_function: bool = True) -> str:
     """Return a hint for the end of a message if a value is a PyTorch tensor, else "".
 
-    The hint shows an expression for an array with the same values.  If the array is `written`, it must share the memory of
-    the tensor.  `has_torch_function` is whether posenc.torch has a function like the one that was called.
+    The hint shows an expression that converts the tensor to an array.  If the called function
+    writes to the array (`written`), an expression that copies is left out.  `has_torch_function` is whether posenc.torch has a
+    similar function.
     """
     tensor: Any = getattr(sys.modules.get("torch"), "Tensor", ())
     if not isinstance(value, tensor):
@@ -46,7 +47,7 @@ def tensor_hint(name: str, value: Any, written: bool = False, has_torch_function
 
 def as_array(name: str, value: Any, has_torch_function: bool = True) -> NDArray[Any]:
     """Return ``np.asarray(value)``; raise an error for nulls, times, and integers that NumPy would round."""
-    # The first use of np.ma imports numpy.ma.  In a process that has dropped its privileges, an import may fail.
+    # Use sys.modules, because the first use of np.ma is an import, which may fail in a process that has dropped its privileges.
     if isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
         raise TypeError(f"{name} is of type MaskedArray, expected an array without a mask")
     if value is None:
@@ -137,7 +138,7 @@ def _nans_beside_large(column: Any, converted: NDArray[Any]) -> int:
     """Return the number of NaN in a pandas column that also has numbers of 2**53 or more, or 0 for any other column."""
     if not (hasattr(column, "isna") and isinstance(column.dtype, np.dtype)):
         return 0
-    large = abs(converted[np.isfinite(converted)].astype(np.float64)) >= 2**53      # float16 would overflow
+    large = abs(converted[np.isfinite(converted)].astype(np.float64)) >= 2**53      # float16 cannot hold 2**53
     return int(np.count_nonzero(np.isnan(converted))) if large.any() else 0
 
 
@@ -178,7 +179,7 @@ def _conversion(name: str, value: Any, array: NDArray[Any], zoned_unit: str | No
 
 
 def _conversion_of_objects(name: str, array: NDArray[Any], times: list[Any]) -> tuple[str, str]:
-    """Like `_conversion`, for objects of the classes in datetime, or of their pandas subclasses, which have nanoseconds."""
+    """Like `_conversion`, for objects of ``datetime`` classes, or of their pandas subclasses, which also hold nanoseconds."""
     first = next((x for x in times if x == x), times[0])                # NaT differs from itself
     is_time = not isinstance(first, timedelta)
     if any(hasattr(x, "value") and x == x for x in times):              # NumPy would drop the nanoseconds

@@ -70,7 +70,8 @@ class Specification:
         Parameters
         ----------
         **changes
-            Parameters of the class.  A keyword also removes the keywords that it excludes; ``frequencies`` removes ``base``.
+            Parameters of the class, with new values.  A change also removes the keywords that it excludes; for example,
+            ``frequencies`` removes ``base``.
 
         Returns
         -------
@@ -204,7 +205,7 @@ def changes_of(specification: Specification) -> dict[str, Any]:
 
 
 def checked_keywords(table: Mapping[str, Keyword], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Check and convert the arguments for all keywords of a table; raise an error if one excludes another."""
+    """Check and convert the arguments for all keywords in `table`; raise an error for two that exclude each other."""
     values = {name: keyword.checked(name, arguments[name]) for name, keyword in table.items()}
     given = {name for name, value in values.items() if value != table[name].default}
     for name, keyword in table.items():
@@ -215,7 +216,7 @@ def checked_keywords(table: Mapping[str, Keyword], arguments: Mapping[str, Any])
 
 
 def changed(keywords: Mapping[str, Any], changes: Mapping[str, Any], table: Mapping[str, Keyword]) -> dict[str, Any]:
-    """Return keywords with changes, and without the keywords that the changes exclude."""
+    """Return `keywords` updated with `changes`, without the keywords that the changes exclude."""
     replaced = {name for change in changes if change in table for name in table[change].excludes}
     return {name: value for name, value in keywords.items() if name not in replaced} | dict(changes)
 

@@ -1,4 +1,4 @@
-"""Checks of arguments.  A message names the argument, its value or type, and the expected value or type."""
+"""Checks of arguments.  An error message names the argument, its value or type, and the expected value or type."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def integer(name: str, value: Any, lowest: float, expected: str = "an integer") 
 
 
 def real(name: str, value: Any) -> float:
-    """Return a value as a finite float; an integer, fraction, decimal or longdouble must equal the float."""
+    """Return a value as a finite float; refuse an integer, fraction, decimal or longdouble that float64 would round."""
     try:
         number = float(value) if _is_number(value, ("int", "uint", "float", "bfloat", "longdouble")) else None
     except TypeError:
@@ -175,7 +175,7 @@ def numbers(name: str, value: Any) -> NDArray[Any]:
 
 
 def check_real(name: str, array: NDArray[Any]) -> None:
-    """Raise an error unless an array has a dtype in REAL; show the first object that is neither an int nor a float."""
+    """Raise an error for a dtype that is not in REAL; the message shows the first object that is not an int or float."""
     if array.dtype.kind in "iuf" and array.dtype.itemsize <= 8:
         return
     objects = list(array.flat) if array.dtype.kind == "O" else []
@@ -238,7 +238,7 @@ def coordinates(name: str, value: Any) -> NDArray[Any]:
 
 
 def check_not_rounded(name: str, array: NDArray[Any], dtype: str, conversion: str) -> None:
-    """Raise a ValueError if positions of a 16-bit dtype reach numbers so large that they may be rounded integers."""
+    """Raise a ValueError if positions of a 16-bit dtype are so large that they may be rounded integers."""
     if dtype not in ("float16", "bfloat16"):
         return
     most = 2 ** DTYPES[dtype].precision
@@ -380,7 +380,7 @@ def too_large(name: str, shape: tuple[int, ...], error: Exception) -> Exception:
 
 
 def bfloat16_error() -> ModuleNotFoundError:
-    """Return the error for a call that would return a new array of bfloat16, if ml_dtypes is not installed."""
+    """Return the error for a call that cannot return a new array of bfloat16, because ml_dtypes is not installed."""
     what = "dtype bfloat16 without an array `out` of uint16"
     return install.not_installed(what, "bfloat16", ModuleNotFoundError(name="ml_dtypes"))
 
@@ -422,7 +422,7 @@ def length_error(length: int, n: int | None) -> ValueError:
 def check_broadcast(shape: tuple[int, ...], expected: tuple[int, ...], has_axes: bool = False) -> None:
     """Check that positions of this shape have one dimension, or as many as `expected`, and broadcast to `expected`.
 
-    Other numbers of dimensions are refused.  Otherwise, if batch equals heads, positions of shape (batch, n) would be broadcast
+    Other numbers of dimensions are refused, because with batch equal to heads, positions of shape (batch, n) would be broadcast
     to (batch, heads, n) as if their shape were (heads, n).  A single position for several rows is refused, because the caller
     may mean consecutive positions.  If `has_axes`, the first dimension of positions selects an axis and is not broadcast.
     """

@@ -14,7 +14,7 @@ class Format(NamedTuple):
     code: int                   # dtype_t in kernel.h
     precision: int              # bits of the significand
     smallest: int               # exponent of the smallest subnormal number
-    overflow: int               # exponent of the first power of two beyond the largest number
+    overflow: int               # exponent of the first power of two beyond the largest finite number
     stored: str                 # name in .npy and .zarr files; bfloat16 has none and is stored as uint16
     safetensors: str            # name in .safetensors files
     other_names: str            # abbreviations and names in other libraries
@@ -30,7 +30,7 @@ OTHER_NAMES = {other: name for name, row in DTYPES.items() for other in row.othe
 
 
 def values_of(bits: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """Return the values of bits, given as unsigned integers; the values of bfloat16 are returned in float32."""
+    """Return the values with the given bits, which are unsigned integers; the values of bfloat16 are returned in float32."""
     if dtype == "bfloat16":
         bits, dtype = bits.astype(np.uint32) << np.uint32(16), "float32"
     values: NDArray[Any] = bits.view(dtype)

@@ -80,7 +80,7 @@ def check_names(
 ) -> None:
     """Raise a TypeError for a keyword that a function does not accept.
 
-    `others` are the names that the ``**`` of the function accepts, and `called` is the name of the function in the message.
+    `others` are the names that the function accepts through ``**``; `called` is the function's name in the message.
     """
     keywords = [name for name in keywords if name not in others]
     if not keywords:
@@ -115,9 +115,9 @@ def check_names(
 
 
 def suggests(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function so that its error for an unknown keyword suggests a known one, even if an argument is missing.
+    """Decorate a function so that its error for an unknown keyword suggests a known one, even if an argument is also missing.
 
-    If the function has a parameter ``**``, it must accept the keywords of a convention.
+    If the function has a ``**`` parameter, this parameter must accept the keywords of a convention.
     """
     @functools.wraps(function)
     def call(*args: P.args, **keywords: P.kwargs) -> R:
@@ -148,15 +148,15 @@ MISSING: Any = _Missing()
 
 
 def checks_missing(function: F) -> F:
-    """Decorate a function that checks its keywords and then its arguments; a missing argument has the value MISSING.
+    """Decorate a function so that a missing argument has the value MISSING, which the function must refuse.
 
-    Otherwise, Python would report a missing argument before the function could report a misspelled keyword.  Unlike
-    `suggests`, this decorator does not make calls slower.
+    The function must check its keywords first.  Without this decorator, Python would report a missing argument before the
+    function could report a misspelled keyword.  Unlike `suggests`, this decorator does not make calls slower.
     """
     import inspect
 
     changed: Any = function
-    changed.__signature__ = signature = inspect.signature(function)         # without the new defaults
+    changed.__signature__ = signature = inspect.signature(function)         # hides the new defaults
     required = [p for p in signature.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty]
     changed.__defaults__ = tuple(MISSING for p in required if p.name not in ("self", "cls")) + (changed.__defaults__ or ())
     return function

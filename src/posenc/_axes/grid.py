@@ -22,7 +22,7 @@ Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex | ArrayLike] | NDArray
 Coordinates: TypeAlias = Literal["index", "normalized", "centered"] | tuple[SupportsFloat, SupportsFloat]
 Start: TypeAlias = SupportsFloat | Sequence[SupportsFloat] | NDArray[Any]
 
-BLOCK_BYTES = 1 << 20                   # size of the rows encoded at a time for an axis; fits in the second-level cache
+BLOCK_BYTES = 1 << 20                   # size of the rows encoded at a time for an axis; they fit in the second-level cache
 COORDINATES = ("index", "normalized", "centered")
 
 
@@ -91,7 +91,7 @@ def grid(
         The size of each axis, or its coordinates as a range or a one-dimensional array of integers or real numbers.
     d_model : int, Encoding or sequence of Encoding
         The number of columns; or an Encoding for all axes, or a sequence with an Encoding for each axis.  With encodings, no
-        keyword of a convention is allowed, and the table has the columns of all axes' encodings.
+        keyword of a convention is allowed, and the table has as many columns as the encodings of all axes together.
     start : float or sequence of float, optional
         The index of the first cell, for each axis or for all axes.  Cell k has the index m = k + start.
     coordinates : {"index", "normalized", "centered"} or (low, high), optional
@@ -106,15 +106,15 @@ def grid(
     group : {"axis", "function", "frequency"}, optional
         The index that varies slowest over the columns: the axis, the function (sine or cosine) or the frequency.
     layout : {"interleaved", "halves"}, optional
-        Whether the sines and cosines of a group alternate or form blocks; with ``group="function"``, whether the axes do.
-        The default is ``"interleaved"``, or the layout of the encoding.
+        Whether the sines and cosines of a group alternate or form blocks; with ``group="function"``, whether the axes alternate
+        or form blocks.  The default is ``"interleaved"``, or the layout of the encoding.
     odd : {"error", "zero", "truncate"}, optional
         Determines the result if d_model, without the columns of `include_input`, is not a multiple of twice the number of axes.
         ``"error"`` raises a ValueError.  ``"zero"`` rounds the widths down and fills the remaining columns with zeros.
         ``"truncate"`` rounds the widths up and drops the last columns.  The sum of `widths`, if given, must be d_model without
         the columns of `include_input`; it may be less with ``"zero"``, and greater with ``"truncate"``.
     include_input : {"first", "last"}, optional
-        Whether the coordinates are added as the first or last columns, one for each axis; d_model counts these columns.
+        Whether the coordinates are added as the first or last columns, one for each axis; d_model includes these columns.
     extra_tokens : int, optional
         The number of rows of zeros before the first cell.  If it is not 0, the cells form a single dimension.
     channel_first : bool, optional
@@ -131,7 +131,7 @@ def grid(
     Returns
     -------
     ndarray, shape ``shape + (d_model,)``
-        With `extra_tokens`, ``(extra_tokens + prod(shape), d_model)``.  With `channel_first`, d_model comes first.
+        With `extra_tokens`, the shape is ``(extra_tokens + prod(shape), d_model)``.  With `channel_first`, d_model comes first.
 
     Raises
     ------

@@ -45,7 +45,7 @@ class Axis(NamedTuple):
     def write(
         self, positions: range | NDArray[Any], cells: NDArray[Any], dtype_name: str, element: np.dtype[Any], threads: int | None
     ) -> None:
-        """Write the encodings of positions to the columns of this axis; `cells` has the rows as unsigned integers."""
+        """Write the encodings of positions to the columns of this axis; `cells` has the bits as unsigned integers."""
         parts = [cells[..., columns] for columns in self.columns]
         width = self.encoding.d_model
         if len(parts) == 1 and parts[0].shape[-1] == width and self.columns[0].step == 1:
@@ -141,7 +141,10 @@ def _encodings(
 
 @functools.lru_cache(maxsize=64)
 def _columns(widths: tuple[int, ...], nesting: tuple[str, ...], first: int, last: int) -> list[tuple[slice, ...]]:
-    """Return the columns of each axis, in the table's order of axes; all are at least `first` and less than `last`."""
+    """Return the columns of each axis, with the axes in the order of the table.
+
+    Every column index is at least `first` and less than `last`.
+    """
     index = {
         "axis": np.repeat(np.arange(len(widths)), widths),
         "frequency": np.concatenate([np.arange(width) // 2 for width in widths]),
@@ -208,7 +211,7 @@ def is_sequence(value: Any) -> bool:
 
 
 def per_axis(name: str, value: Any, ndim: int) -> list[Any]:
-    """Return a list with a value for each axis: the elements of a sequence, or copies of a scalar or list of frequencies."""
+    """Return a value for each axis: the elements of a sequence, or copies of a scalar or of a list of frequencies."""
     if not is_sequence(value) or name == "frequencies" and not any(map(np.ndim, value)):
         return [value] * ndim
     if len(value) != ndim:

@@ -131,7 +131,7 @@ def points(
 
 
 def _blocks(shape: tuple[int, ...], rows: int) -> Iterator[tuple[Any, ...]]:
-    """Yield indices that divide an array of a shape without zeros into blocks of at most `rows` elements."""
+    """Yield indices that divide an array into blocks of at most `rows` elements; `shape` must not contain 0."""
     inner = math.prod(shape[1:])
     if not shape:
         yield (...,)

@@ -28,7 +28,7 @@ CASES: list[tuple[tuple[int, ...], str, str, bool]] = [      # shape, dtype, mem
     ((16, 2_048, 512), "float32", "reused", False),
 ]
 ROUNDS, SECONDS = 7, 0.3                # torch and NumPy each skip their remaining rounds after this many seconds
-SAMPLE_SECONDS = 2e-3                   # shorter calls are repeated until they take this long
+SAMPLE_SECONDS = 2e-3                   # shorter calls are repeated for about this many seconds
 PAUSE_SECONDS = 1e-2
 HEADINGS = "call   shape           dtype    memory threads     ms paused share  torch   NumPy"
 NOTES = f"""paused: ms of a call after a pause of {PAUSE_SECONDS * 1e3:g} ms
@@ -134,6 +134,6 @@ def in_words(document: dict[str, Any]) -> str:
         lines.append(case + speed + "{:>7}{:>8}".format(*over))
     if not document["ml_dtypes"]:
         lines.append("bfloat16 is left out, because ml_dtypes is not installed (posenc[bfloat16])")
-    if (others := document["used_by_others"] or 0) > 0.2:      # processors; less is noise
-        lines.append(f"warning: other processes used {others:.1f} processors; repeat this on an idle system")
+    if (others := document["used_by_others"] or 0) > 0.2:      # in processors; smaller numbers are noise
+        lines.append(f"warning: other processes used {others:.1f} processors; repeat the command on an idle system")
     return "\n".join([*lines, NOTES])

@@ -35,7 +35,8 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.description = DESCRIPTION
     parser.add_argument("config", metavar="CONFIG", nargs="?", help="a model's config.json")
     parser.add_argument("--tables", metavar="FILE", help="a .safetensors file, or a .npy file with [cos | sin] or frequencies")
-    parser.add_argument("--key", metavar="NAME", action="append", help="tensor in FILE; if given twice, cosines, then sines")
+    parser.add_argument("--key", metavar="NAME", action="append",
+                        help="tensor in FILE; if given twice, first the cosines, then the sines")
     parser.add_argument("--model", metavar="FOLDER", help="the folder of a checkpoint, with config.json and .safetensors files")
 
 

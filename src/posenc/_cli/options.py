@@ -143,7 +143,7 @@ def selected_encoding(args: argparse.Namespace, d_model: int, described: posenc.
 
 
 def add_range(parser: Parser, otherwise: str = "") -> None:
-    """Add --start and --step, which determine the positions of the rows; `otherwise` follows the defaults in the help."""
+    """Add --start and --step, which determine the positions of the rows; the help appends `otherwise` to the defaults."""
     parser.add_argument("--start", type=integer, metavar="INT", help=f"position of the first row (default 0{otherwise})")
     parser.add_argument("--step", type=integer, metavar="INT", help=f"step between positions (default 1{otherwise})")
 

@@ -1,4 +1,4 @@
-"""A parser for the command line, based on argparse, with plainer error messages, each with a hint."""
+"""A parser for the command line, based on argparse.  Its error messages are plainer, and each has a hint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""encode, add_to and stream.  Each calls the method of the same name on an `Encoding`, from a cache if possible."""
+"""encode, add_to and stream.
+
+Each function calls the method of the same name on an `Encoding`.  This object comes from a cache if possible.
+"""
 
 from __future__ import annotations
 
@@ -52,12 +55,12 @@ def encode(
         or Arrow must have no nulls.  An array or tensor of shape () is one position.  A DataFrame with one column has shape
         (n, 1); pass the column, or call `points`.  Dates and durations are refused; the error shows how to convert them.
         Positions must be in [-2**63, 2**63), with and without `position_offset`; NaN and infinity give rows of NaN.  Positions
-        above 2048 in float16, or above 256 in bfloat16, are refused, because they may be rounded integers.
+        of magnitude above 2048 in float16, or 256 in bfloat16, are refused, because they may be rounded integers.
     d_model : int or Encoding
         Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
     dtype : {"float32", "float64", "float16", "bfloat16"} or dtype, optional
         The dtype of the result, in any spelling that NumPy accepts; by default that of `out`, else float32.  bfloat16 needs
-        ``ml_dtypes``, or an array of uint16 as `out` for its bits.
+        ``ml_dtypes``, or an array of uint16 as `out`, which then contains the bits.
     out : ndarray, shape ``positions.shape + (d_model,)``, optional
         The array to write to.  Its last dimension must be contiguous, and its rows must not overlap.
     threads : int, optional

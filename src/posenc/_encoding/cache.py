@@ -20,7 +20,7 @@ _cached = functools.lru_cache(maxsize=8, typed=True)(Encoding)
 
 
 def cached_encoding(d_model: Any, convention: Mapping[str, Any], function: Callable[..., Any]) -> Encoding:
-    """Return d_model if it is an Encoding, else the Encoding with these keywords.
+    """Return d_model if it is an Encoding, else the Encoding with d_model columns and these keywords.
 
     The Encoding comes from the cache if d_model is an int of at most WIDEST_CACHED and the types of all keywords are CACHEABLE.
     """

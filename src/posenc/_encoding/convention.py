@@ -67,7 +67,7 @@ def checked_convention(d_model: Any, keywords: Mapping[str, Any]) -> tuple[int, 
 
 
 def refuse_keywords(method: Callable[..., Any], unknown: Keywords) -> None:
-    """Raise the error for keywords that a method of an Encoding does not have."""
+    """Raise the error for keywords that a method of an Encoding does not accept."""
     for name in unknown.keys() & DEFAULTS.keys():
         raise TypeError(f"{method.__qualname__}() got {name}, a keyword of Encoding; use replace({name}=...)")
     check_names(method, unknown)
@@ -145,7 +145,7 @@ def kernel_columns(d: int, c: Keywords, compute_turns: Turns | None = None) -> k
 
 
 def _kernel_order(d: int, c: Keywords) -> int:
-    """Return `order_t` of kernel.h: 1 if columns 2 i and 2 i + 1 are sin and cos of a frequency, 2 for cos and sin, else 0."""
+    """Return `order_t` of kernel.h: 1 if columns 2 i and 2 i + 1 are sin and cos of frequency i, 2 if cos and sin, else 0."""
     if c["layout"] != "interleaved" or c["exponents"] != "pair" or c["odd"] == "zero" and d % 2:
         return 0
     return 1 if c["order"] == "sin" else 2

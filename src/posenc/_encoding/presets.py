@@ -51,7 +51,7 @@ class Preset(NamedTuple):  # numpydoc ignore=PR01
 
         See Also
         --------
-        preset : Return an `Encoding`; these parameters are keywords of the function.
+        preset : Return an `Encoding` for given values of the parameters.
 
         Examples
         --------
@@ -264,7 +264,7 @@ def presets() -> Presets:
     Returns
     -------
     tuple of Preset
-        The tuple prints as a table of names, summaries and sources.  A name is also an index: ``presets()["whisper"]``.
+        The tuple prints as a table of names, summaries and sources.  A name also works as an index: ``presets()["whisper"]``.
 
     See Also
     --------
@@ -333,7 +333,7 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
 
 
 def convention_of(name: str, d_model: int, changes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the parameters of the source among `changes`, and the resulting keywords of `Encoding`."""
+    """Return those of `changes` that are parameters of the source, and the resulting keywords of `Encoding`."""
     known = _known(name)
     with kernel.default_environment():
         defaults = {key: default for key, default in known.parameters.items() if key in changes}

@@ -38,9 +38,9 @@ OTHER_MODELS = {
 
 
 def without_rotation(model_type: str) -> str | None:
-    """Describe the encoding of a model type of transformers without rotary embeddings; return None for any other type."""
+    """Describe the encoding of a model type that is known to have no rotary embeddings; return None for any other type."""
     encoding = OTHER_MODELS.get(_letters(model_type))
-    if encoding is None or encoding.startswith("rotary") or encoding == "gptj":     # GPT-J rotates by the values of this table
+    if encoding is None or encoding.startswith("rotary") or encoding == "gptj":     # CodeGen uses this table for a rotation
         return None
     return encoding if " " in encoding else f"sinusoidal embeddings: see posenc.preset({encoding!r})"
 

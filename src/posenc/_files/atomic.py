@@ -33,7 +33,7 @@ def write_bytes(path: str | os.PathLike[str], data: bytes, *, overwrite: bool = 
 
 @contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Set the file name in every OSError to the user's path, instead of a temporary name or none."""
+    """Set the file name in every OSError to the user's path, instead of a temporary name or no name."""
     try:
         yield
     except OSError as error:
@@ -54,7 +54,7 @@ def check_target(path: str, overwrite: bool) -> None:
     if os.path.lexists(path) and not os.path.isfile(path):
         raise OSError(errno.EINVAL, "Not a regular file", path)     # otherwise root could replace /dev/null
     if os.path.lexists(path) and not os.access(path, os.W_OK):
-        raise PermissionError(errno.EACCES, "The file is read-only", path)      # a rename would replace it
+        raise PermissionError(errno.EACCES, "The file is read-only", path)      # a rename would ignore the permission
 
 
 def check_space(path: str, size: int) -> None:
@@ -62,7 +62,7 @@ def check_space(path: str, size: int) -> None:
     if not os.path.isdir(folder):
         raise FileNotFoundError(errno.ENOENT, f"{os.strerror(errno.ENOENT)}; create its folder first", path)
     total, _, free = shutil.disk_usage(folder)
-    if size > free and total:                                       # some network file systems report 0 of 0 bytes
+    if size > free and total:                                       # some network file systems report a total of 0
         raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {quantity(size)} needed, {quantity(free)} free", path)
 
 
@@ -84,7 +84,7 @@ def name_beside(path: str) -> str:
 
 @contextmanager
 def temporary_file(path: str, overwrite: bool) -> Iterator[int]:
-    """Yield the descriptor of a temporary file; on success rename it to `path`, otherwise remove it."""
+    """Yield the descriptor of a temporary file; on success, rename the file to `path`; otherwise, remove it."""
     temporary = name_beside(path)
     fd: int | None = None
     try:
@@ -110,7 +110,7 @@ def _publish(temporary: str, path: str, overwrite: bool) -> None:
         os.link(temporary, path)        # unlike a rename, a link never overwrites a file that was created meanwhile
     except FileExistsError:
         raise
-    except (OSError, AttributeError):   # no hard links, as on FAT: a short race between the check and the rename remains
+    except (OSError, AttributeError):   # no hard links, as on FAT: a file created between the check and the rename is lost
         check_target(path, overwrite)
         os.rename(temporary, path)
 
@@ -156,7 +156,7 @@ def write_blocks(fd: int, blocks: Iterable[memoryview], offset: int, progress: C
             offset += len(block)
             unflushed += len(block)
             if unflushed >= FLUSH_BYTES and flushing.done():
-                flushing.result()       # raises if the flush failed, because the system reports a disk error only once
+                flushing.result()       # raises the error of a failed flush, which the last fsync may not report again
                 with suppress(RuntimeError):        # if no thread is available, the last fsync flushes everything
                     flushing, unflushed = flusher.submit(_flush, fd), 0
             progress(len(block))
@@ -166,7 +166,7 @@ def write_blocks(fd: int, blocks: Iterable[memoryview], offset: int, progress: C
 def _flush(fd: int) -> None:
     """Flush the file to the disk and drop its pages from the system's cache.
 
-    Otherwise a large file evicts everything else from the cache.  In a virtual machine, new cache pages are also slow: writing
+    Otherwise, a large file would evict all others from the cache.  In a virtual machine, new cache pages are also slow: writing
     2 GB took 3 s without this call, and 0.7 s with it.
     """
     getattr(os, "fdatasync", os.fsync)(fd)

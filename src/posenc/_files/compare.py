@@ -32,14 +32,14 @@ class Mismatch(NamedTuple):
         )
 
     def from_assumed(self, encoding: Encoding) -> str:
-        """Return a message for a file that stores no encoding, so that the assumed one may be wrong."""
+        """Return a message that states the assumed encoding, for a file that stores no encoding."""
         return f"stores no encoding, and differs from {encoding!r} at {self}"
 
 
 def first_mismatch(
     table: Readable, encoding: Encoding, positions: range, samples: int, threads: int | None, progress: Callable[[int], object]
 ) -> Mismatch | None:
-    """Return the first difference between the table and the encodings in `samples` of its rows, or None."""
+    """Compare `samples` rows of the table with the encodings, and return the first difference, or None."""
     refuse_outside(encoding, positions, threads)
     buffer = row_buffer(len(positions), encoding.d_model, table.dtype)
     if not buffer.size:
@@ -65,7 +65,7 @@ def parts(rows: int, samples: int, most: int) -> Iterator[range]:
 
 
 def sampled(rows: int, samples: int) -> Iterator[int]:
-    """Yield a row of each of `samples` parts: the first row, random rows, and the last row (for one part, the last row)."""
+    """Yield one row of each of `samples` parts: the first row, random rows, and the last row.  For one part, yield the last."""
     rng = random.Random(0)
     for k in range(samples):
         first, last = k * rows // samples, (k + 1) * rows // samples - 1

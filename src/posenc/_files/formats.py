@@ -76,7 +76,7 @@ def checked_options(path: str, **options: Any) -> dict[str, Any]:
 def opened(
     path: str, *, key: str | None = None, storage_options: dict[str, Any] | None = None
 ) -> AbstractContextManager[Readable]:
-    """Open a file of any format as a table; each ValueError begins with the path."""
+    """Open a file of any format as a table; the message of a ValueError about the file's content begins with the path."""
     check_name(path)
     options = checked_options(path, key=key, storage_options=storage_options)
     table: AbstractContextManager[Readable] = module_of(path).opened(path, **options)

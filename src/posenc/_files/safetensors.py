@@ -1,7 +1,7 @@
 """The .safetensors format: the length of a JSON header, the header, and the rows.
 
 The safetensors library checks the header of a file; this module then reads the offsets of the tensors, which no function of the
-library returns.  The library does not write files here, because it needs the complete tensor in memory.
+library returns.  Files are written without the library, because it needs the complete tensor in memory.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _table(file: io.FileIO, key: str | None) -> table.Table:
 
 
 def tensors(path: str | os.PathLike[str]) -> AbstractContextManager[dict[str, Tensor]]:
-    """Open a file as a dict of its tensors, without tensors of a dtype that is not in DTYPES."""
+    """Open a file as a dict of its tensors; omit tensors of dtypes that are not in DTYPES."""
     return table.opened(path, lambda file, _: _tensors(file))
 
 

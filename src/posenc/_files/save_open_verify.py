@@ -236,7 +236,7 @@ def verify(
     TypeError
         If an argument has a wrong type.
     OSError
-        If the file cannot be read, or a chunk of a .zarr is damaged.
+        If the file cannot be read, or a chunk of a .zarr store is damaged.
     ImportError
         If the package that the format needs is not installed.
 
@@ -248,7 +248,7 @@ def verify(
 
     Notes
     -----
-    For any value of `samples`, the size of the file must match its header, and every chunk of a .zarr must exist;
+    For any value of `samples`, the size of the file must match its header, and every chunk of a .zarr store must exist;
     uncompressed chunks in a folder must also have the right size.  Other damage is found only if a damaged row is compared.
 
     Examples

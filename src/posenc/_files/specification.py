@@ -9,7 +9,7 @@ from posenc._encoding.encoding import Encoding
 def specification(encoding: Encoding, positions: range, dtype: str) -> dict[str, Any]:
     """Return the specification of a table as a dict for JSON: `Encoding.to_dict`, with the positions and the dtype.
 
-    The dtype is bfloat16 even if its bits are stored as uint16.
+    For bfloat16, the dtype in the dict is "bfloat16" even if the file stores the bits as uint16.
 
     >>> from posenc import Encoding
     >>> from posenc._files.specification import described, specification
@@ -24,7 +24,7 @@ def specification(encoding: Encoding, positions: range, dtype: str) -> dict[str,
 
 
 def described(document: Any, shape: tuple[int, ...]) -> tuple[Encoding, range] | None:
-    """Return the encoding and positions of a specification that fits the shape of the table; return None for None."""
+    """Return the encoding and positions in a specification, and check that they fit `shape`; return None for None."""
     if document is None:
         return None
     try:

@@ -1,14 +1,14 @@
-"""Folders and other stores in which Zarr arrays are written, and the publication of a complete array.
+"""Write Zarr arrays to folders and other stores, and publish each array when it is complete.
 
 Processes that share the work need only the final name to find an unfinished array.  A folder is written beside its final path,
-and renamed at the end.  Any other store is written in place.  Its metadata are in the key UNFINISHED until all chunks are
+and renamed at the end.  Any other store is written in place.  The metadata are in the key UNFINISHED until all chunks are
 written, so that no reader finds an incomplete array.
 
-A job that was discarded must never be published, because its chunks are being deleted.  Every job has a unique identifier,
-even if its arguments are those of an earlier job.  A job of a `Folder` has a folder of its own, named by this identifier.  A
-process publishes or discards the job by renaming this folder, so that only one process succeeds.  Chunks are deleted only under
-another name.  Other stores cannot rename.  To publish a job in one of them, a process writes the metadata, then checks whether
-the job has been discarded meanwhile; if so, it deletes the metadata.
+A job is the writing of one array.  A discarded job must never be published, because its chunks are being deleted.  Every job
+has a unique identifier, even if its arguments are those of an earlier job.  A job of a `Folder` has its own folder, named by
+this identifier.  A process publishes or discards the job with a rename, so that only one of several processes succeeds.  Chunks
+are deleted only after the rename.  Other stores cannot rename.  To publish a job in such a store, a process writes the metadata
+and then checks whether the job has been discarded meanwhile; if so, it deletes the metadata.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Job = dict[str, Any]        # the content of UNFINISHED: "id" (different for eve
 
 
 def place_of(store: Any, storage_options: dict[str, Any] | None = None, *, private: bool = False) -> Folder | Remote:
-    """Return the Folder or Remote of a path, URL or Zarr store; if `private`, only this object finds an unfinished folder."""
+    """Return the Folder or Remote for a path, URL or Zarr store; if `private`, only this object finds an unfinished folder."""
     if is_url(store):
         name = os.fspath(store)
         return Remote(StorePath(FsspecStore.from_url(name, storage_options=storage_options)), name)
@@ -144,7 +144,7 @@ class Folder:
         return _reader(self._store(job))
 
     def put(self, job: Job, key: str, value: bytes | memoryview) -> None:
-        """Write a key atomically and flush it to the disk; fail if the job was finished or discarded meanwhile."""
+        """Write the value of a key atomically and flush it to the disk; fail if the job was finished or discarded meanwhile."""
         path = self._store(job)
         *folders, name = key.split("/")
         try:
@@ -170,7 +170,7 @@ class Folder:
                 if os.path.isdir(parent):
                     atomic.sync_folder(parent)
             while not self._rename(store, job["overwrite"]):
-                # Move the old folder into the new one.  If another process publishes the new one first, this moves nothing.
+                # Move the old folder into the new one.  If another process publishes the new one first, nothing is moved.
                 with suppress(FileNotFoundError):
                     os.rename(self._path, atomic.name_beside(os.path.join(store, "replaced")))
         except BaseException as error:      # including KeyboardInterrupt between two renames
@@ -301,7 +301,7 @@ class Remote:
         return self.published
 
     def put(self, job: Job, key: str, value: bytes | memoryview) -> None:
-        """Write a key, unless the job was finished or discarded meanwhile."""
+        """Write the value of a key, unless the job was finished or discarded meanwhile."""
         mark = self.mark()
         if not mark or mark["id"] != job["id"]:
             raise _stale(self.name)
@@ -314,7 +314,7 @@ class Remote:
             return False
         self._set(METADATA, _content(job["metadata"]))
         mark = self.mark()
-        if mark is not None and mark.get("id") != job["id"]:        # without a mark, another process finished the job
+        if mark is not None and mark.get("id") != job["id"]:        # if there is no mark, another process finished the job
             self._delete(METADATA)
             return False
         return True

@@ -1,6 +1,7 @@
 """Tables in files: a header and the rows, written through one buffer.
 
-This is faster than mapping the file, because the buffer stays in the processor's cache, and no page of the file is read.
+Writing through a buffer is faster than mapping the file, because the buffer stays in the processor's cache, and no page of the
+file is read.
 """
 
 from __future__ import annotations
@@ -201,7 +202,7 @@ def read_bytes(file: io.FileIO, offset: int, size: int) -> NDArray[np.uint8]:
 
 @contextmanager
 def opened(path: str | os.PathLike[str], read_header: Callable[[io.FileIO, int], Opened]) -> Iterator[Opened]:
-    """Open a file as the object that `read_header` returns for the file and its size; each ValueError begins with the path."""
+    """Open a file and yield ``read_header(file, size)``; the message of every ValueError begins with the path."""
     with naming(path), open(path, "rb", buffering=0, opener=_without_waiting) as file:
         with explaining(path):
             status = os.fstat(file.fileno())

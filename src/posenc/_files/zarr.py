@@ -1,6 +1,6 @@
 """Tables in Zarr format 3, with a key for each chunk of rows, or for each shard of several chunks.
 
-A key is written atomically, so a key that exists is complete.
+Values are written atomically, so the value of every existing key is complete.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Work:
         return self.positions[unit * self._rows : (unit + 1) * self._rows]
 
     def size(self, unit: int) -> int:
-        """Return the size of a unit in bytes.  A chunk is padded; a shard has only the chunks with positions, and an index."""
+        """Return the size of a unit in bytes.  A chunk is padded; a shard has an index, and only the chunks with rows."""
         chunk = table.table_bytes(self.chunk_rows, self.encoding.d_model, self.dtype)
         if self.shard_rows is None:
             return chunk
@@ -138,7 +138,7 @@ def create(
     table.refuse_outside(encoding, positions, None)
     if chunk_rows is None:
         most = max(1, CHUNK_BYTES // max(1, encoding.d_model * table.itemsize(name)))
-        chunk_rows = -(-rows // max(1, -(-rows // most)))       # nearly equal chunks, because the last one is padded
+        chunk_rows = -(-rows // max(1, -(-rows // most)))       # nearly equal chunks, so that the last one needs little padding
     if shard_rows is None:
         chunk_rows = max(1, min(chunk_rows, rows))
     metadata = _metadata(encoding, positions, name, chunk_rows, shard_rows)
@@ -241,9 +241,9 @@ def write(
 
 
 def missing(array: zarr.Array[Any], present: set[tuple[int, ...]]) -> str | None:
-    """Return a message with the number of missing chunks and the first three, or None if the store is complete.
+    """Return a message with the number of missing chunks and their first three keys, or None if the store is complete.
 
-    If the array has shards, they are counted instead of chunks.  Time and memory depend on the number of existing chunks,
+    If the array has shards, shards are counted instead of chunks.  Time and memory depend on the number of existing chunks,
     `present`, and not on the number of chunks in the metadata.
     """
     grid = _grid(array)
@@ -256,7 +256,7 @@ def missing(array: zarr.Array[Any], present: set[tuple[int, ...]]) -> str | None
 
 
 def truncated(array: zarr.Array[Any], present: set[tuple[int, ...]]) -> str | None:
-    """Return a message with the first chunk file of a wrong size, or None; only the sizes of uncompressed chunks are known."""
+    """Return a message that names the first chunk of a wrong size, or None; only the sizes of uncompressed chunks are known."""
     root = getattr(array.store, "root", None)           # the path of a local store; other stores write each object as a whole
     if root is None or array.shards or array.compressors or array.filters:
         return None
@@ -274,7 +274,7 @@ def _grid(array: zarr.Array[Any]) -> tuple[int, ...]:
 
 
 def present_in(array: zarr.Array[Any]) -> set[tuple[int, ...]]:
-    """Return the indices of the chunks (or shards) that exist; this lists keys and reads no values."""
+    """Return the indices of the chunks (or shards) that exist; list the keys, but read no values."""
     grid, present = _grid(array), set()
     for key in keys(array.store_path):
         index = tuple(map(int, re.findall("[0-9]+", key)))

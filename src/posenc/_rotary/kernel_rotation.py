@@ -16,10 +16,10 @@ def kernel_rotation(
     turns: Turns, head_dim: int, pairs: int, *, scale: float = 1.0, interleaved: bool = False,
     axes: Sequence[int] | None = None,
 ) -> kernel.Rotation:
-    """Return a rotation of `pairs` pairs of head_dim columns; `turns` computes their frequencies in turns per position.
+    """Return a rotation of `pairs` pairs in a head of head_dim columns.
 
-    `axes` gives the axis of positions of each pair; the axes are 0, 1, 2 ... without gaps.  None means that
-    there is a single axis.
+    `turns` computes the frequencies in turns per position.  `axes` gives the axis of positions of each pair; the axes are
+    0, 1, 2 ... without gaps.  None means that there is a single axis.
     """
     # the kernel expects columns in the order cos, sin, cos, sin ...
     convention = DEFAULTS | {"order": "cos", "scale": scale}

@@ -50,7 +50,7 @@ KEYWORDS = {
 def checked_rotary(head_dim: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
     """Check head_dim and the keywords, individually and together, and return the converted values.
 
-    A key of the scaling that has the meaning of a keyword sets this keyword instead.
+    If a key of the scaling has the same meaning as a keyword, such as ``rope_theta`` and base, the keyword replaces the key.
     """
     c = checked_keywords(KEYWORDS, keywords)
     head_dim = checks.integer("head_dim", head_dim, 0)

@@ -14,8 +14,8 @@ from posenc._rotary.models import Model, model_of
 from posenc._rotary.scaling import type_of_scaling
 
 SHARES = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_percent", "rotary_percentage", "rotary_emb_fraction")
-# For minimax_m3_vl_text, too, rotary_dim is used: its class documents this key as the number of rotated columns, although the
-# code of transformers 5.23 ignores it.  For MiniMax-M2, transformers ignored it by mistake (issue 48241).
+# posenc uses rotary_dim for minimax_m3_vl_text, too.  transformers 5.23 documents this key as the number of rotated columns but
+# ignores it.  For MiniMax-M2, transformers ignored it by mistake (issue 48241).
 WIDTHS = ("rotary_dim", "rotary_ndims", "attn_rotary_emb")
 LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len")
 LOCAL, FULL = "sliding_attention", "full_attention"
@@ -143,7 +143,7 @@ def _lacks(key: str, config: Any) -> ValueError:
 
 
 def _read(config: Any, *names: str) -> Any:
-    """Return the first value that is not None among these names in a configuration, else None."""
+    """Look up `names` in a configuration, in order; return the first value that is not None, else None."""
     for name in names:
         value = config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
         if value is not None:

@@ -1,4 +1,4 @@
-"""The model types that differ from most models in a property of the rotation that configurations do not state."""
+"""The model types whose rotation differs from that of most models in a property that configurations do not state."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from typing import Any, NamedTuple
 
 BACKWARDS = "which negates angles; call Rotary with frequency_scale=-1"
 SEVERAL_AXES = "whose positions have several axes; Rotary.preset has rotations with several axes"
-OF_VISION = ("_vision", "_vision_encoder", "_vision_model")         # model types with these ends have several axes
+OF_VISION = ("_vision", "_vision_encoder", "_vision_model")         # model types with these endings have several axes
 
 
 class Model(NamedTuple):
     """A model type.  The defaults are those of most models."""
 
     layout: str = "halves"                          # of the pairs, for configurations that do not state it
-    tables: str = "twice"                           # rotary_emb returns [v0 v1 ... v0 v1 ...]; in pairs: [v0 v0 v1 v1 ...];
-                                                    # once: [v0 v1 ...]; complex: cos + i sin
+    tables: str = "twice"                           # order of the values from rotary_emb; twice: [v0 v1 ... v0 v1 ...];
+                                                    # in pairs: [v0 v0 v1 v1 ...]; once: [v0 v1 ...]; complex: cos + i sin
     sections: tuple[int, ...] | None = None         # mrope_section, for configurations without one
     axes: str = "blocks"                            # how mrope_section divides the pairs: blocks, interleaved or alternating
     partial: bool = False                           # the configuration class has a default for the number of rotated columns
     base: float | None = None                       # for model types whose configurations have none
-    rotates_with: tuple[str, Any] | None = None     # a key of the configuration, and the value with which the model rotates
+    rotates_with: tuple[str, Any] | None = None     # the model rotates only if this key of the configuration has this value
     local: str = "alike"                            # unscaled: local attention ignores rope_scaling;
                                                     # own base: local attention ignores rope_scaling and rope_theta
     refused: str | None = None                      # for unsupported model types: the end of the error message

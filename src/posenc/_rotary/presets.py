@@ -1,4 +1,4 @@
-"""The keywords of `Rotary` for known models with several axes of positions."""
+"""The keywords of `Rotary` for known models of images, video and audio."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from posenc._rotary.pair_axes import alternating, blocks, interleaved
 
 
 class Axial(NamedTuple):
-    """The rotation of a model with several axes of positions."""
+    """The rotation of a model; most rotations have several axes of positions."""
 
     summary: str                                    # the names of the axes
     base: float
@@ -81,7 +81,7 @@ def _thirds(head_dim: int) -> list[int]:
 
 
 def _ltx_video(head_dim: int, base: float, frequency_scale: float) -> dict[str, Any]:
-    """Frequencies rise from 1 to base, each for three axes in turn; the remaining pairs come first and are not rotated."""
+    """Use frequencies from 1 to base, each for one pair of every axis; the remaining pairs come first and are not rotated."""
     count, rest = head_dim // 6, head_dim % 6 // 2
     values = spaced_float64(count, ((1 / Fraction(base), Fraction(max(count - 1, 1))),), frequency_scale).tolist()
     frequencies = [0.0] * rest + [value for value in values for _ in range(3)]

@@ -50,8 +50,8 @@ class Rotary(Specification):
         The factor by which cos and sin are multiplied, in addition to ``attention_scaling``.
     axes : array_like of int, optional
         The axis of positions of each pair, as in models for images and video.  If any axis is not 0, positions have an
-        additional first dimension, with one element for each axis.  The default is that of ``mrope_section`` in `scaling`, or
-        0 for all pairs.
+        additional first dimension, with one element for each axis.  The default follows from ``mrope_section`` in
+        `scaling`; without this key, it is 0 for all pairs.
 
     Attributes
     ----------
@@ -137,7 +137,7 @@ class Rotary(Specification):
     @classmethod
     @suggests
     def from_config(cls, config: Any, layer_type: str | None = None, length: SupportsIndex | None = None) -> Self:
-        """Return the rotation in a model's configuration.
+        """Return the rotation that a model's configuration describes.
 
         Parameters
         ----------
@@ -202,7 +202,7 @@ class Rotary(Specification):
 
         See Also
         --------
-        Rotary.from_config : The rotation in a model's configuration.
+        Rotary.from_config : The rotation that a model's configuration describes.
 
         Examples
         --------

@@ -18,7 +18,7 @@ from posenc._core import kernel
 
 
 class RotaryAt:
-    """A rotation at given positions, for many arrays.  Cosines and sines are computed once.  `Rotary.at` returns it.
+    """A rotation at given positions, for many arrays.  Cosines and sines are computed once.  Create instances with `Rotary.at`.
 
     Indexing with slices, integers, ``...`` and None, as for arrays, selects some of the positions without copying cosines
     and sines.  A `RotaryAt` is immutable and picklable, and several threads may use it.
@@ -110,7 +110,7 @@ class RotaryAt:
 
     @suggests
     def rotate(self, x: ArrayT, *, out: ArrayT | None = None, threads: SupportsIndex | None = None) -> ArrayT:
-        """Rotate queries or keys.  The bits are those of ``rotary.rotate(x, positions, inverse=inverse)``.
+        """Rotate queries or keys.  The result has the bits of ``rotary.rotate(x, positions, inverse=inverse)``.
 
         Parameters
         ----------
@@ -154,7 +154,7 @@ class RotaryAt:
     def tables(
         self, *, dtype: AnyDType | None = None, threads: SupportsIndex | None = None
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the cosines and sines, correctly rounded to a dtype.  Each call computes them.
+        """Return the cosines and sines, correctly rounded to a dtype.  Each call computes them again.
 
         Parameters
         ----------

@@ -60,8 +60,8 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(("short_factor", "long_factor"), _factors),
     "mrope_section": _section,
 }
-# Keys that every type accepts.  `Rotary` converts them to its keywords base, rotary_dim and axes, except that the type
-# proportional keeps partial_rotary_factor.
+# Keys that every type accepts.  `Rotary` converts them to its keywords base, rotary_dim and axes.  The only exception is
+# partial_rotary_factor with the type proportional.
 SHARED = ("rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved")
 # type: (required keys, optional keys)
 KEYS = {
@@ -105,7 +105,7 @@ def type_of_scaling(scaling: Mapping[str, Any]) -> Any:
 
 
 def positions_without_length(scaling: Mapping[str, Any] | None) -> int | None:
-    """If `scaling` needs a length but has none, return the number of positions for which its frequencies hold, else None."""
+    """Return the number of positions for which the frequencies are valid, or None if `scaling` needs no length or has one."""
     names = {"dynamic": "max_position_embeddings", "longrope": "original_max_position_embeddings"}
     if scaling is None or "length" in scaling or (rope_type := type_of_scaling(scaling)) not in names:
         return None
@@ -114,7 +114,7 @@ def positions_without_length(scaling: Mapping[str, Any] | None) -> int | None:
 
 
 def checked_scaling(name: str, scaling: Any) -> dict[str, Any]:
-    """Check a scaling and return its converted values, without keys that are None or have no effect."""
+    """Check a scaling and return its converted values, without values that are None or have no effect."""
     if not isinstance(scaling, Mapping):
         raise checks.wrong_type(name, scaling, "a dict such as {'rope_type': 'linear', 'factor': 2.0}")
     rope_type = type_of_scaling(scaling)
@@ -243,14 +243,14 @@ def _clip(x: Decimal) -> Decimal:
 
 
 def _factor(scaling: Scaling) -> Fraction:
-    """Return the key ``factor``, by default the ratio of the new to the original number of positions."""
+    """Return the value of the key ``factor``, by default the ratio of the new to the original number of positions."""
     if "factor" in scaling:
         return Fraction(scaling["factor"])
     return Fraction(scaling["max_position_embeddings"], scaling["original_max_position_embeddings"])
 
 
 def _yarn(dim: int, base: float, scale: float, scaling: Scaling) -> Frequencies:
-    """YaRN (arXiv 2309.00071): keep the frequencies of pairs up to `low`, and divide those from `high` on by the factor."""
+    """YaRN (arXiv 2309.00071): keep the frequencies of pairs up to `low`; from pair `high` on, divide them by the factor."""
     if base <= 1:
         raise ValueError(f"base is {base}, expected a number above 1 for yarn")
     d = _Decimals(dim, base, scale)

@@ -35,7 +35,7 @@ def parts_of(turns: Turns, pairs: int, scale: float, axes: Sequence[int] | None)
 
 
 def encode_parts(parts: Sequence[Part], positions: Any, dtype: Any, out: Any, threads: Any) -> NDArray[Any]:
-    """Return a table with several axes of positions; ``positions[k]`` has the positions on axis k."""
+    """Return a table for positions with several axes; ``positions[k]`` has the positions on axis k."""
     name, element = checks.output_dtype(dtype, out)
     threads = checks.threads(threads)
     given = checks.range_or_array(positions)
