@@ -76,7 +76,7 @@ def assert_rotary(f: Any, expect: Any, up_to: SupportsIndex | None = None) -> No
 
 
 def _positions(last: int) -> NDArray[np.int64]:
-    """Return the first and the last positions, and those near powers of 2, at which rounding begins and tables end."""
+    """Return the first and the last positions, and those near powers of 2, where rounding often begins and tables often end."""
     powers = [1 << exponent for exponent in range(5, last.bit_length())]
     near = [power + offset for power in powers for offset in (-1, 0, 1)]
     every = {*range(33), *near, *range(max(0, last - 2), last + 1)}

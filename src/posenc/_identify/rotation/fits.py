@@ -68,7 +68,7 @@ def _geometric(estimate: Estimate, turning: NDArray[np.intp], count: int) -> Ite
 
 
 def _fast(estimate: Estimate, turning: NDArray[np.intp], count: int) -> Iterator[tuple[float, NDArray[np.float64]]]:
-    """Yield possible bases and their unscaled frequencies, fitted to the first pairs because scaling does not change these."""
+    """Yield possible bases and their unscaled frequencies, fitted to the first pairs, whose frequencies are not scaled."""
     w, error = estimate.frequency, estimate.error
     if len(turning) < 4 or abs(w[0] - 1) > 8 * error[0] + 64 * FLOAT32:
         return

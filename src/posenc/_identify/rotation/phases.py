@@ -38,9 +38,9 @@ def phases_of(
     positions: NDArray[Any], values: NDArray[np.complex128], precision: int, smallest: float,
     guess: NDArray[np.float64] | None = None,
 ) -> Phases | None:
-    """Estimate phases from pairs of rows at doubling distances, until the phases disagree with the earlier estimates.
+    """Estimate phases from the first row and rows at doubling distances, until the phases disagree with earlier estimates.
 
-    The first distance determines a frequency only modulo 2 pi / distance; the estimates are those nearest to `guess`, or to 0.
+    The first distance determines a frequency only modulo 2 pi / distance; the estimates are those nearest to `guess` (or to 0).
     Return None if all positions are equal.
     """
     order = np.argsort(positions, kind="stable")
@@ -61,7 +61,7 @@ def phases_of(
         gap, distance = float(at[row] - at[0]), float(at[row])
         rest = wrapped(np.angle(z[row] * np.conj(z[0])) - w * gap)
         bound = errors[row] + first
-        # the bound covers float32 arithmetic, but not 16-bit arithmetic or tables that end
+        # the bound allows for float32 arithmetic, but not for 16-bit arithmetic or for a table that ends
         angle_error = np.where(np.isinf(error), math.inf, error * gap) + 8 * FLOAT32 * np.abs(w) * gap
         consistent = np.abs(rest) <= 8 * (angle_error + bound)
         going &= consistent | ~(reach > 0)

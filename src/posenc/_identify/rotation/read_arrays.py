@@ -67,7 +67,7 @@ def read_arrays(rotation: Any, positions: Any, pairs: int | None, axes: int) -> 
 
 
 def is_pair(rotation: Any) -> bool:
-    """Return whether a rotation is a pair of tables; a list of two lists is an array."""
+    """Return whether a rotation is a pair of tables; a list of two lists of numbers is a single array."""
     least = 1 if isinstance(rotation, tuple) else 2
     return isinstance(rotation, (tuple, list)) and len(rotation) == 2 and all(np.ndim(part) >= least for part in rotation)
 

@@ -15,7 +15,7 @@ from posenc._arguments.dtypes import DTYPES, values_of
 from posenc._arguments.types import Positions
 from posenc._files.save_open_verify import File
 
-SAMPLE = 2**21              # the first rows of a sample have SAMPLE / 2 values; their number is at least 16 and at most 256
+SAMPLE = 2**21              # a sample begins with the first rows of the table: SAMPLE / 2 values, but 16 to 256 rows
 # significant bits of each dtype, narrowest first; half an ulp of a value is at most the value times 2**-bits
 PRECISION = {name: row.precision for name, row in reversed(DTYPES.items())}
 
