@@ -75,7 +75,7 @@ def table(
     Returns
     -------
     dask.array.Array, shape ``S + (d_model,)``
-        The same arguments give the same array name in every process.
+        The encodings.  Equal arguments give arrays of the same name in every process.
 
     Raises
     ------

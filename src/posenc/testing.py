@@ -32,7 +32,7 @@ def assert_rotary(f: Any, expect: Any, up_to: SupportsIndex | None = None) -> No
         The expected rotation, as in `posenc.identify_rotary`.
     up_to : int, optional
         The largest position with which f is called, such as N - 1 for a table of N rows.  The default is
-        ``max_position_embeddings - 1`` of a configuration, or 131,071 if `expect` has no ``max_position_embeddings``.  For a
+        ``max_position_embeddings - 1`` of the configuration, or 131,071 if `expect` has no ``max_position_embeddings``.  For a
         scaling that depends on the length of a sequence, the default is the last position of the original length.
 
     Returns

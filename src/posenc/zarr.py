@@ -242,7 +242,7 @@ def finish(store: Any, *, storage_options: dict[str, Any] | None = None) -> zarr
         If another store was published at the same path meanwhile, and `create` was called without `overwrite`.
     OSError
         If chunks are missing or incomplete, or if the system reports an error.  If chunks are missing, the store remains
-        unfinished, and the message states the number of these chunks and the first names.
+        unfinished, and the message states their number and names the first of them.
 
     See Also
     --------

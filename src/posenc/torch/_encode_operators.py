@@ -203,7 +203,7 @@ define_in_place(
 
 # ---- calls ------------------------------------------------------------------------------------------------------------
 #
-# For a short row, a call through an operator takes several times longer than a direct call.
+# For a short row, a call through an operator takes several times as long as a direct call.
 
 
 def encode(start: int, step: int, n: int, d_model: int, convention: str, dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -60,7 +60,7 @@ def correctly_rounded(rotary: Rotary, positions: NDArray[Any], dtype: str) -> ND
 
 
 def narrower_than_needed(rotary: Rotary, positions: NDArray[Any], stored: str, dtype: str) -> bool:
-    """Return whether `stored` has 16 bits and cannot hold all values of a rotation that are rounded to `dtype`."""
+    """Return whether `stored` has 16 bits although the values of a rotation, rounded to `dtype`, need more."""
     if stored not in NARROW or PRECISION[stored] >= PRECISION[dtype]:
         return False
     values = correctly_rounded(rotary, positions, dtype)

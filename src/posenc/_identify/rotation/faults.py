@@ -132,7 +132,7 @@ def of_scale(found: Rotary, expected: Rotary | None, source: str) -> tuple[str, 
 def of_arithmetic(
     arithmetic: Arithmetic, narrower: bool, errors: Mapping[int, float], exactly: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the faults and remarks about an arithmetic; `narrower` is True if tables use too few bits of their dtype."""
+    """Return the faults and remarks about an arithmetic; `narrower` is True if tables were rounded to too few bits."""
     faults = []
     if arithmetic.frequencies in NARROW:
         faults.append(f"inv_freq was rounded to {arithmetic.frequencies}")

@@ -46,7 +46,7 @@ def explicit(estimate: Estimate, head_dim: int, axes: Any = None) -> Rotary:
 
 
 def _geometric(estimate: Estimate, turning: NDArray[np.intp], count: int) -> Iterator[dict[str, Any]]:
-    """Yield the keywords of geometric frequencies: first with a base from `BASES`, then with a base of more and more digits."""
+    """Yield the keywords of geometric frequencies: first with a base from `BASES`, then with bases of more and more digits."""
     w, error = estimate.frequency, estimate.error
     if len(turning) == 1:
         yield {"frequency_scale": short(float(w[turning[0]]), float(8 * error[turning[0]] / w[turning[0]]), TURNS, 8)}

@@ -38,8 +38,8 @@ class RotaryMatch(NamedTuple):  # numpydoc ignore=PR01
     reason : str
         The faults, then remarks such as "float32 angles: the error is 0.07 at position 1,000,000".
     faults : tuple of str
-        The differences from the expected rotation; empty if the given one agrees with it within the precision of its
-        arithmetic, or if no rotation is expected.
+        The differences from the expected rotation; empty if the given rotation agrees with the expected one within the
+        precision of its arithmetic, or if no rotation is expected.
     errors : mapping of int to float
         The largest absolute errors of cosines and sines that the arithmetic causes near the positions 1,000, 100,000 and
         1,000,000: at each of these and at the seven positions before it.  Empty if the arithmetic is unknown.
@@ -170,7 +170,7 @@ def _expected(expect: Any) -> tuple[Rotary | None, str]:
 
 
 def last_position(expect: Any, default: int) -> int:
-    """Return the last position for which `expect` has frequencies, or `default` if it names no number of positions."""
+    """Return the last position for which `expect` has frequencies, or `default` if `expect` names no number of positions."""
     expected, source = _expected(expect)
     if expected is None:
         raise checks.wrong_type("expect", expect, EXPECTED)

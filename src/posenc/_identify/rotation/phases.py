@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 FLOAT32 = 2.0**-24
 QUARTER = math.pi / 2
-FARTHEST = 2**20            # largest offset of positions
+FARTHEST = 2**20            # largest accepted offset of positions
 
 
 class Phases(NamedTuple):
@@ -40,8 +40,8 @@ def phases_of(
 ) -> Phases | None:
     """Estimate phases from the first row and rows at doubling distances, until the phases disagree with earlier estimates.
 
-    The first distance determines a frequency only modulo 2 pi / distance; the estimates are those nearest to `guess` (or to 0).
-    Return None if all positions are equal.
+    The first distance determines a frequency only modulo 2 pi / distance; the estimates are those nearest to `guess` (0 if it
+    is None).  Return None if all positions are equal.
     """
     order = np.argsort(positions, kind="stable")
     # subtract before the conversion, because float64 rounds large positions

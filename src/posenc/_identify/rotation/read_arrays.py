@@ -62,7 +62,7 @@ def read_arrays(rotation: Any, positions: Any, pairs: int | None, axes: int) -> 
     elif array.ndim > 1 and array.shape[-1] % 2 == 0:
         cos, sin = array[..., : array.shape[-1] // 2], array[..., array.shape[-1] // 2 :]
     else:
-        raise ValueError(f"rotation has shape {array.shape}, expected (n, 2 * pairs), for cosines and sines, or (pairs,)")
+        raise ValueError(f"rotation has shape {array.shape}, expected (n, 2 * pairs) for cosines and sines, or (pairs,)")
     return reading_of(cos, sin, dtype, positions, pairs, axes)
 
 

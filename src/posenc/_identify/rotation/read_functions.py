@@ -116,7 +116,7 @@ def read_rotary(rotation: Rotary | RotaryAt, positions: Any) -> Reading:
 
 
 def _end(function: Callable[..., Any], form: Form, positions: NDArray[Any], bad: int, head_dim: int) -> str:
-    """Return a remark with the first position at which a call raises an error; calls succeed at `positions`, not at `bad`."""
+    """Return a remark with the first position at which a call fails; calls succeed at `positions` and fail at `bad`."""
     good, reason = int(positions.max()), ""
     while bad - good > 1:
         middle = (bad + good) // 2
@@ -156,7 +156,7 @@ def _form(function: Callable[..., Any], positions: NDArray[Any], head_dim: int) 
     for each in errors:
         if isinstance(each, ResultError):
             raise ValueError(str(each)) from None
-    first = errors[1 if is_module else 0]       # modules expect a batch
+    first = errors[1 if is_module else 0]       # modules expect an axis for the batch
     if len(kinds) > 1 and ("Tensor" in str(first) or "numpy.ndarray" in str(first)):        # the function refuses arrays
         first = errors[len(SHAPES)]
     raise ValueError(
@@ -254,7 +254,7 @@ def _read_rotated(
         return _without_values("no value is finite", at)
     pairs, faults = _pairs_of(matrices)
     layout, rotary_dim = _layout_of(pairs)
-    if expected is not None and not expected.frequencies[rotary_dim // 2 :].any():      # as for the scaling type proportional
+    if expected is not None and not expected.frequencies[rotary_dim // 2 :].any():      # as with the scaling type proportional
         rotary_dim = max(rotary_dim, expected.rotary_dim)
     together = [pair.inputs for pair in pairs if len(pair.inputs) > 1]
     if layout is None and len(together) > 1:

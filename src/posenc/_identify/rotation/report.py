@@ -24,7 +24,7 @@ class RotaryRow(NamedTuple):  # numpydoc ignore=PR01
     Attributes
     ----------
     module : str
-        Name of the module or tensor.  For several with equal values, the name of the first and the number of the others.
+        Name of the module or tensor.  If several have equal values, the name of the first and the number of the others.
     found : Rotary or None
         The rotation that was found, or None if posenc does not recognize it.
     expected : Rotary or None

@@ -272,7 +272,7 @@ def _other_rows(reading: Reading, found: Explanation) -> tuple[str, ...]:
 
 
 def _nearest(sample: Values, target: Rotary | None, source: str, size: int) -> Found:
-    """Return a result that names the nearest candidate and the pairs that differ from it."""
+    """Return a result that names the nearest candidate and the pairs of columns that differ from this candidate."""
     best, share = target, 0.0 if target is None else sample.estimate.share_near(target.frequencies, TIGHT)
     for candidate in near_candidates(sample.estimate, target, source, size, None if target is None else target.axes, 0.5):
         own = sample.estimate.share_near(candidate.rotary.frequencies, TIGHT)

@@ -46,7 +46,7 @@ PLAIN = ("rounding", TWICE, "float64 angles", "float32 angles")
 
 
 class Match(NamedTuple):  # numpydoc ignore=PR01
-    """A convention that gives a table: ``encoding.encode(positions)``, up to ``difference``.
+    """A convention that gives a table: ``encoding.encode(positions)`` equals the table up to ``difference``.
 
     Attributes
     ----------
@@ -202,7 +202,7 @@ def _best(sample: Sample) -> list[_Result]:
 
 
 def _refined(result: _Result, sample: Sample) -> list[_Result]:
-    """Return the result of the first encoding with more digits that explains a sample without float32 angles."""
+    """Return the result of an encoding with more digits that explains the sample without float32 angles, or an empty list."""
     for encoding in candidates.refined(result.encoding, sample, positions_at(result.positions, sample.rows)):
         better = _evaluate(encoding, (), sample, result.positions)
         if better is not None and better.reason in ("rounding", TWICE, "float64 angles"):

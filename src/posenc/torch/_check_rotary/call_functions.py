@@ -107,7 +107,7 @@ Form = Callable[[Any], tuple[Tensor, Tensor]]
 
 
 def form_of(result: Any, n: int) -> Form | None:
-    """Return the function that reads cosines and sines from a result for n positions, the first of which is 0, or None."""
+    """Return the function that reads cosines and sines from a result for n positions from 0 on, or None if there are none."""
     if isinstance(result, (tuple, list)):
         if len(result) != 2 or not isinstance(result[0], Tensor) or not result[0].is_floating_point():
             return None

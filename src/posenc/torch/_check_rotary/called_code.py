@@ -1,4 +1,4 @@
-"""Find the methods that a module calls, and the names in the branches that its attributes select."""
+"""Find the methods that a module calls, and the names in the branches that run, given the module's attributes."""
 
 from __future__ import annotations
 

@@ -240,7 +240,7 @@ def _without_configuration(name: str, place: Place, expected: Expected) -> Rotar
 
 
 def _variants(setting: Setting, expected: Expected, module: nn.Module) -> list[tuple[Setting, Rotary]]:
-    """Return the rotation to check, with its setting; return two if short and long sequences have different rotations."""
+    """Return the rotation to check, with its setting; return two if long sequences are rotated differently."""
     rotary = expected.rotary
     assert rotary is not None
     if isinstance(module, RotaryEmbedding) and not isinstance(expected.config, Rotary):
@@ -266,8 +266,8 @@ class Judged(NamedTuple):
     function: str = ""              # the name of a function that has a fault
     conditional: bool = False       # whether a condition of unknown value decides if the function is called
     nested: bool = False            # whether the caller is a submodule of another module that applies a rotation
-    unchecked: str = ""             # the reason if nothing was compared
-    only_frequencies: bool = False  # whether only frequencies were compared, because no call succeeds
+    unchecked: str = ""             # if nothing was compared, the reason
+    only_frequencies: bool = False  # whether only frequencies were compared, because no call succeeded
 
 
 def _judged(place: Place, setting: Setting, rotary: Rotary | None, source: str) -> Judged:

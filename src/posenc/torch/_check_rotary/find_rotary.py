@@ -38,7 +38,7 @@ class Function(NamedTuple):
     call: Callable[..., Any]
     roles: dict[str, str]
     before: Callable[[Tensor], Tensor] | None       # moves the columns of queries and keys before the call
-    conditional: bool                               # whether a condition of unknown value decides if it is called
+    conditional: bool                               # whether a condition of unknown value decides if the function is called
     nested: bool = False                    # whether the caller is a submodule of another module that applies a rotation
 
 
@@ -225,7 +225,7 @@ def is_same(a: Any, b: Any, seen: frozenset[tuple[int, int]] = frozenset()) -> b
 def _attributes(module: nn.Module) -> dict[str, Any]:
     """Return the attributes on which the results of a module depend; for a dict of hooks, return only its values."""
     names = [name for name in vars(module) if name not in ("layer_idx", "training", "_modules")]
-    # the keys of dicts of hooks are numbers that differ between modules
+    # the keys, which identify hooks, differ between modules
     return {name: list(value.values()) if name.endswith(("_hooks", "_kwargs")) and isinstance(value, dict) else value
             for name in names for value in [vars(module)[name]]}
 

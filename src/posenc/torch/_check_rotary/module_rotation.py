@@ -1,4 +1,4 @@
-"""The rotation that a module computes, as functions of positions."""
+"""The rotation that a module computes, as a function of x and positions."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _in_runs(rotate: Rotate, roles: dict[str, str]) -> Rotate:
             each_row = [each_run(x[i : i + 1], positions[i : i + 1]) for i in range(len(x))]
             return [torch.cat(each) for each in zip(*each_row, strict=True)]
         order = index.argsort(stable=True)
-        heads = x[order].view(len(unique), int(counts[0]), -1).transpose(0, 1)      # rows of the same position become heads
+        heads = x[order].view(len(unique), int(counts[0]), -1).transpose(0, 1)      # rows at the same position become heads
         turned = _from_offsets(rotate, heads, unique) if "offset" in known else _from_zero(rotate, heads, unique)
         return [each.transpose(0, 1).reshape(x.shape)[order.argsort()] for each in turned]
 
@@ -234,7 +234,7 @@ def _stored(table: Any, form: Form, x: Tensor, positions: Tensor) -> Tables:
 
 
 def rotations(module: nn.Module, functions: Sequence[Function], setting: Setting) -> list[list[Rotation]]:
-    """Return a list of the rotations of queries and keys for a module, or for each function that takes the module's tables.
+    """Return lists of rotations (of queries, of keys): one for the module, or one for each function that takes its tables.
 
     If the module does not rotate but has tables, the last list contains these tables.
     """
@@ -357,6 +357,6 @@ def _array(tensor: Tensor) -> NDArray[Any]:
 
 
 def _random(n: int, columns: int, setting: Setting) -> Tensor:
-    """Return positive random numbers, without PyTorch's generator."""
+    """Return positive random numbers that do not depend on PyTorch's generator."""
     values = np.random.default_rng(0).uniform(0.5, 1, (n, columns))
     return torch.from_numpy(values).to(setting.device, setting.dtype)
