@@ -126,7 +126,7 @@ def _other_scaling(
 
 
 def _other_bases(expected: Rotary, plain: Rotary, estimate: Estimate) -> Iterator[Candidate]:
-    """Yield rotations with other bases, each with and without the scaling."""
+    """Yield rotations with other bases, each with the scaling and without it."""
     f = expected.frequencies
     used = np.flatnonzero(estimate.known & (f != 0) & (estimate.frequency * f > 0))
     for chosen in (used[: max(3, len(used) // 4)], used):           # yarn and llama3 keep the frequencies of the first pairs

@@ -82,7 +82,7 @@ def _least_squares(
     at: NDArray[np.float64], z: NDArray[np.complex128], errors: NDArray[np.float64], w: NDArray[np.float64],
     error: NDArray[np.float64], reach: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Improve the frequencies with all rows within their reach; return the frequencies and their errors."""
+    """Refine each frequency with all rows within its reach; return the frequencies and their errors."""
     rest = wrapped(np.angle(z * np.conj(z[0])) - at[:, None] * w)
     sure = (at[:, None] > 0) & (at[:, None] <= reach) & (np.abs(rest) < 8 * (error * at[:, None] + errors + errors[0]))
     weights = np.where(sure, 1 / np.maximum(errors, 2.0**-60) ** 2, 0.0)

@@ -98,7 +98,7 @@ def _without_values(fault: str, positions: NDArray[Any]) -> Reading:
 
 
 def _limit(expected: Rotary) -> int | None:
-    """Return the number of positions for which the expected frequencies apply, or None if they apply to all."""
+    """Return the number of positions for which the expected frequencies apply, or None if the frequencies apply to all."""
     scaling = expected.scaling or {}
     length = scaling.pop("length", 0)
     trained = positions_without_length(scaling)

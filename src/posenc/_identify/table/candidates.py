@@ -194,7 +194,7 @@ def short(x: float, error: float, favourites: Sequence[float] = (), lenience: fl
 
 
 def refined(encoding: Encoding, sample: Sample, positions: NDArray[Any]) -> Iterator[Encoding]:
-    """Yield encodings whose base and frequency scale are fitted to all values, with more and more digits.
+    """Yield encodings whose base and frequency scale are fitted to all values and rounded to 7, 8, ... or 17 digits.
 
     The first encodings have the default base and spacing.
     """

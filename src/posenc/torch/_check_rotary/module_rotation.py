@@ -19,9 +19,9 @@ from posenc.torch._check_rotary.call_functions import HEADS, Form, Plan, Tables
 from posenc.torch._check_rotary.find_rotary import Function, is_called, rows_of_sines, tensors_of
 
 METHODS = ("rotate_queries_or_keys", "forward_native", "forward")      # in rotary-embedding-torch, in vLLM, in other code
-LONGEST = 2**15             # most positions in a call of a module that returns tables of all positions from 0 on
-MOST_FROM_ZERO = 2**11              # most positions in a call of a module that rotates vectors at all positions from 0 on
-ELEMENTS = 2**20            # most elements of these vectors in a call
+LONGEST = 2**15             # largest number of positions in a call that returns tables of all positions from 0 on
+MOST_FROM_ZERO = 2**11              # largest number of positions in a call that rotates vectors at all positions from 0 on
+ELEMENTS = 2**20            # largest number of elements of these vectors in a call
 TRIAL = torch.arange(3)
 
 Rotate = Callable[[Tensor, Tensor], list[Tensor]]       # (x of shape (n, head_dim), n positions) -> rotated tensors
