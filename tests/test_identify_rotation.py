@@ -473,7 +473,7 @@ def test_a_function_with_a_short_table():
     ((None,), {}, "rotation is None, expected an array"),
     (("inv_freq",), {}, "rotation has dtype <U8, expected float64, float32, float16 or bfloat16"),
     ((5,), {}, "rotation has dtype int64, expected float64, float32, float16 or bfloat16"),
-    ((5.0,), {}, r"rotation has shape \(\), expected \(n, 2 \* pairs\), for cosines and sines, or \(pairs,\)"),
+    ((5.0,), {}, r"rotation has shape \(\), expected \(n, 2 \* pairs\) for cosines and sines, or \(pairs,\)"),
     (((COS, SIN[:9]),), {}, r"sin has shape \(9, 32\) and dtype float32, expected the shape and dtype of cos, \(5000, 32\)"),
     ((np.zeros((2, 9, 8)),), {}, r"cos has shape \(2, 9, 4\), expected \(n, columns\), with or without axes of length 1"),
     (((COS, SIN),), {"positions": 5}, r"positions has shape \(5,\), expected \(5000,\), one for each row of the tables"),

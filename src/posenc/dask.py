@@ -1,7 +1,7 @@
 """Tables as lazy Dask arrays, addition to Dask arrays, and Zarr stores written by all workers of a cluster.
 
 Each task uses one thread, because the scheduler runs one task per processor.  Tasks receive the keywords of a convention,
-because `posenc.encode` and `posenc.add_to` cache an Encoding for equal keywords.  An Encoding as an argument would be built
+because `posenc.encode` and `posenc.add_to` cache the Encoding of these keywords.  An Encoding as an argument would be built
 again in each task.
 """
 
@@ -75,7 +75,7 @@ def table(
     Returns
     -------
     dask.array.Array, shape ``S + (d_model,)``
-        The same arguments give the same array name in every process.
+        The encodings.  Equal arguments give arrays of the same name in every process.
 
     Raises
     ------
@@ -299,7 +299,7 @@ def to_zarr(
     dtype: AnyDType = "float32", overwrite: bool = False, storage_options: dict[str, Any] | None = None,
     **convention: Unpack[Convention],
 ) -> zarr.Array[Any]:
-    """Write a table to a Zarr array of format 3 with the current scheduler; each Dask chunk becomes a Zarr chunk.
+    """Write a table to a Zarr array of format 3 with Dask's current scheduler; each Dask chunk becomes a Zarr chunk.
 
     If the client or all workers are killed, repeat the call to write the missing chunks.  To write several
     chunks in one task, call the functions of `posenc.zarr`.
@@ -335,7 +335,7 @@ def to_zarr(
     FileExistsError
         If the store exists and `overwrite` is false.
     OSError
-        If a worker does not share the store, or if the system reports an error.  No store is published.
+        If a worker does not share the store, or if the system reports an error.  The store is then not published.
 
     See Also
     --------

@@ -41,7 +41,7 @@ NAMED = 10                  # largest number of curves with a legend; matplotlib
 
 
 def _values(encoding: Encoding, positions: Positions) -> tuple[NDArray[Any], list[Any], str]:
-    """Return the encodings in float64, the positions relative to an origin, and the label of their axis."""
+    """Return the encodings in float64, the positions relative to an origin, and the label of the position axis."""
     check_encoding(encoding)
     rows = checks.range_or_array(positions)
     if not isinstance(rows, range) and rows.ndim != 1:
@@ -133,7 +133,7 @@ def heatmap(encoding: Encoding, positions: Positions, *, ax: Axes | None = None)
 def waves(
     encoding: Encoding, positions: Positions, *, dimensions: Iterable[SupportsIndex] | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Draw chosen dimensions as curves over the positions; more than ten have a colour bar instead of a legend.
+    """Draw chosen dimensions as curves over the positions; more than ten curves have a colour bar instead of a legend.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ def assert_rotary(f: Any, expect: Any, up_to: SupportsIndex | None = None) -> No
         The expected rotation, as in `posenc.identify_rotary`.
     up_to : int, optional
         The largest position with which f is called, such as N - 1 for a table of N rows.  The default is
-        ``max_position_embeddings - 1`` of a configuration, or 131,071 if `expect` has no ``max_position_embeddings``.  For a
+        ``max_position_embeddings - 1`` of the configuration, or 131,071 if `expect` has no ``max_position_embeddings``.  For a
         scaling that depends on the length of a sequence, the default is the last position of the original length.
 
     Returns
@@ -76,7 +76,7 @@ def assert_rotary(f: Any, expect: Any, up_to: SupportsIndex | None = None) -> No
 
 
 def _positions(last: int) -> NDArray[np.int64]:
-    """Return the first and the last positions, and those near powers of 2, at which rounding begins and tables end."""
+    """Return the first and the last positions, and those near powers of 2, where rounding often begins and tables often end."""
     powers = [1 << exponent for exponent in range(5, last.bit_length())]
     near = [power + offset for power in powers for offset in (-1, 0, 1)]
     every = {*range(33), *near, *range(max(0, last - 2), last + 1)}

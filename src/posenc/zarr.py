@@ -84,8 +84,8 @@ def create(
     from which ``posenc verify`` recomputes the table.  The fill value is NaN (for bfloat16, its bits), so a chunk that is
     lost later reads as NaN.
 
-    A published folder is complete, even if several processes write, discard or publish it at the same time.  Any other store
-    cannot be replaced in one step.  Before you restart an unfinished store with other arguments, end the processes that
+    A published folder is complete, even if several processes write, discard or publish it at the same time.  A store of another
+    kind cannot be replaced in one step.  Before you restart an unfinished store with other arguments, end the processes that
     write or publish it.
 
     Examples
@@ -178,7 +178,7 @@ def missing(store: Any, *, storage_options: dict[str, Any] | None = None) -> lis
     """Return the numbers of the chunks (or shards) of a store that do not exist or are incomplete.
 
     If n is the number that `create` returned, ``write(store, k, n)`` writes chunk k of an unfinished store.  `write` does not
-    change a published store: if it has lost chunks, start again with ``create(..., overwrite=True)``.
+    change a published store: if a published store has lost chunks, start again with ``create(..., overwrite=True)``.
 
     Parameters
     ----------
@@ -242,7 +242,7 @@ def finish(store: Any, *, storage_options: dict[str, Any] | None = None) -> zarr
         If another store was published at the same path meanwhile, and `create` was called without `overwrite`.
     OSError
         If chunks are missing or incomplete, or if the system reports an error.  If chunks are missing, the store remains
-        unfinished, and the message has the number of chunks and the first of their names.
+        unfinished, and the message states their number and names the first of them.
 
     See Also
     --------

@@ -76,7 +76,7 @@ def encode(
     if isinstance(positions, range):
         checks.check_domain(positions, 0)
         n = checks.length(positions)
-        # the start of an empty range and the step of a single position may exceed 64 bits
+        # the start of an empty range and the step of a range with one position may exceed 64 bits
         start, step = positions[0] if n else 0, positions.step if n > 1 else 1
         if checks.LOWEST <= step < checks.BEYOND:
             return _encode_operators.encode(start, step, n, d_model, text, dtype, device)
@@ -162,7 +162,7 @@ def add_to(
 
 
 def _add_by_torch(x: Tensor, positions: Tensor | None, start: int, x_scale: float, convention: str) -> Tensor:
-    """Add the same values with PyTorch's operators, because torch.func and forward-mode AD cannot transform posenc::add_."""
+    """Add encodings with PyTorch's operators, because torch.func and forward-mode AD cannot transform posenc::add_."""
     n, d_model = x.shape[-2:]
     if positions is None:
         values = _encode_operators.encode(start, 1, n, d_model, convention, x.dtype, x.device)

@@ -30,7 +30,7 @@ from posenc.torch._tensor_arguments import DTYPES, NOT_DIFFERENTIABLE, array_of,
 
 
 def specification(d_model: Any, convention: Mapping[str, Any], function: Callable[..., Any]) -> tuple[int, str]:
-    """Return d_model and the convention as JSON text; check both, except in compiled code, where the operator checks them."""
+    """Return d_model and the JSON text of the convention; check both, except in compiled code, where the operator does."""
     if isinstance(d_model, (posenc.Encoding, str)):
         encoding = cache.cached_encoding(d_model, convention, function)
         changes = changes_of(encoding)
@@ -64,7 +64,7 @@ _cached_text = functools.lru_cache(maxsize=8, typed=True)(_checked_text)
 
 
 def _specialized(value: Any) -> Any:
-    """Turn symbolic numbers of torch.compile into constants, so that other numbers cause a recompilation."""
+    """Convert symbolic numbers of torch.compile to constants, so that a call with other numbers is compiled again."""
     if isinstance(value, (list, tuple)):
         return [_specialized(number) for number in value]
     return guard_scalar(value) if type(value) in (int, float) else value
@@ -121,7 +121,7 @@ def _(context: Any, grad: Tensor) -> NoReturn:
 
 
 def _is_protected_view(x: Tensor) -> bool:
-    """Return whether autograd forbids overwriting the view x; autograd would raise its error only after the kernel has run."""
+    """Return whether x is a view that must not be overwritten; autograd raises an error only after the kernel has run."""
     if not x._is_view():
         return False
     created = torch._C._autograd._get_creation_meta(x)          # not DEFAULT for views made by split or under no_grad
@@ -136,7 +136,7 @@ def define_in_place(
 
     `arguments` is the schema of the arguments after x and positions.
     ``save(context, positions, *arguments)`` saves the data from which ``backward(context, grad)`` computes the gradient of x.
-    The errors for a leaf and for a protected view recommend `instead`.
+    If x is a leaf that requires grad, or a view that must not be overwritten, the error says to use `instead`.
     """
     # torch.library.custom_op does not support derivatives of operators that mutate an argument
     operator = f"posenc::{name}"
@@ -203,7 +203,7 @@ define_in_place(
 
 # ---- calls ------------------------------------------------------------------------------------------------------------
 #
-# For a short row, a call through an operator takes several times longer than a direct call.
+# For a short row, a call through an operator takes several times as long as a direct call.
 
 
 def encode(start: int, step: int, n: int, d_model: int, convention: str, dtype: torch.dtype, device: torch.device) -> Tensor:

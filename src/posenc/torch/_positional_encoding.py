@@ -203,7 +203,7 @@ class PositionalTable(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
 
     def _mismatch(self, stored: Any) -> str:
-        """Return "" if a stored table matches this module's table up to float32 rounding, else describe the difference."""
+        """Return "" if a stored table matches this module's table up to float32 rounding, else the difference as text."""
         if not isinstance(stored, Tensor):
             return f"is of type {type(stored).__name__}, expected a floating-point tensor"
         if not stored.is_floating_point():
@@ -215,7 +215,7 @@ class PositionalTable(nn.Module):
             return ""
         values = stored.detach().cpu().reshape(-1, d)[:COMPARED_ROWS].double()
         rows = torch.arange(len(values), dtype=torch.float64)[:, None]
-        # A float32 angle has a relative error of a few 2**-24, and is at most about as large as the row number.
+        # A float32 angle has a relative error of a few times 2**-24, and is at most about as large as the row number.
         tolerance = torch.finfo(stored.dtype).eps + 2**-20 * (1 + rows)
         errors = (values - self._table(len(values), torch.float64, torch.device("cpu"))).abs()
         differs = (~(errors <= tolerance)).any(1)
@@ -360,8 +360,8 @@ class PositionalEncoding(PositionalTable):
         start : int, optional
             The position of the first row, for decoding with a cache.
         positions : Tensor, optional
-            Positions of shape (n,), used instead of `start`.  If x has three or more dimensions, positions may also have as
-            many dimensions as ``x.shape[:-1]`` and broadcast to it.
+            Positions of shape (n,), used instead of `start`.  If x has three or more dimensions, positions may also have a
+            shape of the same length as ``x.shape[:-1]`` that broadcasts to it.
 
         Returns
         -------

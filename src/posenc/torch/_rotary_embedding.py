@@ -31,10 +31,10 @@ class RotaryEmbedding(nn.Module):
     length : int, optional
         The length of the sequences, for scaling types that depend on it, such as longrope.  Unlike the modules of
         transformers, this module never changes its frequencies in a call.  Without a length, the module uses the
-        frequencies for short sequences, and issues a UserWarning for positions in longer ones.
+        frequencies for short sequences, and issues a UserWarning for positions that occur only in longer sequences.
     max_len : int, optional
         Keep tables of the positions below `max_len` on the device of the module, and index them in each call.  By default,
-        each call computes its values on the CPU, at any position.
+        there are no tables; each call computes its values on the CPU, and can do so at any position.
     dtype : torch.dtype, optional
         The dtype of the result.  The default is that of x, or float32 if `max_len` is given.
 
@@ -61,9 +61,9 @@ class RotaryEmbedding(nn.Module):
     With `max_len`, each layer type has a table of ``max_len * rotary_dim`` values in a buffer that is not in the state_dict.
     ``to`` moves the buffer, but never changes its dtype.  If other code overwrites, converts or replaces a table, the next call
     computes the table again.  Code compiled by ``torch.compile`` or ``torch.export`` does not check the tables.  If the
-    positions are on the device of the tables, a call neither copies between devices nor synchronizes.  At a position below 0 or
-    from `max_len` on, values are NaN, so that no device has to wait for a check.  Outside compiled code, a call raises a
-    ValueError instead if the positions are on the CPU.
+    positions are on the device of the tables, a call neither copies between devices nor synchronizes.  Positions below 0 or
+    from `max_len` on give NaN, because a check would have to wait for the device.  If the positions are on the CPU, a call
+    outside compiled code raises a ValueError instead.
 
     Examples
     --------
@@ -155,8 +155,8 @@ class RotaryEmbedding(nn.Module):
         Returns
         -------
         cos : Tensor, shape (batch, n, rotary_dim)
-            The cosines.  Each occurs twice, or once if the model expects it once.  If the model expects complex numbers, the
-            result is a single complex64 tensor, ``cos + i sin``.
+            The cosines.  Each occurs twice, or once, as the model expects.  If the model expects complex numbers, the result is
+            a single complex64 tensor, ``cos + i sin``.
         sin : Tensor
             The sines, in the same form.
 
@@ -218,7 +218,7 @@ class RotaryEmbedding(nn.Module):
     # ---- tables on a device -------------------------------------------------------------------------------------------
 
     def _rows(self, layer_type: str | None, positions: Tensor, device: torch.device) -> Tensor:
-        """Return the rows of the table at some positions; rows outside the table are NaN."""
+        """Return the rows of the table at some positions; a position outside the table gives a row of NaN."""
         assert self.max_len is not None
         if positions.is_floating_point():
             raise TypeError(f"positions has dtype {positions.dtype}, expected integers, because max_len is given")
@@ -276,7 +276,7 @@ class RotaryEmbedding(nn.Module):
         return tensor is not None and tensor.device == device and _mark(tensor) == self._marks[name]
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
-        """Move the tables to the device to which fn moves tensors; fn itself could convert or overwrite them."""
+        """Move the tables to the device to which fn moves an empty tensor; calling fn on tables could change their values."""
         if self.max_len is None:
             return super()._apply(fn, recurse)
         device = next(fn(tensor[:0]).device for tensor in self._buffers.values() if tensor is not None)

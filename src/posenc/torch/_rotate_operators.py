@@ -59,12 +59,12 @@ def rotary_of(text: str) -> Rotary:
 
 
 def _tables(positions: Tensor, rotary: str, dtype: torch.dtype) -> Tensor:
-    """Return the cosines, then the sines of the pairs, on the device of the positions."""
+    """Return the cosines of all pairs, followed by their sines, on the device of the positions."""
     specification = rotary_of(rotary)
     array = positions_array(positions)
     limit = _limit(rotary)
     if limit is not None and array.size and array.max() >= limit:
-        warnings.warn(          # Python's default filter shows a text only once
+        warnings.warn(          # by default, Python shows each text only once
             f"positions has values of {limit} or more, but the frequencies are those for at most {limit} positions, because "
             "length is None; pass length= to RotaryEmbedding, or set it in the scaling of Rotary", stacklevel=2)
     out = torch.empty((*_shape(positions, rotary), specification.rotary_dim), dtype=dtype, device="cpu")
@@ -101,8 +101,8 @@ def _rotate_array(
 ) -> None:
     """Rotate x.
 
-    `prepared` shares its memory with the positions of a `RotaryAt`, and the kernel finds the factors of the `RotaryAt` by the
-    address.  If a compiled graph has copied `prepared`, the factors are computed from `positions`.
+    `prepared` shares its memory with the positions of a `RotaryAt`.  By this memory's address, the kernel finds the factors of
+    the `RotaryAt`.  If a compiled graph has copied `prepared`, the factors are computed from `positions`.
     """
     array, target = array_of(x), None if out is None else array_of(out)
     if positions is not None and prepared is not None and (factors := kernel.factors_at(prepared.data_ptr())) is not None:
@@ -145,7 +145,7 @@ def _save(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _saved(context: Any) -> tuple[Tensor | None, int, bool, str]:
-    start, inverse, rotary = context.others[:3]         # without `prepared`: gradients need the opposite factors
+    start, inverse, rotary = context.others[:3]         # `prepared` is omitted, because gradients need the opposite factors
     saved = context.saved_tensors           # activation checkpointing allows only one access
     return saved[0] if saved else None, start, inverse, rotary
 
@@ -166,7 +166,7 @@ _rotate_operator.register_autograd(_backward, setup_context=_save)
 def _mapped(
     info: Any, dims: Any, x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str, *_: Any
 ) -> tuple[Tensor, int]:
-    """Implement vmap: move the mapped dimension of x and of positions to the front of their broadcast dimensions."""
+    """Implement vmap: make the mapped dimension of x, and that of positions, the first of the dimensions that broadcast."""
     x = x.expand(info.batch_size, *x.shape) if dims[0] is None else x.movedim(dims[0], 0)
     if positions is not None:
         first = int(axes_of(rotary) is not None)                    # the dimension of position axes remains first
@@ -206,7 +206,7 @@ class _Rotate(torch.autograd.Function):
 def rotated(
     x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str, prepared: Tensor | None = None
 ) -> Tensor:
-    """Call the operator, or the function that torch.func and forward-mode differentiation support."""
+    """Call posenc::rotate, or `_Rotate` for torch.func and forward-mode differentiation."""
     transformed = not torch.compiler.is_compiling() and (torch._C._are_functorch_transforms_active() or is_dual(x))
     result: Tensor = (
         _Rotate.apply(x, positions, start, inverse, rotary)

@@ -18,7 +18,7 @@ NOT_DIFFERENTIABLE = "encodings are not differentiable with respect to positions
 
 
 def constant(name: str, value: Any) -> Any:
-    """Convert a tensor to a number or list; refuse a tensor that requires grad, because a constant would not be trained."""
+    """Convert a tensor to a number or list; raise an error if it requires grad, because the result would not be trained."""
     if not isinstance(value, Tensor):
         return value
     if value.requires_grad or not torch.compiler.is_compiling() and is_dual(value):
@@ -66,7 +66,7 @@ def positions_tensor(positions: range | NDArray[Any]) -> Tensor:
 
 
 def tensor_or_start(positions: Any, n: int) -> tuple[Tensor | None, int]:
-    """Return the positions of n rows for an operator: a tensor and 0, or None and the first of n consecutive positions."""
+    """Return the positions of n rows for an operator: (tensor, 0), or (None, first) if the positions are consecutive."""
     if positions is None or isinstance(positions, Tensor):
         return positions, 0
     # torch.compile cannot trace range_or_array for a symbolic integer
@@ -88,7 +88,7 @@ def with_contiguous_last(x: Tensor) -> Tensor:
 
 
 def dense_like(x: Tensor) -> Tensor:
-    """Return a new dense tensor with the memory order of x if x is contiguous in the last dimension, else a contiguous one."""
+    """Return a new dense tensor in the memory order of x; if the last dimension of x is not contiguous, in row-major order."""
     out = torch.empty_like(x)
     return out if out.stride(-1) == 1 else torch.empty(x.shape, dtype=x.dtype, device=x.device)
 

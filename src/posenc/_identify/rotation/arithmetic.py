@@ -60,7 +60,7 @@ def correctly_rounded(rotary: Rotary, positions: NDArray[Any], dtype: str) -> ND
 
 
 def narrower_than_needed(rotary: Rotary, positions: NDArray[Any], stored: str, dtype: str) -> bool:
-    """Return whether `stored` has 16 bits, too few for the values of a rotation that are rounded to `dtype`."""
+    """Return whether `stored` has 16 bits although the values of a rotation, rounded to `dtype`, need more."""
     if stored not in NARROW or PRECISION[stored] >= PRECISION[dtype]:
         return False
     values = correctly_rounded(rotary, positions, dtype)
@@ -115,7 +115,7 @@ def unexplained(
     # if the values fit into bfloat16, their dtype may be float16, which rounds small values to 0
     smallest = DTYPES["float16" if arithmetic.table in NARROW else arithmetic.table].smallest
     common = size * (FLOAT32 if narrow else unit) * (1 + angles) + 2.0 ** (smallest - 1)
-    if (common < size).mean() <= 0.25:          # if most bounds allow any value, the values show nothing
+    if (common < size).mean() <= 0.25:          # if most bounds are larger than the values, agreement proves nothing
         return np.ones(values.shape, bool)
     differs: NDArray[np.bool_] = np.abs(values.real - reference.real) > common + rounding * np.abs(reference.real)
     differs |= np.abs(values.imag - reference.imag) > common + rounding * np.abs(reference.imag)
@@ -150,7 +150,7 @@ def _narrow(table: str) -> Iterator[Arithmetic]:
 def errors_of(
     rotary: Rotary, arithmetic: Arithmetic, frequencies: NDArray[np.float64] | None = None
 ) -> dict[int, float]:
-    """Return the largest errors of cosines and sines at the positions ERRORS_AT, each with the seven positions before it.
+    """Return the largest errors of cosines and sines near ERRORS_AT: at each position and the seven positions before it.
 
     `frequencies` are those of the implementation, if they are known.
     """

@@ -12,7 +12,7 @@ from posenc._identify.rotation.candidates import changed
 from posenc._identify.wording import pairs
 from posenc._rotary import Rotary
 
-CLOSE = 0.05                # largest difference between values with the same axis, at positions below 4096
+CLOSE = 0.05                # largest accepted difference from the values for an axis, at positions below 4096
 
 
 def with_their_axes(

@@ -22,7 +22,7 @@ LOOSE = 2.0**-7             # relative tolerance for frequencies that may be rou
 
 
 class Estimate(NamedTuple):
-    """Estimates of the frequencies of pairs, with their errors; only frequencies in `known` are compared."""
+    """Estimates of the frequencies of pairs, with their errors; only frequencies for which `known` is true are compared."""
 
     frequency: NDArray[np.float64]
     error: NDArray[np.float64]
@@ -44,7 +44,7 @@ class Candidate(NamedTuple):
 
 
 def changed(rotary: Rotary, **changes: Any) -> Rotary | None:
-    """Return a rotation with other keywords, or None if they are invalid, such as those of longrope for another width."""
+    """Return a rotation with other keywords, or None if they are invalid, such as longrope factors for another width."""
     try:
         return rotary.replace(**changes)
     except ValueError:
@@ -126,7 +126,7 @@ def _other_scaling(
 
 
 def _other_bases(expected: Rotary, plain: Rotary, estimate: Estimate) -> Iterator[Candidate]:
-    """Yield rotations with other bases, each with and without the scaling."""
+    """Yield rotations with other bases, each with the scaling and without it."""
     f = expected.frequencies
     used = np.flatnonzero(estimate.known & (f != 0) & (estimate.frequency * f > 0))
     for chosen in (used[: max(3, len(used) // 4)], used):           # yarn and llama3 keep the frequencies of the first pairs
@@ -148,7 +148,7 @@ def _other_bases(expected: Rotary, plain: Rotary, estimate: Estimate) -> Iterato
 
 
 def _other_divisors(expected: Rotary, plain: Rotary) -> Iterator[Candidate]:
-    """Yield rotations with exponents that are often mistaken for ``2 i / rotary_dim``."""
+    """Yield rotations with exponents that implementations use by mistake instead of ``2 i / rotary_dim``."""
     dim, count = plain.rotary_dim, plain.rotary_dim // 2
     for divisor, exponents in ((dim, f"i / {dim}"), (dim / 4, f"4 i / {dim}"), (count - 1, f"i / {count - 1}")):
         if count > 1 and (found := _with_divisor(plain, divisor)) is not None:

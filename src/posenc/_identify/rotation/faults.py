@@ -51,10 +51,10 @@ def differences(found: Rotary, expected: Rotary | None, source: str) -> tuple[st
 def _at_one_length(
     own: dict[str, Any], wanted: dict[str, Any], step: float
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Convert two scalings of type yarn to the same original length, with betas, if the betas of `own` are fitted.
+    """Convert `own` to the original length of `wanted`, and add betas to `wanted`, if the betas of `own` are fitted.
 
-    The frequencies depend only on the length divided by each beta, rounded to a pair.  `step` is the difference between the
-    logarithms of the frequencies of adjacent pairs.
+    Both are scalings of type yarn.  Each beta affects the frequencies only through a pair number, which is rounded and depends
+    on the length divided by beta.  `step` is the difference between the logarithms of the frequencies of adjacent pairs.
     """
     if "beta_fast" not in own:
         return own, wanted
@@ -132,7 +132,7 @@ def of_scale(found: Rotary, expected: Rotary | None, source: str) -> tuple[str, 
 def of_arithmetic(
     arithmetic: Arithmetic, narrower: bool, errors: Mapping[int, float], exactly: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the faults and remarks about an arithmetic; `narrower` is True if tables have fewer bits than their dtype."""
+    """Return the faults and remarks about an arithmetic; `narrower` is True if tables were rounded to too few bits."""
     faults = []
     if arithmetic.frequencies in NARROW:
         faults.append(f"inv_freq was rounded to {arithmetic.frequencies}")

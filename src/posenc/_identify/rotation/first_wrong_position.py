@@ -16,7 +16,7 @@ from posenc._rotary import Rotary
 def end_of(
     reading: Reading, rotary: Rotary, arithmetic: Arithmetic, sample: Values, farthest: NDArray[np.float64], reach: float
 ) -> tuple[str, ...]:
-    """Return the fault of the positions above `reach`; up to `reach`, the rotation explains the values."""
+    """Return the fault of the values at positions above `reach`; up to `reach`, the values are those of the rotation."""
     assert reading.positions is not None and reading.read is not None
 
     def values_at(position: int) -> NDArray[np.complex128] | None:

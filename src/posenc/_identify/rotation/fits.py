@@ -46,7 +46,7 @@ def explicit(estimate: Estimate, head_dim: int, axes: Any = None) -> Rotary:
 
 
 def _geometric(estimate: Estimate, turning: NDArray[np.intp], count: int) -> Iterator[dict[str, Any]]:
-    """Yield the keywords of geometric frequencies: first with a base from `BASES`, then with a base of more and more digits."""
+    """Yield the keywords of geometric frequencies: first with a base from `BASES`, then with bases of more and more digits."""
     w, error = estimate.frequency, estimate.error
     if len(turning) == 1:
         yield {"frequency_scale": short(float(w[turning[0]]), float(8 * error[turning[0]] / w[turning[0]]), TURNS, 8)}
@@ -68,7 +68,7 @@ def _geometric(estimate: Estimate, turning: NDArray[np.intp], count: int) -> Ite
 
 
 def _fast(estimate: Estimate, turning: NDArray[np.intp], count: int) -> Iterator[tuple[float, NDArray[np.float64]]]:
-    """Yield possible bases and their unscaled frequencies, fitted to the first pairs because scaling does not change these."""
+    """Yield possible bases and their unscaled frequencies, fitted to the first pairs, whose frequencies are not scaled."""
     w, error = estimate.frequency, estimate.error
     if len(turning) < 4 or abs(w[0] - 1) > 8 * error[0] + 64 * FLOAT32:
         return

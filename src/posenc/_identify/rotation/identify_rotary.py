@@ -33,16 +33,16 @@ class RotaryMatch(NamedTuple):  # numpydoc ignore=PR01
         The rotation with the frequencies, scale and layout of the given one, or None if no rotation gives its values.  A
         `Rotary` cannot express some faults, such as exchanged cosines and sines, positions from 1, or rounded positions.
     difference : float
-        Largest absolute difference from the cosines and sines, or frequencies, of ``rotary``.  If ``rotary`` is None, the
-        difference is that from the nearest rotation.
+        Largest absolute difference from the cosines and sines, or frequencies, of ``rotary``.  If ``rotary`` is None, this
+        is the difference from the nearest rotation.
     reason : str
         The faults, then remarks such as "float32 angles: the error is 0.07 at position 1,000,000".
     faults : tuple of str
-        The differences from the expected rotation; empty if the given one agrees with it within the precision of its
-        arithmetic, or if no rotation is expected.
+        The differences from the expected rotation; empty if the given rotation agrees with the expected one within the
+        precision of its arithmetic, or if no rotation is expected.
     errors : mapping of int to float
         The largest absolute errors of cosines and sines that the arithmetic causes near the positions 1,000, 100,000 and
-        1,000,000: at each of these and at the seven positions before.  Empty if the arithmetic is unknown.
+        1,000,000: at each of these and at the seven positions before it.  Empty if the arithmetic is unknown.
 
     See Also
     --------
@@ -81,8 +81,8 @@ def identify_rotary(
           cos + i sin; or an array whose columns are those of cos, then those of sin;
         - the frequencies of the pairs, such as the buffer ``inv_freq`` of a model: an array with one dimension;
         - a function ``f(x, positions)`` that returns rotated x, for x of shape (n, head_dim) and positions of shape (n,).  If
-          the call fails, x has the shape (1, n, head_dim), (1, 1, n, head_dim), (1, n, 1, head_dim) or (n, 1, head_dim), and
-          positions have the shape (n,) or (1, n).  For a module, or a function that refuses arrays, both are tensors;
+          the call fails, the next calls use x of shape (1, n, head_dim), (1, 1, n, head_dim), (1, n, 1, head_dim) or
+          (n, 1, head_dim), and positions of shape (n,) or (1, n).  A module, or a function that refuses arrays, gets tensors;
         - a module or function that returns (cos, sin) if it is called in this way, as ``rotary_emb`` of transformers does.
     expect : Rotary, configuration or dict, optional
         The expected rotation: a `Rotary`, a configuration as for `Rotary.from_config`, or a dict of keywords of `Rotary`.
@@ -170,7 +170,7 @@ def _expected(expect: Any) -> tuple[Rotary | None, str]:
 
 
 def last_position(expect: Any, default: int) -> int:
-    """Return the last position for which `expect` has frequencies, or `default` if it names no number of positions."""
+    """Return the last position for which `expect` has frequencies, or `default` if `expect` names no number of positions."""
     expected, source = _expected(expect)
     if expected is None:
         raise checks.wrong_type("expect", expect, EXPECTED)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 FLOAT32 = 2.0**-24
 QUARTER = math.pi / 2
-FARTHEST = 2**20            # largest offset of positions
+FARTHEST = 2**20            # largest accepted offset of positions
 
 
 class Phases(NamedTuple):
@@ -38,10 +38,10 @@ def phases_of(
     positions: NDArray[Any], values: NDArray[np.complex128], precision: int, smallest: float,
     guess: NDArray[np.float64] | None = None,
 ) -> Phases | None:
-    """Estimate phases from pairs of rows at doubling distances, until the phases disagree with the earlier estimates.
+    """Estimate phases from the first row and rows at doubling distances, until the phases disagree with earlier estimates.
 
-    The first distance determines a frequency only modulo 2 pi / distance; the estimates are those nearest to `guess`, or to 0.
-    Return None if all positions are equal.
+    The first distance determines a frequency only modulo 2 pi / distance; the estimates are those nearest to `guess` (0 if it
+    is None).  Return None if all positions are equal.
     """
     order = np.argsort(positions, kind="stable")
     # subtract before the conversion, because float64 rounds large positions
@@ -61,7 +61,7 @@ def phases_of(
         gap, distance = float(at[row] - at[0]), float(at[row])
         rest = wrapped(np.angle(z[row] * np.conj(z[0])) - w * gap)
         bound = errors[row] + first
-        # the bound covers float32 arithmetic, but not 16-bit arithmetic or tables that end
+        # the bound allows for float32 arithmetic, but not for 16-bit arithmetic or for a table that ends
         angle_error = np.where(np.isinf(error), math.inf, error * gap) + 8 * FLOAT32 * np.abs(w) * gap
         consistent = np.abs(rest) <= 8 * (angle_error + bound)
         going &= consistent | ~(reach > 0)
@@ -82,7 +82,7 @@ def _least_squares(
     at: NDArray[np.float64], z: NDArray[np.complex128], errors: NDArray[np.float64], w: NDArray[np.float64],
     error: NDArray[np.float64], reach: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Improve the frequencies with all rows within their reach; return the frequencies and their errors."""
+    """Refine each frequency with all rows within its reach; return the frequencies and their errors."""
     rest = wrapped(np.angle(z * np.conj(z[0])) - at[:, None] * w)
     sure = (at[:, None] > 0) & (at[:, None] <= reach) & (np.abs(rest) < 8 * (error * at[:, None] + errors + errors[0]))
     weights = np.where(sure, 1 / np.maximum(errors, 2.0**-60) ** 2, 0.0)

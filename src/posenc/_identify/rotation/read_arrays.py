@@ -62,12 +62,12 @@ def read_arrays(rotation: Any, positions: Any, pairs: int | None, axes: int) -> 
     elif array.ndim > 1 and array.shape[-1] % 2 == 0:
         cos, sin = array[..., : array.shape[-1] // 2], array[..., array.shape[-1] // 2 :]
     else:
-        raise ValueError(f"rotation has shape {array.shape}, expected (n, 2 * pairs), for cosines and sines, or (pairs,)")
+        raise ValueError(f"rotation has shape {array.shape}, expected (n, 2 * pairs) for cosines and sines, or (pairs,)")
     return reading_of(cos, sin, dtype, positions, pairs, axes)
 
 
 def is_pair(rotation: Any) -> bool:
-    """Return whether a rotation is a pair of tables; a list of two lists is an array."""
+    """Return whether a rotation is a pair of tables; a list of two lists of numbers is a single array."""
     least = 1 if isinstance(rotation, tuple) else 2
     return isinstance(rotation, (tuple, list)) and len(rotation) == 2 and all(np.ndim(part) >= least for part in rotation)
 

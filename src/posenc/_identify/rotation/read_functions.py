@@ -34,7 +34,7 @@ class Form(NamedTuple):
 
     is_torch: bool
     shape: Callable[[int, int], tuple[int, ...]]        # (rows, columns) -> shape of x
-    batched: bool                                       # positions have an axis of length one
+    batched: bool                                       # whether positions have a leading axis of length 1
 
 
 SHAPES: tuple[tuple[Callable[[int, int], tuple[int, ...]], bool], ...] = (
@@ -92,13 +92,13 @@ def read_function(
 
 
 def _without_values(fault: str, positions: NDArray[Any]) -> Reading:
-    """Return a reading without values, for a function with this fault, because its values cannot be compared."""
+    """Return a reading that has a fault and no values, for a function whose values cannot be compared."""
     empty = np.zeros((0, 0), np.complex128)
     return Reading("float32", positions=positions[..., :0], rows=np.arange(0), read=lambda rows: empty, faults=(fault,))
 
 
 def _limit(expected: Rotary) -> int | None:
-    """Return the number of positions for which the expected frequencies apply, or None if they apply to all."""
+    """Return the number of positions for which the expected frequencies apply, or None if the frequencies apply to all."""
     scaling = expected.scaling or {}
     length = scaling.pop("length", 0)
     trained = positions_without_length(scaling)
@@ -116,7 +116,7 @@ def read_rotary(rotation: Rotary | RotaryAt, positions: Any) -> Reading:
 
 
 def _end(function: Callable[..., Any], form: Form, positions: NDArray[Any], bad: int, head_dim: int) -> str:
-    """Return the remark about the first position at which a call raises an error; a call at `positions` succeeds."""
+    """Return a remark with the first position at which a call fails; calls succeed at `positions` and fail at `bad`."""
     good, reason = int(positions.max()), ""
     while bad - good > 1:
         middle = (bad + good) // 2
@@ -156,7 +156,7 @@ def _form(function: Callable[..., Any], positions: NDArray[Any], head_dim: int) 
     for each in errors:
         if isinstance(each, ResultError):
             raise ValueError(str(each)) from None
-    first = errors[1 if is_module else 0]       # modules expect a batch
+    first = errors[1 if is_module else 0]       # modules expect an axis for the batch
     if len(kinds) > 1 and ("Tensor" in str(first) or "numpy.ndarray" in str(first)):        # the function refuses arrays
         first = errors[len(SHAPES)]
     raise ValueError(
@@ -189,7 +189,7 @@ def _called(function: Callable[..., Any], form: Form, x: NDArray[np.float32], po
 def _fault_of_positions(function: Callable[..., Any], form: Form, positions: NDArray[Any], head_dim: int) -> str:
     """Return the fault of a function whose values depend on more than their own position, or an empty string.
 
-    Compare a call at some positions with a call of the same shape in which all positions are the last one.
+    Compare a call at some positions with a call in which each of these positions is replaced by the last one.
     """
     some = positions[..., np.linspace(0, positions.shape[-1] - 1, 16).astype(int)]
 
@@ -249,12 +249,12 @@ def _read_rotated(
     unit = np.tile(np.eye(head_dim, dtype=np.float32), (len(few), 1))
     table, dtype = rotated(unit, np.repeat(at[..., few], head_dim, axis=-1))
     matrices = table.reshape(len(few), head_dim, head_dim)
-    matrices = matrices[np.isfinite(matrices).all(axis=(1, 2))]         # angles may be too large for float16
+    matrices = matrices[np.isfinite(matrices).all(axis=(1, 2))]         # large angles overflow in float16
     if not len(matrices):
         return _without_values("no value is finite", at)
     pairs, faults = _pairs_of(matrices)
     layout, rotary_dim = _layout_of(pairs)
-    if expected is not None and not expected.frequencies[rotary_dim // 2 :].any():      # as for the scaling type proportional
+    if expected is not None and not expected.frequencies[rotary_dim // 2 :].any():      # as with the scaling type proportional
         rotary_dim = max(rotary_dim, expected.rotary_dim)
     together = [pair.inputs for pair in pairs if len(pair.inputs) > 1]
     if layout is None and len(together) > 1:
@@ -314,7 +314,7 @@ def _pairs_of(matrices: Matrices) -> tuple[list[_Pair], tuple[str, ...]]:
 
 
 def _layout_of(pairs: list[_Pair]) -> tuple[Layout | None, int]:
-    """Return the layout, or None if the pairs have neither layout, and the number of rotated columns."""
+    """Return the layout (None if the pairs have neither layout) and the number of rotated columns."""
     rotated = [pair.inputs for pair in pairs if len(pair.inputs) == 2]
     if not rotated:
         return None, 0

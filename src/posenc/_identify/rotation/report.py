@@ -24,11 +24,11 @@ class RotaryRow(NamedTuple):  # numpydoc ignore=PR01
     Attributes
     ----------
     module : str
-        Name of the module or tensor.  For several with equal values, the name of the first and the number of the others.
+        Name of the module or tensor.  If several have equal values, the name of the first and the number of the others.
     found : Rotary or None
         The rotation that was found, or None if posenc does not recognize it.
     expected : Rotary or None
-        The rotation in the configuration, or None if it has none.
+        The rotation in the configuration, or None if the configuration has none.
     verdict : {"right", "float32 angles", "wrong", "not checked"}
         The result.  "float32 angles" means right, but with an error that grows with the position.
     faults : tuple of str
@@ -120,7 +120,7 @@ def _difference(rotate: Any, expected: Rotary, position: int) -> float | None:
 
 
 def each_once(rotation: Any) -> Any:
-    """Return tables without repeated columns, because their layout may differ from that of the pairs."""
+    """Return tables without repeated columns, because the order of such columns may differ from the layout of the pairs."""
     return tuple(map(_once, rotation)) if isinstance(rotation, tuple) else rotation
 
 

@@ -62,7 +62,7 @@ class Values(NamedTuple):
             yield with_scale(rotary, scale)
 
     def with_fitted_scale(self, rotary: Rotary) -> Values:
-        """Return these values with one more possible scale, the middle of the scales that explain them for a rotation."""
+        """Return these values with one more possible scale: the midpoint of the scales with which `rotary` gives the values."""
         unit = exact(with_scale(rotary, 1.0), self.positions)
         x = np.stack([self.values.real, self.values.imag])
         divisor = np.abs(np.stack([unit.real, unit.imag]))

@@ -1,4 +1,4 @@
-"""Search for the rotation that has given frequencies, such as `inv_freq`, and name its faults."""
+"""Find the rotation that matches given frequencies, such as `inv_freq`, and name the faults of these frequencies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from posenc._rotary import Rotary
 
 
 def search_frequencies(reading: Reading, expected: Rotary | None, source: str, head_dim: int | None) -> Found:
-    """Find the rotation of frequencies such as `inv_freq`."""
+    """Find the rotation that matches the frequencies of a reading."""
     w = reading.frequencies
     assert w is not None
     if not len(w):

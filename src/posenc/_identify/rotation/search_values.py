@@ -1,4 +1,4 @@
-"""Search for the rotation that gives cosines and sines, and name its faults."""
+"""Find the rotation that matches given cosines and sines, and name the faults of these values."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Explanation(NamedTuple):
 
 
 def search(reading: Reading, expected: Rotary | None, source: str, head_dim: int | None) -> Found:
-    """Find the rotation of tables or of a function."""
+    """Find the rotation that matches tables or a function."""
     assert reading.read is not None and reading.positions is not None and reading.rows is not None
     positions, values = reading.positions[..., reading.rows], reading.read(reading.rows)
     if not values.size and expected is not None and not expected.rotary_dim:
@@ -95,7 +95,7 @@ def checked_size(head_dim: int | None, pairs: int) -> int:
 
 
 def targets(expected: Rotary | None, count: int, source: str) -> Iterator[tuple[Rotary | None, tuple[str, ...]]]:
-    """Yield the expected rotation with this number of pairs: first with another width, then with its first pairs."""
+    """Yield the expected rotation with `count` pairs: first with frequencies for this width, then with its first pairs."""
     if expected is None or expected.rotary_dim == 2 * count:
         yield expected, ()
         return
@@ -246,12 +246,12 @@ def _result(
 
 
 def _other_rows(reading: Reading, found: Explanation) -> tuple[str, ...]:
-    """Compare all rows of a table that is larger than its sample; return the fault if some rows differ."""
+    """Compare all rows of a table with the rotation found in a sample of them; return the fault if some rows differ."""
     assert reading.read is not None and reading.positions is not None and reading.rows is not None
     total = reading.positions.shape[-1]
     if len(reading.rows) == total or found.arithmetic.is_narrow:
         return ()
-    float32 = found.arithmetic._replace(angles="float32")       # the sample may not show float32 angles
+    float32 = found.arithmetic._replace(angles="float32")       # perhaps only other rows show float32 angles
     count, first = 0, None
     step = max(1, CHUNK // max(1, reading.pairs))
     for begin in range(0, total, step):
@@ -272,7 +272,7 @@ def _other_rows(reading: Reading, found: Explanation) -> tuple[str, ...]:
 
 
 def _nearest(sample: Values, target: Rotary | None, source: str, size: int) -> Found:
-    """Return a result that names the nearest candidate and the pairs that differ from it."""
+    """Return a result that names the nearest candidate and the pairs of columns that differ from this candidate."""
     best, share = target, 0.0 if target is None else sample.estimate.share_near(target.frequencies, TIGHT)
     for candidate in near_candidates(sample.estimate, target, source, size, None if target is None else target.axes, 0.5):
         own = sample.estimate.share_near(candidate.rotary.frequencies, TIGHT)

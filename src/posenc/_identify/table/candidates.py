@@ -57,7 +57,7 @@ def approximation_of(encoding: Encoding) -> Approximation:
 
 
 def _plain(d_model: int, convention: dict[str, Any]) -> dict[str, Any]:
-    """Return the convention without padding_idx, defaults, and keywords that have no effect."""
+    """Return the convention without padding_idx, default values, and keywords that have no effect."""
     ignored = {"padding_idx", "odd"} if d_model % 2 == 0 else {"padding_idx"}
     return {k: v for k, v in convention.items() if k not in ignored and v != DEFAULTS[k] and (k, v) != ("shift", 0.0)}
 
@@ -136,7 +136,7 @@ def _same(line: Line, other: Line) -> bool:
 
 
 def in_steps(encodings: list[Encoding]) -> list[Encoding]:
-    """Return the encodings whose frequency scale is an integer above 1, but without this scale.
+    """For each encoding whose frequency scale is an integer above 1, return the encoding without this scale.
 
     The integer may be the step of the positions.
     """
@@ -146,7 +146,7 @@ def in_steps(encodings: list[Encoding]) -> list[Encoding]:
 
 
 def _namings(line: Line, count: int, d_model: int, structure: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield conventions that fit a line, with parameters rounded by up to 4 standard errors, then by up to 1."""
+    """Yield conventions whose frequencies agree with a line; round parameters within 4 standard errors, then within 1."""
     if max(line.intercept_error, line.slope_error) > 0.01 or abs(line.slope) * (count - 1) > WIDEST_RATIO:
         return
     half = d_model // 2 if structure["odd"] == "zero" else d_model / 2
@@ -178,7 +178,7 @@ def _scales(d_model: int) -> tuple[float, ...]:
 
 
 def short(x: float, error: float, favourites: Sequence[float] = (), lenience: float = 1) -> float:
-    """Return the first of these near x: a favourite, a decimal of up to four digits, 1 / n, or the shortest decimal.
+    """Return the first of these that is near x: a favourite, a decimal of up to four digits, 1 / n, or the shortest decimal.
 
     The relative difference from x is at most min(lenience * error, 0.002) for a favourite, and `error` for other numbers.
     """
@@ -194,7 +194,7 @@ def short(x: float, error: float, favourites: Sequence[float] = (), lenience: fl
 
 
 def refined(encoding: Encoding, sample: Sample, positions: NDArray[Any]) -> Iterator[Encoding]:
-    """Yield encodings whose base and frequency scale are fitted to all values, with more and more digits.
+    """Yield encodings whose base and frequency scale are fitted to all values and rounded to 7, 8, ... or 17 digits.
 
     The first encodings have the default base and spacing.
     """

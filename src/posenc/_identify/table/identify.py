@@ -2,7 +2,7 @@
 
 A candidate is an Encoding: see candidates.py.  If the positions are unknown, they are searched for among the integers.  The
 errors in a sample of rows show how the table was computed, or exclude the candidate.  The score of a candidate is the number of
-bits that it explains in the table, minus the number of bits that describe the candidate.
+bits of the table that the candidate explains, minus the number of bits that describe the candidate.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PLAIN = ("rounding", TWICE, "float64 angles", "float32 angles")
 
 
 class Match(NamedTuple):  # numpydoc ignore=PR01
-    """A convention that gives a table: ``encoding.encode(positions)``, up to ``difference``.
+    """A convention that gives a table: ``encoding.encode(positions)`` equals the table up to ``difference``.
 
     Attributes
     ----------
@@ -184,7 +184,7 @@ def _best(sample: Sample) -> list[_Result]:
     if not any(v.reason in PLAIN for v in results):
         names = {key: names for key, (_, names) in presets_.items()}
         fits = [(encodings, names.get(candidates.key_of(encodings[0]), ())) for encodings in candidates.fits(sample)]
-        # skip a fit with the same reason as a preset: the large errors of 16-bit arithmetic may have changed its parameters
+        # skip a fit with the same reason as a preset: the large errors of 16-bit arithmetic may have changed the fit
         fitted = [v for v in _results(fits, sample, NEAR) if v.reason not in {w.reason for w in results}]
         results += fitted + [w for v in fitted if v.reason == "float32 angles" for w in _refined(v, sample)]
         if sample.positions is None and not any(v.reason in PLAIN for v in results):
@@ -202,7 +202,7 @@ def _best(sample: Sample) -> list[_Result]:
 
 
 def _refined(result: _Result, sample: Sample) -> list[_Result]:
-    """Return the result of the first encoding with more digits that explains a sample without float32 angles."""
+    """Return the result of an encoding with more digits that explains the sample without float32 angles, or an empty list."""
     for encoding in candidates.refined(result.encoding, sample, positions_at(result.positions, sample.rows)):
         better = _evaluate(encoding, (), sample, result.positions)
         if better is not None and better.reason in ("rounding", TWICE, "float64 angles"):
@@ -211,10 +211,10 @@ def _refined(result: _Result, sample: Sample) -> list[_Result]:
 
 
 def _named(result: _Result) -> list[_Result]:
-    """Return the result with the names of its presets; a result without padding_idx may give several results.
+    """Return copies of a result that name its presets: a single copy if the encoding of the result has a padding_idx.
 
-    The first result has the names of the presets without padding_idx.  For each padding_idx that is not a position, another
-    result has the names of the presets with this padding_idx.
+    Otherwise, the first copy names the presets without padding_idx.  For each padding_idx of other presets that is not a
+    position, another copy has this padding_idx and names the presets with it.
     """
     encoding = result.encoding
     plain = tuple((name, padding_idx) for name, padding_idx in result.names if padding_idx is None)
@@ -240,7 +240,7 @@ def _distinct(results: list[_Result]) -> list[_Result]:
 
 
 def _without_equivalents(results: list[_Result]) -> list[_Result]:
-    """Drop results with a negative start if others have none, because a negative start is equivalent to a position offset."""
+    """Omit results with a negative start if any result has none; a negative start is equivalent to a position offset."""
     def begins(v: _Result) -> int:
         return v.positions.start if isinstance(v.positions, range) else 0
 

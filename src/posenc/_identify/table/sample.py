@@ -15,7 +15,7 @@ from posenc._arguments.dtypes import DTYPES, values_of
 from posenc._arguments.types import Positions
 from posenc._files.save_open_verify import File
 
-SAMPLE = 2**21              # the first rows of a sample have SAMPLE / 2 values; their number is at least 16 and at most 256
+SAMPLE = 2**21              # a sample begins with the first rows of the table: SAMPLE / 2 values, but 16 to 256 rows
 # significant bits of each dtype, narrowest first; half an ulp of a value is at most the value times 2**-bits
 PRECISION = {name: row.precision for name, row in reversed(DTYPES.items())}
 
@@ -62,7 +62,7 @@ def source_of(table: ArrayLike) -> Source:
 
 
 def float64_of(bits: NDArray[Any], dtype: str) -> NDArray[np.float64]:
-    with np.errstate(invalid="ignore"):         # for signalling NaNs
+    with np.errstate(invalid="ignore"):         # signalling NaNs cause a warning
         return values_of(bits, dtype).astype(np.float64)
 
 
@@ -82,7 +82,7 @@ def positions_at(positions: range | NDArray[Any], rows: NDArray[np.intp]) -> NDA
 
 
 def sample_of(source: Source, positions: range | NDArray[Any] | None) -> Sample | None:
-    """Sample the first rows, and fewer rows from ranges that grow eightfold up to all rows; return None if no row is usable."""
+    """Sample the first rows, and fewer rows from ranges 8, 64, ... times as long; return None if no row is usable."""
     total, d_model = source.shape
     first = max(16, min(256, SAMPLE // 2 // d_model))
     chosen, reach = [np.arange(min(first, total))], 8 * first

@@ -65,7 +65,7 @@ def called(function: Callable[..., Any], roles: Mapping[str, str], values: Mappi
 
 
 class Tables(NamedTuple):
-    """Cosines and sines of n positions, of shape (n, columns), and a value for each role, in the shape of the result."""
+    """Cosines and sines of n positions, of shape (n, columns), and the value of each role, in the shape of a call's result."""
 
     cos: Tensor
     sin: Tensor
@@ -107,7 +107,7 @@ Form = Callable[[Any], tuple[Tensor, Tensor]]
 
 
 def form_of(result: Any, n: int) -> Form | None:
-    """Return the function that reads cosines and sines from a result for n positions that begin with 0, or None."""
+    """Return the function that reads cosines and sines from a result for n positions from 0 on, or None if there are none."""
     if isinstance(result, (tuple, list)):
         if len(result) != 2 or not isinstance(result[0], Tensor) or not result[0].is_floating_point():
             return None
@@ -145,7 +145,7 @@ def tables_of(result: Any, n: int, form: Form) -> Tables:
 
 
 def _rows(table: Tensor, n: int) -> Tensor | None:
-    """Return a table in the shape (n, columns), if all its other axes have length 1."""
+    """Return a table in the shape (n, columns), or None if it has another axis whose length is not 1."""
     sizes = [size for size in table.shape[:-1] if size != 1]
     return table.reshape(n, -1) if sizes == [n] * (n != 1) and table.ndim and table.shape[-1] else None
 
@@ -156,8 +156,8 @@ def _rows(table: Tensor, n: int) -> Tensor | None:
 class Plan(NamedTuple):
     """The form of a call."""
 
-    swapped: bool               # whether heads follow positions
-    shape: int                  # the number of a shape of tables, or of x and positions
+    swapped: bool               # whether the axis of heads follows the axis of positions
+    shape: int                  # the index in SHAPES, or the form of x and positions (see module_rotation.py)
     columns: int                # the number of columns that are rotated
 
 
@@ -185,7 +185,7 @@ def _sizes(table: Tensor) -> list[int]:
 
 
 def table_values(tables: Tables, shape: int) -> dict[str, Any]:
-    """Return the value of each role of the tables, in another shape."""
+    """Return the value of each role in `tables`, converted to one of the SHAPES."""
     reshape = SHAPES[shape]
     return {role: tuple(map(reshape, value)) if isinstance(value, tuple) else reshape(value)
             for role, value in tables.values.items()}

@@ -1,4 +1,4 @@
-"""Find the methods that a module calls, and the names in the branches that its attributes select."""
+"""Find the methods that a module calls, and the names in the branches that run, given the module's attributes."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _name(node: ast.AST) -> str:
 
 
 def _follow(statements: list[Any], module: nn.Module, certain: bool, found: dict[str, bool | None]) -> bool:
-    """Mark the names in statements that are reached; return whether all branches return or raise."""
+    """Mark the names that are reached in a list of statements; return whether all branches return or raise."""
     for node in statements:
         if isinstance(node, ast.If):
             _mark(node.test, module, certain, found)
@@ -117,7 +117,7 @@ def _mark(node: Any, module: nn.Module, certain: bool, found: dict[str, bool | N
     if not isinstance(node, ast.AST):
         return
     if name := _name(node):
-        found[name] = bool(found.get(name))         # the function may be called by another name
+        found[name] = bool(found.get(name))         # the function may be called under another name
     if isinstance(node, ast.Call) and (name := _name(node.func)):
         found[name] = certain or bool(found.get(name))
     certain = certain and not isinstance(node, ast.Match)

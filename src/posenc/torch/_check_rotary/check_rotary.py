@@ -58,10 +58,10 @@ def check_rotary(model: nn.Module, config: Any = None) -> RotaryReport:
     -------
     RotaryReport
         A row for each rotary module; modules with equal values share a row.  `print` shows the rows as a table.  ``ok`` is
-        False if a row is wrong, or if no rotation was checked.  Every function with which the attention rotates must be
-        right.  The verdict is "not checked" if a module has the right frequencies but cannot be called, or if a condition of
-        unknown value selects one of several functions with different results.  A part of the attention that has its own
-        queries and keys, such as an indexer, may have another layout.
+        False if a row is wrong, or if no rotation was checked.  A row is wrong if any function with which the attention
+        rotates is wrong.  The verdict is "not checked" if a module has the right frequencies but cannot be called, or if a
+        condition of unknown value selects one of several functions with different results.  A different layout is not a
+        fault in a part of the attention that has its own queries and keys, such as an indexer.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def check_rotary(model: nn.Module, config: Any = None) -> RotaryReport:
 
 
 def _dtype(model: nn.Module) -> torch.dtype:
-    """Return the dtype of the largest parameter; the model computes in this dtype."""
+    """Return the dtype of the largest parameter, in which the model is assumed to compute."""
     found = max((p for p in model.parameters() if p.is_floating_point()), key=torch.numel, default=None)
     return torch.float32 if found is None else found.dtype
 
@@ -240,11 +240,11 @@ def _without_configuration(name: str, place: Place, expected: Expected) -> Rotar
 
 
 def _variants(setting: Setting, expected: Expected, module: nn.Module) -> list[tuple[Setting, Rotary]]:
-    """Return the rotation to check, or two if the module has different ones for short and for long sequences."""
+    """Return the rotation to check, with its setting; return two if long sequences are rotated differently."""
     rotary = expected.rotary
     assert rotary is not None
     if isinstance(module, RotaryEmbedding) and not isinstance(expected.config, Rotary):
-        with suppress(ValueError):      # the module does not have this layer type
+        with suppress(ValueError):      # raised if the module does not have this layer type
             length = (module.rotary(setting.layer_type).scaling or {}).get("length")
             return [(setting, Rotary.from_config(expected.config, expected.layer_type, length))]
     limit = positions_without_length(rotary.scaling)
@@ -265,9 +265,9 @@ class Judged(NamedTuple):
     in_tables: bool = True          # whether a fault is in the tables
     function: str = ""              # the name of a function that has a fault
     conditional: bool = False       # whether a condition of unknown value decides if the function is called
-    nested: bool = False            # whether its caller is a part of another module that applies a rotation
-    unchecked: str = ""             # the reason if nothing was compared
-    only_frequencies: bool = False  # whether only frequencies were compared, because no call succeeds
+    nested: bool = False            # whether the caller is a submodule of another module that applies a rotation
+    unchecked: str = ""             # if nothing was compared, the reason
+    only_frequencies: bool = False  # whether only frequencies were compared, because no call succeeded
 
 
 def _judged(place: Place, setting: Setting, rotary: Rotary | None, source: str) -> Judged:

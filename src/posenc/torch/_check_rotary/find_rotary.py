@@ -28,7 +28,7 @@ class Place(NamedTuple):
 
     name: str
     module: nn.Module
-    owners: tuple[nn.Module, ...]           # from the nearest one to the model
+    owners: tuple[nn.Module, ...]           # from the nearest one to the whole model
 
 
 class Function(NamedTuple):
@@ -38,12 +38,12 @@ class Function(NamedTuple):
     call: Callable[..., Any]
     roles: dict[str, str]
     before: Callable[[Tensor], Tensor] | None       # moves the columns of queries and keys before the call
-    conditional: bool                               # whether a condition of unknown value decides if it is called
-    nested: bool = False                            # whether its caller is a part of another module that applies a rotation
+    conditional: bool                               # whether a condition of unknown value decides if the function is called
+    nested: bool = False                    # whether the caller is a submodule of another module that applies a rotation
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
-    """Return the tensors of a module, without those of its parts: buffers, parameters, and attributes that are neither."""
+    """Return the buffers, parameters and other tensor attributes of a module, without those of its submodules."""
     own = {name: value for name, value in vars(module).items() if isinstance(value, Tensor)}
     found = {**dict(module.named_parameters(recurse=False)), **dict(module.named_buffers(recurse=False)), **own}
     return {name: value for name, value in found.items() if value is not None}
@@ -57,7 +57,7 @@ def is_called(module: nn.Module) -> bool:
 
 
 def copied(place: Place) -> nn.Module:
-    """Return a copy of a module and of all its attributes and their elements; calls of the copy do not change the module.
+    """Return a deep copy of a module, because a call may change the object that is called.
 
     The copy shares the parameters of other modules.
     """
@@ -71,7 +71,7 @@ def copied(place: Place) -> nn.Module:
             result.__dict__[name] = copy.deepcopy(value, memo)
         except Exception:  # noqa: BLE001  (an object that cannot be copied may raise any error)
             result.__dict__[name] = copy.copy(value) if isinstance(value, (dict, list, set)) else value
-    result.__dict__["_compiled_call_impl"] = None       # this would call the module, not the copy
+    result.__dict__["_compiled_call_impl"] = None       # the compiled call would run the module, not the copy
     return result.eval()
 
 
@@ -107,7 +107,7 @@ def applied(place: Place) -> tuple[type | None, list[Function]]:
     """Return the class of the nearest owner whose code applies the rotation, and the functions that the owner calls."""
     for owner in (place.module, *place.owners):
         found: dict[Any, Function] = {}
-        inside: set[int] = set()                    # the parts of modules that apply a rotation
+        inside: set[int] = set()                    # ids of the submodules of each module that applies a rotation
         for module in _without_other_places(owner, place.module):
             own: dict[Any, Function] = {}
             for function in _functions_in(module):
@@ -164,7 +164,7 @@ def _functions_in(module: nn.Module) -> Iterator[Function]:
 
 
 def _roles_of_arguments(code: Callable[..., Any], name: str, target: Callable[..., Any]) -> dict[str, str]:
-    """Return, for each parameter for cosines or sines, the role of the variable that a method passes.
+    """Return, for each parameter that takes cosines or sines, the role of the variable that a method passes to it.
 
     The role follows from the name of the variable, or from the order in which the method unpacks the tables.
     """
@@ -223,8 +223,9 @@ def is_same(a: Any, b: Any, seen: frozenset[tuple[int, int]] = frozenset()) -> b
 
 
 def _attributes(module: nn.Module) -> dict[str, Any]:
-    """Return the attributes on which the results of a module depend; omit the keys of hooks, which differ in each module."""
+    """Return the attributes on which the results of a module depend; for a dict of hooks, return only its values."""
     names = [name for name in vars(module) if name not in ("layer_idx", "training", "_modules")]
+    # the keys, which identify hooks, differ between modules
     return {name: list(value.values()) if name.endswith(("_hooks", "_kwargs")) and isinstance(value, dict) else value
             for name in names for value in [vars(module)[name]]}
 

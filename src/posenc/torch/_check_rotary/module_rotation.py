@@ -1,4 +1,4 @@
-"""The rotation that a module computes, as functions of positions."""
+"""The rotation that a module computes, as a function of x and positions."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from posenc.torch._check_rotary.call_functions import HEADS, Form, Plan, Tables
 from posenc.torch._check_rotary.find_rotary import Function, is_called, rows_of_sines, tensors_of
 
 METHODS = ("rotate_queries_or_keys", "forward_native", "forward")      # in rotary-embedding-torch, in vLLM, in other code
-LONGEST = 2**15             # most positions in a call of a module that returns tables of all positions from 0 on
-MOST_FROM_ZERO = 2**11              # most positions in a call of a module that rotates vectors at all positions from 0 on
-ELEMENTS = 2**20            # most elements of these vectors in a call
+LONGEST = 2**15             # largest number of positions in a call that returns tables of all positions from 0 on
+MOST_FROM_ZERO = 2**11              # largest number of positions in a call that rotates vectors at all positions from 0 on
+ELEMENTS = 2**20            # largest number of elements of these vectors in a call
 TRIAL = torch.arange(3)
 
 Rotate = Callable[[Tensor, Tensor], list[Tensor]]       # (x of shape (n, head_dim), n positions) -> rotated tensors
@@ -34,7 +34,7 @@ class Rotation(NamedTuple):
     rotate: Callable[[NDArray[Any], NDArray[Any]], Any]
     columns: int | None
     conditional: bool = False       # whether a condition of unknown value decides if the function is called
-    nested: bool = False            # whether its caller is a part of another module that applies a rotation
+    nested: bool = False            # whether the caller is a submodule of another module that applies a rotation
 
 
 class Setting(NamedTuple):
@@ -42,7 +42,7 @@ class Setting(NamedTuple):
 
     columns: tuple[int, ...]        # numbers of columns that the rotation may have
     layer_type: str | None = None
-    axes: int = 1                   # number of axes of positions; those of shape (n,) are equal on all axes
+    axes: int = 1                   # number of axes of positions; positions of shape (n,) are the same on all axes
     length: int | None = None       # the length of the sequences; each call has an additional row at position length - 1
     dtype: torch.dtype = torch.float32
     device: torch.device = torch.device("cpu")
@@ -145,7 +145,7 @@ def _tables(call: Callable[..., Any], plan: Plan, setting: Setting, form: Form, 
 
 
 def _in_runs(rotate: Rotate, roles: dict[str, str]) -> Rotate:
-    """Return a function for any positions; `rotate` may take only consecutive positions, from an offset or from 0 on."""
+    """Return a rotation for any positions; `rotate` may take only consecutive positions, from an offset or from 0 on."""
     known = roles.values()
     if "positions" in known:
         return rotate
@@ -156,7 +156,7 @@ def _in_runs(rotate: Rotate, roles: dict[str, str]) -> Rotate:
             each_row = [each_run(x[i : i + 1], positions[i : i + 1]) for i in range(len(x))]
             return [torch.cat(each) for each in zip(*each_row, strict=True)]
         order = index.argsort(stable=True)
-        heads = x[order].view(len(unique), int(counts[0]), -1).transpose(0, 1)      # rows of the same position become heads
+        heads = x[order].view(len(unique), int(counts[0]), -1).transpose(0, 1)      # rows at the same position become heads
         turned = _from_offsets(rotate, heads, unique) if "offset" in known else _from_zero(rotate, heads, unique)
         return [each.transpose(0, 1).reshape(x.shape)[order.argsort()] for each in turned]
 
@@ -171,7 +171,7 @@ def _from_offsets(rotate: Rotate, heads: Tensor, positions: Tensor) -> list[Tens
 
 
 def _from_zero(rotate: Rotate, heads: Tensor, positions: Tensor) -> list[Tensor]:
-    """Rotate rows by calls with all positions from 0 on; rows at other positions are zeros."""
+    """Rotate rows with calls at all positions from 0 to the largest one; x is 0 at the positions that were not given."""
     n = int(positions.max()) + 1
     _check_length(n, MOST_FROM_ZERO)
     parts = []
@@ -183,7 +183,7 @@ def _from_zero(rotate: Rotate, heads: Tensor, positions: Tensor) -> list[Tensor]
 
 
 def _first_rows(tables: Callable[[Tensor, Tensor], Tables], x: Tensor, positions: Tensor) -> Tables:
-    """Return the rows at these positions, from tables of all positions from 0 on."""
+    """Return the rows at these positions; the call returns tables of all positions from 0 to the largest one."""
     n = int(positions.max()) + 1
     _check_length(n, LONGEST)
     found = tables(x[:1].expand(n, -1), torch.arange(n, device=positions.device))
@@ -234,9 +234,9 @@ def _stored(table: Any, form: Form, x: Tensor, positions: Tensor) -> Tables:
 
 
 def rotations(module: nn.Module, functions: Sequence[Function], setting: Setting) -> list[list[Rotation]]:
-    """Return the rotations of queries and keys by a module, or by each function that takes the module's tables.
+    """Return lists of rotations (of queries, of keys): one for the module, or one for each function that takes its tables.
 
-    If the module only has tables, the last list contains these tables.
+    If the module does not rotate but has tables, the last list contains these tables.
     """
     rotate, tables = forward_of(module, setting) if is_called(module) else (None, None)
     if rotate is not None:
@@ -293,7 +293,7 @@ def _each_tensor(name: str, rotate: Rotate, setting: Setting) -> list[Rotation]:
 
 
 def _tables_alone(tables: Callable[[Tensor, Tensor], Tables], setting: Setting) -> Rotation:
-    """Return a function that returns one cosine and one sine for each pair."""
+    """Return a `Rotation` whose function returns one cosine and one sine for each pair."""
     def rows(x: Tensor, positions: Tensor) -> list[Tensor]:
         found = tables(x, positions)
         return [found.cos, found.sin]
@@ -323,9 +323,9 @@ def _extended(rotate: Rotate, length: int | None) -> Rotate:
 
 
 def _order(rotate: Callable[[Tensor, Tensor], Tensor], columns: int, setting: Setting) -> NDArray[np.intp]:
-    """Return the order of columns that undoes a permutation by the rotation.
+    """Return the order of columns that undoes a permutation of the columns by the rotation.
 
-    If a function moves the columns of queries and keys in the same way, their products do not change.
+    This permutation is not a fault: if queries and keys have the same one, their products do not change.
     """
     identity = torch.eye(columns, dtype=setting.dtype, device=setting.device)
     values = _array(rotate(identity, torch.zeros(columns, dtype=torch.long, device=setting.device)))
@@ -357,6 +357,6 @@ def _array(tensor: Tensor) -> NDArray[Any]:
 
 
 def _random(n: int, columns: int, setting: Setting) -> Tensor:
-    """Return positive random numbers, without PyTorch's generator."""
+    """Return positive random numbers that do not depend on PyTorch's generator."""
     values = np.random.default_rng(0).uniform(0.5, 1, (n, columns))
     return torch.from_numpy(values).to(setting.device, setting.dtype)
