@@ -42,7 +42,8 @@ class RotaryAt:
     -----
     The cosines and sines are computed when the first array of each dtype is rotated.  They take 16 bytes for each position
     and pair, where the number of pairs is rounded up to a multiple of 32; 4,096 positions and 64 pairs take 4 MiB.  A
-    selection keeps all cosines and sines in memory; a pickle contains only the selected positions.
+    selection keeps all cosines and sines in memory; a pickle contains the rotation and the selected positions, but no cosines
+    or sines.
 
     Examples
     --------
