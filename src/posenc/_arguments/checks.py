@@ -422,8 +422,8 @@ def length_error(length: int, n: int | None) -> ValueError:
 def check_broadcast(shape: tuple[int, ...], expected: tuple[int, ...], has_axes: bool = False) -> None:
     """Check that positions of this shape have one dimension, or as many as `expected`, and broadcast to `expected`.
 
-    Other numbers of dimensions are refused, because with batch equal to heads, positions of shape (batch, n) would be broadcast
-    to (batch, heads, n) as if their shape were (heads, n).  A single position for several rows is refused, because the caller
+    Other numbers of dimensions are refused.  If batch and heads were equal, positions of shape (batch, n) would be broadcast to
+    (batch, heads, n) as if their shape were (heads, n).  A single position for several rows is refused, because the caller
     may mean consecutive positions.  If `has_axes`, the first dimension of positions selects an axis and is not broadcast.
     """
     own, n = shape[has_axes:], len(expected)

@@ -220,7 +220,7 @@ cdef struct factors_run_t:
 
 
 cdef Numbers numbers_of(Factors factors, dtype_t dtype, int threads):
-    """Return `factors.forms[dtype]`, computed if it is missing.  Two threads may compute equal factors: see offset_table."""
+    """Return `factors.forms[dtype]`, computed if it is missing.  Two threads may compute the same factors: see offset_table."""
     cdef Numbers result = <Numbers>factors.forms.get(<int>dtype)
     if result is None:
         result = new_numbers(factors, dtype, threads)

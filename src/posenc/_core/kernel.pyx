@@ -41,7 +41,7 @@ include "columns.pxi"
 
 
 cdef class Rotation:
-    """The rotation of pairs of columns by the angles of their positions.
+    """A rotation of pairs of columns, by angles that depend on the position of each row.
 
     Parameters
     ----------

@@ -136,7 +136,8 @@ def define_in_place(
 
     `arguments` is the schema of the arguments after x and positions.
     ``save(context, positions, *arguments)`` saves the data from which ``backward(context, grad)`` computes the gradient of x.
-    If x is a leaf that requires grad, or a view that must not be overwritten, the error says to use `instead`.
+    If x is a leaf that requires grad, or a view that must not be overwritten, the error recommends the function named
+    `instead`.
     """
     # torch.library.custom_op does not support derivatives of operators that mutate an argument
     operator = f"posenc::{name}"

@@ -132,7 +132,7 @@ def explained(
     """
     for arithmetic in _narrow(dtype) if narrow else (Arithmetic(dtype, angles) for angles in ("", "float64", "float32")):
         differs = unexplained(rotary, positions, values, arithmetic)[:, used]
-        # an angle halfway between two numbers of 16 bits may have been rounded to either one
+        # an angle halfway between two 16-bit numbers may have been rounded to either one, so a few values may differ
         if not differs.any() or narrow and differs.mean() < 0.02 and differs.mean(axis=1).max() < 0.5:
             return arithmetic
     return None

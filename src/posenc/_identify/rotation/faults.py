@@ -99,7 +99,8 @@ def of_layout(
 ) -> tuple[tuple[str, ...], tuple[str, ...], Layout]:
     """Return the faults, the remarks and the layout of a rotation.
 
-    `shown` is the layout of the pairs, if the rotation shows it; `repeated` is the order of tables that have each column twice.
+    `shown` is the layout of the pairs, if the rotation shows it; `repeated` is the layout of tables that contain each column
+    twice.
     """
     wanted: Layout = "halves" if expected is None else expected.layout
     layout = shown or (repeated if expected is None else None) or wanted

@@ -18,7 +18,7 @@ DIGITS = (64.0, 8.0, 1.0, 0.1)      # parameters are rounded to short decimals w
 
 
 def fits(estimate: Estimate, head_dim: int, axes: Any = None) -> Iterator[Rotary]:
-    """Yield rotations with frequencies near the estimates: geometric ones, then those of the scaling types llama3 and yarn."""
+    """Yield rotations whose frequencies are near the estimates: geometric series, then the scaling types llama3 and yarn."""
     w = estimate.frequency
     count, dim = len(w), 2 * len(w)
     common: dict[str, Any] = {"rotary_dim": dim, "axes": axes}

@@ -220,7 +220,7 @@ def refined(encoding: Encoding, sample: Sample, positions: NDArray[Any]) -> Iter
 
 
 def _least_squares(encoding: Encoding, names: Sequence[str], sample: Sample, positions: NDArray[Any]) -> list[float]:
-    """Return the values of base and frequency scale that fit best, by one step of the Gauss-Newton method."""
+    """Return base and frequency scale after one Gauss-Newton step towards the least-squares fit."""
     rough = approximation_of(encoding)
     angles = (positions.astype(np.float64)[:, None] + rough.offset) * rough.frequency
     slope = rough.scale * np.where(rough.cosine, -np.sin(angles), np.cos(angles)) * angles

@@ -49,7 +49,7 @@ def _called_methods(module: nn.Module, kinds: list[type], names: Iterable[str]) 
 
 
 def _method(module: nn.Module | None, kinds: list[type], name: str) -> tuple[Any, type | None]:
-    """Return the function of a method and the class that defines it; the class is None for an attribute of the module."""
+    """Return the function of a method and the class that defines it; the class is None for an attribute of the instance."""
     own = None if module is None else vars(module).get(name)
     kind = next((each for each in kinds if name in vars(each)), None)
     method = own if inspect.ismethod(own) or inspect.isfunction(own) else kind and vars(kind)[name]
@@ -166,7 +166,7 @@ COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
 
 
 def _attribute(owner: Any, name: str) -> Any:
-    """Return an attribute that is not a tensor, or UNKNOWN."""
+    """Return the value of an attribute, or UNKNOWN if it is a tensor or cannot be read."""
     try:
         value = getattr(owner, name)
     except Exception:  # noqa: BLE001  (a property may raise any error)

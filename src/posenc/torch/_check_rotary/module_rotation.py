@@ -234,9 +234,10 @@ def _stored(table: Any, form: Form, x: Tensor, positions: Tensor) -> Tables:
 
 
 def rotations(module: nn.Module, functions: Sequence[Function], setting: Setting) -> list[list[Rotation]]:
-    """Return lists of rotations (of queries, of keys): one for the module, or one for each function that takes its tables.
+    """Return a list of rotations for the module, or a list for each function that takes the module's tables.
 
-    If the module does not rotate but has tables, the last list contains these tables.
+    A list contains the rotation of queries and, if it differs, that of keys.  If the module does not rotate but has tables, the
+    last list contains these tables.
     """
     rotate, tables = forward_of(module, setting) if is_called(module) else (None, None)
     if rotate is not None:

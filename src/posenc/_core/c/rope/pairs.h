@@ -128,8 +128,8 @@ INLINE void store_double_pairs(char *to_a, char *to_b, const double_pairs_t *v, 
 /* The tests examine two 16-bit words of each value: an upper word with the first bits of the value, and a lower word with the
  * first bits that rounding drops, or all of them.  For float32 these are words 3 and 1 of the double; for float16 and bfloat16
  * they are the two words of the float.  tests_t has the extremes over all pairs:
- *     least   the minimum of each word after an addition (limits_t) that wraps the upper words of infinity and NaN, and the
- *             lower words next to a half-way point, to small numbers.  The upper words of small values are small, too;
+ *     least   the minimum of each word after `addend` (limits_t) was added.  The sum is small for small values.  It wraps to
+ *             a small number for infinity and NaN, and if the dropped bits are next to a half-way point;
  *     ratio   the largest difference of the upper words of a pair, large if one value is much larger than the other. */
 typedef struct {
     vu64 least, ratio;

@@ -1,4 +1,4 @@
-/* Advances rows from an anchor, in double-double for float64, in double for the other dtypes.
+/* Computes rows from an anchor by angle addition: in double-double for float64, and in double for the other dtypes.
  *
  * P is the value at the anchor, and Q the value a quarter turn ahead.  The cos and sin of one offset give two rows, one above
  * the anchor and one below it:

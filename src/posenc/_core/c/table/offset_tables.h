@@ -7,8 +7,9 @@
 #include "table/output.h"
 
 /* Returns the spec of rows shifted by `first` columns: a shifted row has columns first .. d_model - 1 of a row and the first
- * columns of the next row.  Streamed rows are shifted if they are contiguous and each row is a whole number of cache lines
- * long but begins inside a line.  Column `first` is then at the start of a line, so every tile stores whole lines. */
+ * columns of the next row.  Rows that bypass the caches (STREAM) are shifted if they are contiguous, begin inside a cache line,
+ * and are a whole number of cache lines long.  Column `first` is then at the start of a line, so every tile stores whole
+ * lines. */
 INLINE spec_t spec_from(const spec_t *spec, ptrdiff_t first) {
     spec_t shifted = *spec;
     if (first == 0) return shifted;

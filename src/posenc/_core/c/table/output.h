@@ -126,8 +126,8 @@ INLINE void store_tile(char *to, const vf64 value[TILE_VECTORS], dtype_t dtype) 
     }
 }
 
-/* Stores the first `width` values of a row of a tile at one address, or adds them to the whole batch.  The values must be
- * such that a conversion to dtype rounds them correctly. */
+/* Stores the first `width` values of a row of a tile at `out`, or adds them to this row of every batch entry.  The values must
+ * be such that a conversion to dtype rounds them correctly. */
 INLINE void write_tile(const job_t *job, char *out, const vf64 value[TILE_VECTORS], int width, dtype_t dtype, output_t output) {
     if (width == TILE && output != ADD) { /* a store address chosen at run time would delay the following loads */
         store_tile(out, value, dtype);
