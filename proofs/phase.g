@@ -45,7 +45,7 @@
 #! quote rope/factors.h
 #|        const int is_direct = t->table.offsets == NULL && t->table.reals == NULL && r->has_fast_path;
 #! quote rope/factors.h
-#|            if (is_direct) {
+#|            } else if (is_direct) {
 #! quote _rotary/kernel_rotation.py
 #|    convention = DEFAULTS | {"order": "cos", "scale": scale}
 #! mutation table/direct.h: direct_phase(spec, position, column, lanes, 3) => direct_phase(spec, position, column, lanes, 2)

@@ -50,26 +50,31 @@ NOINLINE void load_last_pairs(const rotation_t *r, ptrdiff_t pair, const char *x
     copy_last_pairs(r, pair, buffer, BUNCH * size_of(r->dtype), x, second);
 }
 
+/* Rotates the last pairs of a row, fewer than BUNCH. */
+INLINE void rotate_last_pairs(const head_row_t *h, ptrdiff_t pair, dtype_t dtype, int interleaved) {
+    const rotation_t *r = h->rotation;
+    const ptrdiff_t size = size_of(dtype), half = interleaved ? 0 : r->pairs * size, at = pair * (interleaved ? 2 : 1) * size;
+    ALIGNED char buffer[2 * BUNCH * sizeof(float)];
+    char *const second = buffer + BUNCH * size;
+    load_last_pairs(r, pair, h->x + at, half, buffer);
+    rotate_pairs(h, pair, (int)(r->pairs - pair), buffer, second, buffer, second, dtype, interleaved);
+    copy_last_pairs(r, pair, h->out + at, half, buffer, BUNCH * size);
+}
+
 INLINE void rotate_head_row(const head_row_t *h, dtype_t dtype, int interleaved) {
     const rotation_t *r = h->rotation;
     const ptrdiff_t size = size_of(dtype), half = interleaved ? 0 : r->pairs * size, step = (interleaved ? 2 : 1) * size;
-    for (ptrdiff_t pair = 0; pair < r->pairs; pair += BUNCH) {
-        ALIGNED char buffer[2 * BUNCH * sizeof(float)];
-        const char *a = h->x + pair * step, *b = a + half;
-        char *to_a = h->out + pair * step, *to_b = to_a + half;
-        const ptrdiff_t width = minimum(r->pairs - pair, BUNCH);
-        if (UNLIKELY(width < BUNCH)) {
-            load_last_pairs(r, pair, a, half, buffer);
-            a = to_a = buffer;
-            b = to_b = buffer + BUNCH * size;
-        }
+    const ptrdiff_t whole = r->pairs - r->pairs % BUNCH;
+    for (ptrdiff_t pair = 0; pair < whole; pair += BUNCH) {
+        const char *const a = h->x + pair * step;
+        char *const to = h->out + pair * step;
         for (ptrdiff_t i = 0; i < BUNCH * step; i += LINE) {
             PREFETCH(h->ahead + pair * step + i);
             if (!interleaved) PREFETCH(h->ahead + half + pair * step + i);
         }
-        rotate_pairs(h, pair, (int)width, a, b, to_a, to_b, dtype, interleaved);
-        if (UNLIKELY(width < BUNCH)) copy_last_pairs(r, pair, h->out + pair * step, half, buffer, BUNCH * size);
+        rotate_pairs(h, pair, BUNCH, a, a + half, to, to + half, dtype, interleaved);
     }
+    if (UNLIKELY(whole < r->pairs)) rotate_last_pairs(h, whole, dtype, interleaved);
     if (r->rest && h->out != h->x) memcpy(h->out + 2 * r->pairs * size, h->x + 2 * r->pairs * size, (size_t)(r->rest * size));
 }
 
