@@ -13,7 +13,7 @@ cdef enum:
     TABLE_BYTES = 1 << 17               # size of the cosines and sines that a thread keeps in L2 during a rotation
     FEWEST_TABLE_ROWS = 4               # fewest rows of cosines and sines that a thread computes together
     FEWEST_HEADS = 8                    # fewest heads in a block, if a rotation is divided among threads
-    DIRECT_HEADS = 6                    # number of heads of a row that take as long to rotate as its cosines and sines take directly
+    DIRECT_HEADS = 6                    # heads that are rotated in the time that the cosines and sines of a row take directly
     MOST_IN_BLOCK = 1 << 20             # most values in a block of a rotation, to limit its time if all are evaluated exactly
 
 

@@ -141,23 +141,23 @@ typedef struct {
  * The kernel multiplies by factors, which are the cosines and sines of a position in the form that `dtype` needs (factors.h).
  * `factors` contains the factors of all positions; if it is NULL, each call of `rotate` computes the factors of its rows. */
 typedef struct {
-    dtype_t dtype;               /* not FLOAT64 */
+    dtype_t dtype; /* not FLOAT64 */
     int interleaved, inverse, has_fast_path;
-    double direct_scale;         /* |m| if cosines and sines are evaluated directly, 0 if they are correctly rounded */
+    double direct_scale; /* |m| if cosines and sines are evaluated directly, 0 if they are correctly rounded */
     ptrdiff_t pairs, rest;
     const double *factors;
-    ptrdiff_t first_position;    /* index of the first row's position */
+    ptrdiff_t first_position; /* index of the first row's position */
     const char *x;
     char *out;
     extent_t rows, heads;
     int position_axes;
     const rotary_axis_t *axis;
-    ptrdiff_t most_rows;         /* largest number of rows in a call of `rotate` */
-    int skip_rounding_test;      /* for tests */
+    ptrdiff_t most_rows; /* largest number of rows in a call of `rotate` */
+    int skip_rounding_test; /* for tests */
 } rotation_t;
 
 enum {
-    FACTOR_PAIRS = 32            /* a row of factors is padded to a multiple of this number of pairs */
+    FACTOR_PAIRS = 32 /* a row of factors is padded to a multiple of this number of pairs */
 };
 
 /* Returns the number of doubles that hold the factors of a row. */
@@ -174,11 +174,11 @@ typedef struct {
     int (*is_supported)(void);
     void (*tabulate)(const spec_t *, const offsets_t *, ptrdiff_t first_tile, ptrdiff_t last_tile);
     void (*rows)(const spec_t *, const job_t *, ptrdiff_t first, ptrdiff_t count, char *panel, tally_t *);
-    size_t (*rotation_memory)(const rotation_t *);      /* bytes of `memory`, which begins on a cache line */
+    size_t (*rotation_memory)(const rotation_t *); /* bytes of `memory`, which begins on a cache line */
     void (*factors)(const rotation_t *, ptrdiff_t position, ptrdiff_t count, double *factors, char *memory);
     void (*rotate)(const rotation_t *, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t head, ptrdiff_t heads, char *memory, tally_t *);
 } kernel_t;
 
-extern const kernel_t *const posenc_kernels[];      /* best first, the baseline last, then NULL */
+extern const kernel_t *const posenc_kernels[]; /* best first, the baseline last, then NULL */
 
 #endif

@@ -61,7 +61,7 @@ static void fill_table(const rotation_t *r, ptrdiff_t row, ptrdiff_t count, doub
         for (ptrdiff_t i = 0; i < count; i++) {
             double *const at = to + i * pitch;
             if (is_direct && i && job.integers && job.integers[i] == job.integers[i - 1]) {
-                memcpy(at, at - pitch, (size_t)pitch * sizeof *at);     /* as in a batch of sequences of the same length */
+                memcpy(at, at - pitch, (size_t)pitch * sizeof *at); /* as in a batch of sequences of the same length */
             } else if (is_direct) {
                 const position_t position = position_of(t->spec, &job, i);
                 direct_row(t->spec, &position, at);
