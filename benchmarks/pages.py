@@ -176,7 +176,8 @@ def slower():
     if not found:
         return "No library was faster in this run than posenc with `Rotary.at`."
     lines = [textwrap.fill(f"- {name}: {'; '.join(cases)}", 128, subsequent_indent="  ") for name, cases in found.items()]
-    return "\n".join(["Libraries that were faster in this run than posenc with `Rotary.at`, with the ratio of the times:\n", *lines])
+    heading = "Libraries that were faster in this run than posenc with `Rotary.at`, with the ratio of the times:\n"
+    return "\n".join([heading, *lines])
 
 
 def busy():
