@@ -274,6 +274,7 @@ def test_the_type_of_a_keyword_is_checked_after_an_equal_value_was_cached():
         posenc.encode(3, 4, padding_idx=1.0)
 
 
+@pytest.mark.memory
 def test_cached_encodings_take_bounded_memory():
     """Read VmHWM, because ru_maxrss of a new process starts at the value of its parent."""
     code = """
