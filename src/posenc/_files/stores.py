@@ -314,7 +314,7 @@ class Remote:
             return False
         self._set(METADATA, _content(job["metadata"]))
         mark = self.mark()
-        if mark is not None and mark.get("id") != job["id"]:        # if there is no mark, another process finished the job
+        if mark is not None and mark.get("id") != job["id"]:        # without a mark, the job is finished
             self._delete(METADATA)
             return False
         return True

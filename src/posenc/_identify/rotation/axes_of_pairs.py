@@ -18,7 +18,7 @@ CLOSE = 0.05                # largest accepted difference from the values for an
 def with_their_axes(
     target: Rotary, positions: NDArray[Any], values: NDArray[np.complex128], source: str
 ) -> tuple[Rotary, tuple[str, ...]] | None:
-    """Return the expected rotation with the axes that the values use, and the fault; None if there is no fault."""
+    """Return the expected rotation with the axes that the values use, and the fault, or None if the axes do not differ."""
     if positions.ndim == 1 or target.axes is None:
         return None
     near = np.abs(positions).max(axis=0) < 4096
