@@ -17,7 +17,6 @@ import posenc
 from posenc._arguments import checks, install
 from posenc._arguments.base_class import changes_of
 from posenc._arguments.types import AnyDType, Convention, Positions
-from posenc._arguments.unknown_keywords import suggests
 from posenc._encoding.cache import cached_encoding, encoding_for
 from posenc._encoding.encoding import Encoding
 
@@ -51,7 +50,6 @@ def _checked_positions(positions: Any, encoding: Encoding) -> range | NDArray[An
 # ---- tables ---------------------------------------------------------------------------------------------------------
 
 
-@suggests
 def table(
     positions: Positions | da.Array, d_model: SupportsIndex | Encoding, *, chunks: Any = "auto", dtype: AnyDType = "float32",
     **convention: Unpack[Convention],
@@ -96,7 +94,7 @@ def table(
     >>> bool((pe[999_990:].compute() == posenc.encode(range(999_990, 1_000_000), 64)).all())
     True
     """
-    encoding = cached_encoding(d_model, convention, table)
+    encoding = cached_encoding(d_model, convention)
     meta = encoding.encode(0, dtype=dtype)
     rows = _checked_positions(positions, encoding)
     shape = (len(rows),) if isinstance(rows, range) else rows.shape
@@ -151,7 +149,6 @@ def _rows(positions: NDArray[Any], values: np.dtype[Any], d_model: int, conventi
 # ---- addition -------------------------------------------------------------------------------------------------------
 
 
-@suggests
 def add_to(
     x: da.Array, positions: Positions | da.Array | None = None, *, encoding: Encoding | None = None,
     x_scale: SupportsFloat = 1.0, **convention: Unpack[Convention],
@@ -205,7 +202,7 @@ def add_to(
         raise ValueError(f"x has shape {x.shape}, expected known sizes; call compute_chunk_sizes() first")
     if type(x._meta) is not np.ndarray:
         raise TypeError(f"x has blocks of type {type(x._meta).__name__}, expected numpy.ndarray")
-    encoding = encoding_for(x, encoding, convention, add_to)
+    encoding = encoding_for(x, encoding, convention)
     encoding.add_to(np.empty((0, x.shape[-1]), x.dtype), x_scale=x_scale)
     if positions is not None:
         positions = _checked_positions(positions, encoding)
@@ -293,7 +290,6 @@ def _sum(
 # ---- storage --------------------------------------------------------------------------------------------------------
 
 
-@suggests
 def to_zarr(
     path: Any, positions: SupportsIndex | range, d_model: SupportsIndex | Encoding, *, chunks: SupportsIndex | str = "auto",
     dtype: AnyDType = "float32", overwrite: bool = False, storage_options: dict[str, Any] | None = None,
@@ -354,7 +350,7 @@ def to_zarr(
         raise TypeError("path is None, expected a path, a URL or a Zarr store")
     overwrite = checks.boolean("overwrite", overwrite)
     positions = checks.range_of(positions)
-    encoding = cached_encoding(d_model, convention, to_zarr)
+    encoding = cached_encoding(d_model, convention)
     pe = table(positions, encoding, chunks=chunks, dtype=dtype)
     (first, *others), _ = pe.chunks
     if any(rows != first for rows in others[:-1]) or others and others[-1] > first:

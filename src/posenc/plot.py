@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from posenc._arguments import checks, install
 from posenc._arguments.types import Positions
-from posenc._arguments.unknown_keywords import suggests
 from posenc._encoding.encoding import Encoding, check_encoding
 
 try:
@@ -83,7 +82,6 @@ def _position_ticks(axis: Axis, numbers: list[Any], label: str) -> None:
     axis.set_major_formatter(FuncFormatter(lambda row, _: f"{numbers[int(row)]:.7g}" if 0 <= row < len(numbers) else ""))
 
 
-@suggests
 def heatmap(encoding: Encoding, positions: Positions, *, ax: Axes | None = None) -> Axes:
     """Draw a table as colours, with a row for each position and a column for each dimension; NaN is grey.
 
@@ -129,7 +127,6 @@ def heatmap(encoding: Encoding, positions: Positions, *, ax: Axes | None = None)
     return ax
 
 
-@suggests
 def waves(
     encoding: Encoding, positions: Positions, *, dimensions: Iterable[SupportsIndex] | None = None, ax: Axes | None = None
 ) -> Axes:
@@ -192,7 +189,6 @@ def waves(
     return ax
 
 
-@suggests
 def similarity(encoding: Encoding, positions: Positions, *, ax: Axes | None = None) -> Axes:
     """Draw the dot products of the encodings of all pairs of positions.
 

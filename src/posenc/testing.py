@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments import checks
-from posenc._arguments.unknown_keywords import suggests
 from posenc._identify.rotation.identify_rotary import identify_rotary, last_position
 
 __all__ = ["assert_rotary"]
@@ -20,7 +19,6 @@ __all__ = ["assert_rotary"]
 LAST = 131_071              # default of `up_to` if `expect` names no number of positions
 
 
-@suggests
 def assert_rotary(f: Any, expect: Any, up_to: SupportsIndex | None = None) -> None:
     """Raise an AssertionError, with a sentence for each difference, if a function does not rotate as expected.
 

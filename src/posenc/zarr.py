@@ -16,7 +16,6 @@ except ModuleNotFoundError as error:
     raise install.not_installed("posenc.zarr", "zarr", error) from error
 
 from posenc._arguments.types import AnyDType
-from posenc._arguments.unknown_keywords import suggests
 from posenc._encoding.encoding import Encoding
 from posenc._files import formats
 from posenc._files import zarr as _zarr
@@ -25,7 +24,6 @@ from posenc._files.stores import place_of
 __all__ = ["create", "finish", "missing", "write"]
 
 
-@suggests
 def create(
     store: Any, positions: SupportsIndex | range, encoding: Encoding, *, dtype: AnyDType = "float32",
     chunk_rows: SupportsIndex | None = None, shard_rows: SupportsIndex | None = None, overwrite: bool = False,
@@ -114,7 +112,6 @@ def create(
     return _zarr.create(place, encoding, checks.range_of(positions), dtype, chunk, shard, overwrite).units
 
 
-@suggests
 def write(
     store: Any, part: SupportsIndex, parts: SupportsIndex, *, threads: SupportsIndex | None = None,
     storage_options: dict[str, Any] | None = None,
@@ -173,7 +170,6 @@ def write(
     return _zarr.write_part(place_of(store, storage_options), part, parts, checks.threads(threads))
 
 
-@suggests
 def missing(store: Any, *, storage_options: dict[str, Any] | None = None) -> list[int]:
     """Return the numbers of the chunks (or shards) of a store that do not exist or are incomplete.
 
@@ -216,7 +212,6 @@ def missing(store: Any, *, storage_options: dict[str, Any] | None = None) -> lis
     return _zarr.unwritten(place_of(store, storage_options))
 
 
-@suggests
 def finish(store: Any, *, storage_options: dict[str, Any] | None = None) -> zarr.Array[Any]:
     """Publish a store if all of its chunks exist and have the right size.
 

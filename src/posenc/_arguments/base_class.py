@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
 from posenc._arguments import checks
-from posenc._arguments.unknown_keywords import check_names
 from posenc._arguments.version import __version__
 
 MOST_SHOWN = 8          # repr abbreviates longer lists of numbers
@@ -95,7 +94,7 @@ class Specification:
         >>> posenc.Rotary(64, base=500.0).replace(layout="interleaved")
         Rotary(64, base=500.0, layout='interleaved')
         """
-        check_names(type(self), changes, called=f"{type(self).__name__}.replace")
+        checks.keywords(changes, (self._form.size, *self._form.keywords))
         size = changes.pop(self._form.size, size_of(self))
         return type(self)(size, **changed(changes_of(self), changes, self._form.keywords))
 

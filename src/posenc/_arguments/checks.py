@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
@@ -18,12 +19,18 @@ from numpy.typing import NDArray
 from posenc._arguments import install
 from posenc._arguments.as_array import as_array, columns, shown, tensor_hint
 from posenc._arguments.dtypes import DTYPES, OTHER_NAMES
-from posenc._arguments.unknown_keywords import MISSING
+from posenc._arguments.types import Convention
 
 LOWEST, BEYOND = -(2**63), 2**63        # the domain: LOWEST <= position < BEYOND
 LAYOUTS = {         # names of the layouts in other libraries
     **dict.fromkeys(("neox", "half", "concat", "concatenated", "split", "rotate_half"), "halves"),
     **dict.fromkeys(("gptj", "gpt-j", "interleave", "alternating"), "interleaved"),
+}
+SYNONYMS = {        # frequent names of keywords in other libraries
+    **dict.fromkeys(("theta", "rope_theta", "max_period", "max_timescale", "temperature"), "base"),
+    **dict.fromkeys(("inv_freq", "omega"), "frequencies"), **dict.fromkeys(("interleaved", "is_neox_style"), "layout"),
+    **dict.fromkeys(("offset", "start"), "position_offset"), "flip_sin_to_cos": "order", "downscale_freq_shift": "shift",
+    "pad_token_id": "padding_idx", "rope_scaling": "scaling",
 }
 OUT = "out has dtype"                   # the start of messages about the dtype of `out`
 E = TypeVar("E", ValueError, TypeError)
@@ -39,13 +46,21 @@ def wrong(name: str, problem: str, kind: type[E] = ValueError) -> E:  # type: ig
     return error
 
 
+def keywords(given: Iterable[str], accepted: Iterable[str] = Convention.__annotations__) -> None:
+    """Raise a TypeError for a keyword that is not accepted; the message has a similar keyword, or all of them."""
+    accepted = tuple(accepted)
+    for name in given:
+        if name not in accepted:
+            similar = [SYNONYMS[name]] if SYNONYMS.get(name) in accepted else difflib.get_close_matches(name, accepted, 1)
+            hint = f"did you mean {similar[0]!r}?" if similar else f"expected one of {', '.join(accepted)}"
+            raise TypeError(f"unexpected keyword argument {name!r}; {hint}")
+
+
 def both_given(first: str, second: str) -> ValueError:
     return wrong(f"{first} and {second}", "are both given, expected only one of them")
 
 
 def wrong_type(name: str, value: Any, expected: str) -> TypeError:
-    if value is MISSING:
-        return wrong(name, f"is missing, expected {expected}", TypeError)
     return wrong(name, f"is {shown(value)} of type {type(value).__name__}, expected {expected}", TypeError)
 
 
@@ -217,7 +232,7 @@ def range_or_array(positions: Any) -> range | NDArray[Any]:
     """Return positions as a range or an array; this may call methods of the argument, such as ``__index__``."""
     if isinstance(positions, range):
         return positions
-    if isinstance(positions, (bool, np.bool_, float, np.floating, complex, str, bytes, type(None), type(MISSING))):
+    if isinstance(positions, (bool, np.bool_, float, np.floating, complex, str, bytes, type(None))):
         one = f" such as [{positions}]" if isinstance(positions, (float, np.floating)) else ""
         raise wrong_type("positions", positions, f"an integer, a range or an array{one}")
     if not isinstance(positions, np.ndarray) and is_index(positions):
@@ -333,8 +348,6 @@ def check_is_array(name: str, value: Any, written: bool = True) -> None:
     if isinstance(value, np.ndarray):
         return
     expected = f"a numpy.ndarray{' to write to' if written else ''}{tensor_hint(name, value, written=written)}"
-    if value is MISSING:
-        raise wrong_type(name, value, expected)
     raise wrong(name, f"is of type {type(value).__name__}, expected {expected}", TypeError)
 
 

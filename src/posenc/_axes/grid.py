@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 from posenc._arguments import checks
 from posenc._arguments.checks import LOWEST
 from posenc._arguments.types import AnyDType, ArrayT, DTypeOf, Layout, Odd, ScalarT
-from posenc._arguments.unknown_keywords import suggests
 from posenc._axes.layout import Axis, Group, IncludeInput, Integers, Width, is_sequence, lay_out, per_axis
 from posenc._core import kernel
 
@@ -74,7 +73,6 @@ def grid(
 ) -> NDArray[Any]: ...
 
 
-@suggests
 def grid(
     shape: Shape, d_model: Width, *, start: Start = 0, coordinates: Coordinates = "index", axes: Integers = None,
     widths: Integers = None, group: Group = "axis", layout: Layout | None = None, odd: Odd = "error",
@@ -169,7 +167,7 @@ def grid(
         starts = per_axis("start", start, len(extents))
         positions = [_axis_positions(extent, m, coordinates) for extent, m in zip(extents, starts, strict=True)]
         d_model, table_axes, _ = lay_out(
-            grid, len(positions), d_model, axes, widths, group, layout, odd, include_input, convention
+            len(positions), d_model, axes, widths, group, layout, odd, include_input, convention
         )
         positions = [_checked(p, axis) for p, axis in zip(positions, table_axes, strict=True)]
         sizes = tuple(map(len, positions))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, SupportsIndex, TypeAlias, get_args
 
 import numpy as np
@@ -13,7 +13,6 @@ from posenc._arguments import checks
 from posenc._arguments.as_array import shown
 from posenc._arguments.base_class import changes_of
 from posenc._arguments.types import Layout, Odd
-from posenc._arguments.unknown_keywords import check_names
 from posenc._core import kernel
 from posenc._encoding.cache import cached_encoding
 from posenc._encoding.convention import DEFAULTS, WIDEST
@@ -67,7 +66,6 @@ class Axis(NamedTuple):
 
 
 def lay_out(
-    function: Callable[..., Any],
     ndim: int,
     d_model: Any,
     axes: Integers,
@@ -79,7 +77,7 @@ def lay_out(
     convention: Mapping[str, Any],
 ) -> tuple[int, list[Axis], slice]:
     """Check the options of `grid` or `points`; return d_model, the axes, and the columns that must be filled with zeros."""
-    check_names(function, convention, DEFAULTS)
+    checks.keywords(convention, DEFAULTS)
     checks.choice("group", group, get_args(Group))
     checks.choice("odd", odd, get_args(Odd))
     for name, value, kind in (("layout", layout, Layout), ("include_input", include_input, IncludeInput)):
@@ -89,7 +87,7 @@ def lay_out(
     axes = _axis_order(axes, ndim)
     if isinstance(d_model, Encoding) or isinstance(d_model, (list, tuple)) and any(isinstance(e, Encoding) for e in d_model):
         given = {"layout": layout} if layout is not None else {}
-        encodings = _encodings(function, d_model, ndim, widths, odd, {**given, **convention})
+        encodings = _encodings(d_model, ndim, widths, odd, {**given, **convention})
         d_model = inputs + sum(encoding.d_model for encoding in encodings)
         nesting = ORDERS[group, encodings[0].layout]
         specifications = [(encoding.d_model, changes_of(encoding)) for encoding in encodings]
@@ -106,7 +104,7 @@ def lay_out(
         ]
     # functions and frequencies must have the same order in the encoding of an axis as in the table
     inner = "halves" if nesting.index("function") < nesting.index("frequency") else "interleaved"
-    encodings = [cached_encoding(width, {**keywords, "layout": inner}, function) for width, keywords in specifications]
+    encodings = [cached_encoding(width, {**keywords, "layout": inner}) for width, keywords in specifications]
     first, last = inputs if include_input == "first" else 0, d_model - (inputs if include_input == "last" else 0)
     columns = _columns(tuple(encodings[k].d_model for k in axes), nesting, first, last)
     laid_out = []
@@ -118,7 +116,7 @@ def lay_out(
 
 
 def _encodings(
-    function: Callable[..., Any], d_model: Any, ndim: int, widths: Integers, odd: str, keywords: Mapping[str, Any]
+    d_model: Any, ndim: int, widths: Integers, odd: str, keywords: Mapping[str, Any]
 ) -> list[Encoding]:
     """Check and return the encoding of each axis; d_model is one Encoding for all axes, or a sequence of encodings."""
     encodings = []
@@ -127,7 +125,7 @@ def _encodings(
             raise checks.wrong_type("d_model", encoding, "an Encoding, as for the other axes")
         if encoding.d_model % 2:
             raise ValueError(f"d_model is {encoding!r}, expected an even number of columns for each axis")
-        encodings.append(cached_encoding(encoding, keywords, function))
+        encodings.append(cached_encoding(encoding, keywords))
     if widths is not None:
         raise TypeError("an Encoding and widths are both given, expected only one of them; pass an Encoding for each axis")
     if odd != "error":

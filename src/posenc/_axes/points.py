@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from posenc._arguments import checks
 from posenc._arguments.types import AnyDType, ArrayT, DTypeOf, Layout, Odd, ScalarT
-from posenc._arguments.unknown_keywords import suggests
 from posenc._axes.layout import Group, IncludeInput, Integers, Width, lay_out
 from posenc._core import kernel
 
@@ -44,7 +43,6 @@ def points(
 ) -> NDArray[Any]: ...
 
 
-@suggests
 def points(
     coordinates: ArrayLike, d_model: Width, *, axes: Integers = None, widths: Integers = None, group: Group = "axis",
     layout: Layout | None = None, odd: Odd = "error", include_input: IncludeInput | None = None,
@@ -111,7 +109,7 @@ def points(
             raise ValueError(f"coordinates has shape {array.shape}, expected (..., axes) with at least one axis")
         try:
             d_model, table_axes, zeros = lay_out(
-                points, array.shape[-1], d_model, axes, widths, group, layout, odd, include_input, convention
+                array.shape[-1], d_model, axes, widths, group, layout, odd, include_input, convention
             )
         except ValueError as error:
             if array.ndim > 1:

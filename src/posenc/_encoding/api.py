@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from posenc._arguments import checks
 from posenc._arguments.types import AnyDType, ArrayT, Convention, DTypeOf, Positions, ScalarT
-from posenc._arguments.unknown_keywords import CONVENTION, check_names, checks_missing, suggests
 from posenc._encoding.cache import cached_encoding, encoding_for
 from posenc._encoding.encoding import Encoding
 from posenc._encoding.stream import Chunk
@@ -41,7 +40,6 @@ def encode(
 ) -> NDArray[Any]: ...
 
 
-@checks_missing
 def encode(
     positions: Positions, d_model: SupportsIndex | Encoding, *, dtype: AnyDType | None = None, out: NDArray[Any] | None = None,
     threads: SupportsIndex | None = None, **convention: Unpack[Convention],
@@ -102,10 +100,9 @@ def encode(
     >>> posenc.encode(range(10**18, 10**18 + 2), 512).shape
     (2, 512)
     """
-    return cached_encoding(d_model, convention, encode).encode(positions, dtype=dtype, out=out, threads=threads)
+    return cached_encoding(d_model, convention).encode(positions, dtype=dtype, out=out, threads=threads)
 
 
-@checks_missing
 def add_to(
     x: ArrayT, positions: Positions | None = None, *, encoding: Encoding | None = None, x_scale: SupportsFloat = 1.0,
     threads: SupportsIndex | None = None, **convention: Unpack[Convention],
@@ -158,11 +155,10 @@ def add_to(
     True
     """
     if not isinstance(x, np.ndarray):
-        check_names(add_to, convention, CONVENTION)
         checks.check_is_array("x", x)
     if x.ndim == 0:
         raise ValueError("x has shape (), expected (..., n, d_model)")
-    return encoding_for(x, encoding, convention, add_to).add_to(x, positions, x_scale=x_scale, threads=threads)
+    return encoding_for(x, encoding, convention).add_to(x, positions, x_scale=x_scale, threads=threads)
 
 
 @overload
@@ -189,7 +185,6 @@ def stream(
 ) -> Iterator[Chunk[Any]]: ...
 
 
-@suggests
 def stream(
     positions: SupportsIndex | range | None, d_model: SupportsIndex | Encoding, *, chunk_rows: SupportsIndex | None = None,
     dtype: AnyDType | None = None, out: NDArray[Any] | None = None, threads: SupportsIndex | None = None,
@@ -240,6 +235,6 @@ def stream(
     >>> [(c.positions, c.values.shape) for c in posenc.stream(5, 8, chunk_rows=2)]
     [(range(0, 2), (2, 8)), (range(2, 4), (2, 8)), (range(4, 5), (1, 8))]
     """
-    return cached_encoding(d_model, convention, stream).stream(
+    return cached_encoding(d_model, convention).stream(
         positions, chunk_rows=chunk_rows, dtype=dtype, out=out, threads=threads
     )

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from posenc._arguments import checks
-from posenc._arguments.unknown_keywords import check_names
-from posenc._encoding.convention import DEFAULTS
 from posenc._encoding.encoding import Encoding, check_encoding
 from posenc._encoding.presets import PRESETS
 
@@ -19,18 +17,17 @@ CACHEABLE = {int, float, str, type(None), np.float64, np.float32}   # no tensors
 _cached = functools.lru_cache(maxsize=8, typed=True)(Encoding)
 
 
-def cached_encoding(d_model: Any, convention: Mapping[str, Any], function: Callable[..., Any]) -> Encoding:
+def cached_encoding(d_model: Any, convention: Mapping[str, Any]) -> Encoding:
     """Return d_model if it is an Encoding, else the Encoding with d_model columns and these keywords.
 
     The Encoding comes from the cache if d_model is an int of at most WIDEST_CACHED and the types of all keywords are CACHEABLE.
     """
     if isinstance(d_model, Encoding):
-        check_names(function, convention, DEFAULTS)
+        checks.keywords(convention)
         for name in convention:
             raise TypeError(f"an Encoding and {name} are both given, expected only one of them; use replace({name}=...)")
         return d_model
     if isinstance(d_model, str):
-        check_names(function, convention, DEFAULTS)
         such_as = f" such as posenc.preset({d_model!r}, d_model)" if d_model in PRESETS else ""
         raise checks.wrong_type("d_model", d_model, f"an integer or an Encoding{such_as}")
     try:
@@ -38,18 +35,18 @@ def cached_encoding(d_model: Any, convention: Mapping[str, Any], function: Calla
             return _cached(d_model, **convention)
         return Encoding(d_model, **convention)
     except TypeError:
-        check_names(function, convention, DEFAULTS)
+        checks.keywords(convention)
         raise
 
 
-def encoding_for(x: Any, encoding: Encoding | None, convention: Mapping[str, Any], function: Callable[..., Any]) -> Encoding:
+def encoding_for(x: Any, encoding: Encoding | None, convention: Mapping[str, Any]) -> Encoding:
     """Return `encoding` if it fits x.  If `encoding` is None, return one with as many columns as x."""
     if encoding is None:
-        return cached_encoding(x.shape[-1], convention, function)
+        return cached_encoding(x.shape[-1], convention)
     check_encoding(encoding)
     if encoding.d_model != x.shape[-1]:
         raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {encoding.d_model})")
-    return cached_encoding(encoding, convention, function)
+    return cached_encoding(encoding, convention)
 
 
 def scalars(convention: Mapping[str, Any]) -> Iterator[Any]:

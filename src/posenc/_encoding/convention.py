@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, TypeAlias, get_args
 
@@ -15,7 +15,6 @@ from posenc._arguments.as_array import shown
 from posenc._arguments.base_class import Keyword, checked_keywords
 from posenc._arguments.checks import BEYOND, LOWEST
 from posenc._arguments.types import Exponents, Layout, Odd, Order, Spacing
-from posenc._arguments.unknown_keywords import check_names
 from posenc._core import kernel
 from posenc._core.exact import Turns, Values
 from posenc._core.frequencies import explicit_turns, limbs_of, spaced_float64, spaced_turns
@@ -64,13 +63,6 @@ def checked_convention(d_model: Any, keywords: Mapping[str, Any]) -> tuple[int, 
     if c["odd"] == "error" and d_model % 2:
         raise checks.wrong("d_model", f"is {d_model}, expected an even number with odd='error'")
     return d_model, c
-
-
-def refuse_keywords(method: Callable[..., Any], unknown: Keywords) -> None:
-    """Raise the error for keywords that a method of an Encoding does not accept."""
-    for name in unknown.keys() & DEFAULTS.keys():
-        raise TypeError(f"{method.__qualname__}() got {name}, a keyword of Encoding; use replace({name}=...)")
-    check_names(method, unknown)
 
 
 # ---- columns ----------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, Never, SupportsFloat, SupportsIndex, overload
+from typing import Any, Literal, SupportsFloat, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,7 +12,6 @@ from posenc._arguments import checks
 from posenc._arguments.as_array import shown
 from posenc._arguments.base_class import Form, Specification, set_attributes
 from posenc._arguments.types import AnyDType, ArrayT, DTypeOf, Exponents, Layout, Odd, Order, Positions, ScalarT, Spacing
-from posenc._arguments.unknown_keywords import checks_missing, suggests
 from posenc._core import kernel
 from posenc._encoding.convention import (
     DEFAULTS,
@@ -20,7 +19,6 @@ from posenc._encoding.convention import (
     checked_convention,
     float64_frequencies,
     kernel_columns,
-    refuse_keywords,
 )
 from posenc._encoding.stream import Chunk, chunks_of
 
@@ -120,7 +118,6 @@ class Encoding(Specification):
     _columns: kernel.Columns
     _frequencies: NDArray[np.float64] | None
 
-    @suggests
     def __init__(
         self,
         d_model: SupportsIndex,
@@ -187,24 +184,18 @@ class Encoding(Specification):
         threads: SupportsIndex | None = ...,
     ) -> NDArray[Any]: ...
 
-    @checks_missing
     def encode(
         self, positions: Positions, *, dtype: AnyDType | None = None, out: NDArray[Any] | None = None,
-        threads: SupportsIndex | None = None, **unknown: Never,
+        threads: SupportsIndex | None = None,
     ) -> NDArray[Any]:
         """Return encodings, correctly rounded at every position: see `posenc.encode`."""
-        if unknown:
-            refuse_keywords(Encoding.encode, unknown)
         return kernel.encode(self._columns, positions, dtype, out, threads)
 
-    @checks_missing
     def add_to(
         self, x: ArrayT, positions: Positions | None = None, *, x_scale: SupportsFloat = 1.0,
-        threads: SupportsIndex | None = None, **unknown: Never,
+        threads: SupportsIndex | None = None,
     ) -> ArrayT:
         """Add encodings to embeddings in place, without computing a table first: see `posenc.add_to`."""
-        if unknown:
-            refuse_keywords(Encoding.add_to, unknown)
         kernel.add_to(self._columns, x, positions, x_scale, threads)
         return x
 
@@ -231,11 +222,9 @@ class Encoding(Specification):
 
     def stream(
         self, positions: SupportsIndex | range | None = None, *, chunk_rows: SupportsIndex | None = None,
-        dtype: AnyDType | None = None, out: NDArray[Any] | None = None, threads: SupportsIndex | None = None, **unknown: Never,
+        dtype: AnyDType | None = None, out: NDArray[Any] | None = None, threads: SupportsIndex | None = None,
     ) -> Iterator[Chunk[Any]]:
         """Yield the encodings of many positions chunk by chunk, in constant memory: see `posenc.stream`."""
-        if unknown:
-            refuse_keywords(Encoding.stream, unknown)
         return chunks_of(self.encode, self.d_model, self.position_offset, positions, chunk_rows, dtype, out, threads)
 
 

@@ -9,10 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from posenc._arguments import checks
 from posenc._arguments.checks import BEYOND
-from posenc._arguments.unknown_keywords import suggests
 
 
-@suggests
 def positions_from_mask(
     mask: ArrayLike, *, padding_idx: SupportsIndex = -1, start: ArrayLike | None = None
 ) -> NDArray[np.int64]:
@@ -86,7 +84,6 @@ def positions_from_mask(
     return _with_padding(count, ~token, padding_idx, start)
 
 
-@suggests
 def positions_from_segments(
     segment_ids: ArrayLike, *, padding_segment: SupportsIndex | None = None, padding_idx: SupportsIndex = -1,
     start: ArrayLike | None = None,
@@ -137,7 +134,6 @@ def positions_from_segments(
     return _with_padding(count, padding, padding_idx, start)
 
 
-@suggests
 def positions_from_lengths(lengths: ArrayLike, *, start: ArrayLike = 0) -> NDArray[np.int64]:
     """Compute the positions of packed sequences from their lengths.
 

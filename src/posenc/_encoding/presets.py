@@ -1,14 +1,12 @@
 """The conventions of known model families, by name."""
 
 import inspect
-import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, SupportsIndex, overload
 
 from posenc._arguments import checks
 from posenc._arguments.base_class import changed
-from posenc._arguments.unknown_keywords import MISSING, check_names, checks_missing
 from posenc._core import kernel
 from posenc._encoding.convention import KEYWORDS
 from posenc._encoding.encoding import Encoding
@@ -279,7 +277,6 @@ def presets() -> Presets:
     return Presets(PRESETS.values())
 
 
-@checks_missing
 def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
     """Return the encoding of a known model family.
 
@@ -320,8 +317,7 @@ def preset(name: str, d_model: SupportsIndex, **changes: Any) -> Encoding:
     >>> posenc.preset("diffusers-timestep", 320, flip_sin_to_cos=True, downscale_freq_shift=0)
     Encoding(320, odd='zero', shift=0.0, layout='halves', order='cos')
     """
-    sources = PRESETS.values() if name is MISSING else [_known(name)]
-    check_names(preset, changes, (*itertools.chain(*(source.parameters for source in sources)), *KEYWORDS))
+    checks.keywords(changes, (*_known(name).parameters, *KEYWORDS))
     d_model = checks.integer("d_model", d_model, 0)
     parameters, convention = convention_of(name, d_model, changes)
     try:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 from posenc._arguments import checks
 from posenc._arguments.types import AnyDType
-from posenc._arguments.unknown_keywords import suggests
 from posenc._encoding.encoding import Encoding, check_encoding
 from posenc._files import formats
 
@@ -57,7 +56,6 @@ class File(NamedTuple):  # numpydoc ignore=PR01
         return f"File(values={values}, encoding={self.encoding!r}, positions={self.positions!r}, dtype={self.dtype!r})"
 
 
-@suggests
 def save(
     path: Path, positions: SupportsIndex | range, encoding: Encoding, *, dtype: AnyDType = "float32", overwrite: bool = False,
     key: str | None = None, chunk_rows: SupportsIndex | None = None, storage_options: dict[str, Any] | None = None,
@@ -140,7 +138,6 @@ def save(
     return size
 
 
-@suggests
 def open(path: Path, *, key: str | None = None, storage_options: dict[str, Any] | None = None) -> File:  # noqa: A001
     """Open the table in a file, without reading its values.
 
@@ -196,7 +193,6 @@ def open(path: Path, *, key: str | None = None, storage_options: dict[str, Any] 
         return File(table.values, encoding, positions, table.dtype)
 
 
-@suggests
 def verify(
     path: Path, positions: SupportsIndex | range | None = None, encoding: Encoding | None = None, *, key: str | None = None,
     samples: SupportsIndex | None = 1000, storage_options: dict[str, Any] | None = None, threads: SupportsIndex | None = None,

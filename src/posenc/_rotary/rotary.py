@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 from posenc._arguments import checks
 from posenc._arguments.base_class import Form, Specification, set_attributes, with_lists
 from posenc._arguments.types import AnyDType, ArrayT, Layout, Positions
-from posenc._arguments.unknown_keywords import check_names, checks_missing, suggests
 from posenc._core import kernel
 from posenc._rotary.kernel_rotation import kernel_rotation
 from posenc._rotary.keywords import KEYWORDS, checked_rotary, frequencies_of
@@ -110,7 +109,6 @@ class Rotary(Specification):
     _parts: tuple[Part, ...] | None
     _rotation: kernel.Rotation | None
 
-    @suggests
     def __init__(
         self,
         head_dim: SupportsIndex,
@@ -135,7 +133,6 @@ class Rotary(Specification):
             )
 
     @classmethod
-    @suggests
     def from_config(cls, config: Any, layer_type: str | None = None, length: SupportsIndex | None = None) -> Self:
         """Return the rotation that a model's configuration describes.
 
@@ -174,7 +171,6 @@ class Rotary(Specification):
         return cls(head_dim, **keywords)
 
     @classmethod
-    @checks_missing
     def preset(cls, name: str, head_dim: SupportsIndex, **changes: Any) -> Self:
         """Return the rotation of a known model for images, video or audio; most rotations have several axes of positions.
 
@@ -211,7 +207,7 @@ class Rotary(Specification):
         >>> rotary.axes == (0,) * 16 + (1,) * 16
         True
         """
-        check_names(Rotary.preset, changes, KEYWORDS)
+        checks.keywords(changes, KEYWORDS)
         size = checks.integer("head_dim", head_dim, 0)
         base, frequency_scale = (
             None if changes.get(name) is None else KEYWORDS[name].checked(name, changes.pop(name))
@@ -252,7 +248,6 @@ class Rotary(Specification):
         """
         return self._frequencies.values
 
-    @suggests
     def tables(
         self, positions: Positions, *, dtype: AnyDType | None = None, out: NDArray[Any] | None = None,
         threads: SupportsIndex | None = None,
@@ -307,7 +302,6 @@ class Rotary(Specification):
             table = encode_parts(parts, positions, dtype, out, threads)
         return table[..., : self.rotary_dim // 2], table[..., self.rotary_dim // 2 :]
 
-    @suggests
     def rotate(
         self, x: ArrayT, positions: Positions | None = None, *, inverse: bool = False, out: ArrayT | None = None,
         threads: SupportsIndex | None = None,
@@ -362,7 +356,6 @@ class Rotary(Specification):
         kernel.rotate(self._rotation or self._new_rotation(), x, positions, inverse, out, threads)
         return x if out is None else out
 
-    @suggests
     def at(self, positions: Positions, *, inverse: bool = False) -> RotaryAt:
         """Return the rotation at given positions, for many arrays.  Cosines and sines are computed once.
 

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from posenc._arguments.as_array import shown
 from posenc._arguments.types import AnyDType, ArrayT
-from posenc._arguments.unknown_keywords import suggests
 from posenc._core import kernel
 
 
@@ -109,7 +108,6 @@ class RotaryAt:
         """
         return self._factors.nbytes
 
-    @suggests
     def rotate(self, x: ArrayT, *, out: ArrayT | None = None, threads: SupportsIndex | None = None) -> ArrayT:
         """Rotate queries or keys.  The result has the bits of ``rotary.rotate(x, positions, inverse=inverse)``.
 
@@ -151,7 +149,6 @@ class RotaryAt:
         kernel.rotate_at(self._factors, x, self._rows, out, threads)
         return x if out is None else out
 
-    @suggests
     def tables(
         self, *, dtype: AnyDType | None = None, threads: SupportsIndex | None = None
     ) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -11,7 +11,6 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from posenc._arguments import checks
 from posenc._arguments.types import Convention
-from posenc._arguments.unknown_keywords import suggests
 from posenc._encoding.encoding import Encoding
 from posenc._encoding.stream import CHUNK_BYTES
 from posenc.torch._encode_operators import encoding_of_text, specification
@@ -60,14 +59,13 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
     [([0, 1, 2, 3], (4, 8)), ([4, 5, 6, 7], (4, 8)), ([8, 9], (2, 8))]
     """
 
-    @suggests
     def __init__(
         self, positions: SupportsIndex | range, d_model: SupportsIndex | Encoding, *, chunk_rows: SupportsIndex | None = None,
         dtype: torch.dtype = torch.float32, **convention: Unpack[Convention],
     ) -> None:
         dtype_name(dtype)
         positions = checks.range_of(constant("positions", positions))
-        self.encoding = encoding_of_text(*specification(d_model, convention, type(self)))
+        self.encoding = encoding_of_text(*specification(d_model, convention))
         checks.check_domain(positions, self.encoding.position_offset)
         self.positions = positions
         self.dtype = dtype

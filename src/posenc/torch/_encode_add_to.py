@@ -10,13 +10,11 @@ from torch import Tensor
 
 from posenc._arguments import checks
 from posenc._arguments.types import Convention, Positions
-from posenc._arguments.unknown_keywords import suggests
 from posenc._core import kernel
 from posenc._encoding.encoding import Encoding, check_encoding
 from posenc.torch import _encode_operators, _tensor_arguments
 
 
-@suggests
 def encode(
     positions: Positions | Tensor, d_model: SupportsIndex | Encoding, *, dtype: torch.dtype = torch.float32,
     device: torch.device | str | int | None = None, **convention: Unpack[Convention],
@@ -63,7 +61,7 @@ def encode(
     torch.Size([1, 2, 64])
     """
     _tensor_arguments.dtype_name(dtype)
-    d_model, text = _encode_operators.specification(d_model, convention, encode)
+    d_model, text = _encode_operators.specification(d_model, convention)
     if device is None:
         device = (positions if isinstance(positions, Tensor) else torch.empty(0)).device
     else:
@@ -83,7 +81,6 @@ def encode(
     return _encode_operators.encode_at(_tensor_arguments.positions_tensor(positions), d_model, text, dtype, device)
 
 
-@suggests
 def add_to(
     x: Tensor, positions: Positions | Tensor | None = None, *, encoding: Encoding | None = None, x_scale: SupportsFloat = 1.0,
     **convention: Unpack[Convention],
@@ -138,7 +135,7 @@ def add_to(
         check_encoding(encoding)
         if encoding.d_model != d_model:
             raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {encoding.d_model})")
-    _, text = _encode_operators.specification(encoding or d_model, convention, add_to)
+    _, text = _encode_operators.specification(encoding or d_model, convention)
     direct = _encode_operators.is_eager() and _encode_operators.is_plain(x)
     if direct and (not isinstance(positions, Tensor) or _encode_operators.is_plain(positions)):
         if isinstance(positions, Tensor):

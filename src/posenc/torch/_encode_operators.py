@@ -17,8 +17,8 @@ from torch.autograd import forward_ad
 from torch.fx.experimental.symbolic_shapes import guard_scalar
 
 import posenc
+from posenc._arguments import checks
 from posenc._arguments.base_class import changes_of
-from posenc._arguments.unknown_keywords import check_names
 from posenc._core import kernel
 from posenc._encoding import cache
 from posenc._encoding.cache import CACHEABLE, scalars
@@ -29,10 +29,10 @@ from posenc.torch._tensor_arguments import DTYPES, NOT_DIFFERENTIABLE, array_of,
 # ---- the convention as text -------------------------------------------------------------------------------------------
 
 
-def specification(d_model: Any, convention: Mapping[str, Any], function: Callable[..., Any]) -> tuple[int, str]:
+def specification(d_model: Any, convention: Mapping[str, Any]) -> tuple[int, str]:
     """Return d_model and the JSON text of the convention; check both, except in compiled code, where the operator does."""
     if isinstance(d_model, (posenc.Encoding, str)):
-        encoding = cache.cached_encoding(d_model, convention, function)
+        encoding = cache.cached_encoding(d_model, convention)
         changes = changes_of(encoding)
         if torch.compiler.is_compiling():
             changes = {name: _specialized(value) for name, value in changes.items()}
@@ -41,8 +41,7 @@ def specification(d_model: Any, convention: Mapping[str, Any], function: Callabl
         d_model = _tensor_arguments.integer("d_model", d_model, 0)
     if torch.compiler.is_compiling():
         return d_model, text_of({name: _specialized(value) for name, value in convention.items()})
-    if not convention.keys() <= KEYWORDS.keys():
-        check_names(function, convention, KEYWORDS)
+    checks.keywords(convention)
     checked_text = _cached_text if CACHEABLE.issuperset(map(type, scalars(convention))) else _checked_text
     return d_model, checked_text(d_model, **convention)
 

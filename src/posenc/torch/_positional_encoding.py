@@ -14,7 +14,6 @@ import posenc
 from posenc._arguments import checks
 from posenc._arguments.base_class import changes_of
 from posenc._arguments.types import Convention
-from posenc._arguments.unknown_keywords import suggests
 from posenc._core import kernel
 from posenc.torch import _encode_operators
 from posenc.torch._encode_operators import encoding_of_text, specification, text_of
@@ -72,7 +71,6 @@ class PositionalTable(nn.Module):
     pe: Tensor
     _length_name = "max_sequence_length"
 
-    @suggests
     def __init__(
         self, d_model: SupportsIndex | posenc.Encoding, max_sequence_length: SupportsIndex | None = None,
         **convention: Unpack[Convention],
@@ -80,7 +78,7 @@ class PositionalTable(nn.Module):
         super().__init__()
         if max_sequence_length is not None:
             max_sequence_length = integer("max_sequence_length", max_sequence_length, 0)
-        self.d_model, text = specification(d_model, convention, type(self))
+        self.d_model, text = specification(d_model, convention)
         self._convention = text_of(changes_of(encoding_of_text(self.d_model, text)))
         self.max_sequence_length = max_sequence_length
         table = self._table(max_sequence_length or 0, torch.get_default_dtype(), torch.get_default_device())
@@ -295,7 +293,6 @@ class PositionalEncoding(PositionalTable):
 
     _length_name = "max_len"
 
-    @suggests
     def __init__(
         self, d_model: SupportsIndex | posenc.Encoding, dropout: float = 0.0, *others: Any,
         max_len: SupportsIndex | None = None, batch_first: bool = True, x_scale: SupportsFloat | None = None,

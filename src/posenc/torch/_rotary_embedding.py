@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posenc import Rotary
-from posenc._arguments.unknown_keywords import suggests
 from posenc._rotary.model_config import layer_types
 from posenc._rotary.models import model_of
 from posenc._rotary.scaling import positions_without_length
@@ -75,7 +74,6 @@ class RotaryEmbedding(nn.Module):
     (torch.Size([1, 3, 64]), torch.bfloat16)
     """
 
-    @suggests
     def __init__(
         self, config: Any, length: int | None = None, *, max_len: SupportsIndex | None = None, dtype: torch.dtype | None = None,
     ) -> None:

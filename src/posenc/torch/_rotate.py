@@ -12,7 +12,6 @@ from torch import Tensor
 from posenc import Rotary, RotaryAt
 from posenc._arguments import checks
 from posenc._arguments.types import Positions
-from posenc._arguments.unknown_keywords import suggests
 from posenc.torch import _tensor_arguments
 from posenc.torch._encode_operators import is_eager, is_plain
 from posenc.torch._rotate_operators import axes_of, rotated, text_of
@@ -21,7 +20,6 @@ from posenc.torch._tensor_arguments import array_of, dense_like, is_dual, with_c
 DTYPES = [dtype for dtype in _tensor_arguments.DTYPES if dtype != torch.float64]
 
 
-@suggests
 def rotate(
     x: Tensor, positions: Positions | Tensor | RotaryAt | None = None, *, rotary: Rotary | None = None, inverse: bool = False
 ) -> Tensor:
@@ -78,7 +76,6 @@ def rotate(
     return rotated(x, tensor, start, inverse, text)
 
 
-@suggests
 def rotate_(
     x: Tensor, positions: Positions | Tensor | RotaryAt | None = None, *, rotary: Rotary | None = None, inverse: bool = False
 ) -> Tensor:

@@ -9,7 +9,6 @@ import numpy as np
 
 from posenc._arguments import checks
 from posenc._arguments.types import Positions
-from posenc._arguments.unknown_keywords import suggests
 from posenc._identify.rotation.read_arrays import read_arrays
 from posenc._identify.rotation.read_functions import read_function, read_rotary
 from posenc._identify.rotation.search_frequencies import search_frequencies
@@ -66,7 +65,6 @@ class RotaryMatch(NamedTuple):  # numpydoc ignore=PR01
         return f"{self.rotary!r}; largest difference {self.difference:.2g}: {self.reason}"
 
 
-@suggests
 def identify_rotary(
     rotation: Any, *, expect: Any = None, positions: Positions | None = None, head_dim: SupportsIndex | None = None
 ) -> list[RotaryMatch]:

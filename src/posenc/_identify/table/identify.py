@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 from posenc._arguments import checks
 from posenc._arguments.base_class import changes_of
 from posenc._arguments.types import Positions
-from posenc._arguments.unknown_keywords import suggests
 from posenc._encoding.encoding import Encoding
 from posenc._encoding.stream import CHUNK_BYTES
 from posenc._identify.table import candidates
@@ -88,7 +87,6 @@ class Match(NamedTuple):  # numpydoc ignore=PR01
         ])
 
 
-@suggests
 def identify(table: ArrayLike, positions: Positions | None = None, *, nearest: bool = False) -> list[Match]:
     """Find the conventions that give a table, with their parameters.
 

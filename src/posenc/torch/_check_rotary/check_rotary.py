@@ -12,7 +12,6 @@ from torch import nn
 
 from posenc import Rotary
 from posenc._arguments import checks
-from posenc._arguments.unknown_keywords import suggests
 from posenc._identify.rotation.identify_rotary import SOURCE
 from posenc._identify.rotation.report import RotaryReport, RotaryRow, best_match, errors_of, new_row
 from posenc._rotary.model_config import layer_types
@@ -41,7 +40,6 @@ class Expected(NamedTuple):
         return "expected" if isinstance(self.config, Rotary) else SOURCE
 
 
-@suggests
 def check_rotary(model: nn.Module, config: Any = None) -> RotaryReport:
     """Find the rotary embeddings of a model, and compare each one with the model's configuration.
 
