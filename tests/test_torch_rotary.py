@@ -9,7 +9,6 @@ import pytest
 
 import posenc
 from posenc import Rotary
-from posenc._core import kernel
 
 torch = pytest.importorskip("torch")
 from torch.autograd import forward_ad  # noqa: E402
@@ -74,25 +73,25 @@ def test_prepared_positions(rotary, positions, dtype, inverse):
 
 
 @torch._dynamo.config.patch(recompile_limit=99)
-def test_prepared_positions_in_compiled_functions(monkeypatch):
-    """The graphs contain the operator, which uses the prepared cosines and sines, without a copy of the positions."""
+@pytest.mark.parametrize("at", [
+    PLAIN.at(5), PLAIN.at(range(70, 75)), PLAIN.at(POSITIONS), AXES.at(POSITIONS_3, inverse=True), AXES.at(POSITIONS_3),
+    PLAIN.at(range(9))[..., 2:7], PLAIN.at(5)[::-1], AXES.at(POSITIONS_3)[..., ::-1], PLAIN.at(range(13))[::-3],
+], ids=repr)
+def test_prepared_positions_on_every_path(at):
+    """With gradients, vmap, a default device and compilation, `at` has the bits of eager calls, even with negative strides."""
     torch.compiler.reset()
-    compiled = torch.compile(lambda x, at: rotate(x * 2, at) + 1, backend="aot_eager", fullgraph=True)
-    in_place = torch.compile(lambda x, at: rotate_(x * 2, at) + 1, backend="aot_eager", fullgraph=True)
-    used = []
-    call = kernel.rotate_at
-    monkeypatch.setattr(kernel, "rotate_at", lambda factors, *others: (used.append(factors), call(factors, *others)))
-    for at in (
-        PLAIN.at(5), PLAIN.at(range(70, 75)), PLAIN.at(POSITIONS), AXES.at(POSITIONS_3, inverse=True), AXES.at(POSITIONS_3),
-        PLAIN.at(range(9))[..., 2:7], posenc.Rotary(16, base=500.0).at(5), posenc.Rotary(16, layout="interleaved").at(5),
-    ):
-        expected = rotate(X * 2, at) + 1
-        used.clear()
-        assert torch.equal(compiled(X, at), expected) and torch.equal(in_place(X, at), expected)
-        assert used == [at._factors] * 2
+    expected = rotate(X, at)
+    assert torch.equal(expected, rotate(X, at.positions.copy(), rotary=at.rotary, inverse=at.inverse))
+    for function in (rotate, lambda x, at: rotate_(x * 1, at)):
+        assert torch.equal(torch.compile(function, backend="aot_eager", fullgraph=True)(X, at), expected)
+        assert torch.equal(torch.func.vmap(lambda x, f=function: f(x, at))(torch.stack([X, X]))[1], expected)
+        with torch.device("cpu"):
+            assert torch.equal(function(X, at), expected)
         x = X.clone().requires_grad_()
-        compiled(x, at).backward(GRAD)
-        assert torch.equal(x.grad, 2 * rotate(GRAD, at.positions, rotary=at.rotary, inverse=not at.inverse))
+        result = function(x, at)
+        result.backward(GRAD)
+        assert torch.equal(result, expected)
+        assert torch.equal(x.grad, rotate(GRAD, at.positions.copy(), rotary=at.rotary, inverse=not at.inverse))
 
 
 def test_a_decoding_loop_compiles_once():

@@ -9,7 +9,6 @@ cdef object checks, empty, ndarray, uint16      # C variables, which are found f
 
 import os
 from math import prod
-from weakref import WeakValueDictionary
 
 import cython
 from numpy import empty, float64, frombuffer, int64, ndarray, uint8, uint16
@@ -142,14 +141,14 @@ def rotate(Rotation rotation not None, object x, object positions, object invers
         PyBuffer_Release(&call.out)
 
 
-def rotate_at(Factors factors not None, object x, object positions, object out, object threads):
-    """Rotate x at `positions`, a view of the positions of `factors`: see `posenc.RotaryAt.rotate`."""
+def rotate_at(Factors factors not None, object x, object rows, object out, object threads):
+    """Rotate x at the positions of `factors` with the indices `rows`, a view of 0, 1, 2 ...: see `posenc.RotaryAt.rotate`."""
     cdef rotation_call_t call
     call.positions.is_array = False     # holds no buffer yet
     memset(&call.x, 0, sizeof(Py_buffer))
     memset(&call.out, 0, sizeof(Py_buffer))
     try:
-        prepare_rotate(&call, factors.rotation, x, positions, factors.inverse, out, threads, factors)
+        prepare_rotate(&call, factors.rotation, x, rows, factors.inverse, out, threads, factors)
         execute_rotation(&call, factors.rotation, factors)
     finally:
         release(&call.positions)

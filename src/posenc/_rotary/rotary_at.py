@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Callable
 from types import EllipsisType
@@ -28,8 +29,6 @@ class RotaryAt:
         The specification of the rotation.
     inverse : bool
         Whether the rotation is by the negative angles.
-    positions : ndarray of int64 or float64
-        The positions, in a read-only array.
     shape : tuple of int
         The shape of the positions, without their first dimension if they have several axes.
 
@@ -53,16 +52,14 @@ class RotaryAt:
     (8, 1, 64)
     """
 
-    __slots__ = ("__weakref__", "_all", "_factors", "_rows", "_selected", "inverse", "positions", "rotary", "shape")
+    __slots__ = ("__weakref__", "_factors", "_positions", "_rows", "inverse", "rotary", "shape")
 
     rotary: Any
     inverse: bool
-    positions: NDArray[Any]
     shape: tuple[int, ...]
     _factors: kernel.Factors
-    _all: NDArray[Any]              # the positions of _factors, of which _selected and _rows are views
-    _selected: NDArray[Any]         # the selected positions, in writable memory, which torch requires
-    _rows: NDArray[Any]
+    _positions: NDArray[Any]        # in writable memory and without negative strides, as torch requires
+    _rows: NDArray[np.int64]        # the rows of _factors, a view of 0, 1, 2 ...
 
     def __init__(self) -> None:
         raise TypeError("RotaryAt cannot be called; rotary.at(positions) returns an instance")
@@ -87,7 +84,26 @@ class RotaryAt:
         if not any(part is ... for part in keys):
             keys += (...,)                      # NumPy then returns a view, not a number
         axes = () if self.rotary.axes is None else (slice(None),)
-        return new_rotary_at(self.rotary, self._factors, self._selected[axes + keys], self.positions[axes + keys])
+        positions = self._positions[axes + keys]
+        if min(positions.strides, default=0) < 0:
+            positions = positions.copy()
+        return new_rotary_at(self.rotary, self._factors, positions, self._rows[keys])
+
+    @property
+    def positions(self) -> NDArray[Any]:
+        """The positions, an array of int64 or float64 that cannot be made writable.
+
+        See Also
+        --------
+        Rotary.at : Create a `RotaryAt`.
+
+        Examples
+        --------
+        >>> from posenc import Rotary
+        >>> Rotary(64).at(range(7, 10))[1:].positions
+        array([8, 9])
+        """
+        return np.asarray(memoryview(self._positions).toreadonly())
 
     @property
     def nbytes(self) -> int:
@@ -103,7 +119,7 @@ class RotaryAt:
         >>> from posenc import Rotary
         >>> at = Rotary(128).at(1000)
         >>> _ = at[:1].rotate(np.ones((1, 128), np.float32))
-        >>> at.nbytes == 1000 * (8 + 64 * 16)
+        >>> at.nbytes == 1000 * (16 + 64 * 16)
         True
         """
         return self._factors.nbytes
@@ -193,19 +209,16 @@ class RotaryAt:
 
 def rotary_at(rotary: Any, factors: kernel.Factors) -> RotaryAt:
     """Return the rotation at the positions of `factors`."""
-    array = factors.array
-    memory = array.reshape(-1).data.toreadonly()         # an array of this memory cannot be made writable
-    return new_rotary_at(rotary, factors, array, np.frombuffer(memory, array.dtype).reshape(array.shape))
+    positions = factors.positions
+    shape = positions.shape if rotary.axes is None else positions.shape[1:]
+    return new_rotary_at(rotary, factors, positions, np.arange(math.prod(shape), dtype=np.int64).reshape(shape))
 
 
-def new_rotary_at(rotary: Any, factors: kernel.Factors, positions: NDArray[Any], public: NDArray[Any]) -> RotaryAt:
-    """Return the rotation at `positions`, a view of the positions of `factors`; `public` is a read-only view of this memory."""
+def new_rotary_at(rotary: Any, factors: kernel.Factors, positions: NDArray[Any], rows: NDArray[np.int64]) -> RotaryAt:
+    """Return the rotation at some of the positions of `factors`."""
     result = object.__new__(RotaryAt)
-    # the kernel finds the cosines and sines of a position by the address of its coordinate on the first axis
-    rows = positions if rotary.axes is None else positions[0, ...]
-    attributes = {"rotary": rotary, "inverse": factors.inverse, "positions": public, "shape": rows.shape}
-    attributes |= {"_factors": factors, "_all": factors.array, "_selected": positions, "_rows": rows}
-    for name, value in attributes.items():
+    attributes = {"rotary": rotary, "inverse": factors.inverse, "shape": rows.shape}
+    for name, value in (attributes | {"_factors": factors, "_positions": positions, "_rows": rows}).items():
         object.__setattr__(result, name, value)
     return result
 

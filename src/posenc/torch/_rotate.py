@@ -124,7 +124,7 @@ def rotate_(
         return x
     text, inverse = text_of(rotary), bool(inverse)
     tensor, start = _tensor_or_start(positions, x, axes_of(text))
-    return _overwrite(x, tensor, start, inverse, text, None)
+    return _overwrite(x, tensor, start, inverse, text)
 
 
 def _overwrite(x: Tensor, *arguments: Any) -> Tensor:
@@ -148,11 +148,11 @@ def _rotate_at(x: Tensor, at: RotaryAt, rotary: Rotary | None, inverse: bool, in
         out = dense_like(x)
         at.rotate(array_of(x), out=array_of(out))
         return out
-    text, positions, prepared = text_of(at.rotary), torch.from_numpy(at._selected), torch.from_numpy(at._all)
+    text, positions = text_of(at.rotary), torch.from_numpy(at._positions)
     checks.check_broadcast(tuple(positions.shape), tuple(x.shape[:-1]), axes_of(text) is not None)
     if not in_place:
-        return rotated(with_contiguous_last(x), positions, 0, at.inverse, text, prepared)
-    return _overwrite(x, positions, 0, at.inverse, text, prepared)
+        return rotated(with_contiguous_last(x), positions, 0, at.inverse, text)
+    return _overwrite(x, positions, 0, at.inverse, text)
 
 
 def _checked(x: Tensor, rotary: Any, inverse: Any) -> Rotary:

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from posenc import Rotary
-from posenc._core import kernel
 from posenc._rotary.scaling import positions_without_length
 from posenc.torch._encode_operators import define_in_place
 from posenc.torch._tensor_arguments import (
@@ -96,35 +95,23 @@ def _(context: Any, grad: Tensor) -> NoReturn:
     raise RuntimeError(f"positions requires grad, but {NOT_DIFFERENTIABLE}")
 
 
-def _rotate_array(
-    x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str, prepared: Tensor | None, out: Tensor | None
+def _rotate_in_place(
+    x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str, out: Tensor | None = None
 ) -> None:
-    """Rotate x.
-
-    `prepared` shares its memory with the positions of a `RotaryAt`.  By this memory's address, the kernel finds the factors of
-    the `RotaryAt`.  If a compiled graph has copied `prepared`, the factors are computed from `positions`.
-    """
-    array, target = array_of(x), None if out is None else array_of(out)
-    if positions is not None and prepared is not None and (factors := kernel.factors_at(prepared.data_ptr())) is not None:
-        selected = positions.numpy()
-        kernel.rotate_at(factors, array, selected if rotary_of(rotary).axes is None else selected[0, ...], target, None)
-        return
     rows = range(start, start + x.shape[-2]) if positions is None else positions_array(positions)
-    rotary_of(rotary).rotate(array, rows, inverse=inverse, out=target)
+    rotary_of(rotary).rotate(array_of(x), rows, inverse=inverse, out=None if out is None else array_of(out))
 
 
-def _rotate(
-    x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str, prepared: Tensor | None = None
-) -> Tensor:
+def _rotate(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str) -> Tensor:
     out = dense_like(x)
     if not x.is_meta:
-        _rotate_array(x, positions, start, inverse, rotary, prepared, out)
+        _rotate_in_place(x, positions, start, inverse, rotary, out)
     return out
 
 
 _rotate_operator = torch.library.custom_op(
     "posenc::rotate", _rotate, mutates_args=(),
-    schema="(Tensor x, Tensor? positions, SymInt start, bool inverse, str rotary, Tensor? prepared=None) -> Tensor",
+    schema="(Tensor x, Tensor? positions, SymInt start, bool inverse, str rotary) -> Tensor",
 )
 
 
@@ -145,7 +132,7 @@ def _save(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _saved(context: Any) -> tuple[Tensor | None, int, bool, str]:
-    start, inverse, rotary = context.others[:3]         # `prepared` is omitted, because gradients need the opposite factors
+    start, inverse, rotary = context.others
     saved = context.saved_tensors           # activation checkpointing allows only one access
     return saved[0] if saved else None, start, inverse, rotary
 
@@ -164,7 +151,7 @@ _rotate_operator.register_autograd(_backward, setup_context=_save)
 
 
 def _mapped(
-    info: Any, dims: Any, x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str, *_: Any
+    info: Any, dims: Any, x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str
 ) -> tuple[Tensor, int]:
     """Implement vmap: make the mapped dimension of x, and that of positions, the first of the dimensions that broadcast."""
     x = x.expand(info.batch_size, *x.shape) if dims[0] is None else x.movedim(dims[0], 0)
@@ -203,25 +190,14 @@ class _Rotate(torch.autograd.Function):
     vmap = staticmethod(_mapped)
 
 
-def rotated(
-    x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str, prepared: Tensor | None = None
-) -> Tensor:
+def rotated(x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str) -> Tensor:
     """Call posenc::rotate, or `_Rotate` for torch.func and forward-mode differentiation."""
     transformed = not torch.compiler.is_compiling() and (torch._C._are_functorch_transforms_active() or is_dual(x))
     result: Tensor = (
         _Rotate.apply(x, positions, start, inverse, rotary)
-        if transformed else torch.ops.posenc.rotate(x, positions, start, inverse, rotary, prepared)
+        if transformed else torch.ops.posenc.rotate(x, positions, start, inverse, rotary)
     )
     return result
 
 
-def _rotate_in_place(
-    x: Tensor, positions: Tensor | None, start: int, inverse: bool, rotary: str, prepared: Tensor | None = None
-) -> None:
-    _rotate_array(x, positions, start, inverse, rotary, prepared, None)
-
-
-define_in_place(
-    "rotate_", "SymInt start, bool inverse, str rotary, Tensor? prepared=None", _rotate_in_place, _save_arguments, _inverse,
-    "rotate",
-)
+define_in_place("rotate_", "SymInt start, bool inverse, str rotary", _rotate_in_place, _save_arguments, _inverse, "rotate")
