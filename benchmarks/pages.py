@@ -180,13 +180,14 @@ def slower():
     return "\n".join([heading, *lines])
 
 
-def busy():
-    columns = {"0, not bound": "alone", "0, bound": "alone, bound", "1, not bound": "beside one busy process",
-               "2, not bound": "beside two"}
-    data = [load("threads")[key]["seconds"] for key in columns]
-    rows = [[call, f"{pause} ms", *(f"{one[0] / two[0]:.2f}" for one, two in (each[call][pause] for each in data))]
-            for call in data[0] for pause in data[0][call]]
-    return table(["call", "pause", *columns.values()], *rows)
+def placement():
+    data = load("threads")
+    rows = []
+    for call, pauses in data["placed"].items():
+        for pause in pauses:
+            pairs = (seconds[call][pause] for seconds in data.values())
+            rows.append([call, f"{pause} ms", *(f"{one[0] / two[0]:.2f}" for one, two in pairs)])
+    return table(["call", "pause", *data], *rows)
 
 
 def accuracy():

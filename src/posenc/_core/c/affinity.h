@@ -16,7 +16,7 @@ enum { MOST_PLACED = 4 };
 
 #include <sched.h>
 #include <stdatomic.h>
-#include <string.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -25,67 +25,80 @@ typedef struct {
 } placed_team_t;
 
 typedef struct {
-    pid_t thread;               /* ID of the thread, 0 if its mask is not changed */
-    cpu_set_t allowed, current; /* masks of the thread before and during the region */
-    atomic_int has_started;
+    cpu_set_t allowed; /* mask of the calling thread, and before the region also of each thread whose mask is changed */
+    struct {
+        pid_t thread; /* ID of the thread, 0 if its mask is not changed */
+        cpu_set_t mask; /* during the region */
+        atomic_int has_started;
+    } members[MOST_PLACED];
 } affinity_t;
 
 static _Thread_local placed_team_t placed; /* the team of the calling thread */
+static int placement_is_off;
 
 /* Only LLVM's runtime has this function.  That runtime moves threads between teams, so `numbers` may be out of date. */
 extern int kmp_get_blocktime(void) __attribute__((weak));
+
+__attribute__((constructor)) static void read_placement(void) {
+    const char *const setting = getenv("POSENC_NO_PLACEMENT");
+    placement_is_off = (setting && *setting) || kmp_get_blocktime;
+}
 
 /* Each additional thread of a new team calls this function. */
 static void store_number(placed_team_t *team, int member) {
     if (member < MOST_PLACED) team->numbers[member] = (pid_t)syscall(SYS_gettid);
 }
 
+static int has_mask(pid_t thread, const cpu_set_t *expected) {
+    cpu_set_t mask;
+    return !sched_getaffinity(thread, sizeof mask, &mask) && CPU_EQUAL(&mask, expected);
+}
+
 /* The calling thread calls this function before a region. */
 static void leave_processor(affinity_t *affinity, int team) {
     const int here = sched_getcpu();
+    const int is_placed = team <= MOST_PLACED && here >= 0 && !placement_is_off &&
+                          !sched_getaffinity(0, sizeof affinity->allowed, &affinity->allowed);
     for (int i = 1; i < MOST_PLACED; i++) {
-        affinity_t *const a = &affinity[i];
-        const pid_t thread = i < team && team <= MOST_PLACED && here >= 0 && !kmp_get_blocktime ? placed.numbers[i] : 0;
-        a->thread = 0;
-        a->has_started = 0;
-        if (!thread || sched_getaffinity(thread, sizeof a->allowed, &a->allowed)) continue;
-        a->current = a->allowed;
-        CPU_CLR(here, &a->current);
-        if (CPU_EQUAL(&a->current, &a->allowed) || !CPU_COUNT(&a->current)) continue;
-        if (!sched_setaffinity(thread, sizeof a->current, &a->current)) a->thread = thread;
+        const pid_t thread = is_placed && i < team ? placed.numbers[i] : 0;
+        cpu_set_t *const mask = &affinity->members[i].mask;
+        affinity->members[i].thread = 0;
+        affinity->members[i].has_started = 0;
+        if (!thread || !has_mask(thread, &affinity->allowed)) continue;
+        *mask = affinity->allowed;
+        CPU_CLR(here, mask);
+        if (CPU_COUNT(mask) && !sched_setaffinity(thread, sizeof *mask, mask)) affinity->members[i].thread = thread;
     }
 }
 
 /* Every thread other than the calling thread calls this function when it starts. */
 static void thread_started(affinity_t *affinity, int member) {
-    if (member < MOST_PLACED) affinity[member].has_started = 1;
+    if (member < MOST_PLACED) affinity->members[member].has_started = 1;
 }
 
 /* The calling thread calls this function when it finds no more work. */
 static void fetch_late_threads(affinity_t *affinity) {
     const int here = sched_getcpu();
     for (int i = 1; i < MOST_PLACED; i++) {
-        affinity_t *const a = &affinity[i];
-        if (!a->thread || a->has_started || !CPU_ISSET(here, &a->allowed)) continue;
-        CPU_ZERO(&a->current);
-        CPU_SET(here, &a->current);
-        sched_setaffinity(a->thread, sizeof a->current, &a->current);
+        const pid_t thread = affinity->members[i].thread;
+        cpu_set_t *const mask = &affinity->members[i].mask;
+        if (!thread || affinity->members[i].has_started || !CPU_ISSET(here, &affinity->allowed) || !has_mask(thread, mask))
+            continue;
+        CPU_ZERO(mask);
+        CPU_SET(here, mask);
+        sched_setaffinity(thread, sizeof *mask, mask);
     }
 }
 
-/* Restores the masks after a region, unless another program has changed them.
- *
- * A mask that was set explicitly does not grow if the control group gets more processors later.  Therefore, a mask that allowed
- * all processors of the control group is replaced by a mask of all processors of the system. */
+/* Restores the masks after a region, unless another program has changed them.  If another program has given the calling thread
+ * the mask that a thread has during the region, it has given this mask to all threads (`taskset -a`, in the order of thread
+ * IDs), and the thread keeps it. */
 static void restore_masks(const affinity_t *affinity) {
     for (int i = 1; i < MOST_PLACED; i++) {
-        const affinity_t *const a = &affinity[i];
-        cpu_set_t mask;
-        if (!a->thread || sched_getaffinity(a->thread, sizeof mask, &mask) || !CPU_EQUAL(&mask, &a->current)) continue;
-        memset(&mask, -1, sizeof mask);
-        if (sched_setaffinity(a->thread, sizeof mask, &mask) || sched_getaffinity(a->thread, sizeof mask, &mask) ||
-            !CPU_EQUAL(&mask, &a->allowed))
-            sched_setaffinity(a->thread, sizeof a->allowed, &a->allowed);
+        const pid_t thread = affinity->members[i].thread;
+        const cpu_set_t *const mask = &affinity->members[i].mask;
+        if (thread && has_mask(thread, mask) && !has_mask(0, mask))
+            sched_setaffinity(thread, sizeof affinity->allowed, &affinity->allowed);
     }
 }
 

@@ -167,20 +167,20 @@ static int openmp_team(int requested) {
 static ptrdiff_t openmp_run(run_block_t block, void *context, ptrdiff_t first, ptrdiff_t last, int team) {
     ptrdiff_t which, own = 0;
 #if defined(_OPENMP)
-    affinity_t affinity[MOST_PLACED];
-    leave_processor(affinity, team);
+    affinity_t affinity;
+    leave_processor(&affinity, team);
 #pragma omp parallel num_threads(team) private(which) reduction(+ : own)
     {
         const int member = omp_get_thread_num();
-        if (member) thread_started(affinity, member);
+        if (member) thread_started(&affinity, member);
 #pragma omp for schedule(dynamic) nowait
         for (which = first; which < last; which++) {
             block(context, which, member);
             own += !member;
         }
-        if (!member) fetch_late_threads(affinity);
+        if (!member) fetch_late_threads(&affinity);
     }
-    restore_masks(affinity);
+    restore_masks(&affinity);
 #else
     (void)team;
     for (which = first; which < last; which++, own++) block(context, which, 0);
