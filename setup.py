@@ -18,7 +18,10 @@ X86_FLAGS = {
     "avx512": (["-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma", "-mf16c"], ["/arch:AVX512"]),
 }
 # no unwind tables: they take 20 kB, and only native debuggers and profilers read them
-GCC_FLAGS = ["-O3", "-std=gnu11", "-ffp-contract=off", "-fvisibility=hidden", "-fno-asynchronous-unwind-tables"]
+GCC_FLAGS = ["-O3", "-std=gnu11", "-fvisibility=hidden", "-fno-asynchronous-unwind-tables"]
+# They follow the user's CFLAGS; -fno-fast-math does not undo options such as -ffinite-math-only that were given one by one
+GCC_ARITHMETIC = ["-fno-fast-math", "-fno-unsafe-math-optimizations", "-fno-associative-math", "-fno-reciprocal-math",
+                  "-fno-finite-math-only", "-fsigned-zeros", "-ffp-contract=off"]
 # for the baseline, because -O3 makes its code a third larger, but not faster; clang does not accept GCC_LOOPS
 GCC_SMALLER, GCC_LOOPS = ["-O2", "-ftree-vectorize"], ["-fpeel-loops", "-fvect-cost-model=dynamic"]
 MSVC_FLAGS = ["/O2", "/std:c11", "/fp:precise"]
@@ -43,7 +46,7 @@ class BuildKernels(build_ext):
 
     def build_extension(self, ext):
         msvc = self.compiler.compiler_type == "msvc"
-        flags = list(MSVC_FLAGS if msvc else GCC_FLAGS)
+        arithmetic = [] if msvc else list(GCC_ARITHMETIC)
         warnings = MSVC_WARNINGS if msvc else GCC_WARNINGS
         sources = {"exact/exact": [], "exact/combination": [] if msvc else ["-O2"], "isa/dispatch": [], "isa/kernel_neon": []}
         sources["isa/kernel_baseline"] = [] if msvc else GCC_SMALLER + (GCC_LOOPS if self.can_link("int i;", GCC_LOOPS) else [])
@@ -52,11 +55,15 @@ class BuildKernels(build_ext):
         if processor in ("x86_64", "amd64"):
             macros.append(("POSENC_X86", "1"))
             sources |= {f"isa/kernel_{isa}": choice[msvc] for isa, choice in X86_FLAGS.items()}
+            arithmetic += [] if msvc else ["-mfpmath=sse"]
         elif processor in ("i386", "i586", "i686"):
-            flags += ["-msse2", "-mfpmath=sse"]
+            arithmetic += ["-msse2", "-mfpmath=sse"]
+        flags = [*(MSVC_FLAGS if msvc else GCC_FLAGS), *arithmetic]
         ext.extra_compile_args += [*flags, "/O1" if msvc else "-Os"]     # smaller code; only the kernels have long loops
         if not msvc:
-            ext.extra_link_args.append("-pthread")
+            # setuptools also links with CFLAGS; GCC's -Ofast and -ffast-math would link code that lets the whole program flush
+            # subnormal numbers to zero
+            ext.extra_link_args += ["-pthread", "-O2", *arithmetic]
         self.add_openmp(ext, msvc)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             kernels = [

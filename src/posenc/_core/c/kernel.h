@@ -14,6 +14,11 @@
 #if defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0
 #error "posenc needs arithmetic without excess precision (on i686: -msse2 -mfpmath=sse)"
 #endif
+#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__) || defined(__ASSOCIATIVE_MATH__) || \
+    defined(__RECIPROCAL_MATH__) || defined(__NO_SIGNED_ZEROS__) || defined(_M_FP_FAST)
+#error "posenc needs exact arithmetic (-fno-fast-math, /fp:precise)"
+#endif
+_Static_assert(sizeof 0x1p0 == sizeof(double), "posenc needs constants of type double (-fno-single-precision-constant)");
 
 enum {
     TILE = 32,                   /* columns computed together: their offsets stay in L1 */
