@@ -133,8 +133,9 @@ def rotation_hash():
             for positions in (range(-20, ROWS - 20), SCATTERED.repeat(3)[:ROWS]):
                 x = (noise.astype(unsigned) & unsigned(mask)).reshape(3, ROWS, 2 * pairs)
                 # take uint16 as the bits of a bfloat16, because ml_dtypes may not be installed
-                with mock.patch.object(checks, "dtype", return_value=("bfloat16", np.dtype(np.uint16))):
-                    kernel.rotate(turning, x if dtype == "bfloat16" else x.view(dtype), positions, False, None, None)
+                viewed = x if dtype == "bfloat16" else x.view(dtype)
+                with mock.patch.object(checks, "dtype", return_value=(dtype, viewed.dtype)):
+                    kernel.rotate(turning, viewed, positions, False, None, None)
                 digest.update(bits(x))
     return digest.hexdigest()
 
