@@ -1002,6 +1002,17 @@ def test_compiles_with_inductor():
 
 
 @pytest.mark.usefixtures("fresh")
+def test_positions_after_calls_without_positions():
+    """After three lengths of x, its length is symbolic in the graph, and that of the first positions is not."""
+    module = PositionalEncoding(6)
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    for n in (5, 9, 30):
+        compiled(embeddings(4, n, 6))
+    for positions in (torch.arange(7), torch.arange(28).reshape(4, 7)):
+        assert torch.equal(compiled(embeddings(4, 7, 6), positions=positions), module(embeddings(4, 7, 6), positions=positions))
+
+
+@pytest.mark.usefixtures("fresh")
 def test_add_to_in_a_graph():
     @torch.compile(fullgraph=True, dynamic=True, backend="aot_eager")
     def run(leaf):

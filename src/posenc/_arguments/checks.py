@@ -461,4 +461,5 @@ def check_broadcast(shape: tuple[int, ...], expected: tuple[int, ...], has_axes:
 
 
 def _fits(shape: Sequence[int], expected: Sequence[int]) -> bool:
-    return all(length in (1, rows) for length, rows in zip(shape, expected, strict=False))
+    # torch.compile gives a wrong answer to `length in (1, rows)` if only one of them is symbolic
+    return all(length == 1 or length == rows for length, rows in zip(shape, expected, strict=False))
