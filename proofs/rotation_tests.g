@@ -35,8 +35,8 @@
 #! constant BELOW_DOUBLE rope/pairs.h: below = dtype == FLOAT32 ? {} : {_};
 #! constant BELOW rope/pairs.h: below = dtype == FLOAT32 ? {_} : {};
 #! constant UNDERFLOW_ERROR rope/uncertain_pairs.h: #define UNDERFLOW_ERROR {}
-#! constant LEAST_SCALE _core/execute.pxi: if not 2.0**{} <= abs(columns.spec.scale) <= 2.0**{_}:
-#! constant MOST_SCALE _core/execute.pxi: if not 2.0**{_} <= abs(columns.spec.scale) <= 2.0**{}:
+#! constant LEAST_SCALE _core/rotation.pxi: if not 2.0**{} <= abs(columns.spec.scale) <= 2.0**{_}:
+#! constant MOST_SCALE _core/rotation.pxi: if not 2.0**{_} <= abs(columns.spec.scale) <= 2.0**{}:
 #! constant MIN_FLOAT32 exact/rounding.h: case FLOAT32: return (format_t){24, {}, 0x1.fffffep127};
 #! constant MIN_FLOAT16 exact/rounding.h: case FLOAT16: return (format_t){11, {}, 0x1.ffcp15};
 #! constant MIN_BFLOAT16 exact/rounding.h: default: return (format_t){8, {}, 0x1.fep127};
@@ -73,8 +73,8 @@
 #! mutation rope/pairs.h: dtype == FLOAT16 ? 13 : 100; => dtype == FLOAT16 ? 20 : 100;
 #! mutation rope/pairs.h: below = dtype == FLOAT32 ? 4 : 7 => below = dtype == FLOAT32 ? 5 : 7
 #! mutation rope/pairs.h: bias = dtype == FLOAT32 ? 1023 : 127 => bias = dtype == FLOAT32 ? 1023 : 126
-#! mutation _core/execute.pxi: if not 2.0**-64 <= => if not 2.0**-120 <=
-#! mutation _core/execute.pxi: <= 2.0**64: => <= 2.0**100:
+#! mutation _core/rotation.pxi: if not 2.0**-64 <= => if not 2.0**-120 <=
+#! mutation _core/rotation.pxi: <= 2.0**64: => <= 2.0**100:
 #! refused rope/uncertain_pairs.h: return u64_or(too_large, undecided_double(value, error, dtype)); => return undecided_double(value, error, dtype);
 #@ -Eprecision=200
 #! quote rope/pairs.h

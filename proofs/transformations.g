@@ -8,8 +8,8 @@
 # because nothing underflows or overflows.  A product has the factor `scale` and at most three sines, which are 0 or at least
 # the unit of a phase.  The error of a product is 0 or at least 2**-106 of the product.  Veltkamp's splitting multiplies by
 # 2**27 + 1.
-#! constant LEAST_SCALE _core/columns.pxi: self.spec.has_fast_path = 2.0**{} <= abs(scale) <= 2.0**{_}
-#! constant MOST_SCALE _core/columns.pxi: self.spec.has_fast_path = 2.0**{_} <= abs(scale) <= 2.0**{}
+#! constant LEAST_SCALE _core/tables.pxi: self.spec.has_fast_path = 2.0**{} <= abs(scale) <= 2.0**{_}
+#! constant MOST_SCALE _core/tables.pxi: self.spec.has_fast_path = 2.0**{_} <= abs(scale) <= 2.0**{}
 #! constant LIMBS table/direct.h: FAST_POSITION_LIMBS = {_}, PHASE_LIMBS = {} }
 #! quote doubledouble.h
 #|    const vf64 s = f64_add(a, b);
@@ -31,8 +31,8 @@
 #! variants FUSED=1
 #! mutation doubledouble.h: if (FUSED) return (vdd){p, f64_mulsub(a, b, p)}; => if (FUSED) return (vdd){p, f64_muladd(a, b, p)};
 #! refused doubledouble.h: const vf64 splitter = f64_set(0x1p27 + 1); => const vf64 splitter = f64_set(0x1p27);
-#! mutation _core/columns.pxi: self.spec.has_fast_path = 2.0**-400 <= => self.spec.has_fast_path = 2.0**-500 <=
-#! mutation _core/columns.pxi: abs(scale) <= 2.0**400 => abs(scale) <= 2.0**1000
+#! mutation _core/tables.pxi: self.spec.has_fast_path = 2.0**-400 <= => self.spec.has_fast_path = 2.0**-500 <=
+#! mutation _core/tables.pxi: abs(scale) <= 2.0**400 => abs(scale) <= 2.0**1000
 @rnd = float<53,ne>;
 a = rnd(any_a);
 b = rnd(any_b);

@@ -59,21 +59,6 @@ def test_imports_run_downward():
     assert [(name, other) for name, others in GRAPH.items() for other in others if level_of(other) < level_of(name)] == []
 
 
-def test_included_files_use_only_those_before_them():
-    """The files of the kernel's module share one namespace, so only this test guards their order."""
-    core = PACKAGE / "_core"
-    parts = re.split(r'^include "(.+)"$', (core / "kernel.pyx").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    files = [(name, (core / name).read_text(encoding="utf-8") if name.endswith(".pxi") else name) for name in parts]
-    assert sorted(name for name, _ in files if name.endswith(".pxi")) == sorted(path.name for path in core.glob("*.pxi"))
-    later = set()
-    for name, text in reversed(files):
-        code = re.sub(r'(?s:""".*?""")|#.*', "", text)
-        patterns = (r"^cdef (?:struct|class) (\w+)", r"^cdef (?!struct|class|enum)[^(=\n]*?\b(\w+)\(", r"^    ([A-Z_]+) = ")
-        own = {defined for pattern in patterns for defined in re.findall(pattern, code, re.MULTILINE)}
-        assert set(re.findall(r"\w+", code)) & later - own == set(), name
-        later |= own
-
-
 def test_private_names_of_specifications_stay_in_their_modules():
     classes = (*posenc.Encoding.__mro__, *posenc.Rotary.__mro__)
     private = {name for kind in classes for name in vars(kind) if re.match("_[a-z]", name)} - {"_repr_html_"}

@@ -475,15 +475,14 @@ def test_positions_of_a_batch_are_not_taken_for_those_of_heads(axes):
     for wrong in (positions, positions.astype(np.int32), positions[..., :1, :]):
         with pytest.raises(ValueError) as error:
             rotary.rotate(x, wrong)
-        for advice in (f"pass positions[{colon}:, None] for axes 0, 2 of x", f"positions[{colon}None] for axes 1, 2 of x"):
-            assert advice in str(error.value)
+        assert f"pass positions[{colon}:, None]" in str(error.value)
     assert (x == 1).all()
     rows = rotary.rotate(x.copy(), positions[..., None, :])
     assert np.array_equal(rows[2, 1], rotary.rotate(x[2, 1].copy(), positions[..., 2, :]))
     assert np.array_equal(rotary.rotate(x.copy(), positions[..., None, :, :])[1, 2], rows[2, 1])
     if axes is None:            # the same rule for encodings
         for add in (posenc.add_to, posenc.Encoding(8).add_to):
-            with pytest.raises(ValueError, match=r"with 1 or 3 dimensions .* pass positions\[:, None\] for axes 0, 2 of x"):
+            with pytest.raises(ValueError, match=r"with 1 or 3 dimensions .* pass positions\[:, None\]"):
                 add(x, positions)
 
 

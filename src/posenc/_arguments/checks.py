@@ -6,7 +6,7 @@ import difflib
 import functools
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
@@ -271,22 +271,14 @@ def positions_of(positions: range | NDArray[Any], offset: float, name: str = "po
         check_domain(positions, offset)
         return positions
     check_real(name, positions)
-    array, kind = positions.ravel(), positions.dtype.kind
-    outside = array[:0]
-    if kind == "f":
-        with np.errstate(all="ignore"):         # signalling NaNs would cause a warning
-            array = np.require(array, np.float64, ("C", "A"))
-        outside = array[np.isfinite(array) & ~((array >= LOWEST) & (array < BEYOND))]
-    elif kind == "u" and array.dtype.itemsize == 8:
-        outside = array[array > np.uint64(BEYOND - 1)]
-    if outside.size:
-        check_position(outside[0].item(), name=name)
-    array = np.require(array, np.float64 if kind == "f" else np.int64, ("C", "A"))
-    if offset:
-        finite = array[np.isfinite(array)]
+    is_float = positions.dtype.kind == "f"
+    if positions.dtype.kind == "i" and not offset:
+        return np.require(positions, np.int64, ("C", "A"))
+    with np.errstate(all="ignore"):             # signalling NaNs would cause a warning
+        finite = positions[np.isfinite(positions)] if is_float else positions
         for p in (finite.min(), finite.max()) if finite.size else ():
             check_position(p.item(), offset, name)
-    return array.reshape(positions.shape)
+        return np.require(positions, np.float64 if is_float else np.int64, ("C", "A"))
 
 
 def converted_positions(positions: Any, offset: float) -> range | NDArray[Any]:
@@ -344,45 +336,16 @@ def check_position(p: int | float | Fraction, offset: float = 0, name: str = "po
 # ---- output arrays --------------------------------------------------------------------------------------------------
 
 
-def check_is_array(name: str, value: Any, written: bool = True) -> None:
-    if isinstance(value, np.ndarray):
-        return
-    expected = f"a numpy.ndarray{' to write to' if written else ''}{tensor_hint(name, value, written=written)}"
-    raise wrong(name, f"is of type {type(value).__name__}, expected {expected}", TypeError)
+def array_type_error(name: str, value: Any, written: bool = True) -> TypeError:
+    """Return the error for a value that is not an array, or is an array of a subclass."""
+    expected = f"a numpy.ndarray{' to write to' if written else ''}"
+    hint = f" such as np.asarray({name})" if isinstance(value, np.ndarray) else tensor_hint(name, value, written=written)
+    return wrong(name, f"is of type {type(value).__name__}, expected {expected}{hint}", TypeError)
 
 
-def check_array(name: str, array: NDArray[Any], element: np.dtype[Any], written: bool = True) -> None:
-    """Check that an array is aligned, has the dtype `element` and has contiguous rows.
-
-    If `written`, also check that it is writeable and that its rows do not overlap.
-    """
-    check_is_array(name, array, written)
-    if type(array) not in (np.ndarray, np.memmap):
-        raise wrong(name, f"is of type {type(array).__name__}, expected a numpy.ndarray such as np.asarray({name})", TypeError)
-    bits_of_bfloat16 = array.dtype == np.uint16 and element.name == "bfloat16"
-    if array.dtype != element and not bits_of_bfloat16:
-        error = ValueError if array.dtype.kind == "f" else TypeError
-        of_dtype = ", the value of dtype" if name == "out" else ""
-        raise error(f"{name} has dtype {array.dtype}, expected {element}{of_dtype}")
-    if written and not array.flags.writeable:
-        raise wrong(name, "is read-only, expected a writeable array")
-    if not array.flags.aligned:
-        raise wrong(name, f"is not aligned, expected elements at multiples of {element.itemsize} bytes")
-    if array.size == 0:
-        return
-    if array.ndim == 0:
-        raise wrong(name, "has shape (), expected at least one dimension")
-    if array.shape[-1] > 1 and array.strides[-1] != array.itemsize:
-        raise ValueError(
-            f"{name} has strides {array.strides}, expected a contiguous last dimension (a last stride of {array.itemsize})"
-        )
-    if not written:
-        return
-    extent = array.shape[-1] * array.itemsize
-    for stride, length in sorted((abs(s), n) for s, n in zip(array.strides[:-1], array.shape[:-1], strict=True) if n > 1):
-        if stride < extent:
-            raise wrong(name, f"has strides {array.strides}, expected rows that do not overlap")
-        extent += stride * (length - 1)
+def dtype_error(name: str, dtype: np.dtype[Any], expected: np.dtype[Any]) -> TypeError | ValueError:
+    kind = ValueError if dtype.kind == "f" else TypeError
+    return wrong(name, f"has dtype {dtype}, expected {expected}{', the value of dtype' if name == 'out' else ''}", kind)
 
 
 def too_large(name: str, shape: tuple[int, ...], error: Exception) -> Exception:
@@ -400,7 +363,8 @@ def bfloat16_error() -> ModuleNotFoundError:
 
 def check_target(out: Any, x: NDArray[Any]) -> None:
     """Check that `out`, the output for a rotated x, is an array with the shape and dtype of x."""
-    check_is_array("out", out)
+    if not isinstance(out, np.ndarray):
+        raise array_type_error("out", out)
     if out.dtype != x.dtype:
         raise TypeError(f"out has dtype {out.dtype}, expected {x.dtype}, the dtype of x")
     if out.shape != x.shape:
@@ -414,12 +378,6 @@ def broadcast(positions: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     """Return positions broadcast to a shape, as a contiguous array."""
     check_broadcast(positions.shape, shape)
     return np.require(np.broadcast_to(positions, shape), None, ("C", "A")).reshape(shape)
-
-
-def integers_if_whole(positions: NDArray[np.float64]) -> NDArray[Any]:
-    """Return positions as integers if all of them are whole numbers, because a rotation by integers is faster."""
-    whole = np.isfinite(positions) & (positions == np.floor(positions))
-    return positions.astype(np.int64) if whole.all() else positions
 
 
 def axes_error(positions: Any, axes: int) -> ValueError:
@@ -441,25 +399,15 @@ def check_broadcast(shape: tuple[int, ...], expected: tuple[int, ...], has_axes:
     """
     own, n = shape[has_axes:], len(expected)
     is_single = len(own) < 2 and all(length == 1 for length in own) and n > 0 and expected[-1] > 1
-    if (len(own) < 2 or len(own) == n) and _fits(own, expected[n - len(own) :]) and len(own) <= n and not is_single:
+    # torch.compile gives a wrong answer to `p in (1, rows)` if only one of them is symbolic
+    fits = len(own) <= n and all(p == 1 or p == rows for p, rows in zip(own, expected[n - len(own) :], strict=True))
+    if fits and (len(own) < 2 or len(own) == n) and not is_single:
         return
     if is_single:
         hint = "" if has_axes else "; for consecutive rows from p, pass range(p, p + n)"
         raise wrong("positions", f"has shape {shape}, expected the positions of all {expected[-1]} rows of x{hint}")
-    hints = []
+    dimensions, hint, after = "", "", " after the first dimension" if has_axes else ""
     if 1 < len(own) < n:
-        missing = ", ".join(["None"] * (n - len(own)))
-        first = ":, " if has_axes else ""
-        before_last = (*range(len(own) - 1), n - 1), first + ":, " * (len(own) - 1) + missing
-        for axes, index in (before_last, (range(n - len(own), n), first + missing)):
-            if _fits(own, [expected[axis] for axis in axes]):
-                hints.append(f"positions[{index}] for axes {', '.join(map(str, axes))} of x")
-    dimensions = f" with 1 or {n} dimensions" if 1 < len(own) < n else ""
-    after = " after the first dimension" if has_axes else ""
-    hint = f"; pass {', or '.join(hints)}" if hints else ""
+        dimensions = f" with 1 or {n} dimensions"
+        hint = f"; pass positions[{':, ' * has_axes}:, None] if they are those of a batch"
     raise wrong("positions", f"has shape {shape}, expected one{dimensions} that broadcasts to {expected}{after}{hint}")
-
-
-def _fits(shape: Sequence[int], expected: Sequence[int]) -> bool:
-    # torch.compile gives a wrong answer to `length in (1, rows)` if only one of them is symbolic
-    return all(length == 1 or length == rows for length, rows in zip(shape, expected, strict=False))

@@ -1,5 +1,6 @@
-"""Cython declarations of c/*.h and of C functions that the kernels' callers need."""
+"""Declarations of the C headers and, in the included files, of the parts of the module; each part uses only those before it."""
 
+from cpython.ref cimport PyObject
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
@@ -140,15 +141,61 @@ cdef extern from "openmp.h" nogil:
     enum:
         MAX_THREADS
 
+    ctypedef struct counter_t:
+        pass
+
     int POSENC_OPENMP
     int openmp_threads()
+    int openmp_thread_number()
     int openmp_in_parallel()
     void openmp_loaded(size_t stack)
     int openmp_is_forked()
     int openmp_team(int requested)
+    void set_counter(counter_t *counter, ptrdiff_t value)
+    ptrdiff_t next_block(counter_t *counter)
 
-    ctypedef void (*run_block_t)(void *context, ptrdiff_t which, int member) noexcept
-    ptrdiff_t openmp_run(run_block_t block, void *context, ptrdiff_t first, ptrdiff_t last, int team)
+
+cdef extern from "affinity.h" nogil:
+    ctypedef struct affinity_t:
+        pass
+
+    void leave_processor(affinity_t *affinity, int team)
+    void thread_started(affinity_t *affinity, int member)
+    void fetch_late_threads(affinity_t *affinity)
+    void restore_masks(affinity_t *affinity)
+
+
+cdef extern from "positions.h" nogil:
+    bint is_inside(int64_t lowest, int64_t highest, double offset)
+    bint are_integers_inside(const int64_t *positions, ptrdiff_t rows, double offset)
+    bint are_reals_inside(const double *positions, ptrdiff_t rows, double offset)
+    int64_t *integers_of(const double *positions, ptrdiff_t rows)
+    uint64_t spacing(job_t *job, ptrdiff_t rows)
+
+
+cdef extern from "strides.h" nogil:
+    ctypedef struct span_t:
+        pass
+
+    bint rows_are_apart(int axes, const ptrdiff_t *shape, const ptrdiff_t *strides, ptrdiff_t row_bytes)
+    span_t span_of(const void *memory, int axes, const ptrdiff_t *shape, const ptrdiff_t *strides, ptrdiff_t itemsize)
+    bint spans_overlap(span_t a, span_t b)
+    void append_axis(extent_t *extent, ptrdiff_t length, ptrdiff_t x_stride, ptrdiff_t out_stride, ptrdiff_t position_stride)
+    ptrdiff_t out_offset(const extent_t *extent, ptrdiff_t index)
+
+
+cdef extern from "plan.h" nogil:
+    ctypedef struct plan_t:
+        ptrdiff_t values, per_thread, most_threads, per_check, rows, entries, row_blocks, blocks
+
+    ptrdiff_t itemsize_of(dtype_t dtype)
+    ptrdiff_t choose_output(job_t *job, const spec_t *spec, ptrdiff_t rows, int may_stream)
+    void plan_job(plan_t *plan, const spec_t *spec, const job_t *job, ptrdiff_t rows)
+    void divide_job(plan_t *plan, const spec_t *spec, const job_t *job, ptrdiff_t rows, int threads)
+    plan_t plan_offsets(const spec_t *spec)
+    plan_t plan_factors(const rotation_t *r, ptrdiff_t rows)
+    plan_t plan_rotation(const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads)
+    void divide_rotation(plan_t *plan, const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads, int threads)
 
 
 cdef extern from "<time.h>" nogil:
@@ -160,3 +207,9 @@ cdef extern from "<time.h>" nogil:
         long tv_nsec
 
     int timespec_get(timespec *now, int base)
+
+
+include "parallel.pxd"
+include "arguments.pxd"
+include "tables.pxd"
+include "rotation.pxd"

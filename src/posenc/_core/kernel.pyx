@@ -1,8 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, freethreading_compatible=True
 # cython: auto_pickle=False, binding=False
-"""Calls of the C kernels.  First, a call is prepared and its arguments are checked; then a team of threads executes it.
+"""Calls of the C kernels.
 
-Each included file uses only the files before it.
+Each call is first prepared: its arguments are read, converted and checked (arguments.pxi), before anything is written.  Then it
+is executed: c/plan.h divides its rows into blocks, and the OpenMP-parallel loop in parallel.pxi runs them.  tables.pxi contains
+both steps for tables, rotation.pxi for rotations.
 """
 
 cdef object checks, empty, ndarray, uint16      # C variables, which are found faster than Python globals
@@ -11,67 +13,72 @@ import os
 from math import prod
 
 import cython
-from numpy import empty, float64, frombuffer, int64, ndarray, uint8, uint16
+from numpy import arange, empty, int64, memmap, ndarray, uint8, uint16, uint64
 
 from posenc._arguments import checks
 from posenc._arguments.dtypes import DTYPES
 from posenc._core import default_threads
 
-from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_STRIDES, PyBUF_WRITABLE
+from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_STRIDES
 from cpython.buffer cimport PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytearray cimport PyByteArray_AsString, PyByteArray_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
+from cython.parallel cimport parallel
 from libc.math cimport floor
 from libc.stddef cimport ptrdiff_t
-from libc.stdint cimport int64_t, uint64_t, uintptr_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 
-MOST_AXES = MOST_POSITION_AXES          # largest number of position axes of a rotation
-
-include "settings.pxi"
-include "team.pxi"
-include "undecided.pxi"
-include "arrays.pxi"
-include "positions.pxi"
-include "columns.pxi"
-
-
-cdef class Rotation:
-    """A rotation of pairs of columns, by angles that depend on the position of each row.
-
-    Parameters
-    ----------
-    axes : sequence of (Columns, bytes or None)
-        The pairs of each axis of positions.  Columns 2 j and 2 j + 1 of each must be the cosine and the sine of one frequency,
-        without an offset or a padding position.  All axes must have the same scale.  The bytes are an intp array; element j is
-        the index of the pair with this frequency.  None, allowed only for a single axis, means that this index is j.
-    head_dim : int
-        Number of columns of an array.
-    pairs : int
-        Number of pairs.
-    interleaved : bool
-        Whether pair i is columns 2 i and 2 i + 1 of an array; otherwise, it is columns i and i + pairs.
-    """
-
-    cdef list axes
-    cdef ptrdiff_t head_dim, pairs
-    cdef bint interleaved
-
-    def __cinit__(self, object axes, ptrdiff_t head_dim, ptrdiff_t pairs, bint interleaved):
-        if not 0 < len(axes) <= MOST_POSITION_AXES:
-            raise ValueError(f"{len(axes)} axes of positions, expected 1 to {MOST_POSITION_AXES}")
-        self.axes = list(axes)
-        self.head_dim = head_dim
-        self.pairs = pairs
-        self.interleaved = interleaved
+def encode(Columns columns not None, object positions, object dtype, object out, object threads):
+    """Return encodings: see `posenc.encode`."""
+    cdef table_call_t call
+    hold_nothing(&call.positions, &call.out)
+    try:
+        out = prepare_encode(&call, &columns.spec, positions, dtype, out, threads)
+        execute_table(&call, columns)
+    finally:
+        release(&call.positions)
+        PyBuffer_Release(&call.out)
+    return out
 
 
-include "prepare.pxi"
-include "plan.pxi"
-include "execute.pxi"
+def add_to(Columns columns not None, object x, object positions, object x_scale, object threads):
+    """Add encodings to x: see `posenc.add_to`."""
+    cdef table_call_t call
+    hold_nothing(&call.positions, &call.out)
+    try:
+        prepare_add_to(&call, &columns.spec, x, positions, x_scale, threads)
+        execute_table(&call, columns)
+    finally:
+        release(&call.positions)
+        PyBuffer_Release(&call.out)
+
+
+def rotate(Rotation rotation not None, object x, object positions, object inverse, object out, object threads):
+    """Rotate x: see `posenc.Rotary.rotate`."""
+    rotate_by(rotation, None, x, positions, inverse, out, threads)
+
+
+def rotate_at(Factors factors not None, object x, object rows, object out, object threads):
+    """Rotate x by some rows of `factors`; `rows` is a view of 0, 1, 2 ...: see `posenc.RotaryAt.rotate`."""
+    rotate_by(factors.rotation, factors, x, rows, factors.inverse, out, threads)
+
+
+cdef int rotate_by(Rotation rotation, Factors factors, object x, object positions, object inverse, object out,
+                   object threads) except -1:
+    cdef rotation_call_t call
+    hold_nothing(&call.positions, &call.out)
+    memset(&call.x, 0, sizeof(Py_buffer))
+    try:
+        prepare_rotate(&call, rotation, x, positions, inverse, out, threads, factors is not None)
+        execute_rotation(&call, rotation, factors)
+    finally:
+        release(&call.positions)
+        PyBuffer_Release(&call.x)
+        PyBuffer_Release(&call.out)
+    return 0
 
 
 def rounded(str dtype, double x):
@@ -85,6 +92,7 @@ def rounded_bits(str dtype, object positions):
     cdef positions_t p
     cdef Py_buffer out
     cdef environment_t host
+    hold_nothing(&p, &out)
     read_positions(&p, positions, 0)
     try:
         bits = empty(shape_of(&p, 1), f"u{itemsize_of(code)}")
@@ -99,58 +107,8 @@ def rounded_bits(str dtype, object positions):
     return bits[..., 0]
 
 
-def encode(Columns columns not None, object positions, object dtype, object out, object threads):
-    """Return encodings: see `posenc.encode`."""
-    cdef table_call_t call
-    call.positions.is_array = False     # holds no buffer yet
-    memset(&call.out, 0, sizeof(Py_buffer))
-    try:
-        out = prepare_encode(&call, &columns.spec, positions, dtype, out, threads)
-        execute_table(&call, columns)
-    finally:
-        release(&call.positions)
-        PyBuffer_Release(&call.out)
-    return out
-
-
-def add_to(Columns columns not None, object x, object positions, object x_scale, object threads):
-    """Add encodings to x: see `posenc.add_to`."""
-    cdef table_call_t call
-    call.positions.is_array = False     # holds no buffer yet
-    memset(&call.out, 0, sizeof(Py_buffer))
-    try:
-        prepare_add_to(&call, &columns.spec, x, positions, x_scale, threads)
-        execute_table(&call, columns)
-    finally:
-        release(&call.positions)
-        PyBuffer_Release(&call.out)
-
-
-def rotate(Rotation rotation not None, object x, object positions, object inverse, object out, object threads):
-    """Rotate x: see `posenc.Rotary.rotate`."""
-    cdef rotation_call_t call
-    call.positions.is_array = False     # holds no buffer yet
-    memset(&call.x, 0, sizeof(Py_buffer))
-    memset(&call.out, 0, sizeof(Py_buffer))
-    try:
-        prepare_rotate(&call, rotation, x, positions, inverse, out, threads)
-        execute_rotation(&call, rotation)
-    finally:
-        release(&call.positions)
-        PyBuffer_Release(&call.x)
-        PyBuffer_Release(&call.out)
-
-
-def rotate_at(Factors factors not None, object x, object rows, object out, object threads):
-    """Rotate x at the positions of `factors` with the indices `rows`, a view of 0, 1, 2 ...: see `posenc.RotaryAt.rotate`."""
-    cdef rotation_call_t call
-    call.positions.is_array = False     # holds no buffer yet
-    memset(&call.x, 0, sizeof(Py_buffer))
-    memset(&call.out, 0, sizeof(Py_buffer))
-    try:
-        prepare_rotate(&call, factors.rotation, x, rows, factors.inverse, out, threads, factors)
-        execute_rotation(&call, factors.rotation, factors)
-    finally:
-        release(&call.positions)
-        PyBuffer_Release(&call.x)
-        PyBuffer_Release(&call.out)
+include "settings.pxi"
+include "parallel.pxi"
+include "arguments.pxi"
+include "tables.pxi"
+include "rotation.pxi"

@@ -3,7 +3,6 @@
 cdef const kernel_t *active = NULL
 cdef bint rounding_test_skipped = False
 cdef tally_t counted
-cdef object lock = object()             # guards the state of the team, `counted`, and `error` of every undecided_t
 cdef str invalid_setting = None
 counted.uncertain = counted.exact = 0
 

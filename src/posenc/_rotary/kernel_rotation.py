@@ -9,8 +9,7 @@ import numpy as np
 
 from posenc._core import kernel
 from posenc._core.exact import Turns
-from posenc._encoding.columns import kernel_columns
-from posenc._encoding.encoding import DEFAULTS
+from posenc._encoding.convention import DEFAULTS, kernel_columns
 
 
 def kernel_rotation(

@@ -1,4 +1,4 @@
-/* Runs a loop in a team of OpenMP threads, or in one thread if the compiler does not support OpenMP.
+/* The parts of the parallel loop in parallel.pxi that need C: threads of OpenMP, the counter of blocks, and forks.
  *
  * GNU's runtime ends the process if the system refuses a thread or the memory for a team.  In a forked child, the runtime waits
  * forever for threads that exist only in the parent.  Both cases are detected before threads start. */
@@ -11,8 +11,6 @@
 
 enum { MAX_THREADS = 64 };
 
-typedef void (*run_block_t)(void *context, ptrdiff_t which, int member);
-
 #if defined(_OPENMP)
 #include <omp.h>
 #define POSENC_OPENMP _OPENMP
@@ -24,10 +22,12 @@ static int openmp_threads(void) {
 #else
 static int openmp_threads(void) { return omp_get_max_threads(); }
 #endif
+static int openmp_thread_number(void) { return omp_get_thread_num(); }
 static int openmp_in_parallel(void) { return omp_in_parallel(); }
 #else
 #define POSENC_OPENMP 0
 static int openmp_threads(void) { return 0; }
+static int openmp_thread_number(void) { return 0; }
 static int openmp_in_parallel(void) { return 0; }
 #endif
 
@@ -136,9 +136,9 @@ static int grow_team(int requested) {
     *callers = (placed_team_t){0};
 #if defined(_OPENMP)
 #pragma omp parallel num_threads(team)
-    if (omp_get_thread_num()) {
+    if (openmp_thread_number()) {
         pthread_setspecific(team_member, &team_member);
-        store_number(callers, omp_get_thread_num());
+        store_number(callers, openmp_thread_number());
     }
 #endif
     pthread_sigmask(SIG_SETMASK, &host, NULL);
@@ -160,32 +160,16 @@ static int openmp_team(int requested) {
 
 #endif
 
-/* Calls block(context, i, member) in a team for each i from `first` to `last` - 1.  Returns the number of calls in this thread.
- *
- * The loop must not begin with a barrier: this thread would wait for late threads, and then often be woken on the processor of
- * a late thread.  GCC adds a barrier for a variable that is both firstprivate and lastprivate, as in Cython's prange. */
-static ptrdiff_t openmp_run(run_block_t block, void *context, ptrdiff_t first, ptrdiff_t last, int team) {
-    ptrdiff_t which, own = 0;
-#if defined(_OPENMP)
-    affinity_t affinity;
-    leave_processor(&affinity, team);
-#pragma omp parallel num_threads(team) private(which) reduction(+ : own)
-    {
-        const int member = omp_get_thread_num();
-        if (member) thread_started(&affinity, member);
-#pragma omp for schedule(dynamic) nowait
-        for (which = first; which < last; which++) {
-            block(context, which, member);
-            own += !member;
-        }
-        if (!member) fetch_late_threads(&affinity);
-    }
-    restore_masks(&affinity);
+/* The number of the next block of a loop.  Each thread takes a block from it until none is left. */
+#if defined(_MSC_VER)
+#include <intrin.h>
+typedef volatile __int64 counter_t;
+static ptrdiff_t next_block(counter_t *counter) { return (ptrdiff_t)_InterlockedExchangeAdd64(counter, 1); }
 #else
-    (void)team;
-    for (which = first; which < last; which++, own++) block(context, which, 0);
+#include <stdatomic.h>
+typedef atomic_ptrdiff_t counter_t;
+static ptrdiff_t next_block(counter_t *counter) { return atomic_fetch_add(counter, 1); }
 #endif
-    return own;
-}
+static void set_counter(counter_t *counter, ptrdiff_t value) { *counter = value; }
 
 #endif

@@ -1,0 +1,262 @@
+# Reads and checks the arguments of a call, before anything is written: threads, dtypes, arrays with rows, and positions.
+# The module `checks` converts the less common kinds and words the errors.
+
+cdef enum:
+    ALIGNED_BYTES = 1 << 12             # arrays of at least this size start on a cache line
+
+cdef const char *FORMATS = "dfeH"       # format of the buffer of each dtype_t; bfloat16 has none, but its bits have
+cdef dict ELEMENTS = {}                 # {dtype argument: Element}
+
+
+cdef class Element:
+    """A dtype; that of the bits of bfloat16 may be uint16."""
+
+
+cdef int threads_of(object threads) except -1:
+    """Return `threads`, limited to MAX_THREADS, or 0 for None."""
+    if threads is None:
+        return 0
+    if type(threads) is not int or threads < 1:
+        threads = checks.threads(threads)
+    return MAX_THREADS if threads > MAX_THREADS else threads
+
+
+cdef double finite_number(object value, str name) except? -1:
+    """Return a finite number as a float64."""
+    cdef double x
+    if type(value) is float or type(value) is int and -(1 << 53) <= value <= 1 << 53:
+        x = value
+        if x - x == 0:
+            return x
+    with default_environment():
+        return checks.real(name, value)
+
+
+cdef Element element_of(object dtype, str subject, str expected):
+    """Return the element for a dtype argument.  The error for an unsupported dtype begins with `subject`."""
+    cdef Element element = None
+    try:
+        element = ELEMENTS.get(dtype)
+    except TypeError:                   # not hashable
+        pass
+    if element is None:
+        name, converted = checks.dtype(dtype, subject, expected)
+        element = Element.__new__(Element)
+        element.code = <dtype_t><int>DTYPES[name].code
+        element.dtype = converted
+        if converted.name == name:      # false if uint16 holds the bits of bfloat16 numbers
+            for key in (converted, converted.type, name):
+                ELEMENTS[key] = element
+    return element
+
+
+# ---- arrays ------------------------------------------------------------------------------------------------------------------
+
+
+cdef object new_rows(tuple shape, double values, Element element, str name):
+    """Return an uninitialised array of `values` elements; a large one starts on a cache line.
+
+    If the array is too large, the error states the argument `name`, which determines its size.
+    """
+    cdef Py_buffer view
+    cdef double size = values * itemsize_of(element.code)
+    cdef ptrdiff_t past
+    if element.code == BFLOAT16 and element.dtype == uint16:
+        raise checks.bfloat16_error()
+    try:
+        if not ALIGNED_BYTES <= size < 2.0**62:
+            return empty(shape, element.dtype)
+        memory = empty(<ptrdiff_t>size + LINE, uint8)
+        PyObject_GetBuffer(memory, &view, PyBUF_SIMPLE)
+        past = <char *>on_cache_line(view.buf) - <char *>view.buf
+        PyBuffer_Release(&view)
+        return ndarray(shape, element.dtype, memory, past)
+    except (MemoryError, ValueError) as error:
+        raise checks.too_large(name, shape, error) from None
+
+
+def check_out(out, str dtype_name):
+    """Check that rows of a dtype can be written to `out`."""
+    cdef Py_buffer view
+    memset(&view, 0, sizeof(Py_buffer))
+    try:
+        hold_rows(&view, out, element_of(dtype_name, None, None), "out")
+    finally:
+        PyBuffer_Release(&view)
+
+
+def output_array(out, tuple shape, dtype, str dtype_name, str name):
+    """Check and return `out`, or return a new array if `out` is None: see new_rows for `name`."""
+    if out is None:
+        return new_rows(shape, prod(shape), element_of(dtype_name, None, None), name)
+    check_out(out, dtype_name)
+    if out.shape != shape:
+        raise ValueError(f"out has shape {out.shape}, expected {shape}")
+    return out
+
+
+cdef int hold_rows(Py_buffer *view, object array, Element element, str name, bint written=True) except -1:
+    """Hold the buffer of an array that has a dtype, and rows with contiguous and aligned elements.
+
+    If `written`, the array must be writeable and its rows must not overlap.  The caller releases the buffer, even after an error.
+    """
+    cdef ptrdiff_t itemsize = itemsize_of(element.code)
+    cdef uintptr_t addresses
+    cdef int last, axis
+    cdef bint is_aligned
+    if type(array) is not ndarray and type(array) is not memmap:
+        raise checks.array_type_error(name, array, written)
+    try:
+        bits = array.view(uint16) if element.code == BFLOAT16 and array.dtype == element.dtype else array
+        PyObject_GetBuffer(bits, view, PyBUF_STRIDES | PyBUF_FORMAT)
+    except (BufferError, ValueError):
+        raise checks.dtype_error(name, array.dtype, element.dtype) from None
+    addresses = <uintptr_t>view.buf
+    for axis in range(view.ndim):
+        if view.shape[axis] > 1:
+            addresses |= <uintptr_t>view.strides[axis]
+    is_aligned = addresses % <uintptr_t>itemsize == 0
+    if view.format[0] != FORMATS[<int>element.code] or view.format[1] != 0:
+        if is_aligned or array.dtype != element.dtype:          # the format of an array also depends on its alignment
+            raise checks.dtype_error(name, array.dtype, element.dtype)
+    if written and view.readonly:
+        raise checks.wrong(name, "is read-only, expected a writeable array")
+    if view.ndim == 0:
+        raise checks.wrong(name, "has shape (), expected at least one dimension")
+    if view.len == 0:
+        return 0
+    if not is_aligned:
+        raise checks.wrong(name, f"is not aligned, expected elements at multiples of {itemsize} bytes")
+    last = view.ndim - 1
+    if view.shape[last] > 1 and view.strides[last] != itemsize:
+        raise checks.wrong(
+            name, f"has strides {array.strides}, expected a contiguous last dimension (a last stride of {itemsize})")
+    if written and not rows_are_apart(last, <const ptrdiff_t *>view.shape, <const ptrdiff_t *>view.strides,
+                                      view.shape[last] * itemsize):
+        raise checks.wrong(name, f"has strides {array.strides}, expected rows that do not overlap")
+    return 0
+
+
+cdef bint overlap(const Py_buffer *read, const Py_buffer *written) noexcept:
+    """Whether the address ranges of two arrays overlap, so that the arrays may share memory."""
+    return spans_overlap(
+        span_of(read.buf, read.ndim, <const ptrdiff_t *>read.shape, <const ptrdiff_t *>read.strides, read.itemsize),
+        span_of(written.buf, written.ndim, <const ptrdiff_t *>written.shape, <const ptrdiff_t *>written.strides,
+                written.itemsize))
+
+
+# ---- positions ---------------------------------------------------------------------------------------------------------------
+
+
+cdef int read_positions(positions_t *p, object positions, double offset) except -1:
+    """Read positions; hold the buffer if they are an array.  Each position + offset must lie in the domain, [-2**63, 2**63)."""
+    if type(positions) is int or type(positions) is range:
+        if read_range(p, positions, offset):
+            return 0
+    elif type(positions) is ndarray and read_array(p, positions):
+        if are_reals_inside(p.reals, p.rows, offset) if p.reals != NULL else are_integers_inside(p.integers, p.rows, offset):
+            return 0
+    with default_environment():
+        positions = checks.converted_positions(positions, offset)
+    if type(positions) is range:
+        read_range(p, positions, 0)
+        return 0
+    return replace_positions(p, positions)
+
+
+cdef bint read_range(positions_t *p, object positions, double offset) except -1:
+    """Read an int or a range; return False for a negative int, or if a position may be outside the domain."""
+    cdef int64_t start = 0, last = 0
+    p.axes = 1
+    p.integers = NULL
+    p.reals = NULL
+    p.start = 0
+    p.step = 1
+    try:
+        if type(positions) is int:
+            p.rows = positions
+            if p.rows < 0:
+                return False
+            last = p.rows - 1
+        else:
+            p.rows = len(positions)
+            if p.rows:
+                start = last = positions.start
+            p.start = <uint64_t>start
+            if p.rows > 1:
+                last = positions[p.rows - 1]
+                p.step = (<uint64_t>last - <uint64_t>start) // <uint64_t>(p.rows - 1) if last > start else \
+                    -((<uint64_t>start - <uint64_t>last) // <uint64_t>(p.rows - 1))
+    except OverflowError:
+        return False
+    p.shape[0] = p.rows
+    return is_inside(min(start, last), max(start, last), offset)
+
+
+cdef bint read_array(positions_t *p, object positions) except -1:
+    """Hold the buffer of a contiguous int64 or float64 array; return False for other arrays."""
+    cdef Py_buffer *view = &p.view
+    cdef int i
+    try:
+        PyObject_GetBuffer(positions, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
+    except (BufferError, ValueError):
+        return False
+    p.start = p.step = 0
+    p.integers = NULL
+    p.reals = NULL
+    p.rows = view.len // 8
+    p.axes = view.ndim
+    for i in range(view.ndim):
+        p.shape[i] = view.shape[i]
+    if view.itemsize == 8 and view.format[1] == 0 and <uintptr_t>view.buf % 8 == 0:
+        if view.format[0] == b"d":
+            p.reals = <const double *>view.buf
+            p.is_array = True
+        elif view.format[0] in b"lq":
+            p.integers = <const int64_t *>view.buf
+            p.is_array = True
+    if not p.is_array:
+        PyBuffer_Release(view)
+    return p.is_array
+
+
+cdef int replace_positions(positions_t *p, object array) except -1:
+    """Release the positions, and hold the buffer of a converted array instead."""
+    release(p)
+    if not read_array(p, array):
+        raise ValueError("positions changed its shape, dtype or strides during the call")
+    return 0
+
+
+cdef int settle_positions(positions_t *p, const Py_buffer *written) except -1:
+    """Copy positions that may share memory with the array that will be written; then use integers if possible."""
+    if p.is_array:
+        if overlap(&p.view, written):
+            replace_positions(p, p.view.obj.copy())
+        use_integers(p)
+    return 0
+
+
+cdef void use_integers(positions_t *p) noexcept:
+    """Replace reals by integers if all are whole, because integers are computed faster."""
+    if p.reals != NULL:
+        with nogil:
+            p.whole = integers_of(p.reals, p.rows)
+        if p.whole != NULL:
+            p.integers = p.whole
+            p.reals = NULL
+
+
+cdef void hold_nothing(positions_t *p, Py_buffer *array) noexcept:
+    """Set positions and an array to hold no buffer yet."""
+    p.is_array = False
+    p.whole = NULL
+    memset(array, 0, sizeof(Py_buffer))
+
+
+cdef void release(positions_t *p) noexcept:
+    if p.is_array:
+        PyBuffer_Release(&p.view)
+        free(p.whole)
+        p.whole = NULL
+        p.is_array = False

@@ -1,0 +1,156 @@
+/* Plans: the blocks into which the rows of a call are divided, and the number of threads for which there is enough work.
+ *
+ * A value takes 0.3 to 2 ns if it is advanced from an anchor, 3 to 20 ns if it is evaluated directly, and 3 to 15 us if it is
+ * evaluated exactly. */
+#ifndef POSENC_PLAN_H
+#define POSENC_PLAN_H
+
+#include <math.h>
+
+#include "kernel.h"
+
+enum {
+    /* PER_THREAD: values that justify another thread.  PER_CHECK: values that a thread computes before time is first measured. */
+    ADVANCED_PER_THREAD = 1 << 18,
+    ADVANCED_PER_CHECK = 1 << 24,
+    DIRECT_PER_THREAD = 1 << 14,
+    DIRECT_PER_CHECK = 1 << 13,
+    MIN_ENTRIES = 64,           /* fewest batch entries in a block, because each block computes its rows again */
+    STREAM_BYTES = 1 << 23,     /* outputs of at least this size exceed the caches and use non-temporal stores */
+    TILES_PER_BLOCK = 16,       /* tiles of an offset table in a block; a tile takes 20 us */
+    TABLE_BYTES = 1 << 17,      /* size of the cosines and sines that a thread keeps in L2 during a rotation */
+    FEWEST_TABLE_ROWS = 4,      /* fewest rows of cosines and sines that a thread computes together */
+    FEWEST_HEADS = 8,           /* fewest heads in a block, if a rotation is divided among threads */
+    DIRECT_HEADS = 6,           /* heads that are rotated in the time that the cosines and sines of a row take directly */
+    MOST_IN_BLOCK = 1 << 20     /* most values in a block of a rotation, to limit its time if all are evaluated exactly */
+};
+
+typedef struct {
+    ptrdiff_t values;                  /* work of the call */
+    ptrdiff_t per_thread;              /* values that justify another thread */
+    ptrdiff_t most_threads;            /* largest number of threads that can share the work */
+    ptrdiff_t per_check;               /* first values that a thread computes, later blocks: see run_blocks in parallel.pxi */
+    ptrdiff_t rows, entries;           /* rows, and batch entries or heads, in a block */
+    ptrdiff_t row_blocks, blocks;      /* number of blocks for one batch entry, and for the whole batch */
+} plan_t;
+
+static inline ptrdiff_t least(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
+static inline ptrdiff_t largest(ptrdiff_t a, ptrdiff_t b) { return a > b ? a : b; }
+static inline ptrdiff_t divided_up(ptrdiff_t a, ptrdiff_t b) { return (a + b - 1) / b; }
+
+static inline ptrdiff_t itemsize_of(dtype_t dtype) { return dtype == FLOAT64 ? 8 : dtype == FLOAT32 ? 4 : 2; }
+
+/* Divides `rows` and `entries` into blocks; plan->rows and plan->entries are set. */
+static inline void divide(plan_t *plan, ptrdiff_t rows, ptrdiff_t entries) {
+    plan->row_blocks = divided_up(rows, plan->rows);
+    plan->blocks = plan->row_blocks * divided_up(entries, plan->entries);
+}
+
+/* ---- tables ------------------------------------------------------------------------------------------------------------- */
+
+/* Chooses the output mode of a job with an offset table, and a panel or a first column with which whole cache lines are written.
+ * `may_stream` is 0 if the pages of `out` are new: the system zeroes a page when it is first written, so its lines are in the
+ * cache.  Returns the first column of the offset table. */
+static inline ptrdiff_t choose_output(job_t *job, const spec_t *spec, ptrdiff_t rows, int may_stream) {
+    const ptrdiff_t itemsize = itemsize_of(job->dtype), row_bytes = spec->d_model * itemsize;
+    const ptrdiff_t pitch = least(spec->columns * itemsize, STRIP * TILE * itemsize) + LINE;
+    const ptrdiff_t past = (ptrdiff_t)((uintptr_t)job->out % LINE);
+    ptrdiff_t panel = 0, first = 0;
+    if (job->output == ADD) {
+        if (job->batch > 1 || itemsize == 2) panel = pitch * least(rows, FINE);
+    } else if (may_stream && rows * row_bytes >= STREAM_BYTES) {
+        job->output = STREAM;
+        if (job->row_stride == row_bytes && row_bytes % LINE == 0)
+            first = (LINE - past) % LINE / itemsize;
+        else if (job->row_stride % LINE || past)
+            panel = pitch * FINE;
+    }
+    /* bytes for a start inside a cache line and for the spare columns of the last row */
+    if (panel) panel = divided_up(panel + LINE + TILE * itemsize, LINE) * LINE;
+    job->panel = (size_t)panel;
+    return first;
+}
+
+/* Returns whether position + offset fits in the 4 limbs of the fast path: 2 before the point and 2 after it, or 1 and 3. */
+static inline int has_few_limbs(double offset, const job_t *job, ptrdiff_t rows) {
+    const int64_t bound = (int64_t)1 << 31;
+    const int64_t first = (int64_t)job->start, last = (int64_t)(job->start + (uint64_t)(rows - 1) * job->step);
+    if (floor(offset * 0x1p64) == offset * 0x1p64) return 1;
+    return !job->integers && floor(offset * 0x1p96) == offset * 0x1p96 && first > -bound && last > -bound && first < bound &&
+           last < bound;
+}
+
+/* Starts the plan of a job: its work.  The offset table of the job is set, or NULL. */
+static inline void plan_job(plan_t *plan, const spec_t *spec, const job_t *job, ptrdiff_t rows) {
+    const int advanced = job->offsets && spec->has_fast_path && (spec->fast_test || job->dtype == FLOAT64) &&
+                         has_few_limbs(spec->position_offset, job, rows);
+    plan->values = rows * spec->columns * job->batch;
+    plan->per_thread = advanced ? ADVANCED_PER_THREAD : DIRECT_PER_THREAD;
+    plan->per_check = advanced ? ADVANCED_PER_CHECK : DIRECT_PER_CHECK;
+    plan->most_threads = divided_up(rows * job->batch, FINE);
+    plan->rows = advanced ? BLOCK : largest(1, least(BLOCK, DIRECT_PER_CHECK / spec->columns));
+}
+
+/* Ends the plan of a job: its blocks. */
+static inline void divide_job(plan_t *plan, const spec_t *spec, const job_t *job, ptrdiff_t rows, int threads) {
+    const ptrdiff_t columns = spec->columns, entries = least(job->batch, MIN_ENTRIES);
+    while (plan->rows > FINE &&
+           ((threads > 1 && rows < 4 * threads * plan->rows) || plan->rows * columns * entries > plan->per_check))
+        plan->rows /= 2;
+    plan->entries = least(job->batch, largest(MIN_ENTRIES, plan->per_check / (plan->rows * columns)));
+    divide(plan, rows, job->batch);
+    plan->per_check = largest(1, plan->per_check / (plan->rows * columns * plan->entries));
+}
+
+/* Plans an offset table; a block is a number of tiles. */
+static inline plan_t plan_offsets(const spec_t *spec) {
+    plan_t plan = {.rows = TILES_PER_BLOCK, .entries = 1, .per_thread = DIRECT_PER_THREAD, .per_check = 1};
+    divide(&plan, spec->columns / TILE, 1);
+    plan.values = (HALF + COARSE) * spec->columns;
+    plan.most_threads = plan.blocks;
+    return plan;
+}
+
+/* ---- rotations ---------------------------------------------------------------------------------------------------------- */
+
+/* Sets the work of a rotation or of its factors.  A thread that sleeps takes longer to start than a small rotation takes, and
+ * the call must wait for it.  So the values limit the number of threads even if the caller gives a number. */
+static inline void set_rotation_work(plan_t *plan, const rotation_t *r, ptrdiff_t values, ptrdiff_t parts) {
+    plan->values = values;
+    plan->per_thread = r->has_fast_path ? ADVANCED_PER_THREAD : DIRECT_PER_THREAD;
+    plan->most_threads = r->has_fast_path ? least(parts, values / ADVANCED_PER_THREAD) : parts;
+}
+
+/* Plans the factors of a rotation at `rows` positions. */
+static inline plan_t plan_factors(const rotation_t *r, ptrdiff_t rows) {
+    const ptrdiff_t columns = 2 * largest(1, r->pairs), per_check = r->has_fast_path ? ADVANCED_PER_CHECK : DIRECT_PER_CHECK;
+    plan_t plan = {.rows = largest(1, least(FINE, per_check / columns)), .entries = 1};
+    divide(&plan, rows, 1);
+    set_rotation_work(&plan, r, rows * columns, plan.blocks);
+    plan.per_check = largest(1, per_check / (plan.rows * columns));
+    return plan;
+}
+
+/* Starts the plan of a rotation: its work. */
+static inline plan_t plan_rotation(const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads) {
+    const ptrdiff_t evaluated = !r->factors && r->direct_scale != 0 ? DIRECT_HEADS : 0;
+    plan_t plan = {0};
+    set_rotation_work(&plan, r, rows * (heads + evaluated) * (2 * r->pairs + r->rest), divided_up(rows * heads, FINE));
+    return plan;
+}
+
+/* Ends the plan of a rotation: its blocks. */
+static inline void divide_rotation(plan_t *plan, const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads, int threads) {
+    const ptrdiff_t columns = 2 * r->pairs + r->rest, per_check = r->has_fast_path ? MOST_IN_BLOCK : DIRECT_PER_CHECK / 2;
+    plan->rows = least(rows, largest(FEWEST_TABLE_ROWS, least(FINE, TABLE_BYTES / (2 * r->pairs * 8 + 1))));
+    plan->entries = least(heads, largest(1, per_check / (plan->rows * columns)));
+    if (threads > 1) {
+        while (plan->rows > FEWEST_TABLE_ROWS && divided_up(rows, plan->rows) < 4 * threads) plan->rows /= 2;
+        const ptrdiff_t head_blocks = divided_up(4 * threads * plan->rows, rows);      /* the fewest */
+        plan->entries = least(plan->entries, largest(FEWEST_HEADS, divided_up(heads, head_blocks)));
+    }
+    divide(plan, rows, heads);
+    plan->per_check = largest(1, per_check / (4 * plan->rows * plan->entries * columns));
+}
+
+#endif

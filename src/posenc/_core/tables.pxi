@@ -1,0 +1,334 @@
+# encode and add_to: the columns of an encoding, its offset tables, and the preparation and execution of a call.
+
+cdef enum:
+    KEPT_TABLES = 2                     # most offset tables that an encoding keeps
+    KEPT_COLUMNS = 1 << 13              # most columns of a kept table; a column takes 1.3 kB
+    FRESH_BYTES = 1 << 25               # new arrays of at least this size are in the cache, because the system zeroes their pages
+
+
+cdef class Offsets:
+    """An immutable offset table for positions that are `step` apart, with the columns from `first` on."""
+
+    def __dealloc__(self):
+        free(self.memory)
+
+
+cdef class Columns:
+    """The columns of an encoding as the kernels read them, and the offset tables of consecutive positions.
+
+    Parameters
+    ----------
+    d_model : int
+    turns : bytes
+        uint32, shape (limbs, ``pitched(d_model)``), highest limb first: the frequencies of all columns in turns per position,
+        then those of the first columns again.
+    integer_limbs, fraction_limbs : int
+        Limbs of `turns` before and after the point.
+    sign, quarter : bytes
+        uint64, one for each of these columns: `sign` is the sign bit of the frequency; `quarter` is all ones for a cosine,
+        0 for a sine.
+    order : {0, 1, 2}
+        1 if columns 2 i and 2 i + 1 are sin and cos of one frequency, 2 if they are cos and sin, else 0.
+    scale, position_offset : float
+    padding_idx : int or None
+        The position, before the offset, whose row is all zeros.
+    value : callable
+        An `exact.Values`, which evaluates the values that exact.c leaves undecided.
+    """
+
+    def __cinit__(self, ptrdiff_t d_model, bytes turns, int integer_limbs, int fraction_limbs, bytes sign, bytes quarter,
+                  int order, double scale, double position_offset, object padding_idx, object value):
+        check_settings()
+        if integer_limbs + fraction_limbs > MAX_TURN_LIMBS:
+            raise ValueError(f"turns has {integer_limbs + fraction_limbs} limbs, expected at most {MAX_TURN_LIMBS}")
+        self.memory = (turns, sign, quarter)
+        self.value = value
+        self.tables = []
+        memset(&self.spec, 0, sizeof(spec_t))
+        self.spec.d_model = d_model
+        self.spec.columns = (d_model + TILE - 1) // TILE * TILE
+        self.spec.pitch = pitched(d_model)
+        self.spec.integer_limbs = integer_limbs
+        self.spec.fraction_limbs = fraction_limbs
+        self.spec.turns = <const uint32_t *><const char *>turns
+        self.spec.sign = <const uint64_t *><const char *>sign
+        self.spec.quarter = <const uint64_t *><const char *>quarter
+        self.spec.order = <order_t>order
+        self.spec.scale = scale
+        self.spec.position_offset = position_offset
+        self.spec.has_padding = padding_idx is not None
+        if padding_idx is not None:
+            self.spec.padding = padding_idx
+            self.spec.padding_real = padding_idx if float(padding_idx) == padding_idx else float("nan")
+        self.spec.has_zero = floor(position_offset) == position_offset and position_offset > -2.0**63
+        if self.spec.has_zero:
+            self.spec.zero = -<int64_t>position_offset
+        self.spec.has_fast_path = 2.0**-400 <= abs(scale) <= 2.0**400
+        self.spec.fast_test = abs(scale) <= 2.0**10
+        self.spec.decide = decide
+
+
+def pitched(ptrdiff_t d_model):
+    """Return the number of columns in a specification's arrays: whole tiles, and one more tile to allow any first column."""
+    return (d_model + TILE - 1) // TILE * TILE + TILE
+
+
+# ---- offset tables -----------------------------------------------------------------------------------------------------------
+
+cdef struct offsets_run_t:
+    # an offset table that is computed in blocks of tiles
+    const kernel_t *kernel
+    const spec_t *spec
+    const offsets_t *offsets
+    plan_t plan
+
+
+cdef Offsets advance(job_t *job, ptrdiff_t rows, Columns columns, ptrdiff_t least_rows, int threads, bint may_stream=False):
+    """Set the offset table with which the rows of a job are advanced, and return it; None if they are evaluated directly.
+
+    Positions that are evenly spaced are replaced.  If the table is not kept, `least_rows` is the fewest rows for which it is
+    built.  No lock is held while a table is built, because a child process that is forked at this time would inherit the lock
+    in its locked state.  Two threads may therefore build the same table.
+    """
+    cdef Offsets table, result = None
+    cdef job_t advanced
+    cdef uint64_t step
+    cdef ptrdiff_t first
+    cdef bint is_kept
+    job.offsets = NULL
+    job.panel = 0
+    if rows < ROWS_WITH_TABLE:
+        return None
+    advanced = job[0]
+    if job.integers == NULL:
+        step = spacing(&advanced, rows)
+    else:
+        with nogil:
+            step = spacing(&advanced, rows)
+    # the limit keeps step times the longest offset inside the int64 range
+    if not 0 < step < <uint64_t>1 << 50:
+        return None
+    first = choose_output(&advanced, &columns.spec, rows, may_stream)
+    is_kept = step == 1 and columns.spec.columns <= KEPT_COLUMNS
+    if is_kept:
+        least_rows = ROWS_FOR_KEPT_TABLE
+        with cython.critical_section(columns):
+            for table in columns.tables:
+                if table.table.first == first:
+                    result = table
+    if result is None:
+        if rows < least_rows:
+            return None
+        result = new_offsets(&columns.spec, step, first, threads)
+        if is_kept:
+            with cython.critical_section(columns):
+                columns.tables = [result, *columns.tables[:KEPT_TABLES - 1]]
+    job[0] = advanced
+    job.offsets = &result.table
+    return result
+
+
+cdef Offsets new_offsets(const spec_t *spec, uint64_t step, ptrdiff_t first, int threads):
+    cdef Offsets result = Offsets.__new__(Offsets)
+    cdef size_t size = OFFSETS_PER_COLUMN * spec.columns * sizeof(double) + LINE
+    cdef offsets_run_t run
+    result.memory = malloc(size)
+    if result.memory == NULL:
+        raise MemoryError(f"Unable to allocate {size} bytes for the offset table of d_model {spec.d_model}")
+    result.table = offsets_in(<double *>on_cache_line(result.memory), spec.columns, step, first)
+    run.kernel = active
+    run.spec = spec
+    run.offsets = &result.table
+    run.plan = plan_offsets(spec)
+    run_blocks(offsets_block, &run, run.plan.blocks, run.plan.per_check, thread_count(&run.plan, threads))
+    return result
+
+
+cdef void offsets_block(void *context, ptrdiff_t which, int thread) noexcept nogil:
+    cdef offsets_run_t *run = <offsets_run_t *>context
+    cdef ptrdiff_t first = which * run.plan.rows
+    run.kernel.tabulate(run.spec, run.offsets, first, min(first + run.plan.rows, run.spec.columns // TILE))
+
+
+# ---- preparation -------------------------------------------------------------------------------------------------------------
+
+
+cdef object shape_of(const positions_t *p, ptrdiff_t columns):
+    """Return the shape of a table."""
+    if p.axes == 1:
+        return p.rows, columns
+    return (*[p.shape[i] for i in range(p.axes)], columns)
+
+
+cdef Element output_element(object dtype, object out):
+    """Return the element of the output.  The default is the dtype of `out`, or float32 if `out` is not an array."""
+    if dtype is not None:
+        return element_of(dtype, "dtype is", "float64, float32")
+    if isinstance(out, ndarray):
+        return element_of(out.dtype, "out has dtype", "float64, float32")
+    return element_of("float32", None, None)
+
+
+cdef object prepare_encode(table_call_t *call, const spec_t *spec, object positions, object dtype, object out, object threads):
+    """Prepare a call of `encode`.  Return `out`, or a new array if `out` is None."""
+    cdef Element element = output_element(dtype, out)
+    cdef positions_t *p = &call.positions
+    cdef int axis
+    cdef bint matches
+    call.output = STORE
+    call.x_scale = 1
+    call.dtype = element.code
+    call.threads = threads_of(threads)
+    read_positions(p, positions, spec.position_offset)
+    call.is_table = p.axes == 1
+    call.is_fresh = out is None
+    if out is None:
+        out = new_rows(shape_of(p, spec.d_model), <double>p.rows * spec.d_model, element, "positions")
+    hold_rows(&call.out, out, element, "out")
+    matches = call.out.ndim == p.axes + 1 and call.out.shape[p.axes] == spec.d_model
+    for axis in range(p.axes):
+        matches = matches and call.out.shape[axis] == p.shape[axis]
+    if not matches:
+        raise ValueError(f"out has shape {out.shape}, expected {shape_of(p, spec.d_model)}")
+    settle_positions(p, &call.out)
+    return out
+
+
+cdef int prepare_add_to(table_call_t *call, const spec_t *spec, object x, object positions, object x_scale,
+                        object threads) except -1:
+    cdef Element element
+    cdef positions_t *p = &call.positions
+    cdef double factor
+    cdef ptrdiff_t n = 0
+    cdef int axis
+    cdef bint matches
+    call.output = ADD
+    call.is_fresh = False
+    if not isinstance(x, ndarray):
+        raise checks.array_type_error("x", x)
+    # Conversions may run user code that changes x, so x is checked after all of them.
+    factor = finite_number(x_scale, "x_scale")
+    call.threads = threads_of(threads)
+    if positions is not None:
+        read_positions(p, positions, spec.position_offset)
+    element = element_of(x.dtype, "x has dtype", "float64, float32")
+    call.dtype = element.code
+    hold_rows(&call.out, x, element, "x")
+    if call.out.shape[call.out.ndim - 1] != spec.d_model:
+        raise ValueError(f"x has shape {x.shape}, expected (..., {spec.d_model})")
+    call.x_scale = posenc_rounded(call.dtype, factor)
+    if call.x_scale - call.x_scale != 0:
+        raise ValueError(f"x_scale is {factor}, expected a number within the range of {x.dtype.name}")
+    if call.out.ndim > 1:
+        n = call.out.shape[call.out.ndim - 2]
+    elif positions is None or not p.is_array:
+        raise ValueError(f"x has shape {x.shape}, expected (..., n, {spec.d_model}) unless positions is an array")
+    if positions is None:
+        read_positions(p, n, spec.position_offset)
+    call.is_table = p.axes == 1 and call.out.ndim > 1 and p.rows == n
+    if not p.is_array and p.rows != n:
+        raise checks.length_error(p.rows, n)
+    if not call.is_table:
+        matches = p.axes == call.out.ndim - 1
+        for axis in range(p.axes):
+            matches = matches and p.shape[axis] == call.out.shape[axis]
+        if not matches:
+            replace_positions(p, checks.broadcast(p.view.obj, x.shape[:x.ndim - 1]))
+    settle_positions(p, &call.out)
+    return 0
+
+
+# ---- execution ---------------------------------------------------------------------------------------------------------------
+
+cdef struct table_run_t:
+    run_t run
+    spec_t spec
+    job_t job
+    undecided_t undecided
+    ptrdiff_t all_rows
+    plan_t plan
+    ptrdiff_t ranges                    # number of contiguous ranges of blocks, one for each thread
+
+
+cdef int execute_table(const table_call_t *call, Columns columns) except -1:
+    """Merge the axes of `out`, and run one job for each index into all merged axes but the last."""
+    cdef const positions_t *p = &call.positions
+    cdef const Py_buffer *out = &call.out
+    cdef extent_t axes
+    cdef table_run_t run
+    cdef job_t *job = &run.job
+    cdef ptrdiff_t jobs = 1, which, first
+    cdef int axis, last
+    if out.len == 0:
+        return 0
+    run.run.kernel = active
+    run.run.undecided = &run.undecided
+    run.run.specs = 1
+    run.spec = columns.spec
+    run.spec.context = &run.undecided
+    run.undecided.value = <PyObject *>columns.value
+    job.dtype = call.dtype
+    job.x_scale = call.x_scale
+    job.skip_rounding_test = rounding_test_skipped
+    job.batch = 1
+    job.batch_stride = 0
+    axes.axes = 0
+    for axis in range(out.ndim - 1 - call.is_table):
+        append_axis(&axes, out.shape[axis], 0, out.strides[axis], 0)
+    if axes.axes == 0:
+        axes.axes = 1
+        axes.shape[0] = 1
+        axes.out_strides[0] = 0
+    last = axes.axes - 1
+    if call.is_table:
+        job.batch = axes.shape[last]
+        job.batch_stride = axes.out_strides[last]
+        run.all_rows = out.shape[out.ndim - 2]
+        job.row_stride = out.strides[out.ndim - 2]
+    else:
+        run.all_rows = axes.shape[last]
+        job.row_stride = axes.out_strides[last]
+    for axis in range(last):
+        jobs *= axes.shape[axis]
+    for which in range(jobs):
+        first = 0 if call.is_table else which * run.all_rows
+        job.out = <char *>out.buf + out_offset(&axes, which)
+        job.output = call.output
+        job.start = p.start
+        job.step = p.step
+        job.integers = p.integers + first if p.integers != NULL else NULL
+        job.reals = p.reals + first if p.reals != NULL else NULL
+        execute_job(&run, columns, not call.is_fresh or out.len < FRESH_BYTES, call.threads)
+    return 0
+
+
+cdef int execute_job(table_run_t *run, Columns columns, bint may_stream, int threads) except -1:
+    """Plan a job and run it in blocks of rows and of batch entries."""
+    cdef job_t *job = &run.job
+    cdef plan_t *plan = &run.plan
+    cdef ptrdiff_t rows = run.all_rows
+    cdef Offsets table = advance(job, rows, columns, ROWS_FOR_TABLE_FLOAT64 if job.dtype == FLOAT64 else ROWS_FOR_TABLE,
+                                 threads, may_stream)
+    plan_job(plan, &run.spec, job, rows)
+    threads = thread_count(plan, threads)
+    divide_job(plan, &run.spec, job, rows, threads)
+    run.run.bytes = job.panel
+    run.ranges = threads
+    run_call(table_block, &run.run, (plan.blocks + threads - 1) // threads * threads, plan.per_check, threads, "panels of rows")
+    return 0
+
+
+cdef void table_block(void *context, ptrdiff_t which, int thread) noexcept nogil:
+    """Run a block.  Successive blocks come from different ranges, so that threads do not wait for the same new huge page."""
+    cdef table_run_t *run = <table_run_t *>context
+    cdef plan_t *plan = &run.plan
+    cdef ptrdiff_t range_blocks = (plan.blocks + run.ranges - 1) // run.ranges
+    cdef ptrdiff_t block = which % run.ranges * range_blocks + which // run.ranges
+    cdef ptrdiff_t row = block % plan.row_blocks * plan.rows, entry = block // plan.row_blocks * plan.entries
+    cdef job_t job = run.job
+    if block >= plan.blocks or run.run.undecided.error != NULL:
+        return                          # past the end of the last range, or after an error
+    job.out += entry * job.batch_stride
+    job.batch = min(plan.entries, job.batch - entry)
+    run.run.kernel.rows(&run.spec, &job, row, min(plan.rows, run.all_rows - row), run.run.memory + thread * run.run.bytes,
+                        &run.run.slots[thread].tally)
