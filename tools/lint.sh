@@ -11,6 +11,7 @@ PATH=$PWD/.venv/bin:$PATH
 files() { git ls-files -- "$@"; }
 mapfile -t cython < <(files 'src/*.pyx' 'src/*.px[di]')
 mapfile -t c < <(files 'src/*.[ch]' 'tests/*.[ch]')
+mapfile -t headers < <(files 'src/posenc/_core/c/*.h' | grep -v neon)
 mapfile -t shell < <(files '*.sh' .ci/run)
 mapfile -t all < <(files)
 
@@ -19,12 +20,23 @@ run() {
     echo "== $1"
     "$@" || failed=1
 }
+headers_alone() {
+    local header failed=0
+    for header in "${headers[@]}"; do
+        gcc -std=gnu11 -march=x86-64-v4 -Wall -Wextra -Werror -Wno-unused-function -DISA=alone -DIS_SUPPORTED=posenc_always \
+            -Isrc/posenc/_core/c -fsyntax-only -x c "$header" || failed=1
+    done
+    return $failed
+}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 run env CFLAGS=-Werror python -m pip wheel -q --no-deps -w "$folder" .
 run ruff check
 run cython-lint "${cython[@]}"
 run clang-format --dry-run --Werror "${c[@]}"
+run headers_alone
+run tools/prove.py --check
+run tools/faults.py --check
 run shellcheck "${shell[@]}"
 run codespell "${all[@]}"
 run mypy

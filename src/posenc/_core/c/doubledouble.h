@@ -6,6 +6,7 @@
 #define POSENC_DOUBLEDOUBLE_H
 
 #include "inline.h"
+#include "isa/simd.h"
 
 typedef struct {
     vf64 high, low;

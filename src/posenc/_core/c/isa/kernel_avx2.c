@@ -1,5 +1,4 @@
 #define ISA avx2
 #define IS_SUPPORTED posenc_has_avx2
-#include "isa/simd_avx2.h"
-#include "isa/cpu.h"
+#define SIMD "isa/simd_avx2.h"
 #include "isa/kernel_template.h"

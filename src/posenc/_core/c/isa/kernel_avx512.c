@@ -1,5 +1,4 @@
 #define ISA avx512
 #define IS_SUPPORTED posenc_has_avx512
-#include "isa/simd_avx512.h"
-#include "isa/cpu.h"
+#define SIMD "isa/simd_avx512.h"
 #include "isa/kernel_template.h"

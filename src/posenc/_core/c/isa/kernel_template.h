@@ -1,4 +1,5 @@
-/* The kernel for one instruction set.  Each kernel_*.c defines ISA, then includes SIMD primitives and this file. */
+/* The kernel for one instruction set.  Each kernel_*.c defines ISA, IS_SUPPORTED and SIMD, then includes this file. */
+#include "isa/cpu.h"
 #include "rope/rotary.h"
 
 #define JOIN_(a, b) a##_##b

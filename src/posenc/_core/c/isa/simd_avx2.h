@@ -115,6 +115,12 @@ static inline mask16 mask16_all(void) { return _mm256_set1_epi32(-1); }
 static inline mask16 mask16_and_nonzero(mask16 m, vu64 x, vu64 bits) { return _mm256_min_epu16(m, _mm256_and_si256(x, bits)); }
 static inline int mask16_is_all(mask16 m) { return _mm256_movemask_epi8(_mm256_cmpeq_epi16(m, _mm256_setzero_si256())) == 0; }
 
-#include "isa/half_f16c.h"
+static inline void f16_store_tile(uint16_t p[TILE], const float f[TILE]) {
+    for (int i = 0; i < TILE; i += 8)
+        _mm_storeu_si128((__m128i *)(void *)(p + i), _mm256_cvtps_ph(_mm256_loadu_ps(f + i), _MM_FROUND_TO_NEAREST_INT));
+}
+static inline void f16_load_tile(float f[TILE], const uint16_t p[TILE]) {
+    for (int i = 0; i < TILE; i += 8) _mm256_storeu_ps(f + i, f16_load(p + i));
+}
 
 #endif

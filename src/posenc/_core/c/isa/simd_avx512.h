@@ -120,6 +120,12 @@ static inline mask16 mask16_all(void) { return 0xffffffff; }
 static inline mask16 mask16_and_nonzero(mask16 m, vu64 x, vu64 bits) { return _mm512_mask_test_epi16_mask(m, x, bits); }
 static inline int mask16_is_all(mask16 m) { return m == 0xffffffff; }
 
-#include "isa/half_f16c.h"
+static inline void f16_store_tile(uint16_t p[TILE], const float f[TILE]) {
+    for (int i = 0; i < TILE; i += 16)
+        _mm256_storeu_si256((__m256i *)(void *)(p + i), _mm512_cvtps_ph(f32_load(f + i), _MM_FROUND_TO_NEAREST_INT));
+}
+static inline void f16_load_tile(float f[TILE], const uint16_t p[TILE]) {
+    for (int i = 0; i < TILE; i += 16) _mm512_storeu_ps(f + i, f16_load(p + i));
+}
 
 #endif
