@@ -1,6 +1,5 @@
-"""Code shared by the benchmarks: timing of alternating cases, arrays with a given alignment, output and the command line."""
+"""Code shared by the benchmarks: timing of alternating cases, the measured system, and the documents in docs/data."""
 
-import argparse
 import json
 import math
 import platform
@@ -14,10 +13,8 @@ from pathlib import Path
 import numpy as np
 
 import posenc
-from posenc._core import kernel
 
 DATA = Path(__file__).parent.parent / "docs" / "data"
-PACKAGES = ["torch", "transformers", "onnxruntime"]
 PAUSE = 0.01                            # seconds
 
 
@@ -37,8 +34,9 @@ def times_of(cases, rounds=15, number=1, most_seconds=math.inf, before=lambda ca
 
 
 def medians(cases, **options):
-    """Return the median seconds per call, as a dict like `cases`."""
-    return dict(zip(cases, map(statistics.median, times_of(list(cases.values()), **options)), strict=True))
+    """Return the median seconds per call, as a dict like `cases`, with four digits."""
+    seconds = map(statistics.median, times_of(list(cases.values()), **options))
+    return {name: float(f"{value:.4g}") for name, value in zip(cases, seconds, strict=True)}
 
 
 def pause(case):
@@ -50,28 +48,6 @@ def pause(case):
         used = time.process_time() - begin
 
 
-def collect(measure):
-    """Print the cases that `measure` yields; return them as a dict, with rounded medians."""
-    print(measure.__name__)
-    result = {}
-    for case, seconds in measure():
-        result[case] = {key: float(f"{value:.4g}") for key, value in seconds.items()}
-        print(f"    {case}:", ", ".join(f"{key} {value * 1e3:.4g} ms" for key, value in seconds.items()), flush=True)
-    return result
-
-
-def array_at(shape, dtype, offset):
-    """Return an array that starts `offset` bytes after a page boundary, in memory that was written before."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    memory = np.zeros(size + 8192, np.uint8)
-    memory.fill(1)
-    return np.ndarray(shape, dtype, memory, -memory.ctypes.data % 4096 + offset)
-
-
-def report(name, *results):
-    print(f"{name:58}", *results, flush=True)
-
-
 def versions(*packages):
     """Return the versions of posenc, NumPy, Python and those of the given packages that are installed."""
     installed = {}
@@ -79,22 +55,6 @@ def versions(*packages):
         with suppress(PackageNotFoundError):
             installed[package] = version(package).partition("+")[0]
     return {"posenc": posenc.__version__, "NumPy": np.__version__, **installed, "Python": platform.python_version()}
-
-
-def chosen(description, functions):
-    """Return {name: function} for the functions named on the command line (default: all); print the versions."""
-    functions = {function.__name__: function for function in functions}
-    parser = argparse.ArgumentParser(description=description.split("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(functions))
-    names = parser.parse_args().names or functions
-    print(", ".join(f"{name} {version}" for name, version in versions(*PACKAGES).items()), f"({kernel.instruction_set()})")
-    return {name: functions[name] for name in names}
-
-
-def main(description, *measurements):
-    """Run the measurements named on the command line (default: all)."""
-    for measure in chosen(description, measurements).values():
-        measure()
 
 
 def save(name, document):

@@ -8,7 +8,6 @@ import importlib
 import inspect
 import json
 import re
-import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -18,7 +17,6 @@ API = ROOT / "docs" / "api.md"
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 REFERENCE = re.compile(r"(<!-- reference: (\S+): (.*?) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 SHOWN_POSITIONS = ["100", "10000", "1000000", "1000000000", "1700000000000000000"]
-README_ROWS = ["512", "4096", "65536"]
 ONE, TWO = "1 thread", "2 threads"
 
 
@@ -75,109 +73,98 @@ def proofs():
     return table(["bound", "script", "constant in use", "proved", "slack"], *load("proofs"), left=2)
 
 
+RECIPES = ("torch recipe", "NumPy recipe", "transformers")
+
+
+def fastest(seconds, number, wanted=lambda name: True):
+    """Return the name and the time of the fastest rival that is `wanted`, with `number` threads (None: its best number)."""
+    rivals = {}
+    for key, value in seconds.items():
+        name, _, threads = key.rpartition(", ")
+        if number in (threads, None) and not name.startswith(("posenc", "memset")) and wanted(name):
+            rivals[name] = min(value, rivals.get(name, value))
+    name = min(rivals, key=rivals.get)
+    return name, rivals[name]
+
+
+def ratio(theirs, ours):
+    return f"{theirs / ours:.1f}x"
+
+
+def is_fast(name):
+    return name not in RECIPES
+
+
+def comparison(seconds, number):
+    """Return the cells of a table: ours, the fastest rival, the fastest that computes sines and cosines, and the recipes."""
+    ours = seconds[f"posenc, {number or 'default'}"]
+    name, theirs = fastest(seconds, number, is_fast)
+    _, direct = fastest(seconds, number, lambda name: "sin and cos" in name)
+    recipes = [f"{ms(fastest(seconds, number, lambda name, recipe=recipe: name == recipe)[1])} ms" for recipe in RECIPES[:2]]
+    rivals = [f"{ms(theirs)} ms, {name}", ratio(theirs, ours), f"{ms(direct)} ms", ratio(direct, ours)]
+    return [f"{ms(ours)} ms", *rivals, *recipes]
+
+
+COMPARED = ["posenc", "fastest rival", "ratio", "fastest with sin and cos", "ratio", "torch recipe", "NumPy recipe"]
+
+
 def speed():
-    data = load("performance")
-    rows = [["float32 table", "memory", "posenc", "torch", "NumPy", "speed-up over torch", "over NumPy"]]
-    for memory in ("fresh", "reused"):
-        for n in README_ROWS:
-            ours, theirs, numpy = (data[memory][n][name] for name in (f"posenc, {TWO}", f"torch, {TWO}", f"NumPy, {ONE}"))
-            rate = digits(int(n) * 512 * 4 / ours / 1e9)
-            rows.append([size((int(n), 512)), memory, f"{ms(ours)} ms, {rate} GB/s", f"{ms(theirs)} ms", f"{ms(numpy)} ms",
-                         times(theirs / ours), times(numpy / ours)])
-    return table(*rows, left=2)
+    rows = []
+    for case, seconds in load("performance")["tables"].items():
+        n, memory = case.split(", ")
+        ours, rival, times_faster, direct, times_direct, *_ = comparison(seconds, None)
+        rate = digits(int(n) * 512 * 4 / seconds["posenc, default"] / 1e9)
+        rows.append([size((int(n), 512)), memory, f"{ours}, {rate} GB/s", rival, times_faster, direct, times_direct])
+    return table(["float32 table", "memory", *COMPARED[:5]], *rows, left=2)
 
 
-def by_size(memory):
-    columns = [f"posenc, {ONE}", f"posenc, {TWO}", f"memset, {TWO}", f"torch, {ONE}", f"torch, {TWO}", f"NumPy, {ONE}"]
-    rows = [["positions", *columns, "speed-up over torch", "over NumPy"]]
-    for n, seconds in load("performance")[memory].items():
-        ours = seconds[f"posenc, {TWO}"]
-        ratios = [times(seconds[name] / ours) for name in (f"torch, {TWO}", f"NumPy, {ONE}")]
-        rows.append([f"{int(n):,}", *(ms(seconds[name]) for name in columns), *ratios])
-    return table(*rows)
+def tables():
+    rows = []
+    for case, seconds in load("performance")["tables"].items():
+        n, memory = case.split(", ")
+        rows += [[f"{int(n):,}", memory, number or "default", *comparison(seconds, number)] for number in (ONE, None)]
+    return table(["rows", "memory", "threads", *COMPARED], *rows, left=3)
 
 
-def fresh():
-    return by_size("fresh")
-
-
-def reused():
-    return by_size("reused")
+def rivals():
+    """Return a table of every rival in reused memory, each at its best number of threads."""
+    best = {}
+    for case, measured in load("performance")["tables"].items():
+        n, memory = case.split(", ")
+        for key, seconds in measured.items() if memory == "reused" else ():
+            row = best.setdefault(key.rpartition(", ")[0], {})
+            row[int(n)] = min(seconds, row.get(int(n), seconds))
+    header = ["ms, best number of threads", *(size((n, 512)) for n in best["posenc"])]
+    return table(header, *([code(name), *map(ms, row.values())] for name, row in best.items()))
 
 
 def adding():
-    rows = [["shape of `x`", "posenc", "torch", "speed-up"]]
-    for case, seconds in load("performance")["adding"].items():
-        ours, theirs = seconds["posenc"], seconds["torch"]
-        rows.append([case, f"{ms(ours)} ms", f"{ms(theirs)} ms", f"{theirs / ours:.2f}x"])
-    return table(*rows)
+    rows = []
+    for shape, seconds in load("performance")["adding"].items():
+        for number in (ONE, TWO):
+            ours, (name, theirs) = seconds[f"posenc, {number}"], fastest(seconds, number)
+            rows.append([shape, number, f"{ms(ours)} ms", f"{ms(theirs)} ms, {name}", f"{theirs / ours:.2f}x"])
+    return table(["shape of `x`", "threads", "posenc", "fastest rival", "ratio"], *rows, left=2)
+
+
+def rotation():
+    rows = []
+    for case, seconds in load("performance")["rotation"].items():
+        scale, unit = (1e6, "us") if "1 position" in case else (1e3, "ms")
+        for number in (ONE, TWO):
+            ours, at = (seconds[f"{name}, {number}"] for name in ("posenc", "posenc, at"))
+            name, theirs = fastest(seconds, number, is_fast)
+            recipe = seconds[f"transformers, {number}"]
+            shown = (f"{digits(value * scale)} {unit}" for value in (ours, at, theirs, recipe))
+            ours, at, rival, recipe = shown
+            at_seconds = seconds[f"posenc, at, {number}"]
+            rows.append([case, number, ours, at, f"{rival}, {code(name)}", ratio(theirs, at_seconds), recipe])
+    return table(["case", "threads", "posenc", "posenc, at", "fastest rival", "ratio to at", "transformers"], *rows, left=2)
 
 
 def one_row():
-    rows = load("performance")["one_row"].items()
-    return table(["call", "time in us"], *([call, digits(seconds["posenc"] * 1e6)] for call, seconds in rows))
-
-
-def large():
-    shares = {}
-    for case, seconds in load("performance")["large"].items():
-        name, _, number = case.rpartition(", ")
-        roof = min(seconds["memset"], seconds["non-temporal stores"])
-        shares.setdefault(name, {})[number] = [roof / seconds[start] for start in ("aligned", "unaligned")]
-    header = ["table", *(f"{start}, {number}" for number in (ONE, TWO) for start in ("on a cache line", "16 bytes past"))]
-    rows = [[name, *(f"{share:.2f}" for number in (ONE, TWO) for share in each[number])] for name, each in shares.items()]
-    return table(header, *rows)
-
-
-def small():
-    rows = [["table", "case", "time in us"]]
-    for case, seconds in load("performance")["small"].items():
-        rows += [[case, f"`{name}`" if name.startswith("np.") else name, digits(s * 1e6)] for name, s in seconds.items()]
-    return table(*rows, left=2)
-
-
-def arrays():
-    rows = [["", "an array", "32 calls with ranges", '`np.take(..., mode="clip")` from a table']]
-    for case, seconds in load("performance")["arrays"].items():
-        rows.append([case, *(f"{ms(seconds[name])} ms" for name in ("an array", "ranges", "np.take"))])
-    return table(*rows)
-
-
-def rotations(measure, form, is_shown=lambda case: True):
-    """Return a table with a row for each library; each column is a case."""
-    cases = {case: seconds for case, seconds in load("performance")[measure].items() if is_shown(case)}
-    names = [name for name in next(iter(cases.values())) if name != "pass"]     # the first case has all libraries
-    rows = [[code(name), *(form(seconds[name]) if name in seconds else "" for seconds in cases.values())] for name in names]
-    passes = [digits(seconds["posenc"] / seconds["pass"]) for seconds in cases.values()]
-    return table(["", *cases], *rows, *([["posenc, in passes", *passes]] if measure != "decode" else []))
-
-
-def prefill():
-    return rotations("prefill", ms)
-
-
-def transposed():
-    return rotations("transposed", ms)
-
-
-def decode():
-    return rotations("decode", lambda seconds: digits(seconds * 1e6), lambda case: "threads" not in case)
-
-
-def slower():
-    """Name the cases in which another library is faster than posenc, with `at` if it was measured."""
-    data, found = load("performance"), {}
-    for measure, shape in (("prefill", ""), ("transposed", ", views"), ("decode", "")):
-        for case, seconds in data[measure].items():
-            ours = seconds.get("posenc, at", seconds["posenc"])
-            for name, theirs in seconds.items():
-                if name != "pass" and not name.startswith("posenc") and theirs < ours:
-                    found.setdefault(code(name), []).append(f"{case}{shape} ({times(ours / theirs)})")
-    if not found:
-        return "No library was faster in this run than posenc with `Rotary.at`."
-    lines = [textwrap.fill(f"- {name}: {'; '.join(cases)}", 128, subsequent_indent="  ") for name, cases in found.items()]
-    heading = "Libraries that were faster in this run than posenc with `Rotary.at`, with the ratio of the times:\n"
-    return "\n".join([heading, *lines])
+    rows = load("performance")["one_row"]["one row"].items()
+    return table(["call", "time in us"], *([call, digits(seconds * 1e6)] for call, seconds in rows))
 
 
 def placement():
@@ -195,6 +182,15 @@ def accuracy():
     rows = [["last position", *(f"{int(p):.2g}".replace("e+0", "e").replace("e+", "e") for p in SHOWN_POSITIONS)]]
     rows += [[name, *(f"{errors[p]:.1e}" for p in SHOWN_POSITIONS)] for name, errors in data["errors"].items()]
     return table(*rows)
+
+
+def errors():
+    """The table of the README: encodings, then rotations in bfloat16."""
+    data, rows = load("accuracy"), [["", "at 1e6", "at 1e9"]]
+    shown = [(f"{name}, encoding", each) for name, each in data["errors"].items() if not name.startswith("posenc, bf")]
+    shown += [(f"{name.removesuffix(', bfloat16')}, rotation", each) for name, each in data["rotation errors"].items()
+              if name.endswith("bfloat16") and "with posenc" not in name]
+    return table(*rows, *([name, *(f"{each[p]:.1e}" for p in SHOWN_POSITIONS[2:4])] for name, each in shown))
 
 
 def rotation_errors():

@@ -1,59 +1,39 @@
-"""Measure every time in the README and docs/performance.md.  ``python benchmarks/performance.py [NAME ...]``
+"""Measure the times in the README and docs/performance.md in about two minutes: ``python benchmarks/performance.py [NAME ...]``
 
-Without NAMEs, writes the median seconds per call to docs/data/performance.json and updates the tables; with NAMEs, prints
-only those measurements.  Requires Linux, torch and a C compiler for roof.c.  The cases on a line of output
-alternate.
+The fastest code that we could write, and the recipes as people paste them, are in rivals.py; each is measured with one and with
+two threads.  Writes the median seconds per call to docs/data/performance.json and updates the tables; with NAMEs, only those
+measurements.  Requires Linux, torch, transformers, onnx and onnxruntime.
 
 Fresh memory: before a call, the C library returns its free memory to the system, so that the call has the page faults of the
 first call in a process.  Reused memory: the output array was written before.
 """
 
+import argparse
 import ctypes
 import os
 import platform
 import re
-import subprocess
-import tempfile
 import time
-from functools import cache, partial
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
-import rotation
+import rivals
 import torch
-from common import PACKAGES, array_at, chosen, collect, medians, pause, save, versions
+from common import medians, pause, save, versions
 
 import pages
 import posenc
 from posenc import torch as posenc_torch
-from posenc._cli.bench import recipe, used_by_others
+from posenc._cli.bench import memset, used_by_others
 from posenc._core import kernel
 
-WIDTH = 512
-ROWS = [512 << k for k in range(8)]
-LARGE = 1 << 25                         # values
-DTYPES = ["float32", "float64", "float16", "bfloat16"]
-MOST_SECONDS = 2.0                      # for a case, after its first call
-
-
-@cache
-def roof():
-    """Compile roof.c; return its functions of (address, bytes, threads), which fill memory."""
-    path = Path(tempfile.mkdtemp(), "roof.so")
-    source = Path(__file__).with_name("roof.c")
-    subprocess.run(["cc", "-O2", "-fopenmp", "-shared", "-fPIC", "-o", path, source], check=True)
-    library = ctypes.CDLL(path)
-    functions = {"memset": library.fill_memset, "non-temporal stores": library.fill_stream}
-    for function in functions.values():
-        function.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int]
-    return functions
-
-
-def fill(out, threads, store="memset"):
-    roof()[store](out.ctypes.data, out.nbytes, threads)
-
-
-# ---- measurements: each yields pairs (name, dict of median seconds) -----------------------------------------------------
+WIDTH, ROWS = 512, {512: 30, 4096: 6, 65_536: 1}           # rows, and how often a turn calls a case
+HEADS, HEAD_DIM, LENGTH, BASE = 32, 128, 4096, 500_000.0
+QUICK = {"most_seconds": 0.3, "rounds": 5}      # for a case, after its first call
+POOL = ThreadPoolExecutor(2)
 
 
 def release_memory(case):
@@ -66,139 +46,111 @@ def warm_up(case):
     case()
 
 
-def fresh():
-    yield from by_size(True)
+def with_threads(cases, threads):
+    return {f"{name}, {pages.threads(threads)}": case for name, case in cases.items()}
 
 
-def reused():
-    yield from by_size(False)
+# ---- measurements: each yields pairs (name, dict of median seconds) -----------------------------------------------------
 
 
-def by_size(fresh):
-    for rows in ROWS:
-        yield rows, tables(rows, 1, fresh) | tables(rows, 2, fresh)
-
-
-def tables(rows, threads, fresh):
-    """Measure posenc, memset and the usual recipes."""
-    torch.set_num_threads(threads)
-    out = np.ones((rows, WIDTH), np.float32)
-    cases = {
-        "posenc": partial(posenc.encode, rows, WIDTH, out=None if fresh else out, threads=threads),
-        "memset": lambda: fill(np.empty_like(out) if fresh else out, threads),
-        "torch": partial(recipe, torch, torch.from_numpy(out), fresh),
-    }
-    if threads == 1:
-        cases["NumPy"] = partial(recipe, np, out, fresh)
-    seconds = medians(cases, most_seconds=MOST_SECONDS, before=release_memory if fresh else warm_up)
-    return {f"{name}, {pages.threads(threads)}": value for name, value in seconds.items()}
+def tables():
+    """Fill a float32 table.  By default, posenc uses one thread for the smallest table, and two for the others."""
+    for n, number in ROWS.items():
+        exact = posenc.encode(n, WIDTH)
+        for memory in ("fresh", "reused"):
+            out, seconds, fresh = np.ones((n, WIDTH), np.float32), {}, memory == "fresh"
+            given, new = (None, partial(np.empty_like, out)) if fresh else (out, lambda out=out: out)
+            for threads in (1, 2):
+                cases = {"posenc": partial(posenc.encode, n, WIDTH, out=given, threads=threads),
+                         "memset": partial(memset, out, fresh, threads, POOL)}
+                for name, fill in rivals.tables(n, WIDTH, threads, POOL, only_fast=fresh).items():
+                    cases[name] = lambda fill=fill, new=new: fill(new())
+                    fill(out)
+                    assert abs(out - exact).max() < 1e-2, name
+                cases["torch recipe"] = partial(rivals.torch_recipe, n, WIDTH)
+                cases = with_threads(cases, threads)
+                if threads == 1:
+                    cases["NumPy recipe, 1 thread"] = partial(rivals.numpy_recipe, n, WIDTH)
+                else:                   # posenc uses at most as many threads as torch
+                    cases["posenc, default"] = partial(posenc.encode, n, WIDTH, out=given)
+                options = {"before": release_memory} if fresh else {"before": warm_up, "number": number}
+                seconds |= medians(cases, **options, **QUICK)
+            yield f"{n}, {memory}", seconds
 
 
 def adding():
+    """Add encodings to a float32 batch; the rivals add a table that was computed before."""
     for shape in ((32, 2048, 512), (32, 512, 768)):
-        x, table = torch.ones(shape), torch.from_numpy(posenc.encode(*shape[1:]))
+        x, table, seconds = torch.ones(shape), torch.from_numpy(posenc.encode(*shape[1:])), {}
         array, encoding = x.numpy(), posenc.Encoding(shape[-1])
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            cases = {"torch": partial(x.add_, table), "posenc": partial(encoding.add_to, array, threads=threads)}
-            yield f"{pages.size(shape)}, {pages.threads(threads)}", medians(cases, before=warm_up)
+            cases = {"posenc": partial(encoding.add_to, array, threads=threads), "torch, a table": partial(x.add_, table)}
+            if threads == 1:
+                cases["NumPy, a table"] = partial(np.add, array, table.numpy(), out=array)
+            seconds |= medians(with_threads(cases, threads), before=warm_up, **QUICK)
+        yield pages.size(shape), seconds
+
+
+def rotation():
+    """Rotate 4,096 positions of 32 heads, stored by head or, as in most models, by position; then one position of batches."""
+    for dtype in (torch.float32, torch.bfloat16):
+        for name, shape in {"by head": (1, HEADS, LENGTH, HEAD_DIM), "by position": (1, LENGTH, HEADS, HEAD_DIM)}.items():
+            x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+            x = x if name == "by head" else x.swapaxes(1, 2)
+            yield f"{str(dtype)[6:]}, 4,096 positions, {name}", rotated(x, torch.arange(LENGTH)[None])
+        for batch in (1, 64):
+            x = torch.randn(batch, HEADS, 1, HEAD_DIM).to(dtype)
+            positions = torch.randint(0, 100_000, (batch, 1), generator=torch.Generator().manual_seed(1))
+            yield f"{str(dtype)[6:]}, 1 position, batch {batch}", rotated(x, positions, number=50)
+
+
+def rotated(x, positions, **options):
+    array = x.numpy() if x.dtype == torch.float32 else x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    rotary, seconds = posenc.Rotary(HEAD_DIM, base=BASE), {}
+    at = rotary.at(positions.numpy()[:, None])
+    for threads in (1, 2):
+        cases = {"posenc": partial(rotary.rotate, array, positions.numpy()[:, None], threads=threads),
+                 "posenc, at": partial(at.rotate, array, threads=threads)} | rivals.rotations(x, positions, rotary, threads)
+        seconds |= medians(with_threads(cases, threads), before=warm_up, **QUICK, **options)
+    return seconds
 
 
 def one_row():
-    """Encode one row of 512 columns into a new array, or add it to x, with various arguments."""
-    plain, offset = posenc.Encoding(WIDTH), posenc.Encoding(WIDTH, position_offset=3)
-    row, x = range(100, 101), torch.ones(1, 1, WIDTH)
+    """Encode one row of 512 columns into a new array, or add it to x."""
+    plain, row, x = posenc.Encoding(WIDTH), range(100, 101), torch.ones(1, 1, WIDTH)
     cases = {
         "`encoding.encode(range(100, 101))`": partial(plain.encode, row),
         "`posenc.encode(range(100, 101), 512)`": partial(posenc.encode, row, WIDTH),
-        "the first call with `threads=1`": partial(plain.encode, row, threads=1),
-        "the first call with `dtype=np.float32`": partial(plain.encode, row, dtype=np.float32),
-        'the first call with `dtype="bfloat16"`': partial(plain.encode, row, dtype="bfloat16"),
-        "the first call with a `position_offset`": partial(offset.encode, row),
-        "the first call with an array of one position": partial(plain.encode, np.array([100])),
-        "`posenc.torch.add_to`": partial(posenc_torch.add_to, x),
+        "`encoding.add_to(x, range(100, 101))`": partial(plain.add_to, x.numpy(), row),
         "`posenc.torch.PositionalEncoding.forward`": partial(posenc_torch.PositionalEncoding(WIDTH).forward, x),
     }
-    for name, seconds in medians(cases, number=1000).items():
-        yield name, {"posenc": seconds}
+    yield "one row", medians(cases, number=1000)
 
 
-def large():
-    """Compare fills of memory with encoding to an aligned array and to one 16 bytes past a cache line (as from np.empty)."""
-    before = kernel.instruction_set()
-    for dtype, width, isa in [*((d, WIDTH, before) for d in DTYPES), *(("float32", d, before) for d in (100, 300, 510, 768)),
-                              ("float32", WIDTH, "baseline")]:
-        rows, element = LARGE // width, np.uint16 if dtype == "bfloat16" else dtype
-        aligned, unaligned = (array_at((rows, width), element, offset) for offset in (0, 16))
-        encoding = posenc.Encoding(width)
-        kernel.use_instruction_set(isa)
-        for threads in (1, 2):
-            cases = {store: partial(fill, aligned, threads, store) for store in roof()}
-            for name, out in {"aligned": aligned, "unaligned": unaligned}.items():
-                cases[name] = partial(encoding.encode, rows, dtype=dtype, out=out, threads=threads)
-            yield f"{dtype}, {pages.size((rows, width))}, {isa}, {pages.threads(threads)}", medians(cases)
-    kernel.use_instruction_set(before)
-
-
-def small():
-    encoding = posenc.Encoding(WIDTH)
-    table = np.ones((512, WIDTH), np.float32)
-    out = np.empty_like(table)
-    encode = partial(encoding.encode, threads=1)
-    cases = {f"from position {p:,}": partial(encode, range(p, p + 512), out=out) for p in (0, 1000)}
-    yield "512 x 512", medians(cases | {"np.copyto": partial(np.copyto, out, table)}, number=50)
-    yield "64 x 512", medians({"from position 0": partial(encode, 64, out=out[:64])}, number=200)
-    strided = {f"rows {4 * d:,} bytes apart": array_at((1024, d), np.float32, 0)[:, :512] for d in (512, 528)}
-    yield "1,024 x 512", medians({name: partial(encode, 1024, out=rows) for name, rows in strided.items()}, number=20)
-
-
-def arrays():
-    """Encode 32 x arange(512) with d_model 768, as an array and as ranges; or copy the rows from a table."""
-    positions = np.tile(np.arange(512), (32, 1))
-    encoding = posenc.Encoding(768)
-    out, table = np.empty((32, 512, 768), np.float32), posenc.encode(512, 768)
-
-    def ranges(threads):
-        for rows in out:
-            encoding.encode(512, out=rows, threads=threads)
-
-    for threads in (1, 2):
-        cases = {"an array": partial(encoding.encode, positions, out=out, threads=threads), "ranges": partial(ranges, threads),
-                 "np.take": partial(np.take, table, positions, axis=0, mode="clip", out=out)}
-        yield pages.threads(threads), medians(cases)
-
-
-class UsedByOthers:
-    """The average number of processors that other processes used between creation and the last update."""
-
-    def __init__(self):
-        self.begin, self.seconds = time.perf_counter(), used_by_others()
-        self.processors = 0.0
-
-    def update(self):
-        self.processors = (used_by_others() - self.seconds) / (time.perf_counter() - self.begin)
-
-
-def processor():
-    """Return the name of the processor."""
-    info = Path("/proc/cpuinfo").read_text()
-    name = re.search(r"^model name\s*: (.*)", info, re.MULTILINE)
-    return name[1] if name else platform.machine()
+def system(others):
+    info = re.search(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return {"processor": info[1] if info else platform.machine(), "processors": os.cpu_count(),
+            "instruction set": kernel.instruction_set(), "used by others": round(others, 2)}
 
 
 def main(*functions):
-    measurements = chosen(__doc__, functions)
-    others, document = UsedByOthers(), {}
-    for name, measure in measurements.items():
-        document[name] = collect(measure)
-        others.update()
-    print(f"other processes used {others.processors:.2f} processors")
-    if len(measurements) == len(functions):
-        system = {"processor": processor(), "processors": os.cpu_count(), "instruction set": kernel.instruction_set(),
-                  "used by others": round(others.processors, 2)}
-        save("performance", {"system": system, "versions": versions(*PACKAGES), **document})
-        pages.update()
+    functions = {function.__name__: function for function in functions}
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(functions))
+    names = parser.parse_args().names
+    document = {name: cases for name, cases in pages.load("performance").items() if names and name in functions}
+    begin, before = time.perf_counter(), used_by_others()
+    for name in names or functions:
+        document[name] = {}
+        for case, seconds in functions[name]():
+            document[name][case] = seconds
+            print(f"{case}:", ", ".join(f"{key} {value * 1e3:.4g} ms" for key, value in seconds.items()), flush=True)
+    others = (used_by_others() - before) / (time.perf_counter() - begin)
+    document |= {"system": system(others), "versions": versions("torch", "transformers", "onnxruntime")}
+    save("performance", document)
+    pages.update()
 
 
 if __name__ == "__main__":
-    main(fresh, reused, adding, one_row, large, small, arrays, rotation.prefill, rotation.transposed, rotation.decode)
+    main(tables, adding, rotation, one_row)

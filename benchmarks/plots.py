@@ -1,7 +1,6 @@
 """Draw the plot of the README, docs/images/accuracy.svg.  ``python benchmarks/plots.py``
 
-docs/conf.py draws the other plots when it builds the documentation.  The files adapt to the colour scheme of the browser: if
-it is dark, a style sheet replaces each colour with a dark one.
+The file adapts to the colour scheme of the browser: if it is dark, a style sheet replaces each colour with a dark one.
 """
 
 import hashlib
@@ -60,15 +59,6 @@ def title(ax, text):
     ax.set_title(text, loc="left", size=13, weight="bold", pad=8)
 
 
-def label_ends(ax, x, ends):
-    """Write labels beside the ends of lines, at least 17 pixels apart; `ends` is {text: (y, colour)}."""
-    below, gap = -1, 17 / (ax.figure.get_figheight() * 96 * ax.get_position().height)
-    for text, (y, colour) in sorted(ends.items(), key=lambda item: item[1][0]):
-        _, height = ax.transAxes.inverted().transform(ax.transData.transform((x, y)))
-        below = max(height, below + gap)
-        ax.text(1.02, below, text, color=colour[0], transform=ax.transAxes, va="center")
-
-
 # ---- plots --------------------------------------------------------------------------------------------------------------
 
 
@@ -113,40 +103,6 @@ def draw_errors(ax, errors, lines):
         ax.plot([int(p) for p in errors[name]], list(errors[name].values()), color=colour[0])
         ax.text(x, y, name, color=colour[0], ha=align, va="center")
     ax.set(xscale="log", yscale="log")
-
-
-def performance():
-    data = pages.load("performance")
-    rows = [int(n) for n in data["fresh"]]
-    figure = Figure((WIDTH, 760 / 96))
-    figure.subplots_adjust(left=0.07, right=0.74, bottom=0.075, top=0.95, hspace=0.16)
-    rates, ratios = figure.subplots(2, 1, sharex=True, height_ratios=[5, 4])
-    lines = {rates: {}, ratios: {}}
-    for name, colour, threads in [
-        ("memset", GREY, (pages.TWO,)), ("posenc", POSENC, (pages.TWO, pages.ONE)),
-        ("torch", TORCH, (pages.TWO, pages.ONE)), ("NumPy", NUMPY, (pages.ONE,)),
-    ]:
-        for number in threads:
-            case = f"{name}, {number}"
-            rate = [int(n) * 512 * 4 / seconds[case] / 1e9 for n, seconds in data["fresh"].items()]
-            lines[rates][case] = rate, colour, "-" if number == pages.TWO else "--"
-    for memory, line in (("fresh", "-"), ("reused", ":")):
-        for name, colour in ((f"torch, {pages.TWO}", TORCH), (f"NumPy, {pages.ONE}", NUMPY)):
-            ratio = [seconds[name] / seconds[f"posenc, {pages.TWO}"] for seconds in data[memory].values()]
-            lines[ratios][f"over {name.partition(',')[0]}, {memory}"] = ratio, colour, line
-    title(rates, "GB/s in fresh memory, float32, d_model 512")
-    title(ratios, "Speed-up of posenc, 2 threads, in fresh and in reused memory")
-    ratios.set_xlabel("positions")
-    for ax, curves in lines.items():
-        for values, colour, line in curves.values():
-            ax.plot(rows, values, line, color=colour[0])
-        ax.set(xscale="log", yscale="log", xlim=(rows[0], rows[-1]))
-        fix_ticks(ax.xaxis, rows[1::2], lambda n, _: f"{n:,.0f}")
-        low, high = ax.get_ylim()
-        ticks = [k * 10.0**n for n in range(-2, 4) for k in (1, 2, 5)]
-        fix_ticks(ax.yaxis, [tick for tick in ticks if low <= tick <= high], lambda y, _: f"{y:g}")
-        label_ends(ax, rows[-1], {name: (values[-1], colour) for name, (values, colour, _) in curves.items()})
-    return figure
 
 
 def digest(name):

@@ -1,211 +1,201 @@
-"""Compare the speed of posenc with other libraries and the project's targets.  ``python benchmarks/rivals.py [NAME ...]``
+"""The code with which `performance.py` compares posenc: recipes as people paste them, and the fastest code that we could write.
 
-Each line shows the median and the 10th and 90th percentiles of time ratios; above 1, posenc is faster.  The cases of a line
-alternate.  posenc writes to reused memory unless a line says "fresh memory"; recipes and peers always allocate fresh memory.
-NumPy uses one thread; torch uses as many threads as posenc.
+A rival keeps between calls what posenc keeps, frequencies and tables that do not depend on the first position, and also every
+buffer.  The rivals of `encode` compute both functions of each angle, or add angles: one complex product for each pair.
 """
 
 import importlib
-from concurrent.futures import ThreadPoolExecutor
+import math
 from functools import partial
-from types import MappingProxyType
 
 import numpy as np
-from common import array_at, main, report, times_of
+import torch
 
-import posenc
-from posenc._core.frequencies import pi
+from posenc._cli.bench import angle_addition
 
-ROWS, WIDTH, PEER_ROWS = 65_536, 512, 4_096     # fewer rows for peers: one of them fills its table in a Python loop
-MOST_SECONDS = 5.0
+BLOCK, TORCH_BLOCK = 128, 1024          # rows of temporaries that stay in the cache; torch starts its threads for each call
 
 
-# ---- rivals -------------------------------------------------------------------------------------------------------------
+# ---- tables: recipes return a new table; the other functions return a function that fills an array ----------------------
 
 
-def numpy_recipe(positions, d_model, dtype=np.float32):
-    """Return the table of the common NumPy recipe: float64 arithmetic on a full grid, and an exponent per column."""
-    n = len(positions)
-    pe = np.zeros((n, d_model), dtype)
-    position = np.asarray(positions, dtype).reshape(n, -1)
-    even = np.tile(np.arange(0, d_model, 2), (n, 1))
-    odd = np.tile(np.arange(1, d_model, 2), (n, 1))
-    pe[:, 0::2] = np.sin(position / np.power(10000, even / d_model))
-    pe[:, 1::2] = np.cos(position / np.power(10000, odd / d_model))
+def numpy_recipe(n, d_model):
+    """Return the table of the common NumPy recipe, with angles in float64."""
+    position = np.arange(n)[:, None]
+    angles = position * np.exp(np.arange(0, d_model, 2) * (-math.log(10000.0) / d_model))
+    pe = np.zeros((n, d_model), np.float32)
+    pe[:, 0::2] = np.sin(angles)
+    pe[:, 1::2] = np.cos(angles)
     return pe
 
 
-def numpy_float32_recipe(positions, d_model):
-    """Return the table of the fastest NumPy recipe: float32 arithmetic and one row of frequencies."""
-    pe = np.empty((len(positions), d_model), np.float32)
-    frequencies = np.power(np.float32(10000), -np.arange(0, d_model, 2, dtype=np.float32) / np.float32(d_model))
-    angles = np.asarray(positions, np.float32)[:, None] * frequencies
-    np.sin(angles, out=pe[:, 0::2])
-    np.cos(angles, out=pe[:, 1::2])
+def torch_recipe(n, d_model):
+    """Return the table of the PyTorch tutorial, with angles in float32."""
+    position = torch.arange(n).unsqueeze(1)
+    angles = position * torch.exp(torch.arange(0, d_model, 2) * (-math.log(10000.0) / d_model))
+    pe = torch.zeros(n, d_model)
+    pe[:, 0::2] = torch.sin(angles)
+    pe[:, 1::2] = torch.cos(angles)
     return pe
 
 
-def torch_recipe(torch, positions, d_model):
-    """Return the table of the common torch recipe: float32 arithmetic, with the sines and cosines stacked."""
-    even = torch.arange(0, d_model, 2).float()
-    denominator = torch.pow(10000, even / d_model)
-    position = positions.float().reshape(len(positions), 1)
-    stacked = torch.stack([torch.sin(position / denominator), torch.cos(position / denominator)], dim=2)
-    return torch.flatten(stacked, start_dim=1, end_dim=2)
+def factors(library, n, d_model, dtype=np.float32, first=0):
+    """Return positions and frequencies, whose products are the angles."""
+    arrays = np.arange(first, first + n, dtype=dtype)[:, None], (10000.0 ** (-np.arange(0, d_model, 2) / d_model)).astype(dtype)
+    return arrays if library is np else map(torch.from_numpy, arrays)
 
 
-def int64_positions(rows):
-    """Return uniformly random int64 positions."""
-    info = np.iinfo(np.int64)
-    return np.random.default_rng(0).integers(info.min, info.max, rows, dtype=np.int64, endpoint=True)
+def numpy_sin_cos(n, d_model, dtype, first=0):
+    position, rates = factors(np, n, d_model, dtype, first)
+    angles, values = np.empty((2, min(n, BLOCK), d_model // 2), dtype)
+
+    def fill(pe):
+        for i in range(0, n, BLOCK):
+            block = pe[i : i + BLOCK]
+            np.multiply(position[i : i + BLOCK], rates, out=angles)
+            if dtype == np.float32:         # faster than a copy
+                np.sin(angles, out=block[:, 0::2])
+                np.cos(angles, out=block[:, 1::2])
+            else:
+                block[:, 0::2] = np.sin(angles, out=values)
+                block[:, 1::2] = np.cos(angles, out=values)
+
+    return fill
 
 
-def exhaust(n):
-    for _ in posenc.stream(n, 64):
-        pass
+def torch_sin_cos(n, d_model):
+    position, rates = factors(torch, n, d_model)
+    angles, values = torch.empty(2, min(n, TORCH_BLOCK), d_model // 2)
+
+    def fill(pe):
+        for i in range(0, n, TORCH_BLOCK):
+            block = torch.from_numpy(pe[i : i + TORCH_BLOCK])
+            torch.mul(position[i : i + TORCH_BLOCK], rates, out=angles)
+            block[:, 0::2] = torch.sin(angles, out=values)
+            block[:, 1::2] = torch.cos(angles, out=values)
+
+    return fill
 
 
-def installed(name, threads=1):
-    """Set the number of threads of torch; return the module `name`, or None if it or torch cannot be imported."""
-    try:
-        importlib.import_module("torch").set_num_threads(threads)
-        return importlib.import_module(name)
-    except ImportError:
-        report(name, "is not installed")
-        return None
+def torch_compile(n, d_model):
+    def table(position, rates, pe):
+        angles = position * rates
+        pe.copy_(torch.stack([torch.sin(angles), torch.cos(angles)], -1).flatten(1))
+
+    compiled, arrays = torch.compile(table, dynamic=False), tuple(factors(torch, n, d_model))
+    return lambda pe: compiled(*arrays, torch.from_numpy(pe))
 
 
-# ---- reports ------------------------------------------------------------------------------------------------------------
+def torch_polar(n, d_model):
+    """sin(a) + i cos(a) is the number of length 1 with the angle pi/2 - a."""
+    position, rates = factors(torch, n, d_model)
+    angles, quarter, length = torch.empty(n, d_model // 2), torch.tensor(math.pi / 2), torch.ones(1, 1).expand(n, d_model // 2)
+
+    def fill(pe):
+        torch.addcmul(quarter, position, rates, value=-1, out=angles)
+        torch.polar(length, angles, out=torch.from_numpy(pe.view(np.complex64)))
+
+    return fill
 
 
-def compare(name, ours, rivals, targets=MappingProxyType({})):
-    """Print a line for each rival, with its target if there is one."""
-    seconds, *all_seconds = times_of([ours, *rivals.values()], most_seconds=MOST_SECONDS)
-    for rival, theirs in zip(rivals, all_seconds, strict=True):
-        ratios = [their_time / our_time for their_time, our_time in zip(theirs, seconds, strict=False)]
-        low, median, high = np.percentile(ratios, (10, 50, 90))
-        target = targets.get(rival)
-        result = "" if target is None else f"; target {target}: {'met' if median >= target else 'missed'}"
-        report(f"{name}, against {rival}", f"{median:.2f} ({low:.2f} to {high:.2f}){result}")
+def numpy_addition(n, d_model, first=0):
+    return partial(angle_addition(np, n, d_model), first=first)
 
 
-def median_seconds(case):
-    (seconds,) = times_of([case], most_seconds=MOST_SECONDS)
-    return np.median(seconds)
+def in_threads(make, n, d_model, threads, pool, **options):
+    """Fill each part of a table in a thread of its own; NumPy releases the interpreter's lock."""
+    fills = [make(n // threads, d_model, first=first, **options) for first in range(0, n, n // threads)]
+    if threads == 1:
+        return fills[0]
+    return lambda pe: list(pool.map(lambda fill, part: fill(part), fills, np.split(pe, threads)))
 
 
-def at_most(name, value, unit, target):
-    report(name, f"{value:.2f} {unit}; target {target}: {'met' if value <= target else 'missed'}")
+def tables(n, d_model, threads, pool, only_fast=False):
+    """Return {name: function that fills an array}, with this number of threads; only the fastest, or all."""
+    torch.set_num_threads(threads)
+    torch.compiler.reset()              # compiled code has a fixed number of threads
+    fast = {
+        "NumPy float32, sin and cos": in_threads(numpy_sin_cos, n, d_model, threads, pool, dtype=np.float32),
+        "NumPy, angle addition": in_threads(numpy_addition, n, d_model, threads, pool),
+        "torch, sin and cos": torch_sin_cos(n, d_model),
+        "torch, angle addition": angle_addition(torch, n, d_model),
+    }
+    return fast if only_fast else fast | {
+        "NumPy float64, sin and cos": in_threads(numpy_sin_cos, n, d_model, threads, pool, dtype=np.float64),
+        "torch.compile, sin and cos": torch_compile(n, d_model),
+        "torch.polar, sin and cos": torch_polar(n, d_model),
+    }
 
 
-# ---- measurements -------------------------------------------------------------------------------------------------------
+# ---- rotations of tensors of shape (batch, heads, n, head_dim), with halves; cosines and sines are computed before ------
 
 
-def copies():
-    out, table = array_at((ROWS, WIDTH), np.float32, 0), posenc.encode(ROWS, WIDTH)
-    rivals = {"np.copyto": partial(np.copyto, out, table), "ndarray.fill": partial(out.fill, 0.5)}
-    for threads, targets in ((1, {"np.copyto": 2.5, "ndarray.fill": 1.7}), (2, {"np.copyto": 5.0})):
-        ours = partial(posenc.encode, ROWS, WIDTH, out=out, threads=threads)
-        compare(f"float32, {threads} threads", ours, rivals, targets)
+def transformers_recipe(x, positions, base):
+    """Return a function that calls transformers as its models do; the result is a new tensor."""
+    llama = importlib.import_module("transformers.models.llama.modeling_llama")
+    config = llama.LlamaConfig(head_dim=x.shape[-1], rope_parameters={"rope_type": "default", "rope_theta": base})
+    cos, sin = llama.LlamaRotaryEmbedding(config)(x, positions)
+    return lambda: llama.apply_rotary_pos_emb(x, x[:, :0], cos, sin)     # k has no heads
 
 
-def recipes():
-    out, positions = array_at((ROWS, WIDTH), np.float32, 0), np.arange(ROWS)
-    rivals = {"NumPy": partial(numpy_recipe, positions, WIDTH)}
-    rivals["NumPy float32"] = partial(numpy_float32_recipe, positions, WIDTH)
-    if torch := installed("torch", 2):
-        rivals["torch"] = partial(torch_recipe, torch, torch.arange(ROWS), WIDTH)
-    targets = {"NumPy": 200, "NumPy float32": 10, "torch": 30}
-    compare("recipes, 2 threads", partial(posenc.encode, ROWS, WIDTH, out=out, threads=2), rivals, targets)
-    compare("recipes, 2 threads, fresh memory", partial(posenc.encode, ROWS, WIDTH, threads=2), rivals)
+def torch_in_place(x, cos, sin):
+    """Rotate blocks in place; their temporaries stay in the cache."""
+    half, heads = x.shape[-1] // 2, [(x[i, j], cos[i], sin[i]) for i in range(len(x)) for j in range(x.shape[1])]
+    if x.shape[2] == 1:                 # decoding: one block
+        heads = [(x, cos[:, None], sin[:, None])]
+    parts = [(y[..., i : i + TORCH_BLOCK, :half], y[..., i : i + TORCH_BLOCK, half:], c[..., i : i + TORCH_BLOCK, :],
+              s[..., i : i + TORCH_BLOCK, :]) for y, c, s in heads for i in range(0, x.shape[2], TORCH_BLOCK)]
+    product = torch.empty_like(parts[0][0])
+
+    def rotate():
+        for a, b, c, s in parts:
+            torch.mul(a, s, out=product)
+            a.mul_(c).addcmul_(b, s, value=-1)
+            b.mul_(c).add_(product)
+
+    return rotate
 
 
-def peers():
-    rivals = {}
-    if module := installed("positional_encodings.torch_encodings", 2):
-        peer, x = module.PositionalEncoding1D(WIDTH), importlib.import_module("torch").zeros(1, PEER_ROWS, WIDTH)
+def torch_compiled(x, cos, sin):
+    """Rotate into a second tensor, which is reused: faster than in place."""
+    half, out, cos, sin = x.shape[-1] // 2, torch.empty_like(x), cos[:, None], sin[:, None]
 
-        def table():
-            peer.cached_penc = None
-            peer(x)
+    def rotate(x, cos, sin, out):
+        a, b = x.chunk(2, -1)
+        out[..., :half] = a * cos - b * sin
+        out[..., half:] = b * cos + a * sin
 
-        rivals["positional-encodings"] = table
-    if module := installed("transformers.models.marian.modeling_marian", 2):
-        rivals["transformers, Marian"] = module.MarianSinusoidalPositionalEmbedding(PEER_ROWS, WIDTH).create_weight
-    compare(f"{PEER_ROWS} x {WIDTH}, 2 threads, fresh memory", partial(posenc.encode, PEER_ROWS, WIDTH, threads=2), rivals)
+    torch.compiler.reset()
+    return partial(torch.compile(rotate, dynamic=False), x, cos, sin, out)
 
 
-def matrix():
-    x, table = array_at((ROWS, WIDTH), np.float32, 0), posenc.encode(ROWS, WIDTH)
-    for threads in (1, 2):
-        rivals = {"np.add": partial(np.add, x, table, out=x), "x += 1": partial(x.__iadd__, np.float32(1))}
-        if torch := installed("torch", threads):
-            rivals["torch x.add_"] = partial(torch.from_numpy(x).add_, torch.from_numpy(table))
-        targets = {"np.add": 1.25 if threads == 1 else None, "torch x.add_": 1.25}
-        compare(f"add_to, {threads} threads", partial(posenc.add_to, x, threads=threads), rivals, targets)
+def onnxruntime(x, cos, sin, threads):
+    """Run the operator RotaryEmbedding, with inputs and outputs bound to existing arrays; it has no bfloat16 on the CPU."""
+    helper, runtime = importlib.import_module("onnx.helper"), importlib.import_module("onnxruntime")
+    info = partial(helper.make_tensor_value_info, elem_type=1, shape=None)
+    heads, out = {}, x.numpy()
+    if not x.is_contiguous():           # shape (batch, n, heads * head_dim)
+        heads, out = {"num_heads": x.shape[1]}, out.swapaxes(1, 2).reshape(x.shape[0], x.shape[2], -1)
+    node = helper.make_node("RotaryEmbedding", ["x", "cos", "sin"], ["y"], **heads)
+    graph = helper.make_graph([node], "rotation", list(map(info, ("x", "cos", "sin"))), [info("y")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    binding = session.io_binding()
+    for name, value in {"x": out, "cos": cos.numpy(), "sin": sin.numpy()}.items():
+        binding.bind_ortvalue_input(name, runtime.OrtValue.ortvalue_from_numpy(value))
+    binding.bind_ortvalue_output("y", runtime.OrtValue.ortvalue_from_numpy(np.ones_like(out)))
+    return partial(session.run_with_iobinding, binding)
 
 
-def scattered():
-    out, table = array_at((ROWS, WIDTH), np.float32, 0), posenc.encode(ROWS, WIDTH)
-    shuffled = np.random.default_rng(0).permutation(ROWS)
-    for threads in (1, 2):
-        rivals = {"np.take": partial(np.take, table, shuffled, axis=0, out=out)}
-        rivals["np.take, clip"] = partial(np.take, table, shuffled, axis=0, out=out, mode="clip")
-        if torch := installed("torch", threads):
-            layer = torch.nn.Embedding.from_pretrained(torch.from_numpy(table))
-            rivals["nn.Embedding"] = partial(layer, torch.from_numpy(shuffled))
-        for name, positions, target in (("shuffled", shuffled, 1.0), ("random int64", int64_positions(ROWS), 0.7)):
-            ours = partial(posenc.encode, positions, WIDTH, out=out, threads=threads)
-            compare(f"{name}, {threads} threads", ours, rivals, {"np.take": target})
-
-
-def one_row():
-    encoding, rows = posenc.Encoding(WIDTH), [range(p, p + 1) for p in range(1_000)]
-    x, table = np.ones((1, WIDTH), np.float32), posenc.encode(len(rows), WIDTH)
-
-    def steps_of(add_to):
-        for positions in rows:
-            add_to(x, positions)
-
-    if torch := installed("torch"):
-        row, pe = torch.from_numpy(x), torch.from_numpy(table)
-
-        def steps():
-            for p in range(len(rows)):
-                row.add_(pe[p : p + 1])
-
-        rivals = {"torch": steps, "torch, inference mode": torch.inference_mode()(steps)}
-        for name, add_to in (("encoding.add_to", encoding.add_to), ("posenc.add_to", posenc.add_to)):
-            compare(f"one row, {name}", partial(steps_of, add_to), rivals, dict.fromkeys(rivals, 1.0))
-
-
-def building():
-    def build(d_model):
-        pi.cache_clear()       # a new process must compute pi
-        posenc.Encoding(d_model)
-
-    for d_model, target in ((512, 2.0), (8_192, 30.0)):
-        at_most(f"first Encoding({d_model}) of a process", median_seconds(partial(build, d_model)) * 1e3, "ms", target)
-
-
-def streams():
-    """Check that the time per position does not depend on the number of positions."""
-    times = [median_seconds(partial(exhaust, 10**k)) / 10**k for k in range(5, 9)]
-    at_most("stream of 10**5 to 10**8 positions, slowest per position", max(times) / min(times), "x the fastest", 1.3)
-
-
-def callers():
-    tables = [array_at((8_192, WIDTH), np.float32, 0) for _ in range(16)]
-    encode = posenc.Encoding(WIDTH).encode
-
-    def with_threads(threads):
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(lambda table: encode(len(table), out=table), tables))
-
-    for threads in (2, 4, 16):
-        rivals = {"one": partial(with_threads, 1)}
-        compare(f"16 tables in {threads} Python threads", partial(with_threads, threads), rivals, {"one": 0.8})
-
-
-if __name__ == "__main__":
-    main(__doc__, copies, recipes, peers, matrix, scattered, one_row, building, streams, callers)
+def rotations(x, positions, rotary, threads):
+    """Return {name: function} for a tensor, and positions of shape (batch, n)."""
+    torch.set_num_threads(threads)
+    exact = rotary.tables(positions.numpy(), dtype="float64")
+    cos, sin = (torch.from_numpy(array[..., : x.shape[-1] // 2]).to(x.dtype) for array in exact)      # (batch, n, head_dim / 2)
+    cases = {"transformers": transformers_recipe(x, positions, rotary.base),
+             "torch in place": torch_in_place(x, cos, sin), "torch.compile": torch_compiled(x, cos, sin)}
+    if x.dtype == torch.float32:
+        cases["onnxruntime"] = onnxruntime(x, cos.contiguous(), sin.contiguous(), threads)
+    return cases

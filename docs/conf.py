@@ -1,16 +1,10 @@
 """Sphinx settings.  ``sphinx-build -W --keep-going -n -b html docs docs/_build/html`` builds the documentation, offline."""
 
 import inspect
-import re
-import sys
-from pathlib import Path
 
 from sphinx.util.inspect import stringify_signature
 
 import posenc
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
-import plots
 
 project = "posenc"
 author = "The posenc developers"
@@ -65,16 +59,5 @@ def signature(app, what, name, value, options, text, result):
     return stringify_signature(inspect.Signature(parameters), show_annotation=False), result
 
 
-def show_plots(app, page, source):
-    """Draw the plots that a page names in comments, ``<!-- plot: NAME: description -->``, and replace the comments."""
-    def image(match):
-        name, description = match[1], match[2].replace("\n", " ")
-        plots.draw(getattr(plots, name))
-        return f"![{description}](images/{name}.svg)"
-
-    source[0] = re.sub(r"<!-- plot: (\w+): (.*?) -->", image, source[0], flags=re.DOTALL)
-
-
 def setup(app):
-    app.connect("source-read", show_plots)
     app.connect("autodoc-process-signature", signature)

@@ -23,6 +23,15 @@ HERE = [name for name, runs in kernel.instruction_sets().items() if runs]
 EDGE_SIZES = (1, 2, 3, 31, 32, 33, 64, 510, 512)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    """Without -n, use a process for each processor, at most four, if pytest-xdist is installed."""
+    options = config.option
+    if getattr(options, "numprocesses", 0) is None and not options.usepdb and "PYTEST_XDIST_WORKER" not in os.environ:
+        options.numprocesses = min(4, os.cpu_count() or 1)
+        options.dist = "worksteal"          # a process without tests takes tests from another one
+
+
 @contextlib.contextmanager
 def instruction_set(name):
     """Use the kernels for an instruction set inside the block."""
