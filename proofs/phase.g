@@ -13,7 +13,7 @@
 #! constant MOST table/direct.h: enum { FAST_POSITION_LIMBS = {},
 #! constant INTEGER_LIMBS exact/position.h: p.limbs = m >> 32 ? {} : m != 0;
 #! constant HALVES_LIMBS exact/position.h: .finite = 1, .limbs = {}, .exponent = -1,
-#! constant OFFSET _encoding/convention.py: "position_offset": Keyword({}, checks.real, "added to the positions"),
+#! constant OFFSET _encoding/encoding.py: position_offset: Keyword[SupportsFloat, float] = Keyword({}, _offset, "added to the positions")
 #! constant SIGNIFICANT _core/frequencies.py: SIGNIFICANT_BITS = {} GUARD_BITS
 #! constant DD_LIMBS table/direct.h: FAST_POSITION_LIMBS = 4, PHASE_LIMBS = {} }
 #! constant DOUBLE_LIMBS table/direct.h: direct_phase(spec, position, column, lanes, {})
@@ -53,7 +53,7 @@
 #! refused table/direct.h: for (int i = 0; i <= limbs; i++) { => for (int i = 0; i < limbs; i++) {
 #! mutation _core/frequencies.py: SIGNIFICANT_BITS = 256 => SIGNIFICANT_BITS = 192
 #! mutation exact/position.h: p.limbs = m >> 32 ? 2 : m != 0; => p.limbs = m >> 32 ? 5 : m != 0;
-#! mutation _encoding/convention.py: "position_offset": Keyword(0.0, => "position_offset": Keyword(0.5,
+#! mutation _encoding/encoding.py: Keyword(0.0, _offset, => Keyword(0.5, _offset,
 #! refused table/direct_rows.h: position->limbs <= FAST_POSITION_LIMBS; => position->limbs <= FAST_POSITION_LIMBS + 4;
 #! refused rope/factors.h: t->table.reals == NULL && r->has_fast_path; => r->has_fast_path;
 dropped_double = {{MOST}} * p * f3 + l3 + e;

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import weakref
 from fractions import Fraction
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -93,7 +94,8 @@ def test_a_stream_may_be_infinite():
 def test_an_endless_stream_ends_with_the_domain(offset):
     encoding = Encoding(4, position_offset=offset)
     assert_same_bits(next(encoding.stream(chunk_rows=9)).values, encoding.encode(9))
-    chunks = list(chunks_of(lambda positions, **_: None, 4, offset, None, 2**62, "float32", None, None))
+    without_values = SimpleNamespace(d_model=4, position_offset=offset, encode=lambda positions, **_: None)
+    chunks = list(chunks_of(without_values, None, 2**62, "float32", None, None))
     last = chunks[-1].positions[-1]
     encoding.encode(np.array(last))
     assert sum(len(c.positions) for c in chunks) == last + 1

@@ -21,7 +21,7 @@ from conftest import main_without, python
 from posenc._arguments import install
 from posenc._cli import entry_point
 from posenc._core import kernel
-from posenc._encoding.convention import KEYWORDS
+from posenc._encoding.encoding import KEYWORDS
 from posenc._files import npy, table
 from posenc._files.atomic import quantity
 from posenc._files.compare import sampled
@@ -96,7 +96,7 @@ def test_help_explains_each_choice():
     """An order is a function, and the choices of odd are verbs."""
     for name, keyword in KEYWORDS.items():
         for choice in keyword.check if isinstance(keyword.check, tuple) else ():
-            assert f"{choice}: " in keyword.help or name in ("odd", "order")
+            assert f"{choice}: " in keyword.description or name in ("odd", "order")
 
 
 # dates of the OpenMP specifications, https://www.openmp.org/specifications

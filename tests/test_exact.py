@@ -12,7 +12,7 @@ from constructed import KINDS, cases
 from posenc._arguments.base_class import keywords_of
 from posenc._core.exact import Values
 from posenc._core.frequencies import pi
-from posenc._encoding.convention import arrangement, turns_of_convention
+from posenc._encoding.columns import arrangement, turns_of_convention
 from reference import FORMATS, Reference, arithmetic, round_to
 
 # exact.c leaves this value undecided: relative to the value, the offset moves it beyond a half-way point by 2**-310, and the

@@ -130,10 +130,10 @@ enc.add_to(np.zeros((12, 32), "f4"))                    x has shape (12, 32) | (
 enc.add_to(t)                                           x is of type Tensor | posenc.torch
 enc.replace(theta=500)                                  'theta' | did you mean 'base'?
 enc.replace(base=0)                                     base is 0 | a positive number
-enc.base = 500                                          base cannot be set | replace(base=...)
-posenc.Encoding.from_dict(64)                           document is 64 of type int | a dict from Encoding.to_dict
-posenc.Encoding.from_dict({"d_model": 64})              document lacks convention | d_model and convention
-posenc.Encoding.from_dict({"d_model": 64, "convention": {"theta": 5}})  convention has theta | keywords of Encoding
+enc.base = 500                                          'base'
+posenc.Encoding.from_dict(64)                           document is 64 of type int | a dict
+posenc.Encoding.from_dict({"d_model": 64})              document lacks convention | convention
+posenc.Encoding.from_dict({"d_model": 64, "convention": {"theta": 5}})  convention has theta | base
 posenc.Encoding(64, base="10000")                       base is '10000' of type str | a real number
 posenc.Encoding(64, base=0)                             base is 0 | a positive number
 posenc.Encoding(64, scale=None)                         scale is None | a real number
@@ -173,7 +173,7 @@ posenc.Rotary(8, axes=[0.0, 1, 0, 0])                   axes has dtype float64 |
 posenc.Rotary(8, axes=[0, -1, 0, 0])                    axes has -1 | integers from 0
 posenc.Rotary(40, axes=range(20))                       axes has 19 | integers below 16
 posenc.Rotary.from_dict({"head_dim": 8})                document lacks rotary
-posenc.Rotary.from_dict([8])                            document is [8] of type list | a dict from Rotary.to_dict
+posenc.Rotary.from_dict([8])                            document is [8] of type list | a dict
 posenc.Rotary.from_config("meta-llama/Llama-3")         config is 'meta-llama/Llama-3' of type str | AutoConfig.from_pretrained
 posenc.Rotary.preset("qwen2vl", 128)                    name is 'qwen2vl' | expected one of
 posenc.Rotary.preset("qwen3-vl", 80)                    head_dim is 80 | a multiple of 32 for qwen3-vl

@@ -71,9 +71,9 @@ def test_attributes():
 @pytest.mark.parametrize("name", ["base", "head_dim", "scaling", "new"])
 def test_instances_are_immutable(name):
     rotary = Rotary(8, scaling={"rope_type": "linear", "factor": 2})
-    with pytest.raises(AttributeError, match="Rotary is immutable"):
+    with pytest.raises(AttributeError):
         setattr(rotary, name, 1)
-    with pytest.raises(AttributeError, match="Rotary is immutable"):
+    with pytest.raises(AttributeError):
         delattr(rotary, name)
     rotary.scaling["factor"] = 3.0          # a copy
     assert rotary.scaling["factor"] == 2.0

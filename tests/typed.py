@@ -15,12 +15,12 @@ import posenc
 
 # ---- dtypes of values -------------------------------------------------------------------------------------------------
 
-assert_type(posenc.encode(10, 8), NDArray[np.float32])
-assert_type(posenc.encode(10, 8, dtype="float32"), NDArray[np.float32])
+assert_type(posenc.encode(10, 8), NDArray[Any])
+assert_type(posenc.encode(10, 8, dtype="float32"), NDArray[Any])
 assert_type(posenc.encode(10, 8, dtype="float64"), NDArray[Any])
-assert_type(posenc.encode(10, 8, dtype=np.float16), NDArray[np.float16])
-assert_type(posenc.encode(10, 8, dtype=np.float64), NDArray[np.float64])
-assert_type(posenc.encode(10, 8, dtype=np.dtype(np.float16)), NDArray[np.float16])
+assert_type(posenc.encode(10, 8, dtype=np.float16), NDArray[Any])
+assert_type(posenc.encode(10, 8, dtype=np.float64), NDArray[Any])
+assert_type(posenc.encode(10, 8, dtype=np.dtype(np.float16)), NDArray[Any])
 assert_type(posenc.encode(10, 8, dtype="bfloat16"), NDArray[Any])
 
 
@@ -28,7 +28,7 @@ def wrapper(
     positions: ArrayLike, dtype: str, out: NDArray[np.float64] | None, threads: int | None, **keywords: Any
 ) -> None:
     assert_type(posenc.encode(10, 8, dtype=dtype), NDArray[Any])
-    assert_type(posenc.encode(positions, 8, out=out), NDArray[np.float64] | NDArray[np.float32])
+    assert_type(posenc.encode(positions, 8, out=out), NDArray[Any])
     posenc.encode(positions, 8, dtype=dtype, out=out, threads=threads, **keywords)
     posenc.stream(10, 8, chunk_rows=threads, dtype=dtype, out=out, threads=threads, **keywords)
     posenc.grid((10, 8), 8, dtype=dtype, out=out, threads=threads, **keywords)
@@ -59,7 +59,7 @@ posenc.encode(10, 8, bse=1)  # type: ignore[call-overload]
 posenc.encode(10, 8, base="1")  # type: ignore[call-overload]
 posenc.encode(10, 8, layout="half")  # type: ignore[call-overload]
 posenc.encode(10, 8, threads=1.5)  # type: ignore[call-overload]
-assert_type(posenc.encode(10, 8, dtype=None), NDArray[np.float32])
+assert_type(posenc.encode(10, 8, dtype=None), NDArray[Any])
 assert_type(posenc.encode(10, 8, dtype=None, out=bits), np.ndarray[tuple[int, int], np.dtype[np.uint16]])
 posenc.encode(10, 8, out=[0.0])  # type: ignore[call-overload]
 posenc.add_to(mapped, bse=1)  # type: ignore[call-arg]
@@ -69,26 +69,26 @@ posenc.Encoding(8, order="tan")  # type: ignore[arg-type]
 
 # ---- streams ----------------------------------------------------------------------------------------------------------
 
-assert_type(posenc.stream(10, 8), Iterator[posenc.Chunk[np.float32]])
+assert_type(posenc.stream(10, 8), Iterator[posenc.Chunk])
 for chunk in posenc.stream(None, 8, chunk_rows=4, dtype=np.float64):
     assert_type(chunk.positions, range)
-    assert_type(chunk.values, NDArray[np.float64])
+    assert_type(chunk.values, NDArray[Any])
     positions, values = chunk
-    assert_type(values, NDArray[np.float64])
-assert_type(posenc.stream(10, 8, out=bits, dtype="bfloat16"), Iterator[posenc.Chunk[np.uint16]])
-assert_type(posenc.stream(10, 8, dtype="bfloat16"), Iterator[posenc.Chunk[Any]])
-posenc.stream([1, 2], 8)  # type: ignore[call-overload]
+    assert_type(values, NDArray[Any])
+assert_type(posenc.stream(10, 8, out=bits, dtype="bfloat16"), Iterator[posenc.Chunk])
+assert_type(posenc.stream(10, 8, dtype="bfloat16"), Iterator[posenc.Chunk])
+posenc.stream([1, 2], 8)  # type: ignore[arg-type]
 
 # ---- Encoding ---------------------------------------------------------------------------------------------------------
 
 encoding = posenc.Encoding(8, base=500.0)
 assert_type(encoding.d_model, int)
 assert_type(encoding.frequencies, NDArray[np.float64])
-assert_type(encoding.encode(10), NDArray[np.float32])
-assert_type(encoding.encode(10, dtype=np.float64), NDArray[np.float64])
+assert_type(encoding.encode(10), NDArray[Any])
+assert_type(encoding.encode(10, dtype=np.float64), NDArray[Any])
 assert_type(encoding.encode(10, dtype="float16", threads=1), NDArray[Any])
 assert_type(encoding.add_to(mapped), "np.memmap[Any, np.dtype[np.float32]]")
-assert_type(next(encoding.stream(dtype=np.float64)).values, NDArray[np.float64])
+assert_type(next(encoding.stream(dtype=np.float64)).values, NDArray[Any])
 encoding.encode(10, base=1)  # type: ignore[call-overload]
 encoding.frequencies = np.ones(4)  # type: ignore[misc]
 hash(encoding)

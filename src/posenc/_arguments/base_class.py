@@ -1,67 +1,100 @@
-"""Specification, the base class of Encoding and Rotary."""
+"""Specification, the base class of Encoding and Rotary, and Keyword, the type of their fields."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, NamedTuple, NoReturn, Self
+from dataclasses import MISSING
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from posenc._arguments import checks
 from posenc._arguments.version import __version__
 
 MOST_SHOWN = 8          # repr abbreviates longer lists of numbers
+Given = TypeVar("Given")
+Kept = TypeVar("Kept")
 
 
-class Keyword(NamedTuple):
-    """A keyword of a specification."""
+class Keyword(Generic[Given, Kept]):
+    """A field of a specification, a frozen dataclass: ``name: Keyword[type of argument, type of attribute] = Keyword(...)``.
 
-    default: Any                        # if the default is None, None is a valid value
-    check: Callable[[str, Any], Any] | tuple[str, ...]      # a function that converts or refuses a value, or the valid values
-    help: str = ""                      # of the command-line option
-    excludes: tuple[str, ...] = ()      # keywords that must not be given with this keyword; replace() removes them
+    `check` is a function that converts or refuses a value, or the valid values.  If the default is None, None is valid.
+    `description` is the help of the command-line option.  `excludes` are keywords that must not be given with this one;
+    replace() removes them.  `attribute` computes the attribute from the instance; by default it is the checked value.
+    """
 
-    def checked(self, name: str, value: Any) -> Any:
+    name: str
+
+    def __init__(
+        self, default: Any, check: Callable[[str, Any], Any] | tuple[str, ...], description: str = "",
+        excludes: tuple[str, ...] = (), attribute: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self.default, self.check, self.description = default, check, description
+        self.excludes, self.attribute = excludes, attribute
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: Any = None) -> Kept:
+        if instance is None and self.default is MISSING:
+            raise AttributeError(self.name)         # so that dataclass makes the argument required
+        value: Kept
+        if instance is None:
+            value = self.default
+        else:
+            value = self.attribute(instance) if self.attribute else vars(instance)[self.name]
+        return value
+
+    def __set__(self, instance: Any, value: Given) -> None:
+        if self.name in vars(instance):
+            raise AttributeError(f"{type(instance).__name__} is immutable; use replace({self.name}=...)")
+        vars(instance)[self.name] = value
+
+    def checked(self, value: Any) -> Any:
         if value is None and self.default is None:
             return None
-        return checks.choice(name, value, self.check) if isinstance(self.check, tuple) else self.check(name, value)
-
-
-class Form(NamedTuple):
-    """The parameters of a specification."""
-
-    size: str                           # the first parameter, such as d_model
-    group: str                          # the key of the keywords in to_dict()
-    keywords: Mapping[str, Keyword]
-    ignored: tuple[str, ...] = ()       # other keys that from_dict accepts and ignores
+        return checks.choice(self.name, value, self.check) if isinstance(self.check, tuple) else self.check(self.name, value)
 
 
 class Specification:
-    """An immutable, hashable and picklable value that consists of a size and keywords.  Subclasses check both."""
+    """An immutable, hashable and picklable value that consists of a size and keywords.  Subclasses are frozen dataclasses."""
 
-    __slots__ = ("__weakref__", "_hash", "_keywords")
+    _group: ClassVar[str]                           # the key of the keywords in to_dict()
+    _ignored: ClassVar[tuple[str, ...]] = ()        # other keys that from_dict accepts and ignores
+    _parameters: ClassVar[dict[str, Keyword[Any, Any]]]
+    _size: ClassVar[str]                            # the first field, such as d_model
+    _keywords: ClassVar[dict[str, Keyword[Any, Any]]]       # the other fields
 
-    _form: ClassVar[Form]
-    _hash: int
-    _keywords: dict[str, Any]
+    def __init_subclass__(cls) -> None:
+        fields = {name: field for name, field in vars(cls).items() if isinstance(field, Keyword)}
+        if fields:
+            cls._parameters = fields
+            cls._size, *names = fields
+            cls._keywords = {name: fields[name] for name in names}
 
-    def __init__(self, size: int, **keywords: Any) -> None:
+    def __init__(self, size: Any, **keywords: Any) -> None:
         raise NotImplementedError
 
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"{type(self).__name__} is immutable: {name} cannot be set; use replace({name}=...)")
-
-    def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"{type(self).__name__} is immutable: {name} cannot be deleted")
+    def _check_keywords(self) -> None:
+        """Replace the given values by checked ones; raise an error for two keywords that exclude each other."""
+        for name, field in self._parameters.items():
+            vars(self)[name] = field.checked(vars(self)[name])
+        changes = changes_of(self)
+        for name in changes:
+            for excluded in self._keywords[name].excludes:
+                if excluded in changes:
+                    raise checks.both_given(name, excluded)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Specification) or other._form is not self._form:
+        if not isinstance(other, Specification) or other._keywords is not self._keywords:
             return NotImplemented
-        return size_of(self) == size_of(other) and self._keywords == other._keywords
+        return size_of(self) == size_of(other) and keywords_of(self) == keywords_of(other)
 
     def __hash__(self) -> int:
-        return self._hash
+        return hash((size_of(self), *map(_hashable, keywords_of(self).values())))
 
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[type[Self], int, dict[str, Any]]]:
-        return rebuild, (type(self), size_of(self), changes_of(self))
+    def __reduce__(self) -> tuple[Callable[..., Self], tuple[int]]:
+        return functools.partial(type(self), **changes_of(self)), (size_of(self),)
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some keywords replaced.
@@ -94,9 +127,9 @@ class Specification:
         >>> posenc.Rotary(64, base=500.0).replace(layout="interleaved")
         Rotary(64, base=500.0, layout='interleaved')
         """
-        checks.keywords(changes, (self._form.size, *self._form.keywords))
-        size = changes.pop(self._form.size, size_of(self))
-        return type(self)(size, **changed(changes_of(self), changes, self._form.keywords))
+        checks.keywords(changes, (self._size, *self._keywords))
+        size = changes.pop(self._size, size_of(self))
+        return type(self)(size, **changed(changes_of(self), changes, self._keywords))
 
     __replace__ = replace
 
@@ -121,8 +154,8 @@ class Specification:
         >>> Encoding.from_dict(json.loads(document))
         Encoding(64, base=500.0)
         """
-        keywords = {name: with_lists(value) for name, value in self._keywords.items()}
-        return {"version": __version__, self._form.size: size_of(self), self._form.group: keywords}
+        keywords = {name: with_lists(value) for name, value in keywords_of(self).items()}
+        return {"version": __version__, self._size: size_of(self), self._group: keywords}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
@@ -156,8 +189,10 @@ class Specification:
         >>> Rotary.from_dict({"head_dim": 64, "rotary": {"layout": "interleaved"}})
         Rotary(64, layout='interleaved')
         """
-        _check_document(document, cls.__name__, cls._form)
-        return cls(document[cls._form.size], **document[cls._form.group])
+        size, group = cls._size, cls._group
+        _check_keys("document", document, ("version", size, group, *cls._ignored), required=(size, group))
+        _check_keys(group, document[group], cls._keywords)
+        return cls(document[size], **document[group])
 
     def __repr__(self) -> str:
         """Return a constructor call with the keywords that differ from the default; long lists are abbreviated."""
@@ -169,60 +204,33 @@ class Specification:
         from html import escape
 
         rows = []
-        changes = {self._form.size} | changes_of(self).keys()
-        for name, value in {self._form.size: size_of(self), **self._keywords}.items():
+        changes = {self._size} | changes_of(self).keys()
+        for name, value in {self._size: size_of(self), **keywords_of(self)}.items():
             text = escape(abbreviated(value))
             rows.append(f'<tr><th scope="row">{name}</th><td>{f"<b>{text}</b>" if name in changes else text}</td></tr>')
         return f"<table><caption><code>{escape(repr(self))}</code></caption><tbody>{''.join(rows)}</tbody></table>"
 
 
-def set_attributes(specification: Specification, size: int, keywords: dict[str, Any], **attributes: Any) -> None:
-    """Set the attributes of a new instance: the size, the keywords, and `attributes`."""
-    form = specification._form
-    if hasattr(specification, "_hash"):
-        raise AttributeError(f"{type(specification).__name__} is immutable: __init__ cannot be called again")
-    own = {"_keywords": keywords, "_hash": hash((size, *map(_hashable, keywords.values()))), form.size: size}
-    for name, value in {**own, **keywords, **attributes}.items():
-        if not isinstance(getattr(type(specification), name), property):
-            object.__setattr__(specification, name, value)
-
-
 def size_of(specification: Specification) -> int:
-    size: int = getattr(specification, specification._form.size)
+    size: int = getattr(specification, specification._size)
     return size
 
 
 def keywords_of(specification: Specification) -> dict[str, Any]:
-    """Return all keywords with their values."""
-    return dict(specification._keywords)
+    """Return all keywords with their checked values."""
+    return {name: vars(specification)[name] for name in specification._keywords}
 
 
 def changes_of(specification: Specification) -> dict[str, Any]:
-    """Return the keywords that differ from the default, with their values."""
-    table = specification._form.keywords
-    return {name: value for name, value in specification._keywords.items() if value != table[name].default}
+    """Return the keywords that differ from the default, with their checked values."""
+    keywords = specification._keywords
+    return {name: value for name, value in keywords_of(specification).items() if value != keywords[name].default}
 
 
-def checked_keywords(table: Mapping[str, Keyword], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Check and convert the arguments for all keywords in `table`; raise an error for two that exclude each other."""
-    values = {name: keyword.checked(name, arguments[name]) for name, keyword in table.items()}
-    given = {name for name, value in values.items() if value != table[name].default}
-    for name, keyword in table.items():
-        for other in keyword.excludes:
-            if {name, other} <= given:
-                raise checks.both_given(name, other)
-    return values
-
-
-def changed(keywords: Mapping[str, Any], changes: Mapping[str, Any], table: Mapping[str, Keyword]) -> dict[str, Any]:
+def changed(keywords: Mapping[str, Any], changes: Mapping[str, Any], table: Mapping[str, Keyword[Any, Any]]) -> dict[str, Any]:
     """Return `keywords` updated with `changes`, without the keywords that the changes exclude."""
-    replaced = {name for change in changes if change in table for name in table[change].excludes}
-    return {name: value for name, value in keywords.items() if name not in replaced} | dict(changes)
-
-
-def rebuild(kind: Any, size: int, keywords: Mapping[str, Any]) -> Any:
-    """Call a constructor; pickled objects refer to this function by name."""
-    return kind(size, **keywords)
+    excluded = {name for change in changes for name in table[change].excludes}
+    return {name: value for name, value in keywords.items() if name not in excluded} | dict(changes)
 
 
 def abbreviated(value: object) -> str:
@@ -245,20 +253,13 @@ def _hashable(value: Any) -> Any:
     return tuple(sorted(value.items())) if isinstance(value, dict) else value
 
 
-def _listed(names: Iterable[object]) -> str:
-    return ", ".join(sorted(map(str, names)))
-
-
-def _check_document(document: Any, kind: str, form: Form) -> None:
-    """Check the keys of a dict from to_dict."""
-    if not isinstance(document, Mapping):
-        raise checks.wrong_type("document", document, f"a dict from {kind}.to_dict")
-    missing = {form.size, form.group} - document.keys()
-    unknown = document.keys() - {"version", form.size, form.group, *form.ignored}
-    if missing or unknown:
-        difference = f"lacks {_listed(missing)}" if missing else f"has {_listed(unknown)}"
-        raise ValueError(f"document {difference}, expected version, {form.size} and {form.group}")
-    if not isinstance(document[form.group], Mapping):
-        raise checks.wrong_type(form.group, document[form.group], f"a dict of keywords of {kind}")
-    if unknown := document[form.group].keys() - form.keywords.keys():
-        raise ValueError(f"{form.group} has {_listed(unknown)}, expected keywords of {kind}")
+def _check_keys(name: str, value: Any, accepted: Iterable[str], required: Iterable[str] = ()) -> None:
+    """Check that a value is a dict with all required and only accepted keys."""
+    if not isinstance(value, Mapping):
+        raise checks.wrong_type(name, value, "a dict such as from to_dict()")
+    for key in required:
+        if key not in value:
+            raise ValueError(f"{name} lacks {key}")
+    for key in value:
+        if key not in accepted:
+            raise ValueError(f"{name} has {key}, expected only {', '.join(accepted)}")

@@ -15,7 +15,7 @@ from posenc._arguments.base_class import changes_of
 from posenc._arguments.types import Layout, Odd
 from posenc._core import kernel
 from posenc._encoding.cache import cached_encoding
-from posenc._encoding.convention import DEFAULTS, WIDEST
+from posenc._encoding.columns import WIDEST
 from posenc._encoding.encoding import Encoding
 
 Width: TypeAlias = SupportsIndex | Encoding | Sequence[Encoding]
@@ -77,7 +77,7 @@ def lay_out(
     convention: Mapping[str, Any],
 ) -> tuple[int, list[Axis], slice]:
     """Check the options of `grid` or `points`; return d_model, the axes, and the columns that must be filled with zeros."""
-    checks.keywords(convention, DEFAULTS)
+    checks.keywords(convention)
     checks.choice("group", group, get_args(Group))
     checks.choice("odd", odd, get_args(Odd))
     for name, value, kind in (("layout", layout, Layout), ("include_input", include_input, IncludeInput)):

@@ -15,7 +15,7 @@ import posenc
 from posenc._arguments import checks, install
 from posenc._arguments.checks import BEYOND, LOWEST
 from posenc._cli.parser import Parser
-from posenc._encoding.convention import KEYWORDS
+from posenc._encoding.encoding import KEYWORDS
 from posenc._files import formats
 from posenc._files.formats import FORMATS, suffix_of
 from posenc._files.table import Readable
@@ -104,8 +104,6 @@ The columns are the sines and cosines of position * frequency, one pair for each
 frequency i from 0 to n-1, where n is half the number of columns."""
 PAPER = "those of 'Attention is all you need' (the paper)"
 READERS: dict[Any, dict[str, Any]] = {          # check of a keyword: arguments of add_argument for its option
-    checks.real: {"type": real, "metavar": "X"},
-    checks.positive: {"type": real, "metavar": "X"},
     checks.position: {"type": integer, "metavar": "INT"},
     checks.frequencies: {"type": listed(real), "metavar": "A,B,C"},
 }
@@ -130,8 +128,10 @@ def add_convention(parser: Parser, defaults: str = PAPER) -> None:
     group = parser.add_argument_group("convention", f"{TABLE}\nThe defaults are {defaults}.")
     group.add_argument("--preset", metavar="NAME", help="a name listed by posenc presets; other options override it")
     for name, keyword in KEYWORDS.items():
-        reader = one_of(keyword.check) if isinstance(keyword.check, tuple) else READERS[keyword.check]
-        group.add_argument(f"--{name.replace('_', '-')}", default=argparse.SUPPRESS, help=keyword.help, **reader)
+        reader = READERS.get(keyword.check, {"type": real, "metavar": "X"})
+        if isinstance(keyword.check, tuple):
+            reader = one_of(keyword.check)
+        group.add_argument(f"--{name.replace('_', '-')}", default=argparse.SUPPRESS, help=keyword.description, **reader)
 
 
 def selected_encoding(args: argparse.Namespace, d_model: int, described: posenc.Encoding | None = None) -> posenc.Encoding:

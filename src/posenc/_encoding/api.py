@@ -6,13 +6,13 @@ Each function calls the method of the same name on an `Encoding`.  This object c
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, SupportsFloat, SupportsIndex, Unpack, overload
+from typing import Any, SupportsFloat, SupportsIndex, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments import checks
-from posenc._arguments.types import AnyDType, ArrayT, Convention, DTypeOf, Positions, ScalarT
+from posenc._arguments.types import AnyDType, ArrayT, Convention, Positions
 from posenc._encoding.cache import cached_encoding, encoding_for
 from posenc._encoding.encoding import Encoding
 from posenc._encoding.stream import Chunk
@@ -23,16 +23,6 @@ def encode(
     positions: Positions, d_model: SupportsIndex | Encoding, *, dtype: AnyDType | None = ..., out: ArrayT,
     threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
 ) -> ArrayT: ...
-@overload
-def encode(
-    positions: Positions, d_model: SupportsIndex | Encoding, *, dtype: Literal["float32"] | None = ..., out: None = ...,
-    threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
-) -> NDArray[np.float32]: ...
-@overload
-def encode(
-    positions: Positions, d_model: SupportsIndex | Encoding, *, dtype: DTypeOf[ScalarT], out: None = ...,
-    threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
-) -> NDArray[ScalarT]: ...
 @overload
 def encode(
     positions: Positions, d_model: SupportsIndex | Encoding, *, dtype: AnyDType | None = ..., out: NDArray[Any] | None = ...,
@@ -161,35 +151,11 @@ def add_to(
     return encoding_for(x, encoding, convention).add_to(x, positions, x_scale=x_scale, threads=threads)
 
 
-@overload
-def stream(
-    positions: SupportsIndex | range | None, d_model: SupportsIndex | Encoding, *, chunk_rows: SupportsIndex | None = ...,
-    dtype: AnyDType | None = ..., out: NDArray[ScalarT], threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
-) -> Iterator[Chunk[ScalarT]]: ...
-@overload
-def stream(
-    positions: SupportsIndex | range | None, d_model: SupportsIndex | Encoding, *, chunk_rows: SupportsIndex | None = ...,
-    dtype: Literal["float32"] | None = ..., out: None = ..., threads: SupportsIndex | None = ...,
-    **convention: Unpack[Convention],
-) -> Iterator[Chunk[np.float32]]: ...
-@overload
-def stream(
-    positions: SupportsIndex | range | None, d_model: SupportsIndex | Encoding, *, chunk_rows: SupportsIndex | None = ...,
-    dtype: DTypeOf[ScalarT], out: None = ..., threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
-) -> Iterator[Chunk[ScalarT]]: ...
-@overload
-def stream(
-    positions: SupportsIndex | range | None, d_model: SupportsIndex | Encoding, *, chunk_rows: SupportsIndex | None = ...,
-    dtype: AnyDType | None = ..., out: NDArray[Any] | None = ...,
-    threads: SupportsIndex | None = ..., **convention: Unpack[Convention],
-) -> Iterator[Chunk[Any]]: ...
-
-
 def stream(
     positions: SupportsIndex | range | None, d_model: SupportsIndex | Encoding, *, chunk_rows: SupportsIndex | None = None,
     dtype: AnyDType | None = None, out: NDArray[Any] | None = None, threads: SupportsIndex | None = None,
     **convention: Unpack[Convention],
-) -> Iterator[Chunk[Any]]:
+) -> Iterator[Chunk]:
     """Yield the encodings of many positions chunk by chunk, in constant memory.
 
     Parameters

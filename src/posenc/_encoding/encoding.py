@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
-from typing import Any, Literal, SupportsFloat, SupportsIndex, overload
+from dataclasses import KW_ONLY, MISSING, dataclass
+from typing import Any, SupportsFloat, SupportsIndex, get_args, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posenc._arguments import checks
 from posenc._arguments.as_array import shown
-from posenc._arguments.base_class import Form, Specification, set_attributes
-from posenc._arguments.types import AnyDType, ArrayT, DTypeOf, Exponents, Layout, Odd, Order, Positions, ScalarT, Spacing
+from posenc._arguments.base_class import Keyword, Specification, keywords_of
+from posenc._arguments.checks import BEYOND, LOWEST
+from posenc._arguments.types import AnyDType, ArrayT, Exponents, Layout, Odd, Order, Positions, Spacing
 from posenc._core import kernel
-from posenc._encoding.convention import (
-    DEFAULTS,
-    KEYWORDS,
-    checked_convention,
-    float64_frequencies,
-    kernel_columns,
-)
+from posenc._encoding.columns import WIDEST, float64_frequencies, kernel_columns
 from posenc._encoding.stream import Chunk, chunks_of
 
 
+def _width(name: str, value: Any) -> int:
+    number = checks.integer(name, value, 0)
+    if number > WIDEST:
+        raise checks.wrong(name, f"is {shown(number)}, expected at most {WIDEST}")
+    return number
+
+
+def _offset(name: str, value: Any) -> float:
+    number = checks.real(name, value)
+    if not LOWEST <= number < BEYOND:
+        raise checks.wrong(name, f"is {number!r}, expected -2**63 <= {name} < 2**63")
+    return number
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Encoding(Specification):
     """The specification of a table of sinusoidal positional encodings.
 
@@ -99,85 +111,64 @@ class Encoding(Specification):
            [0.84147098, 0.54030231, 0.09983342, 0.99500417]])
     """
 
-    __slots__ = ("_columns", "_frequencies", "d_model", *(DEFAULTS.keys() - {"frequencies"}))
-    _form = Form("d_model", "convention", KEYWORDS, ("positions", "dtype"))
+    _group = "convention"
+    _ignored = ("positions", "dtype")
 
-    d_model: int
-    base: float
-    frequency_scale: float
-    position_offset: float
-    position_scale: float
-    padding_idx: int | None
-    scale: float
-    odd: Odd
-    spacing: Spacing
-    shift: float | None
-    exponents: Exponents
-    layout: Layout
-    order: Order
-    _columns: kernel.Columns
-    _frequencies: NDArray[np.float64] | None
+    d_model: Keyword[SupportsIndex, int] = Keyword(MISSING, _width)
+    _: KW_ONLY
+    base: Keyword[SupportsFloat, float] = Keyword(
+        10000.0, checks.positive, "the frequencies decrease from 1 to about 1/base (default 10000)"
+    )
+    frequency_scale: Keyword[SupportsFloat, float] = Keyword(1.0, checks.real, "multiplies the frequencies")
+    position_offset: Keyword[SupportsFloat, float] = Keyword(0.0, _offset, "added to the positions")
+    position_scale: Keyword[SupportsFloat, float] = Keyword(1.0, checks.real, "multiplies position + offset")
+    padding_idx: Keyword[SupportsIndex | None, int | None] = Keyword(
+        None, checks.position, "position whose row is all zeros"
+    )
+    scale: Keyword[SupportsFloat, float] = Keyword(1.0, checks.real, "multiplies the values")
+    odd: Keyword[Odd, Odd] = Keyword(
+        "truncate", get_args(Odd), "for an odd number of columns: drop the last one, make it zero, or refuse"
+    )
+    spacing: Keyword[Spacing, Spacing] = Keyword(
+        "paper", get_args(Spacing),
+        "paper: frequency i is base**(-i/n); endpoint: base**(-i/(n-1)), so that the last one is 1/base", excludes=("shift",),
+    )
+    shift: Keyword[SupportsFloat | None, float | None] = Keyword(
+        None, checks.real, "frequency i is base**(-i/(n-X))", excludes=("spacing",)
+    )
+    exponents: Keyword[Exponents, Exponents] = Keyword(
+        "pair", get_args(Exponents), "pair: the two columns of a pair share a frequency; "
+        "column: column j has the frequency base**(-j/columns), a common error in code",
+    )
+    frequencies: Keyword[ArrayLike | None, NDArray[np.float64]] = Keyword(
+        None, checks.frequencies, "in radians per position; replaces base, frequency scale, spacing and shift",
+        excludes=("base", "spacing", "shift", "frequency_scale"), attribute=lambda encoding: encoding._frequencies,
+    )
+    layout: Keyword[Layout, Layout] = Keyword(
+        "interleaved", get_args(Layout), "interleaved: sines and cosines alternate; halves: one half each"
+    )
+    order: Keyword[Order, Order] = Keyword("sin", get_args(Order), "first function of a pair of columns")
 
-    def __init__(
-        self,
-        d_model: SupportsIndex,
-        *,
-        base: SupportsFloat = 10000.0,
-        frequency_scale: SupportsFloat = 1.0,
-        position_offset: SupportsFloat = 0.0,
-        position_scale: SupportsFloat = 1.0,
-        padding_idx: SupportsIndex | None = None,
-        scale: SupportsFloat = 1.0,
-        odd: Odd = "truncate",
-        spacing: Spacing = "paper",
-        shift: SupportsFloat | None = None,
-        exponents: Exponents = "pair",
-        frequencies: ArrayLike | None = None,
-        layout: Layout = "interleaved",
-        order: Order = "sin",
-    ) -> None:
-        arguments = locals()
+    def __post_init__(self) -> None:
         with kernel.default_environment():
-            d_model, convention = checked_convention(d_model, {name: arguments[name] for name in DEFAULTS})
-            columns = kernel_columns(d_model, convention)
-            set_attributes(self, d_model, convention, _columns=columns, _frequencies=None)
+            self._check_keywords()
+            if self.odd == "error" and self.d_model % 2:
+                raise checks.wrong("d_model", f"is {self.d_model}, expected an even number with odd='error'")
+            _ = self._columns                           # refuses a wrong shift or number of frequencies
 
-    @property
-    def frequencies(self) -> NDArray[np.float64]:
-        """The frequencies in radians per position, rounded to float64, in a read-only array.
+    @functools.cached_property
+    def _columns(self) -> kernel.Columns:
+        return kernel_columns(self.d_model, keywords_of(self))
 
-        They are not multiplied by ``position_scale``.  A frequency beyond the range of float64 is 0 or infinite.
-
-        See Also
-        --------
-        Encoding : The keywords that define the frequencies.
-
-        Examples
-        --------
-        >>> from posenc import Encoding
-        >>> Encoding(8).frequencies
-        array([1.   , 0.1  , 0.01 , 0.001])
-        """
-        values = self._frequencies
-        if values is None:
-            values = float64_frequencies(self.d_model, self._keywords)
-            values = np.frombuffer(values.tobytes())        # a view of bytes, which setflags cannot make writeable
-            object.__setattr__(self, "_frequencies", values)
-        return values
+    @functools.cached_property
+    def _frequencies(self) -> NDArray[np.float64]:
+        values = float64_frequencies(self.d_model, keywords_of(self))
+        return np.frombuffer(values.tobytes())          # a view of bytes, which setflags cannot make writeable
 
     @overload
     def encode(
         self, positions: Positions, *, dtype: AnyDType | None = ..., out: ArrayT, threads: SupportsIndex | None = ...,
     ) -> ArrayT: ...
-    @overload
-    def encode(
-        self, positions: Positions, *, dtype: Literal["float32"] | None = ..., out: None = ...,
-        threads: SupportsIndex | None = ...,
-    ) -> NDArray[np.float32]: ...
-    @overload
-    def encode(
-        self, positions: Positions, *, dtype: DTypeOf[ScalarT], out: None = ..., threads: SupportsIndex | None = ...,
-    ) -> NDArray[ScalarT]: ...
     @overload
     def encode(
         self, positions: Positions, *, dtype: AnyDType | None = ..., out: NDArray[Any] | None = ...,
@@ -199,33 +190,16 @@ class Encoding(Specification):
         kernel.add_to(self._columns, x, positions, x_scale, threads)
         return x
 
-    @overload
-    def stream(
-        self, positions: SupportsIndex | range | None = ..., *, chunk_rows: SupportsIndex | None = ...,
-        dtype: AnyDType | None = ..., out: NDArray[ScalarT], threads: SupportsIndex | None = ...,
-    ) -> Iterator[Chunk[ScalarT]]: ...
-    @overload
-    def stream(
-        self, positions: SupportsIndex | range | None = ..., *, chunk_rows: SupportsIndex | None = ...,
-        dtype: Literal["float32"] | None = ..., out: None = ..., threads: SupportsIndex | None = ...,
-    ) -> Iterator[Chunk[np.float32]]: ...
-    @overload
-    def stream(
-        self, positions: SupportsIndex | range | None = ..., *, chunk_rows: SupportsIndex | None = ...,
-        dtype: DTypeOf[ScalarT], out: None = ..., threads: SupportsIndex | None = ...,
-    ) -> Iterator[Chunk[ScalarT]]: ...
-    @overload
-    def stream(
-        self, positions: SupportsIndex | range | None = ..., *, chunk_rows: SupportsIndex | None = ...,
-        dtype: AnyDType | None = ..., out: NDArray[Any] | None = ..., threads: SupportsIndex | None = ...,
-    ) -> Iterator[Chunk[Any]]: ...
-
     def stream(
         self, positions: SupportsIndex | range | None = None, *, chunk_rows: SupportsIndex | None = None,
         dtype: AnyDType | None = None, out: NDArray[Any] | None = None, threads: SupportsIndex | None = None,
-    ) -> Iterator[Chunk[Any]]:
+    ) -> Iterator[Chunk]:
         """Yield the encodings of many positions chunk by chunk, in constant memory: see `posenc.stream`."""
-        return chunks_of(self.encode, self.d_model, self.position_offset, positions, chunk_rows, dtype, out, threads)
+        return chunks_of(self, positions, chunk_rows, dtype, out, threads)
+
+
+KEYWORDS = Encoding._keywords
+DEFAULTS: dict[str, Any] = {name: keyword.default for name, keyword in KEYWORDS.items()}
 
 
 def check_encoding(encoding: Any) -> None:

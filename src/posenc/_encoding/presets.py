@@ -8,8 +8,7 @@ from typing import Any, NamedTuple, SupportsIndex, overload
 from posenc._arguments import checks
 from posenc._arguments.base_class import changed
 from posenc._core import kernel
-from posenc._encoding.convention import KEYWORDS
-from posenc._encoding.encoding import Encoding
+from posenc._encoding.encoding import KEYWORDS, Encoding
 from posenc._encoding.presets_missing import explanation
 
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, Generic, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
 from posenc._arguments import checks
 from posenc._arguments.checks import BEYOND
-from posenc._arguments.types import ScalarT
 from posenc._core import kernel
 
 CHUNK_BYTES = 1 << 22
 
 
-class Chunk(NamedTuple, Generic[ScalarT]):  # numpydoc ignore=PR01
+class Chunk(NamedTuple):  # numpydoc ignore=PR01
     """A chunk of a stream: its positions and their encodings.
 
     Attributes
@@ -39,36 +38,33 @@ class Chunk(NamedTuple, Generic[ScalarT]):  # numpydoc ignore=PR01
     """
 
     positions: range
-    values: NDArray[ScalarT]
+    values: NDArray[Any]
 
 
-def chunks_of(
-    encode: Callable[..., NDArray[Any]], d_model: int, offset: float,
-    positions: Any, chunk_rows: Any, dtype: Any, out: Any, threads: Any,
-) -> Iterator[Chunk[Any]]:
-    """Check the arguments of `stream`, and return an iterator that calls `encode` for each chunk."""
+def chunks_of(encoding: Any, positions: Any, chunk_rows: Any, dtype: Any, out: Any, threads: Any) -> Iterator[Chunk]:
+    """Check the arguments of `stream`, and return an iterator that calls `encoding.encode` for each chunk."""
     name, element = checks.output_dtype(dtype, out)
     threads = checks.threads(threads)
+    d_model, offset = encoding.d_model, encoding.position_offset
     if positions is None:
         positions = range(BEYOND - max(0, math.floor(offset)))     # up to the end of the domain
     positions = checks.range_of(positions, "an integer, a range or None")
     checks.check_domain(positions, offset)
+    if chunk_rows is not None:
+        chunk_rows = checks.integer("chunk_rows", chunk_rows, 1)
     if out is not None:
         kernel.check_out(out, name)
         if out.ndim != 2 or out.shape[1] != d_model or len(out) == 0:
             raise ValueError(f"out has shape {out.shape}, expected (chunk_rows, {d_model}) with at least one row")
-        if chunk_rows is not None and checks.integer("chunk_rows", chunk_rows, 1) != len(out):
+        if chunk_rows not in (None, len(out)):
             raise ValueError(f"chunk_rows is {chunk_rows}, expected {len(out)}, the number of rows of out")
         chunk_rows = len(out)
-    elif chunk_rows is None:
-        chunk_rows = max(1, CHUNK_BYTES // max(1, d_model * element.itemsize))
-    else:
-        chunk_rows = checks.integer("chunk_rows", chunk_rows, 1)
+    rows = chunk_rows or max(1, CHUNK_BYTES // max(1, d_model * element.itemsize))
 
-    def generate(remaining: range) -> Iterator[Chunk[Any]]:
+    def generate(remaining: range) -> Iterator[Chunk]:
         while remaining:
-            part, remaining = remaining[:chunk_rows], remaining[chunk_rows:]
+            part, remaining = remaining[:rows], remaining[rows:]
             buffer = None if out is None else out[: len(part)]
-            yield Chunk(part, encode(part, dtype=name, out=buffer, threads=threads))
+            yield Chunk(part, encoding.encode(part, dtype=name, out=buffer, threads=threads))
 
     return generate(positions)

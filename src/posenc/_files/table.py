@@ -24,7 +24,7 @@ from posenc._arguments import checks, install
 from posenc._arguments.checks import BEYOND
 from posenc._arguments.dtypes import DTYPES
 from posenc._arguments.types import AnyDType
-from posenc._encoding.convention import WIDEST
+from posenc._encoding.columns import WIDEST
 from posenc._encoding.encoding import Encoding
 from posenc._files.atomic import allocate, check_space, check_target, naming, temporary_file, write_at, write_blocks
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from posenc._core import kernel
 from posenc._core.exact import Turns
-from posenc._encoding.convention import DEFAULTS, kernel_columns
+from posenc._encoding.columns import kernel_columns
+from posenc._encoding.encoding import DEFAULTS
 
 
 def kernel_rotation(

@@ -1,24 +1,22 @@
-"""Check the keywords of `Rotary` and compute the frequencies."""
+"""Check the keywords of `Rotary` together, and compute the frequencies."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
 from posenc._arguments import checks
 from posenc._arguments.as_array import as_array, shown
-from posenc._arguments.base_class import Keyword, abbreviated, checked_keywords
-from posenc._arguments.types import Layout
+from posenc._arguments.base_class import Keyword, abbreviated
 from posenc._core import kernel
-from posenc._encoding.convention import WIDEST
+from posenc._encoding.columns import WIDEST
 from posenc._rotary import pair_axes
-from posenc._rotary.scaling import SHARED, Frequencies, checked_scaling, explicit_frequencies, scaled_frequencies
+from posenc._rotary.scaling import SHARED, Frequencies, explicit_frequencies, scaled_frequencies
 
 
-def _axis_of_each_pair(name: str, value: Any) -> tuple[int, ...]:
+def axis_of_each_pair(name: str, value: Any) -> tuple[int, ...]:
     array = as_array(name, value)
     if array.dtype.kind not in "iu" and array.size:
         raise TypeError(f"{name} has dtype {array.dtype}, expected integers")
@@ -35,44 +33,35 @@ def _axis_of_each_pair(name: str, value: Any) -> tuple[int, ...]:
     return axes
 
 
-KEYWORDS = {
-    "base": Keyword(10000.0, checks.positive),
-    "rotary_dim": Keyword(None, functools.partial(checks.integer, lowest=0)),
-    "layout": Keyword("halves", get_args(Layout)),
-    "scaling": Keyword(None, checked_scaling),
-    "frequencies": Keyword(None, checks.frequencies, excludes=("base", "scaling", "frequency_scale")),
-    "frequency_scale": Keyword(1.0, checks.real),
-    "scale": Keyword(1.0, checks.real),
-    "axes": Keyword(None, _axis_of_each_pair),
-}
+def width(name: str, value: Any) -> int:
+    number = checks.integer(name, value, 0)
+    if number > WIDEST:
+        raise ValueError(f"{name} is {shown(number)}, expected at most {WIDEST}")
+    return number
 
 
-def checked_rotary(head_dim: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Check head_dim and the keywords, individually and together, and return the converted values.
+def resolved(head_dim: int, c: dict[str, Any], keywords: Mapping[str, Keyword[Any, Any]]) -> dict[str, Any]:
+    """Check the keywords together and return them, with the values that `scaling` has for other keywords.
 
     If a key of the scaling has the same meaning as a keyword, such as ``rope_theta`` and base, the keyword replaces the key.
     """
-    c = checked_keywords(KEYWORDS, keywords)
-    head_dim = checks.integer("head_dim", head_dim, 0)
-    if head_dim > WIDEST:
-        raise ValueError(f"head_dim is {shown(head_dim)}, expected at most {WIDEST}")
     given, c["scaling"] = c["scaling"] or {}, None
     axes_are_scaling = "mrope_section" in given
     if given:
         shared = {key: given.pop(key) for key in SHARED if key in given}
         if given["rope_type"] == "proportional" and "partial_rotary_factor" in shared:
             given["partial_rotary_factor"] = shared.pop("partial_rotary_factor")
-        _move(c, "base", "rope_theta", shared.get("rope_theta"))
+        _move(c, keywords["base"], "rope_theta", shared.get("rope_theta"))
         share = shared.get("partial_rotary_factor")
         if share is not None and head_dim and head_dim * share < 2:
             raise ValueError(f"scaling['partial_rotary_factor'] is {share}, expected at least {2 / head_dim}, for one pair")
-        _move(c, "rotary_dim", "partial_rotary_factor", None if share is None else int(head_dim * share))
+        _move(c, keywords["rotary_dim"], "partial_rotary_factor", None if share is None else int(head_dim * share))
         if shared.get("mrope_interleaved") and len(shared.get("mrope_section", ())) != 3:
             raise ValueError("scaling has mrope_interleaved, expected mrope_section with three numbers")
         if "mrope_section" in shared:
             axes_of = pair_axes.interleaved if shared.get("mrope_interleaved") else pair_axes.blocks
-            axes = _axis_of_each_pair("scaling['mrope_section']", axes_of(shared["mrope_section"]))
-            _move(c, "axes", "mrope_section", axes)
+            axes = axis_of_each_pair("scaling['mrope_section']", axes_of(shared["mrope_section"]))
+            _move(c, keywords["axes"], "mrope_section", axes)
         c["scaling"] = None if given == {"rope_type": "default"} else given
     rotary_dim = head_dim if c["rotary_dim"] is None else c["rotary_dim"]
     c["rotary_dim"] = None if rotary_dim == head_dim else rotary_dim
@@ -86,13 +75,14 @@ def checked_rotary(head_dim: Any, keywords: Mapping[str, Any]) -> tuple[int, dic
             raise ValueError(f"{given_as} {len(c[name])}, expected {rotary_dim // 2}, the number of pairs")
     if not any(c["axes"] or ()):            # a single axis
         c["axes"] = None
-    return head_dim, c
+    return c
 
 
-def _move(c: dict[str, Any], name: str, key: str, value: Any) -> None:
+def _move(c: dict[str, Any], keyword: Keyword[Any, Any], key: str, value: Any) -> None:
     """Set a keyword to the value of a key of the scaling; raise an error if the keyword was given another value."""
+    name = keyword.name
     if value is not None:
-        if c[name] not in (KEYWORDS[name].default, value):
+        if c[name] not in (keyword.default, value):
             raise ValueError(
                 f"{name} is {abbreviated(c[name])} and scaling[{key!r}] means {abbreviated(value)}, "
                 "expected only one of them"

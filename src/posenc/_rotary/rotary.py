@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
-from typing import Any, Self, SupportsFloat, SupportsIndex
+from dataclasses import KW_ONLY, MISSING, dataclass
+from typing import Any, Self, SupportsFloat, SupportsIndex, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posenc._arguments import checks
-from posenc._arguments.base_class import Form, Specification, set_attributes, with_lists
+from posenc._arguments.base_class import Keyword, Specification, keywords_of, with_lists
 from posenc._arguments.types import AnyDType, ArrayT, Layout, Positions
 from posenc._core import kernel
 from posenc._rotary.kernel_rotation import kernel_rotation
-from posenc._rotary.keywords import KEYWORDS, checked_rotary, frequencies_of
+from posenc._rotary.keywords import axis_of_each_pair, frequencies_of, resolved, width
 from posenc._rotary.model_config import settings_of
 from posenc._rotary.presets import preset_keywords
 from posenc._rotary.rotary_at import RotaryAt, rotary_at
-from posenc._rotary.scaling import Frequencies
+from posenc._rotary.scaling import Frequencies, checked_scaling
 from posenc._rotary.tables import Part, encode_parts, parts_of
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Rotary(Specification):
     """The specification of a rotary position embedding: the rotation of queries and keys by their positions.
 
@@ -91,46 +94,52 @@ class Rotary(Specification):
     ((4, 64), (4, 64))
     """
 
-    __slots__ = (
-        "_frequencies", "_parts", "_rotation", "attention_scaling", "axes", "base", "frequency_scale", "head_dim", "layout",
-        "rotary_dim", "scale",
+    _group = "rotary"
+
+    head_dim: Keyword[SupportsIndex, int] = Keyword(MISSING, width)
+    _: KW_ONLY
+    base: Keyword[SupportsFloat, float] = Keyword(10000.0, checks.positive)
+    rotary_dim: Keyword[SupportsIndex | None, int] = Keyword(
+        None, functools.partial(checks.integer, lowest=0), attribute=lambda rotary: rotary._rotary_dim()
     )
-    _form = Form("head_dim", "rotary", KEYWORDS)
+    layout: Keyword[Layout, Layout] = Keyword("halves", get_args(Layout))
+    scaling: Keyword[Mapping[str, Any] | None, dict[str, Any] | None] = Keyword(
+        None, checked_scaling, attribute=lambda rotary: with_lists(vars(rotary)["scaling"])
+    )
+    frequencies: Keyword[ArrayLike | None, NDArray[np.float64]] = Keyword(
+        None, checks.frequencies, excludes=("base", "scaling", "frequency_scale"),
+        attribute=lambda rotary: rotary._frequencies.values,
+    )
+    frequency_scale: Keyword[SupportsFloat, float] = Keyword(1.0, checks.real)
+    scale: Keyword[SupportsFloat, float] = Keyword(1.0, checks.real)
+    axes: Keyword[ArrayLike | None, tuple[int, ...] | None] = Keyword(None, axis_of_each_pair)
 
-    head_dim: int
-    base: float
-    rotary_dim: int
-    layout: Layout
-    frequency_scale: float
-    scale: float
-    axes: tuple[int, ...] | None
-    attention_scaling: float
-    _frequencies: Frequencies
-    _parts: tuple[Part, ...] | None
-    _rotation: kernel.Rotation | None
-
-    def __init__(
-        self,
-        head_dim: SupportsIndex,
-        *,
-        base: SupportsFloat = 10000.0,
-        rotary_dim: SupportsIndex | None = None,
-        layout: Layout = "halves",
-        scaling: Mapping[str, Any] | None = None,
-        frequencies: ArrayLike | None = None,
-        frequency_scale: SupportsFloat = 1.0,
-        scale: SupportsFloat = 1.0,
-        axes: ArrayLike | None = None,
-    ) -> None:
-        arguments = locals()
+    def __post_init__(self) -> None:
         with kernel.default_environment():
-            head_dim, keywords = checked_rotary(head_dim, {name: arguments[name] for name in KEYWORDS})
-            rotary_dim = head_dim if keywords["rotary_dim"] is None else keywords["rotary_dim"]
-            found = frequencies_of(rotary_dim, keywords)
-            set_attributes(
-                self, head_dim, keywords, rotary_dim=rotary_dim, attention_scaling=found.attention_factor,
-                _frequencies=found, _parts=None, _rotation=None,
-            )
+            self._check_keywords()
+            vars(self).update(resolved(self.head_dim, keywords_of(self), self._keywords))
+            _ = self._frequencies                       # refuses frequencies beyond the range of the kernel
+
+    @functools.cached_property
+    def _frequencies(self) -> Frequencies:
+        return frequencies_of(self.rotary_dim, keywords_of(self))
+
+    @property
+    def attention_scaling(self) -> float:
+        """The factor by which the scaling multiplies cos and sin; 1 for most types.
+
+        See Also
+        --------
+        Rotary : The keywords.
+
+        Examples
+        --------
+        >>> from posenc import Rotary
+        >>> Rotary(64, scaling={"type": "linear", "factor": 4}).attention_scaling
+        1.0
+        """
+        factor: float = self._frequencies.attention_factor
+        return factor
 
     @classmethod
     def from_config(cls, config: Any, layer_type: str | None = None, length: SupportsIndex | None = None) -> Self:
@@ -207,46 +216,13 @@ class Rotary(Specification):
         >>> rotary.axes == (0,) * 16 + (1,) * 16
         True
         """
-        checks.keywords(changes, KEYWORDS)
+        checks.keywords(changes, cls._keywords)
         size = checks.integer("head_dim", head_dim, 0)
         base, frequency_scale = (
-            None if changes.get(name) is None else KEYWORDS[name].checked(name, changes.pop(name))
+            None if changes.get(name) is None else cls._keywords[name].checked(changes.pop(name))
             for name in ("base", "frequency_scale")
         )
         return cls(size, **preset_keywords(name, size, base, frequency_scale) | changes)
-
-    @property
-    def scaling(self) -> dict[str, Any] | None:
-        """The scaling without the keys for which `Rotary` has keywords, as a new dict, or None.
-
-        See Also
-        --------
-        Rotary : The keywords.
-
-        Examples
-        --------
-        >>> from posenc import Rotary
-        >>> Rotary(64, scaling={"type": "linear", "factor": 4, "rope_theta": 500.0}).scaling
-        {'rope_type': 'linear', 'factor': 4.0}
-        """
-        scaling: dict[str, Any] | None = with_lists(self._keywords["scaling"])
-        return scaling
-
-    @property
-    def frequencies(self) -> NDArray[np.float64]:
-        """The frequencies in radians per position, rounded to float64, in a read-only array.
-
-        See Also
-        --------
-        Rotary : The keywords that define the frequencies.
-
-        Examples
-        --------
-        >>> from posenc import Rotary
-        >>> Rotary(8).frequencies
-        array([1.   , 0.1  , 0.01 , 0.001])
-        """
-        return self._frequencies.values
 
     def tables(
         self, positions: Positions, *, dtype: AnyDType | None = None, out: NDArray[Any] | None = None,
@@ -292,14 +268,10 @@ class Rotary(Specification):
         array([[0.        , 0.        ],
                [0.84147096, 0.00999983]], dtype=float32)
         """
-        parts = self._parts
-        if parts is None:
-            parts = parts_of(self._frequencies.turns, self.rotary_dim // 2, self._factor(), self.axes)
-            object.__setattr__(self, "_parts", parts)
         if self.axes is None:
-            table = kernel.encode(parts[0].columns, positions, dtype, out, threads)
+            table = kernel.encode(self._parts[0].columns, positions, dtype, out, threads)
         else:
-            table = encode_parts(parts, positions, dtype, out, threads)
+            table = encode_parts(self._parts, positions, dtype, out, threads)
         return table[..., : self.rotary_dim // 2], table[..., self.rotary_dim // 2 :]
 
     def rotate(
@@ -353,7 +325,7 @@ class Rotary(Specification):
         >>> Rotary(64).rotate(q) is q
         True
         """
-        kernel.rotate(self._rotation or self._new_rotation(), x, positions, inverse, out, threads)
+        kernel.rotate(self._rotation, x, positions, inverse, out, threads)
         return x if out is None else out
 
     def at(self, positions: Positions, *, inverse: bool = False) -> RotaryAt:
@@ -392,16 +364,23 @@ class Rotary(Specification):
         >>> for q in layers:
         ...     _ = at.rotate(q)                         # as Rotary(64).rotate(q, range(500, 600))
         """
-        factors = kernel.Factors(self._rotation or self._new_rotation(), positions, inverse)
+        factors = kernel.Factors(self._rotation, positions, inverse)
         return rotary_at(self, factors)
 
-    def _new_rotation(self) -> kernel.Rotation:
-        rotation = kernel_rotation(
+    @functools.cached_property
+    def _parts(self) -> tuple[Part, ...]:
+        return parts_of(self._frequencies.turns, self.rotary_dim // 2, self._factor(), self.axes)
+
+    @functools.cached_property
+    def _rotation(self) -> kernel.Rotation:
+        return kernel_rotation(
             self._frequencies.turns, self.head_dim, self.rotary_dim // 2,
             scale=self._factor(), interleaved=self.layout == "interleaved", axes=self.axes,
         )
-        object.__setattr__(self, "_rotation", rotation)
-        return rotation
+
+    def _rotary_dim(self) -> int:
+        rotary_dim = vars(self)["rotary_dim"]
+        return self.head_dim if rotary_dim is None else rotary_dim
 
     def _factor(self) -> float:
         """Return the factor by which cos and sin are multiplied."""

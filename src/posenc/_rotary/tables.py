@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from posenc._arguments import checks
 from posenc._core import kernel
 from posenc._core.exact import Turns
-from posenc._encoding.convention import DEFAULTS, kernel_columns
+from posenc._encoding.columns import kernel_columns
+from posenc._encoding.encoding import DEFAULTS
 from posenc._rotary.kernel_rotation import each_axis
 
 CHUNK_BYTES = 1 << 20

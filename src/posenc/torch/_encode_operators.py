@@ -22,7 +22,7 @@ from posenc._arguments.base_class import changes_of
 from posenc._core import kernel
 from posenc._encoding import cache
 from posenc._encoding.cache import CACHEABLE, scalars
-from posenc._encoding.convention import KEYWORDS
+from posenc._encoding.encoding import KEYWORDS
 from posenc.torch import _tensor_arguments
 from posenc.torch._tensor_arguments import DTYPES, NOT_DIFFERENTIABLE, array_of, constant
 
@@ -54,7 +54,7 @@ def text_of(convention: Mapping[str, Any]) -> str:
 
 
 def _checked_text(d_model: int, /, **convention: Any) -> str:
-    text = text_of({name: KEYWORDS[name].checked(name, constant(name, value)) for name, value in convention.items()})
+    text = text_of({name: KEYWORDS[name].checked(constant(name, value)) for name, value in convention.items()})
     encoding_of_text(d_model, text)
     return text
 

@@ -14,7 +14,6 @@ from posenc._identify.rotation.read_functions import read_function, read_rotary
 from posenc._identify.rotation.search_frequencies import search_frequencies
 from posenc._identify.rotation.search_values import Found, search
 from posenc._rotary import Rotary, RotaryAt
-from posenc._rotary.keywords import KEYWORDS
 from posenc._rotary.model_config import max_positions
 from posenc._rotary.scaling import positions_without_length
 
@@ -157,7 +156,7 @@ def _expected(expect: Any) -> tuple[Rotary | None, str]:
         return expect, "expected"
     if isinstance(expect, RotaryAt):
         return expect.rotary, "expected"
-    if isinstance(expect, Mapping) and expect.keys() <= {"head_dim", *KEYWORDS} and "head_dim" not in expect:
+    if isinstance(expect, Mapping) and expect.keys() <= Rotary(0).to_dict()["rotary"].keys():
         raise ValueError("expect is a dict of keywords of Rotary without head_dim; add head_dim")
     if isinstance(expect, Mapping) and "head_dim" in expect and not expect.keys() & OF_CONFIGURATIONS:
         return Rotary(**expect), "expected"         # raises an error for a keyword that Rotary does not have

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments.base_class import changes_of, keywords_of
-from posenc._encoding.convention import DEFAULTS, arrangement
-from posenc._encoding.encoding import Encoding
+from posenc._encoding.columns import arrangement
+from posenc._encoding.encoding import DEFAULTS, Encoding
 from posenc._encoding.presets import convention_of, presets
 from posenc._identify.table.fit import Line, line_of
 from posenc._identify.table.sample import Sample, positions_at

@@ -1,20 +1,16 @@
-"""Check the keywords of a table's convention, and compute the columns for the kernel."""
+"""The columns of a table, computed from the checked keywords of a convention, for the kernel."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posenc._arguments import checks
-from posenc._arguments.as_array import shown
-from posenc._arguments.base_class import Keyword, checked_keywords
-from posenc._arguments.checks import BEYOND, LOWEST
-from posenc._arguments.types import Exponents, Layout, Odd, Order, Spacing
 from posenc._core import kernel
 from posenc._core.exact import Turns, Values
 from posenc._core.frequencies import explicit_turns, limbs_of, spaced_float64, spaced_turns
@@ -23,49 +19,7 @@ Keywords: TypeAlias = Mapping[str, Any]         # all keywords of a convention, 
 
 WIDEST = 2**24          # largest d_model; for each column, a new Encoding needs 200 bytes, and a call for a long table 1.3 kB
 SIGN_BIT = np.uint64(1 << 63)
-KEYWORDS = {
-    "base": Keyword(10000.0, checks.positive, "the frequencies decrease from 1 to about 1/base (default 10000)"),
-    "frequency_scale": Keyword(1.0, checks.real, "multiplies the frequencies"),
-    "position_offset": Keyword(0.0, checks.real, "added to the positions"),
-    "position_scale": Keyword(1.0, checks.real, "multiplies position + offset"),
-    "padding_idx": Keyword(None, checks.position, "position whose row is all zeros"),
-    "scale": Keyword(1.0, checks.real, "multiplies the values"),
-    "odd": Keyword("truncate", get_args(Odd), "for an odd number of columns: drop the last one, make it zero, or refuse"),
-    "spacing": Keyword(
-        "paper", get_args(Spacing),
-        "paper: frequency i is base**(-i/n); endpoint: base**(-i/(n-1)), so that the last one is 1/base", excludes=("shift",),
-    ),
-    "shift": Keyword(None, checks.real, "frequency i is base**(-i/(n-X))", excludes=("spacing",)),
-    "exponents": Keyword(
-        "pair", get_args(Exponents), "pair: the two columns of a pair share a frequency; "
-        "column: column j has the frequency base**(-j/columns), a common error in code",
-    ),
-    "frequencies": Keyword(
-        None, checks.frequencies, "in radians per position; replaces base, frequency scale, spacing and shift",
-        excludes=("base", "spacing", "shift", "frequency_scale"),
-    ),
-    "layout": Keyword("interleaved", get_args(Layout), "interleaved: sines and cosines alternate; halves: one half each"),
-    "order": Keyword("sin", get_args(Order), "first function of a pair of columns"),
-}
-DEFAULTS: dict[str, Any] = {name: keyword.default for name, keyword in KEYWORDS.items()}
 
-# ---- keywords ---------------------------------------------------------------------------------------------------------
-
-
-def checked_convention(d_model: Any, keywords: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Check d_model and the keywords of a convention, individually and together, and return the converted values."""
-    c = checked_keywords(KEYWORDS, keywords)
-    d_model = checks.integer("d_model", d_model, 0)
-    if d_model > WIDEST:
-        raise checks.wrong("d_model", f"is {shown(d_model)}, expected at most {WIDEST}")
-    if not LOWEST <= c["position_offset"] < BEYOND:
-        raise checks.wrong("position_offset", f"is {c['position_offset']!r}, expected -2**63 <= position_offset < 2**63")
-    if c["odd"] == "error" and d_model % 2:
-        raise checks.wrong("d_model", f"is {d_model}, expected an even number with odd='error'")
-    return d_model, c
-
-
-# ---- columns ----------------------------------------------------------------------------------------------------------
 # d: number of columns; c: keywords of the convention
 
 
