@@ -150,7 +150,7 @@ def test_presets_are_encodings_of_their_convention(name):
     assert encoding == posenc.Encoding(16, **PRESETS[name].convention(16))
     assert pickle.loads(pickle.dumps(encoding)) == encoding
     if name in ("mlx", "x-transformers"):       # their formulas divide by d_model
-        with pytest.raises(ValueError, match=f"{name} has {{'d_model': 0}}, expected numbers other than 0"):
+        with pytest.raises(ValueError, match=f"{name} has d_model 0 .* expected no zero"):
             posenc.preset(name, 0)
     else:
         assert posenc.preset(name, 0).encode(3).shape == (3, 0)
@@ -165,22 +165,15 @@ def test_presets_are_encodings_of_their_convention(name):
 def test_presets_are_found_by_name():
     presets = posenc.presets()
     assert presets["whisper"] is presets[[p.name for p in presets].index("whisper")] and len(presets[:3]) == 3
-    assert "whisper" in presets and presets["whisper"] in presets and "wisper" not in presets
     with pytest.raises(ValueError, match=r"name is 'wisper', .*whisper"):
         presets["wisper"]
-
-
-def test_the_repr_of_a_preset_has_parameters_and_no_function():
-    assert repr(posenc.presets()["whisper"]) == (
-        "Preset(name='whisper', summary='halves, endpoint, even d_model only', source='openai/whisper model.py sinusoids', "
-        "parameters={'max_timescale': 10000.0})"
-    )
 
 
 def test_presets_print_as_a_table():
     lines = repr(posenc.presets()).splitlines()
     assert [line.split()[0] for line in lines] == list(PRESETS)
     assert len({line.find(p.source) for line, p in zip(lines, posenc.presets(), strict=True)}) == 1
+    assert repr(posenc.presets()["whisper"]).endswith("parameters={'max_timescale': 10000.0})")
 
 
 def test_presets_of_the_paper_equal_the_default():
@@ -200,6 +193,8 @@ def test_presets_of_the_paper_equal_the_default():
         ("nemo-fixed", {"scale": 1}, {"odd": "error"}),
         ("nerf", {"frequencies": [1, 3, 9]}, {"frequencies": [1, 3, 9], "odd": "error"}),
         ("pyg", {"granularity": 4}, {"position_scale": 0.25, "layout": "halves", "spacing": "endpoint", "odd": "error"}),
+        ("whisper", {"max_timescale": 5, "base": 9}, {"layout": "halves", "spacing": "endpoint", "odd": "error", "base": 9}),
+        ("diffusers-timestep", {"flip_sin_to_cos": True, "order": "sin"}, {"layout": "halves", "shift": 1, "odd": "zero"}),
         ("x-transformers", {"theta": 9, "scale": 3}, {"base": 9, "scale": 3, "layout": "halves", "odd": "error"}),
     ],
 )
@@ -218,9 +213,6 @@ def test_parameters_change_a_preset(name, changes, convention):
         (("diffusers-timestep", 8), {"downscale_freq_shift": 4}, ValueError, "shift is 4.0, expected a number other than 4"),
         (("mlx", 8), {"min_freq": -1}, ValueError, "mlx has {'min_freq': -1.0}: base is -1.0, expected a positive number"),
         (("whisper", 8), {"max_timescale": 0}, ValueError, "whisper has {'max_timescale': 0.0}: base is 0.0, expected a pos"),
-        (("whisper", 8), {"max_timescale": 5, "frequencies": [1, 2, 3, 4]}, ValueError, "max_timescale and frequencies are"),
-        (("diffusers-timestep", 8), {"downscale_freq_shift": 0, "spacing": "paper"}, ValueError, "shift and spacing are both"),
-        (("diffusers-timestep", 8), {"flip_sin_to_cos": True, "order": "sin"}, ValueError, "flip_sin_to_cos and order are"),
         (("tensor2tensor", 2), {"start_index": 2**53 + 1}, ValueError, "start_index is 9007199254740993, expected a number"),
     ],
 )

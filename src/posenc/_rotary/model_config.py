@@ -8,7 +8,6 @@ from typing import Any
 
 from posenc._arguments import checks
 from posenc._arguments.base_class import Specification
-from posenc._encoding.presets_missing import without_rotation
 from posenc._rotary import pair_axes
 from posenc._rotary.models import Model, model_of
 from posenc._rotary.scaling import type_of_scaling
@@ -121,9 +120,6 @@ def _check_supported(config: Any, model_type: Any, model: Model) -> None:
     """Raise a ValueError if the model has no rotation, or if its configuration does not describe the rotation."""
     if model.refused is not None:
         raise ValueError(f"config has model_type {model_type!r}, {model.refused}")
-    instead = without_rotation(model_type) if isinstance(model_type, str) else None
-    if instead is not None:
-        raise ValueError(f"config has model_type {model_type!r}, a model without rotary embeddings: it has {instead}")
     name, needed = model.rotates_with or ("", None)
     value = _read(config, name) if name else None
     if value is not None and value != needed:
