@@ -191,17 +191,10 @@ rotary.rotate(x, threads=0)                             threads is 0 | at least 
     "preset": """
 posenc.preset("wisper", 64)                             name is 'wisper' | did you mean 'whisper'?
 posenc.preset("vaswany", 64)                            name is 'vaswany' | vaswani
-posenc.preset("mae", 384)                               posenc.grid((h, w), d_model, layout='halves', axes=(1, 0))
 posenc.preset("Fairseq", 64)                            name is 'Fairseq' | fairseq
-posenc.preset("llama", 64)                              name is 'llama' | rotary
-posenc.preset("bert", 64)                               name is 'bert' | learned
-posenc.preset("t5", 64)                                 name is 't5' | relative
-posenc.preset(64, "whisper")                            name is 64 of type int | posenc.presets()
 posenc.preset("whisper", "64")                          d_model is '64' of type str | an integer
 posenc.preset("whisper", 63)                            d_model is 63 | an even number
 posenc.preset("whisper", 64, max_timescale="1e4")       max_timescale is '1e4' of type str | a real number
-posenc.preset("whisper", 64, max_timescale=500, base=9)  max_timescale and base | only one of them
-posenc.preset("pyg", 64, granularity=0)                 'granularity': 0.0 | other than 0
 """,
     "grid": """
 posenc.grid(np.zeros((7, 7)), 64)                       shape is an array of shape (7, 7) | pass array.shape
