@@ -49,7 +49,7 @@ def from_pandas(pd, encode, encoding, **_):
             encode(column, encoding)
     column = pd.Series(POSITIONS).mask(NULL)
     assert column.dtype == "float64"
-    with refused("positions has 1 NaN beside numbers of .* pandas may have rounded"):
+    with refused("positions has NaN beside numbers of .* pandas may have rounded"):
         encode(column, encoding)
 
 
@@ -136,7 +136,7 @@ def from_dask(dd, pq, encode, encoding, meta, **_):
     with refused():
         posenc.dask.table(column, encoding)
     column = dd.read_parquet("nulls.parquet")["position"]                   # float64, rounded
-    with refused("positions has 1 NaN beside numbers of .* pandas may have rounded"):
+    with refused("positions has NaN beside numbers of .* pandas may have rounded"):
         column.map_partitions(encode, encoding, meta=meta).compute()
 
 

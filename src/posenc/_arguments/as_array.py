@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Iterator
-from datetime import date, datetime, timedelta
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-UNITS = {
-    "Y": "years", "M": "months", "W": "weeks", "D": "days", "h": "hours", "m": "minutes",
-    "s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds", "generic": "units",
-}
 LONGEST_SHOWN = 100         # characters
 
 
@@ -27,25 +20,13 @@ def shown(value: Any) -> str:
         return f"an integer of {value.bit_length()} bits" if isinstance(value, int) else f"{type(value).__name__}(...)"
 
 
-def tensor_hint(name: str, value: Any, written: bool = False, has_torch_function: bool = True) -> str:
-    """Return a hint for the end of a message if a value is a PyTorch tensor, else "".
-
-    The hint shows an expression that converts the tensor to an array.  If the called function
-    writes to the array (`written`), an expression that copies is left out.  `has_torch_function` is whether posenc.torch has a
-    similar function.
-    """
+def tensor_hint(value: Any) -> str:
+    """Return a hint for the end of a message if a value is a PyTorch tensor, else ""."""
     tensor: Any = getattr(sys.modules.get("torch"), "Tensor", ())
-    if not isinstance(value, tensor):
-        return ""
-    is_bfloat16 = str(value.dtype) == "torch.bfloat16"          # NumPy has no bfloat16
-    copied = (".cpu()" if value.device.type != "cpu" else "") + (".float()" if is_bfloat16 else "")
-    array = f"{name}{'.detach()' if value.requires_grad else ''}{copied}.numpy() is an array"
-    if not has_torch_function:
-        return f"; {array}"
-    return "; posenc.torch has functions for tensors" + ("" if written and copied else f", and {array}")
+    return "; posenc.torch has functions for tensors" if isinstance(value, tensor) else ""
 
 
-def as_array(name: str, value: Any, has_torch_function: bool = True) -> NDArray[Any]:
+def as_array(name: str, value: Any) -> NDArray[Any]:
     """Return ``np.asarray(value)``; raise an error for nulls, times, and integers that NumPy would round."""
     # Use sys.modules, because the first use of np.ma is an import, which may fail in a process that has dropped its privileges.
     if isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
@@ -56,137 +37,67 @@ def as_array(name: str, value: Any, has_torch_function: bool = True) -> NDArray[
     try:
         array = np.from_dlpack(value) if only_dlpack else np.asarray(value)
     except (ValueError, TypeError, RuntimeError, BufferError) as error:     # ragged lists, tensors that require grad
-        error_type = ValueError if isinstance(error, ValueError) else TypeError
-        reason, hint = str(error).rstrip("."), tensor_hint(name, value, has_torch_function=has_torch_function)
-        raise error_type(f"{name} is of type {type(value).__name__}, expected an array: {reason}{hint}") from None
-    if array.dtype.kind in ("m", "M", "O"):
-        _refuse_times(name, value, array)
-    if array.dtype.kind in ("f", "O") and not isinstance(value, np.ndarray):
-        _check_exact(name, value, array)
-    return array
-
-
-def _check_exact(name: str, value: Any, array: NDArray[Any]) -> None:
-    """Raise an error for nulls, and for integers that NumPy has rounded to float64."""
-    if array.dtype.kind == "O":
-        missing = getattr(sys.modules.get("pandas"), "NA", None)
-        nulls, parts = sum(x is None or x is missing for x in array.flat), []
-    else:
+        kind = ValueError if isinstance(error, ValueError) else TypeError
+        reason = str(error).rstrip(".")
+        raise kind(f"{name} is of type {type(value).__name__}, expected an array: {reason}{tensor_hint(value)}") from None
+    if array.dtype.kind in ("m", "M"):
+        _refuse_times(name, array)
+    if array.dtype.kind in ("f", "O") and not (isinstance(value, np.ndarray) and array.dtype.kind == "f"):
         with np.errstate(all="ignore"):         # signalling NaNs would cause a warning
-            if (abs(array) < 2**53).all():
-                return
-        parts = list(_parts(value, array))
-        nulls = sum(_count_nulls(part) for part, _ in parts)
-        if not nulls and (rounded := sum(_nans_beside_large(part, converted) for part, converted in parts)):
-            raise ValueError(
-                f"{name} has {rounded} NaN beside numbers of 2**53 or more, which pandas may have rounded; "
-                f"use the dtype Int64, or to_numpy() if the numbers are exact"
-            )
-    if nulls:
-        raise ValueError(f"{name} has {nulls} null{'s' * (nulls > 1)}; fill or drop {'them' if nulls > 1 else 'it'}")
-    for part, converted in parts if parts and parts[0][0] is not value else ():
-        original = np.asarray(part)
-        if original.dtype.kind in "iuO":
-            for x, y in zip(original.ravel().tolist(), np.ravel(converted).tolist(), strict=True):
-                if isinstance(x, int) and x != y:
-                    raise ValueError(
-                        f"{name} has {x} beside real or negative numbers, expected an integer that float64 can hold"
-                    )
+            is_exact = array.dtype.kind == "f" and bool((abs(array) < 2**53).all())
+        for column, converted in () if is_exact else columns(value, array) or [(value, array)]:
+            _check_exact(name, column, converted)
+    return array
 
 
 def columns(value: Any, array: Any) -> list[tuple[Any, Any]]:
     """Return each column of an Arrow, polars or pandas table with its part of `array`, or [] for any other value."""
+    parts: Any = ()
     if hasattr(value, "itercolumns"):           # Arrow
-        return list(zip(value.itercolumns(), array.T, strict=True))
-    if hasattr(value, "iter_columns"):          # polars
-        return list(zip(value.iter_columns(), array.T, strict=True))
-    if hasattr(value, "iterrows"):              # pandas
-        return list(zip((column for _, column in value.items()), array.T, strict=True))
-    return []
+        parts = value.itercolumns()
+    elif hasattr(value, "iter_columns"):        # polars
+        parts = value.iter_columns()
+    elif hasattr(value, "iterrows"):            # pandas
+        parts = (column for _, column in value.items())
+    return list(zip(parts, array.T, strict=True)) if parts else []
 
 
-def _parts(value: Any, array: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield each element of nested lists, or each column of an Arrow, polars or pandas table, with its part of `array`.
-
-    Python floats in lists are left out, because they are exact.  A value that is neither a list nor a table is yielded whole.
-    """
-    pairs = columns(value, array)
-    if array.ndim and not hasattr(value, "__array__"):
-        pairs = list(zip(value, array, strict=True))
-    elif not pairs:
-        yield value, array
+def _check_exact(name: str, column: Any, converted: NDArray[Any]) -> None:
+    """Raise an error for nulls, and for integers that NumPy has rounded to float64."""
+    objects = list(np.array(_python_numbers(column), object).flat)
+    missing = getattr(sys.modules.get("pandas"), "NA", None)
+    nulls = sum(x is None or x is missing for x in objects)
+    if hasattr(column, "isna") and not isinstance(column.dtype, np.dtype):      # pandas: categories have NaN for nulls
+        nulls = int(column.isna().sum())
+    if nulls:
+        raise ValueError(f"{name} has {nulls} null{'s' * (nulls > 1)}; fill or drop {'them' if nulls > 1 else 'it'}")
+    if converted.dtype.kind == "O":
         return
-    for part, converted in pairs:
-        if type(part) is not float:
-            yield from _parts(part, converted)
+    for x, y in zip(objects, np.ravel(converted).tolist(), strict=True):
+        if isinstance(x, (int, np.integer)) and int(x) != y:
+            raise ValueError(f"{name} has {x} beside real or negative numbers, expected an integer that float64 can hold")
+    if hasattr(column, "isna") and np.isnan(converted).any():       # pandas converts integers beside a null to float64
+        large = abs(converted[np.isfinite(converted)].astype(np.float64)) >= 2**53      # float16 cannot hold 2**53
+        if large.any():
+            raise ValueError(f"{name} has NaN beside numbers of 2**53 or more, which pandas may have rounded; use dtype Int64")
 
 
-def _count_nulls(column: Any) -> int:
-    """Return the number of nulls in an Arrow, polars or pandas column."""
-    while hasattr(getattr(column, "dtype", None), "inner"):     # a polars column of arrays
-        column = column.explode()
-    count = getattr(column, "null_count", None)
-    if count is not None:
-        return int(count() if callable(count) else count)
-    # In a column with a NumPy dtype, isna() also counts NaN, which is not a null; see _nans_beside_large.
-    if hasattr(column, "isna") and not isinstance(column.dtype, np.dtype):
-        return int(np.count_nonzero(column.isna()))
-    return 0
+def _python_numbers(value: Any) -> Any:
+    """Return a column as a list of Python numbers; convert the columns in a list, too."""
+    for method in ("to_pylist", "to_list"):     # Arrow; polars and pandas
+        if hasattr(value, method):
+            return getattr(value, method)()
+    if isinstance(value, (list, tuple)) and not all(isinstance(x, (int, float)) for x in value):
+        return [_python_numbers(x) for x in value]
+    return value
 
 
-def _nans_beside_large(column: Any, converted: NDArray[Any]) -> int:
-    """Return the number of NaN in a pandas column that also has numbers of 2**53 or more, or 0 for any other column."""
-    if not (hasattr(column, "isna") and isinstance(column.dtype, np.dtype)):
-        return 0
-    large = abs(converted[np.isfinite(converted)].astype(np.float64)) >= 2**53      # float16 cannot hold 2**53
-    return int(np.count_nonzero(np.isnan(converted))) if large.any() else 0
-
-
-# ---- times ------------------------------------------------------------------------------------------------------------
-
-
-def _refuse_times(name: str, value: Any, array: NDArray[Any]) -> None:
-    """Raise a TypeError for dates, times and durations.  The caller must choose a unit; the message shows a conversion."""
-    dtype = str(getattr(value, "dtype", getattr(value, "type", array.dtype)))
-    zone = re.match(r"(?:datetime64|timestamp)\[(\w+), ", dtype)         # pandas converts times with a time zone to objects
-    if array.dtype.kind != "O" or zone:
-        code, numbers = _conversion(name, value, array, zone and zone[1])
-    else:
-        times = [x for x in array.flat if isinstance(x, (date, timedelta))]
-        if not times:
-            return
-        code, numbers = _conversion_of_objects(name, array, times)
-    missing = sum(x is None or x != x for x in array.flat) if array.dtype.kind == "O" else np.count_nonzero(np.isnat(array))
-    nat = f" with {missing} NaT: drop or fill {'them' if missing > 1 else 'it'}, then" if missing else ", expected numbers;"
-    raise TypeError(f"{name} has dtype {dtype}{nat} write {code} for {numbers}")
-
-
-def _conversion(name: str, value: Any, array: NDArray[Any], zoned_unit: str | None) -> tuple[str, str]:
-    """Return an expression that converts an array or a column to integers, and a description of the integers."""
-    unit, count = (zoned_unit, 1) if zoned_unit else np.datetime_data(array.dtype)
-    is_time = array.dtype.kind != "m"
-    numbers = (f"{count} " if count > 1 else "") + UNITS.get(unit, unit) + (" since 1970" if is_time else "")
-    if hasattr(value, "cast") and hasattr(value, "type"):               # Arrow
-        if unit == "D":
-            return f'{name}.cast("date32").cast("int32")', numbers
-        return f'{name}.cast("{"timestamp" if is_time else "duration"}[{unit}]").cast("int64")', numbers
-    if hasattr(getattr(value, "dt", None), "epoch"):                    # polars
-        return f'{name}.dt.epoch("{unit.lower()}")' if is_time else f"{name}.dt.total_{UNITS[unit]}()", numbers
-    dtype = f"datetime64[{unit}, UTC]" if zoned_unit else array.dtype
-    converted = f'{name}.astype("{dtype}")' if hasattr(value, "astype") else f'numpy.asarray({name}, "{dtype}")'
-    code = f'{converted}.astype("int64")'
-    return f"[{code}]" if isinstance(value, np.generic) else code, numbers      # a single integer n would mean range(n)
-
-
-def _conversion_of_objects(name: str, array: NDArray[Any], times: list[Any]) -> tuple[str, str]:
-    """Like `_conversion`, for objects of ``datetime`` classes, or of their pandas subclasses, which also hold nanoseconds."""
-    first = next((x for x in times if x == x), times[0])                # NaT differs from itself
-    is_time = not isinstance(first, timedelta)
-    if any(hasattr(x, "value") and x == x for x in times):              # NumPy would drop the nanoseconds
-        numbers = "nanoseconds" + (" since 1970" if is_time else "")
-        return f"[p.value for p in {name}]" if array.ndim else f"[{name}.value]", numbers
-    if isinstance(first, datetime) and first.tzinfo:
-        numbers = "seconds since 1970, rounded to float64"
-        return f"[p.timestamp() for p in {name}]" if array.ndim else f"[{name}.timestamp()]", numbers
-    unit = "us" if isinstance(first, (datetime, timedelta)) else "D"
-    return _conversion(name, None, np.empty(0, f"{'datetime64' if is_time else 'timedelta64'}[{unit}]"), None)
+def _refuse_times(name: str, array: NDArray[Any]) -> None:
+    """Raise a TypeError for times and durations, with a conversion to integers: the caller must choose a unit."""
+    unit, count = np.datetime_data(array.dtype)
+    nat = np.count_nonzero(np.isnat(array))
+    drop = f" with {nat} NaT; drop or fill them, and" if nat else ", expected numbers;"
+    since = " since 1970" if array.dtype.kind == "M" else ""
+    code = f'numpy.asarray({name}).astype("{array.dtype}").astype("int64")'
+    numbers = f"multiples of {count} {unit}" if count > 1 else f"numbers of {unit}"
+    raise TypeError(f"{name} has dtype {array.dtype}{drop} write {code} for {numbers}{since}")

@@ -339,7 +339,7 @@ def check_position(p: int | float | Fraction, offset: float = 0, name: str = "po
 def array_type_error(name: str, value: Any, written: bool = True) -> TypeError:
     """Return the error for a value that is not an array, or is an array of a subclass."""
     expected = f"a numpy.ndarray{' to write to' if written else ''}"
-    hint = f" such as np.asarray({name})" if isinstance(value, np.ndarray) else tensor_hint(name, value, written=written)
+    hint = f" such as np.asarray({name})" if isinstance(value, np.ndarray) else tensor_hint(value)
     return wrong(name, f"is of type {type(value).__name__}, expected {expected}{hint}", TypeError)
 
 

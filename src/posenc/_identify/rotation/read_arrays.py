@@ -75,7 +75,7 @@ def is_pair(rotation: Any) -> bool:
 def array_of(name: str, value: Any) -> tuple[NDArray[Any], str]:
     """Return an array or tensor as an array, with the name of its dtype; uint16 is read as the bits of bfloat16."""
     value = numpy_of(name, value)
-    array = as_array(name, value, has_torch_function=False)
+    array = as_array(name, value)
     if array.dtype.kind == "c":
         return array, "float32" if array.dtype.itemsize == 8 else "float64"
     if array.dtype == np.uint16:

@@ -44,7 +44,7 @@ def source_of(table: ArrayLike) -> Source:
         raise checks.wrong_type("table", table, "an array; read a file with numpy.load, or identify it on the command line")
     if isinstance(table, File):
         raise TypeError("table is of type File, expected an array; pass file.values")
-    array = as_array("table", table, has_torch_function=False)
+    array = as_array("table", table)
     if array.dtype != np.uint16:
         name, _ = checks.dtype(array.dtype.newbyteorder("="), "table has dtype")
     else:
