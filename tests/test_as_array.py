@@ -110,7 +110,7 @@ def entries(column, n):
 
 @pytest.mark.parametrize("container", TABLES)
 def test_nulls_in_tables_are_refused(container):
-    with pytest.raises(ValueError, match="positions has [12] nulls?;"):
+    with pytest.raises(ValueError, match=r"positions has [12] nulls?;"):
         posenc.encode(TABLES[container]([7, None, 8]), 8)
 
 

@@ -9,8 +9,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import venv
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -18,7 +16,6 @@ import pytest
 
 import posenc
 from conftest import main_without, python
-from posenc._arguments import install
 from posenc._cli import entry_point
 from posenc._core import kernel
 from posenc._encoding.encoding import KEYWORDS
@@ -161,21 +158,6 @@ def test_usage_errors_have_a_line_and_a_hint(call, arguments, message, hint):
     code, out, err = call(*arguments.split())
     error, hint_line = err.splitlines()
     assert (code, out) == (2, "") and error.startswith(f"posenc: error: {message}") and hint_line == f"try: {hint}"
-
-
-@pytest.mark.parametrize("kind", ["this", "without pip", "pipx"])
-def test_the_command_that_installs_a_package_suits_the_environment(tmp_path, kind):
-    python, pip = Path(sys.executable), importlib.util.find_spec("pip")
-    if kind != "this":
-        venv.create(tmp_path / "an environment", with_pip=False)
-        python, pip = next((tmp_path / "an environment").glob("[bS]*/python*")), None
-    if kind == "pipx":
-        (tmp_path / "an environment" / "pipx_metadata.json").touch()
-    code = "import runpy, sys; print(runpy.run_path(sys.argv[1])['command']('zarr.storage'))"
-    done = subprocess.run([python, "-c", code, install.__file__], capture_output=True, text=True, check=True)
-    uv = ["uv", "pip", "install", "--python", str(python)]
-    expected = ["pipx", "inject", "posenc"] if kind == "pipx" else [str(python), "-m", "pip", "install"] if pip else uv
-    assert shlex.split(done.stdout) == [*expected, "zarr"]
 
 
 def test_a_closed_pipe_gives_no_traceback():

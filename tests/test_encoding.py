@@ -159,5 +159,5 @@ def test_unknown_and_missing_optional_parts_are_reported(name, package, statemen
             print(error)
         """
     done = subprocess.run(python(code), capture_output=True, text=True, check=False)
-    start, end = f"posenc.{name} needs {package}", f"included in posenc[{name}]; to install it: {sys.executable} -m pip install"
-    assert done.returncode == 0 and done.stdout.startswith(start) and end in done.stdout, done.stderr
+    expected = f"posenc.{name} needs {package}"
+    assert done.returncode == 0 and done.stdout.startswith(expected) and f"posenc[{name}]" in done.stdout, done.stderr

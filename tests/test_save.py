@@ -179,7 +179,7 @@ def test_bfloat16_files_are_opened_only_with_ml_dtypes(tmp_path):
             print(error)
         """
     done = subprocess.run(python(code, tmp_path / "pe.safetensors"), capture_output=True, text=True)
-    message = r"10\n.*pe\.safetensors: dtype bfloat16 needs ml_dtypes, included in posenc\[bfloat16\]; .*\n"
+    message = r"10\n.*pe\.safetensors: dtype bfloat16 needs ml_dtypes; .*posenc\[bfloat16\].*\n"
     assert re.fullmatch(message, done.stdout), done.stderr
 
 
@@ -300,7 +300,7 @@ def test_a_missing_package_is_reported(tmp_path):
                 print(error)
         """
     done = subprocess.run(python(code), capture_output=True, text=True, cwd=tmp_path)
-    message = f".zarr needs zarr, included in posenc[zarr]; to install it: {sys.executable} -m pip install zarr\n"
+    message = ".zarr needs zarr; to install it: pip install 'posenc[zarr]'\n"
     assert (done.stdout, done.stderr) == (2 * message, "")
 
 

@@ -33,7 +33,7 @@ SYNONYMS = {        # frequent names of keywords in other libraries
     "pad_token_id": "padding_idx", "rope_scaling": "scaling",
 }
 OUT = "out has dtype"                   # the start of messages about the dtype of `out`
-E = TypeVar("E", ValueError, TypeError)
+E = TypeVar("E", bound=Exception)
 REAL = "integers of at most 64 bits, float64, float32, float16 or bfloat16"
 
 # ---- numbers and names ----------------------------------------------------------------------------------------------
@@ -343,8 +343,8 @@ def array_type_error(name: str, value: Any, written: bool = True) -> TypeError:
     return wrong(name, f"is of type {type(value).__name__}, expected {expected}{hint}", TypeError)
 
 
-def dtype_error(name: str, dtype: np.dtype[Any], expected: np.dtype[Any]) -> TypeError | ValueError:
-    kind = ValueError if dtype.kind == "f" else TypeError
+def dtype_error(name: str, dtype: np.dtype[Any], expected: np.dtype[Any]) -> Exception:
+    kind: type[Exception] = ValueError if dtype.kind == "f" else TypeError
     return wrong(name, f"has dtype {dtype}, expected {expected}{', the value of dtype' if name == 'out' else ''}", kind)
 
 

@@ -34,7 +34,7 @@ class Failure(Exception):
 
 
 def needs_package(what: str, error: ModuleNotFoundError) -> Failure:
-    return Failure(f"{what} needs the package {error.name}", install.command(str(error.name)))
+    return Failure(install.not_installed(what, what.lstrip("."), error))
 
 
 # ---- values on the command line ---------------------------------------------------------------------------------------
