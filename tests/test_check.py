@@ -1,4 +1,4 @@
-"""`posenc check` compares stored tables with a configuration; `posenc.testing.assert_rotary` checks a function."""
+"""`posenc check` compares stored tables with a configuration; `posenc.check.assert_rotary` checks a function."""
 
 import json
 
@@ -8,7 +8,7 @@ import pytest
 import posenc
 from conftest import main_without
 from posenc import Rotary
-from posenc.testing import assert_rotary
+from posenc.check import assert_rotary
 
 BASE = 500_000.0
 CONFIG = {"model_type": "llama", "head_dim": 64, "rope_theta": BASE}
@@ -218,4 +218,4 @@ def test_up_to_is_the_largest_position():
         assert_rotary(f, None, up_to=9)
     with pytest.raises(ValueError, match=r"up to 131,071 raises IndexError: position 131071; .* up_to=N - 1"):
         assert_rotary(rotated(BASE, last=4095), CONFIG)
-    assert posenc.testing.assert_rotary is assert_rotary
+    assert posenc.check.assert_rotary is assert_rotary

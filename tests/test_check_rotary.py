@@ -4,12 +4,12 @@ import copy
 import importlib
 import itertools
 import re
+import sys
 import threading
 import types
 import typing
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import posenc
@@ -20,7 +20,7 @@ from torch import nn  # noqa: E402
 import rotary_faults  # noqa: E402
 from peers import installed_class  # noqa: E402
 from posenc import Rotary  # noqa: E402
-from posenc.torch import RotaryReport, check_rotary  # noqa: E402
+from posenc.check import RotaryReport, check_rotary  # noqa: E402
 from rotary_faults import BASE, CONFIG, DIM, FAULTS, INTERLEAVED, RotaryEmbedding, model, pairs, stored  # noqa: E402
 
 EXACT, FLOAT32, WRONG, UNCHECKED = "right", "float32 angles", "wrong", "not checked"
@@ -44,7 +44,8 @@ def test_the_page_quotes_sentences_of_faults():
     page = Path(__file__).parents[1] / "docs" / "check.md"
     table = page.read_text().split("## What to do about a fault\n")[1].split("\n## ")[0]
     quoted = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| ")][1:]
-    patterns = [pattern for fault in FAULTS for pattern in fault.sentences if len(pattern) > 1]
+    patterns = [pattern for fault in FAULTS for pattern in fault.sentences]
+    patterns += ["the table has 16 rows, the configuration has max_position", "the result has its columns in another order"]
     assert len(quoted) > 7
     assert [sentence for sentence in quoted if not any(re.search(pattern, sentence) for pattern in patterns)] == []
 
@@ -58,12 +59,13 @@ def test_the_report_is_an_immutable_table():
     assert report == RotaryReport([row]) and isinstance(report, tuple)
     assert row.found == Rotary(DIM, layout="interleaved") and row.expected == Rotary(DIM, base=BASE)
     assert row.errors.keys() == {1000, 100000, 1000000}
-    head, values, *details = str(report).splitlines()
+    compared, head, values, *details = str(report).splitlines()
+    assert compared == ("compared: tables and the function rotary_faults.pairs; "
+                        "not compared: the calls in the attention and their positions")
     assert head.split() == ["module", "verdict", "error", "at", "1,000", "100,000", "1,000,000"]
     assert values.startswith("rotary_emb  wrong")
     assert [line.split()[0] for line in details] == ["found", "expected", "fault", "fault", "remedy"]
-    replacement = "model.rotary_emb = posenc.torch.RotaryEmbedding(model.config)"
-    assert row.remedy == f"{replacement}; correct rotary_faults.pairs or its call"
+    assert row.remedy == 'see "base is 10000 ..." in docs/check.md'
     with pytest.raises(AttributeError):
         report.ok = True
 
@@ -80,11 +82,10 @@ def test_float32_angles_have_an_error_and_a_remedy():
 
 
 @pytest.mark.parametrize("attribute, is_same", [
-    (lambda module: np.arange(3), True), (lambda module: np.arange(next(NUMBERS)), False),
+    (lambda module: torch.arange(3), True), (lambda module: torch.arange(next(NUMBERS)), False),
     (lambda module: module.__init__, True), (lambda module: lambda p: p, True), (lambda module: (lambda p: (p, module)), True),
     (lambda module: {"a": [1, "b"]}, True), (lambda module: [1] * next(NUMBERS), False),
-    (lambda module: threading.Lock(), False),
-    (lambda module: types.SimpleNamespace(a=1), True), (lambda module: (i for i in "ab"), False),
+    (lambda module: threading.Lock(), False), (lambda module: (i for i in "ab"), False),
 ])
 def test_modules_with_equal_attributes_share_a_row(attribute, is_same):
     parts = [model(), model()]
@@ -116,7 +117,6 @@ def test_the_module_of_posenc_is_right(length, max_len):
 def test_reports_without_a_result_are_not_ok():
     for part in (nn.Linear(2, 2), nn.ModuleDict({"rotary_emb": RotaryEmbedding()})):
         assert not check_rotary(part).ok
-    assert str(check_rotary(nn.Linear(2, 2))) == "no rotary embedding was found"
     row, = check_rotary(nn.ModuleDict({"rotary_emb": RotaryEmbedding(uninitialised := rotary_faults.uninitialised())}))
     assert row.verdict == UNCHECKED and not uninitialised.isfinite().all()
     row, = check_rotary(model(), {"model_type": "bert", "hidden_size": 64, "num_attention_heads": 1})
@@ -223,12 +223,12 @@ def test_a_model_on_the_meta_device():
 
 
 def test_layers_with_equal_tables_are_computed_once(monkeypatch):
-    module = importlib.import_module("posenc.torch._check_rotary.check_rotary")
-    calls, compared = [], module.best_match
-    monkeypatch.setattr(module, "best_match", lambda *arguments: calls.append(arguments) or compared(*arguments))
+    module = importlib.import_module("posenc.check.models")
+    calls, judged = [], module._judged
+    monkeypatch.setattr(module, "_judged", lambda *arguments: calls.append(arguments) or judged(*arguments))
     layers = nn.ModuleList(model() for _ in range(32))
     row, = check_rotary(layers, CONFIG)
-    assert (row.module, row.verdict, len(calls)) == ("0.rotary_emb and 31 more", FLOAT32, 1)
+    assert (row.module, row.verdict, len(calls)) == ("0.rotary_emb and 31 more", FLOAT32, 2)       # again with the remedy
     layers[7].rotary_emb = RotaryEmbedding(rotary_faults.frequencies(1e4))
     rows = check_rotary(layers, CONFIG)
     assert [(row.module, row.verdict) for row in rows] == [("0.rotary_emb and 30 more", FLOAT32), ("7.rotary_emb", WRONG)]
@@ -237,112 +237,7 @@ def test_layers_with_equal_tables_are_computed_once(monkeypatch):
     assert [(row.module, row.verdict) for row in rows] == [("0.rotary_emb and 30 more", FLOAT32), ("9.rotary_emb", WRONG)]
 
 
-# ---- every function that a model calls ----------------------------------------------------------------------------------
-
-
-NAMESPACE = {"rotate_right": rotary_faults.halves, "rotate_pairs": pairs, "rotate_negated": rotary_faults.negated}
-
-
-def attention(forward, *parents, **methods):
-    """Return a module whose methods call functions of NAMESPACE, with a rotary module of its own."""
-    methods = {"forward": forward, **methods}
-    spaces = {name: types.FunctionType(each.__code__, NAMESPACE) for name, each in methods.items()}
-    result = type("Attention", parents or (nn.Module,), spaces)()
-    result.rotary_emb, result.config = RotaryEmbedding(), types.SimpleNamespace(pairs=False, **CONFIG)
-    return result
-
-
-def right(self, q, k, cos, sin):
-    return rotate_right(q, k, cos, sin)  # noqa: F821
-
-
-def negative(self, q, k, cos, sin):
-    return rotate_negated(q, k, cos, sin)  # noqa: F821
-
-
-def both(self, q, k, cos, sin):
-    return rotate_right(q, k, cos, sin)[0], rotate_negated(q, k, cos, sin)[1]  # noqa: F821
-
-
-def by_configuration(self, q, k, cos, sin):
-    if self.config.pairs:
-        return rotate_pairs(q, k, cos, sin)  # noqa: F821
-    return rotate_right(q, k, cos, sin)  # noqa: F821
-
-
-def by_argument(self, q, k, cos, sin):
-    return rotate_pairs(q, k, cos, sin) if q.shape[1] > 9 else rotate_right(q, k, cos, sin)  # noqa: F821
-
-
-def by_dictionary(self, q, k, cos, sin):
-    return {True: rotate_pairs, False: rotate_right}[q.shape[1] > 9](q, k, cos, sin)  # noqa: F821
-
-
-def by_getattr(self, q, k, cos, sin):
-    rotate = rotate_pairs if getattr(self.config, "pairs", False) else rotate_right  # noqa: F821
-    return rotate(q, k, cos, sin)
-
-
-def by_another_method(self, q, k, cos, sin):
-    return self.helper(q, k, cos, sin)
-
-
-def test_overridden_methods_are_not_called():
-    parent = type(attention(right))
-    assert verdicts(check_rotary(attention(negative, parent), CONFIG)) == [WRONG]
-    assert verdicts(check_rotary(attention(right, type(attention(negative))), CONFIG)) == [FLOAT32]
-    helped = type(attention(by_another_method, helper=right))
-    assert verdicts(check_rotary(attention(by_another_method, helped, helper=negative), CONFIG)) == [WRONG]
-
-
-def test_methods_that_super_calls_are_called():
-    rotate = rotary_faults.negated
-
-    class Child(type(attention(negative))):
-        def forward(self, q, k, cos, sin):
-            return super().forward(q, k, cos, sin)
-
-    result = Child()
-    result.rotary_emb = RotaryEmbedding()
-    row, = check_rotary(result, CONFIG)
-    assert row.verdict == WRONG and row.remedy == f"correct {rotate.__module__}.{rotate.__qualname__} or its call"
-
-
-def test_the_worst_of_several_functions_counts():
-    row, = check_rotary(attention(both), CONFIG)
-    assert row.verdict == WRONG and row.remedy == "correct rotary_faults.negated or its call"
-    layers = nn.ModuleList([first := attention(right), copy.deepcopy(first), attention(negative)])
-    assert [(row.module, row.verdict) for row in check_rotary(layers, CONFIG)] == [
-        ("0.rotary_emb and 1 more", FLOAT32), ("2.rotary_emb", WRONG)]
-    for layer in layers:
-        del layer.rotary_emb
-    layers.rotary_emb = RotaryEmbedding()
-    assert verdicts(check_rotary(layers, CONFIG)) == [WRONG]
-
-
-def test_branches_between_functions():
-    for forward in (by_configuration, by_getattr):
-        module = attention(forward)
-        assert verdicts(check_rotary(module, CONFIG)) == [FLOAT32]
-        assert verdicts(check_rotary(module, INTERLEAVED)) == [WRONG]
-        module.config.pairs = True
-        assert verdicts(check_rotary(module, CONFIG)) == [WRONG]
-        assert verdicts(check_rotary(module, INTERLEAVED)) == [FLOAT32]
-    for forward in (by_argument, by_dictionary):
-        row, = check_rotary(attention(forward), CONFIG)
-        assert row.verdict == UNCHECKED and re.search(
-            r"pairs: layout is interleaved, .*rotary_faults.halves: no fault", row.faults[0])
-
-
-def test_a_part_of_an_attention_may_have_another_layout():
-    def other(self, q, k, cos, sin):
-        return rotate_pairs(q, k, cos, sin)  # noqa: F821
-
-    for inner, verdict in ((other, FLOAT32), (negative, WRONG)):
-        result = attention(right)
-        result.indexer = attention(inner)
-        del result.indexer.rotary_emb
-        assert verdicts(check_rotary(result, CONFIG)) == [verdict]
+# ---- functions and modules ----------------------------------------------------------------------------------------------
 
 
 class Divided(RotaryEmbedding):
@@ -411,7 +306,7 @@ def torchtune():
 
 def torchtune_llama3():
     kind = torchtune_class("models/llama3_1/_position_embeddings.py", "Llama3ScaledRoPE")
-    return kind(64, 4096, 500_000), rotary_faults.LLAMA3 | {"rope_interleave": True}
+    return kind(64, 4096, 500_000), rotary_faults.LLAMA3 | {"rope_interleave": True, "max_position_embeddings": 4096}
 
 
 def torchtune_phi3():
@@ -463,7 +358,7 @@ def original_llama():
     result.layer = nn.Linear(2, 2)
     angles = torch.outer(torch.arange(2048).float(), rotary_faults.frequencies())
     result.freqs_cis = torch.polar(torch.ones_like(angles), angles)
-    return result, INTERLEAVED
+    return result, INTERLEAVED | {"max_position_embeddings": 2048}
 
 
 LIBRARIES = [torchtune, torchtune_llama3, torchtune_phi3, torchtune_qwen2, rotary_embedding_torch, x_transformers_default,
@@ -550,7 +445,7 @@ def stored_in_the_model():
     result = calling(apply_rope)
     for name, table in zip(("cos", "sin"), tables(), strict=True):
         result.register_buffer(name, torch.cat([table, table], -1))
-    return result, CONFIG
+    return result, CONFIG | {"max_position_embeddings": 4096}
 
 
 def stacked_pairs():
@@ -562,7 +457,7 @@ def stacked_pairs():
 
     result = calling(apply_rotary_emb)
     result.register_buffer("freqs_cis", torch.stack(tables(), -1))
-    return result, INTERLEAVED
+    return result, INTERLEAVED | {"max_position_embeddings": 4096}
 
 
 class Whole(RotaryEmbedding):
@@ -574,32 +469,8 @@ class Whole(RotaryEmbedding):
         return x * twice.cos() + rotary_faults.rotate_half(x) * twice.sin()
 
 
-class FromZero(Whole):
-    """Rotates by the positions from 0 on."""
-
-    def forward(self, x):
-        return super().forward(x)
-
-
-class HeadsLast(RotaryEmbedding):
-    """Rotates x of shape (batch, n, heads, head_dim) by the positions from 0 on."""
-
-    def forward(self, x):
-        angles = self.angles(torch.arange(x.shape[1])[:, None], self.inv_freq, x)
-        twice = torch.cat([angles, angles], -1)
-        return x * twice.cos() + rotary_faults.rotate_half(x) * twice.sin()
-
-
-def heads_last():
-    return HeadsLast(), CONFIG
-
-
 def offset():
     return Whole(), CONFIG
-
-
-def from_zero():
-    return FromZero(), CONFIG
 
 
 class Angles(RotaryEmbedding):
@@ -636,7 +507,7 @@ def sines_first():
     return result, CONFIG
 
 
-FORMS = [growing, stored_in_the_model, stacked_pairs, offset, from_zero, heads_last, angles, sines_first]
+FORMS = [growing, stored_in_the_model, stacked_pairs, offset, angles, sines_first]
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
@@ -646,6 +517,113 @@ def test_other_forms_of_modules(form):
     row, = check_rotary(module, config)
     assert (row.verdict, row.faults) == (FLOAT32, ())
     assert_same_state(before, state(module))
-    row, = check_rotary(module, config | {"rope_theta": 1e4, "rope_interleave": config is CONFIG})
+    row, = check_rotary(module, config | {"rope_theta": 1e4, "rope_interleave": "rope_interleave" not in config})
     assert row.verdict == WRONG and row.faults[0].startswith("base is 500000")
     assert ("layout is" in row.faults[-1]) == (form is not sines_first)         # its function has another name
+
+
+# ---- true verdicts and remedies -----------------------------------------------------------------------------------------
+
+
+class Short(RotaryEmbedding):
+    """Reads a table of a few rows."""
+
+    def __init__(self, rows):
+        super().__init__()
+        for name, table in zip(("cos_cached", "sin_cached"), tables(rows), strict=True):
+            self.register_buffer(name, torch.cat([table, table], -1))
+
+    def forward(self, x, position_ids):
+        return self.cos_cached[position_ids].to(x.dtype), self.sin_cached[position_ids].to(x.dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_tables_in_the_dtype_of_the_model_are_right(dtype):
+    result = model(dtype=dtype)
+    for options in ({"max_len": 8192, "dtype": dtype}, {}):
+        result.rotary_emb = posenc.torch.RotaryEmbedding(CONFIG, **options)
+        assert verdicts(check_rotary(result)) == [EXACT]
+    if dtype == torch.float32:          # a float32 model with tables in bfloat16 has a fault
+        result.rotary_emb = posenc.torch.RotaryEmbedding(CONFIG, max_len=8192, dtype=torch.bfloat16)
+        row, = check_rotary(result)
+        assert row.faults == ("tables were rounded to bfloat16",)
+
+
+def test_ml_dtypes_is_not_needed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    assert verdicts(check_rotary(model(dtype=torch.bfloat16))) == [FLOAT32]
+
+
+def test_the_first_line_states_what_was_compared():
+    names = "tables and the function rotary_faults.halves"
+    assert [row.compared for row in check_rotary(model())] == [names]
+    assert str(check_rotary(model())).startswith(f"compared: {names}; not compared: the calls in the attention")
+    part = nn.ModuleDict({"rotary_emb": RotaryEmbedding()})
+    assert [row.compared for row in check_rotary(part, CONFIG)] == ["tables"]
+    report = check_rotary(part, CONFIG, apply=pairs)
+    assert report[0].compared == "tables and the function rotary_faults.pairs" and not report.ok
+    with pytest.raises(TypeError, match="apply is"):
+        check_rotary(part, CONFIG, apply=lambda a, b: a)
+
+
+def test_functions_of_which_only_some_agree_are_named():
+    result = model()
+    kind = type(result.layers[0])
+    kind.other = types.FunctionType((lambda q: apply_rope(q)[0]).__code__, {"apply_rope": pairs})  # noqa: F821
+    row, = check_rotary(result)
+    assert row.verdict == FLOAT32 and "only some of which agree" in row.compared
+
+
+def test_a_table_must_have_the_rows_of_the_configuration():
+    config = CONFIG | {"max_position_embeddings": 4096}
+    row, = check_rotary(model(Short(16), config=config))
+    assert row.faults == ("the table has 16 rows, the configuration has max_position_embeddings 4,096",)
+    assert set(row.errors.values()) == {None}
+    assert verdicts(check_rotary(model(Short(4096), config=config))) == [FLOAT32]
+    assert verdicts(check_rotary(nn.ModuleList([posenc.torch.RotaryEmbedding(config, max_len=16)]), config)) == [EXACT]
+
+
+def test_errors_are_the_largest_near_a_position():
+    row, = check_rotary(model(RotaryEmbedding(positions=lambda p, x: p.bfloat16())))
+    assert row.errors[1000] > 0.9           # bfloat16 holds 1,000, but not 999
+
+
+@pytest.mark.parametrize("fault", [None, *FAULTS[::5]], ids=lambda fault: fault.name if fault else "float32")
+def test_every_remedy_mends_the_fault(fault):
+    faulty = fault.model() if fault else model()
+    for holder in (faulty, nn.ModuleList(copy.deepcopy(faulty) for _ in range(3)), nn.ModuleList([copy.deepcopy(faulty)])):
+        if holder is not faulty:
+            holder.config = faulty.config
+            for part in holder:
+                part.__dict__.pop("config", None)
+        row, = check_rotary(holder)
+        assert (row.verdict in (WRONG, FLOAT32)) == bool(row.remedy)
+        statement = row.remedy.removeprefix("for long sequences: ")
+        if statement.startswith(("model", "for")):
+            exec(statement, {"model": holder, "posenc": posenc})
+            assert verdicts(check_rotary(holder)) == [EXACT], row.remedy
+        else:
+            quoted = re.search(r'see (?:"(.*) ..." in )?docs/check.md$', statement)
+            page = Path(__file__).parents[1] / "docs" / "check.md"
+            assert quoted and (not quoted[1] or f"| {quoted[1]}" in page.read_text()), statement
+
+
+@pytest.mark.parametrize("name", ["gptj", "codegen"])
+def test_remedies_of_attentions_with_tables_of_their_own(name):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.AutoConfig.for_model(name, n_embd=64, n_head=2, n_layer=2, rotary_dim=32, vocab_size=9)
+    row, = check_rotary(transformers.AutoModel.from_config(config))
+    assert row.verdict == FLOAT32 and not row.remedy.startswith(("model", "for"))
+
+
+def test_a_next_step_without_a_rotation():
+    class Attention(nn.Module):
+        def rope(self, x):
+            return x
+
+    part = Attention()
+    part.register_buffer("frequencies", torch.ones(4))
+    report = check_rotary(nn.ModuleDict({"attn": part}))
+    assert not report.ok
+    assert "no rotary embedding was found; the model has attn.rope; pass a function" in str(report)
+    assert "posenc.check.assert_rotary" in str(report)

@@ -33,7 +33,7 @@ PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]    # docs/recipes/
 DOCUMENTS = [path for path in PAGES if BLOCK.search(path.read_text())]
 # public module: the packages that its examples need
 PUBLIC = {
-    "posenc": (), "posenc.dask": ("dask", "zarr"), "posenc.plot": ("matplotlib",), "posenc.testing": (),
+    "posenc": (), "posenc.dask": ("dask", "zarr"), "posenc.plot": ("matplotlib",), "posenc.check": ("torch",),
     "posenc.torch": ("torch",), "posenc.zarr": ("zarr",),
 }
 # the public modules, and the modules that define their public names
@@ -44,16 +44,16 @@ MODULES = PUBLIC | {
     "posenc._files.specification": (),
     "posenc._axes.grid": (),
     "posenc._axes.points": (),
-    "posenc._identify.table.identify": (),
-    "posenc._identify.rotation.identify_rotary": (),
-    "posenc._identify.rotation.report": ("torch",),
+    "posenc.check.match": (),
+    "posenc.check.rotations": (),
+    "posenc.check.models": ("torch",),
+    "posenc.check.report": ("torch",),
     "posenc._encoding.padding": (),
     "posenc._encoding.presets": (),
     "posenc._rotary.rotary": (),
     "posenc._rotary.rotary_at": (),
     "posenc._core.runtime": (),
     "posenc._encoding.stream": (),
-    "posenc.torch._check_rotary.check_rotary": ("torch",),
     "posenc.torch._chunk_dataset": ("torch",),
     "posenc.torch._encode_add_to": ("torch",),
     "posenc.torch._positional_encoding": ("torch",),
@@ -227,7 +227,7 @@ def documented(name):
 @pytest.mark.parametrize("name", PUBLIC)
 def test_docstrings_have_all_sections(name):
     values = dict(documented(name))
-    assert len(values) >= (name != "posenc.testing") * 2 + 1
+    assert len(values) >= 3
     assert {key: missing for key, value in values.items() if (missing := missing_sections(value))} == {}
     # every module that defines a public name must be in MODULES
     assert {value.__module__ for value in dict(public(name)).values() if hasattr(value, "__module__")} <= set(MODULES)

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 import posenc
 from posenc import _cli
-from posenc._arguments.base_class import changes_of
 from posenc._cli.identify import NO_MATCH
-from posenc._identify import Match, identify
-from posenc._identify.table import candidates
+from posenc.check import Match, identify
+from posenc.check.conventions import changes_of
 
 RNG = np.random.default_rng
 ROWS = 200
@@ -435,7 +434,7 @@ def test_identify_raises_no_floating_point_error():
 
 
 def test_a_match_is_printed_on_one_line():
-    match, = posenc.identify(posenc.encode(100, 64, base=500.0))
+    match, = posenc.check.identify(posenc.encode(100, 64, base=500.0))
     assert isinstance(match, Match) and len(str(match).splitlines()) == 1
     assert str(match) == (
         "Encoding(64, base=500.0); positions range(0, 100); no preset; largest difference 0: every value correctly rounded"
@@ -530,11 +529,3 @@ def test_the_command_refuses_unsupported_files(call, tmp_path, capsys):
         file.write(bytes(64))
     assert _cli.main(["identify", str(tmp_path / "lies.npy")]) == 1
     assert "expected 32000000000128 for shape" in capsys.readouterr().err
-
-
-def test_few_candidates_are_built_for_wide_tables_of_noise(monkeypatch):
-    """Only candidates from presets are built for this width."""
-    built = []
-    monkeypatch.setattr(candidates, "Encoding", lambda *args, **kwargs: built.append(args) or posenc.Encoding(*args, **kwargs))
-    assert posenc.identify(np.random.default_rng(0).standard_normal((50, 514)).astype("f4")) == []
-    assert len(built) < 40

@@ -398,7 +398,6 @@ class Unconvertible:
         ("frequencies", lambda bad: posenc.Encoding(4, frequencies=bad)),
         ("mask", posenc.positions_from_mask),
         ("lengths", posenc.positions_from_lengths),
-        ("table", posenc.identify),
     ],
 )
 def test_failed_conversions_to_an_array_are_reported(name, call):
@@ -432,7 +431,7 @@ import numpy as np, posenc
 for call in (
     lambda: posenc.Encoding(8), lambda: posenc.encode(1, 8), lambda: posenc.add_to(np.zeros((2, 8))),
     lambda: next(posenc.stream(1, 8)), lambda: posenc.preset("fairseq", 8), lambda: posenc.grid((2, 2), 8),
-    lambda: posenc.points([[2, 2]], 8), lambda: posenc.identify(np.array([[0, 1], [np.sin(1), np.cos(1)]])),
+    lambda: posenc.points([[2, 2]], 8), lambda: posenc.check.identify(np.array([[0, 1], [np.sin(1), np.cos(1)]])),
     posenc.show_runtime,
 ):
     try:
@@ -462,8 +461,8 @@ HUGE = 2**45            # more rows than fit into any memory
 
 
 # functions without arguments, and result types
-WITHOUT_ARGUMENTS = {           # or, for identify_rotary, with those of tests/test_identify_rotation.py
-    "Chunk", "File", "Match", "Preset", "RotaryAt", "RotaryMatch", "identify_rotary", "presets", "show_runtime",
+WITHOUT_ARGUMENTS = {
+    "Chunk", "File", "Preset", "RotaryAt", "presets", "show_runtime",
 }
 FOLDER, NUMBERS = TemporaryDirectory(), count()         # for files with unique names
 SUFFIXES = [".npy", ".safetensors"] if find_spec("safetensors") else [".npy"]
@@ -1093,32 +1092,6 @@ def points_cases(draw):
     return Case("points", arguments, invalid, check), embedding
 
 
-@st.composite
-def identify_cases(draw):
-    """Draw a case; valid tables are presets at known positions.  test_identify.py tests other tables, which are slow."""
-    n, d_model, start = draw(st.integers(4, 8)), draw(st.sampled_from([4, 6, 8])), draw(st.sampled_from([0, 1, -5, 2**40]))
-    convention = draw(st.sampled_from([{}, {"layout": "halves"}, {"layout": "halves", "order": "cos"}]))
-    dtype = draw(st.sampled_from(["float32", "float64"]))
-    values = Encoding(d_model, **convention).encode(range(start, start + n), dtype=dtype)
-    table, invalid = draw(views(values)), bad()
-    positions = draw(st.sampled_from([range(start, start + n), np.arange(start, start + n), list(range(start, start + n))]))
-    tables = [np.ones(3), np.ones((2, 3, 4)), np.ones((3, 4), int), np.ones((3, 4), bool), np.ones((3, 4), complex), "table"]
-    tables += [None, 3.0, [["a"]], np.ones((3, 4), object), np.ones((1, 2**17), np.float16)]
-    others = [3, range(3), np.zeros(3), "a", 1.5, True, [2**63], range(BEYOND, BEYOND + 3), np.array([1j] * 3)]
-    if draw(st.integers(0, 3)) == 0:
-        table, invalid = draw(st.sampled_from(tables)), bad("table", "positions")
-    elif draw(st.integers(0, 3)) == 0:
-        positions, invalid = draw(st.sampled_from(others)), bad("positions")
-
-    def check(result):
-        for match in result:
-            matched = match.encoding.encode(match.positions, dtype=dtype).astype(np.float64)
-            assert match.difference == np.abs(values.astype(np.float64) - matched).max()
-        assert any(match.difference == 0 for match in result)
-
-    return Case("identify", {"table": table, "positions": positions}, invalid, check), None
-
-
 BAD_ROTARY = {
     "head_dim": [-2, 7, 8.0, True, None, 2**70],
     "base": [0, -1.0, np.nan, "10000", None],
@@ -1270,7 +1243,6 @@ FUNCTIONS = {
     "preset": preset_cases(),
     "grid": grid_cases(),
     "points": points_cases(),
-    "identify": identify_cases(),
     "positions_from_lengths": length_cases(),
     "positions_from_mask": mask_cases,
     "positions_from_segments": segment_cases,

@@ -315,35 +315,35 @@ posenc.verify("pe.npy", samples=0)                      samples is 0 | at least 
 posenc.verify("pe.npy", threads=1.5)                    threads is 1.5 of type float | an integer
 posenc.verify("pe.npy", progress="bar")                 progress is 'bar' of type str | a function
 """,
-    "identify": """
-posenc.identify(posenc.open("pe.npy"))                  table is of type File, expected an array; pass file.values
-posenc.identify("table.npy")                            table is 'table.npy' of type str | numpy.load
-posenc.identify(x.tolist()[0])                          table has shape (64,) | (n, d_model)
-posenc.identify(np.zeros((2, 3, 64)))                   table has shape (2, 3, 64) | (n, d_model)
-posenc.identify(np.zeros((12, 64), int))                table has dtype int64 | float64, float32
-posenc.identify(np.zeros((12, 64), complex))            table has dtype complex128 | float
-posenc.identify(np.zeros((12, 64), bool))               table has dtype bool | float
-posenc.identify(enc)                                    table has dtype object | float64, float32
-posenc.identify(np.zeros((1, 2**17), "f4"))             table has 131072 columns | at most 65536
-posenc.identify([["a", "b"]])                           table has dtype <U1 | float
-posenc.identify(x, 10)                                  positions has shape (10,), expected (12,)
-posenc.identify(x, 12.0)                                positions is 12.0 of type float | an integer, a range or an array
-posenc.identify(x, range(2**63, 2**63 + 12))            positions has 9223372036854775808 | < 2**63
+    "check.identify": """
+posenc.check.identify(posenc.open("pe.npy"))                  table is of type File, expected an array
+posenc.check.identify("table.npy")                            table is 'table.npy', expected an array | numpy.load
+posenc.check.identify(x.tolist()[0])                          table has shape (64,) | (n, d_model)
+posenc.check.identify(np.zeros((2, 3, 64)))                   table has shape (2, 3, 64) | (n, d_model)
+posenc.check.identify(np.zeros((12, 64), int))                table has dtype int64 | float64, float32
+posenc.check.identify(np.zeros((12, 64), complex))            table has dtype complex128 | float
+posenc.check.identify(np.zeros((12, 64), bool))               table has dtype bool | float
+posenc.check.identify(enc)                                    table has dtype object | float64, float32
+posenc.check.identify(np.zeros((1, 2**17), "f4"))             table has 131072 columns | at most 65536
+posenc.check.identify([["a", "b"]])                           table has dtype <U1 | float
+posenc.check.identify(x, 10)                                  positions has shape (10,), expected (12,)
+posenc.check.identify(x, 12.0)                                positions is 12.0 of type float
+posenc.check.identify(x, range(2**63, 2**63 + 12))            positions has 9223372036854775808 | < 2**63
 """,
-    "identify_rotary": """
-posenc.identify_rotary(None)                            rotation is None, expected an array
-posenc.identify_rotary("tables.npy")                    rotation has dtype <U10, expected float64, float32
-posenc.identify_rotary(posenc.Rotary)                   rotation is <class | tables, frequencies, a function
-posenc.identify_rotary(len)                             rotation is a function | expect or head_dim
-posenc.identify_rotary((x,))                            rotation is a tuple of length 1, expected the pair (cos, sin)
-posenc.identify_rotary(np.zeros(0))                     rotation has shape (0,), expected at least one element
-posenc.identify_rotary(np.zeros((2, 3, 4, 5)))          rotation has shape (2, 3, 4, 5), expected (n, 2 * pairs)
-posenc.identify_rotary((x, x[:5]))                      sin has shape (5, 64) | the shape and dtype of cos, (12, 64)
-posenc.identify_rotary((x, x.astype(int)))              sin has dtype int64, expected float64, float32
-posenc.identify_rotary((x, x), positions=5)             positions has shape (5,), expected (12,)
-posenc.identify_rotary((x, x), positions="a")           positions is 'a' of type str
-posenc.identify_rotary((x, x), expect="llama")          expect is 'llama' of type str | a configuration from transformers
-posenc.identify_rotary((x, x), expect=enc)              expect is Encoding(64 | a posenc.Rotary
+    "check.identify_rotary": """
+posenc.check.identify_rotary(None)                            rotation is None, expected an array
+posenc.check.identify_rotary("tables.npy")                    rotation is 'tables.npy', expected an array
+posenc.check.identify_rotary(posenc.Rotary)                   rotation is the class Rotary | tables, frequencies, a function
+posenc.check.identify_rotary(len)                             rotation is a function | expect or head_dim
+posenc.check.identify_rotary((x,))                            rotation is a tuple of length 1, expected the pair (cos, sin)
+posenc.check.identify_rotary(np.zeros(0))                     rotation has shape (0,)
+posenc.check.identify_rotary(np.zeros((2, 3, 4, 5)))          rotation has shape (2, 3, 4, 5), expected (n, 2 * pairs)
+posenc.check.identify_rotary((x, x[:5]))                      sin has shape (5, 64) | the shape and dtype of cos, (12, 64)
+posenc.check.identify_rotary((x, x.astype(int)))              sin has dtype int64, expected float64, float32
+posenc.check.identify_rotary((x, x), positions=5)             positions has shape (5,), expected (12,)
+posenc.check.identify_rotary((x, x), positions="a")           positions is 'a' of type str
+posenc.check.identify_rotary((x, x), expect="llama")          expect is 'llama' of type str | a configuration from transformers
+posenc.check.identify_rotary((x, x), expect=enc)              expect is Encoding(64 | a posenc.Rotary
 """,
     "positions_from_mask": """
 posenc.positions_from_mask([1, 1, 2])                   mask has 2 | 0 at padding and 1 at tokens
@@ -382,7 +382,7 @@ posenc.positions_from_lengths(np.array([3], "m8[s]"))   lengths has dtype timede
 posenc.positions_from_lengths([3, 2], start=0.0)        start has dtype float64 | integers
 """,
     "torch.encode": """
-posenc.torch.encode(12.0, 64)                           positions is 12.0 of type float | an integer, a range or an array
+posenc.torch.encode(12.0, 64)                           positions is 12.0 of type float
 posenc.torch.encode(t.requires_grad_(), 64)             positions requires grad | positions.detach()
 posenc.torch.encode(torch.zeros(3, dtype=torch.bool), 64)  positions has dtype torch.bool | integers or real numbers
 posenc.torch.encode(torch.zeros(3, device="meta"), 64, device="cpu")  positions is on the meta device | with values
@@ -479,7 +479,7 @@ posenc.torch.ChunkDataset(12, 64, chunk_rows=0)         chunk_rows is 0 | at lea
 posenc.torch.ChunkDataset(12, 64, dtype="float32")      dtype is 'float32' | did you mean torch.float32?
 """,
     "dask.table": """
-posenc.dask.table(12.0, 64)                             positions is 12.0 of type float | an integer, a range or an array
+posenc.dask.table(12.0, 64)                             positions is 12.0 of type float
 posenc.dask.table(lazy > 0, 64)                         positions has dtype bool | integers of at most 64 bits
 posenc.dask.table(12, "64")                             d_model is '64' of type str | an integer
 posenc.dask.table(12, 64, chunks=0)                     chunks is 0 | at least 1
@@ -494,7 +494,7 @@ posenc.dask.add_to(lazy[lazy[:, 0] > 0])                x has shape (nan, 64) | 
 posenc.dask.add_to(lazy, 10)                            positions has length 10, expected 12
 posenc.dask.add_to(lazy, [7])                           positions has shape (1,) | all 12 rows
 posenc.dask.add_to(lazy, np.arange(10))                 positions has shape (10,) | broadcasts to (12,)
-posenc.dask.add_to(lazy, 12.0)                          positions is 12.0 of type float | an integer, a range or an array
+posenc.dask.add_to(lazy, 12.0)                          positions is 12.0 of type float
 posenc.dask.add_to(lazy, encoding=64)                   encoding is 64 of type int | a posenc.Encoding
 """,
     "dask.to_zarr": """
@@ -505,10 +505,10 @@ posenc.dask.to_zarr("pe.zarr", 12, 64, chunks=(5, 7))   chunks is (5, 7) | equal
 posenc.dask.to_zarr("pe.zarr", 12, 64, dtype="bf16")    dtype is 'bf16' | did you mean 'bfloat16'?
 posenc.dask.to_zarr("pe.zarr", 12, 64, overwrite=1)     overwrite is 1 of type int | a bool
 """,
-    "torch.check_rotary": """
-posenc.torch.check_rotary(posenc.Rotary(64))            model is Rotary(64) of type Rotary, expected a torch.nn.Module
-posenc.torch.check_rotary(torch.nn.Linear)              model is <class | of type type, expected a torch.nn.Module
-posenc.torch.check_rotary(torch.nn.Linear(2, 2), "llama")  config is 'llama' of type str, expected a configuration from transformers
+    "check.check_rotary": """
+posenc.check.check_rotary(posenc.Rotary(64))            model is Rotary(64) of type Rotary, expected a torch.nn.Module
+posenc.check.check_rotary(torch.nn.Linear)              model is <class | of type type, expected a torch.nn.Module
+posenc.check.check_rotary(torch.nn.Linear(2, 2), "llama")  config is 'llama' of type str, expected a configuration from transformers
 """,
 }
 PLOTS = """
@@ -518,7 +518,7 @@ posenc.plot.{}(enc, 12, ax=5)                           ax is 5 of type int | ma
 """
 MISTAKES |= {f"plot.{name}": PLOTS.replace("{}", name) for name in ("heatmap", "similarity", "waves")}
 MISTAKES["plot.heatmap"] += """\
-posenc.plot.heatmap(enc, 12.0)                          positions is 12.0 of type float | an integer, a range or an array
+posenc.plot.heatmap(enc, 12.0)                          positions is 12.0 of type float
 posenc.plot.heatmap(enc, True)                          positions is True of type bool | an integer, a range or an array
 posenc.plot.heatmap(enc, [[1, 2]])                      positions has shape (1, 2) | one dimension
 posenc.plot.heatmap(enc, ["a"])                         positions has dtype <U1 | integers of at most 64 bits
@@ -550,7 +550,7 @@ posenc.torch.rotate(t, rotary=enc)                     rotary is Encoding(64) of
 posenc.torch.rotate(t, rotary=None)                    rotary is None | a posenc.Rotary
 posenc.torch.rotate(t, rotary=rotary, inverse=1)       inverse is 1 of type int | a bool
 posenc.torch.rotate(t, torch.arange(10), rotary=rotary)     positions has shape (10,) | broadcasts to (12,)
-posenc.torch.rotate(t, 12.0, rotary=rotary)            positions is 12.0 of type float | an integer, a range or an array
+posenc.torch.rotate(t, 12.0, rotary=rotary)            positions is 12.0 of type float
 posenc.torch.rotate(t, rotary=posenc.Rotary(64, axes=[0, 1] * 16))  positions is None | (2, ...)
 """
 PACKAGES = {"torch": "torch", "pd": "pandas", "pl": "polars", "da": "dask.array", "lazy": "dask.array", "t": "torch",

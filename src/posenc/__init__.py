@@ -13,23 +13,18 @@ from posenc._encoding.padding import positions_from_lengths, positions_from_mask
 from posenc._encoding.presets import Preset, preset, presets
 from posenc._encoding.stream import Chunk
 from posenc._files import File, open, save, verify  # noqa: A004
-from posenc._identify import Match, RotaryMatch, identify, identify_rotary
 from posenc._rotary import Rotary, RotaryAt
 
 __all__ = [
     "Chunk",
     "Encoding",
     "File",
-    "Match",
     "Preset",
     "Rotary",
     "RotaryAt",
-    "RotaryMatch",
     "add_to",
     "encode",
     "grid",
-    "identify",
-    "identify_rotary",
     "open",
     "points",
     "positions_from_lengths",
@@ -46,14 +41,14 @@ __all__ = [
 
 _ELSEWHERE = {       # a name that users may expect in this module: the name to use instead
     **{name: f"torch.{name}" for name in ("ChunkDataset", "PositionalEncoding", "PositionalTable", "RotaryEmbedding")},
-    "check_rotary": "torch.check_rotary",
-    "assert_rotary": "testing.assert_rotary", "load": "open", "rotary": "Rotary", "rotate": "Rotary.rotate",
+    **{name: f"check.{name}" for name in ("assert_rotary", "check_rotary", "identify", "identify_rotary")},
+    "load": "open", "rotary": "Rotary", "rotate": "Rotary.rotate",
 }
 
 
 def __getattr__(name: str) -> _ModuleType:
-    """Import posenc.torch, posenc.dask, posenc.zarr, posenc.plot or posenc.testing on first use."""
-    if name not in ("torch", "dask", "zarr", "plot", "testing"):
+    """Import posenc.check, posenc.torch, posenc.dask, posenc.zarr or posenc.plot on first use."""
+    if name not in ("check", "torch", "dask", "zarr", "plot"):
         hint = f"; did you mean posenc.{_ELSEWHERE[name]}?" if name in _ELSEWHERE else ""
         raise AttributeError(f"module 'posenc' has no attribute {name!r}{hint}")
     import importlib

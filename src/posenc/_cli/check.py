@@ -14,9 +14,9 @@ import numpy as np
 from posenc._cli import options
 from posenc._cli.parser import Parser
 from posenc._files import safetensors
-from posenc._identify.rotation.report import RotaryReport, RotaryRow, compared, is_rotary
 from posenc._rotary import Rotary
-from posenc._rotary.model_config import layer_types
+from posenc.check import RotaryReport, RotaryRow
+from posenc.check.report import compared, is_rotary
 
 EXAMPLES = """\
 examples:
@@ -79,7 +79,7 @@ def expected_rotations(path: str) -> dict[str | None, Rotary]:
         part = config.get("text_config")
         if isinstance(part, dict) and not {"head_dim", "hidden_size"} & config.keys():
             config = part
-        return {name: Rotary.from_config(config, name) for name in layer_types(config)}
+        return {name: Rotary.from_config(config, name) for name in Rotary.layer_types(config)}
     except (TypeError, ValueError) as error:
         raise options.Failure(f"{path}: {error}") from error
 

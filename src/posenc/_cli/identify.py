@@ -6,11 +6,15 @@ import argparse
 import math
 from typing import Any
 
-import posenc
-from posenc._arguments.base_class import changes_of
+import numpy as np
+from numpy.typing import NDArray
+
 from posenc._cli import options
 from posenc._cli.parser import Parser
-from posenc._identify import identify_file
+from posenc.check import Match, identify
+from posenc.check.arithmetic import float64_of
+from posenc.check.conventions import changes_of
+from posenc.check.reading import Table
 
 EXAMPLES = """\
 examples:
@@ -36,17 +40,24 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError("--step is given without --start, expected both")
     with options.table_of(args) as table:
         positions = None if args.start is None else options.positions_of(args, table.shape[0])
-        found = identify_file(table, positions)
-    nearest = [match for match in found if match.reason.startswith("no match")]
-    matches = [match for match in found if match not in nearest]
+        rows = table.shape[0]
+        dtype = table.dtype
+
+        def read(first: int, count: int) -> NDArray[np.float64]:
+            bits = table.read(first, min(count, rows - first))
+            return float64_of(bits if dtype == "bfloat16" else bits.view(dtype), dtype)
+
+        matches = identify(Table(table.shape, dtype, read), positions, nearest=True)
+    nearest = [match for match in matches if match.reason.startswith("no match")]
+    matches = [] if nearest else matches
     document = {"path": args.file, "shape": list(table.shape), "dtype": table.dtype}
     document |= {"matches": list(map(match_document, matches)), "nearest": list(map(match_document, nearest))}
-    text = "\n".join(map(str, found)) if matches else "\n".join([NO_MATCH, *(f"nearest: {match}" for match in nearest)])
+    text = "\n".join(map(str, matches)) if matches else "\n".join([NO_MATCH, *(f"nearest: {match}" for match in nearest)])
     options.report(args, document, text)
     return options.OK if matches else options.FAILED
 
 
-def match_document(match: posenc.Match) -> dict[str, Any]:
+def match_document(match: Match) -> dict[str, Any]:
     """Return a match as a dict for JSON."""
     assert isinstance(match.positions, range)       # both the options and a search yield a range
     return {

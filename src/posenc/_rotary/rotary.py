@@ -16,7 +16,7 @@ from posenc._arguments.types import AnyDType, ArrayT, Layout, Positions
 from posenc._core import kernel
 from posenc._rotary.kernel_rotation import kernel_rotation
 from posenc._rotary.keywords import axis_of_each_pair, frequencies_of, resolved, width
-from posenc._rotary.model_config import settings_of
+from posenc._rotary.model_config import layer_types, settings_of
 from posenc._rotary.presets import preset_keywords
 from posenc._rotary.rotary_at import RotaryAt, rotary_at
 from posenc._rotary.scaling import Frequencies, checked_scaling
@@ -178,6 +178,37 @@ class Rotary(Specification):
         """
         head_dim, keywords = settings_of(config, layer_type, length)
         return cls(head_dim, **keywords)
+
+    @staticmethod
+    def layer_types(config: Any) -> list[str | None]:
+        """Return the types of layers whose rotations a configuration distinguishes.
+
+        Parameters
+        ----------
+        config : transformers.PreTrainedConfig or mapping
+            The configuration, as for `from_config`.
+
+        Returns
+        -------
+        list of str or None
+            The types, such as "sliding_attention"; ``[None]`` if all layers have the same rotation.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the configuration has contradictory values.
+
+        See Also
+        --------
+        Rotary.from_config : Return the rotation of one of these types.
+
+        Examples
+        --------
+        >>> from posenc import Rotary
+        >>> Rotary.layer_types({"model_type": "llama", "head_dim": 64, "rope_theta": 500000.0})
+        [None]
+        """
+        return layer_types(config)
 
     @classmethod
     def preset(cls, name: str, head_dim: SupportsIndex, **changes: Any) -> Self:

@@ -12,8 +12,6 @@ try:
 except ModuleNotFoundError as error:
     raise install.not_installed("posenc.torch", "torch", error) from error
 
-from posenc._identify.rotation.report import RotaryReport, RotaryRow
-from posenc.torch._check_rotary.check_rotary import check_rotary
 from posenc.torch._chunk_dataset import ChunkDataset
 from posenc.torch._encode_add_to import add_to, encode
 from posenc.torch._positional_encoding import PositionalEncoding, PositionalTable
@@ -21,6 +19,5 @@ from posenc.torch._rotary_embedding import RotaryEmbedding
 from posenc.torch._rotate import rotate, rotate_
 
 __all__ = [
-    "ChunkDataset", "PositionalEncoding", "PositionalTable", "RotaryEmbedding", "RotaryReport", "RotaryRow", "add_to",
-    "check_rotary", "encode", "rotate", "rotate_",
+    "ChunkDataset", "PositionalEncoding", "PositionalTable", "RotaryEmbedding", "add_to", "encode", "rotate", "rotate_",
 ]

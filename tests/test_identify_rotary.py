@@ -8,8 +8,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from posenc import Rotary, identify_rotary
-from posenc._identify.rotation.arithmetic import rounded
+from posenc import Rotary
+from posenc.check import identify_rotary
+from posenc.check.arithmetic import rounded
 
 RNG = np.random.default_rng
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -383,8 +384,7 @@ def test_several_axes(name, head_dim):
     lambda cos, sin: ROTARY.at(300),
     lambda cos, sin: lambda x, positions: ROTARY.tables(positions),
     lambda cos, sin: lambda x, positions: ROTARY.rotate(x.copy(), positions),
-    lambda cos, sin: lambda x, positions: ROTARY.rotate(x.copy(), positions) if x.ndim == 4 else None,
-    lambda cos, sin: lambda x, positions: ROTARY.rotate(x[:, 0], positions)[:, None] if x.shape[1] == 1 < x.shape[0] else None,
+    lambda cos, sin: lambda x, positions: ROTARY.rotate(x.copy(), positions[0]) if x.ndim == 4 else None,
 ])
 def test_every_form_is_read(form):
     match = identify_rotary(form(*ROTARY.tables(300)), expect=CONFIG)[0]
@@ -424,11 +424,11 @@ def test_tensors_and_modules_are_read():
 def test_errors_of_the_arithmetic_are_reported():
     """They grow with the position, and are below the rounding of the tables if every value is correctly rounded."""
     exact = identify_rotary(ROTARY.tables(300), expect=ROTARY)[0]
-    assert set(exact.errors) == {1_000, 100_000, 1_000_000} and max(exact.errors.values()) < 1e-7
+    assert set(exact.errors) == {299} and max(exact.errors.values()) < 1e-7
     near, far, farthest = identify_rotary(INV_FREQ, expect=ROTARY)[0].errors.values()
     assert 1e-5 < near < 1e-4 < 1e-3 < far < 1e-2 < farthest < 1e-1
     match = identify_rotary(float32_tables(ROTARY, np.arange(5000)), expect=ROTARY)[0]
-    assert match.reason == f"float32 angles: the error is {match.errors[1_000_000]:.1g} at position 1,000,000"
+    assert match.reason == f"float32 angles: the error is {match.errors[4_999]:.1g} at position 4,999" and 1_000 in match.errors
 
 
 def test_values_that_do_not_determine_a_rotation():
@@ -471,7 +471,7 @@ def test_a_function_with_a_short_table():
 
 @pytest.mark.parametrize("arguments, keywords, message", [
     ((None,), {}, "rotation is None, expected an array"),
-    (("inv_freq",), {}, "rotation has dtype <U8, expected float64, float32, float16 or bfloat16"),
+    (("inv_freq",), {}, "rotation is 'inv_freq', expected an array"),
     ((5,), {}, "rotation has dtype int64, expected float64, float32, float16 or bfloat16"),
     ((5.0,), {}, r"rotation has shape \(\), expected \(n, 2 \* pairs\) for cosines and sines, or \(pairs,\)"),
     (((COS, SIN[:9]),), {}, r"sin has shape \(9, 32\) and dtype float32, expected the shape and dtype of cos, \(5000, 32\)"),
@@ -486,12 +486,11 @@ def test_a_function_with_a_short_table():
     ((INV_FREQ,), {"expect": {"base": 5.0}}, "expect is a dict of keywords of Rotary without head_dim; add head_dim"),
     ((INV_FREQ,), {"expect": {"head_dim": 64, "bas": 5.0}}, "unexpected keyword argument 'bas'"),
     ((INV_FREQ,), {"expect": "llama"}, "expect is 'llama' of type str, expected a posenc.Rotary, a configuration"),
-    ((INV_FREQ,), {"expected": ROTARY}, "unexpected keyword argument 'expected'"),
     ((lambda x, p: x,), {}, "rotation is a function, so identify_rotary needs expect or head_dim, the number of columns"),
     ((lambda x, p: 1 / 0,), {"head_dim": 8}, r"rotation cannot be called with x of shape \(2, 8\) .*: ZeroDivisionError"),
     ((lambda x, p: x.sum(),), {"head_dim": 8}, r"^the function returned an array of shape \(\), expected .* shape \(2, 8\)"),
     ((lambda x, p: x[..., :4],), {"head_dim": 8, "positions": 7}, r"^the .* shape \(7, 4\), expected .* shape \(7, 8\)"),
-    ((lambda x, p: x.tolist(),), {"head_dim": 8}, r"^the function returned .* list, expected an array of shape \(2, 8\), or"),
+    ((lambda x, p: x.tolist(),), {"head_dim": 8}, r"^the function returned .* list, expected an array of shape \(2, 8\)"),
     ((lambda x, p: x[:, {}],), {"head_dim": 8}, "IndexError: only integers, slices"),
     ((lambda x, p: x + COS[p[-1:] + 4999],), {"head_dim": 32, "positions": 9}, "with positions up to 8 raises IndexError"),
 ])
@@ -501,5 +500,5 @@ def test_errors_name_the_argument(arguments, keywords, message):
 
 
 def test_pytorch_is_not_imported():
-    code = "import sys, numpy, posenc; posenc.identify_rotary(lambda x, p: x, head_dim=8); assert 'torch' not in sys.modules"
+    code = ("import sys, posenc; posenc.check.identify_rotary(lambda x, p: x, head_dim=8); assert 'torch' not in sys.modules")
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,1 +1,0 @@
-"""Identify a rotary embedding, and name its differences from an expected one."""

@@ -1,1 +1,0 @@
-"""Identify the convention of a sinusoidal table."""

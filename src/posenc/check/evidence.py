@@ -1,0 +1,149 @@
+"""Evidence: what cosines and sines show at once: their signs, frequencies, scale, and the offset of their positions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posenc import Rotary
+from posenc.check.arithmetic import FORMATS, PRECISION, exact, narrowest, size_of
+from posenc.check.fits import Orientation, Phases, orientation_of, phases_of, short, wrapped
+from posenc.check.limits import SIGMAS
+from posenc.check.mistakes import Estimate, not_rotated, number, pairs
+
+
+class Evidence(NamedTuple):
+    """The cosines and sines of a sample, as cos + i sin of angles with the expected sign, and what they show at once."""
+
+    positions: NDArray[Any]             # shape (n,) or (axes, n), including the shift
+    values: NDArray[np.complex128]
+    dtype: str                          # the narrowest dtype that holds all values
+    estimate: Estimate
+    orientation: Orientation            # the orientation of the given values
+    scales: tuple[float, ...]           # possible scales, simple ones first
+    scale_error: float
+    still: NDArray[np.bool_]            # pairs that are not rotated, although they should be
+    zero: NDArray[np.bool_]             # pairs that are 0 everywhere
+    reach: float                        # largest distance between two positions whose phases agree with the frequencies
+    faults: tuple[str, ...]
+    shift: float | int = 0              # the number that was added to the given positions
+
+    def shifted(self) -> Evidence:
+        """Return this evidence with the offset added to the positions."""
+        offset = self.orientation.offset
+        whole = int(offset) if float(offset).is_integer() else offset
+        first = float(np.min(self.positions))
+        fault = f"positions start at {number(first + whole)}, expected {number(first)}"
+        return self._replace(positions=self.positions + whole, shift=whole, faults=(*self.faults, fault))
+
+    def sized(self, rotary: Rotary) -> Iterator[Rotary]:
+        """Yield a rotation with its own scale, if the values agree with this scale, then with each possible scale."""
+        size = size_of(rotary)
+        as_given = [size] if abs(abs(size) - self.scales[0]) <= 2 * self.scale_error else []
+        for scale in dict.fromkeys((*as_given, *self.scales)):
+            yield _with_scale(rotary, scale)
+
+    def with_fitted_scale(self, rotary: Rotary) -> Evidence:
+        """Return this evidence with one more possible scale: the midpoint of those with which `rotary` gives the values."""
+        unit = exact(_with_scale(rotary, 1.0), self.positions)
+        x = np.stack([self.values.real, self.values.imag])
+        divisor = np.abs(np.stack([unit.real, unit.imag]))
+        _, exponents = np.frexp(x)
+        half = np.ldexp(0.5, exponents - PRECISION[self.dtype])
+        large = divisor > 0.5
+        least = np.max((np.abs(x) - half)[large] / divisor[large], initial=0.0)
+        most = np.min((np.abs(x) + half)[large] / divisor[large], initial=math.inf)
+        scale = short(float((least + most) / 2), abs(float(most - least)) / 4 / self.scales[0])
+        return self._replace(scales=(*self.scales, scale))
+
+    def up_to(self, farthest: NDArray[np.float64], reach: float) -> Evidence:
+        return self._replace(positions=self.positions[..., farthest <= reach], values=self.values[farthest <= reach])
+
+
+def _with_scale(rotary: Rotary, scale: float) -> Rotary:
+    """Return a rotation that multiplies cosines and sines by this scale."""
+    if size_of(rotary) == scale:
+        return rotary
+    scaling = rotary.scaling
+    if scaling is not None and scaling["rope_type"] in ("yarn", "longrope") and "short_mscale" not in scaling:
+        return rotary.replace(scale=1.0, scaling=scaling | {"attention_factor": scale})
+    return rotary.replace(scale=scale / rotary.attention_scaling)
+
+
+def evidence_of(
+    positions: NDArray[Any], values: NDArray[np.complex128], dtype: str, target: Rotary | None
+) -> Evidence | None:
+    """Estimate the orientation, frequencies and scale; return None if all positions are equal."""
+    stored = narrowest(np.stack([values.real, values.imag]), dtype)
+    phases = _phases(positions, values, PRECISION[stored], 2.0 ** max(FORMATS[stored][1], FORMATS[dtype][1]), target)
+    if phases is None:
+        return None
+    sign = 1 if target is None or np.sum(target.frequencies) >= 0 else -1
+    orientation = orientation_of(phases, sign)
+    if (orientation is None or orientation.offset) and (target is None or size_of(target) > 0):
+        opposite = orientation_of(phases._replace(phase=wrapped(phases.phase + math.pi)), sign)
+        if opposite is not None and not opposite.offset and not opposite.exchanged:
+            orientation = opposite._replace(negative=True)
+    orientation = orientation or Orientation()
+    texts = (("negative", "values are multiplied by -1, expected 1"), ("exchanged", "cos and sin are exchanged"),
+             ("reversed", "the signs of the sines are reversed"))
+    faults = [text for name, text in texts if getattr(orientation, name)]
+    frequency = -phases.frequency if orientation.exchanged != orientation.reversed else phases.frequency
+    used = phases.amplitude > 0
+    scales, error, of_scales = _scales(values, phases, stored, target)
+    still = np.zeros(len(used), bool)
+    if target is not None:
+        still = used & (np.abs(target.frequencies) > 64 * phases.error) & (frequency == 0)
+    if still.any():
+        of_scales += (not_rotated(np.flatnonzero(still)),)
+    estimate = Estimate(frequency, phases.error, used & np.isfinite(phases.error) & ~still)
+    return Evidence(positions, orientation.undone(values), stored, estimate, orientation, scales, error, still, ~used,
+                    float(phases.reach.max()), (*faults, *of_scales))
+
+
+def _scales(
+    values: NDArray[np.complex128], phases: Phases, dtype: str, target: Rotary | None
+) -> tuple[tuple[float, ...], float, tuple[str, ...]]:
+    """Return the possible scales, their error, and the faults."""
+    amplitude = phases.amplitude
+    used = amplitude > 0
+    scale = float(np.median(amplitude[used]))
+    error = scale * 2.0 ** (1 - PRECISION[dtype])
+    wanted = (1.0,) if target is None else (abs(size_of(target)), 1.0)
+    # the values of slow pairs are all rounded in the same direction
+    turning = used & (np.abs(phases.frequency) * phases.reach > 2 * math.tau)
+    chosen = values[:, turning if turning.any() else used]
+    mean = float(np.mean(np.abs(chosen)))
+    fine = max(SIGMAS / math.sqrt(chosen.size) * 2.0 ** -PRECISION[dtype], 2.0**-50)
+    scales = (*(x for x in wanted if abs(x - scale) <= error), short(scale, error / scale), short(mean, fine),
+              short(mean, fine / 8))
+    faults = []
+    if not used.all():
+        zero = np.flatnonzero(~used)
+        faults.append(f"{pairs(zero)} {'are' if len(zero) > 1 else 'is'} 0")
+    uneven = used & (np.abs(amplitude - scale) > SIGMAS * error)
+    if 0 < uneven.sum() < len(used) / 2:
+        faults.append(f"the scale of {pairs(np.flatnonzero(uneven))} differs from that of the others")
+    return tuple(dict.fromkeys(scales)), error, tuple(faults)
+
+
+def _phases(
+    positions: NDArray[Any], values: NDArray[np.complex128], bits: int, smallest: float, target: Rotary | None
+) -> Phases | None:
+    """Estimate the phases, separately for each axis of positions."""
+    guess = None if target is None else target.frequencies
+    axes = np.zeros(values.shape[1], int) if positions.ndim == 1 or target is None else np.array(target.axes)
+    columns = np.empty((len(Phases._fields), values.shape[1]))
+    for axis in range(int(axes.max(initial=0)) + 1):
+        at = positions if positions.ndim == 1 else positions[axis]
+        gaps = np.diff(np.unique(at))
+        ambiguous = guess is not None and len(gaps) and gaps.min() * np.abs(guess).max(initial=0) >= math.pi
+        phases = phases_of(at, values[:, axes == axis], bits, smallest, guess[axes == axis] if ambiguous else None)
+        if phases is None:
+            return None
+        columns[:, axes == axis] = phases
+    return Phases(*columns)

@@ -1,0 +1,376 @@
+"""Identify the convention of a table.
+
+There is one rule: of all explanations, the cheapest one is the result.  The cost of an explanation is the number of bits that
+describe the convention and the positions, plus those that its arithmetic leaves unexplained in the table.  The candidates are
+those of conventions.py; if none explains the table, the nearest one is named as the nearest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from posenc import Encoding, Rotary
+from posenc.check import conventions
+from posenc.check.arithmetic import NARROW, PRECISION, float64_of, growth_of
+from posenc.check.conventions import Candidate, Names
+from posenc.check.limits import (
+    CHUNK,
+    ENOUGH,
+    FLOAT32,
+    GOOD_COLUMN,
+    MOST_COLUMNS,
+    MOST_OTHER_ROWS,
+    NOISE,
+    REACH,
+    TIE,
+    VISIBLE,
+    WIDEST,
+)
+from posenc.check.reading import Sample, Table, numbers, positions_at, positions_of, sample_of, table_of
+
+TWICE = "rounding before and after the scale is applied"
+ROUNDED = ("rounding", TWICE)
+PLAIN = (*ROUNDED, "float64 angles", "float32 angles")
+
+
+class Match(NamedTuple):  # numpydoc ignore=PR01
+    """A convention that gives a table: ``encoding.encode(positions)`` equals the table up to ``difference``.
+
+    Attributes
+    ----------
+    encoding : Encoding
+        The convention.
+    positions : range or ndarray
+        Positions of the rows.
+    presets : tuple of str
+        Names of the presets with this encoding, possibly with another ``padding_idx``.  A parameter that differs
+        from the preset's default follows the name, in parentheses.
+    difference : float
+        Largest absolute difference from the correctly rounded values in the table's dtype, except in rows of zeros.
+    reason : str
+        Cause of the differences; docs/identify.md lists all causes.
+
+    See Also
+    --------
+    identify : Return the matches of a table.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> match = posenc.check.identify(posenc.preset("whisper", 64).encode(100))[0]
+    >>> match.encoding, match.difference, "whisper" in match.presets
+    (Encoding(64, spacing='endpoint', layout='halves'), 0.0, True)
+    """
+
+    encoding: Encoding
+    positions: range | NDArray[Any]
+    presets: tuple[str, ...]
+    difference: float
+    reason: str
+
+    def __str__(self) -> str:
+        presets = f"presets {', '.join(self.presets)}" if self.presets else "no preset"
+        positions = self.positions if isinstance(self.positions, range) else "as given"
+        return "; ".join([
+            repr(self.encoding), f"positions {positions}", presets, f"largest difference {self.difference:.2g}: {self.reason}"
+        ])
+
+
+def identify(table: ArrayLike | Table, positions: Any = None, *, nearest: bool = False) -> list[Match]:
+    """Find the conventions that give a table, with their parameters.
+
+    Parameters
+    ----------
+    table : ndarray or tensor, shape (n, d_model), (1, n, d_model) or (n, 1, d_model)
+        Table of dtype float16, float32, float64, bfloat16 or uint16 (the bits of bfloat16).  A single row of zeros is
+        interpreted as the row of `padding_idx`.
+    positions : int, range or array_like, optional
+        Positions of the rows, as in `posenc.encode`.  The default is to search for evenly spaced integers with a start in
+        [-2**20, 2**20].
+    nearest : bool, optional
+        If no known convention gives the table, return the nearest one, provided that it gives most of the columns.  Its
+        `reason` begins with "no match" and names the other columns.
+
+    Returns
+    -------
+    list of Match
+        The matches, best first: several if the rows do not distinguish them, none if no known convention gives the table.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has an invalid type or value, or the table has more than 65536 columns.
+
+    See Also
+    --------
+    posenc.presets : The conventions of known models.
+
+    Notes
+    -----
+    If no preset gives the table, base, scale, frequency scale and shift are fitted, for each layout, order and type of
+    exponents.  A fit needs at least five rows, or a few hundred with 16-bit values or noise.  At least nine rows in ten must
+    match; `reason` states the number of the other rows.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> table = posenc.encode(range(1, 101), 64, base=500.0, dtype="float16")
+    >>> for match in posenc.check.identify(table):
+    ...     print(match)
+    Encoding(64, base=500.0); positions range(1, 101); no preset; largest difference 0: every value correctly rounded
+    """
+    source = table_of(table)
+    rows, d_model = source.shape
+    if d_model > WIDEST:
+        raise ValueError(f"table has {d_model} columns, expected at most {WIDEST}")
+    if not isinstance(nearest, bool):
+        raise TypeError(f"nearest is {nearest!r} of type {type(nearest).__name__}, expected a bool")
+    known = None if positions is None else _checked(positions, rows)
+    if not rows or not d_model:
+        return []
+    with np.errstate(all="ignore"):     # the host program may have set NumPy to raise floating-point errors
+        sample = sample_of(source, known)
+        if sample is None:
+            return []
+        matches = [match for result in _best(sample) if (match := _compared(source, result)) is not None]
+        if not matches and nearest and (best := _nearest(sample)) is not None:
+            matches = [best]
+    return matches
+
+
+def _checked(positions: Any, rows: int) -> range | NDArray[Any]:
+    if hasattr(positions, "__index__") and not hasattr(positions, "shape"):
+        positions = range(positions)
+    if isinstance(positions, range):
+        positions_of([positions[0], positions[-1]] if positions else [0], rows=None)
+        shape: tuple[int, ...] = (len(positions),)
+    else:
+        positions = Rotary(2).at(positions).positions
+        shape = positions.shape
+    if shape != (rows,):
+        raise ValueError(f"positions has shape {shape}, expected ({rows},), one for each row of the table")
+    return positions
+
+
+# ---- candidates on a sample -----------------------------------------------------------------------------------------
+
+
+class Result(NamedTuple):
+    """A candidate at its positions, with its errors on the sample."""
+
+    encoding: Encoding
+    names: Names
+    positions: range | NDArray[Any]
+    reason: str
+    stored: str
+    least: float        # the error bound of a row is least + slope * |position + offset|
+    slope: float
+    score: float        # bits of the table that are explained, less the cost
+
+
+def _best(sample: Sample) -> list[Result]:
+    """Return the results of the candidates that explain the table, best first."""
+    results: list[Result] = []
+    tried: list[Candidate] = []
+    for number, (candidates, reach) in enumerate(conventions.tiers(sample)):
+        reasons = {result.reason for result in results}
+        if reasons & {*(PLAIN if number > 1 else ROUNDED)}:
+            break
+        proposed = list(candidates())
+        # a later candidate with the same reason adds nothing: large errors of the arithmetic may have changed a fit
+        explained = [r for r in _results(proposed, sample, reach)
+                     if r.reason not in reasons and (r.reason in PLAIN or number < 2)]
+        results += explained
+        if number == 1:
+            results += [better for r in explained if r.reason == "float32 angles" for better in _refined(r, sample)]
+        tried += proposed if number < 2 else []
+    if not results and sample.positions is None:
+        results = _results(tried, sample, REACH)
+    best = max((result.score for result in results), default=0)
+    results = sorted((r for r in results if r.score > max(ENOUGH, best - TIE)), key=lambda r: -r.score)
+    return [named for result in _distinct(results) for named in _named(result)]
+
+
+def _results(proposed: list[Candidate], sample: Sample, reach: int) -> list[Result]:
+    """Return the results of candidates that explain the sample: the best one from each list of similar encodings."""
+    results: list[Result] = []
+    for encodings, names in proposed:
+        positions = sample.positions
+        for encoding in (encodings[0], encodings[-1])[: 1 if reach == REACH else 2]:
+            positions = conventions.placed(encoding, sample, reach) if positions is None else positions
+        if positions is not None:
+            similar = [_evaluated(encoding, names, sample, positions) for encoding in encodings]
+            results += sorted((r for r in similar if r is not None), key=lambda r: r.score)[-1:]
+    return results
+
+
+def _refined(result: Result, sample: Sample) -> list[Result]:
+    """Return the result of an encoding with more digits that explains the sample without float32 angles, or an empty list."""
+    for encoding in conventions.refined(result.encoding, sample, sample.positions_in(result.positions)):
+        better = _evaluated(encoding, (), sample, result.positions)
+        if better is not None and better.reason in (*ROUNDED, "float64 angles"):
+            return [better]
+    return []
+
+
+def _distinct(results: list[Result]) -> list[Result]:
+    """Return the results with different tables or positions; a negative start is equivalent to a position offset."""
+    first: dict[Any, Result] = {}
+    for result in results:
+        where = result.positions if isinstance(result.positions, range) else None   # the caller's array is the same for all
+        first.setdefault((conventions.key_of(result.encoding), where), result)
+    distinct = list(first.values())
+    from_zero = [r for r in distinct if not isinstance(r.positions, range) or r.positions.start >= 0]
+    return from_zero or distinct
+
+
+def _named(result: Result) -> list[Result]:
+    """Return copies of a result that name its presets: a single copy if the encoding of the result has a padding_idx.
+
+    Otherwise, the first copy names the presets without padding_idx.  For each padding_idx of other presets that is not a
+    position, another copy has this padding_idx and names the presets with it.
+    """
+    plain = tuple(name for name in result.names if name[1] is None)
+    padded = tuple(name for name in result.names if name[1] is not None)
+    if result.encoding.padding_idx is not None:
+        return [result._replace(names=padded or plain)]
+    copies = [result._replace(names=plain)]
+    for padding_idx in sorted({index for _, index in padded}):
+        if padding_idx not in result.positions:
+            names = tuple(name for name in padded if name[1] == padding_idx)
+            copies.append(result._replace(encoding=result.encoding.replace(padding_idx=padding_idx), names=names))
+    return copies
+
+
+def _evaluated(encoding: Encoding, names: Names, sample: Sample, positions: range | NDArray[Any]) -> Result | None:
+    """Return the result of a candidate, or None if it does not explain the sample."""
+    encoding = _padded(encoding, positions, sample.zero_rows)
+    rough = conventions.approximation_of(encoding)
+    size, fastest = abs(rough.scale), np.abs(rough.frequency)
+    at = sample.positions_in(positions)
+    error = np.abs(sample.values - encoding.encode(at, dtype="float64"))
+    growth = growth_of(fastest)
+    angles = growth * np.abs(at.astype(np.float64) + rough.offset)[:, None] * fastest
+    stored = size * 2.0 ** -PRECISION[sample.stored]
+    typical = np.median(np.sqrt(np.mean(error**2, axis=1)))         # of a row; near `size` for an unrelated table
+    for reason, unit in _arithmetics(sample.stored, size != 1):
+        rounding = 2 * stored if reason == TWICE else stored
+        bound = np.minimum(size * unit * (1 + angles) + rounding, size)
+        # large angles in low precision leave few bits that distinguish candidates
+        visible = typical < VISIBLE["wide" if reason in PLAIN else "16 bits"] * size
+        if visible and ((error <= bound) | (bound >= size)).all(axis=1).mean() >= 1 - MOST_OTHER_ROWS:
+            least, slope = size * unit + rounding, size * unit * growth * fastest.max()
+            break
+    else:
+        noise = np.sqrt(np.mean(error**2))
+        if not noise < NOISE * size:
+            return None
+        bound, least, slope = np.full_like(error, 4 * noise), 8 * noise, 0.0
+        reason = f"noise of {noise:.1g}" if error.max() < 8 * noise else f"unexplained differences of {noise:.1g}"
+    inside = bound < size
+    # if the errors are far below their bounds, the match explains more bits of the table
+    usual = np.sqrt(np.mean((np.minimum(error, bound) / bound)[inside] ** 2)) if inside.any() else 1.0
+    bits = np.log2(size / bound).sum() - inside.sum() * math.log2(max(2.0**-6, 4 * usual))
+    cost = conventions.cost_of(encoding, names)
+    if sample.positions is None and isinstance(positions, range):
+        cost += math.log2(1 + abs(positions.start)) + (positions.start < 0) + 2 * math.log2(abs(positions.step))
+    return Result(encoding, names, positions, reason, sample.stored, least, slope, bits - cost)
+
+
+def _arithmetics(stored: str, scaled: bool) -> Iterator[tuple[str, float]]:
+    """Yield the name and error unit of each possible type of arithmetic, most precise first."""
+    yield "rounding", 0.0
+    if scaled:
+        yield TWICE, 0.0
+    yield "float64 angles", 2.0**-53
+    yield "float32 angles", FLOAT32
+    if stored in NARROW:
+        yield f"{stored} arithmetic", 2.0 ** -PRECISION[stored]
+
+
+def _padded(encoding: Encoding, positions: range | NDArray[Any], zero_rows: list[int]) -> Encoding:
+    """Return the encoding, with padding_idx if the table has a row of zeros where the encoding has none."""
+    if len(zero_rows) != 1:
+        return encoding
+    at = positions_at(positions, np.array(zero_rows))
+    if not float(at[0]).is_integer() or np.abs(encoding.encode(at)).max() < 0.1 * abs(encoding.scale):
+        return encoding
+    return encoding.replace(padding_idx=int(at[0]))
+
+
+# ---- comparison with all rows ---------------------------------------------------------------------------------------
+
+
+def _compared(table: Table, result: Result) -> Match | None:
+    """Compare a result with all rows; return the match, or None if too many rows differ."""
+    rows, d_model = table.shape
+    encoding, positions = result.encoding, result.positions
+    largest, zeros, others, first_other, equal = 0.0, 0, 0, None, True
+    most = max(1, CHUNK // d_model)
+    for first in range(0, rows, most):
+        part = positions[first : first + most]
+        values, expected = table.read(first, most), _encoded(encoding, part, table.dtype)
+        difference = np.abs(values - expected)
+        difference[np.isnan(values) & np.isnan(expected)] = 0
+        difference = np.nan_to_num(difference, nan=math.inf, posinf=math.inf).max(axis=1)
+        zero = ~values.any(axis=1) & (difference > 0)
+        zeros += int(zero.sum())
+        difference[zero] = 0
+        equal &= bool((np.signbit(values) == np.signbit(expected))[~zero].all())         # distinguishes 0 from -0
+        largest = max(largest, difference.max())
+        distance = np.abs(np.asarray(part, np.float64) + encoding.position_offset)
+        beyond = np.flatnonzero(difference > 2 * (result.least + result.slope * distance))
+        if len(beyond) and first_other is None:
+            first_other = first + int(beyond[0])
+        others += len(beyond)
+    if others > MOST_OTHER_ROWS * (rows - zeros):
+        return None
+    reason = "every value correctly rounded"
+    if not equal or largest:
+        reason = result.reason + ("" if result.stored == table.dtype else f", stored as {result.stored}")
+    if zeros:
+        reason += f"; rows of zeros: {zeros}"
+    if others:
+        reason += f"; rows with unexplained differences: {others}, the first is {first_other}"
+    return Match(encoding, positions, tuple(name for name, _ in result.names), float(largest), reason)
+
+
+def _encoded(encoding: Encoding, positions: range | NDArray[Any], dtype: str) -> NDArray[np.float64]:
+    out = np.empty((len(positions), encoding.d_model), np.uint16 if dtype == "bfloat16" else dtype)
+    return float64_of(encoding.encode(positions, dtype=dtype, out=out), dtype)
+
+
+# ---- the nearest convention -----------------------------------------------------------------------------------------
+
+
+def _nearest(sample: Sample) -> Match | None:
+    """Return the nearest convention as a match whose reason names the other columns; None if most columns differ.
+
+    If the positions are unknown, ranges from 0 and from 1 are tried.
+    """
+    starts = (range(sample.total), range(1, sample.total + 1)) if sample.positions is None else (sample.positions,)
+    best, least = None, MOST_COLUMNS
+    for candidates, _ in list(conventions.tiers(sample))[:2]:
+        for candidate in candidates():
+            encoding = candidate.encodings[-1]
+            size = abs(encoding.scale)
+            for positions in starts:
+                at = sample.positions_in(positions)
+                error = np.abs(sample.values - encoding.encode(at, dtype="float64"))
+                angles = np.abs(at.astype(np.float64)[:, None]) * np.max(np.abs(encoding.frequencies), initial=0.0)
+                bound = size * (40 * FLOAT32 * angles + 2.0 ** -min(PRECISION[sample.stored], 20))
+                good = ((error <= bound) & (bound < size)).mean(axis=0) > GOOD_COLUMN
+                if good.mean() > least:
+                    least, best = float(good.mean()), (encoding, positions, candidate.names, error, np.flatnonzero(~good))
+    if best is None:
+        return None
+    encoding, positions, names, error, columns = best
+    largest = float(np.nan_to_num(error[:, columns], nan=math.inf).max(initial=0.0))
+    which = f"column {columns[0]} differs" if len(columns) == 1 else f"columns {numbers(columns)} differ"
+    presets = tuple(name for name, _ in names)
+    return Match(encoding, positions, presets, largest, f"no match: {which} by up to {largest:.2g}")

@@ -1,0 +1,228 @@
+"""Reading: given arrays and tensors, as cosines and sines, frequencies, or rows of a table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posenc import Rotary
+from posenc.check.arithmetic import FORMATS, float64_of, narrowest
+from posenc.check.limits import FIRST, SPREAD, TABLE_SAMPLE
+from posenc.check.tensors import array_of_tensor
+
+Layout = Literal["halves", "interleaved"]
+
+
+def numbers(values: Any) -> str:
+    """Return sorted integers as text: "3", "0 to 7", "1, 5, 9 ..."."""
+    if len(values) > 1 and values[-1] - values[0] == len(values) - 1:
+        return f"{values[0]} to {values[-1]}"
+    return ", ".join(map(str, values[:4])) + (" ..." if len(values) > 4 else "")
+
+
+# ---- arrays ---------------------------------------------------------------------------------------------------------
+
+
+def array_of(name: str, value: Any) -> tuple[NDArray[Any], str]:
+    """Return an array or a tensor as an array, with the name of its dtype; uint16 is read as the bits of bfloat16."""
+    if value is None or isinstance(value, (str, bytes, os.PathLike)):
+        hint = "" if value is None else "; read a file with numpy.load, or use the command line"
+        raise TypeError(f"{name} is {value!r}, expected an array{hint}")
+    try:
+        array = array_of_tensor(name, value)
+    except (TypeError, ValueError) as error:
+        if hasattr(value, "detach"):
+            raise
+        raise TypeError(f"{name} is of type {type(value).__name__}, expected an array: {error}") from None
+    if array.dtype.kind == "c":
+        return array, "float32" if array.dtype.itemsize == 8 else "float64"
+    if array.dtype.kind in "iu" and isinstance(value, list):            # such as [1]
+        array = array.astype(np.float64)
+    dtype = "bfloat16" if array.dtype == np.uint16 else array.dtype.newbyteorder("=").name
+    if dtype not in FORMATS:
+        raise TypeError(f"{name} has dtype {array.dtype}, expected float64, float32, float16 or bfloat16")
+    return array, dtype
+
+
+def positions_of(positions: Any, axes: int = 1, rows: int | None = None) -> NDArray[Any]:
+    """Return finite positions as an array of int64 or float64 of shape (n,), or (axes, n) if there are several axes."""
+    if hasattr(positions, "detach"):
+        positions, _ = array_of("positions", positions.double())
+    array = Rotary(2).at(positions).positions
+    n = rows if rows is not None else array.shape[-1] if array.size else 1
+    if array.shape != (n,) and (axes == 1 or array.shape != (axes, n)):
+        expected = f"({n},)" if axes == 1 else f"({n},) or ({axes}, {n})"
+        which = "one for each row of the tables" if rows is not None else "at least one position for each axis"
+        raise ValueError(f"positions has shape {array.shape}, expected {expected}, {which}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"positions has {array[~np.isfinite(array)][0]}, expected finite numbers")
+    return np.tile(array, (axes, 1)) if axes > 1 and array.ndim == 1 else array
+
+
+# ---- tables of encodings --------------------------------------------------------------------------------------------
+
+
+class Table(NamedTuple):
+    """A table; `read(first, rows)` returns up to `rows` consecutive rows as float64, starting with row `first`."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    read: Callable[[int, int], NDArray[np.float64]]
+
+
+class Sample(NamedTuple):
+    """The sampled rows of a table that are finite and not zero."""
+
+    rows: NDArray[np.intp]          # row numbers
+    values: NDArray[np.float64]
+    zero_rows: list[int]            # numbers of the sampled rows that are zero
+    stored: str                     # dtype with the fewest significant bits that suffice for all values
+    total: int                      # number of rows in the table
+    positions: range | NDArray[Any] | None      # positions of all rows in the table, if known
+
+    def positions_in(self, positions: range | NDArray[Any]) -> NDArray[Any]:
+        """Return the positions of the sampled rows, given those of all rows."""
+        return positions_at(positions, self.rows)
+
+
+def positions_at(positions: range | NDArray[Any], rows: Any) -> NDArray[Any]:
+    if isinstance(positions, range):
+        return np.array([positions[row] for row in rows], np.int64)
+    return positions[rows]
+
+
+def table_of(table: Any) -> Table:
+    if isinstance(table, Table):
+        return table
+    array, dtype = array_of("table", table)
+    if np.iscomplexobj(array):
+        raise TypeError(f"table has dtype {array.dtype}, expected float64, float32, float16 or bfloat16")
+    if array.ndim == 3 and 1 in array.shape[:2]:
+        array = array.reshape(-1, array.shape[2]) if array.size else np.empty((0, array.shape[2]))
+    if array.ndim != 2:
+        raise ValueError(f"table has shape {array.shape}, expected (n, d_model), (1, n, d_model) or (n, 1, d_model)")
+    return Table(array.shape, dtype, lambda first, rows: float64_of(array[first : first + rows], dtype))
+
+
+def sample_of(table: Table, positions: range | NDArray[Any] | None) -> Sample | None:
+    """Sample the first rows, and fewer rows from ranges 8, 64, ... times as long; return None if no row is usable."""
+    total, d_model = table.shape
+    first = max(16, min(FIRST, TABLE_SAMPLE // d_model))
+    chosen, reach = [np.arange(min(first, total))], 8 * first
+    while reach < 8 * total:
+        chosen.append(np.linspace(0, min(reach, total) - 1, first // 4).astype(np.int64))
+        reach *= 8
+    rows = np.unique(np.concatenate(chosen))
+    values = np.concatenate([table.read(rows[0], first), *(table.read(row, 1) for row in rows[first:].tolist())])
+    finite = np.isfinite(values).all(axis=1)
+    if not finite.any():
+        return None
+    sizes = np.abs(values).max(axis=1)
+    zero = sizes <= 0.02 * np.median(sizes[finite])     # a row of zeros may have noise
+    usable = finite & ~zero
+    if not usable.any():
+        return None
+    values = values[usable]
+    return Sample(rows[usable], values, rows[zero].tolist(), narrowest(values, table.dtype), total, positions)
+
+
+# ---- tables of rotations --------------------------------------------------------------------------------------------
+
+
+class Reading(NamedTuple):
+    """The values of a rotation: its frequencies, or its cosines and sines at some positions."""
+
+    dtype: str                                  # the dtype of the given values
+    frequencies: NDArray[np.float64] | None = None
+    positions: NDArray[Any] = np.empty(0)       # the positions of all rows, shape (n,) or (axes, n)
+    read: Callable[[Any], NDArray[np.complex128]] = lambda rows: np.zeros((0, 0), complex)      # cos + i sin of some rows
+    call: Callable[[NDArray[Any]], NDArray[np.complex128]] | None = None        # cos + i sin at other positions
+    repeated: Layout | None = None              # the column order of tables that have each column twice
+    layout: Layout | None = None                # the layout of the pairs, if the rotation shows it
+    head_dim: int | None = None                 # if the rotation shows it
+    faults: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> NDArray[np.intp]:
+        """The rows of the sample: the first ones, those near powers of two, and evenly spaced ones."""
+        total = self.positions.shape[-1]
+        return np.arange(total) if self.call else spread(total, FIRST, SPREAD)
+
+
+def spread(total: int, first: int, evenly: int) -> NDArray[np.intp]:
+    powers = 2 ** np.arange(62)
+    chosen = np.concatenate(
+        [np.arange(first), powers - 1, powers, powers + 1, np.linspace(0, total - 1, evenly).astype(int)])
+    return np.unique(chosen[(chosen >= 0) & (chosen < total)])
+
+
+def is_pair(rotation: Any) -> bool:
+    """Return whether a rotation is a pair of tables; a list of two lists of numbers is a single array."""
+    least = 1 if isinstance(rotation, tuple) else 2
+    return isinstance(rotation, (tuple, list)) and len(rotation) == 2 and all(np.ndim(part) >= least for part in rotation)
+
+
+def read_arrays(rotation: Any, positions: Any = None, expected: Rotary | None = None, axes: int = 1) -> Reading:
+    """Read tables or frequencies."""
+    if is_pair(rotation):
+        (cos, dtype), (sin, other) = array_of("cos", rotation[0]), array_of("sin", rotation[1])
+        if cos.shape != sin.shape or dtype != other:
+            wanted = f"the shape and dtype of cos, {cos.shape} and {dtype}"
+            raise ValueError(f"sin has shape {sin.shape} and dtype {other}, expected {wanted}")
+        return _read_tables(cos, sin, dtype, positions, expected, axes)
+    if isinstance(rotation, tuple):
+        raise ValueError(f"rotation is a tuple of length {len(rotation)}, expected the pair (cos, sin)")
+    array, dtype = array_of("rotation", rotation)
+    half = array.shape[-1] // 2 if array.ndim else 0
+    if np.iscomplexobj(array):
+        return _read_tables(array.real, array.imag, dtype, positions, expected, axes)
+    if array.ndim == 1 and array.size:
+        if positions is not None:
+            raise TypeError("positions is given with frequencies, expected tables or a function; omit positions")
+        return Reading(dtype, float64_of(array, dtype))
+    if array.ndim > 2 and array.shape[-1] == 2 and array.shape[0] > 1:          # torch.view_as_real of a complex table
+        return _read_tables(array[..., 0], array[..., 1], dtype, positions, expected, axes)
+    if array.ndim > 1 and array.size and array.shape[-1] % 2 == 0:
+        return _read_tables(array[..., :half], array[..., half:], dtype, positions, expected, axes)
+    raise ValueError(f"rotation has shape {array.shape}, expected (n, 2 * pairs) for cosines and sines, or (pairs,)")
+
+
+def _read_tables(
+    cos: NDArray[Any], sin: NDArray[Any], dtype: str, positions: Any, expected: Rotary | None, axes: int
+) -> Reading:
+    cos, sin = _rows("cos", cos), _rows("sin", sin)
+    at = positions_of(len(cos) if positions is None else positions, axes, len(cos))
+    half = cos.shape[1] // 2
+    repeated: Layout | None = None
+    forms: tuple[tuple[Layout, Any, Any], ...] = (
+        ("halves", np.s_[:, :half], np.s_[:, half:]), ("interleaved", np.s_[:, ::2], np.s_[:, 1::2]))
+    if expected is not None and cos.shape[1] == expected.rotary_dim // 2 or cos.shape[1] % 2:
+        forms = ()
+    for form, one, two in forms:
+        # in some tables, the two sines of a pair have opposite signs
+        if _equal(cos[one], cos[two]) and (_equal(sin[one], sin[two]) or _equal(sin[one], -sin[two])):
+            cos, sin, repeated = cos[one], sin[two], form
+            break
+
+    def read(rows: Any) -> NDArray[np.complex128]:
+        values: NDArray[np.complex128] = float64_of(cos[rows], dtype) + 1j * float64_of(sin[rows], dtype)
+        return values
+
+    return Reading(dtype, positions=at, read=read, repeated=repeated)
+
+
+def _equal(x: NDArray[Any], y: NDArray[Any]) -> bool:
+    return bool(((x == y) | (x != x) & (y != y)).all())
+
+
+def _rows(name: str, table: NDArray[Any]) -> NDArray[Any]:
+    """Return a table with the shape (n, columns); all other axes must have length 1."""
+    table = table[None] if table.ndim == 1 else table           # a single position
+    if table.ndim < 2 or sum(length != 1 for length in table.shape[:-1]) > 1:
+        raise ValueError(f"{name} has shape {table.shape}, expected (n, columns), with or without axes of length 1")
+    return table.reshape(max(table.shape[:-1], key=lambda length: length != 1), table.shape[-1])

@@ -1,0 +1,250 @@
+"""Report: a row for each rotation of a model or of a file, printed as a table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+
+from posenc import Rotary
+from posenc.check.arithmetic import positions_near
+from posenc.check.limits import ERRORS_AT
+from posenc.check.reading import is_pair
+from posenc.check.rotations import SOURCE, RotaryMatch, matched
+
+Verdict = Literal["right", "float32 angles", "wrong", "not checked"]
+NAMES = re.compile(
+    r"(?:\w+_)?inv_freqs?|cos_sin_cache|freqs_cis|rope_cache|(?:cos|sin)(?:_cached|_cache|_table|_emb)?|freqs_(?:cos|sin)"
+)
+# the lines of "What to do about a fault" in docs/check.md: what a sentence contains, and the words of the line
+GUIDE = (
+    ("base is", "base is 10000"), ("is not applied", "the scaling yarn is not applied"), ("attention_sc", "attention_scaling"),
+    ("layout is", "layout is halves"), ("exponents", "the exponents are"), ("frequency_scale", "frequency_scale is"),
+    ("exchanged", "cos and sin are exchanged"), ("sines are reversed", "the signs of the sines"), ("by -1", "values are"),
+    ("but not rotated", "columns 32 to 63"), ("keys:", "keys:"), ("uninitialized", "2 of 32 elements"),
+    ("inv_freq was rounded", "inv_freq was rounded"), ("positions were rounded", "positions were rounded"),
+    ("repeats", "the table ends at 4,096 and repeats"), ("last row", "the table ends at 4,096 and its last row"),
+    ("the configuration has max_position", "the table has 16 rows"), ("first one of each call", "positions are counted"),
+    ("on the row", "the values depend on the row"), ("another order", "the result has its columns"),
+)
+
+
+class RotaryRow(NamedTuple):  # numpydoc ignore=PR01
+    """A rotation that was found in a model or in a file, compared with the configuration.
+
+    Attributes
+    ----------
+    module : str
+        Name of the module or tensor.  If several have equal values, the name of the first and the number of the others.
+    found : Rotary or None
+        The rotation that was found, or None if posenc does not recognize it.
+    expected : Rotary or None
+        The rotation in the configuration, or None if the configuration has none.
+    verdict : {"right", "float32 angles", "wrong", "not checked"}
+        The result for what was compared.  "float32 angles" means right, but with an error that grows with the position.
+    faults : tuple of str
+        A sentence for each fault; or, if the rotation was not checked, the reason.
+    errors : mapping of int to float
+        The largest error of a rotated unit vector, or of a cosine or sine, near each of the positions 1,000, 100,000 and
+        1,000,000; None if it is unknown, or if a stored table does not have this position.
+    remedy : str
+        A statement that mends the faults, or the line of docs/check.md that describes them, or an empty string.
+    compared : str
+        What was compared, such as "tables" or "tables and apply_rotary_pos_emb"; an empty string if nothing was.
+
+    See Also
+    --------
+    check_rotary : Return the rows of a model.
+
+    Examples
+    --------
+    >>> import torch, posenc.torch
+    >>> model = torch.nn.ModuleDict({"rotary_emb": posenc.torch.RotaryEmbedding(posenc.Rotary(64))})
+    >>> row = posenc.check.check_rotary(model, posenc.Rotary(64))[0]
+    >>> row.module, row.verdict, row.compared
+    ('rotary_emb', 'right', 'tables')
+    """
+
+    module: str
+    found: Rotary | None
+    expected: Rotary | None
+    verdict: Verdict
+    faults: tuple[str, ...]
+    errors: Mapping[int, float | None]
+    remedy: str = ""
+    compared: str = ""
+
+
+def new_row(
+    module: str, expected: Rotary | None, match: RotaryMatch | None = None, errors: Mapping[int, float | None] | None = None,
+    compared: str = "", unchecked: str = "",
+) -> RotaryRow:
+    """Return the row for a rotation; `unchecked` is the reason if the rotation was not checked."""
+    by_position = MappingProxyType(dict.fromkeys(ERRORS_AT) | {p: e for p, e in (errors or {}).items() if p in ERRORS_AT})
+    found = None if match is None else match.rotary
+    if match is None or expected is None or unchecked:
+        reason = unchecked or "no configuration was given; pass config="
+        return RotaryRow(module, found, expected, "not checked", (reason,), by_position, "", compared)
+    faults = match.faults or ((match.reason,) if match.rotary is None else ())
+    verdict: Verdict = "wrong" if faults else "float32 angles" if "float32 angles" in match.reason else "right"
+    return RotaryRow(module, found, expected, verdict, faults, by_position, guide(faults), compared)
+
+
+def guide(faults: Sequence[str]) -> str:
+    """Return the line of the guide that describes the first fault that it describes."""
+    lines = [line for fault in faults for words, line in GUIDE if words in fault]
+    return f'see "{lines[0]} ..." in docs/check.md' if lines else "see docs/check.md" if faults else ""
+
+
+def is_rotary(name: str) -> bool:
+    """Return whether the name of a tensor is one that projects give to the tables or frequencies of a rotation."""
+    return NAMES.fullmatch(name) is not None
+
+
+def compared(name: str, rotation: Any, expected: Mapping[str | None, Rotary], positions: int | None = None) -> RotaryRow:
+    """Compare tables or frequencies with each expected rotation; return the row for the best agreement.
+
+    `positions` is the number of positions that the configuration states.
+    """
+    rows = []
+    for rotary in expected.values():
+        try:
+            match = matched(rotation, rotary.replace(axes=None), SOURCE)
+        except (TypeError, ValueError) as error:
+            rows.append(new_row(name, rotary, unchecked=str(error)))
+            continue
+        kind = "frequencies" if not is_pair(rotation) and np.ndim(rotation) == 1 else "tables"
+        if kind == "tables" and positions is not None:
+            match = with_length(match, max(np.shape(rotation[0] if is_pair(rotation) else rotation)[:-1]), positions)
+        rows.append(new_row(name, rotary, match, total_errors(None, match, rotary), kind))
+    return min(rows, key=lambda row: (row.verdict == "wrong", len(row.faults)))
+
+
+def with_length(match: RotaryMatch, rows: int, positions: int) -> RotaryMatch:
+    """Return a match with a fault if a table has fewer rows than the configuration has positions."""
+    if rows >= positions:
+        return match
+    fault = f"the table has {rows:,} rows, the configuration has max_position_embeddings {positions:,}"
+    errors = {p: error for p, error in match.errors.items() if p < rows}
+    return match._replace(faults=(*match.faults, fault), errors=errors, reason=f"{fault}; {match.reason}")
+
+
+def total_errors(rotate: Any, match: RotaryMatch, expected: Rotary | None) -> dict[int, float | None]:
+    """Return the largest errors near ERRORS_AT: those of the arithmetic, or the total errors if there are faults."""
+    if expected is None or not match.faults:
+        return dict(match.errors)
+    rotate = rotate or (match.rotary and match.rotary.rotate)
+    return {position: _difference(rotate, expected, position) for position in ERRORS_AT}
+
+
+def _difference(rotate: Any, expected: Rotary, position: int) -> float | None:
+    """Return the largest difference of rotated unit vectors, or of cosines and sines, from the expected values.
+
+    If the rotation has several axes of positions, the position is the same on each axis.
+    """
+    expected = expected.replace(axes=None)
+    at = positions_near(position)
+    unit = np.tile(np.eye(expected.head_dim, dtype=np.float32), (len(at), 1))
+    positions = np.repeat(at, expected.head_dim)
+    try:
+        parts = rotate(unit.copy(), positions)
+    except Exception:  # noqa: BLE001  (no rotation, a rotation of another size, or a table that ends before the position)
+        return None
+    wanted = (expected.rotate(unit, positions),)
+    if not isinstance(parts, tuple):
+        parts = (parts,)
+    elif parts[0].shape != unit.shape or np.abs(parts[0][:1] - wanted[0][:1]).shape != parts[0][:1].shape:
+        wanted = expected.tables(positions)
+    if any(part.shape != wanted[min(k, len(wanted) - 1)].shape for k, part in enumerate(parts)):
+        return None
+    error = max(float(np.abs(np.float64(part) - wanted[min(k, len(wanted) - 1)]).max()) for k, part in enumerate(parts))
+    return error if np.isfinite(error) else None
+
+
+class RotaryReport(tuple[RotaryRow, ...]):
+    """The rows of a check; `print` shows them as a table.
+
+    Parameters
+    ----------
+    rows : iterable of RotaryRow
+        The rows.
+
+    Attributes
+    ----------
+    ok : bool
+        Whether at least one rotation was compared, and all that was compared is right.  The first line of the printed report
+        states what was compared.
+
+    Raises
+    ------
+    TypeError
+        If `rows` is not iterable.
+
+    See Also
+    --------
+    check_rotary : Return the report of a model.
+
+    Examples
+    --------
+    >>> import torch, posenc.torch
+    >>> model = torch.nn.ModuleDict({"rotary_emb": posenc.torch.RotaryEmbedding(posenc.Rotary(64))})
+    >>> posenc.check.check_rotary(model, posenc.Rotary(64, base=500.0)).ok
+    False
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, rows: Iterable[RotaryRow] = ()) -> Self:
+        return super().__new__(cls, rows)
+
+    @property
+    def ok(self) -> bool:
+        """Whether at least one rotation was compared, and all that was compared is right.
+
+        See Also
+        --------
+        RotaryRow : The rows, with their verdicts.
+
+        Examples
+        --------
+        >>> import torch, posenc.torch
+        >>> posenc.check.check_rotary(torch.nn.Linear(2, 2)).ok
+        False
+        """
+        verdicts = {row.verdict for row in self}
+        return "wrong" not in verdicts and bool(verdicts - {"not checked"})
+
+    def __str__(self) -> str:
+        kinds = list(dict.fromkeys(row.compared for row in self if row.compared))
+        what = f"compared: {'; '.join(kinds)}" if kinds else "nothing was compared"
+        functions = any("tables" in kind or "function" in kind for kind in kinds)
+        lines = [what + ("; not compared: the calls in the attention and their positions" if functions else "")]
+        heads = ["module", "verdict", *(f"{'error at ' if p == ERRORS_AT[0] else ''}{p:,}" for p in ERRORS_AT)]
+        cells = [[row.module, row.verdict, *("" if e is None else f"{e:.1g}" for e in row.errors.values())] for row in self]
+        widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+        lines.append(_line(heads, widths))
+        for row, texts in zip(self, cells, strict=True):
+            lines.append(_line(texts, widths))
+            lines += [f"    {name:<9} {text}" for name, text in _details(row)]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+
+
+def _details(row: RotaryRow) -> Iterable[tuple[str, str]]:
+    if row.found is not None:
+        yield "found", repr(row.found)
+    if row.expected is not None:
+        yield "expected", repr(row.expected)
+    for fault in row.faults:
+        yield ("reason" if row.verdict == "not checked" else "fault"), fault
+    if row.remedy:
+        yield "remedy", row.remedy

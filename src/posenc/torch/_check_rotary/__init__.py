@@ -1,1 +1,0 @@
-"""Compare the rotations in a model with those of its configuration."""
