@@ -89,7 +89,7 @@ def entries(column, n):
     x = np.ones((n, 8))
     yield "positions", lambda: posenc.encode(column, 8)
     yield "positions", lambda: posenc.add_to(x, column)
-    yield "positions", lambda: posenc.identify(x, column)
+    yield "positions", lambda: posenc.check.identify(x, column)
     yield "positions", lambda: posenc.grid((column, 2), 8)
     yield "coordinates", lambda: posenc.points(column, 2 * n)
     yield "frequencies", lambda: posenc.Encoding(2 * n, frequencies=column)
@@ -257,7 +257,7 @@ ENTRIES = {
     "tables, axes": lambda p: posenc.Rotary(4, axes=[0, 1]).tables(np.stack([np.asarray(p)] * 2)),
     "rotate": lambda p: ROTARY.rotate(np.ones((3, 4), np.float32), p),
     "points": lambda p: posenc.points(np.asarray(p)[:, None], 4),
-    "identify": lambda p: posenc.identify(np.ones((3, 4), np.float32), positions=p),
+    "identify": lambda p: posenc.check.identify(np.ones((3, 4), np.float32), positions=p),
 }
 if find_spec("torch"):
     X = torch.zeros(3, 4)

@@ -49,7 +49,7 @@ def check_name(path: str, name: str = "path") -> None:
     if "\0" in path:
         raise ValueError(f"{name} is {path!r}, expected a path without a null character")
     if suffix in READERS:
-        hint = f"{READERS[suffix]} reads {suffix} files, and posenc.identify takes their arrays"
+        hint = f"{READERS[suffix]} reads {suffix} files, and posenc.check.identify takes their arrays"
         raise ValueError(f"{name} is {path!r}, expected a name with the suffix {', '.join(FORMATS)}; {hint}")
     if "://" in path and format_of(path) != FORMATS[".zarr"]:
         raise ValueError(f"{name} is {path!r}, expected a local path; only a store with the suffix .zarr can be at a URL")
