@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import posenc
+import posenc.check
 
 # ---- dtypes of values -------------------------------------------------------------------------------------------------
 
