@@ -22,6 +22,7 @@ cdef int threads_of(object threads) except -1
 cdef Element element_of(object dtype, str subject, str expected)
 cdef object new_rows(tuple shape, double values, Element element, str name)
 cdef int hold_rows(Py_buffer *view, object array, Element element, str name, bint written=*) except -1
+cdef layout_t layout_of(const Py_buffer *view, int axes) noexcept
 cdef bint overlap(const Py_buffer *read, const Py_buffer *written) noexcept
 cdef int read_positions(positions_t *p, object positions, double offset) except -1
 cdef int replace_positions(positions_t *p, object array) except -1

@@ -131,18 +131,24 @@ cdef int hold_rows(Py_buffer *view, object array, Element element, str name, bin
     if view.shape[last] > 1 and view.strides[last] != itemsize:
         raise checks.wrong(
             name, f"has strides {array.strides}, expected a contiguous last dimension (a last stride of {itemsize})")
-    if written and not rows_are_apart(last, <const ptrdiff_t *>view.shape, <const ptrdiff_t *>view.strides,
-                                      view.shape[last] * itemsize):
+    if written and not rows_are_apart(layout_of(view, last), view.shape[last] * itemsize):
         raise checks.wrong(name, f"has strides {array.strides}, expected rows that do not overlap")
     return 0
 
 
+cdef layout_t layout_of(const Py_buffer *view, int axes) noexcept:
+    """Return the first axes of an array."""
+    cdef layout_t layout
+    layout.axes = axes
+    layout.shape = <const ptrdiff_t *>view.shape
+    layout.strides = <const ptrdiff_t *>view.strides
+    return layout
+
+
 cdef bint overlap(const Py_buffer *read, const Py_buffer *written) noexcept:
     """Whether the address ranges of two arrays overlap, so that the arrays may share memory."""
-    return spans_overlap(
-        span_of(read.buf, read.ndim, <const ptrdiff_t *>read.shape, <const ptrdiff_t *>read.strides, read.itemsize),
-        span_of(written.buf, written.ndim, <const ptrdiff_t *>written.shape, <const ptrdiff_t *>written.strides,
-                written.itemsize))
+    return spans_overlap(span_of(read.buf, layout_of(read, read.ndim), read.itemsize),
+                         span_of(written.buf, layout_of(written, written.ndim), written.itemsize))
 
 
 # ---- positions ---------------------------------------------------------------------------------------------------------------
@@ -185,8 +191,7 @@ cdef bint read_range(positions_t *p, object positions, double offset) except -1:
             p.start = <uint64_t>start
             if p.rows > 1:
                 last = positions[p.rows - 1]
-                p.step = (<uint64_t>last - <uint64_t>start) // <uint64_t>(p.rows - 1) if last > start else \
-                    -((<uint64_t>start - <uint64_t>last) // <uint64_t>(p.rows - 1))
+                p.step = positions.step % (1 << 64)
     except OverflowError:
         return False
     p.shape[0] = p.rows

@@ -43,31 +43,22 @@ def quota(root: str = "/") -> int | None:
     for line in filter(None, groups.split("\n")):      # not splitlines: a group's name may contain any character except \n
         _, controllers, group = line.split(":", 2)
         if controllers == "":
-            quotas += _quotas(Path(root, "sys/fs/cgroup"), group, _version_2)
+            quotas += _quotas(Path(root, "sys/fs/cgroup"), group, ["cpu.max"])
         elif "cpu" in controllers.split(","):
-            quotas += _quotas(Path(root, "sys/fs/cgroup/cpu"), group, _version_1)
+            quotas += _quotas(Path(root, "sys/fs/cgroup/cpu"), group, ["cpu.cfs_quota_us", "cpu.cfs_period_us"])
     return max(1, math.ceil(min(quotas))) if quotas else None
 
 
-def _quotas(mount: Path, group: str, read: Callable[[Path], tuple[bytes, bytes]]) -> Iterator[float]:
+def _quotas(mount: Path, group: str, files: list[str]) -> Iterator[float]:
     """Yield the quotas of a group and its parents; in a container, the files of the group may be in the mount itself."""
     folder = Path(mount, group.lstrip("/"))
-    for each in (folder, *folder.parents):
+    for parent in (folder, *folder.parents):
         with suppress(OSError, ValueError):         # no such file, or "max": no limit
-            time, period = map(int, read(each))
+            time, period = map(int, b" ".join((parent / name).read_bytes() for name in files).split())
             if time > 0 and period > 0:             # -1: no limit
                 yield time / period
-        if each == mount:
+        if parent == mount:
             break
-
-
-def _version_2(folder: Path) -> tuple[bytes, bytes]:
-    time, period = (folder / "cpu.max").read_bytes().split()
-    return time, period
-
-
-def _version_1(folder: Path) -> tuple[bytes, bytes]:
-    return (folder / "cpu.cfs_quota_us").read_bytes(), (folder / "cpu.cfs_period_us").read_bytes()
 
 
 @functools.cache

@@ -16,23 +16,15 @@ cdef extern from "float_environment.h" nogil:
 cdef extern from "kernel.h" nogil:
     enum:
         TILE
-        FINE
-        HALF
-        COARSE
-        BLOCK
-        STRIP
         LINE
         OFFSETS_PER_COLUMN
 
     ctypedef enum dtype_t:
         FLOAT64
-        FLOAT32
-        FLOAT16
         BFLOAT16
 
     ctypedef enum output_t:
         STORE
-        STREAM
         ADD
 
     ctypedef enum order_t:
@@ -41,8 +33,6 @@ cdef extern from "kernel.h" nogil:
     ctypedef struct position_t:
         int negative, limbs, exponent
         uint32_t *limb
-
-    ctypedef double (*decide_t)(void *, const position_t *, ptrdiff_t, const double *, dtype_t) noexcept nogil
 
     ctypedef struct spec_t:
         ptrdiff_t d_model, columns, pitch
@@ -54,7 +44,7 @@ cdef extern from "kernel.h" nogil:
         double scale, position_offset, padding_real
         int64_t padding, zero
         int has_padding, has_zero, has_fast_path, fast_test
-        decide_t decide
+        double (*decide)(void *, const position_t *, ptrdiff_t, const double *, dtype_t) noexcept nogil
         void *context
 
     ctypedef struct offsets_t:
@@ -82,9 +72,7 @@ cdef extern from "kernel.h" nogil:
     ctypedef struct extent_t:
         int axes
         ptrdiff_t shape[MOST_DIMENSIONS]
-        ptrdiff_t x_strides[MOST_DIMENSIONS]
         ptrdiff_t out_strides[MOST_DIMENSIONS]
-        ptrdiff_t position_strides[MOST_DIMENSIONS]
 
     ctypedef struct rotary_axis_t:
         const spec_t *spec
@@ -174,13 +162,21 @@ cdef extern from "positions.h" nogil:
 
 
 cdef extern from "strides.h" nogil:
+    ctypedef struct layout_t:
+        int axes
+        const ptrdiff_t *shape
+        const ptrdiff_t *strides
+
     ctypedef struct span_t:
         pass
 
-    bint rows_are_apart(int axes, const ptrdiff_t *shape, const ptrdiff_t *strides, ptrdiff_t row_bytes)
-    span_t span_of(const void *memory, int axes, const ptrdiff_t *shape, const ptrdiff_t *strides, ptrdiff_t itemsize)
+    bint rows_are_apart(layout_t rows, ptrdiff_t row_bytes)
+    bint has_shape(layout_t array, int axes, const ptrdiff_t *shape)
+    span_t span_of(const void *memory, layout_t array, ptrdiff_t itemsize)
     bint spans_overlap(span_t a, span_t b)
-    void append_axis(extent_t *extent, ptrdiff_t length, ptrdiff_t x_stride, ptrdiff_t out_stride, ptrdiff_t position_stride)
+    void merge_axes(extent_t *extent, layout_t out)
+    bint divide_axes(rotation_t *r, layout_t x, const ptrdiff_t *out_strides, layout_t positions, int several)
+    ptrdiff_t size_of(const extent_t *extent)
     ptrdiff_t out_offset(const extent_t *extent, ptrdiff_t index)
 
 

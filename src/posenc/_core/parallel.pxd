@@ -3,13 +3,6 @@
 ctypedef void (*block_t)(void *context, ptrdiff_t which, int thread) noexcept nogil
 
 
-cdef struct undecided_t:
-    # to evaluate the values of a spec_t that the kernel leaves undecided
-    PyObject *value                     # a borrowed `exact.Values`
-    PyObject *error                     # the first exception
-    bint serial                         # whether the call uses one thread
-
-
 cdef struct slot_t:
     # a thread's tally, padded to a cache line
     tally_t tally
@@ -19,17 +12,28 @@ cdef struct slot_t:
 cdef struct run_t:
     # the first member of the context of every call
     const kernel_t *kernel
-    undecided_t *undecided              # one for each spec_t
-    int specs
     size_t bytes                        # size of each thread's memory, a multiple of LINE
     char *memory
     slot_t *slots
+    bint is_serial                      # whether the call uses one thread
+    PyObject *error                     # the first exception of an undecided value
+
+
+cdef struct undecided_t:
+    # to evaluate the values of a spec_t that the kernel leaves undecided
+    run_t *run
+    PyObject *value                     # a borrowed `exact.Values`
+
+
+cdef class Memory:
+    cdef void *allocated
+    cdef char *first
 
 
 cdef int thread_count(const plan_t *plan, int requested) except -1
 cdef int run_blocks(block_t block, void *context, ptrdiff_t blocks, ptrdiff_t per_check, int threads) except -1
 cdef int run_call(block_t block, run_t *run, ptrdiff_t blocks, ptrdiff_t per_check, int threads, str purpose) except -1
-cdef bint has_error(const run_t *run) noexcept nogil
 cdef double decide(void *context, const position_t *position, ptrdiff_t column, const double *factors,
                    dtype_t dtype) noexcept nogil
+cdef int allocate(Memory memory, double size, str purpose) except -1
 cdef void *on_cache_line(void *memory) noexcept nogil

@@ -6,7 +6,7 @@ cdef enum:
 
 cdef double PIECE_SECONDS = 0.05
 
-cdef object lock = object()             # guards the following numbers, `counted`, and `error` of every undecided_t
+cdef object lock = object()             # guards the following numbers, `counted`, and `error` of every run_t
 cdef int threads_in_use = 0             # threads of all calls that use more than one thread
 cdef int single_jobs = 0                # number of small jobs that run in one thread after an uneven team: see run_blocks
 cdef int single_jobs_left = 0           # number of these jobs that are still to run
@@ -131,32 +131,45 @@ cdef int run_call(block_t block, run_t *run, ptrdiff_t blocks, ptrdiff_t per_che
     Each thread has `run.bytes` of memory and a tally.  If the memory is not available, the error states its `purpose`.
     """
     cdef slot_t slots[MAX_THREADS]
-    cdef char *memory = NULL
+    cdef Memory memory = None
     cdef int i
     if run.bytes:
-        memory = <char *>malloc(threads * run.bytes + LINE)
-        if memory == NULL:
-            raise MemoryError(f"Unable to allocate {threads * run.bytes} bytes for {purpose}")
-        run.memory = <char *>on_cache_line(memory)
+        memory = Memory.__new__(Memory)
+        allocate(memory, <double>threads * run.bytes, purpose)
+        run.memory = memory.first
+    run.kernel = active
     run.slots = slots
+    run.is_serial = threads == 1
+    run.error = NULL
     for i in range(threads):
         slots[i].tally.uncertain = slots[i].tally.exact = 0
-    for i in range(run.specs):
-        run.undecided[i].error = NULL
-        run.undecided[i].serial = threads == 1
     try:
         run_blocks(block, run, blocks, per_check, threads)
-        for i in range(run.specs):
-            if run.undecided[i].error != NULL:
-                raise <object>run.undecided[i].error
+        if run.error != NULL:
+            raise <object>run.error
     finally:
-        free(memory)
-        for i in range(run.specs):
-            Py_XDECREF(run.undecided[i].error)
+        Py_XDECREF(run.error)
         with cython.critical_section(lock):
             for i in range(threads):
                 counted.uncertain += slots[i].tally.uncertain
                 counted.exact += slots[i].tally.exact
+    return 0
+
+
+cdef class Memory:
+    """Memory that begins on a cache line."""
+
+    def __dealloc__(self):
+        free(self.allocated)
+
+
+cdef int allocate(Memory memory, double size, str purpose) except -1:
+    """Allocate memory.  If it is not available, the error states its `purpose`."""
+    if size < 2.0**62:
+        memory.allocated = malloc(<size_t>size + LINE)
+    if memory.allocated == NULL:
+        raise MemoryError(f"Unable to allocate {size:.0f} bytes for {purpose}")
+    memory.first = <char *>on_cache_line(memory.allocated)
     return 0
 
 
@@ -220,7 +233,7 @@ cdef double decide(void *context, const position_t *position, ptrdiff_t column, 
     request.column = column
     request.factors = factors
     request.dtype = dtype
-    request.lock = NULL if request.undecided.serial else PyThread_allocate_lock()
+    request.lock = NULL if request.undecided.run.is_serial else PyThread_allocate_lock()
     if request.lock == NULL:
         evaluate(&request)
         return request.value
@@ -245,10 +258,10 @@ cdef void evaluate(void *argument) noexcept nogil:
 cdef void evaluate_in_python(request_t *request) noexcept:
     """Set the value of a request.  The first exception is kept and raised at the end of the call."""
     cdef const position_t *position = request.position
-    cdef undecided_t *undecided = request.undecided
+    cdef run_t *run = request.undecided.run
     cdef int i
     request.value = 0
-    if undecided.error != NULL:
+    if run.error != NULL:
         return
     try:
         number = 0
@@ -257,18 +270,10 @@ cdef void evaluate_in_python(request_t *request) noexcept:
         if position.negative:
             number = -number
         factors = None if request.factors == NULL else (request.factors[0], request.factors[1])
-        request.value = (<object>undecided.value)(number, 32 * position.exponent, request.column, <int>request.dtype, factors)
+        request.value = (<object>request.undecided.value)(
+            number, 32 * position.exponent, request.column, <int>request.dtype, factors)
     except BaseException as error:
         with cython.critical_section(lock):
-            if undecided.error == NULL:
+            if run.error == NULL:
                 Py_INCREF(error)
-                undecided.error = <PyObject *>error
-
-
-cdef bint has_error(const run_t *run) noexcept nogil:
-    """Whether the evaluation of an undecided value raised an exception."""
-    cdef int i
-    for i in range(run.specs):
-        if run.undecided[i].error != NULL:
-            return True
-    return False
+                run.error = <PyObject *>error

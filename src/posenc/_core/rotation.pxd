@@ -6,9 +6,7 @@ cdef class Rotation:
     cdef bint interleaved
 
 
-cdef class Numbers:
-    cdef void *memory
-    cdef double *first
+cdef class Numbers(Memory):
     cdef double direct_scale            # see rotation_t
 
 

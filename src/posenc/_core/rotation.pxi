@@ -29,11 +29,8 @@ cdef class Rotation:
         self.interleaved = interleaved
 
 
-cdef class Numbers:
-    """Immutable factors, in an array that begins on a cache line."""
-
-    def __dealloc__(self):
-        free(self.memory)
+cdef class Numbers(Memory):
+    """Immutable factors."""
 
 
 cdef class Factors:
@@ -158,15 +155,11 @@ cdef int hold_view(positions_t *p, object rows) except -1:
 
 cdef int prepare_rows_and_heads(rotation_call_t *call, Rotation rotation, object x, object positions,
                                 const Py_buffer *source, bint several) except -1:
-    """Divide the axes of x into axes along which the position changes (rows) and axes along which it does not (heads).
-
-    If `several`, the first dimension of positions selects the axis of positions.
-    """
+    """Divide the axes of x.  If `several`, the first dimension of positions selects the axis of positions."""
     cdef positions_t *p = &call.positions
     cdef rotation_t *r = &call.rotation
-    cdef int axes = source.ndim - 1, axis, at, own
-    cdef bint matches = True
-    cdef ptrdiff_t stride
+    cdef layout_t given
+    cdef int axes = source.ndim - 1
     cdef ptrdiff_t n = source.shape[axes - 1] if axes else 0
     if several:
         check_axes(p, rotation, positions)
@@ -176,26 +169,16 @@ cdef int prepare_rows_and_heads(rotation_call_t *call, Rotation rotation, object
         raise ValueError(f"x has shape {x.shape}, expected (..., n, {rotation.head_dim}) unless positions is an array")
     elif not p.is_array and p.rows != n:
         raise checks.length_error(p.rows, n)
+    given.axes = p.axes
+    given.shape = p.shape
+    given.strides = NULL
     if p.is_array:
-        own = p.axes - several
-        matches = own == axes or own < 2 and own < axes
-        if own < 2 and n > 1:               # a single position is not broadcast to n rows
-            matches = own == 1 and p.shape[several] == n
-    r.rows.axes = r.heads.axes = 0
-    call.rows = call.heads = 1
-    for axis in range(axes):
-        at = axis - (axes - p.axes)
-        if at < several or p.shape[at] == 1:
-            append_axis(&r.heads, source.shape[axis], source.strides[axis], call.out.strides[axis], 0)
-            call.heads *= source.shape[axis]
-        else:
-            matches = matches and p.shape[at] == source.shape[axis]
-            stride = p.view.strides[at] // <ptrdiff_t>sizeof(int64_t) if p.is_array else 1
-            append_axis(&r.rows, source.shape[axis], source.strides[axis], call.out.strides[axis], stride)
-            call.rows *= source.shape[axis]
-    if not matches:
+        given.strides = <const ptrdiff_t *>p.view.strides
+    if not divide_axes(r, layout_of(source, axes), <const ptrdiff_t *>call.out.strides, given, several):
         checks.check_broadcast(p.view.obj.shape, x.shape[:x.ndim - 1], several)
-        raise ValueError("positions changed its shape, dtype or strides during the call")
+        raise ValueError("x changed its shape during the call")
+    call.rows = size_of(&r.rows)
+    call.heads = size_of(&r.heads)
     return 0
 
 
@@ -228,7 +211,7 @@ cdef int execute_rotation(rotation_call_t *call, Rotation rotation, Factors fact
         if numbers is None:             # two threads may compute the same factors: see `advance`
             numbers = new_numbers(factors, r, &run, call.threads)
             factors.forms[<int>r.dtype] = numbers
-        r.factors = numbers.first
+        r.factors = <double *>numbers.first
         r.direct_scale = numbers.direct_scale
     run.plan = plan_rotation(r, call.rows, call.heads)
     threads = thread_count(&run.plan, call.threads)
@@ -258,6 +241,7 @@ cdef list set_axes(rotation_t *r, rotation_run_t *run, Rotation rotation, const 
         columns, pair = rotation.axes[i]
         run.specs[i] = columns.spec
         run.specs[i].context = &run.undecided[i]
+        run.undecided[i].run = &run.run
         run.undecided[i].value = <PyObject *>columns.value
         run.axes[i].spec = &run.specs[i]
         run.axes[i].pair = NULL
@@ -279,9 +263,6 @@ cdef list set_axes(rotation_t *r, rotation_run_t *run, Rotation rotation, const 
             if job.offsets == NULL and job.reals == NULL:
                 r.direct_scale = abs(columns.spec.scale)
     run.rotation = r
-    run.run.kernel = active
-    run.run.undecided = run.undecided
-    run.run.specs = r.position_axes
     return tables
 
 
@@ -289,7 +270,7 @@ cdef void rotation_block(void *context, ptrdiff_t which, int thread) noexcept no
     cdef rotation_run_t *run = <rotation_run_t *>context
     cdef plan_t *plan = &run.plan
     cdef ptrdiff_t row = which % plan.row_blocks * plan.rows, head = which // plan.row_blocks * plan.entries
-    if not has_error(&run.run):
+    if run.run.error == NULL:
         run.run.kernel.rotate(run.rotation, row, min(plan.rows, run.rows - row), head, min(plan.entries, run.heads - head),
                               run.run.memory + thread * run.run.bytes, &run.run.slots[thread].tally)
 
@@ -297,12 +278,8 @@ cdef void rotation_block(void *context, ptrdiff_t which, int thread) noexcept no
 cdef Numbers new_numbers(Factors factors, const rotation_t *r, rotation_run_t *run, int threads):
     """Compute the factors of a rotation at all positions."""
     cdef Numbers result = Numbers.__new__(Numbers)
-    if <double>factors.rows * factors.row_bytes < 2.0**60:
-        result.memory = malloc(factors.rows * factors.row_bytes + LINE)
-    if result.memory == NULL:
-        raise MemoryError(f"Unable to allocate {<object>factors.rows * factors.row_bytes} bytes for the cosines and sines of "
-                          f"{factors.rows} positions, {factors.row_bytes} bytes each")
-    result.first = run.factors = <double *>on_cache_line(result.memory)
+    allocate(result, <double>factors.rows * factors.row_bytes, f"the cosines and sines of {factors.rows} positions")
+    run.factors = <double *>result.first
     result.direct_scale = r.direct_scale
     run.plan = plan_factors(r, factors.rows)
     run.rows = factors.rows
@@ -314,6 +291,6 @@ cdef Numbers new_numbers(Factors factors, const rotation_t *r, rotation_run_t *r
 cdef void factors_block(void *context, ptrdiff_t which, int thread) noexcept nogil:
     cdef rotation_run_t *run = <rotation_run_t *>context
     cdef ptrdiff_t row = which * run.plan.rows, pitch = factor_pitch(run.rotation.pairs)
-    if not has_error(&run.run):
+    if run.run.error == NULL:
         run.run.kernel.factors(run.rotation, row, min(run.plan.rows, run.rows - row), run.factors + row * pitch,
                                run.run.memory + thread * run.run.bytes)

@@ -1,8 +1,7 @@
 # Declarations of tables.pxi.
 
-cdef class Offsets:
+cdef class Offsets(Memory):
     cdef offsets_t table
-    cdef void *memory
 
 
 cdef class Columns:

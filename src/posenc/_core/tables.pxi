@@ -6,11 +6,8 @@ cdef enum:
     FRESH_BYTES = 1 << 25               # new arrays of at least this size are in the cache, because the system zeroes their pages
 
 
-cdef class Offsets:
+cdef class Offsets(Memory):
     """An immutable offset table for positions that are `step` apart, with the columns from `first` on."""
-
-    def __dealloc__(self):
-        free(self.memory)
 
 
 cdef class Columns:
@@ -130,12 +127,9 @@ cdef Offsets advance(job_t *job, ptrdiff_t rows, Columns columns, ptrdiff_t leas
 
 cdef Offsets new_offsets(const spec_t *spec, uint64_t step, ptrdiff_t first, int threads):
     cdef Offsets result = Offsets.__new__(Offsets)
-    cdef size_t size = OFFSETS_PER_COLUMN * spec.columns * sizeof(double) + LINE
     cdef offsets_run_t run
-    result.memory = malloc(size)
-    if result.memory == NULL:
-        raise MemoryError(f"Unable to allocate {size} bytes for the offset table of d_model {spec.d_model}")
-    result.table = offsets_in(<double *>on_cache_line(result.memory), spec.columns, step, first)
+    allocate(result, <double>OFFSETS_PER_COLUMN * spec.columns * sizeof(double), f"the offset table of d_model {spec.d_model}")
+    result.table = offsets_in(<double *>result.first, spec.columns, step, first)
     run.kernel = active
     run.spec = spec
     run.offsets = &result.table
@@ -173,8 +167,7 @@ cdef object prepare_encode(table_call_t *call, const spec_t *spec, object positi
     """Prepare a call of `encode`.  Return `out`, or a new array if `out` is None."""
     cdef Element element = output_element(dtype, out)
     cdef positions_t *p = &call.positions
-    cdef int axis
-    cdef bint matches
+    cdef ptrdiff_t columns
     call.output = STORE
     call.x_scale = 1
     call.dtype = element.code
@@ -185,10 +178,8 @@ cdef object prepare_encode(table_call_t *call, const spec_t *spec, object positi
     if out is None:
         out = new_rows(shape_of(p, spec.d_model), <double>p.rows * spec.d_model, element, "positions")
     hold_rows(&call.out, out, element, "out")
-    matches = call.out.ndim == p.axes + 1 and call.out.shape[p.axes] == spec.d_model
-    for axis in range(p.axes):
-        matches = matches and call.out.shape[axis] == p.shape[axis]
-    if not matches:
+    columns = call.out.shape[call.out.ndim - 1]
+    if columns != spec.d_model or not has_shape(layout_of(&call.out, call.out.ndim - 1), p.axes, p.shape):
         raise ValueError(f"out has shape {out.shape}, expected {shape_of(p, spec.d_model)}")
     settle_positions(p, &call.out)
     return out
@@ -200,8 +191,6 @@ cdef int prepare_add_to(table_call_t *call, const spec_t *spec, object x, object
     cdef positions_t *p = &call.positions
     cdef double factor
     cdef ptrdiff_t n = 0
-    cdef int axis
-    cdef bint matches
     call.output = ADD
     call.is_fresh = False
     if not isinstance(x, ndarray):
@@ -228,12 +217,8 @@ cdef int prepare_add_to(table_call_t *call, const spec_t *spec, object x, object
     call.is_table = p.axes == 1 and call.out.ndim > 1 and p.rows == n
     if not p.is_array and p.rows != n:
         raise checks.length_error(p.rows, n)
-    if not call.is_table:
-        matches = p.axes == call.out.ndim - 1
-        for axis in range(p.axes):
-            matches = matches and p.shape[axis] == call.out.shape[axis]
-        if not matches:
-            replace_positions(p, checks.broadcast(p.view.obj, x.shape[:x.ndim - 1]))
+    if not call.is_table and not has_shape(layout_of(&call.out, call.out.ndim - 1), p.axes, p.shape):
+        replace_positions(p, checks.broadcast(p.view.obj, x.shape[:x.ndim - 1]))
     settle_positions(p, &call.out)
     return 0
 
@@ -257,28 +242,20 @@ cdef int execute_table(const table_call_t *call, Columns columns) except -1:
     cdef extent_t axes
     cdef table_run_t run
     cdef job_t *job = &run.job
-    cdef ptrdiff_t jobs = 1, which, first
-    cdef int axis, last
+    cdef ptrdiff_t which, first
+    cdef int last
     if out.len == 0:
         return 0
-    run.run.kernel = active
-    run.run.undecided = &run.undecided
-    run.run.specs = 1
     run.spec = columns.spec
     run.spec.context = &run.undecided
+    run.undecided.run = &run.run
     run.undecided.value = <PyObject *>columns.value
     job.dtype = call.dtype
     job.x_scale = call.x_scale
     job.skip_rounding_test = rounding_test_skipped
     job.batch = 1
     job.batch_stride = 0
-    axes.axes = 0
-    for axis in range(out.ndim - 1 - call.is_table):
-        append_axis(&axes, out.shape[axis], 0, out.strides[axis], 0)
-    if axes.axes == 0:
-        axes.axes = 1
-        axes.shape[0] = 1
-        axes.out_strides[0] = 0
+    merge_axes(&axes, layout_of(out, out.ndim - 1 - call.is_table))
     last = axes.axes - 1
     if call.is_table:
         job.batch = axes.shape[last]
@@ -288,9 +265,7 @@ cdef int execute_table(const table_call_t *call, Columns columns) except -1:
     else:
         run.all_rows = axes.shape[last]
         job.row_stride = axes.out_strides[last]
-    for axis in range(last):
-        jobs *= axes.shape[axis]
-    for which in range(jobs):
+    for which in range(size_of(&axes) // axes.shape[last]):
         first = 0 if call.is_table else which * run.all_rows
         job.out = <char *>out.buf + out_offset(&axes, which)
         job.output = call.output
@@ -326,7 +301,7 @@ cdef void table_block(void *context, ptrdiff_t which, int thread) noexcept nogil
     cdef ptrdiff_t block = which % run.ranges * range_blocks + which // run.ranges
     cdef ptrdiff_t row = block % plan.row_blocks * plan.rows, entry = block // plan.row_blocks * plan.entries
     cdef job_t job = run.job
-    if block >= plan.blocks or run.run.undecided.error != NULL:
+    if block >= plan.blocks or run.run.error != NULL:
         return                          # past the end of the last range, or after an error
     job.out += entry * job.batch_stride
     job.batch = min(plan.entries, job.batch - entry)

@@ -4,20 +4,25 @@
 
 #include "kernel.h"
 
+typedef struct {
+    int axes;
+    const ptrdiff_t *shape, *strides;
+} layout_t;
+
 /* Returns whether no rows of an array overlap, that is, each stride spans all rows of the axes with smaller strides. */
-static inline int rows_are_apart(int axes, const ptrdiff_t *shape, const ptrdiff_t *strides, ptrdiff_t row_bytes) {
+static inline int rows_are_apart(layout_t rows, ptrdiff_t row_bytes) {
     uint64_t used = 0;
     for (;;) {
         ptrdiff_t stride = 0;
         int chosen = -1;
-        for (int i = 0; i < axes; i++) {
-            const ptrdiff_t size = strides[i] < 0 ? -strides[i] : strides[i];
-            if (shape[i] > 1 && !(used >> i & 1) && (chosen < 0 || size < stride)) chosen = i, stride = size;
+        for (int i = 0; i < rows.axes; i++) {
+            const ptrdiff_t size = rows.strides[i] < 0 ? -rows.strides[i] : rows.strides[i];
+            if (rows.shape[i] > 1 && !(used >> i & 1) && (chosen < 0 || size < stride)) chosen = i, stride = size;
         }
         if (chosen < 0) return 1;
         if (stride < row_bytes) return 0;
         used |= (uint64_t)1 << chosen;
-        row_bytes += stride * (shape[chosen] - 1);
+        row_bytes += stride * (rows.shape[chosen] - 1);
     }
 }
 
@@ -26,11 +31,11 @@ typedef struct {
 } span_t;
 
 /* Returns the addresses of the first byte of an array and of the byte after its last one. */
-static inline span_t span_of(const void *memory, int axes, const ptrdiff_t *shape, const ptrdiff_t *strides, ptrdiff_t itemsize) {
+static inline span_t span_of(const void *memory, layout_t array, ptrdiff_t itemsize) {
     ptrdiff_t below = 0, above = itemsize;
-    for (int i = 0; i < axes; i++) {
-        if (shape[i] == 0) return (span_t){0};
-        *(strides[i] < 0 ? &below : &above) += (shape[i] - 1) * strides[i];
+    for (int i = 0; i < array.axes; i++) {
+        if (array.shape[i] == 0) return (span_t){0};
+        *(array.strides[i] < 0 ? &below : &above) += (array.shape[i] - 1) * array.strides[i];
     }
     return (span_t){(uintptr_t)memory + (uintptr_t)below, (uintptr_t)memory + (uintptr_t)above};
 }
@@ -56,6 +61,16 @@ static inline void append_axis(
     extent->position_strides[last] = position_stride;
 }
 
+/* Sets the axes of `out` without columns; there is at least one. */
+static inline void merge_axes(extent_t *extent, layout_t out) {
+    extent->axes = 0;
+    for (int i = 0; i < out.axes; i++) append_axis(extent, out.shape[i], 0, out.strides[i], 0);
+    if (extent->axes) return;
+    extent->axes = 1;
+    extent->shape[0] = 1;
+    extent->out_strides[0] = 0;
+}
+
 /* Returns the offset in bytes of element `index` of `out`, without the last axis. */
 static inline ptrdiff_t out_offset(const extent_t *extent, ptrdiff_t index) {
     ptrdiff_t offset = 0;
@@ -64,6 +79,40 @@ static inline ptrdiff_t out_offset(const extent_t *extent, ptrdiff_t index) {
         index /= extent->shape[axis];
     }
     return offset;
+}
+
+static inline int has_shape(layout_t array, int axes, const ptrdiff_t *shape) {
+    int same = array.axes == axes;
+    for (int i = 0; same && i < axes; i++) same = array.shape[i] == shape[i];
+    return same;
+}
+
+/* Divides the axes of x into axes along which the position changes (rows) and axes along which it does not (heads).  Without
+ * strides, positions are evenly spaced, and their single axis is the last one of x.  If `several`, their first axis selects the
+ * axis of positions.  Returns whether the positions fit; checks.py, check_broadcast, states the rule. */
+static inline int divide_axes(rotation_t *r, layout_t x, const ptrdiff_t *out_strides, layout_t positions, int several) {
+    const int axes = positions.axes - several;
+    int fit = axes == x.axes || (axes < 2 && axes < x.axes);
+    if (positions.strides && axes < 2 && x.axes && x.shape[x.axes - 1] > 1)     /* one position is not broadcast to all rows */
+        fit = axes == 1 && positions.shape[several] == x.shape[x.axes - 1];
+    r->rows.axes = r->heads.axes = 0;
+    for (int i = 0; i < x.axes; i++) {
+        const int at = i - (x.axes - positions.axes);
+        if (at < several || positions.shape[at] == 1) {
+            append_axis(&r->heads, x.shape[i], x.strides[i], out_strides[i], 0);
+        } else {
+            const ptrdiff_t stride = positions.strides ? positions.strides[at] / (ptrdiff_t)sizeof(int64_t) : 1;
+            append_axis(&r->rows, x.shape[i], x.strides[i], out_strides[i], stride);
+            fit = fit && positions.shape[at] == x.shape[i];
+        }
+    }
+    return fit;
+}
+
+static inline ptrdiff_t size_of(const extent_t *extent) {
+    ptrdiff_t size = 1;
+    for (int i = 0; i < extent->axes; i++) size *= extent->shape[i];
+    return size;
 }
 
 #endif
