@@ -1,4 +1,4 @@
-"""Declarations of the C headers and, in the included files, of the parts of the module; each part uses only those before it."""
+"""Declarations of the C headers and, in the included files, of the types of each part, which uses only those before it."""
 
 from cpython.ref cimport PyObject
 from libc.stddef cimport ptrdiff_t
@@ -141,6 +141,7 @@ cdef extern from "openmp.h" nogil:
     int openmp_team(int requested)
     void set_counter(counter_t *counter, ptrdiff_t value)
     ptrdiff_t next_block(counter_t *counter)
+    double seconds()
 
 
 cdef extern from "affinity.h" nogil:
@@ -192,17 +193,6 @@ cdef extern from "plan.h" nogil:
     plan_t plan_factors(const rotation_t *r, ptrdiff_t rows)
     plan_t plan_rotation(const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads)
     void divide_rotation(plan_t *plan, const rotation_t *r, ptrdiff_t rows, ptrdiff_t heads, int threads)
-
-
-cdef extern from "<time.h>" nogil:
-    enum:
-        TIME_UTC
-
-    struct timespec:
-        int64_t tv_sec
-        long tv_nsec
-
-    int timespec_get(timespec *now, int base)
 
 
 include "parallel.pxd"

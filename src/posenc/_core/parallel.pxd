@@ -1,4 +1,4 @@
-# Declarations of parallel.pxi.
+# Types of parallel.pxi.
 
 ctypedef void (*block_t)(void *context, ptrdiff_t which, int thread) noexcept nogil
 
@@ -28,12 +28,3 @@ cdef struct undecided_t:
 cdef class Memory:
     cdef void *allocated
     cdef char *first
-
-
-cdef int thread_count(const plan_t *plan, int requested) except -1
-cdef int run_blocks(block_t block, void *context, ptrdiff_t blocks, ptrdiff_t per_check, int threads) except -1
-cdef int run_call(block_t block, run_t *run, ptrdiff_t blocks, ptrdiff_t per_check, int threads, str purpose) except -1
-cdef double decide(void *context, const position_t *position, ptrdiff_t column, const double *factors,
-                   dtype_t dtype) noexcept nogil
-cdef int allocate(Memory memory, double size, str purpose) except -1
-cdef void *on_cache_line(void *memory) noexcept nogil

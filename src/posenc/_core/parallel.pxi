@@ -51,7 +51,7 @@ cdef ptrdiff_t run_pieces(block_t block, void *context, ptrdiff_t blocks, ptrdif
     """
     cdef piece_t piece
     cdef ptrdiff_t first = 0, size = per_check * team, which
-    cdef double start = now() if size < blocks else 0, checked = start, end
+    cdef double start = seconds() if size < blocks else 0, checked = start, end
     piece.block = block
     piece.context = context
     piece.by_caller = 0
@@ -71,7 +71,7 @@ cdef ptrdiff_t run_pieces(block_t block, void *context, ptrdiff_t blocks, ptrdif
         if piece.last == blocks:
             return piece.by_caller
         first = piece.last
-        end = now()
+        end = seconds()
         if end - start < PIECE_SECONDS / 2:
             size *= 16 if end - start < PIECE_SECONDS / 32 else 2
         elif end - start > PIECE_SECONDS:
@@ -80,17 +80,10 @@ cdef ptrdiff_t run_pieces(block_t block, void *context, ptrdiff_t blocks, ptrdif
             # does nothing outside the main thread; only Python can reliably detect which thread this is
             with gil:
                 PyErr_CheckSignals()
-            checked = end = now()
+            checked = end = seconds()
         start = end
         if team > 1 and openmp_is_forked():
             team = 1
-
-
-cdef double now() noexcept nogil:
-    """Return the wall-clock time in seconds.  If the clock is reset, only the lengths of a few pieces change."""
-    cdef timespec t
-    timespec_get(&t, TIME_UTC)
-    return <double>t.tv_sec + 1e-9 * <double>t.tv_nsec
 
 
 cdef int run_blocks(block_t block, void *context, ptrdiff_t blocks, ptrdiff_t per_check, int threads) except -1:

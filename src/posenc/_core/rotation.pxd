@@ -1,4 +1,4 @@
-# Declarations of rotation.pxi.
+# Types of rotation.pxi.
 
 cdef class Rotation:
     cdef list axes
@@ -26,8 +26,3 @@ cdef struct rotation_call_t:
     rotation_t rotation                 # execute_rotation sets its axes of positions
     ptrdiff_t rows, heads
     int threads
-
-
-cdef int prepare_rotate(rotation_call_t *call, Rotation rotation, object x, object positions, object inverse, object out,
-                        object threads, bint has_factors) except -1
-cdef int execute_rotation(rotation_call_t *call, Rotation rotation, Factors factors) except -1

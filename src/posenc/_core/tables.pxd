@@ -1,4 +1,4 @@
-# Declarations of tables.pxi.
+# Types of tables.pxi.
 
 cdef class Offsets(Memory):
     cdef offsets_t table
@@ -29,9 +29,3 @@ cdef enum:
     ROWS_FOR_KEPT_TABLE = 32            # if the table is built and kept
     ROWS_FOR_TABLE_FLOAT64 = 128        # if the table is built for one call, and direct evaluation is in double-double
     ROWS_FOR_TABLE = 512                # if the table is built for one call, and direct evaluation is in double
-
-cdef Offsets advance(job_t *job, ptrdiff_t rows, Columns columns, ptrdiff_t least_rows, int threads, bint may_stream=*)
-cdef object prepare_encode(table_call_t *call, const spec_t *spec, object positions, object dtype, object out, object threads)
-cdef int prepare_add_to(table_call_t *call, const spec_t *spec, object x, object positions, object x_scale,
-                        object threads) except -1
-cdef int execute_table(const table_call_t *call, Columns columns) except -1

@@ -6,6 +6,7 @@
 #define POSENC_OPENMP_H
 
 #include <stddef.h>
+#include <time.h>
 
 #include "affinity.h"
 
@@ -171,5 +172,12 @@ typedef atomic_ptrdiff_t counter_t;
 static ptrdiff_t next_block(counter_t *counter) { return atomic_fetch_add(counter, 1); }
 #endif
 static void set_counter(counter_t *counter, ptrdiff_t value) { *counter = value; }
+
+/* Returns the wall-clock time.  If the clock is reset, only the lengths of a few pieces of a call change. */
+static double seconds(void) {
+    struct timespec now;
+    timespec_get(&now, TIME_UTC);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
 
 #endif
