@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
 # Check that other processors and other compilers give the same bits:
-#     tools/cross.sh aarch64 | s390x | i686 | clang | no-openmp | all
+#     tools/cross.sh aarch64 | s390x | i686 | clang | no-openmp | portable | all
 #
 # aarch64 has NEON and fused operations, s390x is big-endian, and i686 has 32-bit sizes and an x87 unit that must not be used.
 # The package is cross-compiled; tests run with qemu-user and Debian's Python and need no docker, binfmt or root.
+#
+# portable only compiles every C file of the kernels for Windows, macOS, musl and riscv64, with warnings as errors, with the
+# compiler and the headers in the package ziglang; the last pass compiles the code that MSVC sees.  It takes a minute.
 #
 # All targets require Python with pip.  The targets for processors also require mmdebstrap, debian-archive-keyring, qemu-user,
 # gcc-TARGET-linux-gnu and libc6-dev-ARCHITECTURE-cross; clang requires clang and libomp-dev.
@@ -19,12 +22,12 @@ python=${PYTHON:-python3}
 work_folder CROSS_DIR
 
 case $target in
-    all) run_all aarch64 s390x i686 clang no-openmp ;;
+    all) run_all portable aarch64 s390x i686 clang no-openmp ;;
     aarch64) architecture=arm64 triple=aarch64-linux-gnu qemu=qemu-aarch64 ;;
     s390x) architecture=s390x triple=s390x-linux-gnu qemu=qemu-s390x ;;
     # Debian uses i386 in the names of folders, and i686 in the name of the compiler
     i686) architecture=i386 triple=i386-linux-gnu qemu=qemu-i386 flags=-msse2 ;;
-    clang | no-openmp) ;;
+    clang | no-openmp | portable) ;;
     *) usage ;;
 esac
 
@@ -84,7 +87,39 @@ END
     select=(-k "not bfloat16 and not argument_types_are_equivalent and not x_scale_is_rounded_once")
 }
 
+# compile_all TARGET FLAG...: compile every C file, and the header that only Cython's code includes
+compile_all() {
+    local source flags zig_target=$1
+    shift
+    echo '#include "openmp.h"' > "$work/openmp.c"
+    for source in src/posenc/_core/c/*/*.c "$work/openmp.c"; do
+        flags=("$@")
+        case $zig_target:$*:$source in
+            x86_64*/kernel_avx2.c) flags+=(-mavx2 -mfma -mf16c) ;;
+            x86_64*/kernel_avx512.c) flags+=(-mavx512f -mavx512dq -mavx512bw -mavx512vl -mfma -mf16c) ;;
+            */kernel_avx*.c) continue ;;
+            *-fgnuc-version=0*/openmp.c) continue ;;        # for POSIX: MSVC does not compile this part
+        esac
+        "$work/venv/bin/python" -m ziglang cc -target "$zig_target" -Wall -Wextra -Werror -Wno-unused-function \
+            -Isrc/posenc/_core/c "${flags[@]}" -c -o "$work/object" "$source"
+    done
+    echo "compiled for $zig_target: $*"
+}
+
 result=FAILED
+if [[ $target == portable ]]; then
+    export ZIG_GLOBAL_CACHE_DIR=$work/cache ZIG_LOCAL_CACHE_DIR=$work/cache
+    [[ -d $work/venv ]] || { "$python" -m venv "$work/venv" && "$work/venv/bin/pip" install -q ziglang; }
+    for triple in x86_64-windows-gnu aarch64-windows-gnu x86_64-macos aarch64-macos x86_64-linux-musl aarch64-linux-musl \
+        riscv64-linux-gnu; do
+        macros=()
+        [[ $triple != x86_64* ]] || macros=(-DPOSENC_X86)
+        compile_all "$triple" -std=gnu11 -Wconversion "${macros[@]}"
+    done
+    compile_all x86_64-linux-musl -std=c11 -DPOSENC_X86 -U__SSE2__ -fgnuc-version=0 -fms-extensions
+    result="compiled without warnings"
+    exit
+fi
 case $target in
     clang) export CC=clang LDSHARED="clang -shared"; build_native ;;
     no-openmp) export POSENC_NO_OPENMP=1; build_native ;;
