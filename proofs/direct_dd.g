@@ -19,7 +19,6 @@
 #! bound DIRECT_DD: direct_dd, sin and cos times scale
 #! bound FLOOR_DD: direct_dd, of the amplitude
 #! bound TABLE_HIGH: upper number of sin and cos
-#! functions series_dd:4f24a8b2 direct_dd:b981cc0c symmetry_of:46c28c16 evaluate_tile:61e98632 direct_vectors:533273df tabulate_rows:bda9d036
 #! mutation table/direct.h: #define TWO_PI_LOW 0x1.1a62633145c07p-52 => #define TWO_PI_LOW 0x1.1a62633145c17p-52
 #@ -Eprecision=200
 #! quote table/direct.h

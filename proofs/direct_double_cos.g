@@ -8,7 +8,6 @@
 #! let COS_ANGLE = 0.786 * PHASE_DOUBLE
 #! bound COS_DOUBLE: direct_double, cos times scale
 #! variants FUSED=0,1
-#! functions direct_double:56f25c1d direct_values:538a1602
 #! mutation table/direct.h: const vf64 x = f64_mul(turn, f64_set(TWO_PI_HIGH)), z = f64_mul(x, x); => const vf64 x = f64_mul(turn, f64_set(TWO_PI_HIGH)), z = f64_mul(x, turn);
 #! mutation table/direct.h: q->high = f64_mul(q->high, scale); => q->high = f64_mul(f64_mul(q->high, scale), f64_set(0x1.000000001p0));
 #! mutation rope/factors.h: f64_store(to, f64_mul(c, scale)); => f64_store(to, f64_mul(f64_mul(c, c), scale));

@@ -19,7 +19,7 @@
 #! code table/direct.h rounded
 #|INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vf64 *sine,
 #|                          vf64 *cosine) {
-#|    const phase_t phase = direct_phase(spec, position, column, lanes, 3);
+#|    const phase_t phase = direct_phase(spec, position, column, lanes, 3, 0);
 #|    const vf64 turn = f64_add(f64_add(phase.first, phase_limb(&phase, 1)), phase_limb(&phase, 2));
 #|    const vf64 x = f64_mul(turn, f64_set(TWO_PI_HIGH)), z = f64_mul(x, x);
 #|    vf64 s = f64_set(SIN_TAIL[1]), c = f64_set(COS_TAIL[0]);

@@ -10,7 +10,6 @@
 #! let MAGNITUDE = 11.81 * u
 #! bound MAGNITUDE: M, computed
 #! variants FUSED=0,1
-#! functions origin_of:091856e3 direct_vectors:533273df anchor_of:a0d4bfeb tabulate:951e11f4
 #! mutation table/advance.h: f64_muladd(f64_abs(q0.high), f64_abs(s.high), f64_load(o->fixed_magnitude + i)) => f64_muladd(f64_abs(q0.high), f64_abs(s.low), f64_load(o->fixed_magnitude + i))
 #! mutation table/advance.h: f64_store(o->fixed_magnitude + i, f64_muladd(f64_add(abs_p, abs_q), reach, abs_p)); => f64_store(o->fixed_magnitude + i, f64_muladd(f64_add(abs_p, abs_q), reach, abs_q));
 #! quote table/offset_tables.h

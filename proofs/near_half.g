@@ -18,7 +18,6 @@
 #! constant MASK_FLOAT16 table/rounding_test.h: : u32_set(UPPER_32 | (dtype == FLOAT16 ? {} : {_}));
 #! constant MASK_BFLOAT16 table/rounding_test.h: : u32_set(UPPER_32 | (dtype == FLOAT16 ? {_} : {}));
 #! let MARGIN = NEAR - 2**28
-#! functions smallest_share:d9a72fff test_addend:d6e92759 fast_test:2f74642d advance_pass:5ffe5ece
 #! quote table/rounding_test.h
 #|        const vu64 sum = u64_set(UPPER_64 | near_half(dtype)), upper = u64_set(0xffff000000000000u);
 #|        return u16_odd(u64_sub(sum, u64_and(bits_of_f64(a), upper)), u64_sub(sum, u64_and(bits_of_f64(b), upper)));

@@ -11,7 +11,6 @@
 #! bound ROTATION: rotation in double, correctly rounded factors
 #! bound ROTATION_DIRECT: rotation in double, factors evaluated directly
 #! variants FUSED=0,1 FACTORS=rounded,direct
-#! functions direct_row:c228166f apply_symmetry:43c4b846 fill_table:b2329597
 #! mutation rope/pairs.h: v->a[i] = f64_mulsub(a, c, f64_mul(b, s)); => v->a[i] = f64_muladd(a, c, f64_mul(b, s));
 #! mutation rope/uncertain_pairs.h: vf64 x = f64_sub(f64_mul(a, c), f64_mul(b, s)) => vf64 x = f64_add(f64_mul(a, c), f64_mul(b, s))
 #! mutation rope/uncertain_pairs.h: factors[0] * c + factors[1] * s; => factors[0] * c - factors[1] * s;

@@ -19,7 +19,6 @@
 #! bound LOWER: rotation in float, products with the lower floats
 #! bound ROTATION_FLOAT: rotation in float, of A
 #! variants FUSED=0,1
-#! functions upper_bits:63cf2569 separate:e8de0157 split_block:67f103ca finish_row:4a5e380f float_factors:d071882c factor_index:c657793b
 #! mutation rope/factors.h: u64_set(~(((uint64_t)1 << 40) - 1)) => u64_set(~(((uint64_t)1 << 41) - 1))
 #! mutation rope/factors.h: u64_set(~(((uint64_t)1 << 40) - 1)) => u64_set(~(((uint64_t)1 << 39) - 1))
 #! mutation rope/factors.h: u64_set((uint64_t)1 << 39) => u64_set((uint64_t)1 << 38)

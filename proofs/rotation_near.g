@@ -18,7 +18,6 @@
 #! variants I=0..2 WRAPPED=no,yes
 #! refused rope/pairs.h: test_pairs(&tests, limits, bits_of_f32(v->a[g]), bits_of_f32(v->b[g]), g == 0); => test_pairs(&tests, limits, bits_of_f32(v->a[g]), bits_of_f32(v->a[g]), g == 0);
 #! refused rope/pairs.h: u16_odd(x[0], x[1]), u16_odd(y[0], y[1]) => u16_odd(x[0], x[1]), u16_odd(y[0], y[0])
-#! functions set_words:e9db979f tested_words:5d27e073 test_pairs:ca928adc is_uncertain:a0f3029f rotate_in_double:5bb33929 rotate_in_float:eea639ae
 #! mutation rope/pairs.h: half + words / 2, dtype); => half + words / 1, dtype);
 #! mutation rope/pairs.h: words = dtype == FLOAT32 ? 2 : 9; => words = dtype == FLOAT32 ? 1 : 9;
 #! mutation rope/pairs.h: half = dtype == BFLOAT16 ? 1u << 15 : 1u << 12 => half = dtype == BFLOAT16 ? 1u << 15 : 1u << 11

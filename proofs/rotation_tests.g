@@ -61,7 +61,6 @@
 #! bound MARGIN: rotation of float32, fast test, ulp of a double
 #! bound MARGIN_DIRECT: rotation of float32, factors evaluated directly, fast test, ulp of a double
 #! bound MARGIN_FLOAT: rotation of float16 and bfloat16, fast test, ulp of a float
-#! functions limits_of:1ea9666a undecided_value:9e27c60f round_pairs:454b58a5 settle_bunch:6620fe02 round_values:f2e09d49 evaluate_undecided:a7ffe7b7 load_settled:eccc7713 store_settled:5f8be68f undecided_double:9fb2680f
 #! mutation rope/pairs.h: #define ROTATION_ERROR 0x1.1p-51 => #define ROTATION_ERROR 0x1.ap-52
 #! mutation rope/pairs.h: #define SPLIT_ERROR 0x1p-36 => #define SPLIT_ERROR 0x1p-37
 #! mutation rope/pairs.h: #define SPLIT_FLOOR 0x1p-148 => #define SPLIT_FLOOR 0x1p-149

@@ -8,8 +8,8 @@
 # The test compares high + (low - error) with high + (low + error), both rounded to double.  The rounding errors of the inner
 # sums are at most u (|low| + error), where |low| <= LOW M.  P0, Q0 and each of the four tabulated numbers have an absolute
 # error FLOOR_DD; all are multiplied by factors whose sum is at most 1 (for example P0 c' + Q0 s', a sine).
-#! constant DD_ERROR table/advance.h: #define DD_ERROR {}
-#! constant DIRECT_DD_FLOOR table/advance.h: #define DIRECT_DD_FLOOR {}
+#! constant DD_ERROR table/direct.h: #define DD_ERROR {}
+#! constant DIRECT_DD_FLOOR table/direct.h: #define DIRECT_DD_FLOOR {}
 #! from direct_dd.g: DIRECT_DD FLOOR_DD
 #! from anchors_dd.g: ANCHORS_DD
 #! let ROWS_DD = 2**-98.78
@@ -18,9 +18,8 @@
 #! bound DD_ERROR: float64 rows, tested with this error, of M
 #! bound DIRECT_DD_FLOOR: float64 rows, of the amplitude
 #! variants FUSED=0,1
-#! functions advance_dd:804f133d rounded_dd:75e11b16 advance_rows_dd:38849e2c
-#! mutation table/advance.h: #define DD_ERROR 0x1p-94 => #define DD_ERROR 0x1p-99
-#! mutation table/advance.h: #define DIRECT_DD_FLOOR 0x1p-110 => #define DIRECT_DD_FLOOR 0x1p-112
+#! mutation table/direct.h: #define DD_ERROR 0x1p-94 => #define DD_ERROR 0x1p-99
+#! mutation table/direct.h: #define DIRECT_DD_FLOOR 0x1p-110 => #define DIRECT_DD_FLOOR 0x1p-112
 #! mutation table/advance.h: above->low = f64_add_fma(above->low, f64_add_fma(x_rest, y_rest)); => above->low = f64_add_fma(above->low, x_rest);
 #! mutation table/advance.h: const vf64 x_rest = f64_muladd(p.high, c.low, f64_muladd(p.low, c.high, x.low)); => const vf64 x_rest = f64_muladd(p.high, c.low, f64_muladd(p.low, c.low, x.low));
 #@ -Eprecision=200

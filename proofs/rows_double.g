@@ -11,7 +11,6 @@
 #! let ROWS_DOUBLE = 11.81 * u
 #! bound ROWS_DOUBLE: rows in double, of M
 #! variants FUSED=0,1
-#! functions anchor_of:a0d4bfeb advance:165a4537
 #! mutation table/advance.h: *above = f64_muladd(p, cosine, y); => *above = f64_mulsub(p, cosine, y);
 #! refused table/advance.h: f64_store(a->p + i, f64_muladd(p0.high, c.high, f64_mul(q0.high, s.high))); => f64_store(a->p + i, f64_add(f64_mul(p0.high, c.high), f64_mul(q0.high, s.high)));
 #! mutation table/advance.h: f64_store(a->p + i, f64_muladd(p0.high, c.high, f64_mul(q0.high, s.high))); => f64_store(a->p + i, f64_mulsub(p0.high, c.high, f64_mul(q0.high, s.high)));

@@ -314,16 +314,16 @@ def test_products_near_half_way_points_are_correct_at_zeros(isa):
         check(x, np.full(20, position), 1, frequencies=(1.0,))
 
 
-def test_values_at_the_limit_of_320_bits_are_correct(isa):
-    """Some values are just far enough from half-way points for combination.c to decide; others are just too close."""
-    frequencies = tuple(2.0**-k for k in range(260, 345))
+def test_values_at_the_limit_of_double_double_are_correct(isa):
+    """Some values are just far enough from half-way points for double-double to decide; others are just too close."""
+    frequencies = tuple(2.0**-k for k in range(60, 145))
     x = joined(*(np.array([[a], [b]], np.float32).repeat(85, 1) for a, b in ((1, 1), (1, -1))), False)
     check(x, [1, 5], 85, frequencies=frequencies, scale=1 + 2.0**-24)
 
 
 @pytest.mark.parametrize("position", [0, 5, -0.5])
 def test_values_undecided_in_c_are_decided_in_python(isa, dtype, monkeypatch, position):
-    """A tiny frequency: the value is next to a half-way point, at a distance that needs more than 320 bits."""
+    """A tiny frequency: the value is next to a half-way point, at a distance that double-double does not resolve."""
     calls = []
     evaluate = Values.__call__
 
@@ -334,7 +334,7 @@ def test_values_undecided_in_c_are_decided_in_python(isa, dtype, monkeypatch, po
     monkeypatch.setattr(Values, "__call__", recorded)
     precision = FORMATS[dtype][0]
     x = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [0.0, 1.0]]).astype(DTYPES[dtype])
-    # scale * 1 is half-way, and b * sin t is below 2**-320 of it
+    # scale * 1 is half-way, and b * sin t is below 2**-390 of it
     check(x, np.full(4, position), 1, frequencies=(2.0**-400,), scale=1 + 2.0**-precision)
     assert bool(calls) == (position != 0)
 

@@ -20,7 +20,6 @@ to src/posenc for Python and Cython:
     export NAME ...                 definitions, and bounds without a row, that other scripts may use
     variants NAME=A,B,C ...         the script is run for each combination; NAME=0..7 is a range; FUSED is 0 or 1
     quote PATH                      the lines "#|" that follow must occur in the source, exactly once
-    functions NAME:DIGEST ...       these C functions must not have changed since the script was written
     code PATH MODE [SETTING ...]    like `quote`, and the lines are replaced by their translation; lines "#=" are translated,
                                     too, but are not in the source; each run of lines "#|" between them is one quotation
     again MODE [SETTING ...]        translates the last code once more
@@ -171,10 +170,6 @@ class Script:
         for kind, lines in itertools.groupby(text.splitlines(), lambda line: line[0]):
             if kind == "|":
                 self.found(self.headers.find, rest, "\n".join(line[1:] for line in lines))
-
-    def read_functions(self, rest, _):
-        for item in rest.split() if not self.requoted else ():
-            self.found(self.headers.unchanged, *item.split(":"))
 
     def read_code(self, rest, text):
         where, _, mode = rest.partition(" ")

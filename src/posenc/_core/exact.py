@@ -1,4 +1,4 @@
-"""Evaluate, with Python integers, the values for which c/exact/*.c cannot decide the rounding.
+"""Evaluate, with Python integers, the values whose rounding c/table/decide.h cannot decide.
 
 The number of bits is doubled until the rounding is decided; docs/numerics.md, section 3, proves that the loop ends.
 """

@@ -107,10 +107,7 @@ cdef extern from "kernel.h" nogil:
     const kernel_t *const *posenc_kernels
 
 
-cdef extern from "exact/exact.h" nogil:
-    enum:
-        MAX_TURN_LIMBS
-
+cdef extern from "exact/rounding.h" nogil:
     double posenc_rounded(dtype_t dtype, double x)
     void posenc_rounded_bits(dtype_t dtype, ptrdiff_t rows, const double *reals, const int64_t *integers, uint64_t start,
                              uint64_t step, void *out)

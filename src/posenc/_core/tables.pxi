@@ -30,14 +30,12 @@ cdef class Columns:
     padding_idx : int or None
         The position, before the offset, whose row is all zeros.
     value : callable
-        An `exact.Values`, which evaluates the values that exact.c leaves undecided.
+        An `exact.Values`, which evaluates the values that the kernels leave undecided.
     """
 
     def __cinit__(self, ptrdiff_t d_model, bytes turns, int integer_limbs, int fraction_limbs, bytes sign, bytes quarter,
                   int order, double scale, double position_offset, object padding_idx, object value):
         check_settings()
-        if integer_limbs + fraction_limbs > MAX_TURN_LIMBS:
-            raise ValueError(f"turns has {integer_limbs + fraction_limbs} limbs, expected at most {MAX_TURN_LIMBS}")
         self.memory = (turns, sign, quarter)
         self.value = value
         self.tables = []

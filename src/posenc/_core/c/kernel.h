@@ -47,8 +47,8 @@ typedef struct {
     uint32_t limb[POSITION_LIMBS];
 } position_t;
 
-/* Evaluates and rounds a result for which 320 bits do not suffice.  If `factors` is NULL, this is the value of a column at a
- * finite position (exact.c).  Otherwise, it is factors[0] * value(column) + factors[1] * value(column + 1) (combination.c). */
+/* Evaluates and rounds a result that decide.h leaves undecided.  If `factors` is NULL, this is the value of a column at a
+ * finite position.  Otherwise, it is factors[0] * value(column) + factors[1] * value(column + 1). */
 typedef double (*decide_t)(void *context, const position_t *, ptrdiff_t column, const double *factors, dtype_t);
 
 /* The specification of an encoding.  The arrays end with a copy of the first columns, so a row can begin at column `first`. */

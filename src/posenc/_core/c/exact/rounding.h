@@ -49,6 +49,8 @@ static inline format_t format_of(dtype_t dtype) {
     }
 }
 
+static inline double magnitude_of(double x) { return double_of_bits(bits_of_double(x) & INT64_MAX); }
+
 /* 2**e, which must be normal. */
 static inline double power_of_two(int e) { return double_of_bits((uint64_t)(e + 1023) << 52); }
 
@@ -72,6 +74,14 @@ static inline double round_to(dtype_t dtype, double x) {
     if (r > f.max) r = double_of_bits((uint64_t)0x7ff << 52);
     return double_of_bits(bits_of_double(r) | sign);
 }
+
+/* Returns x rounded to the nearest number of dtype, in any rounding mode of the host program. */
+double posenc_rounded(dtype_t, double x);
+
+/* Writes the bits of positions, each rounded once to dtype, to `out`; NaN gives the canonical quiet NaN.  The positions are
+ * reals, or integers, or start + i * step if both arrays are NULL.  The rounding mode must be to nearest. */
+void posenc_rounded_bits(dtype_t, ptrdiff_t rows, const double *reals, const int64_t *integers, uint64_t start, uint64_t step,
+                         void *out);
 
 /* The bits of x rounded to float16. */
 static inline uint16_t half_of_float(float x) {

@@ -47,8 +47,6 @@ typedef struct {
 
 /* ---- loads and stores ---------------------------------------------------------------------------------------------------- */
 
-INLINE double magnitude_of(double x) { return x < 0 ? -x : x; }
-
 /* Loads and stores for the 16-bit types. */
 INLINE vf32 load_float16s(const char *p) { return f16_load((const uint16_t *)(const void *)p); }
 

@@ -47,9 +47,9 @@ static double undecided_value(const head_row_t *h, ptrdiff_t pair, const double 
         const rotary_axis_t *t = columns_of_pair(r, pair, &column);
         const position_t position = position_of(t->spec, &t->table, h->position);
         if (!position.finite) return double_of_bits(0x7ff8000000000000u);
-        if (is_finite) return posenc_combination(t->spec, &position, column, factors, r->dtype);
-        c = posenc_exact(t->spec, &position, column, FLOAT64);
-        s = posenc_exact(t->spec, &position, column + 1, FLOAT64);
+        if (is_finite) return decided_value(t->spec, &position, column, factors, r->dtype);
+        c = decided_value(t->spec, &position, column, NULL, FLOAT64);
+        s = decided_value(t->spec, &position, column + 1, NULL, FLOAT64);
     }
     /* a number of the pair is infinite, so only the signs of c and s matter */
     const double infinite = factors[0] * c + factors[1] * s;

@@ -16,8 +16,6 @@
 #include "table/offset_tables.h"
 
 #define DOUBLE_ERROR 0x1.bp-50
-#define DD_ERROR 0x1p-94
-#define DIRECT_DD_FLOOR 0x1p-110        /* error of a direct evaluation of a tiny phase, relative to the full amplitude */
 
 INLINE vf64 f64_abs(vf64 a) { return f64_of_bits(u64_and(bits_of_f64(a), u64_set(INT64_MAX))); }
 

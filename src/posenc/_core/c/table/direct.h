@@ -14,6 +14,16 @@
 
 enum { FAST_POSITION_LIMBS = 4, PHASE_LIMBS = 5 };
 
+/* the bound in use: relative to the value, and to the full amplitude for tiny phases */
+#define DD_ERROR 0x1p-94
+#define DIRECT_DD_FLOOR 0x1p-110
+
+static int is_known(const position_t *position) { return !position->finite || position->padding || position->limbs == 0; }
+
+static int is_fast(const spec_t *spec, const position_t *position) {
+    return spec->has_fast_path && !is_known(position) && position->limbs <= FAST_POSITION_LIMBS;
+}
+
 #define TWO_PI_HIGH 0x1.921fb54442d18p+2
 #define TWO_PI_LOW 0x1.1a62633145c07p-52
 
@@ -83,14 +93,16 @@ INLINE vf64 phase_limb(const phase_t *phase, int i) {
     return f64_mul(double_of_integer(phase->rest[i], 0), f64_set(power_of_two(-32 * (i + 1))));
 }
 
-INLINE phase_t direct_phase(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, int limbs) {
+/* Computes the first `limbs` limbs of the phase, without the first `skip` limbs after the point. */
+INLINE phase_t direct_phase(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, int limbs,
+                            int skip) {
     const vu64 limb_mask = u64_set(0xffffffffu);
     const int turns_limbs = spec->integer_limbs + spec->fraction_limbs;
     vu64 sum[PHASE_LIMBS + 1]; /* highest first: weights 2**-32, 2**-64 ... */
     for (int i = 0; i <= limbs; i++) sum[i] = u64_set(0);
     for (int a = 0; a < position->limbs; a++) {
         const vu64 p = u64_set(position->limb[a]);
-        const int shift = spec->integer_limbs + position->exponent + a;
+        const int shift = spec->integer_limbs + position->exponent + a + skip;
         for (int i = 0; i <= limbs; i++) {
             const int at = shift + i;
             if (at < 0 || at >= turns_limbs) continue;
@@ -136,6 +148,14 @@ INLINE void apply_symmetry(const symmetry_t *t, vf64 s, vf64 c, vf64 *sine, vf64
     *cosine = f64_of_bits(u64_xor(u64_select(t->exchange, u, v), t->cos_sign));
 }
 
+/* The rest in double-double, in turns. */
+INLINE vdd phase_dd(const phase_t *phase) {
+    const vf64 last = f64_add(phase_limb(phase, 3), phase_limb(phase, 4));
+    vdd turn = fast_two_sum(phase->first, phase_limb(phase, 1));
+    turn = fast_two_sum(turn.high, f64_add(turn.low, f64_add(phase_limb(phase, 2), last)));
+    return turn;
+}
+
 /* sin and cos of an angle in turns, in double-double; its two parts are passed in registers. */
 NOINLINE void series_dd(vf64 high, vf64 low, vdd *sine, vdd *cosine) {
     const vdd turn = {high, low};
@@ -150,11 +170,9 @@ NOINLINE void series_dd(vf64 high, vf64 low, vdd *sine, vdd *cosine) {
 
 /* sin and cos in double-double. */
 INLINE void direct_dd(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vdd *sine, vdd *cosine) {
-    const phase_t phase = direct_phase(spec, position, column, lanes, PHASE_LIMBS);
+    const phase_t phase = direct_phase(spec, position, column, lanes, PHASE_LIMBS, 0);
     const symmetry_t t = symmetry_of(spec, position, column, lanes, phase.quadrant);
-    const vf64 last = f64_add(phase_limb(&phase, 3), phase_limb(&phase, 4));
-    vdd turn = fast_two_sum(phase.first, phase_limb(&phase, 1));
-    turn = fast_two_sum(turn.high, f64_add(turn.low, f64_add(phase_limb(&phase, 2), last)));
+    const vdd turn = phase_dd(&phase);
     vdd s, c;
     series_dd(turn.high, turn.low, &s, &c);
     apply_symmetry(&t, s.high, c.high, &sine->high, &cosine->high);
@@ -165,7 +183,7 @@ INLINE void direct_dd(const spec_t *spec, const position_t *position, ptrdiff_t 
  * amplitude (docs/numerics.md, sections 4 and 10).  The series end with x**19 and x**18; their next terms are below 2**-65. */
 INLINE void direct_double(const spec_t *spec, const position_t *position, ptrdiff_t column, lanes_t lanes, vf64 *sine,
                           vf64 *cosine) {
-    const phase_t phase = direct_phase(spec, position, column, lanes, 3);
+    const phase_t phase = direct_phase(spec, position, column, lanes, 3, 0);
     /* added in this order, because the first two terms cancel near a zero of the sine, and their sum is then exact */
     const vf64 turn = f64_add(f64_add(phase.first, phase_limb(&phase, 1)), phase_limb(&phase, 2));
     const vf64 x = f64_mul(turn, f64_set(TWO_PI_HIGH)), z = f64_mul(x, x);

@@ -88,16 +88,10 @@ NOINLINE void exact_row(const spec_t *spec, const job_t *job, ptrdiff_t row, cha
     }
 }
 
-static int is_known(const position_t *position) { return !position->finite || position->padding || position->limbs == 0; }
-
-static int is_fast(const spec_t *spec, const position_t *position) {
-    return spec->has_fast_path && !is_known(position) && position->limbs <= FAST_POSITION_LIMBS;
-}
-
 NOINLINE void scattered_row(const spec_t *spec, const job_t *job, ptrdiff_t row, tally_t *tally) {
     const position_t position = position_of(spec, job, row);
     char *const out = job->out + row * job->row_stride;
-    if (is_known(&position)) known_row(spec, job, &position, out);
+    if (is_known(&position) || spec->scale == 0) known_row(spec, job, &position, out);
     else if (is_fast(spec, &position)) direct_columns(spec, job, &position, row, 0, spec->d_model, out, tally);
     else exact_row(spec, job, row, out, tally);
 }

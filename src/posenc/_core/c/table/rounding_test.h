@@ -8,9 +8,8 @@
 #ifndef POSENC_ROUNDING_TEST_H
 #define POSENC_ROUNDING_TEST_H
 
-#include "exact/exact.h"
+#include "table/decide.h"
 #include "table/output.h"
-#include "exact/position.h"
 
 /* ---- the fast test ------------------------------------------------------------------------------------------------------- */
 
@@ -115,7 +114,7 @@ INLINE void settle(const spec_t *spec, const job_t *job, ptrdiff_t row, ptrdiff_
         if (job->skip_rounding_test || bits_of_double(below) == bits_of_double(above)) continue;
         tally->exact++;
         const position_t position = position_of(spec, job, row + (column + i >= spec->d_model - spec->first));
-        rounded[i] = posenc_exact(spec, &position, column + i, dtype);
+        rounded[i] = decided_value(spec, &position, column + i, NULL, dtype);
     }
     memcpy(values->high, rounded, sizeof rounded);
 }
