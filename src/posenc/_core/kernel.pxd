@@ -113,15 +113,6 @@ cdef extern from "exact/rounding.h" nogil:
                              uint64_t step, void *out)
 
 
-cdef extern from "Python.h" nogil:
-    ctypedef void *PyThread_type_lock
-    unsigned long PyThread_start_new_thread(void (*)(void *) noexcept nogil, void *)
-    PyThread_type_lock PyThread_allocate_lock()
-    int PyThread_acquire_lock(PyThread_type_lock, int)
-    void PyThread_release_lock(PyThread_type_lock)
-    void PyThread_free_lock(PyThread_type_lock)
-
-
 cdef extern from "openmp.h" nogil:
     enum:
         MAX_THREADS

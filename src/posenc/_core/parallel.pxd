@@ -15,7 +15,6 @@ cdef struct run_t:
     size_t bytes                        # size of each thread's memory, a multiple of LINE
     char *memory
     slot_t *slots
-    bint is_serial                      # whether the call uses one thread
     PyObject *error                     # the first exception of an undecided value
 
 

@@ -22,7 +22,7 @@ _Static_assert(sizeof 0x1p0 == sizeof(double), "posenc needs constants of type d
 
 enum {
     TILE = 32,                   /* columns computed together: their offsets stay in L1 */
-    FINE = 64,                   /* rows advanced from one anchor, which is in the middle of these rows */
+    FINE = 64,                   /* most rows advanced from one anchor, which is in the middle of these rows */
     HALF = FINE / 2,
     COARSE = 8,                  /* anchors advanced from one direct evaluation */
     BLOCK = FINE * COARSE,       /* rows computed from one direct evaluation */

@@ -87,7 +87,8 @@ static inline void plan_job(plan_t *plan, const spec_t *spec, const job_t *job, 
     plan->values = rows * spec->columns * job->batch;
     plan->per_thread = advanced ? ADVANCED_PER_THREAD : DIRECT_PER_THREAD;
     plan->per_check = advanced ? ADVANCED_PER_CHECK : DIRECT_PER_CHECK;
-    plan->most_threads = divided_up(rows * job->batch, FINE);
+    /* without a fast path, Python evaluates the values, in one thread at a time */
+    plan->most_threads = spec->has_fast_path ? divided_up(rows * job->batch, FINE) : 1;
     plan->rows = advanced ? BLOCK : largest(1, least(BLOCK, DIRECT_PER_CHECK / spec->columns));
 }
 

@@ -53,11 +53,9 @@ NOINLINE void origin_of(const spec_t *spec, const job_t *job, const position_t *
     }
 }
 
-/* Computes anchor k of a block, in the middle of rows k * FINE .. (k + 1) * FINE - 1. */
-NOINLINE void anchor_of(const job_t *job, const origin_t *o, ptrdiff_t tile, int k, anchor_t *a) {
+/* Computes the anchor whose angles to the first row of the block have the cosines and sines `high` + `low`. */
+NOINLINE void anchor_of(const job_t *job, const origin_t *o, const double *high, const double *low, anchor_t *a) {
     ALIGNED double smallest[TILE];
-    const double *high = offsets_at(job->offsets->coarse, tile, COARSE, k);
-    const double *low = offsets_at(job->offsets->coarse_low, tile, COARSE, k);
     for (int i = 0; i < TILE; i += LANES) {
         const vdd c = dd_load(high + i, low + i), s = dd_load(high + TILE + i, low + TILE + i);
         const vdd p0 = dd_load(o->p + i, o->p_low + i), q0 = dd_load(o->q + i, o->q_low + i);
@@ -100,13 +98,14 @@ INLINE void prefetch_lines(prefetch_t *prefetch, ptrdiff_t lines) {
 }
 
 /* At most FINE rows of the job, from `row` on, in the tile that begins at `column`; row i is written to out + i * row_stride.
+ * `middle` of them, or all if there are fewer, are below the anchor.
  * If `whole` is set, all TILE columns may be stored, including those beyond `width`. */
 typedef struct {
     const spec_t *spec;
     const job_t *job;
     output_t output;
     ptrdiff_t row, column;
-    int rows, width, whole;
+    int rows, middle, width, whole;
     char *out;
     ptrdiff_t row_stride;
     const double *fine, *fine_low;
@@ -114,8 +113,8 @@ typedef struct {
     tally_t *tally;
 } group_t;
 
-INLINE int row_above(int r) { return HALF + r; }
-INLINE int row_below(int r) { return HALF - 1 - r; }
+INLINE int row_above(const group_t *g, int r) { return g->middle + r; }
+INLINE int row_below(const group_t *g, int r) { return g->middle - 1 - r; }
 
 /* Returns the number of columns of a pass over the rows of a group.  With this number, P, Q and the addends for float32 fit in
  * 32 registers (AVX-512, NEON).  With AVX2, large outputs take longer if the two lines of a row are not written together.
@@ -150,7 +149,7 @@ INLINE void advance_dd(const anchor_t *a, const double *fine, const double *fine
 /* Recomputes a row of the pass that begins at column `pass`, and rounds each value using its error bound. */
 COLD void write_uncertain(const group_t *g, const anchor_t *a, int pass, int r, int is_above) {
     const dtype_t dtype = g->job->dtype;
-    const int row = is_above ? row_above(r) : row_below(r), width = minimum(g->width - pass, pass_columns(dtype));
+    const int row = is_above ? row_above(g, r) : row_below(g, r), width = minimum(g->width - pass, pass_columns(dtype));
     const double *fine = g->fine + r * 2 * TILE, *fine_low = g->fine_low + r * 2 * TILE;
     row_t t = {.high = {0}};
     if (width <= 0) return; /* this pass has only spare columns of a whole group */
@@ -222,7 +221,7 @@ INLINE int advance_rows_double(const group_t *g, const anchor_t *a, int pass, in
     const int vectors = pass_columns(dtype) / LANES, staged = is_staged(whole, output);
     ALIGNED char staged_above[TILE * sizeof(float)], staged_below[TILE * sizeof(float)];
     char *const out = g->out + pass * size_of(dtype);
-    char *out_above = out + row_above(r) * row_stride, *out_below = out + row_below(r) * row_stride;
+    char *out_above = out + row_above(g, r) * row_stride, *out_below = out + row_below(g, r) * row_stride;
     const double *fine = g->fine + r * 2 * TILE + pass, *const error = a->error + pass;
     registers_t loaded;
     for (int v = 0; v < vectors; v++) {
@@ -250,7 +249,7 @@ INLINE int advance_rows_dd(const group_t *g, const anchor_t *a, int r, int last,
     const ptrdiff_t row_stride = g->row_stride;
     const int per_line = LINE / (int)sizeof(vf64), staged = is_staged(whole, output);
     ALIGNED char staged_above[TILE * sizeof(double)], staged_below[TILE * sizeof(double)];
-    char *out_above = g->out + row_above(r) * row_stride, *out_below = g->out + row_below(r) * row_stride;
+    char *out_above = g->out + row_above(g, r) * row_stride, *out_below = g->out + row_below(g, r) * row_stride;
     const double *fine = g->fine + r * 2 * TILE, *fine_low = g->fine_low + r * 2 * TILE;
     for (; r < last; r++, fine += 2 * TILE, fine_low += 2 * TILE, out_above += row_stride, out_below -= row_stride) {
         if (output == ADD) prefetch_lines(g->prefetch, 2 * TILE * size_of(FLOAT64) / LINE);
@@ -297,10 +296,10 @@ NOINLINE void advance_narrow_rows(const group_t *g, const anchor_t *a, int first
 
 #define DEFINE_GROUP(T, OUTPUT) \
     NOINLINE void group_##T##_##OUTPUT(const group_t *g, const anchor_t *a) { \
-        const int unpaired = g->rows < HALF ? HALF - g->rows : g->rows - HALF; \
-        if (g->whole) advance_rows(g, a, 0, g->rows - HALF, 1, 1, T, OUTPUT); \
-        else advance_narrow_rows(g, a, 0, g->rows - HALF, 1); \
-        advance_narrow_rows(g, a, unpaired, HALF, 0); \
+        const int above = g->rows - g->middle; \
+        if (g->whole) advance_rows(g, a, 0, above, 1, 1, T, OUTPUT); \
+        else advance_narrow_rows(g, a, 0, above, 1); \
+        advance_narrow_rows(g, a, above < 0 ? -above : above, g->middle, 0); \
     }
 DEFINE_GROUP(FLOAT64, STORE)
 DEFINE_GROUP(FLOAT32, STORE)

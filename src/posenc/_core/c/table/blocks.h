@@ -43,7 +43,13 @@ NOINLINE void advance_group(const block_t *b, const origin_t *origin, ptrdiff_t 
     anchor_t a;
     const ptrdiff_t rows = b->count - ends_in_next_row(b, tile) - k * FINE;
     if (rows <= 0) return;
-    anchor_of(b->job, origin, tile, k, &a);
+    /* the anchor of a single group is in the middle of its rows, because rows without a counterpart take longer */
+    const int is_single = b->count <= FINE, middle = is_single ? (int)(rows + 1) / 2 : HALF;
+    const offsets_t *const o = b->job->offsets;
+    if (is_single)
+        anchor_of(b->job, origin, offsets_at(o->fine, tile, HALF, middle - 1), offsets_at(o->fine_low, tile, HALF, middle - 1),
+                  &a);
+    else anchor_of(b->job, origin, offsets_at(o->coarse, tile, COARSE, k), offsets_at(o->coarse_low, tile, COARSE, k), &a);
     const int width = minimum(b->spec->d_model - tile * TILE, TILE);
     const group_t g = {.spec = b->spec,
                        .job = b->job,
@@ -51,12 +57,13 @@ NOINLINE void advance_group(const block_t *b, const origin_t *origin, ptrdiff_t 
                        .row = b->row + k * FINE,
                        .column = tile * TILE,
                        .rows = minimum(rows, FINE),
+                       .middle = middle,
                        .width = width,
                        .whole = whole || width == TILE,
                        .out = out,
                        .row_stride = row_stride,
-                       .fine = offsets_at(b->job->offsets->fine, tile, HALF, 0),
-                       .fine_low = offsets_at(b->job->offsets->fine_low, tile, HALF, 0),
+                       .fine = offsets_at(o->fine, tile, HALF, 0),
+                       .fine_low = offsets_at(o->fine_low, tile, HALF, 0),
                        .prefetch = prefetch,
                        .tally = b->tally};
     GROUP[output][b->job->dtype](&g, &a);

@@ -61,7 +61,7 @@ static void evaluate(const spec_t *spec, const position_t *position, ptrdiff_t c
     *high = first_of(p.high, lane);
     *low = first_of(p.low, lane);
     const int exponent = (int)(bits_of_double(*high) >> 52 & 0x7ff) - 1023 - 32 * skip;
-    if (exponent < (dtype == FLOAT64 ? TINY_EXPONENT : LEAST_EXPONENT)) {
+    if (skip && exponent < (dtype == FLOAT64 ? TINY_EXPONENT : LEAST_EXPONENT)) {
         *high = *high < 0 ? -TINY : TINY;
         *low = 0;
         *error = TINY / 2;
@@ -106,7 +106,7 @@ COLD double decided_value(const spec_t *spec, const position_t *position, ptrdif
         error += e;
     }
     const double below = rounded_sum(high, low - error, dtype), above = rounded_sum(high, low + error, dtype);
-    if (bits_of_double(below) == bits_of_double(above))
+    if (error <= DBL_MAX && bits_of_double(below) == bits_of_double(above))
         return magnitude_of(below) == TINY && !factors ? below * TINY : below; /* 0, with the sign of the value */
     return spec->decide(spec->context, position, spec->first + column, factors, dtype);
 }
