@@ -1,15 +1,18 @@
 """`identify_rotary` finds random rotations, names each fault, and blames no rotation that is right."""
 
+import ast
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+import posenc
 from posenc import Rotary
-from posenc.check import identify_rotary
+from posenc.check import assert_rotary, identify_rotary
 from posenc.check.arithmetic import rounded
 
 RNG = np.random.default_rng
@@ -247,7 +250,7 @@ FAULTS = {
     "endpoint": (powers(31), ROTARY, ("the exponents are i / 31, expected i / 32",)),
     "width of the model": (powers(2048), ROTARY, ("the exponents are 2 i / 4096, expected 2 i / 64",)),
     "order": (INV_FREQ[::-1], ROTARY, ("the frequencies are in reverse order",)),
-    "negative frequencies": (-INV_FREQ, ROTARY, ("the signs of the frequencies are reversed",)),
+    "negative frequencies": (-INV_FREQ, ROTARY, ("the signs of the sines are reversed",)),
     "small differences": (INV_FREQ * (1 + 1e-5 * np.sin(np.arange(32))), ROTARY, (
         "the frequencies differ slightly from the expected ones",)),
     "fewer pairs": ((COS[:300, :20], SIN[:300, :20]), ROTARY, ("pairs 20 to 31 are not rotated",)),
@@ -466,7 +469,7 @@ def test_a_function_with_a_short_table():
         return rotation(ROTARY, lambda positions: tuple(table[positions] for table in (COS[:3000], SIN[:3000])))(x, positions)
 
     match = identify_rotary(function, expect=ROTARY)[0]
-    assert match.faults == () and "a call with position 3,000 or more raises an error: IndexError" in match.reason
+    assert match.faults == () and "a call with positions up to 4,095 raises IndexError" in match.reason
 
 
 @pytest.mark.parametrize("arguments, keywords, message", [
@@ -502,3 +505,146 @@ def test_errors_name_the_argument(arguments, keywords, message):
 def test_pytorch_is_not_imported():
     code = ("import sys, posenc; posenc.check.identify_rotary(lambda x, p: x, head_dim=8); assert 'torch' not in sys.modules")
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# ---- true verdicts --------------------------------------------------------------------------------------------------
+
+
+def test_a_function_may_return_queries_and_keys():
+    right, other = rotation(ROTARY), rotation(Rotary(64))
+    match, = identify_rotary(lambda x, p: (right(x, p), right(x, p)), expect=ROTARY)
+    assert (match.rotary, match.faults) == (ROTARY, ())
+    match, = identify_rotary(lambda x, p: (right(x, p), other(x, p)), expect=ROTARY)
+    assert match.faults == (f"keys: {BASE}",)
+
+
+def test_a_row_of_nan_is_named():
+    table = np.where(np.arange(5000)[:, None] == 7, np.nan, COS)
+    match, = identify_rotary(rotation(ROTARY, lambda p: (table[p], SIN[p])), expect=ROTARY, positions=range(300))
+    assert match.faults == ("some values are not finite, the first at position 7",)
+
+
+@pytest.mark.parametrize("order", [np.arange(64).reshape(2, 32).T.ravel(), np.r_[1, 0, 2:64]], ids=["pairs", "two"])
+def test_another_order_of_columns_is_a_fault_unless_asked(order):
+    def function(x, positions):
+        return rotation(ROTARY)(x, positions)[..., order]
+
+    match, = identify_rotary(function, expect=ROTARY)
+    fault, = match.faults
+    assert "columns in another order" in fault and match.rotary == ROTARY
+    match, = identify_rotary(function, expect=ROTARY, any_order=True)
+    assert match.faults == () and "columns in another order" in match.reason
+    with pytest.raises(AssertionError, match="columns in another order"):
+        assert_rotary(function, ROTARY)
+    assert_rotary(function, ROTARY, any_order=True)
+
+
+def test_positions_without_a_correct_digit_are_refused():
+    function = rotation(ROTARY, lambda positions: float32_tables(ROTARY, positions))
+    assert_rotary(function, ROTARY, up_to=100_000)
+    with pytest.raises(AssertionError, match=r"near position 1,000,000,000, the error is \d.*, more than largest_error, 0.1"):
+        assert_rotary(function, ROTARY, up_to=10**9)
+    assert_rotary(function, ROTARY, up_to=10**9, largest_error=3)
+    assert_rotary(rotation(ROTARY), ROTARY, up_to=10**9)
+    with pytest.raises(ValueError, match="largest_error is 0"):
+        assert_rotary(function, ROTARY, largest_error=0)
+
+
+# ---- implementations that are right ---------------------------------------------------------------------------------
+
+
+def styles():
+    """Yield names and functions that rotate by ROTARY, or by a rotation that the third element states, in many styles."""
+    pairs, partial = ROTARY.replace(layout="interleaved"), Rotary(80, rotary_dim=32, base=500000.0)
+    axes = Rotary(64, axes=[0] * 16 + [1] * 16)
+    w = ROTARY.frequencies
+
+    def angles(p):
+        return p[..., None] * w
+
+    def half(x):
+        return np.concatenate([-x[..., 32:], x[..., :32]], -1)
+
+    def complex_pairs(x, p):
+        z = x[..., ::2] + 1j * x[..., 1::2]
+        z = z * np.exp(1j * angles(p))
+        return np.stack([z.real, z.imag], -1).reshape(x.shape).astype(x.dtype)
+
+    def complex_halves(x, p):
+        z = (x[..., :32] + 1j * x[..., 32:]) * np.exp(1j * angles(p))
+        return np.concatenate([z.real, z.imag], -1).astype(x.dtype)
+
+    def conjugate(x, p):
+        z = np.conj((x[..., :32] - 1j * x[..., 32:]) * np.exp(-1j * angles(p)))
+        return np.concatenate([z.real, z.imag], -1).astype(x.dtype)
+
+    def rotate_half(x, p):
+        a = np.tile(angles(p), 2)
+        return (x * np.cos(a) + half(x) * np.sin(a)).astype(x.dtype)
+
+    def matrices(x, p):
+        c, s = np.cos(angles(p)), np.sin(angles(p))
+        m = np.stack([np.stack([c, -s], -1), np.stack([s, c], -1)], -2)
+        return (m @ x.reshape(len(x), 32, 2, 1))[..., 0].reshape(x.shape).astype(x.dtype)
+
+    def loop(x, p):
+        out = x.copy()
+        for k in range(32):
+            c, s = np.cos(p * w[k]).astype(x.dtype), np.sin(p * w[k]).astype(x.dtype)
+            out[:, k], out[:, k + 32] = x[:, k] * c - x[:, k + 32] * s, x[:, k + 32] * c + x[:, k] * s
+        return out
+
+    def in_float32(x, p):
+        a = p[:, None].astype(np.float32) * w.astype(np.float32)
+        return rotation(ROTARY, lambda _: (np.cos(a), np.sin(a)))(x, p)
+
+    def two_axes(x, p):
+        return axes.rotate(x.copy(), p)
+
+    yield from (("complex pairs", complex_pairs, pairs), ("complex halves", complex_halves, ROTARY),
+                ("conjugates", conjugate, ROTARY), ("rotate_half", rotate_half, ROTARY), ("matrices", matrices, pairs),
+                ("loop", loop, ROTARY), ("float32", in_float32, ROTARY), ("two axes", two_axes, axes),
+                ("fused", lambda x, p: tuple(rotate_half(np.stack([x, x]), p)), ROTARY),
+                ("partial", rotation(partial), partial),
+                ("batch", lambda x, p: rotate_half(x, p[:, None]) if x.ndim == 4 else None, ROTARY),
+                ("rotate", lambda x, p: ROTARY.rotate(x.copy(), p), ROTARY),
+                ("at", lambda x, p: ROTARY.at(p).rotate(x.copy()), ROTARY))
+    for dtype in ("float64", "float32", "float16"):
+        yield f"result {dtype}", lambda x, p, dtype=dtype: rotate_half(x.astype("f8"), p).astype(dtype), ROTARY
+        yield f"tables {dtype}", lambda x, p, dtype=dtype: ROTARY.tables(p, dtype=dtype), ROTARY
+        yield f"pairs {dtype}", lambda x, p, dtype=dtype: complex_pairs(x, p).astype(dtype), pairs
+    yield "result bfloat16", lambda x, p: rotate_half(x, p).astype(ml_dtypes.bfloat16), ROTARY
+    yield "tables bfloat16", lambda x, p: ROTARY.tables(p, dtype="bfloat16"), ROTARY
+    yield "cos + i sin", lambda x, p: np.exp(1j * angles(p)), ROTARY
+    yield "frequencies", w.astype(np.float32), ROTARY
+
+
+@pytest.mark.parametrize("name, function, expected", [*styles()], ids=lambda value: value if isinstance(value, str) else "")
+def test_right_implementations_in_many_styles_have_no_fault(name, function, expected):
+    match, = identify_rotary(function, expect=expected)
+    assert match.faults == () and match.rotary is not None, match.reason
+    if name not in ("two axes", "frequencies") and not name.startswith(("tables", "cos")):
+        assert_rotary(function, expected)
+
+
+# ---- the package ----------------------------------------------------------------------------------------------------
+
+
+def test_only_public_names_are_imported():
+    """The package imports no private name of posenc, and only the command line imports the package; PyTorch is in two files."""
+    folder = Path(posenc.__file__).parent
+    with_torch = set()
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            inside = path.parent.name == "check"
+            if inside:
+                assert not [name for name in names if name.startswith("posenc._")], path
+                with_torch |= {path.name for name in names if name.split(".")[0] == "torch"}
+                assert not (isinstance(node, ast.Attribute) and node.attr.startswith("_") and node.attr not in (
+                    "_replace", "_fields") and not node.attr.startswith("__")), (path, node.attr)
+            elif path.parent.name != "_cli":
+                assert not [name for name in names if name.startswith("posenc.check")], path
+    assert with_torch == {"calls.py", "models.py"}

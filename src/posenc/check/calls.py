@@ -375,7 +375,6 @@ def numpy_function(rotate: Rotate, setting: Setting, each_once: bool = False) ->
             return tuple(map(_once, arrays))
         return arrays[0] if len(arrays) == 1 else arrays
 
-    call.head_dim = max(setting.widths)  # type: ignore[attr-defined]  # identify_rotary needs it without `expect`
     return call
 
 

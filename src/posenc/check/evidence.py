@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc import Rotary
-from posenc.check.arithmetic import FORMATS, PRECISION, exact, narrowest, size_of
+from posenc.check.arithmetic import FORMATS, PRECISION, narrowest, size_of
 from posenc.check.fits import Orientation, Phases, orientation_of, phases_of, short, wrapped
 from posenc.check.limits import SIGMAS
 from posenc.check.mistakes import Estimate, not_rotated, number, pairs
@@ -46,19 +46,6 @@ class Evidence(NamedTuple):
         as_given = [size] if abs(abs(size) - self.scales[0]) <= 2 * self.scale_error else []
         for scale in dict.fromkeys((*as_given, *self.scales)):
             yield _with_scale(rotary, scale)
-
-    def with_fitted_scale(self, rotary: Rotary) -> Evidence:
-        """Return this evidence with one more possible scale: the midpoint of those with which `rotary` gives the values."""
-        unit = exact(_with_scale(rotary, 1.0), self.positions)
-        x = np.stack([self.values.real, self.values.imag])
-        divisor = np.abs(np.stack([unit.real, unit.imag]))
-        _, exponents = np.frexp(x)
-        half = np.ldexp(0.5, exponents - PRECISION[self.dtype])
-        large = divisor > 0.5
-        least = np.max((np.abs(x) - half)[large] / divisor[large], initial=0.0)
-        most = np.min((np.abs(x) + half)[large] / divisor[large], initial=math.inf)
-        scale = short(float((least + most) / 2), abs(float(most - least)) / 4 / self.scales[0])
-        return self._replace(scales=(*self.scales, scale))
 
     def up_to(self, farthest: NDArray[np.float64], reach: float) -> Evidence:
         return self._replace(positions=self.positions[..., farthest <= reach], values=self.values[farthest <= reach])

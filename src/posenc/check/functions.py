@@ -83,18 +83,16 @@ def read_function(
         most = REACHES[0] if expected is None else valid_positions(expected) or REACHES[0]
         choices = [_positions(reach, axes) for reach in dict.fromkeys(min(reach, most) for reach in REACHES)]
     call = _in_a_form(function, choices[-1], head_dim)
-    ends = None
+    ends: tuple[str, ...] = ()
     for at in choices:
         try:
             at_zero = call.values(np.zeros((at.shape[-1], head_dim), np.float32), at)
             break
         except Exception as error:  # the function's table may end before these positions
-            ends = int(at.max())
+            ends = (f"a call with positions up to {int(at.max()):,} raises {type(error).__name__}: {error}",)
             if at is choices[-1]:
-                raise ValueError(
-                    f"a call with positions up to {ends:,} raises {type(error).__name__}: {error}; choose smaller positions, "
-                    "such as up_to=N - 1 in assert_rotary for a table of N rows") from error
-    remarks = () if ends is None else (_end(call, at, ends, head_dim),)
+                hint = "choose smaller positions, such as up_to=N - 1 in assert_rotary for a table of N rows"
+                raise ValueError(f"{ends[0]}; {hint}") from error
     fault = _fault_of_positions(call, at[..., np.isfinite(at_zero[0].reshape(at.shape[-1], -1)).all(axis=1)], head_dim)
     if fault:
         return [Reading("float32", faults=(fault,))]
@@ -104,7 +102,7 @@ def read_function(
             result = call(np.zeros((positions.shape[-1], head_dim), np.float32), positions)
             return read_arrays(tuple(result) if len(result) == 2 else result[0], positions, expected, axes)
 
-        return [tables(at)._replace(call=lambda positions: tables(positions).read(slice(None)), remarks=remarks)]
+        return [tables(at)._replace(call=lambda positions: tables(positions).read(slice(None)), remarks=ends)]
     if any(nonzero):
         of_keys = "" if nonzero[0] else "keys: "
         return [Reading("float32", faults=(f"{of_keys}the function returns values other than 0 if x is 0",))]
@@ -113,7 +111,7 @@ def read_function(
     both = call(x, at)
     for index in range(2 if len(both) == 2 and not np.array_equal(*both, equal_nan=True) else 1):
         reading = _read_rotated(call, index, at, head_dim, expected, any_order)
-        readings.append(reading._replace(remarks=(*reading.remarks, *remarks)))
+        readings.append(reading._replace(remarks=(*reading.remarks, *ends)))
     return readings
 
 
@@ -155,19 +153,6 @@ def _in_a_form(function: Callable[..., Any], positions: NDArray[Any], head_dim: 
     raise ValueError(
         f"rotation cannot be called with x of shape ({positions.shape[-1]}, {head_dim}) and positions of shape "
         f"{positions.shape}, nor with axes for the batch and the heads: {type(first).__name__}: {first}") from first
-
-
-def _end(call: Called, positions: NDArray[Any], bad: int, head_dim: int) -> str:
-    """Return a remark with the first position at which a call fails; calls succeed at `positions` and fail at `bad`."""
-    good, reason = int(positions.max()), ""
-    while bad - good > 1:
-        middle = (bad + good) // 2
-        try:
-            call(np.zeros((1, head_dim), np.float32), np.full((*positions.shape[:-1], 1), middle))
-            good = middle
-        except Exception as error:  # noqa: BLE001
-            bad, reason = middle, f": {type(error).__name__}"
-    return f"a call with position {bad:,} or more raises an error{reason}"
 
 
 def _fault_of_positions(call: Called, positions: NDArray[Any], head_dim: int) -> str:

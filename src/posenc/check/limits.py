@@ -46,6 +46,7 @@ TIE = 24                    # bits: results this close are all reported; one wit
 PRESET_BITS, FIT_BITS, DIGIT_BITS = 5, 8, 3.4       # cost of one of about 32 presets, of a fit, and of a decimal digit
 MOST_OTHER_ROWS = 0.1       # rows of a table that may differ: padding, special tokens
 NOISE = 0.1                 # noise above this share of the scale hides the convention
+NOISE_ROWS = 32             # fewer rows may be near those of another convention, with errors that look like noise
 VISIBLE = {"16 bits": 0.5, "wide": 0.05}    # typical error, as a share of the scale, beyond which columns prove nothing
 GOOD_COLUMN = 0.9           # share of the rows that must agree for a column of the nearest convention
 MOST_COLUMNS = 0.5          # share of the columns, or pairs, that the nearest candidate must explain

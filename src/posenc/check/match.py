@@ -26,6 +26,7 @@ from posenc.check.limits import (
     MOST_COLUMNS,
     MOST_OTHER_ROWS,
     NOISE,
+    NOISE_ROWS,
     REACH,
     TIE,
     VISIBLE,
@@ -35,6 +36,7 @@ from posenc.check.reading import Sample, Table, numbers, positions_at, positions
 
 TWICE = "rounding before and after the scale is applied"
 ROUNDED = ("rounding", TWICE)
+UNCERTAIN = ("noise", "unexplained")
 PLAIN = (*ROUNDED, "float64 angles", "float32 angles")
 
 
@@ -187,10 +189,12 @@ def _best(sample: Sample) -> list[Result]:
                      if r.reason not in reasons and (r.reason in PLAIN or number < 2)]
         results += explained
         if number == 1:
-            results += [better for r in explained if r.reason == "float32 angles" for better in _refined(r, sample)]
+            results += [better for r in explained if r.reason not in ROUNDED for better in _refined(r, sample)]
         tried += proposed if number < 2 else []
     if not results and sample.positions is None:
         results = _results(tried, sample, REACH)
+    if len(sample.rows) < NOISE_ROWS:
+        results = [r for r in results if not r.reason.startswith(UNCERTAIN)]
     best = max((result.score for result in results), default=0)
     results = sorted((r for r in results if r.score > max(ENOUGH, best - TIE)), key=lambda r: -r.score)
     return [named for result in _distinct(results) for named in _named(result)]

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from posenc import Rotary
 from posenc.check import mistakes
 from posenc.check.arithmetic import (
-    FORMATS,
     NARROW,
     PRECISION,
     Arithmetic,
@@ -29,12 +28,11 @@ from posenc.check.arithmetic import (
     exact,
     explained,
     narrowest,
-    rounded,
     unexplained,
 )
 from posenc.check.evidence import Evidence, evidence_of
-from posenc.check.limits import CHUNK, ERRORS_AT, MOST_COLUMNS, NOT_KNOWN, SIGMAS
-from posenc.check.mistakes import Candidate, Estimate, changed, pairs
+from posenc.check.limits import CHUNK, MOST_COLUMNS, NOT_KNOWN, SIGMAS
+from posenc.check.mistakes import Candidate, changed, pairs
 from posenc.check.reading import Reading
 
 NO_ROTATION = "no known rotation gives these values"
@@ -53,8 +51,6 @@ def judged(
 ) -> Result:
     """Return the result for a reading: that with the fewest faults for all widths that the expected rotation may have."""
     with np.errstate(all="ignore"):             # the host program may have set NumPy to raise floating-point errors
-        if reading.frequencies is not None:
-            return _of_frequencies(reading, expected, source, head_dim)
         positions, values = reading.positions[..., reading.rows], reading.read(reading.rows)
         faults, finite = reading.faults, np.isfinite(values).all(axis=1)
         if not values.size:
@@ -93,53 +89,6 @@ def _checked_size(head_dim: int | None, count: int) -> int:
     return head_dim or 2 * count
 
 
-# ---- frequencies ----------------------------------------------------------------------------------------------------
-
-
-def _of_frequencies(reading: Reading, expected: Rotary | None, source: str, head_dim: int | None) -> Result:
-    w = reading.frequencies
-    assert w is not None
-    bad = np.count_nonzero(~np.isfinite(w))
-    if bad or not w.any():
-        what = f"{bad} of {len(w)} elements are not finite" if bad else f"all {len(w)} elements are 0"
-        return Result(None, math.inf, (f"{what}, so inv_freq is probably uninitialized",))
-    size = _checked_size(head_dim, len(w))
-    results = [_of_frequencies_for(w, narrowest(w, reading.dtype), target, source, size, faults)
-               for target, faults in mistakes.targets(expected, len(w), source)]
-    return min(results, key=lambda result: len(result.faults))
-
-
-def _of_frequencies_for(
-    given: NDArray[np.float64], dtype: str, target: Rotary | None, source: str, size: int, faults: tuple[str, ...]
-) -> Result:
-    w = given
-    if target is not None and (given * target.frequencies < 0).all():
-        faults, w = (*faults, "the signs of the frequencies are reversed"), -given
-    known = np.ones(len(w), bool)
-    for narrow in ("", dtype) if dtype in NARROW else ("",):
-        relative, smallest = (2.0 ** -PRECISION[narrow], 2.0 ** FORMATS[narrow][1]) if narrow else (2.0**-50, 0.0)
-        estimate = Estimate(w, (relative * np.abs(w) + smallest) / SIGMAS, known)
-        for candidate in mistakes.candidates(estimate, target, source, size):
-            rotary = candidate.rotary
-            if narrow and (rounded(rotary.frequencies.copy(), narrow) == w).mean() <= 0.9:
-                continue
-            named = candidate.faults
-            if named is None:
-                named = mistakes.differences(rotary, target, source)
-            distance = np.abs(w - rotary.frequencies).max()
-            form = narrow or ("float64" if distance < 1e-13 else "float32")
-            errors = errors_of(rotary, Arithmetic("float32", "float32" if narrow else form), w)
-            remark = f"{form} frequencies: the error is {errors[ERRORS_AT[-1]]:.1g} at position {ERRORS_AT[-1]:,}"
-            rounding = (f"inv_freq was rounded to {narrow}",) if narrow else ()
-            distance = float(np.abs(given - rotary.frequencies).max())
-            return Result(rotary, distance, (*faults, *named, *rounding), (remark,), errors)
-    rotary = mistakes.explicit(Estimate(w, np.zeros(len(w)), known), size, None if target is None else target.axes).rotary
-    if target is None:
-        return Result(rotary, 0.0, (), ("the frequencies follow no known formula",))
-    errors = errors_of(rotary, Arithmetic("float32", "float32"))
-    return Result(rotary, float(np.abs(given - w).max()), (*faults, *mistakes.differences(rotary, target, source)), (), errors)
-
-
 # ---- the rule -------------------------------------------------------------------------------------------------------
 
 
@@ -171,7 +120,7 @@ def _explanations(
             yield view, candidate, narrow
     if not first_rows:
         last = mistakes.explicit(evidence.estimate, size, None if target is None else target.axes)
-        yield evidence.with_fitted_scale(last.rotary), last, False
+        yield evidence, last, False
 
 
 def _first(explanations: Any, target: Rotary | None, source: str) -> Explanation | None:

@@ -288,56 +288,39 @@ def _row(
         return new_row(name, None, unchecked=expected.reason), ""
     if hasattr(module, "scale_base"):
         return new_row(name, rotary, unchecked="xPos is not supported"), ""
-    device = next((tensor.device for tensor in tensors_of(module).values()), torch.device("cpu"))
     if rotary is None:
-        judged = [_without_configuration(place, functions, device)]
-    else:
-        widths = tuple(dict.fromkeys((rotary.head_dim, rotary.rotary_dim)))
-        setting = Setting(widths, expected.layer_type if per_type else None, axes_of(rotary), device=device)
-        variants = _variants(setting, expected, module)
-        if dtype in DTYPES:             # the module may round positions to this dtype
-            variants.append((variants[0][0]._replace(dtype=dtype), variants[0][1]))
-        judged = [_judged(module, functions, one, wanted, expected.source, DTYPES.get(dtype, "")) for one, wanted in variants]
+        return new_row(name, None, unchecked="no configuration was given; pass config="), ""
+    device = next((tensor.device for tensor in tensors_of(module).values()), torch.device("cpu"))
+    widths = tuple(dict.fromkeys((rotary.head_dim, rotary.rotary_dim)))
+    setting = Setting(widths, expected.layer_type if per_type else None, axes_of(rotary), device=device)
+    variants = _variants(setting, expected, module)
+    if dtype in DTYPES:             # the module may round positions to this dtype
+        variants.append((variants[0][0]._replace(dtype=dtype), variants[0][1]))
+    judged = [_judged(module, functions, one, wanted, expected.source, DTYPES.get(dtype, "")) for one, wanted in variants]
     first = next((one for one in judged if one.faults), judged[0])
     if first.match is None or first.unchecked:
         return new_row(name, rotary, first.match, unchecked=first.unchecked)._replace(compared=first.compared), ""
-    faults = tuple(dict.fromkeys(fault for one in judged for fault in one.faults)) if rotary is not None else ()
+    faults = tuple(dict.fromkeys(fault for one in judged for fault in one.faults))
     match = first.match._replace(faults=faults)
     rows = stored_rows(module)
-    if rows is not None and not isinstance(module, RotaryEmbedding) and rotary is not None:
+    if rows is not None and not isinstance(module, RotaryEmbedding):
         match = with_length(match, rows, longest(expected.config) or 0 if not isinstance(expected.config, Rotary) else 0)
     errors = first.errors if rows is None else {p: error for p, error in first.errors.items() if p < rows}
     return new_row(name, rotary, match, errors, first.compared), first.function
 
 
-def _without_configuration(place: Place, functions: Sequence[Callable[..., Any]], device: torch.device) -> Judged:
-    """Return the result for a rotation of unknown width; use the smallest width for which a call succeeds."""
-    widths = {getattr(place.module, key, None) for key in ("head_dim", "head_size", "dim", "rotary_dim")}
-    for tensor in tensors_of(place.module).values():
-        widths |= {2 * tensor.shape[-1], tensor.shape[-1]} if tensor.ndim else set()
-    judged = Judged(unchecked="no configuration was given; pass config=")
-    for width in sorted(width for width in widths if isinstance(width, int) and width > 1 and width % 2 == 0):
-        judged = _judged(place.module, functions, Setting((width,), device=device), None, "", "")
-        if judged.match is not None:
-            break
-    return judged
-
-
 def _judged(
-    module: nn.Module, functions: Sequence[Callable[..., Any]], setting: Setting, rotary: Rotary | None, source: str,
+    module: nn.Module, functions: Sequence[Callable[..., Any]], setting: Setting, rotary: Rotary, source: str,
     computes_in: str,
 ) -> Judged:
     """Compare the rotation of a module with an expected one."""
-    def judge(rotation: Any, what: str, width: int | None = None) -> Judged:
+    def judge(rotation: Any, what: str) -> Judged:
         try:
-            match = matched(rotation, rotary, source, None, width, computes_in=computes_in)
+            match = matched(rotation, rotary, source, computes_in=computes_in)
         except FAILURES as error:
             return Judged(unchecked=str(error))
-        if rotary is None and match.rotary is None:
-            return Judged(unchecked="posenc does not recognize the rotation; pass config= to compare it")
         return Judged(match, total_errors(rotation if callable(rotation) else None, match, rotary), what)
 
-    width = max(setting.widths)
     try:
         called = _copied(module) if is_called(module) else module
         rotate, tables = forward_of(called, setting) if is_called(module) else (None, None)
@@ -346,7 +329,7 @@ def _judged(
         return Judged(unchecked=f"a call of the module raises {type(error).__name__}: {error}; {HOW}")
     frequencies = _frequencies(called, setting.layer_type)
     if rotate is not None:
-        whole = judge(numpy_function(rotate, setting), "the module's rotation", width)
+        whole = judge(numpy_function(rotate, setting), "the module's rotation")
         return _with_parts(whole, frequencies, None, judge)
     if tables is None:
         if frequencies is None:
@@ -354,13 +337,13 @@ def _judged(
         only = judge(frequencies, "frequencies")
         return only if only.faults else only._replace(
             unchecked=f"only frequencies were compared, because posenc cannot call the module; {HOW}")
-    alone = judge(numpy_function(lambda x, p: list(tables(x, p)[:2]), setting, each_once=True), "tables", width)
+    alone = judge(numpy_function(lambda x, p: list(tables(x, p)[:2]), setting, each_once=True), "tables")
     applied = []
     for function in functions:
         rotated = composed(function, tables, setting)
         if rotated is not None:
             label = ".".join(filter(None, (getattr(function, "__module__", ""), getattr(function, "__qualname__", ""))))
-            applied.append((label, judge(numpy_function(rotated, setting), f"tables and the function {label}", width)))
+            applied.append((label, judge(numpy_function(rotated, setting), f"tables and the function {label}")))
     if any(one.faults for _, one in applied) and not all(one.faults for _, one in applied):
         names = " and ".join(label for label, _ in applied)
         return _with_parts(alone, frequencies, None, judge)._replace(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -10,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc import Rotary
-from posenc.check.arithmetic import FORMATS, float64_of, narrowest
-from posenc.check.limits import FIRST, SPREAD, TABLE_SAMPLE
+from posenc.check.arithmetic import FORMATS, float64_of, narrowest, size_of
+from posenc.check.limits import FIRST, REACHES, SPREAD, TABLE_SAMPLE
 from posenc.check.tensors import array_of_tensor
 
 Layout = Literal["halves", "interleaved"]
@@ -137,7 +138,6 @@ class Reading(NamedTuple):
     """The values of a rotation: its frequencies, or its cosines and sines at some positions."""
 
     dtype: str                                  # the dtype of the given values
-    frequencies: NDArray[np.float64] | None = None
     positions: NDArray[Any] = np.empty(0)       # the positions of all rows, shape (n,) or (axes, n)
     read: Callable[[Any], NDArray[np.complex128]] = lambda rows: np.zeros((0, 0), complex)      # cos + i sin of some rows
     call: Callable[[NDArray[Any]], NDArray[np.complex128]] | None = None        # cos + i sin at other positions
@@ -184,12 +184,28 @@ def read_arrays(rotation: Any, positions: Any = None, expected: Rotary | None = 
     if array.ndim == 1 and array.size:
         if positions is not None:
             raise TypeError("positions is given with frequencies, expected tables or a function; omit positions")
-        return Reading(dtype, float64_of(array, dtype))
+        return _read_frequencies(float64_of(array, dtype), 1.0 if expected is None else size_of(expected))
     if array.ndim > 2 and array.shape[-1] == 2 and array.shape[0] > 1:          # torch.view_as_real of a complex table
         return _read_tables(array[..., 0], array[..., 1], dtype, positions, expected, axes)
     if array.ndim > 1 and array.size and array.shape[-1] % 2 == 0:
         return _read_tables(array[..., :half], array[..., half:], dtype, positions, expected, axes)
     raise ValueError(f"rotation has shape {array.shape}, expected (n, 2 * pairs) for cosines and sines, or (pairs,)")
+
+
+def _read_frequencies(w: NDArray[np.float64], size: float) -> Reading:
+    """Return the cosines and sines of given frequencies, or a fault if these were never written."""
+    bad = np.count_nonzero(~np.isfinite(w))
+    if bad or not w.any():
+        what = f"{bad} of {len(w)} elements are not finite" if bad else f"all {len(w)} elements are 0"
+        return Reading("float64", faults=(f"{what}, so inv_freq is probably uninitialized",))
+    at = spread(REACHES[0], FIRST, SPREAD) / max(1.0, np.abs(w).max())     # no pair turns by more than 1 at once
+    call = functools.partial(_turned, w, size)
+    return Reading("float64", positions=at, read=lambda rows: call(at[rows]), call=call)
+
+
+def _turned(w: NDArray[np.float64], size: float, positions: NDArray[Any]) -> NDArray[np.complex128]:
+    values: NDArray[np.complex128] = size * np.exp(1j * positions[..., None] * w)
+    return values
 
 
 def _read_tables(
