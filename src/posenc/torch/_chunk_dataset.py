@@ -13,8 +13,9 @@ from posenc._arguments import checks
 from posenc._arguments.types import Convention
 from posenc._encoding.encoding import Encoding
 from posenc._encoding.stream import CHUNK_BYTES
-from posenc.torch._encode_operators import encoding_of_text, specification
-from posenc.torch._tensor_arguments import array_of, constant, dtype_name, integer, positions_tensor
+from posenc.torch._encode_operators import values
+from posenc.torch._graph_text import encoding_of
+from posenc.torch._tensor_arguments import check_dtype, constant, integer, positions_tensor
 
 
 class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
@@ -63,9 +64,9 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
         self, positions: SupportsIndex | range, d_model: SupportsIndex | Encoding, *, chunk_rows: SupportsIndex | None = None,
         dtype: torch.dtype = torch.float32, **convention: Unpack[Convention],
     ) -> None:
-        dtype_name(dtype)
+        check_dtype("dtype is", dtype)
         positions = checks.range_of(constant("positions", positions))
-        self.encoding = encoding_of_text(*specification(d_model, convention))
+        self.encoding = encoding_of(d_model, convention)
         checks.check_domain(positions, self.encoding.position_offset)
         self.positions = positions
         self.dtype = dtype
@@ -82,6 +83,4 @@ class ChunkDataset(IterableDataset[tuple[Tensor, Tensor]]):
         remaining = self.positions[first * self.chunk_rows :]
         while remaining:
             positions, remaining = remaining[: self.chunk_rows], remaining[step * self.chunk_rows :]
-            values = torch.empty((len(positions), self.encoding.d_model), dtype=self.dtype)
-            self.encoding.encode(positions, out=array_of(values), threads=threads)
-            yield positions_tensor(positions), values
+            yield positions_tensor(positions), values(positions, self.encoding, self.dtype, threads)

@@ -12,7 +12,22 @@ from posenc._arguments import checks
 from posenc._arguments.types import Convention, Positions
 from posenc._core import kernel
 from posenc._encoding.encoding import Encoding, check_encoding
-from posenc.torch import _encode_operators, _tensor_arguments
+from posenc.torch import _encode_operators
+from posenc.torch._graph_text import encoding_of, text_of
+from posenc.torch._tensor_arguments import (
+    DTYPES,
+    array_of,
+    check_dtype,
+    check_on_cpu,
+    check_positions,
+    check_x,
+    is_eager,
+    is_plain,
+    positions_array,
+    real,
+    scale_error,
+    tensor_or_start,
+)
 
 
 def encode(
@@ -60,25 +75,10 @@ def encode(
     >>> posenc.torch.encode(torch.tensor([[0.5, 1e9]]), 64).shape
     torch.Size([1, 2, 64])
     """
-    _tensor_arguments.dtype_name(dtype)
-    d_model, text = _encode_operators.specification(d_model, convention)
+    check_dtype("dtype is", dtype)
     if device is None:
         device = (positions if isinstance(positions, Tensor) else torch.empty(0)).device
-    else:
-        device = torch.device(device)
-    if isinstance(positions, Tensor):
-        return _encode_operators.encode_at(positions, d_model, text, dtype, device)
-    if type(positions) is int and 0 <= positions < checks.BEYOND:       # torch.compile traces this branch
-        return _encode_operators.encode(0, 1, positions, d_model, text, dtype, device)
-    positions = checks.range_or_array(positions)
-    if isinstance(positions, range):
-        checks.check_domain(positions, 0)
-        n = checks.length(positions)
-        # the start of an empty range and the step of a range with one position may exceed 64 bits
-        start, step = positions[0] if n else 0, positions.step if n > 1 else 1
-        if checks.LOWEST <= step < checks.BEYOND:
-            return _encode_operators.encode(start, step, n, d_model, text, dtype, device)
-    return _encode_operators.encode_at(_tensor_arguments.positions_tensor(positions), d_model, text, dtype, device)
+    return _encode_operators.encode(positions, encoding_of(d_model, convention), dtype, torch.device(device))
 
 
 def add_to(
@@ -127,46 +127,33 @@ def add_to(
     >>> bool((x == 1 + posenc.torch.encode(3, 4)).all())
     True
     """
-    _tensor_arguments.check_x(x)
-    if not (x.is_cpu or x.is_meta):
-        raise ValueError(f"x is on {x.device}, expected the CPU; PositionalEncoding supports every device")
+    check_x(x)
+    check_on_cpu(x, "PositionalEncoding")
     n, d_model = x.shape[-2:]
     if encoding is not None:
         check_encoding(encoding)
         if encoding.d_model != d_model:
             raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {encoding.d_model})")
-    _, text = _encode_operators.specification(encoding or d_model, convention)
-    direct = _encode_operators.is_eager() and _encode_operators.is_plain(x)
-    if direct and (not isinstance(positions, Tensor) or _encode_operators.is_plain(positions)):
+    chosen = encoding_of(d_model if encoding is None else encoding, convention)
+    # torch.compile cannot trace `real`; for an int or a float, the operator checks the value instead
+    compiling = torch.compiler.is_compiling()
+    if not compiling or type(x_scale) not in (int, float):
+        x_scale = real("x_scale", x_scale)
+    if is_eager() and is_plain(x) and is_plain(positions):
         if isinstance(positions, Tensor):
-            _tensor_arguments.check_positions(positions, x.device)
-            positions = _tensor_arguments.positions_array(positions)
-        scale = x_scale if type(x_scale) is float else _tensor_arguments.real("x_scale", x_scale)
-        _encode_operators.encoding_of_text(d_model, text).add_to(_tensor_arguments.array_of(x), positions, x_scale=scale)
+            check_positions(positions, x.device)
+        chosen.add_to(array_of(x), positions_array(positions), x_scale=x_scale)
         torch.autograd.graph.increment_version(x)
         return x
-    # torch.compile cannot trace `real`; for an int or a float, the operator checks the value instead
-    if not torch.compiler.is_compiling() or type(x_scale) not in (int, float):
-        x_scale = _tensor_arguments.real("x_scale", x_scale)
-    tensor, start = _tensor_arguments.tensor_or_start(positions, n)
-    if tensor is not None:
-        _tensor_arguments.check_positions(tensor, x.device)
-        tensor = tensor.to(x.device)
-    if not torch.compiler.is_compiling() and (torch._C._are_functorch_transforms_active() or _tensor_arguments.is_dual(x)):
-        return _add_by_torch(x, tensor, start, float(x_scale), text)
-    torch.ops.posenc.add_(x, tensor, start, x_scale, text)
-    return x
-
-
-def _add_by_torch(x: Tensor, positions: Tensor | None, start: int, x_scale: float, convention: str) -> Tensor:
-    """Add encodings with PyTorch's operators, because torch.func and forward-mode AD cannot transform posenc::add_."""
-    n, d_model = x.shape[-2:]
-    if positions is None:
-        values = _encode_operators.encode(start, 1, n, d_model, convention, x.dtype, x.device)
-    else:
-        checks.check_broadcast(tuple(positions.shape), tuple(x.shape[:-1]))
-        values = _encode_operators.encode_at(positions, d_model, convention, x.dtype, x.device)
-    scale = kernel.rounded(_tensor_arguments.DTYPES[x.dtype], x_scale)
+    tensor, start = tensor_or_start(positions, x)
+    if compiling or torch.jit.is_tracing():         # a compiler would replace the two roundings of PyTorch's operators by one
+        return x.copy_(torch.ops.posenc.add(x, tensor, start, x_scale, text_of(chosen)))
+    scale = kernel.rounded(DTYPES[x.dtype], x_scale)
     if not math.isfinite(scale):
-        raise _tensor_arguments.scale_error(x_scale, x.dtype)
-    return x.mul_(scale).add_(values)
+        raise scale_error(x_scale, x.dtype)
+    if tensor is None:
+        values = _encode_operators.encode_rows(start, 1, n, chosen, x.dtype, x.device)
+    else:
+        checks.check_broadcast(tuple(tensor.shape), tuple(x.shape[:-1]))
+        values = _encode_operators.encode(tensor, chosen, x.dtype, x.device)
+    return (x if scale == 1 else x.mul_(scale)).add_(values)

@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, SupportsFloat, SupportsIndex, Unpack
+from typing import Any, Self, SupportsFloat, SupportsIndex, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-import posenc
+from posenc import Encoding
 from posenc._arguments import checks
 from posenc._arguments.base_class import changes_of
 from posenc._arguments.types import Convention
 from posenc._core import kernel
 from posenc.torch import _encode_operators
-from posenc.torch._encode_operators import encoding_of_text, specification, text_of
-from posenc.torch._tensor_arguments import DTYPES, check_positions, check_x, constant, integer, real, scale_error
+from posenc.torch._graph_text import encoding_of
+from posenc.torch._table_module import TableModule, kept_table, new_table
+from posenc.torch._tensor_arguments import (
+    DTYPES,
+    check_positions,
+    check_x,
+    integer,
+    is_eager,
+    real,
+    scale_error,
+)
 
 TABLE_BYTES = 1 << 26               # the table grows to at most this size
 TABLE_KEYS = ("pe", "pos_encoding")     # state_dict keys of the table in PyTorch's and other tutorials
 COMPARED_ROWS = 4096                # load_state_dict compares at most this many rows of a stored table
 
 
-class PositionalTable(nn.Module):
+class PositionalTable(TableModule):
     """A module that returns sinusoidal positional encodings, without adding them to an input.
 
     ``forward()`` returns `max_sequence_length` rows, and ``forward(x)`` returns one row for each position of `x`.
@@ -40,9 +49,8 @@ class PositionalTable(nn.Module):
 
     Attributes
     ----------
-    pe : Tensor, shape (rows, d_model)
-        The table, a buffer that the state_dict does not contain.  If its dtype changes, it is recomputed, not cast.  If you
-        assign a tensor, the table takes the number of rows, dtype and device of the tensor, but not its values.
+    encoding : posenc.Encoding
+        The specification of the table.
 
     Raises
     ------
@@ -68,37 +76,35 @@ class PositionalTable(nn.Module):
     (torch.Size([10, 6]), torch.Size([7, 6]))
     """
 
-    pe: Tensor
     _length_name = "max_sequence_length"
 
     def __init__(
-        self, d_model: SupportsIndex | posenc.Encoding, max_sequence_length: SupportsIndex | None = None,
+        self, d_model: SupportsIndex | Encoding, max_sequence_length: SupportsIndex | None = None,
         **convention: Unpack[Convention],
     ) -> None:
         super().__init__()
         if max_sequence_length is not None:
             max_sequence_length = integer("max_sequence_length", max_sequence_length, 0)
-        self.d_model, text = specification(d_model, convention)
-        self._convention = text_of(changes_of(encoding_of_text(self.d_model, text)))
+        self.encoding: Encoding = encoding_of(d_model, convention)
+        self.d_model = self.encoding.d_model
         self.max_sequence_length = max_sequence_length
-        table = self._table(max_sequence_length or 0, torch.get_default_dtype(), torch.get_default_device())
-        self.register_buffer("pe", table, persistent=False)
+        self._like = torch.empty(0)         # has the dtype and device of the table that forward() returns
 
     @property
-    def encoding(self) -> posenc.Encoding:
-        """The specification of the table.
+    def pe(self) -> Tensor:
+        """The table, in the dtype and on the device of the module: a tensor of shape (rows, d_model).
 
         See Also
         --------
-        posenc.Encoding : The keywords of a specification.
+        forward : Return a copy of the table, or some of its rows.
 
         Examples
         --------
         >>> from posenc.torch import PositionalTable
-        >>> PositionalTable(64, layout="halves").encoding
-        Encoding(64, layout='halves')
+        >>> PositionalTable(6, 10).half().pe.shape
+        torch.Size([10, 6])
         """
-        return encoding_of_text(self.d_model, self._convention)
+        return kept_table(self, self._like.dtype, self._like.device)
 
     def forward(self, x: Tensor | None = None, *, start: int = 0, positions: Tensor | None = None) -> Tensor:
         """Return the table, or the rows for the positions of x.
@@ -140,14 +146,14 @@ class PositionalTable(nn.Module):
             return self._encodings(x.shape[-2], start, positions, x.dtype, x.device).clone()
         if self.max_sequence_length is None:
             raise ValueError(f"x and {self._length_name} are None, expected a tensor or a length")
-        return self._encodings(self.max_sequence_length, start, positions, self.pe.dtype, self.pe.device).clone()
+        return self._encodings(self.max_sequence_length, start, positions, self._like.dtype, self._like.device).clone()
 
     def _encodings(self, n: int, start: int, positions: Tensor | None, dtype: torch.dtype, device: torch.device) -> Tensor:
         if positions is not None:
             check_positions(positions, device)
             if start != 0:
                 raise ValueError(f"start is {start} and positions is not None, expected only one of them")
-            return _encode_operators.encode_at(positions, self.d_model, self._convention, dtype, device)
+            return _encode_operators.encode(positions, self.encoding, dtype, device)
         if isinstance(start, bool) or not isinstance(start, (int, np.integer, torch.SymInt)):
             raise TypeError(f"start is {start!r} of type {type(start).__name__}, expected an integer")
         if isinstance(start, np.integer):       # start + n could overflow in NumPy's arithmetic
@@ -158,37 +164,27 @@ class PositionalTable(nn.Module):
 
     def _rows(self, start: int, n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Return rows, and extend the table if necessary.  Compiled code reads the table only if max_sequence_length is set."""
-        compiling, stop = torch.compiler.is_compiling(), start + n
-        table: Any = self.pe if compiling else self._buffers["pe"]      # looking up self.pe takes as long as adding a row to x
-        length = table.shape[0]
-        if start < 0 or stop > length or table.dtype != dtype or table.device != device or (
-            compiling and self.max_sequence_length is None
-        ):
+        stop, table = start + n, None
+        if not torch.compiler.is_compiling():
+            table = self._tables.get((dtype, device, None))
+            length = self.max_sequence_length or 0 if table is None else table.shape[0]
             most = max(length, TABLE_BYTES // max(1, self.d_model * dtype.itemsize))
-            if compiling or start < 0 or stop > most:
-                return _encode_operators.encode(start, 1, n, self.d_model, self._convention, dtype, device)
-            # Assign the table only when it is complete, because other threads must see either the old or the new table.
-            rows = length if stop <= length else max(stop, min(2 * length, most))
-            table = self._buffers["pe"] = self._table(rows, dtype, device)
+            if (table is None or stop > length) and start >= 0 and stop <= most and is_eager():
+                # other threads see either the old or the new table
+                table = new_table(self, dtype, device, None, length if stop <= length else max(stop, min(2 * length, most)))
+        elif self.max_sequence_length is not None:
+            table = kept_table(self, dtype, device)
+        if table is None or start < 0 or stop > table.shape[0]:
+            return _encode_operators.encode_rows(start, 1, n, self.encoding, dtype, device)
         return table[start:stop]
 
-    def _table(self, rows: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-        with torch.inference_mode(False):       # a tensor created in inference mode cannot be used in training later
-            return _encode_operators.encode(0, 1, rows, self.d_model, self._convention, dtype, device)
+    def _new_table(self, dtype: torch.dtype, device: torch.device, which: None, rows: int | None = None) -> Tensor:
+        rows = self.max_sequence_length or 0 if rows is None else rows
+        return _encode_operators.encode_rows(0, 1, rows, self.encoding, dtype, device)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        # Loaders that build a module on the meta device assign uninitialized memory to buffers that the checkpoint lacks.
-        if name == "pe" and isinstance(value, Tensor) and value.dtype in DTYPES:
-            self._buffers["pe"] = self._table(len(value), value.dtype, value.device)
-        else:
-            super().__setattr__(name, value)
-
-    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> PositionalTable:
-        before = self.pe
-        super()._apply(fn, recurse)
-        if self.pe is not before:       # recompute, because a cast rounds twice, and to_empty does not initialize
-            self.pe = self.pe
-        return self
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
+        self._like = fn(self._like)
+        return super()._apply(fn, recurse)
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], strict: bool,
@@ -215,7 +211,7 @@ class PositionalTable(nn.Module):
         rows = torch.arange(len(values), dtype=torch.float64)[:, None]
         # A float32 angle has a relative error of a few times 2**-24, and is at most about as large as the row number.
         tolerance = torch.finfo(stored.dtype).eps + 2**-20 * (1 + rows)
-        errors = (values - self._table(len(values), torch.float64, torch.device("cpu"))).abs()
+        errors = (values - _encode_operators.values(len(values), self.encoding, torch.float64)).abs()
         differs = (~(errors <= tolerance)).any(1)
         if not bool(differs.any()):
             return ""
@@ -243,9 +239,7 @@ class PositionalEncoding(PositionalTable):
     d_model : int or posenc.Encoding
         Number of columns; or an encoding, which replaces d_model and the keywords of a convention.
     dropout : float, optional
-        The probability of dropout.  A positive integer is rejected, because similar classes take a length here.
-    *others
-        Always rejected, with an error that names the keyword for a length.  Pass all other arguments by keyword.
+        The probability of dropout.  Similar classes take a length here; pass a length as `max_len`.
     max_len : int, optional
         Initial number of rows.  The table grows if an input is longer.
     batch_first : bool, optional
@@ -294,21 +288,13 @@ class PositionalEncoding(PositionalTable):
     _length_name = "max_len"
 
     def __init__(
-        self, d_model: SupportsIndex | posenc.Encoding, dropout: float = 0.0, *others: Any,
-        max_len: SupportsIndex | None = None, batch_first: bool = True, x_scale: SupportsFloat | None = None,
-        learned_scale: SupportsFloat | None = None, **convention: Unpack[Convention],
+        self, d_model: SupportsIndex | Encoding, dropout: float = 0.0, *, max_len: SupportsIndex | None = None,
+        batch_first: bool = True, x_scale: SupportsFloat | None = None, learned_scale: SupportsFloat | None = None,
+        **convention: Unpack[Convention],
     ) -> None:
-        if others:
-            kind, length = type(self).__name__, ", ".join(map(repr, others))
-            raise TypeError(f"{kind} takes only d_model and dropout by position; pass {length} as max_len={length}, "
-                            "and batch_first=False if x has shape (n, batch, d_model), as in PyTorch's tutorial")
-        dropout = constant("dropout", dropout)
-        if checks.is_index(dropout) and not isinstance(dropout, bool) and dropout > 0:
-            kind = type(dropout).__name__
-            raise TypeError(f"dropout is {dropout!r} of type {kind}, expected a float; pass a length as max_len={dropout!r}")
-        dropout = checks.real("dropout", dropout)
+        dropout = real("dropout", dropout)
         if not 0 <= dropout <= 1:
-            raise ValueError(f"dropout is {dropout}, expected a probability from 0 to 1")
+            raise ValueError(f"dropout is {dropout}, expected a probability from 0 to 1; pass a length as max_len=")
         if max_len is not None:
             max_len = integer("max_len", max_len, 0)
         checks.boolean("batch_first", batch_first)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from posenc._arguments import checks, dtypes
 DTYPES: dict[torch.dtype, str] = {getattr(torch, name): name for name in dtypes.DTYPES}
 INTEGERS = {getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
 NOT_DIFFERENTIABLE = "encodings are not differentiable with respect to positions; pass positions.detach()"
+
+# ---- tensors as arrays and numbers --------------------------------------------------------------------------------------
 
 
 def constant(name: str, value: Any) -> Any:
@@ -48,7 +51,61 @@ def array_of(tensor: Tensor) -> NDArray[Any]:
     return tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
 
 
-def positions_array(positions: Tensor) -> NDArray[Any]:
+def with_contiguous_last(x: Tensor) -> Tensor:
+    return x if x.shape[-1] <= 1 or x.stride(-1) == 1 else x.contiguous()
+
+
+def dense_like(x: Tensor) -> Tensor:
+    """Return a new dense tensor in the memory order of x; if the last dimension of x is not contiguous, in row-major order."""
+    out = torch.empty_like(x)
+    return out if out.stride(-1) == 1 else torch.empty(x.shape, dtype=x.dtype, device=x.device)
+
+
+# ---- direct calls of the kernels ----------------------------------------------------------------------------------------
+#
+# For a short row, a call through an operator takes several times as long as a direct call.
+
+
+def is_eager() -> bool:
+    """Return whether no compiler, tracer, mode or transform intercepts operators, so that kernels can be called directly."""
+    return not (
+        torch.compiler.is_compiling()
+        or torch._C._get_tracing_state() is not None            # torch.jit.trace
+        or torch._C._len_torch_dispatch_stack()                 # FakeTensorMode, make_fx
+        or torch._C._len_torch_function_stack()                 # TorchFunctionMode, torch.device as a context manager
+        or torch._C._are_functorch_transforms_active()          # torch.func
+        or forward_ad._current_level >= 0                       # forward-mode differentiation
+    )
+
+
+def is_plain(value: Any) -> bool:
+    """Return whether a value is no tensor, or one in CPU memory on which autograd records no operations."""
+    return not isinstance(value, Tensor) or (
+        type(value) is Tensor                                   # a subclass such as DTensor or FakeTensor may have no memory
+        and value.is_cpu
+        and not value.requires_grad
+        and not value.is_neg()                                  # if negation is lazy, the stored values have the opposite signs
+        and not torch._is_functional_tensor(value)              # functional tensors have no memory
+    )
+
+
+def is_dual(tensor: Tensor) -> bool:
+    """Return whether the tensor has a tangent for forward-mode differentiation."""
+    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None
+
+
+def is_transformed(x: Tensor) -> bool:
+    """Return whether torch.func or forward-mode differentiation transforms operations on x."""
+    return not torch.compiler.is_compiling() and (torch._C._are_functorch_transforms_active() or is_dual(x))
+
+
+# ---- positions ----------------------------------------------------------------------------------------------------------
+
+
+def positions_array(positions: Any) -> Any:
+    """Return positions that are a tensor as an array, and other positions unchanged."""
+    if not isinstance(positions, Tensor):
+        return positions
     dtype, positions = positions.dtype, positions.detach().cpu()
     array: NDArray[Any] = (positions.double() if dtype == torch.bfloat16 else positions).numpy()
     checks.check_not_rounded("positions", array, DTYPES.get(dtype, ""), ".double()")
@@ -65,14 +122,16 @@ def positions_tensor(positions: range | NDArray[Any]) -> Tensor:
     return torch.from_numpy(np.array(checked))
 
 
-def tensor_or_start(positions: Any, n: int) -> tuple[Tensor | None, int]:
-    """Return the positions of n rows for an operator: (tensor, 0), or (None, first) if the positions are consecutive."""
-    if positions is None or isinstance(positions, Tensor):
-        return positions, 0
+def tensor_or_start(positions: Any, x: Tensor) -> tuple[Tensor | None, int]:
+    """Return the positions of the rows of x for an operator: (tensor, 0), or (None, first) if they are consecutive."""
+    n = x.shape[-2]
+    if positions is None:
+        return None, 0
     # torch.compile cannot trace range_or_array for a symbolic integer
     if type(positions) is int and positions >= 0:
         positions = range(positions)
-    positions = checks.range_or_array(positions)
+    if not isinstance(positions, Tensor):
+        positions = checks.range_or_array(positions)
     if isinstance(positions, range):
         length = checks.length(positions)
         if length != n:
@@ -80,48 +139,33 @@ def tensor_or_start(positions: Any, n: int) -> tuple[Tensor | None, int]:
         if positions.step == 1 or n <= 1:
             checks.check_domain(positions, 0)
             return None, positions[0] if n else 0       # the start of an empty range may exceed 64 bits
-    return positions_tensor(positions), 0
+    if not isinstance(positions, Tensor):
+        positions = positions_tensor(positions)
+    check_positions(positions, x.device)
+    return positions.to(x.device), 0
 
 
-def with_contiguous_last(x: Tensor) -> Tensor:
-    return x if x.shape[-1] <= 1 or x.stride(-1) == 1 else x.contiguous()
+# ---- checks -------------------------------------------------------------------------------------------------------------
 
 
-def dense_like(x: Tensor) -> Tensor:
-    """Return a new dense tensor in the memory order of x; if the last dimension of x is not contiguous, in row-major order."""
-    out = torch.empty_like(x)
-    return out if out.stride(-1) == 1 else torch.empty(x.shape, dtype=x.dtype, device=x.device)
+def check_dtype(what: str, dtype: torch.dtype, accepted: Collection[torch.dtype] = DTYPES) -> None:
+    if dtype not in accepted:
+        raise TypeError(f"{what} {dtype!r}, expected one of {', '.join(map(str, accepted))}")
 
 
-def is_dual(tensor: Tensor) -> bool:
-    """Return whether the tensor has a tangent for forward-mode differentiation."""
-    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None
-
-
-def dtype_name(dtype: torch.dtype, what: str = "dtype is") -> str:
-    if dtype not in DTYPES:
-        hint = checks.did_you_mean(dtype, "torch.{}")
-        raise TypeError(f"{what} {dtype!r}, expected one of {', '.join(map(str, DTYPES))}{hint}")
-    return DTYPES[dtype]
-
-
-def check_x(x: Tensor, d_model: int | None = None) -> None:
+def check_x(x: Tensor, width: int | None = None, dtypes: Collection[torch.dtype] = DTYPES) -> None:
     if not isinstance(x, Tensor):
-        hint = "; posenc.add_to takes arrays" if isinstance(x, np.ndarray) else ""
-        raise TypeError(f"x is of type {type(x).__name__}, expected a torch.Tensor{hint}")
-    check_not_nested("x", x)
-    dtype_name(x.dtype, "x has dtype")
-    if x.ndim < 2 or d_model is not None and x.shape[-1] != d_model:
-        raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., n, {'d_model' if d_model is None else d_model})")
+        raise TypeError(f"x is of type {type(x).__name__}, expected a torch.Tensor")
+    if x.is_nested or x.layout is not torch.strided:
+        raise TypeError(f"x is nested or has layout {x.layout}, expected a dense tensor")
+    check_dtype("x has dtype", x.dtype, dtypes)
+    if x.ndim < 2 or width is not None and x.shape[-1] != width:
+        raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., n, {'d_model' if width is None else width})")
 
 
-def scale_error(x_scale: float, dtype: torch.dtype) -> ValueError:
-    return ValueError(f"x_scale is {x_scale}, expected a number within the range of {DTYPES[dtype]}")
-
-
-def check_not_nested(name: str, tensor: Tensor) -> None:
-    if tensor.is_nested:
-        raise TypeError(f"{name} is a nested tensor, expected a dense one such as {name}.to_padded_tensor(0)")
+def check_on_cpu(x: Tensor, instead: str) -> None:
+    if not (x.is_cpu or x.is_meta):
+        raise ValueError(f"x is on {x.device}, expected the CPU; {instead} supports every device")
 
 
 def check_positions(positions: Tensor, device: torch.device) -> None:
@@ -131,7 +175,8 @@ def check_positions(positions: Tensor, device: torch.device) -> None:
         raise TypeError(f"positions is of type {kind}, expected a torch.Tensor; pass torch.tensor(positions)")
     if positions.dtype not in DTYPES and positions.dtype not in INTEGERS:
         raise TypeError(f"positions has dtype {positions.dtype}, expected integers or real numbers of at most 64 bits")
-    check_not_nested("positions", positions)
+    if positions.is_nested:
+        raise TypeError("positions is a nested tensor, expected a dense one")
     check_not_meta(positions, device)
     if positions.requires_grad and torch.is_grad_enabled():
         raise RuntimeError(f"positions requires grad, but {NOT_DIFFERENTIABLE}")
@@ -142,3 +187,7 @@ def check_positions(positions: Tensor, device: torch.device) -> None:
 def check_not_meta(positions: Tensor, device: torch.device) -> None:
     if positions.is_meta and device.type != "meta":
         raise ValueError(f"positions is on the meta device, expected a tensor with values for a result on {device}")
+
+
+def scale_error(x_scale: float, dtype: torch.dtype) -> ValueError:
+    return ValueError(f"x_scale is {x_scale}, expected a number within the range of {DTYPES[dtype]}")
