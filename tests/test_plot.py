@@ -226,7 +226,7 @@ def test_the_image_of_the_readme_is_up_to_date(tmp_path):
     """With the same version of matplotlib, the command in the README draws the same image."""
     picture = ROOT / "docs/images/heatmap.png"
     assert picture.stat().st_size < 60_000 and png_size(picture) == (800, 450)
-    (line,) = re.findall(r"^posenc (plot .*?)(?: *#.*)?$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    (line,) = re.findall(r"`posenc (plot .*?)` draws this picture", (ROOT / "README.md").read_text())
     if f"Matplotlib version{matplotlib.__version__}".encode() not in picture.read_bytes():
         pytest.skip("the image was drawn by another version of matplotlib")
     assert _cli.main(line.replace("heatmap.png", str(tmp_path / "heatmap.png")).split()) == 0
@@ -249,13 +249,13 @@ def test_every_kind_and_format_is_written(tmp_path, kind, suffix, start):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ("-o a.gif", "-o is 'a.gif', expected a name with the suffix .png, .svg, .pdf"),
+        ("-o a.gif", "--output is 'a.gif', expected a name with the suffix .png, .svg, .pdf"),
         ("-o a.png --dimensions 3", "--dimensions does not apply to heatmap"),
-        ("-o a.png --kind waves --dimensions 3,128", "--dimensions has 128, expected less than the number of columns, 128"),
-        ("-o a.png --positions 1e30", "--positions is '1e30', expected -2**63 <= number < 2**63"),
-        ("-o a.png --width 0", "--width is '0', expected at least 1"),
+        ("-o a.png --kind waves --dimensions 3,128", "dimensions has 128, expected less than the number of columns, 128"),
+        ("-o a.png --positions 1e30", "--positions: invalid count value: '1e30'"),
+        ("-o a.png --width 0", "--width: invalid positive value: '0'"),
         ("-o a.png --width 20", "20 x 450 pixels are too few"),
-        ("-o a.png --base 0", "--base is 0"),
+        ("-o a.png --base 0", "base is 0"),
     ],
 )
 def test_invalid_plot_arguments_are_usage_errors(tmp_path, monkeypatch, capsys, arguments, message):
@@ -275,5 +275,4 @@ def test_a_missing_matplotlib_is_reported(tmp_path, monkeypatch, capsys):
     monkeypatch.delattr(posenc, "plot")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert _cli.main(["plot", "-o", str(tmp_path / "a.png")]) == 1
-    error, hint = capsys.readouterr().err.splitlines()
-    assert error == "posenc: error: plot needs the package matplotlib.figure" and hint.endswith(" install matplotlib")
+    assert "posenc.plot needs matplotlib" in capsys.readouterr().err

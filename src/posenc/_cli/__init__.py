@@ -1,5 +1,5 @@
 """The command ``posenc``."""
 
-from posenc._cli.entry_point import main
+from posenc._cli.main import main
 
 __all__ = ["main"]

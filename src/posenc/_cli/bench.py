@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 import posenc
 from posenc._cli import options
-from posenc._cli.parser import Parser
 
 CASES: list[tuple[tuple[int, ...], str]] = [((32_768, 512), "fresh"), ((32_768, 512), "reused"), ((4_096, 512), "reused"),
                                             ((512, 512), "reused"), ((16, 2_048, 512), "reused")]      # shape, memory
@@ -36,7 +35,7 @@ add(x, table, out=x)); this code is not correctly rounded"""
 EXAMPLES = "examples:\n  posenc bench\n  posenc bench --threads 1 --json > figures.json"
 
 
-def add(commands: argparse._SubParsersAction[Parser]) -> None:
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = options.add_command(commands, "bench", "compare posenc with memset, torch and NumPy", EXAMPLES, run)
     parser.add_argument("--threads", type=options.positive, metavar="N", help="at most N threads (default: see posenc info)")
 

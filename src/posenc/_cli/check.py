@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from posenc._cli import options
-from posenc._cli.parser import Parser
 from posenc._files import safetensors
 from posenc._rotary import Rotary
 from posenc.check import RotaryReport, RotaryRow
@@ -30,7 +29,7 @@ Without tables, print the rotation that the configuration describes.  With table
 tables with this rotation; the exit code is 1 if a table is wrong, or if none could be compared."""
 
 
-def add(commands: argparse._SubParsersAction[Parser]) -> None:
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = options.add_command(commands, "check", "compare rotary tables with a model's configuration", EXAMPLES, run)
     parser.description = DESCRIPTION
     parser.add_argument("config", metavar="CONFIG", nargs="?", help="a model's config.json")
@@ -113,8 +112,6 @@ def tables_in(path: str, keys: list[str] | None) -> Iterator[tuple[str, tuple[An
                 if missing := [name for name in names if name not in tensors]:
                     raise options.Failure(f"{path}: no tensor {missing[0]!r}, expected one of: {', '.join(sorted(tensors))}")
                 yield " and ".join(names), tuple(tensors[name].read() for name in names)
-    except ModuleNotFoundError as error:
-        raise options.needs_package(".safetensors", error) from error
     except ValueError as error:
         raise options.Failure(error) from error
 

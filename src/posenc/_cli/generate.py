@@ -11,13 +11,12 @@ import posenc
 from posenc._arguments.base_class import changes_of
 from posenc._arguments.dtypes import DTYPES
 from posenc._cli import options
-from posenc._cli.options import OK, PIPE
-from posenc._cli.parser import Parser
 from posenc._files import npy
 from posenc._files.atomic import naming, quantity
 from posenc._files.formats import FORMATS, suffix_of
 from posenc._files.table import table_bytes
 
+PIPE = "-"
 EXAMPLES = """\
 examples:
   posenc generate 10_000 512 -o pe.npy
@@ -28,17 +27,19 @@ examples:
 """
 
 
-def add(commands: argparse._SubParsersAction[Parser]) -> None:
-    parser = options.add_command(commands, "generate", "write a table to a file", EXAMPLES, run)
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = options.add_command(
+        commands, "generate", "write a table to a file", EXAMPLES, run, usage="posenc generate N D -o FILE [options]"
+    )
     parser.add_argument("n", type=options.count, metavar="N", help="number of positions, such as 1000000, 1_000_000 or 1e6")
     parser.add_argument("d_model", type=options.count, metavar="D", help="number of columns")
-    parser.add_argument("-o", "--output", type=options.table_path, required=True, metavar="FILE",
+    parser.add_argument("-o", "--output", required=True, metavar="FILE",
                         help=f"the suffix sets the format: {', '.join(FORMATS)}; {PIPE} writes .npy to stdout")
-    parser.add_argument("--dtype", **options.one_of(tuple(DTYPES)), default="float32",
+    parser.add_argument("--dtype", choices=DTYPES, default="float32",
                         help="default float32; .npy and .zarr store the bits of bfloat16 as uint16")
     options.add_range(parser)
     parser.add_argument("--key", metavar="NAME", help="name of the tensor in a .safetensors file (default pe)")
-    parser.add_argument("--chunk-rows", type=options.positive, metavar="K",
+    parser.add_argument("--chunk-rows", type=options.count, metavar="K",
                         help="rows in a .zarr chunk (default: as many as fit in 32 MiB)")
     parser.add_argument("--force", action="store_true", help="overwrite the file")
     parser.add_argument("--threads", type=options.integer, metavar="K", help="use at most K threads")
@@ -48,17 +49,18 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 def run(args: argparse.Namespace) -> int:
     positions = options.positions_of(args, args.n)
     encoding = options.selected_encoding(args, args.d_model)
-    keywords = options.format_options(args, args.output)
     bar = options.progress_bar(table_bytes(args.n, args.d_model, args.dtype))
     if args.output == PIPE:
         file = stdout_for_data(args)
         with naming("stdout"), bar as progress:
             npy.stream(file, encoding, positions, args.dtype, threads=args.threads, progress=progress)
-        return OK
-    keywords |= {"dtype": args.dtype, "overwrite": args.force, "threads": args.threads}
+        return options.OK
     begin = time.perf_counter()
     with bar as progress:
-        size = posenc.save(args.output, positions, encoding, progress=progress, **keywords)
+        size = posenc.save(
+            args.output, positions, encoding, dtype=args.dtype, overwrite=args.force, key=args.key, chunk_rows=args.chunk_rows,
+            threads=args.threads, progress=progress,
+        )
     seconds = time.perf_counter() - begin
     stored = "uint16" if args.dtype == "bfloat16" and suffix_of(args.output) != ".safetensors" else args.dtype
     document = {
@@ -69,15 +71,15 @@ def run(args: argparse.Namespace) -> int:
     dtype = args.dtype if stored == args.dtype else f"{args.dtype} (stored as {stored})"
     # the time to write a small file is mostly start-up
     rate = f", {quantity(size / seconds)}/s" if size >= 1e6 else ""
-    written = f"{quantity(size)} in {seconds:.3g} s{rate}"
-    options.report(args, document, f"{args.output}: {args.n} x {args.d_model} {dtype}, {written}")
-    return OK
+    text = f"{args.output}: {args.n} x {args.d_model} {dtype}, {quantity(size)} in {seconds:.3g} s{rate}"
+    options.report(args, document, text)
+    return options.OK
 
 
 def stdout_for_data(args: argparse.Namespace) -> BinaryIO:
-    """Return stdout as a binary file; refuse a terminal, a closed stdout and --json."""
-    if args.json:
-        raise ValueError(f"--json is given with -o {PIPE}, expected only one of them, because both write to stdout")
+    """Return stdout as a binary file; refuse a terminal, a closed stdout and options that a pipe does not have."""
+    if args.json or args.key or args.chunk_rows:
+        raise ValueError(f"-o {PIPE} is given with --json, --key or --chunk-rows, expected none of them")
     if sys.stdout is None:
         raise options.Failure("stdout is closed")
     if sys.stdout.isatty():

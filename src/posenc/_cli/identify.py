@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posenc._cli import options
-from posenc._cli.parser import Parser
 from posenc.check import Match, identify
 from posenc.check.arithmetic import float64_of
 from posenc.check.conventions import changes_of
@@ -28,7 +27,7 @@ NO_MATCH = (
 )
 
 
-def add(commands: argparse._SubParsersAction[Parser]) -> None:
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = options.add_command(commands, "identify", "name the convention of the table in a file", EXAMPLES, run)
     options.add_table(parser)
     parser.add_argument("--start", type=options.integer, metavar="INT", help="position of the first row (default: find it)")

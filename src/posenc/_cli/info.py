@@ -7,7 +7,6 @@ from typing import Any
 
 import posenc
 from posenc._cli import options
-from posenc._cli.parser import Parser
 
 EXAMPLES = "examples:\n  posenc info\n  posenc info --json"
 OPENMP = {              # date of the specification (the value of the macro _OPENMP): version
@@ -16,7 +15,7 @@ OPENMP = {              # date of the specification (the value of the macro _OPE
 }
 
 
-def add(commands: argparse._SubParsersAction[Parser]) -> None:
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     options.add_command(commands, "info", "print the versions, kernels and threads in use", EXAMPLES, run)
 
 

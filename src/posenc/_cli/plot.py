@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from posenc._arguments.base_class import changes_of
 from posenc._cli import options
-from posenc._cli.parser import Parser
 from posenc._files.atomic import quantity, write_bytes
 from posenc._files.formats import suffix_of
 
@@ -26,21 +25,16 @@ PICTURES = (".png", ".svg", ".pdf")
 DPI = 100
 
 
-def picture_path(text: str) -> str:
-    if suffix_of(text) not in PICTURES:
-        raise argparse.ArgumentTypeError(f"is {text!r}, expected a name with the suffix {', '.join(PICTURES)}")
-    return text
-
-
-def add(commands: argparse._SubParsersAction[Parser]) -> None:
-    parser = options.add_command(commands, "plot", "draw a picture of an encoding", EXAMPLES, run)
-    parser.add_argument("-o", "--output", type=picture_path, required=True, metavar="FILE",
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = options.add_command(
+        commands, "plot", "draw a picture of an encoding", EXAMPLES, run, usage="posenc plot -o FILE [options]"
+    )
+    parser.add_argument("-o", "--output", required=True, metavar="FILE",
                         help=f"the suffix sets the format: {', '.join(PICTURES)}")
-    parser.add_argument("--kind", **options.one_of(("heatmap", "waves", "similarity")), default="heatmap",
-                        help="default heatmap")
+    parser.add_argument("--kind", choices=("heatmap", "waves", "similarity"), default="heatmap", help="default heatmap")
     parser.add_argument("--positions", type=options.count, default=100, metavar="N", help="number of positions (default 100)")
     parser.add_argument("--d-model", type=options.count, default=128, metavar="D", help="number of columns (default 128)")
-    parser.add_argument("--dimensions", type=options.listed(options.integer), metavar="I,J,K",
+    parser.add_argument("--dimensions", type=options.integers, metavar="I,J,K",
                         help="columns to draw as waves (default: four, evenly spaced)")
     parser.add_argument("--width", type=options.positive, metavar="PIXELS", help="default 800, or 560 for similarity")
     parser.add_argument("--height", type=options.positive, metavar="PIXELS", help="default 450")
@@ -50,14 +44,13 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    try:
-        from posenc import plot as pictures
-    except ModuleNotFoundError as error:
-        raise options.needs_package("plot", error) from error
+    from posenc import plot as pictures
 
-    keywords = {} if args.dimensions is None else {"dimensions": args.dimensions}
-    if keywords and args.kind != "waves":
+    if suffix_of(args.output) not in PICTURES:
+        raise ValueError(f"--output is {args.output!r}, expected a name with the suffix {', '.join(PICTURES)}")
+    if args.dimensions is not None and args.kind != "waves":
         raise ValueError(f"--dimensions does not apply to {args.kind}")
+    keywords = {} if args.dimensions is None else {"dimensions": args.dimensions}
     encoding = options.selected_encoding(args, args.d_model)
     figure = getattr(pictures, args.kind)(encoding, options.positions_of(args, args.positions), **keywords).figure
     size = write_bytes(args.output, rendered(figure, args), overwrite=args.force)

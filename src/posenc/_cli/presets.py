@@ -9,7 +9,6 @@ from typing import Any
 
 import posenc
 from posenc._cli import options
-from posenc._cli.parser import Parser
 
 EXAMPLES = """\
 examples:
@@ -19,7 +18,7 @@ examples:
 """
 
 
-def add(commands: argparse._SubParsersAction[Parser]) -> None:
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     options.add_command(commands, "presets", "list the conventions of known models", EXAMPLES, run)
 
 

@@ -8,7 +8,6 @@ import time
 import posenc
 from posenc._arguments.base_class import changes_of
 from posenc._cli import options
-from posenc._cli.parser import Parser
 from posenc._files.compare import first_mismatch
 
 EXAMPLES = """\
@@ -20,8 +19,10 @@ examples:
 """
 
 
-def add(commands: argparse._SubParsersAction[Parser]) -> None:
-    parser = options.add_command(commands, "verify", "recompute a file and compare its bits", EXAMPLES, run)
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = options.add_command(
+        commands, "verify", "recompute a file and compare its bits", EXAMPLES, run, usage="posenc verify FILE [options]"
+    )
     options.add_table(parser)
     options.add_range(parser, ", or as FILE states")
     rows = parser.add_mutually_exclusive_group()

@@ -1,0 +1,126 @@
+"""The command line: ``posenc``, or ``python -m posenc``.
+
+Data and results are written to stdout, progress and errors to stderr.  The exit code is 0 for success, 1 for a failure, 2 for
+wrong usage, and 128 plus the signal's number after a signal: 130 for Ctrl-C, 141 if the reader of stdout closes the pipe.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+
+import posenc
+from posenc._cli import bench, check, generate, identify, info, plot, presets, verify
+from posenc._cli.options import DOCUMENTATION, Failure
+from posenc._core import kernel
+from posenc._files.urls import is_url
+
+FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
+
+
+def parser() -> argparse.ArgumentParser:
+    program = argparse.ArgumentParser(
+        "posenc", description="Sinusoidal positional encodings, correctly rounded.", allow_abbrev=False,
+        epilog=f"examples:\n  posenc generate 10_000 512 -o pe.npy\n  posenc COMMAND --help\n\n{DOCUMENTATION}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    program.add_argument("--version", action="version", version=f"posenc {posenc.__version__}")
+    commands = program.add_subparsers(metavar="COMMAND", required=True)
+    for command in (generate, verify, identify, check, presets, info, bench, plot):
+        command.add(commands)
+    return program
+
+
+def exit_on_signals() -> None:
+    """Raise SystemExit on SIGTERM and SIGHUP, so that temporary files are removed; keep handlers of the host program."""
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        is_main = threading.current_thread() is threading.main_thread()
+        if number and is_main and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, lambda number, frame: sys.exit(128 + number))
+
+
+def print_error(error: object) -> int:
+    """Print an error in one line, as a file name may contain line breaks, and return the exit code."""
+    with suppress(OSError):             # the reader of stderr has closed the pipe
+        print("posenc: error:", r"\n".join(str(error).splitlines()), file=sys.stderr)
+    return FAILED
+
+
+def run(argv: Sequence[str] | None) -> int:
+    """Run a command and return the exit code; print its exceptions as errors."""
+    args = parser().parse_args(argv or sys.argv[1:] or ["--help"])
+    try:
+        kernel.check_settings()         # an invalid environment variable is a failure, not wrong usage
+    except ValueError as error:
+        return print_error(error)
+    try:
+        code: int = args.run(args)
+        return code
+    except (TypeError, ValueError) as error:
+        args.parser.print_usage(sys.stderr)
+        print_error(error)
+        return USAGE
+    except BrokenPipeError:
+        raise
+    except FileExistsError as error:
+        return print_error(f"{error.filename} exists; --force overwrites it")
+    except OSError as error:
+        return print_error(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or error)
+    except (Failure, ImportError) as error:
+        return print_error(error)
+    except MemoryError as error:
+        return print_error(f"out of memory: {error}")
+    except Exception as error:          # a library that accesses URLs may raise its own exceptions
+        url = getattr(args, "output", getattr(args, "file", None))
+        if not is_url(url):
+            raise
+        return print_error(f"{url}: {type(error).__name__}: {error}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program.
+
+    Parameters
+    ----------
+    argv : list of str, optional
+        The arguments that follow the program's name; by default, those of the process.
+
+    Returns
+    -------
+    int
+        The exit code.
+
+    Examples
+    --------
+    >>> from posenc._cli import main
+    >>> main(["info", "extra"])
+    2
+    """
+    if sys.stderr is None:              # closed; otherwise print would write errors to stdout
+        sys.stderr = open(os.devnull, "w")      # noqa: SIM115  until the process ends
+    code = 0
+    try:
+        exit_on_signals()
+        code = run(argv)
+    except SystemExit as end:           # --help, wrong usage, a signal
+        code = end.code if isinstance(end.code, int) else 0
+    except KeyboardInterrupt:
+        print_error("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        code = BROKEN_PIPE
+    try:
+        if sys.stdout:                  # None if closed
+            sys.stdout.flush()
+    except OSError as error:            # Python flushes stdout again at exit, so discard the rest of the output
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return BROKEN_PIPE
+        code = code or print_error(f"stdout: {error.strerror}")
+    return code
