@@ -148,7 +148,7 @@ def test_options_override_conflicting_options_except_frequencies(call, tmp_path,
     assert call("verify", path, "--shift", 1)[0] == 0           # the same as spacing="endpoint"
     assert call("generate", 50, 8, "-o", path, "--frequencies", frequencies, "--force")[0] == 0
     code, _, err = call("verify", path, "--base", 7)
-    assert code == 2 and "--frequencies and --base are both given" in err
+    assert code == 2 and "frequencies and base are both given" in err
 
 
 def test_verify_reads_each_chunk_once(monkeypatch, tmp_path, call):
@@ -376,7 +376,7 @@ def test_reading_safetensors_requires_the_library_and_writing_does_not(call, tmp
     with pytest.raises(ModuleNotFoundError, match=r"posenc\[safetensors\]"):
         posenc.open(tmp_path / "pe.safetensors")
     code, _, err = call("verify", tmp_path / "pe.safetensors")
-    assert code == 1 and err.startswith("posenc: error: .safetensors needs the package safetensors\ntry: ")
+    assert code == 1 and err.startswith("posenc: error: reading .safetensors needs safetensors")
 
 
 def test_duplicate_names_are_refused(tmp_path):
@@ -430,8 +430,7 @@ def test_verify_refuses_unsupported_paths(call, tmp_path, make, message):
 def test_a_missing_package_is_reported(tmp_path):
     command = main_without("zarr", "generate", 20, 8, "-o", tmp_path / "pe.zarr")
     done = subprocess.run(command, capture_output=True, text=True)
-    error, hint = done.stderr.splitlines()
-    assert (done.returncode, error) == (1, "posenc: error: .zarr needs the package zarr") and hint.endswith(" install zarr")
+    assert done.returncode == 1 and done.stderr.startswith("posenc: error: .zarr needs zarr")
 
 
 # ---- atomic writes --------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ add it to `tiers`.
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeAlias
@@ -26,7 +27,7 @@ BASES = (10000.0, 100.0, 1000.0, 20.0, 500000.0, 1000000.0)     # tried if neith
 VARIANTS = (("diffusers-timestep", {"flip_sin_to_cos": True, "downscale_freq_shift": 0.0}),)     # in Stable Diffusion
 PROBES = np.array([1.0, 777.0])
 Names: TypeAlias = tuple[tuple[str, int | None], ...]   # (name of a preset, its padding_idx)
-DEFAULTS: dict[str, Any] = Encoding(2).to_dict()["convention"]
+DEFAULTS = {name: p.default for name, p in inspect.signature(Encoding).parameters.items() if name != "d_model"}
 
 
 class Candidate(NamedTuple):
