@@ -366,13 +366,6 @@ def test_cancelling_pairs_at_real_positions_are_correct(isa, dtype):
     check(x, positions, 1, frequencies=(2.0**60,))
 
 
-def test_axes_of_real_positions(isa, dtype):
-    rng = np.random.default_rng(21)
-    axes = [0, 1, 2, 0, 1, 2, 0]
-    positions = np.stack([real_positions(rng, 9), np.arange(9.0), np.zeros(9)])
-    check(normal(rng, (9, 14), dtype), positions, 7, axes=axes)
-
-
 def test_special_real_positions(isa, dtype, interleaved):
     """A position that is not finite makes all rotated columns NaN, like the rows of a table."""
     x = normal(np.random.default_rng(22), (3, 6, 40), dtype)

@@ -225,69 +225,49 @@ def test_threadpoolctl_limits_the_threads():
         assert posenc.show_runtime()["threads"] == 1
 
 
-FILES = {
+ANY = os.fsdecode(b"\xff")
+V1 = "sys/fs/cgroup/cpu/{}cpu.cfs_{}_us"
+# files of the control groups, /proc/self/cgroup, expected quota
+QUOTAS = {
     "version 2": ({"sys/fs/cgroup/job/cpu.max": "150000 100000\n"}, "0::/job\n", 2),
     "no limit": ({"sys/fs/cgroup/job/cpu.max": "max 100000\n"}, "0::/job\n", None),
     "limit of the parent": (
-        {"sys/fs/cgroup/a/cpu.max": "50000 100000", "sys/fs/cgroup/a/b/cpu.max": "max 100000"},
-        "0::/a/b\n",
-        1,
-    ),
+        {"sys/fs/cgroup/a/cpu.max": "50000 100000", "sys/fs/cgroup/a/b/cpu.max": "max 100000"}, "0::/a/b\n", 1),
     "a name with line breaks": ({"sys/fs/cgroup/a\x0cb\x85/cpu.max": "200000 100000\n"}, "0::/a\x0cb\x85\n", 2),
+    "a name of any bytes": ({f"sys/fs/cgroup/{ANY}/cpu.max": "200000 100000"}, f"0::/{ANY}\n", 2),
     "in a container": ({"sys/fs/cgroup/cpu.max": "400000 100000"}, "0::/\n", 4),
     "outside of the namespace": ({"sys/fs/cgroup/cpu.max": "400000 100000"}, "0::/../other\n", 4),
     "version 1": (
-        {"sys/fs/cgroup/cpu/docker/cpu.cfs_quota_us": "250000\n", "sys/fs/cgroup/cpu/docker/cpu.cfs_period_us": "100000\n"},
-        "5:memory:/docker\n4:cpu,cpuacct:/docker\n0::/docker\n",
-        3,
-    ),
-    "version 1, no limit": (
-        {"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n"},
-        "4:cpu,cpuacct:/docker\n",
-        None,
-    ),
+        {V1.format("docker/", "quota"): "250000\n", V1.format("docker/", "period"): "100000\n"},
+        "5:memory:/docker\n4:cpu,cpuacct:/docker\n0::/docker\n", 3),
+    "version 1, no limit": ({V1.format("", "quota"): "-1\n", V1.format("", "period"): "100000\n"}, "4:cpu:/docker\n", None),
     "missing files": ({}, "0::/job\n", None),
     "no groups": ({}, "", None),
+    "no control groups": ({}, None, None),
 }
 
 
-@pytest.mark.parametrize("files, groups, expected", FILES.values(), ids=FILES)
+@linux
+@pytest.mark.parametrize("files, groups, expected", QUOTAS.values(), ids=QUOTAS)
 def test_cgroup_quotas_are_read(tmp_path, files, groups, expected):
-    for name, text in (files | {"proc/self/cgroup": groups}).items():
+    for name, text in (files | {"proc/self/cgroup": groups} if groups is not None else {}).items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(os.fsencode(text))
     assert default_threads.quota(tmp_path) == expected
 
 
-@linux
-def test_cgroup_names_may_be_any_bytes(tmp_path):
-    name = os.fsdecode(b"\xff")
-    test_cgroup_quotas_are_read(tmp_path, {f"sys/fs/cgroup/{name}/cpu.max": "200000 100000\n"}, f"0::/{name}\n", 2)
-
-
-def test_missing_cgroups_give_no_quota(tmp_path):
-    assert default_threads.quota(tmp_path) is None
-
-
-def test_the_default_number_of_threads(monkeypatch):
-    def allowed(openmp, requested=None, torch=None, processors=8, quota=None):
-        monkeypatch.setattr(default_threads, "requested", lambda: requested)
-        monkeypatch.setitem(sys.modules, "torch", torch and types.SimpleNamespace(get_num_threads=lambda: torch))
-        monkeypatch.setattr(default_threads, "quota", lambda: quota)
-        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(processors)), raising=False)
-        return default_threads.allowed(openmp)
-
-    assert allowed(4) == 4
-    assert allowed(16) == 8
-    assert allowed(4, requested=6) == 6
-    assert allowed(4, requested=10**30) == 8
-    assert allowed(8, quota=3) == 3
-    assert allowed(16, quota=20) == 8
-    assert allowed(8, torch=2) == 2
-    assert allowed(2, torch=8) == 2
-    assert allowed(8, torch=2, requested=5) == 5
-    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace())      # torch is partially imported
-    assert default_threads.allowed(8) == 5
+@pytest.mark.parametrize("expected, openmp, limits", [
+    (4, 4, {}), (8, 16, {}), (6, 4, {"requested": 6}), (8, 4, {"requested": 10**30}), (3, 8, {"quota": 3}),
+    (8, 16, {"quota": 20}), (2, 8, {"torch": 2}), (2, 2, {"torch": 8}), (5, 8, {"torch": 2, "requested": 5}), (7, 7, {"torch": "importing"}),
+])
+def test_the_default_number_of_threads(monkeypatch, expected, openmp, limits):
+    torch = limits.get("torch")
+    module = types.SimpleNamespace() if torch == "importing" else torch and types.SimpleNamespace(get_num_threads=lambda: torch)
+    monkeypatch.setitem(sys.modules, "torch", module)
+    monkeypatch.setattr(default_threads, "requested", lambda: limits.get("requested"))
+    monkeypatch.setattr(default_threads, "quota", lambda: limits.get("quota"))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    assert default_threads.allowed(openmp) == expected
 
 
 def test_unreadable_affinity_falls_back_to_cpu_count(monkeypatch):
@@ -341,10 +321,6 @@ def test_openmp_settings_are_restored_after_import(variables, expected):
         assert f"GOMP_SPINCOUNT = '{expected}'" in done.stderr
 
 
-def test_files_are_read_with_an_explicit_encoding():
-    python("import posenc; posenc.show_runtime()", PYTHONWARNDEFAULTENCODING="1", PYTHONWARNINGS="error")
-
-
 # ---- limits of the system -------------------------------------------------------------------------------------------
 
 REFUSING = """
@@ -368,28 +344,14 @@ ALONE = """if True:
 """
 
 
-@linux
-def test_calls_succeed_if_no_thread_can_start(tmp_path):
-    preload = f"{os.environ.get('LD_PRELOAD', '')} {compiled(tmp_path, REFUSING)}"          # AddressSanitizer must be first
-    assert python(ALONE.format(refuse=""), LD_PRELOAD=preload, OPENBLAS_NUM_THREADS="1") == "1"
-
-
-@linux
-def test_calls_succeed_at_the_process_limit():
-    """Root changes to another user, because the limit does not apply to root."""
-    refuse = """
+# root changes to another user, because the limit does not apply to root
+PROCESS_LIMIT = """
     if os.getuid() == 0:
         os.setuid(65534)
     resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
     """
-    assert python(ALONE.format(refuse=refuse), OPENBLAS_NUM_THREADS="1") == "1"
-
-
-@linux
-@pytest.mark.memory
-def test_calls_succeed_at_the_memory_limit():
-    """The remaining memory is just enough for the arrays of the calls."""
-    refuse = """
+# the remaining memory is just enough for the arrays of the calls
+MEMORY_LIMIT = """
     kept = [np.empty((8192, 512), np.float32) for _ in range(3)]
     size = int(open("/proc/self/statm").read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (size, size))
@@ -402,7 +364,17 @@ def test_calls_succeed_at_the_memory_limit():
             break
     del hoard[:66]
     """
-    assert int(python(ALONE.format(refuse=refuse), OPENBLAS_NUM_THREADS="1")) < 64
+
+
+@linux
+@pytest.mark.parametrize("refuse, most", [
+    (None, 1), (PROCESS_LIMIT, 1), pytest.param(MEMORY_LIMIT, 63, marks=pytest.mark.memory),
+], ids=["no thread", "processes", "memory"])
+def test_calls_succeed_at_a_limit(tmp_path, refuse, most):
+    preload = os.environ.get("LD_PRELOAD", "")          # AddressSanitizer must be first
+    if refuse is None:
+        preload += f" {compiled(tmp_path, REFUSING)}"
+    assert int(python(ALONE.format(refuse=refuse or ""), LD_PRELOAD=preload, OPENBLAS_NUM_THREADS="1")) <= most
 
 
 @linux
