@@ -258,7 +258,8 @@ def test_cgroup_quotas_are_read(tmp_path, files, groups, expected):
 
 @pytest.mark.parametrize("expected, openmp, limits", [
     (4, 4, {}), (8, 16, {}), (6, 4, {"requested": 6}), (8, 4, {"requested": 10**30}), (3, 8, {"quota": 3}),
-    (8, 16, {"quota": 20}), (2, 8, {"torch": 2}), (2, 2, {"torch": 8}), (5, 8, {"torch": 2, "requested": 5}), (7, 7, {"torch": "importing"}),
+    (8, 16, {"quota": 20}), (2, 8, {"torch": 2}), (2, 2, {"torch": 8}), (5, 8, {"torch": 2, "requested": 5}),
+    (7, 7, {"torch": "importing"}),
 ])
 def test_the_default_number_of_threads(monkeypatch, expected, openmp, limits):
     torch = limits.get("torch")
