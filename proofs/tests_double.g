@@ -83,7 +83,8 @@
 #|    const vf32 below = f32_of_f64(f64_sub(value[0], e[0]), f64_sub(value[1], e[1]));
 #|    const vf32 above = f32_of_f64(f64_add(value[0], e[0]), f64_add(value[1], e[1]));
 #! quote table/rounding_test.h
-#|        const double below = round_to(dtype, high + (low - error)), above = round_to(dtype, high + (low + error));
+#|        const uint64_t below = bits_of_double(values->high[i] + (values->low[i] - values->error[i])) + half;
+#|        const uint64_t above = bits_of_double(values->high[i] + (values->low[i] + values->error[i])) + half;
 #! quote table/advance.h
 #|            f64_store(smallest + i, f64_muladd(magnitude, f64_set(smallest_share(job->dtype)), absolute_term));
 #|            f64_store(a->error + i, f64_mul(magnitude, f64_set(DOUBLE_ERROR)));
