@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import decimal
+import itertools
 import threading
 
 import numpy as np
@@ -115,31 +116,29 @@ def scalar_type(dtype):
     return pytest.importorskip("ml_dtypes").bfloat16 if dtype == "bfloat16" else dtype
 
 
-def test_encode(isa, kernel_host, dtype):
-    scaled = {"scale": -22.6, "position_offset": 0.1, "position_scale": 1 / 3}
-    for convention, threads in (({}, 3), ({"padding_idx": 0}, 1), ({"scale": SUBNORMAL[dtype]}, 1), (scaled, 3)):
+def calls(dtype):
+    """Yield functions that call the kernels."""
+    tiny, scaled = SUBNORMAL[dtype], {"scale": -22.6, "position_offset": 0.1, "position_scale": 1 / 3}
+    for convention, threads in (({}, 3), ({"padding_idx": 0}, 1), ({"scale": tiny}, 1), (scaled, 3)):
         encoding = posenc.Encoding(34, **convention)
         for positions in POSITIONS:
-            check_mode(kernel_host, lambda e=encoding, p=positions, t=threads: e.encode(p, dtype=dtype, threads=t))
-
-
-@pytest.mark.parametrize("threads, x_scale", [(1, 1.0), (3, -0.375)])
-def test_add_to(isa, kernel_host, dtype, threads, x_scale):
+            yield lambda e=encoding, p=positions, t=threads: e.encode(p, dtype=dtype, threads=t)
     x = np.random.default_rng(3).standard_normal((2, 144, 34)).astype(scalar_type(dtype))
-    tiny = (np.random.default_rng(4).standard_normal((144, 34)) * SUBNORMAL[dtype]).astype(x.dtype)
-    check_mode(kernel_host, lambda: posenc.add_to(x.copy(), x_scale=x_scale, threads=threads))
-    check_mode(kernel_host, lambda: posenc.add_to(x.copy(), SCATTERED, x_scale=x_scale, threads=threads))
-    check_mode(kernel_host, lambda: posenc.add_to(tiny.copy(), x_scale=x_scale, threads=threads, scale=SUBNORMAL[dtype]))
-
-
-@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
-def test_rotate(isa, kernel_host, name):
-    x = np.random.default_rng(5).standard_normal((2, 144, 34)).astype(scalar_type(name))
-    x[0, :, 1::3] *= x.dtype.type(SUBNORMAL[name])
-    for rotary in (posenc.Rotary(34), posenc.Rotary(34, layout="interleaved", scale=1 / 3)):
+    small = (x * tiny).astype(x.dtype)
+    for options in ({}, {"threads": 3, "x_scale": -0.375}):
         for positions in (None, SCATTERED):
-            check_mode(kernel_host, lambda r=rotary, p=positions: r.rotate(x.copy(), p, threads=1))
-            check_mode(kernel_host, lambda r=rotary, p=positions: r.rotate(x.copy(), p, inverse=True, threads=3))
+            yield lambda p=positions, o=options: posenc.add_to(x.copy(), p, **o)
+        yield lambda o=options: posenc.add_to(small.copy(), scale=tiny, **o)
+    if dtype != "float64":
+        x[0, :, 1::3] *= x.dtype.type(tiny)
+        for rotary in (posenc.Rotary(34), posenc.Rotary(34, layout="interleaved", scale=1 / 3)):
+            for positions, inverse in itertools.product((None, SCATTERED), (False, True)):
+                yield lambda r=rotary, p=positions, i=inverse: r.rotate(x.copy(), p, inverse=i, threads=1 + 2 * i)
+
+
+def test_kernels(isa, kernel_host, dtype):
+    for call in calls(dtype):
+        check_mode(kernel_host, call)
 
 
 def test_add_to_rounds_x_scale_to_nearest(host, dtype):
@@ -170,16 +169,12 @@ def test_encodings_built_in_another_mode_have_the_same_bits(host, convention):
     check_mode(host, lambda: posenc.Encoding(12, **convention).frequencies)
 
 
-@pytest.mark.parametrize("positions", [np.array([1e-40, 1e-45], np.float32), np.array([1e-7, 6e-8], np.float16)], ids=str)
-def test_subnormal_positions_of_narrow_dtypes(host, positions):
-    check_mode(host, lambda: posenc.encode(positions, 4, dtype="float64"))
-
-
-@pytest.mark.parametrize("name", ["pi0", "nemo-fixed", "mlx", "pyg", "notebook-slip"])
-def test_presets(host, name):
-    for d_model in (10, 64):
-        check_mode(host, lambda d=d_model: posenc.preset(name, d).encode(5, dtype="float64"))
-        check_mode(host, lambda d=d_model: posenc.preset(name, d).frequencies)
+def test_positions_and_presets(host):
+    for positions in (np.array([1e-40, 1e-45], np.float32), np.array([1e-7, 6e-8], np.float16)):     # subnormal numbers
+        check_mode(host, lambda p=positions: posenc.encode(p, 4, dtype="float64"))
+    for name, d_model in itertools.product(["pi0", "nemo-fixed", "mlx", "pyg", "notebook-slip"], (10, 64)):
+        check_mode(host, lambda n=name, d=d_model: posenc.preset(n, d).encode(5, dtype="float64"))
+        check_mode(host, lambda n=name, d=d_model: posenc.preset(n, d).frequencies)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 import shutil
 import subprocess
 import sys
-from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -37,11 +36,6 @@ def test_a_condition_on_a_real_number_is_refused(prove, statement):
         prove.Translator(prove.Headers(prove.SOURCES), 0, "rounded").run(statement)
 
 
-def test_bounds_are_shown_rounded_up(prove):
-    assert prove.shown(Fraction(1.9998) / 2**105) == "`2**-104`" and prove.shown(Fraction(5) / 2**53) == "5 u"
-    assert prove.shown(Fraction("5.00001") / 2**53) == "5.001 u" and prove.shown(Fraction(16384)) == "16384"
-
-
 @needs_programs
 def test_contradictory_hypotheses_fail(prove, tmp_path):
     script = tmp_path / "x.g"
@@ -49,11 +43,6 @@ def test_contradictory_hypotheses_fail(prove, tmp_path):
         script.write_text(f"y = x + 1;\n{{ {hypotheses} -> y in [2,3] }}\n")
         script_of = prove.Script(script, prove.Headers(prove.SOURCES))
         assert script_of.failure() == "" and bool(script_of.contradiction()) == fails
-
-
-def test_the_table_is_written_from_all_bounds():
-    result = run("--write", "phase")
-    assert result.returncode == 2 and "requires all scripts" in result.stderr
 
 
 def test_the_check_lists_every_quotation_that_differs(prove, capsys):
