@@ -187,7 +187,8 @@ def accuracy():
 def errors():
     """The table of the README: encodings, then rotations in bfloat16."""
     data, rows = load("accuracy"), [["", "at 1e6", "at 1e9"]]
-    shown = [(f"{name}, encoding", each) for name, each in data["errors"].items() if "bfloat16" not in name]
+    shown = [(f"{name}, encoding", each) for name, each in data["errors"].items()
+             if "bfloat16" not in name and not name.startswith("positional")]
     shown += [(f"{name.removesuffix(', bfloat16')}, rotation", each) for name, each in data["rotation errors"].items()
               if name == "posenc, bfloat16" or name.endswith("Llama, bfloat16")]
     return table(*rows, *([name, *(f"{each[p]:.1e}" for p in SHOWN_POSITIONS[2:4])] for name, each in shown))
