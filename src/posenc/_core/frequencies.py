@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 SIGNIFICANT_BITS = 256
 GUARD_BITS = 64
+DIGITS = 60             # decimal digits of frequencies that are rounded to float64
 LIMB_BITS = 32
 Powers: TypeAlias = Sequence[tuple[float | Fraction, Fraction]]      # (base, divisor): the factors base**(-i / divisor)
 LEAST_EXPONENT, GREATEST_EXPONENT = -3400, 2200     # log2 of the turns per position that the kernel's limbs can hold
@@ -73,22 +74,25 @@ def _slope(powers: Powers) -> float:
     return -math.fsum(float(Fraction(logarithm) / divisor) for logarithm, (_, divisor) in zip(logarithms, powers, strict=True))
 
 
+def _ratio(context: decimal.Context, powers: Powers) -> decimal.Decimal:
+    """Return the ratio of successive frequencies, ``prod(base**(-1 / divisor))``, as an exponential of a sum of logarithms."""
+    exponent = decimal.Decimal(0)
+    for base, divisor in powers:
+        quotient = context.divide(context.ln(decimal_quotient(context, base)), decimal_quotient(context, divisor))
+        exponent = context.subtract(exponent, quotient)
+    return context.exp(exponent)
+
+
 def _geometric(count: int, powers: Powers, bits: int) -> list[int]:
     """Return the products of ``base**(-i / divisor)``, times ``2**bits``, for i = 0 ... count - 1, rounded to integers.
 
-    The ratio of successive products is an exponential of a sum of logarithms.  Each product is the previous one times the
-    ratio; `bits` includes `GUARD_BITS`, which absorb the errors.
+    Each product is the previous one times the ratio; `bits` includes `GUARD_BITS`, which absorb the errors.
     """
     one = 1 << bits
     if count <= 1 or all(base == 1 for base, _ in powers):
         return [one] * count
     context = decimal_context(math.ceil((bits + math.ceil(abs(_slope(powers)))) * math.log10(2)) + 40)
-    exponent = decimal.Decimal(0)
-    for base, divisor in powers:
-        over, under = (decimal.Decimal(n) for n in divisor.as_integer_ratio())
-        logarithm = context.ln(decimal_quotient(context, base))
-        exponent = context.subtract(exponent, context.divide(context.multiply(logarithm, under), over))
-    ratio = int(context.multiply(context.exp(exponent), decimal.Decimal(one)))
+    ratio = int(context.multiply(_ratio(context, powers), decimal.Decimal(one)))
     products = [one]
     for _ in range(count - 1):
         products.append(products[-1] * ratio >> bits)
@@ -160,73 +164,15 @@ def limbs_of(turns: Sequence[int], fraction_bits: int) -> tuple[NDArray[np.uint3
 
 
 def spaced_float64(count: int, powers: Powers, scale: float | Fraction) -> NDArray[np.float64]:
-    """Return the frequencies ``scale * prod(base**(-i / divisor))`` in radians per position, correctly rounded to float64.
+    """Return the frequencies ``scale * prod(base**(-i / divisor))`` in radians per position, rounded once to float64.
 
     A frequency beyond the range of float64 is returned as 0 or infinity, even if its product with the `position_scale` of the
     encoding is in the range.
     """
-    if count == 0 or scale == 0:
-        return np.zeros(count)
-    slope = _slope(powers) if count > 1 else 0.0
-    sign, size = -1 if scale < 0 else 1, abs(Fraction(scale))
-    first, inside = _log2(size), count
-    if slope:
-        inside = math.floor(max(0, min(count, (1030 - first if slope > 0 else first + 1100) / abs(slope) + 1)))
-    values = np.full(count, math.inf if slope > 0 else 0.0)
-    undecided: Sequence[int] = range(inside)
-    bits = SIGNIFICANT_BITS
-    while undecided:
-        turns, fraction_bits = spaced_turns(inside, powers, (size,), bits)
-        two_pi, unit = 2 * pi(bits + GUARD_BITS), 1 << bits + GUARD_BITS + fraction_bits
-        left: list[int] = []
-        for i in undecided:
-            values[i], above = (_quotient((turns[i] + e) * (two_pi + 2 * e), unit) for e in (-2, 2))
-            if values[i] != above:
-                middle = Fraction(values[i]) + Fraction(math.ulp(values[i])) / 2
-                if _is_one([(middle, Fraction(-1)), (size, Fraction(1)), *((Fraction(b), -i / d) for b, d in powers)]):
-                    values[i] = _quotient(middle.numerator, middle.denominator)
-                else:
-                    left.append(i)
-        undecided, bits = left, 2 * bits
-    return sign * values
-
-
-def _quotient(numerator: int, denominator: int) -> float:
-    """Return the quotient of two nonnegative integers as a float64, rounded to nearest, ties to even."""
-    try:
-        return numerator / denominator
-    except OverflowError:
-        return math.inf
-
-
-def _is_one(powers: Sequence[tuple[Fraction, Fraction]]) -> bool:
-    """Return whether ``prod(base**exponent)`` is exactly 1.
-
-    The bases are factored into powers of integers without common factors.  A product of these powers is 1 only if every
-    exponent is 0.
-    """
-    factors: list[int] = []
-    rest = [n for base, _ in powers for n in base.as_integer_ratio()]
-    while rest:
-        n = rest.pop()
-        for factor in factors:
-            if (common := math.gcd(n, factor)) > 1:
-                factors.remove(factor)
-                rest += [common, n // common, factor // common]
-                break
-        else:
-            factors += [n] if n > 1 else []
-    return not any(
-        sum(exponent * (_multiplicity(base.numerator, factor) - _multiplicity(base.denominator, factor))
-            for base, exponent in powers)
-        for factor in factors
-    )
-
-
-def _multiplicity(n: int, factor: int) -> int:
-    """Return the largest k for which ``factor**k`` divides n."""
-    count = 0
-    while n % factor == 0:
-        n //= factor
-        count += 1
-    return count
+    context = decimal_context(DIGITS)
+    frequency, ratio = decimal_quotient(context, scale), _ratio(context, powers) if count > 1 else decimal.Decimal(1)
+    values = np.zeros(count)
+    for i in range(count if scale else 0):
+        values[i] = float(frequency)
+        frequency = context.multiply(frequency, ratio)
+    return values
